@@ -70,8 +70,8 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
         column("variant", lambda row: row[0].label, "word"),
         column("execution", lambda row: "cannot run here" if row[0].obstacle else row[1], "word"),
         column("a round", lambda row: NOTHING if row[0].seconds is None else duration(row[0].seconds)),
-        column("all rounds", lambda row: _span(found.over_rounds(row[0].seconds), duration)),
-        column("cost", lambda row: _span(found.cost(found.over_rounds(row[0].seconds)), MONEY), unit="USD"),
+        column("all rounds", lambda row: _span(row[0].all_s, duration)),
+        column("cost", lambda row: _span(row[0].usd, MONEY), unit="USD"),
     )
     return Document(
         blocks(
@@ -106,12 +106,7 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
                 "rounds": found.rounds,
                 "unknown": found.unknown,
                 "modes": [
-                    {
-                        "mode": turn.label,
-                        "seconds_per_round": turn.seconds,
-                        "usd": found.cost(found.over_rounds(turn.seconds)),
-                    }
-                    for turn in found.turns
+                    {"mode": turn.label, "seconds_per_round": turn.seconds, "usd": turn.usd} for turn in found.turns
                 ],
             },
         },

@@ -12,8 +12,7 @@ from fp8bench.launch.forecast import duration
 from fp8bench.launch.processes import Watch
 from fp8bench.launch.processes.blame import compiles
 from fp8bench.launch.rounds import Entry, Schedule
-from fp8bench.launch.sweep.halving import Seen, Standings, Turn, look_s, seconds_a_unit
-from fp8bench.launch.sweep.search import Sweep
+from fp8bench.launch.sweep.halving import Halving, Turn
 from fp8bench.launch.sweep.space import in_words
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.schema.config import RunConfig
@@ -142,27 +141,27 @@ class OfSession:
 
 
 class OfSweep:
-    """Listens to a sweep (`launch.sweep.search.Listener`): after each turn it says which configuration leads."""
+    """Listens to a sweep (`launch.sweep.search.run`): after each turn it says which configuration leads."""
 
-    def __init__(self, sweep: Sweep, on: Quiet) -> None:
-        self._sweep, self._on = sweep, on
+    def __init__(self, usd_per_hour: float | None, on: Quiet) -> None:
+        self._usd_per_hour, self._on = usd_per_hour, on
 
     def begins(self, turn: Turn, expected_s: float) -> Watch:
         return self._on.begins(_called(turn), f"about {duration(expected_s)}", stages=False)
 
-    def ended(self, turn: Turn, record: Record, seen: Seen, now: Standings) -> None:
+    def ended(self, turn: Turn, record: Record, halving: Halving) -> None:
         outcome = status_of(record)
         if record.status == "ok":
-            led = f"leads: {in_words(now.leaders[0])}" if now.leaders else "none is left"
-            led = "it leads" if now.leaders[:1] == (turn.config,) else led
-            outcome = f"{record.execution}, {self._worth(turn.config, seen)}; {led}"
+            leaders = halving.standings().leaders
+            led = f"leads: {in_words(leaders[0])}" if leaders else "none is left"
+            led = "it leads" if leaders[:1] == (turn.config,) else led
+            outcome = f"{record.execution}, {self._worth(turn.config, halving)}; {led}"
         self._on.ended(_called(turn), outcome)
         _say_why_it_stopped(in_words(turn.config), record)
 
-    def _worth(self, config: RunConfig, seen: Seen) -> str:
+    def _worth(self, config: RunConfig, halving: Halving) -> str:
         """Return the units per USD, or per second without a price, of its rounds, or of its look if it has none."""
-        rounds, price = seconds_a_unit(seen.rounds.get(config, ())), self._sweep.budget.usd_per_hour
-        found_s = rounds.value if rounds else look_s(seen.looks[config])
+        rounds, price, found_s = halving.measured(config), self._usd_per_hour, halving.unit_s(config)
         if found_s is None:
             return "-"
 

@@ -14,8 +14,7 @@ from fp8bench.cli.output import load_catalog, log, show
 from fp8bench.cli.progress import OfSweep, shown
 from fp8bench.config.request import LATEST, RunRequest
 from fp8bench.config.sources import resolve
-from fp8bench.kinds.run.sweep import document
-from fp8bench.kinds.run.sweep_plan import document as plan_document
+from fp8bench.kinds.run.sweep import document, plan_document
 from fp8bench.launch import session as launching
 from fp8bench.launch.assemble import new_session_id
 from fp8bench.launch.batch_size import blank_search
@@ -23,11 +22,10 @@ from fp8bench.launch.examined import examined
 from fp8bench.launch.forecast import obstacle, price_today
 from fp8bench.launch.place import register
 from fp8bench.launch.prepare import prepare
-from fp8bench.launch.sweep import budget as budgets
 from fp8bench.launch.sweep import search
-from fp8bench.launch.sweep.halving import Rule
-from fp8bench.launch.sweep.space import Axes, space, switched_on
-from fp8bench.machine.gpus import this_machine
+from fp8bench.launch.sweep.halving import Halving
+from fp8bench.launch.sweep.space import space, switched_on
+from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import lock
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import mode_label
@@ -41,8 +39,6 @@ take more than a minute, and tell no more about how processes differ.
 
 LOOK_STEPS = 20
 LOOK_WARMUP = 5
-SEVERAL = ("compile", "cuda_graphs", "te_attention", "batch_size")
-"""Settings that take a list here."""
 
 USUAL: dict[str, dict[str, tuple[Any, ...]]] = {
     "cuda": {
@@ -55,7 +51,7 @@ USUAL: dict[str, dict[str, tuple[Any, ...]]] = {
     # step.
     "cpu": {"compile": ("auto",), "cuda_graphs": ("auto",), "te_attention": ("te",), "batch_size": (16, 32)},
 }
-"""What is searched if nothing is given, with the usual value first."""
+"""Settings that take a list here, and what is searched if nothing is given, with the usual value first."""
 
 
 def sweep(
@@ -84,107 +80,106 @@ def sweep(
     **settings: Any,
 ) -> None:
     lists = {"batch_size": batch_size, "compile": compile, "cuda_graphs": cuda_graphs, "te_attention": te_attention}
-    given = {
-        name: tuple(filter(None, map(str.strip, text.split(",")))) for name, text in lists.items() if text is not None
-    }
-    planned, price = _planned(
-        {**settings, "session": session, "steps": steps}, given, config, look_steps, (budget, budget_usd)
-    )
+    search.parse_time(budget or DEFAULT_BUDGET)
+    machine = this_machine(os.environ)
+    device = "cuda" if machine.has_gpu else "cpu"
+    request, values = _request({**settings, "session": session, "steps": steps}, lists, config, device)
+    planned = _planned(request, values, machine, look_steps, (budget, budget_usd))
     search.require_budget(planned)
     if dry_run:
         show(plan_document(planned), "json" if as_json else form)
         return
-    register(planned.prepared, price, date.today(), log)
+    register(planned.prepared, request.price, date.today(), log)
     planned.looks_dir.mkdir(parents=True, exist_ok=True)
     remedy = "Wait until it ends, or choose another name with --session"
     with lock.held(planned.looks_dir / ".lock", f"sweep {planned.name!r}", remedy, log), shown(quiet) as on:
         if not quiet:
-            sizes = " and larger batches of the leader" if planned.rule.blank is not None else ""
+            sizes = " and larger batches of the leader" if planned.blank is not None else ""
             log(
-                f"sweep {planned.name}: {len(planned.space.candidates)} configurations to look at, usual "
-                f"settings{sizes} first; {planned.rule.rounds} rounds of the best; budget {planned.budget.text}"
+                f"sweep {planned.name}: {len(planned.candidates)} configurations to look at, usual "
+                f"settings{sizes} first; {planned.rounds} rounds of the best; budget {planned.budget.text}"
             )
-        swept = search.run(planned, launching.executor_of(planned.prepared), OfSweep(planned, on))
-    _require_any(swept)
-    show(document(swept), "json" if as_json else form)
+        told = OfSweep(planned.budget.usd_per_hour, on)
+        found, spent_s, turns = search.run(planned, launching.executor_of(planned.prepared), told.begins, told.ended)
+    _require_any(planned, found)
+    show(document(planned, found, spent_s, turns), "json" if as_json else form)
 
 
-def _planned(
-    settings: dict[str, Any],
-    lists: dict[str, tuple[str, ...]],
-    config: Path | None,
-    look_steps: int,
-    limits: tuple[str | None, float | None],
-) -> tuple[search.Sweep, float | None]:
-    budgets.parse_time(limits[0] or DEFAULT_BUDGET)
-    machine = this_machine(os.environ)
-    device = "cuda" if machine.has_gpu else "cpu"
-    request, values = _request_and_values(settings, lists, config, device)
-    auto = values["batch_size"] == (AUTO,)
-    session = search.latest(request.results_dir) if request.session == LATEST else request.session
-    entries = [entry for entry in registry.modes().values() if device in entry.default_on]
-    modes = tuple(mode_label(entry.name, recipe) for entry in entries for recipe in entry.recipes or (None,))
-    # The usual value of each; if a batch size is to be found, the search begins at the machine's default.
-    first = {name: found[0] for name, found in values.items()} | ({"batch_size": None} if auto else {})
-    update = {"session": None, "mode": request.mode or modes, **first}
-    prepared = prepare(request.model_copy(update=update), os.environ)
-    examined([entry.config for entry in prepared.entries])
-    base = prepared.entries[0].config
-    sizes = (base.batch_size,) if auto else values["batch_size"]
-    axes = Axes(sizes, values["compile"], values["cuda_graphs"], values["te_attention"])
-    catalog = load_catalog(prepared.results_dir)
-    bases = [entry.config if request.te_switch else switched_on(entry.config) for entry in prepared.entries]
-    found = space(bases, axes, lambda one: obstacle(one, machine, catalog))
-    price = price_today(prepared, catalog, request.price)
-    rule = Rule(prepared.stop.rounds, blank_search(base) if auto else None)
-    look = {"steps": look_steps, "warmup": min(LOOK_WARMUP, base.warmup), "min_time_s": 0.0}
-    limit = budgets.budget(*limits, price.usd_per_hour, DEFAULT_BUDGET)
-    return search.Sweep(prepared, session or new_session_id(datetime.now(UTC)), found, rule, look, limit), request.price
-
-
-def _request_and_values(
-    settings: dict[str, Any], lists: dict[str, tuple[str, ...]], config: Path | None, device: str
+def _request(
+    settings: dict[str, Any], lists: dict[str, str | None], config: Path | None, device: str
 ) -> tuple[RunRequest, dict[str, tuple[Any, ...]]]:
-    """Return the request, and the values of each setting in SEVERAL: those of the flag, otherwise that of a variable or
+    """Return the request, and the values of each setting in USUAL: those of the flag, otherwise that of a variable or
     file, otherwise the usual ones. Raises UsageError for a value that `run` refuses.
     """
-    requested = resolved(settings, config)
-    if requested.request.variants:
+    found = resolved(settings, config)
+    request, values = found.request, dict(USUAL[device])
+    if request.variants:
         raise UsageError(
             f"{config} names variants, which `fp8bench run` measures: a sweep makes its own",
             "Omit `variants` in the file that a sweep is given",
         )
-    values = {}
-    for name in SEVERAL:
-        if name in lists:
-            each = [resolve({name: one}, {}, {}, None).request for one in lists[name]]
+    for name in values:
+        given = lists[name]
+        if given is not None:
+            words = [word.strip() for word in given.split(",") if word.strip()] or [given]
+            each = [resolve({name: word}, {}, {}, None).request for word in words]
             values[name] = tuple(dict.fromkeys(getattr(one, name) for one in each))
-        elif requested.origins[name] != "default":
-            values[name] = (getattr(requested.request, name),)
-        else:
-            values[name] = USUAL[device][name]
+        elif found.origins[name] != "default":
+            values[name] = (getattr(request, name),)
     if AUTO in values["batch_size"] and len(values["batch_size"]) > 1:
         said = ",".join(map(str, values["batch_size"]))
         raise UsageError(
             f"--batch-size {said}: {AUTO} finds the sizes itself, so no size can be given with it",
             f"Give a list of numbers, or {AUTO} alone",
         )
-    request = requested.request
-    if requested.origins["steps"] == "default":
+    if found.origins["steps"] == "default":
         request = request.model_copy(update={"steps": ROUND_STEPS})
     return request, values
 
 
-def _require_any(swept: search.Swept) -> None:
-    if swept.standings.leaders:
+def _planned(
+    request: RunRequest,
+    values: dict[str, tuple[Any, ...]],
+    machine: Machine,
+    look_steps: int,
+    limits: tuple[str | None, float | None],
+) -> search.Sweep:
+    name = search.latest(request.results_dir) if request.session == LATEST else request.session
+    entries = [one for one in registry.modes().values() if ("cuda" if machine.has_gpu else "cpu") in one.default_on]
+    modes = tuple(mode_label(entry.name, recipe) for entry in entries for recipe in entry.recipes or (None,))
+    # The usual value of each; if a batch size is to be found, the search begins at the machine's default.
+    first = {setting: found[0] for setting, found in values.items()}
+    auto = first["batch_size"] == AUTO
+    update = {"session": None, "mode": request.mode or modes, **first, **({"batch_size": None} if auto else {})}
+    prepared = prepare(request.model_copy(update=update), os.environ)
+    examined([entry.config for entry in prepared.entries])
+    base, catalog = prepared.entries[0].config, load_catalog(prepared.results_dir)
+    bases = [entry.config if request.te_switch else switched_on(entry.config) for entry in prepared.entries]
+    values = values | ({"batch_size": (base.batch_size,)} if auto else {})
+    candidates, untried = space(bases, values, lambda one: obstacle(one, machine, catalog))
+    return search.Sweep(
+        prepared,
+        name or new_session_id(datetime.now(UTC)),
+        candidates,
+        untried,
+        rounds=prepared.stop.rounds,
+        blank=blank_search(base) if auto else None,
+        look={"steps": look_steps, "warmup": min(LOOK_WARMUP, base.warmup), "min_time_s": 0.0},
+        budget=search.budget(*limits, price_today(prepared, catalog, request.price).usd_per_hour, DEFAULT_BUDGET),
+    )
+
+
+def _require_any(sweep: search.Sweep, found: Halving) -> None:
+    now, looks = found.standings(), list(found.looks.items())
+    if now.leaders:
         return
-    looks = list(swept.seen.looks.items())
     if not looks:
-        why = swept.untried[0].why if swept.untried else "none was requested"
+        untried = [*found.not_looked_at(sweep.budget.text), *sweep.untried]
+        why = untried[0][1] if untried else "none was requested"
         raise ModeUnavailable(f"no configuration can run here: {why}", "Name other modes with --mode")
     config, last = looks[-1]
     family = {3: ModeUnavailable, 4: MeasurementInvalid, 5: RunFailed}
     raise family.get(launching.exit_code_of(record.status for _, record in looks), RunFailed)(
-        f"no configuration is left after {len(looks)} looks; the last one: {swept.standings.dropped[config]}",
+        f"no configuration is left after {len(looks)} looks; the last one: {now.dropped[config]}",
         last.remedy or "See `fp8bench doctor`, and name other modes with --mode",
     )

@@ -9,10 +9,9 @@ within its norms and activations, so there casts are counted as free. Layers tha
 (fc1 with fc2; q, k and v) are decided together, by the sum of their times.
 """
 
-from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Sequence
 from math import gcd
-from typing import Any
+from typing import Any, NamedTuple
 
 from fp8bench import registry
 from fp8bench.launch.place import Place
@@ -28,12 +27,12 @@ from fp8bench.schema.machine import same_machine
 from fp8bench.schema.recipe import AUTO_LAYERS
 from fp8bench.schema.record import Record
 
-PRECISIONS: dict[str, tuple[Precision, Precision]] = {
-    "tensorwise": ("fp8-tensorwise", "fp8-tensorwise-fast"),
-    "delayed": ("fp8-tensorwise", "fp8-tensorwise-fast"),
-    "current": ("fp8-tensorwise", "fp8-tensorwise-fast"),
-    "rowwise": ("fp8-rowwise", "fp8-rowwise-fast"),
-    "rowwise_with_gw_hp": ("fp8-rowwise", "fp8-rowwise-fast"),
+_TENSORWISE: tuple[Precision, Precision] = ("fp8-tensorwise", "fp8-tensorwise-fast")
+_ROWWISE: tuple[Precision, Precision] = ("fp8-rowwise", "fp8-rowwise-fast")
+
+PRECISIONS = {
+    **dict.fromkeys(("tensorwise", "delayed", "current"), _TENSORWISE),
+    **dict.fromkeys(("rowwise", "rowwise_with_gw_hp"), _ROWWISE),
 }
 """The precisions of each recipe that `fp8bench gemm` times: without and with fast accumulation."""
 
@@ -58,43 +57,34 @@ def capability_of(place: Place) -> tuple[int, int] | None:
 def resolved(
     configs: Sequence[RunConfig], place: Place, to_size: Container[RunConfig] = (), kept: Iterable[Record] = ()
 ) -> tuple[list[RunConfig], tuple[str, ...]]:
-    """Return the configurations with their lists of layers, and a line about each list that `auto` decided.
-
-    to_size: configurations whose batch size, on which it depends what pays, is yet to be found. kept: records of the
-    session that is resumed, whose choice of layers stays. Raises UsageError if no record of their GEMMs fits or if one
-    of them is in `to_size`, and ModeUnavailable if no layer pays.
+    """Return the configurations with their lists of layers, and a line about each list that `auto` decided. to_size:
+    those whose batch size is yet to be found. kept: records of the session that is resumed, whose layers stay. Raises
+    UsageError for one in `to_size`, or without a record of its GEMMs, and ModeUnavailable if no layer pays.
     """
     ran = [one.config for one in kept if one.config is not None]
     before = {(one.mode_label, one.batch_size): one.fp8_layer_names for one in ran}
     found, notes = [], []
     for config in configs:
-        recipe = recipe_of(config)
+        recipe, label = recipe_of(config), config.mode_label
         if recipe is not None and recipe.layers == AUTO_LAYERS:
-            names = before.get((config.mode_label, config.batch_size))
+            names = before.get((label, config.batch_size))
             if names is None and config in to_size:
                 raise UsageError(
-                    f"{config.mode_label}: which layers pay depends on the batch size, which is yet to be found",
+                    f"{label}: which layers pay depends on the batch size, which is yet to be found",
                     "Give a --batch-size, or name the layers by a regular expression",
                 )
             if names is None:
-                names, note = _decided(config, recipe.base, place)
-                notes.append(note)
+                require_timed(recipe.base, label, registry.modes()[config.mode].recipes or ())
+                record = _newest(config, recipe.base, place)
+                judged, casts = judge(record.products, recipe.base, te=config.mode.startswith("te-"))
+                names = paying(judged, label, f"the GEMMs of {record.run_id}")
+                left, in_fp8 = ", ".join(str(one) for one in judged if not one.pays), ", ".join(names)
+                chose = f"{in_fp8} in fp8; {left} left in bf16" if left else f"all of {in_fp8} in fp8"
+                counted = "with compiled casts" if casts == "compiled" else "casts counted as free"
+                notes.append(f"{label}: {chose}, by the GEMMs of {record.run_id}, {counted}")
             config = config.model_copy(update={"fp8_layer_names": names})
         found.append(config)
     return found, tuple(notes)
-
-
-def _decided(config: RunConfig, recipe: str, place: Place) -> tuple[tuple[str, ...], str]:
-    require_timed(recipe, config.mode_label, registry.modes()[config.mode].recipes or ())
-    record = _newest(config, recipe, place)
-    judged, casts = judge(record.products, recipe, te=config.mode.startswith("te-"))
-    names = paying(judged, config.mode_label, f"the GEMMs of {record.run_id}")
-    left = [str(one) for one in judged if not one.pays]
-    in_fp8 = (
-        f"{', '.join(names)} in fp8; {', '.join(left)} left in bf16" if left else f"all of {', '.join(names)} in fp8"
-    )
-    counted = {"compiled": "with compiled casts", "none": "casts counted as free"}[casts]
-    return names, f"{config.mode_label}: {in_fp8}, by the GEMMs of {record.run_id}, {counted}"
 
 
 def _newest(config: RunConfig, recipe: str, place: Place) -> Any:
@@ -111,12 +101,12 @@ def _newest(config: RunConfig, recipe: str, place: Place) -> Any:
     if found:
         return found[-1]
     tokens = tokens_of(config.workload)
-    rows = None if tokens is None else config.batch_size * tokens
-    if tokens is not None and rows is not None and rows % ALIGNMENT:
+    if tokens is not None and config.batch_size * tokens % ALIGNMENT:
         enough = padded(config.batch_size, ALIGNMENT // gcd(ALIGNMENT, tokens))
         raise UsageError(
             f"{config.mode_label}: layers=auto goes by the times of fp8 GEMMs, which need a multiple of {ALIGNMENT} "
-            f"rows, and batch {config.batch_size} x {tokens} tokens of {config.workload} are {rows:,}",
+            f"rows, and batch {config.batch_size} x {tokens} tokens of {config.workload} are "
+            f"{config.batch_size * tokens:,}",
             f"Use --batch-size {enough}, or name the layers by a regular expression",
         )
     raise UsageError(
@@ -126,8 +116,7 @@ def _newest(config: RunConfig, recipe: str, place: Place) -> Any:
     )
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(NamedTuple):
     """A layer, or several that go together. Seconds are sums over all their GEMMs; None if any has no time."""
 
     layers: tuple[str, ...]
@@ -146,36 +135,39 @@ class Judged:
 
 
 def judge(products: Sequence[ProductTimings], recipe: str, te: bool) -> tuple[tuple[Judged, ...], Casts]:
-    """Return every layer that modes convert, in the record's order, and which casts were counted. recipe: without its
-    fields. te: whether the mode is one of Transformer Engine's.
+    """Return every layer that modes convert, in the record's order, and which casts were counted. te: whether the mode
+    is one of Transformer Engine's.
     """
     convertible = [one for one in products if one.product.stays_bf16 is None]
-    names = dict.fromkeys(layer for one in convertible for layer in one.product.layers)
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        parent, _, last = name.rpartition(".")
-        together = te and last in _TOGETHER
-        groups.setdefault(f"{parent}.{_TOGETHER[last]}" if together else name, []).append(name)
-    fp8 = PRECISIONS[recipe]
-    timed = [one for one in convertible if one.product.role not in IN_BF16.get(recipe, ())]
-    has_compiled = not te and all(any(_fp8_s(one, name, "compiled") for name in fp8) for one in timed)
+    (slow, fast), in_bf16 = PRECISIONS[recipe], IN_BF16.get(recipe, ())
+
+    def time_s(one: ProductTimings, *names: Precision, casts: Casts = "none") -> float | None:
+        """Return the first that is known. The time of an emulated GEMM says nothing about fp8 units."""
+        timings = (one.find(name, casts) for name in names)
+        return next((timing.time_s for timing in timings if timing is not None and not timing.emulated), None)
+
+    timed = [one for one in convertible if one.product.role not in in_bf16]
+    has_compiled = not te and all(time_s(one, slow, fast, casts="compiled") for one in timed)
     casts: Casts = "compiled" if has_compiled else "none"
 
-    def seconds(layers: Iterable[str], time_s: Callable[[ProductTimings], float | None]) -> float | None:
-        times = [time_s(one) for layer in layers for one in convertible if layer in one.product.layers]
+    def fp8_s(one: ProductTimings) -> float | None:
+        if one.product.role in in_bf16:
+            return time_s(one, "bf16")
+        return time_s(one, *((fast, slow) if one.product.role == "forward" else (slow, fast)), casts=casts)
+
+    def total(times: Sequence[float | None]) -> float | None:
         return None if None in times else sum(filter(None, times))
 
-    def in_fp8(one: ProductTimings) -> float | None:
-        role = one.product.role
-        if role in IN_BF16.get(recipe, ()):
-            return _bf16_s(one)
-        slow, fast = fp8
-        wanted = (fast, slow) if role == "forward" else (slow, fast)
-        return next(filter(None, (_fp8_s(one, name, casts) for name in wanted)), None)
-
-    return tuple(
-        Judged(tuple(layers), seconds(layers, _bf16_s), seconds(layers, in_fp8)) for layers in groups.values()
-    ), casts
+    groups: dict[str, list[str]] = {}
+    for name in dict.fromkeys(layer for one in convertible for layer in one.product.layers):
+        parent, _, last = name.rpartition(".")
+        groups.setdefault(f"{parent}.{_TOGETHER[last]}" if te and last in _TOGETHER else name, []).append(name)
+    found = []
+    for layers in groups.values():
+        gemms = [one for layer in layers for one in convertible if layer in one.product.layers]
+        bf16_s = total([time_s(one, "bf16") for one in gemms])
+        found.append(Judged(tuple(layers), bf16_s, total(list(map(fp8_s, gemms)))))
+    return tuple(found), casts
 
 
 def paying(judged: Sequence[Judged], label: str, source: str) -> tuple[str, ...]:
@@ -197,14 +189,3 @@ def require_timed(recipe: str, label: str, recipes: Sequence[str]) -> None:
             "not know what pays",
             f"Use {' or '.join(one for one in recipes if one in PRECISIONS)}, or name layers by a regular expression",
         )
-
-
-def _fp8_s(one: ProductTimings, precision: Precision, casts: Casts) -> float | None:
-    """Return the time on fp8 units; None if there is none. The time of an emulated GEMM says nothing about them."""
-    timing = one.find(precision, casts)
-    return timing.time_s if timing is not None and not timing.emulated else None
-
-
-def _bf16_s(one: ProductTimings) -> float | None:
-    timing = one.find("bf16")
-    return timing.time_s if timing is not None else None

@@ -2,18 +2,16 @@
 
 Every size is tried in fresh processes, because torch's allocator and a CUDA graph's pool keep the memory they once had.
 Sizes are doubled until one does not fit; two bisections follow. The memory of a step is close to linear in its batch,
-so two known peaks tell which sizes are hopeless, and which doublings can be passed over.
-
-There is one verdict over all ranks: if any of them ran out of memory, the size is too large. Any other failure ends the
-search with its reason. A size that ran, but whose steps were launched differently from those of smaller sizes, does not
-fit either: with `--cuda-graphs auto`, a step without memory for its graph is launched from Python.
+so two known peaks tell which sizes are hopeless, and which doublings can be passed over. If any rank ran out of memory,
+the size is too large; any other failure ends the search with its reason.
 """
 
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from fp8bench.launch.assemble import assemble, new_run_id
 from fp8bench.launch.prepare import Prepared, marks
@@ -33,8 +31,7 @@ from fp8bench.schema.record import Record
 STEP = 16
 """Sizes of images are multiples of STEP: GEMMs in fp8 need every dimension to be a multiple of 16, rows too."""
 
-COARSE_STEP = 64
-COARSE_FROM = 256
+COARSE_STEP, COARSE_FROM = 64, 256
 """From COARSE_FROM on, sizes are multiples of COARSE_STEP. Kernels are slower at uneven sizes: on an H200, Transformer
 Engine's casts in a step of ViT-Huge took 170 us an image at batch 256, but 280 at 368 and 213 at 544, and 256 trained
 more images a second than either.
@@ -55,34 +52,29 @@ TRY = {"warmup": 2, "steps": 3, "min_time_s": 0.0}
 """Settings of a try: enough to compile, capture and prove the step, and to see its peak."""
 
 TRIES = ".batch-sizes"
-"""A folder in the folder of results. It is hidden because a try of a few steps is not a measurement, and no table must
-show it as the latest of its mode. A search that was interrupted continues from its records.
-"""
+"""A folder in the folder of results, from whose records a search that was interrupted continues. Hidden: a try of a few
+steps is no measurement for a table to show."""
 
 
 def step_of(config: RunConfig) -> int:
-    """Return the number of which all sizes are multiples. config: with the workload's usual size.
-
-    A sample of text is thousands of rows, so few of them are usual, and any number suits fp8's GEMMs if the length is a
-    multiple of 16. Micro-batches are equal.
-    """
+    """Return the number of which all sizes are multiples. config: with the workload's usual size."""
+    step = STEP if config.batch_size % STEP == 0 else 1
     if config.sequence_length is not None:
+        # Samples of text are thousands of rows, so any number of them suits if their length is a multiple of STEP.
         step = STEP // math.gcd(STEP, config.sequence_length)
-    else:
-        step = STEP if config.batch_size % STEP == 0 else 1
     return math.lcm(step, config.grad_accumulation)
 
 
 def next_size(search: BatchSearch, config: RunConfig) -> int | None:
     """Return the size to try next, or None if the search has ended. config: with the first size. Pure."""
-    tries, step = search.tries, step_of(config)
-    if not tries:
+    step = step_of(config)
+    if not search.tries:
         return config.batch_size
-    low, high = _between(tries)
+    low, high = _between(search)
     if not low:
         size = max(step, _down(high / 2, step))
         return size if size < high else None
-    bounded, line = high <= BATCH_SIZE.most, _line(tries)
+    bounded, line = high <= BATCH_SIZE.most, _line(search)
 
     def hopeless(size: int) -> bool:
         return line is not None and search.limit_bytes is not None and line[0] + line[1] * size > search.limit_bytes
@@ -101,17 +93,18 @@ def next_size(search: BatchSearch, config: RunConfig) -> int | None:
     return size if size > low else None
 
 
-def _between(tries: Iterable[BatchTry]) -> tuple[int, int]:
-    high = min((one.batch_size for one in tries if one.fit != "fits"), default=BATCH_SIZE.most + 1)
+def _between(search: BatchSearch) -> tuple[int, int]:
+    """Return the largest size that fits, 0 without any, and the smallest that does not."""
+    high = min((one.batch_size for one in search.tries if one.fit != "fits"), default=BATCH_SIZE.most + 1)
     # A size that once fitted, but is larger than one that did not, cannot be relied on.
-    return max((one.batch_size for one in tries if one.fit == "fits" and one.batch_size < high), default=0), high
+    fitting = (one.batch_size for one in search.tries if one.fit == "fits" and one.batch_size < high)
+    return max(fitting, default=0), high
 
 
-def _line(tries: Iterable[BatchTry]) -> tuple[float, float] | None:
-    """Return bytes at batch 0 and bytes per sample, from the two largest sizes with a known peak; None without two such
-    sizes, or if the larger one did not take more memory.
-    """
-    peaks = {one.batch_size: one.peak_bytes for one in tries if one.peak_bytes and one.fit in ("fits", "no headroom")}
+def _line(search: BatchSearch) -> tuple[float, float] | None:
+    """Return bytes at batch 0 and per sample, by the two largest sizes with a known peak; None if they tell nothing."""
+    ran = (one for one in search.tries if one.fit in ("fits", "no headroom"))
+    peaks = {one.batch_size: one.peak_bytes for one in ran if one.peak_bytes}
     if len(peaks) < 2:
         return None
     (small, less), (large, more) = sorted(peaks.items())[-2:]
@@ -134,12 +127,9 @@ def peak_bytes(record: Record) -> int | None:
 
 def judged(record: Record, search: BatchSearch, named: bool = False) -> BatchTry | None:
     """Return what a run says about its size; None if it stopped for a reason other than memory, which says nothing.
-
-    named: whether the try names the record; the record is then one of the results.
+    named: whether the try names the record, as one of the results.
     """
-    if record.config is None:
-        return None
-    size, run_id = record.config.batch_size, record.run_id if named else None
+    size, run_id = record.what.batch_size, record.run_id if named else None
     if record.cause == "oom":
         return BatchTry(batch_size=size, fit="too large", run_id=run_id)
     if record.status != "ok":
@@ -148,37 +138,37 @@ def judged(record: Record, search: BatchSearch, named: bool = False) -> BatchTry
     fit: Fit = "fits" if limit is None or peak is None or peak <= limit else "no headroom"
     executed = next((one.execution for one in search.tries if one.fit == "fits"), None)
     if executed is not None and record.execution != executed:
+        # With `--cuda-graphs auto`, a step without memory for its graph is launched from Python.
         fit = "executed otherwise"
     return BatchTry(batch_size=size, fit=fit, peak_bytes=peak, execution=record.execution, run_id=run_id)
 
 
 def same_but_size(config: RunConfig, record: Record) -> bool:
     """Return whether a record is of this configuration at some batch size, with any number of steps."""
-    free = {"batch_size": config.batch_size, "seed": config.seed, **{name: getattr(config, name) for name in TRY}}
+    free = {name: getattr(config, name) for name in ("batch_size", "seed", *TRY)}
     return record.config is not None and record.config.model_copy(update=free) == config
 
 
 def known_tries(
     config: RunConfig, records: Iterable[Record], search: BatchSearch, tried: Iterable[Record] = ()
 ) -> BatchSearch:
-    """Return the search with the latest result of earlier runs of this configuration per size, small sizes first.
-
-    records: of this machine and its software. Records that ran out of memory count; others that stopped do not. What a
-    record's own search ran into counts too. tried: likewise, of searches that did not finish.
+    """Return the search with the latest result of earlier runs of this configuration per size, small sizes first, and
+    what the searches of these runs ran into. records: of this machine and its software. tried: likewise, of searches
+    that did not finish.
     """
     latest: dict[int, tuple[Record, bool] | BatchTry] = {}
     found = [*((record, True) for record in records), *((record, False) for record in tried)]
     for record, named in sorted(found, key=lambda one: one[0].created_utc):
         if same_but_size(config, record):
             before = record.session.batch_search if record.session is not None else None
-            too_large = [one for one in before.tries if one.fit == "too large"] if before is not None else []
-            latest.update((one.batch_size, one.model_copy(update={"run_id": None})) for one in too_large)
+            for one in before.tries if before is not None else ():
+                if one.fit == "too large":
+                    latest[one.batch_size] = one.model_copy(update={"run_id": None})
             latest[record.what.batch_size] = record, named
-    for size, known in sorted(latest.items(), key=lambda item: item[0]):
-        one = known if isinstance(known, BatchTry) else judged(known[0], search, known[1])
-        # Sizes between the multiples say how the line goes, but none of them is an answer.
-        if one is not None and size % step_of(config) == 0:
-            search = with_try(search, one)
+    for size in sorted(size for size in latest if size % step_of(config) == 0):
+        known = latest[size]
+        told = known if isinstance(known, BatchTry) else judged(known[0], search, known[1])
+        search = search if told is None else with_try(search, told)
     return search
 
 
@@ -187,8 +177,7 @@ def with_try(search: BatchSearch, one: BatchTry) -> BatchSearch:
     return search.model_copy(update={"tries": (*search.tries, one)})
 
 
-@dataclass(frozen=True)
-class Sized:
+class Sized(NamedTuple):
     """The result of a search. config: with the size that was found; None if nothing fits or the search stopped.
     stopped: the record of the try that ended it.
     """
@@ -201,9 +190,8 @@ class Sized:
 def search(
     config: RunConfig, known: BatchSearch, run: Callable[[RunConfig], Record], say: Callable[[str], None]
 ) -> Sized:
-    """Try sizes until the largest that fits is known. config: its batch size is tried first if nothing is known. known:
-    earlier tries. run: runs one configuration in fresh processes; its record's cause is `oom` if any rank ran out of
-    memory. say: takes a line about each try.
+    """Try sizes until the largest that fits is known, that of `config` first. known: earlier tries. run: runs one
+    configuration; its record's cause is `oom` if any rank ran out of memory. say: takes a line about each try.
     """
     record, found, memory = None, known, known.memory_bytes
     while (tried := next_size(found, config)) is not None:
@@ -211,22 +199,19 @@ def search(
         one = judged(record, found)
         if one is None:
             return Sized(found, None, record)
-        found = with_try(found, one)
-        took = ""
+        found, took = with_try(found, one), ""
         if one.peak_bytes is not None and memory is not None:
             free = memory * found.headroom / GIB
             took = f", {gib(one.peak_bytes)} of {memory / GIB:.1f}, of which {free:.1f} are to stay free"
         say(f"{config.mode_label}: batch {one.batch_size}: {one.fit}{took}")
-    largest, _ = _between(found.tries)
+    largest, _ = _between(found)
     if largest:
         return Sized(found, config.model_copy(update={"batch_size": largest}))
     peak = None if record is None else peak_bytes(record)
     if record is not None and record.status == "ok" and peak is not None and memory is not None:
         # It ran, but left too little headroom: that becomes its reason.
-        reason = (
-            f"batch {record.what.batch_size} takes {gib(peak)} of {gib(memory)}, of which "
-            f"{found.headroom * 100:.0f} % are to stay free"
-        )
+        rest = f"of which {found.headroom * 100:.0f} % are to stay free"
+        reason = f"batch {record.what.batch_size} takes {gib(peak)} of {gib(memory)}, {rest}"
         failed = {"status": "failed", "cause": "oom", "reason": reason, "summary": None}
         record = record.model_copy(update={**failed, "remedy": "Free memory, or give --batch-size"})
     return Sized(found, None, record)
@@ -241,13 +226,11 @@ def blank_search(config: RunConfig) -> BatchSearch:
 def find_sizes(
     prepared: Prepared, rounds: Schedule, executor: Executor, say: Callable[[str], None]
 ) -> Iterator[tuple[Entry, Sized]]:
-    """Search for each configuration of `prepared.to_size`, and give its entries of `rounds` the size that was found.
-    Entries without a size are dropped from `rounds`. Each try is kept as soon as it exists.
-
-    Raises Interrupted after Ctrl-C, SIGTERM or SIGHUP, once every worker has ended.
+    """Search for each configuration of `prepared.to_size`, and give its entries of `rounds` the size that was found;
+    those without a size are dropped. Each try is kept as soon as it exists. Raises Interrupted after Ctrl-C, SIGTERM or
+    SIGHUP, once every worker has ended.
     """
-    here, key = prepared.here or Here(), prepared.instance.key
-    folder = prepared.results_dir / TRIES
+    here, key, folder = prepared.here or Here(), prepared.instance.key, prepared.results_dir / TRIES
 
     def run(candidate: RunConfig) -> Record:
         found = marks(prepared, candidate)
@@ -264,8 +247,17 @@ def find_sizes(
     kept = [one.record for one in results.read(prepared.results_dir, [key]) if not here.unlike(one.record)]
     tried = [one for one in results.read(folder, [key]) if not here.unlike(one.record)]
     for config in prepared.to_size:
+        alike = [record for record in kept if record.status == "ok" and same_but_size(config, record)]
+        told = max((one.created_utc for one in alike if one.session and one.session.batch_search), default=None)
+        unfinished = []
+        for record, path in tried:
+            if same_but_size(config, record) and (told is None or record.created_utc > told):
+                unfinished.append(record)
+            elif same_but_size(config, record):
+                # The record that resulted from its search contains it.
+                results.remove(path)
         blank = blank_search(config)
-        known = known_tries(config, kept, blank, _unfinished(config, kept, tried))
+        known = known_tries(config, kept, blank, unfinished)
         if next_size(known, config) is None and all(one.fit != "fits" for one in known.tries):
             # Sizes that never fitted are tried again, so that each call says why there is no size.
             known = blank
@@ -286,20 +278,3 @@ def find_sizes(
             # The size found may equal the size that another variant was given.
             rounds.entries = list(dict.fromkeys(sized.get(entry, entry) for entry in rounds.entries))
         yield mine[0], found
-
-
-def _unfinished(config: RunConfig, kept: Iterable[Record], tried: Iterable[results.Kept[Record]]) -> list[Record]:
-    """Return the tries of this configuration that no record contains yet. The others are removed, because the record
-    that resulted from their search contains them.
-    """
-    mine = [record for record in kept if record.status == "ok" and same_but_size(config, record)]
-    searched = [record.created_utc for record in mine if record.session and record.session.batch_search]
-    found = []
-    for record, path in tried:
-        if not same_but_size(config, record):
-            continue
-        if searched and record.created_utc <= max(searched):
-            results.remove(path)
-        else:
-            found.append(record)
-    return found

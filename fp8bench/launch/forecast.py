@@ -1,16 +1,15 @@
 """Forecasts a run's obstacles and cost before it starts: which modes cannot run here, how long the rest takes, and what
 that costs. No torch is imported, so what only a mode's class knows is reported when it runs.
 
-Times come from records of the same work on the same instance. Without them the time is unknown, and not guessed; only
-that of torch.compile is then estimated, for a sweep's budget. The first process of a configuration compiles with cold
-caches. Later processes find most of its kernels in the caches on disk, as long as nothing changes: another batch size
-is compiled anew.
+Times come from records of the same work on the same instance. Without them a run's time is unknown, and not guessed;
+for a sweep's budget, a turn then takes what no turn goes without. The first process of a configuration compiles with
+cold caches; later ones find most kernels in the caches on disk, but another batch size is compiled anew.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date
 from importlib.util import find_spec
+from statistics import fmean
 from typing import NamedTuple
 
 from fp8bench import registry
@@ -21,7 +20,7 @@ from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.choose import PriceQuery, Share, of_used
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.records.select import session
-from fp8bench.registry import ModeEntry
+from fp8bench.registry import Needs
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.execution import CompileChoice, GraphChoice
 from fp8bench.schema.instance import Catalog
@@ -60,26 +59,21 @@ class CompileTime(NamedTuple):
         return self.ddp if config.world_size > 1 else self.alone
 
 
-COLD_S = {"torchao-float8": CompileTime(150.0, 120.0)}
-"""Seconds with cold caches, of ViT-Huge compiled as a whole on a host of H100s: for other models the nearest known."""
-
-OTHERS_COLD_S = CompileTime(45.0, 80.0)
-"""The same measurement of baseline-bf16, which stands in for every other mode."""
+COLD_S, OTHERS_COLD_S = {"torchao-float8": CompileTime(150.0, 120.0)}, CompileTime(45.0, 80.0)
+"""Seconds with cold caches, of ViT-Huge compiled as a whole on a host of H100s: for other models the nearest known.
+baseline-bf16 stands in for every other mode.
+"""
 
 WARM = CompileTime(alone=0.4, ddp=0.9)
 """The share of the cold time that the next process takes at most: on one H200 from a tenth (baseline-bf16: 47.7 s, then
 4.6 and 5.5) to 0.39 (torchao-float8 at batch 256: 114 s, then 44), on two 0.9 (baseline-bf16: 42.5 s, then 38.2).
 """
 
+AXES = ("batch_size", "recipe", "compile", "cuda_graphs", "te_attention")
+"""The settings that differ between configurations of one mode in a sweep, the likeliest to matter first."""
 
-def is_compiled(config: RunConfig) -> bool:
-    """Return whether compile time is to be counted. On a CPU it was not measured."""
-    return config.device == "cuda" and compiles(config) is True
-
-
-def cold_s(config: RunConfig) -> float:
-    """Return the seconds with cold caches; 0 if nothing is compiled."""
-    return COLD_S.get(config.mode, OTHERS_COLD_S).of(config) if is_compiled(config) else 0.0
+Ends = tuple[float, float]
+"""A quantity with the smallest and the largest number of rounds."""
 
 
 class PriceToday(NamedTuple):
@@ -91,76 +85,63 @@ class PriceToday(NamedTuple):
     share: Share | None = None
 
 
-Ends = tuple[float, float]
-"""A quantity with the smallest and the largest number of rounds."""
-
-
 class ExpectedTurn(NamedTuple):
-    """One mode in one round. seconds: expected; None if unknown. obstacle: why it cannot run here, if known."""
+    """One mode in one round. seconds: None if unknown. obstacle: why it cannot run here, if known. all_s, usd: of all
+    rounds; None if unknown.
+    """
 
     label: str
     seconds: float | None
     obstacle: str | None
+    all_s: Ends | None
+    usd: Ends | None
 
 
-@dataclass(frozen=True)
-class Forecast:
+class Forecast(NamedTuple):
     """What to expect of a session. turns: one per entry. rounds: the smallest and the largest number. start_up_s:
-    assumed for each turn.
+    assumed for each turn. unknown: labels of modes that may run, but have no record of how long they take. seconds,
+    usd: of all rounds; None if the time of a mode, or the price, is unknown.
     """
 
     turns: tuple[ExpectedTurn, ...]
     rounds: tuple[int, int]
     start_up_s: float
     price: PriceToday
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """Labels of modes that may run, but have no record of how long they take."""
-        return tuple(turn.label for turn in self.turns if turn.obstacle is None and turn.seconds is None)
-
-    @property
-    def seconds(self) -> Ends | None:
-        """Seconds of all rounds; None if the time of a mode is unknown."""
-        return None if self.unknown else self.over_rounds(sum(turn.seconds or 0.0 for turn in self.turns))
-
-    @property
-    def usd(self) -> Ends | None:
-        """USD of all rounds; None if the time or the price is unknown."""
-        return self.cost(self.seconds)
-
-    def over_rounds(self, seconds: float | None) -> Ends | None:
-        """Return the seconds of what takes so many in each round."""
-        return None if seconds is None else (self.rounds[0] * seconds, self.rounds[1] * seconds)
-
-    def cost(self, seconds: Ends | None) -> Ends | None:
-        """Return what they cost."""
-        if seconds is None or self.price.usd_per_hour is None:
-            return None
-        low, high = (each / SECONDS_PER_HOUR * self.price.usd_per_hour for each in seconds)
-        return low, high
+    unknown: tuple[str, ...]
+    seconds: Ends | None
+    usd: Ends | None
 
 
 def forecast(
     entries: Sequence[Entry], stop: Stop, obstacles: Sequence[str | None], kept: Sequence[Record], price: PriceToday
 ) -> Forecast:
     """Return the forecast. obstacles: per entry. kept: this instance's, oldest first."""
-    turns = tuple(
-        ExpectedTurn(entry.label, None if obstacle else turn_s(entry.config, kept), obstacle)
-        for entry, obstacle in zip(entries, obstacles, strict=True)
-    )
-    bounds = (stop.rounds, stop.rounds)
+    fewest, most = stop.rounds, stop.rounds
     if stop.precision is not None:
-        bounds = max(stop.rounds, FEWEST_ROUNDS), stop.max_rounds
-    return Forecast(turns, bounds, START_UP_S[entries[0].config.device], price)
+        fewest, most = max(stop.rounds, FEWEST_ROUNDS), stop.max_rounds
+
+    def over_rounds(seconds: float | None) -> tuple[Ends | None, Ends | None]:
+        if seconds is None:
+            return None, None
+        ends = low, high = fewest * seconds, most * seconds
+        an_hour = price.usd_per_hour
+        return ends, None if an_hour is None else (low / SECONDS_PER_HOUR * an_hour, high / SECONDS_PER_HOUR * an_hour)
+
+    turns = []
+    for entry, obstacle in zip(entries, obstacles, strict=True):
+        seconds = None if obstacle else turn_s(entry.config, kept)
+        turns.append(ExpectedTurn(entry.label, seconds, obstacle, *over_rounds(seconds)))
+    unknown = tuple(turn.label for turn in turns if turn.obstacle is None and turn.seconds is None)
+    in_all = over_rounds(None if unknown else sum(turn.seconds or 0.0 for turn in turns))
+    start_up_s = START_UP_S[entries[0].config.device]
+    return Forecast(tuple(turns), (fewest, most), start_up_s, price, unknown, *in_all)
 
 
 def price_today(place: Place, catalog: Catalog, given: float | None = None) -> PriceToday:
     """Return the price now. given: the user's USD per hour for the machine; else `compare`'s price is taken."""
     if given is not None:
         return PriceToday(given)
-    instance = place.instance
-    machine = place.here.machine if place.here else None
+    instance, machine = place.instance, place.here.machine if place.here else None
     query = PriceQuery(date.today(), current=True, machine=machine.id if machine else None)
     paid = of_used(catalog.instances.get(instance.key), instance.gpu, instance.gpu_count, catalog, query)
     if paid is None:
@@ -174,17 +155,29 @@ def duration(seconds: float) -> str:
 
 
 def turn_s(config: RunConfig, kept: Sequence[Record]) -> float | None:
-    """Return the seconds of one mode in one round: start-up, compiling and first steps as in the latest session of the
-    same work, and its steps. None if there is no such record.
-    """
+    """Return the seconds of one mode in one round, as in the latest session of the same work; None if there is none."""
     alike = [record for record in kept if record.status == "ok" and record.config and same_work(record.config, config)]
-    if not alike:
-        return None
     latest = [record for record in alike if session(record) == session(alike[-1])]
-    steps_s = [record.summary.step_time_s for record in latest if record.summary]
-    step_s = sum(steps_s) / len(steps_s)
-    once_s = [beyond_steps(record, step_s) for record in latest]
-    return START_UP_S[config.device] + sum(once_s) / len(once_s) + all_steps_s(config, step_s)
+    if not latest:
+        return None
+    step_s = fmean(record.summary.step_time_s for record in latest if record.summary)
+    once_s = fmean(beyond_steps(record, step_s) for record in latest)
+    return START_UP_S[config.device] + once_s + all_steps_s(config, step_s)
+
+
+def same_work(ran: RunConfig, planned: RunConfig, free: Sequence[str] = ()) -> bool:
+    """Return whether steps take the same time: neither their number nor the seed matters, nor graphs on a CPU, nor what
+    is in `free`.
+    """
+    graphs = ["cuda_graphs"] if planned.device == "cpu" else []
+    names = ("warmup", "steps", "min_time_s", "seed", *graphs, *free)
+    return ran.model_copy(update={name: getattr(planned, name) for name in names}) == planned
+
+
+def beyond_steps(record: Record, step_s: float) -> float:
+    """Return the seconds that warm-up took beyond as many plain steps: above all, compiling."""
+    times = step_times(record)
+    return 0.0 if times is None else max(0.0, times.warmup_s - times.warmup_steps * step_s)
 
 
 def all_steps_s(config: RunConfig, step_s: float) -> float:
@@ -194,10 +187,92 @@ def all_steps_s(config: RunConfig, step_s: float) -> float:
     return steps_in_all(length, step_s, config.queue, replayed) * step_s
 
 
-def execution(config: RunConfig) -> str:
-    """Describe how steps will be executed, as far as the settings decide it: under `auto`, a mode's class and the
-    outcome of capture decide too.
+def cold_s(config: RunConfig) -> float:
+    """Return the seconds of compiling with cold caches; 0 without it, or on a CPU, where it was not measured."""
+    compiled = config.device == "cuda" and compiles(config) is True
+    return COLD_S.get(config.mode, OTHERS_COLD_S).of(config) if compiled else 0.0
+
+
+class Took(NamedTuple):
+    """What one process on record took. once_s: time other than its steps, its start and torch.compile."""
+
+    config: RunConfig
+    step_s: float
+    once_s: float
+    compile_s: float
+
+    def turn_s(self, config: RunConfig, compile_s: float, longer: float = 1.0) -> float:
+        """Return the time of a turn with a configuration's steps. longer: how many times as long a step takes there."""
+        return START_UP_S[config.device] + self.once_s + compile_s + all_steps_s(config, self.step_s * longer)
+
+
+class Forecaster:
+    """Forecasts single turns of a sweep by records of this machine and its software.
+
+    A configuration that was run takes what its records tell, with warm caches of torch.compile. One that was never run
+    takes the longest compile of its mode on record, else what was measured elsewhere, and the steps of the nearest
+    record of its mode, scaled by the batch size; without one, only its start and compile count. What the turns of this
+    call took beyond their forecasts, as on a busy host, is added to all.
     """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._took: list[Took] = []
+        self._alone: dict[tuple[RunConfig, bool], float] = {}
+        self._beyond_s: list[float] = []
+        for record in records:
+            self._add(record)
+
+    def take(self, record: Record, took_s: float) -> None:
+        """Add the record of a turn of this call, and the seconds that the turn took."""
+        self._alone.clear()
+        took = self._add(record)
+        if took is not None:
+            self._beyond_s.append(took_s - took.turn_s(took.config, took.compile_s))
+
+    def turn_s(self, config: RunConfig, warm: bool = False) -> float:
+        """Return the expected seconds of one turn of the configuration. warm: whether it has been looked at by then."""
+        if (config, warm) not in self._alone:
+            self._alone[config, warm] = self._alone_s(config, warm)
+        beyond_s = fmean(self._beyond_s) if self._beyond_s else 0.0
+        return max(self._alone[config, warm] + beyond_s, config.min_time_s)
+
+    def is_known(self, config: RunConfig) -> bool:
+        """Return whether a record of the same work tells the time, not only ones of its mode executed differently."""
+        return any(same_work(took.config, config) for took in self._took)
+
+    def _add(self, record: Record) -> Took | None:
+        if record.status != "ok" or record.summary is None or record.config is None:
+            return None
+        step_s = record.summary.step_time_s
+        beyond_s = beyond_steps(record, step_s)
+        # The compiler's own count, part of which may have been before the warm-up.
+        compile_s = min((record.evidence.compile.seconds if record.evidence else None) or 0.0, beyond_s)
+        self._took.append(Took(record.config, step_s, beyond_s - compile_s, compile_s))
+        return self._took[-1]
+
+    def _alone_s(self, config: RunConfig, warm: bool) -> float:
+        of_mode = [took for took in self._took if same_work(took.config, config, AXES)]
+        ran = [took for took in of_mode if same_work(took.config, config)]
+        # Of several processes of the mode, the first took longest.
+        cold = cold_s(config)
+        compile_s = cold and (max((took.compile_s for took in of_mode), default=0.0) or cold)
+        if ran:
+            once_more_s = min(ran[-1].compile_s, WARM.of(config) * compile_s)
+            return ran[-1].turn_s(config, ran[-1].compile_s if len(ran) > 1 else once_more_s)
+        compile_s *= WARM.of(config) if warm else 1.0
+        if not of_mode:
+            return START_UP_S[config.device] + compile_s + config.min_time_s
+
+        def unlike(took: Took) -> int:
+            return sum(getattr(took.config, name) != getattr(config, name) for name in AXES)
+
+        # The latest that differs in the fewest settings is the nearest. A step's time is close to linear in its batch.
+        near = min(reversed(of_mode), key=unlike)
+        return near.turn_s(config, compile_s, config.batch_size / near.config.batch_size)
+
+
+def execution(config: RunConfig) -> str:
+    """Describe how steps will be executed, as far as the settings decide it."""
     graphs: GraphChoice = "off" if config.device == "cpu" and config.cuda_graphs == "auto" else config.cuda_graphs
     return f"{COMPILED[config.compile]}; {LAUNCHED[graphs]}"
 
@@ -210,7 +285,8 @@ def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | Non
     sharded = config.parallel == "fsdp" or 1 < config.tensor_parallel < config.world_size
     whole, replayed = config.compile == "on", config.cuda_graphs == "on"
     of_blocks = "cannot be compiled as a whole (--compile on) with {}; --compile blocks can be used with it"
-    recomputed = config.activation_checkpointing
+    recomputed, needs = config.activation_checkpointing, entry.needs or Needs()
+    least = needs.compute_capability
     for stops, why in (
         (
             replayed and not machine.has_gpu,
@@ -224,34 +300,16 @@ def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | Non
         (whole and sharded, of_blocks.format("--parallel fsdp")),
         (whole and recomputed != "none", of_blocks.format(f"--activation-checkpointing {recomputed}")),
         (replayed and sharded, "cannot be replayed as a CUDA graph (--cuda-graphs on) under FSDP2"),
+        (
+            not machine.has_gpu and (needs.gpu or recipe in needs.recipes_of_gpu),
+            "needs an NVIDIA GPU, and this machine shows none",
+        ),
     ):
         if stops:
             return why
-    return _unmet(entry, recipe, machine, catalog)
-
-
-def _unmet(entry: ModeEntry, recipe: str, machine: Machine, catalog: Catalog) -> str | None:
-    needs = entry.needs
-    if needs is None:
-        return None
-    if not machine.has_gpu and (needs.gpu or recipe in needs.recipes_of_gpu):
-        return "needs an NVIDIA GPU, and this machine shows none"
-    if machine.has_gpu and needs.compute_capability is not None:
-        gpu = catalog.gpu_by_product(machine.gpus[0])
-        if gpu is not None and gpu.capability < needs.compute_capability:
-            return f"needs a GPU of {gpu.too_old_for(needs.compute_capability)}"
+    gpu = catalog.gpu_by_product(machine.gpus[0]) if machine.has_gpu and least is not None else None
+    if gpu is not None and least is not None and gpu.capability < least:
+        return f"needs a GPU of {gpu.too_old_for(least)}"
     if needs.module is not None and find_spec(needs.module) is None:
         return f"needs the Python package {needs.module}, which is not installed"
     return None
-
-
-def same_work(ran: RunConfig, planned: RunConfig) -> bool:
-    """Return whether steps take the same time: numbers of steps and the seed do not matter, nor do graphs on a CPU."""
-    free = ["warmup", "steps", "min_time_s", "seed", *(["cuda_graphs"] if planned.device == "cpu" else [])]
-    return ran.model_copy(update={name: getattr(planned, name) for name in free}) == planned
-
-
-def beyond_steps(record: Record, step_s: float) -> float:
-    """Return the seconds that warm-up took beyond as many plain steps: above all, compiling."""
-    times = step_times(record)
-    return 0.0 if times is None else max(0.0, times.warmup_s - times.warmup_steps * step_s)

@@ -5,6 +5,7 @@ hour: where it is measured, its plan, and the session that it resumes.
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from fp8bench.config.request import RunRequest
@@ -130,15 +131,15 @@ def _where_kept(name: str, place: Place, records: Sequence[Record], machine: Mac
     """Return this machine as the instance under which it measured the session, or `place` if there is none. Raises
     UsageError if there are several.
     """
-    here = place.here or Here()
-    ours, auto = resume.of_machine(name, records, here), place.instance.key
-    keys = dict.fromkeys(record.instance for record in ours)
-    could_be = {key: place if key == auto else moved(place, machine, key) for key in keys}
-    fitting = [record for record in ours if could_be[record.instance] is not None]
-    found = resume.instances_of(name, fitting, here)
+
+    @cache
+    def as_instance(key: str) -> Place | None:
+        return place if key == place.instance.key else moved(place, machine, key)
+
+    found = resume.instances_of(name, records, place.here or Here(), lambda key: as_instance(key) is not None)
     if len(found) > 1:
         raise UsageError(
             f"session {name!r} of this machine is kept in {place.results_dir} under {' and '.join(sorted(found))}",
             f"Say which with --instance, as in --instance {sorted(found)[0]}",
         )
-    return (could_be[found[0]] if found else None) or place
+    return (as_instance(found[0]) if found else None) or place

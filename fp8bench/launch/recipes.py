@@ -1,11 +1,9 @@
-"""Decides which recipe each requested mode has (its own, or that of `--recipe FILE`), which layers (`--fp8-layers`) and
-which options of Transformer Engine's layer (`--te-switch`), and refuses what cannot work before a process starts, as
-far as that is known without torch.
+"""Decides each mode's recipe (its own, or that of `--recipe FILE`), layers in fp8 (`--fp8-layers`) and switches of
+Transformer Engine's layer (`--te-switch`), and refuses what cannot work, as far as that is known without torch.
 """
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
 from pathlib import Path
 
 from fp8bench import registry
@@ -26,65 +24,54 @@ from fp8bench.schema.recipe import (
 from fp8bench.schema.record import RequestedMode
 from fp8bench.schema.switches import LADDER, NONE, RUNGS, of_fp8, parse, requiring_first, split
 
-SHOWN = 4
-"""The number of layers that an error names."""
 
-Chosen = tuple[ModeEntry, str | None]
-
-
-def chosen(labels: Sequence[str], recipe: str | None, layers: str | None) -> list[Chosen]:
+def chosen(labels: Sequence[str], recipe: str | None, layers: str | None) -> list[tuple[ModeEntry, str | None]]:
     """Return each mode with its recipe, once. labels: as requested. recipe: from a file, written as in a mode's name.
-    layers: as `layers=` takes it. Both are None if not given.
-
-    Raises UsageError for unknown names, and for a recipe or a choice of layers that no mode takes.
+    layers: as `layers=` takes it. Raises UsageError for unknown names, and for a recipe or layers that no mode takes.
     """
     found = [registry.find_mode(label) for label in labels]
     if recipe is not None:
         base = split_recipe(recipe).base
         takes = [":" not in label and base in one.recipe_fields for label, (one, _) in zip(labels, found, strict=True)]
         if not any(takes):
-            entry = next(one for one in registry.BUILTIN_MODES if base in one.recipe_fields)
+            name = next(one.name for one in registry.BUILTIN_MODES if base in one.recipe_fields)
             raise UsageError(
-                f"--recipe is of {entry.name}, and of the modes here none is that without a recipe of its own",
-                f"Add --mode {entry.name}, or omit --recipe",
+                f"--recipe is of {name}, and of the modes here none is that without a recipe of its own",
+                f"Add --mode {name}, or omit --recipe",
             )
         found = [
             (entry, str(read_recipe(entry.name, recipe, entry.recipe_fields)) if given else own)
             for given, (entry, own) in zip(takes, found, strict=True)
         ]
     if layers is not None:
-        having = [entry for entry, own in found if _has_layers(entry, own)]
+        recipes = [split_recipe(own) for _, own in found]
+        having = [one.name for (one, _), own in zip(found, recipes, strict=True) if _has_layers(one, own)]
         if not having:
             raise UsageError(
                 f"--fp8-layers {layers} applies to none of the modes: {', '.join(entry.name for entry, _ in found)}",
                 "Omit it, or add a mode that has layers in fp8: --mode torchao-float8",
             )
-        torchao = all(entry.name.startswith(LIBRARY_LAYERS) for entry in having)
+        torchao = all(name.startswith(LIBRARY_LAYERS) for name in having)
         checked = checked_layers(layers, "--fp8-layers", torchao)
-        found = [(one, _of_layers(one, own, checked) if _has_layers(one, own) else own) for one, own in found]
+        for place, own in enumerate(recipes):
+            entry, _ = found[place]
+            if _has_layers(entry, own) and "layers" not in own.values:
+                whole = str(own.with_layers(checked))
+                found[place] = entry, str(read_recipe(entry.name, whole, entry.recipe_fields))
     return list({(entry.name, own): (entry, own) for entry, own in found}.values())
 
 
-def _has_layers(entry: ModeEntry, own: str | None) -> bool:
-    return "layers" in entry.recipe_fields.get(split_recipe(own).base, ())
-
-
-def _of_layers(entry: ModeEntry, own: str | None, layers: str) -> str:
-    recipe = split_recipe(own)
-    if "layers" in recipe.values:
-        return str(recipe)
-    return str(read_recipe(entry.name, str(recipe.with_layers(layers)), entry.recipe_fields))
+def _has_layers(entry: ModeEntry, recipe: Recipe) -> bool:
+    return "layers" in entry.recipe_fields.get(recipe.base, ())
 
 
 def require_in_names(labels: Sequence[str], file: Path | None, layers: str | None, session: str) -> None:
-    """Raise UsageError if a given file's recipe or choice of layers is of none of a resumed session's modes. labels: of
-    those modes, whose names contain their recipes and layers.
-    """
+    """Raise UsageError if a given file's recipe or choice of layers is of none of a session's modes (labels)."""
     recipes = [split_recipe(own) for _, own in map(registry.find_mode, labels)]
-    wanted = split_recipe(recipe_in(file)) if file is not None else None
-    unlike, scalings = None, [str(one.with_layers(ALL_LAYERS)) for one in recipes]
-    if wanted is not None and str(wanted.with_layers(ALL_LAYERS)) not in scalings:
-        unlike = "--recipe"
+    unlike = None
+    if file is not None:
+        wanted, scalings = split_recipe(recipe_in(file)), [str(one.with_layers(ALL_LAYERS)) for one in recipes]
+        unlike = "--recipe" if str(wanted.with_layers(ALL_LAYERS)) not in scalings else None
     if layers is not None and layers not in [one.layers for one in recipes]:
         unlike = "--fp8-layers"
     if unlike is not None:
@@ -101,48 +88,41 @@ def recipe_of(config: RunConfig) -> Recipe | None:
 
 
 def require_possible(configs: Sequence[RunConfig], capability: Callable[[], tuple[int, int] | None]) -> None:
-    """Check what can be known before a process starts. capability: returns the GPU's; None if unknown, or on a CPU.
-
-    Raises UsageError for a regular expression that matches no layer and for settings that exclude each other, and
-    ModeUnavailable for fp8 attention for which Transformer Engine has no backend.
+    """Raise UsageError for a regular expression that matches no layer and for settings that exclude each other, and
+    ModeUnavailable for fp8 attention without a backend. capability: returns the GPU's; None if unknown, or on a CPU.
     """
     for config in configs:
-        recipe = recipe_of(config)
+        recipe, label = recipe_of(config), config.mode_label
         if recipe is None:
             continue
-        if recipe.fp8_attention:
-            _require_attention(config, recipe, capability())
+        if recipe.fp8_attention and config.te_attention == "sdpa":
+            raise UsageError(
+                f"{label}: dpa=on is attention of Transformer Engine's, and --te-attention sdpa is torch's",
+                "Omit one of them",
+            )
+        head_dim = registry.find_workload(config.workload).head_dim if recipe.fp8_attention else None
+        why = attention_refusal(recipe.base, head_dim, capability()) if recipe.fp8_attention else None
+        if why is not None:
+            raise ModeUnavailable(
+                f"{label} cannot train {config.workload} here: Transformer Engine has no backend of fp8 attention for "
+                f"it: {why}",
+                "Omit dpa=on: its linear layers run in fp8 all the same",
+            )
         if recipe.layers not in (ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS):
-            require_match(recipe.layers, layers_of(config.workload), config.mode_label)
+            _require_match(recipe.layers, layers_of(config.workload), label)
         if (recipe.base, recipe.layers) == ("rowwise_with_gw_hp", LIBRARY_LAYERS):
             raise UsageError(
-                f"{config.mode_label}: torchao has no rule of layers for rowwise_with_gw_hp",
+                f"{label}: torchao has no rule of layers for rowwise_with_gw_hp",
                 "Use tensorwise or rowwise, or another choice of layers",
             )
 
 
-def _require_attention(config: RunConfig, recipe: Recipe, capability: tuple[int, int] | None) -> None:
-    if config.te_attention == "sdpa":
-        raise UsageError(
-            f"{config.mode_label}: dpa=on is attention of Transformer Engine's, and --te-attention sdpa is torch's",
-            "Omit one of them",
-        )
-    head_dim = registry.find_workload(config.workload).head_dim
-    why = attention_refusal(recipe.base, head_dim, capability)
-    if why is not None:
-        raise ModeUnavailable(
-            f"{config.mode_label} cannot train {config.workload} here: Transformer Engine has no backend of fp8 "
-            f"attention for it: {why}",
-            "Omit dpa=on: its linear layers run in fp8 all the same",
-        )
-
-
-def require_match(regex: str, layers: Sequence[str], label: str) -> None:
+def _require_match(regex: str, layers: Sequence[str], label: str) -> None:
     """Raise UsageError if no layer matches. layers: all linear layers of the model; empty if unknown."""
     if not layers or any(re.search(regex, layer) for layer in layers):
         return
     names = dict.fromkeys(re.sub(r"(?<![^.])\d+(?![^.])", "*", layer) for layer in layers)
-    shown = ", ".join([*list(names)[:SHOWN], *["..."] * (len(names) > SHOWN)])
+    shown = ", ".join([*list(names)[:4], *["..."] * (len(names) > 4)])
     raise UsageError(
         f"{label}: no linear layer of the model has a name that {regex!r} matches",
         f"Its layers are {shown} (* is a number)",
@@ -152,153 +132,130 @@ def require_match(regex: str, layers: Sequence[str], label: str) -> None:
 _VIT = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
 _LLAMA = tuple(f"self_attn.{one}_proj" for one in "qkvo") + tuple(f"mlp.{one}_proj" for one in ("gate", "up", "down"))
 
-_KNOWN = {
-    "vit-huge": ("blocks", 32, _VIT),
-    "vit-huge-256": ("blocks", 32, _VIT),
-    "vit-micro": ("blocks", 2, _VIT),
-    "llm-1b": ("model.layers", 18, _LLAMA),
-    "llm-7b": ("model.layers", 32, _LLAMA),
-    "llm-8b": ("model.layers", 32, _LLAMA),
-    "llm-micro": ("model.layers", 2, _LLAMA),
+_KNOWN: dict[str, tuple[str, int, tuple[str, ...], int | None]] = {
+    "vit-huge": ("blocks", 32, _VIT, 197),
+    "vit-huge-256": ("blocks", 32, _VIT, 256),
+    "vit-micro": ("blocks", 2, _VIT, 17),
+    "llm-1b": ("model.layers", 18, _LLAMA, None),
+    "llm-7b": ("model.layers", 32, _LLAMA, None),
+    "llm-8b": ("model.layers", 32, _LLAMA, None),
+    "llm-micro": ("model.layers", 2, _LLAMA, None),
 }
-"""The name of the list of blocks, the number of blocks, and the layers in each; the head stays
-in bf16. Of other workloads, each rank looks at the model."""
-
-_TOKENS = {"vit-huge": 197, "vit-huge-256": 256, "vit-micro": 17}
-"""Patches of an image, and the class token. A language model's rank checks its own."""
+"""The list of blocks, their number, the layers in each that may run in fp8 (the head stays in bf16), and the patches of
+an image with the class token. Of other workloads, and of a text's length, each rank looks at the model.
+"""
 
 
 def tokens_of(workload: str) -> int | None:
     """Return how many rows each sample has in every layer that may run in fp8; None if that is not known here."""
-    return _TOKENS.get(workload)
+    return _KNOWN[workload][3] if workload in _KNOWN else None
 
 
 def layers_of(workload: str) -> tuple[str, ...]:
     """Return the dotted names of the layers that may run in fp8; empty if the workload is not known here."""
-    if workload not in _KNOWN:
-        return ()
-    blocks, depth, layers = _KNOWN[workload]
-    return tuple(chain.from_iterable([f"{blocks}.{n}.{layer}" for layer in layers] for n in range(depth)))
+    blocks, depth, layers, _ = _KNOWN.get(workload, ("", 0, (), None))
+    return tuple(f"{blocks}.{n}.{layer}" for n in range(depth) for layer in layers)
 
 
-RULES: tuple[tuple[str, Callable[[RunConfig], bool], str, str], ...] = (
-    (
-        "weight-cache",
-        lambda config: config.grad_accumulation > 1,
+def _is_alone(config: RunConfig) -> bool:
+    return config.world_size == 1 and config.parallel != "fsdp"
+
+
+RULES: dict[tuple[str, Callable[[RunConfig], bool]], tuple[str, str]] = {
+    ("weight-cache", lambda config: config.grad_accumulation > 1): (
         "weights are cast to fp8 once a step, and a step of one micro-batch casts them once anyway",
         "Add, for example, --grad-accumulation 8",
     ),
-    (
-        "fused-wgrad",
-        lambda config: config.optimizer == "none",
+    ("fused-wgrad", lambda config: config.optimizer == "none"): (
         "weight gradients are float32 beside the weights (main_grad), where torch's optimizers do not look",
         "Use --optimizer none",
     ),
-    (
-        "fused-wgrad",
-        lambda config: config.world_size == config.tensor_parallel and config.parallel != "fsdp",
+    ("fused-wgrad", lambda config: config.world_size == config.tensor_parallel and config.parallel != "fsdp"): (
         "neither DDP nor FSDP2 shares gradients that are kept beside the weights (main_grad)",
         "Use --gpus 1, or share the layer among all GPUs with --tensor-parallel",
     ),
-    (
-        "fused-wgrad",
-        lambda config: "parallel-setup" not in split(config.te_switches),
+    ("fused-wgrad", lambda config: "parallel-setup" not in split(config.te_switches)): (
         "DDP waits for gradients that never come: they are kept beside the weights (main_grad)",
         "Omit one of fused-wgrad and parallel-setup",
     ),
-    (
-        "parallel-setup",
-        lambda config: config.world_size == 1 and config.parallel != "fsdp",
+    ("parallel-setup", _is_alone): (
         "it is what sharing a layer costs on a single GPU, inside DDP",
         "Use --gpus 1; over several GPUs use --tensor-parallel",
     ),
-    (
-        "fp8-weights",
-        lambda config: config.recipe == "current",
+    ("fp8-weights", lambda config: config.recipe == "current"): (
         "weights are kept in fp8 with the scale of their own largest value alone: delayed scaling has none before the "
         "first step, and block scales cannot be made from weights on the GPU",
         "Use --mode te-fp8:current",
     ),
-    (
-        "fp8-weights",
-        lambda config: config.optimizer == "none" and config.world_size == 1 and config.parallel != "fsdp",
+    ("fp8-weights", lambda config: config.optimizer == "none" and _is_alone(config)): (
         "weights in fp8 alone are trained by Transformer Engine's FusedAdam with float32 masters, by which no step is "
         "proved here, sharded by FSDP2 or not",
         "Use --gpus 1 --optimizer none",
     ),
-    (
-        "fp8-weights",
-        lambda config: "weight-cache" not in split(config.te_switches),
+    ("fp8-weights", lambda config: "weight-cache" not in split(config.te_switches)): (
         "there is nothing left to cast",
         "Omit weight-cache",
     ),
-)
-"""Conditions of a switch: the switch, whether a configuration may have it, and, if not, why, and a remedy."""
-
-
-def heeds_switches(mode: str) -> bool:
-    """Return whether the mode is one of Transformer Engine's."""
-    entry = registry.modes().get(mode)
-    return entry is not None and bool(entry.heeds_te_attention)
+}
+"""A switch with a condition of it, and, where the condition does not hold, why the switch cannot be, and a remedy."""
 
 
 def words_of(configs: Iterable[RunConfig | RequestedMode]) -> tuple[str, ...]:
     """Return the `--te-switch` words that measure these again; empty if no layer has a switch."""
     # Modes without Transformer Engine's layer have no switches, and are no rung.
-    found = dict.fromkeys(config.te_switches or NONE for config in configs if heeds_switches(config.mode))
+    found = dict.fromkeys(config.te_switches or NONE for config in configs if _heeds_switches(config.mode))
+    rungs = {rung or NONE for rung in RUNGS}
     if set(found) <= {NONE}:
         return ()
-    rungs = [rung or NONE for rung in RUNGS]
-    if not set(rungs) <= set(found):
-        return tuple(found)
-    return (LADDER, *(name for name in found if name not in rungs))
+    return (LADDER, *(name for name in found if name not in rungs)) if rungs <= set(found) else tuple(found)
+
+
+def _heeds_switches(mode: str) -> bool:
+    entry = registry.modes().get(mode)
+    return entry is not None and bool(entry.heeds_te_attention)
 
 
 def switched(configs: Sequence[RunConfig], requested: Sequence[str], workload: WorkloadEntry) -> list[RunConfig]:
     """Return one configuration for each combination of a te mode, and one for any other mode. requested: the values of
-    `--te-switch`; empty for the layer as it is.
-
-    Raises UsageError for an unknown word, a workload that does not take it, and what cannot be combined.
+    `--te-switch`. Raises UsageError for an unknown word, a workload that does not take it, and what excludes another.
     """
     if not requested:
         return list(configs)
     wanted = tuple(dict.fromkeys(one for text in requested for one in parse(text)))
-    climbed = LADDER in requested
-    if requested != (NONE,) and not any(heeds_switches(config.mode) for config in configs):
+    if requested != (NONE,) and not any(_heeds_switches(config.mode) for config in configs):
         raise UsageError(
             f"--te-switch {requested[0]} concerns Transformer Engine's layer, which no requested mode has",
             "Add --mode te-fp8, or omit it",
         )
     found = []
     for config in configs:
-        for switches in wanted if heeds_switches(config.mode) else (None,):
+        for switches in wanted if _heeds_switches(config.mode) else (None,):
             made = config.model_copy(update={"te_switches": switches})
-            why = switch_refusal(made, workload)
+            why = _refusal(made, workload)
+            # A ladder skips fp8 for a mode without it, and the cost of sharing for a shared layer.
+            no_fp8 = made.mode != "te-fp8" and bool(of_fp8(switches))
+            skipped = no_fp8 or (made.tensor_parallel > 1 and switches == "parallel-setup")
             if why is None:
                 found.append(made)
-                continue
-            # A ladder skips fp8 for a mode without it, and the cost of sharing for a shared layer.
-            no_fp8 = made.mode != "te-fp8" and bool(of_fp8(made.te_switches))
-            if not (climbed and (no_fp8 or (made.tensor_parallel > 1 and made.te_switches == "parallel-setup"))):
+            elif LADDER not in requested or not skipped:
                 raise why
     return found
 
 
-def switch_refusal(config: RunConfig, workload: WorkloadEntry) -> UsageError | None:
+def _refusal(config: RunConfig, workload: WorkloadEntry) -> UsageError | None:
     """Return why the configuration cannot have its switches; None if it can, as far as known here."""
-    names = requiring_first(config.te_switches)
+    names, fp8, taken = requiring_first(config.te_switches), of_fp8(config.te_switches), workload.te_switches
     for name in names:
-        if workload.te_switches is not None and name not in workload.te_switches:
-            takes = f"{workload.name} takes {', '.join(workload.te_switches)}" if workload.te_switches else "Omit it"
+        if taken is not None and name not in taken:
+            takes = f"{workload.name} takes {', '.join(taken)}" if taken else "Omit it"
             what = f"--te-switch {name}: it does not apply to {workload.name!r}"
             return UsageError(what, f"{takes}, or use --workload gpt-layer")
     if names and config.te_attention != "te":
         return UsageError(f"--te-switch {names[0]}: it needs Transformer Engine's own layer", "Omit --te-attention")
-    fp8 = of_fp8(config.te_switches)
     if fp8 and config.mode != "te-fp8":
         what = f"--te-switch {fp8[0]}: it is about weights in fp8, which {config.mode} does not have"
         return UsageError(what, "Use --mode te-fp8")
-    for switch, holds, why, remedy in RULES:
+    for (switch, holds), (why, remedy) in RULES.items():
         if switch in names and not holds(config):
             return UsageError(f"--te-switch {switch}: {why}", remedy)
     return None

@@ -1,16 +1,14 @@
 """Resumes a session: takes its settings where the user gave none, and refuses what does not belong to it.
 
 Rounds of one session make one row, so all of them must be of one machine, one software, one release of fp8bench, and
-the same settings and variables of the environment. The number of rounds may change, and modes may be added. The
-instance is one of the settings: if none is named, the session is searched for under every instance that this machine
-can be.
+the same settings and variables of the environment. The number of rounds may change, and modes may be added. If no
+instance is named, the session is searched for under every instance that this machine can be.
 """
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fp8bench.config.request import LATEST, OBEYED_BY_WORKERS, RunRequest
 from fp8bench.launch.plan import owned, setting_in_words
@@ -25,25 +23,15 @@ from fp8bench.schema.machine import checkout, checkout_of, same_machine
 from fp8bench.schema.option import flag_of
 from fp8bench.schema.record import Record, RequestedMode
 
-OF_A_MODE = frozenset({"mode", "recipe", "te_switches"})
-"""Settings that differ between the records of one session."""
-
 SETTINGS = {"gpus": "world_size", "workload": "workload", **{name: name for name in OBEYED_BY_WORKERS}}
 """Maps a request's field to the field of a configuration that it becomes."""
 
 REQUESTED_AS = {of_config: name for name, of_config in SETTINGS.items()}
 
-HOW_FAR = ("rounds", "precision", "max_rounds")
-"""Settings that decide how many rounds a session runs; a later call may give other numbers."""
-
 OTHER_SESSION = "choose another name with --session"
 
-MOST_NAMED = 4
-"""The number of variants that came or went that one line names."""
 
-
-@dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """The records of a session that can be resumed here, oldest first; empty if the session has yet to begin."""
 
     session_id: str
@@ -71,17 +59,14 @@ class Kept:
         return any(record.session is not None and record.session.arm is not None for record in self.records)
 
 
-def of_machine(name: str, records: Iterable[Record], here: Here) -> list[Record]:
-    """Return the records of sessions with that name (any, for the latest) that were measured on this machine."""
-    wanted = Filter(session=None if name == LATEST else name).of(records)
-    return [one for one in wanted if one.session is not None and same_machine(one.machine, here.machine)]
-
-
-def instances_of(name: str, ours: Iterable[Record], here: Here) -> list[str]:
-    """Return the instances, each once, of the session of that name, or the latest. ours: as `of_machine` returns them.
-    Sessions of other software count only if there is none of this software.
+def instances_of(name: str, records: Iterable[Record], here: Here, can_be: Callable[[str], bool]) -> list[str]:
+    """Return the instances, each once, under which this machine measured the session of that name, or the latest.
+    Sessions of other software count only if there is none of this software. can_be: whether it can be an instance.
     """
-    fitting = [one for one in ours if not here.unlike(one)] or [*ours]
+    named = Filter(session=None if name == LATEST else name).of(records)
+    ours = [one for one in named if one.session is not None and same_machine(one.machine, here.machine)]
+    ours = [one for one in ours if can_be(one.instance)]
+    fitting = [one for one in ours if not here.unlike(one)] or ours
     if name == LATEST and fitting:
         latest = session(max(fitting, key=lambda one: one.created_utc))
         fitting = [one for one in fitting if session(one) == latest]
@@ -91,8 +76,8 @@ def instances_of(name: str, ours: Iterable[Record], here: Here) -> list[str]:
 def command(
     session_id: str, instance: str | None, results_dir: Path, modes: Iterable[str] = (), switches: Iterable[str] = ()
 ) -> str:
-    """Return the complete command that resumes the session. instance: as the user named it; None to take the session's
-    own. modes, and switches of Transformer Engine's layer: empty to take the session's.
+    """Return the complete command that resumes the session. instance, modes, switches of Transformer Engine's layer:
+    None or empty to take the session's.
     """
     words = ["fp8bench", "run", *(["--instance", instance] if instance else []), "--session", session_id]
     words += [word for mode in modes for word in ("--mode", mode)]
@@ -106,10 +91,8 @@ def find(
     name: str, records: Iterable[Record], here: Here, where: str, commit: tuple[str | None, bool | None] = (None, None)
 ) -> Kept:
     """Return the session of that name, or the latest. records: of this instance, oldest first. where: completes "no
-    session ..." in an error message. commit: of fp8bench's checkout, and whether it has changes; None if unknown.
-
-    Raises UsageError if the latest is requested and there is none, and if the session was measured only on another
-    machine, with other software, under other variables that matter, or by another fp8bench.
+    session ..." in an error. commit: of fp8bench's checkout, and whether it has changes. Raises UsageError without a
+    latest, and for a session of another machine, other software, other variables that matter, or another fp8bench.
     """
     ours = checkout(*commit)
 
@@ -139,51 +122,48 @@ def find(
 
 
 def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any]:
-    """Return the session's settings that the request leaves open, by the request's names.
-
-    elastic: torchrun made the processes, so it decides how many there are. Raises UsageError if the session's records
-    differ in one, or if the request gives what each of the session's variants has of its own.
+    """Return the session's settings that the request leaves open, by the request's names. elastic: torchrun decides how
+    many processes there are. Raises UsageError if the session's records differ in one, or if the request gives what
+    each of the session's variants has of its own.
     """
     if not kept.configs:
         return {}
-    given, requested, found = request.model_fields_set, kept.variants, dict[str, Any]()
-    own = owned(requested)
-    if requested and not request.variants:
-        _refuse_override(kept.session_id, given & {"mode", *own})
-        found["variants"] = requested
+    given, variants, found = request.model_fields_set, kept.variants, dict[str, Any]()
+    own = owned(variants)
+    overridden = ", ".join(flag_of(name) for name in sorted(given & {"mode", *own}))
+    if variants and not request.variants:
+        if overridden:
+            raise UsageError(
+                f"session {kept.session_id!r} has variants, each with a mode and settings of its own, which "
+                f"{overridden} would override",
+                f"Omit {overridden} to resume it, or {OTHER_SESSION}",
+            )
+        found["variants"] = variants
     for name, of_config in SETTINGS.items():
+        values = dict.fromkeys(getattr(config, of_config) for config in kept.configs)
         if name in given or name in own or (elastic and name == "gpus"):
             continue
-        values = list(dict.fromkeys(getattr(config, of_config) for config in kept.configs))
         if name == "batch_size" and kept.searches:
-            values = [AUTO]
+            values = {AUTO: None}
         if len(values) > 1:
             raise UsageError(
-                f"session {kept.session_id!r} has no {name} of its own: its records have {_listed(values)}",
+                f"session {kept.session_id!r} has no {name} of its own: its records have "
+                f"{' and '.join(sorted(map(str, values)))}",
                 f"Say which with {flag_of(name)}",
             )
-        found[name] = values[0]
+        found[name] = next(iter(values))
     # Older records do not contain what was requested.
     of_records = [mode for record in kept.records if record.session is not None for mode in record.session.modes]
     modes = list(dict.fromkeys([*of_records, *requested_modes(kept.configs)]))
-    if "mode" not in given and not requested and not request.variants:
-        found["mode"] = tuple(dict.fromkeys(mode.mode_label for mode in modes))
-    if "te_switch" not in given and not requested:
-        found["te_switch"] = words_of(modes)
-    if "aa" not in given and kept.arms:
-        found["aa"] = True
-    how_far = {name: getattr(kept.records[-1].session, name) for name in HOW_FAR if name not in given}
-    return found | {name: value for name, value in how_far.items() if value is not None}
-
-
-def _refuse_override(session_id: str, names: Iterable[str]) -> None:
-    flags = ", ".join(flag_of(name) for name in sorted(names))
-    if flags:
-        raise UsageError(
-            f"session {session_id!r} has variants, each with a mode and settings of its own, which {flags} would "
-            "override",
-            f"Omit {flags} to resume it, or {OTHER_SESSION}",
-        )
+    last = kept.records[-1].session
+    others = {
+        # None: this session has none.
+        "mode": None if variants or request.variants else tuple(dict.fromkeys(mode.mode_label for mode in modes)),
+        "te_switch": None if variants else words_of(modes),
+        "aa": kept.arms or None,
+        **{name: getattr(last, name) for name in ("rounds", "precision", "max_rounds")},
+    }
+    return found | {name: value for name, value in others.items() if name not in given and value is not None}
 
 
 def refuse_unlike(
@@ -194,7 +174,6 @@ def refuse_unlike(
     to_size: Sequence[RunConfig] = (),
 ) -> None:
     """Raise UsageError that names each setting in which the configurations to be run differ from the session's.
-
     requested: variants. to_size: further configurations, whose batch size is yet to be found.
     """
     if not kept.configs:
@@ -204,14 +183,15 @@ def refuse_unlike(
         _refuse_changed(kept.session_id, before, requested)
         unlike = _unlike_variants(kept, [*configs, *to_size])
     else:
-        # Where it was searched for, each mode has its own batch size; see `sized`.
-        free = {*OF_A_MODE, *(["batch_size"] if kept.searches else [])}
+        # Records differ in their modes. Where it was searched for, each mode has its own batch size; see `sized`.
+        free = {"mode", "recipe", "te_switches", *(["batch_size"] if kept.searches else [])}
         for of_config in [name for name in RunConfig.model_fields if name not in free]:
             values = {getattr(config, of_config) for config in kept.configs}
             new = {getattr(config, of_config) for config in configs} - values
             if new:
                 name = REQUESTED_AS.get(of_config, of_config)
-                unlike[name] = f"{name} {_listed(values)} (now {_listed(new)})"
+                theirs, ours = (" and ".join(sorted(map(str, each))) for each in (values, new))
+                unlike[name] = f"{name} {theirs} (now {ours})"
     if aa != kept.arms:
         unlike["aa"] = f"aa {str(kept.arms).lower()} (now {str(aa).lower()})"
     if unlike:
@@ -224,10 +204,30 @@ def refuse_unlike(
         )
 
 
+def _refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Sequence[VariantSettings]) -> None:
+    """Raise UsageError that names what changed between two lists of variants, except their order."""
+    if not kept:
+        raise UsageError(
+            f"session {session_id!r} was measured without variants", f"Omit --config to resume it, or {OTHER_SESSION}"
+        )
+
+    def described(one: VariantSettings) -> str:
+        own = ", ".join(setting_in_words(name, value) for name, value in one.items() if name != "mode")
+        return f"{one['mode']} ({own})" if own else str(one["mode"])
+
+    changes = [f"{described(one)} is no longer there" for one in kept if one not in now]
+    changes += [f"{described(one)} is new" for one in now if one not in kept]
+    more = f", and {len(changes) - 4} more" if len(changes) > 4 else ""
+    if changes:
+        raise UsageError(
+            f"session {session_id!r} was measured with other variants: {'; '.join(changes[:4])}{more}",
+            f"Restore the file, or omit --config to resume the session with its own variants, or {OTHER_SESSION}",
+        )
+
+
 def _unlike_variants(kept: Kept, configs: Sequence[RunConfig]) -> dict[str, str]:
-    """Return what differs, in words, by the setting's name. A configuration without an equal is compared with the
-    nearest of its mode; one whose size was searched for has an equal at any size.
-    """
+    """Return what differs from the nearest of the same mode, in words, by the setting's name."""
+    # One whose size was searched for has an equal at any size.
     searched = {config for config, _ in kept.searches}
     found: dict[str, str] = {}
     for config in dict.fromkeys(kept.configs):
@@ -248,34 +248,11 @@ def _at_any_size(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"batch_size": 1})
 
 
-def _refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Sequence[VariantSettings]) -> None:
-    """Raise UsageError that names what changed between two lists of variants. Their order may change: what is measured
-    does not depend on it.
-    """
-    if not kept:
-        raise UsageError(
-            f"session {session_id!r} was measured without variants", f"Omit --config to resume it, or {OTHER_SESSION}"
-        )
-
-    def described(one: VariantSettings) -> str:
-        own = ", ".join(setting_in_words(name, value) for name, value in one.items() if name != "mode")
-        return f"{one['mode']} ({own})" if own else str(one["mode"])
-
-    changes = [f"{described(one)} is no longer there" for one in kept if one not in now]
-    changes += [f"{described(one)} is new" for one in now if one not in kept]
-    more = f", and {len(changes) - MOST_NAMED} more" if len(changes) > MOST_NAMED else ""
-    if changes:
-        raise UsageError(
-            f"session {session_id!r} was measured with other variants: {'; '.join(changes[:MOST_NAMED])}{more}",
-            f"Restore the file, or omit --config to resume the session with its own variants, or {OTHER_SESSION}",
-        )
-
-
 def sized(
     kept: Kept, configs: Sequence[RunConfig], to_size: Sequence[RunConfig]
 ) -> tuple[list[RunConfig], dict[RunConfig, BatchSearch]]:
-    """Return the configurations and the searches of their batch sizes. Those of `to_size` get the batch size that was
-    found in the session's records of the same mode or variant.
+    """Return the configurations, those of `to_size` with the batch size that the session found for the same mode or
+    variant, and the searches that found them.
     """
     alike: Callable[[RunConfig], object] = _at_any_size if kept.variants else lambda one: one.switched_label
     found = {alike(config): (config.batch_size, search) for config, search in kept.searches}
@@ -286,10 +263,6 @@ def sized(
             known[config] = config.model_copy(update={"batch_size": size})
             searches[known[config]] = search
     return [known.get(config, config) for config in configs], searches
-
-
-def _listed(values: Iterable[object]) -> str:
-    return " and ".join(sorted(map(str, values)))
 
 
 def requested_modes(configs: Iterable[RunConfig]) -> tuple[RequestedMode, ...]:

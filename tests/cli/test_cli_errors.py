@@ -117,6 +117,7 @@ sweep --budget-usd -2 --price 1 | it buys nothing
 sweep --budget-usd 0.0001 --price 1 | too small for one run | about 0.01 USD
 sweep --batch-size 16,auto | --batch-size 16,auto: auto finds the sizes itself
 sweep --batch-size 16,many | it must be a whole number, or auto
+sweep --batch-size , | invalid value ',' | it must be a whole number, or auto
 sweep --compile auto,often | --compile: invalid value 'often'
 sweep --config article.yaml --dry-run | article.yaml names variants, which `fp8bench run` measures
 run --results-dir taken/results | cannot write results to taken/results

@@ -38,7 +38,9 @@ class Machine(Executor):
         if config.mode_label in self.broken:
             return [RankReport(rank=0, status="failed", reason="it broke", remedy="Fix it", cause="crash")]
         if config.batch_size > 1000:
-            return [RankReport(rank=0, status="failed", reason="no memory", remedy="Less", cause="oom")]
+            # The first to be blamed only lost its connection.
+            lost = {"status": "failed", "reason": "no memory", "remedy": "Less"}
+            return [RankReport(rank=rank, cause=cause, **lost) for rank, cause in enumerate(("crash", "oom"))]
         # Larger batches are a little better.
         better = 0.0 if config.batch_size == 16 else 0.03 + 1e-5 * config.batch_size
         step_s = STEP_S[config.mode_label] * config.batch_size / 16 * (1 - better)
@@ -336,6 +338,17 @@ class TestBatchAuto:
         assert [(r["status"], r["cause"], r["summary"]) for r in records] == [("failed", "oom", None)] * 2
         assert records[0]["reason"] == "batch 16 takes 0.1 GiB of 0.1 GiB, of which 8 % are to stay free"
         assert "batch 16: no headroom" in capsys.readouterr().err
+
+    def test_one_rank_without_memory_makes_a_size_too_large_whoever_is_blamed(self, fp8bench, tmp_path, monkeypatch):
+        monkeypatch.setattr(batch_size, "room_bytes", lambda *_asked: 2**40)
+        assert fp8bench(Machine(), *self.RUN, "--mode", "baseline-bf16") == 0
+        [record] = kept(tmp_path)
+
+        assert record["config"]["batch_size"] <= 1000
+        assert {(one["fit"], one["batch_size"] > 1000) for one in record["session"]["batch_search"]["tries"]} == {
+            ("fits", False),
+            ("too large", True),
+        }
 
     def test_another_failure_ends_the_search_and_is_the_modes_record(self, fp8bench, tmp_path):
         assert fp8bench(Machine(broken=("baseline-bf16",)), *self.RUN) == 5

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 import pytest
-from builders import config, evidence, measured, rank_report, replayed, unsupported
+from builders import config, evidence, measured, replayed, unsupported
 
-from fp8bench.launch.batch_size import STEP, TRY, judged, known_tries, next_size, search
+from fp8bench.launch.batch_size import STEP, TRY, Sized, judged, known_tries, next_size, search
 from fp8bench.schema.batch import BatchSearch, BatchTry, Fit
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.option import BATCH_SIZE
-from fp8bench.schema.rank import RankMemory, RankReport
+from fp8bench.schema.rank import RankMemory
 from fp8bench.schema.record import Record
 
 GIB = 2**30
@@ -126,38 +126,40 @@ def ran(batch: int, peaks: tuple[int, ...] = (GIB, 3 * GIB), graphed: bool = Fal
     return measured(settings={"batch_size": batch}, memory=memory, evidence=found, **changes)
 
 
-class TestVerdict:
-    def test_the_fullest_rank_counts(self) -> None:
-        one = judged(ran(64), ROOM)
+def on_cpu(gib: int) -> Record:
+    memory = RankMemory(rank=0, peak_allocated_bytes=None, peak_reserved_bytes=None, peak_host_bytes=gib * GIB)
+    return measured(settings={"device": "cpu"}, memory=(memory,))
 
-        assert one == BatchTry(batch_size=64, fit="fits", peak_bytes=3 * GIB, execution="eager")
 
-    def test_what_takes_of_the_headroom_does_not_fit(self) -> None:
-        found = [judged(ran(64, (peak * GIB,)), ROOM) for peak in (90, 91)]
-        assert [one.fit for one in found if one] == ["fits", "no headroom"]
+@pytest.mark.parametrize(
+    ("record", "fit", "peak_gib"),
+    [
+        # The fullest rank counts, and the host's memory on a CPU; headroom is a tenth of 100 GiB.
+        (ran(64), "fits", 3),
+        (ran(64, (90 * GIB,)), "fits", 90),
+        (ran(64, (91 * GIB,)), "no headroom", 91),
+        (on_cpu(95), "no headroom", 95),
+        (unsupported(status="failed", cause="oom"), "too large", None),
+        # Another failure says nothing of the size.
+        (unsupported(status="failed", cause="crash"), None, None),
+    ],
+)
+def test_what_a_run_says_of_its_size(record: Record, fit: Fit | None, peak_gib: int | None) -> None:
+    one = judged(record, ROOM)
+    if fit is None or one is None:
+        assert one is fit
+        return
+    peak_bytes = None if peak_gib is None else peak_gib * GIB
+    assert (one.batch_size, one.fit, one.peak_bytes) == (record.what.batch_size, fit, peak_bytes)
+    assert (one.execution, one.run_id) == (record.execution, None)
 
-    def test_any_rank_that_ran_out_of_memory_makes_it_too_large(self) -> None:
-        one = judged(unsupported(status="failed", cause="oom"), ROOM)
-        assert one is not None
-        assert (one.fit, one.peak_bytes) == ("too large", None)
 
-    def test_another_failure_says_nothing_of_the_size(self) -> None:
-        assert judged(unsupported(status="failed", cause="crash"), ROOM) is None
-
-    def test_a_step_that_lost_its_graph_is_another_step(self) -> None:
-        small = judged(ran(64, graphed=True), ROOM)
-        assert small is not None
-        search = ROOM.model_copy(update={"tries": (small,)})
-        one = judged(ran(128), search)
-
-        assert one is not None
-        assert (one.fit, one.execution) == ("executed otherwise", "eager")
-
-    def test_on_a_cpu_the_memory_of_the_host_counts(self) -> None:
-        memory = (RankMemory(rank=0, peak_allocated_bytes=None, peak_reserved_bytes=None, peak_host_bytes=95 * GIB),)
-        one = judged(measured(settings={"device": "cpu"}, memory=memory), ROOM)
-        assert one is not None
-        assert one.fit == "no headroom"
+def test_a_step_that_lost_its_graph_is_another_step() -> None:
+    small = judged(ran(64, graphed=True), ROOM)
+    assert small is not None
+    one = judged(ran(128), ROOM.model_copy(update={"tries": (small,)}))
+    assert one is not None
+    assert (one.fit, one.execution) == ("executed otherwise", "eager")
 
 
 class TestEarlierRecords:
@@ -182,93 +184,61 @@ class TestEarlierRecords:
 
     def test_one_that_ran_out_of_memory_counts_and_one_that_crashed_does_not(self) -> None:
         stopped = {"config": config(batch_size=512), "status": "failed", "session": None}
-        found = [known_tries(self.CONFIG, [unsupported(cause=cause, **stopped)], ROOM) for cause in ("oom", "crash")]
+        oom, crash = (unsupported(cause=cause, **stopped) for cause in ("oom", "crash"))
 
-        assert [one.tries for one in found] == [(BatchTry(batch_size=512, fit="too large", run_id=RUN_ID),), ()]
-
-
-RUN_ID = unsupported().run_id
+        expected = BatchTry(batch_size=512, fit="too large", run_id=oom.run_id)
+        assert known_tries(self.CONFIG, [oom], ROOM).tries == (expected,)
+        assert known_tries(self.CONFIG, [crash], ROOM).tries == ()
 
 
 class Machine:
-    """Two ranks that run out of memory, or break, from some size on."""
+    """Runs out of memory, or breaks, from some size on."""
 
     def __init__(self, largest: int = 10**6, broken_from: int = 10**6) -> None:
         self.largest, self.broken_from = largest, broken_from
         self.ran: list[RunConfig] = []
 
     def run(self, candidate: RunConfig) -> Record:
-        """The record, whose cause is memory where any rank had too little of it."""
-        reports = self._reports(candidate)
-        record = assembled(candidate, reports)
-        ran_out = any(report.cause == "oom" for report in reports)
-        return record.model_copy(update={"cause": "oom"}) if ran_out else record
-
-    def _reports(self, candidate: RunConfig) -> list[RankReport]:
         self.ran.append(candidate)
-        if candidate.batch_size >= self.broken_from:
-            return [
-                RankReport(rank=rank, status="failed", reason="it broke", remedy="Fix", cause="crash")
-                for rank in (0, 1)
-            ]
-        if candidate.batch_size > self.largest:
-            # The first to be blamed only lost its connection.
-            causes = ("crash", "oom")
-            return [
-                RankReport(rank=rank, status="failed", reason="x", remedy="y", cause=cause)
-                for rank, cause in enumerate(causes)
-            ]
-        memory = [
-            RankMemory(
-                rank=r, peak_allocated_bytes=1, peak_reserved_bytes=takes(candidate.batch_size), peak_host_bytes=1
-            )
-            for r in (0, 1)
-        ]
-        return [rank_report(rank, memory=memory[rank]) for rank in (0, 1)]
+        size = candidate.batch_size
+        if size >= self.broken_from or size > self.largest:
+            cause = "crash" if size >= self.broken_from else "oom"
+            return unsupported(config=candidate, status="failed", cause=cause, reason="it broke")
+        return ran(size, (takes(size), takes(size)))
 
 
-def assembled(candidate: RunConfig, reports: list[RankReport]) -> Record:
-    first = reports[0]
-    if first.status != "ok":
-        return unsupported(config=candidate, status="failed", cause=first.cause, reason=first.reason)
-    return measured(config=candidate, memory=tuple(report.memory for report in reports if report.memory))
+def found(machine: Machine, known: BatchSearch = ROOM, said: Callable[[str], None] = print) -> Sized:
+    return search(config(batch_size=START, steps=100), known, machine.run, said)
 
 
 class TestWhole:
     def test_sizes_are_tried_in_few_steps_and_the_answer_has_those_of_the_request(self) -> None:
         machine, said = Machine(), []
-        found = search(config(batch_size=START, steps=100), ROOM, machine.run, said.append)
 
-        assert found.config == config(batch_size=320, steps=100)
+        assert found(machine, said=said.append).config == config(batch_size=320, steps=100)
         assert [(one.batch_size, one.steps) for one in machine.ran] == [(64, 3), (128, 3), (256, 3), (320, 3)]
         assert TRY["steps"] == 3
         assert said[-1] == "baseline-bf16: batch 320: fits, 86.0 GiB of 100.0, of which 10.0 are to stay free"
 
-    def test_one_rank_without_memory_is_too_large_whoever_is_blamed(self) -> None:
-        found = search(config(batch_size=START), ROOM, Machine(largest=300).run, lambda _line: None)
-
-        assert found.config is not None
-        assert found.config.batch_size <= 300
-        assert [one.fit for one in found.search.tries if one.batch_size > 300] == ["too large"]
-
     def test_what_is_known_is_not_tried_again(self) -> None:
-        known = ROOM.model_copy(update={"tries": (tried(64), tried(128), tried(256), tried(320))})
-        machine = Machine()
+        machine, known = Machine(), ROOM.model_copy(update={"tries": tuple(map(tried, (64, 128, 256, 320)))})
 
-        found = search(config(batch_size=START), known, machine.run, lambda _line: None)
-        assert (machine.ran, found.config.batch_size if found.config else None) == ([], 320)
+        assert found(machine, known).config == config(batch_size=320, steps=100)
+        assert machine.ran == []
 
-    def test_another_failure_ends_the_search_with_its_record(self) -> None:
-        machine = Machine(broken_from=128)
-        found = search(config(batch_size=START), ROOM, machine.run, lambda _line: None)
+    @pytest.mark.parametrize(
+        ("machine", "sizes", "fits", "cause"),
+        [
+            (Machine(largest=300), [64, 128, 256, 320], 256, None),
+            # Another failure ends the search with its record; where nothing fits, the last try says so.
+            (Machine(broken_from=128), [64, 128], None, "crash"),
+            (Machine(largest=8), [64, 32, 16], None, "oom"),
+        ],
+    )
+    def test_what_stops_it(self, machine: Machine, sizes: list[int], fits: int | None, cause: str | None) -> None:
+        ended = found(machine)
 
-        assert (found.config, len(machine.ran)) == (None, 2)
-        assert found.stopped is not None
-        assert (found.stopped.status, found.stopped.reason) == ("failed", "it broke")
-
-    def test_where_nothing_fits_the_last_try_says_so(self) -> None:
-        found = search(config(batch_size=START), ROOM, Machine(largest=8).run, lambda _line: None)
-
-        assert found.config is None
-        assert found.stopped is not None
-        assert [one.batch_size for one in found.search.tries] == [64, 32, 16]
+        assert [one.batch_size for one in machine.ran] == sizes
+        assert (ended.config.batch_size if ended.config else None) == fits
+        assert (ended.stopped.cause if ended.stopped else None) == cause
+        assert ended.stopped is None or (ended.stopped.status, ended.stopped.reason) == ("failed", "it broke")

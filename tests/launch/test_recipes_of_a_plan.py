@@ -17,17 +17,28 @@ from fp8bench.schema.recipe import attention_refusal
 HOPPER, BLACKWELL = (9, 0), (10, 0)
 
 
-def no_gpu():
-    return None
-
-
-def labels(found):
-    return [f"{entry.name}:{recipe}" if recipe else entry.name for entry, recipe in found]
-
-
-def test_a_recipe_of_a_file_is_of_the_modes_that_are_named_without_one():
-    found = chosen(["te-bf16", "te-fp8", "te-fp8:current"], "delayed,history=16", None)
-    assert labels(found) == ["te-bf16", "te-fp8:delayed,history=16", "te-fp8:current"]
+@pytest.mark.parametrize(
+    ("modes", "recipe", "layers", "expected"),
+    [
+        # A file's recipe is of the modes that are named without one; layers, of those that name none of their own.
+        (
+            "te-bf16 te-fp8 te-fp8:current",
+            "delayed,history=16",
+            None,
+            "te-bf16 te-fp8:delayed,history=16 te-fp8:current",
+        ),
+        (
+            "baseline-bf16 te-fp8 torchao-float8:layers=attn",
+            None,
+            "mlp",
+            "baseline-bf16 te-fp8:delayed,layers=mlp torchao-float8:tensorwise,layers=attn",
+        ),
+        ("te-fp8", None, "all", "te-fp8:delayed"),
+    ],
+)
+def test_which_modes_have_the_recipe_of_a_file_and_the_layers(modes, recipe, layers, expected):
+    found = chosen(modes.split(), recipe, layers)
+    assert [f"{entry.name}:{own}" if own else entry.name for entry, own in found] == expected.split()
 
 
 @pytest.mark.parametrize("modes", [["te-bf16"], ["te-fp8:current"], ["torchao-float8"]])
@@ -35,15 +46,6 @@ def test_a_recipe_that_no_mode_takes_is_refused(modes):
     with pytest.raises(UsageError, match="--recipe is of te-fp8") as caught:
         chosen(modes, "delayed,history=16", None)
     assert "--mode te-fp8" in caught.value.remedy
-
-
-def test_layers_are_of_every_mode_that_has_them_but_one_that_names_its_own():
-    found = chosen(["baseline-bf16", "te-fp8", "torchao-float8:layers=attn"], None, "mlp")
-    assert labels(found) == ["baseline-bf16", "te-fp8:delayed,layers=mlp", "torchao-float8:tensorwise,layers=attn"]
-
-
-def test_all_layers_is_what_a_mode_does_by_itself():
-    assert labels(chosen(["te-fp8"], None, "all")) == ["te-fp8:delayed"]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_what_cannot_be_is_refused_before_a_process_starts(one, told):
     ],
 )
 def test_layers_that_are_there_or_unknown_here_are_left_to_the_ranks(recipe, workload):
-    require_possible([config("torchao-float8", recipe, workload=workload)], no_gpu)
+    require_possible([config("torchao-float8", recipe, workload=workload)], lambda: None)
 
 
 @pytest.mark.slow

@@ -62,20 +62,21 @@ def prepared(tmp_path, *records: Record, environ=None, **asked):
 
 
 class TestFind:
-    def test_the_latest_is_that_of_the_latest_record(self):
-        found = find("latest", [kept(1, "a"), kept(3, "b"), kept(2, "a")], HERE, "here")
+    @pytest.mark.parametrize(
+        ("name", "records", "expected"),
+        [
+            ("latest", [kept(1, "a"), kept(3, "b"), kept(2, "a")], ("b", [3])),
+            # What another machine measured is not ours, later or under the same name.
+            ("latest", [kept(1, "ours"), kept(2, "theirs", machine=OTHER_BOX)], ("ours", [1])),
+            ("nightly", [kept(1), kept(2, machine=OTHER_BOX), kept(3)], ("nightly", [1, 3])),
+            # A name that nothing has begins a session.
+            ("new", [kept(1)], ("new", [])),
+        ],
+    )
+    def test_a_session_is_found_by_its_name_or_is_that_of_the_latest_record(self, name, records, expected):
+        found = find(name, records, HERE, "here")
 
-        assert (found.session_id, [record.run_id for record in found.records]) == ("b", ["b-3-baseline-bf16"])
-
-    def test_a_later_session_of_another_machine_is_not_ours(self):
-        records = [kept(1, "ours"), kept(2, "theirs", machine=OTHER_BOX)]
-
-        assert find("latest", records, HERE, "here").session_id == "ours"
-
-    def test_of_a_name_that_two_machines_gave_only_ones_own_records_count(self):
-        found = find("nightly", [kept(1), kept(2, machine=OTHER_BOX), kept(3)], HERE, "here")
-
-        assert [record.session.round for record in found.records if record.session] == [1, 3]
+        assert (found.session_id, [record.session.round for record in found.records if record.session]) == expected
 
     @pytest.mark.parametrize("name", ["nightly", "latest"])
     @pytest.mark.parametrize(
@@ -95,9 +96,6 @@ class TestFind:
 
         assert "session 'nightly' cannot be resumed here" in refusal.value.what
         assert "--session" in refusal.value.remedy
-
-    def test_a_name_that_nothing_has_begins_a_session(self):
-        assert find("new", [kept(1)], HERE, "here").records == ()
 
     def test_without_any_session_there_is_no_latest(self):
         with pytest.raises(UsageError, match=r"no session of 'cpu', so none can be resumed"):
@@ -133,15 +131,12 @@ class TestSettings:
         assert found["mode"] == ("baseline-bf16", "te-fp8:delayed", "te-bf16")
         assert found["te_switch"] == ("none", "fused-qkv")
 
-    def test_how_far_it_was_to_go_is_taken_over_and_may_be_said_anew(self):
+    def test_how_far_it_was_to_go_and_its_arms_are_taken_over_and_may_be_said_anew(self):
         asked = {"rounds": 5, "precision": 0.01, "max_rounds": 9}
-        record = kept(1, session=place(1, "nightly").model_copy(update=asked))
+        record = kept(1, session=place(1, "nightly", arm="A").model_copy(update=asked))
 
-        assert asked.items() <= settings(record).items()
+        assert {**asked, "aa": True}.items() <= settings(record).items()
         assert "rounds" not in settings(record, rounds=7)
-
-    def test_a_mode_held_against_itself_goes_on_as_that(self):
-        assert settings(kept(1, session=place(1, "nightly", arm="A")))["aa"] is True
 
     def test_a_session_with_two_settings_asks_which(self):
         records = kept(1), kept(2, settings={"batch_size": 8})
@@ -192,17 +187,13 @@ class TestInstance:
         assert (found.resumed["instance"], found.resumed["batch_size"]) == ("my-box", 4)
         assert launching.schedule(found).first_round == 2
 
-    def test_found_under_several_it_is_refused_with_their_names(self, known, tmp_path):
+    def test_found_under_several_it_is_refused_with_their_names_and_the_latest_is_that_of_all(self, known, tmp_path):
         known("my-box")
         with pytest.raises(UsageError, match=r"under cpu and my-box. Say which with --instance, as in --instance cpu"):
             prepared(tmp_path, kept(1), kept(2, instance="my-box"), session="nightly")
 
         assert prepared(tmp_path, session="nightly", instance="my-box").instance.key == "my-box"
-
-    def test_the_latest_is_that_of_all_instances(self, known, tmp_path):
-        known("my-box")
-        found = prepared(tmp_path, kept(1, "old", instance="my-box"), kept(2, "new"))
-
+        found = prepared(tmp_path, kept(3, "old", instance="my-box"), kept(4, "new"))
         assert (found.instance.key, found.session) == ("cpu", "new")
 
     def test_what_this_machine_is_not_or_did_not_measure_is_no_session_of_it(self, known, tmp_path):
@@ -241,16 +232,13 @@ class TestPrepare:
         assert found.resumed["batch_size"] == 4
         assert launching.schedule(found).first_round == 2
 
-    def test_other_settings_are_refused_before_anything_is_written(self, here, tmp_path):
-        results.write(kept(1), tmp_path)
+    def test_other_settings_are_refused_before_anything_is_written_and_the_same_are_not(self, here, tmp_path):
+        assert prepared(tmp_path, kept(1), batch_size=4, gpus=3).session == "nightly"
         before = sorted(tmp_path.rglob("*"))
         with pytest.raises(UsageError, match=r"batch_size 4 \(now 8\), steps 6 \(now 9\)"):
             prepared(tmp_path, batch_size=8, steps=9)
 
         assert sorted(tmp_path.rglob("*")) == before
-
-    def test_settings_that_are_given_again_are_no_other_ones(self, here, tmp_path):
-        assert prepared(tmp_path, kept(1), batch_size=4, gpus=3).session == "nightly"
 
     def test_what_another_call_added_before_the_lock_is_looked_at_again(self, here, tmp_path):
         found = prepared(tmp_path, session="new", mode=("baseline-bf16",))
@@ -272,19 +260,17 @@ class TestAlone:
         found = prepared(tmp_path, kept(1), rounds=2)
         with (
             launching.session(found, print),
+            # Another session does not wait for it.
+            launching.session(replace(found, session=None), print) as other,
             pytest.raises(UsageError, match=r"session 'nightly' is in use by process \d+"),
             launching.session(found, print),
         ):
             pass
 
+        assert other.session_id != "nightly"
         with launching.session(found, print) as rounds:
             assert rounds.session_id == "nightly"
         assert list(tmp_path.rglob("*.lock")) == []
-
-    def test_two_sessions_do_not_wait_for_each_other(self, here, tmp_path):
-        one = prepared(tmp_path, kept(1), rounds=2)
-        with launching.session(one, print), launching.session(replace(one, session=None), print) as rounds:
-            assert rounds.session_id != "nightly"
 
     def test_a_command_that_does_not_know_of_torchrun_is_refused_under_it(self, here, tmp_path):
         torchrun = {

@@ -1,5 +1,5 @@
 """What a sweep found: the winner with its interval and its command line, the runner-up and whether the two can be
-distinguished, everything that was tried, and what was not and why.
+distinguished, everything that was tried, and what was not and why; and what `sweep --dry-run` plans.
 
 On one machine an hour costs the same for all configurations, so the ranking by units per USD is the ranking by
 throughput; without a price it is shown as such.
@@ -7,11 +7,12 @@ throughput; without a price it is shown as such.
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
-from fp8bench.launch.forecast import duration as time_in_words
-from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, family, look_s, seconds_a_unit
-from fp8bench.launch.sweep.search import Swept
+from fp8bench.launch.forecast import duration
+from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, Halving, Standings, When
+from fp8bench.launch.sweep.search import Sweep, begun
 from fp8bench.launch.sweep.space import Untried, in_words
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.registry import find_workload
@@ -20,7 +21,7 @@ from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import CompileChoice, GraphChoice, Variant
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.option import ByDevice, flag_of
-from fp8bench.stats.ratio import ratio
+from fp8bench.stats.ratio import Ratio, ratio
 from fp8bench.tables import document as doc
 from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import Interval, counted, low_to_high, rate, rate_with_interval, with_interval
@@ -55,110 +56,119 @@ class SweepRow(Frozen):
     command: str
 
 
-class NotTried(Frozen):
-    """A configuration that was not run."""
-
-    configuration: str
-    why: str
-
-
-class SweepResult(Frozen):
-    """What `sweep --json` prints. A runner-up may have been dropped by its rounds, as slower. told_apart: whether the
-    interval of the two lies beyond the noise; null if one of them has fewer than two rounds. runner_up_time: its time
-    for a unit over the winner's. modes_not_tried: modes that could run here, and had no look in any settings.
+class PlannedLook(Frozen):
+    """One configuration that would be looked at. seconds: its expected time. when: its turn. within_budget: whether it
+    fits together with the rounds, as far as forecasts tell.
     """
 
-    session: str
-    instance: str
-    usd_per_hour: float | None
-    spent_s: float
-    turns: int
-    ended: str | None
-    winner: SweepRow | None
-    runner_up: SweepRow | None
-    told_apart: bool | None
-    runner_up_time: float | None
-    runner_up_time_ci: Interval | None
-    rows: tuple[SweepRow, ...]
-    modes_not_tried: tuple[str, ...]
-    not_tried: tuple[NotTried, ...]
+    mode: str
+    batch_size: int
+    compile: CompileChoice
+    cuda_graphs: GraphChoice
+    te_attention: str
+    when: When
+    seconds: float
+    within_budget: bool
 
 
-def result(swept: Swept) -> SweepResult:
-    """Return the numbers, with the remaining rows first, the best first, then dropped rows sorted by their figures."""
-    usd_per_hour, leaders = swept.sweep.budget.usd_per_hour, swept.standings.leaders
-    others = [config for config in swept.seen.looks if config not in leaders]
-    places = {config: place for place, config in enumerate(leaders, start=1)}
-    rows = {config: _row(config, swept, places.get(config), usd_per_hour) for config in (*leaders, *others)}
-    rest = sorted((rows[config] for config in others), key=lambda row: -(row.throughput_per_s or 0.0))
-    second, versus = _second(swept, rows), None
-    if second is not None:
-        first, other = (seconds_a_unit(swept.seen.rounds.get(one, ())) for one in (leaders[0], second))
-        if first and other and min(first.processes, other.processes) >= INTERVAL_ROUNDS:
-            versus = ratio(other, first)
-    tried = {config.mode for config in swept.seen.looks}
-    return SweepResult(
-        session=swept.sweep.name,
-        instance=swept.sweep.prepared.instance.key,
-        usd_per_hour=usd_per_hour,
-        spent_s=swept.spent_s,
-        turns=swept.turns,
-        ended=swept.ended,
-        winner=rows[leaders[0]] if leaders else None,
-        runner_up=rows[second] if second else None,
-        told_apart=None if versus is None else versus.verdict == "slower",
-        runner_up_time=versus.value if versus else None,
-        runner_up_time_ci=versus.interval if versus else None,
-        rows=(*(rows[config] for config in leaders), *rest),
-        modes_not_tried=tuple(dict.fromkeys(one.mode for one in swept.left if one.mode not in tried)),
-        not_tried=not_tried(swept.untried),
+def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Document:
+    """Return the document. found: the search as it ended, with a leader. spent_s, turns: of this call.
+
+    Its data is what `sweep --json` prints. A runner-up may have been dropped by its rounds, as slower. told_apart:
+    whether the interval of the two lies beyond the noise; null if one of them has fewer than two rounds.
+    runner_up_time: its time for a unit over the winner's. modes_not_tried: those that could run here, and had no look.
+    """
+    now, wanted, usd_per_hour = found.standings(), found.wanted(), sweep.budget.usd_per_hour
+    untried = [*found.not_looked_at(sweep.budget.text), *sweep.untried]
+    every = {config: _row(config, found, now, usd_per_hour) for config in dict.fromkeys((*now.leaders, *found.looks))}
+    rows = sorted(every.values(), key=lambda row: (not row.place, row.place or -(row.throughput_per_s or 0.0)))
+    second, versus = _runner_up(found, every, now.leaders)
+    tried = {config.mode for config in found.looks}
+    modes_not_tried = list(dict.fromkeys(config.mode for config in wanted if config.mode not in tried))
+    ended = f"the budget of {sweep.budget.text}" if wanted or now.turn else None
+    usd = sweep.budget.usd(spent_s)
+    cost = "" if usd is None else f", {usd:.2f} USD"
+    said = [
+        *answer(len(rows), rows[0], second, versus),
+        f"Spent in this call: {duration(spent_s)}{cost}, {turns} starts of processes.",
+    ]
+    if modes_not_tried:
+        modes = ", ".join(modes_not_tried)
+        said.append(f"Not tried in any settings: {modes}. A larger budget, or --mode, makes room for a look.")
+    if ended:
+        again = f"`fp8bench sweep --session {sweep.name}` with the same options goes on, and repeats nothing."
+        said.append(f"Ended by {ended}: {again}")
+    failed = [doc.Note(f"{_named(row)}: {row.dropped}") for row in rows if row.status != "ok"]
+    blocks = doc.blocks(
+        [*map(doc.Sentence, said)],
+        [doc.Heading("What was tried"), _table(rows)],
+        [doc.Heading("What failed"), *failed] if failed else [],
+        _about_untried(untried),
     )
+    data = {
+        "session": sweep.name,
+        "instance": sweep.prepared.instance.key,
+        "usd_per_hour": usd_per_hour,
+        "spent_s": spent_s,
+        "turns": turns,
+        "ended": ended,
+        "winner": rows[0],
+        "runner_up": second,
+        "told_apart": versus.verdict == "slower" if versus else None,
+        "runner_up_time": versus.value if versus else None,
+        "runner_up_time_ci": versus.interval if versus else None,
+        "rows": rows,
+        "modes_not_tried": modes_not_tried,
+        "not_tried": _as_json(untried),
+    }
+    return doc.Document(blocks, data=data, lines=doc.CsvLines.of(SweepRow, rows))
 
 
-def not_tried(untried: Sequence[Untried]) -> tuple[NotTried, ...]:
-    return tuple(NotTried(configuration=in_words(one.config), why=one.why) for one in untried)
+def _runner_up(
+    found: Halving, rows: Mapping[RunConfig, SweepRow], leaders: Sequence[RunConfig]
+) -> tuple[SweepRow | None, Ratio | None]:
+    """Return the best with an interval, even if dropped as slower, else the next leader; and its time over the
+    winner's, if both have an interval.
+    """
+    # With --batch-size auto a configuration continues at one size, and its other sizes are no rivals.
+    of_winner = found.sizes(leaders[0]) if found.blank is not None else leaders[:1]
+    rivals = [config for config in rows if config not in of_winner]
+    measured = [one for one in rivals if rows[one].status == "ok" and rows[one].rounds >= INTERVAL_ROUNDS]
+    best = max(measured, key=lambda config: rows[config].throughput_per_s or 0.0, default=None)
+    second = best or next((config for config in leaders if config in rivals), None)
+    if second is None:
+        return None, None
+    first, other = found.measured(leaders[0]), found.measured(second)
+    versus = ratio(other, first) if first and other else None
+    return rows[second], versus if versus and versus.interval else None
 
 
-def _row(config: RunConfig, swept: Swept, place: int | None, usd_per_hour: float | None) -> SweepRow:
-    look, rounds = swept.seen.looks[config], swept.seen.rounds.get(config, [])
-    last = rounds[-1] if rounds else look
+def _row(config: RunConfig, halving: Halving, now: Standings, usd_per_hour: float | None) -> SweepRow:
+    every = [halving.looks[config], *halving.rounds.get(config, [])]
     # The throughput of the rounds, else of the look. A single process has no interval: the next may differ.
-    found, by_look_s = seconds_a_unit(rounds), look_s(look)
-    throughput = 1 / found.value if found else 1 / by_look_s if by_look_s is not None else None
+    found, unit_s = halving.measured(config), halving.unit_s(config)
+    throughput = 1 / unit_s if unit_s is not None else None
     ends = (1 / found.interval[1], 1 / found.interval[0]) if found and found.interval else None
-    units = [record.summary.unit for record in (look, *rounds) if record.summary is not None]
-    peaks = [rank.peak_allocated_bytes for rank in last.memory if rank.peak_allocated_bytes]
+    units = [record.summary.unit for record in every if record.summary is not None]
+    last = every[-1]
     return made_of(
         SweepRow,
         last,
         config,
-        place=place,
+        place=now.leaders.index(config) + 1 if config in now.leaders else None,
         mode=config.switched_label,
         execution=last.execution if last.status == "ok" else None,
-        rounds=sum(record.status == "ok" for record in rounds),
+        rounds=sum(record.status == "ok" for record in every[1:]),
         unit=units[-1] if units else None,
         throughput_per_s=throughput,
         throughput_ci_per_s=ends,
         units_per_usd=units_per_usd(throughput, usd_per_hour) if throughput and usd_per_hour else None,
         units_per_usd_ci=tuple(units_per_usd(end, usd_per_hour) for end in ends) if ends and usd_per_hour else None,
         # As in the table of `compare`: what torch allocated on the fullest GPU; None on a CPU.
-        peak_memory_bytes=max(peaks, default=None),
-        dropped=swept.standings.dropped.get(config),
+        peak_memory_bytes=max((rank.peak_allocated_bytes or 0 for rank in last.memory), default=0) or None,
+        dropped=now.dropped.get(config),
         command=command_line(config),
     )
-
-
-def _second(swept: Swept, rows: Mapping[RunConfig, SweepRow]) -> RunConfig | None:
-    """Return the runner-up: the best with an interval, even if dropped as slower, else the next leader."""
-    leaders = swept.standings.leaders
-    # With --batch-size auto a configuration continues at one size, and its other sizes are no rivals.
-    auto = swept.sweep.rule.blank is not None
-    of_winner = family(leaders[0], swept.seen) if auto and leaders else list(leaders[:1])
-    others = [config for config in rows if config not in of_winner]
-    measured = [one for one in others if rows[one].status == "ok" and rows[one].rounds >= INTERVAL_ROUNDS]
-    if measured and leaders:
-        return max(measured, key=lambda config: rows[config].throughput_per_s or 0.0)
-    return next((config for config in leaders if config not in of_winner), None)
 
 
 def command_line(config: RunConfig) -> str:
@@ -175,59 +185,24 @@ def command_line(config: RunConfig) -> str:
     return f"fp8bench run {shlex.join(words)}"
 
 
-def document(swept: Swept) -> doc.Document:
-    """Return the document. Its data is a `SweepResult`."""
-    found = result(swept)
-    usd = "" if found.usd_per_hour is None else f", {found.spent_s / 3600 * found.usd_per_hour:.2f} USD"
-    said = [
-        *answer(found),
-        f"Spent in this call: {time_in_words(found.spent_s)}{usd}, {found.turns} starts of processes.",
-    ]
-    if found.modes_not_tried:
-        modes = ", ".join(found.modes_not_tried)
-        said.append(f"Not tried in any settings: {modes}. A larger budget, or --mode, makes room for a look.")
-    if found.ended:
-        again = f"`fp8bench sweep --session {found.session}` with the same options goes on, and repeats nothing."
-        said.append(f"Ended by {found.ended}: {again}")
-    shown: list[doc.Part] = [doc.Heading("What was tried"), _table(found.rows)] if found.rows else []
-    failed = [doc.Note(f"{_named(row)}: {row.dropped}") for row in found.rows if row.status != "ok"]
-    blocks = doc.blocks(
-        [*map(doc.Sentence, said)],
-        shown,
-        [doc.Heading("What failed"), *failed] if failed else [],
-        about_untried(found.not_tried),
-    )
-    return doc.Document(blocks, data=found, lines=doc.CsvLines.of(SweepRow, found.rows))
-
-
-def answer(found: SweepResult) -> Iterator[str]:
-    """Yield the winner and the runner-up in sentences."""
-    winner, second = found.winner, found.runner_up
-    if winner is None:
-        yield "No configuration is left: nothing was found."
-        return
+def answer(tried: int, winner: SweepRow, second: SweepRow | None, versus: Ratio | None) -> Iterator[str]:
+    """Yield the winner and the runner-up in sentences. versus: the time of the second over the winner's."""
     best = "Cheapest" if winner.units_per_usd is not None else "Fastest (no price is known)"
-    yield f"{best} of {len(found.rows)} tried: {_named(winner)}, with {_worth(winner)} {_measured(winner)}."
+    measured = f"in {counted(winner.rounds, 'round')}" if winner.rounds else "in a short look only"
+    yield f"{best} of {tried} tried: {_named(winner)}, with {_worth(winner)} {measured}."
     if winner.rounds < INTERVAL_ROUNDS:
         yield "One process is not a measurement: resume with a larger budget for an interval over processes."
     yield f"Run it: {winner.command}"
     if second is None:
         yield "There is no runner-up: the others were dropped, or failed."
-    else:
-        yield f"Runner-up: {_named(second)}, with {_worth(second)}; {_apart(found)}."
-
-
-def _measured(row: SweepRow) -> str:
-    return f"in {counted(row.rounds, 'round')}" if row.rounds else "in a short look only"
-
-
-def _apart(found: SweepResult) -> str:
-    if found.told_apart is None or found.runner_up_time is None:
-        return "whether the two differ is unknown, since one of them has less than two rounds"
-    over = with_interval(found.runner_up_time, found.runner_up_time_ci, ".3f", after="x")
-    if found.told_apart:
-        return f"the two differ: it takes {over} the winner's time a unit"
-    return f"the two cannot be distinguished: it takes {over} the winner's time a unit; more --rounds may decide"
+        return
+    apart = "whether the two differ is unknown, since one of them has less than two rounds"
+    if versus is not None:
+        over = f"it takes {with_interval(versus.value, versus.interval, '.3f', after='x')} the winner's time a unit"
+        apart = f"the two cannot be distinguished: {over}; more --rounds may decide"
+        if versus.verdict == "slower":
+            apart = f"the two differ: {over}"
+    yield f"Runner-up: {_named(second)}, with {_worth(second)}; {apart}."
 
 
 def _named(row: SweepRow) -> str:
@@ -236,12 +211,11 @@ def _named(row: SweepRow) -> str:
 
 
 def _worth(row: SweepRow) -> str:
-    unit = row.unit or "units"
     value, ends, per = row.units_per_usd, row.units_per_usd_ci, "USD"
     if value is None:
         value, ends, per = row.throughput_per_s, row.throughput_ci_per_s, "s"
-    said = f"{rate(value)} {unit}/{per}"
-    return f"{said} ({low_to_high(*ends, rate)})" if ends else said
+    interval = f" ({low_to_high(*ends, rate)})" if ends else ""
+    return f"{rate(value)} {row.unit or 'units'}/{per}{interval}"
 
 
 def _table(rows: Sequence[SweepRow]) -> doc.Table:
@@ -268,23 +242,97 @@ def _table(rows: Sequence[SweepRow]) -> doc.Table:
         Column("peak GiB", lambda row: row.peak_memory_bytes, ".1f", scale=2**-30),
         Column("dropped", dropped, kind="note"),
     )
-    shown = [(column.heading in ("attention", "peak GiB", "dropped"), column.cells(rows)) for column in columns]
+    cells = [column.cells(rows) for column in columns]
     return doc.Table(
-        tuple(cells for optional, cells in shown if cells.says_something or not optional),
+        tuple(one for one in cells if one.says_something or one.heading not in ("attention", "peak GiB", "dropped")),
         naming=3,
         emphasis=tuple("strong" if row.place == 1 else "" if row.place else "faint" for row in rows),
     )
 
 
-def about_untried(untried: Sequence[NotTried]) -> list[doc.Heading | doc.Note]:
+def _as_json(untried: Untried) -> list[dict[str, str]]:
+    return [{"configuration": in_words(config), "why": why} for config, why in untried]
+
+
+def _about_untried(untried: Untried) -> list[doc.Heading | doc.Note]:
     """List reasons, the most frequent first. What cannot differ from another was tried as that, and is in --json."""
     by_reason: dict[str, list[str]] = {}
-    for one in untried:
-        why = "cannot differ from one that was tried" if one.why.startswith("cannot differ") else one.why
-        by_reason.setdefault(why, []).append(one.configuration)
+    for config, why in untried:
+        reason = "cannot differ from one that was tried" if why.startswith("cannot differ") else why
+        by_reason.setdefault(reason, []).append(in_words(config))
     lines = []
     for why, names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
         more = f"; and {len(names) - MOST_UNTRIED} more (--json)" if len(names) > MOST_UNTRIED else ""
         listed = "" if why.startswith("cannot differ") else f": {'; '.join(names[:MOST_UNTRIED])}{more}"
         lines.append(doc.Note(f"{len(names)}: {why}{listed}"))
     return [doc.Heading("What was not tried"), *lines] if lines else []
+
+
+PLANNED: tuple[Column[PlannedLook], ...] = (
+    word("mode", lambda look: look.mode),
+    Column("batch", lambda look: look.batch_size, "d"),
+    word("compile", lambda look: look.compile),
+    word("graphs", lambda look: look.cuda_graphs),
+    word("attention", lambda look: look.te_attention),
+    word("comes", lambda look: look.when),
+    word("in budget", lambda look: "yes" if look.within_budget else "no"),
+    Column("expected", lambda look: look.seconds, ".0f", unit="s"),
+)
+
+
+def plan_document(sweep: Sweep) -> doc.Document:
+    """Return the document of a dry run, which writes nothing. Its data is what `sweep --dry-run --json` prints.
+
+    looks_done: by earlier calls of this sweep. round_turns, rounds_seconds: of all rounds, at most. known: whether all
+    times are from records of the same work; else they are lower bounds. batch_sizes: whether more sizes are looked at,
+    until the largest that fits is known. Raises UsageError as `begun` does.
+    """
+    budget, halving, rounds = sweep.budget, begun(sweep), sweep.rounds
+    looks = [
+        made_of(PlannedLook, one.config, one, mode=one.config.mode_label, within_budget=one.comes and one.fits)
+        for one in halving.looks_left()
+    ]
+    done, looks_s = len(halving.looks), sum((look.seconds for look in looks), 0.0)
+    rounds_done = sum(map(len, halving.rounds.values()))
+    turns = max(0, halving.most_round_turns(len(looks) + done) - rounds_done)
+    rounds_s = turns * fmean(map(halving.round_s, sweep.candidates)) if sweep.candidates else 0.0
+    known = all(map(halving.forecaster.is_known, sweep.candidates))
+    auto = sweep.blank is not None
+    so_far = f", and {done} are done" if done else ""
+    sizes = ", and after the usual settings at larger batch sizes of the leaders" if auto else ""
+    said = [
+        f"Would look at {len(looks)} configurations of {sweep.prepared.instance.key}{so_far}{sizes}; then {rounds} "
+        f"rounds of the best, at most {turns} turns.",
+        f"Time: {'about' if known else 'at least'} {duration(looks_s)} for the looks, and {duration(rounds_s)} for the "
+        "rounds if none is dropped early.",
+    ]
+    if looks_s + rounds_s > budget.seconds:
+        fit = sum(look.within_budget for look in looks)
+        said.append(f"The budget of {budget.text} ends it earlier. At most {fit} looks fit beside the rounds.")
+    most = budget.usd(min(looks_s + rounds_s, budget.seconds))
+    if most is None:
+        said.append("Cost: unknown, since no price of this machine is known; --price gives one.")
+    else:
+        said.append(f"Cost: about {most:,.2f} USD at {budget.usd_per_hour:,.2f} USD an hour.")
+    if not known:
+        said.append("Where there is no record of the same work, only what a start and torch.compile take is counted.")
+    numbers = doc.Cells("look", tuple(str(done + place) for place in range(1, len(looks) + 1)))
+    table = doc.Table((numbers, *(column.cells(looks) for column in PLANNED)), naming=2)
+    data = {
+        "session": sweep.name,
+        "instance": sweep.prepared.instance.key,
+        "looks": looks,
+        "looks_done": done,
+        "looks_seconds": looks_s,
+        "rounds": rounds,
+        "round_turns": turns,
+        "rounds_seconds": rounds_s,
+        "known": known,
+        "batch_sizes": auto,
+        "usd_per_hour": budget.usd_per_hour,
+        "usd": budget.usd(looks_s + rounds_s),
+        "budget_seconds": budget.seconds,
+        "not_tried": _as_json(sweep.untried),
+    }
+    shown = doc.blocks([*map(doc.Sentence, said)], [table] if looks else [], _about_untried(sweep.untried))
+    return doc.Document(shown, data=data, lines=doc.CsvLines.of(PlannedLook, looks))

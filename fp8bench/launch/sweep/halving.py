@@ -1,23 +1,24 @@
-"""Decides which looks are wanted, which configurations go on, and which round is next: successive halving. Pure.
+"""Decides which look or round is next, and which configurations go on: successive halving within a budget. Pure.
 
-Rounds run the best third of the looks in fresh processes, as `fp8bench run` does. After the looks, a configuration is
-dropped if its rank is below the kept share, or if another of its batch sizes does better; what has rounds is dropped by
-rounds alone, so that a later look discards nothing that was measured. After each round, it is dropped if its interval
-is worse than the leader's by more than the noise (`stats.ratio`), or if its rank is in the lower half of those left,
-down to FINALISTS. What failed is dropped with its reason.
+Rounds run the best third of the looks, as `fp8bench run` does. After the looks, a configuration is dropped if its rank
+is below the kept share, or if another of its batch sizes does better; what has rounds is dropped by rounds alone. After
+each round, it is dropped if its interval is worse than the leader's by more than the noise (`stats.ratio`), or if its
+rank is in the lower half of those left, down to FINALISTS.
 
-No optimizer that models its space: the space has tens of points, nearly all of them categories, and what is not tried
-must be shown with its reason.
+Looks begin until half of the budget is spent, then rounds; what the rounds leave is spent on looks again. A turn begins
+only if its forecast fits beside the rounds that give the best two an interval. No model of the space chooses: it has
+tens of points, nearly all of them categories, and what is not tried must be shown with its reason.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from fp8bench.launch.batch_size import judged, next_size, with_try
-from fp8bench.launch.sweep.space import Candidate, in_words
+from fp8bench.launch.forecast import Forecaster
+from fp8bench.launch.sweep.space import Candidates, Untried, in_words
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import variants_of
@@ -32,267 +33,265 @@ FINALISTS = 2
 INTERVAL_ROUNDS = 2
 """The smallest number of rounds that gives an interval, because one process is not a measurement."""
 
-Stage = Literal["look", "round"]
+MARGIN = 1.1
+"""Factor on a turn's forecast when it is decided whether the turn fits: a host may be slower than its records say."""
+
+LOOKS_SHARE = 1 / 2
+"""The share of the budget after which no look begins before the rounds."""
 
 When = Literal["first", "if time is left"]
 """When a look comes: usual settings and larger batches of the best two first."""
 
+Key = tuple[Any, ...]
 
-@dataclass(frozen=True)
-class Turn:
+
+class Turn(NamedTuple):
     """What runs next, in fresh processes. config: as in full rounds. number: of the round, or of the look."""
 
-    stage: Stage
+    stage: Literal["look", "round"]
     config: RunConfig
     number: int
 
 
-@dataclass
-class Seen:
-    """The records so far, with samples, by configuration as in full rounds: the look, and the rounds in order."""
+class Look(NamedTuple):
+    """A look that is left. seconds: expected. comes, fits: whether it comes before rounds, and fits beside them."""
 
-    looks: dict[RunConfig, Record] = field(default_factory=dict)
-    rounds: dict[RunConfig, list[Record]] = field(default_factory=dict)
-
-    def take(self, turn: Turn, record: Record) -> None:
-        """Note the result of a turn."""
-        if turn.stage == "look":
-            self.looks[turn.config] = record
-        else:
-            self.rounds.setdefault(turn.config, []).append(record)
+    config: RunConfig
+    when: When
+    seconds: float
+    comes: bool
+    fits: bool
 
 
-@dataclass(frozen=True)
-class Rule:
-    """How the search halves. rounds: full rounds of a configuration that stays. blank: with --batch-size auto, a search
-    without tries; None if the batch sizes are given.
-    """
-
-    rounds: int
-    blank: BatchSearch | None = None
-
-    @property
-    def fewest(self) -> int:
-        """The rounds that give an interval, unless fewer were requested."""
-        return min(self.rounds, INTERVAL_ROUNDS)
-
-    def kept(self, looks: int) -> int:
-        """Return how many of this number of looks go on (fewer if there are fewer)."""
-        return max(FINALISTS, math.ceil(KEEP * looks))
-
-    def most_round_turns(self, looks: int) -> int:
-        """Return the turns of all rounds if nothing fails and configurations are dropped only by their rank."""
-        turns, left = 0, min(looks, self.kept(looks))
-        for _ in range(self.rounds):
-            turns += left
-            left = min(left, max(FINALISTS, math.ceil(left / 2)))
-        return turns
-
-
-@dataclass(frozen=True)
-class Standings:
-    """The state of the search. leaders: configurations that are left, best first. dropped: the others that were looked
-    at, and why. over: whether all rounds of the leaders have run.
+class Standings(NamedTuple):
+    """leaders: configurations that are left, best first. dropped: the others that were looked at, and why. turn: the
+    round that is missing; None if all rounds of the leaders have run, or wait for a budget.
     """
 
     leaders: tuple[RunConfig, ...]
     dropped: Mapping[RunConfig, str]
-    over: bool
+    turn: Turn | None
 
 
-def standings(seen: Seen, rule: Rule) -> Standings:
-    """Return who leads, and who was dropped and why."""
-    return next_round(seen, rule)[0]
+@dataclass
+class Halving:
+    """The search in one call. most_rounds: of a configuration that stays. blank: with --batch-size auto, a search
+    without tries. look: settings of a look that replace those of a full round. seconds: of the budget. looks, rounds:
+    records with samples, by configuration as in full rounds; the forecaster knows them.
+    """
 
+    candidates: Candidates
+    most_rounds: int
+    blank: BatchSearch | None
+    look: Mapping[str, Any]
+    seconds: float
+    forecaster: Forecaster
+    looks: dict[RunConfig, Record] = field(default_factory=dict)
+    rounds: dict[RunConfig, list[Record]] = field(default_factory=dict)
 
-def seconds_a_unit(records: Iterable[Record]) -> Estimate | None:
-    """Return the elapsed seconds per unit over all processes, with an interval over several; None if none is ok."""
-    seconds = [
-        times.mean_s / record.summary.units_per_step
-        for record in records
-        if record.summary is not None and (times := step_times(record)) is not None
-    ]
-    return estimate(seconds) if seconds else None
+    def next_turn(self, spent_s: float) -> Turn | None:
+        """Return the next turn; None if nothing is left or nothing fits. spent_s: of the budget."""
+        look = next((look for look in self.looks_left(spent_s) if look.fits), None)
+        turn = Turn("look", look.config, len(self.looks) + 1) if look is not None else None
+        if look is not None and look.comes:
+            return turn
 
+        def allows(turn: Turn, left: Sequence[RunConfig]) -> bool:
+            better = left[: min(FINALISTS, left.index(turn.config))]
+            return MARGIN * self.round_s(turn.config) + self._lacking_s(better) <= self.seconds - spent_s
 
-def look_s(record: Record) -> float | None:
-    """Return the elapsed seconds per unit of one process, without an interval; None unless it is ok."""
-    return record.summary.step_time_s / record.summary.units_per_step if record.summary is not None else None
+        return self.standings(allows).turn or turn
 
-
-@lru_cache(maxsize=4096)
-def but_size(config: RunConfig) -> tuple[Any, ...]:
-    """Return a key that two configurations share if only their batch size differs. Every turn compares all pairs."""
-    return tuple(getattr(config, name) for name in RunConfig.model_fields if name != "batch_size")
-
-
-def family(config: RunConfig, seen: Seen) -> list[RunConfig]:
-    """Return the batch sizes of the configuration that were looked at, in that order."""
-    return [one for one in seen.looks if but_size(one) == but_size(config)]
-
-
-def _contenders(seen: Seen, rule: Rule) -> tuple[list[RunConfig], dict[RunConfig, str]]:
-    scores: dict[RunConfig, float] = {}
-    dropped: dict[RunConfig, str] = {}
-    for config, record in seen.looks.items():
-        found = look_s(record)
-        if found is None:
-            dropped[config] = f"{record.status}: {record.reason}"
-        elif rule.blank is not None and (size := judged(record, rule.blank)) and size.fit == "no headroom":
-            dropped[config] = f"leaves less than {rule.blank.headroom * 100:.0f} % of the memory free"
+    def take(self, turn: Turn, record: Record, took_s: float) -> None:
+        """Note the result of a turn, and the seconds that it took."""
+        if turn.stage == "look":
+            self.looks[turn.config] = record
         else:
-            scores[config] = found
-    best: dict[tuple[Any, ...], RunConfig] = {}
-    ranked, outgrown = list[RunConfig](), list[RunConfig]()
-    for config in sorted(scores, key=scores.__getitem__):
-        better = best.get(but_size(config)) if rule.blank is not None else None
-        if better is not None:
-            if config in seen.rounds:
+            self.rounds.setdefault(turn.config, []).append(record)
+        self.forecaster.take(record, took_s)
+
+    def look_s(self, config: RunConfig) -> float:
+        """Return the expected seconds of a look."""
+        return self.forecaster.turn_s(config.model_copy(update=dict(self.look)))
+
+    def round_s(self, config: RunConfig) -> float:
+        """Return the expected seconds of a round of a configuration that has been looked at by then."""
+        return self.forecaster.turn_s(config, warm=True)
+
+    def looks_left(self, spent_s: float = 0.0) -> Iterator[Look]:
+        """Yield all looks that are left, in order, if those before them that come and fit are run."""
+        going_on, dropped = self._contenders()
+        before = [*going_on, *dropped]
+        for config, when in self.wanted().items():
+            # A comparison needs two looks, however small the budget.
+            seconds, kept_s = self.look_s(config), self.round_s(config)
+            if len(before) >= FINALISTS:
+                others = [one for one in before if _but_size(one) != _but_size(config)]
+                kept_s = self._lacking_s([config, *others[:1]])
+            fits = MARGIN * seconds + kept_s <= self.seconds - spent_s
+            look = Look(config, when, seconds, spent_s < LOOKS_SHARE * self.seconds, fits)
+            yield look
+            if look.comes and look.fits:
+                before, spent_s = [*before, config], spent_s + seconds
+
+    def wanted(self) -> dict[RunConfig, When]:
+        """Return the configurations of all looks that are left, in order."""
+        looks, candidates = self.looks, self.candidates
+        left = [one for one in candidates if one not in looks and skipped(one, looks) is None]
+        first = sorted((one for one in left if candidates[one] == 0), key=self.look_s)
+        of_here = set(map(_but_size, candidates))
+        begun: dict[Key, tuple[float, RunConfig]] = {}
+        best: dict[str, float] = {}
+        for config, record in looks.items():
+            found_s, key = _look_s(record) or math.inf, _but_size(config)
+            best[config.mode] = min(found_s, best.get(config.mode, math.inf))
+            # Who leads is decided where all begin; what had no memory there has no figure yet.
+            if key in of_here and begun.get(key, (math.inf,))[0] == math.inf:
+                begun[key] = found_s, config
+        ran = [one for one in begun.values() if one[0] < math.inf or self.blank is not None]
+        for _, leader in sorted(ran, key=lambda one: one[0])[:FINALISTS]:
+            first += self._sizes(leader, left)
+        order: dict[RunConfig, When] = {one: "first" for one in first}
+        # The best modes so far first, and those of which nothing is known last.
+        for one in sorted(left, key=lambda one: (candidates[one], best.get(one.mode, math.inf))):
+            order.setdefault(one, "if time is left")
+        return order
+
+    def _sizes(self, config: RunConfig, left: Sequence[RunConfig]) -> list[RunConfig]:
+        search = self.batch_search(config)
+        if search is None:
+            return [one for one in left if _but_size(one) == _but_size(config)]
+        if len(search.tries) < len(self.sizes(config)):
+            # One of its sizes failed for a reason other than memory.
+            return []
+        size = next_size(search, config)
+        found = None if size is None else config.model_copy(update={"batch_size": size})
+        return [found] if found is not None and found not in self.looks else []
+
+    def batch_search(self, config: RunConfig) -> BatchSearch | None:
+        """Return the batch sizes of a configuration that were looked at, as a search; None if they are given."""
+        search = self.blank
+        if search is not None:
+            for size in self.sizes(config):
+                one = judged(self.looks[size], search)
+                search = search if one is None else with_try(search, one)
+        return search
+
+    def not_looked_at(self, budget: str) -> Untried:
+        """Return first what would have come next, including batch sizes, then what needs no look, and why."""
+        needless = [(one, skipped(one, self.looks)) for one in self.candidates if one not in self.looks]
+        left = [(config, f"the budget of {budget}") for config in self.wanted()]
+        return left + [(config, why) for config, why in needless if why is not None]
+
+    def measured(self, config: RunConfig, rounds: int | None = None) -> Estimate | None:
+        """Return the elapsed seconds per unit over its first rounds, or all; None if none is ok."""
+        seconds = [
+            times.mean_s / record.summary.units_per_step
+            for record in self.rounds.get(config, [])[:rounds]
+            if record.summary is not None and (times := step_times(record)) is not None
+        ]
+        return estimate(seconds) if seconds else None
+
+    def unit_s(self, config: RunConfig) -> float | None:
+        """Return the elapsed seconds per unit of its rounds, else of its look; None if neither is ok."""
+        rounds = self.measured(config)
+        return rounds.value if rounds else _look_s(self.looks[config])
+
+    def sizes(self, config: RunConfig) -> list[RunConfig]:
+        """Return the batch sizes of the configuration that were looked at, in that order."""
+        return [one for one in self.looks if _but_size(one) == _but_size(config)]
+
+    def standings(self, allows: Callable[[Turn, Sequence[RunConfig]], bool] = lambda _turn, _left: True) -> Standings:
+        """Replay the rounds that ran. allows: whether the budget allows a round, given those that are left, best first;
+        one that it does not allow drops nothing.
+        """
+        left, dropped = self._contenders()
+        waiting: list[RunConfig] = []
+        for number in range(1, self.most_rounds + 1):
+            for config in left if number % 2 else left[::-1]:
+                rounds = self.rounds.get(config, [])
+                stopped = next((record for record in rounds if record.status != "ok"), None)
+                turn = Turn("round", config, number)
+                if stopped is not None:
+                    dropped[config] = f"{stopped.status}: {stopped.reason}"
+                elif len(rounds) < number and allows(turn, left):
+                    return Standings(self._ranked([*left, *waiting], dropped), dropped, turn)
+                elif len(rounds) < number:
+                    waiting.append(config)
+            left = [config for config in left if config not in dropped and config not in waiting]
+            known = {config: found for config in left if (found := self.measured(config, number)) is not None}
+            left = sorted(known, key=lambda config: known[config].value)
+            if number < self.most_rounds:
+                dropped |= _dropped_after(number, left, known)
+                left = [config for config in left if config not in dropped]
+        return Standings(self._ranked([*left, *waiting], dropped), dropped, None)
+
+    def most_round_turns(self, looks: int) -> int:
+        """Return the turns of all rounds if nothing fails and configurations are dropped only by their rank."""
+        turns, left = 0, min(looks, _kept(looks, KEEP))
+        for _ in range(self.most_rounds):
+            turns += left
+            left = min(left, _kept(left, 1 / 2))
+        return turns
+
+    def _contenders(self) -> tuple[list[RunConfig], dict[RunConfig, str]]:
+        """Return what may get rounds, the best first by their looks, and why the others do not."""
+        rounds, blank = self.rounds, self.blank
+        scores: dict[RunConfig, float] = {}
+        dropped: dict[RunConfig, str] = {}
+        for config, record in self.looks.items():
+            found = _look_s(record)
+            if found is None:
+                dropped[config] = f"{record.status}: {record.reason}"
+            elif blank is not None and (size := judged(record, blank)) and size.fit == "no headroom":
+                dropped[config] = f"leaves less than {blank.headroom * 100:.0f} % of the memory free"
+            else:
+                scores[config] = found
+        best: dict[Key, RunConfig] = {}
+        ranked, outgrown = list[RunConfig](), list[RunConfig]()
+        for config in sorted(scores, key=scores.__getitem__):
+            better = best.get(_but_size(config)) if blank is not None else None
+            if better is None:
+                ranked.append(config)
+                if all(record.status == "ok" for record in rounds.get(config, ())):
+                    best[_but_size(config)] = config
+            elif config in rounds:
                 outgrown.append(config)
             else:
                 dropped[config] = f"batch {better.batch_size} does better"
-            continue
-        ranked.append(config)
-        if all(record.status == "ok" for record in seen.rounds.get(config, ())):
-            best.setdefault(but_size(config), config)
-    kept = rule.kept(len(ranked))
-    for place, config in enumerate(ranked[kept:], start=kept + 1):
-        if config not in seen.rounds:
-            dropped[config] = f"rank {place} of {len(ranked)} looks, of which {kept} go on"
-    return [config for config in (*ranked, *outgrown) if config not in dropped], dropped
+        kept = _kept(len(ranked), KEEP)
+        for place, config in enumerate(ranked[kept:], start=kept + 1):
+            if config not in rounds:
+                dropped[config] = f"rank {place} of {len(ranked)} looks, of which {kept} go on"
+        return [config for config in (*ranked, *outgrown) if config not in dropped], dropped
+
+    def _ranked(self, left: Iterable[RunConfig], dropped: Mapping[RunConfig, str]) -> tuple[RunConfig, ...]:
+        """Rank by all rounds that each has, then by the looks. A batch size with an interval comes before a better one
+        that was found later and has none yet.
+        """
+        keys = {one: (self.measured(one) is None, self.unit_s(one) or math.inf) for one in left if one not in dropped}
+        ranked = sorted(keys, key=keys.__getitem__)
+        intervals = [config for config in ranked if len(self.rounds.get(config, ())) >= INTERVAL_ROUNDS]
+        for config in intervals if self.blank is not None else ():
+            before = ranked[: ranked.index(config)]
+            sizes = [one for one in before if _but_size(one) == _but_size(config) and one not in intervals]
+            if sizes:
+                ranked.remove(config)
+                ranked.insert(ranked.index(sizes[0]), config)
+        return tuple(ranked)
+
+    def _lacking_s(self, finalists: Iterable[RunConfig]) -> float:
+        """Return the seconds of the rounds that finalists lack to have an interval, or what was requested."""
+        fewest, missing_s = min(self.most_rounds, INTERVAL_ROUNDS), 0.0
+        for config in finalists:
+            rounds = self.rounds.get(config, [])
+            if all(record.status == "ok" for record in rounds):
+                missing_s += max(0, fewest - len(rounds)) * self.round_s(config)
+        return missing_s
 
 
-def best_first(seen: Seen, rule: Rule) -> list[RunConfig]:
-    """Return all configurations that were looked at, those that may get rounds first, by their looks."""
-    going_on, dropped = _contenders(seen, rule)
-    return [*going_on, *dropped]
-
-
-def next_round(
-    seen: Seen, rule: Rule, allows: Callable[[Turn, Sequence[RunConfig]], bool] = lambda _turn, _left: True
-) -> tuple[Standings, Turn | None]:
-    """Replay the rounds that ran; return the standings and the turn that is missing, if any. allows: whether the budget
-    allows a round, given those that are left, best first; one that it does not allow drops nothing.
-    """
-    left, dropped = _contenders(seen, rule)
-    waiting: list[RunConfig] = []
-    for number in range(1, rule.rounds + 1):
-        for config in left if number % 2 else left[::-1]:
-            rounds = seen.rounds.get(config, [])
-            stopped = next((record for record in rounds if record.status != "ok"), None)
-            turn = Turn("round", config, number)
-            if stopped is not None:
-                dropped[config] = f"{stopped.status}: {stopped.reason}"
-            elif len(rounds) < number and allows(turn, left):
-                return Standings(_ranked([*left, *waiting], dropped, seen, rule), dropped, over=False), turn
-            elif len(rounds) < number:
-                waiting.append(config)
-        left = [config for config in left if config not in dropped and config not in waiting]
-        left = _after_round(left, dropped, seen, number, last=number == rule.rounds)
-    return Standings(_ranked([*left, *waiting], dropped, seen, rule), dropped, over=not waiting), None
-
-
-def _after_round(
-    left: Sequence[RunConfig], dropped: dict[RunConfig, str], seen: Seen, number: int, last: bool
-) -> list[RunConfig]:
-    found = {config: seconds_a_unit(seen.rounds[config][:number]) for config in left}
-    known = {config: value for config, value in found.items() if value is not None}
-    ranked = sorted(known, key=lambda config: known[config].value)
-    if last or not ranked:
-        return ranked
-    leader, going_on = known[ranked[0]], [ranked[0]]
-    for place, config in enumerate(ranked[1:], start=2):
-        against = ratio(known[config], leader)
-        if against.interval is not None and against.verdict == "slower":
-            low, high = against.interval
-            dropped[config] = (
-                f"after round {number} slower than the leader: {against.value:.3f}x its time a unit "
-                f"({low:.3f} to {high:.3f})"
-            )
-        elif place > max(FINALISTS, math.ceil(len(ranked) / 2)):
-            dropped[config] = f"rank {place} of {len(ranked)} after round {number}"
-        else:
-            going_on.append(config)
-    return going_on
-
-
-def _ranked(
-    left: Iterable[RunConfig], dropped: Mapping[RunConfig, str], seen: Seen, rule: Rule
-) -> tuple[RunConfig, ...]:
-    """Return the ranking by all rounds that each has, then by the looks. A batch size with an interval comes before a
-    better one that was found later and has none yet.
-    """
-
-    def key(config: RunConfig) -> tuple[bool, float]:
-        rounds = seconds_a_unit(seen.rounds.get(config, ()))
-        found = rounds.value if rounds else look_s(seen.looks[config])
-        return rounds is None, math.inf if found is None else found
-
-    ranked = sorted((config for config in left if config not in dropped), key=key)
-    has_interval = {config for config in ranked if len(seen.rounds.get(config, ())) >= INTERVAL_ROUNDS}
-    for config in has_interval if rule.blank is not None else ():
-        before = ranked[: ranked.index(config)]
-        sizes = [one for one in before if but_size(one) == but_size(config) and one not in has_interval]
-        if sizes:
-            ranked.remove(config)
-            ranked.insert(ranked.index(sizes[0]), config)
-    return tuple(ranked)
-
-
-class Wanted(NamedTuple):
-    """A look that is worth running."""
-
-    config: RunConfig
-    when: When
-
-
-def wanted(
-    candidates: Sequence[Candidate], seen: Seen, rule: Rule, expected_s: Callable[[RunConfig], float]
-) -> list[Wanted]:
-    """Return all looks that are left, in order. expected_s: how long a look takes."""
-    left = [one for one in candidates if one.config not in seen.looks and skipped(one, seen.looks) is None]
-    first = sorted((one.config for one in left if one.distance == 0), key=expected_s)
-    begun, of_here = dict[tuple[Any, ...], tuple[float, RunConfig]](), {but_size(one.config) for one in candidates}
-    best: dict[str, float] = {}
-    for config, record in seen.looks.items():
-        found_s = look_s(record) or math.inf
-        best[config.mode] = min(found_s, best.get(config.mode, math.inf))
-        # Who leads is decided where all begin; what had no memory there has no figure yet.
-        if but_size(config) in of_here and begun.get(but_size(config), (math.inf,))[0] == math.inf:
-            begun[but_size(config)] = found_s, config
-    ran = [one for one in begun.values() if one[0] < math.inf or rule.blank is not None]
-    for _, leader in sorted(ran, key=lambda one: one[0])[:FINALISTS]:
-        first += [size for size in _sizes(leader, left, seen, rule) if size not in first]
-    # The best modes so far first, and those of which nothing is known last.
-    nearest = sorted(left, key=lambda one: (one.distance, best.get(one.config.mode, math.inf)))
-    rest = [one.config for one in nearest if one.config not in first]
-    return [*(Wanted(one, "first") for one in first), *(Wanted(one, "if time is left") for one in rest)]
-
-
-def _sizes(config: RunConfig, left: Sequence[Candidate], seen: Seen, rule: Rule) -> list[RunConfig]:
-    if rule.blank is None:
-        return [one.config for one in left if but_size(one.config) == but_size(config)]
-    search = search_of(config, seen, rule.blank)
-    if len(search.tries) < len(family(config, seen)):
-        # One of its sizes failed for a reason other than memory.
-        return []
-    size = next_size(search, config)
-    found = None if size is None else config.model_copy(update={"batch_size": size})
-    return [found] if found is not None and found not in seen.looks else []
-
-
-def search_of(config: RunConfig, seen: Seen, blank: BatchSearch) -> BatchSearch:
-    """Return the batch sizes of a configuration that were looked at, as a search."""
-    search = blank
-    for size in family(config, seen):
-        one = judged(seen.looks[size], search)
-        search = search if one is None else with_try(search, one)
-    return search
-
-
-def skipped(candidate: Candidate, looks: Mapping[RunConfig, Record]) -> str | None:
+def skipped(config: RunConfig, looks: Mapping[RunConfig, Record]) -> str | None:
     """Return why a configuration need not be looked at, given what others showed; None if it must be."""
-    config = candidate.config
     for other, record in looks.items():
         if other.mode_label != config.mode_label or other == config:
             continue
@@ -300,11 +299,42 @@ def skipped(candidate: Candidate, looks: Mapping[RunConfig, Record]) -> str | No
             return f"{config.mode_label} cannot run here: {record.reason}"
         if record.cause == "parity" and other.te_attention == config.te_attention:
             return f"{config.mode_label} is invalid here: {record.reason}"
-        same_but_batch = other.model_copy(update={"batch_size": config.batch_size}) == config
-        if same_but_batch and record.cause == "oom" and other.batch_size < config.batch_size:
+        if record.cause == "oom" and other.batch_size < config.batch_size and _but_size(other) == _but_size(config):
             return f"batch {other.batch_size} ran out of memory"
         execution = {"compile": config.compile, "cuda_graphs": config.cuda_graphs}
         only_way = variants_of(config.compile, config.cuda_graphs, config.device == "cuda") == (record.execution,)
         if only_way and other.model_copy(update=execution) == config:
             return f"cannot differ from {in_words(other)}, which came out as {record.execution}"
     return None
+
+
+def _dropped_after(
+    number: int, ranked: Sequence[RunConfig], known: Mapping[RunConfig, Estimate]
+) -> dict[RunConfig, str]:
+    dropped: dict[RunConfig, str] = {}
+    for place, config in enumerate(ranked[1:], start=2):
+        against = ratio(known[config], known[ranked[0]])
+        if against.interval is not None and against.verdict == "slower":
+            low, high = against.interval
+            dropped[config] = (
+                f"after round {number} slower than the leader: {against.value:.3f}x its time a unit "
+                f"({low:.3f} to {high:.3f})"
+            )
+        elif place > _kept(len(ranked), 1 / 2):
+            dropped[config] = f"rank {place} of {len(ranked)} after round {number}"
+    return dropped
+
+
+def _kept(count: int, share: float) -> int:
+    return max(FINALISTS, math.ceil(share * count))
+
+
+def _look_s(record: Record) -> float | None:
+    """Return the elapsed seconds per unit of one process, without an interval; None unless it is ok."""
+    return record.summary.step_time_s / record.summary.units_per_step if record.summary is not None else None
+
+
+@lru_cache(maxsize=4096)
+def _but_size(config: RunConfig) -> Key:
+    """Return a key that two configurations share if only their batch size differs. Every turn compares all pairs."""
+    return tuple(getattr(config, name) for name in RunConfig.model_fields if name != "batch_size")

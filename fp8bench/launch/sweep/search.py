@@ -1,27 +1,29 @@
 """Runs the sweep: turn after turn in fresh processes, each record kept as soon as it exists, within the budget.
 
-Looks are kept apart from other results (`looks_dir`), because a look of few steps is not a measurement, and no table
-must show it as the latest of its mode. Full rounds are records of a session like any other, under the sweep's name. A
-sweep that is called again under its name repeats nothing: its records tell what was tried.
+Looks are kept apart (`looks_dir`): one of few steps is no measurement for a table to show. Full rounds are records of a
+session under the sweep's name. Called again under its name, a sweep repeats nothing: its records tell what was tried.
 """
 
+import math
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
-from fp8bench.launch.forecast import duration
+from fp8bench.launch.forecast import AXES, MINUTE_S, Forecaster, duration
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import run_rounds
-from fp8bench.launch.sweep.budget import MARGIN, Budget, Forecaster, Spending
-from fp8bench.launch.sweep.halving import Rule, Seen, Standings, Turn, search_of, standings
-from fp8bench.launch.sweep.space import Space, Untried
+from fp8bench.launch.sweep.halving import MARGIN, Halving, Turn
+from fp8bench.launch.sweep.space import Candidates, Untried
 from fp8bench.machine.identity import Here
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.records import results
+from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted, UsageError
 from fp8bench.schema.record import Record, Session
@@ -32,27 +34,58 @@ SWEEPS = ".sweeps"
 NOT_OF_LOOKS = ("steps", "warmup", "min_time_s")
 """Settings in which a look differs from a full round."""
 
-AXES_OF_CONFIG = ("mode", "recipe", "batch_size", "compile", "cuda_graphs", "te_attention", "te_switches")
+AXES_OF_CONFIG = ("mode", *AXES, "te_switches")
+
+UNITS_S = {"s": 1, "min": MINUTE_S, "h": SECONDS_PER_HOUR}
 
 
-class Listener(Protocol):
-    """Is called as the sweep proceeds."""
+class Budget(NamedTuple):
+    """What a call may spend. text: as the user gave it. usd_per_hour: of the machine; None if unknown."""
 
-    def begins(self, turn: Turn, expected_s: float) -> Watch:
-        """Called when a turn begins; the returned function is called with the turn's progress."""
+    seconds: float
+    text: str
+    usd_per_hour: float | None
 
-    def ended(self, turn: Turn, record: Record, seen: Seen, now: Standings) -> None:
-        """Called when a turn has ended and its record is kept."""
+    def usd(self, seconds: float) -> float | None:
+        """Return what so many seconds cost."""
+        return None if self.usd_per_hour is None else seconds / SECONDS_PER_HOUR * self.usd_per_hour
+
+
+def parse_time(text: str) -> float:
+    """Return the seconds of `10min`, `600s` or `2h`. Raises UsageError for anything else."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    if found is None or found[2] not in UNITS_S or float(found[1]) == 0:
+        raise UsageError(
+            f"--budget: invalid value {text!r}: it is not a duration above 0 with a unit of time",
+            f"Give, for example, --budget 10min; units are {', '.join(UNITS_S)}",
+        )
+    return float(found[1]) * UNITS_S[found[2]]
+
+
+def budget(time: str | None, usd: float | None, usd_per_hour: float | None, default: str) -> Budget:
+    """Return the budget. Raises UsageError for two, for an invalid amount, and for USD if no price is known."""
+    if usd is None:
+        return Budget(parse_time(time or default), time or default, usd_per_hour)
+    if time is not None:
+        raise UsageError("both --budget and --budget-usd were given", "Give one of them")
+    if not 0 < usd < math.inf:
+        raise UsageError(f"--budget-usd: invalid value {usd:g}: it buys nothing", "Give an amount above 0")
+    if usd_per_hour is None:
+        why = "--budget-usd needs the price of this machine, and none is known"
+        raise UsageError(why, "Give it with --price, or use --budget")
+    return Budget(usd / usd_per_hour * SECONDS_PER_HOUR, f"{usd:g} USD", usd_per_hour)
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is searched, how, and for how much. look: settings of a look that replace those of a full round."""
+    """What is searched, how, and for how much. rounds: of a configuration that stays. blank, look: as in `Halving`."""
 
     prepared: Prepared
     name: str
-    space: Space
-    rule: Rule
+    candidates: Candidates
+    untried: Untried
+    rounds: int
+    blank: BatchSearch | None
     look: Mapping[str, Any]
     budget: Budget
 
@@ -60,26 +93,6 @@ class Sweep:
     def looks_dir(self) -> Path:
         """The folder where the looks are kept."""
         return self.prepared.results_dir / SWEEPS / self.name
-
-    def as_look(self, config: RunConfig) -> RunConfig:
-        """Return the configuration in few steps."""
-        return config.model_copy(update=dict(self.look))
-
-
-@dataclass
-class Swept:
-    """The result of a sweep. untried: what was not run, and why. left: those of them that are worth a look. ended: why
-    the sweep stopped early; None if it did not. spent_s: by this call. turns: the number that this call ran.
-    """
-
-    sweep: Sweep
-    seen: Seen
-    standings: Standings
-    untried: list[Untried] = field(default_factory=list)
-    left: list[RunConfig] = field(default_factory=list)
-    ended: str | None = None
-    spent_s: float = 0.0
-    turns: int = 0
 
 
 def latest(results_dir: Path) -> str:
@@ -90,57 +103,47 @@ def latest(results_dir: Path) -> str:
     return max(found, key=lambda path: path.stat().st_mtime).name
 
 
-def resumed(sweep: Sweep) -> Seen:
-    """Return what the records of this sweep tell. Raises UsageError if they are of another machine, other software or
-    other work.
+def begun(sweep: Sweep) -> Halving:
+    """Return the search at the beginning of a call, with what records tell. Raises UsageError if those of the sweep are
+    of another machine, other software or other work.
     """
-    prepared, seen = sweep.prepared, Seen()
-    base = prepared.entries[0].config
-    for folder, stage in ((sweep.looks_dir, "look"), (prepared.results_dir, "round")):
-        for kept in results.read(folder, [prepared.instance.key]):
-            record = kept.record
-            if record.session is None or record.session.session_id != sweep.name or record.config is None:
-                continue
-            unlike = (prepared.here or Here()).unlike(record)
-            if unlike:
-                why = f"sweep {sweep.name!r} cannot be resumed here, since it ran with another {', '.join(unlike)}"
-                raise UsageError(why, "Choose another name with --session")
-            config = record.config.model_copy(update={name: getattr(base, name) for name in NOT_OF_LOOKS})
-            same = config.model_copy(update={of: getattr(base, of) for of in AXES_OF_CONFIG})
-            other = [of for of in RunConfig.model_fields if getattr(same, of) != getattr(base, of)]
-            if other:
-                said = ", ".join(f"{of} {getattr(same, of)} (now {getattr(base, of)})" for of in other)
-                remedy = "Give the same again, or choose another name with --session"
-                raise UsageError(f"sweep {sweep.name!r} is of {said}", remedy)
-            if stage == "look":
-                seen.take(Turn("look", config, record.session.position), record)
-            elif record.config == config:
-                seen.take(Turn("round", config, record.session.round), record)
-    return seen
-
-
-def spending_of(sweep: Sweep, seen: Seen) -> Spending:
-    """Return the spending at the beginning of a call, with the records of this machine, and those of the sweep."""
-    prepared = sweep.prepared
-    here = prepared.here or Here()
-    found = results.read(prepared.results_dir, [prepared.instance.key])
-    alike = [kept.record for kept in found if kept.record.source == "measured" and not here.unlike(kept.record)]
-    mine = [*seen.looks.values(), *(record for rounds in seen.rounds.values() for record in rounds)]
-    forecaster = Forecaster([*alike, *mine])
-    return Spending(sweep.space.candidates, sweep.rule, forecaster, sweep.as_look, sweep.budget.seconds)
+    prepared, of_looks, of_rounds = sweep.prepared, dict[RunConfig, Record](), dict[RunConfig, list[Record]]()
+    here, base = prepared.here or Here(), prepared.entries[0].config
+    looks, kept = (results.read(of, [prepared.instance.key]) for of in (sweep.looks_dir, prepared.results_dir))
+    for record, path in [*looks, *kept]:
+        if record.session is None or record.session.session_id != sweep.name or record.config is None:
+            continue
+        unlike = here.unlike(record)
+        if unlike:
+            why = f"sweep {sweep.name!r} cannot be resumed here, since it ran with another {', '.join(unlike)}"
+            raise UsageError(why, "Choose another name with --session")
+        config = record.config.model_copy(update={name: getattr(base, name) for name in NOT_OF_LOOKS})
+        same = config.model_copy(update={of: getattr(base, of) for of in AXES_OF_CONFIG})
+        other = [of for of in RunConfig.model_fields if getattr(same, of) != getattr(base, of)]
+        if other:
+            said = ", ".join(f"{of} {getattr(same, of)} (now {getattr(base, of)})" for of in other)
+            remedy = "Give the same again, or choose another name with --session"
+            raise UsageError(f"sweep {sweep.name!r} is of {said}", remedy)
+        if sweep.looks_dir in path.parents:
+            of_looks[config] = record
+        elif record.config == config:
+            of_rounds.setdefault(config, []).append(record)
+    of_here = [record for record, _ in kept if record.source == "measured" and not here.unlike(record)]
+    forecaster = Forecaster([*of_here, *of_looks.values(), *chain.from_iterable(of_rounds.values())])
+    settings = (sweep.candidates, sweep.rounds, sweep.blank, sweep.look, sweep.budget.seconds)
+    return Halving(*settings, forecaster, of_looks, of_rounds)
 
 
 def require_budget(sweep: Sweep) -> None:
-    """Raise UsageError if no configuration could be looked at and measured once, and as `resumed` does."""
-    seen, budget = resumed(sweep), sweep.budget
-    spending = spending_of(sweep, seen)
-    turns_s = [spending.look_s(one.config) + spending.round_s(one.config) for one in sweep.space.candidates]
+    """Raise UsageError if no configuration could be looked at and measured once, and as `begun` does."""
+    halving, budget = begun(sweep), sweep.budget
+    turns_s = [halving.look_s(config) + halving.round_s(config) for config in sweep.candidates]
     least_s = MARGIN * min(turns_s, default=0.0)
-    if seen.looks or budget.seconds is None or budget.seconds >= least_s:
+    if halving.looks or budget.seconds >= least_s:
         return
     least = duration(least_s)
-    if budget.text.endswith("USD") and budget.usd_per_hour is not None:
-        least = f"{least_s / SECONDS_PER_HOUR * budget.usd_per_hour:.2f} USD ({least})"
+    if budget.text.endswith("USD"):
+        least = f"{budget.usd(least_s):.2f} USD ({least})"
     raise UsageError(
         f"a budget of {budget.text} is too small for one run: a look and a round of one configuration take about "
         f"{least}",
@@ -151,41 +154,33 @@ def require_budget(sweep: Sweep) -> None:
 def run(
     sweep: Sweep,
     executor: Executor,
-    listener: Listener,
+    begins: Callable[[Turn, float], Watch],
+    ended: Callable[[Turn, Record, Halving], None],
     clock: Callable[[], float] = time.monotonic,
-) -> Swept:
-    """Run turns until the sweep or its budget ends. A turn begins only if its forecast is within the budget.
-
-    Raises UsageError as `resumed` does, and Interrupted after Ctrl-C, SIGTERM or SIGHUP.
+) -> tuple[Halving, float, int]:
+    """Run turns until the sweep or its budget ends. Return the search as it ended, and the seconds and the number of
+    turns of this call. begins: called with a turn and its expected seconds; returns what is called with its progress.
+    ended: called once its record is kept. Raises UsageError as `begun` does, and Interrupted.
     """
-    began, seen = clock(), resumed(sweep)
-    spending = spending_of(sweep, seen)
-    swept = Swept(sweep, seen, standings(seen, sweep.rule))
+    began, turns = clock(), 0
+    halving = begun(sweep)
     with executor:
-        while (turn := spending.next_turn(seen, spent_s := clock() - began)) is not None:
-            watch = listener.begins(turn, (spending.look_s if turn.stage == "look" else spending.round_s)(turn.config))
-            record = _turn(sweep, turn, executor, watch, seen)
-            seen.take(turn, record)
-            spending.forecaster.take(record, clock() - began - spent_s)
-            swept.turns += 1
-            swept.standings = standings(seen, sweep.rule)
-            listener.ended(turn, record, seen, swept.standings)
-    swept.spent_s = clock() - began
-    swept.ended = None if spending.is_over(seen) else f"the budget of {sweep.budget.text}"
-    swept.left = [one.config for one in spending.wanted(seen)]
-    swept.untried = [*spending.not_looked_at(seen, sweep.budget.text), *sweep.space.untried]
-    return swept
+        while (turn := halving.next_turn(spent_s := clock() - began)) is not None:
+            expected_s = (halving.look_s if turn.stage == "look" else halving.round_s)(turn.config)
+            record = _run_turn(sweep, turn, executor, begins(turn, expected_s), halving)
+            halving.take(turn, record, clock() - began - spent_s)
+            turns += 1
+            ended(turn, record, halving)
+    return halving, clock() - began, turns
 
 
-def _turn(sweep: Sweep, turn: Turn, executor: Executor, watch: Watch, seen: Seen) -> Record:
-    look, rule, prepared = turn.stage == "look", sweep.rule, sweep.prepared
-    config = sweep.as_look(turn.config) if look else turn.config
-    if look:
-        prepared, asked = replace(prepared, results_dir=sweep.looks_dir), {"position": turn.number}
-    else:
-        searches = {config: search_of(config, seen, rule.blank)} if rule.blank is not None else {}
-        prepared, asked = replace(prepared, searches=searches), {"rounds": rule.rounds}
-    before: Sequence[Record] = () if look else seen.rounds.get(turn.config, ())
+def _run_turn(sweep: Sweep, turn: Turn, executor: Executor, watch: Watch, halving: Halving) -> Record:
+    config, before = turn.config, halving.rounds.get(turn.config, [])
+    search, asked = halving.batch_search(config), {"rounds": sweep.rounds}
+    prepared = replace(sweep.prepared, searches={config: search} if search is not None else {})
+    if turn.stage == "look":
+        config, before, asked = config.model_copy(update=dict(sweep.look)), [], {"position": turn.number}
+        prepared = replace(sweep.prepared, results_dir=sweep.looks_dir)
     schedule = Schedule([Entry(config)], Stop(len(before) + 1), sweep.name)
     schedule.restore(before)
     try:
@@ -199,9 +194,8 @@ def _turn(sweep: Sweep, turn: Turn, executor: Executor, watch: Watch, seen: Seen
     return record
 
 
-@dataclass(frozen=True)
-class _One:
-    """A session's listener for a single turn; the sweep's own is called by `run`."""
+class _One(NamedTuple):
+    """A session's listener for a single turn; `run` tells of the sweep."""
 
     watch: Watch
 

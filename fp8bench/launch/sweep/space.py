@@ -5,80 +5,54 @@ for a mode that gains by it and `off` for another, a CPU has no CUDA graphs and 
 te modes heed --te-attention, whose switches need Transformer Engine's own attention.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
 from fp8bench import registry
+from fp8bench.launch.forecast import AXES
 from fp8bench.registry import ModeEntry
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.execution import CompileChoice, GraphChoice
 from fp8bench.schema.switches import ONLY_GAIN, joined
 
-AXES = ("batch_size", "recipe", "compile", "cuda_graphs", "te_attention")
-"""The settings that differ between configurations of one mode, the likeliest to matter first."""
+Candidates = Mapping[RunConfig, int]
+"""Configurations to look at, as in full rounds and in order, and how many of their settings are not the usual ones."""
+
+Untried = list[tuple[RunConfig, str]]
+"""Configurations that are not run, and why."""
 
 
-@dataclass(frozen=True)
-class Axes:
-    """The values of each setting, the usual one first. batch_size: with `auto`, the only size is where it begins."""
+def space(
+    bases: Sequence[RunConfig], values: Mapping[str, Sequence[Any]], obstacle: Callable[[RunConfig], str | None]
+) -> tuple[Candidates, Untried]:
+    """Return the configurations to look at, from the usual settings outwards, and the others.
 
-    batch_size: tuple[int, ...]
-    compile: tuple[CompileChoice, ...]
-    cuda_graphs: tuple[GraphChoice, ...]
-    te_attention: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A configuration to run. config: as in full rounds. distance: how many of its settings are not the usual ones."""
-
-    config: RunConfig
-    distance: int
-
-
-@dataclass(frozen=True)
-class Untried:
-    """A configuration that is not run, and why."""
-
-    config: RunConfig
-    why: str
-
-
-@dataclass(frozen=True)
-class Space:
-    """All configurations. candidates: in the order in which they are looked at, from the usual settings outwards."""
-
-    candidates: tuple[Candidate, ...]
-    untried: tuple[Untried, ...] = ()
-
-
-def space(bases: Sequence[RunConfig], axes: Axes, obstacle: Callable[[RunConfig], str | None]) -> Space:
-    """Return the space. bases: one configuration per mode and recipe. obstacle: why one cannot run here, if known."""
-    found: dict[tuple[Any, ...], Candidate] = {}
-    untried: list[Untried] = []
-    first = {name: values[0] for name, values in vars(axes).items()}
-    first_recipes = {base.mode: base.recipe for base in reversed(bases)}
-
-    def unusual(config: RunConfig) -> list[int]:
-        usual = {**first, "recipe": first_recipes[config.mode]}
-        return [place for place, name in enumerate(AXES) if getattr(config, name) != usual[name]]
-
-    for base, values in product(bases, product(*vars(axes).values())):
-        config = base.model_copy(update=dict(zip(first, values, strict=True)))
+    bases: one per mode and recipe. values: of every other setting of AXES, the usual one first; with `auto`, the only
+    batch size is where it begins. obstacle: why a configuration cannot run here, if known.
+    """
+    names = [name for name in AXES if name in values]
+    recipes = {base.mode: base.recipe for base in reversed(bases)}
+    found: dict[tuple[Any, ...], RunConfig] = {}
+    untried: Untried = []
+    for base, combination in product(bases, product(*(values[name] for name in names))):
+        config = base.model_copy(update=dict(zip(names, combination, strict=True)))
         if config.te_attention != "te":
             config = config.model_copy(update={"te_switches": None})
         key, why = executed_as(config), obstacle(config)
         if why is None and key in found:
-            why = f"cannot differ from {in_words(found[key].config)}"
+            why = f"cannot differ from {in_words(found[key])}"
         if why is None:
-            found[key] = Candidate(config, len(unusual(config)))
+            found[key] = config
         else:
-            untried.append(Untried(config, why))
+            untried.append((config, why))
 
-    ordered = sorted(found.values(), key=lambda one: (one.distance, min(unusual(one.config), default=-1)))
-    return Space(tuple(ordered), tuple(untried))
+    def unusual(config: RunConfig) -> list[int]:
+        usual = {"recipe": recipes[config.mode], **{name: values[name][0] for name in names}}
+        return [place for place, name in enumerate(AXES) if getattr(config, name) != usual[name]]
+
+    changes = {config: unusual(config) for config in found.values()}
+    ordered = sorted(changes, key=lambda one: (len(changes[one]), min(changes[one], default=-1)))
+    return {config: len(changes[config]) for config in ordered}, untried
 
 
 def executed_as(config: RunConfig) -> tuple[Any, ...]:

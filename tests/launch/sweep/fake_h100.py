@@ -5,14 +5,14 @@ batch, what unusual settings cost, warm compiles and the memory of other modes a
 """
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from builders import config, evidence, measured, rank_samples, replayed, steps_about, summary, unsupported
 
-from fp8bench.launch.forecast import all_steps_s, is_compiled, obstacle
-from fp8bench.launch.sweep.budget import Forecaster, Spending
-from fp8bench.launch.sweep.halving import Rule, Seen, Turn
-from fp8bench.launch.sweep.space import Axes, Candidate, space
+from fp8bench.launch.forecast import Forecaster, all_steps_s, cold_s, obstacle
+from fp8bench.launch.sweep.halving import Halving, Turn
+from fp8bench.launch.sweep.space import Candidates, space
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing import catalog
 from fp8bench.schema.batch import BatchSearch
@@ -23,7 +23,12 @@ from fp8bench.schema.record import Record
 
 GIB = 2**30
 BLANK = BatchSearch(memory_bytes=80 * GIB, headroom=0.08, tries=())
-AXES = Axes((64,), ("auto", "blocks", "off"), ("auto", "off"), ("te", "sdpa"))
+VALUES = {
+    "batch_size": (64,),
+    "compile": ("auto", "blocks", "off"),
+    "cuda_graphs": ("auto", "off"),
+    "te_attention": ("te", "sdpa"),
+}
 LOOK = {"steps": 20, "warmup": 5, "min_time_s": 0.0}
 MODES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     ("baseline-bf16", (None,)),
@@ -38,7 +43,7 @@ START_S, REFUSED_S = 28.0, 12.0
 FIRST_LOOK_S = {"baseline-bf16": 91.0, "te-bf16": 55.0, "te-fp8": 45.0, "torchao-float8": 190.0}
 
 
-def candidates() -> tuple[Candidate, ...]:
+def candidates() -> Candidates:
     """What `fp8bench sweep` looks at there where nothing is named."""
     here = Machine(gpus=("NVIDIA H100 80GB HBM3",), product_name=None, cpu_count=16)
     shared: dict[str, Any] = {"world_size": 1, "cuda_graphs": "auto", "steps": 30, "warmup": 11, "min_time_s": 10.0}
@@ -50,11 +55,11 @@ def candidates() -> tuple[Candidate, ...]:
         # The packages are there.
         return None if needed is not None and "Python package" in needed else needed
 
-    return space(bases, AXES, why).candidates
+    return space(bases, VALUES, why)[0]
 
 
 CANDIDATES = candidates()
-USUAL = {one.config for one in CANDIDATES if one.distance == 0}
+USUAL = {one for one, distance in CANDIDATES.items() if distance == 0}
 
 
 @dataclass
@@ -85,7 +90,7 @@ class FakeH100:
     def _ok(self, whole: RunConfig, config: RunConfig) -> tuple[Record, float]:
         step_s = config.batch_size / images_per_s(config) * (1 + 0.001 * (len(self.ran) % 3))
         compile_s = 0.0
-        if is_compiled(whole):
+        if cold_s(whole):
             # Cold the first time, and for each batch size.
             compile_s = (WARM_S if whole in self.cached else COLD_S)[whole.mode]
             self.cached.add(whole)
@@ -144,26 +149,27 @@ class Call:
     """One call of a sweep: its budget, and what came of it."""
 
     machine: FakeH100
-    seen: Seen
-    spending: Spending
+    halving: Halving
     turns: list[Turn] = field(default_factory=list)
     spent_s: float = 0.0
 
 
 def call(
-    minutes: float, seen: Seen | None = None, most_turns: int | None = None, machine: FakeH100 | None = None
+    minutes: float,
+    before: Call | None = None,
+    most_turns: int | None = None,
+    machine: FakeH100 | None = None,
+    blank: BatchSearch = BLANK,
+    candidates: Candidates = CANDIDATES,
 ) -> Call:
-    """Turns until nothing more fits, or so many. seen: of earlier calls, whose records tell how long turns take."""
-    machine, seen = machine or FakeH100(), seen or Seen()
-    kept = [*seen.looks.values(), *(record for rounds in seen.rounds.values() for record in rounds)]
-    forecaster = Forecaster(kept)
-    rule = Rule(rounds=4, blank=BLANK)
-    spending = Spending(CANDIDATES, rule, forecaster, lambda one: one.model_copy(update=LOOK), minutes * 60)
-    done = Call(machine, seen, spending)
-    while len(done.turns) != most_turns and (turn := spending.next_turn(seen, done.spent_s)) is not None:
-        record, took_s = machine.run(turn)
-        seen.take(turn, record)
-        forecaster.take(record, took_s)
+    """Turns until nothing more fits, or so many. before: an earlier call, whose records tell how long turns take."""
+    looks, rounds = (before.halving.looks, before.halving.rounds) if before else ({}, {})
+    forecaster = Forecaster([*looks.values(), *chain.from_iterable(rounds.values())])
+    halving = Halving(candidates, 4, blank, LOOK, minutes * 60, forecaster, looks, rounds)
+    done = Call(machine or (before.machine if before else FakeH100()), halving)
+    while len(done.turns) != most_turns and (turn := halving.next_turn(done.spent_s)) is not None:
+        record, took_s = done.machine.run(turn)
+        halving.take(turn, record, took_s)
         done.turns.append(turn)
         done.spent_s += took_s
     return done

@@ -7,8 +7,7 @@ import pytest
 from builders import config
 from launch.sweep import fake_h100
 
-from fp8bench.launch.forecast import START_UP_S, WARM, cold_s
-from fp8bench.launch.sweep.budget import Forecaster
+from fp8bench.launch.forecast import START_UP_S, WARM, Forecaster, cold_s
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record
 

@@ -1,5 +1,6 @@
 """What a sweep runs next, on made-up results: looks in order of promise, sizes, rounds, who is dropped."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,15 +9,19 @@ from builders import config, invalid, unsupported
 from launch.sweep.fake_h100 import GIB
 from launch.sweep.fake_h100 import ran as found
 
-from fp8bench.launch.sweep.budget import Forecaster, Spending
-from fp8bench.launch.sweep.halving import Rule, Seen, Turn, next_round, seconds_a_unit, skipped, standings, wanted
-from fp8bench.launch.sweep.space import Axes, Candidate, Space, Untried, executed_as, in_words, space, switched_on
+from fp8bench.launch.forecast import Forecaster
+from fp8bench.launch.sweep.halving import Halving, Standings, Turn, skipped
+from fp8bench.launch.sweep.space import Candidates, Untried, executed_as, in_words, space, switched_on
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record
 
-AXES = Axes((64,), ("auto",), ("auto",), ("te",))
-ALL = Axes((64, 256), ("auto", "blocks", "off"), ("auto", "off"), ("te", "sdpa"))
+ONE: dict[str, tuple[Any, ...]] = {
+    "batch_size": (64,),
+    "compile": ("auto",),
+    "cuda_graphs": ("auto",),
+    "te_attention": ("te",),
+}
 BASES = [
     config(mode, recipe, world_size=1, cuda_graphs="auto")
     for mode, recipe in (
@@ -28,21 +33,32 @@ BASES = [
 ]
 
 
-def grid(bases: Sequence[RunConfig] = BASES, axes: Axes = AXES) -> Space:
-    return space(bases, axes, lambda _config: None)
+def grid(bases: Sequence[RunConfig] = BASES, **axes: tuple[Any, ...]) -> tuple[Candidates, Untried]:
+    return space(bases, {**ONE, **axes}, lambda _config: None)
+
+
+class OfModes(Forecaster):
+    """Knows how long a look of each mode takes, whatever it took."""
+
+    def turn_s(self, config: RunConfig, warm: bool = False) -> float:
+        return {"te-bf16": 22.0, "te-fp8": 25.0, "baseline-bf16": 70.0, "torchao-float8": 175.0}[config.mode]
+
+
+def halving(rounds: int, blank: BatchSearch | None = None, candidates: Candidates | None = None) -> Halving:
+    """A search without a budget, in which a look is a round."""
+    return Halving(candidates or {}, rounds, blank, {}, math.inf, OfModes([]))
 
 
 def played(
-    candidates: Sequence[Candidate], machine: Callable[[Turn], Record], rule: Rule, seen: Seen | None = None
-) -> tuple[list[Turn], Seen]:
-    """All turns to the end, without a budget."""
-    seen, turns = seen or Seen(), []
-    spending = Spending(candidates, rule, Forecaster([]), lambda config: config, None)
-    while (turn := spending.next_turn(seen, 0.0)) is not None:
+    candidates: Sequence[RunConfig], machine: Callable[[Turn], Record], rounds: int, blank: BatchSearch | None = None
+) -> tuple[list[Turn], Halving, Standings]:
+    """All turns to the end."""
+    search, turns = halving(rounds, blank, dict.fromkeys(candidates, 0)), []
+    while (turn := search.next_turn(0.0)) is not None:
         turns.append(turn)
-        seen.take(turn, machine(turn))
+        search.take(turn, machine(turn), 0.0)
         assert len(turns) < 500
-    return turns, seen
+    return turns, search, search.standings()
 
 
 STEP_S = {"baseline-bf16": 0.10, "te-bf16": 0.11, "te-fp8": 0.08, "torchao-float8": 0.12}
@@ -56,9 +72,9 @@ def machine(turn: Turn) -> Record:
 class TestSpace:
     def test_settings_that_come_to_the_same_are_one_configuration_and_the_others_are_told(self) -> None:
         """baseline: auto is on; te-bf16: auto is off, and only it heeds the attention."""
-        both = grid(BASES[:2], Axes((64,), ("auto", "on", "off"), ("auto",), ("te", "sdpa")))
+        candidates, untried = grid(BASES[:2], compile=("auto", "on", "off"), te_attention=("te", "sdpa"))
 
-        assert [in_words(one.config) for one in both.candidates] == [
+        assert list(map(in_words, candidates)) == [
             "baseline-bf16, batch 64, compile auto, graphs auto",
             "te-bf16, batch 64, compile auto, graphs auto, attention te",
             "baseline-bf16, batch 64, compile off, graphs auto",
@@ -66,13 +82,13 @@ class TestSpace:
             "te-bf16, batch 64, compile auto, graphs auto, attention sdpa",
             "te-bf16, batch 64, compile on, graphs auto, attention sdpa",
         ]
-        assert len(both.untried) == 2 * 3 * 2 - 6
-        assert all(one.why.startswith("cannot differ from ") for one in both.untried)
+        assert len(untried) == 2 * 3 * 2 - 6
+        assert all(why.startswith("cannot differ from ") for _, why in untried)
 
     def test_on_a_cpu_neither_graphs_nor_auto_compile_anything(self) -> None:
         on_cpu = [BASES[0].model_copy(update={"device": "cpu"})]
-        [one] = grid(on_cpu, Axes((16,), ("auto", "off"), ("auto", "off"), ("te",))).candidates
-        assert executed_as(one.config) == ("baseline-bf16", 16, "off", "off", None, None)
+        [one] = grid(on_cpu, batch_size=(16,), compile=("auto", "off"), cuda_graphs=("auto", "off"))[0]
+        assert executed_as(one) == ("baseline-bf16", 16, "off", "off", None, None)
 
     def test_options_that_only_gain_are_on_where_the_layer_is_transformer_engines(self) -> None:
         bases = [switched_on(base) for base in BASES]
@@ -80,29 +96,32 @@ class TestSpace:
         for workload in ("llm-1b", "timm:convnext_base"):
             assert switched_on(config("te-bf16", workload=workload)).te_switches is None
 
-        both = grid(bases[1:2], Axes((64,), ("auto",), ("auto",), ("te", "sdpa")))
-        assert [in_words(one.config) for one in both.candidates] == [
+        assert list(map(in_words, grid(bases[1:2], te_attention=("te", "sdpa"))[0])) == [
             "te-bf16, batch 64, compile auto, graphs auto, attention te, split-qkv",
             "te-bf16, batch 64, compile auto, graphs auto, attention sdpa",
         ]
 
     def test_the_usual_settings_of_every_mode_go_first_and_then_one_change_after_the_other(self) -> None:
-        every = grid(axes=ALL).candidates
-
-        assert [one.config.mode for one in every[:4]] == [base.mode for base in BASES]
-        assert [one.distance for one in every] == sorted(one.distance for one in every)
-        first_changes = [one.config for one in every if one.distance == 1]
+        every, _ = grid(
+            batch_size=(64, 256),
+            compile=("auto", "blocks", "off"),
+            cuda_graphs=("auto", "off"),
+            te_attention=("te", "sdpa"),
+        )
+        assert [one.mode for one in every][:4] == [base.mode for base in BASES]
+        assert list(every.values()) == sorted(every.values())
+        first_changes = [one for one, distance in every.items() if distance == 1]
         assert {one.batch_size for one in first_changes[:4]} == {256}
 
     def test_what_cannot_run_here_is_no_candidate(self) -> None:
-        refused = space(BASES, AXES, lambda one: "needs a package" if one.mode == "te-fp8" else None)
+        candidates, untried = space(BASES, ONE, lambda one: "needs a package" if one.mode == "te-fp8" else None)
 
-        assert "te-fp8" not in {one.config.mode for one in refused.candidates}
-        assert refused.untried == (Untried(BASES[2], "needs a package"),)
+        assert "te-fp8" not in {one.mode for one in candidates}
+        assert untried == [(BASES[2], "needs a package")]
 
 
 def test_each_configuration_has_one_look_and_the_best_third_but_two_at_least_has_rounds() -> None:
-    turns, seen = played(grid().candidates, machine, Rule(rounds=2))
+    turns, _, now = played(BASES, machine, 2)
 
     assert [(turn.stage, turn.config.mode) for turn in turns] == [
         # Those that compile nothing go first.
@@ -113,7 +132,6 @@ def test_each_configuration_has_one_look_and_the_best_third_but_two_at_least_has
         ("round", "baseline-bf16"),
         ("round", "te-fp8"),
     ]
-    now = standings(seen, Rule(rounds=2))
     assert [one.mode for one in now.leaders] == ["te-fp8", "baseline-bf16"]
     assert {one.mode: why for one, why in now.dropped.items()} == {
         "te-bf16": "rank 3 of 4 looks, of which 2 go on",
@@ -124,7 +142,6 @@ def test_each_configuration_has_one_look_and_the_best_third_but_two_at_least_has
 BLANK = BatchSearch(memory_bytes=100 * GIB, headroom=0.1, tries=())
 BASE, _, TE, AO = BASES
 CURRENT = TE.model_copy(update={"recipe": "current"})
-COST_S = {"baseline-bf16": 70.0, "te-fp8": 25.0, "torchao-float8": 175.0}
 
 
 def looked(settings: RunConfig, step_s: float, size: int = 64, peak_gib: float = 22.0) -> Record:
@@ -136,10 +153,10 @@ def at(settings: RunConfig, size: int) -> RunConfig:
 
 
 def order(*records: Record, sizes: tuple[int, ...] = (64,), auto: bool = True) -> list[tuple[str, int]]:
-    seen = Seen({record.config: record for record in records if record.config is not None})
-    candidates = grid((BASE, TE, CURRENT, AO), Axes(sizes, ("auto",), ("auto",), ("te",))).candidates
-    looks = wanted(candidates, seen, Rule(2, BLANK if auto else None), lambda one: COST_S[one.mode])
-    return [(look.config.mode_label, look.config.batch_size) for look in looks]
+    candidates, _ = grid((BASE, TE, CURRENT, AO), batch_size=sizes)
+    search = halving(2, BLANK if auto else None, candidates)
+    search.looks = {record.config: record for record in records if record.config is not None}
+    return [(look.mode_label, look.batch_size) for look in search.wanted()]
 
 
 DELAYED, PLAIN, SCALED, OTHER = "te-fp8:delayed", "baseline-bf16", "torchao-float8:tensorwise", "te-fp8:current"
@@ -200,7 +217,7 @@ USUAL = BASES[2]
     ],
 )
 def test_what_need_not_be_looked_at(record: Record, changes: dict[str, Any], told: str | None) -> None:
-    why = skipped(Candidate(USUAL.model_copy(update=changes), 1), {USUAL: record})
+    why = skipped(USUAL.model_copy(update=changes), {USUAL: record})
     assert why is None if told is None else told in str(why)
 
 
@@ -208,25 +225,21 @@ class TestRounds:
     MANY = tuple(base.model_copy(update={"batch_size": size}) for size in (64, 128, 256) for base in BASES)
 
     def test_a_configuration_slower_beyond_the_noise_is_dropped_after_two_rounds(self) -> None:
-        candidates = [Candidate(one, 0) for one in BASES[:2]]
-        turns, seen = played(candidates, machine, Rule(rounds=4))
-        now = standings(seen, Rule(rounds=4))
+        turns, search, now = played(BASES[:2], machine, 4)
 
         assert [turn.config.mode for turn in turns if turn.stage == "round"].count("te-bf16") == 2
-        assert len(seen.rounds[BASES[0]]) == 4
+        assert len(search.rounds[BASES[0]]) == 4
         assert now.leaders == (BASES[0],)
         assert now.dropped[BASES[1]].startswith("after round 2 slower than the leader: 1.10")
 
     def test_those_that_cannot_be_told_apart_have_all_rounds(self) -> None:
-        candidates = [Candidate(one, 0) for one in BASES[:2]]
-
         def alike(turn: Turn) -> Record:
             return found(turn.config, 0.1 * (1 + 0.01 * ((turn.number + (turn.config.mode == "te-bf16")) % 2)))
 
-        _, seen = played(candidates, alike, Rule(rounds=4))
+        _, search, now = played(BASES[:2], alike, 4)
 
-        assert {len(rounds) for rounds in seen.rounds.values()} == {4}
-        assert len(standings(seen, Rule(rounds=4)).leaders) == 2
+        assert {len(rounds) for rounds in search.rounds.values()} == {4}
+        assert len(now.leaders) == 2
 
     def test_the_field_is_halved_by_rank_round_by_round_down_to_two(self) -> None:
         """Twelve that no interval tells apart: four have rounds, two of them a second one."""
@@ -235,20 +248,18 @@ class TestRounds:
             place = self.MANY.index(turn.config)
             return found(turn.config, turn.config.batch_size * 1e-3 * (1 + 1e-4 * place), spread=0.2)
 
-        turns, seen = played([Candidate(one, 0) for one in self.MANY], alike, Rule(rounds=2))
+        turns, _, now = played(self.MANY, alike, 2)
 
         assert [len([t for t in turns if (t.stage, t.number) == ("round", n)]) for n in (1, 2)] == [4, 2]
-        dropped = standings(seen, Rule(rounds=2)).dropped
-        assert sum("of 4 after round 1" in why for why in dropped.values()) == 2
-        assert sum("of 12 looks, of which 4 go on" in why for why in dropped.values()) == 8
+        assert sum("of 4 after round 1" in why for why in now.dropped.values()) == 2
+        assert sum("of 12 looks, of which 4 go on" in why for why in now.dropped.values()) == 8
 
     def test_one_that_fails_in_a_round_is_dropped_and_the_others_go_on(self) -> None:
         def failing(turn: Turn) -> Record:
             broken = turn.config.mode == "te-fp8" and turn.stage == "round"
             return unsupported(config=turn.config, status="failed", reason="it broke") if broken else machine(turn)
 
-        _, seen = played([Candidate(one, 0) for one in BASES], failing, Rule(rounds=2))
-        now = standings(seen, Rule(rounds=2))
+        _, _, now = played(BASES, failing, 2)
 
         assert now.dropped[BASES[2]] == "failed: it broke"
         assert now.leaders == (BASES[0],)
@@ -262,8 +273,7 @@ class TestBatchAuto:
         return found(turn.config, step_s, peak_gib=6 + 0.25 * size)
 
     def test_sizes_are_sought_for_the_best_only_and_the_best_size_of_each_has_rounds(self) -> None:
-        rule = Rule(rounds=1, blank=BLANK)
-        turns, seen = played(grid().candidates, self.filled, rule)
+        turns, _, now = played(BASES, self.filled, 1, BLANK)
         looks = [(turn.config.mode, turn.config.batch_size) for turn in turns if turn.stage == "look"]
 
         assert sorted(looks[:4]) == sorted((base.mode, 64) for base in BASES)
@@ -271,16 +281,11 @@ class TestBatchAuto:
             *(("te-fp8", size) for size in (128, 256, 320)),
             *(("baseline-bf16", size) for size in (128, 256, 320)),
         ]
-        assert {(one.mode, one.batch_size > 100) for one in standings(seen, rule).leaders} == {
-            ("te-fp8", True),
-            ("baseline-bf16", True),
-        }
+        assert {(one.mode, one.batch_size > 100) for one in now.leaders} == {("te-fp8", True), ("baseline-bf16", True)}
 
     def test_a_size_without_headroom_does_not_win(self) -> None:
         tight = BatchSearch(memory_bytes=100 * GIB, headroom=0.75, tries=())
-        rule = Rule(rounds=1, blank=tight)
-        _, seen = played(grid().candidates, self.filled, rule)
-        now = standings(seen, rule)
+        _, _, now = played(BASES, self.filled, 1, tight)
 
         assert {one.batch_size for one in now.leaders} == {64}
         assert any(why == "leaves less than 75 % of the memory free" for why in now.dropped.values())
@@ -291,14 +296,19 @@ class TestWhatHasRounds:
 
     SMALL, LARGE = BASES[2], BASES[2].model_copy(update={"batch_size": 256})
     OTHER = BASES[0]
-    RULE = Rule(rounds=4, blank=BLANK)
 
-    def seen(self, large_rounds: int, large_s: float = 0.2, small_rounds: int = 2) -> Seen:
+    def search(self, large_rounds: int, large_s: float = 0.2) -> Halving:
         """0.08 s at batch 64 are as much as 0.32 at 256."""
-        looks = {self.SMALL: found(self.SMALL, 0.08), self.OTHER: found(self.OTHER, 0.1)}
-        rounds = {self.SMALL: [found(self.SMALL, 0.08 * (1 + 0.001 * n)) for n in range(small_rounds)]}
-        large = [found(self.LARGE, large_s * (1 + 0.001 * n)) for n in range(large_rounds)]
-        return Seen({**looks, self.LARGE: found(self.LARGE, 0.2)}, {**rounds, **({self.LARGE: large} if large else {})})
+        search = halving(4, BLANK)
+        for one, look_s, rounds, step_s in (
+            (self.SMALL, 0.08, 2, 0.08),
+            (self.OTHER, 0.1, 0, 0.1),
+            (self.LARGE, 0.2, large_rounds, large_s),
+        ):
+            search.looks[one] = found(one, look_s)
+            if rounds:
+                search.rounds[one] = [found(one, step_s * (1 + 0.001 * n)) for n in range(rounds)]
+        return search
 
     @pytest.mark.parametrize(
         ("rounds", "large_s", "leads"), [(0, 0.2, SMALL), (1, 0.2, SMALL), (2, 0.2, LARGE), (2, 0.4, SMALL)]
@@ -306,36 +316,37 @@ class TestWhatHasRounds:
     def test_a_size_with_an_interval_leads_until_the_rounds_of_a_better_one_have_one_too(
         self, rounds: int, large_s: float, leads: RunConfig
     ) -> None:
-        now = standings(self.seen(rounds, large_s), self.RULE)
+        now = self.search(rounds, large_s).standings()
 
         assert now.leaders[0] == leads
         assert self.SMALL not in now.dropped
 
     def test_then_it_is_dropped_by_its_rounds(self) -> None:
-        seen = self.seen(2)
-        seen.rounds[self.OTHER] = [found(self.OTHER, 0.1)]
-        assert standings(seen, self.RULE).dropped[self.SMALL].startswith("after round 2 slower")
+        search = self.search(2)
+        search.rounds[self.OTHER] = [found(self.OTHER, 0.1)]
+        assert search.standings().dropped[self.SMALL].startswith("after round 2 slower")
 
     def test_the_others_have_rounds_before_it_has_more(self) -> None:
-        _, turn = next_round(self.seen(1), self.RULE)
-        assert turn == Turn("round", self.OTHER, 1)
-        _, turn = next_round(self.seen(1), self.RULE, lambda turn, _left: turn.number > 1)
-        assert turn == Turn("round", self.LARGE, 2)
+        assert self.search(1).standings().turn == Turn("round", self.OTHER, 1)
+        now = self.search(1).standings(lambda turn, _left: turn.number > 1)
+        assert now.turn == Turn("round", self.LARGE, 2)
 
     def test_many_better_looks_do_not_drop_it(self) -> None:
-        seen = self.seen(0)
+        search = self.search(0)
+        search.blank = None
         for mode in ("baseline-bf16", "te-bf16", "torchao-float8"):
             for attention in ("te", "sdpa"):
                 one = config(mode, world_size=1, cuda_graphs="auto", batch_size=32, te_attention=attention)
-                seen.looks[one] = found(one, 0.01)
+                search.looks[one] = found(one, 0.01)
 
-        assert self.SMALL in standings(seen, Rule(rounds=4)).leaders
+        assert self.SMALL in search.standings().leaders
 
 
 def test_an_estimate_is_of_seconds_a_unit_over_processes() -> None:
-    records = [found(BASES[0], 0.064 * factor) for factor in (1.0, 1.1)]
-    both = seconds_a_unit(records)
+    search = halving(4)
+    search.rounds = {BASES[0]: [found(BASES[0], 0.064 * factor) for factor in (1.0, 1.1)], BASES[1]: [unsupported()]}
+    both = search.measured(BASES[0])
 
     assert both is not None
     assert (both.value, both.processes) == (pytest.approx(0.00105), 2)
-    assert seconds_a_unit([unsupported()]) is None
+    assert search.measured(BASES[1]) is None

@@ -1,22 +1,23 @@
 """A budget is spent on what is likeliest to pay: whole sweeps on a made-up H100, without processes."""
 
-import pytest
-from launch.sweep.fake_h100 import BLANK, CANDIDATES, LOOK, USUAL, Call, FakeH100, call
+import math
 
-from fp8bench.launch.sweep.budget import MARGIN, Forecaster, Spending
-from fp8bench.launch.sweep.halving import Rule, Seen, Turn, seconds_a_unit, standings
+import pytest
+from launch.sweep.fake_h100 import BLANK, CANDIDATES, USUAL, Call, FakeH100, call
+
+from fp8bench.launch.sweep.halving import MARGIN, Turn
 from fp8bench.schema.config import RunConfig
 from fp8bench.stats.ratio import ratio
 
 
 def usual(mode: str) -> RunConfig:
-    return next(one.config for one in CANDIDATES if one.config.mode == mode and one.config in USUAL)
+    return next(one for one in CANDIDATES if one.mode == mode and one in USUAL)
 
 
 def measured(done: Call) -> list[RunConfig]:
     """What has two rounds at least, the best first."""
-    found = {config: seconds_a_unit(rounds) for config, rounds in done.seen.rounds.items() if len(rounds) >= 2}
-    return sorted(found, key=lambda config: found[config].value if found[config] else 0.0)
+    found = {config: done.halving.unit_s(config) for config, rounds in done.halving.rounds.items() if len(rounds) >= 2}
+    return sorted(found, key=lambda config: found[config] or 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -28,17 +29,17 @@ def calls() -> dict[float, Call]:
 @pytest.mark.parametrize("minutes", [3, 5, 8, 10, 15, 20, 30])
 def test_a_call_stays_within_its_budget_and_what_is_left_over_goes_on(minutes, calls):
     assert (0.85 if minutes > 3 else 0) * minutes * 60 <= calls[minutes].spent_s <= minutes * 60
-    assert len(calls[minutes].seen.looks) >= 2
-    assert calls[minutes].seen.rounds
+    assert len(calls[minutes].halving.looks) >= 2
+    assert calls[minutes].halving.rounds
 
 
 @pytest.mark.parametrize(("minutes", "batch_size"), [(5, 64), (8, 64), (10, 256), (15, 256), (20, 256), (30, 256)])
 def test_the_winner_has_an_interval_and_there_is_a_verdict_on_the_runner_up(minutes, batch_size, calls):
     done = calls[minutes]
     first, second, *_ = measured(done)
-    found, other = (seconds_a_unit(done.seen.rounds[one]) for one in (first, second))
+    found, other = map(done.halving.measured, (first, second))
 
-    assert first == standings(done.seen, done.spending.rule).leaders[0]
+    assert first == done.halving.standings().leaders[0]
     assert (first.mode_label, first.batch_size) == ("te-fp8:delayed", batch_size)
     assert found is not None
     assert other is not None
@@ -58,8 +59,7 @@ def test_looks_are_in_order_of_promise_until_half_is_spent_and_then_come_rounds(
         ("round", "te-fp8:current", 64),
         ("round", "te-fp8:current", 64),
     ]
-    untried = calls[10].spending.not_looked_at(calls[10].seen, "10min")
-    assert {one.config: one.why for one in untried}[usual("torchao-float8")] == "the budget of 10min"
+    assert (usual("torchao-float8"), "the budget of 10min") in calls[10].halving.not_looked_at("10min")
 
 
 def test_with_twenty_minutes_the_second_best_is_measured_at_its_best_batch_too(calls):
@@ -67,27 +67,27 @@ def test_with_twenty_minutes_the_second_best_is_measured_at_its_best_batch_too(c
         ("te-fp8:delayed", 256),
         ("baseline-bf16", 192),
     }
-    assert usual("torchao-float8") in calls[20].seen.looks
+    assert usual("torchao-float8") in calls[20].halving.looks
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 4, 5, 6, 8])
 def test_resumed_in_the_middle_it_repeats_nothing(cut):
     first = call(10, most_turns=cut)
-    second = call(10, first.seen, machine=first.machine)
+    second = call(10, first)
     turns = [(turn.stage, turn.config, turn.number) for turn in first.machine.ran]
 
     assert len(first.turns) == cut
     assert len(set(turns)) == len(turns)
-    assert len({config for stage, config, _ in turns if stage == "look"}) == len(second.seen.looks)
-    assert all(len(rounds) <= 4 for rounds in second.seen.rounds.values())
+    assert len({config for stage, config, _ in turns if stage == "look"}) == len(second.halving.looks)
+    assert all(len(rounds) <= 4 for rounds in second.halving.rounds.values())
     assert second.spent_s <= 600
     assert measured(second)[0].batch_size == 256
 
 
 def test_resumed_after_a_small_budget_a_better_size_takes_the_place_of_what_was_measured():
     first = call(8)
-    before = standings(first.seen, first.spending.rule).leaders[0]
-    now = standings(call(10, first.seen, machine=first.machine).seen, first.spending.rule)
+    before = first.halving.standings().leaders[0]
+    now = call(10, first).halving.standings()
 
     assert now.leaders[0].batch_size == 256 > before.batch_size
     assert before in now.dropped
@@ -98,31 +98,28 @@ def test_resumed_after_a_small_budget_a_better_size_takes_the_place_of_what_was_
 def test_with_ten_hours_everything_is_looked_at():
     done = call(600)
 
-    assert done.spending.is_over(done.seen)
-    assert all("budget" not in one.why for one in done.spending.not_looked_at(done.seen, "10h"))
-    assert len(done.seen.rounds[measured(done)[0]]) == 4
+    assert done.halving.standings().turn is None
+    assert not done.halving.wanted()
+    assert all("budget" not in why for _, why in done.halving.not_looked_at("10h"))
+    assert len(done.halving.rounds[measured(done)[0]]) == 4
 
 
 def test_a_usual_setting_without_memory_is_looked_at_in_a_smaller_batch():
     """13.8 GiB hold 5 and 0.24 for each of 36 samples."""
-    rule = Rule(2, BLANK.model_copy(update={"memory_bytes": 15 * 2**30}))
-    candidates = [candidate for candidate in CANDIDATES if candidate.config == usual("te-fp8")]
-    spending = Spending(candidates, rule, Forecaster([]), lambda config: config.model_copy(update=LOOK), None)
-    machine, seen = FakeH100(room_gib=15.0), Seen()
-    while (turn := spending.next_turn(seen, 0.0)) is not None:
-        seen.take(turn, machine.run(turn)[0])
+    blank = BLANK.model_copy(update={"memory_bytes": 15 * 2**30})
+    done = call(math.inf, machine=FakeH100(room_gib=15.0), blank=blank, candidates={usual("te-fp8"): 0})
 
-    assert [config.batch_size for config in seen.looks] == [64, 32, 48]
-    assert [config.batch_size for config in standings(seen, rule).leaders] == [32]
+    assert [config.batch_size for config in done.halving.looks] == [64, 32, 48]
+    assert [config.batch_size for config in done.halving.standings().leaders] == [32]
 
 
 def test_the_second_best_has_no_round_that_the_winner_lacks():
     """Of one round and little more only the leader has any."""
     done = call(20, most_turns=6)
-    spending, seen = done.spending, done.seen
+    halving = done.halving
     leader = usual("te-fp8").model_copy(update={"batch_size": 256})
 
-    turn = spending.next_turn(seen, 1200 - (1 + MARGIN) * spending.round_s(leader) - 1.0)
+    turn = halving.next_turn(1200 - (1 + MARGIN) * halving.round_s(leader) - 1.0)
     assert turn == Turn("round", leader, 1)
-    seen.take(turn, done.machine.run(turn)[0])
-    assert spending.next_turn(seen, 1200 - MARGIN * spending.round_s(leader) - 1.0) == Turn("round", leader, 2)
+    halving.take(turn, *done.machine.run(turn))
+    assert halving.next_turn(1200 - MARGIN * halving.round_s(leader) - 1.0) == Turn("round", leader, 2)
