@@ -186,12 +186,10 @@ def blocks(*parts: Sequence[Part]) -> tuple[tuple[Part, ...], ...]:
 
 
 class Letters:
-    """Gives each text a letter when it is first used, those of `texts` at once; equal texts share one."""
+    """Gives each text a letter when it is first used, and equal texts the same one."""
 
-    def __init__(self, texts: Iterable[str] = ()) -> None:
+    def __init__(self) -> None:
         self._given: dict[str, str] = {}
-        for text in texts:
-            self.of(text)
 
     def of(self, text: str) -> str:
         """Return the letter of a text, e.g. `a`."""

@@ -24,8 +24,8 @@ class Column(Generic[RowT]):
 
     get: returns a row's value, unrounded, in the unit of the record; None is unknown and shown as `-`. format: the
     specification of a number, e.g. `,.1f`, or a function that writes the value. scale: the factor from the value to the
-    number that is shown. interval: the value's 95 % interval. better: whether less or more of it is better. name: by
-    which a user selects it, and its key in csv; the heading if empty. The rest is as in `document.Cells`.
+    number that is shown. interval: the value's 95 % interval. better: whether less or more of it is better. The
+    rest is as in `document.Cells`.
     """
 
     heading: str
@@ -40,7 +40,6 @@ class Column(Generic[RowT]):
     tone: Callable[[RowT], doc.Tone] | None = None
     once: bool = False
     spare: bool = False
-    name: str = ""
 
     def text(self, row: RowT | None) -> str:
         """Return the text of the cell."""
