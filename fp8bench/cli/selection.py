@@ -113,7 +113,7 @@ class Selection(Scope):
 
 def _foreseen(measured: Sequence[Measurement], names: Sequence[str], catalog: Catalog) -> list[Measurement]:
     # Most comparisons predict nothing.
-    from fp8bench.predict.rows import foreseen
+    from fp8bench.predict.prediction import foreseen
 
     return foreseen(measured, names, catalog)
 

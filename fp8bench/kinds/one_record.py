@@ -163,20 +163,14 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
         unread(found.broken)
         kept, of = options.wanted.of(found), options.wanted.words
         if not kept:
-            raise results.nothing_found(
-                f"of `fp8bench {self.name}`{of} for {', '.join(keys)}",
-                results_dirs,
-                f"Run `fp8bench {self.name} --instance {keys[0]}{self._flags(options)}` there",
-                self.name,
-            )
+            others = [name for name in BY_WORK if name not in options_of(self.request)]
+            flags = replace(options.wanted, **dict.fromkeys(others)).flags
+            remedy = f"Run `fp8bench {self.name} --instance {keys[0]}{flags}` there"
+            what = f"of `fp8bench {self.name}`{of} for {', '.join(keys)}"
+            raise results.nothing_found(what, results_dirs, remedy, self.name)
         for missing in [key for key in keys if key not in {record.instance for record in kept}]:
             log(f"warning: no record of `fp8bench {self.name}`{of} for {missing}: it is omitted")
         return self.compared(in_order(kept if options.every else latest_alike(kept), keys), catalog, options)
-
-    def _flags(self, options: CompareOptions) -> str:
-        known = options_of(self.request)
-        names = [name for name in BY_WORK if name not in known]
-        return replace(options.wanted, **dict.fromkeys(names)).flags
 
     def compared(self, records: Sequence[RecordT], catalog: Catalog, options: CompareOptions) -> Document:
         """Show the chosen records in the order given. A kind whose document depends on the options overrides this."""

@@ -74,42 +74,28 @@ def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOpt
         on_demand = replace(query, purchase="on_demand")
         if (price := choose(instance.prices, on_demand)) is not None:
             query, instead_of = on_demand, options.purchase
-    nodes = used.nodes
-    other_gpu = _other_gpu(record, catalog)
-    if other_gpu is not None:
-        return Priced(None, nodes, other_gpu)
-    elsewhere = instance is not None and only_another_machines(instance.prices, query)
-    if price is None and elsewhere:
-        return Priced(None, nodes, PRICED_ELSEWHERE, elsewhere)
-    if price is None:
-        why_none = why_no_price(record.instance, instance, query)
-        shared = _share_of_listed(record, used, catalog, query) if has_no_price(instance) else None
-        return shared or Priced(None, nodes, why_none, elsewhere, _not_yet(instance, options.today))
-    found = Priced(price, nodes, "", elsewhere, _not_yet(instance, options.today), instead_of=instead_of)
-    there = instance.gpu_count * nodes if instance else 0
-    return found._replace(share_of=record.instance, gpus=(used.workers, there)) if used.workers < there else found
-
-
-def _share_of_listed(record: RecordHead, used: Used, catalog: Catalog, query: PriceQuery) -> Priced | None:
-    """Return a listed instance's share, matched by the GPU's name: no slice or unknown GPU gets another GPU's price."""
-    gpu = catalog.gpu_by_product(record.environment.device_name) if used.on_gpu and record.environment else None
-    if gpu is None or used.workers % used.nodes:
-        return None
-    share = of_listed(gpu.name, used.workers // used.nodes, catalog, query)
-    gpus = (used.workers, share.of * used.nodes) if share else None
-    return Priced(share.price, used.nodes, share_of=share.instance, gpus=gpus) if share else None
-
-
-def _other_gpu(record: RecordHead, catalog: Catalog) -> str | None:
-    instance = catalog.instances.get(record.instance)
-    ran_on = catalog.gpu_by_product(record.environment.device_name) if record.environment else None
+    nodes, ran_on = used.nodes, catalog.gpu_by_product(record.environment.device_name) if record.environment else None
     # A GPU that the catalogue does not know may be the instance's.
-    if instance is None or instance.gpu not in catalog.gpus or ran_on is None or ran_on.name == instance.gpu:
-        return None
-    return (
-        f"no price: it ran on {ran_on.name}, and {record.instance!r} has {instance.gpu}; "
-        "measure it under the instance that it ran on, with `fp8bench run --instance`"
-    )
+    if instance and instance.gpu in catalog.gpus and ran_on and ran_on.name != instance.gpu:
+        why_none = (
+            f"no price: it ran on {ran_on.name}, and {record.instance!r} has {instance.gpu}; "
+            "measure it under the instance that it ran on, with `fp8bench run --instance`"
+        )
+        return Priced(None, nodes, why_none)
+    elsewhere = instance is not None and only_another_machines(instance.prices, query)
+    not_yet = _not_yet(instance, options.today)
+    if price is not None:
+        found = Priced(price, nodes, "", elsewhere, not_yet, instead_of=instead_of)
+        there = instance.gpu_count * nodes if instance else 0
+        return found._replace(share_of=record.instance, gpus=(used.workers, there)) if used.workers < there else found
+    if elsewhere:
+        return Priced(None, nodes, PRICED_ELSEWHERE, elsewhere)
+    # A listed instance is matched by the GPU's name: no slice or unknown GPU gets another GPU's price.
+    if has_no_price(instance) and used.on_gpu and ran_on and used.workers % nodes == 0:
+        share = of_listed(ran_on.name, used.workers // nodes, catalog, query)
+        if share:
+            return Priced(share.price, nodes, share_of=share.instance, gpus=(used.workers, share.of * nodes))
+    return Priced(None, nodes, why_no_price(record.instance, instance, query), elsewhere, not_yet)
 
 
 def _not_yet(instance: Instance | None, today: date) -> str:

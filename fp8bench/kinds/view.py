@@ -5,7 +5,7 @@ line. Which records are compared is decided elsewhere (`records.select`), and so
 import math
 import re
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple, get_args
+from typing import Annotated, NamedTuple
 
 from pydantic import BeforeValidator
 
@@ -14,27 +14,22 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import USD_PER_HOUR, Limit, Option
 
 JOB_UNITS = Limit(10**18, "no model is trained on more")
-
 BUDGET_USD = Limit(10**12, "nobody spends more")
-
 LEAST_USD_PER_HOUR = 1e-6
 
-_SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
-_JOB = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:e\+?[0-9]{1,3})?|\.[0-9]+) *([kmgbt]?)", re.IGNORECASE)
-
-_TIME = re.compile(r"([0-9]{1,6}(?:\.[0-9]+)?) *([hdw])", re.IGNORECASE)
-_HOURS = {"h": 1.0, "d": 24.0, "w": 168.0}
-
-Operator = Literal["=", "!=", "<=", ">=", "<", ">"]
-OPERATORS: tuple[Operator, ...] = get_args(Operator)
-_CONDITION = re.compile(r" *([A-Za-z][A-Za-z0-9_-]*) *(!=|<=|>=|=|<|>) *(.*?) *")
+SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
+HOURS = {"h": 1.0, "d": 24.0, "w": 168.0}
+COUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:e\+?[0-9]{1,3})?|\.[0-9]+) *([kmgbt]?)", re.IGNORECASE)
+TIME = re.compile(r"([0-9]{1,6}(?:\.[0-9]+)?) *([hdw])", re.IGNORECASE)
+CONDITION = re.compile(r" *([A-Za-z][A-Za-z0-9_-]*) *(!=|<=|>=|=|<|>) *(.*?) *")
+OPERATORS = ("=", "!=", "<=", ">=", "<", ">")
 
 
 class Condition(NamedTuple):
     """A condition on the rows that are shown: the name of a column, and what its value must be. words: as given."""
 
     column: str
-    operator: Operator
+    operator: str
     value: str
     words: str
 
@@ -88,8 +83,8 @@ AS_IT_IS = View()
 
 def _count(text: str) -> float:
     """Return the number of `90M`, `1.5B`, `90_000_000` or `9e7`; 0 if it is none."""
-    found = _JOB.fullmatch(text.strip())
-    return float(found[1].replace(",", "").replace("_", "")) * _SCALES[found[2].lower()] if found else 0.0
+    found = COUNT.fullmatch(text.strip())
+    return float(found[1].replace(",", "").replace("_", "")) * SCALES[found[2].lower()] if found else 0.0
 
 
 class Budget(NamedTuple):
@@ -101,24 +96,20 @@ class Budget(NamedTuple):
 
 def parse_budget(usd: str | None, within: str | None) -> Budget | None:
     """Parse e.g. `100k` and `30d`. Raises UsageError."""
+    if usd is None and within is not None:
+        raise UsageError(f"--within {quoted(within)} is the time of a budget, and none is given", "Give --budget too")
     if usd is None:
-        if within is not None:
-            raise UsageError(
-                f"--within {quoted(within)} is the time of a budget, and none is given", "Give --budget too"
-            )
         return None
-    amount, found = _count(usd), _TIME.fullmatch(within.strip()) if within is not None else None
+    amount, found = _count(usd), TIME.fullmatch(within.strip()) if within is not None else None
     if not 0 < amount <= BUDGET_USD.most:
         what = f"--budget {quoted(usd)} is not an amount of USD above 0"
         raise UsageError(f"{what}: {BUDGET_USD.refusal}" if amount else what, "Give, for example, --budget 100k")
     if within is None:
         return Budget(amount)
-    hours = float(found[1]) * _HOURS[found[2].lower()] if found else 0.0
-    if hours <= 0:
-        raise UsageError(
-            f"--within {quoted(within)} is not a time above 0", "Give hours, days or weeks, as 12h, 30d or 8w"
-        )
-    return Budget(amount, hours)
+    hours = float(found[1]) * HOURS[found[2].lower()] if found else 0.0
+    if hours > 0:
+        return Budget(amount, hours)
+    raise UsageError(f"--within {quoted(within)} is not a time above 0", "Give hours, days or weeks, as 12h, 30d or 8w")
 
 
 def parse_job(text: str) -> float:
@@ -153,12 +144,9 @@ def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
     """Parse e.g. `mode=te-fp8`, `gain>0`, `batch!=64`. Raises UsageError for an invalid condition."""
     conditions = []
     for text in texts:
-        found = _CONDITION.fullmatch(text)
+        found = CONDITION.fullmatch(text)
         if found is None or not found[3]:
-            raise UsageError(
-                f"--filter {quoted(text)} is not COLUMN, one of {' '.join(OPERATORS)}, and a value",
-                "Give, for example, --filter mode=te-fp8 or --filter 'gain>0'",
-            )
-        operator = next(one for one in OPERATORS if one == found[2])
-        conditions.append(Condition(found[1].lower(), operator, found[3], text))
+            what = f"--filter {quoted(text)} is not COLUMN, one of {' '.join(OPERATORS)}, and a value"
+            raise UsageError(what, "Give, for example, --filter mode=te-fp8 or --filter 'gain>0'")
+        conditions.append(Condition(found[1].lower(), found[2], found[3], text))
     return tuple(conditions)

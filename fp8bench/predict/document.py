@@ -29,21 +29,17 @@ def document(found: Predictions) -> doc.Document:
         return row.status if row.reason else with_interval(row.step_time_s, row.step_time_range_s, form, scale=1e3)
 
     column = doc.Rows(rows).column
+    origin = column("from", lambda row: f"{row.measured.world_size} x {row.measured.instance}", "word")
     columns = (
         column("predicted mode", lambda row: row.variant_label, "word"),
-        column("from", lambda row: f"{row.measured.world_size} x {row.measured.instance}", "word"),
+        *([origin] if len({*origin.texts}) > 1 else []),
         column("batch x GPUs", lambda row: f"{row.batch_size} x {row.world_size}"),
         column("step, ms (range)", step, "interval"),
         column(f"{unit}/s", lambda row: rate(_rounded(row.throughput_per_s))),
         column(f"{unit}/USD (range)", _per_usd, "interval"),
         column("notes", notes, "note"),
     )
-    faint: tuple[doc.Emphasis, ...] = tuple("faint" if row.reason else "" for row in rows)
-    table = doc.Table(
-        tuple(one for one in columns if one.heading != "from" or len({*one.texts}) > 1),
-        naming=1,
-        emphasis=faint,
-    )
+    table = doc.Table(columns, naming=1, emphasis=tuple("faint" if row.reason else "" for row in rows))
     origins = dict.fromkeys(f"{_gpus(row.measured)} of {row.measured.instance}" for row in rows)
     lead = (
         f"Predicted for {_gpus(rows[0])} of {rows[0].instance} from what was measured on {' and '.join(origins)}. "
@@ -65,10 +61,9 @@ def document(found: Predictions) -> doc.Document:
 
 
 def _per_usd(row: Prediction) -> str:
-    ends = row.units_per_usd_range
-    rounded = ends and (_rounded(ends[0]) or 0.0, _rounded(ends[1]) or 0.0)
+    low, high = map(_rounded, row.units_per_usd_range or (None, None))
     form = ",.0f" if (row.units_per_usd or 0.0) >= 100 else ".3g"
-    return with_interval(_rounded(row.units_per_usd), rounded, form)
+    return with_interval(_rounded(row.units_per_usd), None if low is None or high is None else (low, high), form)
 
 
 def _rounded(value: float | None) -> float | None:

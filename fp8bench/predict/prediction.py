@@ -4,23 +4,27 @@ the logarithmic scale; if no communication was measured, the lower end assumes t
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 from functools import partial
 from typing import Literal, NamedTuple
 
 from fp8bench.kinds.kind import Labelled
-from fp8bench.predict.source import Source, Sources
-from fp8bench.predict.step import Known, Machine, ModelError, Part, model_error, predict
+from fp8bench.kinds.run import as_of
+from fp8bench.predict.source import Source, Sources, source
+from fp8bench.predict.step import Known, Machine, ModelError, Part, known, model_error, predict
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import PriceQuery, Share, of_used, why_no_price
+from fp8bench.records.select import Key, Measurement
 from fp8bench.registry import modes
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog, Instance
 from fp8bench.schema.machine import GIB, gib
+from fp8bench.schema.record import Record
 
 Range = tuple[float, float]
 
@@ -285,3 +289,70 @@ def _warnings(source: Source, target: Target, error: ModelError | None, known: K
         yield "no range: no record of a second machine tests such a change"
     elif error is not None and error.cases and what.batch_size not in batches:
         yield f"untested at batch {what.batch_size}: the cases are at {' and '.join(map(str, batches))}"
+
+
+def foreseen(measured: Sequence[Measurement], names: Sequence[str], catalog: Catalog) -> list[Measurement]:
+    """Return what is predicted for all GPUs of each instance that nobody measured, for rows of a comparison: one for
+    each variant that was measured elsewhere, from the measurement of least error. Its interval is wider by that error,
+    or by more where communication may be hidden. What cannot run there, or has no tested error, has no row.
+    """
+    origins, limits = [], known()
+    for one in measured:
+        # What is missing of a source is told by `predict`.
+        with suppress(UsageError):
+            origin = source(one, catalog)
+            if one.latest.joined in ("none", "ddp") and not origin.work.host_bound:
+                origins.append(origin)
+    return [one for name in names for one in _foreseen(origins, catalog.instances[name], catalog, limits)]
+
+
+def _foreseen(origins: Sequence[Source], instance: Instance, catalog: Catalog, limits: Known) -> Iterator[Measurement]:
+    gpu = catalog.gpus.get(instance.gpu or "")
+    if gpu is None or instance.gpu_count < 1 or not gpu.product_names:
+        return
+    there = Target(instance, Machine(gpu, instance.gpu_count), None)
+    best: dict[Key, tuple[float, int, Source, ModelError]] = {}
+    for origin in origins:
+        error = model_error(limits, origin.record.what.workload, origin.machine, there.machine)
+        if error is None or unsupported(origin, there) is not None:
+            continue
+        what, config = origin.record.what, origin.measurement.latest.config
+        switches = (config.te_switches, config.grad_accumulation, config.optimizer) if config else ()
+        key = what.mode_label, what.workload, what.batch_size, origin.measurement.latest.execution, *switches
+        # Of two that are as good, the one of more GPUs.
+        one = error.value, -origin.machine.gpus, origin, error
+        best[key] = min(best.get(key, one), one, key=lambda each: each[:2])
+    for _, _, origin, error in best.values():
+        with suppress(UsageError):
+            step = predict(origin.work, origin.machine, there.machine, limits.limits)
+            # Where the communication was not measured, all of it may be hidden.
+            reach = (1 + error.share) * step.step_s / step.least_s - 1
+            by, gpus = step.step_s / origin.step_s, there.machine.gpus / origin.machine.gpus
+            rounds = tuple(_scaled(one, there, by, gpus) for one in origin.measurement.rounds)
+            elsewhere = origin.record.instance
+            yield Measurement(rounds, measured_on=elsewhere, origin="predicted", elsewhere=reach)
+
+
+def _scaled(record: Record, there: Target, by: float, gpus: float) -> Record:
+    """Return the record with its times and sizes as predicted, of no known machine."""
+    config, summary, times = record.config, record.summary, record.step_times
+    if config is None or summary is None or times is None or record.environment is None:
+        raise ValueError(f"{record.run_id} was not measured")
+    seconds = {field: getattr(times, field) * by for field in ("mean_s", "median_s", "spread_s", "warmup_s")}
+    changed = {
+        "step_time_s": summary.step_time_s * by,
+        "units_per_step": round(summary.units_per_step * gpus),
+        "throughput_per_s": summary.throughput_per_s * gpus / by,
+        "flops_per_step": summary.flops_per_step and round(summary.flops_per_step * gpus),
+    }
+    unknown = ("step_time_ci_s", "joules_per_unit", "units_per_kwh", "sm_clock_mhz", "host_lead_s", "data_wait_share")
+    product = there.machine.gpu.product_names[0]
+    return as_of(there.instance.key, record).model_copy(
+        update={
+            "config": config.model_copy(update={"world_size": there.machine.gpus}),
+            "environment": record.environment.model_copy(update={"device_name": product}),
+            "summary": summary.model_copy(update={**changed, **dict.fromkeys(unknown), "flags": ()}),
+            "step_times": times.model_copy(update=seconds),
+            **{"profile": None, "telemetry": (), "samples": ()},
+        }
+    )

@@ -169,9 +169,10 @@ def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -
     beside_s = sum(measured_s for category, measured_s in work.by_category.items() if category not in AFTER)
     # Without the communication that they hid, kernels are shorter.
     alone = max(0.0, 1 - work.hidden_s * limits.beside_s / beside_s) if beside_s else 1.0
-    kernels = {}
-    for kind, ratio in ratios.items():
-        kernels[kind] = work.by_category[kind] * (1.0 if kind in AFTER else alone) * (1.0 if ratio is None else ratio)
+    kernels = {
+        kind: work.by_category[kind] * (1.0 if kind in AFTER else alone) * (1.0 if ratio is None else ratio)
+        for kind, ratio in ratios.items()
+    }
     shared, hidden_s, may_be_hidden_s, said = _communication(work, measured_on, target, sum(kernels.values()))
     beside_s = sum(predicted_s for kind, predicted_s in kernels.items() if kind not in AFTER)
     longer = 1 + hidden_s * limits.beside_s / beside_s if beside_s else 1.0

@@ -134,14 +134,14 @@ def draw(found: Scaled, projected: Sequence[Projection], path: Path) -> None:
                     ends = [end * 100 for end in one.share_of_smallest_ci]
                     left.plot([one.world_size] * 2, ends, color=looks["color"])
                 ahead = [row for row in projected if one.nodes == 1 and row.from_run_ids == one.run_ids]
+                start = (one.share_of_smallest or 1.0) * 100
                 for end in (0, 1) if ahead else ():
-                    start = (one.share_of_smallest or 1.0) * 100
                     sizes = [one.world_size, *(row.world_size for row in ahead)]
                     shares = [start, *(start * row.share_of_one_node[end] for row in ahead)]
                     left.plot(sizes, shares, **{**looks, "linestyle": chart.DASHES, "markerfacecolor": "white"})
+            known = [(one.world_size, one.final_loss) for one in points if one.final_loss is not None]
             for axes in right:
-                known = [one for one in points if one.final_loss is not None]
-                axes.plot([one.world_size for one in known], [one.final_loss for one in known], **looks)
+                axes.plot(*(zip(*known, strict=True) if known else ((), ())), **looks)
         if projected:
             left.plot([], [], color=FAINT, linestyle=chart.DASHES, label="projected")
         every = sorted({one.world_size for one in found.points} | {row.world_size for row in projected})

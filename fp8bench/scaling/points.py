@@ -35,7 +35,7 @@ from fp8bench.schema.throughput import ThroughputRecord
 from fp8bench.stats.certainty import BETWEEN_MACHINES
 from fp8bench.stats.estimate import Estimate
 from fp8bench.stats.ratio import ratio
-from fp8bench.tables.written import Interval, workers
+from fp8bench.tables.written import Interval, counted, workers
 
 BILLION = 1e9
 REFERENCE = "baseline-bf16"
@@ -232,18 +232,14 @@ def _compared(points: Sequence[Point]) -> list[Point]:
 
 
 def _against(one: Point, smallest: Point, model: Point | None) -> Point:
-    marks = list(one.marks)
-    update: dict[str, Any] = {
-        "smallest_nodes": smallest.nodes,
-        "smallest_world_size": smallest.world_size,
-        "is_reference": model is one,
-    }
+    marks, size = list(one.marks), {"smallest_nodes": smallest.nodes, "smallest_world_size": smallest.world_size}
+    update: dict[str, Any] = {**size, "is_reference": model is one}
     if one is not smallest:
         update["share_of_smallest"], update["share_of_smallest_ci"] = rate_ratio(one, smallest)
-        size = f"{smallest.nodes} node{'s' if smallest.nodes > 1 else ''}"
+        name = counted(smallest.nodes, "node")
         if smallest.nodes == 1 and smallest.source == "measured":
-            size = workers(smallest.world_size, smallest.device)
-        marks += _unlike(one, smallest, size)
+            name = workers(smallest.world_size, smallest.device)
+        marks += _unlike(one, smallest, name)
     if model is not None and model is not one and not one.emulated and not model.emulated:
         ratio, ends = rate_ratio(one, model)
         update |= {"faster_vs_reference": ratio - 1, "faster_vs_reference_ci": ends and (ends[0] - 1, ends[1] - 1)}

@@ -18,7 +18,7 @@ from fp8bench.scaling.points import Point
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
-from fp8bench.stats.collectives import link
+from fp8bench.stats.collectives import bus_gb_s
 
 MOST_NODES = 8
 GIGA, BITS = 1e9, 8
@@ -161,11 +161,9 @@ def links_of(
 ) -> tuple[float, float, list[str]]:
     """Return the links of a node like this point's (0 within a node of one GPU), and their sources in sentences."""
     measured: dict[bool, float] = {}
-    for one in collectives:
-        timed = [(each.size_bytes, each.time_s) for each in one.timings if each.operation == "all-reduce"]
-        known = [(size, time_s) for size, time_s in timed if time_s is not None]
-        if one.instance == point.instance and one.status == "ok" and known:
-            gb_s = link("all-reduce", known, one.config.world_size).bus_gb_s
+    for one in (one for one in collectives if one.instance == point.instance and one.status == "ok"):
+        for each in (each for each in one.timings if each.operation == "all-reduce" and each.time_s is not None):
+            gb_s = bus_gb_s("all-reduce", each.size_bytes, each.time_s or 0.0, one.config.world_size)
             measured[one.config.nodes > 1] = max(gb_s, measured.get(one.config.nodes > 1, 0.0))
     instance, gpu = catalog.instances.get(point.instance), catalog.gpus.get(point.gpu)
     within = measured.get(False) or (gpu.nvlink_gb_s / BOTH_DIRECTIONS if gpu and gpu.nvlink_gb_s else 0.0)

@@ -1,9 +1,4 @@
-"""Bandwidths of collectives, as defined by nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md), and a
-message's time as overhead plus bytes over bandwidth.
-"""
-
-from collections.abc import Sequence
-from typing import NamedTuple
+"""Bandwidths of collectives, as defined by nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md)."""
 
 from fp8bench.schema.collectives import Operation
 
@@ -27,17 +22,3 @@ def algorithm_gb_s(size_bytes: float, time_s: float) -> float:
 def bus_gb_s(operation: Operation, size_bytes: float, time_s: float, ranks: int) -> float:
     """Return the bus bandwidth, S / t times the factor of the operation, in GB/s."""
     return algorithm_gb_s(size_bytes, time_s) * bus_factor(operation, ranks)
-
-
-class Link(NamedTuple):
-    """A link as measured. latency_s: the time of the smallest message. bus_gb_s: the most that any size reached."""
-
-    latency_s: float
-    bus_gb_s: float
-
-
-def link(operation: Operation, timed: Sequence[tuple[int, float]], ranks: int) -> Link:
-    """Return both ends of t = overhead + size / bandwidth: a small message is all overhead, a large one all bandwidth
-    (Hockney, The communication challenge for MPP, 1994). timed: (bytes, seconds) of one operation, at least one.
-    """
-    return Link(min(timed)[1], max(bus_gb_s(operation, size, seconds, ranks) for size, seconds in timed))

@@ -32,15 +32,9 @@ import numpy.typing as npt
 from fp8bench.schema.record import Steadiness
 from fp8bench.stats.estimate import t_quantile
 
-_FURTHEST_LAG = 1000
-_STRONGEST = 0.8
-_OUTLYING = 3.5
-_TOLERATED_DRIFT = 0.02
-_FEWEST_FOR_DRIFT = 8
-_FEWEST_FOR_THIRDS = 40
-_TRIMMED = 0.2
-_BEYOND_T = 2.5
-_MOST_FOR_PAIRS = 1000
+FURTHEST_LAG, MOST_FOR_PAIRS = 1000, 1000
+FEWEST_FOR_DRIFT, FEWEST_FOR_THIRDS = 8, 40
+STRONGEST, OUTLYING, TOLERATED_DRIFT, TRIMMED, BEYOND_T = 0.8, 3.5, 0.02, 0.2, 2.5
 
 Floats = npt.NDArray[np.float64]
 
@@ -69,7 +63,7 @@ def outliers(samples: Sequence[float]) -> tuple[int, ...]:
     values = np.asarray(samples, dtype=np.float64)
     distances = np.abs(values - np.median(values))
     scale = float(np.median(distances)) / 0.6745 or float(distances.mean()) / 0.7979
-    return tuple(int(place) for place in np.flatnonzero(distances > _OUTLYING * scale))
+    return tuple(int(place) for place in np.flatnonzero(distances > OUTLYING * scale))
 
 
 def _autocorrelations(samples: Sequence[float], furthest: int) -> Floats | None:
@@ -97,13 +91,12 @@ def effective_samples(samples: Sequence[float]) -> float | None:
     added while a pair is positive, because beyond that there is only noise.
     """
     n = len(samples)
-    correlations = _autocorrelations(samples, min(n - 1, _FURTHEST_LAG))
+    correlations = _autocorrelations(samples, min(n - 1, FURTHEST_LAG))
     if correlations is None:
         return None
     pairs = correlations[: 2 * (len(correlations) // 2)].reshape(-1, 2).sum(axis=1)
-    negative = np.flatnonzero(pairs <= 0)
-    kept = pairs[: negative[0]] if len(negative) else pairs
-    inefficiency = 2 * float(kept.sum()) - 1
+    # As many as are positive before the first that is not.
+    inefficiency = 2 * float(pairs[np.minimum.accumulate(pairs > 0)].sum()) - 1
     return n / min(max(inefficiency, 1.0), float(n))
 
 
@@ -119,33 +112,33 @@ def positive_correlation(samples: Sequence[float], fitted: int = 1) -> float:
         return 0.0
     # For a handful of steps the correction would become far too large.
     correlation = (n * lag1 + fitted) / max(n - 2 - 2 * fitted, 1)
-    return min(max(correlation, 0.0), _STRONGEST)
+    return min(max(correlation, 0.0), STRONGEST)
 
 
 class _Fit(NamedTuple):
     """Sen's slope. values: the thinned steps, seconds. rises: the later minus the earlier value of all pairs. slope: in
-    seconds from one value to the next. change: from the first to the last, over the median; None for a median of 0.
+    seconds from one value to the next. change: from the first to the last, over the median.
     """
 
     values: Floats
     rises: Floats
     slope: float
-    change: float | None
+    change: float
 
 
 def _fit(samples: Sequence[float]) -> _Fit | None:
-    if len(samples) < _FEWEST_FOR_DRIFT:
+    if len(samples) < FEWEST_FOR_DRIFT:
         return None
     values = np.asarray(samples, dtype=np.float64)
     # The number of pairs is quadratic: of over a thousand steps, the medians of groups of neighbours.
-    neighbours = -(-len(values) // _MOST_FOR_PAIRS)
+    neighbours = -(-len(values) // MOST_FOR_PAIRS)
     if neighbours > 1:
         rows = len(values) // neighbours
         values = np.median(values[: rows * neighbours].reshape(rows, neighbours), axis=1)
     earlier, later = _pairs(len(values))
     rises = values[later] - values[earlier]
     slope, median = float(np.median(rises / (later - earlier))), float(np.median(values))
-    return _Fit(values, rises, slope, slope * (len(values) - 1) / median if median else None)
+    return _Fit(values, rises, slope, slope * (len(values) - 1) / median) if median else None
 
 
 @lru_cache(maxsize=4)
@@ -167,7 +160,7 @@ def _third(samples: Sequence[float]) -> tuple[float, float]:
     samples times a factor for dependence.
     """
     values = np.sort(np.asarray(samples, dtype=np.float64))
-    cut = int(_TRIMMED * len(values))
+    cut = int(TRIMMED * len(values))
     kept = values[cut : len(values) - cut]
     correlation = positive_correlation(samples)
     dependence = (1 + correlation) / (1 - correlation)
@@ -182,7 +175,7 @@ def thirds(samples: Sequence[float]) -> float | None:
     Based on 20 % trimmed means. None for fewer than 40 steps, whose thirds' noise is unknown, or a median of 0.
     """
     middle, length = float(np.median(samples)) if len(samples) else 0.0, len(samples) // 3
-    if len(samples) < _FEWEST_FOR_THIRDS or not middle:
+    if len(samples) < FEWEST_FOR_THIRDS or not middle:
         return None
     return (_third(samples[-length:])[0] - _third(samples[:length])[0]) / middle
 
@@ -193,25 +186,25 @@ def unsteady(samples: Sequence[float], recompilations: int | None, allocator_ret
     A recompilation or an emptied cache of the allocator is warm-up by itself. Otherwise there must be a drift of more
     than 2 % that is significant at 5 %, two-sided, or outer thirds that differ as much. Arguments as in `steadiness`.
     """
+
+    def times(count: int) -> str:
+        return "once" if count == 1 else f"{count} times"
+
     if recompilations:
-        return f"torch.compile recompiled {_times(recompilations)} while steps were timed"
+        return f"torch.compile recompiled {times(recompilations)} while steps were timed"
     if allocator_retries:
-        return f"the GPU ran out of memory and the allocator retried {_times(allocator_retries)} while steps were timed"
+        return f"the GPU ran out of memory and the allocator retried {times(allocator_retries)} while steps were timed"
     fit = _fit(samples)
-    if fit and fit.change is not None and abs(fit.change) > _TOLERATED_DRIFT and _significant(fit):
+    if fit and abs(fit.change) > TOLERATED_DRIFT and _significant(fit):
         direction = "rose" if fit.change > 0 else "fell"
         return f"steps still {direction} by {100 * abs(fit.change):.1f} % while they were timed"
     between, length = thirds(samples), len(samples) // 3
-    if between is not None and abs(between) > _TOLERATED_DRIFT:
+    if between is not None and abs(between) > TOLERATED_DRIFT:
         (first, noise), (last, other_noise) = _third(samples[:length]), _third(samples[-length:])
-        if abs(last - first) > _BEYOND_T * min(noise, other_noise):
+        if abs(last - first) > BEYOND_T * min(noise, other_noise):
             slower, other = ("last", "first") if between > 0 else ("first", "last")
             return f"the {slower} third of the timed steps took {100 * abs(between):.1f} % longer than the {other}"
     return None
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 def _significant(fit: _Fit) -> bool:

@@ -50,9 +50,9 @@ def figures(
         "host_s": median(slowest_rank([rank.host_s for rank in samples])),
         "host_lead_s": min(map(median, leads)) if len(leads) == len(samples) else None,
         "idle_share": profile.idle_share(step_time_s) if profile else None,
-        "forward_s": part([rank.forward_s for rank in samples]),
-        "backward_s": part([rank.backward_s for rank in samples]),
-        "optimizer_s": part([rank.optimizer_s for rank in samples]),
+        **{
+            name: part([getattr(rank, name) for rank in samples]) for name in ("forward_s", "backward_s", "optimizer_s")
+        },
         "joules_per_unit": joules_per_unit,
         "units_per_kwh": units_per_kwh,
         "sm_clock_mhz": gpu.median_sm_clock(telemetry),

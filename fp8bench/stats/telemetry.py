@@ -11,7 +11,6 @@ from statistics import linear_regression, median
 from fp8bench.schema.rank import POWER_CAP, SLOWDOWNS, RankTelemetry
 
 J_PER_KWH = 3.6e6
-
 POWER_CAPPED_SHARE = 0.5
 """Our choice: below half of the samples, the limit does not determine the median clock."""
 
@@ -43,11 +42,11 @@ def drawn_between(
     if any(later < earlier for (_, earlier), (_, later) in pairwise(known)):
         return None
     between = [(at, counter) for at, counter in known if from_s <= at <= to_s]
-    if len(between) >= FEWEST_FOR_SLOPE:
+    if len(between) < FEWEST_FOR_SLOPE:
+        drawn = _counter_at(known, to_s) - _counter_at(known, from_s)
+    else:
         slope_w = linear_regression(*zip(*between, strict=True)).slope if between[0][0] < between[-1][0] else 0.0
         drawn = slope_w * (to_s - from_s)
-    else:
-        drawn = _counter_at(known, to_s) - _counter_at(known, from_s)
     return drawn if drawn > 0 else None
 
 
@@ -75,8 +74,7 @@ def energy_spread(joules_per_unit: Sequence[float | None]) -> tuple[float, float
 
 def median_sm_clock(telemetry: Sequence[RankTelemetry]) -> float | None:
     """Return the lowest of the ranks' medians while steps were timed, in MHz; None if no rank has a sample."""
-    medians = [clock for rank in telemetry if (clock := _median_clock(rank)) is not None]
-    return min(medians, default=None)
+    return min((clock for rank in telemetry if (clock := _median_clock(rank)) is not None), default=None)
 
 
 def flags(telemetry: Sequence[RankTelemetry]) -> tuple[str, ...]:

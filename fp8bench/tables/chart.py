@@ -21,11 +21,6 @@ from fp8bench.schema.files import write_atomically
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
 
-SUFFIXES = (".png", ".svg", ".pdf")
-WIDTH_IN = 9.0
-PIXELS = 1800
-"""The width of a .png: twice the pixels that a README shows, for screens that have them."""
-
 OF_NOTHING: dict[str, dict[str, None]] = {
     ".png": {"Software": None},
     ".svg": {"Date": None, "Creator": None},
@@ -33,12 +28,29 @@ OF_NOTHING: dict[str, dict[str, None]] = {
 }
 """Metadata by suffix, without the day or the version of the software that drew the plot."""
 
+SUFFIXES = tuple(OF_NOTHING)
+WIDTH_IN = 9.0
+PIXELS = 1800
+"""The width of a .png: twice the pixels that a README shows, for screens that have them."""
+
 LETTERS_OF_TITLE = 10
 """Letters of a title in an inch."""
 
-INK = "#1f2328"
-FAINT = "#59636e"
-GRID = "#d8dee4"
+INK, FAINT, GRID = "#1f2328", "#59636e", "#d8dee4"
+DASHES = (0, (4, 2))
+SMALL_TITLE: dict[str, Any] = {"fontsize": 9.5, "color": INK, "loc": "left", "pad": 4}
+"""How the title of one panel of several looks."""
+
+LOOKS = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+}
+OF_A_LEGEND: dict[str, Any] = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK}
+
+MARKS = frozenset(("svg", "g", "path", "text", "defs", "use", "clipPath", "rect"))
+"""The elements that an SVG in a page may have."""
 
 
 def require_drawable(path: Path | None = None) -> None:
@@ -79,13 +91,7 @@ def sheet(height_in: float, width_in: float, salt: str = "fp8bench") -> Iterator
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    ours: Any = {
-        "svg.hashsalt": salt,
-        "svg.fonttype": "none",
-        "text.parse_math": False,
-        "font.family": "sans-serif",
-        "font.sans-serif": ["DejaVu Sans"],
-    }
+    ours: Any = {"svg.hashsalt": salt, **LOOKS}
     with rc_context(ours):
         made = Figure(figsize=(width_in, height_in), layout="constrained")
         FigureCanvasAgg(made)
@@ -97,10 +103,6 @@ def _drawn(made: Any, suffix: str) -> bytes:
     dpi = PIXELS / made.get_figwidth()
     made.savefig(drawn, format=suffix[1:], dpi=dpi, metadata=OF_NOTHING[suffix], facecolor="white")
     return drawn.getvalue()
-
-
-MARKS = frozenset(("svg", "g", "path", "text", "defs", "use", "clipPath", "rect"))
-"""The elements that an SVG in a page may have."""
 
 
 def inlined(made: Any, title: str, description: str) -> str:
@@ -149,11 +151,6 @@ class Line:
     broken: bool = False
 
 
-DASHES = (0, (4, 2))
-SMALL_TITLE: dict[str, Any] = {"fontsize": 9.5, "color": INK, "loc": "left", "pad": 4}
-"""How the title of one panel of several looks."""
-
-
 def lines(
     path: Path,
     heading: str,
@@ -187,8 +184,7 @@ def lines(
         plain(axes, *titles)
         title(made, heading)
         handles = axes.get_legend_handles_labels()[0]
-        looks = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK}
-        made.legend(handles=handles, ncols=min(3, len(handles)), handlelength=3.4, **looks)
+        made.legend(handles=handles, ncols=min(3, len(handles)), handlelength=3.4, **OF_A_LEGEND)
 
 
 def on(fill: str) -> str:
@@ -220,8 +216,7 @@ def legend(figure: Any, entries: Sequence[dict[str, Any]], columns: int, **looks
     from matplotlib.patches import Patch
 
     handles = [Patch(**one) if "facecolor" in one else Line2D([], [], **one) for one in entries]
-    shown = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK, "columnspacing": 1.6}
-    figure.legend(handles=handles, ncols=columns, **{**shown, **looks})
+    figure.legend(handles=handles, ncols=columns, **{**OF_A_LEGEND, "columnspacing": 1.6, **looks})
 
 
 def plain(axes: Any, x: str = "", y: str = "") -> None:

@@ -1,7 +1,7 @@
 """What is shown, before it is text: headings, sentences, notes, warnings, tables of typed columns, and figures.
 
-A command makes a document of what it found, and a renderer (`report.render`) turns it into text. A document knows no
-format: it defines what a cell says and means, not how the cell is drawn. `study` makes tables of rows and columns.
+A command makes a document of what it found, and `render` turns it into text. A document knows no format: it defines
+what a cell says and means, not how the cell is drawn. `study` makes tables of rows and columns.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -47,10 +47,9 @@ class Warned(Text):
 class Cells(NamedTuple):
     """A column of a table as it is shown, with one text for each row.
 
-    kind: the kind of its cells. unit: of all cells, if the heading has none. of: the record that the cells belong to,
-    if several are side by side. tones: one for each cell; empty: all plain. once: whether a cell is left empty below an
-    equal one, if the cells of such columns before it are equal too. spare: whether the column is omitted first if there
-    is no room, because others say the same.
+    unit: of all cells, if the heading has none. of: the record that the cells belong to, if several are side by side.
+    tones: one for each cell; empty: all plain. once: whether a cell is left empty below an equal one, if the cells of
+    such columns before it are equal too. spare: whether the column is omitted first if there is no room.
     """
 
     heading: str
@@ -118,20 +117,14 @@ class Table(NamedTuple):
     def rows(self) -> list[list[str]]:
         """Return the cells row by row as they are shown: the cells of `once` columns are not repeated."""
         shown: list[list[str]] = []
-        above: list[str] = []
+        above: tuple[str, ...] = ()
         for row in zip(*(column.texts for column in self.columns), strict=True):
-            names = [text for column, text in zip(self.columns, row, strict=True) if column.once]
-            same = next(
-                (place for place, pair in enumerate(zip(names, above, strict=False)) if pair[0] != pair[1]), len(above)
-            )
-            once = iter(range(len(names)))
-            shown.append(
-                [
-                    "" if column.once and next(once) < same else text
-                    for column, text in zip(self.columns, row, strict=True)
-                ]
-            )
-            above = names
+            same, cells = bool(above), []
+            for place, (column, text) in enumerate(zip(self.columns, row, strict=True)):
+                same = same and (not column.once or text == above[place])
+                cells.append("" if column.once and same else text)
+            shown.append(cells)
+            above = row
         return shown
 
 
@@ -193,14 +186,10 @@ def blocks(*parts: Sequence[Part]) -> tuple[tuple[Part, ...], ...]:
 
 
 class Letters:
-    """Gives each text a letter when it is first used; equal texts share one. After `z` comes `aa`. texts: get theirs at
-    once.
-    """
+    """Gives each text a letter when it is first used, and equal texts the same one."""
 
-    def __init__(self, texts: Iterable[str] = ()) -> None:
+    def __init__(self) -> None:
         self._given: dict[str, str] = {}
-        for text in texts:
-            self.of(text)
 
     def of(self, text: str) -> str:
         """Return the letter of a text, e.g. `a`."""

@@ -6,6 +6,7 @@ out, and the page forbids itself every request and every script, so that an erro
 
 import base64
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,15 @@ from fp8bench.tables.document import Cells, Emphasis, Note, Table, Tone
 from fp8bench.tables.row_chart import Chart
 
 HERE = Path(__file__).parent
+MOST_OF_A_CARD = 7
+"""The most columns of a table whose rows become cards on a phone: a long text in the last would widen all of them."""
 
 Part = Note | Table | Chart[Any]
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section. key: its anchor. lead: how to read what follows."""
+    """key: its anchor. lead: how to read what follows."""
 
     key: str
     heading: str
@@ -63,34 +66,21 @@ def render(page: Page) -> str:
         # Keep a number and its per cent sign on one line.
         "whole": lambda text: text.replace(" %", "\u00a0%"),
     }
-    environment.tests["cards"] = _as_cards
+    environment.tests["cards"] = lambda table: (
+        len(table.columns) <= MOST_OF_A_CARD and any(column.kind == "note" for column in table.columns[1:])
+    )
     style = (HERE / "page.css").read_text(encoding="utf-8")
+    # By its hash, the page's policy allows its style.
+    allowed = f"sha256-{base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()}"
     # Markup is safe here: the style is a file of this package.
-    return environment.get_template("page.html").render(page=page, style=Markup(style), style_hash=_hash(style))
+    return environment.get_template("page.html").render(page=page, style=Markup(style), style_hash=allowed)
 
 
 def _harmless(value: Any) -> Any:
     return inert(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-MOST_OF_A_CARD = 7
-"""The most columns of a table whose rows become cards on a phone: a long text in the last would widen all of them."""
-
-
-def _as_cards(table: Table) -> bool:
-    return len(table.columns) <= MOST_OF_A_CARD and any(column.kind == "note" for column in table.columns[1:])
-
-
-def _hash(text: str) -> str:
-    """Return the hash by which the page's policy allows its style."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _rows(table: Table) -> list[tuple[Emphasis, list[tuple[Cells, str, Tone]]]]:
-    rows: list[tuple[Emphasis, list[tuple[Cells, str, Tone]]]] = []
-    for place in range(table.height):
-        cells: list[tuple[Cells, str, Tone]] = [
-            (one, one.texts[place], one.tones[place] if one.tones else "") for one in table.columns
-        ]
-        rows.append((table.emphasis[place] if table.emphasis else "", cells))
-    return rows
+def _rows(table: Table) -> Iterator[tuple[Emphasis, list[tuple[Cells, str, Tone]]]]:
+    plain: list[Emphasis] = [""] * table.height
+    for place, emphasis in enumerate(table.emphasis or plain):
+        yield emphasis, [(one, one.texts[place], one.tones[place] if one.tones else "") for one in table.columns]

@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fp8bench.schema.errors import inert
@@ -23,7 +23,6 @@ FORMATS = ("markdown", "csv", "json")
 """Formats that a user may choose by name instead of a table."""
 
 TERMINAL, PIPE = "terminal", "plain"
-"""The forms of a table, for a terminal and for a pipe."""
 
 WIDTH, GAP = 80, 2
 """The width in characters of a table in a pipe, and the gap between two of its columns."""
@@ -46,26 +45,19 @@ def render(document: Document, form: str) -> str:
         return _csv(document)
     if form == TERMINAL:
         return _terminal(document)
-    if form == PIPE:
-        return _written(document, "\n", inert, plain)
-    return _written(document, "\n\n", markdown, _markdown_table)
+    safe, write = (inert, plain) if form == PIPE else (markdown, _markdown_table)
 
-
-def _written(document: Document, between: str, safe: Callable[[str], str], write: Callable[[Table], str]) -> str:
-    def part_text(part: Part) -> str:
+    def text(part: Part) -> str:
         if isinstance(part, Table):
             return write(part)
         return safe(f"warning: {part.text}" if isinstance(part, Warned) else part.text)
 
-    return "\n\n".join(between.join(map(part_text, block)) for block in document.blocks)
+    return "\n\n".join(("\n" if form == PIPE else "\n\n").join(map(text, block)) for block in document.blocks)
 
 
 def plain(table: Table) -> str:
     """Return the table as text: folded into WIDTH characters if it is never divided, else a line for each row."""
-    drawn = drawn_of(table)
-    omitted: tuple[str, ...] = ()
-    if table.whole:
-        drawn, omitted = fitted(drawn, WIDTH)
+    drawn, omitted = fitted(drawn_of(table), WIDTH) if table.whole else (drawn_of(table), ())
     headings = [cells.heading.split("\n") for cells in drawn.columns]
     height = max(map(len, headings))
     above = [*zip(*([""] * (height - len(lines)) + lines for lines in headings), strict=True)]
@@ -103,14 +95,10 @@ def drawn_of(table: Table) -> Table:
     """Return the table with inert text. The record of a column stands above its quantity, in lines as short as
     possible, so that a long name does not widen a narrow column.
     """
+    headings = ("\n".join(map(inert, [*cells.of.split(), cells.title])) for cells in table.columns)
     columns = (
-        cells._replace(
-            heading="\n".join(map(inert, [*cells.of.split(), cells.title])),
-            unit="",
-            of="",
-            texts=tuple(map(inert, cells.texts)),
-        )
-        for cells in table.columns
+        cells._replace(heading=heading, unit="", of="", texts=tuple(map(inert, cells.texts)))
+        for heading, cells in zip(headings, table.columns, strict=True)
     )
     return table._replace(columns=tuple(columns))
 
@@ -136,13 +124,10 @@ def fitted(table: Table, width: int) -> Fitted:
         able = (place for place, wide in enumerate(widths) if wide > least[place])
         widest = max(able, key=lambda place: (widths[place] > _width(columns[place].texts), widths[place]))
         widths[widest] -= 1
-    lines = (
-        cells._replace(
-            heading=_folded(cells.heading, wide, level), texts=tuple(_folded(text, wide, level) for text in cells.texts)
-        )
-        for cells, wide in zip(columns, widths, strict=True)
-    )
-    return Fitted(table._replace(columns=tuple(lines)), tuple(reversed(omitted)))
+    for place, (cells, wide) in enumerate(zip(columns, widths, strict=True)):
+        heading, *texts = (_folded(text, wide, level) for text in (cells.heading, *cells.texts))
+        columns[place] = cells._replace(heading=heading, texts=tuple(texts))
+    return Fitted(table._replace(columns=tuple(columns)), tuple(reversed(omitted)))
 
 
 def omission(headings: Sequence[str]) -> list[str]:
@@ -186,14 +171,17 @@ def divided(table: Table, width: int) -> list[Table]:
     """Return the table, or its columns divided over several tables that fit. Each begins with the row's number, if rows
     are numbered, and the columns that name it, and has at least one column in addition to these, however wide.
     """
-    if _total([_width([cells.heading, *cells.texts]) for cells in table.columns]) <= width:
+
+    def wide(*columns: Cells) -> int:
+        return _total([_width([cells.heading, *cells.texts]) for cells in columns])
+
+    if wide(*table.columns) <= width:
         return [table]
     number = Cells("#", tuple(str(row) for row in range(1, table.height + 1)))
     named = [*([number] if table.numbered else []), *table.columns[: table.naming]]
     groups = [list(named)]
     for cells in table.columns[table.naming :]:
-        wide = _total([_width([one.heading, *one.texts]) for one in (*groups[-1], cells)])
-        if len(groups[-1]) > len(named) and wide > width:
+        if len(groups[-1]) > len(named) and wide(*groups[-1], cells) > width:
             groups.append(list(named))
         groups[-1].append(cells)
     return [table._replace(columns=tuple(group)) for group in groups]
@@ -242,9 +230,8 @@ def _draw(table: Table, console: "Console") -> None:
 
     frame = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), collapse_padding=True)
     for cells in table.columns:
-        frame.add_column(
-            Text(cells.heading), justify="right" if cells.numeric else "left", overflow="fold", vertical="top"
-        )
+        side: Any = "right" if cells.numeric else "left"
+        frame.add_column(Text(cells.heading), justify=side, overflow="fold", vertical="top")
     emphasis = table.emphasis or ("",) * table.height
     for row, (texts, style) in enumerate(zip(table.rows(), emphasis, strict=True)):
         tones = [COLOURS.get(cells.tones[row], "") if cells.tones else "" for cells in table.columns]

@@ -31,12 +31,12 @@ LETTERS = 56
 LINE, BAR, ROW = 13.0, 12.0, 48.0
 """Heights in points: of a line of text, of a bar, and of a row with two lines, its bar and what separates it."""
 
-COLOURS = {
-    "first": "#005b8f",
-    "other": "#5b97c0",
-    "reference": "#7a6a58",
-    "reported": "#ffffff",
-}
+LEGEND_COLUMNS = 2
+AXES_HEIGHT = 215.0
+PALE = 1.2
+"""The contrast with paper below which a part has an outline."""
+
+COLOURS = {"first": "#005b8f", "other": "#5b97c0", "reference": "#7a6a58", "reported": "#ffffff"}
 """Colours of bars: the best row, the others, the reference, and figures that were not measured."""
 
 
@@ -59,8 +59,6 @@ class Item:
 
 @dataclass(frozen=True)
 class Row:
-    """What a chart draws of a row."""
-
     item: Item
 
 
@@ -99,12 +97,10 @@ class Chart(ABC, Generic[RowT]):
 
     def svg(self) -> str:
         """Return the chart without title and caption, as an element of a page."""
+        numbers = (" ".join(filter(None, (row.item.title, row.item.value, row.item.remark))) for row in self.rows)
         with sheet(self.height / 72, WIDTH / 72, self.name) as figure:
             self.paint(self._axes(figure, 0.0))
-            numbers = "; ".join(
-                " ".join(filter(None, (one.title, one.value, one.remark))) for one in (row.item for row in self.rows)
-            )
-            return inlined(figure, self.title, numbers)
+            return inlined(figure, self.title, "; ".join(numbers))
 
     def _axes(self, figure: Any, above: float) -> "Axes":
         figure.set_layout_engine("none")
@@ -182,11 +178,6 @@ class Stack(Row):
     parts: tuple[tuple[str, float], ...]
 
 
-LEGEND_COLUMNS = 2
-PALE = 1.2
-"""The contrast with paper below which a part has an outline."""
-
-
 @dataclass(frozen=True)
 class Stacks(Chart[Stack]):
     """Bars of parts. colours: of each part, in the order of the legend. write: formats a part's number."""
@@ -235,9 +226,6 @@ class Point(Row):
     y: float
     ends: tuple[tuple[float, float], tuple[float, float]] | None = None
     front: bool = False
-
-
-AXES_HEIGHT = 215.0
 
 
 @dataclass(frozen=True)

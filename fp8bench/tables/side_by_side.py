@@ -7,7 +7,6 @@ little precision as that needs, or by their ids if even the second is the same.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fp8bench.schema.machine import Environment
 from fp8bench.schema.record import RecordHead
 from fp8bench.tables.document import NOTHING
 
@@ -53,13 +52,11 @@ def differences(records: Sequence[RecordHead]) -> tuple[Difference, ...]:
     of torch, CUDA, the driver and the libraries of modes.
     """
 
-    def read(environment: Environment | None) -> dict[str, str | None]:
-        if environment is None:
-            return {}
+    known: list[dict[str, str | None]] = [
         # Without a GPU, the CPU computes.
-        return {"": environment.device_name or environment.cpu, **environment.versions, "driver": environment.driver}
-
-    known = [read(record.environment) for record in records]
+        {"": there.device_name or there.cpu, **there.versions, "driver": there.driver} if there else {}
+        for there in (record.environment for record in records)
+    ]
     found = [Difference(name, tuple(one.get(name) for one in known)) for name in READ]
     machines = {(record.instance, record.machine.id if record.machine else None) for record in records}
     # Machines of different instances differ anyway.
@@ -71,13 +68,11 @@ def differences(records: Sequence[RecordHead]) -> tuple[Difference, ...]:
 
 def differences_line(differences: Sequence[Difference], labels: Sequence[str]) -> list[str]:
     """Return one line that lists the differences record by record; empty if there are none."""
-    if not differences:
-        return []
-    every = []
-    for place, label in enumerate(labels):
-        known = (f"{one.name} {one.values[place] or NOTHING}".strip() for one in differences)
-        every.append(f"{label}: {', '.join(known)}")
-    return [f"{'; '.join(every)}."]
+    every = (
+        f"{label}: {', '.join(f'{one.name} {one.values[place] or NOTHING}'.strip() for one in differences)}"
+        for place, label in enumerate(labels)
+    )
+    return [f"{'; '.join(every)}."] if differences else []
 
 
 def said_by(labels: Sequence[str], sentences: Sequence[Sequence[str]]) -> list[str]:

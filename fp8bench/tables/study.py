@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -23,8 +24,8 @@ class Column(Generic[RowT]):
 
     get: returns a row's value, unrounded, in the unit of the record; None is unknown and shown as `-`. format: the
     specification of a number, e.g. `,.1f`, or a function that writes the value. scale: the factor from the value to the
-    number that is shown. interval: the value's 95 % interval. better: whether less or more of it is better. name: by
-    which a user selects it, and its key in csv; the heading if empty. The rest is as in `document.Cells`.
+    number that is shown. interval: the value's 95 % interval. better: whether less or more of it is better. The
+    rest is as in `document.Cells`.
     """
 
     heading: str
@@ -39,7 +40,6 @@ class Column(Generic[RowT]):
     tone: Callable[[RowT], doc.Tone] | None = None
     once: bool = False
     spare: bool = False
-    name: str = ""
 
     def text(self, row: RowT | None) -> str:
         """Return the text of the cell."""
@@ -89,8 +89,6 @@ def beside(
     return [tuple(rows.get(name) for rows in known) for name in names]
 
 
-UNKNOWN: tuple[str, doc.Tone] = (doc.NOTHING, "")
-
 Against = Callable[[RowT, RowT], tuple[str, doc.Tone]]
 """Compares a row with the first record's: the text of the ratio, and its tone."""
 
@@ -129,11 +127,9 @@ class StudyTable(Generic[RowT]):
             mine = [rows[place] for rows in found]
             shown.append(self._referring(first, mine, letters, name))
             if place and self.against is not None:
-                ratios = [
-                    self.against(row, rows[0]) if (row := rows[place]) is not None and rows[0] is not None else UNKNOWN
-                    for rows in found
-                ]
-                texts, tones = zip(*ratios, strict=True)
+                pairs = [(rows[place], rows[0]) for rows in found]
+                known = [None if one is None or other is None else self.against(one, other) for one, other in pairs]
+                texts, tones = zip(*(ratio or (doc.NOTHING, "") for ratio in known), strict=True)
                 shown.append(doc.Cells("ratio", texts, of=name, tones=tones))
             shown += [column.cells(mine, name) for column in others]
         rows = [next(row for row in of_key if row is not None) for of_key in found]
@@ -143,8 +139,8 @@ class StudyTable(Generic[RowT]):
     def _referring(
         self, column: Column[RowT], rows: Sequence[RowT | None], letters: doc.Letters, of: str = ""
     ) -> doc.Cells:
-        refused = [None if row is None else self.refused(row) for row in rows]
         cells = column.cells(rows, of)
+        refused = (None if row is None else self.refused(row) for row in rows)
         texts = (letters.refer(*why) if why else text for why, text in zip(refused, cells.texts, strict=True))
         return cells._replace(texts=tuple(texts))
 
@@ -196,12 +192,10 @@ class Study(Generic[RecordT, ReportT]):
         side.
         """
         reports = {record.run_id: self.report(record, catalog) for record in records}
-        every = list(reports.values())
-        shown: list[tuple[doc.Part, ...]] = []
-        for group in groups:
-            shown += self._blocks(group, [reports[record.run_id] for record in group], several=len(records) > 1)
-        figures = [doc.Figure(name, partial(draw, every[0])) for name, draw in self.figures if len(every) == 1]
-        return doc.Document(tuple(shown), data=every, lines=self.lines(every), figures=tuple(figures))
+        every, several = list(reports.values()), len(records) > 1
+        of_groups = (self._blocks(group, [reports[record.run_id] for record in group], several) for group in groups)
+        figures = tuple(doc.Figure(name, partial(draw, every[0])) for name, draw in self.figures if len(every) == 1)
+        return doc.Document(tuple(chain(*of_groups)), data=every, lines=self.lines(every), figures=figures)
 
     def _blocks(
         self, group: Sequence[RecordT], reports: Sequence[ReportT], several: bool
@@ -210,16 +204,14 @@ class Study(Generic[RecordT, ReportT]):
         where = ", ".join(f"{name} ({device(record)})" for name, record in zip(names, group, strict=True))
         blocks: list[list[doc.Part]] = []
         for shown in self.tables:
-            table = shown.table(reports)
+            table, heading = shown.table(reports), shown.heading(reports)
+            above = [doc.Heading(heading)] if heading else []
             rows = [shown.rows(report) for report in reports]
-            heading = shown.heading(reports)
-            drawn: doc.Table | None = None
             if len(group) == 1 and rows[0] and table.columns:
-                drawn = table.of_one(rows[0], letters)
+                blocks.append([*above, table.of_one(rows[0], letters)])
             elif len(group) > 1 and table.beside and any(rows):
-                drawn = table.of_several(beside(rows, table.key, table.order), names, letters)
-            if drawn is not None:
-                blocks.append([*([doc.Heading(heading)] if heading else []), drawn])
+                found = beside(rows, table.key, table.order)
+                blocks.append([*above, table.of_several(found, names, letters)])
         warned = [
             doc.Warned(f"{name}: {text}" if several else text)
             for name, report in zip(names, reports, strict=True)

@@ -10,7 +10,6 @@ ends a millionfold apart, which would read as a measurement.
 """
 
 HOURS_PER_YEAR = 8766
-
 Interval = tuple[float, float]
 
 

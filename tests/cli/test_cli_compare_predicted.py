@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cli.calling import call
 
-from fp8bench.predict.rows import foreseen
+from fp8bench.predict.prediction import foreseen
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
 from fp8bench.records.select import select

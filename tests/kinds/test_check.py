@@ -181,6 +181,15 @@ def test_two_attentions_have_names_of_their_own_in_every_export():
     assert [name.rpartition(" ")[2] for name in names] == ["[te:fused]", "[sdpa:flash]"]
 
 
+def test_variants_that_one_name_has_are_a_case_each_in_junit():
+    switched = {"mode": "te-fp8", "recipe": "delayed", "settings": {"te_switches": "split-qkv"}}
+    plain = {"mode": "te-fp8", "recipe": "delayed", "minutes": 620}
+    found = checked([*new(**switched), *new(**plain)], [*old(**switched), *old(**plain)])
+    (suite,) = junitparser.JUnitXml.fromstring(EXPORTS["junit"](found).encode())
+    assert [row.outcome for row in found.rows] == ["ok", "ok"]
+    assert suite.tests == len([*suite]) == 2
+
+
 def test_of_a_reference_of_several_softwares_the_one_that_is_like_ours_counts():
     before = [*old(), *rounds(*SLOWER, session_id="later", minutes=30, **NEWER)]
     row = only(new(), before)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fp8bench.stats.collectives import Link, bus_factor, bus_gb_s, link
+from fp8bench.stats.collectives import bus_factor, bus_gb_s
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,3 @@ def test_nccl_tests_own_line_is_reproduced():
 def test_one_rank_has_no_collective():
     with pytest.raises(ValueError, match="at least two ranks"):
         bus_factor("all-reduce", 1)
-
-
-def test_a_link_is_the_small_messages_time_and_the_best_bandwidth():
-    timed = [(2**30, 4e-3), (1024, 20e-6), (2**20, 30e-6)]
-    assert link("all-reduce", timed, 8) == Link(20e-6, pytest.approx(1.75 * 2**30 / 4e-3 / 1e9))

@@ -158,7 +158,9 @@ def test_a_block_of_nothing_is_no_block_and_a_note_stands_where_its_condition_ho
 
 
 def test_equal_texts_share_a_letter_and_after_z_comes_aa():
-    letters = Letters(["why", "why", *map(str, range(26))])
+    letters = Letters()
+    for text in ("why", "why", *map(str, range(26))):
+        letters.of(text)
     assert letters.refer("invalid", "why") == "invalid [a]"
     assert letters.of("25") == "aa"
     assert letters.lines()[:2] == ["[a] why", "[b] 0"]

@@ -12,14 +12,14 @@ from fp8bench.kinds.run import compare, shown
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.arranged import arranged, grouped, require_columns
 from fp8bench.kinds.run.columns import NAMES
-from fp8bench.kinds.run.lent import lent, without_any
 from fp8bench.records import results
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, Found, Kept
-from fp8bench.records.select import Measurement, rounds_of, select
+from fp8bench.records.select import Key, Measurement, rounds_of, select, variant
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
+from fp8bench.stats.certainty import BETWEEN_MACHINES
 from fp8bench.tables.document import Document
 
 
@@ -33,23 +33,12 @@ class Gathered(NamedTuple):
 def gather(
     kept: Found[Kept[Record]], options: CompareOptions, catalog: Catalog, results_dir: Folders, unread: Unread
 ) -> Gathered:
-    """Return what one table and the page show of the records in `results_dir`, without instances of which no record can
-    be read. Raises UsageError if an instance has no record, and as `compare` does.
-    """
-    found, borrowed = _arranged(kept, options, catalog, results_dir, unread)
-    wanted = {run_id for row in found.rows for run_id in row.run_ids}
-    records = (*(record for record, _ in kept), *(record for one in borrowed for record in one.rounds))
-    return Gathered(found, {record.run_id: record for record in records if record.run_id in wanted})
-
-
-def _arranged(
-    kept: Found[Kept[Record]], options: CompareOptions, catalog: Catalog, results_dir: Folders, unread: Unread
-) -> tuple[Comparison, list[Measurement]]:
-    """Return the rows to show, without those that cannot be believed, and what other instances lent. kept: what the
-    search found, of which some may be broken.
+    """Return the rows to show of the records in `results_dir`, without those that cannot be believed and without
+    instances of which no record can be read. kept: what the search found, of which some may be broken. Raises
+    UsageError if an instance has no record, and as `compare` does.
     """
     records = results.sound(kept, unread, lambda left: rounds_of(left, options.every, options.wanted))
-    borrowed = _borrowed(without_any(records, options.instances, options.wanted), options, catalog, results_dir, unread)
+    borrowed = _borrowed(records, options, catalog, results_dir, unread)
     there = {record.instance for record in (*records, *(one.latest for one in borrowed))}
     left = tuple(key for key in options.instances if key in there)
     if left != options.instances:
@@ -67,23 +56,65 @@ def _arranged(
         if not reference.asked_for:
             reference = replace(reference, instance=left[0])
         options = options._replace(instances=left, reference=reference)
-    return arranged(compare.compare(records, catalog, options, borrowed), options), borrowed
+    found = arranged(compare.compare(records, catalog, options, borrowed), options)
+    wanted = {run_id for row in found.rows for run_id in row.run_ids}
+    every = (*(record for record, _ in kept), *(record for one in borrowed for record in one.rounds))
+    return Gathered(found, {record.run_id: record for record in every if record.run_id in wanted})
 
 
 def _borrowed(
-    names: Sequence[str], options: CompareOptions, catalog: Catalog, results_dir: Folders, unread: Unread
+    records: Sequence[Record], options: CompareOptions, catalog: Catalog, results_dir: Folders, unread: Unread
 ) -> list[Measurement]:
-    """Return what was measured on other instances with the same GPUs, else what is predicted from all others."""
-    known = [name for name in names if name in catalog.instances]
+    """Return, for instances of which no wanted record was measured, what was measured on others with the same GPUs,
+    else what is predicted from all others.
+    """
+    ran = {
+        one.instance for one in records if one.status == "ok" and one.source == "measured" and options.wanted.takes(one)
+    }
+    known = [name for name in dict.fromkeys(options.instances) if name in catalog.instances and name not in ran]
     if not known or not any(folder.exists() for folder in results.folders_of(results_dir)):
         return []
     kept = results.read(results_dir, catalog.instances)
-    records = results.sound(kept, unread, lambda left: rounds_of(left, False, options.wanted))
-    selected = select(records, False, options.wanted)
+    sound = results.sound(kept, unread, lambda left: rounds_of(left, False, options.wanted))
+    selected = select(sound, False, options.wanted)
     measured = [one for one in selected if one.latest.status == "ok" and one.latest.source == "measured"]
     borrowed = [one for name in known for one in lent(measured, name, catalog)]
     left = [name for name in known if all(one.latest.instance != name for one in borrowed)]
     return [*borrowed, *(options.foresee(measured, left, catalog) if options.foresee and measured and left else ())]
+
+
+def lent(selected: Sequence[Measurement], name: str, catalog: Catalog) -> list[Measurement]:
+    """Return what the instance with as many of the same GPU and the most variants measured, the latest of each, as that
+    of instance `name`. selected: `ok` measurements.
+
+    The next machine of a type may be faster or slower than those that were measured, so the interval of such a row is
+    wider by `certainty.BETWEEN_MACHINES`. Which mode is best is said where it was measured.
+    """
+    own = catalog.instances[name]
+    size = own.gpu, own.gpu_count
+    those = {
+        key for key, one in catalog.instances.items() if key != name and own.gpu and (one.gpu, one.gpu_count) == size
+    }
+    by_lender: dict[str, dict[Key, Measurement]] = {}
+    for one in selected:
+        config, lender = one.latest.config, one.latest.instance
+        if lender in those and config is not None and (config.nodes, config.world_size) == (1, own.gpu_count):
+            by_lender.setdefault(lender, {})[variant(one.latest)] = one
+    most = max(by_lender.values(), key=len, default={})
+    return [
+        Measurement(
+            tuple(as_of(name, each) for each in one.rounds),
+            measured_on=one.latest.instance,
+            origin="same-gpu",
+            elsewhere=BETWEEN_MACHINES,
+        )
+        for one in most.values()
+    ]
+
+
+def as_of(name: str, record: Record) -> Record:
+    """Return the record as one of instance `name`, of no known machine: that of the instance may be any."""
+    return record.model_copy(update={"instance": name, "run_id": f"{record.run_id}@{name}", "machine": None})
 
 
 class Run(Kind):
@@ -97,7 +128,7 @@ class Run(Kind):
         """
         require_columns(options.view, options.job)
         found = results.read(results_dirs, options.instances)
-        every, _ = _arranged(found, options, catalog, results_dirs, unread)
+        every = gather(found, options, catalog, results_dirs, unread).comparison
         column = options.view.group_by
         return shown.document(*([every] if column is None else grouped(every, column)), view=options.view)
 

@@ -117,21 +117,33 @@ def _note(heading: str, get: Callable[[Shown], str | None]) -> Column[Shown]:
     return Column(heading, get, kind="note")
 
 
+def _of(heading: str, part: str, get: Callable[[Any], object], kind: CellKind = "word") -> Column[Shown]:
+    """Return a column of a part of the latest round: `evidence`, `evidence.executed`, `parity` or `provenance`."""
+    outer, _, inner = part.partition(".")
+
+    def value(one: Shown) -> object:
+        found = getattr(one.latest, outer)
+        found = getattr(found, inner) if found and inner else found
+        return get(found) or None if found else None
+
+    return Column(heading, value, str, kind)
+
+
 STOPPED: tuple[Column[Shown], ...] = (
     word("execution", lambda one: detail_of(one.row)),
     word("status", lambda one: one.row.status),
     word("cause", lambda one: one.row.cause),
     _note("why", lambda one: one.row.reason),
-    _note("what to do", lambda one: one.rounds[-1].remedy if one.rounds else None),
+    _note("what to do", lambda one: one.latest.remedy),
 )
 RECORDS: tuple[Column[Shown], ...] = (
     word("session", lambda one: one.row.session_id),
     _note("records", lambda one: ", ".join(one.row.run_ids) or None),
 )
 REPORTED: tuple[Column[Shown], ...] = (
-    word("source", lambda one: one.rounds[-1].source),
-    word("published on", lambda one: str(one.source.published_on or NOTHING) if one.source else None),
-    _note("where it comes from", lambda one: one.source.citation if one.source else None),
+    word("source", lambda one: one.latest.source),
+    _of("published on", "provenance", lambda p: p.published_on),
+    _of("where it comes from", "provenance", lambda p: p.citation, "note"),
 )
 
 
@@ -149,17 +161,16 @@ def _limits(shown: Sequence[Shown]) -> tuple[Part, ...]:
 
 
 def _evidence(shown: Sequence[Shown]) -> Iterator[Part]:
-    measured = [one for one in shown if one.rounds and one.rounds[-1].source == "measured"]
-    ran = [one for one in measured if one.rounds[-1].evidence is not None]
-    yield from _table(ran, RAN)
-    proved = [one for one in measured if one.rounds[-1].parity or one.executed]
+    ran = {one: one.latest.evidence for one in shown if one.latest.source == "measured" and one.latest.evidence}
+    yield from _table([*ran], RAN)
+    measured = [one for one in shown if one.latest.source == "measured"]
+    proved = [one for one in measured if one.latest.parity or (one in ran and ran[one].executed)]
     yield from _table(proved, PROOFS)
     if proved:
         yield Note(HOW_TO_READ_PROOFS)
-    for one in ran:
-        warnings = one.evidence.warnings if one.evidence else ()
-        yield from (Note(f"{one.number}  {warning}") for warning in dict.fromkeys(warnings))
-    yield from _table([one for one in shown if one.source is not None], REPORTED)
+    for one, evidence in ran.items():
+        yield from (Note(f"{one.number}  {warning}") for warning in dict.fromkeys(evidence.warnings))
+    yield from _table([one for one in shown if one.latest.provenance is not None], REPORTED)
 
 
 def _count(*values: int | None) -> str | None:
@@ -168,11 +179,6 @@ def _count(*values: int | None) -> str | None:
 
 def _error(value: float | None, most: float | None = None) -> str:
     return number(value, ".2g") + ("" if most is None else f" ({most:.2g})")
-
-
-def _of(heading: str, part: str, get: Callable[[Any], object], kind: CellKind = "word") -> Column[Shown]:
-    """Return a column of a part of what ran: `evidence`, `parity` or `executed`."""
-    return Column(heading, lambda one: get(found) or None if (found := getattr(one, part)) else None, str, kind)
 
 
 SEEN = {True: "seen", False: "none seen", None: "not profiled"}
@@ -193,10 +199,10 @@ PROOFS: tuple[Column[Shown], ...] = (
     _of("logits", "parity", lambda p: _error(p.logits_error, p.tolerance.logits), "quantity"),
     _of("loss", "parity", lambda p: _error(p.loss_error, p.tolerance.loss), "quantity"),
     _of("input gradient", "parity", lambda p: _error(p.input_gradient_error, p.tolerance.input_gradient), "quantity"),
-    _of("steps proved", "executed", lambda e: e.steps, "quantity"),
-    _of("gradients", "executed", lambda e: _error(e.gradient_error, e.bound), "quantity"),
-    _of("weights' update", "executed", lambda e: _error(e.update_error, e.bound), "quantity"),
-    _of("spread of ranks", "executed", lambda e: _error(e.spread), "quantity"),
+    _of("steps proved", "evidence.executed", lambda e: e.steps, "quantity"),
+    _of("gradients", "evidence.executed", lambda e: _error(e.gradient_error, e.bound), "quantity"),
+    _of("weights' update", "evidence.executed", lambda e: _error(e.update_error, e.bound), "quantity"),
+    _of("spread of ranks", "evidence.executed", lambda e: _error(e.spread), "quantity"),
 )
 PRICES: tuple[Column[Row], ...] = (
     word("instance", lambda row: row.instance),
@@ -210,8 +216,8 @@ PRICES: tuple[Column[Row], ...] = (
 def _environments(shown: Sequence[Shown]) -> tuple[Table, ...]:
     together: dict[tuple[tuple[str, str], ...], list[Shown]] = {}
     for one in shown:
-        if one.rounds and one.rounds[-1].environment is not None:
-            together.setdefault(tuple(_facts(one.rounds[-1], one.rounds[-1].environment).items()), []).append(one)
+        if one.latest.environment is not None:
+            together.setdefault(tuple(_facts(one.latest, one.latest.environment).items()), []).append(one)
     names = tuple(dict.fromkeys(name for facts in together for name, _ in facts))
     columns = []
     for facts, ones in together.items():

@@ -9,8 +9,7 @@ from fp8bench.kinds.run.explain import COLOURS, explain_steps, profiled
 from fp8bench.kinds.run.row import Row
 from fp8bench.pricing import cost
 from fp8bench.profiling.facts import StepFacts, facts_of
-from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity
-from fp8bench.schema.record import Provenance, Record
+from fp8bench.schema.record import Record
 from fp8bench.tables.row_chart import Bar, Bars, Chart, Item, Point, Scatter, Stack, Stacks
 from fp8bench.tables.written import change, number, rate, time_said, time_unit_of
 
@@ -22,38 +21,21 @@ MILLION = 1e6
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """A row, its place in the table from 1, and its rounds; a figure from elsewhere has none."""
+    """A row, its place in the table from 1, and its rounds."""
 
     number: int
     row: Row
     rounds: tuple[Record, ...]
 
     @property
-    def evidence(self) -> Evidence | None:
-        """What ran in the latest round."""
-        return self.rounds[-1].evidence if self.rounds else None
-
-    @property
-    def executed(self) -> ExecutedEvidence | None:
-        """The proof of the latest round's steps."""
-        return self.evidence.executed if self.evidence else None
-
-    @property
-    def source(self) -> Provenance | None:
-        """Where a figure that was not measured comes from."""
-        return self.rounds[-1].provenance if self.rounds else None
-
-    @property
-    def parity(self) -> Parity | None:
-        return self.rounds[-1].parity if self.rounds else None
+    def latest(self) -> Record:
+        return self.rounds[-1]
 
 
 def shown_rows(comparison: Comparison, records: Mapping[str, Record]) -> list[Shown]:
     """Return the rows with their records, oldest first. records: by their ids."""
-    return [
-        Shown(place, row, tuple(records[run_id] for run_id in row.run_ids))
-        for place, row in enumerate(comparison.rows, start=1)
-    ]
+    rounds = (tuple(records[run_id] for run_id in row.run_ids) for row in comparison.rows)
+    return [Shown(place, *of) for place, of in enumerate(zip(comparison.rows, rounds, strict=True), start=1)]
 
 
 def name_of(row: Row) -> str:
@@ -72,7 +54,7 @@ def unit_of(row: Row) -> str:
     return row.unit or "units"
 
 
-PLOTS: dict[str, str] = {
+PLOTS = {
     "price-performance": "what a dollar buys",
     "time-cost": "time against cost",
     "speed": "units a second",
@@ -92,6 +74,7 @@ def charts(shown: Sequence[Shown], job: float = MILLION) -> dict[str, Chart[Any]
     unit = unit_of(ran[0].row)
     ran = [one for one in ran if unit_of(one.row) == unit]
     title, interval = unit.capitalize(), "A line over the end of a bar is its 95 % interval."
+    a_unit = f"{'an' if unit[:1] in 'aeio' else 'a'} {unit.removesuffix('s')}"
     made = (
         _bars(
             "price-performance",
@@ -112,7 +95,7 @@ def charts(shown: Sequence[Shown], job: float = MILLION) -> dict[str, Chart[Any]
             lambda row: row.throughput_per_s,
             interval=lambda row: row.throughput_ci_per_s,
         ),
-        _breakdown(ran, unit),
+        _breakdown(ran, a_unit),
         _bars(
             "memory",
             "Peak memory, GiB a GPU",
@@ -123,7 +106,7 @@ def charts(shown: Sequence[Shown], job: float = MILLION) -> dict[str, Chart[Any]
         ),
         _bars(
             "energy",
-            f"Energy, joules {_a(unit)}",
+            f"Energy, joules {a_unit}",
             "Less is better. What the GPUs drew, and nothing else of the host. A line over the end of a bar goes from "
             "the least to the most of any round.",
             ran,
@@ -138,11 +121,9 @@ def charts(shown: Sequence[Shown], job: float = MILLION) -> dict[str, Chart[Any]
 def _drawn(found: Sequence[Shown]) -> tuple[list[Shown], str]:
     """Return the rows that are drawn, the reference among them, and the end of a title if these are not all."""
     drawn = list(found[:MOST_DRAWN])
-    if len(found) <= MOST_DRAWN:
-        return drawn, ""
     if not any(one.row.is_reference for one in drawn):
         drawn[-1:] = [one for one in found if one.row.is_reference] or drawn[-1:]
-    return drawn, f", {MOST_DRAWN} of {len(found)} rows"
+    return drawn, f", {MOST_DRAWN} of {len(found)} rows" if len(found) > MOST_DRAWN else ""
 
 
 def _item(one: Shown, value: str, remark: str = "") -> Item:
@@ -185,14 +166,8 @@ def _bars(
 
 
 def _gain(row: Row) -> str:
-    if row.is_reference or row.gain_vs_reference is None:
-        return "reference" if row.is_reference else ""
-    gain = change(row.gain_vs_reference, row.gain_ci_vs_reference)
-    return f"{gain}{'?' if row.verdict == 'inconclusive' else ''}"
-
-
-def _a(units: str) -> str:
-    return f"{'an' if units[:1] in 'aeio' else 'a'} {units.removesuffix('s')}"
+    gain = change(row.gain_vs_reference, row.gain_ci_vs_reference) + "?" * (row.verdict == "inconclusive")
+    return "reference" if row.is_reference else "" if row.gain_vs_reference is None else gain
 
 
 def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart[Any] | None:
@@ -237,17 +212,14 @@ def facts_shown(one: Shown) -> StepFacts | None:
     return None if nearest is None else replace(facts_of(nearest), step_time_s=one.row.step_time_s)
 
 
-def _breakdown(ran: Sequence[Shown], unit: str) -> Chart[Any] | None:
+def _breakdown(ran: Sequence[Shown], a_unit: str) -> Chart[Any] | None:
     facts = {one: known for one in ran if (known := facts_shown(one)) is not None}
     if not facts:
         return None
     drawn, rest = _drawn(list(facts))
     steps = {one: explain_steps(facts[one], None).modes[0] for one in drawn}
     ms = {one: 1e3 / one.row.batch_size for one in drawn}
-    digits = 2 if max(step.length_s * ms[one] for one, step in steps.items()) >= 1 else 3
-
-    def write(milliseconds: float) -> str:
-        return f"{milliseconds:.{digits}f}"
+    write = ("{:.2f}" if max(step.length_s * ms[one] for one, step in steps.items()) >= 1 else "{:.3f}").format
 
     def stack(one: Shown) -> Stack:
         remark = f"{number(one.row.step_time_s, '.1f', 1e3)} ms a step"
@@ -256,7 +228,7 @@ def _breakdown(ran: Sequence[Shown], unit: str) -> Chart[Any] | None:
 
     return Stacks(
         "breakdown",
-        f"Where the step goes, ms {_a(unit)} of one worker{rest}",
+        f"Where the step goes, ms {a_unit} of one worker{rest}",
         "By kind of kernel, from a short profile of rank 0 after the timed steps. A step is divided by its batch, so "
         "that rows of unlike batches can be compared.",
         tuple(map(stack, drawn)),

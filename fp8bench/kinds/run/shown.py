@@ -6,6 +6,7 @@ recipe unless it is the default, options in which rows differ. Notes stand below
 decision. Tables of columns have short marks in their rows and letters for the rest.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from fp8bench.kinds.run.answer import ROUNDED, Comparison
@@ -258,11 +259,9 @@ def _of_all(rows: Sequence[Row], view: View) -> Iterator[str]:
         which = "Every measured row was" if len(older) == len(proved) else f"{some}:"
         versions = ", ".join(map(str, sorted({row.proof_version or 1 for row in older})))
         yield f"{which} proved by older rules, which saw less (version {versions}, now {PROOF_VERSION})."
-    machines: dict[str, set[str]] = {}
-    for row in rows:
-        if row.status == "ok" and row.machine is not None:
-            machines.setdefault(row.instance, set()).add(row.machine)
-    counts = ", ".join(f"{len(there)} of {instance}" for instance, there in machines.items() if len(there) > 1)
+    machines = {(row.instance, row.machine): None for row in rows if row.status == "ok" and row.machine is not None}
+    several = Counter(instance for instance, _ in machines)
+    counts = ", ".join(f"{count} of {instance}" for instance, count in several.items() if count > 1)
     if counts and view.group_by != "machine":
         yield f"Machines differ ({counts}): each row is compared on its own; --group-by machine has a table for each."
     known = [row for row in rows if row.unseen_share is not None]

@@ -21,8 +21,6 @@ from fp8bench.tables.written import Interval
 APART = 0.005
 """How far a mean and a median may differ, over the median, before a reader is warned."""
 
-PER_STEP = ("mean_s", "median_s", "spread_s")
-
 
 @dataclass(frozen=True)
 class UnitTime:
@@ -60,10 +58,6 @@ class UnitTime:
         return sum(one.slow_steps for one in self.processes)
 
     @property
-    def steps(self) -> int:
-        return sum(one.steps for one in self.processes)
-
-    @property
     def mean_above_median(self) -> float:
         """The difference of mean and median, over the median; below 0 if the mean is smaller."""
         return self.by_elapsed.value / self.by_medians.value - 1
@@ -76,12 +70,13 @@ class UnitTime:
 
 def unit_time(measurement: Measurement) -> UnitTime | None:
     """Return the times of a unit; None if nothing was timed, e.g. of a published figure."""
-    processes = tuple(
-        times.model_copy(update={name: getattr(times, name) / record.summary.units_per_step for name in PER_STEP})
-        for record in measurement.rounds
-        if record.summary is not None and (times := step_times(record)) is not None
-    )
-    return UnitTime(processes, measurement.elsewhere) if processes else None
+    processes = []
+    for record in measurement.rounds:
+        if record.summary is not None and (times := step_times(record)) is not None:
+            per_step = ((name, getattr(times, name)) for name in ("mean_s", "median_s", "spread_s"))
+            update = {name: seconds / record.summary.units_per_step for name, seconds in per_step}
+            processes.append(times.model_copy(update=update))
+    return UnitTime(tuple(processes), measurement.elsewhere) if processes else None
 
 
 def used(record: Record, catalog: Catalog) -> Used:
