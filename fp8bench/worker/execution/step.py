@@ -105,21 +105,27 @@ def step(parts: Parts, batch: Batch, marks: Marks) -> Tensor:
     """
     parts.optimizer.zero_grad(set_to_none=True)
     pieces = micro_batches(batch, parts.accumulation)
-    scaling, losses = getattr(parts.mode, "loss_scaling", None), []
-    alone: AbstractContextManager[object] = nullcontext()
-    for piece in pieces:
-        with alone if parts.accumulation == 1 else parts.strategy.sharing(parts.model, piece is pieces[-1]):
-            loss = forward(parts, parts.model, piece, first=piece is pieces[0])
-            if parts.accumulation > 1:
-                loss = loss / parts.accumulation
-            marks.forward_done()
-            (loss if scaling is None else scaling.scaled(loss)).backward()
-            marks.backward_done()
-        losses.append(loss.detach())
-        # The graph, and what it holds, goes before the next forward pass and the optimizer's step.
-        del loss
+    losses = [_micro_step(parts, piece, marks, first=piece is pieces[0], last=piece is pieces[-1]) for piece in pieces]
     update(parts)
     return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+
+
+def _micro_step(parts: Parts, piece: Batch, marks: Marks, first: bool, last: bool) -> Tensor:
+    alone: AbstractContextManager[object] = nullcontext()
+    with alone if parts.accumulation == 1 else parts.strategy.sharing(parts.model, last):
+        loss = forward(parts, parts.model, piece, first)
+        if parts.accumulation > 1:
+            loss = loss / parts.accumulation
+        marks.forward_done()
+        backward(parts, loss)
+        marks.backward_done()
+    return loss.detach()
+
+
+def backward(parts: Parts, loss: Tensor) -> None:
+    """Run backward from the loss, or from the loss as the mode scales it."""
+    scaling = getattr(parts.mode, "loss_scaling", None)
+    (loss if scaling is None else scaling.scaled(loss)).backward()
 
 
 def update(parts: Parts) -> None:
