@@ -4,7 +4,7 @@
 
 Fields are separated by commas, in any order. They are stored in one order, without those that have their default value,
 so that equal recipes have equal names: tables, sessions and `--reference` identify a mode by its name and recipe.
-`layers` says which linear layers go to fp8: `all`, `auto` (see launch/auto_layers.py), `torchao` (that library's own rule
+`layers` says which linear layers go to fp8: `all`, `auto` (launch/auto_layers.py), `torchao` (that library's own rule
 for small shapes), or a regular expression that is searched for in each layer's dotted name. The expression must not
 contain a comma or a slash, because they mean something else in a mode's name.
 """

@@ -1,8 +1,8 @@
 """A slow-down judged over nights, and the night at which a step time changed.
 
 Processes of one night share its host's state: nights of the same work differ by more than their processes let expect.
-So from two nights of a reference on, a night is one value (the mean of its processes), and the interval is Student's t
-on logarithms of nights, with one variance for both sides, no smaller than what processes alone make nights differ by:
+From three nights of a reference on, a night is one value (the mean of its processes), and the interval is Student's t on
+logarithms of nights, with one variance for both sides, no smaller than what processes alone make nights differ by:
 s sqrt(1 / ours + 1 / the reference's), with as many degrees of freedom as nights beyond one on each side. The latest
 night is judged alone, and together with the POOLED latest. Either can be the regression.
 
@@ -23,16 +23,19 @@ POOLED, OF_REFERENCE, EARLIER = 3, 5, 10
 differ.
 """
 
+FEWEST_OF_REFERENCE = 3
+"""Of two nights the spread is so uncertain that the interval holds twice the step time."""
+
 BY_CHANCE, FEWEST_NIGHTS = 0.01, 5
 """The share of unchanged histories with a change, at most, and the nights from which on one can be told."""
 
 
 def over_nights(ours: Sequence[Estimate], reference: Sequence[Estimate], allowed: float) -> Regression:
     """Judge a slow-down. ours: of each night, the latest last. reference: of each of its nights, of which the latest
-    OF_REFERENCE count. allowed: as in `ratio.regression`. Raises ValueError for fewer than two nights of a reference.
+    OF_REFERENCE count. allowed: as in `ratio.regression`. Raises ValueError for fewer than FEWEST_OF_REFERENCE.
     """
-    if not ours or len(reference) < 2:
-        raise ValueError("nights are judged beside two nights of a reference or more")
+    if not ours or len(reference) < FEWEST_OF_REFERENCE:
+        raise ValueError(f"nights are judged beside {FEWEST_OF_REFERENCE} nights of a reference or more")
     earlier, beside = ours[:-POOLED][-EARLIER:], reference[-OF_REFERENCE:]
     alone, together = (_judged(ours[-count:], beside, earlier, allowed) for count in (1, POOLED))
     return alone if alone.judgement == "regression" else together

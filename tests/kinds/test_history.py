@@ -53,8 +53,9 @@ def test_a_true_one_is_found_still(nights):
     assert row.outcome == "regression"
 
 
-def test_a_reference_of_one_night_is_compared_as_without_nights(nights):
-    before, now = nights("reference", 1.0), nights("now", 1.0, 1.001, first=5)
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_reference_of_few_nights_is_compared_as_without_nights(count, nights):
+    before, now = nights("reference", *DRIFT[:count]), nights("now", 1.0, 1.001, first=5)
     assert judged(now, before, nights=True) == judged(now, before)
 
 

@@ -59,9 +59,9 @@ def test_the_latest_night_alone_or_three_together_may_be_the_regression(ours, ju
     assert ("more nights decide" in (judged.why or "")) == (judgement == "inconclusive")
 
 
-@pytest.mark.parametrize("counts", [(0, 5), (3, 1), (3, 0)])
-def test_fewer_than_two_nights_of_a_reference_are_refused(counts):
-    with pytest.raises(ValueError, match="two nights"):
+@pytest.mark.parametrize("counts", [(0, 5), (3, 2), (3, 0)])
+def test_fewer_than_three_nights_of_a_reference_are_refused(counts):
+    with pytest.raises(ValueError, match="3 nights"):
         over_nights(*(nights(*[1.0] * count) for count in counts), 0.03)
 
 

@@ -34,7 +34,7 @@ from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.machine import COMES_WITH, HARDWARE, checkout_of, differing, in_words, software_of
 from fp8bench.schema.record import Record, not_comparable
 from fp8bench.stats.estimate import Estimate
-from fp8bench.stats.nights import OF_REFERENCE, POOLED, over_nights
+from fp8bench.stats.nights import FEWEST_OF_REFERENCE, OF_REFERENCE, POOLED, over_nights
 from fp8bench.stats.ratio import regression, rounds_to_find, smallest_found
 from fp8bench.tables.written import Interval, counted
 
@@ -345,7 +345,7 @@ def _compared(
     if found is None or reference is None:
         return _row(theirs, "inconclusive", "there are no samples", mine, one, marks)
     judged = regression(found.by_elapsed, reference.by_elapsed, allowed)
-    if len(nights[1]) > 1:
+    if len(nights[1]) >= FEWEST_OF_REFERENCE:
         judged = over_nights(*nights, allowed)
         counts = min(len(nights[0]), POOLED), min(len(nights[1]), OF_REFERENCE)
         marks += ("over {} beside {}".format(*(counted(count, "night") for count in counts)),)
