@@ -1,8 +1,8 @@
 """A slow-down judged over nights, and the night at which a step time changed.
 
 Processes of one night share its host's state: nights of the same work differ by more than their processes let expect.
-From three nights of a reference on, a night is one value (the mean of its processes), and the interval is Student's t on
-logarithms of nights, with one variance for both sides, no smaller than what processes alone make nights differ by:
+From three nights of a reference on, a night is one value (the mean of its processes), and the interval is Student's t
+on logarithms of nights, with one variance for both sides, no smaller than what processes alone make nights differ by:
 s sqrt(1 / ours + 1 / the reference's), with as many degrees of freedom as nights beyond one on each side. The latest
 night is judged alone, and together with the POOLED latest. Either can be the regression.
 
