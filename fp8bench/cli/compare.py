@@ -40,7 +40,7 @@ def compare(
     ] = "run",
     strict: Strict = False,
     form: Annotated[
-        Literal["table", "markdown", "csv", "json", "answer"],
+        Literal["table", "markdown", "latex", "csv", "json", "answer"],
         option(None, "How to print; answer: JSON of the answer alone.", None, "--format"),
     ] = "table",
     results_dir: Annotated[

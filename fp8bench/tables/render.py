@@ -1,4 +1,4 @@
-"""Documents as text: a table for a terminal (rich) or a pipe (tabulate), markdown, csv and json.
+"""Documents as text: a table for a terminal (rich) or a pipe (tabulate), markdown, LaTeX, csv and json.
 
 A table that is wider than its terminal is folded: headings and cells at spaces and after `:`, `/` and `,`, then names
 after `-` and `_` too, numbers last. Where that is not enough, spare columns are omitted, then columns are divided over
@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fp8bench.schema.errors import inert
@@ -19,7 +19,7 @@ from fp8bench.tables.document import Cells, Document, Heading, Note, Part, Sente
 if TYPE_CHECKING:
     from rich.console import Console
 
-FORMATS = ("markdown", "csv", "json")
+FORMATS = ("markdown", "latex", "csv", "json")
 """Formats that a user may choose by name instead of a table."""
 
 TERMINAL, PIPE = "terminal", "plain"
@@ -37,7 +37,7 @@ LOOKS: dict[type, str] = {Heading: "bold", Note: "dim", Sentence: ""}
 
 def render(document: Document, form: str) -> str:
     """Return the complete text without its last line break. form: one of FORMATS, TERMINAL or PIPE. No text from a
-    record can affect a terminal that shows it, or is interpreted as markdown or as a formula.
+    record can affect a terminal that shows it, or is interpreted as markdown, as LaTeX or as a formula.
     """
     if form == "json":
         return json.dumps(document.data, indent=2, allow_nan=False, default=lambda model: model.model_dump(mode="json"))
@@ -45,7 +45,7 @@ def render(document: Document, form: str) -> str:
         return _csv(document)
     if form == TERMINAL:
         return _terminal(document)
-    safe, write = (inert, plain) if form == PIPE else (markdown, _markdown_table)
+    safe, write = {PIPE: (inert, plain), "latex": (latex, _latex_table)}.get(form, (markdown, _markdown_table))
 
     def text(part: Part) -> str:
         if isinstance(part, Table):
@@ -78,9 +78,17 @@ def tabulated(
 
 
 def _markdown_table(table: Table) -> str:
-    headings = [markdown(f"{one.of}: {one.title}" if one.of else one.title) for one in table.columns]
-    rows = [[markdown(cell) for cell in cells] for cells in table.rows()]
-    return tabulated(rows, table.columns, "github", headings)
+    return _escaped(table, markdown, "github")
+
+
+def _latex_table(table: Table) -> str:
+    return _escaped(table, latex, "latex_raw")
+
+
+def _escaped(table: Table, safe: Callable[[str], str], form: str) -> str:
+    headings = [safe(f"{one.of}: {one.title}" if one.of else one.title) for one in table.columns]
+    rows = [[safe(cell) for cell in cells] for cells in table.rows()]
+    return tabulated(rows, table.columns, form, headings)
 
 
 def markdown(text: str) -> str:
@@ -89,6 +97,18 @@ def markdown(text: str) -> str:
 
 
 _ESCAPED = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;"})
+
+
+def latex(text: str) -> str:
+    """Escape the text so that it reads the same in LaTeX, with no package, and is no command."""
+    return inert(text).translate(_OF_LATEX).replace("--", "-{}-")
+
+
+_OF_LATEX = str.maketrans(
+    {one: f"\\{one}" for one in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": "$<$", ">": "$>$", "|": "$|$", '"': "''", "±": r"$\pm$", "≈": r"$\approx$", "\u00d7": r"$\times$"}
+)
 
 
 def drawn_of(table: Table) -> Table:

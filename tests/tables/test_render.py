@@ -169,9 +169,24 @@ def test_equal_texts_share_a_letter_and_after_z_comes_aa():
 @given(st.text(max_size=30))
 def test_what_comes_from_a_record_is_inert_in_every_form(text):
     table = Table((Cells(text, (text,), "word", of=text),), whole=True)
-    for form in (PIPE, TERMINAL, "markdown"):
+    for form in (PIPE, TERMINAL, "markdown", "latex"):
         assert not set("\x1b\x07\u202e") & set(text_of(table, form))
     assert drawn_of(table).height == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("50 % of a_b & $x {y} #1", r"50 \% of a\_b \& \$x \{y\} \#1"),
+        (r"\input{/etc/passwd}", r"\textbackslash{}input\{/etc/passwd\}"),
+        ("~x^2 <b> a|b", r"\textasciitilde{}x\textasciicircum{}2 $<$b$>$ a$|$b"),
+        ("--cuda-graphs off", "-{}-cuda-graphs off"),
+        ("1.0 ms ±0.3 % ≈2", r"1.0 ms $\pm$0.3 \% $\approx$2"),
+    ],
+)
+def test_no_text_is_a_command_of_latex(text, escaped):
+    assert render(Document(((Sentence(text),),)), "latex") == escaped
+    assert escaped in text_of(Table((Cells("x", (text,), "word"),)), "latex")
 
 
 def record(instance="p5", minutes=0.0, **changes):
