@@ -11,9 +11,10 @@ from fp8bench.config.sources import Resolved
 from fp8bench.launch.forecast import Forecast, duration, execution, forecast, obstacle, price_today
 from fp8bench.launch.plan import owned
 from fp8bench.launch.prepare import Prepared
-from fp8bench.machine.gpus import this_machine
+from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import results
 from fp8bench.schema.batch import AUTO
+from fp8bench.schema.machine import gib
 from fp8bench.schema.model import Answer
 from fp8bench.tables.document import NOTHING, Cells, Document, Rows, Sentence, Table, blocks
 from fp8bench.tables.written import counted
@@ -22,20 +23,30 @@ BY_VARIANT = "by variant"
 MONEY = "{:,.2f}".format
 
 
-def look_ahead(prepared: Prepared, usd_per_hour: float | None, answer: Answer | None = None) -> Forecast:
-    """Return the forecast. usd_per_hour: the user's; None: the catalogue's. answer: what each mode cannot convert."""
+def look_ahead(
+    prepared: Prepared, usd_per_hour: float | None, answer: Answer | None = None, planned: Machine | None = None
+) -> Forecast:
+    """Return the forecast. usd_per_hour: the user's; None: the catalogue's. answer: what each mode cannot convert.
+    planned: the machine, if it is not this one; what others with as many of its GPUs took counts then too.
+    """
     refused = answer.modes if answer is not None else (None,) * len(prepared.entries)
-    machine, catalog = this_machine(os.environ), load_catalog(prepared.results_dir)
-    kept = results.read(prepared.results_dir, [prepared.instance.key])
+    machine, catalog = planned or this_machine(os.environ), load_catalog(prepared.results_dir)
+    key = prepared.instance.key
+    kept = [record for record, _ in results.read(prepared.results_dir, [key])]
+    if planned is not None:
+        kept = [*(record for record, _ in results.read(prepared.results_dir, catalog.with_as_many_gpus(key))), *kept]
     return forecast(
         prepared.entries,
         prepared.stop,
         [
-            obstacle(entry.config, machine, catalog) or (f"cannot take the model: {one.what}" if one else None)
+            obstacle(entry.config, machine, catalog, here=planned is None)
+            or (f"cannot take the model: {one.what}" if one else None)
             for entry, one in zip(prepared.entries, refused, strict=True)
         ],
-        [record for record, _ in kept],
+        kept,
         price_today(prepared, catalog, usd_per_hour),
+        # Loader processes are a share of the machine's cores.
+        () if planned is None else ("workers",),
     )
 
 
@@ -60,6 +71,15 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
     alike = len(set(executed)) == 1
     model = answer.facts if answer is not None else None
     outlook = [*summary_of(model), *([f"execution: {executed[0]}"] if alike else []), *prepared.notes, *lines(found)]
+    memory = [f"{turn.label} {gib(turn.memory_bytes)}" for turn in found.turns if turn.memory_bytes]
+    if memory:
+        has = prepared.instance.gpu_memory_gib
+        outlook.append(f"memory of a GPU: {', '.join(memory)}" + (f"; it has {has:g} GiB" if has else ""))
+    if prepared.here is None:
+        outlook.append(
+            f"planned for {prepared.instance.key}, which this machine is not: time and memory are those of its "
+            "records, or of as many of its GPUs elsewhere"
+        )
     if prepared.to_size:
         outlook.append(
             "batch size: each mode's is found first, in a few more starts; the estimate is of batch "
@@ -106,7 +126,13 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
                 "rounds": found.rounds,
                 "unknown": found.unknown,
                 "modes": [
-                    {"mode": turn.label, "seconds_per_round": turn.seconds, "usd": turn.usd} for turn in found.turns
+                    {
+                        "mode": turn.label,
+                        "seconds_per_round": turn.seconds,
+                        "usd": turn.usd,
+                        "memory_bytes": turn.memory_bytes,
+                    }
+                    for turn in found.turns
                 ],
             },
         },

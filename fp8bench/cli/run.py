@@ -18,6 +18,7 @@ from fp8bench.cli.options import Share, Strict, option, switch
 from fp8bench.cli.output import Unread, load_catalog, log, show, shown_after_keeping
 from fp8bench.cli.progress import OfSession, shown
 from fp8bench.cli.remote import send_one, synced
+from fp8bench.config.request import RunRequest
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.decided import UntilDecided
@@ -26,10 +27,11 @@ from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import View
 from fp8bench.launch.examined import examined, require_modes
 from fp8bench.launch.phases import process_began_s
-from fp8bench.launch.place import register
+from fp8bench.launch.place import AUTO, elsewhere, register
 from fp8bench.launch.prepare import Prepared, prepare
 from fp8bench.launch.rounds import Schedule
 from fp8bench.launch.session import decided, exit_code_of, measure, session
+from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
 from fp8bench.records.select import Filter, rounds_of
@@ -75,13 +77,14 @@ def run(
         until = _until(*asked) if agent is None or agent.leads else None
         executor = executor_of(agent, requested.request) if agent is not None else None
         with synced(requested.request.results_dir, measuring=True) as mirror:
-            prepared = prepare(requested.request, os.environ, place, agent.verdict.machines if agent else ())
+            planned = _planned(requested.request) if dry_run and place is None else None
+            prepared = prepare(requested.request, os.environ, place, agent.verdict.machines if agent else (), planned)
             named = bool(requested.request.mode or prepared.variants)
             requested = requested.resumed(prepared.resumed, prepared.session or "")
             price_of_machine = requested.request.price
             answer = examined([entry.config for entry in prepared.entries])
             if dry_run:
-                ahead = look_ahead(prepared, price_of_machine, answer)
+                ahead = look_ahead(prepared, price_of_machine, answer, planned)
                 show(settings_and_forecast(requested, prepared, ahead, answer), "json" if as_json else "table")
                 return
             for note in prepared.notes:
@@ -122,6 +125,13 @@ def run(
             if code == 0:
                 unread.end(strict)
             raise typer.Exit(code)
+
+
+def _planned(request: RunRequest) -> Machine | None:
+    """Return the named instance as a machine, if this machine cannot be it."""
+    if request.instance == AUTO:
+        return None
+    return elsewhere(request.instance, this_machine(os.environ), request.results_dir)
 
 
 def _until(reference: Path | None, limit: float | None, minutes: float | None, aa: bool) -> UntilDecided | None:

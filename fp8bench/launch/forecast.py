@@ -87,7 +87,7 @@ class PriceToday(NamedTuple):
 
 class ExpectedTurn(NamedTuple):
     """One mode in one round. seconds: None if unknown. obstacle: why it cannot run here, if known. all_s, usd: of all
-    rounds; None if unknown.
+    rounds; None if unknown. memory_bytes: the most that a GPU needed of the same work; None if unknown.
     """
 
     label: str
@@ -95,6 +95,7 @@ class ExpectedTurn(NamedTuple):
     obstacle: str | None
     all_s: Ends | None
     usd: Ends | None
+    memory_bytes: int | None = None
 
 
 class Forecast(NamedTuple):
@@ -113,9 +114,14 @@ class Forecast(NamedTuple):
 
 
 def forecast(
-    entries: Sequence[Entry], stop: Stop, obstacles: Sequence[str | None], kept: Sequence[Record], price: PriceToday
+    entries: Sequence[Entry],
+    stop: Stop,
+    obstacles: Sequence[str | None],
+    kept: Sequence[Record],
+    price: PriceToday,
+    free: Sequence[str] = (),
 ) -> Forecast:
-    """Return the forecast. obstacles: per entry. kept: this instance's, oldest first."""
+    """Return the forecast. obstacles: per entry. kept: this instance's, oldest first. free: as in `same_work`."""
     fewest, most = stop.rounds, stop.rounds
     if stop.precision is not None:
         fewest, most = max(stop.rounds, FEWEST_ROUNDS), stop.max_rounds
@@ -129,8 +135,10 @@ def forecast(
 
     turns = []
     for entry, obstacle in zip(entries, obstacles, strict=True):
-        seconds = None if obstacle else turn_s(entry.config, kept)
-        turns.append(ExpectedTurn(entry.label, seconds, obstacle, *over_rounds(seconds)))
+        latest = [] if obstacle else latest_alike(entry.config, kept, free)
+        seconds = turn_s(entry.config, latest, free)
+        peaks = [one.peak_allocated_bytes or 0 for record in latest for one in record.memory]
+        turns.append(ExpectedTurn(entry.label, seconds, obstacle, *over_rounds(seconds), max(peaks, default=0) or None))
     unknown = tuple(turn.label for turn in turns if turn.obstacle is None and turn.seconds is None)
     in_all = over_rounds(None if unknown else sum(turn.seconds or 0.0 for turn in turns))
     start_up_s = START_UP_S[entries[0].config.device]
@@ -154,10 +162,16 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 2 * MINUTE_S else f"{seconds / MINUTE_S:.0f} min"
 
 
-def turn_s(config: RunConfig, kept: Sequence[Record]) -> float | None:
+def latest_alike(config: RunConfig, kept: Sequence[Record], free: Sequence[str] = ()) -> list[Record]:
+    """Return the records of the latest session of the same work. free: as in `same_work`."""
+    ran = [record for record in kept if record.status == "ok" and record.config]
+    alike = [record for record in ran if record.config and same_work(record.config, config, free)]
+    return [record for record in alike if session(record) == session(alike[-1])]
+
+
+def turn_s(config: RunConfig, kept: Sequence[Record], free: Sequence[str] = ()) -> float | None:
     """Return the seconds of one mode in one round, as in the latest session of the same work; None if there is none."""
-    alike = [record for record in kept if record.status == "ok" and record.config and same_work(record.config, config)]
-    latest = [record for record in alike if session(record) == session(alike[-1])]
+    latest = latest_alike(config, kept, free)
     if not latest:
         return None
     step_s = fmean(record.summary.step_time_s for record in latest if record.summary)
@@ -277,8 +291,10 @@ def execution(config: RunConfig) -> str:
     return f"{COMPILED[config.compile]}; {LAUNCHED[graphs]}"
 
 
-def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | None:
-    """Return why a mode cannot run on this machine, as far as known without torch; None if no reason is known."""
+def obstacle(config: RunConfig, machine: Machine, catalog: Catalog, here: bool = True) -> str | None:
+    """Return why a mode cannot run on the machine, as far as known without torch; None if no reason is known. here:
+    whether it is this one, which needs the mode's packages.
+    """
     entry = registry.modes()[config.mode]
     recipe = (config.recipe or "").partition(",")[0]
     # Under `auto`, memory decides too whether FSDP2 joins the ranks.
@@ -310,6 +326,6 @@ def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | Non
     gpu = catalog.gpu_by_product(machine.gpus[0]) if machine.has_gpu and least is not None else None
     if gpu is not None and least is not None and gpu.capability < least:
         return f"needs a GPU of {gpu.too_old_for(least)}"
-    if needs.module is not None and find_spec(needs.module) is None:
+    if here and needs.module is not None and find_spec(needs.module) is None:
         return f"needs the Python package {needs.module}, which is not installed"
     return None

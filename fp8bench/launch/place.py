@@ -48,6 +48,21 @@ def place_on(
     return Place(instance=instance, in_catalog=instance.key in catalog.instances, results_dir=results_dir, here=here)
 
 
+def elsewhere(name: str, machine: Machine, results_dir: Path) -> Machine | None:
+    """Return the machine that this instance is, to plan a run there; None if this machine can be it, or if nothing is
+    known of its GPUs. Raises UsageError for an unknown name.
+    """
+    catalog = catalogs.load_beside(instances.files(results_dir))
+    try:
+        instance_called(name, machine, catalog)
+    except (ModeUnavailable, UsageError):
+        instance = catalogs.find(catalog, name)
+        gpu = catalog.gpus.get(instance.gpu or "")
+        if gpu is not None and gpu.product_names and instance.gpu_count:
+            return Machine(gpu.product_names[:1] * instance.gpu_count, None, instance.vcpus or 1)
+    return None
+
+
 def moved(place: Place, machine: Machine, key: str) -> Place | None:
     """Return the same place as another instance that is known here; None if this machine cannot be that instance.
     Raises UsageError if what is known of the instance cannot be read.

@@ -67,17 +67,21 @@ def prepare(
     environ: Mapping[str, str],
     elastic: Elastic | None = None,
     machines: Sequence[MachineIdentity | None] = (),
+    planned: Machine | None = None,
 ) -> Prepared:
     """Look at the machine and at the session that is resumed, and plan the run. Writes nothing. elastic: this process's
-    place under torchrun. machines: of several nodes that have met, by node. Raises UsageError and ModeUnavailable.
+    place under torchrun. machines: of several nodes that have met, by node. planned: another machine, which is not
+    here. Raises UsageError and ModeUnavailable.
     """
     if elastic is None and elastic_from(environ) is not None:
         raise UsageError(
             "torchrun made this process one of a group, and this command measures with processes of its own",
             "Call it without torchrun; `fp8bench run` works with it",
         )
-    machine = this_machine(environ)
+    machine = planned or this_machine(environ)
     place = place_on(machine, request.instance, request.results_dir, request.name, has_price=request.price is not None)
+    if planned is not None:
+        place = replace(place, here=None)
     if machines and place.here is not None:
         # All nodes together are the machine: a session continues when the same nodes meet again.
         place = replace(place, here=replace(place.here, machine=together(machines)))

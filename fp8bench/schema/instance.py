@@ -141,6 +141,13 @@ class Catalog(Frozen):
     gpus: dict[str, Gpu]
     unread: tuple[Unread, ...] = ()
 
+    def with_as_many_gpus(self, key: str) -> frozenset[str]:
+        """Return the other instances that have as many of the same GPU."""
+        own = self.instances[key]
+        size = own.gpu, own.gpu_count
+        alike = (name for name, one in self.instances.items() if own.gpu and (one.gpu, one.gpu_count) == size)
+        return frozenset(alike) - {key}
+
     def gpu_by_product(self, product_name: str | None) -> Gpu | None:
         """Return the GPU whose driver reports `product_name`, or None. An unknown GPU has no known peak."""
         return next((gpu for gpu in self.gpus.values() if product_name in gpu.product_names), None)

@@ -2,10 +2,14 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from builders import measured_on_cpu
 from cli.calling import call_python, keep, one_line
+from kept import documents
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -102,3 +106,52 @@ def test_a_driver_that_lists_no_gpu_is_one_line_unless_all_are_hidden(tmp_path):
     assert one_line(refused).startswith("fp8bench: NVIDIA's driver does not list the GPUs of this machine: ")
     assert "CUDA_VISIBLE_DEVICES=" in one_line(refused)
     assert (hidden.code, hidden.stderr) == (0, "")
+
+
+class TestForAnotherMachine:
+    """This one has no GPU."""
+
+    PLANNED = ("run", "--dry-run", "--workload", "vit-huge", "--results-dir", str(ROOT / "results"))
+
+    def planned(self, fp8bench_in, *words):
+        return fp8bench_in(*self.PLANNED, *words, CUDA_VISIBLE_DEVICES="")
+
+    def test_its_records_tell_time_cost_and_memory(self, fp8bench_in):
+        outcome = self.planned(fp8bench_in, "--instance", "h200-1x")
+        assert (outcome.code, outcome.stderr) == (0, "")
+        assert "planned for h200-1x, which this machine is not" in outcome.stdout
+        assert re.search(r"^time: about \d+ min for 4 rounds$", outcome.stdout, re.MULTILINE)
+        assert re.search(r"^cost: about [\d.]+ USD at 3.99 USD an hour$", outcome.stdout, re.MULTILINE)
+        assert re.search(
+            r"^memory of a GPU: baseline-bf16 [\d.]+ GiB, .+; it has 141 GiB$", outcome.stdout, re.MULTILINE
+        )
+        assert "cannot run here" not in outcome.stdout
+
+    @pytest.mark.parametrize("batch_size", [64, 256])
+    def test_the_time_is_that_of_the_committed_session(self, batch_size, fp8bench_in):
+        told = [one for one in documents(ROOT, "results/h200-1x/*.json") if one.get("phases_s")]
+        told = [
+            one for one in told if (one["config"]["workload"], one["config"]["batch_size"]) == ("vit-huge", batch_size)
+        ]
+        took_s = sum(sum(one["phases_s"].values()) for one in told)
+        words = ("--batch-size", str(batch_size), "--rounds", "3", "--json")
+        planned = json.loads(self.planned(fp8bench_in, "--instance", "h200-1x", *words).stdout)["estimate"]
+        assert {one["session"]["rounds"] for one in told} == {3}
+        assert planned["seconds"][0] == pytest.approx(took_s, rel=0.25)
+
+    def test_those_of_the_same_gpus_elsewhere_stand_in(self, fp8bench_in):
+        lent = json.loads(self.planned(fp8bench_in, "--instance", "runpod-1x-h100", "--json").stdout)
+        own = json.loads(self.planned(fp8bench_in, "--instance", "h100-1x", "--json").stdout)
+        assert lent["estimate"]["seconds"] == own["estimate"]["seconds"]
+        assert lent["estimate"]["usd"] != own["estimate"]["usd"]
+        assert all(mode["memory_bytes"] > 2**30 for mode in lent["estimate"]["modes"])
+
+    def test_without_records_time_is_unknown_and_the_price_is_said(self, fp8bench_in):
+        outcome = self.planned(fp8bench_in, "--instance", "p5")
+        assert "time: unknown, since there is no record here of" in outcome.stdout
+        assert "the machine is 55.04 USD an hour" in outcome.stdout
+
+    def test_nothing_is_run_there(self, fp8bench_in):
+        outcome = fp8bench_in("run", "--instance", "h200-1x", CUDA_VISIBLE_DEVICES="")
+        assert outcome.code == 3
+        assert "this machine shows no GPU" in one_line(outcome)

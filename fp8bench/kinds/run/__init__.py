@@ -90,11 +90,7 @@ def lent(selected: Sequence[Measurement], name: str, catalog: Catalog) -> list[M
     The next machine of a type may be faster or slower than those that were measured, so the interval of such a row is
     wider by `certainty.BETWEEN_MACHINES`. Which mode is best is said where it was measured.
     """
-    own = catalog.instances[name]
-    size = own.gpu, own.gpu_count
-    those = {
-        key for key, one in catalog.instances.items() if key != name and own.gpu and (one.gpu, one.gpu_count) == size
-    }
+    own, those = catalog.instances[name], catalog.with_as_many_gpus(name)
     by_lender: dict[str, dict[Key, Measurement]] = {}
     for one in selected:
         config, lender = one.latest.config, one.latest.instance
