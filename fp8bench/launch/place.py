@@ -50,16 +50,19 @@ def place_on(
 
 def elsewhere(name: str, machine: Machine, results_dir: Path) -> Machine | None:
     """Return the machine that this instance is, to plan a run there; None if this machine can be it, or if nothing is
-    known of its GPUs. Raises UsageError for an unknown name.
+    known of it or its GPUs.
     """
     catalog = catalogs.load_beside(instances.files(results_dir))
     try:
-        instance_called(name, machine, catalog)
-    except (ModeUnavailable, UsageError):
         instance = catalogs.find(catalog, name)
+        claim(instance, machine, catalog)
+    except ModeUnavailable:
         gpu = catalog.gpus.get(instance.gpu or "")
-        if gpu is not None and gpu.product_names and instance.gpu_count:
+        if gpu is not None and gpu.product_names:
             return Machine(gpu.product_names[:1] * instance.gpu_count, None, instance.vcpus or 1)
+    except UsageError:
+        # Unknown, or other GPUs than the ones here, between which the user has to decide.
+        pass
     return None
 
 
