@@ -9,11 +9,12 @@ import typer
 
 from fp8bench.cli.options import Form, ResultsDir, Share, option, switch
 from fp8bench.cli.output import Unread, log, show, warn
-from fp8bench.kinds.run.check import Check, by_session, find
+from fp8bench.kinds.run.check import Check
 from fp8bench.kinds.run.check import check as checked
 from fp8bench.kinds.run.check_shown import EXPORTS, document, plan_sentence, sentence
 from fp8bench.kinds.run.check_shown import plan as planned
 from fp8bench.kinds.run.history import document as over_time
+from fp8bench.kinds.run.sides import by_session, find
 from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.files import write_atomically
 

@@ -32,9 +32,9 @@ def look_ahead(
     refused = answer.modes if answer is not None else (None,) * len(prepared.entries)
     machine, catalog = planned or this_machine(os.environ), load_catalog(prepared.results_dir)
     key = prepared.instance.key
-    kept = [record for record, _ in results.read(prepared.results_dir, [key])]
-    if planned is not None:
-        kept = [*(record for record, _ in results.read(prepared.results_dir, catalog.with_as_many_gpus(key))), *kept]
+    others = catalog.with_as_many_gpus(key) if planned is not None else ()
+    # The instance's own come last: the latest session tells.
+    kept = sorted(results.read(prepared.results_dir, [key, *others]), key=lambda one: one.record.instance == key)
     return forecast(
         prepared.entries,
         prepared.stop,
@@ -43,7 +43,7 @@ def look_ahead(
             or (f"cannot take the model: {one.what}" if one else None)
             for entry, one in zip(prepared.entries, refused, strict=True)
         ],
-        kept,
+        [record for record, _ in kept],
         price_today(prepared, catalog, usd_per_hour),
         # Loader processes are a share of the machine's cores.
         () if planned is None else ("workers",),

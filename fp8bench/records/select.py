@@ -20,6 +20,7 @@ from fp8bench.schema.option import flag_of
 from fp8bench.schema.record import Record, RecordHead, Source
 
 Key = tuple[object, ...]
+_Item = TypeVar("_Item")
 _Group = TypeVar("_Group")
 
 BY_WORK = ("workload", "batch_size", "optimizer", "grad_accumulation")
@@ -171,11 +172,11 @@ def session(record: Record) -> str:
     return record.session.session_id if record.session else record.run_id
 
 
-def grouped(records: Iterable[SomeRecord], key: Callable[[SomeRecord], _Group]) -> dict[_Group, list[SomeRecord]]:
-    """Return the records grouped by key, in the order of each group's first record."""
-    found: dict[_Group, list[SomeRecord]] = {}
-    for record in records:
-        found.setdefault(key(record), []).append(record)
+def grouped(items: Iterable[_Item], key: Callable[[_Item], _Group]) -> dict[_Group, list[_Item]]:
+    """Return the items grouped by key, in the order of each group's first one."""
+    found: dict[_Group, list[_Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
     return found
 
 

@@ -171,6 +171,13 @@ def differences(software: Software | None, reference: Software | None) -> list[s
     ]
 
 
+def changes(before: Software | None, after: Software | None) -> dict[str, str]:
+    """Return by name a text such as `torch 2.11.0 -> 2.12.0` for what differs; empty if either is unknown."""
+    if before is None or after is None:
+        return {}
+    return {name: f"{name} {in_words(before, name)} -> {in_words(after, name)}" for name in differing(after, before)}
+
+
 def in_words(software: Software, name: str) -> str:
     """Return a value for a reader, also if it is missing."""
     return software.get(name) or ("not set" if _matters(name) else "unknown")

@@ -59,9 +59,9 @@ def changed_at(nights: Sequence[Estimate]) -> int | None:
     logs = [one.mean_log for one in nights]
     if len(logs) < FEWEST_NIGHTS:
         return None
-    place = max(range(1, len(logs)), key=lambda at: _errors_apart(logs, at))
-    least = t_quantile(len(logs) - 2, BY_CHANCE / (len(logs) - 1))
-    return place if _errors_apart(logs, place) > least else None
+    apart = [_errors_apart(logs, place) for place in range(1, len(logs))]
+    least = t_quantile(len(logs) - 2, BY_CHANCE / len(apart))
+    return 1 + apart.index(max(apart)) if max(apart) > least else None
 
 
 def _errors_apart(logs: Sequence[float], place: int) -> float:

@@ -45,11 +45,11 @@ def render(document: Document, form: str) -> str:
         return _csv(document)
     if form == TERMINAL:
         return _terminal(document)
-    safe, write = {PIPE: (inert, plain), "latex": (latex, _latex_table)}.get(form, (markdown, _markdown_table))
+    safe = {PIPE: inert, "latex": latex}.get(form, markdown)
 
     def text(part: Part) -> str:
         if isinstance(part, Table):
-            return write(part)
+            return plain(part) if form == PIPE else _escaped(part, safe, "latex_raw" if form == "latex" else "github")
         return safe(f"warning: {part.text}" if isinstance(part, Warned) else part.text)
 
     return "\n\n".join(("\n" if form == PIPE else "\n\n").join(map(text, block)) for block in document.blocks)
@@ -75,14 +75,6 @@ def tabulated(
     sides = ["right" if cells.numeric else "left" for cells in columns]
     text = tabulate(rows, headings, form, colalign=sides if rows else None, disable_numparse=True)
     return "\n".join(line.rstrip() for line in text.split("\n"))
-
-
-def _markdown_table(table: Table) -> str:
-    return _escaped(table, markdown, "github")
-
-
-def _latex_table(table: Table) -> str:
-    return _escaped(table, latex, "latex_raw")
 
 
 def _escaped(table: Table, safe: Callable[[str], str], form: str) -> str:

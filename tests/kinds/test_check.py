@@ -19,8 +19,9 @@ from builders import (
     unsupported,
 )
 
-from fp8bench.kinds.run.check import Check, CheckedRow, Sides, check
+from fp8bench.kinds.run.check import Check, CheckedRow, check
 from fp8bench.kinds.run.check_shown import EXPORTS, document, sentence
+from fp8bench.kinds.run.sides import Sides
 from fp8bench.records.select import select
 from fp8bench.schema.errors import UsageError
 from fp8bench.tables.render import render

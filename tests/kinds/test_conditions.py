@@ -4,8 +4,9 @@ import pytest
 from builders import START, environment, machine_called, rounds
 
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.run.check import Sides, check
+from fp8bench.kinds.run.check import check
 from fp8bench.kinds.run.compare import compare
+from fp8bench.kinds.run.sides import Sides
 from fp8bench.launch.resume import find
 from fp8bench.machine.identity import Here
 from fp8bench.records.named import parse_reference

@@ -5,25 +5,20 @@ overnight, the variant changed and is not a new one. If both sides measured seve
 the same one. What `compare` does not compare is not checked either, unless the user requests it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
-from fp8bench.kinds.kind import Labelled, Unread
+from fp8bench.kinds.kind import Labelled
 from fp8bench.kinds.run.compare import likeness, unlike_work
+from fp8bench.kinds.run.sides import Sides, ran
 from fp8bench.kinds.run.unit_cost import unit_time
-from fp8bench.records import results
-from fp8bench.records.layout import RUN
 from fp8bench.records.select import (
-    Filter,
     Key,
     Measurement,
     execution,
     grouped,
-    latest_first,
     planned,
-    select,
     session,
     system,
     variants,
@@ -31,7 +26,7 @@ from fp8bench.records.select import (
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, made_of
-from fp8bench.schema.machine import COMES_WITH, HARDWARE, checkout_of, differing, in_words, software_of
+from fp8bench.schema.machine import COMES_WITH, HARDWARE, changes, checkout_of, software_of
 from fp8bench.schema.record import Record, not_comparable
 from fp8bench.stats.estimate import Estimate
 from fp8bench.stats.nights import FEWEST_OF_REFERENCE, OF_REFERENCE, POOLED, over_nights
@@ -122,104 +117,6 @@ class Check(Frozen):
         return UNDECIDED if not ran or any(row.smallest_found is None for row in ran) else 0
 
 
-class Sides(NamedTuple):
-    """now, before: what is checked, and what it is compared with. reference: its name, for a reader. nights,
-    nights_before: the same with earlier sessions, oldest first; empty if sessions are no nights.
-    """
-
-    now: tuple[Measurement, ...]
-    before: tuple[Measurement, ...]
-    reference: str
-    nights: tuple[Measurement, ...] = ()
-    nights_before: tuple[Measurement, ...] = ()
-
-
-def find(results_dir: Path, named: str | None, against: str | None, unread: Unread, nights: bool = False) -> Sides:
-    """Find both sides of a check. named: the session to check, or the beginning of its name; None: the latest. against:
-    a folder of results, whose latest record of each variant is the reference, or a session in `results_dir`; None: the
-    checked session itself, for a plan. unread: called with what cannot be read. nights: whether sessions are nights of
-    one host, which are judged together.
-
-    The checked session is never part of its own reference, so a folder may be compared with itself. Raises UsageError
-    if either side is empty or unknown, or if both are one session.
-    """
-    found = results.read(results_dir, results.known_instances(results_dir))
-    kept = Filter(source="measured").of(record for record, _ in found)
-    if not kept:
-        raise results.nothing_found("to check", results_dir, "Run `fp8bench run` first, or name a folder", RUN)
-    current = session(latest_first(kept)[0][-1])
-    if named is not None:
-        current = _session(kept, named, f"--session {named!r} is no session")
-    now = _sound(results_dir, unread, lambda record: session(record) == current)
-    if against is None:
-        return Sides(now, now, "a reference like it")
-    folder, reference = Path(against), str(against)
-    if folder.is_dir():
-        before = _sound(folder, unread, lambda record: session(record) != current)
-        same = not before and bool(_sound(folder, unread, lambda record: session(record) == current))
-    else:
-        name = _session(kept, against, f"--against {against!r} is neither a folder nor a session in {results_dir}")
-        before = _sound(results_dir, unread, lambda record: session(record) == name)
-        same, reference = name == current, f"session {name}"
-    if same:
-        raise UsageError(
-            f"both sides are the same session, {current}: it would be compared with itself",
-            "Name an earlier one with --against, or another one to check with --session",
-        )
-    if not any(map(_ran, before)):
-        raise UsageError(
-            f"{reference} has no measurement that ran, beside session {current}",
-            "Name another folder of results, or another session, with --against",
-        )
-    if not nights:
-        return Sides(now, before, reference)
-    if not folder.is_dir():
-        raise UsageError("--nights needs the nights of a reference", "Name a folder of results with --against")
-    theirs = by_session(folder, unread, lambda record: session(record) != current)
-    known = {session(one.latest) for one in theirs}
-    # A reference begins with a change that was meant.
-    since, until = (pick(one.latest.created_utc for one in side) for pick, side in ((min, theirs), (max, now)))
-    ours = by_session(results_dir, unread, lambda r: session(r) not in known and since <= r.created_utc <= until)
-    return Sides(now, before, reference, ours, theirs)
-
-
-def by_session(
-    folder: Path, unread: Unread, wanted: Callable[[Record], bool] = lambda _record: True
-) -> tuple[Measurement, ...]:
-    """Return the measurements that ran of each session in the folder, oldest first. wanted: takes records. unread:
-    called with what cannot be read.
-    """
-    found = _sound(folder, unread, wanted, lambda record: session(record))
-    return tuple(sorted(filter(_ran, found), key=lambda one: one.latest.created_utc))
-
-
-def _sound(
-    folder: Path,
-    unread: Unread,
-    wanted: Callable[[Record], bool],
-    apart: Callable[[Record], object] = lambda _record: None,
-) -> tuple[Measurement, ...]:
-    # Without rounds that contradict themselves.
-    def chosen(records: list[Record]) -> list[Measurement]:
-        left = [one for one in Filter(source="measured").of(records) if wanted(one)]
-        return [one for together in grouped(left, apart).values() for one in select(together, every=False)]
-
-    found = results.read(folder, results.known_instances(folder))
-    return tuple(chosen(results.sound(found, unread, lambda left: [r for one in chosen(left) for r in one.rounds])))
-
-
-def _session(kept: Sequence[Record], name: str, unknown: str) -> str:
-    """Return the session whose name this is or begins. unknown: what UsageError says if there is none."""
-    names = [session(together[0]) for together in latest_first(kept)]
-    found = [one for one in names if one.startswith(name)]
-    if name in found or len(found) == 1:
-        return name if name in found else found[0]
-    latest = ", ".join((found or names)[:3])
-    if found:
-        raise UsageError(f"{len(found)} sessions begin with {name!r}", f"Give more of its name: {latest}")
-    raise UsageError(unknown, f"The latest are: {latest}")
-
-
 def check(
     sides: Sides,
     max_regression: float,
@@ -242,28 +139,26 @@ def check(
     taken: set[str] = set()
     rows: list[CheckedRow] = []
     differed: dict[str, None] = {}
-    for one in filter(_ran, theirs):
+    for one in filter(ran, theirs):
         # What did not run stands for each variant that it might have become.
-        left = [each for each in sides.now if each.latest.run_id not in taken or not _ran(each)]
+        left = [each for each in sides.now if each.latest.run_id not in taken or not ran(each)]
         like = _like(one.latest, left, theirs)
         if like is None:
-            ran = [each.latest for each in sides.now if _ran(each) and planned(each.latest) == planned(one.latest)]
-            others = ", ".join(sorted({str(execution(record)) for record in ran}))
-            instead = f"; its steps were executed as {others} instead" if ran else ""
+            alike = [each.latest for each in sides.now if ran(each) and planned(each.latest) == planned(one.latest)]
+            others = ", ".join(sorted({str(execution(record)) for record in alike}))
+            instead = f"; its steps were executed as {others} instead" if alike else ""
             rows.append(_row(one.latest, "missing", f"not measured now{instead}", None, one))
             continue
         taken.add(like.latest.run_id)
         of_nights = _like_it(sides.nights, like), _like_it(sides.nights_before, one)
         rows.append(_compared(like, one, max_regression, allow_mismatch, tested, of_nights))
-        ours, before = like.software, one.software
-        if ours is not None and before is not None:
-            unlike = [name for name in differing(ours, before) if name in tested]
-            differed |= {f"{name} {in_words(before, name)} -> {in_words(ours, name)}": None for name in unlike}
+        moved = changes(one.software, like.software)
+        differed |= {text: None for name, text in moved.items() if name in tested}
     for each in (each for each in sides.now if each.latest.run_id not in taken):
-        if _ran(each):
+        if ran(each):
             rows.append(_row(each.latest, "new", "not in the reference", each, None))
         else:
-            again = any(not _ran(one) and planned(one.latest) == planned(each.latest) for one in theirs)
+            again = any(not ran(one) and planned(one.latest) == planned(each.latest) for one in theirs)
             rows.append(
                 _row(each.latest, "failed before" if again else "failed", _why_stopped(each.latest), None, None)
             )
@@ -275,10 +170,6 @@ def check(
         rows=tuple(sorted(rows, key=lambda row: ORDER.index(row.outcome))),
         under_test=tuple(differed),
     )
-
-
-def _ran(one: Measurement) -> bool:
-    return one.latest.status == "ok"
 
 
 def _variant(record: Record) -> Key:
@@ -294,11 +185,9 @@ def _one_each(sides: Sides) -> list[Measurement]:
 
     def nearness(one: Measurement) -> tuple[bool, bool, bool, datetime]:
         own = system(one.latest)
-        return _ran(one), own in systems, own[0] in machines, one.latest.created_utc
+        return ran(one), own in systems, own[0] in machines, one.latest.created_utc
 
-    groups: dict[Key, list[Measurement]] = {}
-    for one in sides.before:
-        groups.setdefault(_variant(one.latest), []).append(one)
+    groups = grouped(sides.before, lambda one: _variant(one.latest))
     return [max(together, key=nearness) for together in groups.values()]
 
 
@@ -309,9 +198,9 @@ def _like(record: Record, mine: Sequence[Measurement], theirs: Sequence[Measurem
     ran_as, known = execution(record), [_variant(other.latest) for other in theirs]
     alike = [each for each in mine if planned(each.latest) == planned(record)]
     fits = [each for each in alike if ran_as is None or ran_as in variants(each.latest)]
-    same = [each for each in fits if _ran(each) and each.latest.attention == record.attention]
-    free = [each for each in fits if _ran(each) and _variant(each.latest) not in known]
-    return next(iter((*same, *free, *(each for each in fits if not _ran(each)))), None)
+    same = [each for each in fits if ran(each) and each.latest.attention == record.attention]
+    free = [each for each in fits if ran(each) and _variant(each.latest) not in known]
+    return next(iter((*same, *free, *(each for each in fits if not ran(each)))), None)
 
 
 def _like_it(nights: Sequence[Measurement], wanted: Measurement) -> list[Estimate]:
@@ -330,7 +219,7 @@ def _compared(
     nights: tuple[Sequence[Estimate], Sequence[Estimate]],
 ) -> CheckedRow:
     ours, theirs = mine.latest, one.latest
-    if not _ran(mine):
+    if not ran(mine):
         return _row(theirs, "failed", _why_stopped(ours), None, one)
     other_work = [
         f"unlike the reference in {name} ({ours.fingerprint.get(name)}, reference {theirs.fingerprint.get(name)})"
@@ -393,7 +282,7 @@ def _row(
     fields: dict[str, Any] = {}
     for prefix, side in (("", mine), ("reference_", one)):
         if side is not None:
-            summary, found = side.latest.summary, unit_time(side) if _ran(side) else None
+            summary, found = side.latest.summary, unit_time(side) if ran(side) else None
             time_s, interval = found.step_time_s(summary.units_per_step) if found and summary else (None, None)
             run_ids = tuple(each.run_id for each in side.rounds)
             values = {"step_time_s": time_s, "step_time_ci_s": interval, "rounds": len(run_ids), "run_ids": run_ids}

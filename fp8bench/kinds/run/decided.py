@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fp8bench.kinds.run.check import Check, check, find
+from fp8bench.kinds.run.check import check
 from fp8bench.kinds.run.check_shown import sentence
+from fp8bench.kinds.run.sides import find
 from fp8bench.records import results
 from fp8bench.records.select import Filter
 from fp8bench.schema.errors import UsageError
@@ -38,7 +39,7 @@ class UntilDecided:
         sides = find(results_dir, session, str(self.reference), lambda _broken: None)
         found = check(sides, self.max_regression, allow_mismatch=True)
         left = tuple(row for row in found.of("inconclusive") if row.reference_rounds > 1)
-        return sentence(Check(**{**dict(found), "rows": left})) if left else ""
+        return sentence(found.model_copy(update={"rows": left})) if left else ""
 
     def of(self, results_dir: Path, session: str, say: Callable[[str], None]) -> Callable[[int], bool]:
         """Return a function that takes the rounds of this call and returns whether another is run: something is

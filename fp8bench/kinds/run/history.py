@@ -8,10 +8,10 @@ from pathlib import Path
 from fp8bench.kinds.run.unit_cost import unit_time
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import nothing_found
-from fp8bench.records.select import Key, Measurement, execution, planned, session
+from fp8bench.records.select import Key, Measurement, execution, grouped, planned, session
 from fp8bench.schema.execution import suffix
 from fp8bench.schema.files import Frozen
-from fp8bench.schema.machine import differing, in_words, software_of
+from fp8bench.schema.machine import changes
 from fp8bench.schema.record import Record
 from fp8bench.stats.estimate import estimate
 from fp8bench.stats.nights import FEWEST_NIGHTS, changed_at
@@ -44,32 +44,28 @@ class History(Frozen):
 
 
 def histories(measured: Iterable[Measurement]) -> list[History]:
-    """Return the history of each variant. measured: measurements of sessions, oldest first, as `check.by_session`."""
-    of_variant = _by_variant(measured)
+    """Return the history of each variant. measured: as `sides.by_session` returns it."""
+    of_variant = grouped(measured, _variant)
     several = len({together[0].latest.what.workload for together in of_variant.values()}) > 1
     return [_history(together, several) for together in of_variant.values()]
 
 
-def _by_variant(measured: Iterable[Measurement]) -> dict[Key, list[Measurement]]:
-    found: dict[Key, list[Measurement]] = {}
-    for one in measured:
-        record = one.latest
-        key = record.instance, record.machine and record.machine.id, planned(record), execution(record)
-        found.setdefault(key, []).append(one)
-    return found
+def _variant(one: Measurement) -> Key:
+    record = one.latest
+    return record.instance, record.machine and record.machine.id, planned(record), execution(record)
 
 
 def _history(together: Sequence[Measurement], several: bool) -> History:
-    timed = [(one, time) for one in together if (time := unit_time(one)) is not None and one.latest.summary]
-    estimates = [time.by_elapsed for _, time in timed]
+    timed = [(one, time, one.latest.summary) for one in together if one.latest.summary and (time := unit_time(one))]
+    estimates = [time.by_elapsed for _, time, _ in timed]
     nights = tuple(
         Night(
             session=session(one.latest),
             created_utc=one.rounds[0].created_utc,
-            step_time_s=time.by_elapsed.value * (one.latest.summary.units_per_step if one.latest.summary else 1),
+            step_time_s=time.by_elapsed.value * summary.units_per_step,
             rounds=len(one.rounds),
         )
-        for one, time in timed
+        for one, time, summary in timed
     )
     found = History(variant=_label(together[-1].latest, several), nights=nights)
     place = changed_at(estimates)
@@ -77,15 +73,13 @@ def _history(together: Sequence[Measurement], several: bool) -> History:
         return found
     ours, theirs = (estimate(one.value for one in side) for side in (estimates[place:], estimates[:place]))
     compared = ratio(ours, theirs)
-    before, after = (software_of(timed[at][0].latest.environment) or {} for at in (place - 1, place))
+    before, after = (timed[at][0].software for at in (place - 1, place))
     return found.model_copy(
         update={
             "changed_at": nights[place].session,
             "change": compared.value - 1,
             "change_ci": compared.interval and (compared.interval[0] - 1, compared.interval[1] - 1),
-            "versions": tuple(
-                f"{name} {in_words(before, name)} -> {in_words(after, name)}" for name in differing(after, before)
-            ),
+            "versions": tuple(changes(before, after).values()),
         }
     )
 
