@@ -120,7 +120,16 @@ class TestWhichMode:
             *on("p5", 0.1), *on("p5", 0.08, "te-fp8", minutes=10, recipe="delayed", evidence=GRAPHED), *slow
         )
         _, condition = sentences(both)
-        assert "launched from Python: 33.3 % fewer images per USD" in condition
+        assert "launched from Python: te-fp8 takes 150 ms on p5 at batch 64, 33.3 % fewer images" in condition
+
+    def test_a_step_that_was_launched_on_another_machine_is_judged_by_that_machines_bf16(self):
+        first, second = ({"machine": machine_called(name)} for name in ("first", "second"))
+        graphed = on("p5", 0.08, "te-fp8", minutes=10, recipe="delayed", evidence=GRAPHED, **first)
+        launched = on("p5", 0.15, "te-fp8", minutes=20, recipe="delayed", **second)
+        alone = compared(*on("p5", 0.1, **first), *graphed, *launched)
+        assert any("not measured" in line for line in sentences(alone))
+        both = compared(*on("p5", 0.1, **first), *graphed, *launched, *on("p5", 0.12, minutes=30, **second))
+        assert any("te-fp8 takes 150 ms on p5 at batch 64, 20.0 % fewer" in line for line in sentences(both))
 
 
 class TestWhichInstance:

@@ -84,7 +84,8 @@ class OfMode(Frozen):
     """What a mode gains on an instance. pair: its best row against the best of the reference's mode, of one batch size
     and machine; from three machines on with the figures of all. on_machines: the same two on each machine that ran
     both, the smallest gain first. needs_graph: whether the best row is replayed as a CUDA graph. in_python: a row of
-    the same mode and batch size whose steps are launched from Python, against the same reference; None without one.
+    the same mode and batch size whose steps are launched from Python, against the same reference or that of its own
+    machine; None without one.
     """
 
     pair: Pair
@@ -261,7 +262,9 @@ def _gains(rows: Sequence[Row], reference: Reference, against: Against) -> dict[
             pairs += [pair] if pair is not None else []
         pairs.sort(key=lambda pair: pair.gain)
         told = pairs[0] if len(pairs) == 2 else _pooled(pairs) if len(pairs) > 2 else best.pair
-        found[key] = best.model_copy(update={"pair": told, "on_machines": tuple(pairs)})
+        alike = [row for there in by_machine.values() for row in there]
+        launched = _in_python(best.pair, alike, against) if best.needs_graph else None
+        found[key] = OfMode(pair=told, on_machines=tuple(pairs), needs_graph=best.needs_graph, in_python=launched)
     return found
 
 
@@ -288,15 +291,24 @@ def _gain(rows: Sequence[Row], reference: Reference, against: Against) -> OfMode
     pair = _pair(_best(others), _best(mine), against) if mine and others else None
     if pair is None:
         return None
-    best = pair.row
-    needs_graph = best.execution is not None and is_replayed(best.execution)
-    launched = [
-        row
-        for row in others
-        if row.mode_label == best.mode_label and row.execution is not None and not is_replayed(row.execution)
-    ]
-    in_python = _pair(_best(launched), pair.reference, against) if needs_graph and launched else None
-    return OfMode(pair=pair, needs_graph=needs_graph, in_python=in_python)
+    return OfMode(pair=pair, needs_graph=_is_replayed(pair.row))
+
+
+def _in_python(best: Pair, rows: Sequence[Row], against: Against) -> Pair | None:
+    """Return the best launched row of a replayed one's mode beside its reference, or beside the best of the reference's
+    mode on its own machine.
+    """
+    mode, base = best.row.mode_label, best.reference
+    launched = [row for row in rows if row.mode_label == mode and row.execution and not _is_replayed(row)]
+    if not launched:
+        return None
+    row = _best(launched)
+    there = [one for one in rows if one.mode_label == base.mode_label and one.machine == row.machine]
+    return _pair(row, base, against) or (_pair(row, _best(there), against) if there else None)
+
+
+def _is_replayed(row: Row) -> bool:
+    return row.execution is not None and is_replayed(row.execution)
 
 
 def elsewhere(pair: Pair, catalog: Catalog, query: PriceQuery) -> Elsewhere | None:

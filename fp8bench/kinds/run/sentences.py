@@ -24,7 +24,7 @@ def sentences(comparison: Comparison) -> Iterator[str]:
     depends = [of for of in answer.modes if of.needs_graph and of.pair.decided and of.pair.gain > 0]
     if depends:
         launched = [of.in_python for of in depends if of.in_python is not None]
-        told = "; ".join(f"{_more(pair)} with {pair.row.short_label} on {pair.row.instance}" for pair in launched)
+        told = "; ".join(map(_launched, launched))
         measured = told or "not measured (fp8bench run --cuda-graphs off)"
         yield f"It needs the whole step replayed as one CUDA graph; launched from Python: {measured}."
     if answer.pairs:
@@ -111,6 +111,12 @@ def _of_modes(modes: Sequence[OfMode]) -> Iterator[str]:
         of_first = f"{_more(first.pair)} than the best {base} {_where(first.pair.row)}{_machines(first)}"
         rest = "".join(f", {_percent(of.pair)} {_where(of.pair.row)}{_machines(of)}" for of in others)
         yield f"{mode}: {of_first}{rest}{_origin(first.pair)}"
+
+
+def _launched(pair: Pair) -> str:
+    row, other = pair.row, pair.reference
+    outcome = f"{_more(pair)} than {other.short_label}" if pair.decided else f"not told apart from {other.short_label}"
+    return f"{row.short_label} takes {(row.step_time_s or 0) * 1e3:.0f} ms {_where(row)}, {outcome}"
 
 
 def _machines(of: OfMode) -> str:
