@@ -121,6 +121,11 @@ class Measurement:
         return named[-1] if named else self.latest.machine
 
     @property
+    def took_s(self) -> float:
+        """What its rounds took, from the start of their ranks; 0 if unknown."""
+        return sum(sum((one.phases_s or {}).values()) for one in self.rounds)
+
+    @property
     def software(self) -> Software | None:
         """The software of all rounds; None for a figure from elsewhere."""
         return software_of(self.latest.environment)
@@ -163,7 +168,7 @@ def _mode(record: Record) -> Key:
 
 def system(record: RecordHead) -> Key:
     """Return the machine and the software, which rounds of one row have in common. Unknown ones are equal."""
-    software = software_of(record.environment)
+    software = software_of(record.environment, record.talks)
     return record.machine.id if record.machine else None, None if software is None else frozenset(software.items())
 
 

@@ -86,6 +86,9 @@ _MATTERS_NOT = re.compile("_(VERSION|CACHE_DIR|ARCH_LIST)$|^NCCL_DEBUG")
 is printed.
 """
 
+_TALK = re.compile("NCCL_|GLOO_|TORCH_(NCCL|SYMM_MEM|GLOO)_")
+"""By which ranks talk to each other."""
+
 PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton")
 OF_SOME = ("transformers",)
 """Packages that are named only in records of workloads that use them."""
@@ -119,13 +122,14 @@ def checkout(commit: str | None, dirty: bool | None) -> str | None:
     return None if commit is None else f"{commit[:10]}{'+' if dirty else ''}"
 
 
-def software_of(environment: Environment | None) -> Software | None:
+def software_of(environment: Environment | None, talks: bool = True) -> Software | None:
     """Return what determines speed in an environment; None if a record has no environment (an imported figure, or a run
     that died early). Of Python's version it has the minor one, `3.12`; it has the CPU's name only if no GPU computes.
+    talks: whether there are other ranks to talk to.
     """
     if environment is None:
         return None
-    versions = environment.versions
+    versions, variables = environment.versions, variables_that_matter(environment.variables)
     return {
         **{name: versions.get(name) for name in (*PACKAGES, *LIBRARIES)},
         **{name: versions[name] for name in OF_SOME if name in versions},
@@ -134,7 +138,7 @@ def software_of(environment: Environment | None) -> Software | None:
         "GPU": environment.device_name,
         "CPU": environment.cpu if environment.device_name is None else None,
         RELEASE: environment.fp8bench,
-        **variables_that_matter(environment.variables),
+        **{name: value for name, value in variables.items() if talks or not _TALK.match(name)},
     }
 
 

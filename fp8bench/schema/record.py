@@ -43,6 +43,7 @@ from fp8bench.schema.machine import (
     RELEASE,
     Environment,
     MachineIdentity,
+    Software,
     differences,
     same_machine,
     software_of,
@@ -233,6 +234,11 @@ class RecordHead(Frozen):
     environment: Environment | None = None
     machine: MachineIdentity | None = Field(default=None, description="null: unknown, or a figure from elsewhere")
 
+    @property
+    def talks(self) -> bool:
+        """Whether there may be several ranks, so that variables by which these talk determine its speed."""
+        return True
+
 
 class Record(RecordHead):
     """One run, or one imported figure. `records` reads it; `kinds.run.compare` combines it with prices. A whole record
@@ -263,6 +269,11 @@ class Record(RecordHead):
         if self.figure is not None:
             return self.figure
         raise ValueError("a record has a config or a figure")
+
+    @property
+    def talks(self) -> bool:
+        """Whether there are several ranks."""
+        return self.what.world_size > 1
 
     @property
     def compiled(self) -> bool | None:
@@ -343,7 +354,7 @@ def not_comparable(record: RecordHead, reference: RecordHead, under_test: Collec
         found.append(f"machine ({record.machine or 'unknown'}, reference {reference.machine or 'unknown'})")
     return [
         *found,
-        *differences(*(without(software_of(one.environment), RELEASE, *under_test) for one in (record, reference))),
+        *differences(*(without(one, RELEASE, *under_test) for one in _software(record, reference))),
     ]
 
 
@@ -352,7 +363,7 @@ def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:
     the release of fp8bench, of two instances all but the hardware, which the comparison is about. A CPU and a GPU are
     not comparable at all.
     """
-    mine, theirs = software_of(record.environment), software_of(reference.environment)
+    mine, theirs = _software(record, reference)
     if not _measured(record, reference) or mine is None or theirs is None:
         return []
     if record.instance == reference.instance:
@@ -360,6 +371,11 @@ def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:
     if (mine["GPU"] is None) != (theirs["GPU"] is None):
         return []
     return differences(without(mine, *HARDWARE), without(theirs, *HARDWARE))
+
+
+def _software(*records: RecordHead) -> list[Software | None]:
+    talk = all(one.talks for one in records)
+    return [software_of(one.environment, talk) for one in records]
 
 
 def _measured(*records: RecordHead) -> bool:

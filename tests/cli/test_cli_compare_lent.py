@@ -17,13 +17,14 @@ AT_TWO = ("--price", "h100-1x=4", "--price", "lambda-1x-h100=2")
 STEPS_S = {"baseline-bf16": 0.1, "te-fp8": 0.08}
 
 
-def measured_on(folder, instance, gpu=H100, faster=1.0, minutes=0, gpus=1):
+def measured_on(folder, instance, gpu=H100, faster=1.0, minutes=0, gpus=1, **changes):
     for mode, step_time_s in STEPS_S.items():
         for record in rounds(
             *(step_time_s / faster * share for share in (1.0, 1.001, 0.999)),
             **{"instance": instance, "mode": mode, "settings": {"world_size": gpus}, "minutes": minutes},
             **{"environment": environment(gpu), "machine": machine_called(f"box-{instance}")},
             evidence=evidence(fp8=mode == "te-fp8"),
+            **changes,
         ):
             keep(record.model_copy(update={"run_id": f"{record.run_id}-{instance}"}), folder / "results")
 
@@ -103,6 +104,21 @@ def test_nothing_else_is_lent(fp8bench_in, tmp_path, lender, of_it):
     refused = fp8bench_in("compare", "runpod-1x-h100")
     assert refused.code == 2
     assert "no record for instance 'runpod-1x-h100'" in refused.stderr
+
+
+def test_an_instance_without_a_row_is_named_with_what_would_measure_it(fp8bench_in, tmp_path):
+    measured_on(tmp_path, "h100-1x", phases_s={"timed": 50.0})
+    measured_on(tmp_path, "h200-1x", "NVIDIA H200")
+    done = fp8bench_in("compare", "runpod-1x-l40s", "h100-1x", "--format", "json")
+    assert done.code == 0, done.stderr
+    assert {instance for instance, _ in rows(done)} == {"h100-1x"}
+    # Six rounds of 50 s, at 1.09 USD an hour.
+    assert "runpod-1x-l40s: no record, and none from which one can be predicted" in done.stderr
+    assert "`fp8bench run --instance runpod-1x-l40s` there measures it (5 min, 0.09 USD, as long as on h100-1x)" in (
+        done.stderr
+    )
+    text = fp8bench_in("compare", "runpod-1x-l40s", "h100-1x").stdout
+    assert "fp8bench run --instance runpod-1x-l40s" in " ".join(text.split())
 
 
 def test_a_page_of_it_has_the_evidence_of_what_was_lent(fp8bench_in, tmp_path):

@@ -19,10 +19,9 @@ COMMIT, OTHER = "3f9a1c0d5e" + "0" * 30, "8b2e7f4a11" + "0" * 30
 OPTIONS = CompareOptions(("p5",), START.date(), parse_reference(None, ["p5"]))
 
 
-def measured(minutes=0, session_id="monday", **of_environment):
-    return rounds(
-        0.1, 0.1004, 0.0997, minutes=minutes, session_id=session_id, environment=environment(**of_environment)
-    )
+def measured(minutes=0, session_id="monday", settings=None, **of_environment):
+    times, where = (0.1, 0.1004, 0.0997), environment(**of_environment)
+    return rounds(*times, minutes=minutes, session_id=session_id, environment=where, settings=settings or {})
 
 
 @pytest.mark.parametrize(
@@ -63,6 +62,15 @@ class TestOther:
         (name,) = other.get("variables", other)
         assert name in caught.value.what
         assert "--session" in caught.value.remedy
+
+
+@pytest.mark.parametrize(("ranks", "rows"), [(1, 1), (8, 2)])
+def test_a_variable_by_which_ranks_talk_says_nothing_of_one_rank(ranks, rows):
+    settings, unset = {"world_size": ranks, "batch_size": 64}, {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_BACKEND": "x"}
+    records = [*measured(settings=settings), *measured(minutes=10, settings=settings, variables=unset)]
+    found = compare(records, Catalog(instances={}, gpus={}), OPTIONS)
+    assert len(found.rows) == rows
+    assert any("NCCL_NVLS_ENABLE" in mark for row in found.rows for mark in row.marks) == (rows > 1)
 
 
 def test_a_variable_that_is_set_only_now_is_no_other_session_either():

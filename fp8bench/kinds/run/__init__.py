@@ -2,7 +2,8 @@
 `schema.record` has the record. A session makes many records, so the command is separate (`cli.run`).
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -12,10 +13,12 @@ from fp8bench.kinds.run import compare, shown
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.arranged import arranged, grouped, require_columns
 from fp8bench.kinds.run.columns import NAMES
+from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.records import results
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, Found, Kept
 from fp8bench.records.select import Key, Measurement, rounds_of, select, variant
+from fp8bench.records.select import grouped as records_by
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
@@ -33,54 +36,93 @@ class Gathered(NamedTuple):
 def gather(
     kept: Found[Kept[Record]], options: CompareOptions, catalog: Catalog, results_dir: Folders, unread: Unread
 ) -> Gathered:
-    """Return the rows to show of the records in `results_dir`, without those that cannot be believed and without
-    instances of which no record can be read. kept: what the search found, of which some may be broken. Raises
-    UsageError if an instance has no record, and as `compare` does.
+    """Return the rows to show of the records in `results_dir`, without those that cannot be believed. kept: what the
+    search found, of which some may be broken. A warning says what would measure an instance without a row. Raises
+    UsageError if none has a row, and as `compare` does.
     """
     records = results.sound(kept, unread, lambda left: rounds_of(left, options.every, options.wanted))
-    borrowed = _borrowed(records, options, catalog, results_dir, unread)
-    there = {record.instance for record in (*records, *(one.latest for one in borrowed))}
+    elsewhere = _elsewhere(records, options, catalog, results_dir, unread)
+    borrowed = _borrowed(elsewhere, records, options, catalog)
+    there = {one.instance for one in (*filter(options.wanted.takes, records), *(one.latest for one in borrowed))}
     left = tuple(key for key in options.instances if key in there)
-    if left != options.instances:
-        known = results.instances_of(kept) | there
-        for key in (key for key in options.instances if key not in known):
-            run = f"fp8bench run --instance {key}{options.wanted.flags}"
-            remedy = f"Run `{run}` there, or add a figure with `fp8bench results import`"
-            raise results.nothing_found(f"for instance {key!r}", results_dir, remedy, RUN)
-        if not left:
-            raise UsageError(
-                f"no record of {', '.join(options.instances)} can be read; the warnings name the files",
-                "Restore them, or measure again with `fp8bench run`",
-            )
-        reference = options.reference
-        if not reference.asked_for:
-            reference = replace(reference, instance=left[0])
-        options = options._replace(instances=left, reference=reference)
+    broken = results.instances_of(kept) - {record.instance for record in records}
+    without = [key for key in options.instances if key not in there and key not in broken]
+    if not left:
+        raise _nothing(options, without, {record.instance for record in records}, results_dir)
+    first = options.reference if options.reference.asked_for else replace(options.reference, instance=left[0])
+    options = options._replace(instances=left, reference=first)
     found = arranged(compare.compare(records, catalog, options, borrowed), options)
+    if without:
+        how = (_would_measure(key, elsewhere, options, catalog) for key in without)
+        found = found.model_copy(update={"warnings": (*how, *found.warnings)})
     wanted = {run_id for row in found.rows for run_id in row.run_ids}
     every = (*(record for record, _ in kept), *(record for one in borrowed for record in one.rounds))
     return Gathered(found, {record.run_id: record for record in every if record.run_id in wanted})
 
 
-def _borrowed(
+def _nothing(
+    options: CompareOptions, without: Sequence[str], measured: Collection[str], results_dir: Folders
+) -> UsageError:
+    if not without:
+        return UsageError(
+            f"no record of {', '.join(options.instances)} can be read; the warnings name the files",
+            "Restore them, or measure again with `fp8bench run`",
+        )
+    key, wanted = without[0], options.wanted
+    remedy = f"Run `{_run(key, options)}` there, or add a figure with `fp8bench results import`"
+    if key in measured:
+        return UsageError(f"no record{wanted.words} for instance {key!r}", remedy)
+    return results.nothing_found(f"for instance {key!r}", results_dir, remedy, RUN)
+
+
+def _run(key: str, options: CompareOptions) -> str:
+    return f"fp8bench run --instance {key}{options.wanted.flags}"
+
+
+def _would_measure(key: str, elsewhere: Sequence[Measurement], options: CompareOptions, catalog: Catalog) -> str:
+    """Write what measures an instance without a row, and what that took where most was measured."""
+    said = f"{key}: no record{options.wanted.words}, and none from which one can be predicted with a tested error"
+    lender, most = max(
+        records_by(elsewhere, lambda one: one.latest.instance).items(), key=lambda of: len(of[1]), default=("", [])
+    )
+    hours = sum(one.took_s for one in most) / 3600
+    day = options.as_of or options.today
+    query = PriceQuery(day, day >= options.today, options.region, options.purchase)
+    price = choose(catalog.instances[key].prices, query) if key in catalog.instances else None
+    usd = f", {hours * price.usd_per_hour:.2f} USD" if price is not None and price.usd_per_hour else ""
+    took = f" ({math.ceil(hours * 60)} min{usd}, as long as on {lender})" if hours else ""
+    return f"{said}; `{_run(key, options)}` there measures it{took}"
+
+
+def _elsewhere(
     records: Sequence[Record], options: CompareOptions, catalog: Catalog, results_dir: Folders, unread: Unread
 ) -> list[Measurement]:
-    """Return, for instances of which no wanted record was measured, what was measured on others with the same GPUs,
-    else what is predicted from all others.
-    """
-    ran = {
-        one.instance for one in records if one.status == "ok" and one.source == "measured" and options.wanted.takes(one)
-    }
-    known = [name for name in dict.fromkeys(options.instances) if name in catalog.instances and name not in ran]
-    if not known or not any(folder.exists() for folder in results.folders_of(results_dir)):
+    """Return what was measured on any instance of the catalogue, if one in `options` was not."""
+    if not _not_run(records, options) or not any(folder.exists() for folder in results.folders_of(results_dir)):
         return []
     kept = results.read(results_dir, catalog.instances)
     sound = results.sound(kept, unread, lambda left: rounds_of(left, False, options.wanted))
     selected = select(sound, False, options.wanted)
-    measured = [one for one in selected if one.latest.status == "ok" and one.latest.source == "measured"]
-    borrowed = [one for name in known for one in lent(measured, name, catalog)]
+    return [one for one in selected if one.latest.status == "ok" and one.latest.source == "measured"]
+
+
+def _not_run(records: Sequence[Record], options: CompareOptions) -> list[str]:
+    ran = {
+        one.instance for one in records if one.status == "ok" and one.source == "measured" and options.wanted.takes(one)
+    }
+    return [name for name in dict.fromkeys(options.instances) if name not in ran]
+
+
+def _borrowed(
+    elsewhere: Sequence[Measurement], records: Sequence[Record], options: CompareOptions, catalog: Catalog
+) -> list[Measurement]:
+    """Return, for instances of which no wanted record was measured, what was measured on others with the same GPUs,
+    else what is predicted from all others.
+    """
+    known = [name for name in _not_run(records, options) if name in catalog.instances]
+    borrowed = [one for name in known for one in lent(elsewhere, name, catalog)]
     left = [name for name in known if all(one.latest.instance != name for one in borrowed)]
-    return [*borrowed, *(options.foresee(measured, left, catalog) if options.foresee and measured and left else ())]
+    return [*borrowed, *(options.foresee(elsewhere, left, catalog) if options.foresee and elsewhere and left else ())]
 
 
 def lent(selected: Sequence[Measurement], name: str, catalog: Catalog) -> list[Measurement]:

@@ -26,7 +26,7 @@ from fp8bench.records.select import (
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, made_of
-from fp8bench.schema.machine import COMES_WITH, HARDWARE, changes, checkout_of, software_of
+from fp8bench.schema.machine import COMES_WITH, HARDWARE, changes, checkout_of
 from fp8bench.schema.record import Record, not_comparable
 from fp8bench.stats.estimate import Estimate
 from fp8bench.stats.nights import FEWEST_OF_REFERENCE, OF_REFERENCE, POOLED, over_nights
@@ -128,7 +128,7 @@ def check(
     software are judged. under_test: software that may differ, with what comes with it. Raises UsageError if no record
     names it.
     """
-    named = {name for one in (*sides.now, *sides.before) for name in software_of(one.latest.environment) or ()}
+    named = {name for one in (*sides.now, *sides.before) for name in one.software or ()}
     there = sorted(named - {*HARDWARE})
     for name in under_test:
         if name not in there:

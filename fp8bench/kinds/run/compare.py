@@ -51,13 +51,6 @@ def compare(
     """
     require_region(options.region, catalog, options.instances)
     selected = [*select(records, options.every, options.wanted), *lent]
-    for name in options.instances:
-        if all(measurement.latest.instance != name for measurement in selected):
-            raise UsageError(
-                f"no record{options.wanted.words} for instance {name!r}",
-                f"Run `fp8bench run --instance {name}{options.wanted.flags}` there, or add a figure with "
-                "`fp8bench results import`",
-            )
     workload, others = _workload(selected, options)
     chosen = [one for one in selected if workload is None or _work_of(one) == workload]
     of = {one.latest.run_id: one.latest for one in chosen}

@@ -190,7 +190,7 @@ def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, cat
         derived=bool(record.provenance and record.provenance.derivation),
         measured_on=measurement.measured_on,
         source=measurement.origin or record.source,
-        took_s=sum(sum((one.phases_s or {}).values()) for one in rounds) or None,
+        took_s=measurement.took_s or None,
         proof_version=min((one.proof_version for one in rounds if one.proof_version), default=None),
         marks=marks(measurement, found, priced, instance.gpu_count * priced.nodes if instance else None),
     )
