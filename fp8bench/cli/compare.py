@@ -1,6 +1,9 @@
 """`fp8bench compare`: joins records and prices into a price-performance table."""
 
+from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
 from fp8bench import registry
@@ -10,7 +13,9 @@ from fp8bench.cli.selection import Selection
 from fp8bench.config.options import Folder
 from fp8bench.kinds.kind import Kind
 from fp8bench.kinds.view import View, parse_budget, parse_job
+from fp8bench.records.bundle import RESULTS, unpack
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.instance import Catalog
 from fp8bench.schema.option import flag_of
 
 
@@ -29,11 +34,11 @@ class Shown(View):
 
 
 def compare(
-    instances: Annotated[
-        tuple[str, ...], argument("INSTANCE...", "Names in the catalogue or in the results.", "instances")
-    ],
     selection: Selection,
     shown: Shown,
+    instances: Annotated[
+        tuple[str, ...], argument("[INSTANCE...]", "Names in the catalogue or in the results.", "instances")
+    ] = (),
     kind: Annotated[
         Literal["run", "gemm", "numerics", "converge", "collectives"],
         option(None, "Kind of record: runs, or what these commands kept."),
@@ -47,6 +52,34 @@ def compare(
         tuple[Folder, ...],
         option("DIR", "Where records are; may be given several times [results].", None, "--results-dir"),
     ] = (Path("results"),),
+    bundle: Annotated[
+        Path | None, option("FILE", "The table of which `fp8bench results bundle` kept the records.", None, "--bundle")
+    ] = None,
+) -> None:
+    with TemporaryDirectory() as folder:
+        kept = None
+        if bundle is not None:
+            if instances or kind != "run" or selection != Selection():
+                what = "--bundle has its own instances, and options that choose records and prices"
+                raise UsageError(what, "Give only options for columns, rows and the format")
+            made, catalog = unpack(bundle, Path(folder))
+            instances, selection = made.instances, Selection(**made.selection)
+            results_dir, kept = (Path(folder) / RESULTS,), (catalog, made.today)
+            shown = shown.model_copy(update={"price": shown.price or made.prices})
+        elif not instances:
+            raise UsageError("no instance is named", "Name one of `fp8bench list instances`, or a file with --bundle")
+        _show(instances, selection, shown, kind, strict, form, results_dir, kept)
+
+
+def _show(
+    instances: Sequence[str],
+    selection: Selection,
+    shown: Shown,
+    kind: str,
+    strict: bool,
+    form: str,
+    results_dir: Sequence[Path],
+    kept: tuple[Catalog, date] | None,
 ) -> None:
     compared: Kind = registry.load(registry.find_kind(kind))
     for name, setting in {**vars(selection), **vars(shown)}.items():
@@ -60,7 +93,7 @@ def compare(
     if job is not None and budget is not None:
         raise UsageError("--job and --budget are both given", "Give the units to train, or the USD to spend")
     options, catalog = selection.resolved(
-        instances, results_dir, shown.price, job, shown, reference=selection.reference
+        instances, results_dir, shown.price, job, shown, reference=selection.reference, kept=kept
     )
     options = options._replace(budget=budget)
     unread = Unread()

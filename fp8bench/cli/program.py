@@ -49,7 +49,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "list": ("listings:COMMANDS", "What there is: modes and their recipes, workloads, instances."),
         "results": (
             "results:COMMANDS",
-            "Records: send them to another host, verify them, import a figure from elsewhere.",
+            "Records: send them to another host, verify them, import a figure, keep those of a table.",
         ),
     },
 }

@@ -1,4 +1,6 @@
-"""`fp8bench results`: sends records to another host, verifies each strictly, and imports a figure from elsewhere."""
+"""`fp8bench results`: sends records to another host, verifies each strictly, imports a figure from elsewhere, and keeps
+the records of a table (`cli.bundle`).
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fp8bench import registry
+from fp8bench.cli.bundle import bundle
 from fp8bench.cli.options import Form, ResultsDir, argument, option, switch
 from fp8bench.cli.output import load_catalog, show, warn
 from fp8bench.config.options import Folder, Options
@@ -110,4 +113,4 @@ def _notices(figure: Record, kept: Sequence[Record]) -> Iterator[str]:
         yield f"{name} has records of other work, with which it is not comparable: `compare` shows it with {flag}"
 
 
-COMMANDS = {"push": push, "verify": verify, "import": import_figure}
+COMMANDS = {"push": push, "verify": verify, "import": import_figure, "bundle": bundle}

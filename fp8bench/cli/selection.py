@@ -57,12 +57,15 @@ class Scope(Options):
         view: View | None = None,
         reference: str | None = None,
         named: bool = True,
+        kept: tuple[Catalog, date] | None = None,
     ) -> tuple[CompareOptions, Catalog]:
-        """Return the options and the catalogue. named: whether the user named the instances. Raises UsageError."""
+        """Return the options and the catalogue. named: whether the user named the instances. kept: the catalogue and
+        the day of a bundle; None for those of today. Raises UsageError.
+        """
         wanted = Filter(**{name: getattr(self, name) for name in BY_WORK})
         if self.workload is not None:
             registry.find_workload(self.workload)
-        catalog = load_catalog(results_dir)
+        catalog, today = kept or (load_catalog(results_dir), date.today())
         # Looks into every record, so once, and only for a name that is not in the catalogue.
         measured = cache(lambda: results.known_instances(results_dir))
 
@@ -81,7 +84,7 @@ class Scope(Options):
         require_read(catalog, [*(keys if named else ()), *([compared_with.instance] if reference else ())])
         options = CompareOptions(
             instances=tuple(keys),
-            today=date.today(),
+            today=today,
             reference=compared_with,
             as_of=self.price_as_of,
             region=self.region,

@@ -278,7 +278,7 @@ def test_what_is_wrong_is_refused_in_a_line_with_a_remedy_and_nothing_is_written
 AS_A_PROGRAM = """
 compar p4d | compare
 rnu | Did you mean 'run'? See
-compare | Missing argument 'INSTANCE...'
+compare | no instance is named | fp8bench list instances
 list modes --jsn | --json
 --foo | No such option: --foo
 list modes --foo | No such option: --foo

@@ -1,0 +1,58 @@
+"""`fp8bench results bundle`: keeps the records behind a table in one file, for a paper; `compare --bundle` reads it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from fp8bench import __version__
+from fp8bench.cli.options import ResultsDir, argument, option
+from fp8bench.cli.output import Unread, log
+from fp8bench.cli.selection import Selection
+from fp8bench.kinds.run import gather
+from fp8bench.kinds.run.method import method
+from fp8bench.kinds.run.shown import document
+from fp8bench.pricing.catalog import load
+from fp8bench.records import results
+from fp8bench.records.bundle import CATALOGUE, RESULTS, TEXT, Bundle, write
+from fp8bench.records.files import samples_path
+from fp8bench.tables.render import render
+
+
+def bundle(
+    file: Annotated[Path, argument("FILE", "Where it is written.")],
+    instances: Annotated[
+        tuple[str, ...], argument("INSTANCE...", "Names in the catalogue or in the results.", "instances")
+    ],
+    selection: Selection,
+    price: Annotated[
+        tuple[str, ...],
+        option("INSTANCE=USD", "What if an hour cost this; may be given several times.", None, "--price"),
+    ] = (),
+    results_dir: ResultsDir = Path("results"),
+) -> None:
+    """Keep a table's records, prices and method in one file, from which `compare` prints it anywhere."""
+    options, catalog = selection.resolved(instances, results_dir, price, reference=selection.reference)
+    kept, unread = results.read(results_dir, options.instances), Unread()
+    found = gather(kept, options, catalog, results_dir, unread)
+    used = {run_id.partition("@")[0] for run_id in found.rounds}
+    lenders = {row.measured_on for row in found.comparison.rows if row.measured_on}
+    every = [*kept, *(one for one in results.read(results_dir, lenders) if one.record.run_id in used)]
+    shown = {*options.instances, *lenders}
+    # Of other instances, what the user pays is nobody else's business.
+    entries = {**load().instances, **{key: one for key, one in catalog.instances.items() if key in shown}}
+    asked = {name: value for name, value in selection.model_dump(mode="json").items() if value not in (None, False)}
+    made = Bundle(instances=options.instances, today=options.today, selection=asked, prices=price, fp8bench=__version__)
+    parts = {
+        TEXT: f"{method(found.comparison, options)}\n\n{render(document(found.comparison), 'markdown')}\n".encode(),
+        CATALOGUE: catalog.model_copy(update={"instances": entries, "unread": ()}).model_dump_json().encode(),
+        **dict(_files([one.path for one in every])),
+    }
+    write(file, made, parts)
+    log(f"{len(every)} records are kept in {file}; `fp8bench compare --bundle {file}` prints their table")
+    unread.end(False)
+
+
+def _files(paths: Sequence[Path]) -> list[tuple[str, bytes]]:
+    """Return each record and its samples, by their names in a bundle."""
+    found = {path: None for record in paths for path in (record, samples_path(record)) if path.exists()}
+    return [(f"{RESULTS}/{path.parent.name}/{path.name}", path.read_bytes()) for path in found]

@@ -1,0 +1,91 @@
+"""A table to cite: one zip file with the records behind it, the catalogue of their prices, the day and the options of
+the comparison, and a digest of each part. It says in words how the figures were made.
+"""
+
+import hashlib
+import io
+import zipfile
+import zlib
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pydantic import Field
+
+from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.files import Frozen, write_atomically
+from fp8bench.schema.instance import Catalog
+
+MANIFEST, CATALOGUE, TEXT, RESULTS = "bundle.json", "catalogue.json", "README.md", "results"
+
+MOST_BYTES = 2**31
+"""Of all parts together: a file that unpacks to more is no bundle."""
+
+REMEDY = "Get the file again, or make one with `fp8bench results bundle`"
+
+
+class Bundle(Frozen):
+    """What was compared. today: the day of the comparison. selection: its options by name. prices: what-if prices, as
+    `INSTANCE=USD`. sha256: of each other part by its name in the file.
+    """
+
+    instances: tuple[str, ...]
+    today: date
+    selection: dict[str, Any]
+    prices: tuple[str, ...] = ()
+    fp8bench: str
+    sha256: dict[str, str] = Field(default_factory=dict)
+
+
+def write(path: Path, bundle: Bundle, parts: Mapping[str, bytes]) -> None:
+    """Write a bundle with the digests of its parts. Raises UsageError if the file exists, RunFailed if it cannot be
+    written.
+    """
+    manifest = bundle.model_copy(update={"sha256": {name: _digest(data) for name, data in parts.items()}})
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in ((MANIFEST, manifest.model_dump_json(indent=1).encode()), *parts.items()):
+            # Without the time at which it was written, so that the same records make the same file.
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            entry.external_attr = 0o644 << 16
+            file.writestr(entry, data, zipfile.ZIP_DEFLATED)
+    try:
+        write_atomically(path, packed.getvalue(), replace=False)
+    except FileExistsError as error:
+        raise UsageError(f"{path} exists", "Name another file") from error
+    except OSError as error:
+        raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file") from error
+
+
+def unpack(path: Path, folder: Path) -> tuple[Bundle, Catalog]:
+    """Write the records of a bundle to `folder`, and return what was compared and the catalogue. Raises UsageError for
+    what is no bundle, and for a part that is not what was written.
+    """
+    try:
+        with zipfile.ZipFile(path) as file:
+            if sum(one.file_size for one in file.infolist()) > MOST_BYTES:
+                raise UsageError(f"{path} unpacks to more than {MOST_BYTES >> 30} GiB", REMEDY)
+            parts = {one.filename: file.read(one) for one in file.infolist() if not one.is_dir()}
+        bundle = Bundle.model_validate_json(parts.pop(MANIFEST))
+        catalog = Catalog.model_validate_json(parts[CATALOGUE])
+    except (OSError, EOFError, KeyError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no bundle of fp8bench"
+        raise UsageError(f"cannot read {path}: {why}", REMEDY) from error
+    digests = {name: _digest(data) for name, data in parts.items()}
+    wrong = sorted(name for name in {*digests, *bundle.sha256} if digests.get(name) != bundle.sha256.get(name))
+    if wrong:
+        raise UsageError(f"{path}: {wrong[0]} is not what was written ({len(wrong)} in all)", REMEDY)
+    for name, data in parts.items():
+        place = PurePosixPath(name)
+        if place.parts[0] == RESULTS:
+            if ".." in place.parts or place.is_absolute() or "\\" in name:
+                raise UsageError(f"{path}: {name!r} would be written outside of its folder", REMEDY)
+            into = folder / place
+            into.parent.mkdir(parents=True, exist_ok=True)
+            into.write_bytes(data)
+    return bundle, catalog
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
