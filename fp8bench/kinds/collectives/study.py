@@ -8,15 +8,12 @@ from pydantic import Field
 from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.schema.collectives import Backend, CollectiveTiming, Dtype, Operation
 from fp8bench.schema.files import Frozen
-from fp8bench.schema.instance import Catalog
+from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
 from fp8bench.stats.collectives import algorithm_gb_s, bus_factor, bus_gb_s
 from fp8bench.tables import chart
 from fp8bench.tables.document import CsvLines
 from fp8bench.tables.study import Column, Shown, Study, StudyTable, word
 from fp8bench.tables.written import number, with_interval
-
-BOTH_DIRECTIONS = 2
-"""The NVLink bandwidth in datasheets is the sum of its directions."""
 
 METHOD = (
     "Bus bandwidth is that of nccl-tests: bytes over time, times 2 (n - 1) / n for an all-reduce and (n - 1) / n for "
