@@ -16,6 +16,7 @@ target's GPU type as well and, since then one type is left, without any pair at 
 For another architecture there is one physical ratio: an article's p4d to its p5, whose A100 no record here is of.
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, permutations
@@ -198,9 +199,9 @@ def _case(one: Source, target: str, predicted: float, measured: float) -> Case:
 def one_case(case: Case, source: Machine, target: Machine, left_out: LeftOut) -> Tested:
     gpu, scale = change(source, target)
     words = ", ".join(word for word in (gpu, scale) if word not in ("same GPU", "as many GPUs"))
-    return Tested(
-        gpu=gpu, scale=scale, left_out=left_out, value=case.log_error, cases=1, worst=(case,), basis=words
-    )  # fmt: skip
+    # On the logarithmic scale, twice and half are equally far off.
+    value = abs(math.log1p(case.error))
+    return Tested(gpu=gpu, scale=scale, left_out=left_out, value=value, cases=1, worst=(case,), basis=words)
 
 
 def largest(cases: Iterable[Tested]) -> list[Tested]:

@@ -2,15 +2,49 @@
 
 import math
 import re
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import show
-from fp8bench.numerics.definitions import DEFINITIONS, MXFP8, bits, in_blocks
-from fp8bench.numerics.formats_document import document
+from fp8bench.numerics.definitions import BLOCK, DEFINITIONS, E4M3, E8M0, MXFP8, Bits, Definition, bits, in_blocks
 from fp8bench.schema.errors import UsageError, require_known
+from fp8bench.tables.document import NOTHING, CsvLines, Document, Note, Table, blocks, notes, telling
+from fp8bench.tables.study import Column, word
 
 HELP = "fp8bench numerics formats --help"
+FIELDS = (
+    *("name", "bits", "sign_bits", "exponent_bits", "mantissa_bits", "max", "min"),
+    *("smallest_normal", "smallest_subnormal", "eps", "specials"),
+)
+LIMITS: tuple[Column[Definition], ...] = (
+    word("dtype", lambda one: one.name),
+    Column("s+e+m", lambda one: f"{one.sign_bits}+{one.exponent_bits}+{one.mantissa_bits}", str),
+    Column("max", lambda one: one.max, ".5g"),
+    Column("smallest normal", lambda one: one.smallest_normal, ".5g"),
+    Column("smallest subnormal", lambda one: one.smallest_subnormal, ".4g"),
+    Column("eps", lambda one: one.eps, ".3g"),
+    word("has", lambda one: " ".join(one.specials) or None),
+)
+SATURATES = "*"
+
+
+def _becomes(one: Bits) -> str:
+    return NOTHING if one.becomes is None else f"{one.becomes:.6g}" + SATURATES * one.saturated
+
+
+def _digits(one: Bits) -> str | None:
+    return " ".join(digits or NOTHING for digits in (one.sign, one.exponent, one.mantissa)) if one.exponent else None
+
+
+CASTS: tuple[Column[Bits], ...] = (
+    Column("value", lambda one: one.value, ".6g", once=True),
+    word("dtype", lambda one: one.dtype),
+    Column("scale", lambda one: one.scale, ".4g"),
+    Column("becomes", _becomes, str),
+    Column("error", lambda one: one.relative_error, ".2g"),
+    word("sign exponent mantissa", _digits),
+)
 
 
 def formats(
@@ -41,15 +75,52 @@ COMMANDS = {"formats": formats}
 def parse_numbers(text: str) -> list[float]:
     """Parse numbers separated by commas. Raises UsageError, also for what float64 shows as another number."""
     found = []
-    for word in map(str.strip, text.split(",")):
+    for part in map(str.strip, text.split(",")):
         try:
-            value = float(word)
+            value = float(part)
         except ValueError as error:
-            why = f"--cast {word!r} is not a number" if word else "--cast has an empty place where a number should be"
+            why = f"--cast {part!r} is not a number" if part else "--cast has an empty place where a number should be"
             raise UsageError(why, "Give numbers with commas between, as 2.07,-0.78 or inf") from error
-        lost = value == 0 and re.search("[1-9]", re.split("[eE]", word)[0])
-        if lost or (math.isinf(value) and "inf" not in word.lower()):
-            what = f"--cast {word!r} is {value} in float64, in which numbers are read"
+        lost = value == 0 and re.search("[1-9]", re.split("[eE]", part)[0])
+        if lost or (math.isinf(value) and "inf" not in part.lower()):
+            what = f"--cast {part!r} is {value} in float64, in which numbers are read"
             raise UsageError(what, f"Give {value}, or another")
         found.append(value)
     return found
+
+
+def document(formats: Sequence[Definition], casts: Sequence[Bits]) -> Document:
+    """Show the casts if there are any, otherwise the limits. The data has every number unrounded, and inf and nan as
+    strings, because json has no such numbers.
+    """
+    data = {"dtypes": [_flat(one, FIELDS) for one in formats], "casts": [_flat(one, Bits._fields) for one in casts]}
+    rows = data["casts"] or data["dtypes"]
+    if casts:
+        value, dtype, scale, *others = (column.cells(casts) for column in CASTS)
+        columns = [value, dtype, *telling(scale), *others]
+        said = notes(
+            (True, "By the formats' definitions, to nearest, ties to even, from float32. error: relative."),
+            (
+                scale.says_something,
+                "scale: of a block of the values, which are one row of a tensor; bits are those of value / scale.",
+            ),
+            (
+                any(one.saturated for one in casts),
+                f"{SATURATES} beyond max, where the format has no inf: saturated. torch before 2.12 gives nan there.",
+            ),
+            (any(one.becomes is None for one in casts), f"{NOTHING} the format has no bits for it."),
+        )
+    else:
+        columns = [column.cells(formats) for column in LIMITS]
+        said = [
+            Note("s+e+m: bits of sign, exponent, mantissa. eps: from 1 to the next value. _x2: two values to a byte."),
+            Note(f"{MXFP8}: {BLOCK} {E4M3.name} share a {E8M0.name}."),
+            Note("What values become, bit by bit: --cast 2.07,-0.78; in blocks that share a scale: --block mxfp8."),
+        ]
+    lines = CsvLines(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
+    return Document(blocks([Table(tuple(columns), whole=True)], said), data=data, lines=lines)
+
+
+def _flat(one: Definition | Bits, names: Sequence[str]) -> dict[str, Any]:
+    values = {name: getattr(one, name) for name in names}
+    return {key: str(v) if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}

@@ -8,15 +8,13 @@ casts, so its error is smaller; te-bf16 shows what Transformer Engine's bfloat16
 apply to the linear layer only. Delayed scaling first sees as many other draws as the mode needs (`settle_passes`), for
 an -exact input the same draw. saturated and flushed come from this package's own casts of the operands (`scaling`).
 
-relative_error  |found - reference| / |reference|, Euclidean, in float64. e4m3 rounds normal values by 0.026, e5m2 by
-                0.053, so a product of two is off by 0.037, and so is a sum of many products of either sign.
-sqnr_db         -20 log10(relative_error): infinite for no error. A bit of mantissa is worth 6.
-cosine          found . reference / (|found| |reference|): insensitive to a wrong size, as Adam is.
-rounding_error  of the reference rounded to the narrowest of bfloat16 and float32 that holds every found value.
+Errors are as in `schema.numerics`, in float64. e4m3 rounds normal values by 0.026, e5m2 by 0.053, so a product of two
+is off by 0.037, and so is a sum of many products of either sign. A bit of mantissa is worth 6 dB. The cosine is
+insensitive to a wrong size, as Adam is.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from itertools import product
@@ -26,11 +24,11 @@ import torch
 from torch import Tensor, nn
 
 from fp8bench import registry
-from fp8bench.modes.protocol import Mode
+from fp8bench.modes.protocol import Mode, stated
 from fp8bench.numerics.layers import Operands, autocast, convert, draw, plain_layer, shapes, weights
 from fp8bench.numerics.memory import free_bytes, layers_bytes, require
 from fp8bench.numerics.scaling import CASTS, DELAYED, OperandCast, examine_jump, scale_for, scaled_cast
-from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, Status, first_line
+from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, first_line
 from fp8bench.schema.formats import padded
 from fp8bench.schema.numerics import (
     EXACT,
@@ -45,8 +43,6 @@ from fp8bench.schema.numerics import (
 
 ALIGNMENTS = {"te-fp8:mxfp8": 32}
 """The multiples that widths must be divisible by, for modes that need more than 16."""
-
-_STATUS: dict[type[Fp8benchError], Status] = {ModeUnavailable: "unsupported", MeasurementInvalid: "invalid"}
 
 
 class Examined(NamedTuple):
@@ -89,10 +85,18 @@ def examine(config: NumericsConfig, progress: Callable[[str], None]) -> Examined
         where = torch.cuda.get_device_name(place) if place.type == "cuda" else "this host"
         require(f"a width of {config.width}", needed, free_bytes(place), where, "Lower --width, or free the memory")
     refusals = {label: refusal_of(label, device, config.width) for label in config.modes}
-    rows = layer_errors(config, refusals, device, progress)
+    rows = [_refused(label, refusal) for label, refusal in refusals.items() if refusal is not None]
+    able = [label for label, refusal in refusals.items() if refusal is None]
+    settle = max((stated(make_mode(label), "tolerance").settle_passes for label in able), default=0)
+    for layer, name in product(config.layers, config.inputs):
+        if able and (layer == "linear" or not name.endswith(EXACT)):
+            progress(f"{layer}, {name} input")
+            case = make_case(config, layer, name, settle, device)
+            for label in able:
+                rows += _rows(label, case, device)
+    rows.sort(key=lambda row: (config.layers.index(row.layer) if row.layer else -1, config.modes.index(row.mode)))
     progress("a jump under delayed scaling")
-    delayed_runs = DELAYED in refusals and refusals[DELAYED] is None
-    return Examined(rows, examine_jump(config.width, config.seed, device, delayed_runs))
+    return Examined(tuple(rows), examine_jump(config.width, config.seed, device, DELAYED in able))
 
 
 def make_mode(label: str) -> Mode:
@@ -113,29 +117,6 @@ def refusal_of(label: str, device: torch.device, width: int) -> ModeUnavailable 
         why = f"{label} scales blocks of {multiple}, and {width} is no multiple"
         return ModeUnavailable(why, f"Use {padded(width, multiple)}")
     return None
-
-
-def layer_errors(
-    config: NumericsConfig,
-    refusals: Mapping[str, ModeUnavailable | None],
-    device: torch.device,
-    progress: Callable[[str], None],
-) -> tuple[LayerError, ...]:
-    """Return the rows by layer and mode. refusals: by mode. progress: called for each layer and input."""
-    rows = [_refused(label, refusal) for label, refusal in refusals.items() if refusal is not None]
-    able = [label for label, refusal in refusals.items() if refusal is None]
-    settle = max((_settle_passes(make_mode(label)) for label in able), default=0)
-    for layer, name in product(config.layers, config.inputs):
-        if not able or (layer != "linear" and name.endswith(EXACT)):
-            continue
-        progress(f"{layer}, {name} input")
-        case = make_case(config, layer, name, settle, device)
-        for label in able:
-            rows += _rows(label, case, device)
-    order = list(refusals)
-    return tuple(
-        sorted(rows, key=lambda row: (config.layers.index(row.layer) if row.layer else -1, order.index(row.mode)))
-    )
 
 
 def make_case(config: NumericsConfig, layer: LayerName, name: InputName, settle: int, device: torch.device) -> Case:
@@ -178,7 +159,7 @@ def _rows(label: str, case: Case, device: torch.device) -> list[LayerError]:
 def run_mode(mode: Mode, case: Case, device: torch.device) -> dict[str, Tensor]:
     """Convert a copy of the layer, let it settle, and return its results on the draw that is measured, by tensor."""
     module = convert(mode, deepcopy(case.plain))
-    for operands in case.draws[1 : 1 + _settle_passes(mode)]:
+    for operands in case.draws[1 : 1 + stated(mode, "tolerance").settle_passes]:
         _pass(module, operands, mode, device)
     return _pass(module, case.draws[0], mode, device)
 
@@ -223,11 +204,7 @@ def shares(label: str, case: Case, tensor: TensorName) -> tuple[float | None, fl
 
 def _refused(label: str, why: Fp8benchError, case: Case | None = None) -> LayerError:
     of: Any = {"layer": case.layer, "input": case.input} if case else {}
-    return LayerError(mode=label, status=_STATUS.get(type(why), "failed"), reason=why.what, remedy=why.remedy, **of)
-
-
-def _settle_passes(mode: Mode) -> int:
-    return getattr(mode, "tolerance", Mode.tolerance).settle_passes
+    return LayerError(mode=label, status=why.status, reason=why.what, remedy=why.remedy, **of)
 
 
 @contextmanager
@@ -246,8 +223,9 @@ def errors(found: Tensor, reference: Tensor) -> dict[str, Any]:
     float64, the same shape.
     """
     exact, other = reference.double().flatten(), found.detach().double().flatten()
-    size = float(exact.norm())
-    relative = _ratio(float((other - exact).norm()), size)
+    size = exact.norm()
+    # A division by 0 gives nan or inf.
+    relative = float((other - exact).norm() / size)
     # The values decide, because the gradient of a float32 weight is float32 even if it was computed in bfloat16.
     values = found.detach()
     in_bf16 = torch.equal(values.to(torch.bfloat16).to(values.dtype), values)
@@ -255,15 +233,9 @@ def errors(found: Tensor, reference: Tensor) -> dict[str, Any]:
     numbers = {
         "relative_error": relative,
         "sqnr_db": -20 * math.log10(relative) if relative else math.inf,
-        "cosine": _ratio(float(other @ exact), float(other.norm()) * size),
+        "cosine": float(other @ exact / (other.norm() * size)),
         "max_abs_error": float((other - exact).abs().max()),
-        "rounding_error": _ratio(float((rounded - exact).norm()), size),
+        "rounding_error": float((rounded - exact).norm() / size),
     }
     finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
     return {**finite, "held_in": "bfloat16" if in_bf16 else "float32"}
-
-
-def _ratio(part: float, whole: float) -> float:
-    if whole == 0:
-        return math.nan if part == 0 else math.inf
-    return part / whole

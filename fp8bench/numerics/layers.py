@@ -34,16 +34,13 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.numerics import EXACT, InputName, LayerName
 
 MLP_RATIO = 4
-HEADS = 16
-HEAD_MULTIPLE = 16
+HEADS, HEAD_MULTIPLE = 16, 16
 IMAGES = 8
 EPSILON = 1e-6
 """The epsilon of the layer norms of timm's ViT."""
 
 DEGREES_OF_FREEDOM = 3
-OUTLIER_FACTOR = 100.0
-CHANNELS_AN_OUTLIER = 128
-LEAST_OUTLIERS = 2
+OUTLIER_FACTOR, CHANNELS_AN_OUTLIER, LEAST_OUTLIERS = 100.0, 128, 2
 """One channel in CHANNELS_AN_OUTLIER is an outlier, and at least LEAST_OUTLIERS are."""
 
 GRADIENT_SIZE = 1e-4
@@ -66,7 +63,7 @@ def shapes(layer: LayerName, width: int, tokens: int) -> tuple[tuple[int, ...], 
     if layer == "linear":
         return (tokens, width), (tokens, MLP_RATIO * width)
     images = IMAGES if tokens % IMAGES == 0 else 1
-    return (images, tokens // images, width), (images, tokens // images, width)
+    return ((images, tokens // images, width),) * 2
 
 
 def plain_layer(layer: LayerName, width: int, seed: int, exact: bool) -> nn.Module:

@@ -24,12 +24,8 @@ ACTIVATION_BYTES = 400
 WEIGHTS: dict[LayerName, int] = {"linear": MLP_RATIO, "block": 4 + 2 * MLP_RATIO}
 """The weights of a layer, in squares of its width. A block has queries, keys, values and projection, and its MLP."""
 
-BF16_BYTES = 2
-FP8_BYTES = 1
-FLOAT_BYTES = 4
-EXACT_BYTES = 8
-MOST_SETS = 16
-FEWEST_SETS = 2
+FP8_BYTES, BF16_BYTES, FLOAT_BYTES, EXACT_BYTES = 1, 2, 4, 8
+FEWEST_SETS, MOST_SETS = 2, 16
 CHECKED_ELEMENTS = 2**26
 """Elements of the output that are checked at a time. Checking all at once would need more memory than the GEMM."""
 

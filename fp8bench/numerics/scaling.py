@@ -33,21 +33,15 @@ import torch
 from torch import Tensor
 
 from fp8bench.modes.transformer_engine import import_te
-from fp8bench.numerics.definitions import E4M3, E5M2, Definition
+from fp8bench.numerics.definitions import E4M3, E5M2, FLOAT32, Definition
 from fp8bench.schema.numerics import Algo, AmaxJump, ScalingTrace, TensorName
 
 BOTH = Definition("float7_e4m2", 4, 2, 7, ())
 """The values that both e4m3 and e5m2 have: e4m3's range with e5m2's mantissa."""
 
 DELAYED = "te-fp8:delayed"
-FLOAT32_BIAS = 127
-FLOAT32_MANTISSA_BITS = 23
-STEPS = 100
-UP_AT = 20
-DOWN_AT = 60
-FACTOR = 100.0
-ROWS = 128
-"""Values per step of the jump: this many rows, each as wide as the layer."""
+STEPS, UP_AT, DOWN_AT, FACTOR, ROWS = 100, 20, 60, 100.0, 128
+"""The jump: its steps, where values grow by FACTOR and shrink again, and the rows of a step, as wide as the layer."""
 
 INPUT = 0
 """The input's index among a linear module's forward tensors (input, weight, output) in fp8_meta."""
@@ -74,9 +68,9 @@ def scaled_cast(values: Tensor, scale: Tensor | float, to: Definition) -> Scaled
 
 def round_to(values: Tensor, to: Definition) -> Tensor:
     """Round float32 values to the format's spacing. Values beyond its largest value remain beyond it."""
-    exponent = ((values.float().view(torch.int32) >> FLOAT32_MANTISSA_BITS) & 0xFF) - FLOAT32_BIAS
+    exponent = ((values.float().view(torch.int32) >> FLOAT32.mantissa_bits) & 0xFF) - FLOAT32.bias
     of_step = exponent.clamp(min=1 - to.bias) - to.mantissa_bits
-    step = ((of_step + FLOAT32_BIAS) << FLOAT32_MANTISSA_BITS).view(torch.float32)
+    step = ((of_step + FLOAT32.bias) << FLOAT32.mantissa_bits).view(torch.float32)
     return torch.round(values.float() / step) * step
 
 
@@ -90,7 +84,7 @@ def scale_for(values: Tensor, to: Definition, across: int | None = None, power_o
     scale = torch.where(amax > 0, to.max / amax.double(), 1.0).float()
     if not power_of_2:
         return scale
-    return (scale.view(torch.int32) >> FLOAT32_MANTISSA_BITS << FLOAT32_MANTISSA_BITS).view(torch.float32)
+    return (scale.view(torch.int32) >> FLOAT32.mantissa_bits << FLOAT32.mantissa_bits).view(torch.float32)
 
 
 def representable(values: Tensor, to: Definition) -> Tensor:
@@ -166,7 +160,7 @@ def jump(width: int, seed: int) -> Iterator[Tensor]:
 
 def next_scale(amaxes: Sequence[float], scheme: Delayed, scale: float) -> float:
     """Return e4m3's scale for the next step. amaxes: those of all steps, the latest last. scale: the latest step's."""
-    if not amaxes or amaxes[-1] == 0:
+    if amaxes[-1] == 0:
         return scale
     window = [amax for amax in amaxes if amax != 0][-scheme.history_len :]
     amax = max(window) if scheme.algo == "max" else window[-1]
@@ -179,13 +173,12 @@ def next_scale(amaxes: Sequence[float], scheme: Delayed, scale: float) -> float:
 
 def simulate(values: Sequence[Tensor], scheme: Delayed | None) -> ScalingTrace:
     """Cast the tensor of each step to e4m3 under the scheme. scheme: None for current scaling."""
-    amaxes: list[float] = []
-    scales: list[float] = []
-    scale = 1.0
-    for tensor in values:
-        scale = next_scale(amaxes, scheme, scale) if scheme else float(scale_for(tensor, E4M3))
-        scales.append(scale)
-        amaxes.append(float(tensor.abs().amax()))
+    amaxes = [float(tensor.abs().amax()) for tensor in values]
+    if scheme is None:
+        return _trace(values, None, "simulated", amaxes, [float(scale_for(tensor, E4M3)) for tensor in values])
+    scales = [1.0]
+    for step in range(1, len(values)):
+        scales.append(next_scale(amaxes[:step], scheme, scales[-1]))
     return _trace(values, scheme, "simulated", amaxes, scales)
 
 

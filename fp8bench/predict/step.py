@@ -26,8 +26,9 @@ from pydantic import Field, ValidationError
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import PREDICTION_ERRORS_JSON, Frozen, first_fault, read_text
-from fp8bench.schema.instance import Gpu
+from fp8bench.schema.instance import BOTH_DIRECTIONS, Gpu
 from fp8bench.schema.rank import Category
+from fp8bench.stats.collectives import bus_factor
 
 PartName = Category | Literal["idle"]
 RULES: dict[Category, str] = {
@@ -45,12 +46,6 @@ RULES: dict[Category, str] = {
 
 NEGLIGIBLE = 0.01
 """The share of a step up to which float32 GEMMs are carried over; the catalogue has no peak for them."""
-
-AFTER: tuple[PartName, ...] = ("optimizer", "nccl")
-"""The parts that hidden communication does not slow: the optimizer waits for all communication."""
-
-BOTH_DIRECTIONS = 2
-"""The NVLink bandwidth in datasheets is the sum of its directions."""
 
 ATTENTION_FLOPS_A_BYTE = 14 / 24
 """Operations per byte and token; half of it for causal attention. Over n tokens a flash kernel makes 14 n^2 d
@@ -164,21 +159,16 @@ def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -
     """Predict the step on the target. Raises UsageError, with the name of the field, if the catalogue lacks a figure
     that the prediction needs.
     """
-    kinds = sorted((kind for kind in work.by_category if kind != "nccl"), key=lambda kind: -work.by_category[kind])
-    ratios = {kind: _ratio(kind, work, measured_on, target, limits) for kind in kinds}
-    beside_s = sum(measured_s for category, measured_s in work.by_category.items() if category not in AFTER)
+    longest_first = sorted(work.by_category.items(), key=lambda item: -item[1])
+    measured: dict[Category, float] = {kind: of_kind for kind, of_kind in longest_first if kind != "nccl"}
+    ratios = {kind: _ratio(kind, work, measured_on, target, limits) for kind in measured}
     # Without the communication that they hid, kernels are shorter.
-    alone = max(0.0, 1 - work.hidden_s * limits.beside_s / beside_s) if beside_s else 1.0
-    kernels = {
-        kind: work.by_category[kind] * (1.0 if kind in AFTER else alone) * (1.0 if ratio is None else ratio)
-        for kind, ratio in ratios.items()
-    }
+    alone = _longer(measured, -work.hidden_s * limits.beside_s)
+    kernels = {kind: alone[kind] * (1.0 if ratio is None else ratio) for kind, ratio in ratios.items()}
     shared, hidden_s, may_be_hidden_s, said = _communication(work, measured_on, target, sum(kernels.values()))
-    beside_s = sum(predicted_s for kind, predicted_s in kernels.items() if kind not in AFTER)
-    longer = 1 + hidden_s * limits.beside_s / beside_s if beside_s else 1.0
     parts = []
-    for kind, alone_s in kernels.items():
-        measured_s, predicted_s = work.by_category[kind], alone_s * (1.0 if kind in AFTER else longer)
+    for kind, predicted_s in _longer(kernels, hidden_s * limits.beside_s).items():
+        measured_s = measured[kind]
         shown = None if ratios[kind] is None or not measured_s else predicted_s / measured_s
         parts.append(Part(name=kind, rule=RULES[kind], measured_s=measured_s, predicted_s=predicted_s, ratio=shown))
     if shared.measured_s or shared.predicted_s:
@@ -211,6 +201,13 @@ def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -
         parts=tuple(parts),
         assumed=tuple(said),
     )
+
+
+def _longer(kernels: Mapping[Category, float], more_s: float) -> dict[Category, float]:
+    """Return the kernels' seconds with so many more for those that run beside communication; the optimizer's do not."""
+    beside_s = sum(of_kind for kind, of_kind in kernels.items() if kind != "optimizer")
+    factor = max(0.0, 1 + more_s / beside_s) if beside_s else 1.0
+    return {kind: of_kind * (1.0 if kind == "optimizer" else factor) for kind, of_kind in kernels.items()}
 
 
 def _ratio(kind: Category, work: Work, measured_on: Machine, target: Machine, limits: Limits) -> float | None:
@@ -248,26 +245,21 @@ def _communication(
             )
         gradients = gradient_bytes(work.flops, work.tokens * work.sequences)
         link_gb_s = target.figure("nvlink_gb_s") / BOTH_DIRECTIONS
-        all_s = ring_share(target.gpus) * gradients / (link_gb_s * 1e9)
+        all_s = bus_factor("all-reduce", target.gpus) * gradients / (link_gb_s * 1e9)
         said = (
             f"communication of {target.gpus} GPUs was not measured: {gradients / 1e9:.1f} GB of gradients are "
             f"all-reduced at a link's full {link_gb_s:.0f} GB/s, hidden behind nothing; at a range's lower end all of "
             "it is hidden"
         )
         return part.model_copy(update={"predicted_s": all_s}), 0.0, all_s, [said]
-    ratio = ring_share(target.gpus) / ring_share(measured_on.gpus)
+    ratio = bus_factor("all-reduce", target.gpus) / bus_factor("all-reduce", measured_on.gpus)
     if measured_on.gpu.name != target.gpu.name:
         ratio *= measured_on.figure("nvlink_gb_s") / target.figure("nvlink_gb_s")
     all_s = work.nccl_s * ratio
-    hidden = max(0.0, 1 - measured_s / work.nccl_s) if work.nccl_s > 0 else 0.0
+    hidden = work.hidden_s / work.nccl_s if work.nccl_s > 0 else 0.0
     exposed_s = max(all_s * (1 - hidden), all_s - kernels_s)
     said = f"communication takes {ratio:.2f} times as long, by links; {hidden * 100:.0f} % of it is hidden, as measured"
     return part.model_copy(update={"predicted_s": exposed_s, "ratio": ratio}), all_s - exposed_s, 0.0, [said]
-
-
-def ring_share(gpus: int) -> float:
-    """Return the bytes that a ring of this many GPUs sends over each link, over the gradients' bytes."""
-    return 2 * (gpus - 1) / gpus
 
 
 def gradient_bytes(flops: float, tokens: float) -> float:
@@ -299,11 +291,6 @@ class Case(Frozen):
     def error(self) -> float:
         """Predicted over measured, minus 1: 0.07 is 7 % too slow."""
         return self.predicted / self.measured - 1
-
-    @property
-    def log_error(self) -> float:
-        """The error as a logarithm without sign, so that twice and half are equally far off."""
-        return abs(math.log1p(self.error))
 
 
 class ModelError(Frozen):

@@ -2,6 +2,7 @@
 figure: the share of a GPU's rate that is left by nodes and, where a source gives it, the final loss.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from fp8bench.scaling.points import REFERENCE, Point, Scaled
 from fp8bench.scaling.projected import Projection, Projections
+from fp8bench.schema.config import mode_label
 from fp8bench.tables import chart
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import FAINT, INK
@@ -81,13 +83,8 @@ def document(found: Scaled, ahead: Projections) -> doc.Document:
         [*map(doc.Warned, warnings)],
     )
     data = {
-        "workload": found.workload,
-        "reference": REFERENCE,
-        "points": points,
-        "projected": ahead.rows,
-        "assumed": ahead.assumed,
-        "warnings": warnings,
-        "notes": notes,
+        **{"workload": found.workload, "reference": REFERENCE, "points": points},
+        **{"projected": ahead.rows, "assumed": ahead.assumed, "warnings": warnings, "notes": notes},
     }
     picture = doc.Figure(PICTURE, partial(draw, found, ahead.rows))
     return doc.Document(blocks, data=data, lines=doc.CsvLines.of(Point, points), figures=(picture,))
@@ -101,44 +98,40 @@ def _projected(found: Projections) -> list[list[doc.Part]]:
     unit = found.rows[0].unit
     columns: tuple[Column[Projection], ...] = (
         word("projected nodes x GPUs", lambda r: f"{r.nodes} x {r.world_size / r.nodes:g}"),
-        word("mode", lambda r: ":".join(filter(None, (r.mode, r.recipe)))),
+        word("mode", lambda r: mode_label(r.mode, r.recipe)),
         Column(f"{unit}/s/GPU", lambda r: ends(r.units_per_s_per_gpu, ",.1f"), str, "interval"),
         Column("left of 1 node", lambda r: ends(r.share_of_one_node, ".1f", 100, " %"), str, "interval"),
         Column("communication, ms", lambda r: r.ring_s, ".1f", scale=1e3),
         Column(f"USD/billion {unit}", lambda r: ends(r.usd_per_billion_units, ",.1f"), str, "interval"),
     )
-    cells = tuple(column.cells(found.rows) for column in columns)
     heading = doc.Heading("Projected, and not measured: nothing below ran on so many nodes")
-    faint: list[doc.Emphasis] = ["faint"] * len(found.rows)
-    table = doc.Table(cells, naming=2, emphasis=tuple(faint))
+    emphasis = tuple[doc.Emphasis, ...](["faint"] * len(found.rows))
+    table = doc.Table(tuple(column.cells(found.rows) for column in columns), naming=2, emphasis=emphasis)
     return [[heading, table], [*map(doc.Note, found.assumed)]]
 
 
 def draw(found: Scaled, projected: Sequence[Projection], path: Path) -> None:
     """Draw the figure. Raises UsageError as require_drawable does, and RunFailed if path cannot be written."""
-    series: dict[object, list[Point]] = {}
+    series = defaultdict[object, list[Point]](list)
     for one in found.points:
-        series.setdefault(one.series, []).append(one)
+        series[one.series].append(one)
     losses = any(one.final_loss is not None for one in found.points)
     with chart.figure(4.4, path) as figure:
         left, *right = figure.subplots(1, 2) if losses else (figure.add_subplot(),)
         for place, points in enumerate(series.values()):
-            first = points[0]
-            looks: dict[str, Any] = {"marker": "o", "markersize": 4, "linewidth": 1.8}
-            looks["color"] = COLOURS[place % len(COLOURS)]
+            colour, first = COLOURS[place % len(COLOURS)], points[0]
+            looks: dict[str, Any] = {"marker": "o", "markersize": 4, "linewidth": 1.8, "color": colour}
             label = f"{first.variant_label}{f', batch {first.batch_size}' if first.batch_size else ''}"
             shares = [(one.share_of_smallest or 1.0) * 100 for one in points]
             left.plot([one.world_size for one in points], shares, label=label, **looks)
-            for one in points:
+            for one, start in zip(points, shares, strict=True):
                 if one.share_of_smallest_ci:
-                    ends = [end * 100 for end in one.share_of_smallest_ci]
-                    left.plot([one.world_size] * 2, ends, color=looks["color"])
+                    left.plot([one.world_size] * 2, [end * 100 for end in one.share_of_smallest_ci], color=colour)
                 ahead = [row for row in projected if one.nodes == 1 and row.from_run_ids == one.run_ids]
-                start = (one.share_of_smallest or 1.0) * 100
                 for end in (0, 1) if ahead else ():
                     sizes = [one.world_size, *(row.world_size for row in ahead)]
-                    shares = [start, *(start * row.share_of_one_node[end] for row in ahead)]
-                    left.plot(sizes, shares, **{**looks, "linestyle": chart.DASHES, "markerfacecolor": "white"})
+                    left_there = [start, *(start * row.share_of_one_node[end] for row in ahead)]
+                    left.plot(sizes, left_there, **{**looks, "linestyle": chart.DASHES, "markerfacecolor": "white"})
             known = [(one.world_size, one.final_loss) for one in points if one.final_loss is not None]
             for axes in right:
                 axes.plot(*(zip(*known, strict=True) if known else ((), ())), **looks)

@@ -9,9 +9,8 @@ Only points of one series, or of one group of series, are compared.
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field, SkipValidation
 
@@ -30,7 +29,7 @@ from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import HARDWARE, differing, same_machine
-from fp8bench.schema.record import Record, Source
+from fp8bench.schema.record import Record, RecordHead, Source
 from fp8bench.schema.throughput import ThroughputRecord
 from fp8bench.stats.certainty import BETWEEN_MACHINES
 from fp8bench.stats.estimate import Estimate
@@ -44,10 +43,9 @@ REFERENCE = "baseline-bf16"
 class Point(Labelled, Frozen):
     """A point in SI units; ratios have no unit; a pair is a 95 % interval. The names are the keys of `--format json`.
 
-    share_of_smallest: the rate per GPU over that on the series' smallest number of nodes, given by smallest_nodes and
-    smallest_world_size. faster_vs_reference: the rate over baseline-bf16's on the same number of GPUs, minus 1.
-    printed_faster: the same gain as a published source prints it. final_loss: only of published figures.
-    work, estimate, measurement: what it was made from: the fingerprint, seconds per unit of all GPUs together, records.
+    share_of_smallest: the rate per GPU over that on the series' smallest number of nodes. faster_vs_reference: the rate
+    over baseline-bf16's on the same number of GPUs, minus 1. printed_faster: the same gain as a published source prints
+    it. work, estimate, measurement: the fingerprint, seconds per unit of all GPUs together, and the records.
     """
 
     instance: str
@@ -100,8 +98,7 @@ class Point(Labelled, Frozen):
         return (*self.group, self.variant_label)
 
 
-@dataclass(frozen=True)
-class Scaled:
+class Scaled(NamedTuple):
     """The points of one workload, in the order of a table. notes: sources, and what is not shown, and why."""
 
     workload: str
@@ -132,10 +129,9 @@ def scaled(
     points, days = [], []
     for figure in (one for one in figures if one.workload == chosen):
         points += _of_throughput(figure, catalog, options, day)
-        of_day = figure.provenance.published_on if figure.provenance else None
+        of_day = figure.provenance and figure.provenance.published_on
         days += [of_day] if of_day else []
-        citation = figure.provenance.citation if figure.provenance else "no source"
-        said = f"{citation}{f' ({of_day})' if of_day else ''}{f': {figure.note}' if figure.note else ''}"
+        said = f"{_citation(figure)}{f' ({of_day})' if of_day else ''}{f': {figure.note}' if figure.note else ''}"
         notes.append(f"{figure.source}: {said}.")
     if days and options.as_of is None:
         notes.append(f"at the prices of the source's day: --price-as-of {max(days)}")
@@ -172,6 +168,10 @@ def _workload(
     return chosen, {instance for instance, _ in there[chosen]}, ", ".join(sorted(there.keys() - {chosen}))
 
 
+def _citation(record: RecordHead) -> str | None:
+    return record.provenance.citation if record.provenance else None
+
+
 def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions, day: date) -> Point:
     record, time = measurement.latest, unit_time(measurement)
     row = to_row(measurement, time, priced(record, used(record, catalog), catalog, options, day), catalog)
@@ -187,8 +187,7 @@ def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions,
         units_per_s_per_gpu_ci=rate and (rate[0] / row.world_size, rate[1] / row.world_size),
         usd_per_billion_units=BILLION / row.units_per_usd if row.units_per_usd else None,
         usd_per_billion_units_ci=usd and (BILLION / usd[1], BILLION / usd[0]),
-        citation=record.provenance.citation if record.provenance else None,
-        marks=row.marks,
+        citation=_citation(record),
         work="" if options.allow_mismatch else json.dumps(record.fingerprint, sort_keys=True),
         estimate=time.by_elapsed if time else None,
         measurement=measurement,
@@ -211,7 +210,7 @@ def _of_throughput(record: ThroughputRecord, catalog: Catalog, options: CompareO
                 price_source=price.source if price else None,
                 usd_per_billion_units=usd and usd / 3600 / (one.units_per_s_per_gpu * one.world_size) * BILLION,
                 run_ids=(record.run_id,),
-                citation=record.provenance.citation if record.provenance else None,
+                citation=_citation(record),
                 marks=(record.source, *([] if usd else [paid.why_none])),
             )
         )

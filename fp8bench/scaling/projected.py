@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.predict.source import tokens_of
-from fp8bench.predict.step import BOTH_DIRECTIONS, gradient_bytes, ring_share
+from fp8bench.predict.step import gradient_bytes
 from fp8bench.records.results import read_kind
 from fp8bench.scaling.points import Point
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import Frozen, made_of
-from fp8bench.schema.instance import Catalog
-from fp8bench.stats.collectives import bus_gb_s
+from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
+from fp8bench.stats.collectives import bus_factor, bus_gb_s
 
 MOST_NODES = 8
 GIGA, BITS = 1e9, 8
@@ -74,7 +74,9 @@ class OneNode(NamedTuple):
     def ring_s(self, nodes: int) -> float:
         """Return the seconds of all communication of a step; 0 for one GPU."""
         used = [*([self.within] if self.gpus > 1 else []), *([self.between] if nodes > 1 else [])]
-        return ring_share(nodes * self.gpus) * self.gradient_bytes / (min(used) * GIGA) if used else 0.0
+        if not used:
+            return 0.0
+        return bus_factor("all-reduce", nodes * self.gpus) * self.gradient_bytes / (min(used) * GIGA)
 
     def project(self, nodes: int) -> tuple[float, float, float]:
         """Return the seconds of a step at least and at most, and of all communication."""

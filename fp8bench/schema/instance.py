@@ -91,6 +91,10 @@ def read_own(text: str, path: Path) -> Instance:
     return found
 
 
+BOTH_DIRECTIONS = 2
+"""The NVLink bandwidth in datasheets is the sum of its directions."""
+
+
 class Gpu(Frozen):
     """The figures of a GPU from datasheets. product_names: the names that its driver reports, matched only exactly."""
 

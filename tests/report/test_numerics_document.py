@@ -44,9 +44,9 @@ class TestOneRecord:
 
     def test_rows_go_by_layer_input_and_mode_and_what_did_not_run_is_last(self):
         found = error_lines(record())
-        names = [(line.first.layer, line.first.input) for line in found]
+        names = [(line[0].layer, line[0].input) for line in found]
         assert (names[:3], names[18]) == ([("linear", "normal")] * 3, ("block", "normal"))
-        modes = [line.first.mode for line in found]
+        modes = [line[0].mode for line in found]
         assert modes[:3] == ["baseline-bf16", "torchao-float8:tensorwise", "te-fp8:delayed"]
         assert (modes[-1], len(found)) == ("te-fp8:mxfp8", 3 * (len(INPUTS) + 3) + 1)
 

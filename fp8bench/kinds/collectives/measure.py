@@ -45,11 +45,10 @@ if TYPE_CHECKING:
     from fp8bench.launch.nodes.place import Elastic
 
 LARGEST = Limit(2**36, "no GPU holds two arrays of more than 64 GiB")
-KIB = 2**10
-SCALES = {"": 1, "K": KIB, "M": KIB**2, "G": KIB**3}
+SCALES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 SIZES: dict[Device, tuple[int, ...]] = {
-    "cuda": tuple(KIB * 4**power for power in range(11)),
-    "cpu": tuple(KIB * 16**power for power in range(4)),
+    "cuda": tuple(2**10 * 4**power for power in range(11)),
+    "cpu": tuple(2**10 * 16**power for power in range(4)),
 }
 START_S = 600.0
 FACTOR = 5.0
@@ -169,7 +168,7 @@ def measure(prepared: Prepared[CollectivesConfig], log: Log, executor: Executor 
     ranks = f"{config.world_size} {'GPUs' if config.device == 'cuda' else 'processes'}"
     nodes = f" on {config.nodes} nodes" if config.nodes > 1 else ""
     log(f"{len(config.cases)} timings on {ranks}{nodes}, {counted(config.rounds, 'round')} of each")
-    group = {name: getattr(config, name) for name in ("device", "world_size", "nodes")}
+    group = config.model_dump(include={"device", "world_size", "nodes"})
     with executor or SpawnExecutor(*work_of(config)) as executor:
         reports = executor.run(RunConfig.model_validate({**NOTHING_TRAINED, **group}), lambda _progress: None)
     executor.require_ready()
@@ -212,11 +211,10 @@ def record_of(prepared: Prepared[CollectivesConfig], reports: Sequence[RankRepor
 def timing_of(case: Case, ranks: Sequence[RankTimes]) -> CollectiveTiming:
     """Return the timing of a case. ranks: the times of each rank. A round counts with its slowest rank's times."""
     what = case.model_dump()
-    wrong = {rank: one.wrong for rank, one in enumerate(ranks) if one.wrong}
-    if wrong:
-        rank, elements = next(iter(wrong.items()))
-        reason = f"{elements} elements of the {case.operation} were wrong on rank {rank}, so it was not timed"
-        return CollectiveTiming(**what, status="invalid", reason=reason)
+    for rank, one in enumerate(ranks):
+        if one.wrong:
+            reason = f"{one.wrong} elements of the {case.operation} were wrong on rank {rank}, so it was not timed"
+            return CollectiveTiming(**what, status="invalid", reason=reason)
     rounds = tuple(max(of_ranks, key=sum) for of_ranks in zip(*(one.rounds_s for one in ranks), strict=True))
     found = estimate(map(fmean, rounds))
     return CollectiveTiming(**what, time_s=found.value, time_ci_s=found.interval, rounds_s=rounds)
@@ -227,9 +225,7 @@ def fingerprint(config: CollectivesConfig) -> dict[str, JsonValue]:
     ranks of several nodes share another link than those of one.
     """
     return {
-        "operations": list(config.operations),
-        "dtypes": list(config.dtypes),
-        "sizes_bytes": list(config.sizes_bytes),
+        **config.model_dump(mode="json", include={"operations", "dtypes", "sizes_bytes"}),
         "backend": BACKENDS[config.device],
         "method_version": METHOD_VERSION,
         **({"nodes": config.nodes} if config.nodes > 1 else {}),

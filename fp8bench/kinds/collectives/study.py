@@ -1,5 +1,6 @@
 """Collectives as rows and columns: times, and the bandwidths that nccl-tests defines (`stats.collectives`)."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,12 @@ from pydantic import Field
 from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.schema.collectives import Backend, CollectiveTiming, Dtype, Operation
 from fp8bench.schema.files import Frozen
-from fp8bench.schema.instance import Catalog
-from fp8bench.stats.collectives import algorithm_gb_s, bus_factor, bus_gb_s
+from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
+from fp8bench.stats.collectives import algorithm_gb_s, bus_gb_s
 from fp8bench.tables import chart
 from fp8bench.tables.document import CsvLines
 from fp8bench.tables.study import Column, Shown, Study, StudyTable, word
 from fp8bench.tables.written import number, with_interval
-
-BOTH_DIRECTIONS = 2
-"""The NVLink bandwidth in datasheets is the sum of its directions."""
 
 METHOD = (
     "Bus bandwidth is that of nccl-tests: bytes over time, times 2 (n - 1) / n for an all-reduce and (n - 1) / n for "
@@ -104,14 +102,13 @@ def _row(record: CollectivesRecord, timing: CollectiveTiming, link_gb_s: float |
     sizes = sorted(one.size_bytes for one in record.timings if (one.operation, one.dtype) == case)
     timed: dict[str, Any] = {}
     if timing.time_s is not None:
-        bus = bus_gb_s(timing.operation, timing.size_bytes, timing.time_s, ranks)
-        travels = timing.size_bytes * bus_factor(timing.operation, ranks) / 1e9
+        bus = partial(bus_gb_s, timing.operation, timing.size_bytes, ranks=ranks)
         timed = {
             "repetitions": sum(map(len, timing.rounds_s)),
             "algorithm_gb_s": algorithm_gb_s(timing.size_bytes, timing.time_s),
-            "bus_gb_s": bus,
-            "bus_gb_s_ci": timing.time_ci_s and (travels / timing.time_ci_s[1], travels / timing.time_ci_s[0]),
-            "share_of_link": None if link_gb_s is None else bus / link_gb_s,
+            "bus_gb_s": bus(timing.time_s),
+            "bus_gb_s_ci": timing.time_ci_s and tuple(map(bus, reversed(timing.time_ci_s))),
+            "share_of_link": None if link_gb_s is None else bus(timing.time_s) / link_gb_s,
         }
     return CollectiveRow(
         run_id=record.run_id,

@@ -8,7 +8,6 @@ above 1, it is less exact; equal errors have 1, even if both are 0. The data has
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
-from typing import NamedTuple
 
 from fp8bench.kinds.numerics import figures
 from fp8bench.kinds.numerics.figures import scaling_name
@@ -33,45 +32,28 @@ NEAR = 2.0
 """A scale is near current scaling's if it is off by less than this factor."""
 
 
-class Answer(NamedTuple):
-    """How one way of scaling answered the jump. worst_share: of values saturated at any step. worst_error: of any step,
-    relative. come_back: the steps from the fall until the scale is near current scaling's; `> 40`: in none of 40.
-    """
-
-    scaling: str
-    source: str
-    steps_that_saturate: int
-    worst_share: float
-    worst_error: float
-    come_back: str
+Way = tuple[ScalingTrace, AmaxJump]
+"""A way of scaling, and the jump that it answers."""
 
 
-def answer(trace: ScalingTrace, history: AmaxJump) -> Answer:
-    """Return how a trace answered the jump that it belongs to."""
-    after = range(history.down_at, history.steps)
-    wanted = {step: history.largest / trace.amax[step] for step in after}
+def _come_back(way: Way) -> str:
+    """Return the steps from the fall until the scale is near current scaling's; `> 40`: in none of 40."""
+    trace, jump = way
+    after = range(jump.down_at, jump.steps)
+    wanted = {step: jump.largest / trace.amax[step] for step in after}
     back = next((step for step in after if wanted[step] / NEAR < trace.scale[step] < wanted[step] * NEAR), None)
-    return Answer(
-        scaling=scaling_name(trace),
-        source="Transformer Engine" if trace.source == "transformer_engine" else "simulation",
-        steps_that_saturate=sum(saturated > MANY for saturated in trace.saturated),
-        worst_share=max(trace.saturated),
-        worst_error=max(trace.relative_error),
-        come_back=f"> {len(after)}" if back is None else str(back - history.down_at),
-    )
+    return f"> {len(after)}" if back is None else str(back - jump.down_at)
 
 
-ANSWERS: tuple[Column[Answer], ...] = (
-    Column("steps that saturate", lambda one: one.steps_that_saturate, "d"),
-    Column("worst share", lambda one: one.worst_share, share),
-    Column("worst error", lambda one: one.worst_error, error),
-    Column("steps to come back", lambda one: one.come_back, str),
-)
-JUMP_TABLE = StudyTable(
-    naming=(word("scaling", lambda one: one.scaling, once=True), word("by", lambda one: one.source)),
-    columns=ANSWERS,
-    beside=[column for column in ANSWERS if column.heading != "worst share"],
-    key=lambda one: (one.scaling, one.source),
+SATURATE = Column[Way]("steps that saturate", lambda way: sum(one > MANY for one in way[0].saturated), "d")
+WORST_ERROR = Column[Way]("worst error", lambda way: max(way[0].relative_error), error)
+COME_BACK = Column[Way]("steps to come back", _come_back, str)
+BY = {"transformer_engine": "Transformer Engine", "simulated": "simulation"}
+JUMP_TABLE = StudyTable[Way](
+    naming=(word("scaling", lambda way: scaling_name(way[0]), once=True), word("by", lambda way: BY[way[0].source])),
+    columns=(SATURATE, Column("worst share", lambda way: max(way[0].saturated), share), WORST_ERROR, COME_BACK),
+    beside=(SATURATE, WORST_ERROR, COME_BACK),
+    key=lambda way: (scaling_name(way[0]), way[0].source),
 )
 
 Name = tuple[str | None, str | None, str, str | None]
@@ -95,6 +77,27 @@ ERROR_TABLE = StudyTable[LayerError](
     refused=lambda row: (row.status, row.reason) if row.reason is not None else None,
 )
 """Records side by side: a row for each tensor."""
+
+
+Line = tuple[LayerError, ...]
+"""The errors of one mode, layer and input, by tensor; or one row without a tensor that says why there are none."""
+
+
+def _error_of(line: Line, tensor: TensorName) -> float | None:
+    return next((row.relative_error for row in line if row.tensor == tensor), None)
+
+
+def _worst(line: Line, name: str) -> float | None:
+    return max((value for row in line if (value := getattr(row, name)) is not None), default=None)
+
+
+OF_A_LINE: tuple[Column[Line], ...] = (
+    word("input", lambda line: line[0].input, once=True),
+    word("mode", lambda line: line[0].mode),
+    *(Column(SHORT[tensor], partial(_error_of, tensor=tensor), error) for tensor in TENSORS),
+    Column("saturated", partial(_worst, name="saturated"), share, spare=True),
+    Column("flushed", partial(_worst, name="flushed"), share),
+)
 
 
 def document(records: Sequence[NumericsRecord], _catalog: Catalog | None = None) -> doc.Document:
@@ -121,10 +124,10 @@ def _blocks(group: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ...]
         f"A jump: values {history.factor:g} times as large from step {history.up_at} to step {history.down_at}, "
         f"{history.steps} steps, cast to e4m3"
     )
-    answers = [[answer(trace, record.history) for trace in record.history.traces] for record in group]
+    ways = [[(trace, record.history) for trace in record.history.traces] for record in group]
     said: list[str] = []
     if len(group) == 1:
-        tables, jumped = _errors(group[0], letters), JUMP_TABLE.of_one(answers[0], letters)
+        tables, jumped = _errors(group[0], letters), JUMP_TABLE.of_one(ways[0], letters)
     else:
         found = side_by_side(group)
         tables = [
@@ -135,8 +138,8 @@ def _blocks(group: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ...]
             *differences_line(differences(group), names),
             f"ratio: the error over that of {names[0]}; above 1 it is less exact.",
         ]
-        ways = beside(answers, JUMP_TABLE.key)
-        jumped = JUMP_TABLE.of_several(ways, names, letters)
+        answers = beside(ways, JUMP_TABLE.key)
+        jumped = JUMP_TABLE.of_several(answers, names, letters)
     below: list[doc.Part] = [*map(doc.Note, letters.lines()), *map(doc.Sentence, said)]
     return doc.blocks([doc.Heading(heading)], *tables, below, [doc.Heading(jump), jumped])
 
@@ -147,45 +150,19 @@ def _heading(layer: str | None) -> str:
 
 def _errors(record: NumericsRecord, letters: doc.Letters) -> list[list[doc.Part]]:
     blocks: list[list[doc.Part]] = []
-    for layer, given in groupby(error_lines(record), key=lambda line: line.first.layer):
+    for layer, given in groupby(error_lines(record), key=lambda line: line[0].layer):
         lines = list(given)
-        refused = [[letters.refer(row.status, row.reason) for row in line.rows if row.reason] for line in lines]
+        refused = [[letters.refer(row.status, row.reason) for row in line if row.reason] for line in lines]
         notes = doc.Cells("notes", tuple(", ".join(dict.fromkeys(statuses)) for statuses in refused), "note")
-        columns = (
-            word("input", lambda line: line.first.input, once=True),
-            word("mode", lambda line: line.first.mode),
-            *(Column(SHORT[tensor], partial(ErrorLine.error_of, tensor=tensor), error) for tensor in TENSORS),
-            Column("saturated", lambda line: line.worst("saturated"), share, spare=True),
-            Column("flushed", lambda line: line.worst("flushed"), share),
-        )
-        table = doc.Table(
-            (*doc.telling(*(column.cells(lines) for column in columns), notes),), naming=2 if layer else 1
-        )
-        blocks.append([doc.Heading(_heading(layer)), table])
+        cells = doc.telling(*(column.cells(lines) for column in OF_A_LINE), notes)
+        blocks.append([doc.Heading(_heading(layer)), doc.Table(tuple(cells), naming=2 if layer else 1)])
     return blocks
 
 
-class ErrorLine(NamedTuple):
-    """The errors of one mode, layer and input, by tensor; or one row without a tensor that says why there are none."""
-
-    rows: tuple[LayerError, ...]
-
-    @property
-    def first(self) -> LayerError:
-        return self.rows[0]
-
-    def error_of(self, tensor: TensorName) -> float | None:
-        return next((row.relative_error for row in self.rows if row.tensor == tensor), None)
-
-    def worst(self, name: str) -> float | None:
-        """Return the largest of the tensors' values; None if none is known."""
-        return max((value for row in self.rows if (value := getattr(row, name)) is not None), default=None)
-
-
-def error_lines(record: NumericsRecord) -> list[ErrorLine]:
+def error_lines(record: NumericsRecord) -> list[Line]:
     """Return lines by layer, input, and mode in the requested order; modes that did not run are last."""
     ordered = sorted(record.rows, key=partial(_place, record.config.modes))
-    return [ErrorLine(tuple(rows)) for _, rows in groupby(ordered, key=lambda row: _name(row)[:3])]
+    return [tuple(rows) for _, rows in groupby(ordered, key=lambda row: _name(row)[:3])]
 
 
 def _place(modes: Sequence[str], row: LayerError) -> tuple[int, int, int, int]:

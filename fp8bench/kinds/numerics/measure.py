@@ -15,7 +15,7 @@ from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
 from fp8bench.machine.gpus import this_machine
 from fp8bench.schema import option as limits
-from fp8bench.schema.config import Device
+from fp8bench.schema.config import Device, mode_label
 from fp8bench.schema.errors import Status, UsageError
 from fp8bench.schema.formats import ALIGNMENT, padded
 from fp8bench.schema.numerics import EXACT, INPUTS, LAYERS, AmaxJump, LayerError, NumericsConfig
@@ -143,4 +143,4 @@ def _modes(requested: tuple[str, ...]) -> tuple[str, ...]:
     else:
         entries = [registry.find_mode(name)[0] for name in MODES]
         found = [(entry, recipe) for entry in entries for recipe in (entry.recipes or (None,))]
-    return tuple(dict.fromkeys(f"{entry.name}:{recipe}" if recipe else entry.name for entry, recipe in found))
+    return tuple(dict.fromkeys(mode_label(entry.name, recipe) for entry, recipe in found))
