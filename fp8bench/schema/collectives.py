@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from fp8bench.schema.config import Device
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, optional
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter"]
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
@@ -32,9 +32,7 @@ class CollectivesConfig(Frozen):
     nodes: PositiveInt = 1
     operations: tuple[Operation, ...]
     dtypes: tuple[Dtype, ...]
-    sizes_bytes: tuple[PositiveInt, ...] = Field(
-        description="as requested; each is rounded up to whole elements a rank"
-    )
+    sizes_bytes: tuple[PositiveInt, ...] = Field(description="requested; each is rounded up to whole elements a rank")
     rounds: PositiveInt
     seconds: PositiveFloat
 
@@ -84,11 +82,9 @@ class CollectiveTiming(Frozen):
     dtype: Dtype
     size_bytes: PositiveInt
     status: Literal["ok", "invalid"] = "ok"
-    reason: str | None = Field(default=None, description="of another status than ok")
-    time_s: PositiveFloat | None = Field(default=None, description="mean over the rounds of their means")
-    time_ci_s: tuple[float, float] | None = Field(
-        default=None, description="95 % over the rounds, of this group of processes only"
-    )
+    reason: str | None = optional("of another status than ok")
+    time_s: PositiveFloat | None = optional("mean over the rounds of their means")
+    time_ci_s: tuple[float, float] | None = optional("95 % over the rounds, of this group of processes only")
     rounds_s: tuple[tuple[PositiveFloat, ...], ...] = Field(default=(), description="every repetition, round by round")
 
     def model_post_init(self, _context: object) -> None:

@@ -12,7 +12,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from fp8bench.schema import option
 from fp8bench.schema.execution import CheckpointChoice, CompileChoice, GraphChoice, OptimizerName, ParallelChoice
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, optional
 from fp8bench.schema.option import ByDevice, Option
 from fp8bench.schema.switches import Switches
 
@@ -117,9 +117,7 @@ class RunConfig(Frozen):
             if_unset="float32; of gpt-layer bfloat16",
         ),
     ] = "float32"
-    te_switches: Switches | None = Field(
-        default=None, description="options of Transformer Engine's layer, joined by +; null: none of them"
-    )
+    te_switches: Switches | None = optional("options of Transformer Engine's layer, joined by +; null: none of them")
     parallel: Annotated[
         ParallelChoice,
         Option("Join GPUs by DDP or by FSDP2: auto takes fsdp where a GPU has no room for all weights", default="auto"),
@@ -135,9 +133,7 @@ class RunConfig(Frozen):
         CheckpointChoice,
         Option("Compute activations again in backward: full all of a block, selective the cheap ones", default="none"),
     ] = "none"
-    fp8_layer_names: tuple[str, ...] | None = Field(
-        default=None, description="of layers=auto, the layers that go to fp8, numbers folded into `*`"
-    )
+    fp8_layer_names: tuple[str, ...] | None = optional("of layers=auto, those that go to fp8, numbers folded into `*`")
 
     @property
     def queue(self) -> int:

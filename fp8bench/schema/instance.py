@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, ValidationError
 
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import Frozen, wrong_field
+from fp8bench.schema.files import Frozen, optional, wrong_field
 
 Purchase = Literal["on_demand", "spot", "capacity_block"]
 
@@ -32,16 +32,16 @@ class Price(Frozen):
     region: str | None = None
     purchase: Purchase
     as_of: date | None
-    until: date | None = Field(default=None, description="from when on, as its source says, it no longer holds")
+    until: date | None = optional("from when on, as its source says, it no longer holds")
     source: str | None
     derived: bool = False
     doubtful: bool = False
     tier: str | None = None
     zone: str | None = None
     note: str | None = None
-    reason: str | None = Field(default=None, description="why the price is null")
-    machine: str | None = Field(default=None, description="id of the one machine that it is for; null: for all")
-    doubt: str | None = Field(default=None, description="of one's own price: how far it is from the catalogue's")
+    reason: str | None = optional("why the price is null")
+    machine: str | None = optional("id of the one machine that it is for; null: for all")
+    doubt: str | None = optional("of one's own price: how far it is from the catalogue's")
     own: bool = Field(default=False, description="from one's own file, laid over the catalogue's")
 
     @property
@@ -105,8 +105,8 @@ class Gpu(Frozen):
     memory_gb: float | None
     nvlink_gb_s: float | None
     tdp_w: float | None
-    sm_count: int | None = Field(default=None, gt=0, description="streaming multiprocessors")
-    sm_clock_mhz: float | None = Field(default=None, gt=0, description="of the SMs, at which peaks are stated")
+    sm_count: int | None = optional("streaming multiprocessors", gt=0)
+    sm_clock_mhz: float | None = optional("of the SMs, at which peaks are stated", gt=0)
     sources: dict[str, Any]
     figures: str
     doubtful: tuple[str, ...] = ()

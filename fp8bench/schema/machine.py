@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, optional
 
 MachineBasis = Literal["gpu-uuids", "machine-id", "boot-id", "nodes"]
 """What an identity is made from. gpu-uuids: the UUIDs of all GPUs that the driver knows, including hidden ones.
@@ -35,7 +35,7 @@ class MachineIdentity(Frozen):
 
     id: str = Field(pattern=r"^[0-9a-f]{16}$")
     basis: MachineBasis
-    label: str | None = Field(default=None, pattern=LABEL, max_length=MAX_LABEL, description="given with --name")
+    label: str | None = optional("given with --name", pattern=LABEL, max_length=MAX_LABEL)
 
     def __str__(self) -> str:
         """Return `vendor-a (1f2e3d4c5b6a7988)`, or the id alone."""
@@ -56,9 +56,7 @@ class Environment(Frozen):
     variables: dict[str, str]
     git_commit: str | None = None
     git_dirty: bool | None = None
-    nodes: tuple["NodeEnvironment", ...] = Field(
-        default=(), description="of several nodes, each one's, in order; empty: there is one"
-    )
+    nodes: tuple["NodeEnvironment", ...] = Field(default=(), description="of several nodes, in order")
 
 
 class NodeEnvironment(Frozen):

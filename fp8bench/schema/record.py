@@ -37,7 +37,7 @@ from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig, VariantSettings, mode_label
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, variant_of
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, optional
 from fp8bench.schema.machine import (
     HARDWARE,
     RELEASE,
@@ -94,19 +94,15 @@ class Session(Frozen):
     session_id: str
     round: int = Field(ge=1, description="rounds begin at 1")
     position: int = Field(ge=1, description="of the mode in its round, which is run forwards and backwards by turns")
-    arm: Literal["A", "B"] | None = Field(default=None, description="in a comparison of a mode with itself")
-    rounds: PositiveInt | None = Field(default=None, description="as requested; null: not recorded")
+    arm: Literal["A", "B"] | None = optional("in a comparison of a mode with itself")
+    rounds: PositiveInt | None = optional("as requested; null: not recorded")
     precision: float | None = Field(default=None, gt=0, lt=1)
     max_rounds: PositiveInt | None = None
-    batch_search: BatchSearch | None = Field(
-        default=None, description="how this mode's batch size was found; null: it was given"
-    )
+    batch_search: BatchSearch | None = optional("how this mode's batch size was found; null: it was given")
     variants: tuple[VariantSettings, ...] = Field(
-        default=(), description="requested of the session, each whole; none: modes with the same settings"
+        default=(), description="requested, each whole; none: modes set alike"
     )
-    modes: tuple[RequestedMode, ...] = Field(
-        default=(), description="requested by the call that made this record; none: variants, or not recorded"
-    )
+    modes: tuple[RequestedMode, ...] = Field(default=(), description="requested by this record's call; none: variants")
 
 
 class Steadiness(Frozen):
@@ -116,9 +112,7 @@ class Steadiness(Frozen):
     effective_samples: float | None = Field(description="how many independent steps would say as much")
     outliers: tuple[int, ...] = Field(description="places of steps far from the median (by MAD), counted from 0")
     drift: float | None = Field(description="how much the steps changed from first to last, over the median")
-    thirds: float | None = Field(
-        default=None, description="by how much the last third took longer than the first, over the median"
-    )
+    thirds: float | None = optional("by how much the last third took longer than the first, over the median")
     unsteady: str | None = Field(description="why warm-up had not ended when timing began; null: it had")
 
 
@@ -127,31 +121,23 @@ class Summary(Frozen):
 
     step_time_s: float = Field(gt=0, description="elapsed time over timed steps; up to method 2 the median step")
     step_time_ci_s: tuple[float, float] | None = Field(description="null: one process has none; older records have one")
-    median_step_s: float | None = Field(default=None, description="a diagnostic; null up to method 2")
-    slow_steps: int | None = Field(default=None, ge=0, description="steps that took more than 1.2 times the median")
+    median_step_s: float | None = optional("a diagnostic; null up to method 2")
+    slow_steps: int | None = optional("steps that took more than 1.2 times the median", ge=0)
     unit: str
     units_per_step: int = Field(gt=0)
     throughput_per_s: float = Field(gt=0)
     data_wait_s: float | None = Field(ge=0, description="mean a step, of the rank that waited longest")
     data_wait_share: float | None = Field(ge=0, description="all of that rank's wait over the elapsed time")
     host_s: float | None = Field(ge=0)
-    host_lead_s: float | None = Field(
-        default=None, description="a diagnostic: at most what the launch queue holds, about 1,024 launches"
-    )
-    idle_share: float | None = Field(
-        default=None, ge=0, le=1, description="of a step, in which rank 0's GPU ran nothing; null on a CPU"
-    )
-    forward_s: float | None = Field(default=None, ge=0)
-    backward_s: float | None = Field(default=None, ge=0)
-    optimizer_s: float | None = Field(default=None, ge=0)
+    host_lead_s: float | None = optional("a diagnostic: at most what the launch queue holds, about 1,024 launches")
+    idle_share: float | None = optional("of a step, in which rank 0's GPU ran nothing; null on a CPU", ge=0, le=1)
+    forward_s: Duration | None = None
+    backward_s: Duration | None = None
+    optimizer_s: Duration | None = None
     flops_per_step: int | None = Field(gt=0, description="model FLOPs over all ranks, forward and backward")
-    joules_per_unit: float | None = Field(
-        default=None, ge=0, description="what all GPUs drew, and nothing else of the host"
-    )
+    joules_per_unit: float | None = optional("what all GPUs drew, and nothing else of the host", ge=0)
     units_per_kwh: float | None = Field(default=None, ge=0)
-    sm_clock_mhz: float | None = Field(
-        default=None, ge=0, description="median while steps were timed; the slowest rank's"
-    )
+    sm_clock_mhz: float | None = optional("median while steps were timed; the slowest rank's", ge=0)
     steadiness: Steadiness | None = None
     flags: tuple[str, ...] = Field(default=(), description="what a reader should know of this run: throttling, ...")
     loss_first: float | None
@@ -190,9 +176,7 @@ class Provenance(Frozen):
 
     citation: str
     published_on: date | None
-    derivation: str | None = Field(
-        default=None, description="how it follows from what was published; null: it was published as it is"
-    )
+    derivation: str | None = optional("how it follows from what was published; null: it was published as it is")
 
 
 class Figure(Frozen):
@@ -223,7 +207,7 @@ class RecordHead(Frozen):
     run_id: str
     status: Status
     reason: str | None = None
-    cause: Cause | None = Field(default=None, description="the reason in a word; null: none, or an older record")
+    cause: Cause | None = optional("the reason in a word; null: none, or an older record")
     remedy: str | None = None
     source: Source
     provenance: Provenance | None = None
@@ -231,7 +215,7 @@ class RecordHead(Frozen):
     instance: str
     fingerprint: dict[str, Any]
     environment: Environment | None = None
-    machine: MachineIdentity | None = Field(default=None, description="null: unknown, or a figure from elsewhere")
+    machine: MachineIdentity | None = optional("null: unknown, or a figure from elsewhere")
 
 
 class Record(RecordHead):
@@ -242,17 +226,17 @@ class Record(RecordHead):
 
     kind: Literal["run"] = "run"
     session: Session | None = None
-    config: RunConfig | None = Field(default=None, description="of a measurement; null for an imported figure")
-    figure: Figure | None = Field(default=None, description="of an imported figure; null for a measurement")
+    config: RunConfig | None = optional("of a measurement; null for an imported figure")
+    figure: Figure | None = optional("of an imported figure; null for a measurement")
     evidence: Evidence | None = None
     parity: Parity | None = None
     summary: Summary | None = None
     memory: tuple[RankMemory, ...] = ()
     telemetry: tuple[RankTelemetry, ...] = ()
-    profile: Profile | None = Field(default=None, description="of rank 0; null: not taken")
-    phases_s: dict[Phase, Duration] | None = Field(default=None, description="of rank 0; null up to format 8")
-    step_times: StepTimes | None = Field(default=None, description="null: nothing was timed")
-    samples_sha256: str | None = Field(default=None, description="of the file beside this one; null: there is none")
+    profile: Profile | None = optional("of rank 0; null: not taken")
+    phases_s: dict[Phase, Duration] | None = optional("of rank 0; null up to format 8")
+    step_times: StepTimes | None = optional("null: nothing was timed")
+    samples_sha256: str | None = optional("of the file beside this one; null: there is none")
     samples: tuple[RankSamples, ...] = Field(default=(), description="in a file of this format none")
 
     @property

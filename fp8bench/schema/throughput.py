@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, optional
 from fp8bench.schema.record import RecordHead
 
 
@@ -34,7 +34,7 @@ class ThroughputRecord(RecordHead):
     workload: str
     unit: str
     points: tuple[ThroughputPoint, ...] = Field(min_length=1)
-    note: str | None = Field(default=None, description="what a reader must know of how it was measured")
+    note: str | None = optional("what a reader must know of how it was measured")
 
     def model_post_init(self, _context: object) -> None:
         if self.provenance is None or self.source == "measured":
