@@ -35,13 +35,24 @@ PREFETCH_FACTOR = 2
 """Batches that each process of a loader prepares ahead: torch's default, stated because a run must empty the queue."""
 
 
-class RunConfig(Frozen):
+class OfMode(Frozen):
+    """What is of one mode, named as in the registry. recipe: its scaling recipe; null where the mode has none."""
+
+    mode: str
+    recipe: str | None = None
+
+    @property
+    def mode_label(self) -> str:
+        """The label of the mode with its recipe (see the function `mode_label`)."""
+        return mode_label(self.mode, self.recipe)
+
+
+class RunConfig(OfMode):
     """One measurement: `world_size` workers, each of which trains `workload` under `mode` with a batch of its own.
     Choices are stored as requested; the evidence tells what was done. The optimizer's settings are in the fingerprint.
     """
 
-    mode: str = Field(description="name in the registry, without its recipe")
-    recipe: str | None = Field(description="the scaling recipe; null where the mode has none")
+    recipe: str | None
     workload: str = Field(description="name in the registry, and behind it the sizes that the user gave")
     device: Device = Field(description="what the workers train on")
     world_size: PositiveInt = Field(description="workers, one a GPU (or CPU process), over all nodes")
@@ -139,11 +150,6 @@ class RunConfig(Frozen):
     def queue(self) -> int:
         """Return how many batches a rank's loader makes ahead; 0 without a loader."""
         return self.workers * PREFETCH_FACTOR if self.data == "loader" else 0
-
-    @property
-    def mode_label(self) -> str:
-        """The label of the mode with its recipe (see the function `mode_label`)."""
-        return mode_label(self.mode, self.recipe)
 
     @property
     def switched_label(self) -> str:

@@ -9,7 +9,6 @@ results/prices/2026-11-22.csv      a snapshot, with a line per price:
 results/prices/2026-11-22.2.csv    the second snapshot of that day
 """
 
-from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -185,17 +184,3 @@ FIELDS = ("instance", "usd_per_hour", "purchase", "region", "zone", "as_of", "so
 def is_snapshot(path: Path) -> bool:
     """Return whether the path is a snapshot, judged by its name."""
     return path.suffix == SNAPSHOT_SUFFIX
-
-
-def name_of(day: date, taken: Iterable[str]) -> str:
-    """Return the file name of the next snapshot of a day. taken: the existing names."""
-    names = frozenset(taken)
-    first = f"{day}{SNAPSHOT_SUFFIX}"
-    numbered = (f"{day}.{number}{SNAPSHOT_SUFFIX}" for number in range(2, len(names) + 3))
-    return first if first not in names else next(name for name in numbered if name not in names)
-
-
-def order_of(path: Path) -> tuple[str, int]:
-    """Return a sort key for snapshots: the day, and within a day the order in which they were taken."""
-    day, _, number = path.name.removesuffix(SNAPSHOT_SUFFIX).partition(".")
-    return day, int(number) if number.isdecimal() else 1

@@ -34,7 +34,7 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from fp8bench.schema.batch import BatchSearch
-from fp8bench.schema.config import RunConfig, VariantSettings, mode_label
+from fp8bench.schema.config import OfMode, RunConfig, VariantSettings
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, variant_of
 from fp8bench.schema.files import Frozen, optional
@@ -75,17 +75,10 @@ timed one. write: from the last step to the record.
 """
 
 
-class RequestedMode(Frozen):
+class RequestedMode(OfMode):
     """A mode that a session was requested with. te_switches: of Transformer Engine's layer, if the mode has it."""
 
-    mode: str
-    recipe: str | None = None
     te_switches: Switches | None = None
-
-    @property
-    def mode_label(self) -> str:
-        """The label of the mode with its recipe."""
-        return mode_label(self.mode, self.recipe)
 
 
 class Session(Frozen):
@@ -99,9 +92,7 @@ class Session(Frozen):
     precision: float | None = Field(default=None, gt=0, lt=1)
     max_rounds: PositiveInt | None = None
     batch_search: BatchSearch | None = optional("how this mode's batch size was found; null: it was given")
-    variants: tuple[VariantSettings, ...] = Field(
-        default=(), description="requested, each whole; none: modes set alike"
-    )
+    variants: tuple[VariantSettings, ...] = Field(default=(), description="requested, each whole; none: all set alike")
     modes: tuple[RequestedMode, ...] = Field(default=(), description="requested by this record's call; none: variants")
 
 
@@ -179,23 +170,16 @@ class Provenance(Frozen):
     derivation: str | None = optional("how it follows from what was published; null: it was published as it is")
 
 
-class Figure(Frozen):
+class Figure(OfMode):
     """The configuration that an imported figure is for. batch_size: samples per GPU and step. compile, attention: null
     if the source does not state them.
     """
 
-    mode: str
-    recipe: str | None = None
     workload: str
     batch_size: int = Field(gt=0)
     world_size: int = Field(gt=0)
     compile: bool | None = None
     attention: str | None = None
-
-    @property
-    def mode_label(self) -> str:
-        """The label of the mode, in the form that a configuration uses."""
-        return mode_label(self.mode, self.recipe)
 
 
 class RecordHead(Frozen):
@@ -322,13 +306,9 @@ def not_comparable(record: RecordHead, reference: RecordHead, under_test: Collec
     """
     if record.instance != reference.instance or not _measured(record, reference):
         return []
-    found = []
-    if not same_machine(record.machine, reference.machine):
-        found.append(f"machine ({record.machine or 'unknown'}, reference {reference.machine or 'unknown'})")
-    return [
-        *found,
-        *differences(*(without(software_of(one.environment), RELEASE, *under_test) for one in (record, reference))),
-    ]
+    mine, theirs = (without(software_of(one.environment), RELEASE, *under_test) for one in (record, reference))
+    machine = f"machine ({record.machine or 'unknown'}, reference {reference.machine or 'unknown'})"
+    return [*[machine] * (not same_machine(record.machine, reference.machine)), *differences(mine, theirs)]
 
 
 def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:
