@@ -4,12 +4,14 @@ Sizes are defined as in nccl-tests (doc/PERFORMANCE.md): the bytes of the comple
 all-reduce, after an all-gather, and before a reduce-scatter.
 """
 
+from itertools import product
 from typing import Literal, get_args
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from fp8bench.schema.config import Device
 from fp8bench.schema.files import Frozen, optional
+from fp8bench.schema.formats import padded
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter"]
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
@@ -40,10 +42,8 @@ class CollectivesConfig(Frozen):
     def cases(self) -> tuple["Case", ...]:
         """Every operation, dtype and size, in the order of a table."""
         return tuple(
-            Case(operation=operation, dtype=dtype, size_bytes=whole_elements(size, dtype, self.world_size))
-            for operation in self.operations
-            for dtype in self.dtypes
-            for size in self.sizes_bytes
+            Case(operation=operation, dtype=dtype, size_bytes=padded(size, ITEM_BYTES[dtype] * self.world_size))
+            for operation, dtype, size in product(self.operations, self.dtypes, self.sizes_bytes)
         )
 
 
@@ -75,12 +75,9 @@ class RankOutcome(Frozen):
     times: tuple[RankTimes, ...]
 
 
-class CollectiveTiming(Frozen):
+class CollectiveTiming(Case):
     """The timing of one case. The time of a repetition is that of the rank that took longest over its round."""
 
-    operation: Operation
-    dtype: Dtype
-    size_bytes: PositiveInt
     status: Literal["ok", "invalid"] = "ok"
     reason: str | None = optional("of another status than ok")
     time_s: PositiveFloat | None = optional("mean over the rounds of their means")
@@ -90,9 +87,3 @@ class CollectiveTiming(Frozen):
     def model_post_init(self, _context: object) -> None:
         if (self.status == "ok") != (self.time_s is not None) or (self.status == "ok") != (self.reason is None):
             raise ValueError("a timing with status ok has a time, and one with another status a reason instead")
-
-
-def whole_elements(size_bytes: int, dtype: Dtype, ranks: int) -> int:
-    """Return the size, rounded up so that every rank has the same integer number of elements."""
-    step = ITEM_BYTES[dtype] * ranks
-    return -(-size_bytes // step) * step

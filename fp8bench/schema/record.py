@@ -306,9 +306,10 @@ def not_comparable(record: RecordHead, reference: RecordHead, under_test: Collec
     """
     if record.instance != reference.instance or not _measured(record, reference):
         return []
-    mine, theirs = (without(software_of(one.environment), RELEASE, *under_test) for one in (record, reference))
-    machine = f"machine ({record.machine or 'unknown'}, reference {reference.machine or 'unknown'})"
-    return [*[machine] * (not same_machine(record.machine, reference.machine)), *differences(mine, theirs)]
+    found = differences(*(without(software_of(one.environment), RELEASE, *under_test) for one in (record, reference)))
+    if not same_machine(record.machine, reference.machine):
+        found.insert(0, f"machine ({record.machine or 'unknown'}, reference {reference.machine or 'unknown'})")
+    return found
 
 
 def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:
