@@ -37,9 +37,8 @@ class Needs(NamedTuple):
 
 class ModeEntry(NamedTuple):
     """A mode before it is imported. None: its class decides, as for an outside mode. recipes: the default first.
-    default_on: the devices on which it runs if no mode is named. hidden: from listings and defaults. compiled_by_auto:
-    on a GPU. heeds_te_attention: whether --te-attention changes it. never_compiled: recipes that torch.compile cannot
-    handle. recipe_fields: those that may follow each recipe's name (see schema/recipe.py).
+    default_on: devices on which it runs if no mode is named. hidden: from listings and defaults. compiled_by_auto: on a
+    GPU. never_compiled: recipes that torch.compile cannot handle. recipe_fields: see schema/recipe.py.
     """
 
     name: str

@@ -25,18 +25,16 @@ BACKENDS: dict[Device, Backend] = {"cuda": "nccl", "cpu": "gloo"}
 
 
 class CollectivesConfig(Frozen):
-    """The request with every number resolved. seconds: the duration of each timing in each round. nodes: all have the
-    same number of ranks.
-    """
+    """The request with every number resolved."""
 
     device: Device
     world_size: int = Field(ge=2)
-    nodes: PositiveInt = 1
+    nodes: PositiveInt = Field(default=1, description="all have the same number of ranks")
     operations: tuple[Operation, ...]
     dtypes: tuple[Dtype, ...]
     sizes_bytes: tuple[PositiveInt, ...] = Field(description="requested; each is rounded up to whole elements a rank")
     rounds: PositiveInt
-    seconds: PositiveFloat
+    seconds: PositiveFloat = Field(description="how long each timing lasts in each round")
 
     @property
     def cases(self) -> tuple["Case", ...]:
@@ -61,12 +59,10 @@ class Case(Frozen):
 
 
 class RankTimes(Frozen):
-    """What one rank found for one case. wrong: the number of elements that were not the exact result, counted before
-    any timing. rounds_s: seconds of each repetition, round by round; empty if any rank had a wrong element.
-    """
+    """What one rank found for one case."""
 
-    wrong: int = Field(ge=0)
-    rounds_s: tuple[tuple[PositiveFloat, ...], ...] = ()
+    wrong: int = Field(ge=0, description="elements that were not the exact result, counted before any timing")
+    rounds_s: tuple[tuple[PositiveFloat, ...], ...] = Field(default=(), description="s; none: any rank was wrong")
 
 
 class RankOutcome(Frozen):

@@ -81,9 +81,7 @@ def suffix(variant: Variant | None) -> str:
 
 
 def split_variant(text: str, what: str) -> tuple[str, Variant | None]:
-    """Split `te-fp8:delayed/graphed` into label and variant; None if no variant is named. what: names the text in
-    errors. Raises UsageError for a word that is not a variant.
-    """
+    """Split `te-fp8:delayed/graphed` into label and variant, or None. what: the text's name in a UsageError."""
     label, _, word = text.partition("/")
     if not word:
         return label, None

@@ -39,9 +39,7 @@ def optional(description: str, **limits: Any) -> Any:
 
 
 def made_of(model: type[ModelT], *sources: object, **own: Any) -> ModelT:
-    """Build a model from its own values, and for its other fields from the attributes of the same name in the sources.
-    If several sources have an attribute, the last one counts.
-    """
+    """Build a model from its own values, and the rest from attributes of the sources, of which the last one counts."""
     same = {name: getattr(one, name) for one in sources for name in model.model_fields if hasattr(one, name)}
     return model(**{**same, **own})
 

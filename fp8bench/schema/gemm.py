@@ -181,15 +181,13 @@ class ModeGain(Frozen):
 
 
 class StepBound(Frozen):
-    """The most that fp8 can gain on a complete step. Times are in seconds per step. step_time_s: null if there is no
-    record of a baseline, so that `at_most` is about the GEMMs alone.
-    """
+    """The most that fp8 can gain on a complete step. Times are in seconds per step."""
 
     baseline_run_id: str | None = None
     compiled: bool | None = None
     execution: Variant | None = optional("of the baseline; null: none, or an older record")
     rounds: PositiveInt | None = None
-    step_time_s: PositiveFloat | None = None
+    step_time_s: PositiveFloat | None = optional("null: no baseline's record, so `at_most` is about the GEMMs alone")
     profiled_products_s: float | None = optional("all GEMMs in the baseline's profile")
     bf16_products_s: PositiveFloat = Field(description="of the converted layers, as timed here")
     other_products_s: float = Field(ge=0, description="of the layers that stay bf16, as timed here")

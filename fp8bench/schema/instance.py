@@ -67,9 +67,7 @@ class Instance(Frozen):
 
 
 def read_own(text: str, path: Path) -> Instance:
-    """Return the instance of a user's own file. Raises UsageError with file and line, also for two prices of one thing
-    and day.
-    """
+    """Return the instance of a user's file. Raises UsageError with line, also for two prices of one thing and day."""
     # Imported here: whoever only reads the program's own catalogue needs no YAML.
     from fp8bench.schema.yaml_text import line_of, parse_yaml
 
@@ -124,11 +122,9 @@ class Gpu(Frozen):
 
 
 class Unread(Frozen):
-    """A file of one instance that was refused. instances: the instances that it may define, by the name of its folder
-    and by its key. what and remedy: those of the error.
-    """
+    """A file of one instance that was refused. what and remedy: those of the error."""
 
-    instances: frozenset[str]
+    instances: frozenset[str] = Field(description="that it may define, by its folder's name and by its key")
     what: str
     remedy: str
 

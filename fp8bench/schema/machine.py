@@ -29,11 +29,9 @@ def gib(size: float) -> str:
 
 
 class MachineIdentity(Frozen):
-    """The identity of a machine. id: a keyed digest, the same whenever fp8bench runs on this machine, which reveals
-    nothing about it (see `machine.identity`).
-    """
+    """The identity of a machine, the same whenever fp8bench runs on it."""
 
-    id: str = Field(pattern=r"^[0-9a-f]{16}$")
+    id: str = Field(pattern=r"^[0-9a-f]{16}$", description="a keyed digest, which reveals nothing (`machine.identity`)")
     basis: MachineBasis
     label: str | None = optional("given with --name", pattern=LABEL, max_length=MAX_LABEL)
 
@@ -60,12 +58,10 @@ class Environment(Frozen):
 
 
 class NodeEnvironment(Frozen):
-    """The environment of one of several nodes. ranks: the first and last of its ranks. machine, environment: null if
-    its ranks reported none.
-    """
+    """The environment of one of several nodes; null as far as its ranks reported none."""
 
     node: int = Field(ge=0)
-    ranks: tuple[int, int]
+    ranks: tuple[int, int] = Field(description="the first and the last")
     machine: MachineIdentity | None = None
     environment: Environment | None = None
 
@@ -106,14 +102,12 @@ def _matters(name: str) -> bool:
 
 
 def checkout_of(environment: Environment | None) -> str | None:
-    """Return the commit of fp8bench's checkout in short, with `+` for uncommitted changes; None if it is unknown, or if
-    fp8bench was installed from a wheel.
-    """
+    """Return the `checkout` of fp8bench that an environment had."""
     return None if environment is None else checkout(environment.git_commit, environment.git_dirty)
 
 
 def checkout(commit: str | None, dirty: bool | None) -> str | None:
-    """Return what `checkout_of` does, of its parts."""
+    """Return a commit in short, with `+` for uncommitted changes; None if it is unknown, or there is only a wheel."""
     return None if commit is None else f"{commit[:10]}{'+' if dirty else ''}"
 
 

@@ -71,10 +71,8 @@ class Asked(Frozen):
 
 
 class Answer(Frozen):
-    """The answer to `Asked`. refusal: why no mode can be proved with the model. modes: for each mode asked about, why
-    it cannot convert the model; null if no reason is found.
-    """
+    """The answer to `Asked`."""
 
     facts: ModelFacts | None = None
-    refusal: Refusal | None = None
-    modes: tuple[Refusal | None, ...] = ()
+    refusal: Refusal | None = optional("why no mode can be proved with the model")
+    modes: tuple[Refusal | None, ...] = Field(default=(), description="why each cannot convert it; null: nothing found")

@@ -60,16 +60,14 @@ class LayerError(Frozen):
 
 
 class ScalingTrace(Frozen):
-    """How one way of scaling responded to the jump, with one number per step. scale: the factor applied to the values.
-    algo and history_len: null for current scaling, which has no history.
-    """
+    """How one way of scaling responded to the jump, with one number per step."""
 
     scaling: Literal["delayed", "current"]
-    algo: Algo | None
+    algo: Algo | None = Field(description="null: current scaling, which has no history")
     history_len: int | None
     source: Literal["simulated", "transformer_engine"]
     amax: tuple[float, ...] = Field(description="largest magnitude of the values, as the scaling saw it")
-    scale: tuple[float, ...]
+    scale: tuple[float, ...] = Field(description="the factor applied to the values")
     saturated: tuple[float, ...] = Field(description="share of values beyond the format's largest")
     flushed: tuple[float, ...] = Field(description="share of values that the cast made zero")
     relative_error: tuple[float, ...] = Field(description="of the values cast to e4m3 and back, Euclidean")

@@ -300,22 +300,17 @@ class WorkloadFacts(Frozen):
 
 
 class RankReport(Frozen):
-    """One rank's outcome. Fields are null from the first step that the rank did not reach. collateral: whether the rank
-    did nothing wrong and was stopped because another one failed. machine: where it ran, if that may differ from the
-    launcher's machine. marks: what the rank found about its circumstances (e.g. a busy GPU), if it checked. log: its
-    traceback or stack, for the file next to the record. found: what another kind than `run` measured, in the form of
-    that kind.
-    """
+    """One rank's outcome. Fields are null from the first step that the rank did not reach."""
 
     rank: int
     status: Status = "ok"
     reason: str | None = None
     cause: Cause | None = None
     remedy: str | None = None
-    collateral: bool = False
-    machine: MachineIdentity | None = None
-    marks: tuple[str, ...] = ()
-    log: str | None = None
+    collateral: bool = Field(default=False, description="it did nothing wrong, and was stopped for another that failed")
+    machine: MachineIdentity | None = optional("where it ran, if that may differ from the launcher's machine")
+    marks: tuple[str, ...] = Field(default=(), description="what it found about its circumstances, e.g. a busy GPU")
+    log: str | None = optional("its traceback or stack, for the file next to the record")
     environment: Environment | None = None
     facts: WorkloadFacts | None = None
     evidence: Evidence | None = None
@@ -324,4 +319,4 @@ class RankReport(Frozen):
     memory: RankMemory | None = None
     telemetry: RankTelemetry | None = None
     profile: Profile | None = None
-    found: dict[str, Any] | None = None
+    found: dict[str, Any] | None = optional("what another kind than `run` measured, in the form of that kind")

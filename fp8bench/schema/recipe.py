@@ -161,9 +161,8 @@ def _checked(mode: str, recipe: str, name: str, value: str) -> str:
 
 
 def checked_layers(value: str, whose: str, torchao: bool) -> str:
-    """Validate a choice of layers and return it. whose: the mode or option that it belongs to, for errors. torchao:
-    whether torchao's own rule is available. Raises UsageError for an invalid regular expression, or for one that cannot
-    be part of a mode's name.
+    """Validate a choice of layers and return it. whose: mode or option, for errors. torchao: whether its own rule is
+    available. Raises UsageError for a regular expression that is invalid, or cannot be part of a mode's name.
     """
     if value in (ALL_LAYERS, AUTO_LAYERS):
         return value

@@ -136,30 +136,26 @@ class Summary(Frozen):
 
 
 class StepTimes(Frozen):
-    """What tables need of a process's samples, in seconds: of the rank that took longest over all timed steps. warmup:
-    all steps before the timed ones, of the rank whose warm-up took longest.
-    """
+    """What tables need of a process's samples, in seconds: of the rank that took longest over all timed steps."""
 
     steps: PositiveInt
     mean_s: PositiveFloat
     median_s: PositiveFloat
     spread_s: Duration = Field(description="standard deviation over these steps, of them alone")
     slow_steps: NonNegativeInt = Field(description="steps that took more than 1.2 times the median")
-    warmup_steps: NonNegativeInt
+    warmup_steps: NonNegativeInt = Field(description="before the timed ones, of the rank that took longest over them")
     warmup_s: Duration
 
 
 class Samples(Frozen):
-    """The raw part of a record, as its own file has it. series: of each telemetry, in the record's order. kernels: of
-    the profile.
-    """
+    """The raw part of a record, as its own file has it."""
 
     schema_version: int = Field(ge=1, strict=True)
     kind: Literal["samples"] = "samples"
     run_id: str
     samples: tuple[RankSamples, ...]
-    series: tuple[TelemetrySeries | None, ...]
-    kernels: tuple[KernelTime, ...]
+    series: tuple[TelemetrySeries | None, ...] = Field(description="of each telemetry, in the record's order")
+    kernels: tuple[KernelTime, ...] = Field(description="of the profile")
 
 
 class Provenance(Frozen):
@@ -171,12 +167,10 @@ class Provenance(Frozen):
 
 
 class Figure(OfMode):
-    """The configuration that an imported figure is for. batch_size: samples per GPU and step. compile, attention: null
-    if the source does not state them.
-    """
+    """The configuration that an imported figure is for; null where the source does not state it."""
 
     workload: str
-    batch_size: int = Field(gt=0)
+    batch_size: int = Field(gt=0, description="samples a GPU and step")
     world_size: int = Field(gt=0)
     compile: bool | None = None
     attention: str | None = None
@@ -300,9 +294,8 @@ class Record(RecordHead):
 
 
 def not_comparable(record: RecordHead, reference: RecordHead, under_test: Collection[str] = ()) -> list[str]:
-    """Return the reasons against a verdict on two measurements of ONE instance: each difference in words with both
-    values. Empty if they are comparable, are of different instances, or if one of them was not measured by fp8bench.
-    under_test: names of software that may differ.
+    """Return the reasons against a verdict on two measurements of ONE instance, each difference with both values; none
+    for two instances, or if one of them was not measured by fp8bench. under_test: names of software that may differ.
     """
     if record.instance != reference.instance or not _measured(record, reference):
         return []
@@ -313,9 +306,8 @@ def not_comparable(record: RecordHead, reference: RecordHead, under_test: Collec
 
 
 def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:
-    """Return how the software of two measurements differs where that is shown and has no other effect: of one instance
-    the release of fp8bench, of two instances all but the hardware, which the comparison is about. A CPU and a GPU are
-    not comparable at all.
+    """Return how the software of two measurements differs where that is only shown: of one instance fp8bench's release,
+    of two all but the hardware, which the comparison is about. A CPU and a GPU are not comparable at all.
     """
     mine, theirs = software_of(record.environment), software_of(reference.environment)
     if not _measured(record, reference) or mine is None or theirs is None:

@@ -14,15 +14,13 @@ from fp8bench.schema.record import RecordHead
 
 
 class ThroughputPoint(Frozen):
-    """The figure for one number of nodes. printed_faster: how much faster than its figure without fp8 the source itself
-    says that this is, as a share; null if no such statement is known.
-    """
+    """The figure for one number of nodes."""
 
     nodes: PositiveInt
     world_size: PositiveInt
     units_per_s_per_gpu: PositiveFloat
     final_loss: float | None = None
-    printed_faster: float | None = None
+    printed_faster: float | None = optional("than without fp8, as the source itself says, as a share; null: not known")
 
 
 class ThroughputRecord(RecordHead):
