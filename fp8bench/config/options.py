@@ -8,15 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-from pydantic import AfterValidator, BeforeValidator, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 
 from fp8bench.schema.address import Address, is_address, local
 from fp8bench.schema.batch import AUTO
+from fp8bench.schema.config import Device
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import LABEL, MAX_LABEL
-from fp8bench.schema.option import Limit, Option, flag_of
+from fp8bench.schema.option import ByDevice, Limit, Option, flag_of
 
 _LONGEST = 40
 """The number of characters of an invalid value that its error repeats."""
@@ -50,6 +51,11 @@ class Options(Frozen):
             raise ValueError(option.limit.refusal)
         return value
 
+    def on(self, device: Device, name: str) -> Any:
+        """Return the value of an option, or its default on this device; None is left to the machine."""
+        value, default = getattr(self, name), options_of(type(self))[name].default
+        return default.on(device) if value is None and isinstance(default, ByDevice) else value
+
 
 def _no_file(folder: Path) -> Path:
     if "\0" in str(folder):
@@ -69,6 +75,11 @@ OptionsT = TypeVar("OptionsT", bound=Options)
 def option_of(field: FieldInfo) -> Option | None:
     """Return the field's declaration as an option; None if it is not an option."""
     return next((one for one in field.metadata if isinstance(one, Option)), None)
+
+
+def options_of(model: type[BaseModel]) -> dict[str, Option]:
+    """Return each option of a model by its field's name, in the order of help."""
+    return {name: option for name, field in model.model_fields.items() if (option := option_of(field)) is not None}
 
 
 def kind_of(field: FieldInfo) -> Any:
