@@ -103,8 +103,7 @@ def read(model: type[OptionsT], words: Mapping[str, Any], command: str) -> Optio
     try:
         return model(**given)
     except ValidationError as error:
-        fault = error.errors()[0]
-        name, *within = map(str, fault["loc"])
+        name, *within = map(str, error.errors()[0]["loc"])
         field, value, help = model.model_fields[name], given[name], f"fp8bench {command} --help"
         option, known = option_of(field), words_of(kind_of(field))
         flag = option.flags[-1] if option is not None and option.flags else flag_of(name)
@@ -112,17 +111,16 @@ def read(model: type[OptionsT], words: Mapping[str, Any], command: str) -> Optio
             raise unknown_name(flag, value, [*known], help) from error
         if isinstance(value, list):
             value = value[int(within[0])] if within and len(value) > 1 else ",".join(value)
-        what = f"{flag}: invalid value {quoted(value)}: {reason_of(fault)}"
-        raise UsageError(what, f"See `{help}` for what it takes") from error
+        raise invalid(flag, value, error, help) from error
 
 
-def reason_of(fault: Mapping[str, Any]) -> str:
-    """Return the reason of a fault that pydantic found, in this program's words."""
-    if fault["type"] == "value_error":
-        return str(fault["ctx"]["error"])
+def invalid(where: str, value: object, error: ValidationError, help: str) -> UsageError:
+    """Return the error for a value that pydantic refused, with the reason in this program's words."""
+    fault = error.errors()[0]
+    reason = str(fault["ctx"]["error"] if fault["type"] == "value_error" else fault["msg"].lower())
     if fault["type"] == "string_pattern_mismatch":
-        return "letters, digits, '.', '_' and '-' are allowed, and it begins with a letter or a digit"
-    return str(fault["msg"]).lower()
+        reason = "letters, digits, '.', '_' and '-' are allowed, and it begins with a letter or a digit"
+    return UsageError(f"{where}: invalid value {quoted(value)}: {reason}", f"See `{help}` for what it takes")
 
 
 def quoted(value: object) -> str:
