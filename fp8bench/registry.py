@@ -7,7 +7,7 @@ class.
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib import import_module
 from importlib.machinery import PathFinder
@@ -37,9 +37,8 @@ class Needs(NamedTuple):
 
 class ModeEntry(NamedTuple):
     """A mode before it is imported. None: its class decides, as for an outside mode. recipes: the default first.
-    default_on: the devices on which it runs if no mode is named. hidden: from listings and defaults. compiled_by_auto:
-    on a GPU. heeds_te_attention: whether --te-attention changes it. never_compiled: recipes that torch.compile cannot
-    handle. recipe_fields: those that may follow each recipe's name (see schema/recipe.py).
+    default_on: devices on which it runs if no mode is named. hidden: from listings and defaults. compiled_by_auto: on a
+    GPU. never_compiled: recipes that torch.compile cannot handle. recipe_fields: see schema/recipe.py.
     """
 
     name: str
@@ -255,14 +254,13 @@ KINDS = tuple(
 
 def modes() -> dict[str, ModeEntry]:
     """Return every mode by name, including hidden ones. An outside package cannot take the name of a built-in mode."""
-    outside = (ModeEntry(e.name, e.value, f"from {_package(e)}", recipes=None) for e in _entry_points(MODE_GROUP))
+    outside = (ModeEntry(*told, recipes=None) for told in _outside(MODE_GROUP))
     return {entry.name: entry for entry in (*outside, *BUILTIN_MODES)}
 
 
 def workloads() -> dict[str, WorkloadEntry]:
     """Return every workload by name. An outside package cannot take the name of a built-in workload."""
-    found = _entry_points(WORKLOAD_GROUP)
-    outside = (WorkloadEntry(e.name, e.value, f"from {_package(e)}", defaults=None, te_switches=None) for e in found)
+    outside = (WorkloadEntry(*told, defaults=None, te_switches=None) for told in _outside(WORKLOAD_GROUP))
     return {entry.name: entry for entry in (*outside, *BUILTIN_WORKLOADS)}
 
 
@@ -351,8 +349,10 @@ def load(entry: ModeEntry | WorkloadEntry | KindEntry) -> Any:
         ) from error
 
 
-def _entry_points(group: str) -> Any:
-    return _installed(tuple(sys.path)).select(group=group)
+def _outside(group: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the name, the target and a summary of each entry point of this group."""
+    for entry in _installed(tuple(sys.path)).select(group=group):
+        yield entry.name, entry.value, f"from {entry.dist.name if entry.dist else 'an unnamed package'}"
 
 
 @lru_cache(maxsize=1)
@@ -361,7 +361,3 @@ def _installed(_path: tuple[str, ...]) -> Any:
     from importlib.metadata import entry_points
 
     return entry_points()
-
-
-def _package(entry: Any) -> str:
-    return str(entry.dist.name) if entry.dist else "an unnamed package"

@@ -8,15 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-from pydantic import AfterValidator, BeforeValidator, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 
 from fp8bench.schema.address import Address, is_address, local
 from fp8bench.schema.batch import AUTO
+from fp8bench.schema.config import Device
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import LABEL, MAX_LABEL
-from fp8bench.schema.option import Limit, Option, flag_of
+from fp8bench.schema.option import ByDevice, Limit, Option, flag_of
 
 _LONGEST = 40
 """The number of characters of an invalid value that its error repeats."""
@@ -50,6 +51,11 @@ class Options(Frozen):
             raise ValueError(option.limit.refusal)
         return value
 
+    def on(self, device: Device, name: str) -> Any:
+        """Return the value of an option, or its default on this device; None is left to the machine."""
+        value, default = getattr(self, name), options_of(type(self))[name].default
+        return default.on(device) if value is None and isinstance(default, ByDevice) else value
+
 
 def _no_file(folder: Path) -> Path:
     if "\0" in str(folder):
@@ -69,6 +75,11 @@ OptionsT = TypeVar("OptionsT", bound=Options)
 def option_of(field: FieldInfo) -> Option | None:
     """Return the field's declaration as an option; None if it is not an option."""
     return next((one for one in field.metadata if isinstance(one, Option)), None)
+
+
+def options_of(model: type[BaseModel]) -> dict[str, Option]:
+    """Return each option of a model by its field's name, in the order of help."""
+    return {name: option for name, field in model.model_fields.items() if (option := option_of(field)) is not None}
 
 
 def kind_of(field: FieldInfo) -> Any:
@@ -92,8 +103,7 @@ def read(model: type[OptionsT], words: Mapping[str, Any], command: str) -> Optio
     try:
         return model(**given)
     except ValidationError as error:
-        fault = error.errors()[0]
-        name, *within = map(str, fault["loc"])
+        name, *within = map(str, error.errors()[0]["loc"])
         field, value, help = model.model_fields[name], given[name], f"fp8bench {command} --help"
         option, known = option_of(field), words_of(kind_of(field))
         flag = option.flags[-1] if option is not None and option.flags else flag_of(name)
@@ -101,17 +111,16 @@ def read(model: type[OptionsT], words: Mapping[str, Any], command: str) -> Optio
             raise unknown_name(flag, value, [*known], help) from error
         if isinstance(value, list):
             value = value[int(within[0])] if within and len(value) > 1 else ",".join(value)
-        what = f"{flag}: invalid value {quoted(value)}: {reason_of(fault)}"
-        raise UsageError(what, f"See `{help}` for what it takes") from error
+        raise invalid(flag, value, error, help) from error
 
 
-def reason_of(fault: Mapping[str, Any]) -> str:
-    """Return the reason of a fault that pydantic found, in this program's words."""
-    if fault["type"] == "value_error":
-        return str(fault["ctx"]["error"])
+def invalid(where: str, value: object, error: ValidationError, help: str) -> UsageError:
+    """Return the error for a value that pydantic refused, with the reason in this program's words."""
+    fault = error.errors()[0]
+    reason = str(fault["ctx"]["error"] if fault["type"] == "value_error" else fault["msg"].lower())
     if fault["type"] == "string_pattern_mismatch":
-        return "letters, digits, '.', '_' and '-' are allowed, and it begins with a letter or a digit"
-    return str(fault["msg"]).lower()
+        reason = "letters, digits, '.', '_' and '-' are allowed, and it begins with a letter or a digit"
+    return UsageError(f"{where}: invalid value {quoted(value)}: {reason}", f"See `{help}` for what it takes")
 
 
 def quoted(value: object) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, create_model
 from pydantic.fields import FieldInfo
 
-from fp8bench.config.options import Folder, Options, fraction, option_of
+from fp8bench.config.options import Folder, Options, fraction, options_of
 from fp8bench.schema import option as limits
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import Device, RunConfig, VariantSettings
@@ -22,9 +22,7 @@ MAX_ROUNDS = 30
 LATEST = "latest"
 """The name of the newest session."""
 
-OBEYED_BY_WORKERS = {
-    name: option for name, field in RunConfig.model_fields.items() if (option := option_of(field)) is not None
-}
+OBEYED_BY_WORKERS = options_of(RunConfig)
 """The options that are also fields of a configuration, by the same name."""
 
 
@@ -198,11 +196,6 @@ class RunRequest(_OptionsOfWorkers):
         own = [{**settings, "mode": (settings["mode"],), "variants": ()} for settings in self.variants]
         return tuple(self.model_copy(update=update) for update in own)
 
-    def on(self, device: Device, name: str) -> Any:
-        """Return the value of one option, or the device's default; None is left to the machine."""
-        value, default = getattr(self, name), OPTIONS[name].default
-        return default.on(device) if value is None and isinstance(default, ByDevice) else value
 
-
-OPTIONS = {name: option for name, field in RunRequest.model_fields.items() if (option := option_of(field)) is not None}
+OPTIONS = options_of(RunRequest)
 """Every option by its field's name, in the order of help."""

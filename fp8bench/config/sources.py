@@ -22,13 +22,15 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from fp8bench import registry
-from fp8bench.config.options import quoted, reason_of
+from fp8bench.config.options import invalid
 from fp8bench.config.request import OBEYED_BY_WORKERS, OPTIONS, RunRequest
 from fp8bench.schema.config import VariantSettings, mode_label
 from fp8bench.schema.errors import UsageError, nearest, unknown_name
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.option import PREFIX, flag_of, variable_of
 from fp8bench.schema.yaml_text import line_of
+
+HELP = "fp8bench run --help"
 
 VARIANTS = "variants"
 """The field of a file. It is not an option, because a command line has no room for it."""
@@ -83,19 +85,13 @@ def resolve(
     except ValidationError as error:
         field = str(error.errors()[0]["loc"][0])
         origin = flag_of(field) if origins[field] == "flag" else f"{field} from {origins[field]}"
-        raise _invalid(
-            origin + (file.at(field) if origins[field] == file_name else ""), values[field], error
-        ) from error
+        where = origin + (file.at(field) if origins[field] == file_name else "")
+        raise invalid(where, values[field], error, HELP) from error
     if VARIANTS in file_values:
         each, owned = _variants_of(file_values[VARIANTS], file, values, origins)
         request = request.model_copy(update={VARIANTS: each})
         origins.update(dict.fromkeys((VARIANTS, *owned), file.name))
     return Resolved(request=request, origins=origins)
-
-
-def _invalid(where: str, value: Any, error: ValidationError) -> UsageError:
-    what = f"{where}: invalid value {quoted(value)}: {reason_of(error.errors()[0])}"
-    return UsageError(what, "See `fp8bench run --help` for what it takes")
 
 
 def _known(values: Mapping[str, Any], file: "_File") -> dict[str, Any]:
@@ -183,7 +179,7 @@ def _variants_of(
             request = RunRequest(**{**values, **one, "mode": (one["mode"],)})
         except ValidationError as error:
             name = str(error.errors()[0]["loc"][0])
-            raise _invalid(file.variant(number, name), one.get(name), error) from error
+            raise invalid(file.variant(number, name), one.get(name), error, HELP) from error
         found = {"mode": one["mode"], **{name: getattr(request, name) for name in owned}}
         if found in each:
             first = each.index(found)
@@ -210,7 +206,7 @@ def _settings(one: Any, number: int, file: _File) -> Mapping[str, Any]:
         if name not in ("mode", *OWN) and name in OPTIONS:
             raise UsageError(f"{at}: it is the same for all variants", f"Write it beside `{VARIANTS}`, for all")
         if name not in ("mode", *OWN):
-            error = unknown_name("setting", name, ["mode", *OWN], "fp8bench run --help")
+            error = unknown_name("setting", name, ["mode", *OWN], HELP)
             raise UsageError(f"{at}: {error.what}", error.remedy)
         settings[name] = value
     at, mode = file.variant(number, "mode"), settings.get("mode")

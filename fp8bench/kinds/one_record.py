@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
-from fp8bench.config.options import Folder, Options, machine_label, option_of
+from fp8bench.config.options import Folder, Options, machine_label, options_of
 from fp8bench.config.request import OPTIONS
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.launch.place import Place, place_on
@@ -18,11 +18,10 @@ from fp8bench.machine.identity import together
 from fp8bench.records import results
 from fp8bench.records.select import BY_WORK, in_order, latest_alike, same_work
 from fp8bench.schema import option as limits
-from fp8bench.schema.config import Device
 from fp8bench.schema.errors import require_known
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import MachineIdentity
-from fp8bench.schema.option import ByDevice, Option
+from fp8bench.schema.option import Option
 from fp8bench.schema.record import RecordHead
 from fp8bench.tables.document import Document
 from fp8bench.tables.study import Study
@@ -58,22 +57,12 @@ class Request(Options):
             require_known(what, name, known, f"fp8bench {cls.command} --help")
         return tuple(name for name in known if not named or name in named)
 
-    def on(self, device: Device, name: str) -> Any:
-        """Return the value of an option, or its default on this device."""
-        value, default = getattr(self, name), options_of(type(self))[name].default
-        return value if value is not None or not isinstance(default, ByDevice) else default.on(device)
-
 
 TIMING = Option("For each timing, at least 20 times a round", limit=limits.TIMING_S, metavar="S")
 """The option for the seconds of each timing, of kinds that time many small things."""
 
 OF_THE_MACHINE = frozenset(("instance", "name", "allow_busy", "results_dir"))
 """Options that do not affect what is measured."""
-
-
-def options_of(request: type[Request]) -> dict[str, Option]:
-    """Return each option by the name of its field."""
-    return {name: option for name, field in request.model_fields.items() if (option := option_of(field)) is not None}
 
 
 ConfigT = TypeVar("ConfigT")

@@ -13,12 +13,14 @@ from fp8bench.schema.private import secrets_of, shortened, without
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
-IDENTITY = frozenset({"schema_version", "kind", "run_id", "status", "cause", "source", "instance", "session"})
-OF_WHAT = frozenset({"config", "fingerprint", "created_utc", "method_version", "machine"})
-FACTS = frozenset(
-    {"mode", "workload", "device_name", "cpu", "driver", "python", "versions", "unit", "name", "category"}
+IDENTITY = frozenset(
+    "schema_version kind run_id status cause source instance session config fingerprint created_utc method_version "
+    "machine".split()
 )
-"""Fields that identify what a record is of: a word in them stays even if somebody uses it as a password."""
+"""Fields that identify a record, and are never changed."""
+
+FACTS = frozenset("mode workload device_name cpu driver python versions unit name category".split())
+"""Fields that tell what a record is of: a word in them stays even if somebody uses it as a password."""
 
 LOGS = frozenset({"log", "traceback"})
 """Fields whose text has lines."""
@@ -29,7 +31,7 @@ LONGEST_LOG = 1 << 20
 
 def fit(model: ModelT, environ: Mapping[str, str] | None = None) -> ModelT:
     """Return a record or a report as it may be written; the same object if nothing had to be changed."""
-    return _fit_model(model, secrets_of(os.environ if environ is None else environ), IDENTITY | OF_WHAT)
+    return _fit_model(model, secrets_of(os.environ if environ is None else environ), IDENTITY)
 
 
 def fit_log(text: str, environ: Mapping[str, str] | None = None) -> str:

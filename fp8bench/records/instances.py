@@ -1,14 +1,14 @@
 """Keeps an instance that the catalogue lacks, or one's own price, in results/<instance>/instance.yaml."""
 
+import itertools
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
 from fp8bench.records.files import writing
 from fp8bench.records.lock import held
-from fp8bench.schema import instance as schema
 from fp8bench.schema.files import read_text, write_atomically
-from fp8bench.schema.instance import INSTANCE_FILE, SNAPSHOT_SUFFIX, SNAPSHOTS, Instance, Price
+from fp8bench.schema.instance import INSTANCE_FILE, SNAPSHOT_SUFFIX, SNAPSHOTS, Instance, Price, read_own
 
 WAIT_S = 5.0
 """Seconds to wait for another process that writes the same file."""
@@ -21,25 +21,29 @@ def files(results_dir: Path) -> list[Path]:
 
 def snapshots(results_dir: Path) -> list[Path]:
     """Return the snapshots, oldest first."""
-    return sorted((results_dir / SNAPSHOTS).glob(f"*{SNAPSHOT_SUFFIX}"), key=schema.order_of)
+
+    def order(path: Path) -> tuple[str, int]:
+        day, _, number = path.name.removesuffix(SNAPSHOT_SUFFIX).partition(".")
+        return day, int(number) if number.isdecimal() else 1
+
+    return sorted((results_dir / SNAPSHOTS).glob(f"*{SNAPSHOT_SUFFIX}"), key=order)
 
 
 def keep_snapshot(text: str, day: date, results_dir: Path) -> Path:
     """Write a snapshot of that day beside the existing ones, and return its path. Raises UsageError if it cannot."""
     folder = results_dir / SNAPSHOTS
-    taken: set[str] = set()
-    while True:
-        path = folder / schema.name_of(day, taken | {one.name for one in snapshots(results_dir)})
+    for number in itertools.count(1):
+        path = folder / f"{day}{f'.{number}' if number > 1 else ''}{SNAPSHOT_SUFFIX}"
         with writing(path):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, text, replace=False)
-                return path
+                break
             except FileExistsError:
-                # Another call may have taken the name meanwhile.
-                if not path.exists() or path.name in taken:
+                # Of an earlier call; or the folder's own name is taken.
+                if not path.exists():
                     raise
-                taken.add(path.name)
+    return path
 
 
 def keep(
@@ -62,7 +66,7 @@ def keep(
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with held(path.with_name(f".{INSTANCE_FILE}.lock"), str(path), "Wait until it ends, and try again", warn, WAIT_S):
-        own = schema.read_own(read_text(path), path).prices if path.exists() else ()
+        own = read_own(read_text(path), path).prices if path.exists() else ()
         if price is not None:
             # A second price of a day corrects the first.
             own = (price, *(earlier for earlier in own if earlier.same_thing != price.same_thing))

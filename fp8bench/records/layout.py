@@ -34,14 +34,11 @@ SomeRecord = TypeVar("SomeRecord", bound=RecordHead)
 Document = dict[str, Any]
 
 RUN = "run"
-VERSION_BYTES = 64
-"""Enough for the first field, which is the version."""
-
 AHEAD = timedelta(days=1)
 """How far clocks may differ."""
 
-WHOSE_BYTES = 1024
-"""Enough for a record's kind and instance, which are among its first fields."""
+BEGINNING_BYTES = 1024
+"""Enough for a record's version, kind and instance, which are among its first fields."""
 
 
 def texts_of(record: RecordHead) -> tuple[str, str | None]:
@@ -102,10 +99,8 @@ def see(path: Path) -> Seen | Broken:
         text = bytes_of(path)
     except OSError as error:
         return unreadable(path, error)
-    fields = _begun(text[:WHOSE_BYTES])
-    if not fields.keys() >= {"kind", "instance"}:
-        fields = {"kind": RUN, **_document(text)}
-    kind, instance = fields.get("kind"), fields.get("instance")
+    fields = {"kind": RUN, **_beginning(text, "kind", "instance")}
+    kind, instance = fields["kind"], fields.get("instance")
     if isinstance(kind, str) and isinstance(instance, str):
         return Seen(path, text, kind, instance)
     record = _parsed(text, path, Record)
@@ -163,19 +158,24 @@ def _has_raw(record: Record) -> bool:
     return bool(record.samples or kernels or any(one.series for one in record.telemetry))
 
 
-def _begun(data: bytes) -> Document:
-    """Return the fields of a document that may be cut off, without the last; empty if the document is broken."""
+def _beginning(data: bytes, *names: str) -> Document:
+    """Return the first fields of a document, or all of them if these names are not among the first."""
+    # What was cut off within a field may have another value.
+    fields = dict(list(_document(data[:BEGINNING_BYTES], allow_partial=True).items())[:-1])
+    return fields if fields.keys() >= {*names} else _document(data)
+
+
+def _document(data: bytes, allow_partial: bool = False) -> Document:
+    """Return the fields of a document; none of one that is broken. allow_partial: whether its end may be missing."""
     try:
-        fields = from_json(data, allow_partial=True)
+        fields = from_json(data, allow_partial=allow_partial)
     except ValueError:
         return {}
-    return dict(list(fields.items())[:-1]) if isinstance(fields, dict) else {}
+    return fields if isinstance(fields, dict) else {}
 
 
 def _parsed(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
-    version = _begun(data[:VERSION_BYTES]).get("schema_version")
-    if version is None:
-        version = _document(data).get("schema_version")
+    version = _beginning(data, "schema_version").get("schema_version")
     if isinstance(version, int) and version > SCHEMA_VERSION:
         reason = f"has schema version {version}, and this fp8bench reads up to {SCHEMA_VERSION}"
         return Broken(path, reason, "Upgrade fp8bench, or move the file away")
@@ -198,14 +198,6 @@ def _parsed(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Br
         reason = f"field created_utc: {created:%Y-%m-%d} is later than today, {now:%Y-%m-%d}, by this machine's clock"
         return Broken(path, reason, "Correct the clock, or move the file away")
     return record.model_copy(update={"schema_version": SCHEMA_VERSION}) if older else record
-
-
-def _document(data: bytes) -> Document:
-    try:
-        fields = from_json(data)
-    except ValueError:
-        return {}
-    return fields if isinstance(fields, dict) else {}
 
 
 def from_version_1(document: Document) -> Document:

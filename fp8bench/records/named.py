@@ -121,9 +121,8 @@ def of_mode(reference: Reference, kept: Iterable[Kept[Record]]) -> list[Kept[Rec
 def candidates(
     name: str, records: Iterable[Record], reference: Reference, wanted: Filter, like: Filter
 ) -> list[Record]:
-    """Return those of a mode's records that are ok, executed as named, `wanted`, and of the work `like` if any are;
-    empty if none is ok and executed so. name: as the user wrote it. Raises UsageError if there are some, but none
-    wanted.
+    """Return a mode's records that are ok, executed as named, `wanted`, and of the work `like` if any are; none if none
+    is ok and executed so. name: as the user wrote it. Raises UsageError if there are some, but none wanted.
     """
     fitting = Filter(status="ok", execution=reference.execution).of(records)
     found = wanted.of(fitting)

@@ -36,17 +36,19 @@ class Address:
     @property
     def rest(self) -> str:
         """Host or bucket, and path, without user and password."""
-        return self._after.rpartition("@")[2] if self._userinfo else self._after
-
-    @property
-    def _after(self) -> str:
-        return self.url.partition(SEPARATOR)[2].rstrip("/")
+        return self._split[1]
 
     @property
     def _userinfo(self) -> str:
-        """The text before the host's `@`. A password may contain a slash, and a path may contain an `@`."""
-        host, at, _ = self._after.rpartition("@")
-        return host if at and (self.scheme in SSH or "/" not in host or ":" in host) else ""
+        return self._split[0]
+
+    @property
+    def _split(self) -> tuple[str, str]:
+        """What comes before the host's `@`, and the rest. A password may contain a slash, and a path an `@`."""
+        after = self.url.partition(SEPARATOR)[2].rstrip("/")
+        userinfo, _, rest = after.rpartition("@")
+        is_one = userinfo and (self.scheme in SSH or "/" not in userinfo or ":" in userinfo)
+        return (userinfo, rest) if is_one else ("", after)
 
     @property
     def user(self) -> str:
@@ -67,11 +69,9 @@ class Address:
 
     def __str__(self) -> str:
         """Return the address without its secrets: a password, and any userinfo but a plain user name of ssh."""
-        shown = self.rest.partition("?")[0]
-        if not self._userinfo:
-            return f"{self.scheme}{SEPARATOR}{shown}"
-        plain = self.scheme in SSH and not self._userinfo.partition(":")[1]
-        return f"{self.scheme}{SEPARATOR}{self.user if plain else HIDDEN}@{shown}"
+        plain = self.scheme in SSH and ":" not in self._userinfo
+        who = self._userinfo and f"{self.user if plain else HIDDEN}@"
+        return f"{self.scheme}{SEPARATOR}{who}{self.rest.partition('?')[0]}"
 
     def clean(self, text: str) -> str:
         """Return a message from elsewhere on one line, without the secrets."""

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, PositiveInt
 
 from fp8bench.schema.execution import Variant
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, optional
 
 AUTO = "auto"
 """The value of --batch-size that fits the batch to the memory of the machine."""
@@ -21,15 +21,13 @@ too large: a rank ran out of memory
 
 
 class BatchTry(Frozen):
-    """One size that was tried. peak_bytes: the peak of the rank that used the most; null if it ran out of memory.
-    run_id: the record that the result is from; null if it was tried in separate processes.
-    """
+    """One size that was tried."""
 
     batch_size: PositiveInt
     fit: Fit
-    peak_bytes: int | None = None
+    peak_bytes: int | None = optional("of the rank that used the most; null: it ran out of memory")
     execution: Variant | None = None
-    run_id: str | None = None
+    run_id: str | None = optional("of the record that the result is from; null: tried in separate processes")
 
 
 class BatchSearch(Frozen):

@@ -4,12 +4,14 @@ Sizes are defined as in nccl-tests (doc/PERFORMANCE.md): the bytes of the comple
 all-reduce, after an all-gather, and before a reduce-scatter.
 """
 
+from itertools import product
 from typing import Literal, get_args
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from fp8bench.schema.config import Device
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, optional
+from fp8bench.schema.formats import padded
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter"]
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
@@ -23,29 +25,23 @@ BACKENDS: dict[Device, Backend] = {"cuda": "nccl", "cpu": "gloo"}
 
 
 class CollectivesConfig(Frozen):
-    """The request with every number resolved. seconds: the duration of each timing in each round. nodes: all have the
-    same number of ranks.
-    """
+    """The request with every number resolved."""
 
     device: Device
     world_size: int = Field(ge=2)
-    nodes: PositiveInt = 1
+    nodes: PositiveInt = Field(default=1, description="all have the same number of ranks")
     operations: tuple[Operation, ...]
     dtypes: tuple[Dtype, ...]
-    sizes_bytes: tuple[PositiveInt, ...] = Field(
-        description="as requested; each is rounded up to whole elements a rank"
-    )
+    sizes_bytes: tuple[PositiveInt, ...] = Field(description="requested; each is rounded up to whole elements a rank")
     rounds: PositiveInt
-    seconds: PositiveFloat
+    seconds: PositiveFloat = Field(description="how long each timing lasts in each round")
 
     @property
     def cases(self) -> tuple["Case", ...]:
         """Every operation, dtype and size, in the order of a table."""
         return tuple(
-            Case(operation=operation, dtype=dtype, size_bytes=whole_elements(size, dtype, self.world_size))
-            for operation in self.operations
-            for dtype in self.dtypes
-            for size in self.sizes_bytes
+            Case(operation=operation, dtype=dtype, size_bytes=padded(size, ITEM_BYTES[dtype] * self.world_size))
+            for operation, dtype, size in product(self.operations, self.dtypes, self.sizes_bytes)
         )
 
 
@@ -63,12 +59,10 @@ class Case(Frozen):
 
 
 class RankTimes(Frozen):
-    """What one rank found for one case. wrong: the number of elements that were not the exact result, counted before
-    any timing. rounds_s: seconds of each repetition, round by round; empty if any rank had a wrong element.
-    """
+    """What one rank found for one case."""
 
-    wrong: int = Field(ge=0)
-    rounds_s: tuple[tuple[PositiveFloat, ...], ...] = ()
+    wrong: int = Field(ge=0, description="elements that were not the exact result, counted before any timing")
+    rounds_s: tuple[tuple[PositiveFloat, ...], ...] = Field(default=(), description="s; none: any rank was wrong")
 
 
 class RankOutcome(Frozen):
@@ -77,26 +71,15 @@ class RankOutcome(Frozen):
     times: tuple[RankTimes, ...]
 
 
-class CollectiveTiming(Frozen):
+class CollectiveTiming(Case):
     """The timing of one case. The time of a repetition is that of the rank that took longest over its round."""
 
-    operation: Operation
-    dtype: Dtype
-    size_bytes: PositiveInt
     status: Literal["ok", "invalid"] = "ok"
-    reason: str | None = Field(default=None, description="of another status than ok")
-    time_s: PositiveFloat | None = Field(default=None, description="mean over the rounds of their means")
-    time_ci_s: tuple[float, float] | None = Field(
-        default=None, description="95 % over the rounds, of this group of processes only"
-    )
+    reason: str | None = optional("of another status than ok")
+    time_s: PositiveFloat | None = optional("mean over the rounds of their means")
+    time_ci_s: tuple[float, float] | None = optional("95 % over the rounds, of this group of processes only")
     rounds_s: tuple[tuple[PositiveFloat, ...], ...] = Field(default=(), description="every repetition, round by round")
 
     def model_post_init(self, _context: object) -> None:
         if (self.status == "ok") != (self.time_s is not None) or (self.status == "ok") != (self.reason is None):
             raise ValueError("a timing with status ok has a time, and one with another status a reason instead")
-
-
-def whole_elements(size_bytes: int, dtype: Dtype, ranks: int) -> int:
-    """Return the size, rounded up so that every rank has the same integer number of elements."""
-    step = ITEM_BYTES[dtype] * ranks
-    return -(-size_bytes // step) * step

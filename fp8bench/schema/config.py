@@ -12,7 +12,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from fp8bench.schema import option
 from fp8bench.schema.execution import CheckpointChoice, CompileChoice, GraphChoice, OptimizerName, ParallelChoice
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, optional
 from fp8bench.schema.option import ByDevice, Option
 from fp8bench.schema.switches import Switches
 
@@ -35,13 +35,24 @@ PREFETCH_FACTOR = 2
 """Batches that each process of a loader prepares ahead: torch's default, stated because a run must empty the queue."""
 
 
-class RunConfig(Frozen):
+class OfMode(Frozen):
+    """What is of one mode, named as in the registry. recipe: its scaling recipe; null where the mode has none."""
+
+    mode: str
+    recipe: str | None = None
+
+    @property
+    def mode_label(self) -> str:
+        """The label of the mode with its recipe (see the function `mode_label`)."""
+        return mode_label(self.mode, self.recipe)
+
+
+class RunConfig(OfMode):
     """One measurement: `world_size` workers, each of which trains `workload` under `mode` with a batch of its own.
     Choices are stored as requested; the evidence tells what was done. The optimizer's settings are in the fingerprint.
     """
 
-    mode: str = Field(description="name in the registry, without its recipe")
-    recipe: str | None = Field(description="the scaling recipe; null where the mode has none")
+    recipe: str | None
     workload: str = Field(description="name in the registry, and behind it the sizes that the user gave")
     device: Device = Field(description="what the workers train on")
     world_size: PositiveInt = Field(description="workers, one a GPU (or CPU process), over all nodes")
@@ -117,9 +128,7 @@ class RunConfig(Frozen):
             if_unset="float32; of gpt-layer bfloat16",
         ),
     ] = "float32"
-    te_switches: Switches | None = Field(
-        default=None, description="options of Transformer Engine's layer, joined by +; null: none of them"
-    )
+    te_switches: Switches | None = optional("options of Transformer Engine's layer, joined by +; null: none of them")
     parallel: Annotated[
         ParallelChoice,
         Option("Join GPUs by DDP or by FSDP2: auto takes fsdp where a GPU has no room for all weights", default="auto"),
@@ -135,19 +144,12 @@ class RunConfig(Frozen):
         CheckpointChoice,
         Option("Compute activations again in backward: full all of a block, selective the cheap ones", default="none"),
     ] = "none"
-    fp8_layer_names: tuple[str, ...] | None = Field(
-        default=None, description="of layers=auto, the layers that go to fp8, numbers folded into `*`"
-    )
+    fp8_layer_names: tuple[str, ...] | None = optional("of layers=auto, those that go to fp8, numbers folded into `*`")
 
     @property
     def queue(self) -> int:
         """Return how many batches a rank's loader makes ahead; 0 without a loader."""
         return self.workers * PREFETCH_FACTOR if self.data == "loader" else 0
-
-    @property
-    def mode_label(self) -> str:
-        """The label of the mode with its recipe (see the function `mode_label`)."""
-        return mode_label(self.mode, self.recipe)
 
     @property
     def switched_label(self) -> str:

@@ -7,24 +7,15 @@ constructor's arguments, so that a worker process can send one to its parent.
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
+from collections.abc import Iterable, Sequence
+from traceback import walk_tb
 from typing import ClassVar, Literal
 
 Status = Literal["ok", "unsupported", "failed", "invalid"]
 """How a run ended, for its record."""
 
 Cause = Literal[
-    "unavailable",
-    "capture",
-    "parity",
-    "execution",
-    "nan",
-    "no-fp8",
-    "oom",
-    "host-death",
-    "crash",
-    "timeout",
+    "unavailable", "capture", "parity", "execution", "nan", "no-fp8", "oom", "host-death", "crash", "timeout"
 ]
 """Why a run stopped, in one word that a program can act on. A record's `reason` is the sentence for readers.
 
@@ -171,10 +162,6 @@ def inert(text: str) -> str:
     return _ACTIVE.sub(lambda found: ascii(found[0])[1:-1], _SPACES.sub(" ", text))
 
 
-_OURS = "fp8bench"
-_BODY = "<module>"
-
-
 def refusal_of(error: Exception) -> ModeUnavailable | None:
     """Return what is wrong with the library whose import raised this error; None for any other error. A damaged library
     may raise anything: ImportError, OSError for a shared library that does not load, or RuntimeError.
@@ -192,16 +179,13 @@ def _library_of(error: Exception) -> str | None:
     """Return the top-level name of the library that was being imported, of several the first; None if none was, or only
     Python's own: a name that its standard library lacks is a mistake in this program.
     """
-    frames = list(_frames(error.__traceback__))
-    after_ours = max((place for place, (package, _) in enumerate(frames) if package == _OURS), default=-1) + 1
-    imported = [package for package, function in frames[after_ours:] if function == _BODY]
     named = error.name.partition(".")[0] if isinstance(error, ImportError) and error.name else ""
-    found = imported[0] if imported else named
-    return found if found not in ("", _OURS, *sys.stdlib_module_names) else None
-
-
-def _frames(traceback: TracebackType | None) -> Iterator[tuple[str, str]]:
-    while traceback is not None:
-        frame = traceback.tb_frame
-        yield str(frame.f_globals.get("__name__", "")).partition(".")[0], frame.f_code.co_name
-        traceback = traceback.tb_next
+    imported: list[str] = []
+    for frame, _ in walk_tb(error.__traceback__):
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package == "fp8bench":
+            imported = []
+        elif frame.f_code.co_name == "<module>":
+            imported.append(package)
+    found = next(iter(imported), named)
+    return found if found not in ("", "fp8bench", *sys.stdlib_module_names) else None

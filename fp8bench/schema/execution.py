@@ -4,6 +4,7 @@ An execution has three parts: what torch.compile compiled of the model, how rank
 launched. A variant names the first and the third in one word. It is compared, and is not part of the fingerprint.
 """
 
+from itertools import product
 from typing import Annotated, Literal, get_args
 
 from pydantic import StringConstraints
@@ -13,8 +14,7 @@ from fp8bench.schema.errors import UsageError, did_you_mean, nearest
 CompileChoice = Literal["auto", "on", "off", "blocks"]
 GraphChoice = Literal["auto", "on", "off"]
 OptimizerName = Literal["sgd", "adam", "adamw", "none"]
-OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
-"""The optimizers. none: a step ends after backward, and no weight changes."""
+"""none: a step ends after backward, and no weight changes."""
 
 Trainer = Literal["sgd", "adam", "adamw"]
 """An optimizer that changes weights."""
@@ -42,13 +42,12 @@ VARIANTS: tuple[Variant, ...] = get_args(Variant)
 on each block. graphed: the complete step replayed as one CUDA graph.
 """
 
-_COMPILED: dict[CompileScope | None, str] = {None: "", "model": "compiled", "blocks": "blocks"}
+_BY_PARTS = dict(zip(product((False, True), (None, "model", "blocks")), VARIANTS, strict=True))
 
 
 def variant_of(compiled: CompileScope | None, graphed: bool) -> Variant:
     """Return the variant for a scope of torch.compile and a kind of launch."""
-    words = "+".join(word for word in (_COMPILED[compiled], "graphed" if graphed else "") if word) or "eager"
-    return next(variant for variant in VARIANTS if variant == words)
+    return _BY_PARTS[graphed, compiled]
 
 
 def is_compiled(variant: Variant) -> bool:
@@ -82,9 +81,7 @@ def suffix(variant: Variant | None) -> str:
 
 
 def split_variant(text: str, what: str) -> tuple[str, Variant | None]:
-    """Split `te-fp8:delayed/graphed` into label and variant; None if no variant is named. what: names the text in
-    errors. Raises UsageError for a word that is not a variant.
-    """
+    """Split `te-fp8:delayed/graphed` into label and variant, or None. what: the text's name in a UsageError."""
     label, _, word = text.partition("/")
     if not word:
         return label, None

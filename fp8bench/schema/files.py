@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fp8bench.schema.errors import UsageError
 
@@ -33,53 +33,36 @@ class Frozen(BaseModel):
 ModelT = TypeVar("ModelT", bound=Frozen)
 
 
+def optional(description: str, **limits: Any) -> Any:
+    """Declare a field that is null unless it is given. limits: of what is given, in pydantic's words, e.g. `ge=0`."""
+    return Field(default=None, description=description, **limits)
+
+
 def made_of(model: type[ModelT], *sources: object, **own: Any) -> ModelT:
-    """Build a model from its own values, and for its other fields from the attributes of the same name in the sources.
-    If several sources have an attribute, the last one counts.
-    """
+    """Build a model from its own values, and the rest from attributes of the sources, of which the last one counts."""
     same = {name: getattr(one, name) for one in sources for name in model.model_fields if hasattr(one, name)}
     return model(**{**same, **own})
 
 
-def bytes_of(path: Path) -> bytes:
-    """Return the content of a regular file. Raises OSError, also for a pipe or a device, which may never end, and for a
-    file larger than LARGEST_BYTES.
+def bytes_of(path: Path, regular: bool = True) -> bytes:
+    """Return the content of a file. Raises OSError, also for a file larger than LARGEST_BYTES. regular: whether to
+    refuse a pipe or a device, which may never end, as for files that were found rather than named by the user.
     """
-    descriptor = open_regular(path)
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read(LARGEST_BYTES)
-
-
-def open_regular(path: Path) -> int:
-    """Open a regular file and return a descriptor for reading (see `bytes_of`)."""
     # Do not block on a pipe whose other end is not open.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        found = os.fstat(descriptor)
-        if stat.S_ISDIR(found.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(found.st_mode):
+    no_wait = os.O_NONBLOCK if regular else 0
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | no_wait)) as file:
+        found = os.fstat(file.fileno())
+        if regular and not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", str(path))
-        if found.st_size > LARGEST_BYTES:
+        if found.st_size > LARGEST_BYTES or len(content := file.read(LARGEST_BYTES + 1)) > LARGEST_BYTES:
             raise OSError(errno.EFBIG, f"Larger than {LARGEST_BYTES >> 20} MiB", str(path))
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
+        return content
 
 
 def read_text(path: Path, regular: bool = True) -> str:
-    """Return the file's text. regular: whether to refuse a pipe or a device, as for files that were found rather than
-    named by the user. Raises UsageError if the file cannot be read, or has more than `LARGEST_BYTES`.
-    """
+    """Return the file's text, read as `bytes_of` does. Raises UsageError if it cannot be read."""
     try:
-        if regular:
-            return bytes_of(path).decode("utf-8")
-        with path.open("rb") as file:
-            content = file.read(LARGEST_BYTES + 1)
-        if len(content) > LARGEST_BYTES:
-            raise OSError(errno.EFBIG, f"Larger than {LARGEST_BYTES >> 20} MiB", str(path))
-        return content.decode("utf-8")
+        return bytes_of(path, regular).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"cannot read {path}: {reason}", "Check the name and its permissions") from error

@@ -1,4 +1,4 @@
-"""What the shape of a GEMM's operands must be a multiple of, for fp8."""
+"""Sizes that must be a multiple of another, as those of a GEMM's operands in fp8."""
 
 ALIGNMENT = 16
 """Every dimension of an fp8 GEMM is a multiple of this number: cuBLASLt and CUTLASS read operands in pieces of 16

@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from fp8bench.schema.execution import Variant
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, optional
 from fp8bench.schema.formats import padded
 
 Role = Literal["forward", "input gradient", "weight gradient"]
@@ -88,9 +88,9 @@ class Product(Frozen):
     shape: Shape
     role: Role = "forward"
     layers: tuple[str, ...] = Field(default=(), description="their layers' names, numbers folded into `*`")
-    calls_per_step: PositiveInt | None = Field(default=None, description="null: of no model")
-    stays_bf16: str | None = Field(default=None, description="why fp8 modes leave it alone; null: they do not")
-    formats: Pair | None = Field(default=None, description="of left and right in fp8; null: those of training")
+    calls_per_step: PositiveInt | None = optional("null: of no model")
+    stays_bf16: str | None = optional("why fp8 modes leave it alone; null: they do not")
+    formats: Pair | None = optional("of left and right in fp8; null: those of training")
     bias: bool = Field(default=False, description="added to each row of the output; in older records")
     output: Output = Field(default="bf16", description="of the fp8 GEMM; others than bf16 in older records")
 
@@ -114,13 +114,11 @@ class Timing(Frozen):
     precision: Precision
     casts: Casts = "none"
     status: TimingStatus = "ok"
-    reason: str | None = Field(default=None, description="of another status than ok")
+    reason: str | None = optional("of another status than ok")
     emulated: bool = Field(default=False, description="computed without fp8 units: the time is not that of fp8")
-    error: float | None = Field(default=None, ge=0, description="relative, against exact sums; null: not finite")
-    time_s: PositiveFloat | None = Field(default=None, description="mean over the rounds of their medians")
-    time_ci_s: tuple[float, float] | None = Field(
-        default=None, description="95 % over this process's rounds; null: one"
-    )
+    error: float | None = optional("relative, against exact sums; null: not finite", ge=0)
+    time_s: PositiveFloat | None = optional("mean over the rounds of their medians")
+    time_ci_s: tuple[float, float] | None = optional("95 % over this process's rounds; null: one")
     repetitions: int = Field(default=0, ge=0, description="in all rounds together")
     round_sizes: tuple[PositiveInt, ...] = Field(default=(), description="of samples_s; empty: there was one round")
     samples_s: tuple[PositiveFloat, ...] = ()
@@ -175,27 +173,25 @@ class ModeGain(Frozen):
 
     label: str
     compiled: bool
-    execution: Variant | None = Field(default=None, description="how its steps were executed; null: an older record")
+    execution: Variant | None = optional("how its steps were executed; null: an older record")
     step_time_s: PositiveFloat
     rounds: PositiveInt
     speedup: PositiveFloat
-    held_back_by: str | None = Field(default=None, description="host or loader, with the figure; null: by neither")
+    held_back_by: str | None = optional("host or loader, with the figure; null: by neither")
 
 
 class StepBound(Frozen):
-    """The most that fp8 can gain on a complete step. Times are in seconds per step. step_time_s: null if there is no
-    record of a baseline, so that `at_most` is about the GEMMs alone.
-    """
+    """The most that fp8 can gain on a complete step. Times are in seconds per step."""
 
     baseline_run_id: str | None = None
     compiled: bool | None = None
-    execution: Variant | None = Field(default=None, description="of the baseline; null: none, or an older record")
+    execution: Variant | None = optional("of the baseline; null: none, or an older record")
     rounds: PositiveInt | None = None
-    step_time_s: PositiveFloat | None = None
-    profiled_products_s: float | None = Field(default=None, description="all GEMMs in the baseline's profile")
+    step_time_s: PositiveFloat | None = optional("null: no baseline's record, so `at_most` is about the GEMMs alone")
+    profiled_products_s: float | None = optional("all GEMMs in the baseline's profile")
     bf16_products_s: PositiveFloat = Field(description="of the converted layers, as timed here")
     other_products_s: float = Field(ge=0, description="of the layers that stay bf16, as timed here")
     left_in_bf16: int = Field(default=0, ge=0, description="GEMMs without a valid fp8 time, counted as bf16")
     at_most: tuple[Gain, ...] = Field(description="one for each kind of casts that was timed")
     modes: tuple[ModeGain, ...] = ()
-    reason: str | None = Field(default=None, description="why `at_most` is empty")
+    reason: str | None = optional("why `at_most` is empty")

@@ -9,7 +9,6 @@ results/prices/2026-11-22.csv      a snapshot, with a line per price:
 results/prices/2026-11-22.2.csv    the second snapshot of that day
 """
 
-from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -17,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, ValidationError
 
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import Frozen, wrong_field
+from fp8bench.schema.files import Frozen, optional, wrong_field
 
 Purchase = Literal["on_demand", "spot", "capacity_block"]
 
@@ -32,16 +31,16 @@ class Price(Frozen):
     region: str | None = None
     purchase: Purchase
     as_of: date | None
-    until: date | None = Field(default=None, description="from when on, as its source says, it no longer holds")
+    until: date | None = optional("from when on, as its source says, it no longer holds")
     source: str | None
     derived: bool = False
     doubtful: bool = False
     tier: str | None = None
     zone: str | None = None
     note: str | None = None
-    reason: str | None = Field(default=None, description="why the price is null")
-    machine: str | None = Field(default=None, description="id of the one machine that it is for; null: for all")
-    doubt: str | None = Field(default=None, description="of one's own price: how far it is from the catalogue's")
+    reason: str | None = optional("why the price is null")
+    machine: str | None = optional("id of the one machine that it is for; null: for all")
+    doubt: str | None = optional("of one's own price: how far it is from the catalogue's")
     own: bool = Field(default=False, description="from one's own file, laid over the catalogue's")
 
     @property
@@ -68,9 +67,7 @@ class Instance(Frozen):
 
 
 def read_own(text: str, path: Path) -> Instance:
-    """Return the instance of a user's own file. Raises UsageError with file and line, also for two prices of one thing
-    and day.
-    """
+    """Return the instance of a user's file. Raises UsageError with line, also for two prices of one thing and day."""
     # Imported here: whoever only reads the program's own catalogue needs no YAML.
     from fp8bench.schema.yaml_text import line_of, parse_yaml
 
@@ -109,8 +106,8 @@ class Gpu(Frozen):
     memory_gb: float | None
     nvlink_gb_s: float | None
     tdp_w: float | None
-    sm_count: int | None = Field(default=None, gt=0, description="streaming multiprocessors")
-    sm_clock_mhz: float | None = Field(default=None, gt=0, description="of the SMs, at which peaks are stated")
+    sm_count: int | None = optional("streaming multiprocessors", gt=0)
+    sm_clock_mhz: float | None = optional("of the SMs, at which peaks are stated", gt=0)
     sources: dict[str, Any]
     figures: str
     doubtful: tuple[str, ...] = ()
@@ -129,11 +126,9 @@ class Gpu(Frozen):
 
 
 class Unread(Frozen):
-    """A file of one instance that was refused. instances: the instances that it may define, by the name of its folder
-    and by its key. what and remedy: those of the error.
-    """
+    """A file of one instance that was refused. what and remedy: those of the error."""
 
-    instances: frozenset[str]
+    instances: frozenset[str] = Field(description="that it may define, by its folder's name and by its key")
     what: str
     remedy: str
 
@@ -189,17 +184,3 @@ FIELDS = ("instance", "usd_per_hour", "purchase", "region", "zone", "as_of", "so
 def is_snapshot(path: Path) -> bool:
     """Return whether the path is a snapshot, judged by its name."""
     return path.suffix == SNAPSHOT_SUFFIX
-
-
-def name_of(day: date, taken: Iterable[str]) -> str:
-    """Return the file name of the next snapshot of a day. taken: the existing names."""
-    names = frozenset(taken)
-    first = f"{day}{SNAPSHOT_SUFFIX}"
-    numbered = (f"{day}.{number}{SNAPSHOT_SUFFIX}" for number in range(2, len(names) + 3))
-    return first if first not in names else next(name for name in numbered if name not in names)
-
-
-def order_of(path: Path) -> tuple[str, int]:
-    """Return a sort key for snapshots: the day, and within a day the order in which they were taken."""
-    day, _, number = path.name.removesuffix(SNAPSHOT_SUFFIX).partition(".")
-    return day, int(number) if number.isdecimal() else 1

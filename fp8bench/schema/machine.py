@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, optional
 
 MachineBasis = Literal["gpu-uuids", "machine-id", "boot-id", "nodes"]
 """What an identity is made from. gpu-uuids: the UUIDs of all GPUs that the driver knows, including hidden ones.
@@ -29,13 +29,11 @@ def gib(size: float) -> str:
 
 
 class MachineIdentity(Frozen):
-    """The identity of a machine. id: a keyed digest, the same whenever fp8bench runs on this machine, which reveals
-    nothing about it (see `machine.identity`).
-    """
+    """The identity of a machine, the same whenever fp8bench runs on it."""
 
-    id: str = Field(pattern=r"^[0-9a-f]{16}$")
+    id: str = Field(pattern=r"^[0-9a-f]{16}$", description="a keyed digest, which reveals nothing (`machine.identity`)")
     basis: MachineBasis
-    label: str | None = Field(default=None, pattern=LABEL, max_length=MAX_LABEL, description="given with --name")
+    label: str | None = optional("given with --name", pattern=LABEL, max_length=MAX_LABEL)
 
     def __str__(self) -> str:
         """Return `vendor-a (1f2e3d4c5b6a7988)`, or the id alone."""
@@ -56,18 +54,14 @@ class Environment(Frozen):
     variables: dict[str, str]
     git_commit: str | None = None
     git_dirty: bool | None = None
-    nodes: tuple["NodeEnvironment", ...] = Field(
-        default=(), description="of several nodes, each one's, in order; empty: there is one"
-    )
+    nodes: tuple["NodeEnvironment", ...] = Field(default=(), description="of several nodes, in order")
 
 
 class NodeEnvironment(Frozen):
-    """The environment of one of several nodes. ranks: the first and last of its ranks. machine, environment: null if
-    its ranks reported none.
-    """
+    """The environment of one of several nodes; null as far as its ranks reported none."""
 
     node: int = Field(ge=0)
-    ranks: tuple[int, int]
+    ranks: tuple[int, int] = Field(description="the first and the last")
     machine: MachineIdentity | None = None
     environment: Environment | None = None
 
@@ -111,14 +105,12 @@ def _matters(name: str) -> bool:
 
 
 def checkout_of(environment: Environment | None) -> str | None:
-    """Return the commit of fp8bench's checkout in short, with `+` for uncommitted changes; None if it is unknown, or if
-    fp8bench was installed from a wheel.
-    """
+    """Return the `checkout` of fp8bench that an environment had."""
     return None if environment is None else checkout(environment.git_commit, environment.git_dirty)
 
 
 def checkout(commit: str | None, dirty: bool | None) -> str | None:
-    """Return what `checkout_of` does, of its parts."""
+    """Return a commit in short, with `+` for uncommitted changes; None if it is unknown, or there is only a wheel."""
     return None if commit is None else f"{commit[:10]}{'+' if dirty else ''}"
 
 

@@ -4,7 +4,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Fp8benchError, ModeUnavailable, RunFailed, UsageError
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, optional
 
 
 class LinearLayers(Frozen):
@@ -23,7 +23,7 @@ class TransformerEngineParts(Frozen):
     blocks: NonNegativeInt = Field(default=0, description="of which each is one block of Transformer Engine")
     linears: NonNegativeInt = Field(default=0, description="swapped one by one, as norms are")
     norms: NonNegativeInt = 0
-    blocks_refused: str | None = Field(default=None, description="why blocks are not taken whole; null: they are")
+    blocks_refused: str | None = optional("why blocks are not taken whole; null: they are")
 
 
 class ModelFacts(Frozen):
@@ -71,10 +71,8 @@ class Asked(Frozen):
 
 
 class Answer(Frozen):
-    """The answer to `Asked`. refusal: why no mode can be proved with the model. modes: for each mode asked about, why
-    it cannot convert the model; null if no reason is found.
-    """
+    """The answer to `Asked`."""
 
     facts: ModelFacts | None = None
-    refusal: Refusal | None = None
-    modes: tuple[Refusal | None, ...] = ()
+    refusal: Refusal | None = optional("why no mode can be proved with the model")
+    modes: tuple[Refusal | None, ...] = Field(default=(), description="why each cannot convert it; null: nothing found")

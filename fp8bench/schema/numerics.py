@@ -11,11 +11,10 @@ from pydantic import Field, PositiveInt
 
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import Status
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, optional
 
 LayerName = Literal["linear", "block"]
 TensorName = Literal["output", "input_gradient", "weight_gradient"]
-Distribution = Literal["normal", "heavy-tailed", "outlier"]
 InputName = Literal["normal", "heavy-tailed", "outlier", "normal-exact", "heavy-tailed-exact", "outlier-exact"]
 Algo = Literal["max", "most_recent"]
 
@@ -50,33 +49,25 @@ class LayerError(Frozen):
     layer: LayerName | None = None
     input: InputName | None = None
     tensor: TensorName | None = None
-    relative_error: float | None = Field(default=None, description="|found - reference| / |reference|, Euclidean")
-    sqnr_db: float | None = Field(default=None, description="-20 log10 of it, dB; null where there is no error at all")
-    cosine: float | None = Field(default=None, description="similarity to the reference: 1 is the same direction")
-    max_abs_error: float | None = Field(default=None, description="of any element, in the tensor's own unit")
-    held_in: str | None = Field(default=None, description="the narrowest of bfloat16 and float32 that has every value")
-    rounding_error: float | None = Field(
-        default=None, description="relative error of the reference rounded to `held_in`: no result can be nearer"
-    )
-    saturated: float | None = Field(
-        default=None, description="share of an operand's values beyond the format's largest; the worse operand"
-    )
-    flushed: float | None = Field(
-        default=None, description="share of an operand's values that the cast made zero; the worse operand"
-    )
+    relative_error: float | None = optional("|found - reference| / |reference|, Euclidean")
+    sqnr_db: float | None = optional("-20 log10 of it, dB; null where there is no error at all")
+    cosine: float | None = optional("similarity to the reference: 1 is the same direction")
+    max_abs_error: float | None = optional("of any element, in the tensor's own unit")
+    held_in: str | None = optional("the narrowest of bfloat16 and float32 that has every value")
+    rounding_error: float | None = optional("relative, of the reference rounded to `held_in`: no result can be nearer")
+    saturated: float | None = optional("share of an operand's values beyond the format's largest; the worse operand")
+    flushed: float | None = optional("share of an operand's values that the cast made zero; the worse operand")
 
 
 class ScalingTrace(Frozen):
-    """How one way of scaling responded to the jump, with one number per step. scale: the factor applied to the values.
-    algo and history_len: null for current scaling, which has no history.
-    """
+    """How one way of scaling responded to the jump, with one number per step."""
 
     scaling: Literal["delayed", "current"]
-    algo: Algo | None
+    algo: Algo | None = Field(description="null: current scaling, which has no history")
     history_len: int | None
     source: Literal["simulated", "transformer_engine"]
     amax: tuple[float, ...] = Field(description="largest magnitude of the values, as the scaling saw it")
-    scale: tuple[float, ...]
+    scale: tuple[float, ...] = Field(description="the factor applied to the values")
     saturated: tuple[float, ...] = Field(description="share of values beyond the format's largest")
     flushed: tuple[float, ...] = Field(description="share of values that the cast made zero")
     relative_error: tuple[float, ...] = Field(description="of the values cast to e4m3 and back, Euclidean")

@@ -12,9 +12,7 @@ PREFIX = "FP8BENCH_"
 
 
 class Limit(NamedTuple):
-    """The upper limit of a number on the command line, checked before anything is allocated or started. most: the
-    largest valid value. why: the reason for the limit.
-    """
+    """The largest valid number on a command line, checked before anything is allocated or started. why: its reason."""
 
     most: int
     why: str

@@ -11,12 +11,12 @@ from pydantic import Field, PositiveFloat
 
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import CheckpointChoice, CompileScope, Join
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, optional
 from fp8bench.schema.machine import Environment, MachineIdentity
 
 Duration = Annotated[float, Field(ge=0)]
-Bytes = Annotated[int, Field(ge=0, lt=1 << 60)]
 """Seconds; finite, like every number of a record."""
+Bytes = Annotated[int, Field(ge=0, lt=1 << 60)]
 
 
 class Tolerance(Frozen):
@@ -59,15 +59,11 @@ class Parity(Frozen):
     input_gradient_error: float | None
     separation: float | None
     leakage: float | None = Field(description="null if the plain model has no gradient at its input")
-    later_leakage: float | None = Field(default=None, description="of a causal model; null of any other")
-    weight_gradient_error: float | None = Field(
-        default=None, description="of the weight furthest off; null: they were not compared"
-    )
-    rounding_logits_error: float | None = Field(
-        default=None, description="the same error if layers are rounded to fp8 and nothing else; null without fp8"
-    )
+    later_leakage: float | None = optional("of a causal model; null of any other")
+    weight_gradient_error: float | None = optional("of the weight furthest off; null: they were not compared")
+    rounding_logits_error: float | None = optional("the same if only layers are rounded to fp8; null without fp8")
     rounding_input_gradient_error: float | None = None
-    blocks: BlockParity | None = Field(default=None, description="null in older records, which were proved as a whole")
+    blocks: BlockParity | None = optional("null in older records, which were proved as a whole")
     tolerance: Tolerance
 
 
@@ -79,14 +75,12 @@ class CompileEvidence(Frozen):
     graphs: int | None = None
     graph_breaks: int | None = None
     graph_break_reasons: tuple[str, ...] = ()
-    split_graphs: int | None = Field(default=None, description="what DDP's buckets made of the graphs")
-    recompilations: int | None = Field(default=None, description="over the whole run")
+    split_graphs: int | None = optional("what DDP's buckets made of the graphs")
+    recompilations: int | None = optional("over the whole run")
     scope: CompileScope = Field(default="model", description="what was compiled, where anything was")
-    seconds: float | None = Field(default=None, description="that torch.compile took in all, by its own count")
-    logits_error: float | None = Field(
-        default=None, description="up to format 3: against the same model uncompiled; null: not compared"
-    )
-    weight_gradient_error: float | None = Field(default=None, description="up to format 3")
+    seconds: float | None = optional("that torch.compile took in all, by its own count")
+    logits_error: float | None = optional("up to format 3: against the same model uncompiled; null: not compared")
+    weight_gradient_error: float | None = optional("up to format 3")
 
 
 class GraphEvidence(Frozen):
@@ -94,8 +88,8 @@ class GraphEvidence(Frozen):
 
     enabled: bool
     reason: str
-    capture_s: float | None = Field(default=None, description="how long the capture took")
-    pool_bytes: int | None = Field(default=None, description="of the GPU's memory that the graph keeps for itself")
+    capture_s: float | None = optional("how long the capture took")
+    pool_bytes: int | None = optional("of the GPU's memory that the graph keeps for itself")
 
 
 class ParallelEvidence(Frozen):
@@ -106,9 +100,9 @@ class ParallelEvidence(Frozen):
     grad_accumulation: int = Field(default=1, gt=0, description="micro-batches a step")
     activation_checkpointing: CheckpointChoice = "none"
     checkpointed_blocks: int = 0
-    sharded_blocks: int | None = Field(default=None, description="gathered one by one, the rest of the model beside")
-    gathered_dtype: str | None = Field(default=None, description="in which weights travel; scales of float8 beside")
-    reduced_dtype: str | None = Field(default=None, description="in which gradients travel")
+    sharded_blocks: int | None = optional("gathered one by one, the rest of the model beside")
+    gathered_dtype: str | None = optional("in which weights travel; scales of float8 beside")
+    reduced_dtype: str | None = optional("in which gradients travel")
     resharded_after_forward: bool | None = None
     notes: tuple[str, ...] = ()
 
@@ -125,64 +119,46 @@ class ExecutedEvidence(Frozen):
     batch_size: int = Field(gt=0, description="samples that a plain step took at once, maybe a piece of its batch")
     loss_error: float | None = Field(description="the worst of any step; null: not finite, as what follows")
     gradient_error: float | None = Field(description="of the last step, all weights together")
-    first_gradient_error: float | None = Field(
-        default=None, description="the same of the first step, whose weights are equal; null: Adam did not make it"
-    )
+    first_gradient_error: float | None = optional("of the first step, of equal weights; null: Adam did not make it")
     update_error: float | None = Field(description="of what the steps made of the weights, all together")
-    weight_error: float | None = Field(
-        default=None, description="of the single weight that is furthest off: its change, or Adam's moments of it"
-    )
-    furthest_weight: str | None = Field(default=None, description="that weight; null in older records, as its error")
+    weight_error: float | None = optional("of the weight that is furthest off: its change, or Adam's moments of it")
+    furthest_weight: str | None = optional("that weight; null in older records, as its error")
     rounding_weights: tuple[str, ...] = Field(
         default=(), description="weights beyond the bound that rounding alone takes as far: judged by their size"
     )
-    state_error: float | None = Field(
-        default=None, description="of the scales that the mode keeps; null: it keeps none"
-    )
+    state_error: float | None = optional("of the scales that the mode keeps; null: it keeps none")
     spread: float | None = Field(
         description="how far a rank's weights went from the mean of those that hold the same; null: no other does"
     )
-    unshared: float | None = Field(
-        default=None,
-        description="of sharded gradients, how much of what sets a rank's own apart from the mean is left: 0 shared, "
-        "1 its own; null: every rank has all of them, or sees the same samples, or only the sharded model could be "
-        "compared with",
+    unshared: float | None = optional(
+        "of sharded gradients, how much of what sets a rank's own apart from the mean is left: 0 shared, 1 its own; "
+        "null: ranks have all of them or see the same samples, or only the sharded model could be compared with"
     )
-    layers: int | None = Field(
-        default=None, description="of the model that was compared, where a whole one does not fit; null: all"
-    )
-    of_layers: int | None = Field(default=None, description="of the model that was timed, then")
-    after_loss_error: float | None = Field(
-        default=None, description="of one more step, after the timed ones, against the plain model; null: not compared"
-    )
-    after_gradient_error: float | None = Field(default=None, description="the same of its gradients; null if sharded")
+    layers: int | None = optional("of the model that was compared, where a whole one does not fit; null: all")
+    of_layers: int | None = optional("of the model that was timed, then")
+    after_loss_error: float | None = optional("of one step after the timed ones, against the plain model; null: none")
+    after_gradient_error: float | None = optional("the same of its gradients; null if sharded")
     reference: Reference = Field(default="whole model", description="plainly eager, what was compared with")
-    bound: float | None = Field(
-        default=None, description="how far off gradients, update and scales might be; null in older records"
-    )
-    update_bound: float | None = Field(
-        default=None, description="on the update and the last gradient, if Adam made it; null: as the others"
-    )
+    bound: float | None = optional("how far off gradients, update and scales might be; null in older records")
+    update_bound: float | None = optional("on the update and the last gradient, if Adam made it; null: as the others")
 
 
 class Evidence(Frozen):
     """What actually ran, as found in the model and the libraries afterwards."""
 
-    converted_layers: int | None = Field(
-        description="linear layers in the mode's precision; null: the mode does not say"
-    )
+    converted_layers: int | None = Field(description="linear ones in the mode's precision; null: it does not say")
     total_layers: int | None
     recipe: str | None = Field(description="the resolved recipe in its library's words")
     attention: str | None = Field(description="implementation and kernel, e.g. `te:fused` or `sdpa:flash`")
     emulated: bool = False
     fp8: bool = Field(default=False, description="the mode runs its GEMMs in fp8")
-    fp8_kernels: bool | None = Field(default=None, description="fp8 GEMMs were seen; null: not profiled")
+    fp8_kernels: bool | None = optional("fp8 GEMMs were seen; null: not profiled")
     compile: CompileEvidence
-    join: Join | None = Field(default=None, description="how ranks shared their gradients; null: not recorded")
-    parallel: ParallelEvidence | None = Field(default=None, description="null up to format 5")
-    graph: GraphEvidence | None = Field(default=None, description="null up to format 3, when there were none")
-    executed: ExecutedEvidence | None = Field(default=None, description="null: launched plainly, or not compared")
-    proof_version: int | None = Field(default=None, ge=1, description="of the rules by which it was proved; null: 1")
+    join: Join | None = optional("how ranks shared their gradients; null: not recorded")
+    parallel: ParallelEvidence | None = optional("null up to format 5")
+    graph: GraphEvidence | None = optional("null up to format 3, when there were none")
+    executed: ExecutedEvidence | None = optional("null: launched plainly, or not compared")
+    proof_version: int | None = optional("of the rules by which it was proved; null: 1", ge=1)
     details: dict[str, Any] = Field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -195,14 +171,12 @@ class RankSamples(Frozen):
     step_s: tuple[PositiveFloat, ...] = Field(min_length=1, description="no step takes no time")
     host_s: tuple[Duration, ...]
     data_wait_s: tuple[Duration, ...]
-    host_lead_s: tuple[float, ...] | None = Field(
-        default=None, description="how much later than the host the GPU reached a step's start; null on a CPU"
-    )
-    forward_s: tuple[Duration, ...] | None = Field(default=None, description="by the device's clock, as what follows")
+    host_lead_s: tuple[float, ...] | None = optional("how much later than the host the GPU began a step; null on a CPU")
+    forward_s: tuple[Duration, ...] | None = optional("by the device's clock, as what follows")
     backward_s: tuple[Duration, ...] | None = None
     optimizer_s: tuple[Duration, ...] | None = None
-    recompilations: int | None = Field(default=None, description="of torch.compile, while steps were timed")
-    allocator_retries: int | None = Field(default=None, description="of torch's CUDA allocator, while steps were timed")
+    recompilations: int | None = optional("of torch.compile, while steps were timed")
+    allocator_retries: int | None = optional("of torch's CUDA allocator, while steps were timed")
     loss: tuple[float | None, ...] = Field(description="every step, warm-up first; null where it was not finite")
 
 
@@ -246,8 +220,8 @@ class RankTelemetry(Frozen):
     rank: int
     power_limit_w: float | None = None
     max_sm_clock_mhz: int | None = None
-    timed_s: float | None = Field(default=None, ge=0, description="how long the timed steps lasted, by the GPU's clock")
-    energy_j: float | None = Field(default=None, ge=0, description="what the GPU drew while steps were timed")
+    timed_s: float | None = optional("how long the timed steps lasted, by the GPU's clock", ge=0)
+    energy_j: float | None = optional("what the GPU drew while steps were timed", ge=0)
     series: TelemetrySeries | None = None
     warning: str | None = None
 
@@ -326,22 +300,17 @@ class WorkloadFacts(Frozen):
 
 
 class RankReport(Frozen):
-    """One rank's outcome. Fields are null from the first step that the rank did not reach. collateral: whether the rank
-    did nothing wrong and was stopped because another one failed. machine: where it ran, if that may differ from the
-    launcher's machine. marks: what the rank found about its circumstances (e.g. a busy GPU), if it checked. log: its
-    traceback or stack, for the file next to the record. found: what another kind than `run` measured, in the form of
-    that kind.
-    """
+    """One rank's outcome. Fields are null from the first step that the rank did not reach."""
 
     rank: int
     status: Status = "ok"
     reason: str | None = None
     cause: Cause | None = None
     remedy: str | None = None
-    collateral: bool = False
-    machine: MachineIdentity | None = None
-    marks: tuple[str, ...] = ()
-    log: str | None = None
+    collateral: bool = Field(default=False, description="it did nothing wrong, and was stopped for another that failed")
+    machine: MachineIdentity | None = optional("where it ran, if that may differ from the launcher's machine")
+    marks: tuple[str, ...] = Field(default=(), description="what it found about its circumstances, e.g. a busy GPU")
+    log: str | None = optional("its traceback or stack, for the file next to the record")
     environment: Environment | None = None
     facts: WorkloadFacts | None = None
     evidence: Evidence | None = None
@@ -350,4 +319,4 @@ class RankReport(Frozen):
     memory: RankMemory | None = None
     telemetry: RankTelemetry | None = None
     profile: Profile | None = None
-    found: dict[str, Any] | None = None
+    found: dict[str, Any] | None = optional("what another kind than `run` measured, in the form of that kind")

@@ -56,26 +56,16 @@ class RecipeField:
 FIELDS = {
     one.name: one
     for one in (
-        RecipeField(
-            "history", "amax_history_len", "steps whose largest values a scale follows", least=1, most=65536,
-            default="1024",
-        ),
-        RecipeField(
-            "margin", "margin", "powers of two that a scale stays below the format's largest value", most=16,
-            default="0",
-        ),
-        RecipeField(
-            "amax", "amax_compute_algo", "which of the history's values makes the scale",
-            words=("max", "most_recent"), default="max",
-        ),
-        RecipeField(
-            "format", "fp8_format", "hybrid: e4m3 forward, e5m2 for gradients; e4m3: throughout",
-            words=("hybrid", "e4m3"), default="hybrid", defaults={"block": "e4m3", "mxfp8": "e4m3"},
-        ),
-        RecipeField(
-            "dpa", "fp8_dpa", "dot-product attention in fp8, where Transformer Engine has a backend of it",
-            words=("off", "on"), default="off",
-        ),
+        RecipeField("history", "amax_history_len", "steps whose largest values a scale follows",
+                    least=1, most=65536, default="1024"),
+        RecipeField("margin", "margin", "powers of two that a scale stays below the format's largest value",
+                    most=16, default="0"),
+        RecipeField("amax", "amax_compute_algo", "which of the history's values makes the scale",
+                    words=("max", "most_recent"), default="max"),
+        RecipeField("format", "fp8_format", "hybrid: e4m3 forward, e5m2 for gradients; e4m3: throughout",
+                    words=("hybrid", "e4m3"), default="hybrid", defaults={"block": "e4m3", "mxfp8": "e4m3"}),
+        RecipeField("dpa", "fp8_dpa", "dot-product attention in fp8, where Transformer Engine has a backend of it",
+                    words=("off", "on"), default="off"),
         RecipeField("layers", "layers", "which linear layers go to fp8", default=ALL_LAYERS),
     )
 }  # fmt: skip
@@ -171,9 +161,8 @@ def _checked(mode: str, recipe: str, name: str, value: str) -> str:
 
 
 def checked_layers(value: str, whose: str, torchao: bool) -> str:
-    """Validate a choice of layers and return it. whose: the mode or option that it belongs to, for errors. torchao:
-    whether torchao's own rule is available. Raises UsageError for an invalid regular expression, or for one that cannot
-    be part of a mode's name.
+    """Validate a choice of layers and return it. whose: mode or option, for errors. torchao: whether its own rule is
+    available. Raises UsageError for a regular expression that is invalid, or cannot be part of a mode's name.
     """
     if value in (ALL_LAYERS, AUTO_LAYERS):
         return value

@@ -34,10 +34,10 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from fp8bench.schema.batch import BatchSearch
-from fp8bench.schema.config import RunConfig, VariantSettings, mode_label
+from fp8bench.schema.config import OfMode, RunConfig, VariantSettings
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, variant_of
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, optional
 from fp8bench.schema.machine import (
     HARDWARE,
     RELEASE,
@@ -76,17 +76,10 @@ timed one. write: from the last step to the record.
 """
 
 
-class RequestedMode(Frozen):
+class RequestedMode(OfMode):
     """A mode that a session was requested with. te_switches: of Transformer Engine's layer, if the mode has it."""
 
-    mode: str
-    recipe: str | None = None
     te_switches: Switches | None = None
-
-    @property
-    def mode_label(self) -> str:
-        """The label of the mode with its recipe."""
-        return mode_label(self.mode, self.recipe)
 
 
 class Session(Frozen):
@@ -95,19 +88,13 @@ class Session(Frozen):
     session_id: str
     round: int = Field(ge=1, description="rounds begin at 1")
     position: int = Field(ge=1, description="of the mode in its round, which is run forwards and backwards by turns")
-    arm: Literal["A", "B"] | None = Field(default=None, description="in a comparison of a mode with itself")
-    rounds: PositiveInt | None = Field(default=None, description="as requested; null: not recorded")
+    arm: Literal["A", "B"] | None = optional("in a comparison of a mode with itself")
+    rounds: PositiveInt | None = optional("as requested; null: not recorded")
     precision: float | None = Field(default=None, gt=0, lt=1)
     max_rounds: PositiveInt | None = None
-    batch_search: BatchSearch | None = Field(
-        default=None, description="how this mode's batch size was found; null: it was given"
-    )
-    variants: tuple[VariantSettings, ...] = Field(
-        default=(), description="requested of the session, each whole; none: modes with the same settings"
-    )
-    modes: tuple[RequestedMode, ...] = Field(
-        default=(), description="requested by the call that made this record; none: variants, or not recorded"
-    )
+    batch_search: BatchSearch | None = optional("how this mode's batch size was found; null: it was given")
+    variants: tuple[VariantSettings, ...] = Field(default=(), description="requested, each whole; none: all set alike")
+    modes: tuple[RequestedMode, ...] = Field(default=(), description="requested by this record's call; none: variants")
 
 
 class Steadiness(Frozen):
@@ -117,9 +104,7 @@ class Steadiness(Frozen):
     effective_samples: float | None = Field(description="how many independent steps would say as much")
     outliers: tuple[int, ...] = Field(description="places of steps far from the median (by MAD), counted from 0")
     drift: float | None = Field(description="how much the steps changed from first to last, over the median")
-    thirds: float | None = Field(
-        default=None, description="by how much the last third took longer than the first, over the median"
-    )
+    thirds: float | None = optional("by how much the last third took longer than the first, over the median")
     unsteady: str | None = Field(description="why warm-up had not ended when timing began; null: it had")
 
 
@@ -128,31 +113,23 @@ class Summary(Frozen):
 
     step_time_s: float = Field(gt=0, description="elapsed time over timed steps; up to method 2 the median step")
     step_time_ci_s: tuple[float, float] | None = Field(description="null: one process has none; older records have one")
-    median_step_s: float | None = Field(default=None, description="a diagnostic; null up to method 2")
-    slow_steps: int | None = Field(default=None, ge=0, description="steps that took more than 1.2 times the median")
+    median_step_s: float | None = optional("a diagnostic; null up to method 2")
+    slow_steps: int | None = optional("steps that took more than 1.2 times the median", ge=0)
     unit: str
     units_per_step: int = Field(gt=0)
     throughput_per_s: float = Field(gt=0)
     data_wait_s: float | None = Field(ge=0, description="mean a step, of the rank that waited longest")
     data_wait_share: float | None = Field(ge=0, description="all of that rank's wait over the elapsed time")
     host_s: float | None = Field(ge=0)
-    host_lead_s: float | None = Field(
-        default=None, description="a diagnostic: at most what the launch queue holds, about 1,024 launches"
-    )
-    idle_share: float | None = Field(
-        default=None, ge=0, le=1, description="of a step, in which rank 0's GPU ran nothing; null on a CPU"
-    )
-    forward_s: float | None = Field(default=None, ge=0)
-    backward_s: float | None = Field(default=None, ge=0)
-    optimizer_s: float | None = Field(default=None, ge=0)
+    host_lead_s: float | None = optional("a diagnostic: at most what the launch queue holds, about 1,024 launches")
+    idle_share: float | None = optional("of a step, in which rank 0's GPU ran nothing; null on a CPU", ge=0, le=1)
+    forward_s: Duration | None = None
+    backward_s: Duration | None = None
+    optimizer_s: Duration | None = None
     flops_per_step: int | None = Field(gt=0, description="model FLOPs over all ranks, forward and backward")
-    joules_per_unit: float | None = Field(
-        default=None, ge=0, description="what all GPUs drew, and nothing else of the host"
-    )
+    joules_per_unit: float | None = optional("what all GPUs drew, and nothing else of the host", ge=0)
     units_per_kwh: float | None = Field(default=None, ge=0)
-    sm_clock_mhz: float | None = Field(
-        default=None, ge=0, description="median while steps were timed; the slowest rank's"
-    )
+    sm_clock_mhz: float | None = optional("median while steps were timed; the slowest rank's", ge=0)
     steadiness: Steadiness | None = None
     flags: tuple[str, ...] = Field(default=(), description="what a reader should know of this run: throttling, ...")
     loss_first: float | None
@@ -160,30 +137,26 @@ class Summary(Frozen):
 
 
 class StepTimes(Frozen):
-    """What tables need of a process's samples, in seconds: of the rank that took longest over all timed steps. warmup:
-    all steps before the timed ones, of the rank whose warm-up took longest.
-    """
+    """What tables need of a process's samples, in seconds: of the rank that took longest over all timed steps."""
 
     steps: PositiveInt
     mean_s: PositiveFloat
     median_s: PositiveFloat
     spread_s: Duration = Field(description="standard deviation over these steps, of them alone")
     slow_steps: NonNegativeInt = Field(description="steps that took more than 1.2 times the median")
-    warmup_steps: NonNegativeInt
+    warmup_steps: NonNegativeInt = Field(description="before the timed ones, of the rank that took longest over them")
     warmup_s: Duration
 
 
 class Samples(Frozen):
-    """The raw part of a record, as its own file has it. series: of each telemetry, in the record's order. kernels: of
-    the profile.
-    """
+    """The raw part of a record, as its own file has it."""
 
     schema_version: int = Field(ge=1, strict=True)
     kind: Literal["samples"] = "samples"
     run_id: str
     samples: tuple[RankSamples, ...]
-    series: tuple[TelemetrySeries | None, ...]
-    kernels: tuple[KernelTime, ...]
+    series: tuple[TelemetrySeries | None, ...] = Field(description="of each telemetry, in the record's order")
+    kernels: tuple[KernelTime, ...] = Field(description="of the profile")
 
 
 class Provenance(Frozen):
@@ -191,28 +164,17 @@ class Provenance(Frozen):
 
     citation: str
     published_on: date | None
-    derivation: str | None = Field(
-        default=None, description="how it follows from what was published; null: it was published as it is"
-    )
+    derivation: str | None = optional("how it follows from what was published; null: it was published as it is")
 
 
-class Figure(Frozen):
-    """The configuration that an imported figure is for. batch_size: samples per GPU and step. compile, attention: null
-    if the source does not state them.
-    """
+class Figure(OfMode):
+    """The configuration that an imported figure is for; null where the source does not state it."""
 
-    mode: str
-    recipe: str | None = None
     workload: str
-    batch_size: int = Field(gt=0)
+    batch_size: int = Field(gt=0, description="samples a GPU and step")
     world_size: int = Field(gt=0)
     compile: bool | None = None
     attention: str | None = None
-
-    @property
-    def mode_label(self) -> str:
-        """The label of the mode, in the form that a configuration uses."""
-        return mode_label(self.mode, self.recipe)
 
 
 class RecordHead(Frozen):
@@ -224,7 +186,7 @@ class RecordHead(Frozen):
     run_id: str
     status: Status
     reason: str | None = None
-    cause: Cause | None = Field(default=None, description="the reason in a word; null: none, or an older record")
+    cause: Cause | None = optional("the reason in a word; null: none, or an older record")
     remedy: str | None = None
     source: Source
     provenance: Provenance | None = None
@@ -232,7 +194,7 @@ class RecordHead(Frozen):
     instance: str
     fingerprint: dict[str, Any]
     environment: Environment | None = None
-    machine: MachineIdentity | None = Field(default=None, description="null: unknown, or a figure from elsewhere")
+    machine: MachineIdentity | None = optional("null: unknown, or a figure from elsewhere")
 
     @property
     def talks(self) -> bool:
@@ -248,17 +210,17 @@ class Record(RecordHead):
 
     kind: Literal["run"] = "run"
     session: Session | None = None
-    config: RunConfig | None = Field(default=None, description="of a measurement; null for an imported figure")
-    figure: Figure | None = Field(default=None, description="of an imported figure; null for a measurement")
+    config: RunConfig | None = optional("of a measurement; null for an imported figure")
+    figure: Figure | None = optional("of an imported figure; null for a measurement")
     evidence: Evidence | None = None
     parity: Parity | None = None
     summary: Summary | None = None
     memory: tuple[RankMemory, ...] = ()
     telemetry: tuple[RankTelemetry, ...] = ()
-    profile: Profile | None = Field(default=None, description="of rank 0; null: not taken")
-    phases_s: dict[Phase, Duration] | None = Field(default=None, description="of rank 0; null up to format 8")
-    step_times: StepTimes | None = Field(default=None, description="null: nothing was timed")
-    samples_sha256: str | None = Field(default=None, description="of the file beside this one; null: there is none")
+    profile: Profile | None = optional("of rank 0; null: not taken")
+    phases_s: dict[Phase, Duration] | None = optional("of rank 0; null up to format 8")
+    step_times: StepTimes | None = optional("null: nothing was timed")
+    samples_sha256: str | None = optional("of the file beside this one; null: there is none")
     samples: tuple[RankSamples, ...] = Field(default=(), description="in a file of this format none")
 
     @property
@@ -343,25 +305,20 @@ class Record(RecordHead):
 
 
 def not_comparable(record: RecordHead, reference: RecordHead, under_test: Collection[str] = ()) -> list[str]:
-    """Return the reasons against a verdict on two measurements of ONE instance: each difference in words with both
-    values. Empty if they are comparable, are of different instances, or if one of them was not measured by fp8bench.
-    under_test: names of software that may differ.
+    """Return the reasons against a verdict on two measurements of ONE instance, each difference with both values; none
+    for two instances, or if one of them was not measured by fp8bench. under_test: names of software that may differ.
     """
     if record.instance != reference.instance or not _measured(record, reference):
         return []
-    found = []
+    found = differences(*(without(one, RELEASE, *under_test) for one in _software(record, reference)))
     if not same_machine(record.machine, reference.machine):
-        found.append(f"machine ({record.machine or 'unknown'}, reference {reference.machine or 'unknown'})")
-    return [
-        *found,
-        *differences(*(without(one, RELEASE, *under_test) for one in _software(record, reference))),
-    ]
+        found.insert(0, f"machine ({record.machine or 'unknown'}, reference {reference.machine or 'unknown'})")
+    return found
 
 
 def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:
-    """Return how the software of two measurements differs where that is shown and has no other effect: of one instance
-    the release of fp8bench, of two instances all but the hardware, which the comparison is about. A CPU and a GPU are
-    not comparable at all.
+    """Return how the software of two measurements differs where that is only shown: of one instance fp8bench's release,
+    of two all but the hardware, which the comparison is about. A CPU and a GPU are not comparable at all.
     """
     mine, theirs = _software(record, reference)
     if not _measured(record, reference) or mine is None or theirs is None:

@@ -20,9 +20,7 @@ LADDER = "ladder"
 
 @dataclass(frozen=True)
 class Switch:
-    """brings: the switches that it requires. fp8: whether it concerns fp8 weights, so that it has no effect on a mode
-    without fp8.
-    """
+    """brings: the switches that it requires. fp8: whether it has no effect on a mode without fp8."""
 
     name: str
     brings: tuple[str, ...] = ()

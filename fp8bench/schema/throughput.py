@@ -9,20 +9,18 @@ from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, optional
 from fp8bench.schema.record import RecordHead
 
 
 class ThroughputPoint(Frozen):
-    """The figure for one number of nodes. printed_faster: how much faster than its figure without fp8 the source itself
-    says that this is, as a share; null if no such statement is known.
-    """
+    """The figure for one number of nodes."""
 
     nodes: PositiveInt
     world_size: PositiveInt
     units_per_s_per_gpu: PositiveFloat
     final_loss: float | None = None
-    printed_faster: float | None = None
+    printed_faster: float | None = optional("than without fp8, as the source itself says, as a share; null: not known")
 
 
 class ThroughputRecord(RecordHead):
@@ -34,7 +32,7 @@ class ThroughputRecord(RecordHead):
     workload: str
     unit: str
     points: tuple[ThroughputPoint, ...] = Field(min_length=1)
-    note: str | None = Field(default=None, description="what a reader must know of how it was measured")
+    note: str | None = optional("what a reader must know of how it was measured")
 
     def model_post_init(self, _context: object) -> None:
         if self.provenance is None or self.source == "measured":

@@ -146,9 +146,7 @@ def parse_mapping(text: str, path: Path) -> dict[str, Any]:
 
 
 def line_of(text: str, location: tuple[str | int, ...]) -> int:
-    """Return the line (from 1) on which the field at `location` begins, or its nearest parent if the field is missing;
-    1 if the text has more than LOCATED_BYTES.
-    """
+    """Return the line (from 1) of the field at `location`, or of its nearest parent; 1 in more than LOCATED_BYTES."""
     if len(text) > LOCATED_BYTES:
         return 1
     try:

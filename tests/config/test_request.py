@@ -74,9 +74,7 @@ def test_the_defaults_are_those_of_the_articles_method() -> None:
 
 
 @given(
-    flag=st.none() | st.integers(1, 99),
-    variable=st.none() | st.integers(1, 99),
-    in_file=st.none() | st.integers(1, 99),
+    flag=st.none() | st.integers(1, 99), variable=st.none() | st.integers(1, 99), in_file=st.none() | st.integers(1, 99)
 )
 def test_flags_beat_the_environment_which_beats_the_file_which_beats_defaults(
     flag: int | None, variable: int | None, in_file: int | None

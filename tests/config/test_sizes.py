@@ -13,9 +13,6 @@ def test_a_name_has_its_sizes_in_one_order_whoever_wrote_them():
     assert name == sized("vit-micro,embed_dim=32,depth=1") == "vit-micro,depth=1,embed_dim=32"
     assert sizes_of(name) == {"depth": 1, "embed_dim": 32}
     assert sized("vit-micro") == sized("vit-micro", {}) == "vit-micro"
-
-
-def test_a_size_replaces_the_names_own():
     assert sized("vit-micro,depth=1", {"depth": 3}) == "vit-micro,depth=3"
 
 

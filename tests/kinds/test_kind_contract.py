@@ -9,10 +9,10 @@ from cli.calling import call, one_line
 from kept import record_paths
 
 from fp8bench import registry
-from fp8bench.config.options import read
+from fp8bench.config.options import options_of, read
 from fp8bench.config.request import OPTIONS
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.one_record import OneRecord, options_of
+from fp8bench.kinds.one_record import OneRecord
 from fp8bench.kinds.view import View
 from fp8bench.records import results
 from fp8bench.records.layout import texts_of

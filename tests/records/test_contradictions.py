@@ -4,6 +4,8 @@ verified record by record, to their ends.
 
 import json
 from datetime import UTC, datetime
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import pytest
@@ -66,26 +68,18 @@ def edited(edit, record=None):
 
 
 def put(path, value):
-    """Return an edit of one field. path: names and numbers, joined by dots."""
-    *parents, last = path.split(".")
+    """Return an edit of one field. path: names and numbers, joined by dots. value: or a function of the old one."""
+    *parents, last = (int(step) if step.isdigit() else step for step in path.split("."))
 
     def edit(document):
-        place: Any = document
-        for step in parents:
-            place = place[int(step)] if step.isdigit() else place[step]
-        place[int(last) if last.isdigit() else last] = value
+        place: Any = reduce(getitem, parents, document)
+        place[last] = value(place[last]) if callable(value) else value
 
     return edit
 
 
 def scale(path, by):
-    def edit(document):
-        place: Any = document
-        for step in path.split("."):
-            place = place[int(step)] if step.isdigit() else place[step]
-        put(path, place * by if isinstance(place, float) else int(place * by))(document)
-
-    return edit
+    return put(path, lambda old: old * by if isinstance(old, float) else int(old * by))
 
 
 def all_of(*edits):
@@ -111,10 +105,6 @@ def keep_steps(count):
             rank["loss"] = rank["loss"][: 2 + count]
 
     return edit
-
-
-def duplicate_rank(document):
-    document["samples"][1]["rank"] = 0
 
 
 def drop(name):
@@ -167,7 +157,7 @@ def ten_times(document):
         (put("config.world_size", 8), "8 ranks"),
         (put("config.world_size", 1), "1 rank"),
         (drop("samples"), "samples are of rank 0, and it has 2 ranks"),
-        (duplicate_rank, "samples are of rank 0, 0"),
+        (put("samples.1.rank", 0), "samples are of rank 0, 0"),
         (drop("memory"), "memory are of rank 0"),
         (drop("telemetry"), "telemetry are of rank 0"),
         (put("telemetry.1.rank", 0), "telemetry are of rank 0, 0"),
@@ -200,10 +190,7 @@ def ten_times(document):
         (put("environment.device_name", None), "device"),
         (all_of(put("config.compile", "off"), put("evidence.compile.enabled", True)), "compile"),
         (
-            all_of(
-                put("config.cuda_graphs", "off"),
-                put("evidence.graph", json.loads(replayed().model_dump_json())),
-            ),
+            all_of(put("config.cuda_graphs", "off"), put("evidence.graph", json.loads(replayed().model_dump_json()))),
             "graph",
         ),
         # The fingerprint, by which records are compared.

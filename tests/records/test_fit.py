@@ -40,11 +40,7 @@ def test_numbers_and_what_a_record_is_of_are_never_touched():
     found = fit(record, {"MY_TOKEN": mode})
 
     assert (found.config, found.run_id, found.samples) == (record.config, record.run_id, record.samples)
-
-
-def test_neither_is_what_a_table_knows_a_gpu_by():
-    record = measured()
-
+    # Nor is what a table knows a GPU by.
     assert fit(record, {"MY_TOKEN": "NVIDIA", "YOUR_TOKEN": record.environment.versions["torch"]}) is record
 
 

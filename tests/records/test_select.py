@@ -196,10 +196,16 @@ def test_every_keeps_all_records_in_their_order():
     assert ids(select(records, every=True)) == run_ids(*records)
 
 
-def test_the_latest_of_each_instance_and_work_is_kept():
-    works = (("p5", "a"), ("p5", "b"), ("p4d", "a"), ("p5", "a"))
-    records = [measured(name, minutes=minute, fingerprint={"work": work}) for minute, (name, work) in enumerate(works)]
-
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [{"instance": of[:-1], "fingerprint": {"work": of[-1]}} for of in ("p5a", "p5b", "p4da", "p5a")],
+        [{"machine": HERE}, {"machine": THERE}, versions("2.12.0"), {"machine": HERE}],
+    ],
+    ids=["instance and work", "machine and software"],
+)
+def test_the_latest_of_each_is_kept(changes):
+    records = [measured(minutes=minute, **of_one) for minute, of_one in enumerate(changes)]
     assert run_ids(*latest_alike(records)) == run_ids(records[3], records[1], records[2])
 
 
@@ -244,15 +250,6 @@ def test_a_measurement_has_the_name_that_its_machine_was_last_given():
 
     assert [(len(one.rounds), one.machine) for one in found] == [(3, HERE)]
     assert found[0].software == software_of(first.environment)
-
-
-def test_the_latest_alike_is_each_machines_and_softwares_own():
-    records = [
-        measured(minutes=minute, **changes)
-        for minute, changes in enumerate([{"machine": HERE}, {"machine": THERE}, versions("2.12.0"), {"machine": HERE}])
-    ]
-
-    assert run_ids(*latest_alike(records)) == run_ids(records[3], records[1], records[2])
 
 
 @pytest.mark.parametrize(

@@ -34,23 +34,18 @@ def shown(*records):
     return [one.latest.run_id for one in select(list(records), every=False) if one.latest.run_id in stopped]
 
 
-def test_success_at_a_smaller_batch_hides_no_failure_at_a_larger_one():
-    failed = oom(512)
-    assert shown(failed, ran(256, minutes=1)) == [failed.run_id]
-
-
-def test_the_same_asked_again_with_success_hides_it():
-    assert shown(oom(512), ran(512, minutes=1)) == []
-
-
-def test_an_earlier_success_does_not_hide_a_later_failure():
-    failed = oom(512, minutes=1)
-    assert shown(ran(512), failed) == [failed.run_id]
-
-
-def test_of_several_failures_of_one_variant_the_latest_is_shown():
-    first, second = oom(512), oom(512, minutes=1)
-    assert shown(first, second) == [second.run_id]
+@pytest.mark.parametrize(
+    ("records", "left"),
+    [
+        pytest.param([oom(512), ran(512, minutes=1)], [], id="the same asked again with success hides it"),
+        pytest.param([oom(512), ran(256, minutes=1)], [0], id="success at a smaller batch does not"),
+        pytest.param([ran(512), oom(512, minutes=1)], [1], id="nor does an earlier one"),
+        pytest.param([oom(64), published("p5", "te-fp8", "delayed", minutes=1)], [0], id="nor a figure from elsewhere"),
+        pytest.param([oom(512), oom(512, minutes=1)], [1], id="of several failures the latest"),
+    ],
+)
+def test_what_hides_a_failure(records, left):
+    assert shown(*records) == [records[place].run_id for place in left]
 
 
 @pytest.mark.parametrize(
@@ -91,11 +86,6 @@ def test_a_variant_is_the_same_as_asked_for_or_as_run(failed, later, hidden):
 def test_success_at_other_work_or_on_another_machine_hides_nothing(other):
     failed = oom()
     assert shown(failed, ran(minutes=1, **other)) == [failed.run_id]
-
-
-def test_a_figure_from_elsewhere_hides_nothing():
-    failed = oom(64)
-    assert shown(failed, published("p5", "te-fp8", "delayed", minutes=1)) == [failed.run_id]
 
 
 def test_a_failure_told_beside_its_sessions_row_has_no_row_of_its_own():

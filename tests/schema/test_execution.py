@@ -3,15 +3,7 @@
 import pytest
 
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.execution import (
-    VARIANTS,
-    is_compiled,
-    is_replayed,
-    split_variant,
-    suffix,
-    variant_of,
-    variants_of,
-)
+from fp8bench.schema.execution import VARIANTS, is_compiled, is_replayed, split_variant, suffix, variant_of, variants_of
 
 
 def test_every_variant_is_made_of_what_it_says():

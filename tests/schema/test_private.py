@@ -2,16 +2,7 @@
 
 import pytest
 
-from fp8bench.schema.private import (
-    A_PATH,
-    LONGEST,
-    SET,
-    secrets_of,
-    settings_in,
-    shortened,
-    shown_variable,
-    without,
-)
+from fp8bench.schema.private import A_PATH, LONGEST, SET, secrets_of, settings_in, shortened, shown_variable, without
 
 
 @pytest.mark.parametrize(
@@ -42,9 +33,7 @@ def test_variables_of_other_programs_and_places_of_installations_are_not_named()
     environ = {"HOME": "/root", "AWS_SECRET_ACCESS_KEY": "abcdefgh", "CUDA_HOME": "/opt", "NCCL_DEBUG": "WARN"}
 
     assert settings_in(environ) == {"NCCL_DEBUG": "WARN"}
-
-
-def test_a_name_that_is_not_utf_8_is_written_out():
+    # A name that is not UTF-8 is written out.
     assert settings_in({"NCCL_\udcff": "1"}) == {"NCCL_\\udcff": "1"}
 
 

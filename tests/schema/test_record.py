@@ -238,8 +238,6 @@ def test_what_the_driver_would_not_say_is_null_in_its_place():
     assert found.series is not None
     assert (found.series.temperature_c, found.series.throttle_reasons) == ((60, None), (None, None))
 
-
-def test_a_rank_whose_gpu_said_nothing_is_null_but_for_the_reason():
     found = RankTelemetry(rank=1, warning="NVML: library not found")
 
     assert found.series is found.energy_j is found.power_limit_w is None
