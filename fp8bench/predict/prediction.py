@@ -293,8 +293,8 @@ def _warnings(source: Source, target: Target, error: ModelError | None, known: K
 
 def foreseen(measured: Sequence[Measurement], names: Sequence[str], catalog: Catalog) -> list[Measurement]:
     """Return what is predicted for all GPUs of each instance that nobody measured, for rows of a comparison: one for
-    each variant that was measured elsewhere, from the measurement of least error. Its interval is wider by that error,
-    or by more where communication may be hidden. What cannot run there, or has no tested error, has no row.
+    each mode and batch size that was measured elsewhere, from the measurement of least error, and of several from the
+    fastest on most GPUs. Its interval is wider by that error, or by more where communication may be hidden. What cannot run there, or has no tested error, has no row.
     """
     origins, limits = [], known()
     for one in measured:
@@ -311,18 +311,17 @@ def _foreseen(origins: Sequence[Source], instance: Instance, catalog: Catalog, l
     if gpu is None or instance.gpu_count < 1 or not gpu.product_names:
         return
     there = Target(instance, Machine(gpu, instance.gpu_count), None)
-    best: dict[Key, tuple[float, int, Source, ModelError]] = {}
+    best: dict[Key, tuple[float, int, float, Source, ModelError]] = {}
     for origin in origins:
         error = model_error(limits, origin.record.what.workload, origin.machine, there.machine)
         if error is None or unsupported(origin, there) is not None:
             continue
         what, config = origin.record.what, origin.measurement.latest.config
         switches = (config.te_switches, config.grad_accumulation, config.optimizer) if config else ()
-        key = what.mode_label, what.workload, what.batch_size, origin.measurement.latest.execution, *switches
-        # Of two that are as good, the one of more GPUs.
-        one = error.value, -origin.machine.gpus, origin, error
-        best[key] = min(best.get(key, one), one, key=lambda each: each[:2])
-    for _, _, origin, error in best.values():
+        key = what.mode_label, what.workload, what.batch_size, *switches
+        one = error.value, -origin.machine.gpus, origin.step_s, origin, error
+        best[key] = min(best.get(key, one), one, key=lambda each: each[:3])
+    for *_, origin, error in best.values():
         with suppress(UsageError):
             step = predict(origin.work, origin.machine, there.machine, limits.limits)
             # Where the communication was not measured, all of it may be hidden.

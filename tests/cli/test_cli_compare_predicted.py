@@ -58,6 +58,15 @@ def test_a_row_is_predicted_from_the_nearest_and_as_uncertain_as_that(five):
         assert row["units_per_usd"] == pytest.approx(row["throughput_per_s"] * 3600 / row["usd_per_hour"])
 
 
+def test_a_mode_has_one_predicted_row_and_none_is_certain_between_two_modes(five):
+    predicted = [row for row in five if row["source"] == "predicted"]
+    assert len({(row["instance"], row["mode"]) for row in predicted}) == len(predicted) == 11
+    assert not any("not comparable" in mark for row in predicted for mark in row["marks"])
+    by_id = {row["run_id"]: row for row in five}
+    of_one = [row for row in predicted if by_id[row["reference_run_id"]]["instance"] == row["instance"]]
+    assert {row["verdict"] for row in of_one if not row["is_reference"]} == {"inconclusive"}
+
+
 def test_published_figures_are_compared_with_published_ones_alone(five):
     published = {row["run_id"]: row for row in five if row["source"] == "published"}
     own = [row for row in published.values() if row["speedup_vs_reference"]]

@@ -124,8 +124,10 @@ def _against(
 ) -> Row:
     """Return a row compared with another. of, found: the record and the times of each row, by its run's id."""
     one, two = row.run_id, other.run_id
-    like, mine, theirs = likeness(of[one], of[two], options.allow_mismatch), found[one], found[two]
-    if row.instance == other.instance:
+    mine, theirs = found[one], found[two]
+    predicted = "predicted" in (row.source, other.source)
+    like = likeness(of[one], of[two], options.allow_mismatch or (predicted and row.instance == other.instance))
+    if row.instance == other.instance and not predicted:
         # Of one machine, wherever that was.
         mine, theirs = (each and replace(each, elsewhere=0.0) for each in (mine, theirs))
     elif row.measured_on or other.measured_on:
