@@ -6,7 +6,15 @@ from typing import NamedTuple
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.pricing.catalog import doubted
-from fp8bench.pricing.choose import PriceQuery, choose, has_no_price, of_listed, only_another_machines, why_no_price
+from fp8bench.pricing.choose import (
+    OLD_DAYS,
+    PriceQuery,
+    choose,
+    has_no_price,
+    of_listed,
+    only_another_machines,
+    why_no_price,
+)
 from fp8bench.schema.instance import Catalog, Instance, Price, Purchase
 from fp8bench.schema.record import RecordHead
 
@@ -20,8 +28,8 @@ class Priced(NamedTuple):
     """A price, or why there is none. price: of one machine. nodes: machines to pay for. elsewhere: whether the user
     gave a price for another machine of this instance alone. not_yet: for a reader, if the user's own price is dated in
     the future. share_of: the instance of whose price only a share counts; gpus: those that are used, and those that
-    the price is for, on all machines. instead_of: the requested way of buying, of which none is known; the
-    price is the on-demand one.
+    the price is for, on all machines. instead_of: the requested way of buying, of which none is known; the price is
+    the on-demand one. old: whether it is of more than 90 days before the day that is priced.
     """
 
     price: Price | None
@@ -32,6 +40,7 @@ class Priced(NamedTuple):
     share_of: str | None = None
     gpus: tuple[int, int] | None = None
     instead_of: Purchase | None = None
+    old: bool = False
 
     @property
     def share(self) -> float | None:
@@ -85,7 +94,9 @@ def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOpt
     elsewhere = instance is not None and only_another_machines(instance.prices, query)
     not_yet = _not_yet(instance, options.today)
     if price is not None:
-        found = Priced(price, nodes, "", elsewhere, not_yet, instead_of=instead_of)
+        # The price in a user's own contract holds however old it is.
+        old = price.as_of is not None and not price.own and (day - price.as_of).days > OLD_DAYS
+        found = Priced(price, nodes, "", elsewhere, not_yet, instead_of=instead_of, old=old)
         there = instance.gpu_count * nodes if instance else 0
         return found._replace(share_of=record.instance, gpus=(used.workers, there)) if used.workers < there else found
     if elsewhere:

@@ -293,8 +293,9 @@ def _warnings(source: Source, target: Target, error: ModelError | None, known: K
 
 def foreseen(measured: Sequence[Measurement], names: Sequence[str], catalog: Catalog) -> list[Measurement]:
     """Return what is predicted for all GPUs of each instance that nobody measured, for rows of a comparison: one for
-    each mode and batch size that was measured elsewhere, from the measurement of least error, and of several from the
-    fastest on most GPUs. Its interval is wider by that error, or by more where communication may be hidden. What cannot run there, or has no tested error, has no row.
+    each mode and batch size that was measured elsewhere, from the measurement of least error; of several, from the
+    fastest on most GPUs. Its interval is wider by that error, or by more where communication may be hidden. What cannot
+    run there, or has no tested error, has no row.
     """
     origins, limits = [], known()
     for one in measured:

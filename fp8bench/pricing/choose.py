@@ -11,6 +11,9 @@ from fp8bench.schema.instance import Catalog, Instance, Price, Purchase
 EVERYWHERE = "all"
 ANY_MACHINE = "any"
 
+OLD_DAYS = 90
+"""The age from which a price should be checked again: GPU prices fell by a third and more within a year."""
+
 
 @dataclass(frozen=True)
 class PriceQuery:

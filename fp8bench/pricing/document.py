@@ -5,15 +5,12 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from fp8bench.pricing.choose import EVERYWHERE, PriceQuery, choose
+from fp8bench.pricing.choose import EVERYWHERE, OLD_DAYS, PriceQuery, choose
 from fp8bench.pricing.snapshot import Change
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Instance, Price, Purchase
 from fp8bench.tables.document import CsvLines, Document, Letters, Note, Sentence, Table, blocks
 from fp8bench.tables.study import Column, word
-
-OLD_DAYS = 90
-"""The age from which a price should be checked again: GPU prices fell by a third and more within a year."""
 
 MOST_NAMED = 6
 """The number of instances that a sentence names; json has all."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from builders import rounds
-from cli.calling import call, keep
+from cli.calling import call, invoked, keep
 
 from fp8bench.cli import selection
 from fp8bench.records.bundle import CATALOGUE, MANIFEST
@@ -34,27 +34,27 @@ def repacked(folder, parts):
             file.writestr(name, data)
 
 
+class Later(date):
+    @classmethod
+    def today(cls):
+        return cls(2031, 1, 1)
+
+
 @pytest.mark.slow
 def test_measured_lent_and_predicted_cells_are_the_same_elsewhere_and_later(tmp_path, monkeypatch):
     file = tmp_path / "table.zip"
     made = call(ROOT, "results", "bundle", str(file), *ASKED)
     assert made.code == 0, made.stderr
-    before = call(ROOT, "compare", *ASKED)
-
-    class Later(date):
-        @classmethod
-        def today(cls):
-            return cls(2031, 1, 1)
-
+    monkeypatch.chdir(ROOT)
+    before = invoked("compare", *ASKED).stdout
     monkeypatch.setattr(selection, "date", Later)
-    after = call(tmp_path, "compare", "--bundle", str(file))
-    assert after.code == 0, after.stderr
-    assert after.stdout == before.stdout
-    assert "predicted from" in after.stdout
+    assert invoked("compare", *ASKED).stdout != before
+    monkeypatch.chdir(tmp_path)
+    assert invoked("compare", "--bundle", file).stdout == before
+    assert "predicted from" in before
     with zipfile.ZipFile(file) as kept:
         text = kept.read("README.md").decode()
-    table = call(tmp_path, "compare", "--bundle", str(file), "--format", "markdown").stdout
-    assert table.strip() in text
+    assert invoked("compare", "--bundle", file, "--format", "markdown").stdout.strip() in text
     assert "h100-1x: 3 processes a row on one machine; GPU NVIDIA H100 80GB HBM3" in text
 
 

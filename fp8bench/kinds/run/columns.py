@@ -64,7 +64,8 @@ def _job(value: float | None, interval: Interval | None) -> str:
 
 def _price_date(row: Row) -> str | None:
     undated = WHAT_IF if row.price_source == WHAT_IF else "undated"
-    return None if row.usd_per_hour is None else str(row.price_as_of or undated)
+    said = f"{row.price_as_of or undated}{f', {row.provider}' if row.provider else ''}"
+    return None if row.usd_per_hour is None else said
 
 
 COLUMNS: dict[str, RowColumn] = {

@@ -22,7 +22,7 @@ from fp8bench.kinds.run.marks import Mark, doubt, not_compared
 from fp8bench.kinds.run.row import Row, to_row
 from fp8bench.kinds.run.unit_cost import UnitTime, unit_time, used
 from fp8bench.pricing import cost
-from fp8bench.pricing.choose import PriceQuery, require_region
+from fp8bench.pricing.choose import OLD_DAYS, PriceQuery, require_region
 from fp8bench.records.named import Reference
 from fp8bench.records.select import Measurement, broadest_first, select
 from fp8bench.schema.errors import UsageError
@@ -32,8 +32,6 @@ from fp8bench.schema.record import Record, not_comparable, unlike_software
 from fp8bench.stats.certainty import NOISE, RowVerdict, holds_noise, noise_between, verdict_on_value
 from fp8bench.stats.ratio import Ratio, ratio
 from fp8bench.tables.written import workers
-
-MIXED_DATES_DAYS = 90
 
 CHOSEN_BY = {"workload": "--workload", "optimizer": "--optimizer", "accumulation": "--grad-accumulation"}
 """The option that chooses among records, by what it chooses of a fingerprint."""
@@ -216,10 +214,10 @@ def _warnings(
     # The price in a user's own contract holds however old it is.
     catalogues = [row for row, found in of_rows if found.price and not found.price.own]
     dates = {row.price_as_of: row.instance for row in catalogues if row.price_as_of is not None}
-    if dates and (max(dates) - min(dates)).days > MIXED_DATES_DAYS:
+    if dates and (max(dates) - min(dates)).days > OLD_DAYS:
         first, last = min(dates), max(dates)
         yield (
-            f"prices are from {first} to {last} ({dates[first]} and {dates[last]}), more than {MIXED_DATES_DAYS} days "
+            f"prices are from {first} to {last} ({dates[first]} and {dates[last]}), more than {OLD_DAYS} days "
             "apart: prices fall, so gains favour the newer one; --price-as-of DATE prices all rows on an earlier day"
         )
 

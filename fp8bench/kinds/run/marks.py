@@ -13,6 +13,7 @@ from pydantic import PlainSerializer, PlainValidator
 
 from fp8bench.kinds.priced import PRICED_ELSEWHERE, WHAT_IF, Priced
 from fp8bench.kinds.run.unit_cost import APART, UnitTime
+from fp8bench.pricing.choose import OLD_DAYS
 from fp8bench.records.select import Measurement, execution
 from fp8bench.schema.machine import checkout_of
 from fp8bench.schema.record import Record
@@ -94,6 +95,7 @@ def _price(priced: Priced) -> Iterator[Mark]:
     said = {
         WHAT_IF: price.source == WHAT_IF,
         "undated price": undated,
+        f"price of {price.as_of}, older than {OLD_DAYS} days": priced.old,
         f"on-demand price, since no {priced.instead_of} one is known": priced.instead_of is not None,
         "per-GPU price x GPUs": price.derived,
         "doubtful price": price.doubtful or price.doubt,

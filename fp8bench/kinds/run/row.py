@@ -120,6 +120,7 @@ class Row(Labelled, Frozen):
     measured_on: str | None = None
     derived: bool = Field(default=False, exclude=True)
     took_s: float | None = Field(default=None, exclude=True)
+    provider: str | None = Field(default=None, exclude=True)
 
     @property
     def timed(self) -> bool:
@@ -184,6 +185,7 @@ def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, cat
         software=dict(software) if software is not None else None,
         usd_per_hour=priced.usd_per_hour,
         price_as_of=price.as_of if price else None,
+        provider=instance.provider if instance and price and not price.own else None,
         price_source=price.source if price else None,
         price_share_of=priced.share_of,
         price_share=priced.share,
