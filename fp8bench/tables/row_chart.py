@@ -220,17 +220,20 @@ class Stacks(Chart[Stack]):
 
 @dataclass(frozen=True)
 class Point(Row):
-    """A point; smaller x and y are better. ends: both ends of its interval, (x, y) each. front: on the front."""
+    """A point; smaller x and y are better. ends: both ends of its interval, (x, y) each. front: on the front. hollow:
+    not measured there.
+    """
 
     x: float
     y: float
     ends: tuple[tuple[float, float], tuple[float, float]] | None = None
     front: bool = False
+    hollow: bool = False
 
 
 @dataclass(frozen=True)
 class Scatter(Chart[Point]):
-    """Points with their numbers, each named below. Those of the front are filled, and a line of steps connects them."""
+    """Points with their numbers, each named below. A line of steps connects those of the front."""
 
     x_title: str
     y_title: str
@@ -249,7 +252,8 @@ class Scatter(Chart[Point]):
         for number, point in reversed([*enumerate(self.rows)]):
             if point.ends is not None:
                 plot.plot(*zip(*point.ends, strict=True), color=INK, linewidth=1.5)
-            fill, edge, ink = (COLOURS["first"],) * 2 + ("white",) if point.front else ("white", INK, INK)
+            edge = COLOURS["first"] if point.front else FAINT
+            fill, ink = ("white", INK) if point.hollow else (edge, "white")
             order = 3 + 0.01 * (len(self.rows) - number)
             plot.plot(point.x, point.y, "o", markersize=16, color=fill, markeredgecolor=edge, zorder=order)
             said: Any = {"ha": "center", "va": "center_baseline", "fontsize": SMALL, "color": ink, "zorder": order}

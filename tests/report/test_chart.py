@@ -7,10 +7,13 @@ import sys
 from xml.etree import ElementTree
 
 import pytest
-from builders import measured, profile, summary
+from builders import measured, profile, rounds, summary
+from report.made_rows import row
 
+from fp8bench.kinds.run import plots
 from fp8bench.kinds.run.explain import COLOURS as OF_PARTS
 from fp8bench.kinds.run.explain import explain_steps, step_bars
+from fp8bench.kinds.run.plots import Shown
 from fp8bench.profiling.facts import IDLE, PARTS, StepFacts, facts_of
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.tables import chart, row_chart
@@ -40,7 +43,7 @@ SCATTER = Scatter(
     (
         Point(Item(1, "cheap", "4 h, 10 USD"), 4.0, 10.0, ((3.5, 9.0), (4.5, 11.0)), True),
         Point(Item(2, "quick", "2 h, 12 USD"), 2.0, 12.0, None, True),
-        Point(Item(3, "neither", "4.1 h, 12.1 USD"), 4.1, 12.1),
+        Point(Item(3, "neither", "4.1 h, 12.1 USD"), 4.1, 12.1, hollow=True),
     ),
     x_title="hours",
     y_title="USD",
@@ -105,6 +108,24 @@ def test_the_front_is_joined_and_each_point_has_its_number():
     assert {(text.get_text(), text.get_position()) for text in plot.texts} == {
         (str(point.item.number), (point.x, point.y)) for point in SCATTER.rows
     }
+
+
+def test_what_was_not_measured_there_is_hollow():
+    points = [line for line in painted(SCATTER).axes[1].lines if line.get_marker() == "o"]
+    faces = {(line.get_xdata()[0]): line.get_markerfacecolor() for line in points}
+    assert faces == {4.0: COLOURS["first"], 2.0: COLOURS["first"], 4.1: "white"}
+
+
+def test_of_several_instances_each_is_a_point_in_its_cheapest_row():
+    rows = [
+        row(instance="p5", units_per_usd=3.0, throughput_per_s=3.0),
+        row(instance="p5", units_per_usd=2.0, throughput_per_s=4.0),
+        row(instance="p4d", units_per_usd=1.0, throughput_per_s=1.0, source="predicted"),
+    ]
+    shown = [Shown(number, one, tuple(rounds(0.1))) for number, one in enumerate(rows, 1)]
+    both, alone = (plots.charts(some)["time-cost"].rows for some in (shown, shown[:2]))
+    assert [(point.item.number, point.hollow) for point in both] == [(1, False), (3, True)]
+    assert [point.item.number for point in alone] == [1, 2]
 
 
 def test_parts_of_a_step_lie_end_to_end_and_the_legend_names_those_there_are():

@@ -171,7 +171,12 @@ def _gain(row: Row) -> str:
 
 
 def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart[Any] | None:
-    drawn, rest = _drawn([one for one in ran if one.row.units_per_usd and one.row.throughput_per_s])
+    priced = [one for one in ran if one.row.units_per_usd and one.row.throughput_per_s]
+    best: dict[str, Shown] = {}
+    for one in sorted(priced, key=lambda one: one.row.units_per_usd or 0.0):
+        best[one.row.instance] = one
+    several = len(best) > 1
+    drawn, rest = _drawn([one for one in priced if not several or one is best[one.row.instance]])
     if not drawn:
         return None
     spent = [
@@ -180,19 +185,21 @@ def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart[Any] | None
     ]
     scale, time_unit = time_unit_of(max(spent)[0])
 
-    def point(one: Shown, hours: float, usd: float, best: bool) -> Point:
-        item = _item(one, f"{time_said(hours)}, {usd:,.2f} USD", "on the front" if best else "")
+    def point(one: Shown, hours: float, usd: float, on_front: bool) -> Point:
+        item = _item(one, f"{time_said(hours)}, {usd:,.2f} USD", "on the front" if on_front else "")
         step, interval = one.row.step_time_s, one.row.step_time_ci_s
         # Prices are exact: time and cost both vary with the step's time.
         ends = [(hours * scale * end / step, usd * end / step) for end in interval] if step and interval else None
-        return Point(item, hours * scale, usd, (ends[0], ends[1]) if ends else None, best)
+        both = (ends[0], ends[1]) if ends else None
+        return Point(item, hours * scale, usd, both, on_front, hollow=one.row.source != "measured")
 
     return Scatter(
         "time-cost",
         f"Time against cost of {count_said(job)} {unit}{rest}",
-        "Down and left is better. Full points are the front: no other row is both as quick and as cheap. A line "
-        "through a point is its 95 % interval. Axes do not begin at zero.",
-        tuple(point(one, *of, best) for one, of, best in zip(drawn, spent, cost.front(spent), strict=True)),
+        f"Down and left is better{', each instance in its cheapest row' if several else ''}. The stepped line is the "
+        "front: no other row is both as quick and as cheap. A line through a point is its 95 % interval; a hollow "
+        "point was not measured there. Axes do not begin at zero.",
+        tuple(point(one, *of, on) for one, of, on in zip(drawn, spent, cost.front(spent), strict=True)),
         x_title=time_unit,
         y_title="USD",
     )
