@@ -1,21 +1,26 @@
 """`fp8bench run --dry-run`: every setting with its origin, what cannot run here, and the time and cost of the run."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fp8bench.cli.listings import summary_of
 from fp8bench.cli.output import load_catalog
 from fp8bench.config.request import OPTIONS
 from fp8bench.config.sources import Resolved
-from fp8bench.launch.forecast import Forecast, duration, execution, forecast, obstacle, price_today
+from fp8bench.launch.forecast import Forecast, duration, execution, forecast, obstacle, price_today, too_large
 from fp8bench.launch.plan import owned
 from fp8bench.launch.prepare import Prepared
 from fp8bench.machine.gpus import Machine, this_machine
+from fp8bench.predict.prediction import foreseen
 from fp8bench.records import results
+from fp8bench.records.select import Measurement, select
 from fp8bench.schema.batch import AUTO
+from fp8bench.schema.execution import kept_bytes
+from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import gib
 from fp8bench.schema.model import Answer
+from fp8bench.schema.record import Record
 from fp8bench.tables.document import NOTHING, Cells, Document, Rows, Sentence, Table, blocks
 from fp8bench.tables.written import counted
 
@@ -27,27 +32,47 @@ def look_ahead(
     prepared: Prepared, usd_per_hour: float | None, answer: Answer | None = None, planned: Machine | None = None
 ) -> Forecast:
     """Return the forecast. usd_per_hour: the user's; None: the catalogue's. answer: what each mode cannot convert.
-    planned: the machine, if it is not this one; what others with as many of its GPUs took counts then too.
+    planned: the machine, if it is not this one; what others with as many of its GPUs took counts then too, else what
+    is predicted from any other.
     """
     refused = answer.modes if answer is not None else (None,) * len(prepared.entries)
+    facts = answer.facts if answer is not None else None
     machine, catalog = planned or this_machine(os.environ), load_catalog(prepared.results_dir)
     key = prepared.instance.key
     others = catalog.with_as_many_gpus(key) if planned is not None else ()
     # The instance's own come last: the latest session tells.
     kept = sorted(results.read(prepared.results_dir, [key, *others]), key=lambda one: one.record.instance == key)
-    return forecast(
-        prepared.entries,
-        prepared.stop,
-        [
-            obstacle(entry.config, machine, catalog, here=planned is None)
-            or (f"cannot take the model: {one.what}" if one else None)
-            for entry, one in zip(prepared.entries, refused, strict=True)
-        ],
-        [record for record, _ in kept],
-        price_today(prepared, catalog, usd_per_hour),
-        # Loader processes are a share of the machine's cores.
-        () if planned is None else ("workers",),
-    )
+    obstacles = [
+        obstacle(entry.config, machine, catalog, here=planned is None)
+        or (f"cannot take the model: {one.what}" if one else None)
+        or (too_large(entry.config, facts.parameters, catalog.instances[key]) if planned and facts else None)
+        for entry, one in zip(prepared.entries, refused, strict=True)
+    ]
+    # Loader processes are a share of the machine's cores.
+    free = () if planned is None else ("workers",)
+    price = price_today(prepared, catalog, usd_per_hour)
+
+    def by(records: Sequence[Record]) -> Forecast:
+        return forecast(prepared.entries, prepared.stop, obstacles, records, price, free)
+
+    known = [record for record, _ in kept]
+    found = by(known)
+    predicted = _predicted(prepared, catalog) if planned is not None and found.unknown else []
+    if not predicted:
+        return found
+    found = by([*(one for each in predicted for one in each.rounds), *known])
+    told = {run_id for turn in found.turns for run_id in turn.run_ids}
+    used = [each for each in predicted if each.latest.run_id in told]
+    if not used:
+        return found
+    names = ", ".join(dict.fromkeys(str(each.measured_on) for each in used))
+    return found._replace(predicted=f"{names}, within {max(each.elsewhere for each in used) * 100:.0f} %")
+
+
+def _predicted(prepared: Prepared, catalog: Catalog) -> list[Measurement]:
+    kept = [record for record, _ in results.read(prepared.results_dir, catalog.instances)]
+    measured = [one for one in select(kept, every=False) if one.latest.status == "ok"]
+    return foreseen(measured, [prepared.instance.key], catalog)
 
 
 def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: Answer | None = None) -> Document:
@@ -75,10 +100,20 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
     if memory:
         has = prepared.instance.gpu_memory_gib
         outlook.append(f"memory of a GPU: {', '.join(memory)}" + (f"; it has {has:g} GiB" if has else ""))
+    may_run = [turn for turn in found.turns if not turn.obstacle]
+    if model is not None and not all(turn.memory_bytes for turn in may_run):
+        config = prepared.entries[0].config
+        least = kept_bytes(model.parameters, config.optimizer)
+        shared = f"; where FSDP2 shards them, {gib(least / config.world_size)}" if config.world_size > 1 else ""
+        outlook.append(f"memory of a GPU, at least: {gib(least)} of weights, gradients and optimizer state{shared}")
     if prepared.here is None:
         outlook.append(
-            f"planned for {prepared.instance.key}, which this machine is not: time and memory are those of its "
-            "records, or of as many of its GPUs elsewhere"
+            f"planned for {prepared.instance.key}, which this machine is not: time and memory are "
+            + (
+                f"predicted from {found.predicted}"
+                if found.predicted
+                else "those of its records, or of as many of its GPUs elsewhere"
+            )
         )
     if prepared.to_size:
         outlook.append(

@@ -82,7 +82,7 @@ def run(
             named = bool(requested.request.mode or prepared.variants)
             requested = requested.resumed(prepared.resumed, prepared.session or "")
             price_of_machine = requested.request.price
-            answer = examined([entry.config for entry in prepared.entries])
+            answer = examined([entry.config for entry in prepared.entries], always=planned is not None)
             if dry_run:
                 ahead = look_ahead(prepared, price_of_machine, answer, planned)
                 show(settings_and_forecast(requested, prepared, ahead, answer), "json" if as_json else "table")

@@ -21,14 +21,15 @@ LIMIT_S = 300
 """timm's slowest model to examine takes 80 s on two cores; most take less than 5 s."""
 
 
-def examined(configs: Sequence[RunConfig], program: Sequence[str] = PROGRAM) -> Answer | None:
-    """Return what was found out about the model; None if the workload's name says it all, and nothing is examined.
+def examined(configs: Sequence[RunConfig], program: Sequence[str] = PROGRAM, always: bool = False) -> Answer | None:
+    """Return what was found out about the model; None if the workload's name says it all, and nothing is examined,
+    unless `always`.
 
     configs: of one workload. Raises ModeUnavailable if no mode can be proved with the model, UsageError if no model has
     the sizes in the name, and RunFailed on a failure.
     """
     name = configs[0].workload
-    if registry.find_workload(name).member is None and not sizes_of(name):
+    if not always and registry.find_workload(name).member is None and not sizes_of(name):
         return None
     asked = Asked(configs=tuple(configs)).model_dump_json()
     why, answer = "its answer cannot be read", None

@@ -22,8 +22,9 @@ from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.records.select import session
 from fp8bench.registry import Needs
 from fp8bench.schema.config import Device, RunConfig
-from fp8bench.schema.execution import CompileChoice, GraphChoice
-from fp8bench.schema.instance import Catalog
+from fp8bench.schema.execution import CompileChoice, GraphChoice, kept_bytes
+from fp8bench.schema.instance import Catalog, Instance
+from fp8bench.schema.machine import GIB, gib
 from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import FEWEST_ROUNDS
 from fp8bench.stats.length import Length, steps_in_all
@@ -87,7 +88,8 @@ class PriceToday(NamedTuple):
 
 class ExpectedTurn(NamedTuple):
     """One mode in one round. seconds: None if unknown. obstacle: why it cannot run here, if known. all_s, usd: of all
-    rounds; None if unknown. memory_bytes: the most that a GPU needed of the same work; None if unknown.
+    rounds; None if unknown. memory_bytes: the most that a GPU needed of the same work; None if unknown. run_ids: of the
+    records that tell.
     """
 
     label: str
@@ -96,12 +98,14 @@ class ExpectedTurn(NamedTuple):
     all_s: Ends | None
     usd: Ends | None
     memory_bytes: int | None = None
+    run_ids: frozenset[str] = frozenset()
 
 
 class Forecast(NamedTuple):
     """What to expect of a session. turns: one per entry. rounds: the smallest and the largest number. start_up_s:
     assumed for each turn. unknown: labels of modes that may run, but have no record of how long they take. seconds,
-    usd: of all rounds; None if the time of a mode, or the price, is unknown.
+    usd: of all rounds; None if the time of a mode, or the price, is unknown. predicted: from what, where none of it was
+    measured.
     """
 
     turns: tuple[ExpectedTurn, ...]
@@ -111,6 +115,7 @@ class Forecast(NamedTuple):
     unknown: tuple[str, ...]
     seconds: Ends | None
     usd: Ends | None
+    predicted: str | None = None
 
 
 def forecast(
@@ -122,14 +127,14 @@ def forecast(
     free: Sequence[str] = (),
 ) -> Forecast:
     """Return the forecast. obstacles: per entry. kept: this instance's, oldest first. free: as in `same_work`."""
-    fewest, most = stop.rounds, stop.rounds
+    rounds = stop.rounds, stop.rounds
     if stop.precision is not None:
-        fewest, most = max(stop.rounds, FEWEST_ROUNDS), stop.max_rounds
+        rounds = max(stop.rounds, FEWEST_ROUNDS), stop.max_rounds
 
     def over_rounds(seconds: float | None) -> tuple[Ends | None, Ends | None]:
         if seconds is None:
             return None, None
-        ends = low, high = fewest * seconds, most * seconds
+        ends = low, high = rounds[0] * seconds, rounds[1] * seconds
         an_hour = price.usd_per_hour
         return ends, None if an_hour is None else (low / SECONDS_PER_HOUR * an_hour, high / SECONDS_PER_HOUR * an_hour)
 
@@ -138,11 +143,13 @@ def forecast(
         latest = [] if obstacle else latest_alike(entry.config, kept, free)
         seconds = turn_s(entry.config, latest, free)
         peaks = [one.peak_allocated_bytes or 0 for record in latest for one in record.memory]
-        turns.append(ExpectedTurn(entry.label, seconds, obstacle, *over_rounds(seconds), max(peaks, default=0) or None))
+        told = frozenset(record.run_id for record in latest)
+        most = max(peaks, default=0) or None
+        turns.append(ExpectedTurn(entry.label, seconds, obstacle, *over_rounds(seconds), most, told))
     unknown = tuple(turn.label for turn in turns if turn.obstacle is None and turn.seconds is None)
     in_all = over_rounds(None if unknown else sum(turn.seconds or 0.0 for turn in turns))
     start_up_s = START_UP_S[entries[0].config.device]
-    return Forecast(tuple(turns), (fewest, most), start_up_s, price, unknown, *in_all)
+    return Forecast(tuple(turns), rounds, start_up_s, price, unknown, *in_all)
 
 
 def price_today(place: Place, catalog: Catalog, given: float | None = None) -> PriceToday:
@@ -289,6 +296,18 @@ def execution(config: RunConfig) -> str:
     """Describe how steps will be executed, as far as the settings decide it."""
     graphs: GraphChoice = "off" if config.device == "cpu" and config.cuda_graphs == "auto" else config.cuda_graphs
     return f"{COMPILED[config.compile]}; {LAUNCHED[graphs]}"
+
+
+def too_large(config: RunConfig, parameters: int, instance: Instance) -> str | None:
+    """Return why a GPU of the instance cannot hold what training keeps, however small the batch; None if it may."""
+    least = kept_bytes(parameters, config.optimizer) / (1 if config.parallel == "ddp" else config.world_size)
+    has = instance.gpu_memory_gib
+    if has is None or config.weight_dtype != "float32" or least <= has * GIB:
+        return None
+    return (
+        f"needs {gib(least)} on each GPU for weights, gradients and the optimizer's state, however small the batch, "
+        f"and one has {has:g} GiB"
+    )
 
 
 def obstacle(config: RunConfig, machine: Machine, catalog: Catalog, here: bool = True) -> str | None:

@@ -328,13 +328,15 @@ def _foreseen(origins: Sequence[Source], instance: Instance, catalog: Catalog, l
             # Where the communication was not measured, all of it may be hidden.
             reach = (1 + error.share) * step.step_s / step.least_s - 1
             by, gpus = step.step_s / origin.step_s, there.machine.gpus / origin.machine.gpus
-            rounds = tuple(_scaled(one, there, by, gpus) for one in origin.measurement.rounds)
+            # DDP keeps one more copy of the gradients, in its buckets.
+            buckets = (origin.work.gradient_bytes or 0.0) * ((there.machine.gpus > 1) - (origin.machine.gpus > 1))
+            rounds = tuple(_scaled(one, there, by, gpus, round(buckets)) for one in origin.measurement.rounds)
             elsewhere = origin.record.instance
             yield Measurement(rounds, measured_on=elsewhere, origin="predicted", elsewhere=reach)
 
 
-def _scaled(record: Record, there: Target, by: float, gpus: float) -> Record:
-    """Return the record with its times and sizes as predicted, of no known machine."""
+def _scaled(record: Record, there: Target, by: float, gpus: float, more_bytes: int) -> Record:
+    """Return the record with its times and sizes as predicted, of no known machine. more_bytes: a GPU's memory."""
     config, summary, times = record.config, record.summary, record.step_times
     if config is None or summary is None or times is None or record.environment is None:
         raise ValueError(f"{record.run_id} was not measured")
@@ -347,12 +349,18 @@ def _scaled(record: Record, there: Target, by: float, gpus: float) -> Record:
     }
     unknown = ("step_time_ci_s", "joules_per_unit", "units_per_kwh", "sm_clock_mhz", "host_lead_s", "data_wait_share")
     product = there.machine.gpu.product_names[0]
+    memory = tuple(
+        one.model_copy(update={"peak_allocated_bytes": one.peak_allocated_bytes + more_bytes})
+        for one in record.memory
+        if one.peak_allocated_bytes is not None
+    )
     return as_of(there.instance.key, record).model_copy(
         update={
             "config": config.model_copy(update={"world_size": there.machine.gpus}),
             "environment": record.environment.model_copy(update={"device_name": product}),
             "summary": summary.model_copy(update={**changed, **dict.fromkeys(unknown), "flags": ()}),
             "step_times": times.model_copy(update=seconds),
+            "memory": memory,
             **{"profile": None, "telemetry": (), "samples": ()},
         }
     )

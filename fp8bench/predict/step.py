@@ -129,6 +129,13 @@ class Work:
         return max(0.0, self.nccl_s - self.by_category.get("nccl", 0.0))
 
     @property
+    def gradient_bytes(self) -> float | None:
+        """Of all weights, in float32; None if the record does not say."""
+        if self.flops is None or self.tokens is None or self.sequences is None:
+            return None
+        return gradient_bytes(self.flops, self.tokens * self.sequences)
+
+    @property
     def attention_flops_a_byte(self) -> float:
         """Attention's tensor-core operations per byte; 0 if the number of tokens is unknown."""
         return ATTENTION_FLOPS_A_BYTE * (self.tokens or 0) / (2 if self.causal else 1)
@@ -238,12 +245,11 @@ def _communication(
     if target.gpus == 1:
         return part, 0.0, 0.0, []
     if measured_on.gpus == 1:
-        if work.flops is None or work.tokens is None or work.sequences is None:
+        if (gradients := work.gradient_bytes) is None:
             raise UsageError(
                 f"{target.gpus} GPUs share gradients whose size this record does not say",
                 "Name a record of several GPUs, or give --gpus 1",
             )
-        gradients = gradient_bytes(work.flops, work.tokens * work.sequences)
         link_gb_s = target.figure("nvlink_gb_s") / BOTH_DIRECTIONS
         all_s = bus_factor("all-reduce", target.gpus) * gradients / (link_gb_s * 1e9)
         said = (

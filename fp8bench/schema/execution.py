@@ -16,6 +16,17 @@ GraphChoice = Literal["auto", "on", "off"]
 OptimizerName = Literal["sgd", "adam", "adamw", "none"]
 """none: a step ends after backward, and no weight changes."""
 
+FLOAT32_BYTES = 4
+
+STATES: dict[OptimizerName, int] = {"sgd": 1, "adam": 2, "adamw": 2, "none": 0}
+"""The number of tensors as large as the weights that an optimizer keeps: momentum, or both moments."""
+
+
+def kept_bytes(parameters: int, optimizer: OptimizerName) -> int:
+    """Return the bytes of weights, gradients and optimizer state of a model whose parameters are float32."""
+    return parameters * FLOAT32_BYTES * (2 + STATES[optimizer])
+
+
 Trainer = Literal["sgd", "adam", "adamw"]
 """An optimizer that changes weights."""
 

@@ -21,22 +21,12 @@ from torch import Tensor
 from fp8bench.machine.host import free_host_bytes
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.execution import OptimizerName
+from fp8bench.schema.execution import FLOAT32_BYTES, kept_bytes
 from fp8bench.schema.rank import RankMemory
 from fp8bench.workloads.protocol import Workload
 
-FLOAT32_BYTES = 4
-
-STATES: dict[OptimizerName, int] = {"sgd": 1, "adam": 2, "adamw": 2, "none": 0}
-"""The number of tensors as large as the weights that an optimizer keeps: momentum, or both moments."""
-
 SPARE = 1.25
 """The step's share of the memory, in units of warm-up's peak: plain steps and a graph's pool may need more blocks."""
-
-
-def kept_bytes(parameters: int, optimizer: OptimizerName) -> int:
-    """Return the bytes of weights, gradients and optimizer state of a model whose parameters are float32."""
-    return parameters * FLOAT32_BYTES * (2 + STATES[optimizer])
 
 
 @dataclass(frozen=True)

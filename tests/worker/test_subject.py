@@ -11,6 +11,7 @@ from fp8bench.machine.identity import settings_given
 from fp8bench.modes.baseline import BaselineBF16
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.execution import kept_bytes
 from fp8bench.schema.private import A_PATH
 from fp8bench.worker import memory
 from fp8bench.worker.environment import environment
@@ -74,8 +75,8 @@ def require(monkeypatch):
 
 
 def test_weights_gradients_and_optimizer_state_are_float32():
-    assert memory.kept_bytes(1000, "sgd") == 12_000
-    assert memory.kept_bytes(1000, "adamw") == memory.kept_bytes(1000, "adam") == 16_000
+    assert kept_bytes(1000, "sgd") == 12_000
+    assert kept_bytes(1000, "adamw") == kept_bytes(1000, "adam") == 16_000
 
 
 SHARED = {"sharded": True, "world_size": 2}

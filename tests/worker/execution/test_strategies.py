@@ -16,6 +16,7 @@ from fp8bench.modes.te_parallel import rows_together
 from fp8bench.modes.transformer_engine import TEBF16
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.execution import kept_bytes
 from fp8bench.schema.rank import CompileEvidence, GraphEvidence
 from fp8bench.worker.execution import decide as decide_module
 from fp8bench.worker.execution import reference
@@ -25,7 +26,7 @@ from fp8bench.worker.execution.parallel.fsdp import FSDP
 from fp8bench.worker.execution.parallel.tensor import plan_for
 from fp8bench.worker.execution.reference import missing_for_twin, whole_bytes
 from fp8bench.worker.execution.step import NO_MARKS
-from fp8bench.worker.memory import Room, kept_bytes
+from fp8bench.worker.memory import Room
 from fp8bench.workloads.vit import ViTMicro
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

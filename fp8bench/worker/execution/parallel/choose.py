@@ -13,10 +13,10 @@ from torch import nn
 from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.execution import kept_bytes
 from fp8bench.worker.execution.parallel.fsdp import FSDP
 from fp8bench.worker.execution.parallel.strategy import DDP, Strategy, mesh_of
 from fp8bench.worker.execution.parallel.tensor import OwnTensorParallel, TensorParallel
-from fp8bench.worker.memory import kept_bytes
 from fp8bench.worker.parallel import largest
 from fp8bench.workloads.protocol import Workload
 
