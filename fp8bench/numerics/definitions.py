@@ -21,9 +21,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Definition:
-    """What the bits of a format mean. specials: which of inf and nan it has. subnormal: whether the lowest exponent is
-    for zero and subnormals, or like the others.
-    """
+    """What a format's bits mean. specials: of inf and nan. subnormal: whether the lowest exponent has subnormals."""
 
     name: str
     exponent_bits: int
@@ -105,9 +103,7 @@ class Bits(NamedTuple):
 
 
 def decode(definition: Definition, pattern: int) -> float:
-    """Return the value of a bit pattern, exactly in float64. Raises ValueError for a pattern of more bits than the
-    format has.
-    """
+    """Return the value of a bit pattern, exactly in float64. Raises ValueError for a pattern of too many bits."""
     if not 0 <= pattern < 1 << definition.bits:
         raise ValueError(f"{definition.name} has {definition.bits} bits, and {pattern:#x} matches none of these")
     unsigned = pattern & definition.ones

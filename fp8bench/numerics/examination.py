@@ -53,9 +53,7 @@ class Examined(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A layer and an input. plain: on the device, float32. draws: the one that is measured, then those for settling.
-    reference: its results in float64, by tensor.
-    """
+    """A layer, in float32, and an input. draws: what is measured, then those for settling. reference: in float64."""
 
     layer: LayerName
     input: InputName
@@ -219,9 +217,7 @@ def _own_matrix_precision() -> Iterator[None]:
 
 
 def errors(found: Tensor, reference: Tensor) -> dict[str, Any]:
-    """Return the errors as fields of `LayerError`; None for what is not finite. found: any dtype and shape. reference:
-    float64, the same shape.
-    """
+    """Return fields of `LayerError`; None: not finite. found: any dtype. reference: float64, of the same shape."""
     exact, other = reference.double().flatten(), found.detach().double().flatten()
     size = exact.norm()
     # A division by 0 gives nan or inf.

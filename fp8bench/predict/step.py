@@ -156,9 +156,7 @@ class Step(NamedTuple):
 
 
 def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -> Step:
-    """Predict the step on the target. Raises UsageError, with the name of the field, if the catalogue lacks a figure
-    that the prediction needs.
-    """
+    """Predict the step on the target. Raises UsageError, with the field's name, for a figure that is not known."""
     longest_first = sorted(work.by_category.items(), key=lambda item: -item[1])
     measured: dict[Category, float] = {kind: of_kind for kind, of_kind in longest_first if kind != "nccl"}
     ratios = {kind: _ratio(kind, work, measured_on, target, limits) for kind in measured}

@@ -175,9 +175,7 @@ def _place(modes: Sequence[str], row: LayerError) -> tuple[int, int, int, int]:
 
 
 def side_by_side(group: Sequence[NumericsRecord]) -> Aligned[LayerError]:
-    """Return each error of each record, by layer, input, mode and tensor. A refusal of all tensors, or of a whole mode,
-    counts for each tensor that another record has.
-    """
+    """Return each record's errors, by `Name`. A refusal counts for each of its tensors that another record has."""
     every = {_name(row) for record in group for row in record.rows}
     leaves = [name for name in every if not any(_covers(name, other) for other in every if other != name)]
     modes = list(dict.fromkeys(mode for record in group for mode in record.config.modes))

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from fp8bench.tables.chart import Axes
 
 BAND = "#f6f8fa"
-ROW_IN = 0.36
-AROUND_IN = 1.2
-PANEL_IN = 0.42
+ROW_IN, AROUND_IN, PANEL_IN = 0.36, 1.2, 0.42
 """Heights in the figure of errors: of a mode's row, of what surrounds the panels, and of a panel without its rows."""
 
 MARKS = {"normal": ("#0072B2", "o", -0.2), "heavy-tailed": ("#D55E00", "s", 0.0), "outlier": ("#009E73", "^", 0.2)}
