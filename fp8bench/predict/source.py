@@ -58,7 +58,7 @@ def tokens_of(sizes: dict[str, object]) -> int | None:
 
 
 def source(measurement: Measurement, catalog: Catalog) -> Source:
-    """Return a measurement's source, by the profile nearest to its step time. Raises UsageError if anything is missing."""
+    """Return a measurement's source, by the profile nearest to its step time. Raises UsageError for what is missing."""
     latest = measurement.latest
     config, name = latest.config, f"{latest.instance}:{latest.what.mode}"
     if latest.status != "ok":

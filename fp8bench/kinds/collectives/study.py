@@ -8,7 +8,7 @@ from pydantic import Field
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.schema.collectives import Backend, CollectiveTiming, Dtype, Operation
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
 from fp8bench.stats.collectives import algorithm_gb_s, bus_gb_s
 from fp8bench.tables import chart
@@ -82,45 +82,26 @@ def collectives_report(record: CollectivesRecord, catalog: Catalog) -> Collectiv
     """Return the numbers of a record. The catalogue gives the bandwidth of links from datasheets."""
     product = record.environment.device_name if record.environment else None
     gpu = catalog.gpu_by_product(product)
-    nodes = record.config.nodes
-    link_gb_s = None if gpu is None or gpu.nvlink_gb_s is None or nodes > 1 else gpu.nvlink_gb_s / BOTH_DIRECTIONS
-    return CollectivesReport(
-        run_id=record.run_id,
-        instance=record.instance,
-        device_name=product,
-        backend=record.backend,
-        world_size=record.config.world_size,
-        nodes=nodes,
-        link_gb_s=link_gb_s,
-        rows=tuple(_row(record, timing, link_gb_s) for timing in record.timings),
-        warnings=record.warnings,
-    )
+    several = record.config.nodes > 1
+    link_gb_s = None if gpu is None or gpu.nvlink_gb_s is None or several else gpu.nvlink_gb_s / BOTH_DIRECTIONS
+    rows = tuple(_row(record, timing, link_gb_s) for timing in record.timings)
+    return made_of(CollectivesReport, record, record.config, device_name=product, link_gb_s=link_gb_s, rows=rows)
 
 
 def _row(record: CollectivesRecord, timing: CollectiveTiming, link_gb_s: float | None) -> CollectiveRow:
     ranks, case = record.config.world_size, (timing.operation, timing.dtype)
     sizes = sorted(one.size_bytes for one in record.timings if (one.operation, one.dtype) == case)
-    timed: dict[str, Any] = {}
+    of: dict[str, Any] = {"rounds": len(timing.rounds_s), "rank_of_size": sizes.index(timing.size_bytes)}
     if timing.time_s is not None:
         bus = partial(bus_gb_s, timing.operation, timing.size_bytes, ranks=ranks)
-        timed = {
+        of |= {
             "repetitions": sum(map(len, timing.rounds_s)),
             "algorithm_gb_s": algorithm_gb_s(timing.size_bytes, timing.time_s),
             "bus_gb_s": bus(timing.time_s),
             "bus_gb_s_ci": timing.time_ci_s and tuple(map(bus, reversed(timing.time_ci_s))),
             "share_of_link": None if link_gb_s is None else bus(timing.time_s) / link_gb_s,
         }
-    return CollectiveRow(
-        run_id=record.run_id,
-        instance=record.instance,
-        backend=record.backend,
-        world_size=ranks,
-        nodes=record.config.nodes,
-        rounds=len(timing.rounds_s),
-        rank_of_size=sizes.index(timing.size_bytes),
-        **timing.model_dump(exclude={"rounds_s"}),
-        **timed,
-    )
+    return made_of(CollectiveRow, record, record.config, timing, **of)
 
 
 def size_of(size: float) -> str:
