@@ -14,8 +14,7 @@ insensitive to a wrong size, as Adam is.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import deepcopy
 from itertools import product
 from typing import Any, NamedTuple
@@ -130,9 +129,10 @@ def make_case(config: NumericsConfig, layer: LayerName, name: InputName, settle:
 
 
 def _rows(label: str, case: Case, device: torch.device) -> list[LayerError]:
+    # baseline-fp32 and -tf32 set torch's matrix precision for their process. Here modes share one.
+    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     try:
-        with _own_matrix_precision():
-            found = run_mode(make_mode(label), case, device)
+        found = run_mode(make_mode(label), case, device)
     except (ModeUnavailable, MeasurementInvalid) as refusal:
         return [_refused(label, refusal, case)]
     except torch.OutOfMemoryError as error:
@@ -140,6 +140,9 @@ def _rows(label: str, case: Case, device: torch.device) -> list[LayerError]:
     except (RuntimeError, ValueError, AssertionError) as error:
         # A library's own requirement, or a fault of a kernel: the other modes can still be examined.
         return [_refused(label, RunFailed(first_line(error), "Look at the library's version, and at --width"), case)]
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+        torch.backends.cudnn.allow_tf32 = cudnn
     rows = []
     for tensor in TENSORS:
         of: Any = {"mode": label, "layer": case.layer, "input": case.input, "tensor": tensor}
@@ -203,17 +206,6 @@ def shares(label: str, case: Case, tensor: TensorName) -> tuple[float | None, fl
 def _refused(label: str, why: Fp8benchError, case: Case | None = None) -> LayerError:
     of: Any = {"layer": case.layer, "input": case.input} if case else {}
     return LayerError(mode=label, status=why.status, reason=why.what, remedy=why.remedy, **of)
-
-
-@contextmanager
-def _own_matrix_precision() -> Iterator[None]:
-    """Restore torch's matrix precision, which baseline-fp32 and -tf32 set for their process. Here modes share one."""
-    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(matmul)
-        torch.backends.cudnn.allow_tf32 = cudnn
 
 
 def errors(found: Tensor, reference: Tensor) -> dict[str, Any]:

@@ -9,10 +9,9 @@ Each kind of kernel is scaled by what limits it (the roofline model: Williams, W
   (Patarasuk & Yuan, 2009). What was hidden stays hidden, as far as there is work, and lengthens kernels.
 - What no rule covers is carried over: idle time, and other kernels.
 
-Clocks under a power limit, the choice of kernels and caches are the model's error: the largest, in either direction,
-for a change of the same kind, as shipped in configs/prediction-errors.json (benchmarks/prediction_errors.py). It is no
-95 % interval, since few machines are known. Between the two GPU types that the limits were fitted to it is that of a
-mode whose own records are left out, elsewhere that with a whole GPU type left out; a workload without cases has none.
+Clocks under a power limit, the choice of kernels and caches are the model's error: the largest for a change of the same
+kind, as shipped in configs/prediction-errors.json (found by benchmarks/prediction_errors.py). It is no 95 % interval,
+since few machines are known; a workload without cases has none.
 """
 
 import math

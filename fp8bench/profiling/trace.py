@@ -39,10 +39,8 @@ ByKind = Mapping[str, Sequence[Event]]
 GPU_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 GRAPH_LAUNCH = ("cudaGraphLaunch", "cuGraphLaunch")
-OPERATOR = "cpu_op"
-ANNOTATION = "user_annotation"
-OPTIMIZER = "Optimizer."
-GLOO = "gloo:"
+OPERATOR, ANNOTATION = "cpu_op", "user_annotation"
+OPTIMIZER, GLOO = "Optimizer.", "gloo:"
 MICROSECOND = 1e-6
 
 
