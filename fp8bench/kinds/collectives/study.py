@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
+from fp8bench.records.select import grouped
 from fp8bench.schema.collectives import Backend, CollectiveTiming, Dtype, Operation
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
@@ -150,8 +151,8 @@ TABLE = StudyTable[CollectiveRow](
 def answers(report: CollectivesReport) -> list[str]:
     """Say for each operation the most bandwidth that it reaches, and the time of its smallest message."""
     said = []
-    for operation in dict.fromkeys(row.operation for row in report.rows):
-        timed = [row for row in report.rows if row.operation == operation and row.bus_gb_s and row.time_s]
+    for operation, rows in grouped(report.rows, lambda row: row.operation).items():
+        timed = [row for row in rows if row.bus_gb_s and row.time_s]
         if not timed:
             continue
         most = max(timed, key=lambda row: row.bus_gb_s or 0.0)
@@ -167,9 +168,8 @@ def answers(report: CollectivesReport) -> list[str]:
 def draw(report: CollectivesReport, path: Path) -> None:
     """Draw bus bandwidth over the array's size: a colour for each operation, broken lines for fp32."""
     lines = []
-    for operation, dtype in dict.fromkeys((row.operation, row.dtype) for row in report.rows):
-        mine = [row for row in report.rows if (row.operation, row.dtype) == (operation, dtype) and row.bus_gb_s]
-        points = [(row.size_bytes, row.bus_gb_s or 0.0) for row in mine]
+    for (operation, dtype), rows in grouped(report.rows, lambda row: (row.operation, row.dtype)).items():
+        points = [(row.size_bytes, row.bus_gb_s) for row in rows if row.bus_gb_s]
         lines.append(chart.Line(f"{operation}, {dtype}", points, COLOURS[operation], broken=dtype == "fp32"))
     level = ("NVLink, datasheet", report.link_gb_s) if report.link_gb_s else None
     titles = "size of the whole array", "bus bandwidth, GB/s"
