@@ -89,17 +89,10 @@ def _dots(axes: "Axes", rows: Sequence[LayerError], modes: Sequence[str]) -> Non
         name, error = row.input or "", row.relative_error or 0.0
         hollow = name.endswith(EXACT)
         colour, marker, offset = MARKS[name.removesuffix(EXACT)]
-        axes.plot(
-            error if error >= LEAST else IN_STRIP[hollow],
-            modes.index(row.mode) + offset,
-            marker=marker,
-            markersize=5.5,
-            markerfacecolor="white" if hollow else colour,
-            markeredgecolor=colour,
-            markeredgewidth=1.2,
-            linestyle="none",
-            zorder=3,
-        )
+        x, y = error if error >= LEAST else IN_STRIP[hollow], modes.index(row.mode) + offset
+        looks: dict[str, Any] = {"marker": marker, "markersize": 5.5, "linestyle": "none", "zorder": 3}
+        looks |= {"markerfacecolor": "white" if hollow else colour, "markeredgecolor": colour, "markeredgewidth": 1.2}
+        axes.plot(x, y, **looks)
     names = [mode.replace(":", "\n", 1) if len(mode) > 16 else mode for mode in modes]
     axes.set_yticks(range(len(modes)), names, fontsize=9)
     axes.set_ylim(len(modes) - 0.5, -0.5)
