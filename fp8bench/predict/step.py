@@ -201,7 +201,7 @@ def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -
 
 
 def _longer(kernels: Mapping[Category, float], more_s: float) -> dict[Category, float]:
-    """Return the kernels' seconds with so many more for those that run beside communication; the optimizer's do not."""
+    """Return the seconds of each kind, so many more of them beside communication, which the optimizer waits for."""
     beside_s = sum(of_kind for kind, of_kind in kernels.items() if kind != "optimizer")
     factor = max(0.0, 1 + more_s / beside_s) if beside_s else 1.0
     return {kind: of_kind * (1.0 if kind == "optimizer" else factor) for kind, of_kind in kernels.items()}

@@ -83,8 +83,13 @@ def document(found: Scaled, ahead: Projections) -> doc.Document:
         [*map(doc.Warned, warnings)],
     )
     data = {
-        **{"workload": found.workload, "reference": REFERENCE, "points": points},
-        **{"projected": ahead.rows, "assumed": ahead.assumed, "warnings": warnings, "notes": notes},
+        "workload": found.workload,
+        "reference": REFERENCE,
+        "points": points,
+        "projected": ahead.rows,
+        "assumed": ahead.assumed,
+        "warnings": warnings,
+        "notes": notes,
     }
     picture = doc.Figure(PICTURE, partial(draw, found, ahead.rows))
     return doc.Document(blocks, data=data, lines=doc.CsvLines.of(Point, points), figures=(picture,))
