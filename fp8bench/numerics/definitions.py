@@ -78,7 +78,6 @@ BFLOAT16, FLOAT16 = Definition("bfloat16", 8, 7, 127), Definition("float16", 5, 
 DEFINITIONS = {one.name: one for one in (FLOAT32, BFLOAT16, FLOAT16, E4M3, E5M2, E8M0, E2M1)}
 """The definitions by torch's names, in the order in which they are shown."""
 
-
 MXFP8 = "mxfp8"
 BLOCK = 32
 """How many values of MXFP8 share a scale."""
@@ -142,9 +141,9 @@ def _on_grid(definition: Definition, magnitude: float) -> int:
 
 
 def bits(definition: Definition, value: float, scale: float | None = None) -> Bits:
-    """Return what the value becomes. It is a float32 first, as in a tensor to be cast. scale: of its block."""
+    """Return what the value becomes. It is a float32 first, as in a tensor to be cast. scale: of its block, above 0."""
     factor = 1.0 if scale is None else scale
-    scaled = decode(FLOAT32, encode(FLOAT32, value) or 0) / factor if factor else 0.0
+    scaled = decode(FLOAT32, encode(FLOAT32, value) or 0) / factor
     pattern = encode(definition, scaled)
     if pattern is None:
         return Bits(value, definition.name, scale=scale)

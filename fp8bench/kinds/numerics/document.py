@@ -31,7 +31,6 @@ MANY = 0.01
 NEAR = 2.0
 """A scale is near current scaling's if it is off by less than this factor."""
 
-
 Way = tuple[ScalingTrace, AmaxJump]
 """A way of scaling, and the jump that it answers."""
 
@@ -77,7 +76,6 @@ ERROR_TABLE = StudyTable[LayerError](
     refused=lambda row: (row.status, row.reason) if row.reason is not None else None,
 )
 """Records side by side: a row for each tensor."""
-
 
 Line = tuple[LayerError, ...]
 """The errors of one mode, layer and input, by tensor; or one row without a tensor that says why there are none."""
