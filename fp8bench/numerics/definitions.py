@@ -21,9 +21,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Definition:
-    """What the bits of a format mean. specials: which of inf and nan it has. subnormal: whether the lowest exponent is
-    for zero and subnormals, or like the others.
-    """
+    """What a format's bits mean. specials: of inf and nan. subnormal: whether the lowest exponent has subnormals."""
 
     name: str
     exponent_bits: int
@@ -80,7 +78,6 @@ BFLOAT16, FLOAT16 = Definition("bfloat16", 8, 7, 127), Definition("float16", 5, 
 DEFINITIONS = {one.name: one for one in (FLOAT32, BFLOAT16, FLOAT16, E4M3, E5M2, E8M0, E2M1)}
 """The definitions by torch's names, in the order in which they are shown."""
 
-
 MXFP8 = "mxfp8"
 BLOCK = 32
 """How many values of MXFP8 share a scale."""
@@ -105,9 +102,7 @@ class Bits(NamedTuple):
 
 
 def decode(definition: Definition, pattern: int) -> float:
-    """Return the value of a bit pattern, exactly in float64. Raises ValueError for a pattern of more bits than the
-    format has.
-    """
+    """Return the value of a bit pattern, exactly in float64. Raises ValueError for a pattern of too many bits."""
     if not 0 <= pattern < 1 << definition.bits:
         raise ValueError(f"{definition.name} has {definition.bits} bits, and {pattern:#x} matches none of these")
     unsigned = pattern & definition.ones
@@ -146,9 +141,9 @@ def _on_grid(definition: Definition, magnitude: float) -> int:
 
 
 def bits(definition: Definition, value: float, scale: float | None = None) -> Bits:
-    """Return what the value becomes. It is a float32 first, as in a tensor to be cast. scale: of its block."""
+    """Return what the value becomes. It is a float32 first, as in a tensor to be cast. scale: of its block, above 0."""
     factor = 1.0 if scale is None else scale
-    scaled = decode(FLOAT32, encode(FLOAT32, value) or 0) / factor if factor else 0.0
+    scaled = decode(FLOAT32, encode(FLOAT32, value) or 0) / factor
     pattern = encode(definition, scaled)
     if pattern is None:
         return Bits(value, definition.name, scale=scale)

@@ -14,8 +14,7 @@ insensitive to a wrong size, as Adam is.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import deepcopy
 from itertools import product
 from typing import Any, NamedTuple
@@ -53,9 +52,7 @@ class Examined(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A layer and an input. plain: on the device, float32. draws: the one that is measured, then those for settling.
-    reference: its results in float64, by tensor.
-    """
+    """A layer, in float32, and an input. draws: what is measured, then those for settling. reference: in float64."""
 
     layer: LayerName
     input: InputName
@@ -132,9 +129,10 @@ def make_case(config: NumericsConfig, layer: LayerName, name: InputName, settle:
 
 
 def _rows(label: str, case: Case, device: torch.device) -> list[LayerError]:
+    # baseline-fp32 and -tf32 set torch's matrix precision for their process. Here modes share one.
+    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     try:
-        with _own_matrix_precision():
-            found = run_mode(make_mode(label), case, device)
+        found = run_mode(make_mode(label), case, device)
     except (ModeUnavailable, MeasurementInvalid) as refusal:
         return [_refused(label, refusal, case)]
     except torch.OutOfMemoryError as error:
@@ -142,6 +140,9 @@ def _rows(label: str, case: Case, device: torch.device) -> list[LayerError]:
     except (RuntimeError, ValueError, AssertionError) as error:
         # A library's own requirement, or a fault of a kernel: the other modes can still be examined.
         return [_refused(label, RunFailed(first_line(error), "Look at the library's version, and at --width"), case)]
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+        torch.backends.cudnn.allow_tf32 = cudnn
     rows = []
     for tensor in TENSORS:
         of: Any = {"mode": label, "layer": case.layer, "input": case.input, "tensor": tensor}
@@ -207,21 +208,8 @@ def _refused(label: str, why: Fp8benchError, case: Case | None = None) -> LayerE
     return LayerError(mode=label, status=why.status, reason=why.what, remedy=why.remedy, **of)
 
 
-@contextmanager
-def _own_matrix_precision() -> Iterator[None]:
-    """Restore torch's matrix precision, which baseline-fp32 and -tf32 set for their process. Here modes share one."""
-    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(matmul)
-        torch.backends.cudnn.allow_tf32 = cudnn
-
-
 def errors(found: Tensor, reference: Tensor) -> dict[str, Any]:
-    """Return the errors as fields of `LayerError`; None for what is not finite. found: any dtype and shape. reference:
-    float64, the same shape.
-    """
+    """Return fields of `LayerError`; None: not finite. found: any dtype. reference: float64, of the same shape."""
     exact, other = reference.double().flatten(), found.detach().double().flatten()
     size = exact.norm()
     # A division by 0 gives nan or inf.

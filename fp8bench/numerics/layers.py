@@ -57,9 +57,7 @@ class Operands(NamedTuple):
 
 
 def shapes(layer: LayerName, width: int, tokens: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the shapes of input and output: [tokens, width] and [tokens, 4 * width] of the linear layer, and twice
-    [images, tokens / images, width] of the block.
-    """
+    """Return the shapes of input and output: [tokens, channels]; of the block [images, tokens / images, channels]."""
     if layer == "linear":
         return (tokens, width), (tokens, MLP_RATIO * width)
     images = IMAGES if tokens % IMAGES == 0 else 1
@@ -67,9 +65,7 @@ def shapes(layer: LayerName, width: int, tokens: int) -> tuple[tuple[int, ...], 
 
 
 def plain_layer(layer: LayerName, width: int, seed: int, exact: bool) -> nn.Module:
-    """Return the layer in float32 on the CPU, inside a module, because modes replace a module's parts. exact: whether
-    the linear layer's weight is moved to e4m3's values.
-    """
+    """Return the layer in float32 on the CPU, in a module, whose parts modes replace. exact: for an -exact input."""
     if layer == "linear":
         linear = nn.Linear(width, MLP_RATIO * width, bias=False)
         weight = draw_weight(linear.weight.shape, seed, "linear")
@@ -106,18 +102,14 @@ def convert(mode: Mode, plain: nn.Module) -> nn.Module:
 
 
 def autocast(mode: Mode, device: torch.device) -> AbstractContextManager[Any]:
-    """Return bf16 autocast, as in training; an empty context for torchao on a CPU, where emulated GEMMs are in float32,
-    so that only the casts add to the error.
-    """
+    """Return bf16 autocast; none for torchao on a CPU, whose GEMMs are in float32, so that only casts add errors."""
     if isinstance(mode, TorchAOFloat8) and device.type == "cpu":
         return nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
 def weights(module: nn.Module) -> Sequence[nn.Parameter]:
-    """Return the weights of the linear layers in the order of computation, each [out, in], after any conversion. Raises
-    ModeUnavailable for an unknown kind of block.
-    """
+    """Return the linear layers' weights, each [out, in], in order. Raises ModeUnavailable for an unknown block."""
     inner: Any = next(module.children())
     if isinstance(inner, TEBlock):
         attention, mlp = inner.layer.self_attention, inner.layer.layernorm_mlp

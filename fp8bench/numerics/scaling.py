@@ -75,9 +75,7 @@ def round_to(values: Tensor, to: Definition) -> Tensor:
 
 
 def scale_for(values: Tensor, to: Definition, across: int | None = None, power_of_2: bool = False) -> Tensor:
-    """Return max / amax in float32. across: the dimension whose values share a scale; None: all. power_of_2: whether to
-    round down to one, so that scaling itself rounds nothing.
-    """
+    """Return max / amax, float32. across: the dimension that shares one; None: all. power_of_2: rounded down to one."""
     magnitudes = values.float().abs()
     amax = magnitudes.amax() if across is None else magnitudes.amax(dim=across, keepdim=True)
     # A tensor of zeros may have any scale.

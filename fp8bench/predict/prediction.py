@@ -50,9 +50,7 @@ class Target(NamedTuple):
 
 
 def target(instance: Instance, catalog: Catalog, gpus: int | None, query: PriceQuery) -> Target:
-    """Return the target. gpus: how many of the instance's GPUs train; None means all. Raises UsageError if the
-    instance's GPU is unknown, or if it has fewer GPUs than requested.
-    """
+    """Return the target. gpus: that train; None: all. Raises UsageError for an unknown GPU, or more than it has."""
     key, gpu = instance.key, catalog.gpus.get(instance.gpu or "")
     if gpu is None or instance.gpu_count < 1:
         what = f"{key} has {instance.gpu!r}, of which" if instance.gpu else f"{key} has no known GPU, so"
@@ -132,9 +130,7 @@ class Prediction(Labelled, Frozen):
 
 
 class Predictions(NamedTuple):
-    """Predictions, sorted by what a dollar is predicted to buy; those that cannot run are last.
-    omitted: measurements from which nothing can be predicted, with the reason.
-    """
+    """Predictions by what a dollar buys; those that cannot run are last. omitted: measurements without one, and why."""
 
     rows: tuple[Prediction, ...]
     omitted: tuple[str, ...] = ()

@@ -47,9 +47,7 @@ class Source:
 
 
 def tokens_of(sizes: dict[str, object]) -> int | None:
-    """Return the tokens of a sequence. A language model's sizes give the number; a vision transformer has its patches,
-    and the class token if it uses one. None if the sizes do not tell.
-    """
+    """Return the tokens of a sequence: its length, or a ViT's patches and class token. None if sizes do not tell."""
     length = sizes.get("sequence_length")
     if isinstance(length, int) and length > 0:
         return length
@@ -60,9 +58,7 @@ def tokens_of(sizes: dict[str, object]) -> int | None:
 
 
 def source(measurement: Measurement, catalog: Catalog) -> Source:
-    """Return the source that a measurement gives, with the profile of the round nearest to its step time. Raises
-    UsageError, which says what is missing.
-    """
+    """Return a measurement's source, by the profile nearest to its step time. Raises UsageError for what is missing."""
     latest = measurement.latest
     config, name = latest.config, f"{latest.instance}:{latest.what.mode}"
     if latest.status != "ok":

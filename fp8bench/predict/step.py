@@ -9,10 +9,9 @@ Each kind of kernel is scaled by what limits it (the roofline model: Williams, W
   (Patarasuk & Yuan, 2009). What was hidden stays hidden, as far as there is work, and lengthens kernels.
 - What no rule covers is carried over: idle time, and other kernels.
 
-Clocks under a power limit, the choice of kernels and caches are the model's error: the largest, in either direction,
-for a change of the same kind, as shipped in configs/prediction-errors.json (benchmarks/prediction_errors.py). It is no
-95 % interval, since few machines are known. Between the two GPU types that the limits were fitted to it is that of a
-mode whose own records are left out, elsewhere that with a whole GPU type left out; a workload without cases has none.
+Clocks under a power limit, the choice of kernels and caches are the model's error: the largest for a change of the same
+kind, as shipped in configs/prediction-errors.json (found by benchmarks/prediction_errors.py). It is no 95 % interval,
+since few machines are known; a workload without cases has none.
 """
 
 import math
@@ -163,9 +162,7 @@ class Step(NamedTuple):
 
 
 def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -> Step:
-    """Predict the step on the target. Raises UsageError, with the name of the field, if the catalogue lacks a figure
-    that the prediction needs.
-    """
+    """Predict the step on the target. Raises UsageError, with the field's name, for a figure that is not known."""
     longest_first = sorted(work.by_category.items(), key=lambda item: -item[1])
     measured: dict[Category, float] = {kind: of_kind for kind, of_kind in longest_first if kind != "nccl"}
     ratios = {kind: _ratio(kind, work, measured_on, target, limits) for kind in measured}
@@ -211,7 +208,7 @@ def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -
 
 
 def _longer(kernels: Mapping[Category, float], more_s: float) -> dict[Category, float]:
-    """Return the kernels' seconds with so many more for those that run beside communication; the optimizer's do not."""
+    """Return the seconds of each kind, so many more of them beside communication, which the optimizer waits for."""
     beside_s = sum(of_kind for kind, of_kind in kernels.items() if kind != "optimizer")
     factor = max(0.0, 1 + more_s / beside_s) if beside_s else 1.0
     return {kind: of_kind * (1.0 if kind == "optimizer" else factor) for kind, of_kind in kernels.items()}

@@ -9,9 +9,8 @@ communication then counts as idle time too, because NCCL's kernels spin while no
 graph needs no launches, which saves at most that wait; a wait for a batch remains.
 
 The same mode on two machines makes the same casts and the same GEMMs on both, so what differs is how long each part
-takes. Two modes on two machines differ in both, and their times do not show which causes a difference.
-
-This is an account of times, not of deeper causes: removing the named obstacle may reveal another.
+takes. Two modes on two machines differ in both, and their times do not show which causes a difference. This is an
+account of times, not of deeper causes: removing the named obstacle may reveal another.
 """
 
 from collections.abc import Iterator, Sequence

@@ -110,9 +110,7 @@ class StepFacts:
 
     @property
     def replay_saves_at_most_s(self) -> float | None:
-        """What replaying the step as a CUDA graph could save; None if it is already replayed, if the GPU does not wait
-        for its host, or if either is unknown.
-        """
+        """What a replay could save; None if the step is replayed, its GPU does not wait for its host, or unknown."""
         if self.device != "cuda" or self.replayed or not self.host_bound:
             return None
         # The time that NCCL's kernels spin while no work comes ends with the wait.
@@ -181,12 +179,11 @@ def milliseconds(seconds: float) -> str:
 
 def unused_switches(record: Record) -> tuple[str, ...]:
     """Return those of ONLY_GAIN that the run could have had on; in a compiled run they do nothing."""
-    config, evidence, environment = record.config, record.evidence, record.environment
-    if config is None or evidence is None or environment is None or not (evidence.attention or "").startswith("te:"):
+    config, there = record.config, record.environment
+    if config is None or there is None or record.execution is None or is_compiled(record.execution):
         return ()
-    if record.execution is None or is_compiled(record.execution):
-        return ()
-    if release(environment.versions.get("transformer-engine") or "") < PACKED_SINCE:
+    packed = release(there.versions.get("transformer-engine") or "") >= PACKED_SINCE
+    if not packed or not (record.attention or "").startswith("te:"):
         return ()
     taken = switches_of(config.workload)
     return tuple(name for name in ONLY_GAIN if name in taken and name not in split(config.te_switches))

@@ -39,10 +39,8 @@ ByKind = Mapping[str, Sequence[Event]]
 GPU_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 GRAPH_LAUNCH = ("cudaGraphLaunch", "cuGraphLaunch")
-OPERATOR = "cpu_op"
-ANNOTATION = "user_annotation"
-OPTIMIZER = "Optimizer."
-GLOO = "gloo:"
+OPERATOR, ANNOTATION = "cpu_op", "user_annotation"
+OPTIMIZER, GLOO = "Optimizer.", "gloo:"
 MICROSECOND = 1e-6
 
 
@@ -139,10 +137,8 @@ def _read_document(path: Path) -> dict[str, Any]:
 
 
 def keep_trace(source: Path, target: Path) -> None:
-    """Write the trace at `source`, without the keys that name its machine, to `target`, zipped if its name ends in .gz.
-    The same trace always gives the same bytes.
-
-    Raises UsageError if `source` is not a trace, RunFailed if `target` cannot be written.
+    """Write the trace at `source`, without the keys that name its machine, to `target`, zipped for .gz: always the same
+    bytes. Raises UsageError if `source` is not a trace, RunFailed if `target` cannot be written.
     """
     document = {key: value for key, value in _read_document(source).items() if key not in PRIVATE_KEYS}
     data = json.dumps(document, separators=(",", ":")).encode()
@@ -156,9 +152,7 @@ def keep_trace(source: Path, target: Path) -> None:
 
 
 def gpu_spans(events: ByKind) -> tuple[Span, ...]:
-    """Return kernels, copies and fills, in order of start. An event that lacks a field raises KeyError, TypeError or
-    ValueError, here and below.
-    """
+    """Return kernels, copies and fills by start. A missing field raises KeyError, TypeError or ValueError, as below."""
     inside = _in_optimizer(events)
     of_optimizer = {event["args"]["correlation"] for event in _launches(events) if inside(event["ts"])}
     return _spans(

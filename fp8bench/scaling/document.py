@@ -2,12 +2,12 @@
 figure: the share of a GPU's rate that is left by nodes and, where a source gives it, the final loss.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fp8bench.records.select import grouped
 from fp8bench.scaling.points import REFERENCE, Point, Scaled
 from fp8bench.scaling.projected import Projection, Projections
 from fp8bench.schema.config import mode_label
@@ -83,8 +83,13 @@ def document(found: Scaled, ahead: Projections) -> doc.Document:
         [*map(doc.Warned, warnings)],
     )
     data = {
-        **{"workload": found.workload, "reference": REFERENCE, "points": points},
-        **{"projected": ahead.rows, "assumed": ahead.assumed, "warnings": warnings, "notes": notes},
+        "workload": found.workload,
+        "reference": REFERENCE,
+        "points": points,
+        "projected": ahead.rows,
+        "assumed": ahead.assumed,
+        "warnings": warnings,
+        "notes": notes,
     }
     picture = doc.Figure(PICTURE, partial(draw, found, ahead.rows))
     return doc.Document(blocks, data=data, lines=doc.CsvLines.of(Point, points), figures=(picture,))
@@ -112,9 +117,7 @@ def _projected(found: Projections) -> list[list[doc.Part]]:
 
 def draw(found: Scaled, projected: Sequence[Projection], path: Path) -> None:
     """Draw the figure. Raises UsageError as require_drawable does, and RunFailed if path cannot be written."""
-    series = defaultdict[object, list[Point]](list)
-    for one in found.points:
-        series[one.series].append(one)
+    series = grouped(found.points, lambda one: one.series)
     losses = any(one.final_loss is not None for one in found.points)
     with chart.figure(4.4, path) as figure:
         left, *right = figure.subplots(1, 2) if losses else (figure.add_subplot(),)

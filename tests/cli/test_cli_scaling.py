@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from builders import published
 from calling import invoked, keep
-from scaling.made_scaling import nodes_of
+from scaling.made_scaling import nodes_of, sized
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,9 +45,8 @@ def test_a_plot_is_drawn(call, tmp_path):
 
 
 def test_a_projection_warns_on_standard_error_too(call, tmp_path):
-    for record in nodes_of(1, 0.1, 0.1):
-        summary = record.summary.model_copy(update={"flops_per_step": 390 * 10**12})
-        keep(record.model_copy(update={"summary": summary}), tmp_path / "results")
+    for record in sized(*nodes_of(1, 0.1, 0.1)):
+        keep(record, tmp_path / "results")
     done = call("p5", "--workload", "vit-huge", "--project", "4,2")
     assert "Projected, and not measured" in done.stdout
     assert "fp8bench: warning: projections are what links allow" in done.stderr

@@ -48,19 +48,18 @@ def request_of(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("1024", 1024), ("64K", 65_536), ("64k", 65_536), ("16M", 2**24), ("1G", 2**30), ("2 KiB", None)]
+    ("text", "size"), {"1024": 1024, "64K": 2**16, "64k": 2**16, "16M": 2**24, "1G": 2**30}.items()
 )
 def test_sizes_are_bytes_or_powers_of_1024(text, size):
-    if size is None:
-        with pytest.raises(UsageError, match="is not a number of bytes"):
-            parse_size(text)
-    else:
-        assert parse_size(text) == size
+    assert parse_size(text) == size
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [*((text, "--size") for text in ("", "K", "-1", "1.5M", "1T")), ("100G", "no GPU holds"), ("0", "no byte")],
+    [
+        *((text, "--size .* is not a number of bytes") for text in ("", "K", "-1", "1.5M", "1T", "2 KiB")),
+        *(("100G", "no GPU holds"), ("0", "no byte")),
+    ],
 )
 def test_what_is_no_size_is_refused(text, said):
     with pytest.raises(UsageError, match=said):

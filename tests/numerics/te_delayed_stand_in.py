@@ -5,23 +5,18 @@ It shows that what we read is there to be read, and read at the right moment. It
 itself; tests/gpu does that on a real one.
 """
 
-import types
-from dataclasses import dataclass
+import sys
 
 import torch
 from modes import te_stand_in
+from modes.te_stand_in import TransformerLayer as TransformerLayer
 
 from fp8bench.numerics.definitions import E4M3, E5M2
 from fp8bench.numerics.scaling import scaled_cast
 
+pytorch, common = sys.modules[__name__], te_stand_in
 LAYERS = []
 """Every layer that ever ran, as Transformer Engine's global buffers have them."""
-
-
-@dataclass
-class DelayedScaling:
-    amax_history_len: int = 1024
-    amax_compute_algo: str = "max"
 
 
 class State:
@@ -100,18 +95,7 @@ class Linear(te_stand_in.Linear):
 
 def install(monkeypatch):
     """Make it importable as Transformer Engine."""
-    recipes = types.ModuleType("transformer_engine.common.recipe")
-    recipes.DelayedScaling = DelayedScaling
-    for name in ("Float8CurrentScaling", "Float8BlockScaling", "MXFP8BlockScaling"):
-        setattr(recipes, name, type(name, (), {}))
-    common = types.ModuleType("transformer_engine.common")
-    common.recipe = recipes
-    pytorch = types.ModuleType("transformer_engine.pytorch")
-    pytorch.Linear, pytorch.autocast = Linear, autocast
-    pytorch.TransformerLayer = te_stand_in.TransformerLayer
-    package = types.ModuleType("transformer_engine")
-    package.pytorch, package.common = pytorch, common
-    modules = {"": package, ".pytorch": pytorch, ".common": common, ".common.recipe": recipes}
-    for name, module in modules.items():
-        monkeypatch.setitem(__import__("sys").modules, f"transformer_engine{name}", module)
+    ours = dict.fromkeys(("transformer_engine", "transformer_engine.pytorch"), pytorch)
+    for name, module in {**te_stand_in.MODULES, **ours}.items():
+        monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(f"{__name__}.LAYERS", [])

@@ -14,7 +14,6 @@ FAST = machine()
 NARROW = machine("narrow", memory_bandwidth_gb_s=2000.0)
 WEAK = machine("weak", dense_bf16_tflops=250.0, dense_fp8_tflops=None)
 
-
 HALF = Amounts(dram_gb=4000.0, sm_gcycles=100.0)
 """Half by memory and half by the SMs of FAST."""
 

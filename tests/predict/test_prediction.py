@@ -224,16 +224,13 @@ def of_a_language_model(**changes):
 
 def test_a_language_model_says_how_many_tokens_a_sequence_has_and_that_none_sees_a_later_one():
     work = of_a_language_model().work
-
     assert (work.tokens, work.sequences, work.causal) == (2048, 64, True)
     assert gradient_bytes(work.flops, TOKENS) == pytest.approx(4e9)
     assert not one_source(*records()).work.causal
 
 
 def test_a_language_model_is_predicted_in_tokens_and_is_untested():
-    there = target(catalog().instances["narrow-1x"], catalog(), None, QUERY)
-    (row,) = predictions(Sources((of_a_language_model(),), ()), there, what_is_known(), catalog(), QUERY).rows
-
+    (row,) = predicted(Sources((of_a_language_model(),), ())).rows
     assert (row.unit, row.status) == ("tokens", "predicted")
     assert row.throughput_per_s == pytest.approx(TOKENS / row.step_time_s)
     assert (row.model_error, row.step_time_range_s) == (None, None)
@@ -295,8 +292,7 @@ def test_words_choose_mode_variant_batch_and_workload():
 
 def shown(key="narrow-1x", gpus=None, sources=None, errors=None):
     found = Sources(sources or (one_source(), fp8()), ("omitted: fast-1x:te-bf16 is invalid",))
-    there = target(catalog().instances[key], catalog(), gpus, QUERY)
-    return document(predictions(found, there, what_is_known(*(errors or [case_of()])), catalog(), QUERY))
+    return document(predicted(found, key, errors or [case_of()], gpus))
 
 
 @pytest.mark.parametrize("form", [*FORMATS, PIPE, TERMINAL])

@@ -5,6 +5,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from builders import profile
+
 from fp8bench.profiling.facts import StepFacts
 from fp8bench.profiling.kernels import categorize
 from fp8bench.schema.rank import Category, Profile
@@ -42,9 +44,7 @@ def profile_of(name: str, exposed_nccl_s: float = 0.0) -> Profile:
     nccl_s = seconds.pop("nccl", 0.0)
     if exposed_nccl_s:
         seconds["nccl"] = exposed_nccl_s
-    return Profile(
-        device="cuda", steps=STEPS, busy_s=sum(seconds.values()), by_category=seconds, nccl_s=nccl_s, kernels=()
-    )
+    return profile(steps=STEPS, busy_s=sum(seconds.values()), by_category=seconds, nccl_s=nccl_s, kernels=())
 
 
 def facts(name: str, step_time_s: float | None, exposed_nccl_s: float = 0.0, **changes: Any) -> StepFacts:

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from builders import profile
 from steps_of_vit_huge import facts
 
 from fp8bench.profiling.causes import explain
 from fp8bench.profiling.facts import StepFacts
-from fp8bench.schema.rank import Profile
 from fp8bench.stats.steps import bottleneck
 
 BASELINE = facts("baseline-bf16-eager", 0.1386)
@@ -21,15 +21,8 @@ TORCHAO = facts("torchao-float8-compiled", 0.1254)
 def made(label, step_time_s=0.1, fp8=True, device="cuda", **milliseconds):
     """A step whose parts are told in milliseconds."""
     seconds = {category: time / 1e3 for category, time in milliseconds.items()}
-    profile = Profile(
-        device=device,
-        steps=3,
-        busy_s=sum(seconds.values()),
-        by_category=seconds,
-        nccl_s=seconds.get("nccl", 0.0),
-        kernels=(),
-    )
-    return StepFacts(label=label, profile=profile, step_time_s=step_time_s, source=label, fp8=fp8, world_size=1)
+    found = profile(device=device, busy_s=sum(seconds.values()), by_category=seconds, nccl_s=seconds.get("nccl", 0.0))
+    return StepFacts(label=label, profile=found, step_time_s=step_time_s, source=label, fp8=fp8, world_size=1)
 
 
 def bf16(step_time_s=0.1, **milliseconds):

@@ -18,28 +18,20 @@ BUSY_MS = {
 
 
 @pytest.mark.parametrize("name", MODES)
-def test_no_kernel_of_a_real_step_is_unknown(name):
+def test_no_kernel_of_a_real_step_is_unknown_and_only_modes_that_mean_it_multiply_in_fp8(name):
     assert {kernel for kernel, _ in kernel_rows(name) if categorize(kernel) == "other"} == set()
-
-
-@pytest.mark.parametrize("name", MODES)
-def test_only_modes_that_mean_it_multiply_in_fp8(name):
     seconds = by_category(name)
     products = seconds.get("gemm_fp8", 0) + seconds["gemm_bf16"]
     assert seconds.get("gemm_fp8", 0) / products == (pytest.approx(0.98, abs=0.01) if name in IN_FP8 else 0)
     assert "gemm_fp32" not in seconds
+    # The optimizer and attention cost the same in every mode.
+    assert seconds["optimizer"] * 1e3 == pytest.approx(5.25, abs=0.05)
+    assert seconds["attention"] * 1e3 == pytest.approx(11.7, abs=0.3)
 
 
 @pytest.mark.parametrize(("name", "busy_ms"), BUSY_MS.items())
 def test_the_categories_add_up_to_all_kernels(name, busy_ms):
     assert sum(by_category(name).values()) * 1e3 == pytest.approx(busy_ms, abs=0.1)
-
-
-@pytest.mark.parametrize("name", MODES)
-def test_the_optimizer_and_attention_cost_the_same_in_every_mode(name):
-    seconds = by_category(name)
-    assert seconds["optimizer"] * 1e3 == pytest.approx(5.25, abs=0.05)
-    assert seconds["attention"] * 1e3 == pytest.approx(11.7, abs=0.3)
 
 
 def test_what_casts_cost_each_mode():
@@ -105,30 +97,21 @@ def test_names_of_other_gpus_and_libraries(kernel, category):
     assert categorize(kernel) == category
 
 
+OPERATORS = {
+    "gemm_bf16": "aten::mm, aten::addmm, aten::bmm, aten::mkldnn_convolution, aten::convolution_backward",
+    "gemm_fp8": "aten::_scaled_mm",
+    "attention": "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+    "cast": "aten::copy_, aten::_to_copy",
+    "elementwise": "aten::native_layer_norm_backward, aten::gelu, aten::mul, aten::add_, aten::sum",
+    "optimizer": "aten::_foreach_add_",
+    "nccl": "c10d::allreduce_, gloo:all_reduce",
+    "copy": "aten::zero_",
+    "other": "aten::view, autograd::engine::evaluate_function: AddmmBackward0",
+}
+
+
 @pytest.mark.parametrize(
-    ("operator", "category"),
-    [
-        ("aten::mm", "gemm_bf16"),
-        ("aten::addmm", "gemm_bf16"),
-        ("aten::bmm", "gemm_bf16"),
-        ("aten::mkldnn_convolution", "gemm_bf16"),
-        ("aten::convolution_backward", "gemm_bf16"),
-        ("aten::_scaled_mm", "gemm_fp8"),
-        ("aten::_scaled_dot_product_flash_attention_for_cpu_backward", "attention"),
-        ("aten::copy_", "cast"),
-        ("aten::_to_copy", "cast"),
-        ("aten::native_layer_norm_backward", "elementwise"),
-        ("aten::gelu", "elementwise"),
-        ("aten::mul", "elementwise"),
-        ("aten::add_", "elementwise"),
-        ("aten::sum", "elementwise"),
-        ("aten::_foreach_add_", "optimizer"),
-        ("c10d::allreduce_", "nccl"),
-        ("gloo:all_reduce", "nccl"),
-        ("aten::zero_", "copy"),
-        ("aten::view", "other"),
-        ("autograd::engine::evaluate_function: AddmmBackward0", "other"),
-    ],
+    ("operator", "category"), [(name, category) for category, names in OPERATORS.items() for name in names.split(", ")]
 )
 def test_operators_are_told_by_name(operator, category):
     assert categorize(operator, "cpu") == category

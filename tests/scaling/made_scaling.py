@@ -72,6 +72,18 @@ def nodes_of(nodes, *step_times_s, mode="baseline-bf16", **changes):
     return [one.model_copy(update={"telemetry": ()}) for one in made]
 
 
+FLOPS = 6 * 632_000_000 * 196 * 64 * 8
+"""Of eight GPUs' step of 64 images of 196 patches each, by a model of 632 M weights: without the class token."""
+
+
+def sized(*records, **changes):
+    """The same records with the operations of their steps, from which the size of their model follows."""
+    return [
+        one.model_copy(update={"summary": one.summary.model_copy(update={"flops_per_step": FLOPS}), **changes})
+        for one in records
+    ]
+
+
 def in_pieces(number, *nodes):
     """Records of so many nodes whose steps consist of so many micro-batches."""
     like = {"fingerprint": builders.fingerprint(accumulation=number), "settings": {"grad_accumulation": number}}

@@ -3,7 +3,7 @@
 import builders
 import pytest
 from kinds.made_collectives import collectives_record
-from scaling.made_scaling import CATALOG, gathered, nodes_of, points_of, series
+from scaling.made_scaling import CATALOG, gathered, nodes_of, points_of, series, sized
 
 from fp8bench.pricing.catalog import load
 from fp8bench.records.results import read_kind
@@ -11,19 +11,13 @@ from fp8bench.scaling.projected import MOST_NODES, OneNode, links_of, one_node, 
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.throughput import ThroughputRecord
 
-FLOPS = 6 * 632_000_000 * 196 * 64 * 8
-"""Of eight GPUs' step of 64 images of 196 patches each, by a model of 632 M weights: without the class token."""
 FAST = OneNode(step_s=1.0, gpus=8, gradient_bytes=40e9, within=400.0, between=1000.0)
 SLOW_NETWORK = FAST._replace(between=100.0)
 HOPELESS = FAST._replace(between=10.0)
 
 
 def of_one_node(**changes):
-    made = nodes_of(1, 0.1, 0.1)
-    return [
-        one.model_copy(update={"summary": one.summary.model_copy(update={"flops_per_step": FLOPS}), **changes})
-        for one in made
-    ]
+    return sized(*nodes_of(1, 0.1, 0.1), **changes)
 
 
 def projected(*records, nodes=(2,), catalog=CATALOG, gbps=None, collectives=(), **of):

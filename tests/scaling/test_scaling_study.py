@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 from builders import emulated, environment, fingerprint, machine_called, measured_on_cpu, published, rounds, unsupported
-from scaling.made_scaling import CATALOG, gathered, in_pieces, nodes_of, points_of, series
+from scaling.made_scaling import CATALOG, gathered, in_pieces, nodes_of, points_of, series, sized
 
 from fp8bench.scaling.document import document
 from fp8bench.scaling.projected import Projections, projections
@@ -176,7 +176,7 @@ def test_what_did_not_run_and_who_has_no_record_is_named():
 
 
 BOTH = (series(), series("te-fp8", {1: 1100.0, 2: 1080.0}))
-FAR = [*nodes_of(1, 0.1, 0.1), *nodes_of(1, 0.08, 0.08, mode="te-fp8", recipe="delayed")]
+FAR = sized(*nodes_of(1, 0.1, 0.1), *nodes_of(1, 0.08, 0.08, mode="te-fp8", recipe="delayed"))
 
 
 def shown(found, ahead=None, form=PIPE):
@@ -184,16 +184,7 @@ def shown(found, ahead=None, form=PIPE):
 
 
 def ahead_of(found, *nodes):
-    with_flops = [one.model_copy(update={"measurement": _with_flops(one.measurement)}) for one in found.points]
-    return projections(with_flops, nodes, None, [], CATALOG)
-
-
-def _with_flops(measurement):
-    rounds = tuple(
-        one.model_copy(update={"summary": one.summary.model_copy(update={"flops_per_step": 390 * 10**12})})
-        for one in measurement.rounds
-    )
-    return measurement.__class__(rounds, measurement.stopped)
+    return projections(found.points, nodes, None, [], CATALOG)
 
 
 def test_the_table_has_a_row_a_size_and_mode():

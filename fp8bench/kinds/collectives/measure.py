@@ -133,9 +133,7 @@ def prepare(request: CollectivesRequest, environ: Mapping[str, str]) -> Prepared
 
 
 def several(requested: int | None, machine: Machine, elastic: "Elastic | None" = None) -> Ranks:
-    """Return the ranks, at least two. Raises as `ranks_for` does; for a single rank UsageError, and ModeUnavailable if
-    this machine has only one GPU.
-    """
+    """Return two ranks or more. Raises as `ranks_for`; UsageError for one rank, ModeUnavailable for one GPU."""
     ranks = ranks_for(requested, machine, elastic)
     if ranks.all > 1:
         return ranks

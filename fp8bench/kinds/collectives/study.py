@@ -7,8 +7,9 @@ from typing import Any
 from pydantic import Field
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
+from fp8bench.records.select import grouped
 from fp8bench.schema.collectives import Backend, CollectiveTiming, Dtype, Operation
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
 from fp8bench.stats.collectives import algorithm_gb_s, bus_gb_s
 from fp8bench.tables import chart
@@ -82,45 +83,26 @@ def collectives_report(record: CollectivesRecord, catalog: Catalog) -> Collectiv
     """Return the numbers of a record. The catalogue gives the bandwidth of links from datasheets."""
     product = record.environment.device_name if record.environment else None
     gpu = catalog.gpu_by_product(product)
-    nodes = record.config.nodes
-    link_gb_s = None if gpu is None or gpu.nvlink_gb_s is None or nodes > 1 else gpu.nvlink_gb_s / BOTH_DIRECTIONS
-    return CollectivesReport(
-        run_id=record.run_id,
-        instance=record.instance,
-        device_name=product,
-        backend=record.backend,
-        world_size=record.config.world_size,
-        nodes=nodes,
-        link_gb_s=link_gb_s,
-        rows=tuple(_row(record, timing, link_gb_s) for timing in record.timings),
-        warnings=record.warnings,
-    )
+    several = record.config.nodes > 1
+    link_gb_s = None if gpu is None or gpu.nvlink_gb_s is None or several else gpu.nvlink_gb_s / BOTH_DIRECTIONS
+    rows = tuple(_row(record, timing, link_gb_s) for timing in record.timings)
+    return made_of(CollectivesReport, record, record.config, device_name=product, link_gb_s=link_gb_s, rows=rows)
 
 
 def _row(record: CollectivesRecord, timing: CollectiveTiming, link_gb_s: float | None) -> CollectiveRow:
     ranks, case = record.config.world_size, (timing.operation, timing.dtype)
     sizes = sorted(one.size_bytes for one in record.timings if (one.operation, one.dtype) == case)
-    timed: dict[str, Any] = {}
+    of: dict[str, Any] = {"rounds": len(timing.rounds_s), "rank_of_size": sizes.index(timing.size_bytes)}
     if timing.time_s is not None:
         bus = partial(bus_gb_s, timing.operation, timing.size_bytes, ranks=ranks)
-        timed = {
+        of |= {
             "repetitions": sum(map(len, timing.rounds_s)),
             "algorithm_gb_s": algorithm_gb_s(timing.size_bytes, timing.time_s),
             "bus_gb_s": bus(timing.time_s),
             "bus_gb_s_ci": timing.time_ci_s and tuple(map(bus, reversed(timing.time_ci_s))),
             "share_of_link": None if link_gb_s is None else bus(timing.time_s) / link_gb_s,
         }
-    return CollectiveRow(
-        run_id=record.run_id,
-        instance=record.instance,
-        backend=record.backend,
-        world_size=ranks,
-        nodes=record.config.nodes,
-        rounds=len(timing.rounds_s),
-        rank_of_size=sizes.index(timing.size_bytes),
-        **timing.model_dump(exclude={"rounds_s"}),
-        **timed,
-    )
+    return made_of(CollectiveRow, record, record.config, timing, **of)
 
 
 def size_of(size: float) -> str:
@@ -169,8 +151,8 @@ TABLE = StudyTable[CollectiveRow](
 def answers(report: CollectivesReport) -> list[str]:
     """Say for each operation the most bandwidth that it reaches, and the time of its smallest message."""
     said = []
-    for operation in dict.fromkeys(row.operation for row in report.rows):
-        timed = [row for row in report.rows if row.operation == operation and row.bus_gb_s and row.time_s]
+    for operation, rows in grouped(report.rows, lambda row: row.operation).items():
+        timed = [row for row in rows if row.bus_gb_s and row.time_s]
         if not timed:
             continue
         most = max(timed, key=lambda row: row.bus_gb_s or 0.0)
@@ -186,9 +168,8 @@ def answers(report: CollectivesReport) -> list[str]:
 def draw(report: CollectivesReport, path: Path) -> None:
     """Draw bus bandwidth over the array's size: a colour for each operation, broken lines for fp32."""
     lines = []
-    for operation, dtype in dict.fromkeys((row.operation, row.dtype) for row in report.rows):
-        mine = [row for row in report.rows if (row.operation, row.dtype) == (operation, dtype) and row.bus_gb_s]
-        points = [(row.size_bytes, row.bus_gb_s or 0.0) for row in mine]
+    for (operation, dtype), rows in grouped(report.rows, lambda row: (row.operation, row.dtype)).items():
+        points = [(row.size_bytes, row.bus_gb_s) for row in rows if row.bus_gb_s]
         lines.append(chart.Line(f"{operation}, {dtype}", points, COLOURS[operation], broken=dtype == "fp32"))
     level = ("NVLink, datasheet", report.link_gb_s) if report.link_gb_s else None
     titles = "size of the whole array", "bus bandwidth, GB/s"

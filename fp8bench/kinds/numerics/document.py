@@ -31,7 +31,6 @@ MANY = 0.01
 NEAR = 2.0
 """A scale is near current scaling's if it is off by less than this factor."""
 
-
 Way = tuple[ScalingTrace, AmaxJump]
 """A way of scaling, and the jump that it answers."""
 
@@ -77,7 +76,6 @@ ERROR_TABLE = StudyTable[LayerError](
     refused=lambda row: (row.status, row.reason) if row.reason is not None else None,
 )
 """Records side by side: a row for each tensor."""
-
 
 Line = tuple[LayerError, ...]
 """The errors of one mode, layer and input, by tensor; or one row without a tensor that says why there are none."""
@@ -175,9 +173,7 @@ def _place(modes: Sequence[str], row: LayerError) -> tuple[int, int, int, int]:
 
 
 def side_by_side(group: Sequence[NumericsRecord]) -> Aligned[LayerError]:
-    """Return each error of each record, by layer, input, mode and tensor. A refusal of all tensors, or of a whole mode,
-    counts for each tensor that another record has.
-    """
+    """Return each record's errors, by `Name`. A refusal counts for each of its tensors that another record has."""
     every = {_name(row) for record in group for row in record.rows}
     leaves = [name for name in every if not any(_covers(name, other) for other in every if other != name)]
     modes = list(dict.fromkeys(mode for record in group for mode in record.config.modes))

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from fp8bench.tables.chart import Axes
 
 BAND = "#f6f8fa"
-ROW_IN = 0.36
-AROUND_IN = 1.2
-PANEL_IN = 0.42
+ROW_IN, AROUND_IN, PANEL_IN = 0.36, 1.2, 0.42
 """Heights in the figure of errors: of a mode's row, of what surrounds the panels, and of a panel without its rows."""
 
 MARKS = {"normal": ("#0072B2", "o", -0.2), "heavy-tailed": ("#D55E00", "s", 0.0), "outlier": ("#009E73", "^", 0.2)}
@@ -91,17 +89,10 @@ def _dots(axes: "Axes", rows: Sequence[LayerError], modes: Sequence[str]) -> Non
         name, error = row.input or "", row.relative_error or 0.0
         hollow = name.endswith(EXACT)
         colour, marker, offset = MARKS[name.removesuffix(EXACT)]
-        axes.plot(
-            error if error >= LEAST else IN_STRIP[hollow],
-            modes.index(row.mode) + offset,
-            marker=marker,
-            markersize=5.5,
-            markerfacecolor="white" if hollow else colour,
-            markeredgecolor=colour,
-            markeredgewidth=1.2,
-            linestyle="none",
-            zorder=3,
-        )
+        x, y = error if error >= LEAST else IN_STRIP[hollow], modes.index(row.mode) + offset
+        looks: dict[str, Any] = {"marker": marker, "markersize": 5.5, "linestyle": "none", "zorder": 3}
+        looks |= {"markerfacecolor": "white" if hollow else colour, "markeredgecolor": colour, "markeredgewidth": 1.2}
+        axes.plot(x, y, **looks)
     names = [mode.replace(":", "\n", 1) if len(mode) > 16 else mode for mode in modes]
     axes.set_yticks(range(len(modes)), names, fontsize=9)
     axes.set_ylim(len(modes) - 0.5, -0.5)
