@@ -7,6 +7,7 @@ Every reader and writer works on local files. An address stands for a mirror, wh
 import os
 import re
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -84,10 +85,7 @@ class Address:
         """The local folder for this address. The password has no influence on its name."""
         name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.scheme}-{self.rest}").strip("-.")[:60]
         whose = self.user if self.scheme in SSH else ""
-        # Imported here: results are rarely remote.
-        import hashlib
-
-        digest = hashlib.sha256(f"{self.scheme}|{whose}|{self.rest}".encode()).hexdigest()[:10]
+        digest = sha256(f"{self.scheme}|{whose}|{self.rest}".encode()).hexdigest()[:10]
         home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
         return Path(home) / "fp8bench" / "remote" / f"{name}-{digest}"
 
