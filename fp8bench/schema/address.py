@@ -61,13 +61,6 @@ class Address:
         """The password in the form that the server takes; empty if none is given."""
         return unquote(self._userinfo.partition(":")[2])
 
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """Texts that no message may contain, the longest first."""
-        written = self._userinfo.partition(":")[2]
-        own = () if self.scheme in SSH else (self._userinfo, self.user)
-        return tuple(sorted(filter(None, {written, self.password, *own}), key=len, reverse=True))
-
     def __str__(self) -> str:
         """Return the address without its secrets: a password, and any userinfo but a plain user name of ssh."""
         plain = self.scheme in SSH and ":" not in self._userinfo
@@ -76,7 +69,9 @@ class Address:
 
     def clean(self, text: str) -> str:
         """Return a message from elsewhere on one line, without the secrets."""
-        for secret in self.secrets:
+        written = self._userinfo.partition(":")[2]
+        own = () if self.scheme in SSH else (self._userinfo, self.user)
+        for secret in sorted(filter(None, {written, self.password, *own}), key=len, reverse=True):
             text = text.replace(secret, HIDDEN)
         return " ".join(text.split())
 
