@@ -7,7 +7,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fp8bench.records.files import writing
@@ -46,12 +46,6 @@ def _locked(path: Path, what: str, remedy: str, deadline: float) -> int | None:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Its holder may have removed the file meanwhile: then the name belongs to a new one, or to none.
-            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
-                return descriptor
-            os.close(descriptor)
-        except FileNotFoundError:
-            os.close(descriptor)
         except BlockingIOError:
             text = os.read(descriptor, 32).decode("ascii", "replace").strip()
             os.close(descriptor)
@@ -65,3 +59,9 @@ def _locked(path: Path, what: str, remedy: str, deadline: float) -> int | None:
             if error.errno not in UNKNOWN_TO_THE_FILE_SYSTEM:
                 raise UsageError(f"cannot lock {path}: {error.strerror}", "Choose another --results-dir") from error
             return None
+        else:
+            # Its holder may have removed the file meanwhile: then the name belongs to a new one, or to none.
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                    return descriptor
+            os.close(descriptor)
