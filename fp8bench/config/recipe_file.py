@@ -44,12 +44,11 @@ def recipe_in(path: Path) -> str:
     name, recipe_fields = known[base].name, known[base].recipe_fields
     for written, value in values.items():
         word = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
-        field = f",{BY_UPSTREAM[written]}={word}"
+        found += f",{BY_UPSTREAM[written]}={word}"
         try:
-            # One by one, so that an error has its line.
-            read_recipe(name, f"{base}{field}", recipe_fields)
+            # After each, so that an error has its line.
+            read_recipe(name, found, recipe_fields)
         except UsageError as error:
             line = line_of(text, (written,))
             raise UsageError(f"{path} line {line}, field {written}: {error.what}", error.remedy) from error
-        found += field
     return str(read_recipe(name, found, recipe_fields))
