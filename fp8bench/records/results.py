@@ -70,14 +70,13 @@ def require_writable(results_dir: Path) -> None:
     if space.f_blocks and (free := space.f_bavail * space.f_frsize) < RECORD_BYTES:
         what = f"{results_dir} has {free / 2**20:.1f} MiB left, {needed}"
         raise UsageError(what, "Make room, or choose another folder with --results-dir")
-    soft, hard = (
-        math.inf if limit == resource.RLIM_INFINITY else limit for limit in resource.getrlimit(resource.RLIMIT_FSIZE)
-    )
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    soft, hard = (math.inf if limit == resource.RLIM_INFINITY else limit for limit in limits)
     if hard < RECORD_BYTES:
         what = f"a file may have {hard / 2**20:.1f} MiB here, {needed}"
         raise UsageError(what, "Raise the limit of the file size (`ulimit -f`), or ask who set it")
     if soft < RECORD_BYTES:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.getrlimit(resource.RLIMIT_FSIZE)[1],) * 2)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limits[1], limits[1]))
 
 
 def write(record: RecordHead, results_dir: Path) -> Path:

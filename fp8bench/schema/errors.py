@@ -103,9 +103,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str], listing: str, famil
     """Return the error for an unknown name, with the nearest known ones. listing: the command that shows every known
     name. family: see `nearest`.
     """
-    return UsageError(
-        f"unknown {kind} {name!r}", f"{did_you_mean(nearest(name, known, family))}See every one with `{listing}`"
-    )
+    meant = did_you_mean(nearest(name, known, family))
+    return UsageError(f"unknown {kind} {name!r}", f"{meant}See every one with `{listing}`")
 
 
 def require_known(kind: str, name: str, known: Sequence[str], listing: str) -> None:
