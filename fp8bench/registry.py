@@ -79,21 +79,15 @@ class WorkloadEntry(NamedTuple):
 
 
 class FamilyEntry(NamedTuple):
-    """A family of workloads, `PREFIX:MEMBER`, one for each model of a library. target: a class whose `of` returns a
-    member's. names: a function that returns the members' names without torch. refuses: one that raises UsageError with
-    better advice than the nearest name. defaults, unit, te_switches: of every member, as in WorkloadEntry.
+    """A family of workloads, `PREFIX:MEMBER`, one for each model of a library. every: what its members have in common,
+    named by the prefix; the `of` of its class returns a member's. names: a function that returns the members' names
+    without torch. refuses: one that raises UsageError with better advice than the nearest name.
     """
 
-    prefix: str
-    target: str
+    every: WorkloadEntry
     names: str
     refuses: str
     example: str
-    summary: str
-    defaults: Mapping[str, Any] = MappingProxyType({})
-    needs: Needs = Needs()
-    unit: str | None = None
-    te_switches: tuple[str, ...] = ()
 
     def members(self) -> list[str]:
         """Return the members' names without the prefix."""
@@ -102,12 +96,12 @@ class FamilyEntry(NamedTuple):
     def entry(self, member: str) -> WorkloadEntry:
         """Return the entry of a member. Raises UsageError with the nearest name if there is no such member."""
         attribute(self.refuses)(member)
-        name, known = f"{self.prefix}:{member}", self.members()
+        prefix, known = self.every.name, self.members()
+        name = f"{prefix}:{member}"
         if member not in known:
-            names = [f"{self.prefix}:{one}" for one in known]
-            raise unknown_name("workload", name, names, f"fp8bench list workloads {self.prefix}")
-        shared: dict[str, Any] = {field: getattr(self, field) for field in ("defaults", "needs", "unit", "te_switches")}
-        return WorkloadEntry(name, self.target, f"{member}, as {self.prefix} builds it", member=member, **shared)
+            names = [f"{prefix}:{one}" for one in known]
+            raise unknown_name("workload", name, names, f"fp8bench list workloads {prefix}")
+        return self.every._replace(name=name, summary=f"{member}, as {prefix} builds it", member=member)
 
 
 class KindEntry(NamedTuple):
@@ -217,14 +211,16 @@ _BUILTIN = {entry.name: entry for entry in BUILTIN_WORKLOADS}
 
 FAMILIES = {
     "timm": FamilyEntry(
-        "timm",
-        "fp8bench.workloads.timm_model:TimmModel",
+        WorkloadEntry(
+            "timm",
+            "fp8bench.workloads.timm_model:TimmModel",
+            "any image model of timm, built without a download",
+            defaults={"image_size": None, "classes": None},
+            **_VIT,
+        ),
         names="fp8bench.workloads.timm_names:model_names",
         refuses="fp8bench.workloads.timm_names:require_plain",
         example="convnext_base",
-        summary="any image model of timm, built without a download",
-        defaults={"image_size": None, "classes": None},
-        **_VIT,
     )
 }
 """Families of workloads by their prefix."""
@@ -304,7 +300,7 @@ def find_workload(name: str) -> WorkloadEntry:
     if name not in known and _is_of_a_module(name):
         return OWN_MODULE._replace(name=name, member=name)
     if name not in known:
-        without_prefix = [f"{family.prefix}:{name}" for family in FAMILIES.values() if name in family.members()]
+        without_prefix = [f"{prefix}:{name}" for prefix, family in FAMILIES.items() if name in family.members()]
         raise unknown_name("workload", name, without_prefix or list(known), "fp8bench list workloads", without_prefix)
     return known[name]
 
@@ -326,7 +322,8 @@ def switches_of(workload: str) -> tuple[str, ...]:
 def unit_of(workload: str) -> str | None:
     """Return what throughput counts, by the workload's name; None for an outside or unknown workload."""
     plain = workload.partition(",")[0]
-    entry = FAMILIES.get(plain.partition(":")[0]) if ":" in plain else _BUILTIN.get(plain)
+    family = FAMILIES.get(plain.partition(":")[0]) if ":" in plain else None
+    entry = family.every if family else _BUILTIN.get(plain)
     return entry.unit if entry else None
 
 

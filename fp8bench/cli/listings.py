@@ -68,7 +68,7 @@ def workloads(
         return
     if name is None:
         rows = [(e.name, ", ".join(e.default_on), e.summary) for e in (*known, registry.OWN_MODULE)]
-        rows += [(f"{one.prefix}:NAME", "", f"{one.summary}: {one.prefix}:{one.example}") for one in families.values()]
+        rows += [(f"{name}:NAME", "", f"{one.every.summary}: {name}:{one.example}") for name, one in families.items()]
         print_table(rows, ["workload", "default on", "what it is"])
         return
     family, _, pattern = name.partition(":")

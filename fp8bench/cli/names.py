@@ -14,9 +14,9 @@ def modes() -> list[str]:
 
 def workloads(incomplete: str) -> list[str]:
     """Return workloads and families; after a family's prefix, its members."""
-    family = registry.FAMILIES.get(incomplete.partition(":")[0])
-    if family is not None and ":" in incomplete:
-        return [f"{family.prefix}:{member}" for member in family.members()]
+    prefix, colon, _ = incomplete.partition(":")
+    if colon and prefix in registry.FAMILIES:
+        return [f"{prefix}:{member}" for member in registry.FAMILIES[prefix].members()]
     return [*registry.workloads(), *(f"{prefix}:" for prefix in registry.FAMILIES)]
 
 

@@ -22,6 +22,8 @@ from fp8bench.schema.address import LIST, address_of, is_address, parse
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
 from fp8bench.schema.record import Record
 from fp8bench.schema.throughput import ThroughputRecord
+from fp8bench.tables.document import Cells, CsvLines, Document, Part, Sentence, Table, Warned, blocks
+from fp8bench.tables.written import counted
 
 Source = Annotated[Folder, option("DIR|URL", "Where records are: a folder or an address.")]
 
@@ -38,8 +40,16 @@ def push(
     mirror = Mirror(parse(url))
     itself = results_dir.resolve() == mirror.folder.resolve()
     done = mirror.push() if itself else send(mirror.store, results_dir, names_in(results_dir), {})
-    show(audit.pushed(str(mirror.address), done.sent, done.same, done.refused), form)
-    if done.refused:
+    sent, same, refused = map(len, (done.sent, done.same, done.refused))
+    said: list[Part] = [
+        Sentence(f"{mirror.address}: {counted(sent, 'file')} sent, {same} there already, {refused} refused.")
+    ]
+    if refused:
+        why = "a refused file has the name of another one there, which is kept, or is a link out of the folder"
+        said.append(Warned(why))
+    rows = [*(("sent", name) for name in done.sent), *(("refused", name) for name in done.refused)]
+    _show(rows, ("result", "file"), said, {"address": str(mirror.address), **vars(done)}, form)
+    if refused:
         raise typer.Exit(MeasurementInvalid.exit_code)
 
 
@@ -50,9 +60,20 @@ def verify(form: Form = "table", results_dir: Source = Path("results")) -> None:
     found = audit.verify(results_dir, models)
     if not found.read:
         raise UsageError(f"{results_dir} has no records to verify", "Name the folder of results with --results-dir")
-    show(audit.verified(str(address_of(results_dir) or results_dir), found), form)
+    where = str(address_of(results_dir) or results_dir)
+    bad = [{"file": path, "reason": reason} for path, reason in found.bad]
+    said = [Sentence(f"{where}: {counted(found.read, 'file')} read, {len(bad)} bad.")]
+    _show(found.bad, ("file", "reason"), said, {"where": where, "read": found.read, "bad": bad}, form)
     if found.bad:
         raise typer.Exit(MeasurementInvalid.exit_code)
+
+
+def _show(
+    rows: Sequence[tuple[str, ...]], headings: tuple[str, ...], said: Sequence[Part], data: object, form: str
+) -> None:
+    columns = (Cells(heading, of, "word") for heading, of in zip(headings, zip(*rows, strict=True), strict=True))
+    table = [Table(tuple(columns))] if rows else []
+    show(Document(blocks(table, said), data=data, lines=CsvLines(headings, tuple(rows))), form)
 
 
 class Figure(Options):

@@ -135,17 +135,6 @@ def is_whole(word: str) -> bool:
     return word.isascii() and word.isdecimal()
 
 
-def whole(flag: str, text: str, least: int, limit: Limit, example: str | None = None) -> int:
-    """Parse an integer. Raises UsageError for any other, below `least`, or beyond the limit. example: a valid one."""
-    word = text.strip()
-    if not is_whole(word) or (len(word) <= len(str(limit.most)) and int(word) < least):
-        raise UsageError(
-            f"{flag} {quoted(text)} is not a whole number of at least {least}",
-            f"Give, for example, {example or f'{flag} {least}'}",
-        )
-    return within(flag, text, word, limit)
-
-
 def within(flag: str, text: str, digits: str, limit: Limit) -> int:
     """Return `digits` as an integer. Raises UsageError beyond the limit. digits: an integer, as a part of `text`."""
     digits = digits.lstrip("0") or "0"

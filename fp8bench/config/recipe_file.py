@@ -37,19 +37,16 @@ def recipe_in(path: Path) -> str:
     known = {recipe: entry for entry in reversed(registry.BUILTIN_MODES) for recipe in entry.recipe_fields}
     if base not in known:
         names = dict.fromkeys(recipe for entry in registry.BUILTIN_MODES for recipe in entry.recipe_fields)
-        raise UsageError(
-            f"{path} line {line_of(text, (RECIPE,))}: unknown recipe {base!r}",
-            f"{did_you_mean(nearest(base, names)[:1])}Recipes with fields are {', '.join(names)}",
-        )
+        what = f"{path} line {line_of(text, (RECIPE,))}: unknown recipe {base!r}"
+        raise UsageError(what, f"{did_you_mean(nearest(base, names)[:1])}Recipes with fields are {', '.join(names)}")
     name, recipe_fields = known[base].name, known[base].recipe_fields
     for written, value in values.items():
         word = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
-        field = f",{BY_UPSTREAM[written]}={word}"
+        found += f",{BY_UPSTREAM[written]}={word}"
         try:
-            # One by one, so that an error has its line.
-            read_recipe(name, f"{base}{field}", recipe_fields)
+            # After each, so that an error has its line.
+            read_recipe(name, found, recipe_fields)
         except UsageError as error:
             line = line_of(text, (written,))
             raise UsageError(f"{path} line {line}, field {written}: {error.what}", error.remedy) from error
-        found += field
     return str(read_recipe(name, found, recipe_fields))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from fp8bench.config.options import quoted, whole
+from fp8bench.config.options import is_whole, quoted, within
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import Limit
 
@@ -17,7 +17,10 @@ def read_sizes(words: Iterable[str]) -> dict[str, int]:
         if not (name and equals and number):
             raise UsageError(f"--size {quoted(word)} is not NAME=N", "Give, for example, --size num_hidden_layers=4")
         flag = f"--size {name}"
-        size = whole(flag, number, 1, SIZE, example=f"{flag}=1")
+        if not is_whole(number) or not number.strip("0"):
+            what = f"{flag} {quoted(number)} is not a whole number of at least 1"
+            raise UsageError(what, f"Give, for example, {flag}=1")
+        size = within(flag, number, number, SIZE)
         if found.setdefault(name, size) != size:
             raise UsageError(f"{flag} is given as {found[name]} and as {size}", "Give one of them")
     return found

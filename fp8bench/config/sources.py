@@ -183,10 +183,8 @@ def _variants_of(
         found = {"mode": one["mode"], **{name: getattr(request, name) for name in owned}}
         if found in each:
             first = each.index(found)
-            raise UsageError(
-                f"{file.variant(number)} is the same as variant {first + 1} on line {file.line(VARIANTS, first)}",
-                "Remove it: --rounds measures each variant several times",
-            )
+            what = f"{file.variant(number)} is the same as variant {first + 1} on line {file.line(VARIANTS, first)}"
+            raise UsageError(what, "Remove it: --rounds measures each variant several times")
         each.append(found)
     return tuple(each), owned
 

@@ -1,7 +1,7 @@
 """Checks that every record is complete and agrees with itself, with its raw part, which a search leaves alone."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,8 +13,6 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import bytes_of, read_text
 from fp8bench.schema.instance import read_own
 from fp8bench.schema.record import Record, RecordHead
-from fp8bench.tables.document import Cells, CsvLines, Document, Part, Sentence, Table, Warned, blocks
-from fp8bench.tables.written import counted
 
 Models = Mapping[str, type[RecordHead]]
 """The model of each kind's record."""
@@ -93,30 +91,3 @@ def name_twice(data: bytes) -> str | None:
     except (ValueError, RecursionError):
         return None
     return found[0] if found else None
-
-
-def pushed(address: str, sent: Sequence[str], same: Sequence[str], refused: Sequence[str]) -> Document:
-    """Show the result for each file; files that were already there are only counted."""
-    rows = [*(("sent", name) for name in sent), *(("refused", name) for name in refused)]
-    said: list[Part] = [
-        Sentence(f"{address}: {counted(len(sent), 'file')} sent, {len(same)} there already, {len(refused)} refused.")
-    ]
-    if refused:
-        said.append(
-            Warned("a refused file has the name of another one there, which is kept, or is a link out of the folder")
-        )
-    data = {"address": address, "sent": list(sent), "same": list(same), "refused": list(refused)}
-    return _document(rows, ("result", "file"), said, data)
-
-
-def verified(where: str, audit: Audit) -> Document:
-    """Show the bad files."""
-    said = f"{where}: {counted(audit.read, 'file')} read, {len(audit.bad)} bad."
-    bad = [{"file": path, "reason": reason} for path, reason in audit.bad]
-    return _document(audit.bad, ("file", "reason"), [Sentence(said)], {"where": where, "read": audit.read, "bad": bad})
-
-
-def _document(rows: Sequence[tuple[str, ...]], headings: tuple[str, ...], said: list[Part], data: Any) -> Document:
-    columns = (Cells(heading, of, "word") for heading, of in zip(headings, zip(*rows, strict=True), strict=True))
-    table = [Table(tuple(columns))] if rows else []
-    return Document(blocks(table, said), data=data, lines=CsvLines(headings, tuple(rows)))

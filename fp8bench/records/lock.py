@@ -7,7 +7,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fp8bench.records.files import writing
@@ -23,10 +23,7 @@ def held(path: Path, what: str, remedy: str, warn: Callable[[str], None], wait_s
     called if the file system has no locks; the work is done all the same. Raises UsageError that names the holder if
     another process has the lock, or if the file cannot be created.
     """
-    deadline = time.monotonic() + wait_s
-    # A waiting process may have locked a file that its holder has removed meanwhile: then it takes the name's new one.
-    while (descriptor := _locked(path, what, remedy, deadline)) is not None and not _is_called(path, descriptor):
-        os.close(descriptor)
+    descriptor = _locked(path, what, remedy, time.monotonic() + wait_s)
     if descriptor is None:
         warn(f"warning: {path.parent} is on a file system without locks: make sure that no other process uses {what}")
         yield
@@ -49,7 +46,6 @@ def _locked(path: Path, what: str, remedy: str, deadline: float) -> int | None:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return descriptor
         except BlockingIOError:
             text = os.read(descriptor, 32).decode("ascii", "replace").strip()
             os.close(descriptor)
@@ -63,10 +59,9 @@ def _locked(path: Path, what: str, remedy: str, deadline: float) -> int | None:
             if error.errno not in UNKNOWN_TO_THE_FILE_SYSTEM:
                 raise UsageError(f"cannot lock {path}: {error.strerror}", "Choose another --results-dir") from error
             return None
-
-
-def _is_called(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+        else:
+            # Its holder may have removed the file meanwhile: then the name belongs to a new one, or to none.
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                    return descriptor
+            os.close(descriptor)

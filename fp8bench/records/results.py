@@ -16,6 +16,9 @@ import gc
 import itertools
 import math
 import os
+import resource
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,6 +27,7 @@ from typing import Generic, NamedTuple, TypeVar, overload
 
 from fp8bench.records import layout
 from fp8bench.records.files import Broken, record_files, samples_path, strayed
+from fp8bench.records.fit import fit, fit_log
 from fp8bench.records.layout import RUN, Seen, SomeRecord
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import PUBLISHED_RESULTS, readable_mode, write_atomically
@@ -53,10 +57,6 @@ def folders_of(results: Folders) -> tuple[Path, ...]:
 
 def require_writable(results_dir: Path) -> None:
     """Raise UsageError, before a run, if the folder cannot be written to or has no room for a record."""
-    # Imported here, as below: code that only reads does not need it.
-    import resource
-    import tempfile
-
     try:
         results_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=results_dir):
@@ -70,21 +70,17 @@ def require_writable(results_dir: Path) -> None:
     if space.f_blocks and (free := space.f_bavail * space.f_frsize) < RECORD_BYTES:
         what = f"{results_dir} has {free / 2**20:.1f} MiB left, {needed}"
         raise UsageError(what, "Make room, or choose another folder with --results-dir")
-    soft, hard = (
-        math.inf if limit == resource.RLIM_INFINITY else limit for limit in resource.getrlimit(resource.RLIMIT_FSIZE)
-    )
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    soft, hard = (math.inf if limit == resource.RLIM_INFINITY else limit for limit in limits)
     if hard < RECORD_BYTES:
         what = f"a file may have {hard / 2**20:.1f} MiB here, {needed}"
         raise UsageError(what, "Raise the limit of the file size (`ulimit -f`), or ask who set it")
     if soft < RECORD_BYTES:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.getrlimit(resource.RLIMIT_FSIZE)[1],) * 2)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limits[1], limits[1]))
 
 
 def write(record: RecordHead, results_dir: Path) -> Path:
     """Keep a whole record of any kind, and return its path. Raises RunFailed if it cannot, or if it already exists."""
-    # Imported here: code that only reads does not need it.
-    from fp8bench.records.fit import fit
-
     folder = results_dir / (PUBLISHED if record.source == "published" else _plain(record.instance))
     path = folder / f"{_plain(record.run_id)}.json"
     text, raw = layout.texts_of(fit(record))
@@ -121,8 +117,6 @@ def remove(path: Path) -> None:
 
 def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
     """Keep what a failed run's processes left behind, next to its record. Returns None if it cannot be written."""
-    from fp8bench.records.fit import fit_log
-
     path = results_dir / record.instance / f"{record.run_id}.log"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,9 +127,6 @@ def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
 
 
 def _kept_elsewhere(texts: Mapping[str, str]) -> str:
-    import shutil
-    import tempfile
-
     for place in (None, *ELSEWHERE):
         try:
             kept = Path(tempfile.mkdtemp(prefix="fp8bench-", dir=place and os.path.expanduser(place)))

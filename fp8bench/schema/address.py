@@ -7,6 +7,7 @@ Every reader and writer works on local files. An address stands for a mirror, wh
 import os
 import re
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -60,13 +61,6 @@ class Address:
         """The password in the form that the server takes; empty if none is given."""
         return unquote(self._userinfo.partition(":")[2])
 
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """Texts that no message may contain, the longest first."""
-        written = self._userinfo.partition(":")[2]
-        own = () if self.scheme in SSH else (self._userinfo, self.user)
-        return tuple(sorted(filter(None, {written, self.password, *own}), key=len, reverse=True))
-
     def __str__(self) -> str:
         """Return the address without its secrets: a password, and any userinfo but a plain user name of ssh."""
         plain = self.scheme in SSH and ":" not in self._userinfo
@@ -75,7 +69,9 @@ class Address:
 
     def clean(self, text: str) -> str:
         """Return a message from elsewhere on one line, without the secrets."""
-        for secret in self.secrets:
+        written = self._userinfo.partition(":")[2]
+        own = () if self.scheme in SSH else (self._userinfo, self.user)
+        for secret in sorted(filter(None, {written, self.password, *own}), key=len, reverse=True):
             text = text.replace(secret, HIDDEN)
         return " ".join(text.split())
 
@@ -84,10 +80,7 @@ class Address:
         """The local folder for this address. The password has no influence on its name."""
         name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.scheme}-{self.rest}").strip("-.")[:60]
         whose = self.user if self.scheme in SSH else ""
-        # Imported here: results are rarely remote.
-        import hashlib
-
-        digest = hashlib.sha256(f"{self.scheme}|{whose}|{self.rest}".encode()).hexdigest()[:10]
+        digest = sha256(f"{self.scheme}|{whose}|{self.rest}".encode()).hexdigest()[:10]
         home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
         return Path(home) / "fp8bench" / "remote" / f"{name}-{digest}"
 

@@ -8,6 +8,7 @@ constructor's arguments, so that a worker process can send one to its parent.
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher, get_close_matches
 from traceback import walk_tb
 from typing import ClassVar, Literal
 
@@ -102,9 +103,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str], listing: str, famil
     """Return the error for an unknown name, with the nearest known ones. listing: the command that shows every known
     name. family: see `nearest`.
     """
-    return UsageError(
-        f"unknown {kind} {name!r}", f"{did_you_mean(nearest(name, known, family))}See every one with `{listing}`"
-    )
+    meant = did_you_mean(nearest(name, known, family))
+    return UsageError(f"unknown {kind} {name!r}", f"{meant}See every one with `{listing}`")
 
 
 def require_known(kind: str, name: str, known: Sequence[str], listing: str) -> None:
@@ -124,9 +124,6 @@ def nearest(name: str, known: Iterable[str], family: Iterable[str] = ()) -> list
     refer to as a group (e.g. the instances that have this GPU). They come before the names that contain `name`, and
     behind those that are spelt almost as it is.
     """
-    # Imported here: a name is seldom mistyped.
-    from difflib import SequenceMatcher, get_close_matches
-
     said, spelt = name.lower(), {one.lower(): one for one in known}
     least = LIKENESS if len(said) > 3 else OF_SHORT
     near = get_close_matches(said, spelt, MOST_NAMES, least)

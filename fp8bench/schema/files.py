@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import stat
+import tempfile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -80,9 +81,6 @@ def write_atomically(path: Path, content: str | bytes, replace: bool) -> None:
     """Write a file completely or not at all, even if the power fails. content: text is encoded as UTF-8. Raises
     OSError, and FileExistsError if the name is taken and `replace` is false.
     """
-    # Imported here: a process that only reads does not need it.
-    import tempfile
-
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -121,9 +121,8 @@ def read_recipe(mode: str, text: str, known: KnownFields) -> Recipe:
         if name not in known[first]:
             raise _unknown_field(mode, first, name, known)
         if not equals or not value:
-            raise UsageError(
-                f"field {name!r} of {mode}:{first} has no value", f"Write {name}={FIELDS[name].default_of(first)}"
-            )
+            what = f"field {name!r} of {mode}:{first} has no value"
+            raise UsageError(what, f"Write {name}={FIELDS[name].default_of(first)}")
         if name in values:
             raise UsageError(f"field {name!r} of {mode}:{first} is given twice", "Keep one of them")
         values[name] = _checked(mode, first, name, value)
@@ -134,10 +133,8 @@ def read_recipe(mode: str, text: str, known: KnownFields) -> Recipe:
 def _unknown_field(mode: str, recipe: str, name: str, known: KnownFields) -> UsageError:
     others = [other for other, fields in known.items() if name in fields]
     if others:
-        return UsageError(
-            f"field {name!r} is one of {mode}:{' and :'.join(others)}, not of {mode}:{recipe}",
-            f"{mode}:{recipe} has {', '.join(known[recipe])}",
-        )
+        what = f"field {name!r} is one of {mode}:{' and :'.join(others)}, not of {mode}:{recipe}"
+        return UsageError(what, f"{mode}:{recipe} has {', '.join(known[recipe])}")
     by_upstream = next((one.name for one in FIELDS.values() if one.upstream == name), None)
     if by_upstream in known[recipe]:
         return UsageError(f"{name!r} is called {by_upstream!r} in a mode's name", f"Write {by_upstream}=VALUE")
@@ -154,10 +151,8 @@ def _checked(mode: str, recipe: str, name: str, value: str) -> str:
             return str(int(value))
     if not known.words and known.most is None:
         return checked_layers(value, f"{mode}:{recipe}", torchao=mode.startswith(LIBRARY_LAYERS))
-    raise UsageError(
-        f"{mode}:{recipe}: invalid value {value!r} of {name}",
-        f"{did_you_mean(nearest(value, known.words)[:1])}It takes {known.takes} [{known.default_of(recipe)}]",
-    )
+    what, meant = f"{mode}:{recipe}: invalid value {value!r} of {name}", did_you_mean(nearest(value, known.words)[:1])
+    raise UsageError(what, f"{meant}It takes {known.takes} [{known.default_of(recipe)}]")
 
 
 def checked_layers(value: str, whose: str, torchao: bool) -> str:
@@ -181,9 +176,8 @@ def checked_layers(value: str, whose: str, torchao: bool) -> str:
     try:
         re.compile(value)
     except re.error as error:
-        raise UsageError(
-            f"{whose}: layers={value!r} is not a regular expression: {error}", "Use, for example, layers=mlp"
-        ) from error
+        what = f"{whose}: layers={value!r} is not a regular expression: {error}"
+        raise UsageError(what, "Use, for example, layers=mlp") from error
     return value
 
 

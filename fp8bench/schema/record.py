@@ -226,11 +226,9 @@ class Record(RecordHead):
     @property
     def what(self) -> RunConfig | Figure:
         """The configuration that was run, or that the figure is for: mode, recipe, workload, sizes."""
-        if self.config is not None:
-            return self.config
-        if self.figure is not None:
-            return self.figure
-        raise ValueError("a record has a config or a figure")
+        found = self.config or self.figure
+        assert found is not None, "a record has a config or a figure"
+        return found
 
     @property
     def talks(self) -> bool:

@@ -4,7 +4,6 @@ computes: they are compared, and are not part of the fingerprint.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import StringConstraints
@@ -18,26 +17,14 @@ LADDER = "ladder"
 """The word on a command line for all rungs, one after the other."""
 
 
-@dataclass(frozen=True)
-class Switch:
-    """brings: the switches that it requires. fp8: whether it has no effect on a mode without fp8."""
-
-    name: str
-    brings: tuple[str, ...] = ()
-    fp8: bool = False
-
-
-SWITCHES = (
-    Switch("parallel-setup"),
-    Switch("fused-qkv"),
-    Switch("fused-wgrad", brings=("fused-qkv",)),
-    Switch("weight-cache", fp8=True),
-    Switch("fp8-weights", brings=("fused-qkv",), fp8=True),
-    Switch("split-qkv"),
-)
+NAMES = ("parallel-setup", "fused-qkv", "fused-wgrad", "weight-cache", "fp8-weights", "split-qkv")
 """The switches, in the order in which a combination names them."""
 
-NAMES = tuple(one.name for one in SWITCHES)
+REQUIRED = {"fused-wgrad": "fused-qkv", "fp8-weights": "fused-qkv"}
+"""Switches, and the one that each requires."""
+
+OF_FP8 = ("weight-cache", "fp8-weights")
+"""Switches that concern fp8 weights, so that they have no effect on a mode without fp8."""
 
 ONLY_GAIN = ("split-qkv",)
 """Switches that cost nothing anywhere, so that a sweep does not try without them."""
@@ -46,12 +33,8 @@ Switches = Annotated[str, StringConstraints(pattern=rf"^({'|'.join(NAMES)})(\+({
 """One or several switches, in the form that `joined` writes."""
 
 RUNGS = (
-    "",
-    "parallel-setup",
-    "fused-qkv",
-    "fused-qkv+fused-wgrad",
-    "weight-cache",
-    "fused-qkv+fused-wgrad+weight-cache",
+    *("", "parallel-setup", "fused-qkv", "fused-qkv+fused-wgrad"),
+    *("weight-cache", "fused-qkv+fused-wgrad+weight-cache"),
 )
 """The rungs of the ladder, as in the tutorial: from the layer without switches, with fused-qkv, which fused-wgrad
 requires, also alone, to all switches that gain."""
@@ -60,7 +43,7 @@ requires, also alone, to all switches that gain."""
 def joined(names: Iterable[str]) -> str | None:
     """Return the switches in their fixed order, with the ones that they require; None if there are none."""
     wanted = set(names)
-    wanted |= {name for one in SWITCHES if one.name in wanted for name in one.brings}
+    wanted |= {REQUIRED[name] for name in wanted if name in REQUIRED}
     return "+".join(name for name in NAMES if name in wanted) or None
 
 
@@ -72,19 +55,16 @@ def split(switches: str | None) -> tuple[str, ...]:
 def requiring_first(switches: str | None) -> tuple[str, ...]:
     """Return the switches one by one, last those that another of them requires: a user may not have given these."""
     names = split(switches)
-    brought = {name for one in SWITCHES if one.name in names for name in one.brings}
-    return tuple(sorted(names, key=brought.__contains__))
+    return tuple(sorted(names, key=[REQUIRED.get(name) for name in names].__contains__))
 
 
 def of_fp8(switches: str | None) -> tuple[str, ...]:
     """Return the switches that have no effect on a mode without fp8."""
-    return tuple(one.name for one in SWITCHES if one.fp8 and one.name in split(switches))
+    return tuple(name for name in OF_FP8 if name in split(switches))
 
 
 def parse(text: str) -> tuple[str | None, ...]:
-    """Return the combinations of one `--te-switch`: one, or all rungs of the ladder. None is the layer without
-    switches. Raises UsageError with the nearest name.
-    """
+    """Return the combinations of a `--te-switch`: one, or all rungs; None is no switch. Raises UsageError."""
     if text == LADDER:
         return tuple(rung or None for rung in RUNGS)
     if text == NONE:

@@ -4,6 +4,7 @@ finding the line of a field.
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,14 +125,12 @@ def is_too_deep(text: str) -> bool:
     if 2 * deepest_block + text.count("[") + text.count("{") < DEEPEST:
         return False
     depth = 0
-    try:
+    with suppress(yaml.YAMLError):
         # Events come one by one and need no stack.
         for event in yaml.parse(text, Loader=_Loader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST:
                 return True
-    except yaml.YAMLError:
-        return False
     return False
 
 

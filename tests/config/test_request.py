@@ -1,7 +1,6 @@
 """A request is laid together from flags, environment, file and defaults, and every value knows where it is from."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from fp8bench.config.request import OPTIONS, RunRequest
 from fp8bench.config.sources import resolve
 from fp8bench.registry import find_workload
-from fp8bench.schema.config import Device, RunConfig
+from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import flag_of, variable_of
 from fp8bench.schema.yaml_text import parse_mapping
@@ -62,7 +61,7 @@ TEXT_OF_EVERY_FIELD = {
 }
 
 
-def test_the_defaults_are_those_of_the_articles_method() -> None:
+def test_the_defaults_are_those_of_the_articles_method():
     request = RunRequest()
 
     assert (request.warmup, request.steps, request.min_time_s, request.seed) == (11, 100, None, 0)
@@ -76,9 +75,7 @@ def test_the_defaults_are_those_of_the_articles_method() -> None:
 @given(
     flag=st.none() | st.integers(1, 99), variable=st.none() | st.integers(1, 99), in_file=st.none() | st.integers(1, 99)
 )
-def test_flags_beat_the_environment_which_beats_the_file_which_beats_defaults(
-    flag: int | None, variable: int | None, in_file: int | None
-) -> None:
+def test_flags_beat_the_environment_which_beats_the_file_which_beats_defaults(flag, variable, in_file):
     resolved = resolve(
         {} if flag is None else {"steps": flag},
         {} if variable is None else {"FP8BENCH_STEPS": str(variable)},
@@ -92,14 +89,14 @@ def test_flags_beat_the_environment_which_beats_the_file_which_beats_defaults(
     assert resolved.origins["steps"] == origin
 
 
-def test_every_field_is_an_option_but_those_of_a_file_alone() -> None:
+def test_every_field_is_an_option_but_those_of_a_file_alone():
     assert [*OPTIONS, "variants"] == list(RunRequest.model_fields)
 
 
 @pytest.mark.parametrize(
     "field", [name for name in RunRequest.model_fields if name in RunConfig.model_fields and name not in OF_A_MODE]
 )
-def test_an_option_of_the_workers_has_the_name_and_the_type_that_their_configuration_has(field: str) -> None:
+def test_an_option_of_the_workers_has_the_name_and_the_type_that_their_configuration_has(field):
     text, value = TEXT_OF_EVERY_FIELD[field]
     request = resolve({field: text}, {}, {}, None).request
     others = {"mode": "baseline-bf16", "recipe": None, "workload": "vit-micro", "device": "cpu", "world_size": 1}
@@ -111,9 +108,7 @@ def test_an_option_of_the_workers_has_the_name_and_the_type_that_their_configura
 
 
 @pytest.mark.parametrize(("device", "batch_size", "min_time_s"), [("cuda", 64, 10.0), ("cpu", 16, 3.0)])
-def test_a_default_by_device_is_filled_in_and_what_only_the_machine_knows_stays_open(
-    device: Device, batch_size: int, min_time_s: float
-) -> None:
+def test_a_default_by_device_is_filled_in_and_what_only_the_machine_knows_stays_open(device, batch_size, min_time_s):
     values = RunRequest(steps=7).of_workers(device, OF_IMAGES)
 
     assert (values["batch_size"], values["min_time_s"], values["steps"]) == (batch_size, min_time_s, 7)
@@ -122,7 +117,7 @@ def test_a_default_by_device_is_filled_in_and_what_only_the_machine_knows_stays_
 
 
 @pytest.mark.parametrize("field", list(OPTIONS))
-def test_every_field_can_be_set_from_the_environment(field: str) -> None:
+def test_every_field_can_be_set_from_the_environment(field):
     text, value = TEXT_OF_EVERY_FIELD[field]
 
     resolved = resolve({}, {f"FP8BENCH_{field.upper()}": text}, {}, None)
@@ -131,7 +126,7 @@ def test_every_field_can_be_set_from_the_environment(field: str) -> None:
     assert resolved.origins[field] == f"FP8BENCH_{field.upper()}"
 
 
-def test_an_empty_variable_is_as_good_as_none() -> None:
+def test_an_empty_variable_is_as_good_as_none():
     resolved = resolve({}, {"FP8BENCH_BATCH_SIZE": "", "FP8BENCH_MODE": ""}, {"batch_size": 8}, FILE)
 
     assert resolved.request.batch_size == 8
@@ -158,9 +153,7 @@ MODES = ("te-fp8:current", "te-bf16")
         ({}, {"STEPS": "3", "MODE": "te-fp8"}, "", {}),
     ],
 )
-def test_how_a_value_may_be_written(
-    flags: dict[str, Any], environ: dict[str, str], text: str, found: dict[str, Any]
-) -> None:
+def test_how_a_value_may_be_written(flags, environ, text, found):
     resolved = resolve(flags, environ, parse_mapping(text, Path(FILE)), FILE, text)
     assert {name: getattr(resolved.request, name) for name in found} == found
     assert {name for name, origin in resolved.origins.items() if origin != "default"} == set(found)
@@ -174,7 +167,7 @@ def test_how_a_value_may_be_written(
     ],
 )
 @pytest.mark.parametrize("value", [True, False])
-def test_yes_and_no_are_no_numbers(field: str, value: bool) -> None:
+def test_yes_and_no_are_no_numbers(field, value):
     with pytest.raises(UsageError, match=f"{field} from {FILE}: invalid value {value}: it must be a number"):
         resolve({}, {}, {field: value}, FILE)
 
@@ -182,14 +175,14 @@ def test_yes_and_no_are_no_numbers(field: str, value: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "share"), [("1%", 0.01), ("0.5 %", 0.005), (" 2% ", 0.02), ("0.01", 0.01), (0.02, 0.02), ("99%", 0.99)]
 )
-def test_a_precision_is_a_share_in_per_cent_or_without_unit(text: object, share: float) -> None:
+def test_a_precision_is_a_share_in_per_cent_or_without_unit(text, share):
     assert resolve({"precision": text}, {}, {}, None).request.precision == pytest.approx(share)
 
 
 BEYOND = "9" * 5000
 
 
-def refused(flags: dict[str, Any], variables: dict[str, str], values: dict[str, Any], text: str = "") -> UsageError:
+def refused(flags, variables, values, text=""):
     with pytest.raises(UsageError) as caught:
         resolve(flags, variables, values, FILE, text)
     assert "\n" not in str(caught.value)
@@ -217,7 +210,7 @@ def refused(flags: dict[str, Any], variables: dict[str, str], values: dict[str, 
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_a_wrong_value_is_named_with_its_origin_whichever_that_is(field: str, value: object) -> None:
+def test_a_wrong_value_is_named_with_its_origin_whichever_that_is(field, value):
     for flags, variables, values, origin in (
         ({field: value}, {}, {}, f"{flag_of(field)}: invalid value "),
         ({}, {variable_of(field): str(value)}, {}, f"{field} from {variable_of(field)}: invalid value "),
@@ -233,7 +226,7 @@ def test_a_wrong_value_is_named_with_its_origin_whichever_that_is(field: str, va
     ("typed", "meant"),
     [("batchsize", "batch_size"), ("batch-sizes", "batch_size"), ("modes", "mode"), ("result_dir", "results_dir")],
 )
-def test_an_unknown_name_is_refused_with_the_nearest_and_its_line(typed: str, meant: str) -> None:
+def test_an_unknown_name_is_refused_with_the_nearest_and_its_line(typed, meant):
     error = refused({}, {}, {"seed": 1, typed: 1}, f"seed: 1\n{typed}: 1\n")
     assert f"{FILE} line 2" in error.what
     assert repr(typed.replace("-", "_")) in error.what
@@ -245,16 +238,15 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_its_line(typed: str, me
     assert f"Did you mean {variable_of(meant)!r}?" in error.remedy
 
 
-def test_a_name_like_no_other_is_refused_without_a_guess() -> None:
+def test_a_name_like_no_other_is_refused_without_a_guess():
     """The prefix that all variables have makes none of them nearer."""
     for error in (refused({}, {}, {"qqqqqq": 1}), refused({}, {"FP8BENCH_FOO": "1"}, {})):
         assert "Did you mean" not in error.remedy
 
 
 @pytest.mark.parametrize("field", [name for name, option in OPTIONS.items() if option.limit])
-def test_a_number_beyond_all_sense_is_refused_with_the_most_and_why(field: str) -> None:
+def test_a_number_beyond_all_sense_is_refused_with_the_most_and_why(field):
     bound = OPTIONS[field].limit
-    assert bound is not None
     assert getattr(resolve({field: str(bound.most)}, {}, {}, None).request, field) == bound.most
     for text in (str(bound.most + 1), "9" * 20):
         error = refused({field: text}, {}, {})
@@ -262,18 +254,18 @@ def test_a_number_beyond_all_sense_is_refused_with_the_most_and_why(field: str) 
         assert f"{bound.most:,}, since {bound.why}" in error.what
 
 
-def test_a_value_that_is_repeated_has_no_password() -> None:
+def test_a_value_that_is_repeated_has_no_password():
     error = refused({"instance": "p5", "steps": "s3://AKIA:hunter2@bucket/x"}, {}, {})
     assert error.what.startswith("--steps: invalid value 's3://***@bucket/x'")
 
 
 @pytest.mark.parametrize("value", ["", " ", ","])
 @pytest.mark.parametrize("field", ["workload", "price", "session", "mode", "results_dir"])
-def test_an_empty_value_of_the_file_is_no_default(field: str, value: str) -> None:
+def test_an_empty_value_of_the_file_is_no_default(field, value):
     error = refused({}, {}, {"seed": 1, field: value}, f"seed: 1\n{field}: '{value}'\n")
     assert error.what == f"{field} from {FILE} line 2: invalid value '{value}': it is empty"
 
 
-def test_a_name_spelt_in_both_ways_and_one_that_is_no_file_name_are_refused() -> None:
+def test_a_name_spelt_in_both_ways_and_one_that_is_no_file_name_are_refused():
     assert f"{FILE} gives 'batch_size' twice" in refused({}, {}, {"batch-size": 8, "batch_size": 16}).what
     assert "letters, digits, '.', '_' and '-' are allowed" in refused({"session": "../elsewhere"}, {}, {}).what

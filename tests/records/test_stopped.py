@@ -13,12 +13,7 @@ PLAIN = {"compile": "off", "cuda_graphs": "off"}
 def oom(batch_size=512, minutes=0, asked=None, **changes):
     """te-fp8 that ran out of memory before it told anything."""
     settings = {"batch_size": batch_size, **(asked or AUTO)} | changes.pop("settings", {})
-    values = {
-        "status": "failed",
-        "reason": "the GPU ran out of memory",
-        "cause": "oom",
-        "remedy": "Use a smaller batch",
-    }
+    values = {"status": "failed", "reason": "it ran out of memory", "cause": "oom", "remedy": "Use a smaller batch"}
     return unsupported("p5", "te-fp8", "delayed", minutes=minutes, settings=settings, **{**values, **changes})
 
 

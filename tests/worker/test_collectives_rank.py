@@ -4,11 +4,15 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from fp8bench.schema.collectives import OPERATIONS, Case, CollectivesConfig, RankOutcome, whole_elements
+from fp8bench.schema.collectives import OPERATIONS, Case, CollectivesConfig, RankOutcome
 from fp8bench.worker import collectives
 from fp8bench.worker.collectives import Arrays, wrong_elements
 
 CPU = torch.device("cpu")
+
+
+def config_of(**asked):
+    return CollectivesConfig(**{"device": "cpu", "world_size": 2, "seconds": 0.001, **asked})
 
 
 @pytest.mark.parametrize(
@@ -16,11 +20,8 @@ CPU = torch.device("cpu")
     [(1, "bf16", 2, 4), (64, "fp32", 2, 64), (65, "fp32", 8, 96), (7, "bf16", 3, 12)],
 )
 def test_sizes_are_rounded_up_to_whole_elements_a_rank(asked, dtype, ranks, found):
-    assert whole_elements(asked, dtype, ranks) == found
-
-
-def config_of(**asked):
-    return CollectivesConfig(device="cpu", world_size=2, seconds=0.001, **asked)
+    config = config_of(operations=OPERATIONS, dtypes=[dtype], sizes_bytes=[asked], rounds=1, world_size=ranks)
+    assert {case.size_bytes for case in config.cases} == {found}
 
 
 def filled(operation, ranks, elements):
