@@ -23,6 +23,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 if TYPE_CHECKING:
+    import subprocess
+
     from fp8bench.schema.rank import RankReport
 
 _Handler = Callable[[int, FrameType | None], Any] | int | None
@@ -236,17 +238,21 @@ def collect(those: Sequence[Process]) -> None:
                 os.waitpid(one.pid, os.WNOHANG)
 
 
-def kill_with_descendants(of: int, end: Callable[[float], object]) -> None:
+def kill_with_descendants(child: "subprocess.Popen[bytes]") -> None:
     """Kill a child and all that descend from it, and return when the kernel knows none of them any more, after GONE_S
-    at most. end: kills the child and collects it, within the seconds that it is given.
+    at most.
     """
-    # Imported here because it imports ctypes.
+    # Imported here because they import much.
+    import subprocess
+
     from fp8bench.lifeline import adopting_orphans
 
     deadline = time.monotonic() + GONE_S
     with adopting_orphans():
-        branch = {one.identity for one in descendants(of, processes())}
-        end(GONE_S)
+        branch = {one.identity for one in descendants(child.pid, processes())}
+        child.kill()
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(GONE_S)
         while left := [one for one in processes() if one.identity in branch]:
             for one in left:
                 send(one.pid, signal.SIGKILL)

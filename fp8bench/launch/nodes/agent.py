@@ -18,8 +18,10 @@ from fp8bench.launch import signals
 from fp8bench.launch.nodes.messages import Hello, Left, Verdict, judge, named
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.nodes.store import GroupStore, NodeGone, StoreLost
+from fp8bench.launch.processes.blame import Lost
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.schema.model import Refusal
+from fp8bench.worker.progress import Stage
 
 MessageT = TypeVar("MessageT")
 
@@ -92,8 +94,7 @@ class Agent:
                     if found is None:
                         self.require_alive(node)
                         if waited_s > limit_s:
-                            how = f"said nothing for {limit_s:.0f} s"
-                            raise NodeGone(node, self.called(node), how, time.time() - limit_s)
+                            raise self._gone(node, f"said nothing for {limit_s:.0f} s", time.time() - limit_s)
                         continue
                     heard[node] = found
                 except NodeGone as gone:
@@ -114,10 +115,12 @@ class Agent:
             raise signals.Interrupt(left.interrupted)
         if left is not None and left.code is None:
             # What it said last is newer than its latest sign of life.
-            raise NodeGone(node, self.called(node), left.what, left.at_s, left.stage or stage)
+            raise self._gone(node, left.what, left.at_s, left.stage or stage)
         if silent_s > SILENT_S:
-            how = f"gave no sign of life for {silent_s:.0f} s"
-            raise NodeGone(node, self.called(node), how, time.time() - silent_s, stage)
+            raise self._gone(node, f"gave no sign of life for {silent_s:.0f} s", time.time() - silent_s, stage)
+
+    def _gone(self, node: int, how: str, at_s: float, stage: Stage | None = None) -> NodeGone:
+        return NodeGone(Lost(node, how, at_s, stage), self.called(node))
 
     def meet(self, mine: Hello, limit_s: float | None = None) -> Verdict:
         """Exchange first messages; every node calls this once. If they cannot run together, all of them raise. limit_s:

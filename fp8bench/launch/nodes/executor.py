@@ -15,16 +15,16 @@ from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.messages import Ready, Turn
 from fp8bench.launch.nodes.store import NodeGone
 from fp8bench.launch.processes import Watch
-from fp8bench.launch.processes.blame import Lost, in_general
+from fp8bench.launch.processes.blame import RankView, reports_of
 from fp8bench.launch.processes.rank import MEASURES_A_RUN, Task, Work
-from fp8bench.launch.processes.watch import Outcome, RankView, SpawnExecutor, reports_of, run_ranks
+from fp8bench.launch.processes.watch import Outcome, SpawnExecutor, run_ranks
 from fp8bench.launch.signals import Interrupt, held_back
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.model import Refusal
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Session
-from fp8bench.worker.progress import STAGES, Progress, Stage
+from fp8bench.worker.progress import STAGES, Progress
 
 READY_S = 60.0
 """Seconds that a node may take to check its GPUs."""
@@ -229,24 +229,9 @@ class Elsewhere:
 
 
 def reports_on_nodes(config: RunConfig, seen: Mapping[int, Outcome], gone: Sequence[NodeGone]) -> list[RankReport]:
-    """Return one report per rank, by rank. seen: by node. gone: nodes that ended too early. Records name nodes by
-    number alone: machines' names are private.
-    """
-    a_node = config.world_size // config.nodes
-    lost = []
-    for one in gone:
-        ranks = range(one.node * a_node, (one.node + 1) * a_node)
-        those = f"rank {ranks[0]}" if a_node == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
-        lost.append(Lost(tuple(ranks), one.at_s, f"node {one.node} with {those} {one.how}", one.stage))
+    """Return one report per rank, by rank. seen: by node. gone: nodes that ended too early."""
     overdue = next((one.overdue for _, one in sorted(seen.items()) if one.overdue is not None), None)
-
-    def where(ranks: Sequence[int], stage: Stage | None) -> str:
-        nodes = sorted({rank // a_node for rank in ranks})
-        *before, last = map(str, nodes) if nodes else ("",)
-        on = f", on nodes {', '.join(before)} and {last}" if before else f", on node {last}" if last else ""
-        return on + ("" if stage is None else f", in the phase {stage!r}")
-
-    return reports_of(all_ranks(config, seen), overdue, lost, where, in_general(config))
+    return reports_of(config, all_ranks(config, seen), overdue, [one.lost for one in gone])
 
 
 def all_ranks(config: RunConfig, seen: Mapping[int, Outcome]) -> list[RankView]:

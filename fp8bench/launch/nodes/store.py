@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 
 from fp8bench.launch.nodes.place import Elastic
+from fp8bench.launch.processes.blame import Lost
 from fp8bench.launch.signals import held_back
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.worker.progress import Stage
@@ -59,23 +60,21 @@ OF_STORES = (RuntimeError, ValueError, OSError)
 
 
 class NodeGone(RunFailed):
-    """Another node ended too early. called: from `Agent.called`. how: words after that name on how it ended. at_s: in
-    seconds since 1970. stage: of its rank that was furthest behind.
-    """
+    """Another node ended too early. called: its name (see `Agent.called`)."""
 
-    def __init__(self, node: int, called: str, how: str, at_s: float, stage: Stage | None = None) -> None:
+    def __init__(self, lost: Lost, called: str) -> None:
         remedy = "See what ended it there, and start all nodes again: what is kept is not repeated"
-        super().__init__(f"{called} {how}", remedy, "host-death")
-        self.node, self.how, self.at_s, self.stage = node, how, at_s, stage
+        super().__init__(f"{called} {lost.how}", remedy, "host-death")
+        self.lost = lost
 
 
 class StoreLost(NodeGone):
     """The store no longer answers. node: the one that is out of reach together with it."""
 
     def __init__(self, why: str, node: int) -> None:
-        lost = f"the store of the group no longer answers: {why.partition('. ')[0].rstrip('.?')}"
-        super().__init__(node, f"node {node}", f"died or is out of reach: {lost}", time.time())
-        self.what = lost
+        what = f"the store of the group no longer answers: {why.partition('. ')[0].rstrip('.?')}"
+        super().__init__(Lost(node, f"died or is out of reach: {what}", time.time()), f"node {node}")
+        self.what = what
         self.remedy = "See what ended the node that holds it (MASTER_ADDR), and start all nodes again"
 
 

@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal, NoReturn, get_args
 
 from pydantic import Field
@@ -56,6 +56,9 @@ SOCKET_PATH_BYTES = 107
 """The limit of unix(7), without the final zero. A loader that cannot bind a longer path never hands over a batch."""
 
 TRACEBACK_CHARACTERS = 100_000
+TASK = "task.json"
+"""The name of the task in the run's folder."""
+
 SHOWN = 2
 """The number of trailing parts of a file's path that are shown."""
 
@@ -150,15 +153,9 @@ class Inbox:
             self.said.update({what: text for what in get_args(What) if what == name})
 
     def close(self) -> None:
-        """Stop reading."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
-
-
-def task_path(folder: Path) -> Path:
-    """Return the path of the task in the run's folder."""
-    return folder / "task.json"
 
 
 def rank_path(folder: Path, rank: int, what: Literal["progress", "stack"]) -> Path:
@@ -179,14 +176,8 @@ def main(folder: Path, rank: int, pipe: int, entry: str) -> NoReturn:
     with ended_by_errors(teller):
         # The run's own folder takes what a rank leaves behind when it or its loader is killed.
         keep_files_in(folder)
-        named(entry)(folder, rank, teller)
+        resolve_name(entry)(folder, rank, teller)
     _leave(0)
-
-
-def named(target: str) -> Any:
-    """Return what `module:function` names."""
-    module, _, function = target.partition(":")
-    return getattr(import_module(module), function)
 
 
 def measure(folder: Path, rank: int, teller: Teller) -> None:
@@ -195,8 +186,8 @@ def measure(folder: Path, rank: int, teller: Teller) -> None:
     from fp8bench.worker.main import rank_group
     from fp8bench.worker.rank_report import Aside, stopped
 
-    task = Task.model_validate_json(task_path(folder).read_bytes())
-    work = named(task.work.target)
+    task = Task.model_validate_json((folder / TASK).read_bytes())
+    work = resolve_name(task.work.target)
 
     def keep(report: RankReport) -> None:
         # What cannot be written as JSON is noticed when it is reported, and must not hide an earlier error.
@@ -257,6 +248,16 @@ def keep_files_in(folder: Path) -> None:
     # multiprocessing looks this up (`util.get_temp_dir`); it removes the folder only at an orderly exit.
     vars(process.current_process())["_config"]["tempdir"] = where
     tempfile.__dict__["NamedTemporaryFile"] = partial(tempfile.NamedTemporaryFile, dir=folder)
+
+
+class End(Frozen):
+    """How a rank ended by itself. exit_code: negative for a signal. alive_s: when it was last seen alive, by the
+    monotonic clock. remedy: what its host knows to do about such an end.
+    """
+
+    exit_code: int
+    alive_s: float
+    remedy: str | None = None
 
 
 class RankError(Frozen):
