@@ -90,11 +90,10 @@ def resolved(
 def _newest(config: RunConfig, recipe: str, place: Place) -> Any:
     kind = registry.load(registry.find_kind("gemm"))
     wanted = Filter(status="ok", workload=config.workload, batch_size=config.batch_size, device=config.device)
-    machine = place.here.machine if place.here else None
     found = [
         record
         for record in wanted.of(results.read_kind(place.results_dir, [place.instance.key], kind.record))
-        if (record.machine is None or same_machine(record.machine, machine))
+        if (record.machine is None or same_machine(record.machine, place.machine))
         and "bf16" in record.config.precisions
         and set(PRECISIONS[recipe]) & set(record.config.precisions)
     ]

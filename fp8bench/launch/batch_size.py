@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from fp8bench.launch.assemble import assemble, new_run_id
+from fp8bench.launch.assemble import assemble
 from fp8bench.launch.prepare import Prepared, marks
 from fp8bench.launch.processes import Executor
 from fp8bench.launch.rounds import Entry, Schedule
@@ -236,9 +236,7 @@ def find_sizes(
         found = marks(prepared, candidate)
         say(f"{candidate.switched_label}: trying batch size {candidate.batch_size}")
         reports = executor.run(candidate, lambda _progress: None)
-        now = datetime.now(UTC)
-        run_id = new_run_id(candidate.switched_label, now)
-        record = assemble(candidate, reports, key, run_id, now, None, found, here.machine)
+        record = assemble(candidate, reports, key, datetime.now(UTC), None, found, here.machine)
         if any(report.cause == "oom" for report in reports):
             record = record.model_copy(update={"cause": "oom"})
         results.write(record, folder)

@@ -149,8 +149,8 @@ def price_today(place: Place, catalog: Catalog, given: float | None = None) -> P
     """Return the price now. given: the user's USD per hour for the machine; else `compare`'s price is taken."""
     if given is not None:
         return PriceToday(given)
-    instance, machine = place.instance, place.here.machine if place.here else None
-    query = PriceQuery(date.today(), current=True, machine=machine.id if machine else None)
+    instance = place.instance
+    query = PriceQuery(date.today(), current=True, machine=place.machine.id if place.machine else None)
     paid = of_used(catalog.instances.get(instance.key), instance.gpu, instance.gpu_count, catalog, query)
     if paid is None:
         return PriceToday(None)

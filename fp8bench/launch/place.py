@@ -16,6 +16,7 @@ from fp8bench.pricing import catalog as catalogs
 from fp8bench.records import instances, results
 from fp8bench.schema.errors import ModeUnavailable, UsageError, nearest
 from fp8bench.schema.instance import Catalog, Instance, Price
+from fp8bench.schema.machine import MachineIdentity
 
 CPU_INSTANCE = "cpu"
 CUSTOM = "custom-"
@@ -32,6 +33,11 @@ class Place:
     in_catalog: bool
     results_dir: Path
     here: Here | None = None
+
+    @property
+    def machine(self) -> MachineIdentity | None:
+        """This machine's identity; None if unknown."""
+        return self.here.machine if self.here else None
 
 
 def place_on(
@@ -91,21 +97,16 @@ def register(place: Place, price: float | None, today: date, log: Callable[[str]
     results.require_writable(place.results_dir)
     if not place.in_catalog and not is_made_up(place.instance):
         # Its name may be a typing mistake.
-        made, known = place.instance, catalogs.load_beside(instances.files(place.results_dir)).instances
+        made = place.instance
         of = f"{made.gpu_count} x {made.gpu or 'a GPU of no known figures'}" if made.gpu_count else "its CPU"
-        near = nearest(made.key, known)
+        near = nearest(made.key, catalogs.load_beside(instances.files(place.results_dir)).instances)
         meant = f"; the nearest known name is {near[0]!r}" if near else ""
         log(f"instance {made.key!r} is new, and is made of this machine: {of}{meant}")
     given = None
     if price is not None:
-        machine = place.here.machine if place.here and is_made_up(place.instance) else None
-        given = Price(
-            usd_per_hour=price,
-            purchase="on_demand",
-            as_of=today,
-            source="given with --price",
-            machine=machine.id if machine else None,
-        )
+        machine = place.machine.id if place.machine and is_made_up(place.instance) else None
+        source = "given with --price"
+        given = Price(usd_per_hour=price, purchase="on_demand", as_of=today, source=source, machine=machine)
     instances.keep(place.instance, given, place.in_catalog, place.results_dir, log)
 
 
@@ -138,25 +139,24 @@ def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:
     """
     there, named = len(machine.gpus), instance.gpu_count
     known = catalog.gpu_by_product(machine.gpus[0]) if there else None
-    has = f"{instance.gpu}, and this machine"
-    error: type[UsageError] | type[ModeUnavailable] | None = None
-    what, remedy = "", "Give this machine's instance, or use --instance auto"
+    has, kind = f"{instance.gpu}, and this machine", UsageError if there or not named else ModeUnavailable
     if not named and there:
-        error, what = UsageError, f"no GPU, and this machine has {machine.gpus[0]}"
+        what = f"no GPU, and this machine has {machine.gpus[0]}"
         remedy = "Use --instance auto, or hide the GPUs with CUDA_VISIBLE_DEVICES= to measure the CPU"
     elif named and not there:
-        error, what = ModeUnavailable, f"{named} x {has} shows no GPU"
+        what = f"{named} x {has} shows no GPU"
         remedy = "Run it there, check `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use --instance auto to measure this CPU"
     elif machine.is_sliced and named:
-        error, what = UsageError, f"{has} shows slices of it (MIG)"
+        what = f"{has} shows slices of it (MIG)"
         remedy = "Use --instance auto, or turn slicing off: `sudo nvidia-smi -mig 0`"
     elif known is not None and instance.gpu is not None and known.name != instance.gpu:
-        error, what = UsageError, f"{has} has {known.name}"
+        what, remedy = f"{has} has {known.name}", "Give this machine's instance, or use --instance auto"
     elif there > named:
-        error, what = UsageError, f"{named} {'GPU' if named == 1 else 'GPUs'}, and this machine shows {there}"
+        what = f"{named} {'GPU' if named == 1 else 'GPUs'}, and this machine shows {there}"
         remedy = "Give this machine's instance, or show fewer with CUDA_VISIBLE_DEVICES"
-    if error is not None:
-        raise error(f"instance {instance.key!r} has {what}", remedy)
+    else:
+        return
+    raise kind(f"instance {instance.key!r} has {what}", remedy)
 
 
 def instance_called(name: str, machine: Machine, catalog: Catalog, has_price: bool = False) -> Instance:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fp8bench.launch import batch_size, resume
-from fp8bench.launch.assemble import assemble, log_of, new_run_id, new_session_id
+from fp8bench.launch.assemble import assemble, log_of, new_session_id
 from fp8bench.launch.phases import Timing
 from fp8bench.launch.prepare import Prepared, marks, session_kept
 from fp8bench.launch.processes import Executor, Watch
@@ -197,10 +197,8 @@ def _turn(
     try:
         with held_back():
             if reports:
-                now = datetime.now(UTC)
-                run_id = new_run_id(entry.config.switched_label, now)
-                machine = prepared.here.machine if prepared.here else None
-                record = assemble(entry.config, reports, prepared.instance.key, run_id, now, place, found, machine)
+                key, now = prepared.instance.key, datetime.now(UTC)
+                record = assemble(entry.config, reports, key, now, place, found, prepared.machine)
                 record = record.model_copy(update={"phases_s": timing.phases()})
                 kept = written(record, reports, prepared.results_dir)
     except KeyboardInterrupt as interrupt:

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
     from fp8bench.schema.rank import RankReport
 
-_Handler = Callable[[int, FrameType | None], Any] | int | None
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_OF_SHELLS = 128
 
 TERM_S = 3.0
 """Seconds that processes have to end themselves after SIGTERM."""
@@ -56,7 +54,7 @@ class Interrupt(KeyboardInterrupt):
 
 def exit_code(interrupt: KeyboardInterrupt) -> int:
     """Return 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
-    return _OF_SHELLS + (interrupt.number if isinstance(interrupt, Interrupt) else signal.SIGINT)
+    return 128 + (interrupt.number if isinstance(interrupt, Interrupt) else signal.SIGINT)
 
 
 def interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
@@ -69,11 +67,11 @@ def interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
 
 def raise_on_signals() -> None:
     """Make each of the signals raise Interrupt in the main thread from now on."""
+    _handle(_interrupt)
 
-    def interrupt(number: int, _frame: FrameType | None) -> None:
-        raise Interrupt(number)
 
-    _handle(interrupt)
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    raise Interrupt(number)
 
 
 def ignore_signals() -> None:
@@ -109,21 +107,16 @@ def held_back() -> Iterator[Callable[[], bool]]:
 
 
 class _Noted(list[int]):
-    """A handler that notes the signals that arrive."""
-
     def __call__(self, number: int, _frame: FrameType | None) -> None:
         self.append(number)
 
 
-def _handle(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, _Handler]:
+def _handle(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, Any]:
     """Install the handler and return those it replaced; the handlers of ignored signals stay."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    taken: dict[signal.Signals, _Handler] = {
-        number: held for number, held in before.items() if held not in (signal.SIG_IGN, None)
+    return {
+        number: signal.signal(number, handler) for number, held in before.items() if held not in (signal.SIG_IGN, None)
     }
-    for number in taken:
-        signal.signal(number, handler)
-    return taken
 
 
 class Process(NamedTuple):
@@ -170,12 +163,9 @@ def descendants(of: int, among: list[Process], without: frozenset[tuple[int, int
     for one in among:
         if one.identity not in without:
             children.setdefault(one.parent, []).append(one)
-    found: list[Process] = []
-    parents = [of]
-    while parents:
-        of_one = children.get(parents.pop(), [])
-        found += of_one
-        parents += [one.pid for one in of_one]
+    found = list(children.get(of, ()))
+    for one in found:
+        found += children.get(one.pid, ())
     return found
 
 
@@ -197,9 +187,7 @@ def process_tree(server: Callable[[], int | None] = lambda: None) -> Iterator["P
 
 
 class ProcessTree(NamedTuple):
-    """The descendants of this process and of a server. before: identities of descendants whose branches do not count.
-    server: as for `process_tree`.
-    """
+    """See `process_tree`. before: identities of descendants whose branches do not count."""
 
     before: frozenset[tuple[int, int]] = frozenset()
     server: Callable[[], int | None] = lambda: None

@@ -68,7 +68,7 @@ class Hello(Frozen):
 
 
 class Verdict(Frozen):
-    """The verdict on all nodes. hosts, machines: by node. marks: for readers of records. refusal: why nothing runs."""
+    """Of all nodes. hosts, machines: by node. marks: for readers of records. refusal: why nothing runs."""
 
     hosts: tuple[str, ...] = ()
     machines: tuple[MachineIdentity | None, ...] = ()
@@ -87,7 +87,7 @@ class Turn(Frozen):
 
 
 class Ready(Frozen):
-    """Whether a node can begin. marks: what it found of its circumstances (e.g. a busy GPU)."""
+    """marks: what a node found of its circumstances (e.g. a busy GPU). refusal: why it cannot begin."""
 
     marks: tuple[str, ...] = ()
     refusal: Refusal | None = None

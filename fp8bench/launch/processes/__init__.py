@@ -2,9 +2,8 @@
 
     rank    the process of one rank, and what it tells its launcher through a pipe
     server  the process that they are forked from, which has imported what they import
-    start   one process a rank, in a folder that they share
-    watch   the ranks of a run from their start to their end, and the reports that follow from what was seen
-    blame   when a run has failed, and which rank made it fail
+    watch   the ranks of a run from their start to their end
+    blame   when a run has failed, which rank made it fail, and the reports that follow
 
 `Executor` separates what is measured from how processes are started: `watch` starts them on this machine,
 `launch.nodes.executor` on several, and tests use a fake executor with made-up times, whose tables are always the same.

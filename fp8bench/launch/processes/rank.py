@@ -141,15 +141,13 @@ class Inbox:
             if not part:
                 self.close()
             self._unread += part
-        while True:
-            head, end, _ = self._unread.partition(b"\n")
-            name, length = head.decode().split() if end else ("", "0")
-            begin = len(head) + 1
-            if not end or len(self._unread) < begin + int(length):
+        while b"\n" in self._unread:
+            head, _, rest = self._unread.partition(b"\n")
+            name, length = head.decode().split()
+            if len(rest) < int(length):
                 # The rest has not come yet.
                 return
-            text = self._unread[begin : begin + int(length)].decode()
-            del self._unread[: begin + int(length)]
+            text, self._unread = rest[: int(length)].decode(), rest[int(length) :]
             self.said.update({what: text for what in get_args(What) if what == name})
 
     def close(self) -> None:
@@ -310,9 +308,8 @@ class Known:
 
     def __call__(self, record: logging.LogRecord) -> bool:
         """Return whether the logger may write the record: true for any but this one."""
-        arguments = record.args if isinstance(record.args, tuple) else ()
-        same = str(record.msg).startswith(self.begins)
-        return not (same and (self.argument is None or self.argument in arguments))
+        given = record.args if isinstance(record.args, tuple) else ()
+        return not (str(record.msg).startswith(self.begins) and self.argument in (None, *given))
 
 
 KNOWN = (

@@ -111,10 +111,8 @@ class Server:
         self.close()
         self._environ = dict(os.environ)
         self._control, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
+        with its:
             self._process = start_server(its)
-        finally:
-            its.close()
         self._control.send(json.dumps(sys.path).encode())
         self._control.setblocking(False)
 
@@ -129,10 +127,9 @@ class Server:
     def answers(self) -> Iterator[Answer]:
         """Yield what the server has said, and write to standard error why ranks are spawned, once."""
         while self._control is not None:
-            try:
+            data = b""
+            with suppress(BlockingIOError, ConnectionResetError):
                 data = self._control.recv(PACKET_BYTES)
-            except (BlockingIOError, ConnectionResetError):
-                return
             if not data:
                 return
             answer = Answer.model_validate_json(data)
