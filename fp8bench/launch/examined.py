@@ -23,7 +23,6 @@ LIMIT_S = 300
 
 def examined(configs: Sequence[RunConfig], program: Sequence[str] = PROGRAM) -> Answer | None:
     """Return what was found out about the model; None if the workload's name says it all, and nothing is examined.
-
     configs: of one workload. Raises ModeUnavailable if no mode can be proved with the model, UsageError if no model has
     the sizes in the name, and RunFailed on a failure.
     """
@@ -31,21 +30,16 @@ def examined(configs: Sequence[RunConfig], program: Sequence[str] = PROGRAM) -> 
     if registry.find_workload(name).member is None and not sizes_of(name):
         return None
     asked = Asked(configs=tuple(configs)).model_dump_json()
-    why, answer = "its answer cannot be read", None
+    why, remedy = "its answer cannot be read", f"See what `fp8bench --debug workloads {name}` says"
     try:
         done = subprocess.run(program, input=asked, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         if done.returncode != 0:
             why = [f"exit code {done.returncode}", *filter(str.strip, done.stderr.splitlines())][-1]
-        else:
-            answer = Answer.model_validate_json(done.stdout)
-    except subprocess.TimeoutExpired:
-        why = f"no answer within {LIMIT_S} s"
-    except ValidationError:
-        pass
-    if answer is None:
-        raise RunFailed(
-            f"{name} could not be looked at: {why.rstrip('.')}", f"See what `fp8bench --debug workloads {name}` says"
-        )
+        answer = Answer.model_validate_json(done.stdout if done.returncode == 0 else "")
+    except (subprocess.TimeoutExpired, ValidationError) as error:
+        if isinstance(error, subprocess.TimeoutExpired):
+            why = f"no answer within {LIMIT_S} s"
+        raise RunFailed(f"{name} could not be looked at: {why.rstrip('.')}", remedy) from error
     if answer.refusal is not None:
         raise answer.refusal.error()
     return answer

@@ -105,8 +105,7 @@ def prepare(
     configs = plan(request, machine, elastic)
     to_size = list(configs) if request.batch_size == AUTO else []
     if request.variants:
-        pairs = zip(configs, request.each(), strict=True)
-        to_size = [config for config, each in pairs if each.batch_size == AUTO]
+        to_size = [config for config, each in zip(configs, request.each(), strict=True) if each.batch_size == AUTO]
     require_possible(configs, lambda: auto_layers.capability_of(place))
     configs, notes = auto_layers.resolved(configs, place, to_size, kept.records if kept is not None else ())
     searches: dict[RunConfig, BatchSearch] = {}

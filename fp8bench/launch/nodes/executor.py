@@ -182,14 +182,12 @@ class NodesExecutor(SpawnExecutor):
                 raise gone
 
     def _placed(self, reports: Sequence[RankReport], marks: Mapping[int, Sequence[str]]) -> list[RankReport]:
-        """Return the reports, each with its machine, and that of a node's first rank with the node's marks. marks: by
-        node.
-        """
-        machines, a_node, found = self.agent.verdict.machines, self.agent.place.local_world_size, []
+        """Return the reports, each with its machine, and that of a node's first rank with the node's marks, by node."""
+        found = []
         for report in reports:
-            node, place = divmod(report.rank, a_node)
-            own = () if place else marks.get(node, ())
-            found.append(report.model_copy(update={"machine": machines[node], "marks": (*own, *report.marks)}))
+            node, place = divmod(report.rank, self.agent.place.local_world_size)
+            own, machine = () if place else marks.get(node, ()), self.agent.verdict.machines[node]
+            found.append(report.model_copy(update={"machine": machine, "marks": (*own, *report.marks)}))
         return found
 
 
@@ -211,21 +209,21 @@ class Elsewhere:
                 # Of the rank that is furthest behind.
                 self._agent.store.say(min(("starting" if one is None else one.stage for one in seen), key=STAGES.index))
                 if self._grace_s is None:
-                    self._grace_s = self._look(grace_s)
+                    self._look(grace_s)
             except (NodeGone, Interrupt) as gone:
                 self.gone, self._grace_s = gone, 0.0
         return min((one for one in (grace_s, self._grace_s) if one is not None), default=None)
 
-    def _look(self, grace_s: float | None) -> float | None:
+    def _look(self, grace_s: float | None) -> None:
         agent, now = self._agent, time.monotonic()
         if grace_s is not None:
             agent.store.put(self._key, grace_s)
+            self._grace_s = grace_s
         elif now >= self._due:
             self._due = now + LOOK_S
             for node in agent.place.peers:
                 agent.require_alive(node)
-            return 0.0 if agent.ended() is not None else agent.store.get(self._key, float)
-        return grace_s
+            self._grace_s = 0.0 if agent.ended() is not None else agent.store.get(self._key, float)
 
 
 def reports_on_nodes(config: RunConfig, seen: Mapping[int, Outcome], gone: Sequence[NodeGone]) -> list[RankReport]:

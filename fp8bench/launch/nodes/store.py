@@ -89,15 +89,15 @@ class Heard:
 
 class GroupStore:
     """This node's connection to the store (see `joined`). All methods raise StoreLost. stage: the phase of this node's
-    rank that is furthest behind.
+    rank that is furthest behind. heard: of each node that this one listens to.
     """
 
     def __init__(self, place: Elastic, store: Any) -> None:
         """store: a torch Store with the group's prefix."""
         self.store = store
         self.stage: Stage | None = None
+        self.heard = {node: Heard() for node in place.peers}
         self._node = place.node
-        self._heard = {node: Heard() for node in place.peers}
         self._beats = count()
         self._beat_at = time.monotonic()
         self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
@@ -136,23 +136,19 @@ class GroupStore:
             self.stage = stage
             self._answered(lambda: self.beat(time.monotonic()))
 
-    def heard(self, node: int) -> tuple[float, Stage | None]:
-        """Return the seconds since the node's last sign of life, and what it said with it."""
-        return self._heard[node].silent_s, self._heard[node].stage
-
     def beat(self, now: float) -> None:
         """Give a sign of life, and look for those of the other nodes. now: of the monotonic clock. Time in which this
         process was stopped does not count.
         """
         passed_s, self._beat_at = min(now - self._beat_at, 2 * BEAT_S), now
         self.store.set(f"beat/{self._node}", json.dumps([next(self._beats), self.stage]))
-        for node, heard in self._heard.items():
+        for node, heard in self.heard.items():
             sign = self.store.get(f"beat/{node}") if self.store.check([f"beat/{node}"]) else b""
             # Before its first sign, an agent may still be starting.
             if sign == heard.sign:
                 heard.silent_s += passed_s if sign else 0.0
             else:
-                self._heard[node] = Heard(sign, json.loads(sign)[1])
+                self.heard[node] = Heard(sign, json.loads(sign)[1])
 
     def _answered(self, do: Callable[[], ResultT]) -> ResultT:
         """Return what `do` returns in the thread. It is done completely, whatever signal arrives meanwhile."""
@@ -226,12 +222,10 @@ def _connected(place: Elastic, log: Callable[[str], None]) -> Any:
         store = TCPStore(place.address, place.port, is_master=holds, wait_for_workers=False, timeout=first)
         store.set_timeout(TIMEOUT)
     except OF_STORES as error:
-        what, remedy = f"no store of this group answers at {where}", ELSEWHERE
-        if holds:
-            what, remedy = f"cannot hold the group's store at {where}", TAKEN
+        what = "cannot hold the group's store" if holds else "no store of this group answers"
         # The lines after the first are C++.
         why = str(error).partition("\n")[0]
-        raise UsageError(f"{what}: {why}", remedy) from error
+        raise UsageError(f"{what} at {where}: {why}", TAKEN if holds else ELSEWHERE) from error
     finally:
         late.cancel()
     return PrefixStore(f"fp8bench/{place.attempt}", store)
@@ -250,8 +244,7 @@ def reach(address: str, port: int) -> None:
     deadline = time.monotonic() + REACH_S
     while True:
         try:
-            socket.create_connection((address, port), max(BEAT_S, deadline - time.monotonic())).close()
-            return
+            return socket.create_connection((address, port), max(BEAT_S, deadline - time.monotonic())).close()
         except OSError:
             if time.monotonic() > deadline:
                 raise

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.messages import Verdict
 from fp8bench.launch.nodes.place import Elastic
-from fp8bench.launch.nodes.store import StoreLost
+from fp8bench.launch.nodes.store import Heard, StoreLost
 from fp8bench.launch.processes.blame import RankView
 from fp8bench.launch.processes.rank import End, RankError, Task
 from fp8bench.launch.processes.watch import Others, Outcome
@@ -54,9 +54,11 @@ class FakeStore:
         self._require()
         self.stage = self.shared.said[self.node] = stage
 
-    def heard(self, node):
+    @property
+    def heard(self):
         self._require()
-        return self.shared.silent.get(node, 0.0), self.shared.said.get(node)
+        shared = self.shared
+        return {node: Heard(b"", shared.said.get(node), shared.silent.get(node, 0.0)) for node in range(2)}
 
     def _require(self) -> None:
         if self.shared.lost:
