@@ -126,9 +126,7 @@ def environment_of(reports: Sequence[RankReport], nodes: int) -> Environment | N
 
 
 def _late(config: RunConfig, samples: Sequence[RankSamples]) -> list[str]:
-    """Return a mark that names the rank that holds up the others. CPU processes of one machine share its cores, and a
-    process that gets fewer of them is not at fault.
-    """
+    # CPU processes of one machine share its cores, and a process that gets fewer of them is not at fault.
     found = straggler(samples) if config.device == "cuda" or config.nodes > 1 else None
     if found is None:
         return []
@@ -158,8 +156,7 @@ def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
     if evidence is None:
         return None
     found = [report.evidence for report in reports if report.evidence]
-    seen = _alike(evidence)
-    others = [report.rank for report in reports if report.evidence and _alike(report.evidence) != seen]
+    others = [one.rank for one in reports if one.evidence and _alike(one.evidence) != _alike(evidence)]
     devices = {report.environment.device_name for report in reports if report.environment}
     warnings = list(dict.fromkeys(warning for one in found for warning in one.warnings))
     if others:
@@ -171,15 +168,13 @@ def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
 
 
 def _worst_executed(found: Sequence[Evidence]) -> ExecutedEvidence | None:
-    """Return the worst errors of all ranks, and the widest bound; None if a rank has none. An error is None if it is
-    unknown for any rank.
-    """
+    """Return the worst errors of all ranks, and the widest bound; None if a rank has none."""
     each = [one.executed for one in found if one.executed is not None]
     if len(each) < len(found):
         return None
     errors = {name: [getattr(one, name) for one in each] for name in EXECUTED}
-    worst = {name: None if None in values else max(values) for name, values in errors.items()}
-    return each[0].model_copy(update=worst)
+    # Unknown if it is so for any rank.
+    return each[0].model_copy(update={name: None if None in of else max(of) for name, of in errors.items()})
 
 
 def _alike(evidence: Evidence) -> Evidence:

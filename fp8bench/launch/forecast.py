@@ -152,9 +152,7 @@ def price_today(place: Place, catalog: Catalog, given: float | None = None) -> P
     instance = place.instance
     query = PriceQuery(date.today(), current=True, machine=place.machine.id if place.machine else None)
     paid = of_used(catalog.instances.get(instance.key), instance.gpu, instance.gpu_count, catalog, query)
-    if paid is None:
-        return PriceToday(None)
-    return PriceToday(paid.usd_per_hour, None if paid.instance == instance.key else paid)
+    return PriceToday(paid and paid.usd_per_hour, paid if paid and paid.instance != instance.key else None)
 
 
 def duration(seconds: float) -> str:
@@ -180,9 +178,7 @@ def turn_s(config: RunConfig, kept: Sequence[Record], free: Sequence[str] = ()) 
 
 
 def same_work(ran: RunConfig, planned: RunConfig, free: Sequence[str] = ()) -> bool:
-    """Return whether steps take the same time: neither their number nor the seed matters, nor graphs on a CPU, nor what
-    is in `free`.
-    """
+    """Return whether steps take the same time, whatever their number, the seed, graphs on a CPU, and what is `free`."""
     graphs = ["cuda_graphs"] if planned.device == "cpu" else []
     names = ("warmup", "steps", "min_time_s", "seed", *graphs, *free)
     return ran.model_copy(update={name: getattr(planned, name) for name in names}) == planned

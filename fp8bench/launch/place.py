@@ -40,17 +40,13 @@ class Place:
         return self.here.machine if self.here else None
 
 
-def place_on(
-    machine: Machine, name: str, results_dir: Path, label: str | None, one: bool = True, has_price: bool = False
-) -> Place:
-    """Return the place that `name` stands for on this machine. label: of the machine. one: False if there are several
-    nodes. has_price: whether the user gives a price, which makes an instance of an unknown name.
-
-    Writes nothing. Raises UsageError and ModeUnavailable.
+def place_on(machine: Machine, name: str, results_dir: Path, label: str | None, has_price: bool = False) -> Place:
+    """Return the place that `name` stands for on this machine. label: of the machine. has_price: whether the user gives
+    a price, which makes an instance of an unknown name. Writes nothing. Raises UsageError and ModeUnavailable.
     """
     catalog = catalogs.load_beside(instances.files(results_dir))
     instance = instance_called(name, machine, catalog, has_price)
-    here = Here(this_machines_identity(label), {**software_here(machine.has_gpu), **settings_here()}, one)
+    here = Here(this_machines_identity(label), {**software_here(machine.has_gpu), **settings_here()})
     return Place(instance=instance, in_catalog=instance.key in catalog.instances, results_dir=results_dir, here=here)
 
 

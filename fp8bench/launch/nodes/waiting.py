@@ -82,10 +82,9 @@ def awaited(place: Elastic) -> Iterator[list[int]]:
 
 @contextmanager
 def _socket(place: Elastic) -> Iterator[tuple[socket.socket, bytes]]:
-    """Yield a socket, and the name of this node's agent, which no other node on the machine has. SIGTERM ends this
-    process when torchrun is gone: a torchrun that is killed ends no process.
-    """
+    """Yield a socket, and the name of this node's agent, which no other node on the machine has."""
     if place.run_id:
+        # A torchrun that is killed ends no process.
         signal_with_parent(signal.SIGTERM)
     words = (place.address, place.port, place.run_id, place.attempt, place.rank - place.local_rank, os.getuid())
     name = hashlib.sha256("\n".join(map(str, words)).encode()).hexdigest()[:32]

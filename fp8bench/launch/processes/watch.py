@@ -262,7 +262,7 @@ def _wait(
     ranks: Ranks, clock: PhaseClock, watch: Watch, interrupted: Callable[[], bool], others: Others
 ) -> Overdue | None:
     """Wait until all ranks have ended, one failed and its siblings had their grace, an interrupt came, or a phase took
-    too long; return an `Overdue` in the last case. `watch` is called with rank 0's progress meanwhile, if it is here.
+    too long; return an `Overdue` in the last case.
     """
     statuses: dict[int, Status | None] = {}
     failed_s: float | None = None

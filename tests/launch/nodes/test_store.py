@@ -5,11 +5,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import pytest
+from launch.seen import until
 
 from fp8bench.launch.nodes import store as store_module
 from fp8bench.launch.nodes.place import Elastic
@@ -76,13 +76,6 @@ def test_time_in_which_a_node_was_stopped_itself_is_not_anothers_silence():
     first.beat(600.0)
 
     assert first.heard[1].silent_s == 2 * store_module.BEAT_S
-
-
-def until(true):
-    deadline = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.slow
