@@ -63,10 +63,8 @@ def assemble(
     marks: Sequence[str] = (),
     machine: MachineIdentity | None = None,
 ) -> Record:
-    """Return the record of a run. Its status is that of the rank that stopped the others.
-
-    reports: one per rank, ordered by rank. marks: circumstances that a reader must know; they join the summary's flags,
-    together with the marks that ranks found. machine: the launcher's, used for all ranks if no report names one.
+    """Return the record of a run, with the status of the rank that stopped the others. reports: one per rank, by rank.
+    marks: circumstances that a reader must know. machine: the launcher's, used if no report names one.
     """
     first = reports[0]
     # A rank's own failure goes before one caused by another rank's.
@@ -112,9 +110,7 @@ def assemble(
 
 
 def environment_of(reports: Sequence[RankReport], nodes: int) -> Environment | None:
-    """Return the environment of rank 0. If there are several nodes, it has the environment and the machine of each.
-    reports: one per rank, ordered by rank.
-    """
+    """Return the environment of rank 0 and, if there are several nodes, of each. reports: one per rank, by rank."""
     first, a_node = reports[0].environment, len(reports) // nodes
     if nodes == 1 or first is None:
         return first

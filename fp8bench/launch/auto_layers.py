@@ -134,9 +134,7 @@ class Judged(NamedTuple):
 
 
 def judge(products: Sequence[ProductTimings], recipe: str, te: bool) -> tuple[tuple[Judged, ...], Casts]:
-    """Return every layer that modes convert, in the record's order, and which casts were counted. te: whether the mode
-    is one of Transformer Engine's.
-    """
+    """Return every layer that modes convert, and which casts were counted. te: for Transformer Engine's modes."""
     convertible = [one for one in products if one.product.stays_bf16 is None]
     (slow, fast), in_bf16 = PRECISIONS[recipe], IN_BF16.get(recipe, ())
 

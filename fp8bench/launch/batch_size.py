@@ -52,8 +52,7 @@ TRY = {"warmup": 2, "steps": 3, "min_time_s": 0.0}
 """Settings of a try: enough to compile, capture and prove the step, and to see its peak."""
 
 TRIES = ".batch-sizes"
-"""A folder in the folder of results, from whose records a search that was interrupted continues. Hidden: a try of a few
-steps is no measurement for a table to show."""
+"""A hidden folder of results, from whose records a search that was interrupted continues."""
 
 
 def step_of(config: RunConfig) -> int:
@@ -126,9 +125,7 @@ def peak_bytes(record: Record) -> int | None:
 
 
 def judged(record: Record, search: BatchSearch, named: bool = False) -> BatchTry | None:
-    """Return what a run says about its size; None if it stopped for a reason other than memory, which says nothing.
-    named: whether the try names the record, as one of the results.
-    """
+    """Return a run's try; None if it stopped for a reason other than memory. named: with the record, a result."""
     size, run_id = record.what.batch_size, record.run_id if named else None
     if record.cause == "oom":
         return BatchTry(batch_size=size, fit="too large", run_id=run_id)
@@ -178,9 +175,7 @@ def with_try(search: BatchSearch, one: BatchTry) -> BatchSearch:
 
 
 class Sized(NamedTuple):
-    """The result of a search. config: with the size that was found; None if nothing fits or the search stopped.
-    stopped: the record of the try that ended it.
-    """
+    """config: with the size that was found; None if nothing fits or it stopped. stopped: the record of the last try."""
 
     search: BatchSearch
     config: RunConfig | None

@@ -86,9 +86,7 @@ class PriceToday(NamedTuple):
 
 
 class ExpectedTurn(NamedTuple):
-    """One mode in one round. seconds: None if unknown. obstacle: why it cannot run here, if known. all_s, usd: of all
-    rounds; None if unknown. memory_bytes: the most that a GPU needed of the same work; None if unknown.
-    """
+    """One mode in one round; None if unknown. all_s, usd: of all rounds. memory_bytes: the most that a GPU needed."""
 
     label: str
     seconds: float | None
@@ -288,9 +286,7 @@ def execution(config: RunConfig) -> str:
 
 
 def obstacle(config: RunConfig, machine: Machine, catalog: Catalog, here: bool = True) -> str | None:
-    """Return why a mode cannot run on the machine, as far as known without torch; None if no reason is known. here:
-    whether it is this one, which needs the mode's packages.
-    """
+    """Return why a mode cannot run on the machine, as far as known without torch. here: whether it is this one."""
     entry = registry.modes()[config.mode]
     recipe = (config.recipe or "").partition(",")[0]
     # Under `auto`, memory decides too whether FSDP2 joins the ranks.

@@ -51,9 +51,7 @@ def place_on(machine: Machine, name: str, results_dir: Path, label: str | None, 
 
 
 def elsewhere(name: str, machine: Machine, results_dir: Path) -> Machine | None:
-    """Return the machine that this instance is, to plan a run there; None if this machine can be it, or if nothing is
-    known of it or its GPUs.
-    """
+    """Return the machine that this instance is, to plan a run there; None if it is this one, or unknown."""
     catalog = catalogs.load_beside(instances.files(results_dir))
     try:
         instance = catalogs.find(catalog, name)
@@ -84,11 +82,8 @@ def moved(place: Place, machine: Machine, key: str) -> Place | None:
 
 
 def register(place: Place, price: float | None, today: date, log: Callable[[str], None]) -> None:
-    """Make sure that records can be kept, and keep what is known of the instance next to them.
-
-    price: USD per hour as the user gave it; if fp8bench made up the instance's name, which another machine may have
-    too, the price is for this machine alone. log: takes a line if a file cannot be locked. Raises UsageError if the
-    folder cannot be written.
+    """Make sure that records can be kept, and keep what is known of the instance. price: USD per hour; of an instance
+    whose name fp8bench made up, it is for this machine alone. Raises UsageError if the folder cannot be written.
     """
     results.require_writable(place.results_dir)
     if not place.in_catalog and not is_made_up(place.instance):
@@ -129,10 +124,7 @@ def is_made_up(instance: Instance) -> bool:
 
 
 def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:
-    """Check that this machine can be the instance that the user names.
-
-    Raises ModeUnavailable if the machine has no GPU at all, UsageError if it has another GPU or more GPUs.
-    """
+    """Raise ModeUnavailable if this machine has no GPU and the instance has, UsageError if it has others or more."""
     there, named = len(machine.gpus), instance.gpu_count
     known = catalog.gpu_by_product(machine.gpus[0]) if there else None
     has, kind = f"{instance.gpu}, and this machine", UsageError if there or not named else ModeUnavailable

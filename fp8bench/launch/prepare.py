@@ -50,9 +50,7 @@ class Prepared(Place):
 
 
 def marks(prepared: Prepared, config: RunConfig) -> tuple[str, ...]:
-    """Return what a reader must know of the machine at this moment (e.g. a busy GPU). Raises ModeUnavailable if the
-    configuration should not run at all.
-    """
+    """Return what a reader must know of the machine now (e.g. a busy GPU). Raises ModeUnavailable."""
     return require_idle(os.environ, None, prepared.allow_busy) if config.device == "cuda" else ()
 
 
@@ -131,9 +129,7 @@ def prepare(
 
 
 def _where_kept(name: str, place: Place, records: Sequence[Record], machine: Machine) -> Place:
-    """Return this machine as the instance under which it measured the session, or `place` if there is none. Raises
-    UsageError if there are several.
-    """
+    """Return this machine as the instance under which it measured the session, or `place` if there is none."""
 
     @cache
     def as_instance(key: str) -> Place | None:

@@ -130,9 +130,7 @@ class Schedule:
         return self.stop.precision is None or reached(list(map(self.estimate, running)), self.stop.precision)
 
     def self_check(self) -> SelfCheck | None:
-        """Return the check of modes that are compared with themselves, over all splits of their processes. None if one
-        has too few processes.
-        """
+        """Return the check over all splits of the processes of each mode; None if one has too few."""
         pooled: dict[RunConfig, list[float]] = {}
         for entry in self.entries:
             if entry in self._times:
@@ -143,9 +141,7 @@ class Schedule:
         return self_check(even, differ)
 
     def arms_compared(self) -> list[tuple[str, Ratio]]:
-        """Return, for each mode that is compared with itself, its label with each variant that ran, and the ratio of
-        arm B to arm A. Empty without arms or samples.
-        """
+        """Return the label of each mode that is compared with itself, and the ratio of arm B to arm A."""
         pairs = zip(self.entries[::2], self.entries[1::2], strict=False)
         found = [(first, self.estimate(first), self.estimate(second)) for first, second in pairs if first.arm]
         return [(self._label(first), ratio(b, a)) for first, a, b in found if a is not None and b is not None]

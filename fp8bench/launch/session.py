@@ -60,11 +60,9 @@ def session(prepared: Prepared, warn: Callable[[str], None]) -> Iterator[Schedul
 
 
 def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: None) -> Schedule:
-    """Return the rounds of this call: those of a new session, or those that the named session still lacks. warn: takes
-    a line about each record that cannot be read, whose round is run again.
-
-    Raises UsageError if `latest` was requested and there is none, and if what is kept of the session is not of this
-    machine, its software and these settings.
+    """Return the rounds of this call: those of a new session, or those that the named session lacks. warn: takes a line
+    about each record that cannot be read, whose round is run again. Raises UsageError without a latest one, and for a
+    session of another machine, other software or other settings.
     """
     if prepared.session is None:
         return Schedule(prepared.entries, prepared.stop, new_session_id(datetime.now(UTC)))
@@ -217,10 +215,7 @@ def written(record: Record, reports: Sequence[RankReport], results_dir: Path) ->
 
 def exit_code_of(statuses: Iterable[Status], named: bool = False) -> int:
     """Return 5 if anything broke, else 4 if a measurement is invalid, else 3 if a mode could not run here, else 0.
-    Without statuses: 0.
-
-    named: whether the user named the modes, so that a mode that could not run counts even if others ran; a machine's
-    default modes count only if none could run.
+    named: whether the user named the modes; a machine's default modes count only if none could run.
     """
     found = set(statuses)
     if "failed" in found:

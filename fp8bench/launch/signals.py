@@ -75,19 +75,15 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
 
 
 def ignore_signals() -> None:
-    """Ignore all of the signals from now on, because the program is ending. A Python handler would not do, because the
-    interpreter restores the default while it ends.
-    """
+    """Ignore the signals from now on. A Python handler would not do: an ending interpreter restores the default."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
 def held_back() -> Iterator[Callable[[], bool]]:
-    """Note the signals instead of being interrupted by them; raise the first as Interrupt at the end.
-
-    Yields a function that returns whether one has come. Outside the main thread, where no signal arrives, it does
-    nothing. If nested in another `held_back`, it passes the noted signals on to that one.
+    """Note the signals, and raise the first as Interrupt at the end, or pass them on to a `held_back` around this one.
+    Yields a function that returns whether one has come. Does nothing outside the main thread.
     """
     noted = _Noted()
     if threading.current_thread() is not threading.main_thread():
@@ -171,9 +167,8 @@ def descendants(of: int, among: list[Process], without: frozenset[tuple[int, int
 
 @contextmanager
 def process_tree(server: Callable[[], int | None] = lambda: None) -> Iterator["ProcessTree"]:
-    """Yield the tree of what this process starts within the context, whoever forked it; at its end none is left.
-
-    server: returns the process, started before, whose descendants count too, as long as there is one.
+    """Yield the tree of what this process starts meanwhile, whoever forked it; at the end none is left. server: returns
+    the process, started before, whose descendants count too.
     """
     # Imported here because it imports ctypes.
     from fp8bench.lifeline import adopting_orphans
@@ -227,9 +222,7 @@ def collect(those: Sequence[Process]) -> None:
 
 
 def kill_with_descendants(child: "subprocess.Popen[bytes]") -> None:
-    """Kill a child and all that descend from it, and return when the kernel knows none of them any more, after GONE_S
-    at most.
-    """
+    """Kill a child and all its descendants, and return when the kernel knows none of them, after GONE_S at most."""
     # Imported here because they import much.
     import subprocess
 
@@ -266,9 +259,8 @@ class _NeverFailing(io.FileIO):
 
 
 def never_failing(descriptor: int, encoding: str = "utf-8") -> TextIO:
-    """Return a text stream that writes to the descriptor line by line, and leaves it open. A write never fails: its
-    reader may have stopped (`2>&1 | head -1`), or be a terminal that was closed, or a file on a full disk, and none of
-    that is a reason to end a measurement.
+    """Return a text stream that writes to the descriptor line by line, and leaves it open. A write never fails: a
+    closed terminal, a reader that stopped or a full disk is no reason to end a measurement.
     """
     raw = _NeverFailing(descriptor, "w", closefd=False)
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors="backslashreplace", line_buffering=True)

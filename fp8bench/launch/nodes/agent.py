@@ -46,9 +46,7 @@ POLL_S = 0.2
 
 @dataclass
 class Agent:
-    """The agent of this node. place: this node's. parent: torchrun's process id. verdict: on all nodes.
-    met: whether this node has sent its first message.
-    """
+    """parent: torchrun's process id. verdict: on all nodes. met: whether this node has sent its first message."""
 
     place: Elastic
     store: GroupStore

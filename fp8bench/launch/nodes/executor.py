@@ -57,9 +57,8 @@ class NodesExecutor(SpawnExecutor):
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, place: Session | None = None
     ) -> list[RankReport]:
-        """Run as `Executor.run` does. The reports name their machines; the report of a node's first rank contains that
-        node's marks. Raises ModeUnavailable if another node cannot run, and RunFailed if a node is gone since an
-        earlier run.
+        """Run as `Executor.run` does. Reports name their machines; that of a node's first rank has the node's marks.
+        Raises ModeUnavailable if another node cannot run, and RunFailed if one is gone since an earlier run.
         """
         self.require_ready()
         agent, turn, told = self.agent, self._turns, Turn(config=config, place=place, work=self.work)
@@ -89,8 +88,7 @@ class NodesExecutor(SpawnExecutor):
         self, turn: int, told: Turn, watch: Watch, trace: Path | None, seen: dict[int, Outcome], lost: list[NodeGone]
     ) -> None:
         """Add to `seen`, by node, what became of ranks, and to `lost` the nodes that are gone. Raises Interrupt if a
-        signal ended a node; then other nodes have had a moment to tell of their ranks, which may have been interrupted
-        too, or have lost the ranks of this node.
+        signal ended a node; then the others have had a moment to tell of their ranks.
         """
         agent, view = self.agent, f"view/{turn}"
         try:
@@ -112,9 +110,8 @@ class NodesExecutor(SpawnExecutor):
     def _run_here(
         self, turn: int, told: Turn, watch: Watch, interrupted: Callable[[], bool], trace: Path | None = None
     ) -> tuple[Outcome | None, NodeGone | Interrupt | None]:
-        """Run this node's ranks from their start to their end. Return what was seen of them, None if a signal ended
-        them before they had timed their steps, and why they were ended early if that is because of another node. If it
-        is gone, only what they had found is kept, and their part of the log.
+        """Run this node's ranks. Return what was seen of them, None if a signal ended them before they had timed their
+        steps, and why they were ended early if that is because of another node.
         """
         place, elsewhere = self.agent.place, Elsewhere(self.agent, turn)
         host = f"[{place.address}]" if ":" in place.address else place.address
@@ -139,11 +136,9 @@ class NodesExecutor(SpawnExecutor):
         marks: Callable[[RunConfig], Sequence[str]],
         keep: Callable[[Turn, Sequence[RankReport]], object] = lambda _told, _reports: None,
     ) -> int:
-        """Run what node 0 says, as another node, until it ends the session, and return the exit code. Raises RunFailed
-        if node 0 is gone.
-
-        marks: returns those of this node's circumstances before a run; raises ModeUnavailable if it should not run.
-        keep: keeps the record of a run whose leader is gone.
+        """Run what node 0 says until it ends the session, and return the exit code. Raises RunFailed if node 0 is gone.
+        marks: returns this node's before a run; raises ModeUnavailable. keep: keeps the record of a run whose leader is
+        gone.
         """
         agent = self.agent
         with self:
@@ -192,9 +187,7 @@ class NodesExecutor(SpawnExecutor):
 
 
 class Elsewhere:
-    """The other nodes, as this node's launcher asks about them: how long its own ranks may go on after a rank elsewhere
-    failed, and that they end at once if another node is gone. gone: that node, or the signal that ended it.
-    """
+    """What other nodes leave this node's ranks (see `watch.Others`). gone: a node, or the signal that ended one."""
 
     def __init__(self, agent: Agent, turn: int) -> None:
         self.gone: NodeGone | Interrupt | None = None

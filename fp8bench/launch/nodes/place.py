@@ -43,9 +43,7 @@ class Elastic:
 
 
 def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
-    """Return the group in torchrun's variables, or None without one. An empty variable counts as not set. Raises
-    UsageError for impossible values.
-    """
+    """Return the group in torchrun's variables, or None without one. Raises UsageError for impossible values."""
     given = [name for name in RANKS if environ.get(name)]
     if not given:
         return None

@@ -137,9 +137,7 @@ class GroupStore:
             self._answered(lambda: self.beat(time.monotonic()))
 
     def beat(self, now: float) -> None:
-        """Give a sign of life, and look for those of the other nodes. now: of the monotonic clock. Time in which this
-        process was stopped does not count.
-        """
+        """Give a sign of life, and look for those of others. Time in which this process was stopped does not count."""
         passed_s, self._beat_at = min(now - self._beat_at, 2 * BEAT_S), now
         self.store.set(f"beat/{self._node}", json.dumps([next(self._beats), self.stage]))
         for node, heard in self.heard.items():
@@ -183,9 +181,7 @@ class GroupStore:
 
 @contextmanager
 def joined(place: Elastic, log: Callable[[str], None] = lambda _line: None) -> Iterator[GroupStore]:
-    """Yield this node's connection, and give signs of life until the end of the context. The store ends with it if this
-    node holds it. log: takes a line if connecting takes long.
-
+    """Yield this node's connection, and give signs of life meanwhile. log: takes a line if connecting takes long.
     Raises UsageError if there is no store at the address, or if the port is taken.
     """
     found = GroupStore(place, _connected(place, log))

@@ -28,10 +28,8 @@ class Executor:
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, place: Session | None = None
     ) -> list[RankReport]:
-        """Run the configuration and return one report per rank, by rank, also for a rank that died (status failed).
-
-        trace: where rank 0 keeps the Chrome trace of its profile; None: nowhere. place: of the run's record in the
-        session; None if it is not kept.
+        """Run the configuration and return one report per rank, by rank, also for a rank that died. trace: where rank 0
+        keeps its Chrome trace; None: nowhere. place: of the run's record in the session; None if it is not kept.
         """
         raise NotImplementedError
 

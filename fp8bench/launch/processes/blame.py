@@ -50,18 +50,14 @@ _OF_SIGNALS: Mapping[int, str] = {
 
 
 def compiles(config: RunConfig) -> bool | None:
-    """Return whether a run of this configuration uses torch.compile, as far as its settings tell; None if it is unknown
-    what `auto` does with the mode of an outside package. On a CPU, `auto` compiles nothing.
-    """
+    """Return whether a run uses torch.compile, by its settings; None if the `auto` of an outside mode decides."""
     if config.compile != "auto":
         return config.compile != "off"
     return registry.modes()[config.mode].compiled_by_auto if config.device == "cuda" else False
 
 
 def limit_s(config: RunConfig, timeout_s: float | None, progress: Progress | None) -> float:
-    """Return how long the phase in `progress` may last. timeout_s: of each phase, as the user gave it; None for each
-    phase's own. progress: None if the rank is starting and has not reported yet.
-    """
+    """Return how long the phase may last, by `--timeout` if it was given. progress: None if the rank has not begun."""
     stage: Stage = progress.stage if progress else "starting"
     own, expected_s = timeout_s, 0.0
     if own is None:
@@ -212,9 +208,7 @@ def in_general(config: RunConfig) -> str:
 
 
 def _where(config: RunConfig, ranks: Sequence[int], stage: Stage | None) -> str:
-    """Return the end of a reason: the nodes of these ranks, if there are several, and the phase. Records name nodes by
-    number alone: machines' names are private.
-    """
+    """Return the nodes of these ranks, if there are several, and the phase. Machines' names are private."""
     on = ""
     if ranks and config.nodes > 1:
         *before, last = sorted({rank // (config.world_size // config.nodes) for rank in ranks})

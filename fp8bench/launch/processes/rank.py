@@ -72,9 +72,7 @@ PIPE_BYTES = 1 << 20
 
 
 class Work(Frozen):
-    """What each rank does inside its group: a function that is called as `worker.main.measure` is, with `given` as
-    keywords. It returns the rank's report; what only its kind knows is in the report's `found`.
-    """
+    """What each rank does: a function that is called as `worker.main.measure` is, with `given` as keywords."""
 
     target: str = Field(default="fp8bench.worker.main:measure", pattern=r"^[\w.]+:\w+$")
     given: dict[str, Any] = Field(default_factory=dict, description="plain values, as JSON has them")
@@ -231,11 +229,9 @@ def _leave(code: int) -> NoReturn:
 
 
 def keep_files_in(folder: Path) -> None:
-    """Let multiprocessing's sockets lie in the folder, and named temporary files unless another is given.
-
-    When a loader process dies, torch's DataLoader opens ten of these, to see whether descriptors have run out, and its
-    handler of SIGCHLD may raise before the last one is removed. All of `tempfile` cannot go there: torch's compile
-    cache is in its folder, and is used by later runs.
+    """Let multiprocessing's sockets lie in the folder, and named temporary files unless another is given: of these,
+    torch's DataLoader may leave some behind when a process of its own dies. All of `tempfile` cannot go there: torch's
+    compile cache is in its folder, and is used by later runs.
     """
     from multiprocessing import process
 
@@ -249,9 +245,7 @@ def keep_files_in(folder: Path) -> None:
 
 
 class End(Frozen):
-    """How a rank ended by itself. exit_code: negative for a signal. alive_s: when it was last seen alive, by the
-    monotonic clock. remedy: what its host knows to do about such an end.
-    """
+    """How a rank ended by itself. alive_s: when it was last seen alive. remedy: what its host knows to do about it."""
 
     exit_code: int
     alive_s: float

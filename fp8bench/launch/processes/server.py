@@ -66,9 +66,7 @@ serve(control, int(sys.argv[2]))
 
 
 class Wanted(Frozen):
-    """A rank to be started; the pipe through which it tells its launcher comes with it. modules: what it will import;
-    what is not installed is left for it to find. entry: what it calls, see `rank.main`.
-    """
+    """A rank to be started. modules: what it will import, if installed. entry: what it calls, see `rank.main`."""
 
     folder: Path
     rank: int
@@ -148,10 +146,8 @@ class Server:
 
 
 def start_server(control: socket.socket) -> "subprocess.Popen[bytes]":
-    """Start the server's process. control: its end of the socket.
-
-    Standard output is for results alone. NCCL writes there if NCCL_DEBUG is set, and so may a plug-in, so both streams
-    of the ranks go to standard error.
+    """Start the server's process. Standard output is for results alone, and NCCL may write there, as may a plug-in, so
+    both streams of the ranks go to standard error. control: its end of the socket.
     """
     its, errors = control.fileno(), (sys.__stderr__ or sys.stderr).fileno()
     command = [sys.executable, "-c", _BOOT, str(its), str(os.getpid())]
@@ -218,9 +214,7 @@ def unfit(wanted: Wanted, spoilt: list[str]) -> str | None:
 
 
 def threads_lost_by_a_fork() -> int:
-    """Return how many threads run beside this one. NVML's own is not counted: a child asks NVML, and runs CUDA, the
-    profiler and graphs, without it.
-    """
+    """Return how many threads run beside this one, without NVML's, which no child misses."""
     lost = 0
     for name in Path("/proc/self/task").glob("*/comm"):
         with suppress(OSError):
@@ -266,9 +260,7 @@ def _begin(wanted: Wanted, pipe: Connection, server: int, control: socket.socket
 
 
 def remedy_of(exit_code: int) -> str | None:
-    """Return what this host knows to do about a child that ended with this code (negative for a signal): a limit that
-    it reached, or a variable that makes torch crash; None if nothing is known.
-    """
+    """Return what to do about a child's end by a limit of this host, or by a variable of torch; None if unknown."""
     if exit_code in (-signal.SIGKILL, -signal.SIGXCPU):
         limit_s, _ = resource.getrlimit(resource.RLIMIT_CPU)
         used = resource.getrusage(resource.RUSAGE_CHILDREN)

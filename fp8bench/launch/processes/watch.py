@@ -83,9 +83,7 @@ class SpawnExecutor(Executor):
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, place: Session | None = None
     ) -> list[RankReport]:
-        """Start the ranks, wait for them, and read what they wrote. Raises Interrupt once all ranks are ended, with
-        their reports if all of them had timed their steps.
-        """
+        """Run the ranks. Raises Interrupt once all are ended, with their reports if all had timed their steps."""
         reports: list[RankReport] = []
         try:
             with held_back() as interrupted:
@@ -121,9 +119,7 @@ def run_ranks(
 
 
 class Ranks:
-    """Ranks' processes by rank, the folder that they share, what they tell, and how those that ended by themselves
-    ended. processes: their ids; the server's for a rank that it has not started yet.
-    """
+    """Ranks' processes by rank (the server's for one that is not started yet), and how those that ended ended."""
 
     def __init__(self, server: Server, folder: Path) -> None:
         self.processes: dict[int, int] = {}
@@ -288,9 +284,7 @@ def _wait(
 
 
 def _measured(ranks: Ranks, nodes: int) -> Outcome | None:
-    """Return what the ranks have reported, or have kept if that is enough; None if a rank has neither. Ranks that are
-    about to say so are waited for.
-    """
+    """Return what the ranks have reported, or have kept if that is enough, within FINISH_S; None if one has neither."""
     deadline = time.monotonic() + FINISH_S
     while True:
         ranks.look()
@@ -313,9 +307,7 @@ def _measured(ranks: Ranks, nodes: int) -> Outcome | None:
 
 
 def _views(ranks: Ranks) -> tuple[RankView, ...]:
-    """Return each rank's view. Call this once: if a rank left no report, the ranks that still live write their stacks,
-    and must then be ended.
-    """
+    """Return each rank's view, once: if one left no report, those that live write their stacks, and must be ended."""
     ranks.look()
     reports = {rank: ranks.report(rank, "report") for rank in ranks.processes}
     if None not in reports.values():
