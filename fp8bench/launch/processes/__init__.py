@@ -10,8 +10,8 @@
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Self
 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank import RankReport
@@ -22,7 +22,7 @@ Watch = Callable[[Progress], None]
 """Called a few times a second with the progress of rank 0."""
 
 
-class Executor:
+class Executor(AbstractContextManager["Executor"]):
     """Runs one configuration after the other. What it holds for the next run ends with the context."""
 
     def run(
@@ -38,9 +38,6 @@ class Executor:
 
     def close(self) -> None:
         """End what is kept for a run that follows."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
