@@ -71,15 +71,14 @@ def executor_of(agent: "Agent", request: "RunRequest") -> "NodesExecutor":
 
 def _keep(prepared: "Prepared", price: float | None, turn: "Turn", reports: "Sequence[RankReport]") -> None:
     """Keep a record in place of node 0, with its log and what is known of the instance."""
-    from fp8bench.launch.assemble import assemble, new_run_id
+    from fp8bench.launch.assemble import assemble
     from fp8bench.launch.place import register
     from fp8bench.launch.session import written
 
     now = datetime.now(UTC)
-    key, run_id = prepared.instance.key, new_run_id(turn.config.switched_label, now)
     try:
         register(prepared, price, now.date(), log)
-        record = assemble(turn.config, reports, key, run_id, now, turn.place)
+        record = assemble(turn.config, reports, prepared.instance.key, now, turn.place)
         _, path = written(record, reports, prepared.results_dir)
     except (Fp8benchError, OSError) as error:
         log(f"warning: no record of what failed could be kept here: {error}")

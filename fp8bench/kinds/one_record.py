@@ -86,7 +86,7 @@ class Prepared(Place, Generic[ConfigT]):
         """The identity of this machine, or of all nodes together."""
         if self.machines:
             return together(self.machines)
-        return self.here.machine if self.here else None
+        return super().machine
 
 
 def place_of(request: Request, machine: Machine) -> Place:
@@ -97,9 +97,9 @@ def place_of(request: Request, machine: Machine) -> Place:
 def head(prepared: Prepared[Any], label: str, now: datetime) -> dict[str, Any]:
     """Return the first fields of the record. label: a part of its id."""
     # Imported here because it imports numpy, which help does not need.
-    from fp8bench.launch.assemble import measured_head, new_run_id
+    from fp8bench.launch.assemble import measured_head
 
-    return measured_head(new_run_id(label, now), now, prepared.instance.key, prepared.machine)
+    return measured_head(label, now, prepared.instance.key, prepared.machine)
 
 
 def shown(study: Study[RecordT, Any]) -> Callable[[Sequence[RecordT], Catalog], Document]:

@@ -41,12 +41,12 @@ def new_session_id(now: datetime) -> str:
     return f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
-def measured_head(run_id: str, now: datetime, instance: str, machine: MachineIdentity | None) -> dict[str, Any]:
-    """Return the fields with which every measured record begins, whatever its kind."""
+def measured_head(label: str, now: datetime, instance: str, machine: MachineIdentity | None) -> dict[str, Any]:
+    """Return the fields with which every measured record begins, whatever its kind. label: a part of its id."""
     return {
         "schema_version": SCHEMA_VERSION,
         "method_version": METHOD_VERSION,
-        "run_id": run_id,
+        "run_id": new_run_id(label, now),
         "source": "measured",
         "created_utc": now,
         "instance": instance,
@@ -58,18 +58,15 @@ def assemble(
     config: RunConfig,
     reports: Sequence[RankReport],
     instance: str,
-    run_id: str,
     now: datetime,
     session: Session | None = None,
     marks: Sequence[str] = (),
     machine: MachineIdentity | None = None,
 ) -> Record:
-    """Return the record of a run. Its status is that of the rank that stopped the others.
-
-    reports: one per rank, ordered by rank. marks: circumstances that a reader must know; they join the summary's flags,
-    together with the marks that ranks found. machine: the launcher's, used for all ranks if no report names one.
+    """Return the record of a run, with the status of the rank that stopped the others. reports: one per rank, by rank.
+    marks: circumstances that a reader must know. machine: the launcher's, used if no report names one.
     """
-    first, firsts = reports[0], reports[:: config.world_size // config.nodes]
+    first = reports[0]
     # A rank's own failure goes before one caused by another rank's.
     stopped = [report for report in reports if report.status != "ok"]
     culprit = min(stopped, key=lambda report: report.collateral, default=None)
@@ -83,7 +80,7 @@ def assemble(
         marked = [*marks, *(mark for report in reports for mark in report.marks), *_late(config, samples)]
         summary = summary.model_copy(update={"flags": (*dict.fromkeys(marked), *summary.flags)})
     record = Record(
-        **measured_head(run_id, now, instance, together(named) if any(named) else machine),
+        **measured_head(config.switched_label, now, instance, together(named) if any(named) else machine),
         status=culprit.status if culprit else "ok",
         reason=culprit.reason if culprit else None,
         cause=culprit.cause if culprit else None,
@@ -91,9 +88,7 @@ def assemble(
         session=session,
         config=config,
         fingerprint=fingerprint(config, first.facts),
-        environment=environment_of(
-            [one.environment for one in firsts], [one.machine for one in firsts], config.world_size
-        ),
+        environment=environment_of(reports, config.nodes),
         evidence=_evidence(reports),
         parity=min(parities, key=lambda parity: parity.passed, default=None),
         samples=samples,
@@ -102,40 +97,32 @@ def assemble(
         telemetry=telemetry,
         profile=first.profile,
     )
-    found = contradictions(record) if record.status == "ok" else []
-    if not found:
-        return record
-    # Its ranks reported what cannot be, such as a workload that counts units it has not: readers would leave it out.
-    update = {
-        "status": "invalid",
-        "reason": f"its record would contradict itself: {found[0]}",
-        "remedy": "Correct what the workload and the mode say of themselves, or report it",
-        "summary": None,
-    }
-    return record.model_copy(update=update)
+    if record.status == "ok" and (found := contradictions(record)):
+        # Its ranks reported what cannot be, such as units that were not trained: readers would leave it out.
+        update = {
+            "status": "invalid",
+            "reason": f"its record would contradict itself: {found[0]}",
+            "remedy": "Correct what the workload and the mode say of themselves, or report it",
+            "summary": None,
+        }
+        record = record.model_copy(update=update)
+    return record
 
 
-def environment_of(
-    found: Sequence[Environment | None], machines: Sequence[MachineIdentity | None], world_size: int
-) -> Environment | None:
-    """Return the first environment. If there are several nodes, it has the environment and the machine of each node.
-    found, machines: of each node's first rank, by node.
-    """
-    first = found[0]
-    if len(found) == 1 or first is None:
+def environment_of(reports: Sequence[RankReport], nodes: int) -> Environment | None:
+    """Return the environment of rank 0 and, if there are several nodes, of each. reports: one per rank, by rank."""
+    first, a_node = reports[0].environment, len(reports) // nodes
+    if nodes == 1 or first is None:
         return first
-    a_node = world_size // len(found)
-    nodes = tuple(
-        NodeEnvironment(node=node, ranks=(node * a_node, (node + 1) * a_node - 1), machine=machine, environment=here)
-        for node, (here, machine) in enumerate(zip(found, machines, strict=True))
-    )
-    return first.model_copy(update={"nodes": nodes})
+    each = []
+    for node, one in enumerate(reports[::a_node]):
+        ranks = node * a_node, (node + 1) * a_node - 1
+        each.append(NodeEnvironment(node=node, ranks=ranks, machine=one.machine, environment=one.environment))
+    return first.model_copy(update={"nodes": tuple(each)})
 
 
 def _late(config: RunConfig, samples: Sequence[RankSamples]) -> list[str]:
-    """Return a mark that names the rank that holds up the others. CPU processes of one machine share its cores, and a
-    process that gets fewer of them is not at fault.
-    """
+    # CPU processes of one machine share its cores, and a process that gets fewer of them is not at fault.
     found = straggler(samples) if config.device == "cuda" or config.nodes > 1 else None
     if found is None:
         return []
@@ -165,8 +152,7 @@ def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
     if evidence is None:
         return None
     found = [report.evidence for report in reports if report.evidence]
-    seen = _alike(evidence)
-    others = [report.rank for report in reports if report.evidence and _alike(report.evidence) != seen]
+    others = [one.rank for one in reports if one.evidence and _alike(one.evidence) != _alike(evidence)]
     devices = {report.environment.device_name for report in reports if report.environment}
     warnings = list(dict.fromkeys(warning for one in found for warning in one.warnings))
     if others:
@@ -178,15 +164,13 @@ def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
 
 
 def _worst_executed(found: Sequence[Evidence]) -> ExecutedEvidence | None:
-    """Return the worst errors of all ranks, and the widest bound; None if a rank has none. An error is None if it is
-    unknown for any rank.
-    """
+    """Return the worst errors of all ranks, and the widest bound; None if a rank has none."""
     each = [one.executed for one in found if one.executed is not None]
     if len(each) < len(found):
         return None
     errors = {name: [getattr(one, name) for one in each] for name in EXECUTED}
-    worst = {name: None if None in values else max(values) for name, values in errors.items()}
-    return each[0].model_copy(update=worst)
+    # Unknown if it is so for any rank.
+    return each[0].model_copy(update={name: None if None in of else max(of) for name, of in errors.items()})
 
 
 def _alike(evidence: Evidence) -> Evidence:

@@ -90,11 +90,10 @@ def resolved(
 def _newest(config: RunConfig, recipe: str, place: Place) -> Any:
     kind = registry.load(registry.find_kind("gemm"))
     wanted = Filter(status="ok", workload=config.workload, batch_size=config.batch_size, device=config.device)
-    machine = place.here.machine if place.here else None
     found = [
         record
         for record in wanted.of(results.read_kind(place.results_dir, [place.instance.key], kind.record))
-        if (record.machine is None or same_machine(record.machine, machine))
+        if (record.machine is None or same_machine(record.machine, place.machine))
         and "bf16" in record.config.precisions
         and set(PRECISIONS[recipe]) & set(record.config.precisions)
     ]
@@ -135,9 +134,7 @@ class Judged(NamedTuple):
 
 
 def judge(products: Sequence[ProductTimings], recipe: str, te: bool) -> tuple[tuple[Judged, ...], Casts]:
-    """Return every layer that modes convert, in the record's order, and which casts were counted. te: whether the mode
-    is one of Transformer Engine's.
-    """
+    """Return every layer that modes convert, and which casts were counted. te: for Transformer Engine's modes."""
     convertible = [one for one in products if one.product.stays_bf16 is None]
     (slow, fast), in_bf16 = PRECISIONS[recipe], IN_BF16.get(recipe, ())
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from fp8bench.launch.assemble import assemble, new_run_id
+from fp8bench.launch.assemble import assemble
 from fp8bench.launch.prepare import Prepared, marks
 from fp8bench.launch.processes import Executor
 from fp8bench.launch.rounds import Entry, Schedule
@@ -52,8 +52,7 @@ TRY = {"warmup": 2, "steps": 3, "min_time_s": 0.0}
 """Settings of a try: enough to compile, capture and prove the step, and to see its peak."""
 
 TRIES = ".batch-sizes"
-"""A folder in the folder of results, from whose records a search that was interrupted continues. Hidden: a try of a few
-steps is no measurement for a table to show."""
+"""A hidden folder of results, from whose records a search that was interrupted continues."""
 
 
 def step_of(config: RunConfig) -> int:
@@ -126,9 +125,7 @@ def peak_bytes(record: Record) -> int | None:
 
 
 def judged(record: Record, search: BatchSearch, named: bool = False) -> BatchTry | None:
-    """Return what a run says about its size; None if it stopped for a reason other than memory, which says nothing.
-    named: whether the try names the record, as one of the results.
-    """
+    """Return a run's try; None if it stopped for a reason other than memory. named: with the record, a result."""
     size, run_id = record.what.batch_size, record.run_id if named else None
     if record.cause == "oom":
         return BatchTry(batch_size=size, fit="too large", run_id=run_id)
@@ -178,9 +175,7 @@ def with_try(search: BatchSearch, one: BatchTry) -> BatchSearch:
 
 
 class Sized(NamedTuple):
-    """The result of a search. config: with the size that was found; None if nothing fits or the search stopped.
-    stopped: the record of the try that ended it.
-    """
+    """config: with the size that was found; None if nothing fits or it stopped. stopped: the record of the last try."""
 
     search: BatchSearch
     config: RunConfig | None
@@ -236,9 +231,7 @@ def find_sizes(
         found = marks(prepared, candidate)
         say(f"{candidate.switched_label}: trying batch size {candidate.batch_size}")
         reports = executor.run(candidate, lambda _progress: None)
-        now = datetime.now(UTC)
-        run_id = new_run_id(candidate.switched_label, now)
-        record = assemble(candidate, reports, key, run_id, now, None, found, here.machine)
+        record = assemble(candidate, reports, key, datetime.now(UTC), None, found, here.machine)
         if any(report.cause == "oom" for report in reports):
             record = record.model_copy(update={"cause": "oom"})
         results.write(record, folder)

@@ -32,21 +32,16 @@ def examined(configs: Sequence[RunConfig], program: Sequence[str] = PROGRAM, alw
     if not always and registry.find_workload(name).member is None and not sizes_of(name):
         return None
     asked = Asked(configs=tuple(configs)).model_dump_json()
-    why, answer = "its answer cannot be read", None
+    why, remedy = "its answer cannot be read", f"See what `fp8bench --debug workloads {name}` says"
     try:
         done = subprocess.run(program, input=asked, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         if done.returncode != 0:
             why = [f"exit code {done.returncode}", *filter(str.strip, done.stderr.splitlines())][-1]
-        else:
-            answer = Answer.model_validate_json(done.stdout)
-    except subprocess.TimeoutExpired:
-        why = f"no answer within {LIMIT_S} s"
-    except ValidationError:
-        pass
-    if answer is None:
-        raise RunFailed(
-            f"{name} could not be looked at: {why.rstrip('.')}", f"See what `fp8bench --debug workloads {name}` says"
-        )
+        answer = Answer.model_validate_json(done.stdout if done.returncode == 0 else "")
+    except (subprocess.TimeoutExpired, ValidationError) as error:
+        if isinstance(error, subprocess.TimeoutExpired):
+            why = f"no answer within {LIMIT_S} s"
+        raise RunFailed(f"{name} could not be looked at: {why.rstrip('.')}", remedy) from error
     if answer.refusal is not None:
         raise answer.refusal.error()
     return answer

@@ -87,9 +87,8 @@ class PriceToday(NamedTuple):
 
 
 class ExpectedTurn(NamedTuple):
-    """One mode in one round. seconds: None if unknown. obstacle: why it cannot run here, if known. all_s, usd: of all
-    rounds; None if unknown. memory_bytes: the most that a GPU needed of the same work; None if unknown. run_ids: of the
-    records that tell.
+    """One mode in one round; None if unknown. all_s, usd: of all rounds. memory_bytes: the most that a GPU needed.
+    run_ids: of the records that tell.
     """
 
     label: str
@@ -156,12 +155,10 @@ def price_today(place: Place, catalog: Catalog, given: float | None = None) -> P
     """Return the price now. given: the user's USD per hour for the machine; else `compare`'s price is taken."""
     if given is not None:
         return PriceToday(given)
-    instance, machine = place.instance, place.here.machine if place.here else None
-    query = PriceQuery(date.today(), current=True, machine=machine.id if machine else None)
+    instance = place.instance
+    query = PriceQuery(date.today(), current=True, machine=place.machine.id if place.machine else None)
     paid = of_used(catalog.instances.get(instance.key), instance.gpu, instance.gpu_count, catalog, query)
-    if paid is None:
-        return PriceToday(None)
-    return PriceToday(paid.usd_per_hour, None if paid.instance == instance.key else paid)
+    return PriceToday(paid and paid.usd_per_hour, paid if paid and paid.instance != instance.key else None)
 
 
 def duration(seconds: float) -> str:
@@ -187,9 +184,7 @@ def turn_s(config: RunConfig, kept: Sequence[Record], free: Sequence[str] = ()) 
 
 
 def same_work(ran: RunConfig, planned: RunConfig, free: Sequence[str] = ()) -> bool:
-    """Return whether steps take the same time: neither their number nor the seed matters, nor graphs on a CPU, nor what
-    is in `free`.
-    """
+    """Return whether steps take the same time, whatever their number, the seed, graphs on a CPU, and what is `free`."""
     graphs = ["cuda_graphs"] if planned.device == "cpu" else []
     names = ("warmup", "steps", "min_time_s", "seed", *graphs, *free)
     return ran.model_copy(update={name: getattr(planned, name) for name in names}) == planned
@@ -311,9 +306,7 @@ def too_large(config: RunConfig, parameters: int, instance: Instance) -> str | N
 
 
 def obstacle(config: RunConfig, machine: Machine, catalog: Catalog, here: bool = True) -> str | None:
-    """Return why a mode cannot run on the machine, as far as known without torch; None if no reason is known. here:
-    whether it is this one, which needs the mode's packages.
-    """
+    """Return why a mode cannot run on the machine, as far as known without torch. here: whether it is this one."""
     entry = registry.modes()[config.mode]
     recipe = (config.recipe or "").partition(",")[0]
     # Under `auto`, memory decides too whether FSDP2 joins the ranks.

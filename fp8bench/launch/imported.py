@@ -110,8 +110,7 @@ def doubts(figure: ImportedFigure, instance: str, catalog: Catalog) -> Iterator[
     if figure.mode.startswith(SIXTEEN_BITS_OR_MORE):
         peaks = peaks[:1]
     peak = max((one for one in peaks if one is not None), default=None)
-    flops = FLOPS_PER_UNIT.get(figure.workload)
-    share = None
+    flops, share = FLOPS_PER_UNIT.get(figure.workload), None
     if flops is not None and peak is not None:
         share = flops * figure.batch_size / figure.step_time_s / (peak * 1e12)
     if share is not None and not LOWEST_MFU <= share <= HIGHEST_MFU:

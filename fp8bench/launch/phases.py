@@ -50,10 +50,8 @@ class Timing:
 
     def phases(self) -> dict[Phase, float]:
         """Return the seconds of the record that is written now. The next one's time begins."""
-        now = time.monotonic()
-        found = phases(self._since_s, self._begun_s, self._seen, self._ended_s, now)
-        self._since_s = now
-        return found
+        since_s, self._since_s = self._since_s, time.monotonic()
+        return phases(since_s, self._begun_s, self._seen, self._ended_s, self._since_s)
 
 
 def phases(since_s: float, begun_s: float, seen: Progress | None, ended_s: float, now_s: float) -> dict[Phase, float]:

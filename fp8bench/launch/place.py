@@ -16,6 +16,7 @@ from fp8bench.pricing import catalog as catalogs
 from fp8bench.records import instances, results
 from fp8bench.schema.errors import ModeUnavailable, UsageError, nearest
 from fp8bench.schema.instance import Catalog, Instance, Price
+from fp8bench.schema.machine import MachineIdentity
 
 CPU_INSTANCE = "cpu"
 CUSTOM = "custom-"
@@ -33,25 +34,24 @@ class Place:
     results_dir: Path
     here: Here | None = None
 
+    @property
+    def machine(self) -> MachineIdentity | None:
+        """This machine's identity; None if unknown."""
+        return self.here.machine if self.here else None
 
-def place_on(
-    machine: Machine, name: str, results_dir: Path, label: str | None, one: bool = True, has_price: bool = False
-) -> Place:
-    """Return the place that `name` stands for on this machine. label: of the machine. one: False if there are several
-    nodes. has_price: whether the user gives a price, which makes an instance of an unknown name.
 
-    Writes nothing. Raises UsageError and ModeUnavailable.
+def place_on(machine: Machine, name: str, results_dir: Path, label: str | None, has_price: bool = False) -> Place:
+    """Return the place that `name` stands for on this machine. label: of the machine. has_price: whether the user gives
+    a price, which makes an instance of an unknown name. Writes nothing. Raises UsageError and ModeUnavailable.
     """
     catalog = catalogs.load_beside(instances.files(results_dir))
     instance = instance_called(name, machine, catalog, has_price)
-    here = Here(this_machines_identity(label), {**software_here(machine.has_gpu), **settings_here()}, one)
+    here = Here(this_machines_identity(label), {**software_here(machine.has_gpu), **settings_here()})
     return Place(instance=instance, in_catalog=instance.key in catalog.instances, results_dir=results_dir, here=here)
 
 
 def elsewhere(name: str, machine: Machine, results_dir: Path) -> Machine | None:
-    """Return the machine that this instance is, to plan a run there; None if this machine can be it, or if nothing is
-    known of it or its GPUs.
-    """
+    """Return the machine that this instance is, to plan a run there; None if it is this one, or unknown."""
     catalog = catalogs.load_beside(instances.files(results_dir))
     try:
         instance = catalogs.find(catalog, name)
@@ -82,30 +82,22 @@ def moved(place: Place, machine: Machine, key: str) -> Place | None:
 
 
 def register(place: Place, price: float | None, today: date, log: Callable[[str], None]) -> None:
-    """Make sure that records can be kept, and keep what is known of the instance next to them.
-
-    price: USD per hour as the user gave it; if fp8bench made up the instance's name, which another machine may have
-    too, the price is for this machine alone. log: takes a line if a file cannot be locked. Raises UsageError if the
-    folder cannot be written.
+    """Make sure that records can be kept, and keep what is known of the instance. price: USD per hour; of an instance
+    whose name fp8bench made up, it is for this machine alone. Raises UsageError if the folder cannot be written.
     """
     results.require_writable(place.results_dir)
     if not place.in_catalog and not is_made_up(place.instance):
         # Its name may be a typing mistake.
-        made, known = place.instance, catalogs.load_beside(instances.files(place.results_dir)).instances
+        made = place.instance
         of = f"{made.gpu_count} x {made.gpu or 'a GPU of no known figures'}" if made.gpu_count else "its CPU"
-        near = nearest(made.key, known)
+        near = nearest(made.key, catalogs.load_beside(instances.files(place.results_dir)).instances)
         meant = f"; the nearest known name is {near[0]!r}" if near else ""
         log(f"instance {made.key!r} is new, and is made of this machine: {of}{meant}")
     given = None
     if price is not None:
-        machine = place.here.machine if place.here and is_made_up(place.instance) else None
-        given = Price(
-            usd_per_hour=price,
-            purchase="on_demand",
-            as_of=today,
-            source="given with --price",
-            machine=machine.id if machine else None,
-        )
+        machine = place.machine.id if place.machine and is_made_up(place.instance) else None
+        source = "given with --price"
+        given = Price(usd_per_hour=price, purchase="on_demand", as_of=today, source=source, machine=machine)
     instances.keep(place.instance, given, place.in_catalog, place.results_dir, log)
 
 
@@ -132,31 +124,27 @@ def is_made_up(instance: Instance) -> bool:
 
 
 def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:
-    """Check that this machine can be the instance that the user names.
-
-    Raises ModeUnavailable if the machine has no GPU at all, UsageError if it has another GPU or more GPUs.
-    """
+    """Raise ModeUnavailable if this machine has no GPU and the instance has, UsageError if it has others or more."""
     there, named = len(machine.gpus), instance.gpu_count
     known = catalog.gpu_by_product(machine.gpus[0]) if there else None
-    has = f"{instance.gpu}, and this machine"
-    error: type[UsageError] | type[ModeUnavailable] | None = None
-    what, remedy = "", "Give this machine's instance, or use --instance auto"
+    has, kind = f"{instance.gpu}, and this machine", UsageError if there or not named else ModeUnavailable
     if not named and there:
-        error, what = UsageError, f"no GPU, and this machine has {machine.gpus[0]}"
+        what = f"no GPU, and this machine has {machine.gpus[0]}"
         remedy = "Use --instance auto, or hide the GPUs with CUDA_VISIBLE_DEVICES= to measure the CPU"
     elif named and not there:
-        error, what = ModeUnavailable, f"{named} x {has} shows no GPU"
+        what = f"{named} x {has} shows no GPU"
         remedy = "Run it there, check `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use --instance auto to measure this CPU"
     elif machine.is_sliced and named:
-        error, what = UsageError, f"{has} shows slices of it (MIG)"
+        what = f"{has} shows slices of it (MIG)"
         remedy = "Use --instance auto, or turn slicing off: `sudo nvidia-smi -mig 0`"
     elif known is not None and instance.gpu is not None and known.name != instance.gpu:
-        error, what = UsageError, f"{has} has {known.name}"
+        what, remedy = f"{has} has {known.name}", "Give this machine's instance, or use --instance auto"
     elif there > named:
-        error, what = UsageError, f"{named} {'GPU' if named == 1 else 'GPUs'}, and this machine shows {there}"
+        what = f"{named} {'GPU' if named == 1 else 'GPUs'}, and this machine shows {there}"
         remedy = "Give this machine's instance, or show fewer with CUDA_VISIBLE_DEVICES"
-    if error is not None:
-        raise error(f"instance {instance.key!r} has {what}", remedy)
+    else:
+        return
+    raise kind(f"instance {instance.key!r} has {what}", remedy)
 
 
 def instance_called(name: str, machine: Machine, catalog: Catalog, has_price: bool = False) -> Instance:

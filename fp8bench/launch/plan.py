@@ -46,9 +46,7 @@ class Ranks:
 
 def ranks_for(requested: int | None, machine: Machine, elastic: Elastic | None = None) -> Ranks:
     """Return the ranks: as torchrun made them, as requested (--gpus), or one for each GPU and CPU_RANKS on a CPU.
-
-    Raises UsageError if --gpus disagrees with torchrun or starts more processes than the cores can carry, and
-    ModeUnavailable if this machine has too few GPUs.
+    Raises UsageError if --gpus disagrees with torchrun or with the cores, and ModeUnavailable for too few GPUs.
     """
     there = len(machine.gpus)
     shown = "1 GPU" if there == 1 else f"{there} GPUs"
@@ -78,11 +76,8 @@ def ranks_for(requested: int | None, machine: Machine, elastic: Elastic | None =
 
 
 def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> list[RunConfig]:
-    """Return one configuration per mode or variant, in the order requested. Under torchrun its world size holds, and
-    --gpus must agree with it.
-
-    Raises UsageError for unknown names, for sizes that do not divide and for variants that are the same here, and
-    ModeUnavailable for missing GPUs.
+    """Return one configuration per mode or variant, in the order requested. Raises UsageError for unknown names, for
+    sizes that do not divide and for variants that are the same here, and ModeUnavailable for missing GPUs.
     """
     if not request.variants:
         return _of_modes(request, machine, elastic)
@@ -110,26 +105,15 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
         # An equal share of the cores that the ranks leave; none on a CPU.
         share = max(0, min(MAX_LOADER_WORKERS, machine.cpu_count // ranks.per_node - 2))
         settings["workers"] = share if machine.has_gpu and settings["data"] != "device" else 0
-    require_division(settings, request.batch_size == AUTO, ranks.all, ranks.per_node)
-    configs = [
-        RunConfig(
-            mode=mode.name,
-            recipe=recipe,
-            workload=workload,
-            device=device,
-            world_size=ranks.all,
-            nodes=ranks.nodes,
-            **settings,
-        )
-        for mode, recipe in chosen(labels, of_file, request.fp8_layers)
-    ]
+    _require_division(settings, request.batch_size == AUTO, ranks.all, ranks.per_node)
+    settings |= {"workload": workload, "device": device, "world_size": ranks.all, "nodes": ranks.nodes}
+    modes = chosen(labels, of_file, request.fp8_layers)
+    configs = [RunConfig(mode=mode.name, recipe=recipe, **settings) for mode, recipe in modes]
     return switched(configs, request.te_switch, entry)
 
 
 def _require_applicable(settings: Mapping[str, Any], workload: WorkloadEntry) -> None:
-    """Raise UsageError for a setting that the workload does not take, and ModeUnavailable if its package is missing.
-    Outside workloads are checked when they run.
-    """
+    # Outside workloads are checked when they run.
     needs = workload.needs
     if needs.module is not None and find_spec(needs.module) is None:
         package = f"'fp8bench[{needs.extra}]'" if needs.extra else needs.module
@@ -152,10 +136,8 @@ def _require_applicable(settings: Mapping[str, Any], workload: WorkloadEntry) ->
             raise UsageError(what, f"Omit it, or name {other}")
 
 
-def require_division(settings: Mapping[str, Any], batch_is_auto: bool, world_size: int, per_node: int) -> None:
-    """Raise UsageError if GPUs or samples would be left over, as far as known without the model. settings: of a
-    configuration, by its field names. per_node: ranks on one host.
-    """
+def _require_division(settings: Mapping[str, Any], batch_is_auto: bool, world_size: int, per_node: int) -> None:
+    """Raise UsageError if GPUs or samples would be left over, as far as known without the model."""
     size, pieces, batch_size = (settings[name] for name in ("tensor_parallel", "grad_accumulation", "batch_size"))
     if per_node % size:
         sizes = [str(each) for each in range(1, per_node + 1) if per_node % each == 0]
@@ -226,10 +208,8 @@ def setting_in_words(name: str, value: object) -> str:
 
 def apart(configs: Sequence[RunConfig], variants: Sequence[VariantSettings]) -> list[RunConfig]:
     """Return the configurations, all different: where the batch size is yet to be found, the first one tried is not a
-    size that another variant was given.
-
-    Raises UsageError for two variants that are the same on this machine, e.g. if one leaves a setting to the machine
-    that the other gives.
+    size that another variant was given. Raises UsageError for two variants that are the same on this machine, e.g. if
+    one leaves a setting to the machine that the other gives.
     """
     given = [config for config, one in zip(configs, variants, strict=True) if one.get("batch_size") != AUTO]
     found: list[RunConfig] = []

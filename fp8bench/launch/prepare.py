@@ -50,9 +50,7 @@ class Prepared(Place):
 
 
 def marks(prepared: Prepared, config: RunConfig) -> tuple[str, ...]:
-    """Return what a reader must know of the machine at this moment (e.g. a busy GPU). Raises ModeUnavailable if the
-    configuration should not run at all.
-    """
+    """Return what a reader must know of the machine now (e.g. a busy GPU). Raises ModeUnavailable."""
     return require_idle(os.environ, None, prepared.allow_busy) if config.device == "cuda" else ()
 
 
@@ -105,8 +103,7 @@ def prepare(
     configs = plan(request, machine, elastic)
     to_size = list(configs) if request.batch_size == AUTO else []
     if request.variants:
-        pairs = zip(configs, request.each(), strict=True)
-        to_size = [config for config, each in pairs if each.batch_size == AUTO]
+        to_size = [config for config, each in zip(configs, request.each(), strict=True) if each.batch_size == AUTO]
     require_possible(configs, lambda: auto_layers.capability_of(place))
     configs, notes = auto_layers.resolved(configs, place, to_size, kept.records if kept is not None else ())
     searches: dict[RunConfig, BatchSearch] = {}
@@ -132,9 +129,7 @@ def prepare(
 
 
 def _where_kept(name: str, place: Place, records: Sequence[Record], machine: Machine) -> Place:
-    """Return this machine as the instance under which it measured the session, or `place` if there is none. Raises
-    UsageError if there are several.
-    """
+    """Return this machine as the instance under which it measured the session, or `place` if there is none."""
 
     @cache
     def as_instance(key: str) -> Place | None:

@@ -76,9 +76,7 @@ def instances_of(name: str, records: Iterable[Record], here: Here, can_be: Calla
 def command(
     session_id: str, instance: str | None, results_dir: Path, modes: Iterable[str] = (), switches: Iterable[str] = ()
 ) -> str:
-    """Return the complete command that resumes the session. instance, modes, switches of Transformer Engine's layer:
-    None or empty to take the session's.
-    """
+    """Return the complete command. instance, modes, switches: None or empty to take the session's."""
     words = ["fp8bench", "run", *(["--instance", instance] if instance else []), "--session", session_id]
     words += [word for mode in modes for word in ("--mode", mode)]
     words += [word for one in switches for word in ("--te-switch", one)]
@@ -251,9 +249,7 @@ def _at_any_size(config: RunConfig) -> RunConfig:
 def sized(
     kept: Kept, configs: Sequence[RunConfig], to_size: Sequence[RunConfig]
 ) -> tuple[list[RunConfig], dict[RunConfig, BatchSearch]]:
-    """Return the configurations, those of `to_size` with the batch size that the session found for the same mode or
-    variant, and the searches that found them.
-    """
+    """Return the configurations, those of `to_size` with the size that the session found, and the searches for it."""
     alike: Callable[[RunConfig], object] = _at_any_size if kept.variants else lambda one: one.switched_label
     found = {alike(config): (config.batch_size, search) for config, search in kept.searches}
     known, searches = {}, {}

@@ -97,11 +97,10 @@ class Schedule:
         return self.goes_on(number)
 
     def round(self, number: int) -> list[tuple[Entry, Session]]:
-        """Return the entries of round `number` (from 1) in order. The list is empty if all is done, or if all that is
-        left of a resumed session belongs to later rounds. Ask for the rounds in sequence.
+        """Return the entries of round `number` (from 1) in order; none if all is done, or if all that is left of a
+        resumed session belongs to later rounds. Ask for the rounds in sequence.
         """
-        wanted = [entry for entry in self.entries if self._wants(entry, number)]
-        ordered = wanted if number % 2 else wanted[::-1]
+        ordered = [entry for entry in self.entries[:: 1 if number % 2 else -1] if self._wants(entry, number)]
         return [
             (entry, Session(session_id=self.session_id, round=number, position=position, arm=entry.arm))
             for position, entry in enumerate(ordered, start=1)
@@ -131,9 +130,7 @@ class Schedule:
         return self.stop.precision is None or reached(list(map(self.estimate, running)), self.stop.precision)
 
     def self_check(self) -> SelfCheck | None:
-        """Return the check of modes that are compared with themselves, over all splits of their processes. None if one
-        has too few processes.
-        """
+        """Return the check over all splits of the processes of each mode; None if one has too few."""
         pooled: dict[RunConfig, list[float]] = {}
         for entry in self.entries:
             if entry in self._times:
@@ -144,15 +141,13 @@ class Schedule:
         return self_check(even, differ)
 
     def arms_compared(self) -> list[tuple[str, Ratio]]:
-        """Return, for each mode that is compared with itself, its label with each variant that ran, and the ratio of
-        arm B to arm A. Empty without arms or samples.
-        """
+        """Return the label of each mode that is compared with itself, and the ratio of arm B to arm A."""
         pairs = zip(self.entries[::2], self.entries[1::2], strict=False)
         found = [(first, self.estimate(first), self.estimate(second)) for first, second in pairs if first.arm]
         return [(self._label(first), ratio(b, a)) for first, a, b in found if a is not None and b is not None]
 
     def _label(self, entry: Entry) -> str:
-        """Return the name with every variant that ran: comparing two executions compares no mode with itself."""
+        # With every variant that ran: comparing two executions compares no mode with itself.
         label, note = entry.config.switched_label, f" ({entry.note})" if entry.note else ""
         ran = [f"{label}{suffix(variant)}{note}" for variant in sorted(self._variants.get(entry.config, ()))]
         return " and ".join(ran or [entry.name])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fp8bench.launch import batch_size, resume
-from fp8bench.launch.assemble import assemble, log_of, new_run_id, new_session_id
+from fp8bench.launch.assemble import assemble, log_of, new_session_id
 from fp8bench.launch.phases import Timing
 from fp8bench.launch.prepare import Prepared, marks, session_kept
 from fp8bench.launch.processes import Executor, Watch
@@ -47,9 +47,8 @@ def decided(_rounds: int) -> bool:
 
 @contextmanager
 def session(prepared: Prepared, warn: Callable[[str], None]) -> Iterator[Schedule]:
-    """Return the rounds of this call; while they run, no other call can run the same session.
-
-    warn: called if that cannot be ensured. Raises UsageError if another call runs the session, and as `schedule` does.
+    """Return the rounds of this call (see `schedule`); while they run, no other call can run the same session. warn:
+    also called if that cannot be ensured. Raises UsageError if another call runs it, and as `schedule` does.
     """
     if prepared.session is None:
         yield schedule(prepared, warn)
@@ -61,12 +60,9 @@ def session(prepared: Prepared, warn: Callable[[str], None]) -> Iterator[Schedul
 
 
 def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: None) -> Schedule:
-    """Return the rounds of this call: those of a new session, or those that the named session still lacks.
-
-    warn: called with records that cannot be read; they do not count, and their rounds are run again.
-
-    Raises UsageError if `latest` was requested and there is none, and if what is kept of the session is not of this
-    machine, its software and these settings.
+    """Return the rounds of this call: those of a new session, or those that the named session lacks. warn: takes a line
+    about each record that cannot be read, whose round is run again. Raises UsageError without a latest one, and for a
+    session of another machine, other software or other settings.
     """
     if prepared.session is None:
         return Schedule(prepared.entries, prepared.stop, new_session_id(datetime.now(UTC)))
@@ -76,15 +72,17 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
     sized = [entry.config for entry in prepared.entries if entry.config not in prepared.to_size]
     aa = prepared.entries[0].arm is not None
     resume.refuse_unlike(kept, sized, aa, prepared.variants, prepared.to_size)
-    rounds = Schedule(prepared.entries, prepared.stop, kept.session_id)
     mine = {record.run_id for record in kept.records}
 
     def unread(broken: Sequence[Broken]) -> None:
         for one in broken:
             warn(f"warning: {one.told}")
 
-    left = results.sound(found, unread, lambda some: [record for record in some if record.run_id in mine])
-    rounds.restore(record for record in left if record.run_id in mine)
+    def of_session(some: Iterable[Record]) -> list[Record]:
+        return [record for record in some if record.run_id in mine]
+
+    rounds = Schedule(prepared.entries, prepared.stop, kept.session_id)
+    rounds.restore(of_session(results.sound(found, unread, of_session)))
     return rounds
 
 
@@ -100,8 +98,7 @@ def measure(
 ) -> Iterator[tuple[Record, Path]]:
     """Run every turn of `rounds`, after the batch sizes that are yet to be found. A mode for which none is found keeps
     the record that says why. say: takes a line about each size that is tried. executor: of several nodes; None for
-    fresh processes here. undecided: asked after the last round whether another is run. See `run_rounds` for the
-    others, and for what it yields and raises.
+    fresh processes here. undecided: asked after the last round whether another is run. For the others see `run_rounds`.
     """
     since_s = time.monotonic() if since_s is None else since_s
     stop, precision = prepared.stop, prepared.stop.precision
@@ -113,19 +110,18 @@ def measure(
         "modes": () if prepared.variants else resume.requested_modes(entry.config for entry in prepared.entries),
     }
     with executor or executor_of(prepared) as executor:
-        if prepared.to_size:
-            searches = dict(prepared.searches)
-            for entry, found in batch_size.find_sizes(prepared, rounds, executor, say):
-                if found.config is not None:
-                    searches[found.config] = found.search
-                elif found.stopped is not None:
-                    place = Session(session_id=rounds.session_id, round=1, position=1, arm=entry.arm)
-                    place = place.model_copy(update={**asked, "batch_search": found.search})
-                    record = found.stopped.model_copy(update={"session": place})
-                    path = results.write(record, prepared.results_dir)
-                    listener.ended(entry, place, record, path)
-                    yield record, path
-            prepared = replace(prepared, searches=searches)
+        searches = dict(prepared.searches)
+        for entry, found in batch_size.find_sizes(prepared, rounds, executor, say) if prepared.to_size else ():
+            if found.config is not None:
+                searches[found.config] = found.search
+            elif found.stopped is not None:
+                place = Session(session_id=rounds.session_id, round=1, position=1, arm=entry.arm)
+                place = place.model_copy(update={**asked, "batch_search": found.search})
+                record = found.stopped.model_copy(update={"session": place})
+                path = results.write(record, prepared.results_dir)
+                listener.ended(entry, place, record, path)
+                yield record, path
+        prepared = replace(prepared, searches=searches)
         if rounds.entries:
             yield from run_rounds(prepared, rounds, executor, listener, asked, traces or {}, since_s, undecided)
 
@@ -154,11 +150,30 @@ def run_rounds(
     first = number = schedule.first_round
     timing = Timing(since_s)
     while schedule.goes_on(number) or (undecided(number - first) and schedule.one_more(number)):
-        turns = schedule.round(number)
-        for entry, turn in turns:
+        for entry, turn in schedule.round(number):
             place = turn.model_copy(update={**asked, "batch_search": prepared.searches.get(entry.config)})
             trace = traces.get(entry.label) if number == first else None
-            kept, interrupted = _turn(prepared, entry, place, executor, listener, trace, timing)
+            kept: tuple[Record, Path] | None = None
+            interrupted: KeyboardInterrupt | None = None
+            reports: Sequence[RankReport] = ()
+            found: tuple[str, ...] = ()
+            try:
+                executor.require_ready()
+                found = marks(prepared, entry.config)
+                watch = timing.begins(listener.begins(entry, place))
+                reports = executor.run(entry.config, watch, trace, place)
+                timing.ranks_ended()
+            except KeyboardInterrupt as interrupt:
+                interrupted, reports = interrupt, getattr(interrupt, "reports", ())
+            try:
+                with held_back():
+                    if reports:
+                        key, now = prepared.instance.key, datetime.now(UTC)
+                        record = assemble(entry.config, reports, key, now, place, found, prepared.machine)
+                        record = record.model_copy(update={"phases_s": timing.phases()})
+                        kept = written(record, reports, prepared.results_dir)
+            except KeyboardInterrupt as interrupt:
+                interrupted = interrupted or interrupt
             if kept is not None:
                 schedule.take(entry, kept[0])
                 listener.ended(entry, place, *kept)
@@ -173,48 +188,12 @@ def run_rounds(
         number += 1
 
 
-def _turn(
-    prepared: Prepared,
-    entry: Entry,
-    place: Session,
-    executor: Executor,
-    listener: Listener,
-    trace: Path | None,
-    timing: Timing,
-) -> tuple[tuple[Record, Path] | None, KeyboardInterrupt | None]:
-    interrupted: KeyboardInterrupt | None = None
-    kept: tuple[Record, Path] | None = None
-    reports: Sequence[RankReport] = ()
-    found: tuple[str, ...] = ()
-    try:
-        executor.require_ready()
-        found = marks(prepared, entry.config)
-        watch = timing.begins(listener.begins(entry, place))
-        reports = executor.run(entry.config, watch, trace, place)
-        timing.ranks_ended()
-    except KeyboardInterrupt as interrupt:
-        interrupted, reports = interrupt, getattr(interrupt, "reports", ())
-    try:
-        with held_back():
-            if reports:
-                now = datetime.now(UTC)
-                run_id = new_run_id(entry.config.switched_label, now)
-                machine = prepared.here.machine if prepared.here else None
-                record = assemble(entry.config, reports, prepared.instance.key, run_id, now, place, found, machine)
-                record = record.model_copy(update={"phases_s": timing.phases()})
-                kept = written(record, reports, prepared.results_dir)
-    except KeyboardInterrupt as interrupt:
-        interrupted = interrupted or interrupt
-    return kept, interrupted
-
-
 def _how_to_resume(schedule: Schedule, prepared: Prepared, of_variants: bool) -> str:
-    """Return advice with the complete command. A session without kept records has no settings to resume with, and one
-    whose records are all of earlier calls may not know a mode that this call has added.
-    """
     untried = schedule.untried
     if len(untried) == len(schedule.entries):
+        # Without kept records the session has no settings to resume with.
         return "Nothing was finished before it: run the same command again"
+    # A session whose records are all of earlier calls may not know a mode that this call has added.
     configs = [] if not untried or of_variants else [entry.config for entry in schedule.entries]
     modes = dict.fromkeys(config.mode_label for config in configs)
     folder = prepared.results_dir
@@ -236,10 +215,7 @@ def written(record: Record, reports: Sequence[RankReport], results_dir: Path) ->
 
 def exit_code_of(statuses: Iterable[Status], named: bool = False) -> int:
     """Return 5 if anything broke, else 4 if a measurement is invalid, else 3 if a mode could not run here, else 0.
-    Without statuses: 0.
-
-    named: whether the user named the modes, so that a mode that could not run counts even if others ran; a machine's
-    default modes count only if none could run.
+    named: whether the user named the modes; a machine's default modes count only if none could run.
     """
     found = set(statuses)
     if "failed" in found:

@@ -23,11 +23,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 if TYPE_CHECKING:
+    import subprocess
+
     from fp8bench.schema.rank import RankReport
 
-_Handler = Callable[[int, FrameType | None], Any] | int | None
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_OF_SHELLS = 128
 
 TERM_S = 3.0
 """Seconds that processes have to end themselves after SIGTERM."""
@@ -54,7 +54,7 @@ class Interrupt(KeyboardInterrupt):
 
 def exit_code(interrupt: KeyboardInterrupt) -> int:
     """Return 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
-    return _OF_SHELLS + (interrupt.number if isinstance(interrupt, Interrupt) else signal.SIGINT)
+    return 128 + (interrupt.number if isinstance(interrupt, Interrupt) else signal.SIGINT)
 
 
 def interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
@@ -67,27 +67,23 @@ def interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
 
 def raise_on_signals() -> None:
     """Make each of the signals raise Interrupt in the main thread from now on."""
+    _handle(_interrupt)
 
-    def interrupt(number: int, _frame: FrameType | None) -> None:
-        raise Interrupt(number)
 
-    _handle(interrupt)
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    raise Interrupt(number)
 
 
 def ignore_signals() -> None:
-    """Ignore all of the signals from now on, because the program is ending. A Python handler would not do, because the
-    interpreter restores the default while it ends.
-    """
+    """Ignore the signals from now on. A Python handler would not do: an ending interpreter restores the default."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
 def held_back() -> Iterator[Callable[[], bool]]:
-    """Note the signals instead of being interrupted by them; raise the first as Interrupt at the end.
-
-    Yields a function that returns whether one has come. Outside the main thread, where no signal arrives, it does
-    nothing. If nested in another `held_back`, it passes the noted signals on to that one.
+    """Note the signals, and raise the first as Interrupt at the end, or pass them on to a `held_back` around this one.
+    Yields a function that returns whether one has come. Does nothing outside the main thread.
     """
     noted = _Noted()
     if threading.current_thread() is not threading.main_thread():
@@ -107,21 +103,16 @@ def held_back() -> Iterator[Callable[[], bool]]:
 
 
 class _Noted(list[int]):
-    """A handler that notes the signals that arrive."""
-
     def __call__(self, number: int, _frame: FrameType | None) -> None:
         self.append(number)
 
 
-def _handle(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, _Handler]:
+def _handle(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, Any]:
     """Install the handler and return those it replaced; the handlers of ignored signals stay."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    taken: dict[signal.Signals, _Handler] = {
-        number: held for number, held in before.items() if held not in (signal.SIG_IGN, None)
+    return {
+        number: signal.signal(number, handler) for number, held in before.items() if held not in (signal.SIG_IGN, None)
     }
-    for number in taken:
-        signal.signal(number, handler)
-    return taken
 
 
 class Process(NamedTuple):
@@ -168,20 +159,16 @@ def descendants(of: int, among: list[Process], without: frozenset[tuple[int, int
     for one in among:
         if one.identity not in without:
             children.setdefault(one.parent, []).append(one)
-    found: list[Process] = []
-    parents = [of]
-    while parents:
-        of_one = children.get(parents.pop(), [])
-        found += of_one
-        parents += [one.pid for one in of_one]
+    found = list(children.get(of, ()))
+    for one in found:
+        found += children.get(one.pid, ())
     return found
 
 
 @contextmanager
 def process_tree(server: Callable[[], int | None] = lambda: None) -> Iterator["ProcessTree"]:
-    """Yield the tree of what this process starts within the context, whoever forked it; at its end none is left.
-
-    server: returns the process, started before, whose descendants count too, as long as there is one.
+    """Yield the tree of what this process starts meanwhile, whoever forked it; at the end none is left. server: returns
+    the process, started before, whose descendants count too.
     """
     # Imported here because it imports ctypes.
     from fp8bench.lifeline import adopting_orphans
@@ -195,9 +182,7 @@ def process_tree(server: Callable[[], int | None] = lambda: None) -> Iterator["P
 
 
 class ProcessTree(NamedTuple):
-    """The descendants of this process and of a server. before: identities of descendants whose branches do not count.
-    server: as for `process_tree`.
-    """
+    """See `process_tree`. before: identities of descendants whose branches do not count."""
 
     before: frozenset[tuple[int, int]] = frozenset()
     server: Callable[[], int | None] = lambda: None
@@ -236,17 +221,19 @@ def collect(those: Sequence[Process]) -> None:
                 os.waitpid(one.pid, os.WNOHANG)
 
 
-def kill_with_descendants(of: int, end: Callable[[float], object]) -> None:
-    """Kill a child and all that descend from it, and return when the kernel knows none of them any more, after GONE_S
-    at most. end: kills the child and collects it, within the seconds that it is given.
-    """
-    # Imported here because it imports ctypes.
+def kill_with_descendants(child: "subprocess.Popen[bytes]") -> None:
+    """Kill a child and all its descendants, and return when the kernel knows none of them, after GONE_S at most."""
+    # Imported here because they import much.
+    import subprocess
+
     from fp8bench.lifeline import adopting_orphans
 
     deadline = time.monotonic() + GONE_S
     with adopting_orphans():
-        branch = {one.identity for one in descendants(of, processes())}
-        end(GONE_S)
+        branch = {one.identity for one in descendants(child.pid, processes())}
+        child.kill()
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(GONE_S)
         while left := [one for one in processes() if one.identity in branch]:
             for one in left:
                 send(one.pid, signal.SIGKILL)
@@ -272,9 +259,8 @@ class _NeverFailing(io.FileIO):
 
 
 def never_failing(descriptor: int, encoding: str = "utf-8") -> TextIO:
-    """Return a text stream that writes to the descriptor line by line, and leaves it open. A write never fails: its
-    reader may have stopped (`2>&1 | head -1`), or be a terminal that was closed, or a file on a full disk, and none of
-    that is a reason to end a measurement.
+    """Return a text stream that writes to the descriptor line by line, and leaves it open. A write never fails: a
+    closed terminal, a reader that stopped or a full disk is no reason to end a measurement.
     """
     raw = _NeverFailing(descriptor, "w", closefd=False)
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors="backslashreplace", line_buffering=True)

@@ -39,15 +39,6 @@ def records_in(results):
     return documents(results, "*/*.json")
 
 
-def until(found, patience_s=LIMIT_S):
-    """What it finds, as soon as that is anything."""
-    deadline = time.monotonic() + patience_s
-    while not (answer := found()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return answer
-
-
 def nothing_left(folder):
     """No process at work in the folder, nothing in its folder for temporary files, no shared memory of the dead."""
     deadline = time.monotonic() + 5

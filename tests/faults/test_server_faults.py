@@ -9,8 +9,9 @@ import sys
 import pytest
 from builders import config
 from cli.calling import environment
-from faults.faulty_runs import LIMIT_S, WORDS, nothing_left, records_in, until
+from faults.faulty_runs import LIMIT_S, WORDS, nothing_left, records_in
 from launch import faulty_work
+from launch.seen import until
 from launch.test_spawn_signals import maps
 
 from fp8bench.launch.processes import watch

@@ -11,7 +11,8 @@ import time
 
 import pytest
 from cli.calling import environment
-from faults.faulty_runs import LIMIT_S, WORDS, at_work_in, nothing_left, records_in, until
+from faults.faulty_runs import LIMIT_S, WORDS, at_work_in, nothing_left, records_in
+from launch.seen import until
 
 from fp8bench.launch.processes.watch import UNPROFILED
 

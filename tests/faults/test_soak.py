@@ -5,8 +5,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from faults.faulty_runs import SHARED_MEMORY, at_work_in, in_temporary, nothing_left, records_in, until
+from faults.faulty_runs import SHARED_MEMORY, at_work_in, in_temporary, nothing_left, records_in
 from kept import record_paths
+from launch.seen import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(1800)]
 

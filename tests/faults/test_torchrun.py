@@ -8,7 +8,8 @@ import time
 
 import pytest
 from cli.calling import environment
-from faults.faulty_runs import LIMIT_S, TINY, at_work_in, until
+from faults.faulty_runs import LIMIT_S, TINY, at_work_in
+from launch.seen import until
 from launch.test_nodes_runs import Node, ended, free_port
 
 from fp8bench.config.request import RunRequest

@@ -108,7 +108,11 @@ def test_of_several_nodes_each_is_on_record(request_of):
     times = (RankTimes(wrong=0, rounds_s=((1e-5,) * 20,) * 3),)
     found = RankOutcome(times=times).model_dump(mode="json")
     here = environment(None)
-    reports = [RankReport(rank=rank, environment=here if rank % 2 == 0 else None, found=found) for rank in range(4)]
+    machines = prepared.machines
+    reports = [
+        RankReport(rank=rank, environment=here if rank % 2 == 0 else None, found=found, machine=machines[rank // 2])
+        for rank in range(4)
+    ]
 
     record = record_of(replace(prepared, config=config), reports)
     assert [(one.node, one.ranks, one.machine) for one in record.environment.nodes] == [

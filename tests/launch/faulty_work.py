@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from fp8bench.launch.processes.rank import Task, rank_path, task_path
+from fp8bench.launch.processes.rank import TASK, Task, rank_path
 from fp8bench.machine.identity import settings_given
 from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.private import settings_in
@@ -24,7 +24,7 @@ PIDS = "FAULTY_PIDS"
 
 def measure(folder, rank, teller):
     """What a rank does instead of training."""
-    task = Task.model_validate_json(task_path(folder).read_bytes())
+    task = Task.model_validate_json((folder / TASK).read_bytes())
     progress = ProgressFile(rank_path(folder, rank, "progress"))
     progress.stage("proving")
     say_here()

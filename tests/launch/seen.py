@@ -5,7 +5,7 @@ import time
 from fp8bench.launch.signals import ZOMBIE, process
 
 
-def until(found, patience_s=90):
+def until(found, patience_s=120):
     """What `found` returns, once that is true."""
     deadline = time.monotonic() + patience_s
     while not (answer := found()):

@@ -33,7 +33,7 @@ TWO_RANKS = config("te-bf16", world_size=2)
 
 
 def assembled(*reports: RankReport, settings: RunConfig = TWO_RANKS, **options: Any) -> Record:
-    return assemble(settings, reports, "p5", "20261121T101500Z-te-fp8-delayed-3f9a1c", NOW, **options)
+    return assemble(settings, reports, "p5", NOW, **options)
 
 
 def failed(rank: int, reason: str, collateral: bool = False) -> RankReport:

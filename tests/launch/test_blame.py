@@ -9,17 +9,16 @@ from fp8bench.launch.processes.blame import (
     COMPILING_S,
     LIMIT_S,
     LONGEST_LOOK_S,
-    Deadlines,
-    End,
     Overdue,
     PhaseClock,
-    Stacks,
+    RankView,
     held_up_by,
     innermost,
+    limit_s,
     of_deaths,
+    reports_of,
 )
-from fp8bench.launch.processes.rank import RankError, rank_error
-from fp8bench.launch.processes.watch import RankView, in_phase, reports_of
+from fp8bench.launch.processes.rank import End, RankError, rank_error
 from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import STAGES, Progress
@@ -32,31 +31,38 @@ def said(when, what, connection_lost=False):
 CLOSED = "RuntimeError: Connection closed by peer"
 
 
-KILLED = End(1, -signal.SIGKILL, alive_s=20.3)
-ABORTED = End(1, -signal.SIGABRT, alive_s=20.0)
 EARLY, ENOUGH = said(20.3, CLOSED, connection_lost=True), said(20.4, "ZeroDivisionError: enough")
+TWO = config(world_size=2)
+
+
+def seen_of(rank, error=None, exit_code=None, alive_s=20.3, **more):
+    end = None if exit_code is None else End(exit_code=exit_code, alive_s=alive_s)
+    return RankView(rank=rank, error=error, end=end, **more)
 
 
 @pytest.mark.parametrize(
-    ("ends", "errors", "culprit"),
+    ("first", "second", "culprit"),
     [
-        ([], {0: said(20.5, "KeyError: 'late'"), 1: ENOUGH}, 1),
+        ({"error": said(20.5, "KeyError: 'late'")}, {"error": ENOUGH}, 1),
         # A lost connection and an abort follow from another's end.
-        ([], {0: EARLY, 1: ENOUGH}, 1),
-        ([ABORTED], {0: ENOUGH}, 0),
-        ([ABORTED], {0: EARLY}, 1),
-        ([KILLED], {0: ENOUGH}, 1),
-        ([End(1, -signal.SIGKILL, alive_s=20.5)], {0: ENOUGH}, 0),
+        ({"error": EARLY}, {"error": ENOUGH}, 1),
+        ({"error": ENOUGH}, {"exit_code": -signal.SIGABRT, "alive_s": 20.0}, 0),
+        ({"error": EARLY}, {"exit_code": -signal.SIGABRT, "alive_s": 20.0}, 1),
+        ({"error": ENOUGH}, {"exit_code": -signal.SIGKILL}, 1),
+        ({"error": ENOUGH}, {"exit_code": -signal.SIGKILL, "alive_s": 20.5}, 0),
         # Of a rank that raised, the error counts, and not its exit code.
-        ([End(1, 1, alive_s=20.0)], {1: ENOUGH}, 1),
+        ({}, {"error": ENOUGH, "exit_code": 1, "alive_s": 20.0}, 1),
     ],
 )
-def test_the_earliest_cause_names_the_culprit(ends, errors, culprit):
-    blame = of_deaths(ends, errors)
+def test_the_earliest_cause_names_the_culprit(first, second, culprit):
+    views = [seen_of(0, **first, stage="timing"), seen_of(1, **second)]
+    blame = of_deaths(TWO, views)
 
     assert blame.ranks == (culprit,)
-    if culprit in errors:
-        assert (blame.reason, blame.cause) == (f"rank {culprit} died: ZeroDivisionError: enough", "crash")
+    if views[culprit].error is not None:
+        phase = ("timing", "starting")[culprit]
+        said = f"rank {culprit} died: ZeroDivisionError: enough, in the phase {phase!r}"
+        assert (blame.reason, blame.cause) == (said, "crash")
 
 
 @pytest.mark.parametrize(
@@ -66,17 +72,17 @@ def test_the_earliest_cause_names_the_culprit(ends, errors, culprit):
         (-signal.SIGABRT, "ended by SIGABRT"),
         (3, "ended with exit code 3, without an error message"),
         (-50, "ended by signal 50"),
-        (None, "its process ended without an error"),
     ],
 )
 def test_how_a_rank_without_an_error_ended_is_said(code, how):
-    blame = of_deaths([End(1, code, alive_s=20.4)], {0: EARLY})
+    blame = of_deaths(TWO, [seen_of(0, EARLY), seen_of(1, exit_code=code, alive_s=20.4)])
 
-    assert (blame.ranks, blame.reason, blame.cause) == ((1,), f"rank 1 died: {how}", "host-death")
+    reason = f"rank 1 died: {how}, in the phase 'starting'"
+    assert (blame.ranks, blame.reason, blame.cause) == ((1,), reason, "host-death")
 
 
 def test_where_nobody_ended_nobody_is_to_blame():
-    assert of_deaths([], {}) is None
+    assert of_deaths(TWO, [seen_of(0), seen_of(1)]) is None
 
 
 class TestError:
@@ -114,7 +120,7 @@ def at(stage, step=0, median_s=None, steps=None, pace_s=None):
 
 
 @pytest.mark.parametrize(
-    ("changes", "timeout_s", "progress", "limit_s"),
+    ("changes", "timeout_s", "progress", "expected_s"),
     [
         *[({}, None, at(stage), LIMIT_S[stage]) for stage in STAGES if stage != "timing"],
         ({}, None, None, LIMIT_S["starting"]),
@@ -132,15 +138,15 @@ def at(stage, step=0, median_s=None, steps=None, pace_s=None):
         ({"compile": "on"}, 30.0, at("timing", 0, 0.1, 100), 30 + 3 * 10),
     ],
 )
-def test_how_long_a_phase_may_last(changes, timeout_s, progress, limit_s):
-    assert Deadlines(EAGER.model_copy(update=changes), timeout_s).limit_s(progress) == limit_s
+def test_how_long_a_phase_may_last(changes, timeout_s, progress, expected_s):
+    assert limit_s(EAGER.model_copy(update=changes), timeout_s, progress) == expected_s
 
 
 class TestClock:
     def late_after(self, looks):
         """looks: (seconds since the last one, progress by rank). The first verdict that is one, and when."""
         now = 100.0
-        clock = PhaseClock(Deadlines(EAGER, 10.0), 2, now)
+        clock = PhaseClock(EAGER, 10.0, range(2), now)
         for seconds, *seen in looks:
             now += seconds
             if overdue := clock.look(now, seen):
@@ -177,22 +183,6 @@ class TestClock:
         assert self.late_after(looks) is None
 
 
-@pytest.mark.parametrize(
-    ("seen", "stopped", "waiting", "who"),
-    [
-        # A stopped rank before all, also one that was ahead; then the one that has begun fewer steps.
-        ((at("timing", 5), at("timing", 4), at("profiling", 9)), {2}, set(), (2,)),
-        ((at("timing", 5), at("timing", 4), at("timing", 5)), set(), set(), (1,)),
-        # Among equals those that are in no collective.
-        ((at("timing", 5), at("timing", 5), at("timing", 5)), set(), {0, 2}, (1,)),
-        ((at("timing", 5), None, None), set(), {1, 2}, (1, 2)),
-        ((at("timing", 5), at("timing", 5), at("timing", 5)), set(), set(), (0, 1, 2)),
-    ],
-)
-def test_who_holds_the_others_up(seen, stopped, waiting, who):
-    assert held_up_by(Overdue((0, 1, 2), "timing", 10.0), seen, frozenset(stopped), frozenset(waiting)) == who
-
-
 TWO_THREADS = """\
 Thread 0x00007f (most recent call first):
   File "/usr/lib/threading.py", line 324 in wait
@@ -217,12 +207,31 @@ def test_the_innermost_frame_is_of_the_main_thread_which_is_written_last(text, f
 
 
 def test_who_waits_and_where_each_is():
-    stacks = Stacks({0: IN_A_COLLECTIVE, 1: TWO_THREADS, 2: ""}, frozenset({3}))
+    views = [RankView(rank=0, stack=stack) for stack in (IN_A_COLLECTIVE, TWO_THREADS, "", None)]
 
-    assert stacks.waiting == {0}
-    assert stacks.where(1) == "it is at site/my_mode.py:12 in evidence"
-    assert stacks.where(2) == "it gives no answer"
-    assert stacks.where(3) == "its process is stopped"
+    assert [view.waits for view in views] == [True, False, False, False]
+    assert views[1].doing == "it is at site/my_mode.py:12 in evidence"
+    assert views[2].doing == "it gives no answer"
+    assert RankView(rank=3, stopped=True).doing == "its process is stopped"
+
+
+@pytest.mark.parametrize(
+    ("steps", "stopped", "waiting", "who"),
+    [
+        # A stopped rank before all, also one that was ahead; then the one that has begun fewer steps.
+        ((5, 4, 9), {2}, set(), (2,)),
+        ((5, 4, 5), set(), set(), (1,)),
+        # Among equals those that are in no collective.
+        ((5, 5, 5), set(), {0, 2}, (1,)),
+        ((5, 0, 0), set(), {1, 2}, (1, 2)),
+        ((5, 5, 5), set(), set(), (0, 1, 2)),
+    ],
+)
+def test_who_holds_the_others_up(steps, stopped, waiting, who):
+    stacks = [IN_A_COLLECTIVE if rank in waiting else TWO_THREADS for rank in range(3)]
+    views = [RankView(rank=rank, step=steps[rank], stopped=rank in stopped, stack=stacks[rank]) for rank in range(3)]
+
+    assert held_up_by(views, (0, 1, 2)) == who
 
 
 LATE = Overdue((0, 1), "done", 6.0)
@@ -230,17 +239,17 @@ LATE = Overdue((0, 1), "done", 6.0)
 
 def test_a_rank_that_told_its_report_holds_nobody_up():
     """It is in the last phase as the one that hangs there is."""
-    views = [RankView(rank=0, report=RankReport(rank=0), stage="done", end=End(0, 0, 0.0))]
+    views = [RankView(rank=0, report=RankReport(rank=0), stage="done", end=End(exit_code=0, alive_s=0.0))]
     views += [RankView(rank=1, stage="done")]
-    first, second = reports_of(views, LATE, where=in_phase)
+    first, second = reports_of(TWO, views, LATE)
 
     assert (first.status, second.status, second.cause) == ("ok", "failed", "timeout")
     assert second.reason.startswith("rank 1 held up the phase 'done' for more than 6 s")
 
 
 def test_what_a_rank_had_found_stands_in_its_report_of_failure():
-    views = [RankView(rank=0, stage="timing", kept=RankReport(rank=0, marks=("found",)), end=End(0, -9, 0.0))]
-    [report] = reports_of(views, where=in_phase)
+    end, kept = End(exit_code=-9, alive_s=0.0), RankReport(rank=0, marks=("found",))
+    [report] = reports_of(config(world_size=1), [RankView(rank=0, stage="timing", kept=kept, end=end)])
 
     assert (report.status, report.marks) == ("failed", ("found",))
     assert report.reason == "rank 0 died: ended by SIGKILL, in the phase 'timing'"

@@ -32,12 +32,7 @@ def test_other_sizes_are_looked_at_and_wrong_ones_are_wrong_usage():
 
 @pytest.mark.parametrize(
     ("modes", "named", "refused"),
-    [
-        ((None, NO), True, True),
-        ((None, NO), False, False),
-        ((NO, NO), False, True),
-        ((None, None), True, False),
-    ],
+    [((None, NO), True, True), ((None, NO), False, False), ((NO, NO), False, True), ((None, None), True, False)],
 )
 def test_a_named_mode_that_cannot_is_an_error_and_a_default_one_where_none_can(modes, named, refused):
     answer = Answer(modes=modes)

@@ -28,11 +28,7 @@ def run(recipe="tensorwise,layers=auto", mode="torchao-float8", batch_size=256, 
 @pytest.mark.parametrize(
     ("settings", "layers", "told"),
     [
-        (
-            {},
-            (QKV, FC1, FC2),
-            "by the GEMMs of 20261121T205048Z-gemm-vit-huge-505ecd, with compiled casts",
-        ),
+        ({}, (QKV, FC1, FC2), "by the GEMMs of 20261121T205048Z-gemm-vit-huge-505ecd, with compiled casts"),
         ({"batch_size": 64}, (FC1, FC2), f"{QKV} ("),
         # Transformer Engine casts in its norms.
         (

@@ -1,13 +1,17 @@
-"""Figures from elsewhere: refusals that name the flag, and records that say where they are from."""
+"""Figures from elsewhere: refusals that name the flag, records that say where they are from, and step times that an
+instance's GPUs cannot have taken.
+"""
 
 from datetime import date
 
 import pytest
 
-from fp8bench.launch.imported import ImportedFigure, to_record
+from fp8bench.launch.imported import ImportedFigure, doubts, to_record
+from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import Record
 
+CATALOG = load()
 WORDS = {
     "mode": "te-fp8:delayed",
     "workload": "vit-huge",
@@ -90,3 +94,40 @@ def test_the_figure_says_what_was_said_of_it_and_makes_nothing_up(said, kept):
 
     assert (figure.mode, figure.recipe, figure.compile, figure.attention) == kept
     assert (figure.workload, figure.batch_size, figure.world_size) == ("vit-huge", 64, 8)
+
+
+def figure(step_time_s: float, mode: str = "baseline-bf16", workload: str = "vit-huge"):
+    return ImportedFigure.parse(**{**WORDS, "step_time_s": step_time_s, "mode": mode, "workload": workload})
+
+
+@pytest.mark.parametrize(
+    ("instance", "given"),
+    [("p4d", figure(0.41)), ("p5", figure(0.199)), ("p5", figure(0.03, "te-fp8")), ("p5", figure(9.0))],
+)
+def test_what_the_gpu_can_do_is_not_doubted(instance, given):
+    assert list(doubts(given, instance, CATALOG)) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (figure(150.0), "--step-time is in seconds; 150 ms are 0.15"),
+        (figure(11.0), "uses 0.45 % of what"),
+        (figure(0.04), "uses 124 % of what this instance's GPU can compute in that time: more than it can do"),
+        (figure(0.02, "te-fp8"), "more than it can do"),
+    ],
+)
+def test_what_it_cannot_is_doubted_in_one_line(given, words):
+    (line,) = doubts(given, "p5", CATALOG)
+
+    assert words in line
+
+
+@pytest.mark.parametrize(
+    ("instance", "workload"), [("unheard-of", "vit-huge"), ("p5", "vit-huge-256")], ids=["no GPU", "no FLOPs"]
+)
+def test_of_unknown_work_or_gpu_only_a_very_long_step_is_doubted(instance, workload):
+    (line,) = doubts(figure(30.1, workload=workload), instance, CATALOG)
+
+    assert line.startswith("a step of 30.1 s is longer than training steps are")
+    assert list(doubts(figure(29.9, workload=workload), instance, CATALOG)) == []

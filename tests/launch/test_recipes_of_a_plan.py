@@ -120,10 +120,7 @@ def test_fp8_attention_that_vit_huge_has_no_backend_of_is_refused_before_a_proce
             config("torchao-float8", "tensorwise,layers=mpl"),
             r"no linear layer of the model has a name that 'mpl' matches.*blocks.\*.attn.qkv, blocks.\*.attn.proj",
         ),
-        (
-            config("torchao-float8", "rowwise_with_gw_hp,layers=torchao"),
-            "no rule of layers for rowwise_with_gw_hp",
-        ),
+        (config("torchao-float8", "rowwise_with_gw_hp,layers=torchao"), "no rule of layers for rowwise_with_gw_hp"),
     ],
 )
 def test_what_cannot_be_is_refused_before_a_process_starts(one, told):

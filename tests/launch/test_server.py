@@ -29,11 +29,7 @@ def test_without_a_driver_there_is_none_to_initialise(monkeypatch):
 
 @pytest.mark.parametrize(
     ("driver", "threads", "said"),
-    [
-        (True, 0, "json initialises CUDA"),
-        (False, 2, "json leaves 2 threads running"),
-        (False, 0, None),
-    ],
+    [(True, 0, "json initialises CUDA"), (False, 2, "json leaves 2 threads running"), (False, 0, None)],
 )
 def test_the_module_is_named_after_which_no_rank_can_be_forked(monkeypatch, tmp_path, driver, threads, said):
     monkeypatch.setattr(server, "driver_initialised", lambda: driver)

@@ -50,11 +50,7 @@ def test_the_default_run_measures_two_ranks_under_both_cpu_modes_and_keeps_what_
         assert record["parity"]["passed"]
         assert [samples["rank"] for samples in record["samples"]] == [0, 1]
         for samples in record["samples"]:
-            assert (len(samples["warmup_step_s"]), len(samples["step_s"]), len(samples["loss"])) == (
-                warm,
-                6,
-                warm + 6,
-            )
+            assert (len(samples["warmup_step_s"]), len(samples["step_s"]), len(samples["loss"])) == (warm, 6, warm + 6)
             assert min(samples["step_s"]) > 0
         # They see different data, and agree on the weights.
         assert record["samples"][0]["loss"][0] != record["samples"][1]["loss"][0]

@@ -58,7 +58,8 @@ def sound(mode="te-fp8", recipe="delayed", **settings):
     with_lead[0] = with_lead[0].model_copy(
         update={"profile": FP8_STEP, "evidence": first.evidence.model_copy(update={"fp8_kernels": recipe is not None})}
     )
-    return assemble(settled, with_lead, "p5", "20261121T101500Z-te-fp8-delayed-3f9a1c", NOW)
+    made = assemble(settled, with_lead, "p5", NOW)
+    return made.model_copy(update={"run_id": "20261121T101500Z-te-fp8-delayed-3f9a1c"})
 
 
 def edited(edit, record=None):

@@ -192,13 +192,12 @@ def record_of(prepared: Prepared[CollectivesConfig], reports: Sequence[RankRepor
     outcomes = [RankOutcome.model_validate(one.found) for one in reports]
     timings = [timing_of(case, [one.times[place] for one in outcomes]) for place, case in enumerate(config.cases)]
     bad = next((timing.reason for timing in timings if timing.status == "invalid"), None)
-    environments = [one.environment for one in reports[:: config.world_size // config.nodes]]
     return CollectivesRecord(
         **head(prepared, "collectives", datetime.now(UTC)),
         status="invalid" if bad else "ok",
         reason=bad,
         fingerprint=fingerprint(config),
-        environment=environment_of(environments, prepared.machines, config.world_size),
+        environment=environment_of(reports, config.nodes),
         config=config,
         backend=BACKENDS[config.device],
         timings=tuple(timings),

@@ -213,8 +213,7 @@ def _trained(mode: str, seed: int, reports: Sequence[RankReport]) -> Trained:
 def _done(trained: Trained, nodes: int, reports: Sequence[RankReport]) -> Done:
     from fp8bench.launch.assemble import environment_of
 
-    firsts, facts = reports[:: len(reports) // nodes], reports[0].facts
-    environment = environment_of([one.environment for one in firsts], [one.machine for one in firsts], len(reports))
+    environment, facts = environment_of(reports, nodes), reports[0].facts
     if environment is None or facts is None:
         raise ValueError("a rank that is ok reports its environment and its workload")
     work = WorkFacts(sizes=dict(facts.sizes), tokens_per_step=facts.units_per_step * len(reports))

@@ -18,8 +18,10 @@ from fp8bench.launch import signals
 from fp8bench.launch.nodes.messages import Hello, Left, Verdict, judge, named
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.nodes.store import GroupStore, NodeGone, StoreLost
+from fp8bench.launch.processes.blame import Lost
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.schema.model import Refusal
+from fp8bench.worker.progress import Stage
 
 MessageT = TypeVar("MessageT")
 
@@ -44,9 +46,7 @@ POLL_S = 0.2
 
 @dataclass
 class Agent:
-    """The agent of this node. place: this node's. parent: torchrun's process id. verdict: on all nodes.
-    met: whether this node has sent its first message.
-    """
+    """parent: torchrun's process id. verdict: on all nodes. met: whether this node has sent its first message."""
 
     place: Elastic
     store: GroupStore
@@ -92,8 +92,7 @@ class Agent:
                     if found is None:
                         self.require_alive(node)
                         if waited_s > limit_s:
-                            how = f"said nothing for {limit_s:.0f} s"
-                            raise NodeGone(node, self.called(node), how, time.time() - limit_s)
+                            raise self._gone(node, f"said nothing for {limit_s:.0f} s", time.time() - limit_s)
                         continue
                     heard[node] = found
                 except NodeGone as gone:
@@ -108,16 +107,19 @@ class Agent:
     def require_alive(self, node: int) -> None:
         """Raise NodeGone if the node has left early or is silent, and Interrupt if a signal ended it."""
         left = self.store.get(f"left/{node}", Left)
-        silent_s, stage = self.store.heard(node)
+        heard = self.store.heard[node]
         if left is not None and left.interrupted is not None:
             self.log(f"{self.called(node)} {left.what}")
             raise signals.Interrupt(left.interrupted)
         if left is not None and left.code is None:
             # What it said last is newer than its latest sign of life.
-            raise NodeGone(node, self.called(node), left.what, left.at_s, left.stage or stage)
-        if silent_s > SILENT_S:
-            how = f"gave no sign of life for {silent_s:.0f} s"
-            raise NodeGone(node, self.called(node), how, time.time() - silent_s, stage)
+            raise self._gone(node, left.what, left.at_s, left.stage or heard.stage)
+        if heard.silent_s > SILENT_S:
+            how = f"gave no sign of life for {heard.silent_s:.0f} s"
+            raise self._gone(node, how, time.time() - heard.silent_s, heard.stage)
+
+    def _gone(self, node: int, how: str, at_s: float, stage: Stage | None = None) -> NodeGone:
+        return NodeGone(Lost(node, how, at_s, stage), self.called(node))
 
     def meet(self, mine: Hello, limit_s: float | None = None) -> Verdict:
         """Exchange first messages; every node calls this once. If they cannot run together, all of them raise. limit_s:
@@ -142,7 +144,7 @@ class Agent:
         return self.verdict
 
     def refuse(self, error: Fp8benchError) -> None:
-        """Say, as the first message, that this node cannot run, and log what the nodes conclude if that differs."""
+        """Say, as the first message, that this node cannot run; log what the nodes conclude if that differs."""
         place, refusal = self.place, Refusal.of(error)
         mine = Hello(node=place.node, host=socket.gethostname(), processes=place.local_world_size, refusal=refusal)
         try:
@@ -192,7 +194,7 @@ class Agent:
     def _parted(self, node: int) -> bool:
         # Without a verdict, a node without a first message has not come.
         unmet = not self.verdict.hosts and self.store.get(f"hello/{node}", Hello) is None
-        return unmet or self.store.get(f"left/{node}", Left) is not None or self.store.heard(node)[0] > SILENT_S
+        return unmet or self.store.get(f"left/{node}", Left) is not None or self.store.heard[node].silent_s > SILENT_S
 
     def ended(self) -> Left | None:
         """Return the end of the session, if node 0 has told it to this node."""

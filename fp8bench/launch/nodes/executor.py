@@ -15,16 +15,16 @@ from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.messages import Ready, Turn
 from fp8bench.launch.nodes.store import NodeGone
 from fp8bench.launch.processes import Watch
-from fp8bench.launch.processes.blame import Lost, in_general
+from fp8bench.launch.processes.blame import RankView, reports_of
 from fp8bench.launch.processes.rank import MEASURES_A_RUN, Task, Work
-from fp8bench.launch.processes.watch import Outcome, RankView, SpawnExecutor, reports_of, run_ranks
+from fp8bench.launch.processes.watch import Outcome, SpawnExecutor, run_ranks
 from fp8bench.launch.signals import Interrupt, held_back
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.model import Refusal
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Session
-from fp8bench.worker.progress import STAGES, Progress, Stage
+from fp8bench.worker.progress import STAGES, Progress
 
 READY_S = 60.0
 """Seconds that a node may take to check its GPUs."""
@@ -57,9 +57,8 @@ class NodesExecutor(SpawnExecutor):
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, place: Session | None = None
     ) -> list[RankReport]:
-        """Run as `Executor.run` does. The reports name their machines; the report of a node's first rank contains that
-        node's marks. Raises ModeUnavailable if another node cannot run, and RunFailed if a node is gone since an
-        earlier run.
+        """Run as `Executor.run` does. Reports name their machines; that of a node's first rank has the node's marks.
+        Raises ModeUnavailable if another node cannot run, and RunFailed if one is gone since an earlier run.
         """
         self.require_ready()
         agent, turn, told = self.agent, self._turns, Turn(config=config, place=place, work=self.work)
@@ -89,8 +88,7 @@ class NodesExecutor(SpawnExecutor):
         self, turn: int, told: Turn, watch: Watch, trace: Path | None, seen: dict[int, Outcome], lost: list[NodeGone]
     ) -> None:
         """Add to `seen`, by node, what became of ranks, and to `lost` the nodes that are gone. Raises Interrupt if a
-        signal ended a node; then other nodes have had a moment to tell of their ranks, which may have been interrupted
-        too, or have lost the ranks of this node.
+        signal ended a node; then the others have had a moment to tell of their ranks.
         """
         agent, view = self.agent, f"view/{turn}"
         try:
@@ -112,9 +110,8 @@ class NodesExecutor(SpawnExecutor):
     def _run_here(
         self, turn: int, told: Turn, watch: Watch, interrupted: Callable[[], bool], trace: Path | None = None
     ) -> tuple[Outcome | None, NodeGone | Interrupt | None]:
-        """Run this node's ranks from their start to their end. Return what was seen of them, None if a signal ended
-        them before they had timed their steps, and why they were ended early if that is because of another node. If it
-        is gone, only what they had found is kept, and their part of the log.
+        """Run this node's ranks. Return what was seen of them, None if a signal ended them before they had timed their
+        steps, and why they were ended early if that is because of another node.
         """
         place, elsewhere = self.agent.place, Elsewhere(self.agent, turn)
         host = f"[{place.address}]" if ":" in place.address else place.address
@@ -139,11 +136,9 @@ class NodesExecutor(SpawnExecutor):
         marks: Callable[[RunConfig], Sequence[str]],
         keep: Callable[[Turn, Sequence[RankReport]], object] = lambda _told, _reports: None,
     ) -> int:
-        """Run what node 0 says, as another node, until it ends the session, and return the exit code. Raises RunFailed
-        if node 0 is gone.
-
-        marks: returns those of this node's circumstances before a run; raises ModeUnavailable if it should not run.
-        keep: keeps the record of a run whose leader is gone.
+        """Run what node 0 says until it ends the session, and return the exit code. Raises RunFailed if node 0 is gone.
+        marks: returns this node's before a run; raises ModeUnavailable. keep: keeps the record of a run whose leader is
+        gone.
         """
         agent = self.agent
         with self:
@@ -182,21 +177,17 @@ class NodesExecutor(SpawnExecutor):
                 raise gone
 
     def _placed(self, reports: Sequence[RankReport], marks: Mapping[int, Sequence[str]]) -> list[RankReport]:
-        """Return the reports, each with its machine, and that of a node's first rank with the node's marks. marks: by
-        node.
-        """
-        machines, a_node, found = self.agent.verdict.machines, self.agent.place.local_world_size, []
+        """Return the reports, each with its machine, and that of a node's first rank with the node's marks, by node."""
+        found = []
         for report in reports:
-            node, place = divmod(report.rank, a_node)
-            own = () if place else marks.get(node, ())
-            found.append(report.model_copy(update={"machine": machines[node], "marks": (*own, *report.marks)}))
+            node, place = divmod(report.rank, self.agent.place.local_world_size)
+            own, machine = () if place else marks.get(node, ()), self.agent.verdict.machines[node]
+            found.append(report.model_copy(update={"machine": machine, "marks": (*own, *report.marks)}))
         return found
 
 
 class Elsewhere:
-    """The other nodes, as this node's launcher asks about them: how long its own ranks may go on after a rank elsewhere
-    failed, and that they end at once if another node is gone. gone: that node, or the signal that ended it.
-    """
+    """What other nodes leave this node's ranks (see `watch.Others`). gone: a node, or the signal that ended one."""
 
     def __init__(self, agent: Agent, turn: int) -> None:
         self.gone: NodeGone | Interrupt | None = None
@@ -211,42 +202,27 @@ class Elsewhere:
                 # Of the rank that is furthest behind.
                 self._agent.store.say(min(("starting" if one is None else one.stage for one in seen), key=STAGES.index))
                 if self._grace_s is None:
-                    self._grace_s = self._look(grace_s)
+                    self._look(grace_s)
             except (NodeGone, Interrupt) as gone:
                 self.gone, self._grace_s = gone, 0.0
         return min((one for one in (grace_s, self._grace_s) if one is not None), default=None)
 
-    def _look(self, grace_s: float | None) -> float | None:
+    def _look(self, grace_s: float | None) -> None:
         agent, now = self._agent, time.monotonic()
         if grace_s is not None:
             agent.store.put(self._key, grace_s)
+            self._grace_s = grace_s
         elif now >= self._due:
             self._due = now + LOOK_S
             for node in agent.place.peers:
                 agent.require_alive(node)
-            return 0.0 if agent.ended() is not None else agent.store.get(self._key, float)
-        return grace_s
+            self._grace_s = 0.0 if agent.ended() is not None else agent.store.get(self._key, float)
 
 
 def reports_on_nodes(config: RunConfig, seen: Mapping[int, Outcome], gone: Sequence[NodeGone]) -> list[RankReport]:
-    """Return one report per rank, by rank. seen: by node. gone: nodes that ended too early. Records name nodes by
-    number alone: machines' names are private.
-    """
-    a_node = config.world_size // config.nodes
-    lost = []
-    for one in gone:
-        ranks = range(one.node * a_node, (one.node + 1) * a_node)
-        those = f"rank {ranks[0]}" if a_node == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
-        lost.append(Lost(tuple(ranks), one.at_s, f"node {one.node} with {those} {one.how}", one.stage))
+    """Return one report per rank, by rank. seen: by node. gone: nodes that ended too early."""
     overdue = next((one.overdue for _, one in sorted(seen.items()) if one.overdue is not None), None)
-
-    def where(ranks: Sequence[int], stage: Stage | None) -> str:
-        nodes = sorted({rank // a_node for rank in ranks})
-        *before, last = map(str, nodes) if nodes else ("",)
-        on = f", on nodes {', '.join(before)} and {last}" if before else f", on node {last}" if last else ""
-        return on + ("" if stage is None else f", in the phase {stage!r}")
-
-    return reports_of(all_ranks(config, seen), overdue, lost, where, in_general(config))
+    return reports_of(config, all_ranks(config, seen), overdue, [one.lost for one in gone])
 
 
 def all_ranks(config: RunConfig, seen: Mapping[int, Outcome]) -> list[RankView]:

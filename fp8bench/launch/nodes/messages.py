@@ -51,9 +51,8 @@ AT_MOST = 4
 
 
 class Hello(Frozen):
-    """A node's first message. host: the machine's name, for lines on standard error; no record contains it. settings,
-    hardware, software: what must be the same on all nodes, by name. harmless: what is only marked if it differs.
-    refusal: why this node cannot run.
+    """A node's first message. host: for lines on standard error alone. settings, hardware, software: what must be the
+    same on all nodes, by name. harmless: what is only marked if it differs. refusal: why this node cannot run.
     """
 
     node: int
@@ -68,7 +67,7 @@ class Hello(Frozen):
 
 
 class Verdict(Frozen):
-    """The verdict on all nodes. hosts, machines: by node. marks: for readers of records. refusal: why nothing runs."""
+    """Of all nodes. hosts, machines: by node. marks: for readers of records. refusal: why nothing runs."""
 
     hosts: tuple[str, ...] = ()
     machines: tuple[MachineIdentity | None, ...] = ()
@@ -77,9 +76,7 @@ class Verdict(Frozen):
 
 
 class Turn(Frozen):
-    """What runs next. place: of its record in the session; None if it is not kept (the try of a batch size). work: what
-    each rank does.
-    """
+    """What runs next. place: of its record in the session; None if it is not kept. work: of each rank."""
 
     config: RunConfig
     place: Session | None = None
@@ -87,16 +84,15 @@ class Turn(Frozen):
 
 
 class Ready(Frozen):
-    """Whether a node can begin. marks: what it found of its circumstances (e.g. a busy GPU)."""
+    """marks: what a node found of its circumstances (e.g. a busy GPU). refusal: why it cannot begin."""
 
     marks: tuple[str, ...] = ()
     refusal: Refusal | None = None
 
 
 class Left(Frozen):
-    """A node's last message. what: the event that ended it, in words; may be empty. code: if it ends in order, the exit
-    code of its processes (from node 0: of all nodes). interrupted: the signal that ended it. at_s: since 1970. stage:
-    of its rank that was furthest behind; None if none ran.
+    """A node's last message. what: the event that ended it; may be empty. code: of its processes, if it ends in order.
+    interrupted: the signal that ended it. at_s: since 1970. stage: of its rank that was furthest behind.
     """
 
     what: str = ""

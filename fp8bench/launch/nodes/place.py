@@ -43,9 +43,7 @@ class Elastic:
 
 
 def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
-    """Return the group in torchrun's variables, or None without one. An empty variable counts as not set. Raises
-    UsageError for impossible values.
-    """
+    """Return the group in torchrun's variables, or None without one. Raises UsageError for impossible values."""
     given = [name for name in RANKS if environ.get(name)]
     if not given:
         return None
@@ -64,7 +62,7 @@ def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
     ):
         if of in values and values[name] > values[of] - (relation == "not below"):
             raise UsageError(f"{name}={values[name]} in the environment is {relation} {of}={values[of]}", REMEDY)
-    rank, local_rank, world_size, local_world_size = (values[name] for name in NUMBERS)
+    rank, local_rank, world_size, local_world_size = map(values.__getitem__, NUMBERS)
     if not counted and (world_size % local_world_size or (rank - local_rank) % local_world_size):
         raise UsageError(
             f"LOCAL_WORLD_SIZE={local_world_size} does not divide WORLD_SIZE={world_size} into equal nodes",

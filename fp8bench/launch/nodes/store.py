@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 
 from fp8bench.launch.nodes.place import Elastic
+from fp8bench.launch.processes.blame import Lost
 from fp8bench.launch.signals import held_back
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.worker.progress import Stage
@@ -59,23 +60,21 @@ OF_STORES = (RuntimeError, ValueError, OSError)
 
 
 class NodeGone(RunFailed):
-    """Another node ended too early. called: from `Agent.called`. how: words after that name on how it ended. at_s: in
-    seconds since 1970. stage: of its rank that was furthest behind.
-    """
+    """Another node ended too early. called: its name (see `Agent.called`)."""
 
-    def __init__(self, node: int, called: str, how: str, at_s: float, stage: Stage | None = None) -> None:
+    def __init__(self, lost: Lost, called: str) -> None:
         remedy = "See what ended it there, and start all nodes again: what is kept is not repeated"
-        super().__init__(f"{called} {how}", remedy, "host-death")
-        self.node, self.how, self.at_s, self.stage = node, how, at_s, stage
+        super().__init__(f"{called} {lost.how}", remedy, "host-death")
+        self.lost = lost
 
 
 class StoreLost(NodeGone):
     """The store no longer answers. node: the one that is out of reach together with it."""
 
     def __init__(self, why: str, node: int) -> None:
-        lost = f"the store of the group no longer answers: {why.partition('. ')[0].rstrip('.?')}"
-        super().__init__(node, f"node {node}", f"died or is out of reach: {lost}", time.time())
-        self.what = lost
+        what = f"the store of the group no longer answers: {why.partition('. ')[0].rstrip('.?')}"
+        super().__init__(Lost(node, f"died or is out of reach: {what}", time.time()), f"node {node}")
+        self.what = what
         self.remedy = "See what ended the node that holds it (MASTER_ADDR), and start all nodes again"
 
 
@@ -90,15 +89,15 @@ class Heard:
 
 class GroupStore:
     """This node's connection to the store (see `joined`). All methods raise StoreLost. stage: the phase of this node's
-    rank that is furthest behind.
+    rank that is furthest behind. heard: of each node that this one listens to.
     """
 
     def __init__(self, place: Elastic, store: Any) -> None:
         """store: a torch Store with the group's prefix."""
         self.store = store
         self.stage: Stage | None = None
+        self.heard = {node: Heard() for node in place.peers}
         self._node = place.node
-        self._heard = {node: Heard() for node in place.peers}
         self._beats = count()
         self._beat_at = time.monotonic()
         self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
@@ -137,23 +136,17 @@ class GroupStore:
             self.stage = stage
             self._answered(lambda: self.beat(time.monotonic()))
 
-    def heard(self, node: int) -> tuple[float, Stage | None]:
-        """Return the seconds since the node's last sign of life, and what it said with it."""
-        return self._heard[node].silent_s, self._heard[node].stage
-
     def beat(self, now: float) -> None:
-        """Give a sign of life, and look for those of the other nodes. now: of the monotonic clock. Time in which this
-        process was stopped does not count.
-        """
+        """Give a sign of life, and look for those of others. Time in which this process was stopped does not count."""
         passed_s, self._beat_at = min(now - self._beat_at, 2 * BEAT_S), now
         self.store.set(f"beat/{self._node}", json.dumps([next(self._beats), self.stage]))
-        for node, heard in self._heard.items():
+        for node, heard in self.heard.items():
             sign = self.store.get(f"beat/{node}") if self.store.check([f"beat/{node}"]) else b""
             # Before its first sign, an agent may still be starting.
             if sign == heard.sign:
                 heard.silent_s += passed_s if sign else 0.0
             else:
-                self._heard[node] = Heard(sign, json.loads(sign)[1])
+                self.heard[node] = Heard(sign, json.loads(sign)[1])
 
     def _answered(self, do: Callable[[], ResultT]) -> ResultT:
         """Return what `do` returns in the thread. It is done completely, whatever signal arrives meanwhile."""
@@ -188,9 +181,7 @@ class GroupStore:
 
 @contextmanager
 def joined(place: Elastic, log: Callable[[str], None] = lambda _line: None) -> Iterator[GroupStore]:
-    """Yield this node's connection, and give signs of life until the end of the context. The store ends with it if this
-    node holds it. log: takes a line if connecting takes long.
-
+    """Yield this node's connection, and give signs of life meanwhile. log: takes a line if connecting takes long.
     Raises UsageError if there is no store at the address, or if the port is taken.
     """
     found = GroupStore(place, _connected(place, log))
@@ -227,12 +218,10 @@ def _connected(place: Elastic, log: Callable[[str], None]) -> Any:
         store = TCPStore(place.address, place.port, is_master=holds, wait_for_workers=False, timeout=first)
         store.set_timeout(TIMEOUT)
     except OF_STORES as error:
-        what, remedy = f"no store of this group answers at {where}", ELSEWHERE
-        if holds:
-            what, remedy = f"cannot hold the group's store at {where}", TAKEN
+        what = "cannot hold the group's store" if holds else "no store of this group answers"
         # The lines after the first are C++.
         why = str(error).partition("\n")[0]
-        raise UsageError(f"{what}: {why}", remedy) from error
+        raise UsageError(f"{what} at {where}: {why}", TAKEN if holds else ELSEWHERE) from error
     finally:
         late.cancel()
     return PrefixStore(f"fp8bench/{place.attempt}", store)
@@ -251,8 +240,7 @@ def reach(address: str, port: int) -> None:
     deadline = time.monotonic() + REACH_S
     while True:
         try:
-            socket.create_connection((address, port), max(BEAT_S, deadline - time.monotonic())).close()
-            return
+            return socket.create_connection((address, port), max(BEAT_S, deadline - time.monotonic())).close()
         except OSError:
             if time.monotonic() > deadline:
                 raise

@@ -32,9 +32,7 @@ POLL_S = 0.1
 
 
 def follow(place: Elastic) -> int:
-    """Wait for the node's agent, and return its exit code. If the agent ends without one, the first waiting rank raises
-    RunFailed for all, so that it is reported once.
-    """
+    """Wait for the agent, and return its exit code. If it ends without one, the first waiting rank raises RunFailed."""
     with _socket(place) as (connection, name):
         try:
             _connect(connection, name)
@@ -54,7 +52,6 @@ def follow(place: Elastic) -> int:
 @contextmanager
 def awaited(place: Elastic) -> Iterator[list[int]]:
     """Serve the waiting ranks as the agent. The last item of the yielded list is the exit code with which they leave.
-
     Raises UsageError if there is already an agent of this place.
     """
     with _socket(place) as (listener, name):
@@ -82,10 +79,9 @@ def awaited(place: Elastic) -> Iterator[list[int]]:
 
 @contextmanager
 def _socket(place: Elastic) -> Iterator[tuple[socket.socket, bytes]]:
-    """Yield a socket, and the name of this node's agent, which no other node on the machine has. SIGTERM ends this
-    process when torchrun is gone: a torchrun that is killed ends no process.
-    """
+    """Yield a socket, and the name of this node's agent, which no other node on the machine has."""
     if place.run_id:
+        # A torchrun that is killed ends no process.
         signal_with_parent(signal.SIGTERM)
     words = (place.address, place.port, place.run_id, place.attempt, place.rank - place.local_rank, os.getuid())
     name = hashlib.sha256("\n".join(map(str, words)).encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Decides when a run has failed, and which rank made it fail. Pure, except for requesting stacks.
+"""Decides when a run has failed, and which rank made it fail. Pure.
 
 A phase has a limit: its own, which `--timeout` replaces, plus several times what its steps are expected to last. Only
 the ranks that are furthest behind are late: the others may be waiting for them. Time in which the launcher did not look
@@ -7,21 +7,20 @@ the ranks that are furthest behind are late: the others may be waiting for them.
 For ranks that died, only what happened before the launcher sent any signal counts. A rank that was ended by a signal or
 left without an error is dated by when it was last seen alive, a rank that raised an error by when it did. The earliest
 is to blame, with two exceptions, which follow from another rank's end and count only if nothing else is known: an error
-that says that the connection to another rank broke, and SIGABRT (or an unknown end, which may be one), by which a
-watchdog inside NCCL ends a process for the same reason.
+that says that the connection to another rank broke, and SIGABRT, by which a watchdog inside NCCL ends a process for the
+same reason.
 """
 
 import signal
-import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from fp8bench import registry
-from fp8bench.launch.processes.rank import REQUEST, SHOWN, RankError, rank_path
-from fp8bench.launch.signals import STOPPED, process, send
+from fp8bench.launch.processes.rank import SHOWN, End, RankError
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import STAGES, Progress, Stage
 
 LIMIT_S: Mapping[Stage, float] = {**dict.fromkeys(STAGES, 600.0), "timing": 120.0, "done": 60.0}
@@ -40,16 +39,9 @@ FACTOR = 3.0
 LONGEST_LOOK_S = 5.0
 """The most seconds that count between two looks; nobody watched during the rest."""
 
-ANSWER_S = 2.0
-"""Seconds to wait for a stack. A process that hangs inside a driver gives none."""
-
-POLL_S = 0.05
-
 IN_COLLECTIVES = ("torch/distributed/", "torch/nn/parallel/distributed.py", "torch/autograd/graph.py", "torch/cuda/")
 """torch files in which a rank waits for other ranks, or for a GPU that does."""
 
-ONE_OR_ALL = "`--gpus 1` tells whether it is one GPU or the group"
-LOOK = "See where it came from, and correct that"
 NODE_GONE = "See what ended it there: `dmesg`, or the scheduler's log; then start all nodes again"
 _OF_SIGNALS: Mapping[int, str] = {
     signal.SIGKILL: "Somebody ended it, or the kernel did since the host ran out of memory: see `dmesg`",
@@ -58,34 +50,25 @@ _OF_SIGNALS: Mapping[int, str] = {
 
 
 def compiles(config: RunConfig) -> bool | None:
-    """Return whether a run of this configuration uses torch.compile, as far as its settings tell; None if it is unknown
-    what `auto` does with the mode of an outside package. On a CPU, `auto` compiles nothing.
-    """
+    """Return whether a run uses torch.compile, by its settings; None if the `auto` of an outside mode decides."""
     if config.compile != "auto":
         return config.compile != "off"
     return registry.modes()[config.mode].compiled_by_auto if config.device == "cuda" else False
 
 
-@dataclass(frozen=True)
-class Deadlines:
-    """The limits of one configuration. timeout_s: of each phase, as the user gave it; None for each phase's own."""
-
-    config: RunConfig
-    timeout_s: float | None = None
-
-    def limit_s(self, progress: Progress | None) -> float:
-        """Return how long the phase in `progress` may last. None: the rank is starting and has not reported yet."""
-        stage: Stage = progress.stage if progress else "starting"
-        own, expected_s = self.timeout_s, 0.0
-        if own is None:
-            own = COMPILING_S if stage in COMPILE_IN and compiles(self.config) is not False else LIMIT_S[stage]
-        if progress is not None and stage == "warming up":
-            expected_s = self.config.warmup * (progress.median_s or 0.0)
-        elif progress is not None and stage == "timing":
-            # The host's stamps alone underestimate this if it runs ahead of the device.
-            pace_s = max(progress.pace_s or 0.0, progress.median_s or 0.0)
-            expected_s = max(self.config.min_time_s, (progress.steps or self.config.steps) * pace_s)
-        return own + FACTOR * expected_s
+def limit_s(config: RunConfig, timeout_s: float | None, progress: Progress | None) -> float:
+    """Return how long the phase may last, by `--timeout` if it was given. progress: None if the rank has not begun."""
+    stage: Stage = progress.stage if progress else "starting"
+    own, expected_s = timeout_s, 0.0
+    if own is None:
+        own = COMPILING_S if stage in COMPILE_IN and compiles(config) is not False else LIMIT_S[stage]
+    if progress is not None and stage == "warming up":
+        expected_s = config.warmup * (progress.median_s or 0.0)
+    elif progress is not None and stage == "timing":
+        # The host's stamps alone underestimate this if it runs ahead of the device.
+        pace_s = max(progress.pace_s or 0.0, progress.median_s or 0.0)
+        expected_s = max(config.min_time_s, (progress.steps or config.steps) * pace_s)
+    return own + FACTOR * expected_s
 
 
 @dataclass(frozen=True)
@@ -98,112 +81,68 @@ class Overdue:
 
 
 class PhaseClock:
-    """How long each rank has been in its phase, as its launcher saw it."""
+    """How long each of these ranks has been in its phase, as their launcher saw it, from `now` on."""
 
-    def __init__(self, deadlines: Deadlines, ranks: int, now: float) -> None:
-        self._deadlines = deadlines
-        self._last = now
-        self._stages: list[Stage] = ["starting"] * ranks
-        self._waited = [0.0] * ranks
+    def __init__(self, config: RunConfig, timeout_s: float | None, ranks: Sequence[int], now: float) -> None:
+        self._config, self._timeout_s, self._last = config, timeout_s, now
+        self._stages: dict[int, Stage] = dict.fromkeys(ranks, "starting")
+        self._waited = dict.fromkeys(ranks, 0.0)
 
     def look(self, now: float, seen: Sequence[Progress | None]) -> Overdue | None:
-        """Return the ranks furthest behind if one of them is late. seen: every rank's progress, by rank."""
-        passed = min(now - self._last, LONGEST_LOOK_S)
-        self._last = now
-        for rank, progress in enumerate(seen):
-            stage = progress.stage if progress else "starting"
-            self._waited[rank] = self._waited[rank] + passed if stage == self._stages[rank] else 0.0
+        """Return the ranks furthest behind if one of them is late. seen: every rank's progress, in their order."""
+        passed_s, self._last = min(now - self._last, LONGEST_LOOK_S), now
+        for rank, progress in zip(self._stages, seen, strict=True):
+            stage: Stage = progress.stage if progress else "starting"
+            self._waited[rank] = self._waited[rank] + passed_s if stage == self._stages[rank] else 0.0
             self._stages[rank] = stage
-        last = min(self._stages, key=STAGES.index)
-        behind = [rank for rank, stage in enumerate(self._stages) if stage == last]
-        for rank in behind:
-            limit_s = self._deadlines.limit_s(seen[rank])
-            if self._waited[rank] > limit_s:
-                return Overdue(tuple(behind), last, limit_s)
+        last = min(self._stages.values(), key=STAGES.index)
+        behind = tuple(rank for rank, stage in self._stages.items() if stage == last)
+        for rank, progress in zip(self._stages, seen, strict=True):
+            if rank in behind and self._waited[rank] > (most_s := limit_s(self._config, self._timeout_s, progress)):
+                return Overdue(behind, last, most_s)
         return None
 
 
-@dataclass(frozen=True)
-class End:
-    """A rank that ended by itself. exit_code: negative for a signal; None if unknown. alive_s: when the rank was last
-    seen alive, by the monotonic clock. remedy: what its host knows to do about such an end.
+class RankView(Frozen):
+    """What was seen of one rank. Launchers of several nodes combine what they see, so times are seconds since 1970:
+    every machine has its own monotonic clock. report, error: what it told. kept: what it had found, if it told no
+    report. measured: whether that is a measurement. end: if it ended by itself, before anybody sent a signal. stage:
+    None if it had not begun. stack: from faulthandler, if it was requested; empty without an answer. stopped: whether
+    its process was. log: for the file next to the record.
     """
 
     rank: int
-    exit_code: int | None
-    alive_s: float
-    remedy: str | None = None
-
-
-@dataclass(frozen=True)
-class Lost:
-    """A node that is gone with its ranks. alive_s: when it last gave a sign of life. what: a reason that names it.
-    stage: the phase in which its ranks were then; None if unknown.
-    """
-
-    ranks: tuple[int, ...]
-    alive_s: float
-    what: str
+    report: RankReport | None = None
+    kept: RankReport | None = None
+    measured: bool = False
+    error: RankError | None = None
+    end: End | None = None
     stage: Stage | None = None
-
-
-@dataclass(frozen=True)
-class Blame:
-    """The ranks that made a run fail, and why. remedy: None for the general one."""
-
-    ranks: tuple[int, ...]
-    reason: str
-    cause: Cause
-    remedy: str | None
-
-
-@dataclass(frozen=True)
-class Stacks:
-    """Stacks, by rank. text: from faulthandler; empty without an answer. stopped: ranks that were stopped."""
-
-    text: Mapping[int, str]
-    stopped: frozenset[int]
+    step: int = 0
+    stack: str | None = None
+    stopped: bool = False
+    log: str = ""
 
     @property
-    def waiting(self) -> frozenset[int]:
-        """Ranks whose innermost frame is in a collective, or waits for the GPU."""
-        frames = {rank: innermost(text) for rank, text in self.text.items()}
-        return frozenset(rank for rank, frame in frames.items() if any(part in frame for part in IN_COLLECTIVES))
+    def waits(self) -> bool:
+        """Whether its innermost frame is in a collective, or waits for the GPU."""
+        frame = innermost(self.stack or "")
+        return any(part in frame for part in IN_COLLECTIVES)
 
-    def where(self, rank: int) -> str:
-        """Return, for a sentence, what the rank is doing."""
-        if rank in self.stopped:
+    @property
+    def doing(self) -> str:
+        """What it is doing, for a sentence."""
+        if self.stopped:
             return "its process is stopped"
-        frame = innermost(self.text.get(rank, ""))
+        frame = innermost(self.stack or "")
         # The complete path is in the log: a record is passed on, and need not reveal whose home folder this was.
         return f"it is at {'/'.join(frame.split('/')[-SHOWN:])}" if frame else "it gives no answer"
 
 
-def ask_for_stacks(folder: Path, pids: Mapping[int, int]) -> Stacks:
-    """Return the stacks of ranks that live. pids: their processes, by rank. Stopped processes are continued so that
-    they can answer: call this only when all ranks are about to be ended.
-    """
-    found = {rank: process(pid) for rank, pid in pids.items()}
-    stopped = frozenset(rank for rank, one in found.items() if one is not None and one.state in (STOPPED, "t"))
-    before = {rank: stack_written(folder, rank) for rank in pids}
-    for pid in pids.values():
-        send(pid, REQUEST)
-        send(pid, signal.SIGCONT)
-    deadline = time.monotonic() + ANSWER_S
-    answers: dict[int, str] = {}
-    while time.monotonic() < deadline:
-        time.sleep(POLL_S)
-        latest = {rank: stack_written(folder, rank).removeprefix(before[rank]) for rank in pids}
-        if all(latest.values()) and latest == answers:
-            break
-        answers = latest
-    return Stacks(answers, stopped)
-
-
-def innermost(text: str) -> str:
+def innermost(stack: str) -> str:
     """Return `FILE:LINE in FUNCTION` of the main thread, which faulthandler writes last; empty without an answer."""
     frames: list[str] = []
-    for line in text.splitlines():
+    for line in stack.splitlines():
         if line.rstrip().endswith("(most recent call first):"):
             frames = []
         elif line.startswith('  File "'):
@@ -215,39 +154,94 @@ def innermost(text: str) -> str:
     return f"{file}:{number} in {function}"
 
 
-def stack_written(folder: Path, rank: int) -> str:
-    """Return all that faulthandler has written for a rank: answers, and the stack at a crash."""
-    try:
-        return rank_path(folder, rank, "stack").read_text(errors="replace")
-    except OSError:
-        return ""
-
-
-def of_deaths(ends: Collection[End], errors: Mapping[int, RankError], lost: Sequence[Lost] = ()) -> Blame | None:
-    """Return who is to blame, or None if nothing ended. ends: of ranks that left no report. errors: by rank, of ranks
-    that raised one. lost: nodes, whose ranks are in neither. All are dated by one clock.
+@dataclass(frozen=True)
+class Lost:
+    """A node that is gone with its ranks. how: words on how it ended. at_s: when it last gave a sign of life, in
+    seconds since 1970. stage: the phase in which its ranks were then; None if unknown.
     """
+
+    node: int
+    how: str
+    at_s: float
+    stage: Stage | None = None
+
+
+@dataclass(frozen=True)
+class Blame:
+    """The ranks that made a run fail, and why. remedy: None for the general one."""
+
+    ranks: tuple[int, ...]
+    reason: str
+    cause: Cause
+    remedy: str | None = None
+
+
+def reports_of(
+    config: RunConfig, views: Sequence[RankView], overdue: Overdue | None = None, lost: Sequence[Lost] = ()
+) -> list[RankReport]:
+    """Return one report per rank, by rank. views: of every rank, by rank; empty for ranks of a lost node."""
+    reports = {view.rank: view.report for view in views if view.report is not None}
+    why = None
+    if len(reports) < len(views):
+        why = of_deaths(config, views, lost) or (of_delay(config, views, overdue) if overdue is not None else None)
+    stopped = next((rank for rank, report in reports.items() if report.status != "ok"), None)
+    by, general = why.ranks[0] if why else stopped, in_general(config)
+    for view in views:
+        told: dict[str, object] = {
+            "collateral": True,
+            "reason": f"rank {view.rank} was ended because rank {by} failed",
+            "cause": why.cause if why else None,
+            "remedy": f"Fix what ended rank {by}" if by is not None else general,
+        }
+        if why is not None and view.rank in why.ranks:
+            told = {"reason": why.reason, "cause": why.cause, "remedy": why.remedy or general}
+        had = view.kept or RankReport(rank=view.rank)
+        reports.setdefault(view.rank, had.model_copy(update={"status": "failed", "log": view.log, **told}))
+    return [reports[view.rank] for view in views]
+
+
+def in_general(config: RunConfig) -> str:
+    """Return what to do about a failure of which nothing more is known."""
+    if config.device == "cuda" and config.world_size > 1:
+        return "`--gpus 1` tells whether it is one GPU or the group"
+    return "See where it came from, and correct that"
+
+
+def _where(config: RunConfig, ranks: Sequence[int], stage: Stage | None) -> str:
+    """Return the nodes of these ranks, if there are several, and the phase. Machines' names are private."""
+    on = ""
+    if ranks and config.nodes > 1:
+        *before, last = sorted({rank // (config.world_size // config.nodes) for rank in ranks})
+        on = f", on nodes {', '.join(map(str, before))} and {last}" if before else f", on node {last}"
+    return on + ("" if stage is None else f", in the phase {stage!r}")
+
+
+def of_deaths(config: RunConfig, views: Sequence[RankView], lost: Sequence[Lost] = ()) -> Blame | None:
+    """Return who is to blame, or None if nothing ended. lost: nodes, whose ranks have empty views."""
     # The first item is 0 for what may have made the run fail, and more for what follows from another rank's end.
     dated: list[tuple[int, float, int, Blame]] = []
-    for rank, error in errors.items():
-        reason = f"rank {rank} died: {error.what}" if error.remedy is None else error.what
-        found = Blame((rank,), reason, error.cause, error.remedy)
-        dated.append((2 if error.connection_lost else 0, error.at_s, rank, found))
-    for end in ends:
-        if end.rank not in errors:
-            reason, remedy = _how(end.exit_code)
-            found = Blame((end.rank,), f"rank {end.rank} died: {reason}", "host-death", end.remedy or remedy)
-            dated.append((int(end.exit_code in (None, -signal.SIGABRT)), end.alive_s, end.rank, found))
-    for node in lost:
-        dated.append((0, node.alive_s, node.ranks[0], Blame(node.ranks, node.what, "host-death", NODE_GONE)))
+    for view in views:
+        rank, error, end = view.rank, view.error, view.end
+        where = _where(config, (rank,), view.stage or "starting")
+        if error is not None:
+            reason = error.what if error.remedy is not None else f"rank {rank} died: {error.what}"
+            found = Blame((rank,), reason + where, error.cause, error.remedy)
+            dated.append((2 if error.connection_lost else 0, error.at_s, rank, found))
+        elif end is not None and view.report is None:
+            how, remedy = _how(end.exit_code)
+            found = Blame((rank,), f"rank {rank} died: {how}{where}", "host-death", end.remedy or remedy)
+            dated.append((int(end.exit_code == -signal.SIGABRT), end.alive_s, rank, found))
+    a_node = config.world_size // config.nodes
+    for one in lost:
+        ranks = tuple(range(one.node * a_node, (one.node + 1) * a_node))
+        those = f"rank {ranks[0]}" if a_node == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
+        reason = f"node {one.node} with {those} {one.how}{_where(config, (), one.stage)}"
+        dated.append((0, one.at_s, ranks[0], Blame(ranks, reason, "host-death", NODE_GONE)))
     return min(dated, key=lambda one: one[:3])[-1] if dated else None
 
 
-def _how(code: int | None) -> tuple[str, str | None]:
+def _how(code: int) -> tuple[str, str | None]:
     """Return how a rank without an error ended, and a remedy if one is known."""
-    if code is None:
-        remedy = "See how, in what torchrun prints; after SIGKILL also `dmesg`: the host may have run out of memory"
-        return "its process ended without an error", remedy
     if code < 0:
         names = {number.value: number.name for number in signal.Signals}
         return f"ended by {names.get(-code, f'signal {-code}')}", _OF_SIGNALS.get(-code)
@@ -255,35 +249,30 @@ def _how(code: int | None) -> tuple[str, str | None]:
     return f"ended with exit code {code}, without an error message", remedy
 
 
-def in_general(config: RunConfig) -> str:
-    """Return what to do about a failure of which nothing more is known."""
-    return ONE_OR_ALL if config.device == "cuda" and config.world_size > 1 else LOOK
-
-
-def of_delay(overdue: Overdue, seen: Sequence[Progress | None], stacks: Stacks) -> Blame:
-    """Return who is to blame for a delay. seen: every rank's progress, by rank. stacks: of the ranks that live."""
-    ranks = held_up_by(overdue, seen, stacks.stopped, stacks.waiting)
+def of_delay(config: RunConfig, views: Sequence[RankView], overdue: Overdue) -> Blame:
+    """Return who is to blame for a delay. overdue: as a launcher saw it that may know some of the ranks only."""
+    # Others may be further behind than the latest of those, and a rank that left a report has done its part.
+    stages = {view.rank: view.stage or "starting" for view in views if view.report is None}
+    last = min(stages.values(), key=STAGES.index)
+    late = set[int]()
+    if STAGES.index(last) >= STAGES.index(overdue.stage):
+        last, late = overdue.stage, {rank for rank in overdue.ranks if rank in stages}
+    behind = late | {rank for rank, stage in stages.items() if stage == last}
+    ranks = held_up_by(views, sorted(behind or stages))
     first = ranks[0]
     who = f"rank {first}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
-    where = stacks.where(first) if len(ranks) == 1 else f"rank {first}: {stacks.where(first)}"
-    return Blame(
-        ranks,
-        f"{who} held up the phase {overdue.stage!r} for more than {overdue.limit_s:.0f} s: {where}",
-        "timeout",
-        "Raise --timeout if the phase needs longer, else find out what it waits for there",
-    )
+    doing = views[first].doing if len(ranks) == 1 else f"rank {first}: {views[first].doing}"
+    reason = f"{who} held up the phase {last!r} for more than {overdue.limit_s:.0f} s: {doing}"
+    remedy = "Raise --timeout if the phase needs longer, else find out what it waits for there"
+    return Blame(ranks, reason + _where(config, ranks, None), "timeout", remedy)
 
 
-def held_up_by(
-    overdue: Overdue, seen: Sequence[Progress | None], stopped: frozenset[int], waiting: frozenset[int]
-) -> tuple[int, ...]:
-    """Return the ranks that the others wait for: stopped ranks first of all; else, of the ranks in the phase, those
+def held_up_by(views: Sequence[RankView], behind: Sequence[int]) -> tuple[int, ...]:
+    """Return the ranks that the others wait for: stopped ranks first of all; else, of the ranks that are behind, those
     that have begun the smallest number of steps, without those that only wait in a collective, unless all of them do.
-
-    stopped: ranks whose processes are stopped. waiting: ranks whose stacks end in a collective.
     """
-    if stopped:
-        return tuple(sorted(stopped))
-    steps = {rank: progress.step if (progress := seen[rank]) else 0 for rank in overdue.ranks}
-    fewest = [rank for rank in overdue.ranks if steps[rank] == min(steps.values())]
-    return tuple(rank for rank in fewest if rank not in waiting) or tuple(fewest)
+    if stopped := tuple(view.rank for view in views if view.stopped):
+        return stopped
+    steps = min(views[rank].step for rank in behind)
+    fewest = tuple(rank for rank in behind if views[rank].step == steps)
+    return tuple(rank for rank in fewest if not views[rank].waits) or fewest

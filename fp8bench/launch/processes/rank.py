@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal, NoReturn, get_args
 
 from pydantic import Field
@@ -56,6 +56,9 @@ SOCKET_PATH_BYTES = 107
 """The limit of unix(7), without the final zero. A loader that cannot bind a longer path never hands over a batch."""
 
 TRACEBACK_CHARACTERS = 100_000
+TASK = "task.json"
+"""The name of the task in the run's folder."""
+
 SHOWN = 2
 """The number of trailing parts of a file's path that are shown."""
 
@@ -69,9 +72,7 @@ PIPE_BYTES = 1 << 20
 
 
 class Work(Frozen):
-    """What each rank does inside its group: a function that is called as `worker.main.measure` is, with `given` as
-    keywords. It returns the rank's report; what only its kind knows is in the report's `found`.
-    """
+    """What each rank does: a function that is called as `worker.main.measure` is, with `given` as keywords."""
 
     target: str = Field(default="fp8bench.worker.main:measure", pattern=r"^[\w.]+:\w+$")
     given: dict[str, Any] = Field(default_factory=dict, description="plain values, as JSON has them")
@@ -138,27 +139,19 @@ class Inbox:
             if not part:
                 self.close()
             self._unread += part
-        while True:
-            head, end, _ = self._unread.partition(b"\n")
-            name, length = head.decode().split() if end else ("", "0")
-            begin = len(head) + 1
-            if not end or len(self._unread) < begin + int(length):
+        while b"\n" in self._unread:
+            head, _, rest = self._unread.partition(b"\n")
+            name, length = head.decode().split()
+            if len(rest) < int(length):
                 # The rest has not come yet.
                 return
-            text = self._unread[begin : begin + int(length)].decode()
-            del self._unread[: begin + int(length)]
+            text, self._unread = rest[: int(length)].decode(), rest[int(length) :]
             self.said.update({what: text for what in get_args(What) if what == name})
 
     def close(self) -> None:
-        """Stop reading."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
-
-
-def task_path(folder: Path) -> Path:
-    """Return the path of the task in the run's folder."""
-    return folder / "task.json"
 
 
 def rank_path(folder: Path, rank: int, what: Literal["progress", "stack"]) -> Path:
@@ -179,14 +172,8 @@ def main(folder: Path, rank: int, pipe: int, entry: str) -> NoReturn:
     with ended_by_errors(teller):
         # The run's own folder takes what a rank leaves behind when it or its loader is killed.
         keep_files_in(folder)
-        named(entry)(folder, rank, teller)
+        resolve_name(entry)(folder, rank, teller)
     _leave(0)
-
-
-def named(target: str) -> Any:
-    """Return what `module:function` names."""
-    module, _, function = target.partition(":")
-    return getattr(import_module(module), function)
 
 
 def measure(folder: Path, rank: int, teller: Teller) -> None:
@@ -195,8 +182,8 @@ def measure(folder: Path, rank: int, teller: Teller) -> None:
     from fp8bench.worker.main import rank_group
     from fp8bench.worker.rank_report import Aside, stopped
 
-    task = Task.model_validate_json(task_path(folder).read_bytes())
-    work = named(task.work.target)
+    task = Task.model_validate_json((folder / TASK).read_bytes())
+    work = resolve_name(task.work.target)
 
     def keep(report: RankReport) -> None:
         # What cannot be written as JSON is noticed when it is reported, and must not hide an earlier error.
@@ -242,11 +229,9 @@ def _leave(code: int) -> NoReturn:
 
 
 def keep_files_in(folder: Path) -> None:
-    """Let multiprocessing's sockets lie in the folder, and named temporary files unless another is given.
-
-    When a loader process dies, torch's DataLoader opens ten of these, to see whether descriptors have run out, and its
-    handler of SIGCHLD may raise before the last one is removed. All of `tempfile` cannot go there: torch's compile
-    cache is in its folder, and is used by later runs.
+    """Let multiprocessing's sockets lie in the folder, and named temporary files unless another is given: of these,
+    torch's DataLoader may leave some behind when a process of its own dies. All of `tempfile` cannot go there: torch's
+    compile cache is in its folder, and is used by later runs.
     """
     from multiprocessing import process
 
@@ -257,6 +242,14 @@ def keep_files_in(folder: Path) -> None:
     # multiprocessing looks this up (`util.get_temp_dir`); it removes the folder only at an orderly exit.
     vars(process.current_process())["_config"]["tempdir"] = where
     tempfile.__dict__["NamedTemporaryFile"] = partial(tempfile.NamedTemporaryFile, dir=folder)
+
+
+class End(Frozen):
+    """How a rank ended by itself. alive_s: when it was last seen alive. remedy: what its host knows to do about it."""
+
+    exit_code: int
+    alive_s: float
+    remedy: str | None = None
 
 
 class RankError(Frozen):
@@ -309,9 +302,8 @@ class Known:
 
     def __call__(self, record: logging.LogRecord) -> bool:
         """Return whether the logger may write the record: true for any but this one."""
-        arguments = record.args if isinstance(record.args, tuple) else ()
-        same = str(record.msg).startswith(self.begins)
-        return not (same and (self.argument is None or self.argument in arguments))
+        given = record.args if isinstance(record.args, tuple) else ()
+        return not (str(record.msg).startswith(self.begins) and self.argument in (None, *given))
 
 
 KNOWN = (

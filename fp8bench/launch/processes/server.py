@@ -23,15 +23,15 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Set
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fp8bench.launch.processes.rank import FAILED, REQUEST, hide_harmless, main, rank_path
+from fp8bench.launch.processes.rank import FAILED, REQUEST, End, hide_harmless, main, rank_path
 from fp8bench.launch.signals import kill_with_descendants, never_failing
 from fp8bench.lifeline import leave_with
 from fp8bench.machine.identity import settings_given
@@ -66,9 +66,7 @@ serve(control, int(sys.argv[2]))
 
 
 class Wanted(Frozen):
-    """A rank to be started; the pipe through which it tells its launcher comes with it. modules: what it will import;
-    what is not installed is left for it to find. entry: what it calls, see `rank.main`.
-    """
+    """A rank to be started. modules: what it will import, if installed. entry: what it calls, see `rank.main`."""
 
     folder: Path
     rank: int
@@ -77,15 +75,11 @@ class Wanted(Frozen):
 
 
 class Answer(Frozen):
-    """What became of a rank. pid: its process. exit_code: None while it lives; negative for a signal. alive_s: when it
-    was last seen alive, by the monotonic clock. remedy: of its end. spawned: why it is not forked.
-    """
+    """What became of a rank. pid: its process. end: None while it lives. spawned: why it is not forked."""
 
     rank: int
     pid: int
-    exit_code: int | None = None
-    alive_s: float = 0.0
-    remedy: str | None = None
+    end: End | None = None
     spawned: str | None = None
 
 
@@ -115,10 +109,8 @@ class Server:
         self.close()
         self._environ = dict(os.environ)
         self._control, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
+        with its:
             self._process = start_server(its)
-        finally:
-            its.close()
         self._control.send(json.dumps(sys.path).encode())
         self._control.setblocking(False)
 
@@ -133,10 +125,9 @@ class Server:
     def answers(self) -> Iterator[Answer]:
         """Yield what the server has said, and write to standard error why ranks are spawned, once."""
         while self._control is not None:
-            try:
+            data = b""
+            with suppress(BlockingIOError, ConnectionResetError):
                 data = self._control.recv(PACKET_BYTES)
-            except (BlockingIOError, ConnectionResetError):
-                return
             if not data:
                 return
             answer = Answer.model_validate_json(data)
@@ -148,33 +139,20 @@ class Server:
     def close(self) -> None:
         """End the server and ranks that it still has, and wait until they are gone (see `kill_with_descendants`)."""
         if self._process is not None and self.alive:
-            kill_with_descendants(self._process.pid, self._kill)
+            kill_with_descendants(self._process)
         if self._control is not None:
             self._control.close()
         self._process = self._control = None
 
-    def _kill(self, limit_s: float) -> None:
-        assert self._process is not None
-        self._process.kill()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(limit_s)
-
 
 def start_server(control: socket.socket) -> "subprocess.Popen[bytes]":
-    """Start the server's process. control: its end of the socket.
-
-    Standard output is for results alone. NCCL writes there if NCCL_DEBUG is set, and so may a plug-in, so both streams
-    of the ranks go to standard error.
+    """Start the server's process. Standard output is for results alone, and NCCL may write there, as may a plug-in, so
+    both streams of the ranks go to standard error. control: its end of the socket.
     """
-    command = [sys.executable, "-c", _BOOT, str(control.fileno()), str(os.getpid())]
-    errors = (sys.__stderr__ or sys.stderr).fileno()
+    its, errors = control.fileno(), (sys.__stderr__ or sys.stderr).fileno()
+    command = [sys.executable, "-c", _BOOT, str(its), str(os.getpid())]
     return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=errors,
-        stderr=errors,
-        start_new_session=True,
-        pass_fds=(control.fileno(),),
+        command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True, pass_fds=(its,)
     )
 
 
@@ -187,7 +165,8 @@ def serve(control: socket.socket, launcher: int) -> NoReturn:
     # Spawning starts one, which shares nothing here and is ended with the ranks of its run.
     warnings.filterwarnings("ignore", "resource_tracker: process died unexpectedly")
     settings_given()
-    given = dict(os.environ)
+    given = frozenset(os.environ)
+    while_importing = {name: value for name, value in WHILE_IMPORTING.items() if name not in given}
     living: dict[int, Any] = {}
     spoilt: list[str] = []
     while True:
@@ -197,16 +176,21 @@ def serve(control: socket.socket, launcher: int) -> NoReturn:
             if not data:
                 os._exit(0)
             wanted = Wanted.model_validate_json(data)
+            os.environ.update(while_importing)
             why = unfit(wanted, spoilt)
-            with _without(os.environ.keys() - given.keys() if why else set()):
-                process = _started(wanted, why, descriptors[0], control)
+            for name in while_importing:
+                os.environ.pop(name, None)
+            # What imports have set, the imports of a spawned process set themselves.
+            hidden = {name: os.environ.pop(name) for name in os.environ.keys() - given} if why else {}
+            process = _started(wanted, why, descriptors[0], control)
+            os.environ.update(hidden)
             living[process.pid] = wanted.rank, process
             control.send(Answer(rank=wanted.rank, pid=process.pid, spawned=why).model_dump_json().encode())
         for pid, (rank, process) in [*living.items()]:
             if (code := process.exitcode) is not None:
                 del living[pid]
-                answer = Answer(rank=rank, pid=pid, exit_code=code, alive_s=seen_s, remedy=remedy_of(code))
-                control.send(answer.model_dump_json().encode())
+                end = End(exit_code=code, alive_s=seen_s, remedy=remedy_of(code))
+                control.send(Answer(rank=rank, pid=pid, end=end).model_dump_json().encode())
 
 
 def unfit(wanted: Wanted, spoilt: list[str]) -> str | None:
@@ -215,25 +199,22 @@ def unfit(wanted: Wanted, spoilt: list[str]) -> str | None:
     """
     with suppress(OSError):
         faulthandler.register(REQUEST, rank_path(wanted.folder, wanted.rank, "stack").open("w"))
-    with _variables(WHILE_IMPORTING):
-        for name in (*wanted.modules, STARTS_RANKS):
-            if not _installed(name):
-                continue
-            try:
-                import_module(name)
-            except BaseException as error:  # noqa: BLE001 - of any library; the rank raises it again
-                return f"{name} cannot be imported: {inert(f'{type(error).__name__}: {error}'.splitlines()[0])}"
-            if not spoilt and driver_initialised():
-                spoilt.append(f"{name} initialises CUDA when it is imported")
-            elif not spoilt and (threads := threads_lost_by_a_fork()):
-                spoilt.append(f"{name} leaves {threads} threads running when it is imported")
+    for name in (*wanted.modules, STARTS_RANKS):
+        if name not in sys.modules and find_spec(name.partition(".")[0]) is None:
+            continue
+        try:
+            import_module(name)
+        except BaseException as error:  # noqa: BLE001 - of any library; the rank raises it again
+            return f"{name} cannot be imported: {inert(f'{type(error).__name__}: {error}'.splitlines()[0])}"
+        if not spoilt and driver_initialised():
+            spoilt.append(f"{name} initialises CUDA when it is imported")
+        elif not spoilt and (threads := threads_lost_by_a_fork()):
+            spoilt.append(f"{name} leaves {threads} threads running when it is imported")
     return spoilt[0] if spoilt else None
 
 
 def threads_lost_by_a_fork() -> int:
-    """Return how many threads run beside this one. NVML's own is not counted: a child asks NVML, and runs CUDA, the
-    profiler and graphs, without it.
-    """
+    """Return how many threads run beside this one, without NVML's, which no child misses."""
     lost = 0
     for name in Path("/proc/self/task").glob("*/comm"):
         with suppress(OSError):
@@ -248,31 +229,6 @@ def driver_initialised() -> bool:
     except OSError:
         return False
     return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != NOT_INITIALIZED)
-
-
-def _installed(name: str) -> bool:
-    return name in sys.modules or find_spec(name.partition(".")[0]) is not None
-
-
-@contextmanager
-def _variables(more: dict[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update({name: value for name, value in more.items() if name not in before})
-    try:
-        yield
-    finally:
-        for name in more.keys() - before.keys():
-            os.environ.pop(name, None)
-
-
-@contextmanager
-def _without(names: Set[str]) -> Iterator[None]:
-    """Hide variables that imports have set from a process that is spawned: its own imports set them."""
-    hidden = {name: os.environ.pop(name) for name in names}
-    try:
-        yield
-    finally:
-        os.environ.update(hidden)
 
 
 def _started(wanted: Wanted, why: str | None, pipe: int, control: socket.socket) -> Any:
@@ -303,10 +259,8 @@ def _begin(wanted: Wanted, pipe: Connection, server: int, control: socket.socket
         os._exit(FAILED)
 
 
-def remedy_of(exit_code: int | None) -> str | None:
-    """Return what this host knows to do about a child that ended with this code (negative for a signal): a limit that
-    it reached, or a variable that makes torch crash; None if nothing is known.
-    """
+def remedy_of(exit_code: int) -> str | None:
+    """Return what to do about a child's end by a limit of this host, or by a variable of torch; None if unknown."""
     if exit_code in (-signal.SIGKILL, -signal.SIGXCPU):
         limit_s, _ = resource.getrlimit(resource.RLIMIT_CPU)
         used = resource.getrusage(resource.RUSAGE_CHILDREN)

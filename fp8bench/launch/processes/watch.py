@@ -1,37 +1,37 @@
-"""The ranks of a run on this machine, watched from their start to their end.
+"""The ranks of a run on this machine, from their start to their end.
+
+They are started, one process a rank, in a folder that they share (see `server`). However the run ends (their end, a
+failure, a deadline, a signal to this process), the folder is removed and no process that they started outlives it. If
+this process or the server is killed, the kernel ends the ranks (see `lifeline`). Ranks run in sessions of their own, so
+that Ctrl-C on the terminal reaches this process alone, which ends them in order. Their rendezvous is a file, not a
+port: looking for a free port and binding it later is a race.
 
 When one rank fails, the others wait for it in a collective, and when a phase takes too long, all of them may be
 waiting. So their stacks are requested, and then they are ended. What every rank had found until then is kept.
 """
 
+import os
+import select
+import signal
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from fp8bench import registry
-from fp8bench.launch.processes import Executor, Watch, blame
-from fp8bench.launch.processes.blame import (
-    Blame,
-    Deadlines,
-    End,
-    Lost,
-    Overdue,
-    PhaseClock,
-    Stacks,
-    in_general,
-    stack_written,
-)
-from fp8bench.launch.processes.rank import MEASURES_A_RUN, RankError, Task, Work, rank_path
-from fp8bench.launch.processes.server import POLL_S, Server
-from fp8bench.launch.processes.start import Ranks, started
-from fp8bench.launch.signals import Interrupt, held_back
+from fp8bench.launch.processes import Executor, Watch
+from fp8bench.launch.processes.blame import Overdue, PhaseClock, RankView, reports_of
+from fp8bench.launch.processes.rank import MEASURES_A_RUN, REQUEST, TASK, End, Inbox, RankError, Task, Work, rank_path
+from fp8bench.launch.processes.server import POLL_S, Server, Wanted
+from fp8bench.launch.signals import STOPPED, Interrupt, held_back, process, process_tree, send
+from fp8bench.machine import temporary
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import Status
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.errors import RunFailed, Status
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Session
-from fp8bench.worker.progress import STAGES, Progress, Stage, read_progress
+from fp8bench.worker.progress import Progress, read_progress
 
 ENTRY = "fp8bench.launch.processes.rank:measure"
 IMPORTED_AS = {"torchao": "torchao.float8", "transformer_engine": "transformer_engine.pytorch"}
@@ -46,39 +46,21 @@ PARTING_S = 30.0
 FINISH_S = 2.0
 """Seconds, after a signal, for ranks that have timed their steps as others have, and are about to say so."""
 
+ANSWER_S = 2.0
+"""Seconds to wait for a stack. A process that hangs inside a driver gives none."""
+
 UNPROFILED = "not profiled: a signal ended the process after its last timed step"
 """The mark of such a run."""
+
+SERVER_ENDED = (
+    "The process that ranks are forked from was ended: see by whom, and look at `dmesg`: the host may have run out of "
+    "memory"
+)
 
 Others = Callable[[Sequence[Progress | None], float | None], float | None]
 """Called a few times a second with the progress of each rank, and with the seconds they may go on since a rank did not
 end well (None if all did). Returns that number, or the one that ranks elsewhere leave them.
 """
-
-
-def alone(_seen: Sequence[Progress | None], grace_s: float | None) -> float | None:
-    """Return the grace unchanged: no other node has ranks."""
-    return grace_s
-
-
-class RankView(Frozen):
-    """What was seen of one rank. Launchers of several nodes combine what they see, so times are seconds since 1970:
-    every machine has its own monotonic clock. report, error: what it told. kept: what it had found, if it told no
-    report. measured: whether that is a measurement. end: if it ended by itself, before anybody sent a signal. stage:
-    None if it had not begun. stack: from faulthandler, if it was requested. stopped: whether its process was. log: for
-    the file next to the record.
-    """
-
-    rank: int
-    report: RankReport | None = None
-    kept: RankReport | None = None
-    measured: bool = False
-    error: RankError | None = None
-    end: End | None = None
-    stage: Stage | None = None
-    step: int = 0
-    stack: str | None = None
-    stopped: bool = False
-    log: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,15 +83,13 @@ class SpawnExecutor(Executor):
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, place: Session | None = None
     ) -> list[RankReport]:
-        """Start the ranks, wait for them, and read what they wrote. Raises Interrupt once all ranks are ended, with
-        their reports if all of them had timed their steps.
-        """
+        """Run the ranks. Raises Interrupt once all are ended, with their reports if all had timed their steps."""
         reports: list[RankReport] = []
         try:
             with held_back() as interrupted:
                 task = Task(config=config, trace=trace, work=self.work)
                 done = run_ranks(task, self.timeout_s, watch, interrupted, server=self.server)
-                reports = [] if done is None else reports_of(done.views, done.overdue, (), in_phase, in_general(config))
+                reports = [] if done is None else reports_of(config, done.views, done.overdue)
         except Interrupt as interrupt:
             interrupt.reports = reports
             raise
@@ -124,20 +104,146 @@ def run_ranks(
     timeout_s: float | None,
     watch: Watch,
     interrupted: Callable[[], bool],
-    others: Others = alone,
+    others: Others = lambda _seen, grace_s: grace_s,
     *,
     server: Server,
 ) -> Outcome | None:
     """Run the task's ranks of this machine from their start to their end; return None if an interrupt ended them before
-    they had timed their steps. No rank is left when it returns or raises. server: starts them.
+    they had timed their steps. No rank is left when it returns or raises. others: what other nodes leave these ranks.
+    server: starts them. Raises RunFailed if there is no room for what they need to begin.
     """
-    config = task.config
-    with started(task.model_dump_json(), task.ranks_here, ENTRY, server, modules_of(config)) as ranks:
-        clock = PhaseClock(Deadlines(config, timeout_s), len(task.ranks_here), time.monotonic())
+    with _started(task, server) as ranks:
+        clock = PhaseClock(task.config, timeout_s, task.ranks_here, time.monotonic())
         overdue = _wait(ranks, clock, watch, interrupted, others)
-        if interrupted():
-            return _measured(ranks, config.nodes)
-        return Outcome(_views(ranks), overdue)
+        return _measured(ranks, task.config.nodes) if interrupted() else Outcome(_views(ranks), overdue)
+
+
+class Ranks:
+    """Ranks' processes by rank (the server's for one that is not started yet), and how those that ended ended."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self.processes: dict[int, int] = {}
+        self.ends: dict[int, End] = {}
+        self.folder = folder
+        self._server = server
+        self._inboxes: dict[int, Inbox] = {}
+        self._seen_s = time.monotonic()
+
+    def begin(self, rank: int, modules: tuple[str, ...]) -> None:
+        """Have the rank started, without waiting for it."""
+        ours, its = os.pipe()
+        self._inboxes[rank] = Inbox(ours)
+        self.processes[rank] = self._server.pid or 0
+        try:
+            self._server.want(Wanted(folder=self.folder, rank=rank, entry=ENTRY, modules=modules), its)
+        finally:
+            os.close(its)
+
+    def close(self) -> None:
+        """Listen to nobody any more, and end a server that still has ranks to start."""
+        for inbox in self._inboxes.values():
+            inbox.close()
+        if self._server.pid in self.processes.values():
+            self._server.close()
+
+    def looks(self, interrupted: Callable[[], bool]) -> Iterator[float]:
+        """Look at the ranks and yield the monotonic time, until all ranks have ended or an interrupt came."""
+        while len(self.ends) < len(self.processes) and not interrupted():
+            self.look()
+            yield time.monotonic()
+            # A moment, or until a rank says something, because the rank may wait until it is read.
+            poll = select.poll()
+            for inbox in self._inboxes.values():
+                if inbox.descriptor is not None:
+                    poll.register(inbox.descriptor, select.POLLIN)
+            poll.poll(POLL_S * 1000)
+
+    def look(self) -> None:
+        """Note which ranks have ended since the last look, and read what they say."""
+        before, self._seen_s = self._seen_s, time.monotonic()
+        alive = self._server.alive
+        for answer in self._server.answers():
+            if answer.end is None:
+                self.processes[answer.rank] = answer.pid
+            elif self.processes.get(answer.rank) == answer.pid:
+                # Otherwise it is of an earlier run, which ended it.
+                self.ends[answer.rank] = answer.end
+        if not alive:
+            for rank in self.processes.keys() - self.ends.keys():
+                self.ends[rank] = End(exit_code=-signal.SIGKILL, alive_s=before, remedy=SERVER_ENDED)
+        for inbox in self._inboxes.values():
+            # Read after the ends: what a rank said before it ended is in the pipe.
+            inbox.read()
+
+    def progress(self) -> list[Progress | None]:
+        """Return the progress of each rank."""
+        return [read_progress(rank_path(self.folder, rank, "progress")) for rank in self.processes]
+
+    def report(self, rank: int, what: Literal["report", "kept"]) -> RankReport | None:
+        """Return the rank's report, or what it had found so far; None if it told none."""
+        text = self._inboxes[rank].said.get(what)
+        return None if text is None else RankReport.model_validate_json(text)
+
+    def has_enough(self, rank: int) -> bool:
+        """Return whether the rank said that what it kept is a measurement."""
+        return "enough" in self._inboxes[rank].said
+
+    def error(self, rank: int) -> RankError | None:
+        """Return the error that the rank told, or None if it told none."""
+        text = self._inboxes[rank].said.get("error")
+        return None if text is None else RankError.model_validate_json(text)
+
+    def stack_written(self, rank: int) -> str:
+        """Return all that faulthandler has written for a rank: answers, and the stack at a crash."""
+        try:
+            return rank_path(self.folder, rank, "stack").read_text(errors="replace")
+        except OSError:
+            return ""
+
+    def stacks(self) -> tuple[dict[int, str], frozenset[int]]:
+        """Return the stacks of the ranks that live, by rank, and the ranks whose processes are stopped. These are
+        continued so that they can answer: call this only when all ranks are about to be ended.
+        """
+        pids = {rank: pid for rank, pid in self.processes.items() if rank not in self.ends}
+        found = {rank: process(pid) for rank, pid in pids.items()}
+        stopped = frozenset(rank for rank, one in found.items() if one is not None and one.state in (STOPPED, "t"))
+        before = {rank: self.stack_written(rank) for rank in pids}
+        for pid in pids.values():
+            send(pid, REQUEST)
+            send(pid, signal.SIGCONT)
+        deadline = time.monotonic() + ANSWER_S
+        answers: dict[int, str] = {}
+        while time.monotonic() < deadline:
+            time.sleep(POLL_S)
+            latest = {rank: self.stack_written(rank).removeprefix(before[rank]) for rank in pids}
+            if all(latest.values()) and latest == answers:
+                break
+            answers = latest
+        return answers, stopped
+
+
+@contextmanager
+def _started(task: Task, server: Server) -> Iterator[Ranks]:
+    """Start the ranks of the task, which call ENTRY."""
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(temporary.folder(temporary.RANKS))
+            (folder / TASK).write_text(task.model_dump_json())
+            for rank in task.ranks_here:
+                # Room for what the rank will write here, its progress above all: without it, nothing runs.
+                rank_path(folder, rank, "stack").write_text("\n")
+        except OSError as error:
+            raise RunFailed(
+                f"cannot write to the folder for temporary files: {error.strerror}",
+                "Make room there, or name another folder with TMPDIR",
+            ) from error
+        server.ready()
+        stack.enter_context(process_tree(lambda: server.pid))
+        ranks, modules = Ranks(server, folder), modules_of(task.config)
+        stack.callback(ranks.close)
+        for rank in task.ranks_here:
+            ranks.begin(rank, modules)
+        yield ranks
 
 
 def modules_of(config: RunConfig) -> tuple[str, ...]:
@@ -152,52 +258,46 @@ def _wait(
     ranks: Ranks, clock: PhaseClock, watch: Watch, interrupted: Callable[[], bool], others: Others
 ) -> Overdue | None:
     """Wait until all ranks have ended, one failed and its siblings had their grace, an interrupt came, or a phase took
-    too long; return an `Overdue` in the last case. `watch` is called with rank 0's progress meanwhile, if it is here.
+    too long; return an `Overdue` in the last case.
     """
-    numbers = list(ranks.processes)
     statuses: dict[int, Status | None] = {}
     failed_s: float | None = None
     for now in ranks.looks(interrupted):
         for rank in ranks.ends.keys() - statuses.keys():
-            report = _read(ranks.said(rank, "report"))
+            report = ranks.report(rank, "report")
             statuses[rank] = report.status if report else None
         ended = set(statuses.values())
         # How long the ranks may go on after one did not end well.
         grace_s = GRACE_S if ended & {None, "failed"} else PARTING_S if ended - {"ok"} else None
-        seen = _progress(ranks)
+        seen = ranks.progress()
         grace_s = others(seen, grace_s)
         failed_s = failed_s or (None if grace_s is None else now)
         if failed_s and grace_s is not None and now - failed_s >= grace_s:
             return None
-        if numbers[0] == 0 and seen[0] is not None:
+        if 0 in ranks.processes and seen[0] is not None:
             watch(seen[0])
         overdue = clock.look(now, seen)
         if overdue is not None and failed_s is None:
             others(seen, 0.0)
-            return replace(overdue, ranks=tuple(numbers[place] for place in overdue.ranks))
+            return overdue
     return None
 
 
-def _progress(ranks: Ranks) -> list[Progress | None]:
-    return [read_progress(rank_path(ranks.folder, rank, "progress")) for rank in ranks.processes]
-
-
 def _measured(ranks: Ranks, nodes: int) -> Outcome | None:
-    """Return what the ranks have reported, or have kept if that is enough; None if a rank has neither. Ranks that are
-    about to say so are waited for.
-    """
+    """Return what the ranks have reported, or have kept if that is enough, within FINISH_S; None if one has neither."""
     deadline = time.monotonic() + FINISH_S
     while True:
         ranks.look()
         views = []
         for rank in ranks.processes:
+            report = ranks.report(rank, "report")
             # Ranks of several nodes fail when a signal ends those of another one.
-            failed = nodes == 1 and ranks.error(rank) is not None
-            kept = _read(ranks.said(rank, "kept")) if ranks.said(rank, "enough") is not None and not failed else None
-            if kept is not None and rank == 0:
-                # Of this rank alone there is a profile.
-                kept = kept.model_copy(update={"marks": (*kept.marks, UNPROFILED)})
-            if (report := _read(ranks.said(rank, "report")) or kept) is not None:
+            if report is None and ranks.has_enough(rank) and (nodes > 1 or ranks.error(rank) is None):
+                report = ranks.report(rank, "kept")
+                if report is not None and rank == 0:
+                    # Of this rank alone there is a profile.
+                    report = report.model_copy(update={"marks": (*report.marks, UNPROFILED)})
+            if report is not None:
                 views.append(RankView(rank=rank, report=report, stage="done"))
         if len(views) == len(ranks.processes):
             return Outcome(tuple(views))
@@ -207,109 +307,31 @@ def _measured(ranks: Ranks, nodes: int) -> Outcome | None:
 
 
 def _views(ranks: Ranks) -> tuple[RankView, ...]:
-    """Return each rank's view. Call this once: if a rank left no report, the ranks that still live write their stacks,
-    and must then be ended.
-    """
+    """Return each rank's view, once: if one left no report, those that live write their stacks, and must be ended."""
     ranks.look()
-    found = {rank: report for rank in ranks.processes if (report := _read(ranks.said(rank, "report")))}
-    if len(found) == len(ranks.processes):
-        return tuple(RankView(rank=rank, report=report, stage="done") for rank, report in found.items())
-    progress, stacks = _progress(ranks), ranks.stacks()
+    reports = {rank: ranks.report(rank, "report") for rank in ranks.processes}
+    if None not in reports.values():
+        return tuple(RankView(rank=rank, report=report, stage="done") for rank, report in reports.items())
+    progress, (stacks, stopped) = ranks.progress(), ranks.stacks()
     now, epoch_s, views = time.monotonic(), time.time() - time.monotonic(), []
-    for rank, came in zip(ranks.processes, progress, strict=True):
+    for (rank, report), came in zip(reports.items(), progress, strict=True):
         end, error = ranks.ends.get(rank), ranks.error(rank)
-        how = f"ended by itself, exit code {end.exit_code}" if end else f"alive; {stacks.where(rank)}"
+        view = RankView(
+            rank=rank,
+            report=report,
+            kept=ranks.report(rank, "kept"),
+            measured=ranks.has_enough(rank),
+            error=error and error.model_copy(update={"at_s": error.at_s + epoch_s}),
+            end=end and end.model_copy(update={"alive_s": end.alive_s + epoch_s}),
+            stage=came.stage if came else None,
+            step=came.step if came else 0,
+            stack=stacks.get(rank),
+            stopped=rank in stopped,
+        )
+        how = f"ended by itself, exit code {end.exit_code}" if end else f"alive; {view.doing}"
         where = "had not begun"
         if came is not None:
             where = f"in the phase {came.stage!r}, step {came.step}, last moved {now - came.at_s:.0f} s ago"
-        log = (f"rank {rank}: {how}; {where}", error.traceback if error else "", stack_written(ranks.folder, rank))
-        views.append(
-            RankView(
-                rank=rank,
-                report=found.get(rank),
-                kept=_read(ranks.said(rank, "kept")),
-                measured=ranks.said(rank, "enough") is not None,
-                error=error and error.model_copy(update={"at_s": error.at_s + epoch_s}),
-                end=end and replace(end, alive_s=end.alive_s + epoch_s),
-                stage=came.stage if came else None,
-                step=came.step if came else 0,
-                stack=stacks.text.get(rank),
-                stopped=rank in stacks.stopped,
-                log="\n".join(part.rstrip() for part in log if part.strip()),
-            )
-        )
+        log = (f"rank {rank}: {how}; {where}", error.traceback if error else "", ranks.stack_written(rank))
+        views.append(view.model_copy(update={"log": "\n".join(part.rstrip() for part in log if part.strip())}))
     return tuple(views)
-
-
-def _read(text: str | None) -> RankReport | None:
-    return None if text is None else RankReport.model_validate_json(text)
-
-
-Where = Callable[[Sequence[int], Stage | None], str]
-"""Returns the end of a reason: where these ranks are, and their phase if the reason does not say it."""
-
-
-def reports_of(
-    views: Sequence[RankView],
-    overdue: Overdue | None = None,
-    lost: Sequence[Lost] = (),
-    where: Where = lambda _ranks, _stage: "",
-    general: str = blame.LOOK,
-) -> list[RankReport]:
-    """Return one report per rank, by rank. views: of every rank, by rank; empty for ranks of a `lost` node. general:
-    the remedy of a failure of which nothing more is known.
-    """
-    found = {view.rank: view.report for view in views if view.report is not None}
-    if len(found) == len(views):
-        return [found[view.rank] for view in views]
-    why = why_failed(views, overdue, lost)
-    if why is not None:
-        gone = next((node for node in lost if node.ranks == why.ranks), None)
-        stage = None if why.cause == "timeout" else views[why.ranks[0]].stage or "starting"
-        place = where(why.ranks, stage) if gone is None else where((), gone.stage)
-        why = replace(why, reason=why.reason + place, remedy=why.remedy or general)
-    stopped = next((rank for rank, report in found.items() if report.status != "ok"), None)
-    by = why.ranks[0] if why else stopped
-    for view in views:
-        told: dict[str, object]
-        if why is not None and view.rank in why.ranks:
-            told = {"reason": why.reason, "cause": why.cause, "remedy": why.remedy}
-        else:
-            told = {
-                "collateral": True,
-                "reason": f"rank {view.rank} was ended because rank {by} failed",
-                "cause": why.cause if why else None,
-                "remedy": f"Fix what ended rank {by}" if by is not None else general,
-            }
-        had = view.kept or RankReport(rank=view.rank)
-        found.setdefault(view.rank, had.model_copy(update={"status": "failed", "log": view.log, **told}))
-    return [found[view.rank] for view in views]
-
-
-def in_phase(_ranks: Sequence[int], stage: Stage | None) -> str:
-    """Return the end of a reason when all ranks are on one machine: the phase alone."""
-    return "" if stage is None else f", in the phase {stage!r}"
-
-
-def why_failed(views: Sequence[RankView], overdue: Overdue | None, lost: Sequence[Lost]) -> Blame | None:
-    """Return why the run failed, or None if all ranks left a report, or nothing is known."""
-    without = [view for view in views if view.report is None]
-    errors = {view.rank: view.error for view in views if view.error is not None}
-    ends = [view.end for view in without if view.end is not None]
-    why = blame.of_deaths(ends, errors, lost)
-    if why is not None or overdue is None:
-        return why
-    # A launcher that sees only some ranks finds the latest of these; others may be further behind, and a rank that left
-    # a report has done its part.
-    stages = {view.rank: view.stage or "starting" for view in without}
-    last = min(stages.values(), key=STAGES.index, default=overdue.stage)
-    late = set()
-    if STAGES.index(last) >= STAGES.index(overdue.stage):
-        last = overdue.stage
-        late = {rank for rank in overdue.ranks if rank in stages}
-    behind = late | {rank for rank, stage in stages.items() if stage == last}
-    overdue = Overdue(tuple(sorted(behind or stages)), last, overdue.limit_s)
-    texts = {view.rank: view.stack for view in views if view.stack is not None}
-    stacks = Stacks(texts, frozenset(view.rank for view in views if view.stopped))
-    seen = [None if view.stage is None else Progress(view.stage, view.step, None) for view in views]
-    return blame.of_delay(overdue, seen, stacks)

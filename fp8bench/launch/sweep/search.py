@@ -104,9 +104,7 @@ def latest(results_dir: Path) -> str:
 
 
 def begun(sweep: Sweep) -> Halving:
-    """Return the search at the beginning of a call, with what records tell. Raises UsageError if those of the sweep are
-    of another machine, other software or other work.
-    """
+    """Return the search, with what records tell. Raises UsageError if they are of another machine, software or work."""
     prepared, of_looks, of_rounds = sweep.prepared, dict[RunConfig, Record](), dict[RunConfig, list[Record]]()
     here, base = prepared.here or Here(), prepared.entries[0].config
     looks, kept = (results.read(of, [prepared.instance.key]) for of in (sweep.looks_dir, prepared.results_dir))

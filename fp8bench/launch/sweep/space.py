@@ -25,10 +25,8 @@ Untried = list[tuple[RunConfig, str]]
 def space(
     bases: Sequence[RunConfig], values: Mapping[str, Sequence[Any]], obstacle: Callable[[RunConfig], str | None]
 ) -> tuple[Candidates, Untried]:
-    """Return the configurations to look at, from the usual settings outwards, and the others.
-
-    bases: one per mode and recipe. values: of every other setting of AXES, the usual one first; with `auto`, the only
-    batch size is where it begins. obstacle: why a configuration cannot run here, if known.
+    """Return the configurations to look at, from the usual settings outwards, and the others. bases: one per mode and
+    recipe. values: of other settings of AXES, the usual one first. obstacle: why a configuration cannot run here.
     """
     names = [name for name in AXES if name in values]
     recipes = {base.mode: base.recipe for base in reversed(bases)}

@@ -11,10 +11,10 @@ from pydantic import TypeAdapter
 from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.messages import Verdict
 from fp8bench.launch.nodes.place import Elastic
-from fp8bench.launch.nodes.store import StoreLost
-from fp8bench.launch.processes.blame import End
-from fp8bench.launch.processes.rank import RankError, Task
-from fp8bench.launch.processes.watch import Others, Outcome, RankView
+from fp8bench.launch.nodes.store import Heard, StoreLost
+from fp8bench.launch.processes.blame import RankView
+from fp8bench.launch.processes.rank import End, RankError, Task
+from fp8bench.launch.processes.watch import Others, Outcome
 from fp8bench.worker.progress import Progress, Stage
 
 TURN_S = 0.1
@@ -54,9 +54,11 @@ class FakeStore:
         self._require()
         self.stage = self.shared.said[self.node] = stage
 
-    def heard(self, node):
+    @property
+    def heard(self):
         self._require()
-        return self.shared.silent.get(node, 0.0), self.shared.said.get(node)
+        shared = self.shared
+        return {node: Heard(b"", shared.said.get(node), shared.silent.get(node, 0.0)) for node in range(2)}
 
     def _require(self) -> None:
         if self.shared.lost:
@@ -110,7 +112,7 @@ def failing(rank: int, what: str, stage: Stage = "timing", **changes: object):
         others([Progress(stage, 3, None)] * 2, 0.0)
         error = RankError(at_s=time.time(), what=what, cause="crash", traceback=f"in {what}", **changes)
         views = [RankView(rank=other, stage=stage, stack="") for other in task.ranks_here]
-        own = [RankView(rank=rank, stage=stage, error=error, end=End(rank, 1, time.time()), log="own")]
+        own = [RankView(rank=rank, stage=stage, error=error, end=End(exit_code=1, alive_s=time.time()), log="own")]
         return Outcome(tuple(own[0] if view.rank == rank else view for view in views))
 
     return run

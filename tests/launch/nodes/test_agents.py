@@ -27,8 +27,9 @@ from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.executor import Elsewhere, NodesExecutor
 from fp8bench.launch.nodes.messages import Hello, Left, Refusal
 from fp8bench.launch.nodes.store import NodeGone, StoreLost
-from fp8bench.launch.processes.blame import End, Overdue
-from fp8bench.launch.processes.watch import Outcome, RankView
+from fp8bench.launch.processes.blame import Lost, Overdue, RankView
+from fp8bench.launch.processes.rank import End
+from fp8bench.launch.processes.watch import Outcome
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.record import Session
 from fp8bench.worker.progress import Progress
@@ -153,7 +154,7 @@ def test_a_node_that_leaves_says_the_phase_that_it_is_in_and_not_the_one_it_last
 
     with pytest.raises(NodeGone, match="lost its torchrun") as gone:
         first.require_alive(1)
-    assert gone.value.stage == "comparing"
+    assert gone.value.lost.stage == "comparing"
 
 
 @pytest.mark.slow
@@ -229,7 +230,7 @@ def leaving_a_log(task, timeout_s, watch, interrupted, others):
     """Ranks that wait until they are ended, and then leave a log."""
     outcome = waiting_in("timing")(task, timeout_s, watch, interrupted, others)
     views = (
-        view.model_copy(update={"log": f"rank {view.rank}: alive", "end": End(view.rank, 1, 0.0)})
+        view.model_copy(update={"log": f"rank {view.rank}: alive", "end": End(exit_code=1, alive_s=0.0)})
         for view in outcome.views
     )
     return Outcome(tuple(views))
@@ -323,6 +324,6 @@ def test_torchruns_end_is_no_wish_of_a_users():
 
 
 def test_a_refusal_keeps_its_words_and_its_exit_code_on_the_way():
-    for error in (UsageError("a", "b"), ModeUnavailable("a", "b"), NodeGone(1, "node 1", "was killed", 0.0)):
+    for error in (UsageError("a", "b"), ModeUnavailable("a", "b"), NodeGone(Lost(1, "was killed", 0.0), "node 1")):
         again = Refusal.model_validate_json(Refusal.of(error).model_dump_json()).error("node 1: ")
         assert (again.what, again.remedy, again.exit_code) == (f"node 1: {error.what}", error.remedy, error.exit_code)
