@@ -72,9 +72,7 @@ def device_for(config: NumericsConfig) -> torch.device:
 
 
 def examine(config: NumericsConfig, progress: Callable[[str], None]) -> Examined:
-    """Examine everything, in this process. progress: called at each stage. Raises UsageError for a width that does not
-    fit into memory, ModeUnavailable and RunFailed.
-    """
+    """Examine all in this process. Raises UsageError if it does not fit into memory, ModeUnavailable and RunFailed."""
     device = device_for(config)
     needed = layers_bytes(config.layers, config.width, config.tokens)
     # Everything is first drawn on the host, so it must fit there too, and not only on a GPU.

@@ -44,9 +44,7 @@ OUTLIER_FACTOR, CHANNELS_AN_OUTLIER, LEAST_OUTLIERS = 100.0, 128, 2
 """One channel in CHANNELS_AN_OUTLIER is an outlier, and at least LEAST_OUTLIERS are."""
 
 GRADIENT_SIZE = 1e-4
-"""The standard deviation of a normal output gradient: as small as in training, where e5m2 without a scale has only few
-values left (its smallest is 1.5e-5).
-"""
+"""Of a normal output gradient: as small as in training, where e5m2 without a scale loses much (it ends at 1.5e-5)."""
 
 
 class Operands(NamedTuple):

@@ -64,9 +64,7 @@ def checked_rows(shape: Shape) -> int:
 
 
 def gemm_bytes(shape: Shape, flush_bytes: int | None) -> int:
-    """Return the most bytes that measuring the shape needs: every operand set in bf16 and fp8, two outputs, and a
-    cast's float32 temporaries or the exact sums.
-    """
+    """Return the most bytes a shape needs: operands in bf16 and fp8, two outputs, a cast's float32 or exact sums."""
     elements = shape.m * shape.k + shape.n * shape.k
     sets = operand_sets(shape, flush_bytes)
     kept = sets * elements * (BF16_BYTES + FP8_BYTES) + 2 * shape.m * shape.n * BF16_BYTES

@@ -181,9 +181,7 @@ def simulate(values: Sequence[Tensor], scheme: Delayed | None) -> ScalingTrace:
 
 
 def read_transformer_engine(values: Sequence[Tensor], scheme: Delayed, device: torch.device) -> ScalingTrace:
-    """Run the same steps through a te.Linear and read its input's amax and scale from fp8_meta, inside the autocast,
-    where both are still this step's. Needs a GPU with fp8.
-    """
+    """Run the steps through a te.Linear, and read its amax and scale inside the autocast. Needs a GPU with fp8."""
     from transformer_engine.common.recipe import DelayedScaling
 
     te = import_te()

@@ -30,18 +30,14 @@ Range = tuple[float, float]
 
 FP8_UNITS = (8, 9)
 RECIPES = {"te-fp8:block": ((9, 0), (9, 0)), "te-fp8:mxfp8": ((10, 0), None)}
-"""The first and the last compute capability on which a recipe runs as it is measured: on Blackwell, Transformer Engine
-computes block scaling by mxfp8.
-"""
+"""The first and last compute capability of a recipe: on Blackwell, Transformer Engine computes block by mxfp8."""
 
 NEARLY_FULL = 0.95
 """The share of the GPU's memory from which a prediction warns: the measured peak counts only torch's allocator."""
 
 
 class Target(NamedTuple):
-    """The machine that a prediction is for. paid: the price of the GPUs that are used; None if no price is known.
-    about_price: why no price is known, or whose price it is; empty if it is the instance's own.
-    """
+    """A prediction's machine. paid: for the GPUs used; None: unknown. about_price: why, or whose price it is."""
 
     instance: Instance
     machine: Machine

@@ -17,9 +17,7 @@ from fp8bench.schema.record import Record, Summary
 
 @dataclass(frozen=True)
 class Source:
-    """A measurement that was profiled. record: of the round whose profile is used. work: what one GPU does in a step.
-    interval_s: the 95 % interval of the measured step, in seconds.
-    """
+    """A profiled measurement. record: of the profile's round. work: of a GPU and step. interval_s: 95 %, of a step."""
 
     measurement: Measurement
     record: Record

@@ -182,9 +182,7 @@ def cpu_spans(events: ByKind) -> tuple[Span, ...]:
 
 
 def _spans(pieces: Iterable[tuple[float, str, float, bool, bool]]) -> tuple[Span, ...]:
-    """Put pieces in order and count seconds from the first. Each is a start and a name, how many microseconds it took,
-    and whether it is the optimizer's, and continued.
-    """
+    """Put pieces in order, in seconds from the first: start, name, microseconds, of the optimizer, continued."""
     found = sorted(pieces, key=lambda piece: float(piece[0]))
     first = found[0][0] if found else 0.0
     return tuple(

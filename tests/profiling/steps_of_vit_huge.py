@@ -9,7 +9,7 @@ from builders import profile
 
 from fp8bench.profiling.facts import StepFacts
 from fp8bench.profiling.kernels import categorize
-from fp8bench.schema.rank import Category, Profile
+from fp8bench.schema.rank import Category
 
 DATA = Path(__file__).parent / "data"
 STEPS = 3
@@ -38,17 +38,15 @@ def by_category(name: str) -> dict[Category, float]:
     return dict(seconds)
 
 
-def profile_of(name: str, exposed_nccl_s: float = 0.0) -> Profile:
-    """The file's profile. Its communication is all hidden but for what is given."""
+def facts(name: str, step_time_s: float | None, exposed_nccl_s: float = 0.0, **changes: Any) -> StepFacts:
+    """The file's step, timed as told; the host is well ahead of the GPU unless told otherwise. Communication is all
+    hidden but for what is given.
+    """
     seconds = by_category(name)
     nccl_s = seconds.pop("nccl", 0.0)
     if exposed_nccl_s:
         seconds["nccl"] = exposed_nccl_s
-    return profile(steps=STEPS, busy_s=sum(seconds.values()), by_category=seconds, nccl_s=nccl_s, kernels=())
-
-
-def facts(name: str, step_time_s: float | None, exposed_nccl_s: float = 0.0, **changes: Any) -> StepFacts:
-    """The file's step, timed as told; the host is well ahead of the GPU unless told otherwise."""
+    found = profile(steps=STEPS, busy_s=sum(seconds.values()), by_category=seconds, nccl_s=nccl_s, kernels=())
     values: dict[str, Any] = {
         "label": MODES[name],
         "source": name,
@@ -57,4 +55,4 @@ def facts(name: str, step_time_s: float | None, exposed_nccl_s: float = 0.0, **c
         "execution": "compiled" if "compiled" in name else "eager",
         "batch_size": 64,
     }
-    return StepFacts(profile=profile_of(name, exposed_nccl_s), step_time_s=step_time_s, **{**values, **changes})
+    return StepFacts(profile=found, step_time_s=step_time_s, **{**values, **changes})

@@ -100,7 +100,3 @@ def gathered(*records, figures=(), workload=None, catalog=CATALOG, **options):
     keys = options.pop("instances", ("p5",))
     asked = CompareOptions(keys, TODAY, parse_reference(None, keys), wanted=wanted, **options)
     return scaled(list(records), list(figures), workload, asked, catalog, ())
-
-
-def points_of(found):
-    return list(found.points)

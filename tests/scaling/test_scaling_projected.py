@@ -3,7 +3,7 @@
 import builders
 import pytest
 from kinds.made_collectives import collectives_record
-from scaling.made_scaling import CATALOG, gathered, nodes_of, points_of, series, sized
+from scaling.made_scaling import CATALOG, gathered, nodes_of, series, sized
 
 from fp8bench.pricing.catalog import load
 from fp8bench.records.results import read_kind
@@ -25,7 +25,7 @@ def projected(*records, nodes=(2,), catalog=CATALOG, gbps=None, collectives=(), 
 
 
 def gradient_bytes_of(records):
-    (point,) = points_of(gathered(*records))
+    (point,) = gathered(*records).points
     return one_node(point, None, (), CATALOG)[0].gradient_bytes
 
 
@@ -114,7 +114,7 @@ def test_what_cannot_be_projected_says_why_beside_the_table(records, said):
 
 
 def test_links_and_networks_that_nobody_knows_are_asked_for():
-    (point,) = points_of(gathered(*nodes_of(1, 0.1, 0.1)))
+    (point,) = gathered(*nodes_of(1, 0.1, 0.1)).points
     with pytest.raises(UsageError, match="links between GPUs of p5 are not known"):
         links_of(point, None, [], CATALOG.model_copy(update={"gpus": {}}))
     bare = CATALOG.instances["p5"].model_copy(update={"network": None})
@@ -134,7 +134,7 @@ def off(tokens, nodes):
     worst = 0.0
     for record in read_kind((), ["p5"], ThroughputRecord):
         rates = {point.nodes: point.units_per_s_per_gpu for point in record.points}
-        (point,) = (one for one in points_of(gathered(figures=[record], catalog=load())) if one.nodes == 1)
+        (point,) = (one for one in gathered(figures=[record], catalog=load()).points if one.nodes == 1)
         within, between, _ = links_of(point, None, [], load())
         node = OneNode(tokens / rates[1], 8, 4 * PARAMETERS[record.workload], within, between)
         least_s, most_s, _ = node.project(nodes)

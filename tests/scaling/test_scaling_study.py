@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 from builders import emulated, environment, fingerprint, machine_called, measured_on_cpu, published, rounds, unsupported
-from scaling.made_scaling import CATALOG, gathered, in_pieces, nodes_of, points_of, series, sized
+from scaling.made_scaling import CATALOG, gathered, in_pieces, nodes_of, series, sized
 
 from fp8bench.scaling.document import document
 from fp8bench.scaling.projected import Projections, projections
@@ -20,7 +20,7 @@ STUDY = (
 
 
 def point_of(found, mode, nodes):
-    (point,) = (one for one in points_of(found) if (one.mode, one.nodes) == (mode, nodes))
+    (point,) = (one for one in found.points if (one.mode, one.nodes) == (mode, nodes))
     return point
 
 
@@ -66,7 +66,7 @@ def test_rounds_give_intervals_to_rates_shares_gains_and_costs():
 def test_published_and_measured_are_held_against_their_own():
     measured = [*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.2, 0.2)]
     found = gathered(*measured, figures=[series(workload="vit-huge", rates={1: 10, 2: 9})])
-    shares = {(one.source, one.nodes): one.share_of_smallest for one in points_of(found)}
+    shares = {(one.source, one.nodes): one.share_of_smallest for one in found.points}
     assert shares["measured", 2] == pytest.approx(0.5)
     assert shares["published", 2] == pytest.approx(0.9)
 
@@ -74,7 +74,7 @@ def test_published_and_measured_are_held_against_their_own():
 def test_other_software_than_the_smallests_is_marked():
     other = environment(versions={"torch": "2.15.0"})
     found = gathered(*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.11, 0.11, environment=other))
-    marks = {one.nodes: one.marks for one in points_of(found)}
+    marks = {one.nodes: one.marks for one in found.points}
     assert "unlike 8 GPUs in torch" in marks[2]
     assert not any(mark.startswith("unlike") for mark in marks[1])
 
@@ -85,7 +85,7 @@ def test_an_emulation_is_neither_faster_nor_priced():
                       settings={"world_size": size})  # fmt: skip
 
     found = gathered(*of(1, measured_on_cpu, 0.1, 0), *of(2, measured_on_cpu, 0.1, 10))
-    assert {one.device for one in points_of(found)} == {"cpu"}
+    assert {one.device for one in found.points} == {"cpu"}
     both = [
         one.model_copy(update={"config": one.config.model_copy(update={"mode": "torchao-float8"})})
         for size, minutes in ((1, 20), (2, 30))
@@ -93,7 +93,7 @@ def test_an_emulation_is_neither_faster_nor_priced():
                           session_id=f"e{size}", settings={"world_size": size})
     ]  # fmt: skip
     shown = gathered(*of(1, measured_on_cpu, 0.1, 0), *of(2, measured_on_cpu, 0.1, 10), *both)
-    made_up = [one for one in points_of(shown) if one.emulated]
+    made_up = [one for one in shown.points if one.emulated]
     assert len(made_up) == 2
     assert all(one.faster_vs_reference is None and one.usd_per_billion_units is None for one in made_up)
 
@@ -101,8 +101,8 @@ def test_an_emulation_is_neither_faster_nor_priced():
 def test_an_instance_without_a_price_says_why():
     bare = CATALOG.model_copy(update={"instances": {"p5": CATALOG.instances["p5"].model_copy(update={"prices": ()})}})
     found = gathered(figures=STUDY, catalog=bare)
-    assert all(one.usd_per_billion_units is None for one in points_of(found))
-    assert any("no price" in mark for mark in points_of(found)[0].marks)
+    assert all(one.usd_per_billion_units is None for one in found.points)
+    assert any("no price" in mark for mark in found.points[0].marks)
 
 
 def test_what_was_measured_on_another_machine_is_marked():
@@ -116,7 +116,7 @@ def test_what_was_measured_on_another_machine_is_marked():
         *on("a", 2, 0.110, 0.111),
         *on("b", 2, 0.090, 0.091, mode="te-bf16"),
     )
-    marks = {(one.mode, one.nodes): [mark for mark in one.marks if "machine" in mark] for one in points_of(found)}
+    marks = {(one.mode, one.nodes): [mark for mark in one.marks if "machine" in mark] for one in found.points}
     differ = "machines of one type differ by up to 4 %"
     assert marks == {
         ("baseline-bf16", 1): [],
@@ -132,7 +132,7 @@ def test_what_was_measured_on_another_machine_is_marked():
 
 def test_the_workload_that_most_instances_have_and_of_those_that_of_most_sizes_is_shown():
     found = gathered(published("p5"), figures=[series(workload="llm-1b")])
-    assert (found.workload, {one.workload for one in points_of(found)}) == ("llm-1b", {"llm-1b"})
+    assert (found.workload, {one.workload for one in found.points}) == ("llm-1b", {"llm-1b"})
     assert "also there: vit-huge (--workload)" in found.notes
     both = [published("p5"), published("p4d")]
     assert gathered(*both, figures=[series()], instances=("p5", "p4d")).workload == "vit-huge"
@@ -149,23 +149,23 @@ def test_no_record_at_all_is_one_line(figures, options):
 
 
 def test_one_size_only_is_shown_without_a_share():
-    (point,) = points_of(gathered(*nodes_of(1, 0.1, 0.1)))
+    (point,) = gathered(*nodes_of(1, 0.1, 0.1)).points
     assert (point.share_of_smallest, point.world_size) == (None, 8)
 
 
 def test_unlike_work_stands_side_by_side_and_is_compared_on_request_alone():
     records = [*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.1, 0.1, fingerprint=fingerprint(optimizer="adam"))]
-    assert [one.share_of_smallest for one in points_of(gathered(*records))] == [None, None]
-    assert [one.share_of_smallest for one in points_of(gathered(*records, allow_mismatch=True))] == [None, 1.0]
+    assert [one.share_of_smallest for one in gathered(*records).points] == [None, None]
+    assert [one.share_of_smallest for one in gathered(*records, allow_mismatch=True).points] == [None, 1.0]
 
 
 def test_unlike_micro_batches_are_series_of_their_own():
     records = [*in_pieces(1, 1, 2), *in_pieces(4, 1, 2)]
-    points = points_of(gathered(*records))
+    points = gathered(*records).points
     assert [(one.grad_accumulation, one.share_of_smallest is None) for one in points] == [
         (1, True), (1, False), (4, True), (4, False)
     ]  # fmt: skip
-    assert {one.grad_accumulation for one in points_of(gathered(*records, grad_accumulation=4))} == {4}
+    assert {one.grad_accumulation for one in gathered(*records, grad_accumulation=4).points} == {4}
 
 
 def test_what_did_not_run_and_who_has_no_record_is_named():

@@ -57,18 +57,9 @@ FACTOR = 5.0
 TARGET = "fp8bench.worker.collectives:measure"
 
 NOTHING_TRAINED: dict[str, Any] = {
-    "mode": "baseline-bf16",
-    "recipe": None,
-    "workload": "vit-micro",
-    "batch_size": 1,
-    "warmup": 0,
-    "steps": 1,
-    "compile": "off",
-    "data": "device",
-    "workers": 0,
-    "seed": 0,
-    "te_attention": "te",
-}
+    "mode": "baseline-bf16", "recipe": None, "workload": "vit-micro", "batch_size": 1, "warmup": 0, "steps": 1,
+    "compile": "off", "data": "device", "workers": 0, "seed": 0, "te_attention": "te",
+}  # fmt: skip
 """Settings of a run, which ranks that train nothing do not heed."""
 
 

@@ -57,9 +57,7 @@ class CollectiveRow(Frozen):
 
 
 class CollectivesReport(Frozen):
-    """One record. link_gb_s: NVLink's in one direction, from the datasheet; null: unknown, no NVLink, or several nodes,
-    which NVLink does not join.
-    """
+    """One record. link_gb_s: of NVLink in one direction, by its datasheet; null: unknown, none, or several nodes."""
 
     run_id: str
     instance: str
