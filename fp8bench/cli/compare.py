@@ -6,6 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
+from pydantic import BeforeValidator, Field
+
 from fp8bench import registry
 from fp8bench.cli.options import Strict, argument, option
 from fp8bench.cli.output import Unread, log, show
@@ -27,6 +29,11 @@ class Shown(View):
     )
     budget: Annotated[str | None, option("USD", "Show what so many USD train, and for how long, as 100k.")] = None
     within: Annotated[str | None, option("TIME", "Show how many instances spend the budget in it, as 30d.")] = None
+    gpus: Annotated[
+        tuple[Annotated[int, Field(ge=1)], ...],
+        BeforeValidator(lambda words: ",".join(words).split(",") if words else ()),
+        option("N,N,...", "Only rows of so many GPUs; several nodes are projected from one.", None, "--gpus"),
+    ] = ()
     price: Annotated[
         tuple[str, ...],
         option("INSTANCE=USD", "What if an hour cost this; may be given several times.", None, "--price"),
@@ -93,7 +100,7 @@ def _show(
     if job is not None and budget is not None:
         raise UsageError("--job and --budget are both given", "Give the units to train, or the USD to spend")
     options, catalog = selection.resolved(
-        instances, results_dir, shown.price, job, shown, reference=selection.reference, kept=kept
+        instances, results_dir, shown.price, job, shown, reference=selection.reference, kept=kept, gpus=shown.gpus
     )
     options = options._replace(budget=budget)
     unread = Unread()

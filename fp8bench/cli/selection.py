@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import date
-from functools import cache
+from functools import cache, partial
 from typing import Annotated
 
 from pydantic import PositiveInt
@@ -58,6 +58,7 @@ class Scope(Options):
         reference: str | None = None,
         named: bool = True,
         kept: tuple[Catalog, date] | None = None,
+        gpus: Sequence[int] = (),
     ) -> tuple[CompareOptions, Catalog]:
         """Return the options and the catalogue. named: whether the user named the instances. kept: the catalogue and
         the day of a bundle; None for those of today. Raises UsageError.
@@ -96,6 +97,8 @@ class Scope(Options):
             job=job,
             view=view or AS_IT_IS,
             foresee=_foreseen,
+            gpus=tuple(gpus),
+            ahead=partial(_ahead, results_dir),
         )
         return options, catalog
 
@@ -119,6 +122,16 @@ def _foreseen(measured: Sequence[Measurement], names: Sequence[str], catalog: Ca
     from fp8bench.predict.prediction import foreseen
 
     return foreseen(measured, names, catalog)
+
+
+def _ahead(
+    results_dir: Folders, measured: Sequence[Measurement], gpus: Sequence[int], catalog: Catalog
+) -> tuple[list[Measurement], list[str]]:
+    from fp8bench.scaling.projected import measured_links, over_nodes
+
+    names = {one.latest.instance for one in measured}
+    links = [one for folder in results.folders_of(results_dir) for one in measured_links(folder, names)]
+    return over_nodes(measured, gpus, links, catalog)
 
 
 def _assumed_prices(words: Iterable[str], key_of: Callable[[str], str], shown: Sequence[str]) -> dict[str, float]:

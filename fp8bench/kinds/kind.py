@@ -31,12 +31,15 @@ Unread = Callable[[Sequence[Broken]], None]
 Foresee = Callable[[Sequence[Measurement], Sequence[str], Catalog], list[Measurement]]
 """A function that predicts measurements of named instances from those of others."""
 
+Ahead = Callable[[Sequence[Measurement], Sequence[int], Catalog], tuple[list[Measurement], list[str]]]
+"""A function that projects measurements of one node to numbers of GPUs, and says why some are not."""
+
 
 class CompareOptions(NamedTuple):
     """What a user requests of a comparison. wanted: chooses records of the instances. every: whether each record is a
     row. as_of: the day of the prices; None is today. price: USD an hour by instance; overrides any other. job: units of
     work that a row has to finish. budget: USD to spend. foresee: predicts rows of instances where nothing was measured;
-    None omits them.
+    None omits them. gpus: only rows of so many, and what `ahead` makes of more nodes; empty for all.
     """
 
     instances: tuple[str, ...]
@@ -53,6 +56,8 @@ class CompareOptions(NamedTuple):
     budget: Budget | None = None
     view: View = AS_IT_IS
     foresee: Foresee | None = None
+    gpus: tuple[int, ...] = ()
+    ahead: Ahead | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

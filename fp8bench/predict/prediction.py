@@ -322,15 +322,26 @@ def _foreseen(origins: Sequence[Source], instance: Instance, catalog: Catalog, l
             by, gpus = step.step_s / origin.step_s, there.machine.gpus / origin.machine.gpus
             # DDP keeps one more copy of the gradients, in its buckets.
             buckets = (origin.work.gradient_bytes or 0.0) * ((there.machine.gpus > 1) - (origin.machine.gpus > 1))
-            rounds = tuple(_scaled(one, there, by, gpus, round(buckets)) for one in origin.measurement.rounds)
+            told = instance.key, by, gpus, gpu.product_names[0], round(buckets)
+            rounds = tuple(scaled(one, *told) for one in origin.measurement.rounds)
             elsewhere = origin.record.instance
             yield Measurement(rounds, measured_on=elsewhere, origin="predicted", elsewhere=reach)
 
 
-def _scaled(record: Record, there: Target, by: float, gpus: float, more_bytes: int) -> Record:
-    """Return the record with its times and sizes as predicted, of no known machine. more_bytes: a GPU's memory."""
-    config, summary, times = record.config, record.summary, record.step_times
-    if config is None or summary is None or times is None or record.environment is None:
+def scaled(
+    record: Record,
+    instance: str,
+    by: float,
+    gpus: float,
+    product: str | None = None,
+    more_bytes: int = 0,
+    nodes: int = 1,
+) -> Record:
+    """Return the record as predicted for an instance, of no known machine. by, gpus, nodes: how many times as long a
+    step takes, and as many GPUs and nodes share it. product: the GPU's name, if another. more_bytes: of its memory.
+    """
+    config, summary, times, there = record.config, record.summary, record.step_times, record.environment
+    if config is None or summary is None or times is None or there is None:
         raise ValueError(f"{record.run_id} was not measured")
     seconds = {field: getattr(times, field) * by for field in ("mean_s", "median_s", "spread_s", "warmup_s")}
     changed = {
@@ -340,16 +351,18 @@ def _scaled(record: Record, there: Target, by: float, gpus: float, more_bytes: i
         "flops_per_step": summary.flops_per_step and round(summary.flops_per_step * gpus),
     }
     unknown = ("step_time_ci_s", "joules_per_unit", "units_per_kwh", "sm_clock_mhz", "host_lead_s", "data_wait_share")
-    product = there.machine.gpu.product_names[0]
     memory = tuple(
         one.model_copy(update={"peak_allocated_bytes": one.peak_allocated_bytes + more_bytes})
         for one in record.memory
         if one.peak_allocated_bytes is not None
     )
-    return as_of(there.instance.key, record).model_copy(
+    ranks = {"world_size": round(config.world_size * gpus), "nodes": config.nodes * nodes}
+    found = as_of(instance, record)
+    return found.model_copy(
         update={
-            "config": config.model_copy(update={"world_size": there.machine.gpus}),
-            "environment": record.environment.model_copy(update={"device_name": product}),
+            "run_id": found.run_id if nodes == 1 else f"{found.run_id}-{nodes}-nodes",
+            "config": config.model_copy(update=ranks),
+            "environment": there.model_copy(update={"device_name": product or there.device_name}),
             "summary": summary.model_copy(update={**changed, **dict.fromkeys(unknown), "flags": ()}),
             "step_times": times.model_copy(update=seconds),
             "memory": memory,

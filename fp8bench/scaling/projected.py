@@ -1,27 +1,39 @@
 """More nodes than were measured, projected from one node's step and the links; in no table of measurements.
 
 Gradients are all-reduced over a ring of all GPUs: each link carries 2 (n - 1) / n of their bytes (Patarasuk & Yuan,
-2009), at the bandwidth of the slowest; FSDP sends as much. What one node's profile saw hidden stays hidden, as far as
+2009), at the bandwidth of the slowest. FSDP2 gathers the weights twice a micro-batch, in the dtype in which they
+travel, and scatters the gradients once. What one node's profile saw hidden stays hidden, as far as
 there is work; without a profile it is a range, from all hidden to none. No straggler, congestion or jitter: so it ends
 at 8 nodes, up to where a published cluster was within 4 points (docs/parallel.md).
 """
 
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
+from fp8bench.predict.prediction import scaled
 from fp8bench.predict.source import tokens_of
 from fp8bench.predict.step import gradient_bytes
 from fp8bench.records.results import read_kind
+from fp8bench.records.select import Measurement
 from fp8bench.scaling.points import Point
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
+from fp8bench.schema.record import Record
 from fp8bench.stats.collectives import bus_factor, bus_gb_s
 
 MOST_NODES = 8
 GIGA, BITS = 1e9, 8
+OFF = 0.04
+"""How far outside of it a published cluster was, as a share of one node's rate, up to that many nodes."""
+
+ALL_REDUCE = 2.0
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+"""Of a number by the dtype in which it travels; of others, as float8 ones, 1."""
 
 
 class Projection(Frozen):
@@ -58,7 +70,8 @@ class Projections(NamedTuple):
 
 
 class OneNode(NamedTuple):
-    """A step of one node. gradient_bytes: of all weights. nccl_s, exposed_s: all communication of the profiled step and
+    """A step of one node. gradient_bytes: of all weights. sent: how often a ring carries as many bytes, times n / (n -
+    1): 2 for an all-reduce. nccl_s, exposed_s: all communication of the profiled step and
     the part that no other kernel hid; 0 if no profile saw any. within, between: GB/s of a GPU's link within a node, and
     of a node's network in one direction.
     """
@@ -70,13 +83,15 @@ class OneNode(NamedTuple):
     between: float
     nccl_s: float = 0.0
     exposed_s: float = 0.0
+    sent: float = ALL_REDUCE
 
     def ring_s(self, nodes: int) -> float:
         """Return the seconds of all communication of a step; 0 for one GPU."""
         used = [*([self.within] if self.gpus > 1 else []), *([self.between] if nodes > 1 else [])]
         if not used:
             return 0.0
-        return bus_factor("all-reduce", nodes * self.gpus) * self.gradient_bytes / (min(used) * GIGA)
+        share = bus_factor("all-gather", nodes * self.gpus)
+        return share * self.sent * self.gradient_bytes / (min(used) * GIGA)
 
     def project(self, nodes: int) -> tuple[float, float, float]:
         """Return the seconds of a step at least and at most, and of all communication."""
@@ -109,7 +124,11 @@ def projections(
     omitted = {} if best else {"not projected: no record is of one node": None}
     for point in best.values():
         try:
-            node, said = one_node(point, network_gbps, collectives, catalog)
+            if point.measurement is None or point.source != "measured":
+                raise UsageError(
+                    f"{point.mode} on {point.instance} is {point.source}, without steps", "Measure one node"
+                )
+            node, said = one_node(point.measurement, point.gpu, network_gbps, collectives, catalog)
         except UsageError as error:
             omitted[f"not projected: {error.what}. {error.remedy}"] = None
             continue
@@ -135,51 +154,102 @@ def projections(
     return Projections(tuple(rows), tuple(assumed), tuple(omitted))
 
 
-def one_node(
-    point: Point, network_gbps: float | None, collectives: Sequence[CollectivesRecord], catalog: Catalog
-) -> tuple[OneNode, list[str]]:
-    """Return a point's step, and what is assumed in sentences. Links: the most that any all-reduce of a record of
-    collectives reached, else the catalogue's figure. Raises UsageError for what is unknown.
+def over_nodes(
+    measured: Iterable[Measurement], gpus: Iterable[int], collectives: Sequence[CollectivesRecord], catalog: Catalog
+) -> tuple[list[Measurement], list[str]]:
+    """Return rows of a comparison for as many GPUs of several nodes, from the measured or predicted one of a complete
+    node, and why there are none. Each has the geometric mean of its range, and is as uncertain as that and `OFF`.
     """
-    if point.measurement is None or point.source != "measured":
-        raise UsageError(f"{point.mode} on {point.instance} is {point.source}, without steps", "Measure one node")
-    rounds = point.measurement.rounds
+    found: list[Measurement] = []
+    omitted: dict[str, None] = {}
+    for one in measured:
+        record, instance = one.latest, catalog.instances.get(one.latest.instance)
+        whole = instance is not None and record.what.world_size == instance.gpu_count
+        if instance is None or not whole or record.status != "ok" or record.source != "measured":
+            continue
+        for nodes, rest in (divmod(number, instance.gpu_count) for number in gpus if number > instance.gpu_count):
+            try:
+                if rest or nodes > MOST_NODES:
+                    what = f"{instance.key} has {instance.gpu_count} GPUs, and a projection goes to {MOST_NODES} nodes"
+                    raise UsageError(what, f"Give multiples of it up to {MOST_NODES * instance.gpu_count}")
+                node, _ = one_node(one, instance.gpu or "", None, collectives, catalog)
+            except UsageError as error:
+                omitted[f"not projected: {error.what}. {error.remedy}"] = None
+                continue
+            least_s, most_s, _ = node.project(nodes)
+            by = math.sqrt(least_s * most_s) / node.step_s
+            reach = (1 + one.elsewhere) * (1 + OFF) * math.sqrt(most_s / least_s) - 1
+            rounds = tuple(scaled(each, instance.key, by, nodes, nodes=nodes) for each in one.rounds)
+            origin = one.measured_on or instance.key
+            found.append(replace(one, rounds=rounds, measured_on=origin, origin="predicted", elsewhere=reach))
+    return found, [*omitted]
+
+
+def one_node(
+    measurement: Measurement,
+    gpu: str,
+    network_gbps: float | None,
+    collectives: Sequence[CollectivesRecord],
+    catalog: Catalog,
+) -> tuple[OneNode, list[str]]:
+    """Return a step, and what is assumed in sentences. gpu: its name in the catalogue. Links: the most that any
+    all-reduce of a record of collectives reached, else the catalogue's figure. Raises UsageError for what is unknown.
+    """
+    rounds = measurement.rounds
     record = next((one for one in reversed(rounds) if one.profile is not None), rounds[-1])
-    seen = (record.profile.nccl_s, record.profile.by_category.get("nccl", 0.0)) if record.profile else ()
+    seen = (record.profile.nccl_s, record.profile.by_category.get("nccl", 0.0)) if record.profile else (0.0, 0.0)
     summary = record.summary
     a_unit = 1 if summary and summary.unit == "tokens" else tokens_of(record.fingerprint.get("sizes") or {})
     if summary is None or not summary.flops_per_step or not a_unit:
         raise UsageError(f"{record.run_id} does not say how many weights the model has", "Measure it again")
     gradients = gradient_bytes(summary.flops_per_step, a_unit * summary.units_per_step)
-    within, between, said = links_of(point, network_gbps, collectives, catalog)
+    gpus = record.what.world_size
+    within, between, said = links_of(record.instance, gpu, gpus, network_gbps, collectives, catalog)
     said.append(f"{gradients / GIGA:.3g} GB of gradients, by the model's FLOPs (6 a weight and token)")
     if not any(seen):
         said.append("no profile saw communication: a range, from all of it hidden to none")
-    return OneNode(summary.step_time_s, point.world_size, gradients, within, between, *seen), said
+    return OneNode(summary.step_time_s, gpus, gradients, within, between, *seen, sent_of(record)), said
+
+
+def sent_of(record: Record) -> float:
+    """Return what a step sends, in bytes of the float32 gradients times (n - 1) / n."""
+    evidence, config = record.evidence, record.config
+    parallel = evidence.parallel if evidence is not None else None
+    if parallel is None or parallel.gathered_dtype is None or config is None:
+        return ALL_REDUCE
+    gathers = 2 if parallel.resharded_after_forward else 1
+    gathered, reduced = (BYTES.get(str(dtype), 1) for dtype in (parallel.gathered_dtype, parallel.reduced_dtype))
+    return (gathers * config.grad_accumulation * gathered + reduced) / BYTES["float32"]
 
 
 def links_of(
-    point: Point, network_gbps: float | None, collectives: Sequence[CollectivesRecord], catalog: Catalog
+    instance: str,
+    gpu: str,
+    gpus: int,
+    network_gbps: float | None,
+    collectives: Sequence[CollectivesRecord],
+    catalog: Catalog,
 ) -> tuple[float, float, list[str]]:
-    """Return the links of a node like this point's (0 within a node of one GPU), and their sources in sentences."""
+    """Return the links of a node with so many GPUs (0 within a node of one), and their sources in sentences."""
     measured: dict[bool, float] = {}
-    for one in (one for one in collectives if one.instance == point.instance and one.status == "ok"):
+    for one in (one for one in collectives if one.instance == instance and one.status == "ok"):
         for each in (each for each in one.timings if each.operation == "all-reduce" and each.time_s is not None):
             gb_s = bus_gb_s("all-reduce", each.size_bytes, each.time_s or 0.0, one.config.world_size)
             measured[one.config.nodes > 1] = max(gb_s, measured.get(one.config.nodes > 1, 0.0))
-    instance, gpu = catalog.instances.get(point.instance), catalog.gpus.get(point.gpu)
-    within = measured.get(False) or (gpu.nvlink_gb_s / BOTH_DIRECTIONS if gpu and gpu.nvlink_gb_s else 0.0)
-    if point.world_size > 1 and not within:
-        remedy = f"Measure them: `fp8bench collectives --instance {point.instance}` there"
-        raise UsageError(f"the links between GPUs of {point.instance} are not known", remedy)
-    listed = (instance.network or {}).get("gbps") if instance else None
+    listed_instance, listed_gpu = catalog.instances.get(instance), catalog.gpus.get(gpu)
+    nvlink = listed_gpu.nvlink_gb_s if listed_gpu else None
+    within = measured.get(False) or (nvlink / BOTH_DIRECTIONS if nvlink else 0.0)
+    if gpus > 1 and not within:
+        remedy = f"Measure them: `fp8bench collectives --instance {instance}` there"
+        raise UsageError(f"the links between GPUs of {instance} are not known", remedy)
+    listed = (listed_instance.network or {}).get("gbps") if listed_instance else None
     between = network_gbps / BITS if network_gbps else measured.get(True) or (listed or 0.0) / BITS
     if not between:
-        remedy = "Give it with --network-gbps, in Gbit/s of one node and direction"
-        raise UsageError(f"the network of {point.instance} is not known", remedy)
+        remedy = "Give it to `fp8bench scaling` with --network-gbps, in Gbit/s of one node and direction"
+        raise UsageError(f"the network of {instance} is not known", remedy)
     of_node = "as given" if network_gbps else "as measured" if True in measured else "the catalogue's full rate"
     said = [f"links between nodes: {between:.3g} GB/s a node, {of_node}"]
-    if point.world_size > 1:
+    if gpus > 1:
         of_gpu = "as measured" if False in measured else "NVLink's datasheet: none were measured"
         said.append(f"links within a node: {within:.3g} GB/s, {of_gpu}")
     return within, between, said

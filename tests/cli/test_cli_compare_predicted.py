@@ -67,6 +67,33 @@ def test_a_mode_has_one_predicted_row_and_none_is_certain_between_two_modes(five
     assert {row["verdict"] for row in of_one if not row["is_reference"]} == {"inconclusive"}
 
 
+def test_several_nodes_are_projected_from_one_and_cost_as_many():
+    rows = compared("p5", "--gpus", "8,16,64")
+    assert {row["world_size"] for row in rows} == {8, 16, 64}
+    by = {(row["mode"], row["world_size"]): row for row in rows if row["source"] == "predicted"}
+    one, two, eight = (by["te-fp8", gpus] for gpus in (8, 16, 64))
+    assert (two["nodes"], eight["nodes"]) == (2, 8)
+    assert two["usd_per_hour"] == pytest.approx(2 * one["usd_per_hour"])
+    assert one["step_time_s"] < two["step_time_s"] < eight["step_time_s"] < 1.1 * one["step_time_s"]
+    assert one["units_per_usd"] > two["units_per_usd"] > eight["units_per_usd"]
+    width = [math.log(row["step_time_ci_s"][1] / row["step_time_s"]) for row in (one, two, eight)]
+    assert width[0] < width[1] < width[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("p5", "--gpus", "12"), "p5 has 8 GPUs, and a projection goes to 8 nodes. Give multiples of it up to 64"),
+        (("h200-2x", "--gpus", "16"), "the network of h200-2x is not known"),
+        (("p5", "--gpus", "0"), "--gpus"),
+    ],
+)
+def test_numbers_of_gpus_that_no_row_can_have_are_refused(words, said):
+    done = call(ROOT, "compare", *words, "--workload", "vit-huge")
+    assert done.code == 2
+    assert said in done.stderr
+
+
 def test_published_figures_are_compared_with_published_ones_alone(five):
     published = {row["run_id"]: row for row in five if row["source"] == "published"}
     own = [row for row in published.values() if row["speedup_vs_reference"]]

@@ -7,9 +7,12 @@ from scaling.made_scaling import CATALOG, gathered, nodes_of, series, sized
 
 from fp8bench.pricing.catalog import load
 from fp8bench.records.results import read_kind
-from fp8bench.scaling.projected import MOST_NODES, OneNode, links_of, one_node, projections
+from fp8bench.records.select import select
+from fp8bench.scaling.projected import MOST_NODES, OneNode, links_of, one_node, over_nodes, projections, sent_of
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.rank import ParallelEvidence
 from fp8bench.schema.throughput import ThroughputRecord
+from fp8bench.stats.steps import step_times
 
 FAST = OneNode(step_s=1.0, gpus=8, gradient_bytes=40e9, within=400.0, between=1000.0)
 SLOW_NETWORK = FAST._replace(between=100.0)
@@ -24,9 +27,13 @@ def projected(*records, nodes=(2,), catalog=CATALOG, gbps=None, collectives=(), 
     return projections(gathered(*records, catalog=catalog, **of).points, nodes, gbps, collectives, catalog)
 
 
+def of(point):
+    return point.instance, point.gpu, point.world_size
+
+
 def gradient_bytes_of(records):
     (point,) = gathered(*records).points
-    return one_node(point, None, (), CATALOG)[0].gradient_bytes
+    return one_node(point.measurement, point.gpu, None, (), CATALOG)[0].gradient_bytes
 
 
 def test_a_ring_sends_twice_the_bytes_less_one_ranks_share_over_the_slowest_link():
@@ -116,13 +123,52 @@ def test_what_cannot_be_projected_says_why_beside_the_table(records, said):
 def test_links_and_networks_that_nobody_knows_are_asked_for():
     (point,) = gathered(*nodes_of(1, 0.1, 0.1)).points
     with pytest.raises(UsageError, match="links between GPUs of p5 are not known"):
-        links_of(point, None, [], CATALOG.model_copy(update={"gpus": {}}))
+        links_of(*of(point), None, [], CATALOG.model_copy(update={"gpus": {}}))
     bare = CATALOG.instances["p5"].model_copy(update={"network": None})
     known = CATALOG.model_copy(update={"instances": {"p5": bare}})
     with pytest.raises(UsageError, match="network of p5 is not known") as refused:
-        links_of(point, None, [], known)
+        links_of(*of(point), None, [], known)
     assert "--network-gbps" in refused.value.remedy
-    assert links_of(point, 80.0, [], known)[1] == 10.0
+    assert links_of(*of(point), 80.0, [], known)[1] == 10.0
+
+
+def test_fsdp_gathers_weights_twice_a_micro_batch_and_scatters_gradients_once():
+    assert sent_of(of_one_node()[-1]) == 2.0
+
+    def sharded(micro_batches, **changes):
+        evidence = builders.evidence(
+            join="fsdp",
+            parallel=ParallelEvidence(
+                reason="requested", **{"gathered_dtype": "bfloat16", "reduced_dtype": "float32", **changes}
+            ),
+        )
+        settings = {"grad_accumulation": micro_batches, "batch_size": 8}
+        return builders.measured("p5", evidence=evidence, settings=settings)
+
+    # In units of 4 bytes a weight: 2 bytes twice, and 4.
+    assert sent_of(sharded(1, resharded_after_forward=True)) == pytest.approx(2.0)
+    assert sent_of(sharded(4, resharded_after_forward=True)) == pytest.approx(5.0)
+    assert sent_of(sharded(1, resharded_after_forward=False)) == pytest.approx(1.5)
+    assert sent_of(sharded(1, resharded_after_forward=True, gathered_dtype="float8_e4m3fn")) == pytest.approx(1.5)
+    assert SLOW_NETWORK._replace(sent=4.0).ring_s(2) == pytest.approx(2 * SLOW_NETWORK.ring_s(2))
+
+
+def test_rows_of_more_gpus_are_whole_nodes_and_as_uncertain_as_their_range():
+    kept = [one.model_copy(update={"step_times": step_times(one)}) for one in of_one_node()]
+    (measured,) = select(kept, every=False)
+    rows, omitted = over_nodes([measured], (8, 12, 16, 64, 128), [], CATALOG)
+    assert [(one.latest.what.world_size, one.latest.what.nodes, one.origin) for one in rows] == [
+        (16, 2, "predicted"),
+        (64, 8, "predicted"),
+    ]
+    assert omitted == ["not projected: p5 has 8 GPUs, and a projection goes to 8 nodes. Give multiples of it up to 64"]
+    node, _ = one_node(measured, CATALOG.instances["p5"].gpu, None, [], CATALOG)
+    for row, nodes in zip(rows, (2, 8), strict=True):
+        least_s, most_s, _ = node.project(nodes)
+        step_s = row.latest.summary.step_time_s
+        assert step_s / (1 + row.elsewhere) <= least_s <= step_s <= most_s <= step_s * (1 + row.elsewhere)
+        assert row.latest.summary.units_per_step == nodes * measured.latest.summary.units_per_step
+    assert len({one.latest.run_id for one in (*rows, measured)}) == 3
 
 
 PARAMETERS = {"llm-1b": 1.2e9, "llm-7b": 6.7e9}
@@ -135,7 +181,7 @@ def off(tokens, nodes):
     for record in read_kind((), ["p5"], ThroughputRecord):
         rates = {point.nodes: point.units_per_s_per_gpu for point in record.points}
         (point,) = (one for one in gathered(figures=[record], catalog=load()).points if one.nodes == 1)
-        within, between, _ = links_of(point, None, [], load())
+        within, between, _ = links_of(*of(point), None, [], load())
         node = OneNode(tokens / rates[1], 8, 4 * PARAMETERS[record.workload], within, between)
         least_s, most_s, _ = node.project(nodes)
         share, low, high = rates[nodes] / rates[1], node.step_s / most_s, node.step_s / least_s

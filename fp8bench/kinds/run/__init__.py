@@ -51,13 +51,20 @@ def gather(
         raise _nothing(options, without, {record.instance for record in records}, results_dir)
     first = options.reference if options.reference.asked_for else replace(options.reference, instance=left[0])
     options = options._replace(instances=left, reference=first)
-    found = arranged(compare.compare(records, catalog, options, borrowed), options)
-    if without:
-        how = (_would_measure(key, elsewhere, options, catalog) for key in without)
-        found = found.model_copy(update={"warnings": (*how, *found.warnings)})
+    ahead: list[Measurement] = []
+    said = [_would_measure(key, elsewhere, options, catalog) for key in without]
+    if options.gpus and options.ahead is not None:
+        of_one_node = [*select(records, options.every, options.wanted), *borrowed]
+        ahead, omitted = options.ahead(of_one_node, options.gpus, catalog)
+        said += omitted
+    every = compare.compare(records, catalog, options, [*borrowed, *ahead])
+    rows = tuple(row for row in every.rows if not options.gpus or row.world_size in options.gpus)
+    if not rows:
+        raise UsageError(f"no row has {' or '.join(map(str, options.gpus))} GPUs", "; ".join(said) or "Omit --gpus")
+    found = arranged(every.model_copy(update={"rows": rows, "warnings": (*said, *every.warnings)}), options)
     wanted = {run_id for row in found.rows for run_id in row.run_ids}
-    every = (*(record for record, _ in kept), *(record for one in borrowed for record in one.rounds))
-    return Gathered(found, {record.run_id: record for record in every if record.run_id in wanted})
+    shown_of = (*(record for record, _ in kept), *(record for one in (*borrowed, *ahead) for record in one.rounds))
+    return Gathered(found, {record.run_id: record for record in shown_of if record.run_id in wanted})
 
 
 def _nothing(
@@ -180,8 +187,19 @@ KIND = Run(
     ),
     compare_options=frozenset(
         (
-            *("reference", "price_as_of", "region", "purchase", "allow_mismatch", "price", "job", "budget", "within"),
-            *("optimizer", "workload", "batch_size", "grad_accumulation"),
+            *(
+                "reference",
+                "price_as_of",
+                "region",
+                "purchase",
+                "allow_mismatch",
+                "price",
+                "job",
+                "budget",
+                "within",
+                "gpus",
+            ),
+            *("optimizer", "workload", "batch_size", "grad_accumulation", "gpus"),
             *("columns", "wide", "sort", "filter", "group_by", "best_batch", "notes"),
         )
     ),
