@@ -8,7 +8,16 @@ from fp8bench.cli.listings import summary_of
 from fp8bench.cli.output import load_catalog
 from fp8bench.config.request import OPTIONS
 from fp8bench.config.sources import Resolved
-from fp8bench.launch.forecast import Forecast, duration, execution, forecast, obstacle, price_today, too_large
+from fp8bench.launch.forecast import (
+    Forecast,
+    duration,
+    execution,
+    forecast,
+    largest_batch,
+    obstacle,
+    price_today,
+    too_large,
+)
 from fp8bench.launch.plan import owned
 from fp8bench.launch.prepare import Prepared
 from fp8bench.machine.gpus import Machine, this_machine
@@ -96,9 +105,14 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
     alike = len(set(executed)) == 1
     model = answer.facts if answer is not None else None
     outlook = [*summary_of(model), *([f"execution: {executed[0]}"] if alike else []), *prepared.notes, *lines(found)]
-    memory = [f"{turn.label} {gib(turn.memory_bytes)}" for turn in found.turns if turn.memory_bytes]
+    has, most = prepared.instance.gpu_memory_gib, dict[str, int]()
+    for entry, turn in zip(prepared.entries, found.turns, strict=True):
+        if turn.memory_bytes and has and model is not None:
+            most[turn.label] = largest_batch(entry.config, turn.memory_bytes, model.parameters, has)
+    fits = {label: f" (fits to about batch {number})" for label, number in most.items()}
+    of_turns = [(turn.label, turn.memory_bytes) for turn in found.turns if turn.memory_bytes]
+    memory = [f"{label} {gib(size)}{fits.get(label, '')}" for label, size in of_turns]
     if memory:
-        has = prepared.instance.gpu_memory_gib
         outlook.append(f"memory of a GPU: {', '.join(memory)}" + (f"; it has {has:g} GiB" if has else ""))
     may_run = [turn for turn in found.turns if not turn.obstacle]
     if model is not None and not all(turn.memory_bytes for turn in may_run):
@@ -166,6 +180,7 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
                         "seconds_per_round": turn.seconds,
                         "usd": turn.usd,
                         "memory_bytes": turn.memory_bytes,
+                        "largest_batch": most.get(turn.label),
                     }
                     for turn in found.turns
                 ],
