@@ -48,9 +48,7 @@ _TOGETHER = {
 
 def capability_of(place: Place) -> tuple[int, int] | None:
     """Return the compute capability of the GPUs there, by the catalogue; None if it is unknown or there are no GPUs."""
-    if place.instance.gpu is None:
-        return None
-    gpu = catalogs.load_beside(instances.files(place.results_dir)).gpus.get(place.instance.gpu)
+    gpu = catalogs.load_beside(instances.files(place.results_dir)).gpus.get(place.instance.gpu or "")
     return gpu.capability if gpu is not None else None
 
 

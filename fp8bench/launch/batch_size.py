@@ -191,8 +191,7 @@ def search(
     record, found, memory = None, known, known.memory_bytes
     while (tried := next_size(found, config)) is not None:
         record = run(config.model_copy(update={"batch_size": tried, **TRY}))
-        one = judged(record, found)
-        if one is None:
+        if (one := judged(record, found)) is None:
             return Sized(found, None, record)
         found, took = with_try(found, one), ""
         if one.peak_bytes is not None and memory is not None:
@@ -243,10 +242,10 @@ def find_sizes(
         alike = [record for record in kept if record.status == "ok" and same_but_size(config, record)]
         told = max((one.created_utc for one in alike if one.session and one.session.batch_search), default=None)
         unfinished = []
-        for record, path in tried:
-            if same_but_size(config, record) and (told is None or record.created_utc > told):
+        for record, path in (one for one in tried if same_but_size(config, one.record)):
+            if told is None or record.created_utc > told:
                 unfinished.append(record)
-            elif same_but_size(config, record):
+            else:
                 # The record that resulted from its search contains it.
                 results.remove(path)
         blank = blank_search(config)

@@ -246,8 +246,7 @@ class Forecaster:
     def take(self, record: Record, took_s: float) -> None:
         """Add the record of a turn of this call, and the seconds that the turn took."""
         self._alone.clear()
-        took = self._add(record)
-        if took is not None:
+        if took := self._add(record):
             self._beyond_s.append(took_s - took.turn_s(took.config, took.compile_s))
 
     def turn_s(self, config: RunConfig, warm: bool = False) -> float:

@@ -101,8 +101,7 @@ def require_possible(configs: Sequence[RunConfig], capability: Callable[[], tupl
                 "Omit one of them",
             )
         head_dim = registry.find_workload(config.workload).head_dim if recipe.fp8_attention else None
-        why = attention_refusal(recipe.base, head_dim, capability()) if recipe.fp8_attention else None
-        if why is not None:
+        if recipe.fp8_attention and (why := attention_refusal(recipe.base, head_dim, capability())):
             raise ModeUnavailable(
                 f"{label} cannot train {config.workload} here: Transformer Engine has no backend of fp8 attention for "
                 f"it: {why}",

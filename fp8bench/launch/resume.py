@@ -102,8 +102,7 @@ def find(
     wanted = Filter(session=None if name == LATEST else name)
     sessions = latest_first(wanted.of(record for record in records if record.session is not None))
     for together in sessions:
-        fitting = [record for record in together if not unlike(record)]
-        if fitting:
+        if fitting := [record for record in together if not unlike(record)]:
             return Kept(session(fitting[-1]), fitting)
     if sessions:
         latest = sessions[0][-1]
@@ -185,8 +184,7 @@ def refuse_unlike(
         free = {"mode", "recipe", "te_switches", *(["batch_size"] if kept.searches else [])}
         for of_config in [name for name in RunConfig.model_fields if name not in free]:
             values = {getattr(config, of_config) for config in kept.configs}
-            new = {getattr(config, of_config) for config in configs} - values
-            if new:
+            if new := {getattr(config, of_config) for config in configs} - values:
                 name = REQUESTED_AS.get(of_config, of_config)
                 theirs, ours = (" and ".join(sorted(map(str, each))) for each in (values, new))
                 unlike[name] = f"{name} {theirs} (now {ours})"

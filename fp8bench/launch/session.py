@@ -205,10 +205,9 @@ def written(record: Record, reports: Sequence[RankReport], results_dir: Path) ->
     """Write the record and, if it failed, what its ranks left behind; the remedy then names that file. Return the
     record as written, and its path.
     """
-    if record.status == "failed" and (log := log_of(reports)):
-        logged = results.write_log(record, log, results_dir)
-        if logged is not None:
-            record = record.model_copy(update={"remedy": f"{record.remedy}; tracebacks and stacks are in {logged}"})
+    log = log_of(reports) if record.status == "failed" else ""
+    if log and (logged := results.write_log(record, log, results_dir)):
+        record = record.model_copy(update={"remedy": f"{record.remedy}; tracebacks and stacks are in {logged}"})
     record = fit(record)
     return record, results.write(record, results_dir)
 

@@ -47,8 +47,7 @@ def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
     given = [name for name in RANKS if environ.get(name)]
     if not given:
         return None
-    missing = [name for name in TORCHRUN if not environ.get(name)]
-    if missing:
+    if missing := [name for name in TORCHRUN if not environ.get(name)]:
         are = "is" if len(missing) == 1 else "are"
         raise UsageError(f"{given[0]} is set in the environment, and {', '.join(missing)} {are} not", REMEDY)
     counted = environ.keys() >= set(OF_NODES)

@@ -283,8 +283,7 @@ def rank_error(error: BaseException) -> RankError:
     # The last place that is neither a library's nor this package's.
     ours = (f"{Path(__file__).parents[2]}{os.sep}", f"{Path(os.__file__).parent}{os.sep}", "<")
     frames = [(one.filename, one.lineno) for one in traceback.extract_tb(error.__traceback__)]
-    own = [one for one in frames if not one[0].startswith(ours) and "-packages" not in one[0]]
-    if own:
+    if own := [one for one in frames if not one[0].startswith(ours) and "-packages" not in one[0]]:
         what += f", at {'/'.join(own[-1][0].split('/')[-SHOWN:])}:{own[-1][1]}"
     lost = any(words in f"{what} {message}" for words in CONNECTION_LOST)
     return RankError(at_s=now, what=what, cause="crash", connection_lost=lost, traceback=trace)

@@ -165,8 +165,8 @@ class Halving:
             # One of its sizes failed for a reason other than memory.
             return []
         size = next_size(search, config)
-        found = None if size is None else config.model_copy(update={"batch_size": size})
-        return [found] if found is not None and found not in self.looks else []
+        found = [] if size is None else [config.model_copy(update={"batch_size": size})]
+        return [one for one in found if one not in self.looks]
 
     def batch_search(self, config: RunConfig) -> BatchSearch | None:
         """Return the batch sizes of a configuration that were looked at, as a search; None if they are given."""
@@ -274,8 +274,7 @@ class Halving:
         intervals = [config for config in ranked if len(self.rounds.get(config, ())) >= INTERVAL_ROUNDS]
         for config in intervals if self.blank is not None else ():
             before = ranked[: ranked.index(config)]
-            sizes = [one for one in before if _but_size(one) == _but_size(config) and one not in intervals]
-            if sizes:
+            if sizes := [one for one in before if _but_size(one) == _but_size(config) and one not in intervals]:
                 ranked.remove(config)
                 ranked.insert(ranked.index(sizes[0]), config)
         return tuple(ranked)

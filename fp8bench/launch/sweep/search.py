@@ -111,14 +111,12 @@ def begun(sweep: Sweep) -> Halving:
     for record, path in [*looks, *kept]:
         if record.session is None or record.session.session_id != sweep.name or record.config is None:
             continue
-        unlike = here.unlike(record)
-        if unlike:
+        if unlike := here.unlike(record):
             why = f"sweep {sweep.name!r} cannot be resumed here, since it ran with another {', '.join(unlike)}"
             raise UsageError(why, "Choose another name with --session")
         config = record.config.model_copy(update={name: getattr(base, name) for name in NOT_OF_LOOKS})
         same = config.model_copy(update={of: getattr(base, of) for of in AXES_OF_CONFIG})
-        other = [of for of in RunConfig.model_fields if getattr(same, of) != getattr(base, of)]
-        if other:
+        if other := [of for of in RunConfig.model_fields if getattr(same, of) != getattr(base, of)]:
             said = ", ".join(f"{of} {getattr(same, of)} (now {getattr(base, of)})" for of in other)
             remedy = "Give the same again, or choose another name with --session"
             raise UsageError(f"sweep {sweep.name!r} is of {said}", remedy)
