@@ -63,19 +63,18 @@ def compare(
         Path | None, option("FILE", "The table of which `fp8bench results bundle` kept the records.", None, "--bundle")
     ] = None,
 ) -> None:
-    with TemporaryDirectory() as folder:
-        kept = None
-        if bundle is not None:
-            if instances or kind != "run" or selection != Selection():
-                what = "--bundle has its own instances, and options that choose records and prices"
-                raise UsageError(what, "Give only options for columns, rows and the format")
-            made, catalog = unpack(bundle, Path(folder))
-            instances, selection = made.instances, Selection(**made.selection)
-            results_dir, kept = (Path(folder) / RESULTS,), (catalog, made.today)
-            shown = shown.model_copy(update={"price": shown.price or made.prices})
-        elif not instances:
+    if bundle is None:
+        if not instances:
             raise UsageError("no instance is named", "Name one of `fp8bench list instances`, or a file with --bundle")
-        _show(instances, selection, shown, kind, strict, form, results_dir, kept)
+        return _show(instances, selection, shown, kind, strict, form, results_dir)
+    if instances or kind != "run" or selection != Selection():
+        what = "--bundle has its own instances, and options that choose records and prices"
+        raise UsageError(what, "Give only options for columns, rows and the format")
+    with TemporaryDirectory() as folder:
+        made, catalog = unpack(bundle, Path(folder))
+        shown = shown.model_copy(update={"price": shown.price or made.prices})
+        asked = Selection(**made.selection)
+        _show(made.instances, asked, shown, kind, strict, form, [Path(folder) / RESULTS], (catalog, made.today))
 
 
 def _show(
@@ -86,7 +85,7 @@ def _show(
     strict: bool,
     form: str,
     results_dir: Sequence[Path],
-    kept: tuple[Catalog, date] | None,
+    kept: tuple[Catalog, date] | None = None,
 ) -> None:
     compared: Kind = registry.load(registry.find_kind(kind))
     for name, setting in {**vars(selection), **vars(shown)}.items():

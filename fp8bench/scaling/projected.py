@@ -2,9 +2,9 @@
 
 Gradients are all-reduced over a ring of all GPUs: each link carries 2 (n - 1) / n of their bytes (Patarasuk & Yuan,
 2009), at the bandwidth of the slowest. FSDP2 gathers the weights twice a micro-batch, in the dtype in which they
-travel, and scatters the gradients once. What one node's profile saw hidden stays hidden, as far as
-there is work; without a profile it is a range, from all hidden to none. No straggler, congestion or jitter: so it ends
-at 8 nodes, up to where a published cluster was within 4 points (docs/parallel.md).
+travel, and scatters the gradients once. What one node's profile saw hidden stays hidden, as far as there is work;
+without a profile it is a range, from all hidden to none. No straggler, congestion or jitter: so it ends at 8 nodes, up
+to where a published cluster was within 4 points (docs/parallel.md).
 """
 
 import math
@@ -70,10 +70,9 @@ class Projections(NamedTuple):
 
 
 class OneNode(NamedTuple):
-    """A step of one node. gradient_bytes: of all weights. sent: how often a ring carries as many bytes, times n / (n -
-    1): 2 for an all-reduce. nccl_s, exposed_s: all communication of the profiled step and
-    the part that no other kernel hid; 0 if no profile saw any. within, between: GB/s of a GPU's link within a node, and
-    of a node's network in one direction.
+    """A step of one node. gradient_bytes: of all weights. within, between: GB/s of a GPU's link within a node, and of a
+    node's network in one direction. nccl_s, exposed_s: all communication of the profiled step and the part that no
+    other kernel hid; 0 if no profile saw any. sent: over a ring of n, in bytes of the gradients times (n - 1) / n.
     """
 
     step_s: float

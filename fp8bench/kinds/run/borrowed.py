@@ -1,0 +1,96 @@
+"""Rows of instances where nothing was measured: from the same GPUs elsewhere, else predicted; else what would measure
+them.
+"""
+
+import math
+from collections.abc import Sequence
+
+from fp8bench.kinds.kind import CompareOptions, Unread
+from fp8bench.pricing.choose import PriceQuery, choose
+from fp8bench.records import results
+from fp8bench.records.results import Folders
+from fp8bench.records.select import Key, Measurement, grouped, rounds_of, select, variant
+from fp8bench.schema.instance import Catalog
+from fp8bench.schema.record import Record
+from fp8bench.stats.certainty import BETWEEN_MACHINES
+
+
+def run_there(key: str, options: CompareOptions) -> str:
+    """Return the call that measures an instance, with the options of the comparison."""
+    return f"fp8bench run --instance {key}{options.wanted.flags}"
+
+
+def would_measure(key: str, elsewhere: Sequence[Measurement], options: CompareOptions, catalog: Catalog) -> str:
+    """Write what measures an instance without a row, and what that took where most was measured."""
+    said = f"{key}: no record{options.wanted.words}, and none from which one can be predicted with a tested error"
+    lender, most = max(
+        grouped(elsewhere, lambda one: one.latest.instance).items(), key=lambda of: len(of[1]), default=("", [])
+    )
+    hours = sum(one.took_s for one in most) / 3600
+    day = options.as_of or options.today
+    query = PriceQuery(day, day >= options.today, options.region, options.purchase)
+    price = choose(catalog.instances[key].prices, query) if key in catalog.instances else None
+    usd = f", {hours * price.usd_per_hour:.2f} USD" if price is not None and price.usd_per_hour else ""
+    took = f" ({math.ceil(hours * 60)} min{usd}, as long as on {lender})" if hours else ""
+    return f"{said}; `{run_there(key, options)}` there measures it{took}"
+
+
+def measured_elsewhere(
+    records: Sequence[Record], options: CompareOptions, catalog: Catalog, results_dir: Folders, unread: Unread
+) -> list[Measurement]:
+    """Return what was measured on any instance of the catalogue, if one in `options` was not."""
+    if not _not_run(records, options) or not any(folder.exists() for folder in results.folders_of(results_dir)):
+        return []
+    kept = results.read(results_dir, catalog.instances)
+    sound = results.sound(kept, unread, lambda left: rounds_of(left, False, options.wanted))
+    selected = select(sound, False, options.wanted)
+    return [one for one in selected if one.latest.status == "ok" and one.latest.source == "measured"]
+
+
+def _not_run(records: Sequence[Record], options: CompareOptions) -> list[str]:
+    ran = {
+        one.instance for one in records if one.status == "ok" and one.source == "measured" and options.wanted.takes(one)
+    }
+    return [name for name in dict.fromkeys(options.instances) if name not in ran]
+
+
+def borrow(
+    elsewhere: Sequence[Measurement], records: Sequence[Record], options: CompareOptions, catalog: Catalog
+) -> list[Measurement]:
+    """Return, for instances of which no wanted record was measured, what was measured on others with the same GPUs,
+    else what is predicted from all others.
+    """
+    known = [name for name in _not_run(records, options) if name in catalog.instances]
+    borrowed = [one for name in known for one in lent(elsewhere, name, catalog)]
+    left = [name for name in known if all(one.latest.instance != name for one in borrowed)]
+    return [*borrowed, *(options.foresee(elsewhere, left, catalog) if options.foresee and elsewhere and left else ())]
+
+
+def lent(selected: Sequence[Measurement], name: str, catalog: Catalog) -> list[Measurement]:
+    """Return what the instance with as many of the same GPU and the most variants measured, the latest of each, as that
+    of instance `name`. selected: `ok` measurements.
+
+    The next machine of a type may be faster or slower than those that were measured, so the interval of such a row is
+    wider by `certainty.BETWEEN_MACHINES`. Which mode is best is said where it was measured.
+    """
+    own, those = catalog.instances[name], catalog.with_as_many_gpus(name)
+    by_lender: dict[str, dict[Key, Measurement]] = {}
+    for one in selected:
+        config, lender = one.latest.config, one.latest.instance
+        if lender in those and config is not None and (config.nodes, config.world_size) == (1, own.gpu_count):
+            by_lender.setdefault(lender, {})[variant(one.latest)] = one
+    most = max(by_lender.values(), key=len, default={})
+    return [
+        Measurement(
+            tuple(as_of(name, each) for each in one.rounds),
+            measured_on=one.latest.instance,
+            origin="same-gpu",
+            elsewhere=BETWEEN_MACHINES,
+        )
+        for one in most.values()
+    ]
+
+
+def as_of(name: str, record: Record) -> Record:
+    """Return the record as one of instance `name`, of no known machine: that of the instance may be any."""
+    return record.model_copy(update={"instance": name, "run_id": f"{record.run_id}@{name}", "machine": None})
