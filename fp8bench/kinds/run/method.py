@@ -8,11 +8,11 @@ from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.row import Row
 
 METHOD = """\
-Each mode was first proved to compute what the plain model computes: block by block, and again in the steps as they were
-executed, before and after timing. Steps were then timed in fresh processes, the modes in alternating order: a step is
-elapsed time over steps, after warm-up, on the slowest rank. An interval holds the mean of all processes with 95 %
-(Student's t on the logarithms of the processes' means). A difference is called certain if its whole interval lies
-beyond 1 %, or beyond 4 % between machines. Units per USD are units an hour over the price of an hour."""
+Of each measured row, the mode was first proved to compute what the plain model does: block by block, and again in the
+steps as they were executed. Steps were then timed in fresh processes, the modes in alternating order: a step is elapsed
+time over steps, after warm-up, on the slowest rank. An interval holds the mean of all processes with 95 % (Student's t
+on the logarithms of the processes' means). A difference is called certain if its whole interval lies beyond 1 %, or
+beyond 4 % between machines. Units per USD are units an hour over the price of an hour."""
 
 
 def method(comparison: Comparison, options: CompareOptions) -> str:
