@@ -1,5 +1,6 @@
 """`fp8bench results bundle`: keeps the records behind a table in one file, for a paper; `compare --bundle` reads it."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,10 +12,12 @@ from fp8bench.cli.selection import Selection
 from fp8bench.kinds.run import gather
 from fp8bench.kinds.run.method import method
 from fp8bench.kinds.run.shown import document
+from fp8bench.kinds.view import View
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
 from fp8bench.records.bundle import CATALOGUE, RESULTS, TEXT, Bundle, write
 from fp8bench.records.files import samples_path
+from fp8bench.scaling.projected import measured_links
 from fp8bench.tables.render import render
 
 
@@ -36,19 +39,23 @@ def bundle(
     found = gather(kept, options, catalog, results_dir, unread)
     used = {run_id.partition("@")[0] for run_id in found.rounds}
     lenders = {row.measured_on for row in found.comparison.rows if row.measured_on}
-    every = [*kept, *(one for one in results.read(results_dir, lenders) if one.record.run_id in used)]
     shown = {*options.instances, *lenders}
+    lent = [one.path for one in results.read(results_dir, lenders) if one.record.run_id in used]
+    # By which several nodes are projected.
+    links = [results_dir / one.instance / f"{one.run_id}.json" for one in measured_links(results_dir, shown)]
+    every = list(dict.fromkeys([*(one.path for one in kept), *lent, *filter(Path.exists, links)]))
     # Of other instances, what the user pays is nobody else's business.
     entries = {**load().instances, **{key: one for key, one in catalog.instances.items() if key in shown}}
     asked = {name: value for name, value in selection.model_dump(mode="json").items() if value not in (None, False)}
     made = Bundle(instances=options.instances, today=options.today, selection=asked, prices=price, fp8bench=__version__)
+    table = render(document(found.comparison, view=View(notes=True)), "markdown")
     parts = {
-        TEXT: f"{method(found.comparison, options)}\n\n{render(document(found.comparison), 'markdown')}\n".encode(),
+        TEXT: f"{method(found.comparison, options)}\n\n{table}\n".encode(),
         CATALOGUE: catalog.model_copy(update={"instances": entries, "unread": ()}).model_dump_json().encode(),
-        **dict(_files([one.path for one in every])),
+        **dict(_files(every)),
     }
     write(file, made, parts)
-    log(f"{len(every)} records are kept in {file}; `fp8bench compare --bundle {file}` prints their table")
+    log(f"{len(every)} records are kept; `fp8bench compare --bundle {shlex.quote(str(file))}` prints their table")
     unread.end(False)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationError
 
-from fp8bench import registry
+from fp8bench import __version__, registry
 from fp8bench.cli.options import Strict, argument, option
 from fp8bench.cli.output import Unread, log, show
 from fp8bench.cli.selection import Selection
@@ -67,13 +67,17 @@ def compare(
         if not instances:
             raise UsageError("no instance is named", "Name one of `fp8bench list instances`, or a file with --bundle")
         return _show(instances, selection, shown, kind, strict, form, results_dir)
-    if instances or kind != "run" or selection != Selection():
-        what = "--bundle has its own instances, and options that choose records and prices"
+    if instances or kind != "run" or selection != Selection() or results_dir != (Path("results"),):
+        what = "--bundle has its own instances and records, and options that choose records and prices"
         raise UsageError(what, "Give only options for columns, rows and the format")
     with TemporaryDirectory() as folder:
         made, catalog = unpack(bundle, Path(folder))
         shown = shown.model_copy(update={"price": shown.price or made.prices})
-        asked = Selection(**made.selection)
+        try:
+            asked = Selection(**made.selection)
+        except ValidationError as error:
+            what = f"{bundle} was made by fp8bench {made.fp8bench}, with options that this one, {__version__}, lacks"
+            raise UsageError(what, "Read it with that fp8bench") from error
         _show(made.instances, asked, shown, kind, strict, form, [Path(folder) / RESULTS], (catalog, made.today))
 
 

@@ -109,7 +109,11 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
     for entry, turn in zip(prepared.entries, found.turns, strict=True):
         if turn.memory_bytes and has and model is not None:
             most[turn.label] = largest_batch(entry.config, turn.memory_bytes, model.parameters, has)
-    fits = {label: f" (fits to about batch {number})" for label, number in most.items()}
+    sizes = {entry.label: entry.config.batch_size for entry in prepared.entries}
+    fits = {
+        label: f" ({'fits' if number >= sizes[label] else 'may not fit: surely'} to about batch {number})"
+        for label, number in most.items()
+    }
     of_turns = [(turn.label, turn.memory_bytes) for turn in found.turns if turn.memory_bytes]
     memory = [f"{label} {gib(size)}{fits.get(label, '')}" for label, size in of_turns]
     if memory:
@@ -121,14 +125,10 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
         shared = f"; where FSDP2 shards them, {gib(least / config.world_size)}" if config.world_size > 1 else ""
         outlook.append(f"memory of a GPU, at least: {gib(least)} of weights, gradients and optimizer state{shared}")
     if prepared.here is None:
-        outlook.append(
-            f"planned for {prepared.instance.key}, which this machine is not: time and memory are "
-            + (
-                f"predicted from {found.predicted}"
-                if found.predicted
-                else "those of its records, or of as many of its GPUs elsewhere"
-            )
-        )
+        told = f"predicted from {found.predicted}" if found.predicted else ""
+        told = told or "those of its records, or of as many of its GPUs elsewhere"
+        what = f"planned for {prepared.instance.key}, which this machine is not"
+        outlook.append(f"{what}: time and memory are {told}" if of_turns else what)
     if prepared.to_size:
         outlook.append(
             "batch size: each mode's is found first, in a few more starts; the estimate is of batch "

@@ -97,8 +97,7 @@ def require_read(catalog: "Catalog", keys: Iterable[str]) -> None:
 def show(document: "Document", form: str, repeat: bool = True) -> None:
     """Print a document, as a table drawn on a terminal. repeat: whether warnings go to standard error too."""
     if form == "answer":
-        typer.echo(render.render(document._replace(data=document.answer), "json"))
-        return
+        document, form = document._replace(data=document.answer), "json"
     if form == "table":
         form = render.TERMINAL if sys.stdout.isatty() else render.PIPE
     typer.echo(render.render(document, form))

@@ -97,7 +97,7 @@ class Scope(Options):
             job=job,
             view=view or AS_IT_IS,
             foresee=_foreseen,
-            gpus=tuple(gpus),
+            gpus=tuple(sorted(set(gpus))),
             ahead=partial(_ahead, results_dir),
         )
         return options, catalog

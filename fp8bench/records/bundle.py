@@ -30,7 +30,7 @@ class Bundle(Frozen):
     `INSTANCE=USD`. sha256: of each other part by its name in the file.
     """
 
-    instances: tuple[str, ...]
+    instances: tuple[str, ...] = Field(min_length=1)
     today: date
     selection: dict[str, Any]
     prices: tuple[str, ...] = ()
@@ -39,9 +39,11 @@ class Bundle(Frozen):
 
 
 def write(path: Path, bundle: Bundle, parts: Mapping[str, bytes]) -> None:
-    """Write a bundle with the digests of its parts. Raises UsageError if the file exists, RunFailed if it cannot be
-    written.
+    """Write a bundle with the digests of its parts. Raises UsageError if the file exists or its folder does not, and
+    RunFailed if it cannot be written.
     """
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}", f"Make it with `mkdir -p {path.parent}`, or name another")
     manifest = bundle.model_copy(update={"sha256": {name: _digest(data) for name, data in parts.items()}})
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
@@ -66,10 +68,10 @@ def unpack(path: Path, folder: Path) -> tuple[Bundle, Catalog]:
         with zipfile.ZipFile(path) as file:
             if sum(one.file_size for one in file.infolist()) > MOST_BYTES:
                 raise UsageError(f"{path} unpacks to more than {MOST_BYTES >> 30} GiB", REMEDY)
-            parts = {one.filename: file.read(one) for one in file.infolist() if not one.is_dir()}
+            parts = {one.filename: file.read(one) for one in file.infolist() if not one.filename.endswith("/")}
         bundle = Bundle.model_validate_json(parts.pop(MANIFEST))
         catalog = Catalog.model_validate_json(parts[CATALOGUE])
-    except (OSError, EOFError, KeyError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, LookupError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no bundle of fp8bench"
         raise UsageError(f"cannot read {path}: {why}", REMEDY) from error
     digests = {name: _digest(data) for name, data in parts.items()}
@@ -78,8 +80,8 @@ def unpack(path: Path, folder: Path) -> tuple[Bundle, Catalog]:
         raise UsageError(f"{path}: {wrong[0]} is not what was written ({len(wrong)} in all)", REMEDY)
     for name, data in parts.items():
         place = PurePosixPath(name)
-        if place.parts[0] == RESULTS:
-            if ".." in place.parts or place.is_absolute() or "\\" in name:
+        if place.parts[:1] == (RESULTS,):
+            if ".." in place.parts or "\\" in name:
                 raise UsageError(f"{path}: {name!r} would be written outside of its folder", REMEDY)
             into = folder / place
             into.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """`results bundle` keeps the records behind a table; `compare --bundle` prints the same cells anywhere, on any day."""
 
 import json
+import shutil
 import zipfile
 from datetime import date
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from builders import rounds
 from cli.calling import call, invoked, keep
+from kinds.made_collectives import collectives_record
 
 from fp8bench.cli import selection
 from fp8bench.records.bundle import CATALOGUE, MANIFEST
@@ -54,7 +56,7 @@ def test_measured_lent_and_predicted_cells_are_the_same_elsewhere_and_later(tmp_
     assert "predicted from" in before
     with zipfile.ZipFile(file) as kept:
         text = kept.read("README.md").decode()
-    assert invoked("compare", "--bundle", file, "--format", "markdown").stdout.strip() in text
+    assert invoked("compare", "--bundle", file, "--notes", "--format", "markdown").stdout.strip() in text
     assert "h100-1x: 3 processes a row on one machine; GPU NVIDIA H100 80GB HBM3" in text
 
 
@@ -68,6 +70,15 @@ def test_prices_of_ones_own_that_no_row_has_stay_at_home(bundled, fp8bench_in, t
     assert own == {"p5"}
 
 
+def test_links_by_which_nodes_are_projected_go_with_the_records(fp8bench_in, tmp_path):
+    shutil.copytree(ROOT / "results" / "h100-2x", tmp_path / "results" / "h100-2x")
+    keep(collectives_record(instance="h100-2x", ranks=2), tmp_path / "results")
+    assert fp8bench_in("results", "bundle", "table.zip", "h100-2x").code == 0
+    with zipfile.ZipFile(tmp_path / "table.zip") as file:
+        records = [name for name in file.namelist() if "h100-2x/" in name and not name.endswith(".samples.json")]
+        assert {json.loads(file.read(name))["kind"] for name in records} == {"run", "collectives"}
+
+
 def test_columns_rows_and_format_may_be_others(bundled, fp8bench_in):
     done = fp8bench_in("compare", "--bundle", "table.zip", "--filter", "mode=te-bf16", "--format", "json")
     assert [row["mode"] for row in json.loads(done.stdout)] == ["te-bf16"]
@@ -78,12 +89,16 @@ def test_columns_rows_and_format_may_be_others(bundled, fp8bench_in):
 def test_the_same_records_make_the_same_file_and_none_is_replaced(bundled, fp8bench_in, tmp_path):
     assert fp8bench_in("results", "bundle", "again.zip", "p5").code == 0
     assert (tmp_path / "again.zip").read_bytes() == (tmp_path / "table.zip").read_bytes()
-    refused = fp8bench_in("results", "bundle", "again.zip", "p5")
-    assert (refused.code, "again.zip exists" in refused.stderr) == (2, True)
+    for name, said in (("again.zip", "again.zip exists"), ("nowhere/new.zip", "there is no folder nowhere")):
+        refused = fp8bench_in("results", "bundle", name, "p5")
+        assert (refused.code, said in refused.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("words", [("p5",), ("--workload", "vit-huge"), ("--price-as-of", "2026-01-01")])
-def test_what_chooses_records_or_prices_is_in_the_file(words, bundled, fp8bench_in):
+@pytest.mark.parametrize(
+    "words", [("p5",), ("--workload", "vit-huge"), ("--price-as-of", "2026-01-01"), ("--results-dir", "other")]
+)
+def test_what_chooses_records_or_prices_is_in_the_file(words, bundled, fp8bench_in, tmp_path):
+    (tmp_path / "other").mkdir()
     refused = fp8bench_in("compare", *words, "--bundle", "table.zip")
     assert (refused.code, "--bundle has its own instances" in refused.stderr) == (2, True)
 
@@ -114,9 +129,29 @@ def without_manifest(parts):
     return {name: data for name, data in parts.items() if name != MANIFEST}, "it is no bundle of fp8bench"
 
 
-@pytest.mark.parametrize(
-    "fault", [changed, missing, added, outside, without_manifest], ids=lambda fault: fault.__name__
+def with_manifest(parts, **changes):
+    return {**parts, MANIFEST: json.dumps({**json.loads(parts[MANIFEST]), **changes}).encode()}
+
+
+def of_no_instance(parts):
+    return with_manifest(parts, instances=[]), "it is no bundle of fp8bench"
+
+
+def of_a_later_release(parts):
+    return with_manifest(parts, selection={"colour": "red"}, fp8bench="99.0"), "was made by fp8bench 99.0, with options"
+
+
+def without_a_name(parts):
+    return {**parts, "": b"x", ".": b"y"}, "other.zip: "
+
+
+OF_FILES = (
+    *(changed, missing, added, outside),
+    *(without_manifest, of_no_instance, of_a_later_release, without_a_name),
 )
+
+
+@pytest.mark.parametrize("fault", OF_FILES, ids=lambda fault: fault.__name__)
 def test_a_file_that_is_not_what_was_written_is_refused(fault, bundled, fp8bench_in, tmp_path):
     parts, said = fault(bundled)
     repacked(tmp_path, parts)

@@ -117,6 +117,7 @@ def test_an_instance_without_a_row_is_named_with_what_would_measure_it(fp8bench_
     assert "`fp8bench run --instance runpod-1x-l40s` there measures it (5 min, 0.09 USD, as long as on h100-1x)" in (
         done.stderr
     )
+    assert "fp8bench run --instance" in fp8bench_in("compare", "runpod-1x-l40s", "h100-1x", "--format", "answer").stderr
     text = fp8bench_in("compare", "runpod-1x-l40s", "h100-1x").stdout
     assert "fp8bench run --instance runpod-1x-l40s" in " ".join(text.split())
 

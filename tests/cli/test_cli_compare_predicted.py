@@ -68,16 +68,25 @@ def test_a_mode_has_one_predicted_row_and_none_is_certain_between_two_modes(five
 
 
 def test_several_nodes_are_projected_from_one_and_cost_as_many():
-    rows = compared("p5", "--gpus", "8,16,64")
+    rows = compared("p5", "--gpus", "8,16,64,16", "--budget", "100000", "--within", "30d")
+    assert len({row["run_id"] for row in rows}) == len(rows)
     assert {row["world_size"] for row in rows} == {8, 16, 64}
     by = {(row["mode"], row["world_size"]): row for row in rows if row["source"] == "predicted"}
     one, two, eight = (by["te-fp8", gpus] for gpus in (8, 16, 64))
     assert (two["nodes"], eight["nodes"]) == (2, 8)
+    # 100,000 USD are 75.7 days of one instance: three at once, two pairs, or eight together for 9.5.
+    assert [row["budget_instances"] for row in (one, two, eight)] == [3, 4, 8]
     assert two["usd_per_hour"] == pytest.approx(2 * one["usd_per_hour"])
     assert one["step_time_s"] < two["step_time_s"] < eight["step_time_s"] < 1.1 * one["step_time_s"]
     assert one["units_per_usd"] > two["units_per_usd"] > eight["units_per_usd"]
     width = [math.log(row["step_time_ci_s"][1] / row["step_time_s"]) for row in (one, two, eight)]
     assert width[0] < width[1] < width[2]
+
+
+def test_the_answer_is_of_so_many_gpus_too():
+    words = ("p5", "h200-1x", "--gpus", "16", "--workload", "vit-huge", "--format", "answer")
+    (answer,) = json.loads(call(ROOT, "compare", *words).stdout)
+    assert answer["sentences"] == ["Which mode? That is decided where it was measured: h200-1x, h100-2x."]
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,8 @@ class TestForAnotherMachine:
         (last,) = json.loads(self.planned(fp8bench_in, "--instance", "h200-1x", "--mode", "te-fp8", "--json").stdout)[
             "estimate"
         ]["modes"]
+        large = self.planned(fp8bench_in, "--instance", "p5", "--batch-size", "256").stdout
+        assert "baseline-bf16 79.1 GiB (may not fit: surely to about batch" in large
         # Batch 544 took 124 GiB in a sweep, of 139.8 that torch has there.
         assert 450 < last["largest_batch"] < 560
 

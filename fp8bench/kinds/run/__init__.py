@@ -16,7 +16,7 @@ from fp8bench.kinds.run.columns import NAMES
 from fp8bench.records import results
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, Found, Kept
-from fp8bench.records.select import Measurement, rounds_of, select
+from fp8bench.records.select import rounds_of, select
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
@@ -46,21 +46,23 @@ def gather(
     without = [key for key in options.instances if key not in there and key not in broken]
     if not left:
         raise _nothing(options, without, {record.instance for record in records}, results_dir)
-    first = options.reference if options.reference.asked_for else replace(options.reference, instance=left[0])
-    options = options._replace(instances=left, reference=first)
-    ahead: list[Measurement] = []
     said = [would_measure(key, elsewhere, options, catalog) for key in without]
     if options.gpus and options.ahead is not None:
         of_one_node = [*select(records, options.every, options.wanted), *borrowed]
         ahead, omitted = options.ahead(of_one_node, options.gpus, catalog)
         said += omitted
-    every = compare.compare(records, catalog, options, [*borrowed, *ahead])
-    rows = tuple(row for row in every.rows if not options.gpus or row.world_size in options.gpus)
-    if not rows:
-        raise UsageError(f"no row has {' or '.join(map(str, options.gpus))} GPUs", "; ".join(said) or "Omit --gpus")
-    found = arranged(every.model_copy(update={"rows": rows, "warnings": (*said, *every.warnings)}), options)
+        records = [one for one in records if one.what.world_size in options.gpus]
+        borrowed = [one for one in (*borrowed, *ahead) if one.latest.what.world_size in options.gpus]
+        there = {one.instance for one in (*records, *(one.latest for one in borrowed))}
+        if not there:
+            raise UsageError(f"no row has {' or '.join(map(str, options.gpus))} GPUs", "; ".join(said) or "Omit --gpus")
+        left = tuple(key for key in left if key in there)
+    first = options.reference if options.reference.asked_for else replace(options.reference, instance=left[0])
+    options = options._replace(instances=left, reference=first)
+    every = compare.compare(records, catalog, options, borrowed)
+    found = arranged(every.model_copy(update={"warnings": (*said, *every.warnings)}), options)
     wanted = {run_id for row in found.rows for run_id in row.run_ids}
-    shown_of = (*(record for record, _ in kept), *(record for one in (*borrowed, *ahead) for record in one.rounds))
+    shown_of = (*(record for record, _ in kept), *(record for one in borrowed for record in one.rounds))
     return Gathered(found, {record.run_id: record for record in shown_of if record.run_id in wanted})
 
 

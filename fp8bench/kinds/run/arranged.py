@@ -91,7 +91,7 @@ def _of_job_and_budget(row: Row, options: CompareOptions) -> dict[str, object]:
             hours = budget.usd / usd
             update |= {"budget_units": row.units_per_usd * budget.usd, "budget_hours": hours}
             if budget.hours is not None:
-                update["budget_instances"] = math.ceil(hours / budget.hours)
+                update["budget_instances"] = math.ceil(hours / budget.hours) * row.nodes
     return update
 
 
