@@ -142,7 +142,7 @@ def of_a_later_release(parts):
 
 
 def without_a_name(parts):
-    return {**parts, "": b"x", ".": b"y"}, "other.zip: "
+    return {**parts, ".": b"x"}, "other.zip: . is not what was written"
 
 
 OF_FILES = (
