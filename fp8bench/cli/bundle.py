@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from fp8bench import __version__
-from fp8bench.cli.options import ResultsDir, argument, option
+from fp8bench.cli.options import ResultsDir, WhatIf, argument
 from fp8bench.cli.output import Unread, log
 from fp8bench.cli.selection import Selection
 from fp8bench.kinds.run import gather
@@ -27,10 +27,7 @@ def bundle(
         tuple[str, ...], argument("INSTANCE...", "Names in the catalogue or in the results.", "instances")
     ],
     selection: Selection,
-    price: Annotated[
-        tuple[str, ...],
-        option("INSTANCE=USD", "What if an hour cost this; may be given several times.", None, "--price"),
-    ] = (),
+    price: WhatIf = (),
     results_dir: ResultsDir = Path("results"),
 ) -> None:
     """Keep a table's records, prices and method in one file, from which `compare` prints it anywhere."""

@@ -6,16 +6,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from fp8bench import __version__, registry
-from fp8bench.cli.options import Strict, argument, option
+from fp8bench.cli.options import Strict, WhatIf, argument, in_commas, option
 from fp8bench.cli.output import Unread, log, show
 from fp8bench.cli.selection import Selection
 from fp8bench.config.options import Folder
 from fp8bench.kinds.kind import Kind
 from fp8bench.kinds.view import View, parse_budget, parse_job
-from fp8bench.records.bundle import RESULTS, unpack
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.option import flag_of
@@ -31,13 +30,10 @@ class Shown(View):
     within: Annotated[str | None, option("TIME", "Show how many instances spend the budget in it, as 30d.")] = None
     gpus: Annotated[
         tuple[Annotated[int, Field(ge=1)], ...],
-        BeforeValidator(lambda words: ",".join(words).split(",") if words else ()),
+        in_commas,
         option("N,N,...", "Only rows of so many GPUs; several nodes are projected from one.", None, "--gpus"),
     ] = ()
-    price: Annotated[
-        tuple[str, ...],
-        option("INSTANCE=USD", "What if an hour cost this; may be given several times.", None, "--price"),
-    ] = ()
+    price: WhatIf = ()
 
 
 def compare(
@@ -70,6 +66,9 @@ def compare(
     if instances or kind != "run" or selection != Selection() or results_dir != (Path("results"),):
         what = "--bundle has its own instances and records, and options that choose records and prices"
         raise UsageError(what, "Give only options for columns, rows and the format")
+    # Few comparisons are of a bundle.
+    from fp8bench.records.bundle import RESULTS, unpack
+
     with TemporaryDirectory() as folder:
         made, catalog = unpack(bundle, Path(folder))
         shown = shown.model_copy(update={"price": shown.price or made.prices})

@@ -21,9 +21,8 @@ from fp8bench.launch.forecast import (
 from fp8bench.launch.plan import owned
 from fp8bench.launch.prepare import Prepared
 from fp8bench.machine.gpus import Machine, this_machine
-from fp8bench.predict.prediction import foreseen
 from fp8bench.records import results
-from fp8bench.records.select import Measurement, select
+from fp8bench.records.select import Measurement
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.execution import kept_bytes
 from fp8bench.schema.instance import Catalog
@@ -79,8 +78,10 @@ def look_ahead(
 
 
 def _predicted(prepared: Prepared, catalog: Catalog) -> list[Measurement]:
-    kept = [record for record, _ in results.read(prepared.results_dir, catalog.instances)]
-    measured = [one for one in select(kept, every=False) if one.latest.status == "ok"]
+    # A run that is measured predicts nothing.
+    from fp8bench.predict.prediction import foreseen
+
+    measured = results.measured(prepared.results_dir, catalog.instances, lambda _unread: None)
     return foreseen(measured, [prepared.instance.key], catalog)
 
 

@@ -67,3 +67,11 @@ Workload = Annotated[
 Optimizer = Annotated[OptimizerName | None, option(None, "Only records of this optimizer.")]
 
 ResultsDir = Annotated[Folder, option("DIR", "Where records are.")]
+
+WhatIf = Annotated[
+    tuple[str, ...],
+    option("INSTANCE=USD", "What if an hour cost this; may be given several times.", None, "--price"),
+]
+
+in_commas = BeforeValidator(lambda words: ",".join(words).split(",") if words else ())
+"""Numbers with commas between them, in one word or several."""

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, PositiveFloat
+from pydantic import Field, PositiveFloat
 
-from fp8bench.cli.options import Form, ResultsDir, argument, option
+from fp8bench.cli.options import Form, ResultsDir, argument, in_commas, option
 from fp8bench.cli.output import draw, load_catalog, show, tell_broken, warn
 from fp8bench.cli.selection import Scope
 from fp8bench.records import results
@@ -27,7 +27,7 @@ def scaling(
     ] = (),
     project: Annotated[
         tuple[Annotated[int, Field(ge=2)], ...],
-        BeforeValidator(lambda words: ",".join(words).split(",") if words else ()),
+        in_commas,
         Option(
             f"Project one node to so many, at most {MOST_NODES}, apart and marked",
             metavar="N,N,...",

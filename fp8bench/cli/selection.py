@@ -130,8 +130,7 @@ def _ahead(
     from fp8bench.scaling.projected import measured_links, over_nodes
 
     names = {one.latest.instance for one in measured}
-    links = [one for folder in results.folders_of(results_dir) for one in measured_links(folder, names)]
-    return over_nodes(measured, gpus, links, catalog)
+    return over_nodes(measured, gpus, measured_links(results_dir, names), catalog)
 
 
 def _assumed_prices(words: Iterable[str], key_of: Callable[[str], str], shown: Sequence[str]) -> dict[str, float]:

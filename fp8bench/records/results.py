@@ -29,6 +29,7 @@ from fp8bench.records import layout
 from fp8bench.records.files import Broken, record_files, samples_path, strayed
 from fp8bench.records.fit import fit, fit_log
 from fp8bench.records.layout import RUN, Seen, SomeRecord
+from fp8bench.records.select import ALL, Filter, Measurement, rounds_of, select
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import PUBLISHED_RESULTS, readable_mode, write_atomically
 from fp8bench.schema.record import Record, RecordHead
@@ -306,3 +307,11 @@ def sound(
                 del left[run_id]
         checked.update(new)
     return records
+
+
+def measured(
+    results_dir: Folders, instances: Iterable[str], unread: Callable[[Sequence[Broken]], None], wanted: Filter = ALL
+) -> list[Measurement]:
+    """Return what was measured on these instances, the latest of each variant. unread: as in `sound`."""
+    kept = sound(read(results_dir, instances), unread, lambda left: rounds_of(left, False, wanted))
+    return [one for one in select(kept, False, wanted) if (one.latest.status, one.latest.source) == ("ok", "measured")]

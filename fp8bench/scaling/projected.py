@@ -10,14 +10,13 @@ to where a published cluster was within 4 points (docs/parallel.md).
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.predict.prediction import scaled
 from fp8bench.predict.source import tokens_of
 from fp8bench.predict.step import gradient_bytes
-from fp8bench.records.results import read_kind
+from fp8bench.records.results import Folders, read_kind
 from fp8bench.records.select import Measurement
 from fp8bench.scaling.points import Point
 from fp8bench.schema.errors import UsageError
@@ -105,7 +104,7 @@ class OneNode(NamedTuple):
         return min(most_s, max(self.step_s, there_s)), most_s, there_s
 
 
-def measured_links(results_dir: Path, instances: Iterable[str]) -> Sequence[CollectivesRecord]:
+def measured_links(results_dir: Folders, instances: Iterable[str]) -> Sequence[CollectivesRecord]:
     return read_kind(results_dir, instances, CollectivesRecord)
 
 

@@ -13,6 +13,7 @@ from itertools import combinations
 from fp8bench.kinds.run.row import Row
 from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.records.named import Reference
+from fp8bench.records.select import grouped
 from fp8bench.schema.execution import is_replayed
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog
@@ -248,9 +249,8 @@ def _gains(rows: Sequence[Row], reference: Reference, against: Against) -> dict[
     found: dict[tuple[int, bool], OfMode] = {}
     rows = [row for row in rows if row.measured_on is None]
     for key in {tried(row) for row in rows}:
-        by_machine: dict[str | None, list[Row]] = {}
-        for row in (row for row in rows if tried(row) == key):
-            by_machine.setdefault(row.machine, []).append(row)
+        alike = [row for row in rows if tried(row) == key]
+        by_machine = grouped(alike, lambda row: row.machine)
         known = [gain for there in by_machine.values() if (gain := _gain(there, reference, against)) is not None]
         if not known:
             continue
@@ -262,7 +262,6 @@ def _gains(rows: Sequence[Row], reference: Reference, against: Against) -> dict[
             pairs += [pair] if pair is not None else []
         pairs.sort(key=lambda pair: pair.gain)
         told = pairs[0] if len(pairs) == 2 else _pooled(pairs) if len(pairs) > 2 else best.pair
-        alike = [row for there in by_machine.values() for row in there]
         launched = _in_python(best.pair, alike, against) if best.needs_graph else None
         found[key] = OfMode(pair=told, on_machines=tuple(pairs), needs_graph=best.needs_graph, in_python=launched)
     return found

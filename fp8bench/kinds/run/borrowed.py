@@ -9,7 +9,7 @@ from fp8bench.kinds.kind import CompareOptions, Unread
 from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.records import results
 from fp8bench.records.results import Folders
-from fp8bench.records.select import Key, Measurement, grouped, rounds_of, select, variant
+from fp8bench.records.select import Key, Measurement, grouped, variant
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import BETWEEN_MACHINES
@@ -41,10 +41,7 @@ def measured_elsewhere(
     """Return what was measured on any instance of the catalogue, if one in `options` was not."""
     if not _not_run(records, options) or not any(folder.exists() for folder in results.folders_of(results_dir)):
         return []
-    kept = results.read(results_dir, catalog.instances)
-    sound = results.sound(kept, unread, lambda left: rounds_of(left, False, options.wanted))
-    selected = select(sound, False, options.wanted)
-    return [one for one in selected if one.latest.status == "ok" and one.latest.source == "measured"]
+    return results.measured(results_dir, catalog.instances, unread, options.wanted)
 
 
 def _not_run(records: Sequence[Record], options: CompareOptions) -> list[str]:

@@ -6,6 +6,7 @@ from fp8bench import __version__
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.row import Row
+from fp8bench.records.select import grouped
 
 METHOD = """\
 Of each measured row, the mode was first proved to compute what the plain model does: block by block, and again in the
@@ -32,10 +33,7 @@ def method(comparison: Comparison, options: CompareOptions) -> str:
 
 def _measured(rows: Iterable[Row]) -> Iterable[str]:
     """Yield a line for each instance: its GPUs, its software, and how often each row was measured."""
-    by_instance: dict[str, list[Row]] = {}
-    for row in rows:
-        by_instance.setdefault(row.instance, []).append(row)
-    for instance, ours in by_instance.items():
+    for instance, ours in grouped(rows, lambda row: row.instance).items():
         names = dict.fromkeys(f"{name} {version}" for row in ours for name, version in _software(row))
         rounds = sorted({row.rounds for row in ours})
         machines = len({row.machine for row in ours})

@@ -229,10 +229,9 @@ def _of_gradients(
     taught = {name for name, one in plain.items() if squares[name] > small(one) ** 2 * usual * one.numel()}
     own = {name: torch.zeros_like(one) for name, one in plain.items()}
     own |= {name: one for name, one in found.items() if one is not None and name in plain}
-    apart = sum(_square(own[name].float() - one.float()) for name, one in plain.items())
     missing = [name for name in sorted(taught) if _square(own[name]) < (1 - MOST) ** 2 * squares[name]]
     missing += [f"rows {rows}" for name in sorted(taught - {*missing}) for rows in _lost_rows(name, plain, own, usual)]
-    error = ratio(math.sqrt(apart), math.sqrt(sum(squares.values())))
+    error = _apart(own, plain)
     moving = {name for tie in of_model if set(tie.plain) <= taught - expected.lost for name in tie.trained}
     seen = [{name: one for name, one in part.items() if name in plain} for part in expected.of_samples]
     of_samples = shares(own, seen) if seen[0] else []
@@ -431,7 +430,7 @@ def _lost_rows(name: str, plain: Mapping[str, Tensor], own: Mapping[str, Tensor]
 
 def _apart(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> float:
     """Return |found - wanted| / |wanted| of all gradients together."""
-    apart = sum(_square(found[name] - one) for name, one in wanted.items())
+    apart = sum(_square(found[name].float() - one.float()) for name, one in wanted.items())
     return ratio(math.sqrt(apart), math.sqrt(sum(map(_square, wanted.values()))))
 
 
