@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from fp8bench import __version__
-from fp8bench.cli.options import ResultsDir, WhatIf, argument
+from fp8bench.cli.options import ResultsDirs, WhatIf, argument
 from fp8bench.cli.output import Unread, log
 from fp8bench.cli.selection import Selection
 from fp8bench.kinds.run import gather
@@ -28,7 +28,7 @@ def bundle(
     ],
     selection: Selection,
     price: WhatIf = (),
-    results_dir: ResultsDir = Path("results"),
+    results_dir: ResultsDirs = (Path("results"),),
 ) -> None:
     """Keep a table's records, prices and method in one file, from which `compare` prints it anywhere."""
     options, catalog = selection.resolved(instances, results_dir, price, reference=selection.reference)
@@ -39,7 +39,8 @@ def bundle(
     shown = {*options.instances, *lenders}
     lent = [one.path for one in results.read(results_dir, lenders) if one.record.run_id in used]
     # By which several nodes are projected.
-    links = [results_dir / one.instance / f"{one.run_id}.json" for one in measured_links(results_dir, shown)]
+    names = [Path(one.instance, f"{one.run_id}.json") for one in measured_links(results_dir, shown)]
+    links = [folder / name for name in names for folder in results_dir]
     every = list(dict.fromkeys([*(one.path for one in kept), *lent, *filter(Path.exists, links)]))
     # Of other instances, what the user pays is nobody else's business.
     entries = {**load().instances, **{key: one for key, one in catalog.instances.items() if key in shown}}

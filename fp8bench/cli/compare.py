@@ -9,10 +9,9 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from fp8bench import __version__, registry
-from fp8bench.cli.options import Strict, WhatIf, argument, in_commas, option
+from fp8bench.cli.options import ResultsDirs, Strict, WhatIf, argument, in_commas, option
 from fp8bench.cli.output import Unread, log, show
 from fp8bench.cli.selection import Selection
-from fp8bench.config.options import Folder
 from fp8bench.kinds.kind import Kind
 from fp8bench.kinds.view import View, parse_budget, parse_job
 from fp8bench.schema.errors import UsageError
@@ -51,10 +50,7 @@ def compare(
         Literal["table", "markdown", "latex", "csv", "json", "answer"],
         option(None, "How to print; answer: JSON of the answer alone.", None, "--format"),
     ] = "table",
-    results_dir: Annotated[
-        tuple[Folder, ...],
-        option("DIR", "Where records are; may be given several times [results].", None, "--results-dir"),
-    ] = (Path("results"),),
+    results_dir: ResultsDirs = (Path("results"),),
     bundle: Annotated[
         Path | None, option("FILE", "The table of which `fp8bench results bundle` kept the records.", None, "--bundle")
     ] = None,

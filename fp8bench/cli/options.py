@@ -67,6 +67,10 @@ Workload = Annotated[
 Optimizer = Annotated[OptimizerName | None, option(None, "Only records of this optimizer.")]
 
 ResultsDir = Annotated[Folder, option("DIR", "Where records are.")]
+ResultsDirs = Annotated[
+    tuple[Folder, ...],
+    option("DIR", "Where records are; may be given several times [results].", None, "--results-dir"),
+]
 
 WhatIf = Annotated[
     tuple[str, ...],

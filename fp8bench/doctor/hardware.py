@@ -54,16 +54,16 @@ def driver(facts: MachineFacts) -> Verdict:
     return Verdict("ok", text)
 
 
-def gpus_judged(gpus: Gpus, says: Says, fine: str, remedy: str, status: Status = "warning", after: str = "") -> Verdict:
-    """Name the GPUs with what is wrong, equal texts once: `GPU 0: 350 of 700 W; GPUs 1, 3: 400 of 700 W`, and `after`
-    that. fine: the text if nothing is.
+def gpus_judged(gpus: Gpus, says: Says, fine: str, remedy: str, status: Status = "warning") -> Verdict:
+    """Name the GPUs with what is wrong, equal texts once: `GPU 0: 350 of 700 W; GPUs 1, 3: 400 of 700 W`. fine: the
+    text if nothing is.
     """
     wrong: dict[object, list[str]] = {}
     for gpu in gpus:
         if text := says(gpu):
             wrong.setdefault(text, []).append(str(gpu.index))
     texts = (f"GPU{'s' if len(of) > 1 else ''} {', '.join(of)}: {text}" for text, of in wrong.items())
-    return Verdict(status, "; ".join(texts) + after, remedy) if wrong else Verdict("ok", fine)
+    return Verdict(status, "; ".join(texts), remedy) if wrong else Verdict("ok", fine)
 
 
 def once(texts: Iterable[str]) -> str:
@@ -157,12 +157,14 @@ def temperature(gpus: Gpus) -> Verdict:
 def ecc(gpus: Gpus) -> Verdict:
     """Errors that ECC could not correct, memory rows to be replaced, and changes that wait for a reset."""
     fine = once("ECC on" if gpu.ecc else "ECC off" for gpu in gpus) + ", no uncorrected errors"
-    if broken := [gpu for gpu in gpus if gpu.uncorrected_errors or gpu.remap_failed]:
-        row = ", and a row that could not be replaced" if any(gpu.remap_failed for gpu in broken) else ""
+
+    def broken(gpu: GpuFacts) -> object:
+        row = ", and a row that could not be replaced" if gpu.remap_failed else ""
+        return (gpu.uncorrected_errors or row) and f"{gpu.uncorrected_errors or 0} uncorrected errors{row}"
+
+    if any(map(broken, gpus)):
         remedy = "Restart the machine, and replace the GPU if they come back"
-        return gpus_judged(
-            broken, lambda gpu: f"{gpu.uncorrected_errors or 0} uncorrected errors", fine, remedy, "problem", row
-        )
+        return gpus_judged(gpus, broken, fine, remedy, "problem")
     waiting = [gpu for gpu in gpus if gpu.remap_pending or gpu.ecc != gpu.ecc_pending]
     text = "a change of ECC or a replacement of rows waits for a reset"
     return gpus_judged(waiting, lambda _gpu: text, fine, "Restart the machine")

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from fp8bench.kinds.view import AS_IT_IS, Budget, View
+from fp8bench.pricing.choose import PriceQuery
 from fp8bench.records.files import Broken
 from fp8bench.records.named import Reference
 from fp8bench.records.select import ALL, Filter, Measurement
@@ -58,6 +59,11 @@ class CompareOptions(NamedTuple):
     foresee: Foresee | None = None
     gpus: tuple[int, ...] = ()
     ahead: Ahead | None = None
+
+    def query(self, day: date | None = None, machine: str | None = None) -> PriceQuery:
+        """Return which price is asked for. day: None for that of the prices. machine: whose own price may be used."""
+        on = day or self.as_of or self.today
+        return PriceQuery(on, on >= self.today, self.region, self.purchase, machine)
 
 
 @dataclass(frozen=True, kw_only=True)

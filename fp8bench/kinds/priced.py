@@ -8,7 +8,6 @@ from fp8bench.kinds.kind import CompareOptions
 from fp8bench.pricing.catalog import doubted
 from fp8bench.pricing.choose import (
     OLD_DAYS,
-    PriceQuery,
     choose,
     has_no_price,
     of_listed,
@@ -76,7 +75,7 @@ def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOpt
         assumed = Price(usd_per_hour=usd, purchase=options.purchase, as_of=None, source=WHAT_IF, own=True)
         return Priced(doubted(assumed, instance) if instance else assumed, used.nodes)
     machine = record.machine.id if record.machine else None
-    query = PriceQuery(day, day >= options.today, options.region, options.purchase, machine)
+    query = options.query(day, machine)
     price = choose(instance.prices, query) if instance else None
     instead_of = None
     if instance and price is None and not any(one.purchase == query.purchase for one in instance.prices):

@@ -324,8 +324,10 @@ def _foreseen(origins: Sequence[Source], instance: Instance, catalog: Catalog, l
             buckets = (origin.work.gradient_bytes or 0.0) * ((there.machine.gpus > 1) - (origin.machine.gpus > 1))
             told = instance.key, by, gpus, gpu.product_names[0], round(buckets)
             rounds = tuple(scaled(one, *told) for one in origin.measurement.rounds)
-            elsewhere = origin.record.instance
-            yield Measurement(rounds, measured_on=elsewhere, origin="predicted", elsewhere=reach)
+            doubts = tuple(_warnings(origin, there, error, limits))
+            yield Measurement(
+                rounds, measured_on=origin.record.instance, origin="predicted", elsewhere=reach, doubts=doubts
+            )
 
 
 def scaled(

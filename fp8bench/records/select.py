@@ -100,7 +100,8 @@ ALL = Filter()
 class Measurement:
     """A row of a table. rounds: its `ok` records of one machine and software, oldest first; without any, the one that
     says why. stopped: rounds of the same mode and session that are not `ok`. measured_on: another instance, whose
-    rounds these are, of the same GPUs or as predicted (origin). elsewhere: by what share this one may differ.
+    rounds these are, of the same GPUs or as predicted (origin). elsewhere: by what share this one may differ. doubts:
+    about a prediction.
     """
 
     rounds: tuple[Record, ...]
@@ -108,6 +109,7 @@ class Measurement:
     measured_on: str | None = None
     origin: Literal["same-gpu", "predicted"] | None = None
     elsewhere: float = 0.0
+    doubts: tuple[str, ...] = ()
 
     @property
     def latest(self) -> Record:

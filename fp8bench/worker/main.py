@@ -23,9 +23,10 @@ from fp8bench.stats.length import PROFILED_STEPS, Length
 from fp8bench.worker import parity
 from fp8bench.worker.clock import clock_for
 from fp8bench.worker.environment import environment
-from fp8bench.worker.execution.afterwards import require_changing, require_still, require_work, sketches
+from fp8bench.worker.execution.afterwards import require_changing, require_still, require_work
 from fp8bench.worker.execution.build import Choice, choose, ready_to_train
 from fp8bench.worker.execution.decide import Execution, decide
+from fp8bench.worker.execution.moved import sketches
 from fp8bench.worker.execution.proof import Gate
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.memory import peak_memory, require_memory, reset_peaks

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from fp8bench.kinds.kind import CompareOptions, Unread
-from fp8bench.pricing.choose import PriceQuery, choose
+from fp8bench.pricing.choose import choose
 from fp8bench.records import results
 from fp8bench.records.results import Folders
 from fp8bench.records.select import Key, Measurement, grouped, variant
@@ -27,9 +27,7 @@ def would_measure(key: str, elsewhere: Sequence[Measurement], options: CompareOp
         grouped(elsewhere, lambda one: one.latest.instance).items(), key=lambda of: len(of[1]), default=("", [])
     )
     hours = sum(one.took_s for one in most) / 3600
-    day = options.as_of or options.today
-    query = PriceQuery(day, day >= options.today, options.region, options.purchase)
-    price = choose(catalog.instances[key].prices, query) if key in catalog.instances else None
+    price = choose(catalog.instances[key].prices, options.query()) if key in catalog.instances else None
     usd = f", {hours * price.usd_per_hour:.2f} USD" if price is not None and price.usd_per_hour else ""
     took = f" ({math.ceil(hours * 60)} min{usd}, as long as on {lender})" if hours else ""
     return f"{said}; `{run_there(key, options)}` there measures it{took}"

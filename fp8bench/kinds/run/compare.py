@@ -22,7 +22,7 @@ from fp8bench.kinds.run.marks import Mark, doubt, not_compared
 from fp8bench.kinds.run.row import Row, to_row
 from fp8bench.kinds.run.unit_cost import UnitTime, unit_time, used
 from fp8bench.pricing import cost
-from fp8bench.pricing.choose import OLD_DAYS, PriceQuery, require_region
+from fp8bench.pricing.choose import OLD_DAYS, require_region
 from fp8bench.records.named import Reference
 from fp8bench.records.select import Measurement, broadest_first, select
 from fp8bench.schema.errors import UsageError
@@ -84,9 +84,8 @@ def compare(
         return row.model_copy(update={"marks": (*row.marks, not_compared(missing))})
 
     def answered(rows: Sequence[Row], on: date) -> Answer:
-        query = PriceQuery(on, on >= options.today, options.region, options.purchase)
         said = answer(_of_one_work(rows, reference, of), options.reference, options.instances, against)
-        pairs = (one.model_copy(update={"elsewhere": elsewhere(one, catalog, query)}) for one in said.pairs)
+        pairs = (one.model_copy(update={"elsewhere": elsewhere(one, catalog, options.query(on))}) for one in said.pairs)
         return said.model_copy(update={"pairs": tuple(pairs)})
 
     def rank(row: Row) -> tuple[object, ...]:

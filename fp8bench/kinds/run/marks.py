@@ -56,6 +56,7 @@ def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid
     clocks = [one.summary.sm_clock_mhz if one.summary else None for one in rounds]
     texts = (
         *([f"{measurement.origin} from {measurement.measured_on}"] if measurement.measured_on else ()),
+        *map(doubt, measurement.doubts),
         *_what_it_is(record),
         *(_price(priced) if record.status == "ok" else ()),
         *_paid(record, priced, paid_gpus),

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from outside.outside_plugins import Polite
 from torch import nn
 from worker.execution.executing import gate, settings, some_parts
 
 from fp8bench.modes.protocol import BF16_TOLERANCE
+from fp8bench.modes.protocol import Rounding as Rounds
 from fp8bench.worker.execution.decide import copies_size
 from fp8bench.worker.execution.optimizers import CLASSES, SETTINGS, UpdateRule, settings_of
 from fp8bench.worker.execution.proof import (
@@ -21,9 +23,10 @@ from fp8bench.worker.execution.proof import (
     rounding,
     to_evidence,
 )
-from fp8bench.worker.execution.reference import plain_steps
+from fp8bench.worker.execution.reference import NotProved, plain_steps
 from fp8bench.worker.execution.step import Snapshot
 from fp8bench.worker.memory import copied, fits, peak_memory, place_for, size
+from fp8bench.workloads.vit import ViTMicro
 
 
 @pytest.mark.parametrize(
@@ -111,6 +114,53 @@ def test_plain_steps_from_nudged_weights_differ_by_rounding_alone(optimizer, pro
     assert max(*found[0].weights.values(), found[0].of_steps) == 0
     assert 0 < found[1].of_steps < 0.1
     assert 0 < max(found[1].weights.values()) < 0.2
+
+
+class ToFp8(Polite):
+    """Says that it rounds to fp8."""
+
+    def rounds(self, model):
+        return Rounds(frozenset(), torch.float8_e5m2)
+
+
+class LittleRoom(ViTMicro):
+    """Has memory for so many samples at once, and keeps how many it was asked for."""
+
+    piece, room = 4, 8
+
+    def loss(self, model, batch):
+        self.asked = [*getattr(self, "asked", []), len(batch.inputs)]
+        if len(batch.inputs) > self.room:
+            raise torch.OutOfMemoryError
+        return super().loss(model, batch)
+
+
+@pytest.mark.parametrize(
+    ("mode", "room", "accumulation", "taken"),
+    [
+        (ToFp8, 8, 1, 8),
+        (ToFp8, 7, 1, 4),
+        (ToFp8, 8, 2, 4),
+        (Polite, 8, 1, 4),
+        (ToFp8, 3, 1, None),
+        (Polite, 3, 1, None),
+    ],
+)
+def test_an_fp8_mode_sees_a_whole_batch_where_memory_allows(mode, room, accumulation, taken, process_group):
+    workload = type("Room", (LittleRoom,), {"room": room})()
+    parts, batches = some_parts(mode(), workload, warm=0, grad_accumulation=accumulation)
+    # On a CPU only compiled steps are proved in pieces.
+    parts, workload.asked = replace(parts, compiled=True), []
+
+    def plain():
+        return plain_steps(parts, gate(parts).again, "sgd", [next(batches)], torch.device("cpu"))
+
+    if taken is None:
+        with pytest.raises(NotProved, match="memory does not suffice"):
+            plain()
+    else:
+        assert plain().piece == taken
+        assert workload.asked[-8 // taken :] == [taken] * (8 // taken)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])

@@ -297,33 +297,53 @@ def test_a_loss_of_half_of_the_samples_is_refused(measured):
     assert report.status == "invalid", report.reason
 
 
-@pytest.mark.parametrize("wrong", [{3}, {3, 4}], ids=["once", "twice"])
-def test_a_step_must_be_that_of_one_of_two_runs_of_the_plain_model(wrong, measured):
-    """The gate has the first workload, training the second, each run of the plain model after it one of its own."""
-    made = []
+class Chaotic(ViTMicro):
+    """Adds to the loss what the last digit of a weight turns around, at unseen batches: its gradient is as large as the
+    loss's, and another for each part of a batch. turns: by how much a weight turns it. unseen: which batches.
+    """
 
-    class Off(ViTMicro):
-        def __init__(self, data):
-            super().__init__(data=data)
-            made.append(self)
+    turns, unseen = 1e9, range(1, 2)
 
-        def loss(self, model, batch):
-            loss = super().loss(model, batch)
-            off = next(at for at, one in enumerate(made, 1) if one is self) in wrong
-            return 3 * loss - 2 * loss.detach() if off else loss
+    def batches(self, batch_size, rank, device):
+        for batch in super().batches(batch_size, rank, device):
+            if rank in self.unseen:
+                batch.inputs[:, 0, 0, 0] = 100.0
+            yield batch
 
-    report = measured(workload=Off)
-    assert len(made) == 4
-    if wrong == {3, 4}:
-        both = (
-            r"differ by 0.66.*; its gradients differ by 0.66\d beside the plain model without .* differ by (\S+) from"
-        )
-        assert float(re.search(both, refused(report))[1]) < 1e-3
-    else:
-        assert report.status == "ok", report.reason
-        assert report.evidence.executed.after_gradient_error < 0.05
-        (warning,) = report.evidence.warnings
-        assert "its gradients differ by 0.66" in warning
+    def loss(self, model, batch):
+        loss = super().loss(model, batch)
+        if batch.inputs[0, 0, 0, 0].item() != 100.0:
+            return loss
+        weight = model.head.weight
+        angle = self.turns * (weight * batch.inputs.mean() + weight * weight).sum()
+        return loss + 100 * torch.sin(angle) / self.turns
+
+
+HALF = {"begins": LAST, "fault": staticmethod(half)}
+
+
+def test_a_batch_whose_gradient_is_rounding_tells_nothing_and_the_next_one_is_taken(measured):
+    report = measured(workload=Chaotic)
+    assert report.status == "ok", report.reason
+    assert report.evidence.executed.after_gradient_error < 0.05
+    (warning,) = report.evidence.warnings
+    assert "gradients of 1 of 2 batches" in warning
+
+
+@pytest.mark.parametrize(
+    ("workload", "alone", "remedy"),
+    [
+        (ViTMicro, (0, 0.05), "Do not use its speed"),
+        (Chaotic, (0, 0.05), "Do not use its speed"),
+        (type("Always", (Chaotic,), {"unseen": range(1, 99)}), (0.1, 99), "--seed"),
+    ],
+    ids=["no rounding", "in the first batch", "in every batch"],
+)
+def test_a_fault_is_found_beside_rounding_and_the_refusal_says_how_large_that_is(workload, alone, remedy, measured):
+    report = measured(type("Planted", (Later,), HALF), workload)
+    found = float(re.search(r"rounding alone changes the plain model's by ([\d.]+)", refused(report))[1])
+    assert alone[0] <= found <= alone[1]
+    assert remedy in report.remedy
 
 
 def test_scales_of_earlier_passes_see_the_new_batch_before_it_is_compared(measured):

@@ -9,7 +9,8 @@ from outside.outside_plugins import TinyLinear
 
 from fp8bench.registry import find_mode, modes
 from fp8bench.worker import main
-from fp8bench.worker.execution.afterwards import OF_SAMPLES, quarters, shares
+from fp8bench.worker.execution.afterwards import OF_SAMPLES, shares
+from fp8bench.worker.execution.plain_step import quarters
 from fp8bench.worker.main import measure
 from fp8bench.worker.rank_report import Aside
 from fp8bench.workloads.protocol import Batch
