@@ -5,7 +5,7 @@ Where there is no room for a second model on the GPU, it computes the loss alone
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.worker.execution.checkpointing import repeated_blocks
 from fp8bench.worker.execution.optimizers import SETTINGS
+from fp8bench.worker.execution.reference import or_not_proved
 from fp8bench.worker.execution.step import Parts, bf16_autocast
 from fp8bench.worker.memory import SPARE, free_bytes
 from fp8bench.worker.memory import size as size_of
@@ -74,8 +75,12 @@ class Plain:
     lost: frozenset[str] = frozenset()
 
 
-def of_plain(parts: Parts, workload: Workload, plain: nn.Module, batch: Batch, rate: float | None) -> Plain:
-    """rate: by which gradients become steps; infinite if their size does not matter, None for the loss alone."""
+def of_plain(
+    parts: Parts, workload: Workload, plain: nn.Module, batch: Batch, rate: float | None, bf16: bool = True
+) -> Plain:
+    """rate: by which gradients become steps; infinite if their size does not matter, None for the loss alone. bf16:
+    under autocast, else in float32. Raises NotProved on every rank without memory.
+    """
     size, total = len(batch.inputs), 0.0
     weights = {} if rate is None else trained_weights(plain)
     few = {name: weight for name, weight in weights.items() if weight.numel() <= FEW}
@@ -85,10 +90,11 @@ def of_plain(parts: Parts, workload: Workload, plain: nn.Module, batch: Batch, r
         for quarter in quarters(size):
             for places in torch.tensor(quarter).split(int(stated(workload, "piece"))):
                 part = Batch(*(tensor[places.to(tensor.device)] for tensor in batch))
-                with bf16_autocast(parts.device):
-                    loss = workload.loss(plain, part) * (len(places) / size)
-                if loss.requires_grad:
-                    loss.backward()
+                with or_not_proved():
+                    with bf16_autocast(parts.device) if bf16 else nullcontext():
+                        loss = workload.loss(plain, part) * (len(places) / size)
+                    if loss.requires_grad:
+                        loss.backward()
                 total += loss.item()
             now = {name: so_far[name] if weight.grad is None else weight.grad.clone() for name, weight in few.items()}
             of_samples.append({name: _mean(one - so_far[name]) for name, one in now.items()})

@@ -117,7 +117,7 @@ def _plain_steps(
                 piece = Batch(*(tensor[first : first + at_once] for tensor in batch))
                 if listens is not None:
                     listens(first == 0)
-                with _or_not_proved():
+                with or_not_proved():
                     with torch.autocast(device.type, torch.bfloat16), mode.forward_context():
                         loss = workload.loss(model, piece) * (len(piece.inputs) / samples)
                     (scale * loss).backward()
@@ -126,7 +126,7 @@ def _plain_steps(
             # Ranks that share layers see the same samples: their own gradients are the mean but for rounding.
             if batch is batches[-1] and dist.get_world_size(parts.strategy.group()) > 1:
                 own = _held(parts, _gradients(weights), place)
-            with _or_not_proved():
+            with or_not_proved():
                 taken = _updated(weights, rule, scale, skips=scaling is not None)
             if len(losses) == 1 and optimizer in MOVED_BY_SIGNS:
                 first_gradients = _held(parts, _gradients(weights), place)
@@ -154,11 +154,11 @@ LAST_DIGIT = 2.0**-9
 
 
 @torch.no_grad()
-def nudge(weights: Mapping[str, nn.Parameter], seed: int = 0) -> dict[str, Tensor]:
+def nudge(weights: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
     """Change each number by a random share of up to LAST_DIGIT, the same on every rank. Return the changes."""
     nudges = {}
     for place, (name, weight) in enumerate(weights.items()):
-        generator = torch.Generator(weight.device).manual_seed(seed * len(weights) + place)
+        generator = torch.Generator(weight.device).manual_seed(place)
         # A weight may be kept in fp8, and cannot be drawn then.
         share = torch.empty(weight.shape, device=weight.device).uniform_(-LAST_DIGIT, LAST_DIGIT, generator=generator)
         begun = weight.clone()
@@ -272,7 +272,8 @@ def _held(parts: Parts, whole: Mapping[str, Tensor], place: torch.device) -> dic
 
 
 @contextmanager
-def _or_not_proved() -> Iterator[None]:
+def or_not_proved() -> Iterator[None]:
+    """Raise NotProved on every rank where one has no memory for the body."""
     with agreement():
         try:
             yield
