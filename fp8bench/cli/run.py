@@ -25,12 +25,11 @@ from fp8bench.kinds.run.decided import UntilDecided
 from fp8bench.kinds.run.seconds import seconds
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import View
-from fp8bench.launch.examined import examined, require_modes
-from fp8bench.launch.phases import process_began_s
 from fp8bench.launch.place import AUTO, elsewhere, register
-from fp8bench.launch.prepare import Prepared, prepare
+from fp8bench.launch.prepare import Prepared, examined, prepare, require_modes
 from fp8bench.launch.rounds import Schedule
-from fp8bench.launch.session import decided, exit_code_of, measure, session
+from fp8bench.launch.session import exit_code_of, measure, session
+from fp8bench.launch.signals import process_began_s
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
@@ -96,14 +95,15 @@ def run(
                 records, paths, reached = [], [], mirror is not None
                 listening = OfSession(rounds, on)
                 began_s = process_began_s()
-                more = decided if until is None else until.of(prepared.results_dir, rounds.session_id, say)
-                for record, path in measure(
-                    prepared, rounds, listening, say=say, since_s=began_s, executor=executor, undecided=more
+                more = None if until is None else until.of(prepared.results_dir, rounds.session_id, say)
+                for entry, record, path in measure(
+                    prepared, rounds, listening.begins, say=say, since_s=began_s, executor=executor, undecided=more
                 ):
+                    listening.ended(entry, record, path)
                     records.append(record)
                     paths.append(path)
                     # At once: a machine may be taken away. After a failure, the remote is not tried again here.
-                    if mirror is not None and reached and path is not None:
+                    if mirror is not None and reached:
                         reached = send_one(mirror, path)
             unread = Unread()
             if not records:

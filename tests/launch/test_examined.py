@@ -5,7 +5,7 @@ import sys
 import pytest
 from builders import config
 
-from fp8bench.launch.examined import examined, require_modes
+from fp8bench.launch.prepare import examined, require_modes
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.model import Answer, Refusal
 

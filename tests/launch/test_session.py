@@ -56,7 +56,7 @@ class FakeExecutor(Executor):
 
 
 class Told:
-    """A listener that writes everything down."""
+    """Writes everything down."""
 
     def __init__(self):
         self.said = []
@@ -65,7 +65,7 @@ class Told:
         self.said.append(f"{entry.label} begins round {place.round} at {place.position}")
         return lambda progress: self.said.append(f"{progress.stage} {progress.step}")
 
-    def ended(self, entry, place, record, path):
+    def ended(self, entry, record, path):
         assert read_record(path) == record
         self.said.append(f"{entry.label} ended {record.status}")
 
@@ -81,13 +81,13 @@ def prepared(results_dir):
     )
 
 
-def session(executor, *entries, rounds=1, listener=None, traces=None):
+def session(executor, *entries, rounds=1, begins=None, traces=None):
     turns = Schedule(entries or ENTRIES, Stop(rounds), "a-session")
-    return run_rounds(prepared(executor.results_dir), turns, executor, listener or Told(), {}, traces or {}, 0.0)
+    return run_rounds(prepared(executor.results_dir), turns, executor, begins or Told().begins, {}, traces or {}, 0.0)
 
 
 def measured_by(what, executor):
-    return [record for record, _ in measure(what, schedule(what), Told(), executor=executor)]
+    return [turn.record for turn in measure(what, schedule(what), Told().begins, executor=executor)]
 
 
 @pytest.fixture(autouse=True)
@@ -110,9 +110,9 @@ def test_every_record_is_on_disk_before_the_next_turn_starts(tmp_path):
     kept = list(session(executor, rounds=2))
 
     assert executor.on_disk_before == [0, 1, 2, 3, 4, 5]
-    assert [read_record(path) for _, path in kept] == [record for record, _ in kept]
-    assert [path.parent for _, path in kept] == [tmp_path / "p5"] * 6
-    assert len({record.run_id for record, _ in kept}) == 6
+    assert [read_record(turn.path) for turn in kept] == [turn.record for turn in kept]
+    assert [turn.path.parent for turn in kept] == [tmp_path / "p5"] * 6
+    assert len({turn.record.run_id for turn in kept}) == 6
 
 
 def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_and_one_that_is_behind(tmp_path):
@@ -123,7 +123,7 @@ def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_and_one_th
             measured(config=entry.config, samples=(rank_samples(0, steps_about(time, spread=0.001)),)) for time in times
         )
     executor = FakeExecutor(tmp_path)
-    kept = [record for record, _ in run_rounds(prepared(tmp_path), turns, executor, Told(), {}, {}, 0.0)]
+    kept = [turn.record for turn in run_rounds(prepared(tmp_path), turns, executor, Told().begins, {}, {}, 0.0)]
 
     assert executor.ran == ["baseline-bf16", "baseline-bf16", "baseline-bf16", "te-fp8:delayed"]
     assert [record.session.round for record in kept if record.session] == [3, 4, 5, 5]
@@ -131,7 +131,8 @@ def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_and_one_th
 
 def test_a_listener_is_told_of_each_turn_its_progress_and_its_end(tmp_path):
     told = Told()
-    list(session(FakeExecutor(tmp_path, OK, REFUSED), BASELINE, TE_FP8, listener=told))
+    for turn in session(FakeExecutor(tmp_path, OK, REFUSED), BASELINE, TE_FP8, begins=told.begins):
+        told.ended(*turn)
 
     assert told.said == [
         *("baseline-bf16 begins round 1 at 1", "timing 5", "baseline-bf16 ended ok"),
@@ -143,7 +144,7 @@ def test_a_mode_that_stopped_is_kept_too_is_not_run_again_and_the_others_go_on(t
     executor = FakeExecutor(tmp_path, OK, REFUSED, OK)
     kept = list(session(executor, rounds=3))
 
-    assert [read_record(path).status for _, path in kept] == ["ok", "unsupported", *["ok"] * 5]
+    assert [read_record(turn.path).status for turn in kept] == ["ok", "unsupported", *["ok"] * 5]
     assert executor.ran[3:] == ["te-bf16", "baseline-bf16", "baseline-bf16", "te-bf16"]
 
 
@@ -165,11 +166,11 @@ def test_an_interrupt_leaves_every_record_before_it_on_disk_and_keeps_its_exit_c
         next(running)
     assert stopped.value.exit_code == code
     assert f"resume with `fp8bench run --session a-session --results-dir {tmp_path}`" in stopped.value.remedy
-    assert record_paths(tmp_path) == sorted(path for _, path in kept)
+    assert record_paths(tmp_path) == sorted(turn.path for turn in kept)
 
 
 def test_what_the_ranks_of_a_failed_run_left_behind_is_kept_beside_the_record_which_names_it(tmp_path):
-    [(record, path)] = session(FakeExecutor(tmp_path, DIED), BASELINE)
+    [(_, record, path)] = session(FakeExecutor(tmp_path, DIED), BASELINE)
     log = path.with_suffix(".log")
 
     assert log.read_text() == "Traceback\n"
@@ -182,7 +183,7 @@ def test_what_the_ranks_of_a_failed_run_left_behind_is_kept_beside_the_record_wh
 
 def test_a_log_that_cannot_be_written_costs_nothing_but_the_log(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "write_log", lambda *_arguments: None)
-    [(record, path)] = session(FakeExecutor(tmp_path, DIED), BASELINE)
+    [(_, record, path)] = session(FakeExecutor(tmp_path, DIED), BASELINE)
 
     assert record.remedy == "Look"
     assert read_record(path) == record
@@ -190,7 +191,7 @@ def test_a_log_that_cannot_be_written_costs_nothing_but_the_log(tmp_path, monkey
 
 def test_what_is_found_before_each_turn_is_marked_in_its_record_alone(tmp_path, found):
     found[:] = [(BUSY,), ()]
-    kept = [record for record, _ in session(FakeExecutor(tmp_path), BASELINE, rounds=2)]
+    kept = [turn.record for turn in session(FakeExecutor(tmp_path), BASELINE, rounds=2)]
 
     assert [record.summary.flags for record in kept if record.summary] == [(BUSY,), ()]
 
@@ -199,7 +200,7 @@ def test_a_gpu_that_is_found_busy_later_ends_the_session_and_what_was_finished_s
     found[:] = [(), ModeUnavailable("busy", "End them")]
     executor = FakeExecutor(tmp_path)
     running = session(executor, BASELINE, TE_FP8)
-    _, path = next(running)
+    _, _, path = next(running)
 
     with pytest.raises(ModeUnavailable, match="GPU 0 is busy") as refusal:
         next(running)
@@ -247,7 +248,7 @@ def test_the_exit_code_tells_the_worst_that_happened_to_default_modes_and_to_nam
 def test_what_is_kept_for_following_runs_ends_with_the_session(tmp_path):
     executor, what = FakeExecutor(tmp_path, OK, OK, KeyboardInterrupt()), prepared(tmp_path)
     with pytest.raises(Interrupted):
-        list(measure(what, Schedule(what.entries, what.stop, "a-session"), Told(), executor=executor))
+        list(measure(what, Schedule(what.entries, what.stop, "a-session"), Told().begins, executor=executor))
 
     assert executor.closed
 

@@ -8,7 +8,8 @@ import pytest
 from cli.calling import environment
 from kept import documents
 
-from fp8bench.launch.phases import OF_STAGES, Timing, phases, process_began_s
+from fp8bench.launch.assemble import OF_STAGES, phases
+from fp8bench.launch.signals import process_began_s
 from fp8bench.worker.progress import STAGES, Progress
 
 
@@ -41,18 +42,8 @@ def test_what_the_rank_said_is_joined_to_what_its_launcher_saw(seen, ended_s, no
     assert phases(10.0, 11.0, progress, ended_s, now_s) == found
 
 
-def test_the_time_between_two_records_is_prepared_in():
-    timing = Timing(time.monotonic() - 5)
-    timing.begins(lambda _progress: None)
-    timing.ranks_ended()
-    assert timing.phases()["prepare"] == pytest.approx(5, abs=0.5)
-    timing.begins(lambda _progress: None)
-    timing.ranks_ended()
-    assert timing.phases()["prepare"] == pytest.approx(0, abs=0.5)
-
-
 def test_a_process_knows_when_it_began():
-    asked = "import time; time.sleep(0.5); from fp8bench.launch.phases import process_began_s; "
+    asked = "import time; time.sleep(0.5); from fp8bench.launch.signals import process_began_s; "
     asked += "print(time.monotonic() - process_began_s())"
     said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert 0.5 <= float(said.stdout) < 60

@@ -45,7 +45,7 @@ def test_what_was_never_run_is_compiled_with_cold_caches_and_once_looked_at_with
 ) -> None:
     assert cold_s(settings) == compile_s
     assert expected(settings) == START_UP_S[settings.device] + compile_s
-    share = WARM.ddp if settings.world_size > 1 else WARM.alone
+    share = WARM[settings.world_size > 1]
     assert expected(settings, warm=True) == pytest.approx(START_UP_S[settings.device] + share * compile_s)
     long = settings.model_copy(update={"min_time_s": 10.0})
     assert expected(long) == START_UP_S[settings.device] + compile_s + 10
@@ -60,7 +60,7 @@ COLD, WARMED = ran(BASELINE, compile_s=50.0), ran(BASELINE, compile_s=7.0, minut
     ("settings", "records", "warm", "beyond_start_s"),
     [
         # Of a single process the next finds warm caches, unless that one did too; of several the last tells.
-        (BASELINE, [COLD], False, 2 + WARM.alone * 50 + STEPS_S),
+        (BASELINE, [COLD], False, 2 + WARM[0] * 50 + STEPS_S),
         (
             BASELINE,
             [
@@ -72,7 +72,7 @@ COLD, WARMED = ran(BASELINE, compile_s=50.0), ran(BASELINE, compile_s=7.0, minut
         (BASELINE, [COLD, WARMED], False, 2 + 7 + STEPS_S),
         # Another batch size is compiled anew in what its mode took, and its steps take longer.
         (LARGER, [COLD, WARMED], False, 2 + 50 + 4 * STEPS_S),
-        (LARGER, [COLD, WARMED], True, 2 + WARM.alone * 50 + 4 * STEPS_S),
+        (LARGER, [COLD, WARMED], True, 2 + WARM[0] * 50 + 4 * STEPS_S),
         (BASELINE.model_copy(update={"compile": "off"}), [COLD], False, 2 + STEPS_S),
         # The nearest of the mode tells how long steps take; other work and other modes tell nothing.
         (TE, [ran(NEAR, step_s=0.2), ran(FAR, step_s=1.0, minutes=2)], False, 2 + STEPS_S),
@@ -88,4 +88,4 @@ def test_what_turns_of_this_call_took_beyond_is_added_to_all_and_a_cold_compile_
     forecaster.take(COLD, START_S + 2 + 50 + STEPS_S + 20)
 
     assert forecaster.turn_s(TE) == pytest.approx(START_S + 20)
-    assert forecaster.turn_s(BASELINE) == pytest.approx(START_S + 2 + WARM.alone * 50 + STEPS_S + 20)
+    assert forecaster.turn_s(BASELINE) == pytest.approx(START_S + 2 + WARM[0] * 50 + STEPS_S + 20)
