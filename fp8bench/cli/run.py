@@ -78,8 +78,8 @@ def run(
         with synced(requested.request.results_dir, measuring=True) as mirror:
             planned = _planned(requested.request) if dry_run and place is None else None
             prepared = prepare(requested.request, os.environ, place, agent.verdict.machines if agent else (), planned)
-            named = bool(requested.request.mode or prepared.variants)
-            requested = requested.resumed(prepared.resumed, prepared.session or "")
+            named = bool(requested.request.mode or prepared.request.variants)
+            requested = requested.resumed(prepared.resumed, prepared.request.session or "")
             price_of_machine = requested.request.price
             answer = examined([entry.config for entry in prepared.entries], always=planned is not None)
             if dry_run:
@@ -191,7 +191,7 @@ def _print_session(session_id: str, prepared: Prepared, unread: Unread, notes: b
     if not kept:
         return
     # A session of variants compares different work on purpose: its rows are marked.
-    unlike = bool(prepared.variants)
+    unlike = bool(prepared.request.variants)
     options = CompareOptions((key,), date.today(), parse_reference(None, [key]), allow_mismatch=unlike)
     records = results.sound(results.Found(kept, found.broken, found.copies), unread, rounds_of)
     made = document(compare(records, load_catalog(prepared.results_dir), options), view=View(notes=notes))

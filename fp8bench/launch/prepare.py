@@ -27,7 +27,7 @@ from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.machine.identity import Here, git_state, together
 from fp8bench.records import results
 from fp8bench.schema.batch import AUTO, BatchSearch
-from fp8bench.schema.config import RunConfig, VariantSettings
+from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.model import Answer, Asked
@@ -41,29 +41,25 @@ EXAMINED_S = 300
 @dataclass(frozen=True, kw_only=True)
 class Prepared(Place):
     """A run: what is executed, and as part of which session. here: the machine to which a resumed session must belong.
-    resumed: settings taken from the session, by the request's names. timeout_s: of a phase; None for each phase's own.
-    to_size: configurations whose batch size is yet to be found. searches: how the batch sizes of the session were
-    found. named: the instance as the user named it; None if it is this machine's or the session's. variants: as
-    requested, one for each entry or pair of arms; empty if entries differ in their modes alone. notes: lines about what
-    was decided here and not by the user.
+    request: with what the session brings, and the session's own name. resumed: settings taken from the session, by the
+    request's names. to_size: configurations whose batch size is yet to be found. searches: how the batch sizes of the
+    session were found. named: the instance as the user named it; None if it is this machine's or the session's. notes:
+    lines about what was decided here and not by the user.
     """
 
     entries: list[Entry]
     stop: Stop
-    allow_busy: bool
-    session: str | None = None
+    request: RunRequest
     resumed: Mapping[str, Any] = field(default_factory=dict)
-    timeout_s: float | None = None
     to_size: tuple[RunConfig, ...] = ()
     searches: Mapping[RunConfig, BatchSearch] = field(default_factory=dict)
     named: str | None = None
-    variants: tuple[VariantSettings, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 def marks(prepared: Prepared, config: RunConfig) -> tuple[str, ...]:
     """Return what a reader must know of the machine now (e.g. a busy GPU). Raises ModeUnavailable."""
-    return require_idle(os.environ, None, prepared.allow_busy) if config.device == "cuda" else ()
+    return require_idle(os.environ, None, prepared.request.allow_busy) if config.device == "cuda" else ()
 
 
 def session_kept(name: str, place: Place, records: Iterable[Record]) -> resume.Kept:
@@ -111,7 +107,7 @@ def prepare(
         if "mode" in resumed:
             require_in_names(resumed["mode"], request.recipe, request.fp8_layers, kept.session_id)
             resumed |= {"recipe": None, "fp8_layers": None}
-        request = request.model_copy(update=resumed)
+        request = request.model_copy(update={**resumed, "session": kept.session_id})
     configs = plan(request, machine, elastic)
     to_size = list(configs) if request.batch_size == AUTO else []
     if request.variants:
@@ -128,14 +124,11 @@ def prepare(
         **vars(place),
         entries=entries(request, configs),
         stop=stop(request, machine),
-        allow_busy=request.allow_busy,
-        session=kept.session_id if kept is not None else request.session,
+        request=request,
         resumed=resumed,
-        timeout_s=request.timeout_s,
         to_size=tuple(to_size),
         searches=searches,
         named=request.instance if named else None,
-        variants=request.variants,
         notes=notes,
     )
 

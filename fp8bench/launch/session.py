@@ -43,12 +43,12 @@ def session(prepared: Prepared, warn: Callable[[str], None]) -> Iterator[Schedul
     """Return the rounds of this call (see `schedule`); while they run, no other call can run the same session. warn:
     also called if that cannot be ensured. Raises UsageError if another call runs it, and as `schedule` does.
     """
-    if prepared.session is None:
+    if prepared.request.session is None:
         yield schedule(prepared, warn)
         return
-    path = prepared.results_dir / prepared.instance.key / f".session-{prepared.session}.lock"
+    path = prepared.results_dir / prepared.instance.key / f".session-{prepared.request.session}.lock"
     remedy = "Wait until it ends, or choose another name with --session"
-    with lock.held(path, f"session {prepared.session!r}", remedy, warn):
+    with lock.held(path, f"session {prepared.request.session!r}", remedy, warn):
         yield schedule(prepared, warn)
 
 
@@ -57,14 +57,14 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
     about each record that cannot be read, whose round is run again. Raises UsageError without a latest one, and for a
     session of another machine, other software or other settings.
     """
-    if prepared.session is None:
+    if prepared.request.session is None:
         return Schedule(prepared.entries, prepared.stop, new_session_id(datetime.now(UTC)))
     # Read again, because another call may have added records between `prepare` and the lock.
     found = results.read(prepared.results_dir, [prepared.instance.key])
-    kept = session_kept(prepared.session, prepared, (record for record, _ in found))
+    kept = session_kept(prepared.request.session, prepared, (record for record, _ in found))
     sized = [entry.config for entry in prepared.entries if entry.config not in prepared.to_size]
     aa = prepared.entries[0].arm is not None
-    resume.refuse_unlike(kept, sized, aa, prepared.variants, prepared.to_size)
+    resume.refuse_unlike(kept, sized, aa, prepared.request.variants, prepared.to_size)
     mine = {record.run_id for record in kept.records}
 
     def unread(broken: Sequence[Broken]) -> None:
@@ -95,13 +95,13 @@ def measure(
     is run. For the others see `run_rounds`.
     """
     since_s = time.monotonic() if since_s is None else since_s
-    stop, precision = prepared.stop, prepared.stop.precision
+    stop, precision, variants = prepared.stop, prepared.stop.precision, prepared.request.variants
     asked: dict[str, Any] = {
         "rounds": stop.rounds,
         "precision": precision,
         "max_rounds": stop.max_rounds if precision is not None else None,
-        "variants": prepared.variants,
-        "modes": () if prepared.variants else resume.requested_modes(entry.config for entry in prepared.entries),
+        "variants": variants,
+        "modes": () if variants else resume.requested_modes(entry.config for entry in prepared.entries),
     }
     with executor or executor_of(prepared) as executor:
         searches = dict(prepared.searches)
@@ -121,7 +121,7 @@ def measure(
 
 def executor_of(prepared: Prepared) -> Executor:
     """Return the executor of fresh processes on this machine."""
-    return SpawnExecutor(prepared.timeout_s)
+    return SpawnExecutor(prepared.request.timeout_s)
 
 
 def run_rounds(

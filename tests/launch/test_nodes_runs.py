@@ -6,9 +6,7 @@ import json
 import os
 import signal
 import socket
-import threading
 import time
-from pathlib import Path
 from tempfile import TemporaryFile
 
 import fork_server
@@ -213,32 +211,6 @@ class TestRefusals:
 
         assert (done.code, beside.code, beside.stdout) == (0, 0, "")
         assert "baseline-bf16" in done.stdout
-
-
-def test_unlike_nodes_are_refused_on_both_before_any_rank_begins(tmp_path):
-    """Two agents, without torchrun: the first holds the store itself."""
-    port = str(free_port())
-    place = {**PLACE, "MASTER_PORT": port}
-    done = {}
-
-    def node(rank, batch_size):
-        folder = tmp_path / f"node-{rank}"
-        folder.mkdir()
-        words = ("run", "--workload", "vit-micro", "--batch-size", batch_size)
-        done[rank] = call(folder, *words, **{**place, "RANK": str(rank)})
-
-    threads = [threading.Thread(target=node, args=(rank, size)) for rank, size in ((0, "4"), (1, "8"))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert {rank: outcome.code for rank, outcome in done.items()} == {0: 2, 1: 2}
-    for outcome in done.values():
-        said = one_line(outcome)
-        assert "the nodes differ: batch_size is 4 on node 0 (" in said
-        assert ", 8 on node 1 (" in said
-    assert list(Path(tmp_path).rglob("*.json")) == []
 
 
 class TestCollectives:

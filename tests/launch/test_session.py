@@ -9,6 +9,7 @@ import pytest
 from builders import config, instance, machine_called, measured, rank_samples, reports_of, steps_about
 from kept import record_paths
 
+from fp8bench.config.request import RunRequest
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor
 from fp8bench.launch.rounds import Entry, Schedule, Stop
@@ -76,7 +77,7 @@ def prepared(results_dir):
         stop=Stop(rounds=1),
         instance=instance("p5"),
         in_catalog=False,
-        allow_busy=True,
+        request=RunRequest(allow_busy=True),
         results_dir=results_dir,
     )
 
@@ -206,18 +207,6 @@ def test_a_gpu_that_is_found_busy_later_ends_the_session_and_what_was_finished_s
         next(running)
     assert refusal.value.exit_code == 3
     assert (record_paths(tmp_path), executor.ran) == ([path], ["baseline-bf16"])
-
-
-def test_a_busy_gpu_is_refused_before_anything_runs_unless_that_is_allowed_and_nobody_asks_on_a_cpu(tmp_path, found):
-    found[:] = [(BUSY,)]
-    executor, what = FakeExecutor(tmp_path), prepared(tmp_path)
-    with pytest.raises(ModeUnavailable, match="GPU 0 is busy"):
-        measured_by(replace(what, allow_busy=False), executor)
-
-    assert (executor.ran, list(tmp_path.iterdir())) == ([], [])
-    assert {record.summary.flags for record in measured_by(what, executor) if record.summary} == {(BUSY,)}
-    on_cpu = replace(what, entries=[Entry(config(device="cpu", world_size=2))], allow_busy=False)
-    assert [record.summary.flags for record in measured_by(on_cpu, executor) if record.summary] == [()]
 
 
 def test_only_the_first_round_keeps_its_trace_and_only_where_that_was_asked_for(tmp_path):
