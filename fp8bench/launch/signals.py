@@ -251,6 +251,14 @@ def kill_with_descendants(child: "subprocess.Popen[bytes]") -> None:
             child.wait(max(0.0, deadline - time.monotonic()))
 
 
+def waited_for(found: Callable[[], bool], patience_s: float, poll_s: float = POLL_S) -> bool:
+    """Wait until `found` returns true, for so many seconds; return whether it did."""
+    deadline = time.monotonic() + patience_s
+    while not (answer := found()) and time.monotonic() < deadline:
+        time.sleep(poll_s)
+    return answer
+
+
 def send(pid: int, number: signal.Signals) -> None:
     """Send the signal to a process that may have ended meanwhile."""
     with suppress(ProcessLookupError, PermissionError):
