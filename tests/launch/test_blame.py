@@ -92,7 +92,7 @@ OURS = RunFailed("rank 1 ran out of GPU memory", "Lower --batch-size", "oom")
     [
         # The type and the first line; all of it is in the traceback.
         (
-            ValueError("\n 2 validation errors\n  width\nlast"),
+            ValueError("\n 2 invalid fields\n  width\nlast"),
             ("ValueError: 2 invalid fields", "crash", None, False),
         ),
         (KeyError(), ("KeyError", "crash", None, False)),

@@ -214,6 +214,18 @@ def test_a_gpu_that_is_found_busy_later_ends_the_session_and_what_was_finished_s
     assert (record_paths(tmp_path), executor.ran) == ([path], ["baseline-bf16"])
 
 
+def test_a_busy_gpu_is_refused_before_anything_runs_unless_that_is_allowed_and_nobody_asks_on_a_cpu(tmp_path, found):
+    found[:] = [(BUSY,)]
+    executor, what = FakeExecutor(tmp_path), prepared(tmp_path)
+    with pytest.raises(ModeUnavailable, match="GPU 0 is busy"):
+        measured_by(replace(what, request=RunRequest()), executor)
+
+    assert (executor.ran, list(tmp_path.iterdir())) == ([], [])
+    assert {record.summary.flags for record in measured_by(what, executor) if record.summary} == {(BUSY,)}
+    on_cpu = replace(what, entries=[Entry(config(device="cpu", world_size=2))], request=RunRequest())
+    assert [record.summary.flags for record in measured_by(on_cpu, executor) if record.summary] == [()]
+
+
 def test_only_the_first_round_keeps_its_trace_and_only_where_that_was_asked_for(tmp_path):
     executor, trace = FakeExecutor(tmp_path), tmp_path / "trace.json.gz"
     list(session(executor, BASELINE, TE_FP8, rounds=2, traces={"te-fp8:delayed": trace}))
