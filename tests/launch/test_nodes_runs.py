@@ -213,27 +213,35 @@ class TestRefusals:
         assert "baseline-bf16" in done.stdout
 
 
-class TestCollectives:
-    WORDS = ("--size", "64K", "--dtype", "fp32", "--rounds", "1", "--seconds", "0.001")
+COLLECTIVES = ("--size", "64K", "--dtype", "fp32", "--rounds", "1", "--seconds", "0.001")
 
-    def test_all_ranks_of_two_nodes_take_part_and_node_0_keeps_the_record(self, started):
-        first, second = started(self.WORDS, self.WORDS, processes_a_node=2, command=("collectives",))
 
-        assert [node.torchrun.wait(LIMIT_S) for node in (first, second)] == [0, 0], first.errors()
-        [record] = first.records()
-        assert (record["kind"], record["status"]) == ("collectives", "ok")
-        assert (record["config"]["world_size"], record["config"]["nodes"]) == (4, 2)
-        assert [one["ranks"] for one in record["environment"]["nodes"]] == [[0, 1], [2, 3]]
-        assert "Collectives of 4 CPU processes on 2 nodes of cpu, by gloo" in first.stdout()
-        assert (second.records(), second.stdout()) == ([], "")
+def test_all_ranks_of_two_nodes_take_part_in_collectives_and_node_0_keeps_the_record(started):
+    first, second = started(COLLECTIVES, COLLECTIVES, processes_a_node=2, command=("collectives",))
 
-    def test_nodes_with_other_sizes_are_refused(self, started):
-        nodes = started(self.WORDS, (*self.WORDS, "--size", "1M"), command=("collectives",))
+    assert [node.torchrun.wait(LIMIT_S) for node in (first, second)] == [0, 0], first.errors()
+    [record] = first.records()
+    assert (record["kind"], record["status"]) == ("collectives", "ok")
+    assert (record["config"]["world_size"], record["config"]["nodes"]) == (4, 2)
+    assert [one["ranks"] for one in record["environment"]["nodes"]] == [[0, 1], [2, 3]]
+    assert "Collectives of 4 CPU processes on 2 nodes of cpu, by gloo" in first.stdout()
+    assert (second.records(), second.stdout()) == ([], "")
 
-        assert [node.torchrun.wait(LIMIT_S) for node in nodes] == [1, 1]
-        for node in nodes:
-            assert "the nodes differ: sizes is 64K on node 0" in node.errors()
-            assert node.records() == []
+
+@pytest.mark.parametrize(
+    ("command", "words", "other", "said"),
+    [
+        (("collectives",), COLLECTIVES, ("--size", "1M"), "sizes is 64K on node 0"),
+        (("run", *TINY), ("--steps", "3"), ("--steps", "4"), "steps is 3 on node 0"),
+    ],
+)
+def test_unlike_nodes_are_refused_on_both_before_any_rank_begins(started, command, words, other, said):
+    nodes = started(words, (*words, *other), command=command)
+
+    assert [node.torchrun.wait(LIMIT_S) for node in nodes] == [1, 1]
+    for node in nodes:
+        assert f"the nodes differ: {said}" in node.errors()
+        assert node.records() == []
 
 
 class TestConverge:
