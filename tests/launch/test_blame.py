@@ -151,7 +151,7 @@ PROVING = at("proving")
         # Each phase has its time anew.
         ([(1.0, at(stage), at(stage)) for stage in ("starting", "proving", "warming up") for _ in range(9)], None),
         # Rank 0 waits longer in its phase than that may last, for rank 1, which is behind and at work.
-        ([(1.0, PROVING, at("starting"))] * 10 + [(1.0, at("warming up"), PROVING)] * 9, None),
+        ([(1.0, PROVING, at("starting"))] * 8 + [(1.0, PROVING, at("building"))] * 8, None),
         ([(1.0, at("timing"), PROVING)] * 20, (Overdue((1,), "proving", 10.0), 12)),
         # Time in which nobody looked does not count.
         ([(1.0, PROVING, PROVING), (3600.0, PROVING, PROVING)], None),
