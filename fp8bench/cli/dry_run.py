@@ -88,7 +88,7 @@ def _predicted(prepared: Prepared, catalog: Catalog) -> list[Measurement]:
 def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: Answer | None = None) -> Document:
     """Show the settings, the configuration of each mode, the forecast, and what an examined model consists of."""
     requested = resolved.request.model_dump(mode="json", exclude={"variants"})
-    own = {*owned(prepared.variants), *(["mode"] if prepared.variants else [])}
+    own = {*owned(prepared.request.variants), *(["mode"] if prepared.request.variants else [])}
     origins = {name: resolved.origins["variants" if name in own else name] for name in requested}
     runs = [entry.config.model_dump(mode="json") for entry in prepared.entries]
     for entry, run in zip(prepared.entries, runs, strict=True):
@@ -151,7 +151,7 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
                 Sentence(f"would run {_rounds(found)} of these, each in fresh processes:"),
             ],
             [_table(configs, 2)],
-            [Table(of_each, naming=1)] if prepared.variants else [],
+            [Table(of_each, naming=1)] if prepared.request.variants else [],
             [*map(Sentence, outlook)],
         ),
         data={
@@ -162,7 +162,7 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
             # Null if they are not all the same.
             "execution": executed[0] if alike else None,
             "executions": executed,
-            "variants": list(prepared.variants),
+            "variants": list(prepared.request.variants),
             "model": model.model_dump(mode="json") if model is not None else None,
             "cannot_run": [{"mode": turn.label, "reason": turn.obstacle} for turn in found.turns if turn.obstacle],
             # Null if unknown.

@@ -21,9 +21,8 @@ from fp8bench.cli.progress import OfSession, shown
 from fp8bench.config.request import OPTIONS
 from fp8bench.config.sources import resolve
 from fp8bench.kinds.run.explain import PICTURE, Choice, choose, document, explain_steps, rows_of
-from fp8bench.launch.examined import examined
 from fp8bench.launch.place import register
-from fp8bench.launch.prepare import prepare
+from fp8bench.launch.prepare import examined, prepare
 from fp8bench.launch.session import exit_code_of, measure, session
 from fp8bench.profiling.facts import StepFacts, facts_of, facts_of_trace
 from fp8bench.profiling.trace import looks_like_a_trace, read_trace
@@ -107,7 +106,10 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     register(prepared, None, date.today(), log)
     traces = {prepared.entries[0].label: trace} if trace else None
     with session(prepared, log) as rounds, shown(quiet=False) as on:
-        records = [record for record, _ in measure(prepared, rounds, OfSession(rounds, on), traces)]
+        listening, records = OfSession(rounds, on), []
+        for entry, record, path in measure(prepared, rounds, listening.begins, traces):
+            listening.ended(entry, record, path)
+            records.append(record)
     if code := exit_code_of((record.status for record in records), named=True):
         raise typer.Exit(code)
     return [_facts(record, record.run_id, results_dir) for record in records]

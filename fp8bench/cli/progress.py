@@ -111,7 +111,7 @@ def shown(quiet: bool) -> Iterator[Quiet]:
 
 
 class OfSession:
-    """Listens to a session (`launch.session.Listener`)."""
+    """Listens to a session (see `launch.session.measure`)."""
 
     def __init__(self, schedule: Schedule, on: Quiet) -> None:
         self._schedule, self._on = schedule, on
@@ -126,7 +126,7 @@ class OfSession:
         )
         return self._on.begins(f"{entry.label}, round {place.round}{of}", work, compiles(config) is True)
 
-    def ended(self, entry: Entry, place: Session, record: Record, path: Path) -> None:
+    def ended(self, entry: Entry, record: Record, path: Path) -> None:
         outcome, so_far = status_of(record), self._schedule.estimate(entry)
         if record.summary is not None and so_far is not None:
             executed = f", {record.execution}" if record.execution else ""
@@ -134,7 +134,8 @@ class OfSession:
             if so_far.interval is not None:
                 over = with_interval(so_far.value, so_far.interval, ".1f", 1e3)
                 outcome += f"; over {so_far.processes} processes {over}"
-        self._on.ended(f"{entry.label}, round {place.round}", f"{outcome}: {path}")
+        number = record.session.round if record.session is not None else 1
+        self._on.ended(f"{entry.label}, round {number}", f"{outcome}: {path}")
         _say_why_it_stopped(entry.label, record)
         for warning in record.evidence.warnings if record.evidence else ():
             warn(f"{entry.label}: {warning}")

@@ -25,12 +25,11 @@ from fp8bench.kinds.run.decided import UntilDecided
 from fp8bench.kinds.run.seconds import seconds
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import View
-from fp8bench.launch.examined import examined, require_modes
-from fp8bench.launch.phases import process_began_s
 from fp8bench.launch.place import AUTO, elsewhere, register
-from fp8bench.launch.prepare import Prepared, prepare
+from fp8bench.launch.prepare import Prepared, examined, prepare, require_modes
 from fp8bench.launch.rounds import Schedule
-from fp8bench.launch.session import decided, exit_code_of, measure, session
+from fp8bench.launch.session import exit_code_of, measure, session
+from fp8bench.launch.signals import process_began_s
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
@@ -79,8 +78,8 @@ def run(
         with synced(requested.request.results_dir, measuring=True) as mirror:
             planned = _planned(requested.request) if dry_run and place is None else None
             prepared = prepare(requested.request, os.environ, place, agent.verdict.machines if agent else (), planned)
-            named = bool(requested.request.mode or prepared.variants)
-            requested = requested.resumed(prepared.resumed, prepared.session or "")
+            named = bool(requested.request.mode or prepared.request.variants)
+            requested = requested.resumed(prepared.resumed, prepared.request.session or "")
             price_of_machine = requested.request.price
             answer = examined([entry.config for entry in prepared.entries], always=planned is not None)
             if dry_run:
@@ -96,14 +95,15 @@ def run(
                 records, paths, reached = [], [], mirror is not None
                 listening = OfSession(rounds, on)
                 began_s = process_began_s()
-                more = decided if until is None else until.of(prepared.results_dir, rounds.session_id, say)
-                for record, path in measure(
-                    prepared, rounds, listening, say=say, since_s=began_s, executor=executor, undecided=more
+                more = None if until is None else until.of(prepared.results_dir, rounds.session_id, say)
+                for entry, record, path in measure(
+                    prepared, rounds, listening.begins, say=say, since_s=began_s, executor=executor, undecided=more
                 ):
+                    listening.ended(entry, record, path)
                     records.append(record)
                     paths.append(path)
                     # At once: a machine may be taken away. After a failure, the remote is not tried again here.
-                    if mirror is not None and reached and path is not None:
+                    if mirror is not None and reached:
                         reached = send_one(mirror, path)
             unread = Unread()
             if not records:
@@ -191,7 +191,7 @@ def _print_session(session_id: str, prepared: Prepared, unread: Unread, notes: b
     if not kept:
         return
     # A session of variants compares different work on purpose: its rows are marked.
-    unlike = bool(prepared.variants)
+    unlike = bool(prepared.request.variants)
     options = CompareOptions((key,), date.today(), parse_reference(None, [key]), allow_mismatch=unlike)
     records = results.sound(results.Found(kept, found.broken, found.copies), unread, rounds_of)
     made = document(compare(records, load_catalog(prepared.results_dir), options), view=View(notes=notes))

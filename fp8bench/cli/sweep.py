@@ -18,10 +18,9 @@ from fp8bench.kinds.run.sweep import document, plan_document
 from fp8bench.launch import session as launching
 from fp8bench.launch.assemble import new_session_id
 from fp8bench.launch.batch_size import blank_search
-from fp8bench.launch.examined import examined
 from fp8bench.launch.forecast import obstacle, price_today
 from fp8bench.launch.place import register
-from fp8bench.launch.prepare import prepare
+from fp8bench.launch.prepare import examined, prepare
 from fp8bench.launch.sweep import search
 from fp8bench.launch.sweep.halving import Halving
 from fp8bench.launch.sweep.space import space, switched_on

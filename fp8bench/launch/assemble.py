@@ -2,7 +2,8 @@
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,9 +14,22 @@ from fp8bench.records.contradictions import contradictions
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.machine import Environment, MachineIdentity, NodeEnvironment
 from fp8bench.schema.rank import Evidence, ExecutedEvidence, RankReport, RankSamples, WorkloadFacts
-from fp8bench.schema.record import METHOD_VERSION, PROOF_VERSION, SCHEMA_VERSION, Record, Session
+from fp8bench.schema.record import METHOD_VERSION, PROOF_VERSION, SCHEMA_VERSION, Phase, Record, Session
 from fp8bench.stats.steps import straggler
 from fp8bench.stats.summary import summarize
+from fp8bench.worker.progress import Progress, Stage
+
+OF_STAGES: Mapping[Stage, Phase] = {
+    "starting": "start",
+    "building": "build",
+    "proving": "proof",
+    "warming up": "warm_up",
+    "capturing": "capture",
+    "comparing": "compare",
+    "timing": "timed",
+    "profiling": "profile",
+    "done": "write",
+}
 
 EXECUTED = (
     "loss_error",
@@ -128,6 +142,22 @@ def _late(config: RunConfig, samples: Sequence[RankSamples]) -> list[str]:
         return []
     node = f" on node {found.rank // (config.world_size // config.nodes)}" if config.nodes > 1 else ""
     return [f"straggler: rank {found.rank}{node} {found}"]
+
+
+def phases(since_s: float, begun_s: float, seen: Progress | None, ended_s: float, now_s: float) -> dict[Phase, float]:
+    """Return where the seconds of a measurement went, by phase: those of a session's records follow one another without
+    a gap. All times are of the monotonic clock, which the processes of a machine share. since_s: the record before this
+    one was written, or the command began. begun_s, ended_s: of the ranks' processes. seen: how far rank 0 came; None:
+    it said nothing.
+    """
+    found: dict[Phase, float] = {"prepare": begun_s - since_s, "start": ended_s - begun_s}
+    if seen is not None:
+        found["start"] = seen.began_s - begun_s
+        stages = Counter(seen.seconds) + Counter({seen.stage: ended_s - seen.since_s})
+        for stage, seconds in stages.items():
+            found[OF_STAGES[stage]] = found.get(OF_STAGES[stage], 0.0) + seconds
+    found["write"] = found.get("write", 0.0) + now_s - ended_s
+    return {phase: round(max(0.0, seconds), 3) for phase, seconds in found.items()}
 
 
 def log_of(reports: Sequence[RankReport]) -> str:

@@ -55,24 +55,15 @@ LAUNCHED: dict[GraphChoice, str] = {
 }
 
 
-class CompileTime(NamedTuple):
-    """alone: on one GPU. ddp: in each of several processes."""
-
-    alone: float
-    ddp: float
-
-    def of(self, config: RunConfig) -> float:
-        return self.ddp if config.world_size > 1 else self.alone
-
-
-COLD_S, OTHERS_COLD_S = {"torchao-float8": CompileTime(150.0, 120.0)}, CompileTime(45.0, 80.0)
-"""Seconds with cold caches, of ViT-Huge compiled as a whole on a host of H100s: for other models the nearest known.
-baseline-bf16 stands in for every other mode.
+COLD_S, OTHERS_COLD_S = {"torchao-float8": (150.0, 120.0)}, (45.0, 80.0)
+"""Seconds on one GPU, and in each of several processes (DDP), with cold caches, of ViT-Huge compiled as a whole on a
+host of H100s: for other models the nearest known. baseline-bf16 stands in for every other mode.
 """
 
-WARM = CompileTime(alone=0.4, ddp=0.9)
-"""The share of the cold time that the next process takes at most: on one H200 from a tenth (baseline-bf16: 47.7 s, then
-4.6 and 5.5) to 0.39 (torchao-float8 at batch 256: 114 s, then 44), on two 0.9 (baseline-bf16: 42.5 s, then 38.2).
+WARM = 0.4, 0.9
+"""Likewise the share of the cold time that the next process takes at most: on one H200 from a tenth (baseline-bf16:
+47.7 s, then 4.6 and 5.5) to 0.39 (torchao-float8 at batch 256: 114 s, then 44), on two 0.9 (baseline-bf16: 42.5 s, then
+38.2).
 """
 
 AXES = ("batch_size", "recipe", "compile", "cuda_graphs", "te_attention")
@@ -211,7 +202,7 @@ def all_steps_s(config: RunConfig, step_s: float) -> float:
 def cold_s(config: RunConfig) -> float:
     """Return the seconds of compiling with cold caches; 0 without it, or on a CPU, where it was not measured."""
     compiled = config.device == "cuda" and compiles(config) is True
-    return COLD_S.get(config.mode, OTHERS_COLD_S).of(config) if compiled else 0.0
+    return COLD_S.get(config.mode, OTHERS_COLD_S)[config.world_size > 1] if compiled else 0.0
 
 
 class Took(NamedTuple):
@@ -274,12 +265,12 @@ class Forecaster:
         of_mode = [took for took in self._took if same_work(took.config, config, AXES)]
         ran = [took for took in of_mode if same_work(took.config, config)]
         # Of several processes of the mode, the first took longest.
-        cold = cold_s(config)
+        cold, warm_share = cold_s(config), WARM[config.world_size > 1]
         compile_s = cold and (max((took.compile_s for took in of_mode), default=0.0) or cold)
         if ran:
-            once_more_s = min(ran[-1].compile_s, WARM.of(config) * compile_s)
+            once_more_s = min(ran[-1].compile_s, warm_share * compile_s)
             return ran[-1].turn_s(config, ran[-1].compile_s if len(ran) > 1 else once_more_s)
-        compile_s *= WARM.of(config) if warm else 1.0
+        compile_s *= warm_share if warm else 1.0
         if not of_mode:
             return START_UP_S[config.device] + compile_s + config.min_time_s
 

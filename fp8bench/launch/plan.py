@@ -3,7 +3,6 @@ rounds. Needs no torch, and is pure except for reading the file of --recipe. rou
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
@@ -35,17 +34,8 @@ IN_WORDS = {"batch_size": "batch", "grad_accumulation": "micro-batches", "te_att
 """Settings that tables call by another name."""
 
 
-@dataclass(frozen=True)
-class Ranks:
-    """Ranks of a run. all: on all nodes. per_node: on each of them."""
-
-    all: int
-    per_node: int
-    nodes: int = 1
-
-
-def ranks_for(requested: int | None, machine: Machine, elastic: Elastic | None = None) -> Ranks:
-    """Return the ranks: as torchrun made them, as requested (--gpus), or one for each GPU and CPU_RANKS on a CPU.
+def ranks_for(requested: int | None, machine: Machine, elastic: Elastic | None = None) -> Elastic:
+    """Return the ranks as a group: torchrun's, as requested (--gpus), or one for each GPU and CPU_RANKS on a CPU.
     Raises UsageError if --gpus disagrees with torchrun or with the cores, and ModeUnavailable for too few GPUs.
     """
     there = len(machine.gpus)
@@ -60,7 +50,7 @@ def ranks_for(requested: int | None, machine: Machine, elastic: Elastic | None =
                 f"torchrun made {elastic.local_world_size} processes here, and this machine shows {shown}",
                 f"Lower --nproc-per-node, or {WHERE_TO_LOOK}",
             )
-        return Ranks(elastic.world_size, elastic.local_world_size, elastic.nodes)
+        return elastic
     ranks = requested or there or CPU_RANKS
     if there and ranks > there:
         raise ModeUnavailable(
@@ -72,7 +62,7 @@ def ranks_for(requested: int | None, machine: Machine, elastic: Elastic | None =
             f"--gpus {requested} would start as many processes on {machine.cpu_count} CPU cores",
             f"Give at most {most} here, {MOST_RANKS_A_CORE} for every core",
         )
-    return Ranks(ranks, ranks)
+    return Elastic(rank=0, local_rank=0, world_size=ranks, local_world_size=ranks)
 
 
 def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> list[RunConfig]:
@@ -103,10 +93,10 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
         settings["batch_size"] = int(usual)
     if settings["workers"] is None:
         # An equal share of the cores that the ranks leave; none on a CPU.
-        share = max(0, min(MAX_LOADER_WORKERS, machine.cpu_count // ranks.per_node - 2))
+        share = max(0, min(MAX_LOADER_WORKERS, machine.cpu_count // ranks.local_world_size - 2))
         settings["workers"] = share if machine.has_gpu and settings["data"] != "device" else 0
-    _require_division(settings, request.batch_size == AUTO, ranks.all, ranks.per_node)
-    settings |= {"workload": workload, "device": device, "world_size": ranks.all, "nodes": ranks.nodes}
+    _require_division(settings, request.batch_size == AUTO, ranks.world_size, ranks.local_world_size)
+    settings |= {"workload": workload, "device": device, "world_size": ranks.world_size, "nodes": ranks.nodes}
     modes = chosen(labels, of_file, request.fp8_layers)
     configs = [RunConfig(mode=mode.name, recipe=recipe, **settings) for mode, recipe in modes]
     return switched(configs, request.te_switch, entry)

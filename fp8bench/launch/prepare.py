@@ -1,14 +1,21 @@
 """Checks everything about a run before its first worker starts, so that an invalid word fails in a second and not in an
-hour: where it is measured, its plan, and the session that it resumes.
+hour: where it is measured, its plan, the session that it resumes, and what its model is made of if the name of its
+workload leaves that open (a model of timm, or sizes that the user gave).
 """
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+from pydantic import ValidationError
+
+from fp8bench import registry
 from fp8bench.config.request import RunRequest
+from fp8bench.config.sizes import sizes_of
 from fp8bench.launch import auto_layers, resume
 from fp8bench.launch.nodes.place import Elastic, elastic_from
 from fp8bench.launch.place import Place, moved, place_on
@@ -20,38 +27,39 @@ from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.machine.identity import Here, git_state, together
 from fp8bench.records import results
 from fp8bench.schema.batch import AUTO, BatchSearch
-from fp8bench.schema.config import RunConfig, VariantSettings
-from fp8bench.schema.errors import UsageError
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.machine import MachineIdentity
+from fp8bench.schema.model import Answer, Asked
 from fp8bench.schema.record import Record
+
+EXAMINES = (sys.executable, "-m", "fp8bench.numerics.model_facts")
+EXAMINED_S = 300
+"""timm's slowest model to examine takes 80 s on two cores; most take less than 5 s."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared(Place):
     """A run: what is executed, and as part of which session. here: the machine to which a resumed session must belong.
-    resumed: settings taken from the session, by the request's names. timeout_s: of a phase; None for each phase's own.
-    to_size: configurations whose batch size is yet to be found. searches: how the batch sizes of the session were
-    found. named: the instance as the user named it; None if it is this machine's or the session's. variants: as
-    requested, one for each entry or pair of arms; empty if entries differ in their modes alone. notes: lines about what
-    was decided here and not by the user.
+    request: with what the session brings, and the session's own name. resumed: settings taken from the session, by the
+    request's names. to_size: configurations whose batch size is yet to be found. searches: how the batch sizes of the
+    session were found. named: the instance as the user named it; None if it is this machine's or the session's. notes:
+    lines about what was decided here and not by the user.
     """
 
     entries: list[Entry]
     stop: Stop
-    allow_busy: bool
-    session: str | None = None
+    request: RunRequest
     resumed: Mapping[str, Any] = field(default_factory=dict)
-    timeout_s: float | None = None
     to_size: tuple[RunConfig, ...] = ()
     searches: Mapping[RunConfig, BatchSearch] = field(default_factory=dict)
     named: str | None = None
-    variants: tuple[VariantSettings, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 def marks(prepared: Prepared, config: RunConfig) -> tuple[str, ...]:
     """Return what a reader must know of the machine now (e.g. a busy GPU). Raises ModeUnavailable."""
-    return require_idle(os.environ, None, prepared.allow_busy) if config.device == "cuda" else ()
+    return require_idle(os.environ, None, prepared.request.allow_busy) if config.device == "cuda" else ()
 
 
 def session_kept(name: str, place: Place, records: Iterable[Record]) -> resume.Kept:
@@ -99,7 +107,7 @@ def prepare(
         if "mode" in resumed:
             require_in_names(resumed["mode"], request.recipe, request.fp8_layers, kept.session_id)
             resumed |= {"recipe": None, "fp8_layers": None}
-        request = request.model_copy(update=resumed)
+        request = request.model_copy(update={**resumed, "session": kept.session_id})
     configs = plan(request, machine, elastic)
     to_size = list(configs) if request.batch_size == AUTO else []
     if request.variants:
@@ -116,14 +124,11 @@ def prepare(
         **vars(place),
         entries=entries(request, configs),
         stop=stop(request, machine),
-        allow_busy=request.allow_busy,
-        session=kept.session_id if kept is not None else request.session,
+        request=request,
         resumed=resumed,
-        timeout_s=request.timeout_s,
         to_size=tuple(to_size),
         searches=searches,
         named=request.instance if named else None,
-        variants=request.variants,
         notes=notes,
     )
 
@@ -142,3 +147,36 @@ def _where_kept(name: str, place: Place, records: Sequence[Record], machine: Mac
             f"Say which with --instance, as in --instance {sorted(found)[0]}",
         )
     return (as_instance(found[0]) if found else None) or place
+
+
+def examined(configs: Sequence[RunConfig], program: Sequence[str] = EXAMINES, always: bool = False) -> Answer | None:
+    """Return what was found out about the model; None if the workload's name says it all, and nothing is examined,
+    unless `always`. The model is built in a separate process, because the launcher imports no torch. configs: of one
+    workload. Raises ModeUnavailable if no mode can be proved with the model, UsageError if no model has the sizes in
+    the name, and RunFailed on a failure.
+    """
+    name = configs[0].workload
+    if not always and registry.find_workload(name).member is None and not sizes_of(name):
+        return None
+    asked = Asked(configs=tuple(configs)).model_dump_json()
+    why, remedy = "its answer cannot be read", f"See what `fp8bench --debug workloads {name}` says"
+    try:
+        done = subprocess.run(program, input=asked, capture_output=True, text=True, timeout=EXAMINED_S, check=False)
+        if done.returncode != 0:
+            why = [f"exit code {done.returncode}", *filter(str.strip, done.stderr.splitlines())][-1]
+        answer = Answer.model_validate_json(done.stdout if done.returncode == 0 else "")
+    except (subprocess.TimeoutExpired, ValidationError) as error:
+        if isinstance(error, subprocess.TimeoutExpired):
+            why = f"no answer within {EXAMINED_S} s"
+        raise RunFailed(f"{name} could not be looked at: {why.rstrip('.')}", remedy) from error
+    if answer.refusal is not None:
+        raise answer.refusal.error()
+    return answer
+
+
+def require_modes(answer: Answer | None, named: bool) -> None:
+    """Raise ModeUnavailable if a mode is refused and must run: all must if `named` by the user, otherwise one."""
+    modes = answer.modes if answer is not None else ()
+    refused = [one for one in modes if one is not None]
+    if refused and (named or len(refused) == len(modes)):
+        raise refused[0].error()

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from fp8bench.launch import batch_size, resume
-from fp8bench.launch.assemble import assemble, log_of, new_session_id
-from fp8bench.launch.phases import Timing
+from fp8bench.launch.assemble import assemble, log_of, new_session_id, phases
 from fp8bench.launch.prepare import Prepared, marks, session_kept
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.processes.watch import SpawnExecutor
@@ -24,25 +24,18 @@ from fp8bench.records.fit import fit
 from fp8bench.schema.errors import Interrupted, Status
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Record, Session
+from fp8bench.worker.progress import Progress
+
+Begins = Callable[[Entry, Session], Watch]
+"""Called when a turn begins; the returned function is called with the turn's progress."""
 
 
-class Listener(Protocol):
-    """Listens to the progress of a session."""
+class Turned(NamedTuple):
+    """A turn that has ended, its record, and where that is kept."""
 
-    def begins(self, entry: Entry, place: Session) -> Watch:
-        """Called when a turn begins; the returned function is called with the turn's progress."""
-
-    def ended(self, entry: Entry, place: Session, record: Record, path: Path) -> None:
-        """Called when a turn has ended and its record is kept at `path`."""
-
-
-Undecided = Callable[[int], bool]
-"""A function that takes the number of rounds of this call, and returns whether another one is to be run."""
-
-
-def decided(_rounds: int) -> bool:
-    """Return that no round is added."""
-    return False
+    entry: Entry
+    record: Record
+    path: Path
 
 
 @contextmanager
@@ -50,12 +43,12 @@ def session(prepared: Prepared, warn: Callable[[str], None]) -> Iterator[Schedul
     """Return the rounds of this call (see `schedule`); while they run, no other call can run the same session. warn:
     also called if that cannot be ensured. Raises UsageError if another call runs it, and as `schedule` does.
     """
-    if prepared.session is None:
+    if prepared.request.session is None:
         yield schedule(prepared, warn)
         return
-    path = prepared.results_dir / prepared.instance.key / f".session-{prepared.session}.lock"
+    path = prepared.results_dir / prepared.instance.key / f".session-{prepared.request.session}.lock"
     remedy = "Wait until it ends, or choose another name with --session"
-    with lock.held(path, f"session {prepared.session!r}", remedy, warn):
+    with lock.held(path, f"session {prepared.request.session!r}", remedy, warn):
         yield schedule(prepared, warn)
 
 
@@ -64,14 +57,14 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
     about each record that cannot be read, whose round is run again. Raises UsageError without a latest one, and for a
     session of another machine, other software or other settings.
     """
-    if prepared.session is None:
+    if prepared.request.session is None:
         return Schedule(prepared.entries, prepared.stop, new_session_id(datetime.now(UTC)))
     # Read again, because another call may have added records between `prepare` and the lock.
     found = results.read(prepared.results_dir, [prepared.instance.key])
-    kept = session_kept(prepared.session, prepared, (record for record, _ in found))
+    kept = session_kept(prepared.request.session, prepared, (record for record, _ in found))
     sized = [entry.config for entry in prepared.entries if entry.config not in prepared.to_size]
     aa = prepared.entries[0].arm is not None
-    resume.refuse_unlike(kept, sized, aa, prepared.variants, prepared.to_size)
+    resume.refuse_unlike(kept, sized, aa, prepared.request.variants, prepared.to_size)
     mine = {record.run_id for record in kept.records}
 
     def unread(broken: Sequence[Broken]) -> None:
@@ -89,25 +82,26 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
 def measure(
     prepared: Prepared,
     rounds: Schedule,
-    listener: Listener,
+    begins: Begins,
     traces: Mapping[str, Path] | None = None,
     say: Callable[[str], None] = lambda _line: None,
     since_s: float | None = None,
     executor: Executor | None = None,
-    undecided: Undecided = decided,
-) -> Iterator[tuple[Record, Path]]:
+    undecided: Callable[[int], bool] | None = None,
+) -> Iterator[Turned]:
     """Run every turn of `rounds`, after the batch sizes that are yet to be found. A mode for which none is found keeps
     the record that says why. say: takes a line about each size that is tried. executor: of several nodes; None for
-    fresh processes here. undecided: asked after the last round whether another is run. For the others see `run_rounds`.
+    fresh processes here. undecided: asked after the last round, with the number of rounds of this call, whether another
+    is run. For the others see `run_rounds`.
     """
     since_s = time.monotonic() if since_s is None else since_s
-    stop, precision = prepared.stop, prepared.stop.precision
+    stop, precision, variants = prepared.stop, prepared.stop.precision, prepared.request.variants
     asked: dict[str, Any] = {
         "rounds": stop.rounds,
         "precision": precision,
         "max_rounds": stop.max_rounds if precision is not None else None,
-        "variants": prepared.variants,
-        "modes": () if prepared.variants else resume.requested_modes(entry.config for entry in prepared.entries),
+        "variants": variants,
+        "modes": () if variants else resume.requested_modes(entry.config for entry in prepared.entries),
     }
     with executor or executor_of(prepared) as executor:
         searches = dict(prepared.searches)
@@ -119,37 +113,35 @@ def measure(
                 place = place.model_copy(update={**asked, "batch_search": found.search})
                 record = found.stopped.model_copy(update={"session": place})
                 path = results.write(record, prepared.results_dir)
-                listener.ended(entry, place, record, path)
-                yield record, path
+                yield Turned(entry, record, path)
         prepared = replace(prepared, searches=searches)
         if rounds.entries:
-            yield from run_rounds(prepared, rounds, executor, listener, asked, traces or {}, since_s, undecided)
+            yield from run_rounds(prepared, rounds, executor, begins, asked, traces or {}, since_s, undecided)
 
 
 def executor_of(prepared: Prepared) -> Executor:
     """Return the executor of fresh processes on this machine."""
-    return SpawnExecutor(prepared.timeout_s)
+    return SpawnExecutor(prepared.request.timeout_s)
 
 
 def run_rounds(
     prepared: Prepared,
     schedule: Schedule,
     executor: Executor,
-    listener: Listener,
+    begins: Begins,
     asked: Mapping[str, Any],
     traces: Mapping[str, Path],
     since_s: float,
-    undecided: Undecided = decided,
-) -> Iterator[tuple[Record, Path]]:
-    """Yield each record with the path where it is kept, also if its ranks were interrupted after their last timed step.
+    undecided: Callable[[int], bool] | None = None,
+) -> Iterator[Turned]:
+    """Yield each turn once its record is kept, also if its ranks were interrupted after their last timed step.
 
     asked: fields of the record's `Session` as requested. traces: paths for the Chrome traces of the first round, by the
     label of the entry. since_s: when the command began, by the monotonic clock. Raises Interrupted after Ctrl-C,
     SIGTERM or SIGHUP, once every worker has ended.
     """
     first = number = schedule.first_round
-    timing = Timing(since_s)
-    while schedule.goes_on(number) or (undecided(number - first) and schedule.one_more(number)):
+    while schedule.goes_on(number) or (undecided and undecided(number - first) and schedule.one_more(number)):
         for entry, turn in schedule.round(number):
             place = turn.model_copy(update={**asked, "batch_search": prepared.searches.get(entry.config)})
             trace = traces.get(entry.label) if number == first else None
@@ -157,27 +149,30 @@ def run_rounds(
             interrupted: KeyboardInterrupt | None = None
             reports: Sequence[RankReport] = ()
             found: tuple[str, ...] = ()
+            begun_s, seen = since_s, list[Progress]()
             try:
                 executor.require_ready()
                 found = marks(prepared, entry.config)
-                watch = timing.begins(listener.begins(entry, place))
-                reports = executor.run(entry.config, watch, trace, place)
-                timing.ranks_ended()
+                watch = begins(entry, place)
+                begun_s = time.monotonic()
+                reports = executor.run(entry.config, partial(_noting, seen, watch), trace, place)
             except KeyboardInterrupt as interrupt:
                 interrupted, reports = interrupt, getattr(interrupt, "reports", ())
+            ended_s = time.monotonic()
             try:
                 with held_back():
                     if reports:
                         key, now = prepared.instance.key, datetime.now(UTC)
                         record = assemble(entry.config, reports, key, now, place, found, prepared.machine)
-                        record = record.model_copy(update={"phases_s": timing.phases()})
+                        written_s = time.monotonic()
+                        took_s = phases(since_s, begun_s, seen[-1] if seen else None, ended_s, written_s)
+                        record, since_s = record.model_copy(update={"phases_s": took_s}), written_s
                         kept = written(record, reports, prepared.results_dir)
             except KeyboardInterrupt as interrupt:
                 interrupted = interrupted or interrupt
             if kept is not None:
                 schedule.take(entry, kept[0])
-                listener.ended(entry, place, *kept)
-                yield kept
+                yield Turned(entry, *kept)
             if interrupted is not None:
                 ran, too = f"interrupted while {entry.label} ran", ", and its record is kept" if kept else ""
                 raise Interrupted(
@@ -186,6 +181,11 @@ def run_rounds(
                     exit_code_after(interrupted),
                 ) from interrupted
         number += 1
+
+
+def _noting(seen: list[Progress], watch: Watch, progress: Progress) -> None:
+    seen[:] = [progress]
+    watch(progress)
 
 
 def _how_to_resume(schedule: Schedule, prepared: Prepared, of_variants: bool) -> str:

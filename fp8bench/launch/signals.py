@@ -147,6 +147,15 @@ def process(pid: int) -> Process | None:
     return Process(pid, int(fields[1]), fields[0], int(fields[19]), int(fields[17]))
 
 
+def process_began_s() -> float:
+    """Return when this process began, by the monotonic clock, to a hundredth of a second; now, if that is unknown."""
+    this = process(os.getpid())
+    if this is None:
+        return time.monotonic()
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - this.began / os.sysconf("SC_CLK_TCK")
+    return time.monotonic() - age_s
+
+
 def processes() -> list[Process]:
     """Return all processes that can be seen from here."""
     numbers = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
@@ -200,17 +209,22 @@ class ProcessTree(NamedTuple):
     def end(self) -> None:
         """End all, by SIGTERM and then SIGKILL, within TERM_S + KILL_S, including those that begin meanwhile."""
         for number, patience_s in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, KILL_S)):
-            signalled: set[tuple[int, int]] = set()
-            deadline = time.monotonic() + patience_s
-            while (living := self.living()) and time.monotonic() < deadline:
-                for one in living:
-                    if one.identity not in signalled:
-                        send(one.pid, number)
-                        # A stopped process takes no signal but SIGKILL until it is continued.
-                        send(one.pid, signal.SIGCONT)
-                        signalled.add(one.identity)
-                time.sleep(POLL_S)
+            _send_until_gone(self.living, number, patience_s)
             collect(self.found())
+
+
+def _send_until_gone(left: Callable[[], list[Process]], number: signal.Signals, patience_s: float) -> None:
+    signalled: set[tuple[int, int]] = set()
+    deadline = time.monotonic() + patience_s
+    while (those := left()) and time.monotonic() < deadline:
+        for one in those:
+            if one.identity not in signalled:
+                send(one.pid, number)
+                # A stopped process takes no signal but SIGKILL until it is continued.
+                send(one.pid, signal.SIGCONT)
+                signalled.add(one.identity)
+        collect(those)
+        time.sleep(POLL_S)
 
 
 def collect(those: Sequence[Process]) -> None:
@@ -232,15 +246,17 @@ def kill_with_descendants(child: "subprocess.Popen[bytes]") -> None:
     with adopting_orphans():
         branch = {one.identity for one in descendants(child.pid, processes())}
         child.kill()
+        _send_until_gone(lambda: [one for one in processes() if one.identity in branch], signal.SIGKILL, GONE_S)
         with suppress(subprocess.TimeoutExpired):
-            child.wait(GONE_S)
-        while left := [one for one in processes() if one.identity in branch]:
-            for one in left:
-                send(one.pid, signal.SIGKILL)
-            collect(left)
-            if time.monotonic() > deadline:
-                return
-            time.sleep(POLL_S)
+            child.wait(max(0.0, deadline - time.monotonic()))
+
+
+def waited_for(found: Callable[[], bool], patience_s: float, poll_s: float = POLL_S) -> bool:
+    """Wait until `found` returns true, for so many seconds; return whether it did."""
+    deadline = time.monotonic() + patience_s
+    while not (answer := found()) and time.monotonic() < deadline:
+        time.sleep(poll_s)
+    return answer
 
 
 def send(pid: int, number: signal.Signals) -> None:

@@ -2,7 +2,7 @@
 where tensors have shapes and no memory.
 
 As a program, this module answers the launcher, which does not import torch: it reads configurations as JSON from
-standard input and writes its findings as JSON to standard output (`launch.examined`).
+standard input and writes its findings as JSON to standard output (`launch.prepare.examined`).
 """
 
 import sys

@@ -244,11 +244,11 @@ def measures(tmp_path, monkeypatch):
     asked = []
 
     def use(*records):
-        def measure(prepared, rounds, listener, traces):
+        def measure(prepared, rounds, begins, traces):
             labels, batch_size = [entry.label for entry in prepared.entries], prepared.entries[0].config.batch_size
             asked.append((labels, prepared.stop.rounds, traces, batch_size, prepared.results_dir))
             for record in records:
-                yield record, Path("kept.json")
+                yield prepared.entries[0], record, Path("kept.json")
 
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr("fp8bench.cli.explain.measure", measure)

@@ -112,9 +112,9 @@ def test_a_long_stage_gives_a_sign_of_life_now_and_then(settings, said, clock, c
 def test_a_turn_ends_with_its_outcome_and_from_the_second_on_with_the_interval_over_all(capsys):
     scheduled = schedule()
     lines = OfSession(scheduled, Lines())
-    for number, step_time_s in enumerate((0.1, 0.102), start=1):
+    for step_time_s in (0.1, 0.102):
         scheduled.take(ENTRY, record(step_time_s))
-        lines.ended(ENTRY, place(number), record(step_time_s), PATH)
+        lines.ended(ENTRY, record(step_time_s), PATH)
     low, high = (end * 1e3 for end in scheduled.estimate(ENTRY).interval)
 
     assert capsys.readouterr().err.splitlines() == [
@@ -147,7 +147,7 @@ WARNED = record(evidence=evidence(warnings=WARNINGS))
 )
 def test_what_stopped_and_what_a_record_warns_of_is_told_even_when_quiet(on, ended, said, capsys):
     begun(on=Quiet())(Progress("timing", 3, 0.1))
-    OfSession(schedule(), on).ended(ENTRY, place(), ended, PATH)
+    OfSession(schedule(), on).ended(ENTRY, ended, PATH)
     assert capsys.readouterr().err.splitlines() == said
 
 
@@ -180,7 +180,7 @@ def test_a_terminal_gets_a_bar_that_moves_and_keeps_the_outcome_of_every_turn(mo
         on.bars.refresh()
         drawn = terminal.getvalue()
         scheduled.take(ENTRY, record())
-        told.ended(ENTRY, place(1), WARNED, PATH)
+        told.ended(ENTRY, WARNED, PATH)
 
     words = ["te-fp8:delayed, round 1 of 3", "12/28", "timing", "median 123.4 ms"]
     assert [word for word in words if word not in drawn] == []

@@ -337,7 +337,7 @@ class TestBatchAuto:
         assert codes == [5, 5]
         assert [(r["status"], r["cause"], r["summary"]) for r in records] == [("failed", "oom", None)] * 2
         assert records[0]["reason"] == "batch 16 takes 0.1 GiB of 0.1 GiB, of which 8 % are to stay free"
-        assert "batch 16: no headroom" in capsys.readouterr().err
+        assert "batch 16: no headroom, 0.1 GiB of 0.1, of which 0.0 are to stay free" in capsys.readouterr().err
 
     def test_one_rank_without_memory_makes_a_size_too_large_whoever_is_blamed(self, fp8bench, tmp_path, monkeypatch):
         monkeypatch.setattr(batch_size, "room_bytes", lambda *_asked: 2**40)

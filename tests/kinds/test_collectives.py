@@ -67,9 +67,9 @@ def test_what_is_no_size_is_refused(text, said):
 
 
 def test_the_machine_decides_how_many_take_part():
-    assert several(None, CPU).all == 2
-    assert several(4, CPU).all == 4
-    assert several(None, TWO).all == 2
+    assert several(None, CPU).world_size == 2
+    assert several(4, CPU).world_size == 4
+    assert several(None, TWO).world_size == 2
     with pytest.raises(ModeUnavailable, match="this machine shows 2"):
         several(3, TWO)
     with pytest.raises(UsageError, match="would start as many processes on 2 CPU cores"):

@@ -12,7 +12,6 @@ import time
 
 from fp8bench.launch.processes.rank import TASK, Task, rank_path
 from fp8bench.machine.identity import settings_given
-from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.private import settings_in
 from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import ProgressFile
@@ -79,20 +78,8 @@ def all_hang(rank, progress):
     wait_for_others()
 
 
-def rank_1_killed(rank, progress):
-    end_of_rank_1(rank, lambda: os.kill(os.getpid(), signal.SIGKILL))
-
-
 def rank_1_terminated(rank, progress):
     end_of_rank_1(rank, lambda: os.kill(os.getpid(), signal.SIGTERM))
-
-
-def rank_1_exits(rank, progress):
-    end_of_rank_1(rank, lambda: os._exit(0))
-
-
-def rank_1_calls_exit(rank, progress):
-    end_of_rank_1(rank, lambda: sys.exit(3))
 
 
 def rank_1_crashes(rank, progress):
@@ -104,13 +91,6 @@ def rank_1_raises(rank, progress):
         raise ValueError(
             "\n2 fields are invalid\n  width: no number\nFor further information visit https://example.org"
         )
-
-    end_of_rank_1(rank, fail)
-
-
-def rank_1_lacks_memory(rank, progress):
-    def fail():
-        raise RunFailed("rank 1 ran out of host memory", "Lower --workers", "oom")
 
     end_of_rank_1(rank, fail)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from builders import config, evidence, measured, replayed, unsupported
 
-from fp8bench.launch.batch_size import STEP, TRY, Sized, judged, known_tries, next_size, search
+from fp8bench.launch.batch_size import STEP, judged, known_tries, next_size, search
 from fp8bench.schema.batch import BatchSearch, BatchTry, Fit
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.option import BATCH_SIZE
@@ -191,54 +191,16 @@ class TestEarlierRecords:
         assert known_tries(self.CONFIG, [crash], ROOM).tries == ()
 
 
-class Machine:
-    """Runs out of memory, or breaks, from some size on."""
+def test_where_even_the_least_is_too_large_the_last_try_says_so() -> None:
+    """What else a search does is in tests/cli/test_cli_sweep.py."""
+    sizes = []
 
-    def __init__(self, largest: int = 10**6, broken_from: int = 10**6) -> None:
-        self.largest, self.broken_from = largest, broken_from
-        self.ran: list[RunConfig] = []
+    def run(candidate: RunConfig) -> Record:
+        sizes.append(candidate.batch_size)
+        return unsupported(config=candidate, status="failed", cause="oom", reason="it broke")
 
-    def run(self, candidate: RunConfig) -> Record:
-        self.ran.append(candidate)
-        size = candidate.batch_size
-        if size >= self.broken_from or size > self.largest:
-            cause = "crash" if size >= self.broken_from else "oom"
-            return unsupported(config=candidate, status="failed", cause=cause, reason="it broke")
-        return ran(size, (takes(size), takes(size)))
+    ended = search(BEGUN, ROOM, run, print)
 
-
-def found(machine: Machine, known: BatchSearch = ROOM, said: Callable[[str], None] = print) -> Sized:
-    return search(config(batch_size=START, steps=100), known, machine.run, said)
-
-
-class TestWhole:
-    def test_sizes_are_tried_in_few_steps_and_the_answer_has_those_of_the_request(self) -> None:
-        machine, said = Machine(), []
-
-        assert found(machine, said=said.append).config == config(batch_size=320, steps=100)
-        assert [(one.batch_size, one.steps) for one in machine.ran] == [(64, 3), (128, 3), (256, 3), (320, 3)]
-        assert TRY["steps"] == 3
-        assert said[-1] == "baseline-bf16: batch 320: fits, 86.0 GiB of 100.0, of which 10.0 are to stay free"
-
-    def test_what_is_known_is_not_tried_again(self) -> None:
-        machine, known = Machine(), ROOM.model_copy(update={"tries": tuple(map(tried, (64, 128, 256, 320)))})
-
-        assert found(machine, known).config == config(batch_size=320, steps=100)
-        assert machine.ran == []
-
-    @pytest.mark.parametrize(
-        ("machine", "sizes", "fits", "cause"),
-        [
-            (Machine(largest=300), [64, 128, 256, 320], 256, None),
-            # Another failure ends the search with its record; where nothing fits, the last try says so.
-            (Machine(broken_from=128), [64, 128], None, "crash"),
-            (Machine(largest=8), [64, 32, 16], None, "oom"),
-        ],
-    )
-    def test_what_stops_it(self, machine: Machine, sizes: list[int], fits: int | None, cause: str | None) -> None:
-        ended = found(machine)
-
-        assert [one.batch_size for one in machine.ran] == sizes
-        assert (ended.config.batch_size if ended.config else None) == fits
-        assert (ended.stopped.cause if ended.stopped else None) == cause
-        assert ended.stopped is None or (ended.stopped.status, ended.stopped.reason) == ("failed", "it broke")
+    assert (sizes, ended.config) == ([64, 32, 16], None)
+    assert ended.stopped is not None
+    assert (ended.stopped.status, ended.stopped.cause, ended.stopped.reason) == ("failed", "oom", "it broke")

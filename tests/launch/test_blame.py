@@ -8,7 +8,6 @@ from builders import config
 from fp8bench.launch.processes.blame import (
     COMPILING_S,
     LIMIT_S,
-    LONGEST_LOOK_S,
     Overdue,
     PhaseClock,
     RankView,
@@ -85,31 +84,31 @@ def test_where_nobody_ended_nobody_is_to_blame():
     assert of_deaths(TWO, [seen_of(0), seen_of(1)]) is None
 
 
-class TestError:
-    def test_the_reason_is_the_type_and_the_first_line_and_all_of_it_is_kept_beside(self):
-        words = rank_error(ValueError("\n 2 validation errors\n  width\nFor further information visit x"))
+OURS = RunFailed("rank 1 ran out of GPU memory", "Lower --batch-size", "oom")
 
-        assert (words.what, words.cause, words.remedy) == ("ValueError: 2 validation errors", "crash", None)
-        assert "For further information visit x" in words.traceback
 
-    def test_an_error_without_a_message_is_its_type(self):
-        assert rank_error(KeyError()).what == "KeyError"
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        # The type and the first line; all of it is in the traceback.
+        (
+            ValueError("\n 2 invalid fields\n  width\nlast"),
+            ("ValueError: 2 invalid fields", "crash", None, False),
+        ),
+        (KeyError(), ("KeyError", "crash", None, False)),
+        (OURS, (OURS.what, OURS.cause, OURS.remedy, False)),
+        (RuntimeError("shapes do not fit"), ("RuntimeError: shapes do not fit", "crash", None, False)),
+        *(
+            (RuntimeError(text), (f"RuntimeError: {text}", "crash", None, True))
+            for text in ("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [::1]:4", "NCCL error in: a.cpp")
+        ),
+    ],
+)
+def test_what_is_told_of_an_error(error, told):
+    words = rank_error(error)
 
-    def test_an_error_of_ours_keeps_its_words_its_cause_and_its_remedy(self):
-        words = rank_error(RunFailed("rank 1 ran out of GPU memory", "Lower --batch-size", "oom"))
-
-        assert (words.what, words.cause, words.remedy) == ("rank 1 ran out of GPU memory", "oom", "Lower --batch-size")
-
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [::1]:4",
-            "NCCL error in: ProcessGroupNCCL.cpp",
-        ],
-    )
-    def test_a_connection_that_broke_is_known_as_such(self, text):
-        assert rank_error(RuntimeError(text)).connection_lost
-        assert not rank_error(RuntimeError("shapes do not fit")).connection_lost
+    assert (words.what, words.cause, words.remedy, words.connection_lost) == told
+    assert str(error).splitlines()[-1:] == [] or str(error).splitlines()[-1] in words.traceback
 
 
 EAGER = config(world_size=2, compile="off", warmup=10, steps=100, min_time_s=10.0)
@@ -142,45 +141,32 @@ def test_how_long_a_phase_may_last(changes, timeout_s, progress, expected_s):
     assert limit_s(EAGER.model_copy(update=changes), timeout_s, progress) == expected_s
 
 
-class TestClock:
-    def late_after(self, looks):
-        """looks: (seconds since the last one, progress by rank). The first verdict that is one, and when."""
-        now = 100.0
-        clock = PhaseClock(EAGER, 10.0, range(2), now)
-        for seconds, *seen in looks:
-            now += seconds
-            if overdue := clock.look(now, seen):
-                return overdue, now - 100
-        return None
+PROVING = at("proving")
 
-    def test_a_phase_that_lasts_too_long_is_told_with_those_in_it(self):
-        overdue, after = self.late_after([(1.0, at("proving"), at("proving"))] * 20)
 
-        assert overdue == Overdue((0, 1), "proving", 10.0)
-        assert after == 12
-
-    def test_each_phase_has_its_time_anew(self):
-        looks = [(1.0, at(stage), at(stage)) for stage in ("starting", "proving", "warming up") for _ in range(9)]
-
-        assert self.late_after(looks) is None
-
-    def test_those_who_wait_for_one_that_is_behind_are_not_late(self):
-        """Rank 0 has been in its phase for longer than that may last, and rank 1 is still at work."""
-        looks = [(1.0, at("proving"), None)] * 9 + [(1.0, at("proving"), at("starting"))]
-        ahead = [(1.0, at("warming up"), at("proving"))] * 9
-
-        assert self.late_after(looks + ahead) is None
-
-    def test_the_one_that_is_behind_is_told_and_not_those_who_wait(self):
-        overdue, _ = self.late_after([(1.0, at("timing"), at("proving"))] * 20)
-
-        assert (overdue.ranks, overdue.stage) == ((1,), "proving")
-
-    def test_time_in_which_nobody_looked_does_not_count(self):
-        looks = [(1.0, at("proving"), at("proving")), (3600.0, at("proving"), at("proving"))]
-
-        assert LONGEST_LOOK_S < 9
-        assert self.late_after(looks) is None
+@pytest.mark.parametrize(
+    ("looks", "late"),
+    [
+        ([(1.0, PROVING, PROVING)] * 20, (Overdue((0, 1), "proving", 10.0), 12)),
+        # Each phase has its time anew.
+        ([(1.0, at(stage), at(stage)) for stage in ("starting", "proving", "warming up") for _ in range(9)], None),
+        # Rank 0 waits longer in its phase than that may last, for rank 1, which is behind and at work.
+        ([(1.0, PROVING, at("starting"))] * 8 + [(1.0, PROVING, at("building"))] * 8, None),
+        ([(1.0, at("timing"), PROVING)] * 20, (Overdue((1,), "proving", 10.0), 12)),
+        # Time in which nobody looked does not count.
+        ([(1.0, PROVING, PROVING), (3600.0, PROVING, PROVING)], None),
+    ],
+)
+def test_who_is_late_and_when(looks, late):
+    """looks: (seconds since the last one, progress by rank)."""
+    now, found = 100.0, None
+    clock = PhaseClock(EAGER, 10.0, range(2), now)
+    for seconds, *seen in looks:
+        now += seconds
+        if overdue := clock.look(now, seen):
+            found = overdue, now - 100
+            break
+    assert found == late
 
 
 TWO_THREADS = """\

@@ -6,9 +6,7 @@ import json
 import os
 import signal
 import socket
-import threading
 import time
-from pathlib import Path
 from tempfile import TemporaryFile
 
 import fork_server
@@ -215,53 +213,35 @@ class TestRefusals:
         assert "baseline-bf16" in done.stdout
 
 
-def test_unlike_nodes_are_refused_on_both_before_any_rank_begins(tmp_path):
-    """Two agents, without torchrun: the first holds the store itself."""
-    port = str(free_port())
-    place = {**PLACE, "MASTER_PORT": port}
-    done = {}
-
-    def node(rank, batch_size):
-        folder = tmp_path / f"node-{rank}"
-        folder.mkdir()
-        words = ("run", "--workload", "vit-micro", "--batch-size", batch_size)
-        done[rank] = call(folder, *words, **{**place, "RANK": str(rank)})
-
-    threads = [threading.Thread(target=node, args=(rank, size)) for rank, size in ((0, "4"), (1, "8"))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert {rank: outcome.code for rank, outcome in done.items()} == {0: 2, 1: 2}
-    for outcome in done.values():
-        said = one_line(outcome)
-        assert "the nodes differ: batch_size is 4 on node 0 (" in said
-        assert ", 8 on node 1 (" in said
-    assert list(Path(tmp_path).rglob("*.json")) == []
+COLLECTIVES = ("--size", "64K", "--dtype", "fp32", "--rounds", "1", "--seconds", "0.001")
 
 
-class TestCollectives:
-    WORDS = ("--size", "64K", "--dtype", "fp32", "--rounds", "1", "--seconds", "0.001")
+def test_all_ranks_of_two_nodes_take_part_in_collectives_and_node_0_keeps_the_record(started):
+    first, second = started(COLLECTIVES, COLLECTIVES, processes_a_node=2, command=("collectives",))
 
-    def test_all_ranks_of_two_nodes_take_part_and_node_0_keeps_the_record(self, started):
-        first, second = started(self.WORDS, self.WORDS, processes_a_node=2, command=("collectives",))
+    assert [node.torchrun.wait(LIMIT_S) for node in (first, second)] == [0, 0], first.errors()
+    [record] = first.records()
+    assert (record["kind"], record["status"]) == ("collectives", "ok")
+    assert (record["config"]["world_size"], record["config"]["nodes"]) == (4, 2)
+    assert [one["ranks"] for one in record["environment"]["nodes"]] == [[0, 1], [2, 3]]
+    assert "Collectives of 4 CPU processes on 2 nodes of cpu, by gloo" in first.stdout()
+    assert (second.records(), second.stdout()) == ([], "")
 
-        assert [node.torchrun.wait(LIMIT_S) for node in (first, second)] == [0, 0], first.errors()
-        [record] = first.records()
-        assert (record["kind"], record["status"]) == ("collectives", "ok")
-        assert (record["config"]["world_size"], record["config"]["nodes"]) == (4, 2)
-        assert [one["ranks"] for one in record["environment"]["nodes"]] == [[0, 1], [2, 3]]
-        assert "Collectives of 4 CPU processes on 2 nodes of cpu, by gloo" in first.stdout()
-        assert (second.records(), second.stdout()) == ([], "")
 
-    def test_nodes_with_other_sizes_are_refused(self, started):
-        nodes = started(self.WORDS, (*self.WORDS, "--size", "1M"), command=("collectives",))
+@pytest.mark.parametrize(
+    ("command", "words", "other", "said"),
+    [
+        (("collectives",), COLLECTIVES, ("--size", "1M"), "sizes is 64K on node 0"),
+        (("run", *TINY), ("--steps", "3"), ("--steps", "4"), "steps is 3 on node 0"),
+    ],
+)
+def test_unlike_nodes_are_refused_on_both_before_any_rank_begins(started, command, words, other, said):
+    nodes = started(words, (*words, *other), command=command)
 
-        assert [node.torchrun.wait(LIMIT_S) for node in nodes] == [1, 1]
-        for node in nodes:
-            assert "the nodes differ: sizes is 64K on node 0" in node.errors()
-            assert node.records() == []
+    assert [node.torchrun.wait(LIMIT_S) for node in nodes] == [1, 1]
+    for node in nodes:
+        assert f"the nodes differ: {said}" in node.errors()
+        assert node.records() == []
 
 
 class TestConverge:

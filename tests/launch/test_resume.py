@@ -76,7 +76,10 @@ class TestFind:
     def test_a_session_is_found_by_its_name_or_is_that_of_the_latest_record(self, name, records, expected):
         found = find(name, records, HERE, "here")
 
-        assert (found.session_id, [record.session.round for record in found.records if record.session]) == expected
+        assert (
+            found.session_id,
+            [record.session.round for record in found.records if record.session],
+        ) == expected
 
     @pytest.mark.parametrize("name", ["nightly", "latest"])
     @pytest.mark.parametrize(
@@ -183,7 +186,7 @@ class TestInstance:
         known("my-box")
         found = prepared(tmp_path, kept(1, instance="my-box"), session=name, rounds=2)
 
-        assert (found.instance.key, found.session, found.in_catalog) == ("my-box", "nightly", True)
+        assert (found.instance.key, found.request.session, found.in_catalog) == ("my-box", "nightly", True)
         assert (found.resumed["instance"], found.resumed["batch_size"]) == ("my-box", 4)
         assert launching.schedule(found).first_round == 2
 
@@ -194,7 +197,7 @@ class TestInstance:
 
         assert prepared(tmp_path, session="nightly", instance="my-box").instance.key == "my-box"
         found = prepared(tmp_path, kept(3, "old", instance="my-box"), kept(4, "new"))
-        assert (found.instance.key, found.session) == ("cpu", "new")
+        assert (found.instance.key, found.request.session) == ("cpu", "new")
 
     def test_what_this_machine_is_not_or_did_not_measure_is_no_session_of_it(self, known, tmp_path):
         known("elsewhere")
@@ -224,16 +227,8 @@ def test_the_command_that_resumes_says_all_that_the_session_does_not_bring():
 
 
 class TestPrepare:
-    def test_the_latest_session_is_resumed_as_it_was(self, here, tmp_path):
-        found = prepared(tmp_path, kept(1), rounds=2)
-
-        assert found.session == "nightly"
-        assert [entry.config for entry in found.entries] == [kept(1).config]
-        assert found.resumed["batch_size"] == 4
-        assert launching.schedule(found).first_round == 2
-
     def test_other_settings_are_refused_before_anything_is_written_and_the_same_are_not(self, here, tmp_path):
-        assert prepared(tmp_path, kept(1), batch_size=4, gpus=3).session == "nightly"
+        assert prepared(tmp_path, kept(1), batch_size=4, gpus=3).request.session == "nightly"
         before = sorted(tmp_path.rglob("*"))
         with pytest.raises(UsageError, match=r"batch_size 4 \(now 8\), steps 6 \(now 9\)"):
             prepared(tmp_path, batch_size=8, steps=9)
@@ -261,7 +256,9 @@ class TestAlone:
         with (
             launching.session(found, print),
             # Another session does not wait for it.
-            launching.session(replace(found, session=None), print) as other,
+            launching.session(
+                replace(found, request=found.request.model_copy(update={"session": None})), print
+            ) as other,
             pytest.raises(UsageError, match=r"session 'nightly' is in use by process \d+"),
             launching.session(found, print),
         ):
@@ -271,14 +268,6 @@ class TestAlone:
         with launching.session(found, print) as rounds:
             assert rounds.session_id == "nightly"
         assert list(tmp_path.rglob("*.lock")) == []
-
-    def test_a_command_that_does_not_know_of_torchrun_is_refused_under_it(self, here, tmp_path):
-        torchrun = {
-            **{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3"},
-            **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
-        }
-        with pytest.raises(UsageError, match="this command measures with processes of its own"):
-            prepared(tmp_path, environ=torchrun)
 
     def test_a_round_that_cannot_be_read_is_told_and_run_again(self, here, tmp_path):
         found = prepared(tmp_path, kept(1), kept(2), rounds=2)

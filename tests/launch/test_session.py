@@ -3,23 +3,29 @@ becomes of that one.
 """
 
 import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import pytest
 from builders import config, instance, machine_called, measured, rank_samples, reports_of, steps_about
-from kept import record_paths
+from cli.calling import environment
+from kept import documents, record_paths
 
+from fp8bench.config.request import RunRequest
+from fp8bench.launch.assemble import OF_STAGES, phases
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import exit_code_of, measure, run_rounds, schedule
-from fp8bench.launch.signals import Interrupt
+from fp8bench.launch.signals import Interrupt, process_began_s
 from fp8bench.machine.identity import Here
 from fp8bench.records import results
 from fp8bench.records.results import read_record
 from fp8bench.schema.errors import Interrupted, ModeUnavailable
 from fp8bench.schema.rank import RankReport
-from fp8bench.worker.progress import Progress
+from fp8bench.worker.progress import STAGES, Progress
 
 BASELINE, TE_FP8, TE_BF16 = (
     Entry(config(mode, recipe, world_size=2))
@@ -56,7 +62,7 @@ class FakeExecutor(Executor):
 
 
 class Told:
-    """A listener that writes everything down."""
+    """Writes everything down."""
 
     def __init__(self):
         self.said = []
@@ -65,7 +71,7 @@ class Told:
         self.said.append(f"{entry.label} begins round {place.round} at {place.position}")
         return lambda progress: self.said.append(f"{progress.stage} {progress.step}")
 
-    def ended(self, entry, place, record, path):
+    def ended(self, entry, record, path):
         assert read_record(path) == record
         self.said.append(f"{entry.label} ended {record.status}")
 
@@ -76,18 +82,18 @@ def prepared(results_dir):
         stop=Stop(rounds=1),
         instance=instance("p5"),
         in_catalog=False,
-        allow_busy=True,
+        request=RunRequest(allow_busy=True),
         results_dir=results_dir,
     )
 
 
-def session(executor, *entries, rounds=1, listener=None, traces=None):
+def session(executor, *entries, rounds=1, begins=None, traces=None):
     turns = Schedule(entries or ENTRIES, Stop(rounds), "a-session")
-    return run_rounds(prepared(executor.results_dir), turns, executor, listener or Told(), {}, traces or {}, 0.0)
+    return run_rounds(prepared(executor.results_dir), turns, executor, begins or Told().begins, {}, traces or {}, 0.0)
 
 
 def measured_by(what, executor):
-    return [record for record, _ in measure(what, schedule(what), Told(), executor=executor)]
+    return [turn.record for turn in measure(what, schedule(what), Told().begins, executor=executor)]
 
 
 @pytest.fixture(autouse=True)
@@ -110,9 +116,9 @@ def test_every_record_is_on_disk_before_the_next_turn_starts(tmp_path):
     kept = list(session(executor, rounds=2))
 
     assert executor.on_disk_before == [0, 1, 2, 3, 4, 5]
-    assert [read_record(path) for _, path in kept] == [record for record, _ in kept]
-    assert [path.parent for _, path in kept] == [tmp_path / "p5"] * 6
-    assert len({record.run_id for record, _ in kept}) == 6
+    assert [read_record(turn.path) for turn in kept] == [turn.record for turn in kept]
+    assert [turn.path.parent for turn in kept] == [tmp_path / "p5"] * 6
+    assert len({turn.record.run_id for turn in kept}) == 6
 
 
 def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_and_one_that_is_behind(tmp_path):
@@ -123,7 +129,7 @@ def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_and_one_th
             measured(config=entry.config, samples=(rank_samples(0, steps_about(time, spread=0.001)),)) for time in times
         )
     executor = FakeExecutor(tmp_path)
-    kept = [record for record, _ in run_rounds(prepared(tmp_path), turns, executor, Told(), {}, {}, 0.0)]
+    kept = [turn.record for turn in run_rounds(prepared(tmp_path), turns, executor, Told().begins, {}, {}, 0.0)]
 
     assert executor.ran == ["baseline-bf16", "baseline-bf16", "baseline-bf16", "te-fp8:delayed"]
     assert [record.session.round for record in kept if record.session] == [3, 4, 5, 5]
@@ -131,7 +137,8 @@ def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_and_one_th
 
 def test_a_listener_is_told_of_each_turn_its_progress_and_its_end(tmp_path):
     told = Told()
-    list(session(FakeExecutor(tmp_path, OK, REFUSED), BASELINE, TE_FP8, listener=told))
+    for turn in session(FakeExecutor(tmp_path, OK, REFUSED), BASELINE, TE_FP8, begins=told.begins):
+        told.ended(*turn)
 
     assert told.said == [
         *("baseline-bf16 begins round 1 at 1", "timing 5", "baseline-bf16 ended ok"),
@@ -143,7 +150,7 @@ def test_a_mode_that_stopped_is_kept_too_is_not_run_again_and_the_others_go_on(t
     executor = FakeExecutor(tmp_path, OK, REFUSED, OK)
     kept = list(session(executor, rounds=3))
 
-    assert [read_record(path).status for _, path in kept] == ["ok", "unsupported", *["ok"] * 5]
+    assert [read_record(turn.path).status for turn in kept] == ["ok", "unsupported", *["ok"] * 5]
     assert executor.ran[3:] == ["te-bf16", "baseline-bf16", "baseline-bf16", "te-bf16"]
 
 
@@ -165,11 +172,11 @@ def test_an_interrupt_leaves_every_record_before_it_on_disk_and_keeps_its_exit_c
         next(running)
     assert stopped.value.exit_code == code
     assert f"resume with `fp8bench run --session a-session --results-dir {tmp_path}`" in stopped.value.remedy
-    assert record_paths(tmp_path) == sorted(path for _, path in kept)
+    assert record_paths(tmp_path) == sorted(turn.path for turn in kept)
 
 
 def test_what_the_ranks_of_a_failed_run_left_behind_is_kept_beside_the_record_which_names_it(tmp_path):
-    [(record, path)] = session(FakeExecutor(tmp_path, DIED), BASELINE)
+    [(_, record, path)] = session(FakeExecutor(tmp_path, DIED), BASELINE)
     log = path.with_suffix(".log")
 
     assert log.read_text() == "Traceback\n"
@@ -182,7 +189,7 @@ def test_what_the_ranks_of_a_failed_run_left_behind_is_kept_beside_the_record_wh
 
 def test_a_log_that_cannot_be_written_costs_nothing_but_the_log(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "write_log", lambda *_arguments: None)
-    [(record, path)] = session(FakeExecutor(tmp_path, DIED), BASELINE)
+    [(_, record, path)] = session(FakeExecutor(tmp_path, DIED), BASELINE)
 
     assert record.remedy == "Look"
     assert read_record(path) == record
@@ -190,7 +197,7 @@ def test_a_log_that_cannot_be_written_costs_nothing_but_the_log(tmp_path, monkey
 
 def test_what_is_found_before_each_turn_is_marked_in_its_record_alone(tmp_path, found):
     found[:] = [(BUSY,), ()]
-    kept = [record for record, _ in session(FakeExecutor(tmp_path), BASELINE, rounds=2)]
+    kept = [turn.record for turn in session(FakeExecutor(tmp_path), BASELINE, rounds=2)]
 
     assert [record.summary.flags for record in kept if record.summary] == [(BUSY,), ()]
 
@@ -199,7 +206,7 @@ def test_a_gpu_that_is_found_busy_later_ends_the_session_and_what_was_finished_s
     found[:] = [(), ModeUnavailable("busy", "End them")]
     executor = FakeExecutor(tmp_path)
     running = session(executor, BASELINE, TE_FP8)
-    _, path = next(running)
+    _, _, path = next(running)
 
     with pytest.raises(ModeUnavailable, match="GPU 0 is busy") as refusal:
         next(running)
@@ -211,11 +218,11 @@ def test_a_busy_gpu_is_refused_before_anything_runs_unless_that_is_allowed_and_n
     found[:] = [(BUSY,)]
     executor, what = FakeExecutor(tmp_path), prepared(tmp_path)
     with pytest.raises(ModeUnavailable, match="GPU 0 is busy"):
-        measured_by(replace(what, allow_busy=False), executor)
+        measured_by(replace(what, request=RunRequest()), executor)
 
     assert (executor.ran, list(tmp_path.iterdir())) == ([], [])
     assert {record.summary.flags for record in measured_by(what, executor) if record.summary} == {(BUSY,)}
-    on_cpu = replace(what, entries=[Entry(config(device="cpu", world_size=2))], allow_busy=False)
+    on_cpu = replace(what, entries=[Entry(config(device="cpu", world_size=2))], request=RunRequest())
     assert [record.summary.flags for record in measured_by(on_cpu, executor) if record.summary] == [()]
 
 
@@ -247,7 +254,7 @@ def test_the_exit_code_tells_the_worst_that_happened_to_default_modes_and_to_nam
 def test_what_is_kept_for_following_runs_ends_with_the_session(tmp_path):
     executor, what = FakeExecutor(tmp_path, OK, OK, KeyboardInterrupt()), prepared(tmp_path)
     with pytest.raises(Interrupted):
-        list(measure(what, Schedule(what.entries, what.stop, "a-session"), Told(), executor=executor))
+        list(measure(what, Schedule(what.entries, what.stop, "a-session"), Told().begins, executor=executor))
 
     assert executor.closed
 
@@ -260,3 +267,67 @@ def test_every_record_names_the_machine_and_what_its_session_was_asked_for(tmp_p
     assert {record.machine for record in records} == {here.machine}
     asked = {(one.session.rounds, one.session.precision, one.session.max_rounds) for one in records if one.session}
     assert asked == {(2, 0.5, 4)}
+
+
+def test_every_stage_of_a_rank_belongs_to_a_phase():
+    assert set(OF_STAGES) == set(STAGES)
+
+
+@pytest.mark.parametrize(
+    ("seen", "ended_s", "now_s", "found"),
+    [
+        (
+            {"stage": "done", "since_s": 20.0, "seconds": {"starting": 1.0, "proving": 2.0, "timing": 4.0}},
+            20.5,
+            21.0,
+            {"prepare": 1.0, "start": 3.0, "proof": 2.0, "timed": 4.0, "write": 1.0},
+        ),
+        # The stage in which a rank was killed ends with it; one that said nothing did nothing but start.
+        (
+            {"stage": "warming up", "since_s": 14.0, "seconds": {"starting": 1.0}},
+            20.0,
+            20.0,
+            {"prepare": 1.0, "start": 3.0, "warm_up": 6.0, "write": 0.0},
+        ),
+        (None, 20.0, 20.5, {"prepare": 1.0, "start": 9.0, "write": 0.5}),
+    ],
+)
+def test_what_the_rank_said_is_joined_to_what_its_launcher_saw(seen, ended_s, now_s, found):
+    progress = Progress(step=1, median_s=None, began_s=13.0, **seen) if seen else None
+
+    assert phases(10.0, 11.0, progress, ended_s, now_s) == found
+
+
+def test_a_process_knows_when_it_began():
+    asked = "import time; time.sleep(0.5); from fp8bench.launch.signals import process_began_s; "
+    asked += "print(time.monotonic() - process_began_s())"
+    said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert 0.5 <= float(said.stdout) < 60
+    assert process_began_s() < time.monotonic()
+
+
+@pytest.mark.slow
+def test_the_phases_of_a_real_session_add_up_to_its_wall_time(tmp_path):
+    command = ["run", "--mode", "baseline-bf16", "--mode", "baseline-fp32", "--workload", "vit-micro"]
+    options = ["--steps", "3", "--rounds", "1", "--min-time", "0.1", "--notes", "--results-dir", str(tmp_path)]
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "fp8bench", *command, *options],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    wall_s = time.monotonic() - began
+    records = documents(tmp_path, "**/*.json")
+    assert len(records) == 2
+    for record in records:
+        assert record["phases_s"].keys() >= set("prepare start build proof warm_up timed profile write".split())
+    told = sum(sum(record["phases_s"].values()) for record in records)
+    # What follows the last record is its table.
+    assert 0.93 * wall_s < told <= wall_s
+    lines = done.stdout[done.stdout.index("start and imports") :].splitlines()
+    assert lines[-1].split()[0] == "together"
+    assert float(lines[-1].split()[-1]) == pytest.approx(told, abs=0.1)
+    timed = [sum(record["samples"][0]["step_s"]) for record in records]
+    assert sum(record["phases_s"]["timed"] for record in records) >= sum(timed)

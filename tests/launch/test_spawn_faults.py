@@ -81,10 +81,8 @@ def test_ranks_that_are_well_leave_their_reports(run):
 @pytest.mark.parametrize(
     ("fault", "reason", "cause", "logged"),
     [
-        ("rank-1-killed", "rank 1 died: ended by SIGKILL", "host-death", [CLOSED]),
+        # Others are in tests/faults/test_phases.py, in every phase.
         ("rank-1-terminated", "rank 1 died: ended by SIGTERM", "host-death", [CLOSED]),
-        ("rank-1-exits", "rank 1 died: ended with exit code 0, without an error message", "host-death", [CLOSED]),
-        ("rank-1-calls-exit", "rank 1 died: SystemExit: 3", "crash", [CLOSED]),
         ("rank-1-crashes", "rank 1 died: ended by SIGABRT", "host-death", [("Fatal Python error: Aborted", 1)]),
         (
             "rank-1-raises",
@@ -92,7 +90,6 @@ def test_ranks_that_are_well_leave_their_reports(run):
             "crash",
             [("For further information visit", 1), ("in fail\n", 1), CLOSED],
         ),
-        ("rank-1-lacks-memory", "rank 1 ran out of host memory", "oom", [CLOSED]),
         ("rank-0-waits-for-ever", "rank 1 died: ZeroDivisionError: enough", "crash", [("in wait_for_others\n", 0)]),
     ],
 )

@@ -122,22 +122,6 @@ def test_ranks_whose_launcher_is_killed_while_their_server_imports_torch_leave(l
     assert until(lambda: gone(ranks), patience_s=5 * slowness)
 
 
-def test_a_signal_that_was_ignored_from_the_start_stays_ignored(launched, slowness):
-    """As nohup has it."""
-    launcher = launched(
-        *TINY, "--mode", "outside-polite", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    )
-    ranks = until(lambda: below(launcher))
-    launcher.send_signal(signal.SIGHUP)
-    time.sleep(1)
-
-    assert launcher.poll() is None
-    assert not gone(ranks)
-    launcher.send_signal(signal.SIGTERM)
-    launcher.communicate(timeout=20 * slowness)
-    assert launcher.returncode == 143
-
-
 def test_a_terminal_that_is_closed_is_a_sighup_though_nothing_can_be_said_there_any_more(launched, tmp_path, slowness):
     ours, its = os.openpty()
     launcher = launched(*TINY, "--mode", "outside-polite", stderr=its, start_new_session=True)

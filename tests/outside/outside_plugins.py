@@ -54,17 +54,6 @@ class Raises(Polite):
         return super().evidence(model)
 
 
-class Lags(Polite):
-    """Rank 1 never comes to the collective in which the others wait."""
-
-    name = "outside-lags"
-
-    def evidence(self, model):
-        if dist.get_rank() == 1:
-            time.sleep(600)
-        return super().evidence(model)
-
-
 class Killed(Polite):
     """Rank 1 is killed, as by the kernel when memory runs out."""
 
@@ -88,27 +77,6 @@ class OutOfMemory(Polite):
                 "3.00 GiB is free."
             )
         return super().evidence(model)
-
-
-class Explodes(Polite):
-    """Passes every proof before timing, and then learns its way to infinity."""
-
-    name = "outside-explodes"
-
-    def __init__(self, recipe=None):
-        super().__init__(recipe)
-        self.passes = 0
-
-    def forward_context(self):
-        self.passes += 1
-        if self.passes > 30:
-            with torch.no_grad():
-                self.model.head.weight.fill_(float("inf"))
-        return nullcontext()
-
-    def convert(self, model):
-        self.model = model
-        return model
 
 
 class AcrossTheBatch(Polite):

@@ -16,7 +16,7 @@ from pydantic import Field, JsonValue, PositiveFloat, PositiveInt
 from fp8bench.config.options import quoted, within
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
-from fp8bench.launch.plan import Ranks, ranks_for
+from fp8bench.launch.plan import ranks_for
 from fp8bench.launch.processes import Executor
 from fp8bench.launch.processes.rank import Work
 from fp8bench.launch.processes.watch import SpawnExecutor
@@ -111,7 +111,7 @@ def prepare(request: CollectivesRequest, environ: Mapping[str, str]) -> Prepared
     device: Device = "cuda" if machine.has_gpu else "cpu"
     config = CollectivesConfig(
         device=device,
-        world_size=ranks.all,
+        world_size=ranks.world_size,
         nodes=ranks.nodes,
         operations=operations,
         dtypes=dtypes,
@@ -123,10 +123,10 @@ def prepare(request: CollectivesRequest, environ: Mapping[str, str]) -> Prepared
     return Prepared(config, warnings, **vars(place))
 
 
-def several(requested: int | None, machine: Machine, elastic: "Elastic | None" = None) -> Ranks:
+def several(requested: int | None, machine: Machine, elastic: "Elastic | None" = None) -> "Elastic":
     """Return two ranks or more. Raises as `ranks_for`; UsageError for one rank, ModeUnavailable for one GPU."""
     ranks = ranks_for(requested, machine, elastic)
-    if ranks.all > 1:
+    if ranks.world_size > 1:
         return ranks
     if elastic is not None or requested is not None:
         remedy = "Give torchrun more --nproc-per-node or --nnodes" if elastic else "Give --gpus 2, or more"

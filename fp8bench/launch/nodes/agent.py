@@ -39,8 +39,7 @@ SILENT_S = 15.0
 PART_S = 8.0
 """Seconds that node 0 waits until all nodes have heard of the end, because the store may end with node 0."""
 
-DYING_LOOKS = 5
-DYING_POLL_S = 0.1
+DYING_S = 0.5
 POLL_S = 0.2
 
 
@@ -160,12 +159,12 @@ class Agent:
         """Return whether torchrun is gone. This process learns of that by SIGTERM, a little before the kernel is done
         with ending a process of many threads.
         """
-        for _ in range(DYING_LOOKS):
+
+        def gone() -> bool:
             torchrun = signals.process(self.parent)
-            if os.getppid() != self.parent or torchrun is None or torchrun.state == signals.ZOMBIE:
-                return True
-            time.sleep(DYING_POLL_S)
-        return False
+            return os.getppid() != self.parent or torchrun is None or torchrun.state == signals.ZOMBIE
+
+        return signals.waited_for(gone, DYING_S)
 
     def leave(self, error: BaseException) -> None:
         """Tell the other nodes that this node ends early, and why."""
@@ -185,9 +184,8 @@ class Agent:
     def _last(self, left: Left) -> None:
         try:
             self.say("left", left)
-            deadline = time.monotonic() + PART_S
-            while self.leads and not all(map(self._parted, self.place.peers)) and time.monotonic() < deadline:
-                time.sleep(self.poll_s)
+            if self.leads:
+                signals.waited_for(lambda: all(map(self._parted, self.place.peers)), PART_S, self.poll_s)
         except StoreLost as lost:
             self.log(f"warning: the other nodes could not be told: {lost.what}")
 

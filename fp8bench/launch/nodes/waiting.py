@@ -10,7 +10,6 @@ import os
 import select
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -28,14 +27,16 @@ PARTING_S = 25.0
 LEAVE_S = 5.0
 """Seconds that the agent may take to end once it has told its exit code."""
 
-POLL_S = 0.1
-
 
 def follow(place: Elastic) -> int:
     """Wait for the agent, and return its exit code. If it ends without one, the first waiting rank raises RunFailed."""
     with _socket(place) as (connection, name):
         try:
-            _connect(connection, name)
+            if not signals.waited_for(lambda: connection.connect_ex(name) == 0, BEGIN_S):
+                raise RunFailed(
+                    f"the process of local rank 0, which runs this node, was not there within {BEGIN_S:.0f} s",
+                    "See what it says, in what torchrun prints",
+                )
             return _code(connection)
         except RunFailed as failed:
             if place.local_rank == 1:
@@ -87,17 +88,6 @@ def _socket(place: Elastic) -> Iterator[tuple[socket.socket, bytes]]:
     name = hashlib.sha256("\n".join(map(str, words)).encode()).hexdigest()[:32]
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
         yield made, f"\0fp8bench-{name}".encode()
-
-
-def _connect(connection: socket.socket, name: bytes) -> None:
-    deadline = time.monotonic() + BEGIN_S
-    while connection.connect_ex(name):
-        if time.monotonic() > deadline:
-            raise RunFailed(
-                f"the process of local rank 0, which runs this node, was not there within {BEGIN_S:.0f} s",
-                "See what it says, in what torchrun prints",
-            )
-        time.sleep(POLL_S)
 
 
 def _code(connection: socket.socket) -> int:

@@ -15,10 +15,10 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from fp8bench import registry
 from fp8bench.launch.processes import Executor, Watch
@@ -29,9 +29,12 @@ from fp8bench.launch.signals import STOPPED, Interrupt, held_back, process, proc
 from fp8bench.machine import temporary
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import RunFailed, Status
+from fp8bench.schema.files import Frozen
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Session
 from fp8bench.worker.progress import Progress, read_progress
+
+ToldT = TypeVar("ToldT", bound=Frozen)
 
 ENTRY = "fp8bench.launch.processes.rank:measure"
 IMPORTED_AS = {"torchao": "torchao.float8", "transformer_engine": "transformer_engine.pytorch"}
@@ -112,7 +115,24 @@ def run_ranks(
     they had timed their steps. No rank is left when it returns or raises. others: what other nodes leave these ranks.
     server: starts them. Raises RunFailed if there is no room for what they need to begin.
     """
-    with _started(task, server) as ranks:
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(temporary.folder(temporary.RANKS))
+            (folder / TASK).write_text(task.model_dump_json())
+            for rank in task.ranks_here:
+                # Room for what the rank will write here, its progress above all: without it, nothing runs.
+                rank_path(folder, rank, "stack").write_text("\n")
+        except OSError as error:
+            raise RunFailed(
+                f"cannot write to the folder for temporary files: {error.strerror}",
+                "Make room there, or name another folder with TMPDIR",
+            ) from error
+        server.ready()
+        stack.enter_context(process_tree(lambda: server.pid))
+        ranks, modules = Ranks(server, folder), modules_of(task.config)
+        stack.callback(ranks.close)
+        for rank in task.ranks_here:
+            ranks.begin(rank, modules)
         clock = PhaseClock(task.config, timeout_s, task.ranks_here, time.monotonic())
         overdue = _wait(ranks, clock, watch, interrupted, others)
         return _measured(ranks, task.config.nodes) if interrupted() else Outcome(_views(ranks), overdue)
@@ -179,19 +199,14 @@ class Ranks:
         """Return the progress of each rank."""
         return [read_progress(rank_path(self.folder, rank, "progress")) for rank in self.processes]
 
-    def report(self, rank: int, what: Literal["report", "kept"]) -> RankReport | None:
-        """Return the rank's report, or what it had found so far; None if it told none."""
+    def told(self, rank: int, what: Literal["report", "kept", "error"], kind: type[ToldT]) -> ToldT | None:
+        """Return the rank's last message of this kind, e.g. what it had found so far; None if it told none."""
         text = self._inboxes[rank].said.get(what)
-        return None if text is None else RankReport.model_validate_json(text)
+        return None if text is None else kind.model_validate_json(text)
 
     def has_enough(self, rank: int) -> bool:
         """Return whether the rank said that what it kept is a measurement."""
         return "enough" in self._inboxes[rank].said
-
-    def error(self, rank: int) -> RankError | None:
-        """Return the error that the rank told, or None if it told none."""
-        text = self._inboxes[rank].said.get("error")
-        return None if text is None else RankError.model_validate_json(text)
 
     def stack_written(self, rank: int) -> str:
         """Return all that faulthandler has written for a rank: answers, and the stack at a crash."""
@@ -222,30 +237,6 @@ class Ranks:
         return answers, stopped
 
 
-@contextmanager
-def _started(task: Task, server: Server) -> Iterator[Ranks]:
-    """Start the ranks of the task, which call ENTRY."""
-    with ExitStack() as stack:
-        try:
-            folder = stack.enter_context(temporary.folder(temporary.RANKS))
-            (folder / TASK).write_text(task.model_dump_json())
-            for rank in task.ranks_here:
-                # Room for what the rank will write here, its progress above all: without it, nothing runs.
-                rank_path(folder, rank, "stack").write_text("\n")
-        except OSError as error:
-            raise RunFailed(
-                f"cannot write to the folder for temporary files: {error.strerror}",
-                "Make room there, or name another folder with TMPDIR",
-            ) from error
-        server.ready()
-        stack.enter_context(process_tree(lambda: server.pid))
-        ranks, modules = Ranks(server, folder), modules_of(task.config)
-        stack.callback(ranks.close)
-        for rank in task.ranks_here:
-            ranks.begin(rank, modules)
-        yield ranks
-
-
 def modules_of(config: RunConfig) -> tuple[str, ...]:
     """Return what the ranks of a run will import, as far as it is of libraries that this package knows."""
     mode, workload = registry.modes().get(config.mode), registry.find_workload(config.workload)
@@ -264,7 +255,7 @@ def _wait(
     failed_s: float | None = None
     for now in ranks.looks(interrupted):
         for rank in ranks.ends.keys() - statuses.keys():
-            report = ranks.report(rank, "report")
+            report = ranks.told(rank, "report", RankReport)
             statuses[rank] = report.status if report else None
         ended = set(statuses.values())
         # How long the ranks may go on after one did not end well.
@@ -290,10 +281,11 @@ def _measured(ranks: Ranks, nodes: int) -> Outcome | None:
         ranks.look()
         views = []
         for rank in ranks.processes:
-            report = ranks.report(rank, "report")
+            report = ranks.told(rank, "report", RankReport)
             # Ranks of several nodes fail when a signal ends those of another one.
-            if report is None and ranks.has_enough(rank) and (nodes > 1 or ranks.error(rank) is None):
-                report = ranks.report(rank, "kept")
+            failed = nodes == 1 and ranks.told(rank, "error", RankError) is not None
+            if report is None and ranks.has_enough(rank) and not failed:
+                report = ranks.told(rank, "kept", RankReport)
                 if report is not None and rank == 0:
                     # Of this rank alone there is a profile.
                     report = report.model_copy(update={"marks": (*report.marks, UNPROFILED)})
@@ -309,17 +301,17 @@ def _measured(ranks: Ranks, nodes: int) -> Outcome | None:
 def _views(ranks: Ranks) -> tuple[RankView, ...]:
     """Return each rank's view, once: if one left no report, those that live write their stacks, and must be ended."""
     ranks.look()
-    reports = {rank: ranks.report(rank, "report") for rank in ranks.processes}
+    reports = {rank: ranks.told(rank, "report", RankReport) for rank in ranks.processes}
     if None not in reports.values():
         return tuple(RankView(rank=rank, report=report, stage="done") for rank, report in reports.items())
     progress, (stacks, stopped) = ranks.progress(), ranks.stacks()
     now, epoch_s, views = time.monotonic(), time.time() - time.monotonic(), []
     for (rank, report), came in zip(reports.items(), progress, strict=True):
-        end, error = ranks.ends.get(rank), ranks.error(rank)
+        end, error = ranks.ends.get(rank), ranks.told(rank, "error", RankError)
         view = RankView(
             rank=rank,
             report=report,
-            kept=ranks.report(rank, "kept"),
+            kept=ranks.told(rank, "kept", RankReport),
             measured=ranks.has_enough(rank),
             error=error and error.model_copy(update={"at_s": error.at_s + epoch_s}),
             end=end and end.model_copy(update={"alive_s": end.alive_s + epoch_s}),

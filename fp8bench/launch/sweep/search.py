@@ -26,7 +26,7 @@ from fp8bench.records import results
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted, UsageError
-from fp8bench.schema.record import Record, Session
+from fp8bench.schema.record import Record
 
 SWEEPS = ".sweeps"
 """A folder in the folder of results; hidden, so that no other command reads it."""
@@ -180,7 +180,7 @@ def _run_turn(sweep: Sweep, turn: Turn, executor: Executor, watch: Watch, halvin
     schedule = Schedule([Entry(config)], Stop(len(before) + 1), sweep.name)
     schedule.restore(before)
     try:
-        [(record, _)] = run_rounds(prepared, schedule, executor, _One(watch), asked, {}, time.monotonic())
+        [(_, record, _)] = run_rounds(prepared, schedule, executor, lambda *_turn: watch, asked, {}, time.monotonic())
     except Interrupted as interrupted:
         raise Interrupted(
             "interrupted; the workers of this turn have ended",
@@ -188,14 +188,3 @@ def _run_turn(sweep: Sweep, turn: Turn, executor: Executor, watch: Watch, halvin
             interrupted.exit_code,
         ) from interrupted
     return record
-
-
-class _One(NamedTuple):
-    """A session's listener for a single turn; `run` tells of the sweep."""
-
-    watch: Watch
-
-    def begins(self, entry: Entry, place: Session) -> Watch:
-        return self.watch
-
-    def ended(self, entry: Entry, place: Session, record: Record, path: Path) -> None: ...

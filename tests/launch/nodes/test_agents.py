@@ -185,29 +185,19 @@ def measured_alone(task, timeout_s, watch, interrupted, others):
 
 
 @pytest.mark.slow
-def test_what_all_ranks_had_measured_when_a_signal_ended_a_node_is_reported():
-    pair = Pair(measured, measured_alone)
+@pytest.mark.parametrize(("theirs", "reported"), [(measured_alone, range(4)), (waiting_in("timing"), ())])
+def test_when_a_signal_ended_a_node_it_is_reported_what_was_measured_if_all_ranks_had(theirs, reported):
+    pair = Pair(measured, theirs)
     running = InBackground(pair.run)
     # A node tells of its ranks before it leaves.
-    while "view/0/1" not in pair.shared.texts:
+    while reported and "view/0/1" not in pair.shared.texts:
         time.sleep(TURN_S)
     agents(pair.shared)[1].leave(signals.Interrupt(15))
 
     with pytest.raises(signals.Interrupt) as interrupt:
         running.done()
-    assert [(one.rank, one.status) for one in interrupt.value.reports] == [(rank, "ok") for rank in range(4)]
-    assert [one.machine for one in interrupt.value.reports] == [machine_called(name) for name in "aabb"]
-
-
-@pytest.mark.slow
-def test_ranks_of_one_node_that_had_not_measured_leave_nothing_to_report():
-    pair = Pair(measured, waiting_in("timing"))
-    running = InBackground(pair.run)
-    agents(pair.shared)[1].leave(signals.Interrupt(15))
-
-    with pytest.raises(signals.Interrupt) as interrupt:
-        running.done()
-    assert list(interrupt.value.reports) == []
+    assert [(one.rank, one.status) for one in interrupt.value.reports] == [(rank, "ok") for rank in reported]
+    assert [one.machine for one in interrupt.value.reports] == [machine_called("aabb"[rank]) for rank in reported]
 
 
 @pytest.mark.slow
