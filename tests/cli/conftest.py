@@ -1,12 +1,13 @@
 """The program in an empty folder."""
 
+import json
 import signal
 import sys
 from functools import partial
 
 import pytest
 from builders import reports_of
-from cli.calling import call
+from cli.calling import call, invoked
 from cli.home import make_home
 
 from fp8bench.cli.app import main
@@ -36,6 +37,26 @@ def no_variables(monkeypatch):
 def fp8bench_in(tmp_path):
     """Run the program in an empty folder."""
     return partial(call, tmp_path)
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """Call a command in this process, in an empty folder and without a GPU; what it raises is raised here."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+    def called(*words, code=0):
+        done = invoked(*words)
+        assert done.exit_code == code, done.output
+        return done
+
+    return called
+
+
+@pytest.fixture
+def rows_of(command):
+    """What a command prints as JSON."""
+    return lambda *words, code=0: json.loads(command(*words, "--format", "json", code=code).stdout)
 
 
 class FakeExecutor(Executor):

@@ -64,10 +64,8 @@ def test_a_dry_run_says_where_the_sizes_are_from_and_what_the_model_is(tmp_path)
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--size", "depth=0"), "--size depth '0' is not a whole number of at least 1"),
         (("--size", "layers=1"), "unknown size of vit-micro 'layers'"),
         (("--size", "num_heads=5"), "embed_dim=64 and num_heads=5"),
-        (("--size", "sequence_length=5"), "Use --sequence-length 5"),
         (("--workload", "timm:convnext_atto", "--size", "depth=1"), "has sizes that cannot be changed"),
     ],
 )

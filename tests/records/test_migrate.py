@@ -21,51 +21,31 @@ def document(path=FP8):
     return json.loads(path.read_text())
 
 
-def test_an_ok_record_of_version_1_is_read_with_all_that_it_knows():
+def test_an_ok_record_of_version_1_is_read_with_all_that_it_knows_and_what_it_did_not_record_is_null():
     old, record = document(), results.read_record(FP8)
-
     assert (old["schema_version"], record.schema_version) == (1, SCHEMA_VERSION)
     assert (record.run_id, record.method_version, record.status) == (old["run_id"], 1, "ok")
     assert record.summary.step_time_s == old["summary"]["step_time_s"]
     assert record.summary.step_time_ci_s == tuple(old["summary"]["step_time_ci_s"])
     assert [list(rank.step_s) for rank in record.samples] == [rank["step_s"] for rank in old["samples"]]
     assert record.fingerprint == old["fingerprint"]
-
-
-def test_of_its_telemetry_the_power_limit_is_kept_and_why_there_is_no_more():
-    found = results.read_record(FP8).telemetry
-
-    assert [(gpu.rank, gpu.power_limit_w, gpu.series, gpu.energy_j) for gpu in found] == [
-        (0, 700.0, None, None),
-        (1, 700.0, None, None),
+    assert [(gpu.rank, gpu.power_limit_w, gpu.series, gpu.energy_j) for gpu in record.telemetry] == [
+        (rank, 700.0, None, None) for rank in (0, 1)
     ]
-    assert {gpu.warning for gpu in found} == {"recorded at two moments only, by an older fp8bench"}
-
-
-def test_what_it_did_not_record_is_null():
-    record = results.read_record(FP8)
-
-    assert record.session is record.profile is None
+    assert {gpu.warning for gpu in record.telemetry} == {"recorded at two moments only, by an older fp8bench"}
+    assert record.session is record.profile is record.evidence.fp8_kernels is None
     assert record.samples[0].forward_s is record.samples[0].recompilations is None
     assert record.summary.joules_per_unit is record.summary.steadiness is None
     assert record.summary.flags == ()
-    assert record.evidence.fp8_kernels is None
 
 
-def test_a_mode_with_a_recipe_was_in_fp8_and_one_without_was_not():
-    fp8, plain = results.read_record(FP8).evidence, results.read_record(INVALID).evidence
-
-    assert (fp8.fp8, plain.fp8) == (True, False)
-
-
-def test_a_record_that_stopped_is_read_too_and_the_file_stays_as_it_is():
+def test_a_record_that_stopped_is_read_too_and_the_file_stays_as_it_is(tmp_path):
     before, record = INVALID.read_bytes(), results.read_record(INVALID)
-
     assert (record.status, record.summary, record.telemetry) == ("invalid", None, ())
     assert (record.reason, INVALID.read_bytes()) == (document(INVALID)["reason"], before)
-
-
-def test_the_published_figures_that_travel_with_the_program_are_read_whatever_their_version(tmp_path):
+    # A mode with a recipe was in fp8, and one without was not.
+    assert (results.read_record(FP8).evidence.fp8, record.evidence.fp8) == (True, False)
+    # The published figures that travel with the program are read whatever their version.
     assert {kept.record.schema_version for kept in results.read(tmp_path, ["p4d", "p5"])} == {SCHEMA_VERSION}
 
 
@@ -80,26 +60,19 @@ def test_the_published_figures_that_travel_with_the_program_are_read_whatever_th
         ({"telemetry": None}, "telemetry"),
         ({"evidence": "none"}, "evidence"),
         ({"config": None}, "value error"),
+        ({"config": document()["config"] | {"batch_size": "many"}}, '"many"'),
     ],
-    ids=str,
+    ids=lambda one: str(one)[:40],
 )
 def test_an_old_record_that_is_broken_is_refused_by_file_line_and_field(change, field, tmp_path):
     path = tmp_path / "broken.json"
     path.write_text(json.dumps(document() | change, indent=1))
+    if field == '"many"':
+        number = next(place for place, line in enumerate(path.read_text().splitlines(), 1) if field in line)
+        field = f"line {number}, field config.batch_size: "
 
     with pytest.raises(UsageError) as caught:
         results.read_record(path)
 
     assert caught.value.what.startswith(f"{path} line ")
     assert field in caught.value.what
-
-
-def test_an_old_record_with_a_wrong_value_is_told_by_the_line_of_its_own_file(tmp_path):
-    path = tmp_path / "wrong.json"
-    path.write_text(FP8.read_text().replace('"batch_size": 64', '"batch_size": "many"', 1))
-    number = next(place for place, line in enumerate(path.read_text().splitlines(), 1) if '"many"' in line)
-
-    with pytest.raises(UsageError) as caught:
-        results.read_record(path)
-
-    assert caught.value.what.startswith(f"{path} line {number}, field config.batch_size: ")

@@ -33,7 +33,7 @@ def broken_names(folder, instance="mine"):
     return [broken.path.name for broken in results.read(folder, [instance]).broken]
 
 
-def test_records_come_oldest_first_each_once_without_those_of_other_instances(tmp_path):
+def test_records_come_oldest_first_each_once_without_those_of_other_instances_or_that_strayed(tmp_path):
     for minutes, run_id in [(1, "b"), (2, "a"), (0, "c")]:
         results.write(measured("mine", run_id=run_id, minutes=minutes), tmp_path)
     put(tmp_path / "mine" / "a-copy.json", measured("mine", run_id="a", minutes=2))
@@ -42,7 +42,7 @@ def test_records_come_oldest_first_each_once_without_those_of_other_instances(tm
     results.write(published("other", run_id="q"), tmp_path)
     (tmp_path / "mine" / "instance.yaml").write_text("key: mine\n")
     (tmp_path / "mine" / "notes.txt").write_text("a slow day\n")
-
+    put(tmp_path / "mine" / "stray.json", measured("other"))
     assert run_ids(tmp_path) == ["c", "b", "a", "p"]
     assert results.known_instances(tmp_path) == {"mine", "other"}
     assert results.known_instances(tmp_path / "absent") == set()
@@ -69,11 +69,6 @@ def test_a_broken_file_is_told_to_whom_it_may_belong(tmp_path):
     (tmp_path / "unknown").mkdir()
     (tmp_path / "unknown" / "anybodys.json").write_text("{")
     assert broken_names(tmp_path) == ["anybodys.json"]
-
-
-def test_a_record_that_strayed_into_another_instances_folder_is_left_out(tmp_path):
-    put(tmp_path / "mine" / "stray.json", measured("other"))
-    assert run_ids(tmp_path) == []
 
 
 def test_a_fault_behind_what_was_left_out_is_told_by_its_own_line(tmp_path):
@@ -239,12 +234,13 @@ def test_what_is_hidden_or_still_being_written_is_not(hidden, tmp_path):
     assert results.known_instances(tmp_path) == set()
 
 
-def test_links_to_folders_are_followed_and_no_folder_is_searched_twice(tmp_path):
+def test_links_to_folders_are_followed_and_no_folder_is_searched_twice_nor_what_is_hidden_or_still_being_written(
+    tmp_path,
+):
     put(tmp_path / "disk" / "r.json", measured("mine", run_id="r"))
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "mine").symlink_to(tmp_path / "disk")
     (tmp_path / "disk" / "back").symlink_to(tmp_path / "results")
-
     assert [kept.record.run_id for kept in results.read(tmp_path / "results", ["mine"])] == ["r"]
     assert results.counts(tmp_path / "results") == {"mine": 1}
 
