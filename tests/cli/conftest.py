@@ -7,12 +7,13 @@ from functools import partial
 
 import pytest
 from builders import reports_of
-from cli.calling import call, invoked
+from cli.calling import call, forking_program, invoked
 from cli.home import make_home
 
 from fp8bench.cli.app import main
 from fp8bench.launch import place as placing
 from fp8bench.launch import session as launching
+from fp8bench.launch.examined import examined
 from fp8bench.launch.processes import Executor
 from fp8bench.launch.signals import SIGNALS
 from fp8bench.schema.rank import RankReport
@@ -57,6 +58,14 @@ def command(tmp_path, monkeypatch):
 def rows_of(command):
     """What a command prints as JSON."""
     return lambda *words, code=0: json.loads(command(*words, "--format", "json", code=code).stdout)
+
+
+@pytest.fixture
+def forked_look(tmp_path_factory, monkeypatch):
+    """The process that looks at a model is forked: to import torch anew takes seconds."""
+    program = tmp_path_factory.mktemp("looks") / "model_facts"
+    forking_program(program, "-m", "fp8bench.numerics.model_facts", fed=True)
+    monkeypatch.setattr(examined, "__defaults__", ((str(program),), False))
 
 
 class FakeExecutor(Executor):

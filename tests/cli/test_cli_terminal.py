@@ -68,7 +68,6 @@ def test_a_driver_that_lists_no_gpus_is_said_and_is_no_error(monkeypatch, tmp_pa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(gpus, "gpus_here", broken)
     start({})
-
     said = capsys.readouterr().out
     assert "NVIDIA's driver does not list the GPUs" in said
     assert next_commands(said)[0] == "doctor"
@@ -112,33 +111,32 @@ def test_a_pipe_gets_no_escape_codes_even_from_a_colour_terminal(arguments, fp8b
     assert "\x1b" not in outcome.stdout + outcome.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
-        ("fp8bench comp", {"compare"}),
-        ("fp8bench run --max-ro", {"--max-rounds"}),
-        ("fp8bench run --mode te-b", {"te-bf16"}),
-        ("fp8bench run --mode te-fp8:", {"te-fp8:delayed", "te-fp8:current", "te-fp8:block", "te-fp8:mxfp8"}),
-        ("fp8bench run --instance lambda-1x", {"lambda-1x-h100", "lambda-1x-b200"}),
-        ("fp8bench run --workload vit-m", {"vit-micro"}),
-        ("fp8bench run --compile o", {"on", "off"}),
-        ("fp8bench run --cuda-graphs a", {"auto"}),
-        ("fp8bench explain te-b", {"te-bf16"}),
-        ("fp8bench compare p4", {"p4d", "p4de"}),
-        ("fp8bench compare p5 --format j", {"json"}),
-        ("fp8bench compare p5 --sort spe", {"speed-up"}),
-        ("fp8bench explain --mode torchao-float8:t", {"torchao-float8:tensorwise"}),
-        ("fp8bench numerics --layer b", {"block"}),
-        ("fp8bench list w", {"workloads"}),
-        ("fp8bench list workloads vit-m", {"vit-micro"}),
-    ],
-)
-def test_options_and_names_complete(words, offered, fp8bench_in):
-    place = str(len(words.split()) - 1)
-    done = fp8bench_in(_FP8BENCH_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=place)
+COMPLETED = """
+comp | compare
+run --max-ro | --max-rounds
+run --mode te-b | te-bf16
+run --mode te-fp8: | te-fp8:delayed te-fp8:current te-fp8:block te-fp8:mxfp8
+run --instance lambda-1x | lambda-1x-h100 lambda-1x-b200
+run --workload vit-m | vit-micro
+run --compile o | on off
+run --cuda-graphs a | auto
+explain te-b | te-bf16
+compare p4 | p4d p4de
+compare p5 --format j | json
+compare p5 --sort spe | speed-up
+explain --mode torchao-float8:t | torchao-float8:tensorwise
+numerics --layer b | block
+list w | workloads
+list workloads vit-m | vit-micro
+"""
 
+
+@pytest.mark.parametrize(("words", "offered"), [line.split(" | ") for line in COMPLETED.strip().splitlines()])
+def test_options_and_names_complete(words, offered, fp8bench_in):
+    place = {"COMP_WORDS": f"fp8bench {words}", "COMP_CWORD": str(len(words.split()))}
+    done = fp8bench_in(_FP8BENCH_COMPLETE="complete_bash", **place)
     assert (done.code, done.stderr) == (0, "")
-    assert set(done.stdout.split()) == offered
+    assert set(done.stdout.split()) == set(offered.split())
 
 
 @pytest.mark.slow
