@@ -76,16 +76,16 @@ def call_python(folder: Path, *arguments: str, stdin: str | None = None, **varia
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
-def forking_program(path: Path, *program: str, passed: int | None = None, fed: bool = False) -> Path:
+def forking_program(path: Path, *program: str, passed: int | None = None) -> Path:
     """Write a program that runs Python's `program` with its own arguments, forked; returns its path. No library is on
-    its path: it starts in a moment. passed: so many of its arguments go on; None: all. fed: its standard input does too.
+    its path: it starts in a moment. passed: so many of its arguments go on; None: all.
     """
     until = "" if passed is None else 1 + passed
     path.write_text(f"""#!{sys.executable} -ISs
 import os, sys
 sys.path.append({str(Path(fork_server.__file__).parent)!r})
 import fork_server
-code, out, err = fork_server.called(sys.argv[1:{until}], os.getcwd(), os.environ, {LIMIT_S}, {program!r}{", sys.stdin.read()" if fed else ""})
+code, out, err = fork_server.called(sys.argv[1:{until}], os.getcwd(), os.environ, {LIMIT_S}, {program!r})
 sys.stdout.write(out)
 sys.stderr.write(err)
 sys.exit(code)

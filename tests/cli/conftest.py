@@ -1,13 +1,15 @@
 """The program in an empty folder."""
 
 import json
+import os
 import signal
 import sys
 from functools import partial
 
+import fork_server
 import pytest
 from builders import reports_of
-from cli.calling import call, forking_program, invoked
+from cli.calling import call, invoked
 from cli.home import make_home
 
 from fp8bench.cli.app import main
@@ -60,12 +62,11 @@ def rows_of(command):
     return lambda *words, code=0: json.loads(command(*words, "--format", "json", code=code).stdout)
 
 
-@pytest.fixture
-def forked_look(tmp_path_factory, monkeypatch):
-    """The process that looks at a model is forked: to import torch anew takes seconds."""
-    program = tmp_path_factory.mktemp("looks") / "model_facts"
-    forking_program(program, "-m", "fp8bench.numerics.model_facts", fed=True)
-    monkeypatch.setattr(examined, "__defaults__", ((str(program),), False))
+@pytest.fixture(autouse=True)
+def forked_look(monkeypatch):
+    """A model is looked at by a forked process, where there is a server of such."""
+    if fork_server.PLACE in os.environ:
+        monkeypatch.setattr(examined, "__defaults__", (fork_server.LOOKING, False))
 
 
 class FakeExecutor(Executor):

@@ -110,7 +110,7 @@ class TestForAnotherMachine:
     PLANNED = ("run", "--dry-run", "--workload", "vit-huge", "--results-dir", str(ROOT / "results"))
 
     @pytest.fixture
-    def planned(self, command, forked_look):
+    def planned(self, command):
         return lambda *words: command(*self.PLANNED, *words)
 
     @pytest.fixture

@@ -8,13 +8,15 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from builders import measured
+from builders import environment, measured
 from cli.calling import keep, one_line
 from pricing.gpuhunt_catalog import AWS, folder_of, item
 
 from fp8bench.cli.app import main
+from fp8bench.launch import place as placing
 from fp8bench.records import instances
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.machine import software_of
 
 TODAY = date.today()
 
@@ -143,21 +145,16 @@ def test_a_folder_that_cannot_be_written_is_refused(words, fp8bench_in, tmp_path
     assert "cannot write" in one_line(done)
 
 
-def test_an_interrupted_session_of_it_is_resumed_by_the_line_that_is_printed(fp8bench_in, outside_site):
-    tiny = ("--workload", "outside-linear", "--gpus", "1", "--batch-size", "8", "--warmup", "1", "--min-time", "0")
-    words = ("--steps", "2", "--mode", "outside-polite", "--rounds", "1", "--results-dir", "kept")
-    own = "--instance my-box --price 3.20 --session b8".split()
-    first = fp8bench_in("run", *own, *tiny, *words, PYTHONPATH=str(outside_site))
-    resumed = fp8bench_in(
-        "run", "--session", "b8", "--results-dir", "kept", "--dry-run", "--json", PYTHONPATH=str(outside_site)
-    )
-    settings = json.loads(resumed.stdout)["settings"]
-
-    assert first.code == 0
-    assert "instance 'my-box' is new, and is made of this machine: its CPU" in first.stderr
-    assert settings["instance"] == {"value": "my-box", "origin": "session b8"}
-    assert settings["batch_size"] == {"value": 8, "origin": "session b8"}
-    assert [run["mode"] for run in json.loads(resumed.stdout)["runs"]] == ["outside-polite"]
+def test_a_session_of_a_machine_of_ones_own_is_resumed_by_its_name(run_with, monkeypatch, capsys):
+    monkeypatch.setattr(placing, "software_here", lambda on_gpu: software_of(environment(None)))
+    own = "--instance my-box --price 3.20 --session b8 --batch-size 8 --mode baseline-bf16 --rounds 1"
+    assert run_with([0.1], *own.split(), "--results-dir", "kept") == 0
+    assert "instance 'my-box' is new, and is made of this machine: its CPU" in capsys.readouterr().err
+    assert run_with([], "--session", "b8", "--results-dir", "kept", "--dry-run", "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["settings"]["instance"] == {"value": "my-box", "origin": "session b8"}
+    assert printed["settings"]["batch_size"] == {"value": 8, "origin": "session b8"}
+    assert [run["mode"] for run in printed["runs"]] == ["baseline-bf16"]
 
 
 IMPORT = ("results", "import", "--instance", "p5", "--step-time", "0.2", "--batch-size", "64", "--gpus", "8")

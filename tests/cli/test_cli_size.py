@@ -1,10 +1,9 @@
 """`run --size`: another workload, from the record to every table."""
 
 import json
-from pathlib import Path
 
 import pytest
-from cli.calling import call as call_anywhere
+from cli.calling import call
 from kept import documents
 
 from fp8bench.schema.errors import UsageError
@@ -13,11 +12,6 @@ pytestmark = pytest.mark.slow
 
 RUN = ("run", "--mode", "baseline-bf16", "--gpus", "1", "--quiet", "--rounds", "1", "--warmup", "1", "--steps", "3")
 SHORT = ("--min-time", "0", "--workload", "vit-micro")
-
-
-def call(folder, *words, **variables):
-    """The process that looks at the model is of this tree too."""
-    return call_anywhere(folder, *words, PYTHONPATH=str(Path(__file__).parents[2]), **variables)
 
 
 def stored(folder):
@@ -54,7 +48,7 @@ def test_a_model_of_one_block_is_no_row_no_reference_and_no_round_of_the_whole_o
     assert len(stored(tmp_path)) == 2
 
 
-def test_a_dry_run_says_where_the_sizes_are_from_and_what_the_model_is(command, forked_look, monkeypatch):
+def test_a_dry_run_says_where_the_sizes_are_from_and_what_the_model_is(command, monkeypatch):
     monkeypatch.setenv("FP8BENCH_SIZE", "depth=1,embed_dim=32")
     plan = json.loads(command(*RUN, *SHORT, "--dry-run", "--json").stdout)
     assert plan["settings"]["size"] == {"value": ["depth=1", "embed_dim=32"], "origin": "FP8BENCH_SIZE"}
@@ -62,7 +56,6 @@ def test_a_dry_run_says_where_the_sizes_are_from_and_what_the_model_is(command, 
     assert (plan["model"]["sizes"]["depth"], plan["model"]["sizes"]["embed_dim"]) == (1, 32)
 
 
-@pytest.mark.usefixtures("forked_look")
 @pytest.mark.parametrize(
     ("words", "told"),
     [
