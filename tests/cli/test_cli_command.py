@@ -63,15 +63,6 @@ def test_variables_that_hold_and_a_call_for_help_are_no_cause_for_a_warning(word
     assert variable_warnings(command, arguments, {f"FP8BENCH_{variable}": "3"}) == []
 
 
-@pytest.mark.parametrize(
-    "command", [(), *((name,) for name in COMMANDS)], ids=lambda words: " ".join(words) or "itself"
-)
-def test_help_has_a_short_flag(command, capsys):
-    main = get_command(PROGRAM)
-    assert main.main([*command, "-h"], prog_name="fp8bench", standalone_mode=False) in (0, None)
-    assert f"Usage: {' '.join(['fp8bench', *command])}" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("name", [*GROUPS["Measure"], "results import", "compare", "scaling", "predict"])
 def test_a_command_that_measures_goes_on_where_an_address_cannot_be_reached(name, monkeypatch, tmp_path):
     """Its records are kept, and sent later; one that only reads has no answer without them."""

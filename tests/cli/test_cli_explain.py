@@ -237,11 +237,9 @@ def test_modes_are_measured_now_once_each_and_the_first_ones_trace_is_kept(expla
 
 
 @pytest.mark.parametrize(("made", "code"), [(unsupported, 3), (invalid, 4)])
-def test_a_mode_that_does_not_run_ends_with_the_code_of_a_run(made, code, measures):
+def test_a_mode_that_does_not_run_ends_with_the_code_of_a_run(made, code, measures, explain):
     measures(bf16(), made("p5"))
-    done = CliRunner().invoke(PROGRAM, ["explain", "--mode", "baseline-bf16", "--mode", "te-fp8"])
-
-    assert (done.exit_code, done.stdout) == (code, "")
+    assert explain("--mode", "baseline-bf16", "--mode", "te-fp8", code=code).stdout == ""
 
 
 def test_variables_set_what_is_measured_and_not_how_often(measures):

@@ -31,48 +31,26 @@ def forked(folder, *arguments, stdout):
 def called(folder, *arguments, stdout, preexec_fn=None):
     """The same in a fresh interpreter, whose own end may have something to say too."""
     command = [sys.executable, "-m", "fp8bench", *arguments]
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment(),
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
-        check=False,
-        preexec_fn=preexec_fn,
-    )
+    streams = {"stdout": stdout, "stderr": subprocess.PIPE, "text": True, "preexec_fn": preexec_fn}
+    done = subprocess.run(command, cwd=folder, env=environment(), timeout=60, check=False, **streams)
     return done.returncode, done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("calling", "arguments"),
-    [(called, ("--help",)), (forked, ("compare", "p4d", "p5")), (forked, ("list", "modes", "--json"))],
-    ids=lambda one: one.__name__ if callable(one) else " ".join(one),
-)
-def test_a_reader_who_stops_ends_the_program_in_silence(calling, arguments, tmp_path):
-    read, write = os.pipe()
-    os.close(read)
-    with os.fdopen(write, "w") as gone:
-        assert calling(tmp_path, *arguments, stdout=gone) == (141, "")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full on this system")
 @pytest.mark.parametrize(
-    ("calling", "arguments"),
-    [(called, ("--help",)), (forked, ("compare", "p4d", "p5")), (forked, ("run", "--dry-run"))],
-    ids=lambda one: one.__name__ if callable(one) else " ".join(one),
+    ("calling", "words"), [(called, "--help"), (forked, "compare p4d p5"), (forked, "list modes --json")]
 )
-def test_a_full_disk_is_one_line_and_exit_code_5(calling, arguments, tmp_path):
-    with FULL.open("w") as full:
-        code, said = calling(tmp_path, *arguments, stdout=full)
-
+def test_a_reader_who_stops_ends_the_program_in_silence_and_a_full_disk_in_one_line(calling, words, tmp_path):
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as gone, FULL.open("w") as full:
+        assert calling(tmp_path, *words.split(), stdout=gone) == (141, "")
+        code, said = calling(tmp_path, *words.split(), stdout=full)
+    assert code == 5
     assert said == (
         "fp8bench: cannot write the output: No space left on device. Make room, and run the command again.\n"
     )
-    assert code == 5
 
 
 class Full(io.TextIOWrapper):

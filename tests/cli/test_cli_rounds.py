@@ -24,19 +24,6 @@ def stored(tmp_path):
     return sorted(found, key=lambda record: (record["session"]["round"], record["session"]["position"]))
 
 
-def test_latest_resumes_every_mode_that_was_requested_also_one_without_a_record(run_with, monkeypatch, tmp_path):
-    made_up = environment(None)
-    monkeypatch.setattr(placing, "software_here", lambda on_gpu: software_of(made_up))
-    wanted = ("--mode", "baseline-bf16", "--mode", "baseline-fp32", "--rounds", "2")
-    run_with([0.1, KeyboardInterrupt()], *wanted, "--session", "monday")
-    assert run_with([0.1] * 3, "--session", "latest") == 0
-
-    found = [(record["session"]["round"], record["config"]["mode"]) for record in stored(tmp_path)]
-    assert sorted(found) == [(number, mode) for number in (1, 2) for mode in ("baseline-bf16", "baseline-fp32")]
-    modes = [[mode["mode"] for mode in record["session"]["modes"]] for record in stored(tmp_path)]
-    assert modes == [["baseline-bf16", "baseline-fp32"]] * 4
-
-
 class TestAgainstItself:
     AA = ("--aa", "--mode", "baseline-bf16")
 
@@ -75,7 +62,6 @@ class TestAgainstItself:
 
     def test_an_arm_that_broke_is_that_and_no_verdict(self, run_with, capsys):
         broke = RankReport(rank=0, status="failed", reason="rank 0 died: ended by SIGKILL", remedy="Fix it")
-
         assert run_with([0.1, broke, 0.1, 0.1, 0.1], *self.AA) == 5
         assert "against itself" not in capsys.readouterr().err
 

@@ -81,28 +81,25 @@ def test_a_step_that_ddp_times_is_not_the_one_that_is_captured(taken, more):
     assert steps_before_capture(taken) == more
 
 
-class TestOptimizers:
-    @pytest.mark.parametrize(
-        ("name", "cpu", "gpu"),
-        [
-            ("sgd", "SGD(lr=0.001, momentum=0.9)", "SGD(lr=0.001, momentum=0.9, fused)"),
-            ("adam", "Adam(lr=0.0001)", "Adam(lr=0.0001, fused)"),
-            ("adamw", "AdamW(lr=0.0001, weight_decay=0.01)", "AdamW(lr=0.0001, weight_decay=0.01, fused)"),
-        ],
-    )
-    def test_the_fingerprint_says_what_was_made(self, name, cpu, gpu):
-        assert (described(name, CPU), described(name, torch.device("cuda"))) == (cpu, gpu)
-        optimizer = make_optimizer(name, [nn.Parameter(torch.ones(2))], CPU)
-        settings = optimizer.param_groups[0]
-        assert type(optimizer).__name__ == cpu.partition("(")[0]
-        for setting in cpu.partition("(")[2].rstrip(")").split(", "):
-            key, _, value = setting.partition("=")
-            assert settings[key] == float(value)
-
-    def test_on_a_gpu_a_whole_step_can_stay_on_the_device(self, monkeypatch):
-        monkeypatch.setitem(optimizers.CLASSES, "adam", lambda _parameters, **settings: settings)
-        made = make_optimizer("adam", [], torch.device("cuda"))
-        assert made == {"lr": 0.0001, "fused": True, "capturable": True}
+@pytest.mark.parametrize(
+    ("name", "cpu", "gpu"),
+    [
+        ("sgd", "SGD(lr=0.001, momentum=0.9)", "SGD(lr=0.001, momentum=0.9, fused)"),
+        ("adam", "Adam(lr=0.0001)", "Adam(lr=0.0001, fused)"),
+        ("adamw", "AdamW(lr=0.0001, weight_decay=0.01)", "AdamW(lr=0.0001, weight_decay=0.01, fused)"),
+    ],
+)
+def test_the_fingerprint_says_what_was_made_and_on_a_gpu_a_whole_step_can_stay_there(name, cpu, gpu, monkeypatch):
+    assert (described(name, CPU), described(name, torch.device("cuda"))) == (cpu, gpu)
+    optimizer = make_optimizer(name, [nn.Parameter(torch.ones(2))], CPU)
+    settings = optimizer.param_groups[0]
+    assert type(optimizer).__name__ == cpu.partition("(")[0]
+    for setting in cpu.partition("(")[2].rstrip(")").split(", "):
+        key, _, value = setting.partition("=")
+        assert settings[key] == float(value)
+    monkeypatch.setitem(optimizers.CLASSES, "adam", lambda _parameters, **settings: settings)
+    made = make_optimizer("adam", [], torch.device("cuda"))
+    assert made == {"lr": 0.0001, "fused": True, "capturable": True}
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
@@ -351,17 +348,14 @@ def test_a_checkpointed_block_is_compiled_into_one_graph():
     torch._dynamo.reset()
 
 
-def test_what_has_nothing_to_checkpoint_or_hides_its_gemms_is_refused():
-    with pytest.raises(ModeUnavailable, match="no list of identical blocks to checkpoint"):
-        checkpointing.apply("full", TinyLinear().build(CPU), Polite())
-    with pytest.raises(ModeUnavailable, match="not operations of torch"):
-        checkpointing.require("selective", TEFP8())
-    checkpointing.require("full", TEFP8())
-
-
-def test_a_mode_brings_a_checkpoint_of_its_own():
+def test_a_mode_brings_a_checkpoint_of_its_own_and_what_cannot_be_checkpointed_is_refused():
     mode, calls = Polite(), []
     mode.checkpoint = lambda function, *args, **kwargs: calls.append(function) or function(*args, **kwargs)
     parts, batches = some_parts(mode, warm=0, activation_checkpointing="full")
     forward(parts, parts.model, next(batches))
     assert len(calls) == 2
+    with pytest.raises(ModeUnavailable, match="no list of identical blocks to checkpoint"):
+        checkpointing.apply("full", TinyLinear().build(CPU), Polite())
+    with pytest.raises(ModeUnavailable, match="not operations of torch"):
+        checkpointing.require("selective", TEFP8())
+    checkpointing.require("full", TEFP8())
