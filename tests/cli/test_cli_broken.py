@@ -104,21 +104,16 @@ def test_so_do_searches_for_other_kinds(command, results, fp8bench_in):
 
 
 @pytest.mark.parametrize(("words", "code"), [((), 0), (("--strict",), 4)])
-def test_run_names_a_broken_one_beside_its_own_and_keeps_what_it_measured(
-    words, code, tmp_path, fp8bench_in, outside_site
-):
+def test_run_names_a_broken_one_beside_its_own_and_keeps_what_it_measured(words, code, tmp_path, run_with, capsys):
     place = tmp_path / "results" / "cpu"
     place.mkdir(parents=True)
     for name, text in (("empty", ""), ("half", "{")):
         (place / f"{name}.json").write_text(text)
     (place / "zero.json").symlink_to("/dev/zero")
-    once = ("--gpus", "1", "--batch-size", "2", "--rounds", "1", "--warmup", "1", "--steps", "3", "--min-time", "0.01")
-    mode = ("--mode", "baseline-bf16", "--workload", "outside-linear")
-    outcome = fp8bench_in("run", *mode, *once, *words, PYTHONPATH=str(outside_site))
-
-    assert outcome.code == code, outcome.stderr
-    assert outcome.stderr.count("warning: not read: ") == 3
-    assert "baseline-bf16" in outcome.stdout
+    assert run_with([0.1], "--mode", "baseline-bf16", "--rounds", "1", *words) == code
+    said = capsys.readouterr()
+    assert said.err.count("warning: not read: ") == 3
+    assert "baseline-bf16" in said.out
     assert len(record_paths(place, "2*-baseline-bf16-*.json")) == 1
 
 
