@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import zipfile
+from contextlib import chdir
 from datetime import date
 from pathlib import Path
 
@@ -26,8 +27,8 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bundle")
     for mode, step_time_s in (("baseline-bf16", 0.1), ("te-bf16", 0.08)):
         keep_all(rounds(step_time_s, step_time_s * 1.001, mode=mode), folder / "results")
-    done = call(folder, "results", "bundle", "table.zip", "p5")
-    assert done.code == 0, done.stderr
+    with chdir(folder):
+        assert invoked("results", "bundle", "table.zip", "p5").exit_code == 0
     return folder
 
 

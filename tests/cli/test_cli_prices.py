@@ -145,6 +145,7 @@ def test_a_folder_that_cannot_be_written_is_refused(words, fp8bench_in, tmp_path
     assert "cannot write" in one_line(done)
 
 
+@pytest.mark.slow
 def test_a_session_of_a_machine_of_ones_own_is_resumed_by_its_name(run_with, monkeypatch, capsys):
     monkeypatch.setattr(placing, "software_here", lambda on_gpu: software_of(environment(None)))
     own = "--instance my-box --price 3.20 --session b8 --batch-size 8 --mode baseline-bf16 --rounds 1"
