@@ -39,7 +39,8 @@ def called(folder, *arguments, stdout, preexec_fn=None):
 @pytest.mark.slow
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full on this system")
 @pytest.mark.parametrize(
-    ("calling", "words"), [(called, "--help"), (forked, "compare p4d p5"), (forked, "list modes --json")]
+    ("calling", "words"),
+    [(called, "--help"), *((forked, words) for words in ("compare p4d p5", "list modes --json", "run --dry-run"))],
 )
 def test_a_reader_who_stops_ends_the_program_in_silence_and_a_full_disk_in_one_line(calling, words, tmp_path):
     read, write = os.pipe()

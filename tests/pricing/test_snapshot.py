@@ -123,9 +123,10 @@ def test_a_second_snapshot_of_a_day_is_written_beside_the_first_or_refused_in_on
     paths = [instances.keep_snapshot(f"{number}\n", DAY, tmp_path) for number in range(12)]
     assert [path.name for path in paths[:3]] == ["2026-11-20.csv", "2026-11-20.2.csv", "2026-11-20.3.csv"]
     assert [path.read_text() for path in instances.snapshots(tmp_path)] == [f"{number}\n" for number in range(12)]
-    (tmp_path / "file").write_text("a file")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "prices").write_text("a file")
     with pytest.raises(UsageError, match=r"cannot write .*prices/2026-11-20.csv: .*Choose another --results-dir"):
-        instances.keep_snapshot("", DAY, tmp_path / "file")
+        instances.keep_snapshot("", DAY, tmp_path / "other")
 
 
 def test_what_is_new_changed_and_gone_is_told_with_what_was_known(snapshot, tmp_path):
