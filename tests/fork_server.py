@@ -39,6 +39,9 @@ WITHOUT_TORCH = frozenset({"--dry-run", "--help", "--no-such-option", "--record"
 READ_AT_IMPORT = re.compile("FP8BENCH_|NO_COLOR|FORCE_COLOR|COLUMNS|TTY_|PYDANTIC_")
 """Variables that what is imported must not have seen; whoever gives one starts a fresh process."""
 
+LOOKING = (sys.executable, "-ISs", str(Path(__file__).parent / "looking.py"))
+"""What stands for the program that looks at a model."""
+
 SERVER = "import sys; sys.path.insert(0, sys.argv[1]); import forking; del sys.path[0]; forking.main(sys.argv[2])"
 """The folder of tests is on the path while the server itself is imported, and on none of a forked process."""
 

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,6 +102,11 @@ def one_line(outcome: Outcome) -> str:
     assert outcome.stderr.endswith(".\n")
     assert outcome.stderr.count("\n") == 1
     return outcome.stderr.rstrip("\n")
+
+
+def keep_all(records: Iterable[Record], results_dir: Path) -> list[Path]:
+    """Put records where the program looks for them."""
+    return [keep(record, results_dir) for record in records]
 
 
 def keep(record: Record, results_dir: Path) -> Path:

@@ -1,13 +1,17 @@
 """The program in an empty folder."""
 
+import json
+import os
 import signal
 import sys
 from functools import partial
 
+import fork_server
 import pytest
 from builders import reports_of
-from cli.calling import call
+from cli.calling import call, invoked
 from cli.home import make_home
+from fp8bench.launch.examined import examined
 
 from fp8bench.cli.app import main
 from fp8bench.launch import place as placing
@@ -36,6 +40,33 @@ def no_variables(monkeypatch):
 def fp8bench_in(tmp_path):
     """Run the program in an empty folder."""
     return partial(call, tmp_path)
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """Call a command in this process, in an empty folder and without a GPU; what it raises is raised here."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+    def called(*words, code=0):
+        done = invoked(*words)
+        assert done.exit_code == code, done.output
+        return done
+
+    return called
+
+
+@pytest.fixture
+def rows_of(command):
+    """What a command prints as JSON."""
+    return lambda *words, code=0: json.loads(command(*words, "--format", "json", code=code).stdout)
+
+
+@pytest.fixture(autouse=True)
+def forked_look(monkeypatch):
+    """A model is looked at by a forked process, where there is a server of such."""
+    if fork_server.PLACE in os.environ:
+        monkeypatch.setattr(examined, "__defaults__", (fork_server.LOOKING, False))
 
 
 class FakeExecutor(Executor):

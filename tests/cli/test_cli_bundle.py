@@ -1,39 +1,43 @@
 """`results bundle` keeps the records behind a table; `compare --bundle` prints the same cells anywhere, on any day."""
 
 import json
+import re
 import shutil
 import zipfile
+from contextlib import chdir
 from datetime import date
 from pathlib import Path
 
 import pytest
 from builders import rounds
-from cli.calling import call, invoked, keep
+from cli.calling import call, invoked, keep, keep_all
 from kinds.made_collectives import collectives_record
 
 from fp8bench.cli import selection
 from fp8bench.records.bundle import CATALOGUE, MANIFEST
+from fp8bench.schema.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 ASKED = ("h200-1x", "h100-1x", "p5", "--workload", "vit-huge", "--batch-size", "64")
 
 
-@pytest.fixture
-def bundled(fp8bench_in, tmp_path):
-    """A bundle of two modes on one instance, with its parts."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a bundle of two modes on one instance, and their records."""
+    folder = tmp_path_factory.mktemp("bundle")
     for mode, step_time_s in (("baseline-bf16", 0.1), ("te-bf16", 0.08)):
-        for record in rounds(step_time_s, step_time_s * 1.001, mode=mode):
-            keep(record, tmp_path / "results")
-    done = fp8bench_in("results", "bundle", "table.zip", "p5")
-    assert done.code == 0, done.stderr
+        keep_all(rounds(step_time_s, step_time_s * 1.001, mode=mode), folder / "results")
+    with chdir(folder):
+        assert invoked("results", "bundle", "table.zip", "p5").exit_code == 0
+    return folder
+
+
+@pytest.fixture
+def bundled(made, tmp_path):
+    """A copy of it; returns the parts of the bundle."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     with zipfile.ZipFile(tmp_path / "table.zip") as file:
         return {name: file.read(name) for name in file.namelist()}
-
-
-def repacked(folder, parts):
-    with zipfile.ZipFile(folder / "other.zip", "w") as file:
-        for name, data in parts.items():
-            file.writestr(name, data)
 
 
 class Later(date):
@@ -79,11 +83,13 @@ def test_links_by_which_nodes_are_projected_go_with_the_records(fp8bench_in, tmp
         assert {json.loads(file.read(name))["kind"] for name in records} == {"run", "collectives"}
 
 
-def test_columns_rows_and_format_may_be_others(bundled, fp8bench_in):
-    done = fp8bench_in("compare", "--bundle", "table.zip", "--filter", "mode=te-bf16", "--format", "json")
-    assert [row["mode"] for row in json.loads(done.stdout)] == ["te-bf16"]
-    dear = fp8bench_in("compare", "--bundle", "table.zip", "--price", "p5=1000", "--format", "json")
-    assert {row["usd_per_hour"] for row in json.loads(dear.stdout)} == {1000.0}
+def test_columns_rows_and_format_may_be_others_but_what_chooses_records_or_prices_is_in_the_file(bundled, rows_of):
+    of_bundle = ("compare", "--bundle", "table.zip")
+    assert [row["mode"] for row in rows_of(*of_bundle, "--filter", "mode=te-bf16")] == ["te-bf16"]
+    assert {row["usd_per_hour"] for row in rows_of(*of_bundle, "--price", "p5=1000")} == {1000.0}
+    for words in ("p5", "--workload vit-huge", "--price-as-of 2026-01-01", "--results-dir ."):
+        with pytest.raises(UsageError, match="--bundle has its own instances"):
+            rows_of(*of_bundle, *words.split())
 
 
 def test_the_same_records_make_the_same_file_and_none_is_replaced(bundled, fp8bench_in, tmp_path):
@@ -94,76 +100,47 @@ def test_the_same_records_make_the_same_file_and_none_is_replaced(bundled, fp8be
         assert (refused.code, said in refused.stderr) == (2, True)
 
 
-@pytest.mark.parametrize(
-    "words", [("p5",), ("--workload", "vit-huge"), ("--price-as-of", "2026-01-01"), ("--results-dir", "other")]
-)
-def test_what_chooses_records_or_prices_is_in_the_file(words, bundled, fp8bench_in, tmp_path):
-    (tmp_path / "other").mkdir()
-    refused = fp8bench_in("compare", *words, "--bundle", "table.zip")
-    assert (refused.code, "--bundle has its own instances" in refused.stderr) == (2, True)
-
-
-def changed(parts):
-    name = next(name for name in parts if name.startswith("results/"))
-    return {**parts, name: parts[name] + b" "}, f"{name} is not what was written"
-
-
-def missing(parts):
-    name = next(name for name in parts if name.startswith("results/"))
-    return {other: data for other, data in parts.items() if other != name}, f"{name} is not what was written"
-
-
-def added(parts):
-    return {**parts, "results/p5/more.json": b"{}"}, "results/p5/more.json is not what was written"
-
-
-def outside(parts):
-    manifest = json.loads(parts[MANIFEST])
-    name = next(name for name in manifest["sha256"] if name.startswith("results/"))
-    away = "results/../../away.json"
-    manifest["sha256"][away] = manifest["sha256"][name]
-    return {**parts, MANIFEST: json.dumps(manifest).encode(), away: parts[name]}, "outside of its folder"
-
-
-def without_manifest(parts):
-    return {name: data for name, data in parts.items() if name != MANIFEST}, "it is no bundle of fp8bench"
-
-
 def with_manifest(parts, **changes):
     return {**parts, MANIFEST: json.dumps({**json.loads(parts[MANIFEST]), **changes}).encode()}
 
 
-def of_no_instance(parts):
-    return with_manifest(parts, instances=[]), "it is no bundle of fp8bench"
+def outside(parts, name, away="results/../../away.json"):
+    hashes = json.loads(parts[MANIFEST])["sha256"]
+    return {**with_manifest(parts, sha256={**hashes, away: hashes[name]}), away: parts[name]}
 
 
-def of_a_later_release(parts):
-    return with_manifest(parts, selection={"colour": "red"}, fp8bench="99.0"), "was made by fp8bench 99.0, with options"
+def without(parts, one):
+    return {name: data for name, data in parts.items() if name != one}
 
 
-def without_a_name(parts):
-    return {**parts, ".": b"x"}, "other.zip: . is not what was written"
+IN_ANOTHER_WAY, NO_BUNDLE = "is not what was written", "it is no bundle of fp8bench"
+LATER = {"selection": {"colour": "red"}, "fp8bench": "99.0"}
+FAULTS = {
+    "changed": (lambda parts, name: {**parts, name: parts[name] + b" "}, IN_ANOTHER_WAY),
+    "missing": (without, IN_ANOTHER_WAY),
+    "added": (lambda parts, _: {**parts, "results/p5/more.json": b"{}"}, f"results/p5/more.json {IN_ANOTHER_WAY}"),
+    "outside": (outside, "outside of its folder"),
+    "without a manifest": (lambda parts, _: without(parts, MANIFEST), NO_BUNDLE),
+    "of no instance": (lambda parts, _: with_manifest(parts, instances=[]), NO_BUNDLE),
+    "of a later release": (lambda parts, _: with_manifest(parts, **LATER), "was made by fp8bench 99.0, with options"),
+    "without a name": (lambda parts, _: {**parts, ".": b"x"}, f"other.zip: . {IN_ANOTHER_WAY}"),
+}
 
 
-OF_FILES = (
-    *(changed, missing, added, outside),
-    *(without_manifest, of_no_instance, of_a_later_release, without_a_name),
-)
-
-
-@pytest.mark.parametrize("fault", OF_FILES, ids=lambda fault: fault.__name__)
-def test_a_file_that_is_not_what_was_written_is_refused(fault, bundled, fp8bench_in, tmp_path):
-    parts, said = fault(bundled)
-    repacked(tmp_path, parts)
-    refused = fp8bench_in("compare", "--bundle", "other.zip")
-    assert refused.code == 2
-    assert said in refused.stderr
+@pytest.mark.parametrize(("fault", "said"), FAULTS.values(), ids=FAULTS)
+def test_a_file_that_is_not_what_was_written_is_refused(fault, said, bundled, command, tmp_path):
+    name = next(name for name in bundled if name.startswith("results/"))
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as file:
+        for each, data in fault(bundled, name).items():
+            file.writestr(each, data)
+    with pytest.raises(UsageError, match=f"{re.escape(name)} {said}" if said is IN_ANOTHER_WAY else said):
+        command("compare", "--bundle", "other.zip")
     assert not (tmp_path.parent / "away.json").exists()
 
 
 @pytest.mark.parametrize("bytes_kept", [None, 0, 100])
-def test_half_a_file_and_none_are_refused(bytes_kept, bundled, fp8bench_in, tmp_path):
+def test_half_a_file_and_none_are_refused(bytes_kept, bundled, command, tmp_path):
     if bytes_kept is not None:
         (tmp_path / "other.zip").write_bytes((tmp_path / "table.zip").read_bytes()[:bytes_kept])
-    refused = fp8bench_in("compare", "--bundle", "other.zip")
-    assert (refused.code, "cannot read other.zip" in refused.stderr) == (2, True)
+    with pytest.raises(UsageError, match=r"cannot read other\.zip"):
+        command("compare", "--bundle", "other.zip")

@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 from builders import rounds
-from calling import call, invoked, keep
+from cli.calling import call, keep, keep_all
 
 from fp8bench.schema.errors import UsageError
 
-OLD, NEW = "20260501T100000Z-aaaaaa", "20260502T100000Z-bbbbbb"
+OLD, NEW, THIRD = "20260501T100000Z-aaaaaa", "20260502T100000Z-bbbbbb", "20260503T100000Z-cccccc"
 SAME = (0.1, 0.1002, 0.0999, 0.1)
 SLOWER = tuple(1.1 * seconds for seconds in SAME)
 
@@ -17,35 +17,34 @@ SLOWER = tuple(1.1 * seconds for seconds in SAME)
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder with results of two sessions, the later of them slower, and a reference of its own."""
-    for record in rounds(*SAME, session_id=OLD):
-        keep(record, tmp_path / "results")
+    keep_all(rounds(*SAME, session_id=OLD), tmp_path / "results")
     shutil.copytree(tmp_path / "results", tmp_path / "reference")
-    for record in rounds(*SLOWER, session_id=NEW, minutes=600):
-        keep(record, tmp_path / "results")
-    monkeypatch.chdir(tmp_path)
+    keep_all(rounds(*SLOWER, session_id=NEW, minutes=600), tmp_path / "results")
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     return tmp_path
 
 
 @pytest.fixture
-def check(folder):
-    """Call the command beside the results; what it raises is raised here."""
-
-    def called(*arguments, code=0):
-        done = invoked("check", *arguments)
-        assert done.exit_code == code, done.output
-        return done.stdout
-
-    return called
+def check(folder, command):
+    """Call the command beside the results."""
+    return lambda *words, code=0: command("check", *words, code=code).stdout
 
 
 @pytest.mark.slow
-def test_a_regression_is_exit_code_1_with_the_answer_first_and_on_stderr(folder):
-    done = call(folder, "check", "--against", "reference")
+def test_a_regression_is_exit_code_1_with_the_answer_first_and_on_stderr_and_the_summary_where_github_reads_it(folder):
+    summary = folder / "summary.md"
+    summary.write_text("before\n")
+    done = call(folder, "check", "--against", "reference", "--summary", GITHUB_STEP_SUMMARY=str(summary))
     assert done.code == 1
     assert done.stdout.startswith("Failed: regression: p5:baseline-bf16/eager, +10.0 %")
     assert f"Session {NEW} against reference; a step may take 3 % longer." in done.stdout
     assert done.stderr.startswith("fp8bench: Failed: regression: p5:baseline-bf16/eager")
+    text = summary.read_text()
+    assert text.startswith("before\n## fp8bench check\n\nFailed: regression")
+    assert "| p5" in text
+    call(folder, "check", "--against", OLD, GITHUB_STEP_SUMMARY=str(summary))
+    assert summary.read_text() == text
+    assert "GITHUB_STEP_SUMMARY is not set" in call(folder, "check", "--against", OLD, "--summary").stderr
 
 
 @pytest.mark.parametrize("against", ["reference", OLD, OLD[:10], "results"])
@@ -54,12 +53,9 @@ def test_a_folder_a_session_or_the_same_folder_is_the_reference(check, against):
     assert (row["outcome"], row["change"]) == ("regression", pytest.approx(0.1))
 
 
-def test_what_is_allowed_is_a_share_and_passes_up_to_it(check):
-    assert check("--against", OLD, "--max-regression", "0.15").startswith("Passed: 1 of 1")
-    assert check("--against", OLD, "--max-regression", "15%").startswith("Passed: 1 of 1")
-
-
-def test_a_session_is_chosen_by_name(check):
+def test_what_is_allowed_is_a_share_and_a_session_is_chosen_by_name(check):
+    for share in ("0.15", "15%"):
+        assert check("--against", OLD, "--max-regression", share).startswith("Passed: 1 of 1")
     data = json.loads(check("--against", NEW, "--session", OLD, "--format", "json"))
     assert data["sessions"] == [OLD]
     assert data["rows"][0]["change"] == pytest.approx(1 / 1.1 - 1)
@@ -78,26 +74,9 @@ def test_every_export_is_written_in_the_place_of_an_older_one(check, folder):
 
 
 @pytest.mark.slow
-def test_the_summary_is_appended_where_github_reads_it(folder):
-    summary = folder / "summary.md"
-    summary.write_text("before\n")
-    done = call(folder, "check", "--against", OLD, "--summary", GITHUB_STEP_SUMMARY=str(summary))
-    assert done.code == 1
-    text = summary.read_text()
-    assert text.startswith("before\n## fp8bench check\n\nFailed: regression")
-    assert "| p5" in text
-    before = text
-    call(folder, "check", "--against", OLD, GITHUB_STEP_SUMMARY=str(summary))
-    assert summary.read_text() == before
-    assert "GITHUB_STEP_SUMMARY is not set" in call(folder, "check", "--against", OLD, "--summary").stderr
-
-
-@pytest.mark.slow
 def test_a_broken_record_is_named_and_fails_under_strict_alone(folder):
-    for number, record in enumerate(rounds(*SAME, session_id="20260503T100000Z-cccccc", minutes=900)):
-        path = keep(record, folder / "results")
-        if number == 3:
-            path.write_text(path.read_text()[:-20])
+    *_, path = keep_all(rounds(*SAME, session_id=THIRD, minutes=900), folder / "results")
+    path.write_text(path.read_text()[:-20])
     words = ("check", "--against", OLD)
     done = call(folder, *words)
     assert done.code == 0
@@ -107,8 +86,7 @@ def test_a_broken_record_is_named_and_fails_under_strict_alone(folder):
 
 @pytest.mark.slow
 def test_what_is_undecided_says_so_first_everywhere_and_is_exit_code_6(folder):
-    for record in rounds(0.1, 0.13, 0.1, 0.13, session_id="20260503T100000Z-cccccc", minutes=900):
-        keep(record, folder / "results")
+    keep_all(rounds(0.1, 0.13, 0.1, 0.13, session_id=THIRD, minutes=900), folder / "results")
     summary = folder / "summary.md"
     words = ("check", "--against", OLD, "--summary", "--export", "junit=out.xml")
     done = call(folder, *words, GITHUB_STEP_SUMMARY=str(summary))
@@ -125,15 +103,17 @@ def test_a_plan_says_what_the_rounds_find_with_or_without_a_reference(check, fol
     assert 0.03 < row["smallest_found"] < 0.05
     assert row["rounds_to_find"] == 2
     assert check("--plan", "--against", OLD).startswith("Plan: ")
-    for record in rounds(0.1, session_id="20260503T100000Z-cccccc", minutes=900):
-        keep(record, folder / "results")
+    keep_all(rounds(0.1, session_id=THIRD, minutes=900), folder / "results")
     assert check("--plan", code=6).startswith("Undecided: ")
 
 
-def test_a_copy_of_the_checked_session_is_told_to_be_the_same_session(check, folder):
+def test_a_copy_of_the_checked_session_is_the_same_session_and_nights_take_those_of_a_folder(check, folder):
     keep(rounds(*SLOWER, session_id=NEW, minutes=600)[0], folder / "copy")
     with pytest.raises(UsageError, match=f"the same session, {NEW}"):
         check("--against", "copy")
+    assert "regression" in check("--against", "reference", "--nights", code=1)
+    with pytest.raises(UsageError, match="--nights needs the nights of a reference"):
+        check("--against", OLD, "--nights")
 
 
 def test_history_is_a_line_a_night_and_needs_no_reference(check):
@@ -141,9 +121,3 @@ def test_history_is_a_line_a_night_and_needs_no_reference(check):
     assert "baseline-bf16/eager, 64 x 8: no change in 2 nights, too few to tell: 5 or more can." in shown
     (one,) = json.loads(check("--history", "--format", "json"))
     assert [night["session"] for night in one["nights"]] == [OLD, NEW]
-
-
-def test_nights_take_the_nights_of_a_folder(check):
-    assert "regression" in check("--against", "reference", "--nights", code=1)
-    with pytest.raises(UsageError, match="--nights needs the nights of a reference"):
-        invoked("check", "--against", OLD, "--nights")

@@ -30,10 +30,15 @@ def test_no_option_of_any_command_takes_an_empty_value(words):
     assert looked_at == set(COMMANDS)
 
 
-def test_an_empty_argument_is_refused_too_and_a_value_that_ends_in_an_equals_sign_is_one():
+def test_no_argument_may_be_empty_and_what_is_only_shown_again_takes_fewer_variables():
     with pytest.raises(UsageError, match="an argument is empty"):
         refuse_empty(["p5", ""])
     assert refuse_empty(["--source=https://a.b/?q=", "--source", "a="]) is None
+    assert "seed" in obeyed("gemm", ["--sweep"])
+    assert "batch_size" not in obeyed("gemm", ["--sweep"])
+    assert obeyed("gemm", ["--record=x"]) == obeyed("explain", ["te-fp8"]) == {"results_dir"}
+    assert "batch_size" in obeyed("explain", ["--mode", "te-fp8"])
+    assert "rounds" not in obeyed("explain", ["--mode", "te-fp8"])
 
 
 def test_the_folder_of_results_may_be_a_variable_of_every_command_that_has_one(fp8bench_in, tmp_path):
@@ -50,52 +55,12 @@ def test_the_folder_of_results_may_be_a_variable_of_every_command_that_has_one(f
     assert "other keeps none of its kind" in one_line(elsewhere)
 
 
-def test_a_variable_that_a_command_does_not_take_is_told_in_one_line(fp8bench_in):
-    done = fp8bench_in("compare", "p4d", FP8BENCH_STEPS="3", FP8BENCH_SEED="1", FP8BENCH_BATCH_SIZE="")
-
-    assert done.code == 0
-    assert done.stderr == (
-        "fp8bench: warning: FP8BENCH_SEED, FP8BENCH_STEPS do not apply to this call of `fp8bench compare`\n"
-    )
-
-
-def test_an_unknown_variable_is_warned_of_where_it_is_not_refused(fp8bench_in):
-    done = fp8bench_in("list", "modes", FP8BENCH_STEP="3")
-
-    assert done.code == 0
-    assert "warning: unknown variable 'FP8BENCH_STEP'. Did you mean 'FP8BENCH_STEPS'?" in done.stderr
-
-
-def test_what_is_only_shown_again_takes_fewer_variables_than_what_is_measured():
-    assert "seed" in obeyed("gemm", ["--sweep"])
-    assert "batch_size" not in obeyed("gemm", ["--sweep"])
-    assert obeyed("gemm", ["--record=x"]) == obeyed("explain", ["te-fp8"]) == {"results_dir"}
-    assert "batch_size" in obeyed("explain", ["--mode", "te-fp8"])
-    assert "rounds" not in obeyed("explain", ["--mode", "te-fp8"])
-
-
 @pytest.mark.parametrize(
-    ("command", "words", "variable"),
-    [
-        ("compare", ["-h"], "STEPS"),
-        ("gemm", [], "SEED"),
-        ("gemm", [], "BATCH_SIZE"),
-        ("gemm", [], "NAME"),
-        ("numerics", [], "NAME"),
-        ("run", [], "STEPS"),
-    ],
+    "words", ["compare -h STEPS", "gemm SEED", "gemm BATCH_SIZE", "gemm NAME", "numerics NAME", "run STEPS"]
 )
-def test_variables_that_hold_and_a_call_for_help_are_no_cause_for_a_warning(command, words, variable):
-    assert variable_warnings(command, words, {f"FP8BENCH_{variable}": "3"}) == []
-
-
-@pytest.mark.parametrize(
-    "command", [(), *((name,) for name in COMMANDS)], ids=lambda words: " ".join(words) or "itself"
-)
-def test_help_has_a_short_flag(command, capsys):
-    main = get_command(PROGRAM)
-    assert main.main([*command, "-h"], prog_name="fp8bench", standalone_mode=False) in (0, None)
-    assert f"Usage: {' '.join(['fp8bench', *command])}" in capsys.readouterr().out
+def test_variables_that_hold_and_a_call_for_help_are_no_cause_for_a_warning(words):
+    command, *arguments, variable = words.split()
+    assert variable_warnings(command, arguments, {f"FP8BENCH_{variable}": "3"}) == []
 
 
 @pytest.mark.parametrize("name", [*GROUPS["Measure"], "results import", "compare", "scaling", "predict"])

@@ -2,8 +2,6 @@
 prints it, several of the same work side by side.
 """
 
-import json
-
 import pytest
 from builders import at, measured
 from report.made_gemm import gemm_record, record_of_one, timing
@@ -40,9 +38,12 @@ def several(tmp_path):
     return tmp_path / "results"
 
 
-def lines_with(word, done):
-    assert done.code == 0, done.stderr
-    return [line.split() for line in done.stdout.splitlines() if word in line]
+@pytest.fixture
+def lines_with(command):
+    def found(word, *words):
+        return [line.split() for line in command("compare", *words).stdout.splitlines() if word in line]
+
+    return found
 
 
 @pytest.fixture
@@ -60,60 +61,53 @@ def test_each_kind_is_read_by_itself_and_comes_back_whole(kept):
     assert not results.read_kind(kept, ["p4d"], NumericsRecord)
 
 
-def test_of_products_the_latest_of_each_fingerprint_is_shown_and_all_on_demand(kept, fp8bench_in):
-    def shown(*flags):
-        done = fp8bench_in("compare", "p5", "--kind", "gemm", "--format", "json", *flags)
-        assert done.code == 0, done.stderr
-        return [report["run_id"] for report in json.loads(done.stdout)]
-
-    assert shown() == ["products-later", "products-other"]
-    assert shown("--all") == ["products-earlier", "products-later", "products-other"]
+def test_of_products_the_latest_of_each_fingerprint_is_shown_and_all_on_demand(kept, rows_of):
+    shown, every = (
+        [report["run_id"] for report in rows_of("compare", "p5", "--kind", "gemm", *flags)]
+        for flags in ((), ("--all",))
+    )
+    assert shown == ["products-later", "products-other"]
+    assert every == ["products-earlier", "products-later", "products-other"]
 
 
 @pytest.mark.usefixtures("several")
-def test_products_of_two_instances_stand_side_by_side(fp8bench_in):
-    done = fp8bench_in("compare", "p4d", "p5", "--kind", "gemm")
-    times, step = lines_with("bf16  ", done)
+def test_products_of_two_instances_stand_side_by_side(command, lines_with):
+    times, step = lines_with("bf16  ", "p4d", "p5", "--kind", "gemm")
     assert times[-7:] == ["1,001", "(996-1,006)", "0.000524", "500.0", "(497.5-502.5)", "2.00x", "0.00105"]
-    assert step[-7:] == ["1,001", "(996-1,006)", "0.000524", "500.0", "(497.5-502.5)", "2.00x", "0.00105"]
+    assert step[-7:] == times[-7:]
+    done = command("compare", "p4d", "p5", "--kind", "gemm")
     assert "\x1b" not in done.stdout
     assert done.stderr == "fp8bench: warning: p5: the GPU was busy\n"
 
 
 @pytest.mark.usefixtures("several")
-def test_the_instance_that_is_named_first_is_held_against_and_records_of_one_are_told_apart(fp8bench_in):
-    done = fp8bench_in("compare", "p5", "p4d", "--kind", "gemm", "--format", "markdown")
-    times, _ = lines_with("| bf16", done)
+def test_the_instance_that_is_named_first_is_held_against_and_records_of_one_are_told_apart(command, lines_with):
+    times, _ = lines_with("| bf16", "p5", "p4d", "--kind", "gemm", "--format", "markdown")
     assert (times[-2:], "0.50x" in times) == (["0.000524", "|"], True)
-    done = fp8bench_in("compare", "p4d", "--kind", "gemm", "--all")
-    assert "on p4d 2026-05-01 10:01 (NVIDIA H200), p4d 2026-05-01 10:03 (NVIDIA H200);" in done.stdout
-    times, _ = lines_with("bf16  ", done)
+    words = ("p4d", "--kind", "gemm", "--all")
+    two = "on p4d 2026-05-01 10:01 (NVIDIA H200), p4d 2026-05-01 10:03 (NVIDIA H200);"
+    assert two in command("compare", *words).stdout
+    times, _ = lines_with("bf16  ", *words)
     assert times[-2] == "1.00x?"
-    (line,) = lines_with("6.0e-02", fp8bench_in("compare", "p5", "p4d", "--kind", "numerics"))
+    (line,) = lines_with("6.0e-02", "p5", "p4d", "--kind", "numerics")
     assert line == ["normal", "te-fp8:delayed", "output", "6.0e-02", "4.0e-02", "0.67x"]
 
 
 @pytest.mark.usefixtures("several")
 @pytest.mark.parametrize("named", [("p5", "p4d"), ("p4d", "p5")])
-def test_machines_get_records_one_by_one_in_the_order_of_the_instances(fp8bench_in, named):
+def test_machines_get_records_one_by_one_in_the_order_of_the_instances(command, rows_of, named):
     ids = {"p4d": ["products-p4d-1", "products-p4d-3"], "p5": ["products-p5-2"]}
-    done = fp8bench_in("compare", *named, "--kind", "gemm", "--format", "json", "--all")
-    assert [one["run_id"] for one in json.loads(done.stdout)] == [*ids[named[0]], *ids[named[1]]]
-    done = fp8bench_in("compare", *named, "--kind", "numerics", "--format", "csv")
-    assert [line.split(",")[0] for line in done.stdout.splitlines()[1:]] == list(named)
+    found = rows_of("compare", *named, "--kind", "gemm", "--all")
+    assert [one["run_id"] for one in found] == [*ids[named[0]], *ids[named[1]]]
+    table = command("compare", *named, "--kind", "numerics", "--format", "csv").stdout
+    assert [line.split(",")[0] for line in table.splitlines()[1:]] == list(named)
 
 
-def test_one_record_alone_is_printed_as_its_command_prints_it(several, fp8bench_in):
+def test_one_record_alone_is_printed_as_its_command_prints_it_and_an_instance_without_is_named(several, command):
     record = next(iter((several / "p5").glob("products*")))
-    alone = fp8bench_in("gemm", "--record", str(record))
-    assert alone.code == 0
-    assert fp8bench_in("compare", "p5", "--kind", "gemm").stdout == alone.stdout
-
-
-@pytest.mark.parametrize("kind", ["gemm", "numerics"])
-def test_an_instance_that_has_none_is_named_and_left_out(kind, several, fp8bench_in):
-    done = fp8bench_in("compare", "p4d", "p4de", "p5", "--kind", kind)
-    (line,) = [line for line in done.stderr.splitlines() if "p4de" in line]
-
-    assert done.code == 0
-    assert line == f"fp8bench: warning: no record of `fp8bench {kind}` for p4de: it is omitted"
+    alone = command("gemm", "--record", str(record)).stdout
+    assert command("compare", "p5", "--kind", "gemm").stdout == alone
+    for kind in ("gemm", "numerics"):
+        said = command("compare", "p4d", "p4de", "p5", "--kind", kind).stderr
+        (line,) = [line for line in said.splitlines() if "p4de" in line]
+        assert line == f"fp8bench: warning: no record of `fp8bench {kind}` for p4de: it is omitted"

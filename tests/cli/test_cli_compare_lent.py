@@ -9,6 +9,7 @@ import pytest
 from builders import environment, evidence, machine_called, rounds, unsupported
 from cli.calling import invoked, keep
 
+from fp8bench.schema.errors import UsageError
 from fp8bench.stats.certainty import BETWEEN_MACHINES
 
 ROOT = Path(__file__).parents[2]
@@ -29,19 +30,22 @@ def measured_on(folder, instance, gpu=H100, faster=1.0, minutes=0, gpus=1, **cha
             keep(record.model_copy(update={"run_id": f"{record.run_id}-{instance}"}), folder / "results")
 
 
-def rows(outcome):
-    return {(row["instance"], row["mode"]): row for row in json.loads(outcome.stdout)}
+@pytest.fixture
+def compared(rows_of):
+    return lambda *words: {(row["instance"], row["mode"]): row for row in rows_of("compare", *words)}
 
 
-def test_a_row_has_the_step_of_the_same_gpu_and_its_own_price(fp8bench_in, tmp_path):
+def test_a_row_has_the_step_of_the_same_gpu_and_its_own_price_unless_it_was_measured_there(compared, tmp_path):
     measured_on(tmp_path, "h100-1x")
-    found = rows(fp8bench_in("compare", "h100-1x", "lambda-1x-h100", *AT_TWO, "--format", "json"))
+    found = compared("h100-1x", "lambda-1x-h100", *AT_TWO)
     own, of_other = (found[name, "te-fp8"] for name in ("h100-1x", "lambda-1x-h100"))
     assert (of_other["source"], of_other["measured_on"], own["measured_on"]) == ("same-gpu", "h100-1x", None)
     assert (of_other["step_time_s"], of_other["usd_per_hour"]) == (own["step_time_s"], 2.0)
     assert of_other["units_per_usd"] == pytest.approx(2 * own["units_per_usd"])
     for mine, theirs in zip(own["step_time_ci_s"], of_other["step_time_ci_s"], strict=True):
         assert abs(math.log(theirs / mine)) == pytest.approx(math.log1p(BETWEEN_MACHINES), rel=1e-3)
+    measured_on(tmp_path, "runpod-1x-h100", faster=1.1, minutes=60)
+    assert {row["source"] for row in compared("runpod-1x-h100").values()} == {"measured"}
 
 
 @pytest.mark.parametrize(
@@ -54,43 +58,39 @@ def test_a_row_has_the_step_of_the_same_gpu_and_its_own_price(fp8bench_in, tmp_p
         (1.2, "4", "h200-1x: 20.0 % more images per USD"),
     ],
 )
-def test_such_a_row_says_which_instance_only_beyond_what_machines_differ_by(fp8bench_in, tmp_path, faster, usd, said):
+def test_such_a_row_says_which_instance_only_beyond_what_machines_differ_by(command, tmp_path, faster, usd, said):
     measured_on(tmp_path, "h100-1x")
     measured_on(tmp_path, "h200-1x", "NVIDIA H200", faster, minutes=60)
     asked = ("lambda-1x-h100", "h200-1x", "--price", "h200-1x=4", "--price", f"lambda-1x-h100={usd}")
-    text = " ".join(fp8bench_in("compare", *asked).stdout.split())
+    text = " ".join(command("compare", *asked).stdout.split())
     assert said in text
     assert "~80.0 ms" in text
     assert "~ not measured there: steps of the same GPU on h100-1x" in text
 
 
-def test_which_mode_is_said_where_it_was_measured(fp8bench_in, tmp_path):
+def test_which_mode_is_said_where_it_was_measured_and_a_page_has_the_evidence_of_what_was_lent(command, tmp_path):
     measured_on(tmp_path, "h100-1x")
-    alone = fp8bench_in("compare", "runpod-1x-h100")
-    assert "Which mode? That is decided where it was measured: h100-1x." in alone.stdout
-    answer = json.loads(fp8bench_in("compare", "runpod-1x-h100", "h100-1x", "--format", "answer").stdout)
+    alone = command("compare", "runpod-1x-h100").stdout
+    assert "Which mode? That is decided where it was measured: h100-1x." in alone
+    answer = json.loads(command("compare", "runpod-1x-h100", "h100-1x", "--format", "answer").stdout)
     assert {one["instance"] for one in answer[0]["which_mode"]} == {"h100-1x"}
+    command("report", "runpod-1x-h100", "-o", "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert [word for word in ("same-gpu", "sdpa:flash") if word not in page] == []
 
 
-def test_the_answer_begins_with_what_decides(fp8bench_in, tmp_path):
+def test_the_answer_begins_with_what_decides(command, tmp_path):
     """Of two GPUs for 6 USD an hour beside one for 2: 1.5 times the price of a GPU, which is 1.2 times as fast."""
     measured_on(tmp_path, "h100-1x")
     measured_on(tmp_path, "h200-2x", "NVIDIA H200", 1.2, minutes=60, gpus=2)
     asked = ("compare", "h100-1x", "h200-2x", "--price", "h100-1x=2", "--price", "h200-2x=6")
-    (answer,) = json.loads(fp8bench_in(*asked, "--format", "answer").stdout)
+    (answer,) = json.loads(command(*asked, "--format", "answer").stdout)
     assert answer["factors"] == pytest.approx(
         {"price of a GPU-hour": 1.5, "mode": 1.25, "speed of a GPU": 1.2}, rel=1e-3
     )
     assert list(answer["factors"]) == ["price of a GPU-hour", "mode", "speed of a GPU"]
     said = "Which instance? What decides, at most: price of a GPU-hour 1.50x, mode 1.25x, speed of a GPU 1.20x."
-    assert said in fp8bench_in(*asked).stdout
-
-
-def test_what_was_measured_there_counts_and_nothing_is_lent(fp8bench_in, tmp_path):
-    measured_on(tmp_path, "h100-1x")
-    measured_on(tmp_path, "runpod-1x-h100", faster=1.1, minutes=60)
-    found = rows(fp8bench_in("compare", "runpod-1x-h100", "--format", "json"))
-    assert {row["source"] for row in found.values()} == {"measured"}
+    assert said in command(*asked).stdout
 
 
 @pytest.mark.parametrize(
@@ -98,36 +98,25 @@ def test_what_was_measured_there_counts_and_nothing_is_lent(fp8bench_in, tmp_pat
     [("h200-1x", {"gpu": "NVIDIA H200"}), ("h100-2x", {"gpus": 2}), ("h100-1x", {"gpus": 8})],
     ids=["another GPU", "more GPUs", "more GPUs than the lender has"],
 )
-def test_nothing_else_is_lent(fp8bench_in, tmp_path, lender, of_it):
+def test_nothing_else_is_lent(command, tmp_path, lender, of_it):
     measured_on(tmp_path, lender, **of_it)
     keep(unsupported("h100-1x"), tmp_path / "results")
-    refused = fp8bench_in("compare", "runpod-1x-h100")
-    assert refused.code == 2
-    assert "no record for instance 'runpod-1x-h100'" in refused.stderr
+    with pytest.raises(UsageError, match="no record for instance 'runpod-1x-h100'"):
+        command("compare", "runpod-1x-h100")
 
 
-def test_an_instance_without_a_row_is_named_with_what_would_measure_it(fp8bench_in, tmp_path):
+def test_an_instance_without_a_row_is_named_with_what_would_measure_it(command, tmp_path):
     measured_on(tmp_path, "h100-1x", phases_s={"timed": 50.0})
     measured_on(tmp_path, "h200-1x", "NVIDIA H200")
-    done = fp8bench_in("compare", "runpod-1x-l40s", "h100-1x", "--format", "json")
-    assert done.code == 0, done.stderr
-    assert {instance for instance, _ in rows(done)} == {"h100-1x"}
-    # Six rounds of 50 s, at 1.09 USD an hour.
+    words = ("compare", "runpod-1x-l40s", "h100-1x")
+    done = command(*words, "--format", "json")
+    assert {row["instance"] for row in json.loads(done.stdout)} == {"h100-1x"}
     assert "runpod-1x-l40s: no record, and none from which one can be predicted" in done.stderr
-    assert "`fp8bench run --instance runpod-1x-l40s` there measures it (5 min, 0.09 USD, as long as on h100-1x)" in (
-        done.stderr
-    )
-    assert "fp8bench run --instance" in fp8bench_in("compare", "runpod-1x-l40s", "h100-1x", "--format", "answer").stderr
-    text = fp8bench_in("compare", "runpod-1x-l40s", "h100-1x").stdout
-    assert "fp8bench run --instance runpod-1x-l40s" in " ".join(text.split())
-
-
-def test_a_page_of_it_has_the_evidence_of_what_was_lent(fp8bench_in, tmp_path):
-    measured_on(tmp_path, "h100-1x")
-    assert fp8bench_in("report", "runpod-1x-h100", "-o", "page.html").code == 0
-    page = (tmp_path / "page.html").read_text()
-    assert "same-gpu" in page
-    assert "sdpa:flash" in page
+    # Six rounds of 50 s, at 1.09 USD an hour.
+    measures = "`fp8bench run --instance runpod-1x-l40s` there measures it (5 min, 0.09 USD, as long as on h100-1x)"
+    assert measures in done.stderr
+    assert "fp8bench run --instance" in command(*words, "--format", "answer").stderr
+    assert "fp8bench run --instance runpod-1x-l40s" in " ".join(command(*words).stdout.split())
 
 
 @pytest.mark.slow

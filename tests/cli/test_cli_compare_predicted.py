@@ -94,7 +94,6 @@ def test_the_answer_is_of_so_many_gpus_too():
     [
         (("p5", "--gpus", "12"), "p5 has 8 GPUs, and a projection goes to 8 nodes. Give multiples of it up to 64"),
         (("h200-2x", "--gpus", "16"), "the network of h200-2x is not known"),
-        (("p5", "--gpus", "0"), "--gpus"),
     ],
 )
 def test_numbers_of_gpus_that_no_row_can_have_are_refused(words, said):

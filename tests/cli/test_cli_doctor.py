@@ -55,17 +55,11 @@ def test_json_holds_the_machine_and_every_finding(doctor_in, tmp_path):
     assert "sesame" not in outcome.stdout
 
 
-def test_json_is_a_format(doctor_in):
+def test_json_is_a_format_and_text_ends_in_a_sum_and_quick_asks_no_probe(doctor_in):
     formatted, flagged = doctor_in("--quick", "--format", "json"), doctor_in("--quick", "--json")
-
     assert json.loads(formatted.stdout).keys() == json.loads(flagged.stdout).keys() == {"machine", "findings"}
-
-
-def test_text_ends_in_a_sum_and_quick_asks_no_probe(doctor_in):
     outcome = doctor_in("--quick")
-
-    assert outcome.code == 0, outcome.stdout
-    assert outcome.stderr == ""
+    assert (outcome.code, outcome.stderr) == (0, ""), outcome.stdout
     assert "\x1b" not in outcome.stdout
     lines = outcome.stdout.splitlines()
     assert {"GPU", "Software", "Host"} <= set(lines)

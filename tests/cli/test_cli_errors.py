@@ -68,6 +68,15 @@ compare p4d p5 --filter mode=torchao-float8 | no row is left by --filter 'mode=t
 compare p4d p5 --filter step<fast | step is a number, and 'fast' is none
 compare p4d p5 --sort sped-up | unknown column 'sped-up' | 'speed-up'
 compare p4d p5 --group-by cloud | unknown column 'cloud'
+compare p5 --within 30d | --within '30d' is the time of a budget
+compare p5 --budget x | --budget 'x' is not an amount of USD above 0
+compare p5 --budget 0 | --budget '0' is not an amount
+compare p5 --budget 1e15 | nobody spends more
+compare p5 --budget 5 --within 3 | --within '3' is not a time above 0
+compare p5 --budget 5 --within 0d | --within '0d' is not a time above 0
+compare p5 --budget 5 --job 3M | --job and --budget are both given
+compare p5 --kind gemm --budget 5 | --budget does not apply to records of kind gemm
+compare p5 --gpus 0 | --gpus
 compare p5 --kind gem | --kind | Did you mean 'gemm'
 compare p5 --kind gemm --format answer | --format answer is of runs
 compare p5 --kind gemm --wide | --wide does not apply to records of kind gemm
@@ -104,7 +113,6 @@ run --dry-run --aa --mode te-fp8 --rounds 2 | --rounds 2 cannot tell how far
 run --dry-run --gpus 2 --tensor-parallel 3 | --tensor-parallel 3 does not divide the 2 ranks
 run --dry-run --gpus 2 --grad-accumulation 5 | --grad-accumulation 5 does not divide
 run --dry-run --config none.yaml | cannot read none.yaml
-run --dry-run --config / | cannot read /
 run --instance my-box --dry-run | unknown instance 'my-box' | give its --price to `fp8bench run`
 sweep --budget 5s | a budget of 5s is too small for one run | Give at least that
 sweep --budget 10parsec | invalid value '10parsec' | units are s, min, h
@@ -120,6 +128,15 @@ sweep --batch-size 16,many | it must be a whole number, or auto
 sweep --batch-size , | invalid value ',' | it must be a whole number, or auto
 sweep --compile auto,often | --compile: invalid value 'often'
 sweep --config article.yaml --dry-run | article.yaml names variants, which `fp8bench run` measures
+run --config / --dry-run | cannot read /
+run --config /dev/null/x --dry-run | cannot read /dev/null/x: 
+run --dry-run --workload vit-micro --size depth=0 | --size depth '0' is not a whole number of at least 1
+run --dry-run --workload vit-micro --size sequence_length=5 | Use --sequence-length 5
+run --rounds 2 --until-decided nowhere | --until-decided nowhere is no folder
+run --rounds 2 --until-decided empty | --until-decided empty has no measurement that ran
+run --rounds 2 --max-minutes 5 | --max-minutes is given without --until-decided
+run --rounds 2 --max-regression 5% | --max-regression is given without --until-decided
+run --aa --mode baseline-bf16 --until-decided reference | --aa compares modes with themselves
 run --results-dir taken/results | cannot write results to taken/results
 predict | no instance was named
 predict p5 | --from is missing
@@ -308,39 +325,43 @@ def test_a_gpu_instance_on_a_machine_without_one_is_unsupported_here(fp8bench_in
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("steps: 5\nmode: te-fp8\n  warmup: 1\n", ["line 3 is not YAML"]),
-        ("steps: 5\nwarmpu: 1\n", ["line 2", "'warmpu'", "Did you mean 'warmup'?"]),
-        ("steps: several\n", ["line 1", "steps", "'several'"]),
-        ("seed: 1\nsteps: 12:30\n", ["line 2", "12:30 is no plain number"]),
-        ("seed: 1\nsteps: 010\n", ["line 2", "010 is no plain number"]),
-        ("seed: 1\nsteps: true\n", ["line 2", "steps", "it must be a number"]),
-        ("steps: 5\nseed: 1\nsteps: 7\n", ["line 3: 'steps' is given twice, the first time on line 1"]),
-    ],
-)
-def test_a_fault_of_a_config_file_is_told_by_file_and_line(text, words, fp8bench_in, tmp_path):
-    (tmp_path / "mine.yaml").write_text(text)
-    outcome = fp8bench_in("run", "--dry-run", "--config", "mine.yaml")
-    line = one_line(outcome)
-
-    assert [word for word in ["mine.yaml", *words] if word not in line] == [], line
-    assert outcome.code == 2
+CONFIG_FAULTS = {
+    "steps: 5\nmode: te-fp8\n  warmup: 1\n": ["line 3 is not YAML"],
+    "steps: 5\nwarmpu: 1\n": ["line 2", "'warmpu'", "Did you mean 'warmup'?"],
+    "steps: several\n": ["line 1", "steps", "'several'"],
+    "seed: 1\nsteps: 12:30\n": ["line 2", "12:30 is no plain number"],
+    "seed: 1\nsteps: 010\n": ["line 2", "010 is no plain number"],
+    "seed: 1\nsteps: true\n": ["line 2", "steps", "it must be a number"],
+    "steps: 5\nseed: 1\nsteps: 7\n": ["line 3: 'steps' is given twice, the first time on line 1"],
+    f"mode: {'[' * 100_000}": ["nested"],
+    "\x7fELF\udc80\udcff": ["cannot read mine.yaml: "],
+}
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "words"),
-    [
+@pytest.mark.parametrize("text", CONFIG_FAULTS, ids=lambda text: ascii(text)[:30])
+def test_a_fault_of_a_config_file_is_told_by_file_and_line(text, command, tmp_path):
+    (tmp_path / "mine.yaml").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(UsageError) as refused:
+        command("run", "--dry-run", "--config", "mine.yaml")
+    line = str(refused.value)
+    assert [word for word in ["mine.yaml", *CONFIG_FAULTS[text]] if word not in line] == [], line
+    assert "\n" not in line
+
+
+def test_a_fault_of_a_variable_is_told_by_its_name_and_one_that_is_not_taken_in_a_warning(fp8bench_in):
+    for variable, value, words in (
         ("FP8BENCH_BATCHSIZE", "32", "'FP8BENCH_BATCHSIZE'. Did you mean 'FP8BENCH_BATCH_SIZE'?"),
         ("FP8BENCH_STEPS", "many", "FP8BENCH_STEPS: invalid value 'many'"),
-    ],
-)
-def test_a_fault_of_a_variable_is_told_by_its_name(variable, value, words, fp8bench_in):
-    outcome = fp8bench_in("run", "--dry-run", **{variable: value})
-
-    assert words in one_line(outcome)
-    assert outcome.code == 2
+    ):
+        outcome = fp8bench_in("run", "--dry-run", **{variable: value})
+        assert words in one_line(outcome)
+        assert outcome.code == 2
+    outcome = fp8bench_in("compare", "p4d", FP8BENCH_STEPS="3", FP8BENCH_SEED="1", FP8BENCH_BATCH_SIZE="")
+    warning = "fp8bench: warning: FP8BENCH_SEED, FP8BENCH_STEPS do not apply to this call of `fp8bench compare`\n"
+    assert (outcome.code, outcome.stderr) == (0, warning)
+    outcome = fp8bench_in("list", "modes", FP8BENCH_STEP="3")
+    assert outcome.code == 0
+    assert "warning: unknown variable 'FP8BENCH_STEP'. Did you mean 'FP8BENCH_STEPS'?" in outcome.stderr
 
 
 def test_debug_shows_the_traceback(fp8bench_in):

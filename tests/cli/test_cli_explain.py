@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from builders import (
     summary,
     unsupported,
 )
-from calling import call, invoked, keep
+from cli.calling import keep
 from typer.testing import CliRunner
 
 from fp8bench.cli.program import PROGRAM
@@ -50,16 +51,14 @@ def fp8(instance="p5", **changes):
 
 
 @pytest.fixture
-def explain(tmp_path, monkeypatch):
-    """Call the command in a folder of its own; what it raises is raised here."""
-    monkeypatch.chdir(tmp_path)
+def explain(command):
+    return partial(command, "explain")
 
-    def called(*arguments):
-        done = invoked("explain", *arguments)
-        assert done.exit_code == 0, done.output
-        return done
 
-    return called
+@pytest.fixture
+def modes_of(rows_of):
+    """What is explained, as JSON."""
+    return lambda *words: rows_of("explain", *words)["modes"]
 
 
 @pytest.fixture
@@ -91,95 +90,78 @@ def test_the_table_then_the_sentence(explain, results):
     )
 
 
-@pytest.mark.parametrize("name", ["te-fp8", "te-fp8:delayed", "te-fp8/eager", "p5:te-fp8", "p5:te-fp8:delayed/eager"])
-def test_what_names_a_mode(explain, results, name):
-    assert labels(explain(name, "--format", "json")) == ["te-fp8:delayed"]
-
-
-def test_a_records_file_and_a_runs_id_and_its_beginning(explain, results):
+def test_what_names_a_mode_or_a_record(modes_of, results):
     record = fp8()
-    for name in (results / "p5" / f"{record.run_id}.json", record.run_id, record.run_id[:16]):
-        assert labels(explain(name, "--format", "json")) == ["te-fp8:delayed"]
+    file = results / "p5" / f"{record.run_id}.json"
+    names = ["te-fp8", "te-fp8:delayed", "te-fp8/eager", "p5:te-fp8", "p5:te-fp8:delayed/eager"]
+    for name in (*names, file, record.run_id, record.run_id[:16]):
+        assert [mode["label"] for mode in modes_of(name)] == ["te-fp8:delayed"], name
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("zipped", [True, False])
-def test_a_kept_trace(explain, results, tmp_path, zipped):
+def test_a_kept_trace(modes_of, results, tmp_path, zipped):
     kept = tmp_path / ("trace.json.gz" if zipped else "trace.json")
     kept.write_bytes(TRACE.read_bytes() if zipped else gzip.decompress(TRACE.read_bytes()))
-    done = explain(kept, "baseline-bf16", "--format", "json")
-    assert labels(done) == ["te-fp8:delayed", "baseline-bf16"]
-    assert json.loads(done.stdout)["modes"][0]["by_category"]["gemm_fp8"] == pytest.approx(0.0352, abs=1e-4)
+    found = modes_of(kept, "baseline-bf16")
+    assert [mode["label"] for mode in found] == ["te-fp8:delayed", "baseline-bf16"]
+    assert found[0]["by_category"]["gemm_fp8"] == pytest.approx(0.0352, abs=1e-4)
 
 
-def test_the_latest_record_is_taken(explain, results):
-    keep(fp8(minutes=5, summary=summary(0.12)), results)
-    keep(invalid(minutes=10, mode="te-fp8", recipe="delayed"), results)
-    (mode,) = json.loads(explain("te-fp8", "--format", "json").stdout)["modes"]
-    assert mode["step_time_s"] == 0.12
-
-
-def test_the_profile_is_of_the_round_in_the_middle_and_the_step_time_is_of_all_rounds(explain, results):
+def test_the_latest_record_is_taken_of_the_round_in_the_middle_and_the_step_time_of_all_rounds(
+    explain, modes_of, results
+):
+    keep(fp8(minutes=3, summary=summary(0.12)), results)
+    keep(invalid(minutes=3.5, mode="te-fp8", recipe="delayed"), results)
+    assert [mode["step_time_s"] for mode in modes_of("te-fp8")] == [0.12]
     for number, step_time_s in enumerate((0.130, 0.110, 0.126), start=1):
         keep(fp8(minutes=4 + number, summary=summary(step_time_s), session=place(number)), results)
-    done = explain("te-fp8", "--format", "json")
-    (mode,) = json.loads(done.stdout)["modes"]
-    assert mode["step_time_s"] == pytest.approx(0.122)
-    assert mode["source"] == fp8(minutes=7).run_id
-    assert "session 20260501T100000Z-aaaaaa, profile of round 3" in done.stderr
+    (mode,) = modes_of("te-fp8")
+    assert (mode["step_time_s"], mode["source"]) == (pytest.approx(0.122), fp8(minutes=7).run_id)
+    assert "session 20260501T100000Z-aaaaaa, profile of round 3" in explain("te-fp8").stderr
 
 
-def test_a_batch_size_is_chosen_and_the_reference_follows(explain, results):
+def test_a_batch_size_is_chosen_and_the_reference_follows(modes_of, results):
+    def sizes(*words):
+        return [mode["batch_size"] for mode in modes_of(*words)]
+
     keep(fp8(minutes=5, settings={"batch_size": 256}, summary=summary(0.35, 2048, host_lead_s=0.1)), results)
-    fastest = json.loads(explain("te-fp8", "--format", "json").stdout)["modes"]
-    assert [mode["batch_size"] for mode in fastest] == [256]
-    chosen = json.loads(explain("te-fp8", "--batch-size", "64", "--format", "json").stdout)["modes"]
-    assert [mode["batch_size"] for mode in chosen] == [64]
+    assert sizes("te-fp8") == [256]
+    assert sizes("te-fp8", "--batch-size", "64") == [64]
     keep(bf16(minutes=6, settings={"batch_size": 256}, summary=summary(0.4, 2048, host_lead_s=0.1)), results)
     keep(bf16(minutes=7), results)
-    both = json.loads(explain("te-fp8", "baseline-bf16", "--format", "json").stdout)["modes"]
-    assert [mode["batch_size"] for mode in both] == [256, 256]
+    assert sizes("te-fp8", "baseline-bf16") == [256, 256]
 
 
-@pytest.mark.slow
-def test_without_a_batch_size_it_takes_what_the_first_row_of_compare_shows(explain, results, tmp_path):
+def test_without_a_batch_size_it_takes_what_the_first_row_of_compare_shows(explain, modes_of, results, rows_of):
     """The record made last is of another batch size, at which the mode is slower than the reference."""
     for batch_size, minutes, fp8_s, bf16_s in ((256, 5, 0.35, 0.44), (64, 7, 0.1411, 0.1386)):
-        units = batch_size * 8
         changes = {"minutes": minutes, "settings": {"batch_size": batch_size}}
-        keep(fp8(summary=summary(fp8_s, units), **changes), results)
-        keep(bf16(summary=summary(bf16_s, units), **changes), results)
-    rows = json.loads(call(tmp_path, "compare", "p5", "--format", "json").stdout)
-    first = next(row for row in rows if row["mode"] == "te-fp8")
-    done = explain("te-fp8", "baseline-bf16", "--format", "json")
-    shown = json.loads(done.stdout)["modes"]
-
+        keep(fp8(summary=summary(fp8_s, batch_size * 8), **changes), results)
+        keep(bf16(summary=summary(bf16_s, batch_size * 8), **changes), results)
+    first = next(row for row in rows_of("compare", "p5") if row["mode"] == "te-fp8")
+    shown = modes_of("te-fp8", "baseline-bf16")
     assert (first["batch_size"], first["speedup_vs_reference"] > 1) == (256, True)
     assert [mode["batch_size"] for mode in shown] == [256, 256]
     assert shown[0]["step_time_s"] == first["step_time_s"]
-    assert "te-fp8:delayed/eager on p5: batch 256 x 8 GPUs, session " in done.stderr
+    said = explain("te-fp8", "baseline-bf16").stderr
+    assert "te-fp8:delayed/eager on p5: batch 256 x 8 GPUs, session " in said
 
 
-@pytest.mark.slow
-def test_a_mode_that_was_invalid_in_a_round_of_its_session_is_not_explained(explain, tmp_path):
+def test_a_mode_that_was_invalid_in_a_round_of_its_session_is_not_explained(explain, rows_of, tmp_path):
     """As `compare` shows it: what is proved in one process and not in the next is not proved."""
     keep(fp8(session=place(1)), tmp_path / "results")
-    broken = {"mode": "te-fp8", "recipe": "delayed", "session": place(2)}
-    keep(invalid("p5", minutes=3, **broken), tmp_path / "results")
-    done = call(tmp_path, "compare", "p5", "--format", "json")
-    assert [row["status"] for row in json.loads(done.stdout)] == ["invalid"]
+    keep(invalid("p5", minutes=3, mode="te-fp8", recipe="delayed", session=place(2)), tmp_path / "results")
+    assert [row["status"] for row in rows_of("compare", "p5")] == ["invalid"]
     with pytest.raises(UsageError, match=r"te-fp8 has no valid measurement. See why with `fp8bench compare p5`"):
         explain("te-fp8")
 
 
-def test_compiled_and_eager_are_told_apart(explain, results):
+def test_compiled_replayed_and_eager_are_told_apart(explain, results):
     keep(bf16(compiled=True, minutes=3, summary=summary(0.126)), results)
     done = explain("baseline-bf16/compiled", "baseline-bf16/eager", "--format", "json")
     assert labels(done) == ["baseline-bf16/compiled", "baseline-bf16/eager"]
     assert "different executions" in done.stderr
-
-
-def test_a_replayed_mode_is_told_from_the_same_launched_from_python(explain, results):
     shape = profile(by_category=FP8, busy_s=0.103)
     graphed = evidence(recipe="delayed", fp8=True, graph=replayed(), executed=proof())
     auto = {"cuda_graphs": "auto"}
@@ -192,39 +174,28 @@ def test_a_replayed_mode_is_told_from_the_same_launched_from_python(explain, res
         explain("te-fp8/compiled")
 
 
-def test_a_mode_of_two_instances_wants_its_instance(explain, results):
-    keep(fp8("h200x8"), results)
+def test_a_mode_of_two_instances_wants_its_instance_unless_it_was_profiled_on_one(explain, modes_of, results):
+    keep(fp8("h200x8", profile=None), results)
+    assert [mode["instance"] for mode in modes_of("te-fp8")] == ["p5"]
+    keep(fp8("h200x8", minutes=3), results)
     with pytest.raises(UsageError, match=r"te-fp8 was profiled on h200x8 and p5. Choose one, as h200x8:te-fp8"):
         explain("te-fp8")
-    assert labels(explain("h200x8:te-fp8", "--format", "json")) == ["te-fp8:delayed"]
-
-
-def test_a_mode_profiled_on_one_of_two_instances_is_plain(explain, results):
-    keep(fp8("h200x8", profile=None), results)
-    (mode,) = json.loads(explain("te-fp8", "--format", "json").stdout)["modes"]
-    assert mode["instance"] == "p5"
+    assert [mode["instance"] for mode in modes_of("h200x8:te-fp8")] == ["h200x8"]
 
 
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        (
-            bf16(profile=None),
-            "was recorded without a profile. Measure it again with `fp8bench explain --mode baseline-b",
-        ),
+        (bf16(profile=None), "a profile. Measure it again with `fp8bench explain --mode baseline-bf16"),
         (invalid("p5"), "is a record of status invalid: the gradient at the input is 0"),
         (published("p5"), "is a published figure, which has no profile"),
     ],
 )
-def test_a_record_with_nothing_to_explain(explain, tmp_path, record, said):
+def test_what_has_nothing_to_explain(explain, tmp_path, record, said):
     path = keep(record, tmp_path / "results")
     for name in (path, record.run_id):
-        with pytest.raises(UsageError) as refused:
+        with pytest.raises(UsageError, match=said):
             explain(name)
-        assert said in str(refused.value)
-
-
-def test_a_foreign_trace(explain, tmp_path):
     (tmp_path / "foreign.json").write_text('{"traceEvents": []}')
     with pytest.raises(UsageError, match=r"foreign.json is a trace without the key 'fp8bench'"):
         explain("foreign.json")
@@ -266,11 +237,9 @@ def test_modes_are_measured_now_once_each_and_the_first_ones_trace_is_kept(expla
 
 
 @pytest.mark.parametrize(("made", "code"), [(unsupported, 3), (invalid, 4)])
-def test_a_mode_that_does_not_run_ends_with_the_code_of_a_run(made, code, measures):
+def test_a_mode_that_does_not_run_ends_with_the_code_of_a_run(made, code, measures, explain):
     measures(bf16(), made("p5"))
-    done = CliRunner().invoke(PROGRAM, ["explain", "--mode", "baseline-bf16", "--mode", "te-fp8"])
-
-    assert (done.exit_code, done.stdout) == (code, "")
+    assert explain("--mode", "baseline-bf16", "--mode", "te-fp8", code=code).stdout == ""
 
 
 def test_variables_set_what_is_measured_and_not_how_often(measures):

@@ -12,22 +12,26 @@ from fp8bench.cli.command import HELP_ALL, SHOWN
 from fp8bench.cli.program import BESIDE, COMMANDS, PROGRAM, RENAMED, REPLACED
 
 
-def test_version_says_the_version(fp8bench_in):
+def test_version_says_the_version_and_help_all_comes_whatever_else_is_given_or_set(fp8bench_in):
     assert fp8bench_in("--version") == Outcome(0, f"fp8bench {fp8bench.__version__}\n", "")
+    done = fp8bench_in("run", "--mode", "", "--help-all", FP8BENCH_STEP="3")
+    assert (done.code, done.stderr) == (0, "")
+    assert "--weight-dtype" in done.stdout
+    assert "--weight-dtype" not in fp8bench_in("run", "--help").stdout
 
 
 @pytest.mark.parametrize(
-    ("command", "key", "names"),
+    ("kind", "key", "names"),
     [
         ("modes", "name", {"baseline-bf16", "te-bf16", "te-fp8", "torchao-float8", "baseline-fp32", "baseline-tf32"}),
         ("workloads", "name", {"vit-huge", "vit-huge-256", "vit-micro"}),
         ("instances", "key", {"p4d", "p5", "h200-1x"}),
     ],
 )
-def test_listings_name_all_there_is_in_a_table_and_in_json(command, key, names, fp8bench_in):
-    table, listed = fp8bench_in("list", command), fp8bench_in("list", command, "--json")
+def test_listings_name_all_there_is_in_a_table_and_in_json(kind, key, names, command):
+    table, listed = command("list", kind), command("list", kind, "--json")
 
-    assert (table.code, table.stderr, listed.code, listed.stderr) == (0, "", 0, "")
+    assert (table.stderr, listed.stderr) == ("", "")
     assert names <= {line.split()[0] for line in table.stdout.splitlines()}
     assert names <= {item[key] for item in json.loads(listed.stdout)}
 
@@ -79,10 +83,15 @@ EVERY = every_command()
 WITH_SUBCOMMANDS = ("prices", "list", "results")
 
 
-def said(words, flag, capsys, monkeypatch):
+@pytest.fixture
+def said(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    assert MAIN.main([*words.split(), flag], prog_name="fp8bench", standalone_mode=False) in (0, None)
-    return capsys.readouterr().out.splitlines()
+
+    def saying(words, flag):
+        assert MAIN.main([*words.split(), flag], prog_name="fp8bench", standalone_mode=False) in (0, None)
+        return capsys.readouterr().out.splitlines()
+
+    return saying
 
 
 def flags_in(lines):
@@ -91,50 +100,37 @@ def flags_in(lines):
 
 
 @pytest.mark.parametrize("words", ["", *WITH_SUBCOMMANDS, *EVERY])
-def test_help_fits_two_screens(words, capsys, monkeypatch):
-    lines = said(words, "--help", capsys, monkeypatch)
-
+def test_help_fits_two_screens_and_has_a_short_flag(words, said):
+    lines = said(words, "--help")
     assert len(lines) <= TWO_SCREENS
     assert max(map(len, lines)) <= 80
+    assert said(words, "-h") == lines
+    assert f"Usage: {' '.join(['fp8bench', *words.split()])}" in "\n".join(lines)
 
 
 @pytest.mark.parametrize("words", EVERY)
-def test_help_all_has_every_option_and_help_says_so_where_it_lacks_one(words, capsys, monkeypatch):
+def test_help_all_has_every_option_and_help_says_so_where_it_lacks_one_and_shows_no_other(words, said):
     options = {
         flag for one in EVERY[words].params for flag in (*one.opts, *one.secondary_opts) if flag.startswith("--")
     }
-    short, everything = (flags_in(said(words, flag, capsys, monkeypatch)) for flag in ("--help", "--help-all"))
-
-    shown = " ".join(" ".join(said(words, "--help-all", capsys, monkeypatch)).split())
-    assert not re.search(r"[a-z0-9%]\] \[(?!required)|Path\(|\[None\]", shown)
+    lines = said(words, "--help-all")
+    short, everything = flags_in(said(words, "--help")), flags_in(lines)
+    assert not re.search(r"[a-z0-9%]\] \[(?!required)|Path\(|\[None\]", " ".join(" ".join(lines).split()))
     assert everything == options | {"--help"}
     assert short - {HELP_ALL} <= everything
     assert (HELP_ALL in short) == (short - {HELP_ALL} != everything)
+    named = {name for one in SHOWN.get(words, {}).values() for name in one}
+    assert named <= {one.name for one in EVERY[words].params}
 
 
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [(command, name) for command, of in SHOWN.items() for one in of.values() for name in one],
-)
-def test_what_help_shows_is_an_option(command, name):
-    assert name in {one.name for one in EVERY[command].params}
-
-
-def test_every_command_is_in_one_group(capsys, monkeypatch):
-    lines = said("", "--help", capsys, monkeypatch)
+def test_every_command_is_in_one_group(said):
+    lines = said("", "--help")
     listed = [line.split()[0] for line in lines[lines.index("Measure:") :] if re.match(r"  [a-z]", line)]
 
     assert [line for line in lines if line.endswith(":") and line[0] != " "] == [
         *("Options:", "Measure:", "Decide:", "This machine, prices, records:")
     ]
     assert sorted(listed) == sorted(COMMANDS)
+    assert set(SHOWN) <= set(EVERY)
     assert len(listed) <= MOST_COMMANDS
     assert not set(listed) & {*RENAMED, *REPLACED}
-
-
-def test_help_all_comes_whatever_else_is_given_or_set(fp8bench_in):
-    done = fp8bench_in("run", "--mode", "", "--help-all", FP8BENCH_STEP="3")
-
-    assert (done.code, done.stderr) == (0, "")
-    assert "--weight-dtype" in done.stdout
-    assert "--weight-dtype" not in fp8bench_in("run", "--help").stdout

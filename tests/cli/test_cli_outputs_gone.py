@@ -31,48 +31,27 @@ def forked(folder, *arguments, stdout):
 def called(folder, *arguments, stdout, preexec_fn=None):
     """The same in a fresh interpreter, whose own end may have something to say too."""
     command = [sys.executable, "-m", "fp8bench", *arguments]
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment(),
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
-        check=False,
-        preexec_fn=preexec_fn,
-    )
+    streams = {"stdout": stdout, "stderr": subprocess.PIPE, "text": True, "preexec_fn": preexec_fn}
+    done = subprocess.run(command, cwd=folder, env=environment(), timeout=60, check=False, **streams)
     return done.returncode, done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("calling", "arguments"),
-    [(called, ("--help",)), (forked, ("compare", "p4d", "p5")), (forked, ("list", "modes", "--json"))],
-    ids=lambda one: one.__name__ if callable(one) else " ".join(one),
-)
-def test_a_reader_who_stops_ends_the_program_in_silence(calling, arguments, tmp_path):
-    read, write = os.pipe()
-    os.close(read)
-    with os.fdopen(write, "w") as gone:
-        assert calling(tmp_path, *arguments, stdout=gone) == (141, "")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full on this system")
 @pytest.mark.parametrize(
-    ("calling", "arguments"),
-    [(called, ("--help",)), (forked, ("compare", "p4d", "p5")), (forked, ("run", "--dry-run"))],
-    ids=lambda one: one.__name__ if callable(one) else " ".join(one),
+    ("calling", "words"),
+    [(called, "--help"), *((forked, words) for words in ("compare p4d p5", "list modes --json", "run --dry-run"))],
 )
-def test_a_full_disk_is_one_line_and_exit_code_5(calling, arguments, tmp_path):
-    with FULL.open("w") as full:
-        code, said = calling(tmp_path, *arguments, stdout=full)
-
+def test_a_reader_who_stops_ends_the_program_in_silence_and_a_full_disk_in_one_line(calling, words, tmp_path):
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as gone, FULL.open("w") as full:
+        assert calling(tmp_path, *words.split(), stdout=gone) == (141, "")
+        code, said = calling(tmp_path, *words.split(), stdout=full)
+    assert code == 5
     assert said == (
         "fp8bench: cannot write the output: No space left on device. Make room, and run the command again.\n"
     )
-    assert code == 5
 
 
 class Full(io.TextIOWrapper):
@@ -183,29 +162,10 @@ def test_an_error_shows_what_a_name_would_do_to_the_terminal(ends, monkeypatch, 
     assert line.startswith("fp8bench: --results-dir: invalid value 'red\\x1b[31m\\u202e': it is a file")
 
 
-@pytest.mark.parametrize("where", ["config", "instance.yaml", "trace"])
-def test_a_file_that_is_nested_without_end_is_one_line(where, fp8bench_in, tmp_path):
+@pytest.mark.parametrize("words", ["compare mine", "explain trace.json"])
+def test_a_file_that_is_nested_without_end_is_one_line(words, fp8bench_in, written):
     deep = "[" * 100_000
-    (tmp_path / "results" / "mine").mkdir(parents=True)
-    (tmp_path / "deep.yaml").write_text(f"mode: {deep}")
-    (tmp_path / "trace.json").write_text('{"traceEvents": ' + deep)
-    arguments = {
-        "config": ("run", "--dry-run", "--config", "deep.yaml"),
-        "instance.yaml": ("compare", "mine"),
-        "trace": ("explain", "trace.json"),
-    }
-    if where == "instance.yaml":
-        (tmp_path / "results" / "mine" / "instance.yaml").write_text(f"key: mine\nprices: {deep}")
-    outcome = fp8bench_in(*arguments[where])
-
+    written(**{"results__mine__instance.yaml": f"key: mine\nprices: {deep}", "trace.json": '{"traceEvents": ' + deep})
+    outcome = fp8bench_in(*words.split())
     assert "nested" in one_line(outcome)
-    assert outcome.code == 2
-
-
-@pytest.mark.parametrize("name", ["/", "/dev/null/x", "binary"])
-def test_a_config_that_is_no_text_file_is_one_line(name, fp8bench_in, tmp_path):
-    (tmp_path / "binary").write_bytes(b"\x7fELF\x00\xff")
-    outcome = fp8bench_in("run", "--dry-run", "--config", name)
-
-    assert f"cannot read {name}: " in one_line(outcome)
     assert outcome.code == 2

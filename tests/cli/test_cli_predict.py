@@ -1,15 +1,13 @@
 """`fp8bench predict`: what is printed, what is refused, and that it is kept apart from what was measured."""
 
-import json
 import shutil
+from functools import partial
 
 import pytest
 from builders import environment, evidence, profile, rank_samples, rounds, steps_about, summary
-from calling import call, invoked, keep, one_line
+from cli.calling import call, keep_all
 from kept import record_paths
-from typer.testing import CliRunner
 
-from fp8bench.cli.program import PROGRAM
 from fp8bench.records.files import samples_path
 from fp8bench.schema.errors import UsageError
 
@@ -35,22 +33,15 @@ def measured(mode="baseline-bf16", recipe=None, parts=PARTS, **changes):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder with results of two modes."""
-    for record in (*measured(), *measured("te-fp8", "delayed", FP8_PARTS)):
-        keep(record, tmp_path / "results")
+    keep_all([*measured(), *measured("te-fp8", "delayed", FP8_PARTS)], tmp_path / "results")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def predict(folder):
-    """Call the command beside the results; what it raises is raised here."""
-
-    def called(*arguments, code=0):
-        done = invoked("predict", *arguments)
-        assert done.exit_code == code, done.output
-        return done.stdout
-
-    return called
+def predict(folder, rows_of):
+    """Predict from the results of that folder."""
+    return partial(rows_of, "predict")
 
 
 @pytest.mark.slow
@@ -64,79 +55,56 @@ def test_every_mode_of_an_instance_is_predicted(folder):
 
 
 def test_one_mode_on_some_gpus_for_their_share_of_the_price(predict):
-    whole = json.loads(predict("p5", "--from", "h200-1x:te-fp8", "--format", "json"))
-    (row,) = json.loads(predict("p5.48xlarge", "--from", "h200-1x:te-fp8/eager", "--gpus", "1", "--format", "json"))
+    whole = predict("p5", "--from", "h200-1x:te-fp8")
+    (row,) = predict("p5.48xlarge", "--from", "h200-1x:te-fp8/eager", "--gpus", "1")
     assert [one["mode"] for one in whole] == ["te-fp8"]
     assert (row["source"], row["instance"], row["world_size"], row["price_share"]) == ("predicted", "p5", 1, 0.125)
     assert row["usd_per_hour"] == pytest.approx(whole[0]["usd_per_hour"] / 8)
     assert row["step_time_range_s"][0] < row["step_time_s"] < row["step_time_range_s"][1]
 
 
-def test_of_several_workloads_the_one_of_most_records_is_predicted(predict, folder):
-    for record in measured(settings={"world_size": 1, "workload": "vit-huge-256"}, session_id="longer", minutes=30):
-        keep(record, folder / "results")
-    rows = {
-        name: json.loads(predict("p5", "--from", "h200-1x", *more, "--format", "json"))
-        for name, more in (("most", ()), ("named", ("--workload", "vit-huge-256")))
-    }
-    assert {row["workload"] for row in rows["most"]} == {"vit-huge"}
-    assert {row["workload"] for row in rows["named"]} == {"vit-huge-256"}
-
-
-@pytest.mark.slow
-def test_which_workload_is_predicted_is_said(folder):
-    for record in measured(settings={"world_size": 1, "workload": "vit-huge-256"}, session_id="longer", minutes=30):
-        keep(record, folder / "results")
+def test_of_several_workloads_the_one_of_most_records_is_predicted_and_said(predict, command, folder):
+    longer = measured(settings={"world_size": 1, "workload": "vit-huge-256"}, session_id="longer", minutes=30)
+    keep_all(longer, folder / "results")
+    words = ("p5", "--from", "h200-1x")
+    assert {row["workload"] for row in predict(*words)} == {"vit-huge"}
+    assert {row["workload"] for row in predict(*words, "--workload", "vit-huge-256")} == {"vit-huge-256"}
     said = "fp8bench: predicting vit-huge, the workload of most records; --workload chooses another (vit-huge-256)\n"
-    assert said in call(folder, "predict", "p5", "--from", "h200-1x").stderr
-    assert "workload of most" not in call(folder, "predict", "p5", "--from", "h200-1x:te-fp8").stderr
+    assert said in command("predict", *words).stderr
+    assert "workload of most" not in command("predict", "p5", "--from", "h200-1x:te-fp8").stderr
 
 
 def test_a_records_file_is_a_source_wherever_it_lies(predict, folder):
     path = record_paths(folder / "results" / "h200-1x", "*te-fp8*.json")[0]
     shutil.move(samples_path(path), folder)
     shutil.move(path, folder / "kept.json")
-    (row,) = json.loads(predict("p5", "--from", "kept.json", "--format", "json"))
-    assert row["mode"] == "te-fp8"
+    assert [row["mode"] for row in predict("p5", "--from", "kept.json")] == ["te-fp8"]
 
 
-def test_fp8_on_a_gpu_without_it_is_unsupported_with_exit_code_3_only_where_nothing_else_ran(predict):
-    assert "has no fp8 units" in predict("p4d", "--from", "h200-1x:te-fp8", code=3)
-    rows = json.loads(predict("p4d", "--from", "h200-1x", "--format", "json"))
-    assert [row["status"] for row in rows] == ["predicted", "unsupported"]
+def test_fp8_on_a_gpu_without_it_is_unsupported_with_exit_code_3_only_where_nothing_else_ran(predict, command):
+    assert "has no fp8 units" in command("predict", "p4d", "--from", "h200-1x:te-fp8", code=3).stdout
+    assert [row["status"] for row in predict("p4d", "--from", "h200-1x")] == ["predicted", "unsupported"]
+    with pytest.raises(UsageError, match="nvlink_gb_s of L40S is not known"):
+        predict("g6e-48xlarge", "--from", "h200-1x")
 
 
-def test_a_prediction_is_neither_kept_nor_compared(predict, folder):
+def test_a_prediction_is_neither_kept_nor_compared(predict, rows_of, folder):
     before = sorted((folder / "results").rglob("*"))
     predict("p5", "--from", "h200-1x")
     assert sorted((folder / "results").rglob("*")) == before
-    words = ["compare", "p5", "h200-1x", "--allow-mismatch", "--format", "json"]
-    rows = json.loads(CliRunner().invoke(PROGRAM, words).stdout)
+    rows = rows_of("compare", "p5", "h200-1x", "--allow-mismatch")
     assert {row["source"] for row in rows} == {"measured", "published"}
 
 
-@pytest.mark.slow
-def test_a_record_without_a_profile_is_refused_by_the_program_in_one_line(tmp_path):
-    for record in measured(profile=None):
-        keep(record, tmp_path / "results")
-    done = call(tmp_path, "predict", "p5", "--from", "h200-1x")
-    assert done.code == 2
-    assert one_line(done) == (
-        "fp8bench: h200-1x:baseline-bf16 was recorded without a profile. "
-        "Measure it again: `fp8bench run --mode baseline-bf16`."
-    )
-
-
-@pytest.mark.slow
-def test_a_broken_record_is_named_once_and_the_rest_is_predicted(folder):
+def test_a_broken_record_is_named_once_and_one_without_a_profile_is_refused(command, folder):
     first = record_paths(folder / "results" / "h200-1x", "*baseline*.json")[0]
     first.write_text(first.read_text()[:-50])
-    done = call(folder, "predict", "p5", "--from", "h200-1x", "--gpus", "1")
-    assert done.code == 0
+    done = command("predict", "p5", "--from", "h200-1x", "--gpus", "1")
     assert done.stderr.count("warning: not read: ") == 1
     assert "baseline-bf16/eager" in done.stdout
-
-
-def test_a_gpu_whose_links_are_not_known_is_refused(predict):
-    with pytest.raises(UsageError, match="nvlink_gb_s of L40S is not known"):
-        predict("g6e-48xlarge", "--from", "h200-1x")
+    keep_all(measured(profile=None), folder / "other")
+    with pytest.raises(UsageError) as refused:
+        command("predict", "p5", "--from", "h200-1x", "--results-dir", "other")
+    assert str(refused.value) == (
+        "h200-1x:baseline-bf16 was recorded without a profile. Measure it again: `fp8bench run --mode baseline-bf16`."
+    )

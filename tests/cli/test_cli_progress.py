@@ -21,14 +21,8 @@ def schedule(**stop):
 
 
 def record(step_time_s=0.1, **changes):
-    return measured(
-        "p5",
-        "te-fp8",
-        "delayed",
-        step_time_s=step_time_s,
-        samples=(rank_samples(0, steps_about(step_time_s)),),
-        **changes,
-    )
+    samples = (rank_samples(0, steps_about(step_time_s)),)
+    return measured("p5", "te-fp8", "delayed", step_time_s=step_time_s, samples=samples, **changes)
 
 
 @pytest.fixture

@@ -4,48 +4,55 @@ import re
 
 import pytest
 from builders import environment, invalid, measured, rounds
-from cli.calling import keep, one_line
+from cli.calling import keep, keep_all
+
+from fp8bench.schema.errors import UsageError
 
 
 @pytest.fixture
 def kept(tmp_path):
     """Two modes of one instance."""
-    for record in (*rounds(0.1, 0.101), *rounds(0.08, 0.081, mode="te-fp8", recipe="delayed", minutes=10)):
-        keep(record, tmp_path / "results")
+    fp8 = rounds(0.08, 0.081, mode="te-fp8", recipe="delayed", minutes=10)
+    keep_all([*rounds(0.1, 0.101), *fp8], tmp_path / "results")
+
+
+@pytest.fixture
+def report(command, tmp_path):
+    """Make a page; returns its text, and what was said."""
+
+    def making(*words, name="report.html"):
+        done = command("report", *words)
+        assert done.stdout == ""
+        return (tmp_path / name).read_text(), done.stderr
+
+    return making
 
 
 @pytest.mark.usefixtures("kept")
-def test_the_page_of_all_that_was_measured_is_one_file(fp8bench_in, tmp_path):
-    outcome = fp8bench_in("report")
-    text = (tmp_path / "report.html").read_text()
-
-    assert (outcome.code, outcome.stdout) == (0, "")
-    assert outcome.stderr == "fp8bench: written as report.html\n"
+def test_the_page_of_all_that_was_measured_is_one_file_that_is_replaced_only_when_told(report, command):
+    text, said = report()
+    assert said == "fp8bench: written as report.html\n"
     assert "Which mode? te-fp8: " in text
     assert not re.findall(r"(?:src|href)=.(?!#)", text)
     assert "default-src &#39;none&#39;" in text or "default-src 'none'" in text
+    with pytest.raises(UsageError) as refused:
+        command("report")
+    assert str(refused.value) == "report.html exists. Name another file, or replace it with --force."
+    assert "The job of 90 million images takes" in report("--job", "90M", "--force")[0]
 
 
 @pytest.mark.usefixtures("kept")
-def test_the_page_has_the_cells_of_compare(fp8bench_in, tmp_path):
+def test_the_page_has_the_cells_of_compare(report, command):
     words = ("p5", "--price-as-of", "2026-11-01", "--batch-size", "64")
-    table = fp8bench_in("compare", *words, "--wide", "--format", "markdown").stdout
-    fp8bench_in("report", *words, "-o", "page.html")
-    text = (tmp_path / "page.html").read_text()
+    table = command("compare", *words, "--wide", "--format", "markdown").stdout
+    text, _ = report(*words, "-o", "page.html", name="page.html")
     shown = re.search(r'id="section-table".*?</table>', text, re.S)[0]
-
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("|")
     ]
     found = [re.findall(r"<td[^>]*>([^<]*)</td>", row)[1:] for row in shown.split("<tr")[2:]]
     assert len(found) == 2
     assert found == rows[2:4]
-
-
-@pytest.mark.usefixtures("kept")
-def test_a_job_has_its_time_and_cost(fp8bench_in, tmp_path):
-    assert fp8bench_in("report", "--job", "90M").code == 0
-    assert "The job of 90 million images takes" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.usefixtures("kept")
@@ -59,64 +66,39 @@ def test_a_job_has_its_time_and_cost(fp8bench_in, tmp_path):
         (["-o", "here"], "here.html", b"<!doctype html>"),
     ],
 )
-def test_a_plot_is_a_file_of_the_format_that_was_asked_for(words, name, begins, fp8bench_in, tmp_path):
-    outcome = fp8bench_in("report", *words)
-
-    assert (outcome.code, outcome.stderr) == (0, f"fp8bench: written as {name}\n")
+def test_a_plot_is_a_file_of_the_format_that_was_asked_for(words, name, begins, command, tmp_path):
+    assert command("report", *words).stderr == f"fp8bench: written as {name}\n"
     assert (tmp_path / name).read_bytes().startswith(begins)
 
 
-@pytest.mark.usefixtures("kept")
-def test_a_file_that_exists_is_replaced_only_when_told(fp8bench_in, tmp_path):
-    (tmp_path / "report.html").write_text("mine")
-    refused = fp8bench_in("report")
-
-    assert refused.code == 2
-    assert one_line(refused) == "fp8bench: report.html exists. Name another file, or replace it with --force."
-    assert (tmp_path / "report.html").read_text() == "mine"
-    assert fp8bench_in("report", "--force").code == 0
-    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
-
-
-def test_only_invalid_records_make_a_page_that_says_why(fp8bench_in, tmp_path):
+def test_only_invalid_records_make_a_page_that_says_why(report, command, tmp_path):
     keep(invalid("my-box"), tmp_path / "results")
-    outcome = fp8bench_in("report")
-    text = (tmp_path / "report.html").read_text()
-
-    assert outcome.code == 0
-    assert "warning: no row is a valid measurement" in outcome.stderr
+    text, said = report()
+    assert "warning: no row is a valid measurement" in said
     assert "Not decided: no row is a valid measurement" in text
     assert "the gradient at the input is 0" in text
-    refused = fp8bench_in("report", "--plot", "speed")
-    assert refused.code == 2
-    assert "no row has anything to draw of units a second" in refused.stderr
+    with pytest.raises(UsageError, match="no row has anything to draw of units a second"):
+        command("report", "--plot", "speed")
 
 
-def test_a_published_figure_beside_an_invalid_mode_is_no_answer(fp8bench_in, tmp_path):
+def test_a_published_figure_beside_an_invalid_mode_is_no_answer(report, tmp_path):
     keep(invalid("p5"), tmp_path / "results")
-
-    assert fp8bench_in("report").code == 0
-    text = (tmp_path / "report.html").read_text()
+    text, _ = report()
     assert "Nothing here was measured." in text
     assert "p5 torchao-float8:tensorwise (invalid)" in text
 
 
-def test_an_instance_without_a_price_is_reported_by_speed(fp8bench_in, tmp_path):
+def test_an_instance_without_a_price_is_reported_by_speed(report, command, tmp_path):
     keep(measured("my-box", environment=environment(device_name="NVIDIA X1")), tmp_path / "results")
-
-    assert fp8bench_in("report").code == 0
-    assert "No price is known" in (tmp_path / "report.html").read_text()
-    refused = fp8bench_in("report", "--plot", "price-performance")
-    assert refused.code == 2
-    assert "no row has anything to draw of what a dollar buys" in refused.stderr
+    assert "No price is known" in report()[0]
+    with pytest.raises(UsageError, match="no row has anything to draw of what a dollar buys"):
+        command("report", "--plot", "price-performance")
 
 
 @pytest.mark.usefixtures("kept")
-def test_of_several_workloads_the_page_has_that_of_most_records_and_says_so(fp8bench_in, tmp_path):
+def test_of_several_workloads_the_page_has_that_of_most_records_and_says_so(report, tmp_path):
     keep(measured("p5", minutes=30, settings={"workload": "vit-huge-256"}), tmp_path / "results")
-    outcome = fp8bench_in("report")
-
     said = "fp8bench: warning: vit-huge; also measured: vit-huge-256 (--workload)\n"
-    assert (outcome.code, outcome.stderr) == (0, f"{said}fp8bench: written as report.html\n")
-    named = fp8bench_in("report", "--workload", "vit-huge-256", "-o", "other.html")
-    assert (named.code, named.stderr) == (0, "fp8bench: written as other.html\n")
+    assert report()[1] == f"{said}fp8bench: written as report.html\n"
+    named = report("--workload", "vit-huge-256", "-o", "other.html", name="other.html")
+    assert named[1] == "fp8bench: written as other.html\n"

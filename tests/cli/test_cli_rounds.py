@@ -24,19 +24,6 @@ def stored(tmp_path):
     return sorted(found, key=lambda record: (record["session"]["round"], record["session"]["position"]))
 
 
-def test_latest_resumes_every_mode_that_was_requested_also_one_without_a_record(run_with, monkeypatch, tmp_path):
-    made_up = environment(None)
-    monkeypatch.setattr(placing, "software_here", lambda on_gpu: software_of(made_up))
-    wanted = ("--mode", "baseline-bf16", "--mode", "baseline-fp32", "--rounds", "2")
-    run_with([0.1, KeyboardInterrupt()], *wanted, "--session", "monday")
-    assert run_with([0.1] * 3, "--session", "latest") == 0
-
-    found = [(record["session"]["round"], record["config"]["mode"]) for record in stored(tmp_path)]
-    assert sorted(found) == [(number, mode) for number in (1, 2) for mode in ("baseline-bf16", "baseline-fp32")]
-    modes = [[mode["mode"] for mode in record["session"]["modes"]] for record in stored(tmp_path)]
-    assert modes == [["baseline-bf16", "baseline-fp32"]] * 4
-
-
 class TestAgainstItself:
     AA = ("--aa", "--mode", "baseline-bf16")
 
@@ -75,7 +62,6 @@ class TestAgainstItself:
 
     def test_an_arm_that_broke_is_that_and_no_verdict(self, run_with, capsys):
         broke = RankReport(rank=0, status="failed", reason="rank 0 died: ended by SIGKILL", remedy="Fix it")
-
         assert run_with([0.1, broke, 0.1, 0.1, 0.1], *self.AA) == 5
         assert "against itself" not in capsys.readouterr().err
 
@@ -142,11 +128,9 @@ def test_a_precision_goes_on_until_it_is_reached_and_not_beyond_max_rounds(run_w
     assert (code, len(stored(tmp_path))) == (0, 16)
     said = capsys.readouterr().err.splitlines()[-1]
     assert re.search(r"--precision 1% is not reached after 16 rounds: half-widths are baseline-bf16 \d+\.\d %\.", said)
-
-
-def test_and_stops_as_soon_as_it_is(run_with, tmp_path, capsys):
-    code = run_with([0.1] * 16, "--mode", "baseline-bf16", "--precision", "1%", "--max-rounds", "16")
-    assert (code, len(stored(tmp_path))) == (0, 14)
+    steady = ("--mode", "baseline-bf16", "--precision", "1%", "--max-rounds", "16", "--results-dir", "steady")
+    code = run_with([0.1] * 16, *steady)
+    assert (code, len(documents(tmp_path, "steady/cpu/*.json"))) == (0, 14)
     assert "is not reached" not in capsys.readouterr().err
 
 
@@ -170,9 +154,15 @@ def a_gpu(monkeypatch):
 
 
 @pytest.mark.usefixtures("a_gpu")
-def test_a_busy_gpu_is_refused_in_one_line_with_exit_code_3(run_with, tmp_path, monkeypatch, capsys):
-    def busy(*_args):
-        raise ModeUnavailable("GPU 0 is busy: 1 other process holds 2.0 GiB", "End them, or say --allow-busy")
+def test_a_busy_gpu_is_refused_in_one_line_or_measured_and_marked_in_record_and_table(
+    run_with, tmp_path, monkeypatch, capsys
+):
+    mark = "busy GPU: 1 other process, 2.0 GiB"
+
+    def busy(_environ, _rank, allow):
+        if not allow:
+            raise ModeUnavailable("GPU 0 is busy: 1 other process holds 2.0 GiB", "End them, or say --allow-busy")
+        return (mark,)
 
     monkeypatch.setattr("fp8bench.launch.prepare.require_idle", busy)
     assert run_with([], "--mode", "baseline-bf16", "--quiet") == 3
@@ -180,32 +170,19 @@ def test_a_busy_gpu_is_refused_in_one_line_with_exit_code_3(run_with, tmp_path, 
         "fp8bench: GPU 0 is busy: 1 other process holds 2.0 GiB. End them, or say --allow-busy.\n"
     )
     assert list(tmp_path.rglob("*-baseline-bf16-*.json")) == []
-
-
-@pytest.mark.usefixtures("a_gpu")
-def test_with_leave_a_busy_gpu_is_measured_and_marked_in_record_and_table(run_with, tmp_path, monkeypatch, capsys):
-    mark = "busy GPU: 1 other process, 2.0 GiB"
-    monkeypatch.setattr("fp8bench.launch.prepare.require_idle", lambda _environ, _rank, allow: (mark,) if allow else ())
-
     assert run_with([0.1] * 4, "--mode", "baseline-bf16", "--allow-busy") == 0
     assert mark in capsys.readouterr().out
     assert [one["summary"]["flags"] for one in documents(tmp_path, "results/*/*.json")] == [[mark]] * 4
 
 
-def test_quiet_leaves_the_table_alone_and_tells_what_stopped(run_with, capsys):
+def test_quiet_leaves_the_table_alone_and_tells_what_stopped_which_spoils_nothing_if_it_was_not_named(run_with, capsys):
     refused = RankReport(rank=0, status="unsupported", reason="no fp8 here", remedy="Use te-bf16")
     code = run_with([0.1, refused, 0.1], "--quiet", "--mode", "baseline-bf16", "--mode", "torchao-float8")
     said = capsys.readouterr()
-
     assert code == 3
     assert said.err == "fp8bench: torchao-float8:tensorwise: no fp8 here. Use te-bf16.\n"
     assert "baseline-bf16" in said.out
-
-
-def test_a_default_mode_that_cannot_run_here_spoils_nothing(run_with):
-    refused = RankReport(rank=0, status="unsupported", reason="no fp8 here", remedy="Use te-bf16")
-
-    assert run_with([0.1, refused, 0.1], "--quiet") == 0
+    assert run_with([0.1, refused, 0.1], "--quiet", "--results-dir", "other") == 0
 
 
 @pytest.mark.parametrize("quiet", [("--quiet",), ()], ids=["quiet", "not quiet"])
@@ -240,36 +217,23 @@ class TestUntilDecided:
         assert "baseline-bf16, round 3 of 3: " in said
         assert "warning: --until-decided" not in said
 
-    @pytest.mark.parametrize("step_s", [0.1, 0.2])
-    def test_none_is_added_to_what_is_decided(self, step_s, beside, tmp_path):
-        assert beside([step_s, step_s], *self.BESIDE) == 0
-        assert len(stored(tmp_path)) == 2
+    @pytest.mark.parametrize(
+        ("answers", "words", "stopped_after"),
+        [
+            ([0.1, 0.1], (), 2),
+            ([0.2, 0.2], (), 2),
+            ([0.1, 0.2, 0.1], ("--max-rounds", "3"), 3),
+            ([0.1, 0.102], ("--max-regression", "90%"), 2),
+        ],
+        ids=["equal", "slower", "the most", "a wider limit"],
+    )
+    def test_none_is_added_to_what_is_decided_nor_beyond_the_most(
+        self, answers, words, stopped_after, beside, tmp_path
+    ):
+        assert beside(answers, *self.BESIDE, *words) == 0
+        assert len(stored(tmp_path)) == stopped_after
 
-    def test_none_begins_without_time_for_it_and_what_is_undecided_is_said(self, beside, tmp_path, capsys):
+    def test_none_is_added_without_time_for_it_and_what_is_undecided_is_said(self, beside, tmp_path, capsys):
         assert beside([0.1, 0.2], *self.BESIDE, "--max-minutes", "0.00001") == 0
         assert len(stored(tmp_path)) == 2
         assert "warning: --until-decided reference: no time or round is left. Undecided: " in capsys.readouterr().err
-
-    def test_nor_beyond_the_most(self, beside, tmp_path):
-        assert beside([0.1, 0.2, 0.1], *self.BESIDE, "--max-rounds", "3") == 0
-        assert len(stored(tmp_path)) == 3
-
-    def test_a_limit_that_is_wider_decides_sooner(self, beside, tmp_path):
-        assert beside([0.1, 0.102], *self.BESIDE, "--max-regression", "90%") == 0
-        assert len(stored(tmp_path)) == 2
-
-    @pytest.mark.parametrize(
-        ("words", "said"),
-        [
-            (("--until-decided", "nowhere"), "--until-decided nowhere is no folder"),
-            (("--until-decided", "empty"), "--until-decided empty has no measurement that ran"),
-            (("--max-minutes", "5"), "--max-minutes is given without --until-decided"),
-            (("--max-regression", "5%"), "--max-regression is given without --until-decided"),
-            (("--aa", "--until-decided", "reference"), "--aa compares modes with themselves"),
-        ],
-    )
-    def test_what_cannot_be_decided_is_refused_before_anything_runs(self, words, said, beside, tmp_path, capsys):
-        (tmp_path / "empty").mkdir()
-        assert beside([], *self.ONE, *words) == 2
-        assert said in capsys.readouterr().err
-        assert stored(tmp_path) == []

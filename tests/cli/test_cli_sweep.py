@@ -101,24 +101,21 @@ class TestSweep:
         assert "needs an NVIDIA GPU, and this machine shows none: torchao-float8:rowwise_with_gw_hp" in said.out
         assert "fp8bench: look 1: baseline-bf16, batch 16, compile auto: about 15 s" in said.err
 
-    def test_the_winners_command_is_one_that_run_takes(self, fp8bench, capsys):
-        fp8bench(Machine(), *self.SWEEP, "--json")
+    def test_the_winners_command_is_one_that_run_takes_and_rounds_are_records_like_any_other(
+        self, fp8bench, tmp_path, capsys
+    ):
+        fp8bench(Machine(), *self.SWEEP, "--session", "mine", "--json")
         found = json.loads(capsys.readouterr().out)
         words = found["winner"]["command"].split()
-
         assert words[0] == "fp8bench"
         assert fp8bench(Machine(), *words[1:], "--dry-run") == 0
         assert found["winner"]["place"] == 1
         assert found["told_apart"] is True
         assert found["winner"]["units_per_usd_ci"][0] < found["winner"]["units_per_usd"]
-
-    def test_looks_are_in_no_table_and_rounds_are_records_like_any_other(self, fp8bench, tmp_path, capsys):
-        fp8bench(Machine(), *self.SWEEP, "--session", "mine")
+        # Looks are in no table.
         records = kept(tmp_path)
-
-        assert sorted((r["session"]["session_id"], r["session"]["round"]) for r in records) == [
-            ("mine", n) for n in (1, 1, 2, 2)
-        ]
+        places = [(r["session"]["session_id"], r["session"]["round"]) for r in records]
+        assert sorted(places) == [("mine", n) for n in (1, 1, 2, 2)]
         assert {r["config"]["steps"] for r in records} == {20}
         capsys.readouterr()
         assert fp8bench(Machine(), "compare", "cpu", "--format", "json") == 0
@@ -147,9 +144,10 @@ class TestSweep:
     def test_where_no_configuration_is_left_it_says_why_with_the_exit_code_of_that(self, fp8bench, capsys):
         assert fp8bench(Machine(broken=tuple(STEP_S)), *self.SWEEP) == 5
         said = capsys.readouterr()
-
         assert said.out == ""
         assert "no configuration is left after 6 looks; the last one: failed: it broke. Fix it." in said.err
+        assert fp8bench(Machine(), "sweep", "--mode", "te-fp8") == 3
+        assert "no configuration can run here: needs an NVIDIA GPU" in capsys.readouterr().err
 
     def test_with_auto_the_best_get_the_largest_batch_that_fits(self, fp8bench, tmp_path, capsys):
         """1 GiB less its headroom holds 100 MiB and a MiB for each of 832 samples."""
@@ -258,11 +256,6 @@ class TestDryRun:
         assert machine.ran == []
 
 
-def test_a_mode_that_cannot_run_here_leaves_nothing_to_sweep(fp8bench, capsys):
-    assert fp8bench(Machine(), "sweep", "--mode", "te-fp8") == 3
-    assert "no configuration can run here: needs an NVIDIA GPU" in capsys.readouterr().err
-
-
 class TestBatchAuto:
     RUN = ("run", "--gpus", "1", *QUICK, "--rounds", "1", "--batch-size", "auto")
 
@@ -282,16 +275,18 @@ class TestBatchAuto:
         assert (search["memory_bytes"], search["headroom"]) == (2**30, 0.08)
         assert "baseline-bf16: batch size 768" in capsys.readouterr().err
 
-    def test_a_resumed_session_searches_no_more(self, fp8bench, tmp_path):
-        fp8bench(Machine(), *self.RUN, "--session", "mine")
-        machine = Machine()
-        assert fp8bench(machine, "run", "--gpus", "1", "--rounds", "2", "--session", "mine") == 0
+    def test_a_resumed_session_searches_no_more_and_tries_go_once_a_record_tells_of_them(self, fp8bench, tmp_path):
+        def tries():
+            return set(record_paths(tmp_path, "results/.batch-sizes/cpu/*.json"))
 
-        assert [(label, size, steps) for label, size, steps in machine.ran] == [
-            ("torchao-float8:tensorwise", 768, 20),
-            ("baseline-bf16", 768, 20),
-        ]
+        fp8bench(Machine(), *self.RUN, "--session", "mine")
+        first, machine = tries(), Machine()
+        assert fp8bench(machine, "run", "--gpus", "1", "--rounds", "2", "--session", "mine") == 0
+        assert machine.ran == [("torchao-float8:tensorwise", 768, 20), ("baseline-bf16", 768, 20)]
         assert all(r["session"]["batch_search"] for r in kept(tmp_path))
+        fp8bench(Machine(), *self.RUN)
+        assert len(first) == 10
+        assert not first & tries()
 
     def test_records_of_earlier_runs_are_the_first_points(self, fp8bench, tmp_path):
         for size in ("64", "128"):
@@ -316,17 +311,6 @@ class TestBatchAuto:
         # No record is named that no table shows.
         assert {one["run_id"] for one in (*search, *other)} == {None}
 
-    def test_tries_go_once_a_record_tells_of_their_search(self, fp8bench, tmp_path):
-        def tries():
-            return set(record_paths(tmp_path, "results/.batch-sizes/cpu/*.json"))
-
-        fp8bench(Machine(), *self.RUN)
-        first = tries()
-        fp8bench(Machine(), *self.RUN)
-
-        assert len(first) == 10
-        assert not first & tries()
-
     def test_where_no_size_leaves_the_headroom_each_call_says_so_and_no_table_has_a_try(
         self, fp8bench, tmp_path, monkeypatch, capsys
     ):
@@ -350,15 +334,14 @@ class TestBatchAuto:
             ("too large", True),
         }
 
-    def test_another_failure_ends_the_search_and_is_the_modes_record(self, fp8bench, tmp_path):
-        assert fp8bench(Machine(broken=("baseline-bf16",)), *self.RUN) == 5
-        found = {r["config"]["mode"]: (r["status"], r["reason"]) for r in kept(tmp_path)}
-
-        assert found == {"baseline-bf16": ("failed", "it broke"), "torchao-float8": ("ok", None)}
-
-    def test_a_dry_run_says_that_sizes_are_yet_to_be_found(self, fp8bench, capsys):
+    def test_another_failure_ends_the_search_and_a_dry_run_says_that_sizes_are_yet_to_be_found(
+        self, fp8bench, tmp_path, capsys
+    ):
         assert fp8bench(Machine(), *self.RUN, "--dry-run") == 0
         assert "batch size: each mode's is found first, in a few more starts" in capsys.readouterr().out
+        assert fp8bench(Machine(broken=("baseline-bf16",)), *self.RUN) == 5
+        found = {r["config"]["mode"]: (r["status"], r["reason"]) for r in kept(tmp_path)}
+        assert found == {"baseline-bf16": ("failed", "it broke"), "torchao-float8": ("ok", None)}
 
 
 @pytest.mark.thorough

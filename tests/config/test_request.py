@@ -61,15 +61,15 @@ TEXT_OF_EVERY_FIELD = {
 }
 
 
-def test_the_defaults_are_those_of_the_articles_method():
+def test_every_field_is_an_option_but_those_of_a_file_alone_and_the_defaults_are_those_of_the_articles_method():
     request = RunRequest()
-
     assert (request.warmup, request.steps, request.min_time_s, request.seed) == (11, 100, None, 0)
     assert (request.mode, request.workload, request.batch_size) == ((), None, None)
     assert (request.instance, request.compile, request.te_attention) == ("auto", "auto", "te")
     assert (request.rounds, request.precision, request.max_rounds) == (None, None, 30)
     assert (request.aa, request.allow_busy) == (False, False)
     assert request.of_workers("cuda", OF_IMAGES)["data"] == "loader"
+    assert [*OPTIONS, "variants"] == list(RunRequest.model_fields)
 
 
 @given(
@@ -87,10 +87,6 @@ def test_flags_beat_the_environment_which_beats_the_file_which_beats_defaults(fl
     value, origin = next(rung for rung in ladder if rung[0] is not None)
     assert resolved.request.steps == value
     assert resolved.origins["steps"] == origin
-
-
-def test_every_field_is_an_option_but_those_of_a_file_alone():
-    assert [*OPTIONS, "variants"] == list(RunRequest.model_fields)
 
 
 @pytest.mark.parametrize(
@@ -117,21 +113,15 @@ def test_a_default_by_device_is_filled_in_and_what_only_the_machine_knows_stays_
 
 
 @pytest.mark.parametrize("field", list(OPTIONS))
-def test_every_field_can_be_set_from_the_environment(field):
+def test_every_field_can_be_set_from_the_environment_and_an_empty_variable_is_as_good_as_none(field):
     text, value = TEXT_OF_EVERY_FIELD[field]
-
-    resolved = resolve({}, {f"FP8BENCH_{field.upper()}": text}, {}, None)
-
+    variable = f"FP8BENCH_{field.upper()}"
+    resolved = resolve({}, {variable: text}, {}, None)
     assert getattr(resolved.request, field) == value
-    assert resolved.origins[field] == f"FP8BENCH_{field.upper()}"
-
-
-def test_an_empty_variable_is_as_good_as_none():
-    resolved = resolve({}, {"FP8BENCH_BATCH_SIZE": "", "FP8BENCH_MODE": ""}, {"batch_size": 8}, FILE)
-
+    assert resolved.origins[field] == variable
+    resolved = resolve({}, {variable: ""}, {"batch_size": 8}, FILE)
+    assert resolved.origins[field] == (FILE if field == "batch_size" else "default")
     assert resolved.request.batch_size == 8
-    assert resolved.request.mode == ()
-    assert resolved.origins["batch_size"] == FILE
 
 
 MODES = ("te-fp8:current", "te-bf16")
@@ -238,12 +228,6 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_its_line(typed, meant):
     assert f"Did you mean {variable_of(meant)!r}?" in error.remedy
 
 
-def test_a_name_like_no_other_is_refused_without_a_guess():
-    """The prefix that all variables have makes none of them nearer."""
-    for error in (refused({}, {}, {"qqqqqq": 1}), refused({}, {"FP8BENCH_FOO": "1"}, {})):
-        assert "Did you mean" not in error.remedy
-
-
 @pytest.mark.parametrize("field", [name for name, option in OPTIONS.items() if option.limit])
 def test_a_number_beyond_all_sense_is_refused_with_the_most_and_why(field):
     bound = OPTIONS[field].limit
@@ -254,9 +238,14 @@ def test_a_number_beyond_all_sense_is_refused_with_the_most_and_why(field):
         assert f"{bound.most:,}, since {bound.why}" in error.what
 
 
-def test_a_value_that_is_repeated_has_no_password():
+def test_a_value_that_is_repeated_has_no_password_and_a_name_is_spelt_in_one_way_and_a_file_name():
     error = refused({"instance": "p5", "steps": "s3://AKIA:hunter2@bucket/x"}, {}, {})
     assert error.what.startswith("--steps: invalid value 's3://***@bucket/x'")
+    assert f"{FILE} gives 'batch_size' twice" in refused({}, {}, {"batch-size": 8, "batch_size": 16}).what
+    assert "letters, digits, '.', '_' and '-' are allowed" in refused({"session": "../elsewhere"}, {}, {}).what
+    # The prefix that all variables have makes none of them nearer.
+    for error in (refused({}, {}, {"qqqqqq": 1}), refused({}, {"FP8BENCH_FOO": "1"}, {})):
+        assert "Did you mean" not in error.remedy
 
 
 @pytest.mark.parametrize("value", ["", " ", ","])
@@ -264,8 +253,3 @@ def test_a_value_that_is_repeated_has_no_password():
 def test_an_empty_value_of_the_file_is_no_default(field, value):
     error = refused({}, {}, {"seed": 1, field: value}, f"seed: 1\n{field}: '{value}'\n")
     assert error.what == f"{field} from {FILE} line 2: invalid value '{value}': it is empty"
-
-
-def test_a_name_spelt_in_both_ways_and_one_that_is_no_file_name_are_refused():
-    assert f"{FILE} gives 'batch_size' twice" in refused({}, {}, {"batch-size": 8, "batch_size": 16}).what
-    assert "letters, digits, '.', '_' and '-' are allowed" in refused({"session": "../elsewhere"}, {}, {}).what

@@ -36,17 +36,12 @@ def test_what_is_no_size_is_refused_in_an_option_and_in_a_name(word, told):
         sized(f"vit-micro,{word}")
 
 
-def test_a_size_given_twice_must_be_the_same():
+def test_a_size_given_twice_must_be_the_same_and_a_file_may_have_sizes_as_a_word_a_list_or_a_mapping():
     assert read_sizes(["depth=1", "depth = 1"]) == {"depth": 1}
     with pytest.raises(UsageError, match="--size depth is given as 1 and as 2"):
         read_sizes(["depth=1", "depth=2"])
-
-
-@pytest.mark.parametrize(
-    "written", ["depth=1,embed_dim=32", ["depth=1", "embed_dim=32"], {"depth": 1, "embed_dim": 32}]
-)
-def test_a_file_may_have_sizes_as_a_word_a_list_or_a_mapping(written):
-    assert resolve({}, {}, {"size": written}, "a.yaml").request.size == ("depth=1", "embed_dim=32")
+    for written in ("depth=1,embed_dim=32", ["depth=1", "embed_dim=32"], {"depth": 1, "embed_dim": 32}):
+        assert resolve({}, {}, {"size": written}, "a.yaml").request.size == ("depth=1", "embed_dim=32")
 
 
 def test_what_is_known_of_a_workload_is_known_of_it_with_other_sizes_but_the_width_of_a_head():

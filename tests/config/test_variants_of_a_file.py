@@ -34,34 +34,27 @@ def refusal(text: str, environ: dict[str, str] | None = None, **flags: str) -> U
     return caught.value
 
 
-def test_a_setting_that_one_has_is_a_setting_of_each():
-    found = resolved(ARTICLE)
-
+def test_a_setting_that_one_has_is_a_setting_of_each_and_each_a_request_with_what_stands_beside_variants():
+    found = resolved(ARTICLE, {"FP8BENCH_SEED": "5"}, workload="vit-micro", steps="7")
     assert found.request.variants == (
         {"mode": "baseline-bf16", "batch_size": 64, "compile": "off"},
         {"mode": "te-fp8:delayed", "batch_size": 128, "compile": "on"},
         {"mode": "torchao-float8:rowwise", "batch_size": None, "compile": "off"},
     )
-    assert (found.origins["variants"], found.origins["batch_size"], found.origins["seed"]) == (FILE, FILE, "default")
-
-
-def test_each_variant_is_a_request_with_what_stands_beside_variants():
-    each = resolved(ARTICLE, steps="7").request.each()
-
+    assert [found.origins[name] for name in ("variants", "batch_size", "warmup")] == [FILE, FILE, "default"]
+    each = found.request.each()
     assert [(one.mode, one.batch_size, one.compile) for one in each] == [
         (("baseline-bf16",), 64, "off"),
         (("te-fp8:delayed",), 128, "on"),
         (("torchao-float8:rowwise",), None, "off"),
     ]
-    assert {(one.workload, one.steps, one.variants) for one in each} == {("vit-huge", 7, ())}
+    # What no variant has of its own may be overridden.
+    assert {(one.workload, one.steps, one.seed, one.variants) for one in each} == {("vit-micro", 7, 5, ())}
 
 
-def test_what_is_the_same_for_all_is_how_a_measurement_is_made():
+def test_what_is_the_same_for_all_is_how_a_measurement_is_made_and_the_page_lists_it():
     assert set(OWN) | OF_ALL == set(OBEYED_BY_WORKERS)
     assert {"batch_size", "compile", "cuda_graphs", "optimizer", "te_attention"} <= set(OWN)
-
-
-def test_the_page_lists_the_settings_that_a_variant_may_have_and_those_of_all():
     said = (ROOT / "docs" / "sweep.md").read_text()
     own, of_all = re.findall(r"A variant has a `mode`(.+?)\. Settings of the\s+measurement(.+?)\.\n", said, re.DOTALL)[
         0
@@ -119,9 +112,3 @@ def test_what_would_override_a_variants_own_setting_or_make_several_of_one_is_re
     assert error.what.startswith(what)
     assert error.remedy.startswith(f"Omit {what.partition(' would')[0].partition(' names')[0]}, or ")
     assert ("change the file" in error.remedy) == ("override" in what)
-
-
-def test_what_no_variant_has_of_its_own_may_be_overridden():
-    found = resolved(ARTICLE, {"FP8BENCH_SEED": "5"}, workload="vit-micro", steps="3")
-
-    assert (found.request.workload, found.request.steps, found.request.seed) == ("vit-micro", 3, 5)

@@ -106,7 +106,9 @@ def precise(**fields):
         ({"utilization_percent": 98, "processes": 1}, "busy", "problem", "1 other process(es), 0.0 GiB in use, 98 %"),
         (
             {"processes": 2, "memory_used_bytes": 9 * GIB},
-            *("busy", "warning", "GPU 0: 2 other process(es), 9.0 GiB in use, 0 % busy"),
+            "busy",
+            "warning",
+            "2 other process(es), 9.0 GiB in use, 0 % b",
         ),
         ({"memory_used_bytes": 9 * GIB}, "busy", "warning", "9.0 GiB in use, held by no visible process"),
         ({"memory_used_bytes": GIB // 2}, "busy", "ok", "no other process, at most 0.5 GiB"),
@@ -186,12 +188,17 @@ def package(name, installed, result):
     return replace(probing(h200_host(), **{name: result}), installed={**INSTALLED, name: installed})
 
 
+def compiling(answer, **environ):
+    return probing(h200_host(environ=environ), compile=answer)
+
+
+NO_GRAPH = CompileResult(graphs=0, right=True)
+NO_COMPILER = Failure(kind="error", message="RuntimeError: No C compiler")
+UNUSABLE = probing(h200_host(), libraries=LibrariesResult(copies=COPIES, use_error="CUDNN_STATUS_SUBLIBRARY"))
 BROKEN_TE = probing(h200_host(), transformer_engine=Failure(kind="error", message="OSError: libcudart.so.12"))
 NO_TE = replace(h200_host(), installed={**INSTALLED, "transformer-engine": None}, answers={"torch": TORCH})
-LINEAR_FAILS = probing(
-    h200_host(),
-    transformer_engine=TE.model_copy(update={"linear_error": "CUBLAS_STATUS_NOT_SUPPORTED"}),
-)
+LINEAR_ERROR = {"linear_error": "CUBLAS_STATUS_NOT_SUPPORTED"}
+LINEAR_FAILS = probing(h200_host(), transformer_engine=TE.model_copy(update=LINEAR_ERROR))
 OLD_DRIVER = replace(
     torch_says(cuda_error="The NVIDIA driver on your system is too old"),
     driver=DriverFacts(version="535.1", cuda=(12, 2), gpus=(H200,)),
@@ -270,10 +277,7 @@ NAMELESS_CUDNN = (TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None)
         (probing(h200_host(), attention=DEAD, libraries=DEAD), "cuda-libraries", "ok", "13.1.0.3", ""),
         (probing(h200_host(), attention=DEAD, libraries=DEAD), "cudnn-mix", "problem", "SIGSEGV", "CUDNN_HOME"),
         (probing(h200_host(), libraries=LATE), "cudnn-mix", "unknown", "no answer", ""),
-        (
-            probing(h200_host(), libraries=LibrariesResult(copies=COPIES, use_error="CUDNN_STATUS_SUBLIBRARY")),
-            *("cudnn-mix", "problem", "its first use failed: CUDNN_STATUS_SUBLIBRARY", "CUDNN_HOME"),
-        ),
+        (UNUSABLE, "cudnn-mix", "problem", "its first use failed: CUDNN_STATUS_SUBLIBRARY", "CUDNN_HOME"),
         (mapping(*TWO_NCCL), "cuda-libraries", "warning", "2.20.5", "LD_LIBRARY_PATH"),
         (replace(h200_host(), answers={"torch": DEAD}), "cuda-libraries", "unknown", "neither is mapped", ""),
         # Attention and torch.compile.
@@ -286,42 +290,30 @@ NAMELESS_CUDNN = (TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None)
         (probing(h200_host(), attention=DEAD), "te-attention", "problem", "SIGSEGV", "NVTE_DEBUG=1"),
         (probing(h200_host(), attention=LATE), "te-attention", "unknown", "no answer", ""),
         (h200_host(), "torch-compile", "ok", "compiles on the GPU", ""),
+        (compiling(NO_GRAPH), "torch-compile", "problem", "0.36 of the baseline's speed", "C compiler"),
         (
-            probing(h200_host(), compile=CompileResult(graphs=0, right=True)),
-            *("torch-compile", "problem", "0.36 of the baseline's speed", "C compiler"),
+            compiling(NO_GRAPH, TORCHDYNAMO_DISABLE="1"),
+            "torch-compile",
+            "problem",
+            "compiles nothing",
+            "Unset TORCHDYNAMO",
         ),
-        (
-            probing(h200_host(environ={"TORCHDYNAMO_DISABLE": "1"}), compile=CompileResult(graphs=0, right=True)),
-            *("torch-compile", "problem", "compiles nothing", "Unset TORCHDYNAMO_DISABLE"),
-        ),
-        (
-            probing(h200_host(), compile=CompileResult(graphs=1, right=False)),
-            *("torch-compile", "problem", "wrong numbers", "Triton"),
-        ),
-        (
-            probing(h200_host(), compile=Failure(kind="error", message="RuntimeError: No C compiler")),
-            *("torch-compile", "problem", "No C compiler (without it", "C compiler"),
-        ),
-        (probing(h200_host(), compile=LATE), "torch-compile", "unknown", "no answer within 50 s", ""),
-        (probing(h200_host(), compile=None), "torch-compile", "unknown", "not tried", ""),
+        (compiling(CompileResult(graphs=1, right=False)), "torch-compile", "problem", "wrong numbers", "Triton"),
+        (compiling(NO_COMPILER), "torch-compile", "problem", "No C compiler (without it", "C compiler"),
+        (compiling(LATE), "torch-compile", "unknown", "no answer within 50 s", ""),
+        (compiling(None), "torch-compile", "unknown", "not tried", ""),
     ],
 )
 def test_a_check(facts, name, status, words, remedy):
     assert remedy in (finding(facts, name, status, words).remedy or "")
 
 
-def test_only_the_gpus_concerned_are_named():
+def test_only_the_gpus_concerned_are_named_and_only_exclusive_ones_kept_for_one_process():
     three = (gpu(), gpu(index=1, power_limit_w=350.0), gpu(index=2, power_limit_w=350.0))
-
     assert finding(h200_host(*three), "power-limit", "warning").found == "GPUs 1, 2: 350 of 700 W"
-
-
-def test_only_exclusive_gpus_are_kept_for_one_process():
     assert not one_process_a_gpu((gpu(), gpu(compute_mode=None)))
     assert one_process_a_gpu((gpu(), gpu(compute_mode=3)))
-
-
-def test_nothing_is_said_in_full_that_is_no_slowdown():
+    # Nothing is said in full that is no slow-down.
     assert set(IN_FULL) <= set(SLOWDOWNS.values())
 
 

@@ -28,20 +28,15 @@ def on_a_terminal(monkeypatch):
     return text
 
 
-def test_plain_text_has_a_line_a_finding_and_one_for_its_remedy():
+def test_plain_text_has_a_line_a_finding_one_for_its_remedy_and_one_a_group_for_what_is_unknown_for_one_reason():
     lines = shown(cudnn_mix()).splitlines()
-
     place = next(number for number, line in enumerate(lines) if line.split()[:2] == ["problem", "cuDNN"])
     assert [line.split() for line in lines[place - 3 : place - 1]] == [["Software"], ["status", "check", "found"]]
     assert "2 mapped in one process: 9.19.0.56 (site-packages/nvidia/cudnn/lib) and 9.14.0" in lines[place]
     assert lines[place + 1].lstrip().startswith("-> Point CUDNN_HOME")
     assert lines[0] == "1 x NVIDIA H200, INTEL(R) XEON(R) PLATINUM 8558, 16 cores"
     assert lines[-1] == "2 problems, 31 ok"
-
-
-def test_what_is_unknown_for_one_reason_is_one_line_a_group():
     text = shown(without_gpu())
-
     assert text.count("no GPU here: ") == 2
     assert text.splitlines()[-1] == "11 ok, 22 unknown (no GPU here)"
 

@@ -59,9 +59,24 @@ def test_what_is_wrong_with_a_machine(facts, problems, warnings, unknown):
     assert statuses(findings, "unknown") == unknown
 
 
-def test_without_a_gpu_that_alone_is_why_something_is_unknown():
+def test_without_a_gpu_that_alone_is_why_something_is_unknown_and_probes_are_asked_where_they_can_answer():
     assert {finding.found for finding in judge(without_gpu()) if finding.status == "unknown"} == {"no GPU here"}
     assert len(set(EVERYWHERE)) == len(EVERYWHERE)
+
+    def asked(*here):
+        return {probe.name for probe in wanted(*here)}
+
+    assert asked(False, True) == {"torch", "timm", "torchao"}
+    assert asked(True, False) == {"torch", "timm", "torchao", "precision", "compile"}
+    assert asked(True, True) == set(ANSWERS)
+    environ = {"CUDNN_HOME": "/x", "NVTE_DEBUG": "0"}
+    given = {probe.name: probe.variables(environ, Path("/tmp/y")) for probe in PROBES}
+    assert given["torch"] == environ
+    assert given["attention"] == {"CUDNN_HOME": "/x", "NVTE_DEBUG": "1", "NVTE_DEBUG_LEVEL": "2"}
+    assert given["compile"]["TRITON_CACHE_DIR"].startswith("/tmp/y")
+    found = shown(h200_host(gpu(), gpu(index=1), gpu(index=2, name="NVIDIA L4"))).machine
+    assert [(part.name, part.count) for part in found.gpus] == [("NVIDIA H200", 2), ("NVIDIA L4", 1)]
+    assert shown(replace(without_gpu(), host=HOST.model_copy(update={"cores": 0.5}))).machine.cores == 1
 
 
 @pytest.mark.parametrize("kind", ["timeout", "killed", "error", "garbage"])
@@ -73,31 +88,6 @@ def test_probes_that_fail_are_findings(kind):
 
     assert {"torch", "timm", "torchao", "transformer-engine", "te-attention", "torch-compile", "bf16", "fp8"} <= failing
     assert "warning" not in {finding.status for finding in judge(facts)}
-
-
-def test_probes_are_asked_where_they_can_answer():
-    def asked(*here):
-        return {probe.name for probe in wanted(*here)}
-
-    assert asked(False, True) == {"torch", "timm", "torchao"}
-    assert asked(True, False) == {"torch", "timm", "torchao", "precision", "compile"}
-    assert asked(True, True) == set(ANSWERS)
-
-
-def test_a_probe_runs_under_what_a_run_would():
-    environ = {"CUDNN_HOME": "/x", "NVTE_DEBUG": "0"}
-    given = {probe.name: probe.variables(environ, Path("/tmp/y")) for probe in PROBES}
-
-    assert given["torch"] == environ
-    assert given["attention"] == {"CUDNN_HOME": "/x", "NVTE_DEBUG": "1", "NVTE_DEBUG_LEVEL": "2"}
-    assert given["compile"]["TRITON_CACHE_DIR"].startswith("/tmp/y")
-
-
-def test_the_machine_is_counted_by_product():
-    found = shown(h200_host(gpu(), gpu(index=1), gpu(index=2, name="NVIDIA L4"))).machine
-
-    assert [(part.name, part.count) for part in found.gpus] == [("NVIDIA H200", 2), ("NVIDIA L4", 1)]
-    assert shown(replace(without_gpu(), host=HOST.model_copy(update={"cores": 0.5}))).machine.cores == 1
 
 
 def test_nothing_that_is_shown_names_the_machine():

@@ -69,22 +69,18 @@ def test_a_gemm_is_right_or_off_or_fails_in_one_line():
     def failing(_left, _right):
         raise RuntimeError("CUBLAS_STATUS_NOT_SUPPORTED\nwhen calling cublasLtMatmul")
 
-    def error(gemm):
-        return gemm_error(torch.bfloat16, gemm, torch.device("cpu"))
+    right, off, failed = (
+        gemm_error(torch.bfloat16, gemm, torch.device("cpu"))
+        for gemm in (lambda left, right: left @ right.t(), lambda left, right: left @ right, failing)
+    )
+    assert (right, failed) == (None, "CUBLAS_STATUS_NOT_SUPPORTED")
+    assert re.fullmatch(r"the product is off by 1\.\d+ of its norm", off)
 
-    assert error(lambda left, right: left @ right.t()) is None
-    assert re.fullmatch(r"the product is off by 1\.\d+ of its norm", error(lambda left, right: left @ right))
-    assert error(failing) == "CUBLAS_STATUS_NOT_SUPPORTED"
 
-
-def test_refusals_are_kept_once_and_the_rest_is_not():
+def test_refusals_are_kept_once_and_every_probe_is_there_with_its_result():
     lines = [("Disabling FusedAttention: %s", "no\n  room")] * 2 + [("Running with config=%s", {})]
     log = [logging.makeLogRecord({"msg": text, "args": (given,)}) for text, given in lines]
-
     assert refusals(log) == ("Disabling FusedAttention: no room",)
-
-
-def test_every_probe_is_there_with_its_result_and_the_doctor_starts_it_with_its_own_python():
     for probe in PROBES:
         assert get_type_hints(getattr(probe.run, "func", probe.run))["return"] is probe.answer
     assert COMMAND == (sys.executable, "-m", "fp8bench.doctor.probe")

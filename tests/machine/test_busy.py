@@ -76,7 +76,6 @@ def fake(monkeypatch):
 @pytest.mark.parametrize("held", [{}, {"GPU-aa": 500 * 2**20}, {"GPU-aa": GIB}], ids=["no GPU", "idle", "the driver's"])
 def test_an_idle_machine_has_no_marks_and_is_not_waited_for(held, fake):
     fake.held = held
-
     assert require_idle({}, None, allow_busy=False) == ()
     assert (fake.now, fake.open) == (0.0, 0)
 
@@ -119,34 +118,22 @@ def test_much_memory_without_a_process_is_somebody_in_another_container(processe
     assert require_idle({}, None, allow_busy=True) == ("busy GPU: 3.0 GiB of processes unseen",)
 
 
-def test_processes_whose_share_is_unknown_hold_all_that_is_in_use(fake):
+def test_processes_whose_share_is_unknown_hold_all_that_is_in_use_also_under_an_older_driver(fake):
     fake.held["GPU-aa"] = 7 * GIB
     fake.processes["GPU-aa"] = [None, GIB]
-
-    (found,) = busy_gpus(fake.gpus()[:1])
-    assert found == BusyGpu(index=0, processes=2, memory_bytes=7 * GIB)
-    assert found.reason == "2 other processes hold 7.0 GiB"
-
-
-def test_an_older_driver_tells_the_memory_too(fake):
-    fake.newer = False
-    fake.held["GPU-aa"] = 2 * GIB
-
-    assert [gpu.memory_bytes for gpu in busy_gpus(fake.gpus()[:1])] == [2 * GIB]
+    for fake.newer in (True, False):
+        (found,) = busy_gpus(fake.gpus()[:1])
+        assert found == BusyGpu(index=0, processes=2, memory_bytes=7 * GIB)
+        assert found.reason == "2 other processes hold 7.0 GiB"
 
 
-def test_memory_that_is_being_freed_is_waited_for(fake):
+def test_memory_that_is_being_freed_is_waited_for_and_nvml_that_does_not_say_is_marked_and_refuses_nothing(fake):
     fake.held["GPU-aa"] = 100 * GIB
     fake.processes["GPU-aa"] = [100 * GIB]
     fake.idle_from = 2.0
-
     assert require_idle({}, None, allow_busy=False) == ()
     assert 2.0 <= fake.now < 2.0 + 2 * busy.POLL_S
-
-
-def test_nvml_that_does_not_say_is_marked_and_refuses_nothing(fake):
     fake.held["GPU-bb"] = DENIED
-
     assert require_idle({}, None, allow_busy=False) == ("could not see whether the GPU is busy: Not Supported",)
     assert fake.open == 0
 
@@ -170,37 +157,26 @@ def test_only_what_this_process_will_use_is_looked_at(environ, local_rank, looke
     assert fake.looked_at == looked_at
 
 
-@pytest.fixture
-def gpus(monkeypatch):
-    """A machine with GPUs of which so many GiB are free; `mig`: whether the last one is sliced."""
-
-    def having(*free_gib, mig=False):
-        listed = tuple(Gpu(i, f"GPU-{i}", "H200", mig and i == len(free_gib) - 1) for i in range(len(free_gib)))
-        monkeypatch.setattr(busy, "gpus_here", lambda: listed)
-        monkeypatch.setattr(busy.nvml, "opened", nullcontext)
-        monkeypatch.setattr(busy.pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
-        monkeypatch.setattr(busy.nvml, "memory", lambda index: SimpleNamespace(free=free_gib[index] * GIB))
-
-    return having
-
-
-def test_the_gpu_with_the_least_free_memory_counts_of_those_that_are_used(gpus):
-    gpus(140, 120, 8)
-
-    assert busy.room_bytes("cuda", 2, {}) == 120 * GIB
-    assert busy.room_bytes("cuda", 1, {"CUDA_VISIBLE_DEVICES": "2"}) == 8 * GIB
+@pytest.mark.parametrize(
+    ("free_gib", "mig", "ranks", "environ", "room_gib"),
+    [
+        ((140, 120, 8), False, 2, {}, 120),
+        ((140, 120, 8), False, 1, {"CUDA_VISIBLE_DEVICES": "2"}, 8),
+        ((140, 140), True, 1, {}, 140),
+        ((140, 140), True, 2, {}, None),
+    ],
+    ids=["the least of those that are used", "by CUDA's choice", "beside a sliced one", "of a sliced one unknown"],
+)
+def test_the_room_is_what_the_gpu_with_the_least_free_memory_has(free_gib, mig, ranks, environ, room_gib, monkeypatch):
+    listed = tuple(Gpu(i, f"GPU-{i}", "H200", mig and i == len(free_gib) - 1) for i in range(len(free_gib)))
+    monkeypatch.setattr(busy, "gpus_here", lambda: listed)
+    monkeypatch.setattr(busy.nvml, "opened", nullcontext)
+    monkeypatch.setattr(busy.pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
+    monkeypatch.setattr(busy.nvml, "memory", lambda index: SimpleNamespace(free=free_gib[index] * GIB))
+    assert busy.room_bytes("cuda", ranks, environ) == (room_gib and room_gib * GIB)
 
 
-def test_of_a_sliced_gpu_it_is_unknown(gpus):
-    gpus(140, 140, mig=True)
-
-    assert busy.room_bytes("cuda", 1, {}) == 140 * GIB
-    assert busy.room_bytes("cuda", 2, {}) is None
-
-
-def test_on_a_cpu_ranks_share_what_is_free(monkeypatch):
-    monkeypatch.setattr(busy, "free_host_bytes", lambda: 9 * GIB)
-    assert busy.room_bytes("cpu", 2, {}) == 9 * GIB // 2
-
-    monkeypatch.setattr(busy, "free_host_bytes", lambda: None)
-    assert busy.room_bytes("cpu", 2, {}) is None
+@pytest.mark.parametrize(("free", "share"), [(9 * GIB, 9 * GIB // 2), (None, None)])
+def test_on_a_cpu_ranks_share_what_is_free(free, share, monkeypatch):
+    monkeypatch.setattr(busy, "free_host_bytes", lambda: free)
+    assert busy.room_bytes("cpu", 2, {}) == share

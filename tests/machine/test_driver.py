@@ -81,20 +81,15 @@ H200 = {
 
 
 @pytest.fixture
-def look_at(monkeypatch):
+def look_at(monkeypatch, tmp_path):
     """Look at a machine with that NVML."""
 
-    def looking(environ, fake, pci):
+    def looking(environ, fake, pci=tmp_path / "absent"):
         for module in (driver, gpus, nvml):
             monkeypatch.setattr(module, "pynvml", fake)
         return look(environ, pci)
 
     return looking
-
-
-@pytest.fixture
-def no_bus(tmp_path):
-    return tmp_path / "absent"
 
 
 @pytest.fixture
@@ -109,10 +104,10 @@ def bus(tmp_path):
     return tmp_path / "pci"
 
 
-def test_what_the_driver_tells_becomes_facts(no_bus, look_at):
+def test_what_the_driver_tells_becomes_facts(look_at):
     fake = Nvml(UUIDS[:1], **H200)
 
-    found = look_at({}, fake, no_bus)
+    found = look_at({}, fake)
 
     assert (found.version, found.cuda, found.hidden, found.error) == ("580.82.07", (13, 0), 0, None)
     (gpu,) = found.gpus
@@ -126,24 +121,14 @@ def test_what_the_driver_tells_becomes_facts(no_bus, look_at):
     assert fake.shut
 
 
-def test_what_it_does_not_tell_is_none(no_bus, look_at):
-    (gpu,) = look_at({}, Nvml(UUIDS[:1]), no_bus).gpus
-
-    told = {name for name, value in gpu if value is not None}
-    assert told == {"index", "name"}
-
-
-def test_one_refused_question_leaves_the_others(no_bus, look_at):
+def test_what_it_does_not_tell_is_none_and_one_refused_question_leaves_the_others(look_at):
+    (gpu,) = look_at({}, Nvml(UUIDS[:1])).gpus
+    assert {name for name, value in gpu if value is not None} == {"index", "name"}
     refused = {"nvmlDeviceGetPersistenceMode": pynvml.NVML_ERROR_NO_PERMISSION}
-
-    (gpu,) = look_at({}, Nvml(UUIDS[:1], refused, **H200), no_bus).gpus
-
+    (gpu,) = look_at({}, Nvml(UUIDS[:1], refused, **H200)).gpus
     assert (gpu.persistence, gpu.power_limit_w) == (None, 500.0)
-
-
-def test_a_machine_without_gpu_and_driver_lacks_nothing(no_bus, look_at):
-    found = look_at({}, Nvml([], {"nvmlInit": pynvml.NVML_ERROR_LIBRARY_NOT_FOUND}), no_bus)
-
+    # A machine without GPU and driver lacks nothing.
+    found = look_at({}, Nvml([], {"nvmlInit": pynvml.NVML_ERROR_LIBRARY_NOT_FOUND}))
     assert (found.error, found.why_no_gpu) == (None, "no GPU here")
 
 
@@ -151,38 +136,32 @@ def test_a_machine_without_gpu_and_driver_lacks_nothing(no_bus, look_at):
     ("setting", "missed"),
     [(None, True), ("0", True), ("GPU-1a2b", True), ("", False), ("-1", False), ("NoDevFiles", False)],
 )
-def test_a_gpu_on_the_bus_misses_its_driver_unless_none_is_wanted(setting, missed, bus, look_at):
+def test_a_gpu_on_the_bus_misses_its_driver_unless_none_is_wanted(setting, missed, bus, look_at, tmp_path):
     environ = {} if setting is None else {"CUDA_VISIBLE_DEVICES": setting}
 
     found = look_at(environ, Nvml([], {"nvmlInit": pynvml.NVML_ERROR_DRIVER_NOT_LOADED}), bus)
 
     assert (found.error is not None) == missed
-    assert found.on_the_bus == 1
+    assert (found.on_the_bus, gpus_on_the_bus(tmp_path / "absent")) == (1, 0)
 
 
 @pytest.mark.parametrize(
-    "refused",
+    ("question", "error"),
     [
-        {"nvmlInit": pynvml.NVML_ERROR_NO_PERMISSION},
-        {"nvmlInit": pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH},
-        {"nvmlDeviceGetHandleByIndex": pynvml.NVML_ERROR_GPU_IS_LOST},
+        ("nvmlInit", pynvml.NVML_ERROR_NO_PERMISSION),
+        ("nvmlInit", pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH),
+        ("nvmlDeviceGetHandleByIndex", pynvml.NVML_ERROR_GPU_IS_LOST),
     ],
-    ids=["denied", "mismatch", "lost"],
 )
-def test_a_driver_that_refuses_says_why(refused, no_bus, look_at):
-    found = look_at({}, Nvml(UUIDS, refused), no_bus)
-
+def test_a_driver_that_refuses_says_why(question, error, look_at):
+    found = look_at({}, Nvml(UUIDS, {question: error}))
     assert found.error
     assert found.why_no_gpu == "the driver does not answer"
 
 
-def test_the_bus_counts_gpus_only(bus, no_bus):
-    assert (gpus_on_the_bus(bus), gpus_on_the_bus(no_bus)) == (1, 0)
-
-
 @pytest.mark.parametrize(("setting", "indices"), [(None, (0, 1, 2)), ("", ()), ("2,0", (2, 0)), ("GPU-1a3", (1,))])
-def test_cuda_visible_devices_is_heeded(setting, indices, no_bus, look_at):
-    found = look_at({} if setting is None else {"CUDA_VISIBLE_DEVICES": setting}, Nvml(UUIDS), no_bus)
+def test_cuda_visible_devices_is_heeded(setting, indices, look_at):
+    found = look_at({} if setting is None else {"CUDA_VISIBLE_DEVICES": setting}, Nvml(UUIDS))
 
     assert tuple(gpu.index for gpu in found.gpus) == indices
     assert found.hidden == len(UUIDS) - len(indices)

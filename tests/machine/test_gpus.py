@@ -16,13 +16,6 @@ from fp8bench.schema.errors import ModeUnavailable
 GPUS = (Gpu(0, "GPU-1a2b", "NVIDIA H200"), Gpu(1, "GPU-1a3c", "NVIDIA L4"), Gpu(2, "GPU-77ff", "NVIDIA B200"))
 
 
-@pytest.fixture
-def visible(monkeypatch):
-    """Look at a machine of three unlike GPUs under some CUDA_VISIBLE_DEVICES."""
-    monkeypatch.setattr(gpus, "gpus_here", lambda: GPUS)
-    return lambda environ: this_machine(environ).gpus
-
-
 @pytest.mark.parametrize(
     ("environ", "names"),
     [
@@ -34,14 +27,11 @@ def visible(monkeypatch):
         ({"CUDA_VISIBLE_DEVICES": ""}, []),
     ],
 )
-def test_cuda_visible_devices_chooses_orders_and_hides(environ, names, visible):
-    assert visible(environ) == tuple(names)
-
-
-def test_a_machine_without_a_driver_has_no_gpu(monkeypatch):
+def test_cuda_visible_devices_chooses_orders_and_hides(environ, names, monkeypatch):
+    monkeypatch.setattr(gpus, "gpus_here", lambda: GPUS)
+    assert this_machine(environ).gpus == tuple(names)
     monkeypatch.setattr(gpus, "gpus_here", lambda: ())
-
-    assert not this_machine({"CUDA_VISIBLE_DEVICES": "0"}).has_gpu
+    assert not this_machine(environ).has_gpu
 
 
 @pytest.mark.parametrize(("text", "product_name"), [("p5.48xlarge\n", "p5.48xlarge"), ("\n", None), (None, None)])
@@ -208,15 +198,11 @@ def test_a_gpu_whose_uuid_is_not_told_goes_by_its_index():
     assert visible_gpus(["", ""], "GPU-1a3c") == ()
 
 
-@given(ORDERS)
-def test_indices_and_uuids_say_the_same(order):
+@given(ORDERS, st.lists(ENTRIES))
+def test_indices_and_uuids_say_the_same_and_nothing_that_follows_an_end_is_heeded(order, rest):
+    assert visible_gpus(UUIDS, ",".join([*map(str, order), "-1", *rest])) == tuple(order)
     assert visible_gpus(UUIDS, ",".join(map(str, order))) == tuple(order)
     assert visible_gpus(UUIDS, ",".join(UUIDS[index] for index in order)) == tuple(order)
-
-
-@given(ORDERS, st.lists(ENTRIES))
-def test_nothing_that_follows_an_end_is_heeded(order, rest):
-    assert visible_gpus(UUIDS, ",".join([*map(str, order), "-1", *rest])) == tuple(order)
 
 
 @given(st.one_of(st.lists(ENTRIES).map(",".join), st.text()))

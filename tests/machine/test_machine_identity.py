@@ -34,31 +34,17 @@ def machine(monkeypatch, tmp_path):
     return has
 
 
-def test_it_is_the_keyed_digest_of_all_gpus_in_whatever_order(machine):
+def test_it_is_the_keyed_digest_of_all_gpus_in_whatever_order_also_of_hidden_ones(machine, monkeypatch):
     machine(UUIDS, MACHINE_ID, "boot")
     found = this_machines_identity("vendor-a")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     machine(UUIDS[::-1], "another", "another")
-
     assert found == this_machines_identity("vendor-a")
     assert (found.basis, found.label) == ("gpu-uuids", "vendor-a")
     expected = hmac.new("\n".join(UUIDS).encode(), OURS, hashlib.sha256).hexdigest()
     assert found.id == expected[:16]
-
-
-def test_hiding_gpus_from_cuda_makes_no_other_machine(machine, monkeypatch):
-    machine(UUIDS)
-    all_visible = this_machines_identity()
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-
-    assert this_machines_identity() == all_visible
-
-
-def test_another_gpu_makes_another_machine(machine):
-    machine(UUIDS)
-    both = this_machines_identity()
     machine(UUIDS[:1])
-
-    assert this_machines_identity().id != both.id
+    assert this_machines_identity().id != found.id, "another GPU makes another machine"
 
 
 @pytest.mark.parametrize("uninitialized", ["", "uninitialized"])
@@ -74,20 +60,16 @@ def test_without_gpus_it_is_the_machine_id_and_without_that_the_boot_id(machine,
     assert this_machines_identity() is None
 
 
-def test_a_driver_that_breaks_is_as_good_as_none(machine, monkeypatch):
+@pytest.mark.parametrize(
+    "uuids", [("", ""), (UUIDS[0], ""), None], ids=["unknown", "one unknown", "a driver that breaks"]
+)
+def test_gpus_that_are_not_told_apart_are_no_basis_nor_is_a_driver_that_breaks(machine, monkeypatch, uuids):
     def breaks():
         raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
 
-    machine((), MACHINE_ID)
-    monkeypatch.setattr(identity, "gpus_here", breaks)
-
-    assert this_machines_identity().basis == "machine-id"
-
-
-@pytest.mark.parametrize("uuids", [("", ""), (UUIDS[0], "")])
-def test_gpus_that_are_not_told_apart_are_no_basis(machine, uuids):
-    machine(uuids, MACHINE_ID)
-
+    machine(uuids or (), MACHINE_ID)
+    if uuids is None:
+        monkeypatch.setattr(identity, "gpus_here", breaks)
     assert this_machines_identity().basis == "machine-id"
 
 
@@ -98,18 +80,14 @@ def test_nothing_of_the_machine_is_in_it(machine):
     assert not any(part in text for part in (*UUIDS, "8f2e6c1a", MACHINE_ID, platform.node()))
 
 
-def test_nodes_together_are_one_machine_in_whatever_order_and_each_counts_once():
+def test_nodes_together_are_one_machine_in_whatever_order_and_of_which_one_is_unknown_are_unknown():
     one, other = machine_called("a"), machine_called("b")
     found = together([one, other, one])
-
     assert found == together([other, one])
     assert (found.basis, found.label) == ("nodes", None)
     assert found.id not in (one.id, other.id)
     assert together([one, one]) == one
     assert together([one, other.model_copy(update={"label": "a"})]).label == "a"
-
-
-def test_nodes_of_which_one_is_unknown_are_unknown():
     assert together([machine_called("a"), None]) is None
     assert together([]) is None
 

@@ -25,10 +25,16 @@ BUILTIN_WORKLOADS = [entry.name for entry in registry.BUILTIN_WORKLOADS]
 pytestmark = pytest.mark.usefixtures("outside_plugins", "process_group")
 
 
-def mode_classes(names):
-    for name in names:
-        entry, _ = registry.find_mode(name)
-        yield entry, registry.load(entry)
+def mode_class_of(name):
+    entry, _ = registry.find_mode(name)
+    return entry, registry.load(entry)
+
+
+def assert_options_are_of_the_configuration(taker, fields):
+    taken = inspect.signature(taker).parameters
+    for option in fields:
+        assert option in RunConfig.model_fields
+        assert option in taken
 
 
 def refusal(mode):
@@ -42,33 +48,23 @@ def refusal(mode):
 
 @pytest.mark.parametrize("name", BUILTIN_MODES + OUTSIDE_MODES)
 class TestModes:
-    def test_it_is_called_as_it_is_registered_and_states_its_bounds(self, name):
-        [(entry, mode_class)] = mode_classes([name])
+    def test_it_is_called_as_it_is_registered_and_states_its_bounds_and_the_options_that_it_asks_for(self, name):
+        entry, mode_class = mode_class_of(name)
         mode = mode_class()
         assert mode.name == entry.name == name
         assert isinstance(stated(mode, "tolerance"), Tolerance)
         assert stated(mode, "compile_policy").reason
         assert stated(mode, "fp8") is (name in FP8_MODES)
-
-    def test_every_recipe_in_the_registry_is_taken_and_no_other_by_a_mode_without(self, name):
-        [(entry, mode_class)] = mode_classes([name])
+        assert_options_are_of_the_configuration(mode_class, stated(mode_class, "config_fields"))
         for recipe in entry.recipes or ():
             assert mode_class(recipe).recipe == recipe
         if entry.recipes == ():
             with pytest.raises(UsageError, match="has no recipes"):
                 mode_class("sour")
 
-    def test_the_options_that_it_asks_for_are_fields_of_the_configuration(self, name):
-        [(_, mode_class)] = mode_classes([name])
-        taken = inspect.signature(mode_class).parameters
-        for option in stated(mode_class, "config_fields"):
-            assert option in RunConfig.model_fields
-            assert option in taken
-
     @pytest.mark.slow
     def test_here_it_runs_and_passes_the_gate_or_says_why_not_and_what_to_do(self, name):
-        [(_, mode_class)] = mode_classes([name])
-        mode = mode_class()
+        mode = mode_class_of(name)[1]()
         unavailable = refusal(mode)
         if unavailable is not None:
             assert unavailable.what
@@ -89,26 +85,17 @@ class TestWorkloads:
     def workload(self, name):
         return registry.load(registry.find_workload(name))(data="device", workers=0, seed=3)
 
-    def test_it_says_its_name_unit_and_work(self, name):
-        workload = self.workload(name)
+    def test_it_says_its_name_unit_and_work_and_the_options_that_it_asks_for(self, name):
+        workload, entry = self.workload(name), registry.find_workload(name)
         assert workload.name == name
         assert workload.unit in ("images", "tokens")
         assert workload.units_per_step(8) == 8 * workload.units_per_step(1)
         assert workload.flops_per_step(8) == 8 * workload.flops_per_step(1) > 0
         assert workload.sizes()
-
-    def test_the_options_that_it_asks_for_are_fields_of_the_configuration(self, name):
-        workload_class = registry.load(registry.find_workload(name))
-        taken = inspect.signature(workload_class).parameters
-        for option in of_workload.stated(workload_class, "config_fields"):
-            assert option in RunConfig.model_fields
-            assert option in taken
-
-    def test_its_own_defaults_are_of_options_that_it_takes(self, name):
-        entry = registry.find_workload(name)
         fields = of_workload.stated(registry.load(entry), "config_fields")
-        own = set(entry.defaults or {}) - {"batch_size", "optimizer", "data"}
-        assert own <= set(fields)
+        assert_options_are_of_the_configuration(registry.load(entry), fields)
+        # Its own defaults are of options that it takes.
+        assert set(entry.defaults or {}) - {"batch_size", "optimizer", "data"} <= set(fields)
 
     def test_its_batches_are_as_long_as_asked_and_alike_for_a_seed_but_not_for_a_rank(self, name):
         workload = self.workload(name)

@@ -62,19 +62,13 @@ def test_what_the_converted_block_would_not_compute_is_refused_by_name(changes, 
         timm_blocks(vision_transformer(**changes))
 
 
-def test_a_model_without_timms_block_is_refused():
+def test_a_model_without_timms_block_and_a_machine_without_a_gpu_are_refused():
     with pytest.raises(ModeUnavailable, match="no timm Block"):
         timm_blocks(torch.nn.Linear(2, 2))
-
-
-def test_without_a_gpu_the_modes_are_unavailable_and_say_what_runs_here():
     for mode in (TEBF16(), TEFP8("current"), TEBF16Article()):
         with pytest.raises(ModeUnavailable, match="needs an NVIDIA GPU") as caught:
             mode.check(CPU)
         assert "baseline-bf16" in caught.value.remedy
-
-
-def test_delayed_scaling_settles_before_the_gate_looks_and_refuses_torch_compile():
     assert TEFP8().tolerance.settle_passes > TEFP8("current").tolerance.settle_passes == 0
     assert TEFP8().compile_policy.refusal
     assert TEFP8("current").compile_policy.refusal is None

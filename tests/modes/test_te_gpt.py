@@ -68,12 +68,10 @@ class TestGate:
         )
         assert (found.leakage, found.later_leakage) == (0, 0)
 
-    def test_linear_layers_alone_compute_it_too(self):
+    def test_linear_layers_alone_compute_it_too_and_in_bf16_as_it_is_timed(self):
         found = prove(Plain(te_attention="sdpa"), Micro(), 0, CPU).parity
         assert found.passed, found.reason
         assert found.weight_gradient_error == pytest.approx(0, abs=1e-4)
-
-    def test_in_bf16_as_it_is_timed(self):
         found = prove(TEBF16(te_switches="fused-qkv+fused-wgrad"), GPTLayerMicro(), 0, CPU).parity
         assert found.passed, found.reason
         assert 0 < found.weight_gradient_error < TEBF16.tolerance.input_gradient
@@ -123,26 +121,20 @@ def _never_overwriting(ctx, x, weight, bias, holder, _is_first):
 
 @pytest.mark.usefixtures("stand_in", "process_group")
 class TestArguments:
-    def test_without_a_switch_it_is_the_tutorials_layer_but_for_dropout(self):
+    def test_what_the_layer_is_told_without_a_switch_and_with_each(self):
         _, model = converted()
         layer = model.layer.layer
         assert (layer.batch_first, layer.causal, layer.hidden_dropout, layer.attention_dropout) == (True, True, 0, 0)
         assert hasattr(layer.self_attention.layernorm_qkv, "query_weight")
         assert layer.alone == (False, False, False)
         assert not list(model.layer.accumulated())
-
-    def test_the_parallel_set_up_is_of_this_rank_alone(self):
         mode, model = converted("parallel-setup")
         assert model.layer.layer.alone == (True, True, True)
         assert mode.joined_alone
-
-    def test_weights_of_gemms_alone_have_a_gradient_beside_them(self):
         _, model = converted("fused-qkv+fused-wgrad")
         beside = {name for name, weight in model.layer.layer.named_parameters() if hasattr(weight, "main_grad")}
         assert {name.rpartition(".")[2] for name in beside} == {"weight", "fc1_weight", "fc2_weight"}
         assert all(weight.main_grad.dtype == torch.float32 for weight in model.layer.accumulated())
-
-    def test_weights_keep_the_dtype_of_the_layer(self):
         model = TEBF16().convert(GPTLayerMicro(weight_dtype="float16").build(CPU))
         assert {weight.dtype for weight in model.parameters()} == {torch.float16}
 

@@ -48,14 +48,11 @@ class Odd(nn.Linear):
         return super().forward(input) * 2
 
 
-def test_linear_layers_that_fp8_could_take_and_norms_are_swapped_and_the_head_is_not():
+def test_linear_layers_that_fp8_could_take_and_norms_are_swapped_and_all_others_stay():
     assert plan_swaps(Net()) == Swaps(
         linears=("stages.0.up", "stages.0.down", "stages.1.up", "stages.1.down"),
         norms=("stages.0.norm", "stages.1.norm", "head.0"),
     )
-
-
-def test_a_layer_of_another_class_and_a_norm_without_bias_or_over_two_axes_stay():
     model = Net()
     model.stages[0].up = Odd(32, 64)
     model.stages[0].norm = nn.LayerNorm(32, bias=False)
@@ -76,17 +73,13 @@ def test_swapped_layers_compute_the_same_with_the_weights_of_the_plain_ones():
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_the_mode_says_what_it_swapped_and_that_attention_is_the_models_own():
+def test_the_mode_says_what_it_swapped_and_attention_is_the_models_own_so_that_no_switch_is_about_it():
     mode = TEBF16()
     found = mode.evidence(mode.convert(Net()))
     assert (found["converted_layers"], found["total_layers"]) == (4, 6)
     assert (found["te_blocks"], found["te_linears"], found["te_norms"]) == (0, 4, 3)
     assert found["attention"] is None
     assert "gelu" not in found
-
-
-@pytest.mark.usefixtures("stand_in")
-def test_a_switch_of_attention_is_refused_where_attention_is_the_models_own():
     with pytest.raises(ModeUnavailable, match="split-qkv is about Transformer Engine's attention"):
         TEBF16(te_switches="split-qkv").convert(Net())
 
@@ -113,16 +106,12 @@ class TestTimmBlocks:
 
         return VisionTransformer(**{**ViTMicro.architecture, **changes})
 
-    def test_blocks_are_taken_whole_where_each_can_be(self):
+    def test_blocks_are_taken_whole_where_each_can_be_and_else_layer_by_layer_with_the_reason(self):
         assert plan_swaps(self.model()) == Swaps(blocks=("blocks.0", "blocks.1"))
-
-    def test_beside_whole_blocks_linear_layers_are_swapped_too(self):
         found = plan_swaps(self.model(global_pool="map"))
         assert len(found.blocks) == 2
         assert all(name.startswith("attn_pool.") for name in found.linears)
         assert found.linears
-
-    def test_where_one_cannot_be_all_are_taken_layer_by_layer_and_the_reason_is_kept(self):
         model = self.model()
         model.blocks[1].attn.q_norm = nn.LayerNorm(16)
         found = plan_swaps(model)

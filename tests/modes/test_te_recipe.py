@@ -44,23 +44,21 @@ class TestRecipes:
         assert {field: getattr(value, "name", value) for field, value in values.items()} == fields
 
     @pytest.mark.usefixtures("stand_in")
-    def test_a_field_that_a_release_lacks_is_told(self):
+    def test_a_field_that_a_release_lacks_and_heads_that_fp8_attention_cannot_take_are_told(self):
         with pytest.raises(ModeUnavailable, match=r"does not take te-fp8:block,dpa=on: .*fp8_dpa"):
             make_recipe(split_recipe("block,dpa=on"))
-
-    def test_delayed_scaling_is_not_compiled_and_says_on_which_versions(self):
-        assert f"torch {torch.__version__}" in compile_policy("delayed").refusal
-        for recipe in (None, "current", "block", "mxfp8"):
-            assert compile_policy(recipe).refusal is None
-            assert f"torch {torch.__version__}" in compile_policy(recipe).reason
-
-    def test_heads_that_fp8_attention_cannot_take_are_refused_by_the_models_own(self):
         model = nn.Linear(2, 2)
         model.head_dim = 80
         with pytest.raises(ModeUnavailable, match="these are 80 wide"):
             require_fp8_attention(split_recipe("delayed,dpa=on"), model, (9, 0))
         model.head_dim = 128
         require_fp8_attention(split_recipe("delayed,dpa=on"), model, (9, 0))
+
+    def test_delayed_scaling_is_not_compiled_and_says_on_which_versions(self):
+        assert f"torch {torch.__version__}" in compile_policy("delayed").refusal
+        for recipe in (None, "current", "block", "mxfp8"):
+            assert compile_policy(recipe).refusal is None
+            assert f"torch {torch.__version__}" in compile_policy(recipe).reason
 
 
 @pytest.mark.slow
@@ -118,12 +116,10 @@ class TestLayers:
             TEFP8(f"delayed,layers={layers}").convert(ViTMicro().build(CPU))
         assert remedy in caught.value.remedy
 
-    def test_some_layers_in_fp8_pass_the_gate(self):
-        found = prove(TEFP8("delayed,layers=mlp"), ViTMicro(data="device"), 0, CPU).parity
-        assert found.passed, found.reason
-
     @pytest.mark.parametrize("recipe", ["delayed", "current", "delayed,history=16"])
-    def test_the_articles_block_in_fp8_is_refused_by_the_gate(self, recipe):
+    def test_some_layers_in_fp8_pass_the_gate_and_the_articles_block_does_not(self, recipe):
+        found = prove(TEFP8(f"{recipe},layers=mlp"), ViTMicro(data="device"), 0, CPU).parity
+        assert found.passed, found.reason
         found = prove(TEFP8Article(recipe), ViTMicro(data="device"), 0, CPU).parity
         assert (found.passed, found.separation) == (False, 0)
 
@@ -143,10 +139,8 @@ class TestLayerChoice:
     def test_a_layer_is_taken_by_its_name(self, choice, taken):
         assert [name for name in ("blocks.0.mlp.fc1", "blocks.10.attn.qkv") if choice.takes(name)] == taken
 
-    def test_layers_are_counted_by_their_folded_names(self):
+    def test_layers_are_counted_by_their_folded_names_and_one_that_stands_for_no_known_layer_cannot_be_chosen(self):
         assert counted(["a.0.b", "a.11.b", "a.0.c1"]) == ["a.*.b x 2", "a.*.c1 x 1"]
-
-    def test_a_module_that_stands_for_no_known_layer_cannot_be_chosen(self):
         plain = ["blocks.0.mlp.fc1"]
         assert (stands_for("odd", plain), stands_for(*plain, plain)) == ((), ("blocks.0.mlp.fc1",))
         with pytest.raises(ModeUnavailable, match="does not know which layer of the model a Linear stands for"):
@@ -155,18 +149,17 @@ class TestLayerChoice:
             )
 
 
-class TestCheckpoints:
-    @pytest.mark.usefixtures("stand_in")
-    def test_a_second_forward_pass_is_in_fp8_and_rolls_no_amax_history(self):
-        mode, ran_in_fp8 = TEFP8("delayed"), []
-        with mode.forward_context():
-            for _block in range(3):
-                mode.checkpoint(lambda: ran_in_fp8.append(fp8.enabled))
-        assert fp8.rolls == 1
-        for again in fp8.again:
-            again()
-        assert ran_in_fp8 == [True] * 6
-        assert fp8.rolls == 1
+@pytest.mark.usefixtures("stand_in")
+def test_a_second_forward_pass_is_in_fp8_and_rolls_no_amax_history():
+    mode, ran_in_fp8 = TEFP8("delayed"), []
+    with mode.forward_context():
+        for _block in range(3):
+            mode.checkpoint(lambda: ran_in_fp8.append(fp8.enabled))
+    assert fp8.rolls == 1
+    for again in fp8.again:
+        again()
+    assert ran_in_fp8 == [True] * 6
+    assert fp8.rolls == 1
 
 
 @pytest.mark.usefixtures("stand_in")

@@ -55,23 +55,17 @@ def test_layers_are_chosen_by_name_and_what_came_of_it_is_on_record():
     assert ["dyn_ten" in found["cast_configs"][0], "dyn_axs" in listed["cast_configs"][0]] == [True, True]
 
 
-def test_torchaos_own_rule_leaves_small_shapes_out():
+def test_a_choice_that_matches_no_layer_and_a_recipe_that_cannot_be_emulated_are_refused():
+    with pytest.raises(ModeUnavailable, match="layers=mpl takes no linear layer") as caught:
+        of_micro("tensorwise,layers=mpl")
+    assert "blocks.*.attn.qkv" in caught.value.remedy
+    with pytest.raises(ModeUnavailable, match="rowwise_with_gw_hp"):
+        TorchAOFloat8("rowwise_with_gw_hp").check(CPU)
     model = nn.ModuleDict({"small": nn.Linear(1024, 1024), "wide": nn.Linear(1024, 2048)})
     with pytest.raises(ModeUnavailable, match="torchao's own rule takes none of the model's 2 linear layers"):
         TorchAOFloat8("rowwise,layers=torchao").convert(model)
     mode = TorchAOFloat8("tensorwise,layers=torchao")
     assert mode.evidence(mode.convert(model))["layers_in_fp8"] == ["wide x 1"]
-
-
-def test_a_choice_that_matches_no_layer_is_refused_with_some():
-    with pytest.raises(ModeUnavailable, match="layers=mpl takes no linear layer") as caught:
-        of_micro("tensorwise,layers=mpl")
-    assert "blocks.*.attn.qkv" in caught.value.remedy
-
-
-def test_the_recipe_that_cannot_be_emulated_is_unavailable_on_a_cpu():
-    with pytest.raises(ModeUnavailable, match="rowwise_with_gw_hp"):
-        TorchAOFloat8("rowwise_with_gw_hp").check(CPU)
 
 
 @pytest.mark.parametrize(

@@ -106,11 +106,12 @@ def test_the_articles_prices_hold_on_the_articles_day_and_newer_ones_later(key, 
     assert (found and found.usd_per_hour) == usd_per_hour
 
 
-def test_fp8_peaks_are_null_where_the_gpu_has_no_fp8_unit():
+def test_fp8_peaks_are_null_where_the_gpu_has_no_fp8_unit_and_an_instance_is_found_by_its_key_and_its_clouds_name():
     without = [gpu for gpu in PACKAGED.gpus.values() if gpu.compute_capability in ("7.0", "7.5", "8.0", "8.6")]
-
     assert any(gpu.name.startswith("A100") for gpu in without)
     assert {gpu.dense_fp8_tflops for gpu in without} == {None}
+    assert [find(PACKAGED, key).key for key in PACKAGED.instances] == list(PACKAGED.instances)
+    assert find(PACKAGED, "p5.48xlarge").key == "p5"
 
 
 @pytest.mark.parametrize(
@@ -131,40 +132,32 @@ def test_the_drivers_exact_name_leads_to_the_gpu(product_name, name):
     assert (gpu and gpu.name) == name
 
 
-def test_an_instance_is_found_by_its_key_and_by_its_clouds_name():
-    assert [find(PACKAGED, key).key for key in PACKAGED.instances] == list(PACKAGED.instances)
-    assert find(PACKAGED, "p5.48xlarge").key == "p5"
+NEAR = {"p4": "p4d", "p6b200": "p6-b200", "p5ex": "p5e", "p4d.24xlarg": "p4d.24xlarge", "my-own-bxo": "my-own-box"}
 
 
-@pytest.mark.parametrize(
-    ("name", "near"),
-    [
-        ("p4", "p4d"),
-        ("p6b200", "p6-b200"),
-        ("p5ex", "p5e"),
-        ("p4d.24xlarg", "p4d.24xlarge"),
-        ("p5.48xlarg", "p5.48xlarge"),
-        ("my-own-bxo", "my-own-box"),
-    ],
-)
+@pytest.mark.parametrize(("name", "near"), NEAR.items())
 def test_an_unknown_one_is_refused_with_the_nearest_name(name, near):
     with pytest.raises(UsageError, match=f"unknown instance '{name}'") as caught:
         find(PACKAGED, name, more=["my-own-box"])
-
     assert f"Did you mean {near!r}?" in caught.value.remedy
     assert "`fp8bench list instances`" in caught.value.remedy
 
 
-def test_instances_are_added_and_win_by_key_and_gpus_by_name(overlay):
-    catalog = load([overlay(TWO_INSTANCES)])
-    gpus = load([overlay(ONE_GPU)])
-
-    assert [price.usd_per_hour for price in catalog.instances["mine"].prices] == [5, 4]
+def test_instances_are_added_and_win_by_key_and_gpus_by_name_and_the_later_of_two_wins(overlay, tmp_path):
+    catalog, gpus = load([overlay(TWO_INSTANCES)]), load([overlay(ONE_GPU)])
+    assert [price.usd_per_hour for price in load([overlay(TWO_INSTANCES)]).instances["mine"].prices] == [5, 4]
     assert catalog.instances["p5"].prices == ()
     assert catalog.instances["p4d"] == PACKAGED.instances["p4d"]
     assert set(catalog.instances) == {*PACKAGED.instances, "mine"}
     assert gpus.gpus["L4"].dense_fp8_tflops == 2
     assert gpus.gpu_by_product("NVIDIA L4").figures == "made up"
+    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
+    one.write_text(ONE_INSTANCE)
+    two.write_text(ONE_INSTANCE.replace("0.4", "0.9"))
+    for paths, usd in (([one, two], 0.9), ([two, one], 0.4)):
+        assert load(paths).instances["my-box"].prices[0].usd_per_hour == usd
+    with pytest.raises(UsageError, match=r"absent\.yaml"):
+        load([tmp_path / "absent.yaml"])
 
 
 def test_a_file_may_be_one_instance_by_itself_whose_prices_go_first(overlay):
@@ -177,24 +170,10 @@ def test_a_file_may_be_one_instance_by_itself_whose_prices_go_first(overlay):
     assert p5.prices[1:] == PACKAGED.instances["p5"].prices
 
 
-def test_the_later_of_two_wins(tmp_path):
-    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
-    one.write_text(ONE_INSTANCE)
-    two.write_text(ONE_INSTANCE.replace("0.4", "0.9"))
-
-    assert load([one, two]).instances["my-box"].prices[0].usd_per_hour == 0.9
-    assert load([two, one]).instances["my-box"].prices[0].usd_per_hour == 0.4
-
-
 def test_an_empty_file_changes_nothing_and_another_base_stands_alone(overlay):
     assert load([overlay("# nothing yet\n")]) == PACKAGED
     alone = load(base=overlay(TWO_INSTANCES))
     assert (set(alone.instances), alone.gpus) == ({"mine", "p5"}, {})
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"absent\.yaml"):
-        load([tmp_path / "absent.yaml"])
 
 
 def changed(right, wrong, text=TWO_INSTANCES):
@@ -271,10 +250,6 @@ def test_a_key_or_machine_that_contradicts_its_folder_or_the_catalogue_is_refuse
     assert refusal.value.what == f"{path} {words}"
 
 
-def test_a_gpu_that_is_not_said_contradicts_nothing(tmp_path):
-    assert load([written(tmp_path, "p5", P5.replace("H100-SXM5-80GB", "null"))]).instances["p5"].gpu_count == 8
-
-
 @pytest.mark.parametrize(
     ("usd_per_hour", "far"), [(440.0, "8.0 times"), (6.88, "1/8.0 of"), (276.0, "5.0 times"), (10.9, "1/5.0 of")]
 )
@@ -292,26 +267,20 @@ def test_a_price_far_from_the_catalogues_is_doubted_with_both(usd_per_hour, far,
         P5.replace("40.0", "275.0"),
         P5.replace("40.0", "4.0").replace("on_demand", "spot"),
         P5.replace("40.0", "480.0").replace("2026-11-01", "2024-01-01"),
+        P5.replace("H100-SXM5-80GB", "null"),
     ],
-    ids=["near", "a fifth", "five times", "a spot price among its own", "an old one beside those of its day"],
+    ids=["near", "a fifth", "five times", "a spot price", "an old one beside those of its day", "an unsaid GPU"],
 )
 def test_one_within_five_times_of_its_kind_and_day_goes_first_and_is_not_doubted(text, tmp_path):
     own = own_price(tmp_path, text)
     assert (own.source, own.doubt) == ("our contract", None)
 
 
-def test_a_folder_is_called_as_it_is_named_and_not_as_what_it_links_to(tmp_path):
-    written(tmp_path, "box-one", P5)
+def test_a_contract_is_paid_though_the_catalogue_has_a_newer_price_and_a_folder_is_called_as_it_is_named(tmp_path):
+    written(tmp_path, "box-one", P5.replace("2026-11-01", "2024-01-01"))
     (tmp_path / "p5").symlink_to(tmp_path / "box-one")
-
-    assert load([tmp_path / "p5" / "instance.yaml"]).instances["p5"].prices[0].usd_per_hour == 40.0
-
-
-def test_a_contract_is_paid_though_the_catalogue_has_a_newer_price(tmp_path):
-    p5 = load([written(tmp_path, "p5", P5.replace("2026-11-01", "2024-01-01"))]).instances["p5"]
-
+    p5 = load([tmp_path / "p5" / "instance.yaml"]).instances["p5"]
     now, before = (choose(p5.prices, PriceQuery(day, current=False)) for day in (TODAY, date(2023, 11, 15)))
-
     assert (now.usd_per_hour, now.as_of) == (40.0, date(2024, 1, 1))
     assert before.usd_per_hour == 98.32
 

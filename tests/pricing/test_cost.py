@@ -82,13 +82,11 @@ def test_mfu_scales_with_work_and_against_time_gpus_and_peak(flops_per_step, ste
     assert mfu(flops_per_step, step_time_s, gpus, 2 * peak_tflops) == pytest.approx(share / 2)
 
 
-def test_what_a_dollar_buys_is_least_where_steps_are_longest():
-    assert rate_interval(100.0, 0.1, (0.09, 0.12)) == pytest.approx((100 * 0.1 / 0.12, 100 * 0.1 / 0.09))
-
-
-@pytest.mark.parametrize("ci", [None, (0.0, 0.2)])
-def test_a_time_that_nothing_bounds_bounds_no_value(ci):
-    assert rate_interval(100.0, 0.1, ci) is None
+@pytest.mark.parametrize(
+    ("ci", "rates"), [((0.09, 0.12), (100 * 0.1 / 0.12, 100 * 0.1 / 0.09)), (None, None), ((0.0, 0.2), None)]
+)
+def test_what_a_dollar_buys_is_least_where_steps_are_longest_and_unbounded_where_these_are(ci, rates):
+    assert rate_interval(100.0, 0.1, ci) == (rates and pytest.approx(rates))
 
 
 def test_a_job_takes_as_long_and_costs_as_much_as_its_units():

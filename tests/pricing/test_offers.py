@@ -77,18 +77,12 @@ def test_a_published_catalogue_is_of_the_day_of_its_version(catalog, monkeypatch
     assert "catalogue 20261118-42 of aws" in first.source
 
 
-def test_a_local_catalogue_is_of_today(catalog, local):
+def test_a_local_catalogue_is_of_today_and_a_row_that_gpuhunt_skips_is_told(catalog, local, tmp_path):
     local(aws=AWS)
-
     assert {one.price.as_of for one in found(catalog, "aws")} == {TODAY}
     assert fetch(["aws", "gcp"]).missing == ("gcp",)
-
-
-def test_a_row_that_gpuhunt_skips_is_told(local, tmp_path):
-    local(aws=AWS)
     path = tmp_path / "gpuhunt" / "aws.csv"
     path.write_text(path.read_text().replace(",50.0,", ",fifty,"))
-
     assert "Skipping malformed row in aws catalog at line 3" in fetch(["aws"]).said[0]
 
 

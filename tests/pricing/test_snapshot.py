@@ -96,9 +96,7 @@ def test_the_newest_snapshot_of_the_day_holds_and_an_earlier_day_has_its_own(sna
 def test_ones_own_price_goes_before_a_newer_snapshot(snapshot, written, tmp_path):
     snapshot(line())
     own = "- {usd_per_hour: 40.0, purchase: on_demand, as_of: 2026-11-01, source: ours}\n"
-    written(p5__x="")
-    (tmp_path / "p5" / "instance.yaml").write_text(f"key: p5\ngpu: H100-SXM5-80GB\ngpu_count: 8\nprices:\n{own}")
-
+    written(**{"p5__instance.yaml": f"key: p5\ngpu: H100-SXM5-80GB\ngpu_count: 8\nprices:\n{own}"})
     assert in_force(tmp_path).usd_per_hour == 40.0
 
 
@@ -121,18 +119,14 @@ def test_a_refused_snapshot_stops_those_alone_who_ask_for_an_instance_of_it(snap
             require_read(catalog, [key])
 
 
-def test_a_second_snapshot_of_a_day_is_written_beside_the_first(tmp_path):
+def test_a_second_snapshot_of_a_day_is_written_beside_the_first_or_refused_in_one_line(tmp_path):
     paths = [instances.keep_snapshot(f"{number}\n", DAY, tmp_path) for number in range(12)]
-
     assert [path.name for path in paths[:3]] == ["2026-11-20.csv", "2026-11-20.2.csv", "2026-11-20.3.csv"]
     assert [path.read_text() for path in instances.snapshots(tmp_path)] == [f"{number}\n" for number in range(12)]
-
-
-def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
-    (tmp_path / "prices").write_text("a file")
-
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "prices").write_text("a file")
     with pytest.raises(UsageError, match=r"cannot write .*prices/2026-11-20.csv: .*Choose another --results-dir"):
-        instances.keep_snapshot("", DAY, tmp_path)
+        instances.keep_snapshot("", DAY, tmp_path / "other")
 
 
 def test_what_is_new_changed_and_gone_is_told_with_what_was_known(snapshot, tmp_path):

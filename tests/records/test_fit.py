@@ -18,18 +18,13 @@ def test_a_record_that_is_fit_is_itself(record):
     assert fit(record, ENVIRON) is record
 
 
-def test_a_reason_is_on_one_line_short_and_without_controls_surrogates_and_secrets():
+def test_what_is_said_is_on_one_line_short_and_without_controls_surrogates_and_secrets():
     reason = "a\nb \x1b[31m \udcff canary-one redis://x:y@z " + "m" * 3_000_000
-    found = fit(invalid().model_copy(update={"reason": reason}), ENVIRON).reason
-
-    assert found.startswith("a b \\x1b[31m \\udcff *** redis://***@z ")
-    assert len(found) < 5000
-
-
-def test_so_is_what_a_mode_says_of_itself():
+    said = fit(invalid().model_copy(update={"reason": reason}), ENVIRON).reason
+    assert said.startswith("a b \\x1b[31m \\udcff *** redis://***@z ")
+    assert len(said) < 5000
     details = {"cache canary-two": ["canary-one", {"deep": "\x1b]0;title\x07"}], "size": 4, "odd": None}
     found = fit(measured(evidence=evidence(details=details, warnings=("canary-one",))), ENVIRON).evidence
-
     assert found.details == {"cache ***": ["***", {"deep": "\\x1b]0;title\\x07"}], "size": 4, "odd": None}
     assert found.warnings == ("***",)
 
@@ -44,28 +39,20 @@ def test_numbers_and_what_a_record_is_of_are_never_touched():
     assert fit(record, {"MY_TOKEN": "NVIDIA", "YOUR_TOKEN": record.environment.versions["torch"]}) is record
 
 
-def test_a_figure_from_elsewhere_is_written_in_utf_8(tmp_path):
+def test_what_is_written_is_what_is_fit(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "canary-one")
+    record = invalid().model_copy(update={"reason": "canary-one \udcff"})
+    path = results.write(record, tmp_path)
+    log = results.write_log(record, "first canary-one\n\x1b[31mred \udcff\n", tmp_path)
+    assert json.loads(path.read_text())["reason"] == "*** \\udcff"
+    assert log.read_text() == "first ***\n\\x1b[31mred \\udcff\n"
     figure = published("p4d")
     odd = {
         "figure": figure.figure.model_copy(update={"attention": "\udcff"}),
         "provenance": figure.provenance.model_copy(update={"citation": "a\x1b[31m \udcff"}),
     }
     path = results.write(figure.model_copy(update=odd), tmp_path)
-
     assert json.loads(path.read_bytes())["provenance"]["citation"] == "a\\x1b[31m \\udcff"
-
-
-def test_what_is_written_is_what_is_fit(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_TOKEN", "canary-one")
-    record = invalid().model_copy(update={"reason": "canary-one \udcff"})
-    path = results.write(record, tmp_path)
-    log = results.write_log(record, "first canary-one\n\x1b[31mred \udcff\n", tmp_path)
-
-    assert json.loads(path.read_text())["reason"] == "*** \\udcff"
-    assert log.read_text() == "first ***\n\\x1b[31mred \\udcff\n"
-
-
-def test_a_log_keeps_its_lines_and_is_at_most_a_mebibyte():
     assert fit_log("a\nb", {}) == "a\nb"
     assert len(fit_log("x" * 50_000_000, {})) <= LONGEST_LOG
 

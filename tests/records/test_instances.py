@@ -68,11 +68,6 @@ def test_the_file_holds_ones_own_prices_in_front_of_the_catalogues_and_none_of_t
     assert load([path]).instances["p5"] == p5.model_copy(update={"prices": (*own, *p5.prices)})
 
 
-def test_nothing_is_written_where_there_is_nothing_to_add(tmp_path):
-    assert keep(OWN, None, in_catalog=True, results_dir=tmp_path) is None
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_file_is_one_that_people_can_read_and_write(tmp_path):
     text = keep(OWN, TODAY, in_catalog=False, results_dir=tmp_path).read_text(encoding="utf-8")
 
@@ -96,20 +91,17 @@ def test_a_file_that_is_broken_is_told_and_left_as_it_is(tmp_path, text, words):
     assert path.read_text() == text
 
 
-def test_every_kept_instance_is_found_and_nothing_else(tmp_path):
+def test_every_kept_instance_is_found_and_nothing_else_nor_written_where_there_is_nothing_to_add(tmp_path):
+    assert keep(OWN, None, in_catalog=True, results_dir=tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
     one = keep(OWN, None, in_catalog=False, results_dir=tmp_path)
     two = keep(instance("another"), None, in_catalog=False, results_dir=tmp_path)
     (tmp_path / "my-box" / "record.json").write_text("{}")
     (tmp_path / "instance.yaml").write_text("key: not-here\n")
-
     assert files(tmp_path) == [two, one]
     assert files(tmp_path / "absent") == []
-
-
-def test_a_folder_that_cannot_be_written_to_is_told_with_a_remedy(tmp_path):
-    (tmp_path / "file").write_text("not a folder")
     with pytest.raises(UsageError, match=r"cannot write .*my-box/instance\.yaml") as caught:
-        keep(OWN, TODAY, in_catalog=False, results_dir=tmp_path / "file")
+        keep(OWN, TODAY, in_catalog=False, results_dir=tmp_path / "instance.yaml")
     assert "--results-dir" in caught.value.remedy
 
 
@@ -118,23 +110,21 @@ def test_a_folder_that_cannot_be_written_to_is_told_with_a_remedy(tmp_path):
     [
         (3, ["true", "010", "1:30"]),
         (5, ["12:30", "010", "0x10", "0b11", "1_000", "true", "yes", ".nan", ".inf", "'3.2'", "-3"]),
+        (None, ["3", "3.2", "0.5", "12"]),
     ],
-    ids=["number of GPUs", "price"],
+    ids=["number of GPUs", "price", "right"],
 )
 def test_what_is_no_plain_number_is_refused_by_line(tmp_path, line, words):
     path = own_file(tmp_path, "")
     for word in words:
         gpus, usd = (word, "3") if line == 3 else ("1", word)
         path.write_text(f"key: my-box\ngpu: null\ngpu_count: {gpus}\nprices:\n- usd_per_hour: {usd}\n{OF_A_DAY}")
+        if line is None:
+            assert load([path]).instances["my-box"].prices[0].usd_per_hour == float(word)
+            continue
         with pytest.raises(UsageError, match=rf"instance\.yaml line {line}") as caught:
             load([path])
         assert caught.value.exit_code == 2
-
-
-@pytest.mark.parametrize("word", ["3", "3.2", "0.5", "12"])
-def test_a_plain_number_is_a_price(tmp_path, word):
-    path = own_file(tmp_path, f"key: my-box\ngpu: null\ngpu_count: 1\nprices:\n- usd_per_hour: {word}\n{OF_A_DAY}")
-    assert load([path]).instances["my-box"].prices[0].usd_per_hour == float(word)
 
 
 def test_two_prices_of_one_day_are_refused_unless_they_are_of_unlike_things(tmp_path):

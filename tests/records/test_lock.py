@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -53,43 +54,30 @@ def test_the_second_is_told_who_holds_it_and_what_to_do(tmp_path, holder):
 
 
 @pytest.mark.slow
-def test_a_killed_holder_bars_nobody(tmp_path, holder):
-    holder.send_signal(signal.SIGKILL)
-    holder.wait()
-    assert (tmp_path / "lock").exists()
-
-    with held(tmp_path / "lock", "it", "", quietly):
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_killed_holder_bars_nobody_and_whoever_waits_gets_it_when_one_leaves(tmp_path, holder, killed):
+    if killed:
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        assert (tmp_path / "lock").exists()
+    else:
+        holder.terminate()
+    with held(tmp_path / "lock", "it", "", quietly, wait_s=0.0 if killed else 30.0):
         assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
 
 
-@pytest.mark.slow
-def test_whoever_waits_gets_it_when_the_holder_leaves(tmp_path, holder):
-    holder.terminate()
-
-    with held(tmp_path / "lock", "it", "", quietly, wait_s=30.0):
-        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
-
-
-def test_nothing_is_left_behind(tmp_path):
+def test_nothing_is_left_behind_also_after_an_error_and_in_one_process_too_the_second_is_refused(tmp_path):
     for _ in range(2):
-        with held(tmp_path / "folder" / "lock", "it", "", quietly):
+        with suppress(KeyError), held(tmp_path / "folder" / "lock", "it", "", quietly):
             assert (tmp_path / "folder" / "lock").exists()
-
+            with pytest.raises(UsageError, match=f"process {os.getpid()}"):
+                with held(tmp_path / "folder" / "lock", "it", "", quietly):
+                    pass
+            raise KeyError
     assert list((tmp_path / "folder").iterdir()) == []
-
-
-def test_it_is_free_again_after_an_error(tmp_path):
-    with pytest.raises(KeyError), held(tmp_path / "lock", "it", "", quietly):
-        raise KeyError
-
-    with held(tmp_path / "lock", "it", "", quietly):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot write"), held(tmp_path / "file" / "lock", "it", "", quietly):
         pass
-
-
-def test_in_one_process_too_the_second_is_refused(tmp_path):
-    with held(tmp_path / "lock", "it", "", quietly), pytest.raises(UsageError, match=f"process {os.getpid()}"):
-        with held(tmp_path / "lock", "it", "", quietly):
-            pass
 
 
 @pytest.mark.parametrize("code", [errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS])
@@ -106,10 +94,3 @@ def test_a_file_system_without_locks_is_told_and_the_work_is_done(tmp_path, monk
     assert "file system without locks" in line
     assert "session 'nightly'" in line
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_written_to_is_told(tmp_path):
-    (tmp_path / "file").write_text("")
-
-    with pytest.raises(UsageError, match="cannot write"), held(tmp_path / "file" / "lock", "it", "", quietly):
-        pass

@@ -147,16 +147,6 @@ class TestWrite:
         assert str(path) in caught.value.what
         assert results.read_record(record_in(kept_in)) == second
 
-    def test_ctrl_c_leaves_no_temporary_file(self, tmp_path, monkeypatch):
-        def interrupted(_descriptor):
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(os, "fsync", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            results.write(measured(), tmp_path)
-
-        assert files_in(tmp_path) == []
-
     @pytest.mark.usefixtures("file_system")
     def test_a_record_that_appears_meanwhile_is_not_overwritten(self, tmp_path, kept_in, monkeypatch):
         """Two processes of the same run id: the second must lose at the end, not only at a first look."""
@@ -176,18 +166,25 @@ class TestWrite:
         assert files_in(tmp_path / "r") == [path]
         assert results.read_record(record_in(kept_in)) == record
 
-    def test_a_record_that_is_in_place_is_not_reported_as_unwritten(self, tmp_path, monkeypatch):
+    @pytest.mark.parametrize("failing", [2, 1], ids=["the folder", "the record"])
+    def test_a_record_in_place_is_not_reported_as_unwritten_and_ctrl_c_leaves_no_temporary_file(
+        self, tmp_path, monkeypatch, failing
+    ):
         sync, calls = os.fsync, []
 
-        def folder_cannot_be_synced(descriptor):
+        def sync_or_fail(descriptor):
             calls.append(descriptor)
-            if len(calls) == 2:
-                raise OSError(errno.EINVAL, "Invalid argument")
+            if len(calls) == failing:
+                raise OSError(errno.EINVAL, "Invalid argument") if failing == 2 else KeyboardInterrupt
             sync(descriptor)
 
-        monkeypatch.setattr(os, "fsync", folder_cannot_be_synced)
-
-        assert results.write(measured(), tmp_path).is_file()
+        monkeypatch.setattr(os, "fsync", sync_or_fail)
+        if failing == 2:
+            assert results.write(measured(), tmp_path).is_file()
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                results.write(measured(), tmp_path)
+            assert files_in(tmp_path) == []
 
     @pytest.mark.parametrize("call", ["fsync", "link"])
     def test_a_record_that_cannot_be_written_is_kept_and_its_place_told(self, tmp_path, kept_in, monkeypatch, call):
@@ -201,51 +198,40 @@ class TestWrite:
         assert results.read_record(record_in(kept)) == measured()
         assert str(kept) in caught.value.remedy
 
-    def test_so_is_one_whose_folder_cannot_be_made(self, tmp_path, kept_in):
+    def test_so_is_one_whose_folder_cannot_be_made_and_without_a_temporary_folder_the_error_is_typed_too(
+        self, tmp_path, kept_in, monkeypatch
+    ):
         (tmp_path / "file").write_text("not a folder")
-
         with pytest.raises(RunFailed) as caught:
             results.write(measured(), tmp_path / "file" / "results")
-
         (kept,) = kept_in.iterdir()
         assert results.read_record(record_in(kept)) == measured()
         assert str(kept) in caught.value.remedy
         assert str(tmp_path / "file" / "results") in caught.value.what
-
-    def test_where_not_even_the_temporary_folder_takes_it_the_error_is_still_typed(self, tmp_path, monkeypatch):
-        (tmp_path / "file").write_text("")
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
-
         with pytest.raises(RunFailed):
             results.write(measured(), tmp_path / "file" / "results")
 
 
-class TestWriteAtomically:
-    @pytest.mark.usefixtures("file_system")
-    def test_an_existing_file_is_replaced_only_where_that_is_meant(self, tmp_path):
-        path = tmp_path / "instance.yaml"
-        path.write_text("old")
+@pytest.mark.usefixtures("file_system")
+def test_an_existing_file_is_replaced_only_where_that_is_meant(tmp_path):
+    path = tmp_path / "instance.yaml"
+    path.write_text("old")
 
-        with pytest.raises(FileExistsError):
-            write_atomically(path, "new", replace=False)
-        assert path.read_text() == "old"
-        write_atomically(path, "new", replace=True)
+    with pytest.raises(FileExistsError):
+        write_atomically(path, "new", replace=False)
+    assert path.read_text() == "old"
+    write_atomically(path, "new", replace=True)
 
-        assert path.read_text() == "new"
-        assert files_in(tmp_path) == [path]
+    assert path.read_text() == "new"
+    assert files_in(tmp_path) == [path]
 
 
-class TestRequireWritable:
-    def test_it_makes_the_folder_and_leaves_it_empty(self, tmp_path):
-        results.require_writable(tmp_path / "a" / "results")
-
-        assert list((tmp_path / "a" / "results").iterdir()) == []
-
-    def test_a_folder_that_cannot_be_made_is_told_before_the_run(self, tmp_path):
-        (tmp_path / "file").write_text("not a folder")
-
-        with pytest.raises(UsageError, match="cannot write results to") as caught:
-            results.require_writable(tmp_path / "file" / "results")
-
-        assert str(tmp_path / "file" / "results") in caught.value.what
-        assert "--results-dir" in caught.value.remedy
+def test_a_folder_of_results_is_made_and_left_empty_or_refused_before_the_run(tmp_path):
+    results.require_writable(tmp_path / "a" / "results")
+    assert list((tmp_path / "a" / "results").iterdir()) == []
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(UsageError, match="cannot write results to") as caught:
+        results.require_writable(tmp_path / "file" / "results")
+    assert str(tmp_path / "file" / "results") in caught.value.what
+    assert "--results-dir" in caught.value.remedy

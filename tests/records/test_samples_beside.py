@@ -50,6 +50,9 @@ class TestLayout:
         assert (raw.schema_version, raw.run_id, raw.samples) == (SCHEMA_VERSION, record.run_id, record.samples)
         assert raw.series == tuple(one.series for one in record.telemetry)
         assert raw.kernels == record.profile.kernels
+        odd = record.evidence.model_copy(update={"details": {"scale": float("nan")}})
+        path, _ = kept(tmp_path / "odd", record.model_copy(update={"evidence": odd}))
+        assert json.loads(path.read_text())["evidence"]["details"] == {"scale": None}, "what is not finite is null"
 
     @pytest.mark.parametrize(
         "record",
@@ -76,13 +79,6 @@ class TestLayout:
 
         assert path.read_text().count("\n") == 2 + fields + 1 + len(record.memory)
         assert beside.read_text().count("\n") < 100
-
-    def test_evidence_that_is_not_finite_is_null(self, tmp_path):
-        record = measured()
-        odd = record.evidence.model_copy(update={"details": {"scale": float("nan")}})
-        path, _ = kept(tmp_path, record.model_copy(update={"evidence": odd}))
-
-        assert json.loads(path.read_text())["evidence"]["details"] == {"scale": None}
 
     @pytest.mark.parametrize("indent", [None, 1, 2])
     def test_however_a_record_is_laid_out_it_is_the_same(self, tmp_path, indent):
@@ -117,18 +113,17 @@ class TestRead:
         assert other == mine.model_copy(update={"samples_sha256": None})
         assert results.read_record(old) == results.read_record(path) == record
 
-    def test_in_this_format_it_is_refused_in_the_record_itself(self, tmp_path):
-        path = tmp_path / "r.json"
+    @pytest.mark.parametrize("name", ["samples_sha256", "step_times"])
+    def test_in_this_format_it_is_refused_in_the_record_itself_and_never_without_digest_or_step_times(
+        self, tmp_path, name
+    ):
+        path = tmp_path.with_suffix(".json")
         path.write_text(json.dumps(in_one_file(measured("mine"), schema_version=SCHEMA_VERSION)))
         with pytest.raises(UsageError, match="beside it"):
             results.read_record(path)
-
-    @pytest.mark.parametrize("name", ["samples_sha256", "step_times"])
-    def test_a_measurement_without_digest_or_step_times_is_refused_by_a_search_too(self, tmp_path, name):
         path, _ = kept(tmp_path, measured("mine"))
         path.write_text(json.dumps(json.loads(path.read_text()) | {name: None}))
         (broken,) = results.read(tmp_path, ["mine"]).broken
-
         assert "field samples" in broken.reason
 
     @pytest.mark.parametrize("cut", range(0, 4500, 450))
@@ -142,17 +137,16 @@ class TestRead:
         assert (len(found), [broken.path for broken in found.broken]) == (0, [path])
 
 
+def exchanged(old, new):
+    return lambda beside, _other: beside.write_text(beside.read_text().replace(old, new, 1))
+
+
+NOT_WRITTEN = "not the file that was written"
 FAULTS = {
     "gone": (lambda beside, _other: beside.unlink(), "No such file"),
-    "cut off": (lambda beside, _other: beside.write_text(beside.read_text()[:-9]), "not the file that was written"),
-    "a digit": (
-        lambda beside, _other: beside.write_text(beside.read_text().replace("0.3,", "0.2,", 1)),
-        "not the file that was written",
-    ),
-    "of another record": (
-        lambda beside, other: beside.write_bytes(samples_path(other).read_bytes()),
-        "not the file that was written",
-    ),
+    "cut off": (lambda beside, _other: beside.write_text(beside.read_text()[:-9]), NOT_WRITTEN),
+    "a digit": (exchanged("0.3,", "0.2,"), NOT_WRITTEN),
+    "of another record": (lambda beside, other: beside.write_bytes(samples_path(other).read_bytes()), NOT_WRITTEN),
     "a pipe": (lambda beside, _other: (beside.unlink(), os.mkfifo(beside)), "Not a regular file"),
 }
 
@@ -222,12 +216,12 @@ class TestSound:
     def test_many_that_are_not_sound_are_asked_for_in_few_tries(self, tmp_path):
         for record in rounds(*[0.1] * 60, instance="mine"):
             samples_path(results.write(record, tmp_path)).unlink()
-        asked = []
+        asked, told = [], []
         found = results.sound(
-            results.read(tmp_path, ["mine"]), list, lambda records: asked.append(None) or records[-1:]
+            results.read(tmp_path, ["mine"]), told.extend, lambda records: asked.append(None) or records[-1:]
         )
 
-        assert (found, len(asked) <= results.MANY) == ([], True)
+        assert (found, len(asked) <= results.MANY, len({one.path for one in told}), len(told)) == ([], True, 60, 60)
 
     def test_an_instance_is_known_by_what_cannot_be_read_too(self, three):
         folder, _, paths = three

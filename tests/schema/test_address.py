@@ -8,9 +8,18 @@ from fp8bench.schema.address import address_of, is_address, local, parse
 from fp8bench.schema.errors import UsageError
 
 
-@pytest.mark.parametrize("text", ["results", "/data/results", "./s3:/x", "C:/results"])
-def test_a_folder_is_no_address_and_stays_as_it_is(text):
-    assert (is_address(text), local(text)) == (False, text)
+def test_a_folder_is_no_address_and_stays_as_it_is_and_a_mirror_is_one_for_an_address_whatever_the_password(
+    monkeypatch,
+):
+    for text in ("results", "/data/results", "./s3:/x", "C:/results"):
+        assert (is_address(text), local(text)) == (False, text)
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+    folder = Path(str(local("ssh://ann:one@host/x")))
+    assert folder.parent == Path("/data/fp8bench/remote")
+    assert folder == parse("ssh://ann:two@host/x").mirror
+    assert folder != parse("ssh://bob@host/x").mirror
+    assert str(address_of(folder)) == "ssh://***@host/x"
+    assert address_of(Path("results")) is None
 
 
 @pytest.mark.parametrize(
@@ -39,27 +48,11 @@ def test_a_password_is_taken_out_of_what_a_library_says():
 @pytest.mark.parametrize(
     "url",
     [
-        "ftps://ann:hunter2@host/x",
-        "s3://AKIA:hunter2@bucket/x",
-        "s3://",
-        "ssh:///x",
-        "s3://bucket/../x",
-        "s3://b?hunter2",
+        *("ftps://ann:hunter2@host/x", "s3://AKIA:hunter2@bucket/x", "s3://", "ssh:///x"),
+        *("s3://bucket/../x", "s3://b?hunter2"),
     ],
 )
 def test_an_address_that_cannot_be_used_is_refused_without_its_password(url):
     with pytest.raises(UsageError) as refused:
         parse(url)
-
     assert "hunter2" not in str(refused.value)
-
-
-def test_a_mirror_is_one_for_an_address_whatever_the_password(monkeypatch):
-    monkeypatch.setenv("XDG_DATA_HOME", "/data")
-    folder = Path(str(local("ssh://ann:one@host/x")))
-
-    assert folder.parent == Path("/data/fp8bench/remote")
-    assert folder == parse("ssh://ann:two@host/x").mirror
-    assert folder != parse("ssh://bob@host/x").mirror
-    assert str(address_of(folder)) == "ssh://***@host/x"
-    assert address_of(Path("results")) is None

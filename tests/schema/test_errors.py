@@ -30,15 +30,12 @@ EXIT_CODES = [
 
 
 @pytest.mark.parametrize(("kind", "code"), EXIT_CODES)
-def test_each_kind_has_its_promised_exit_code_and_belongs_to_the_family(kind: type[Fp8benchError], code: int) -> None:
+def test_each_kind_has_its_promised_exit_code_and_crosses_a_process_border_with_both_words(
+    kind: type[Fp8benchError], code: int
+) -> None:
     assert kind.exit_code == code
     assert issubclass(kind, Fp8benchError)
-
-
-@pytest.mark.parametrize("kind", [kind for kind, _ in EXIT_CODES])
-def test_it_crosses_a_process_border_with_its_kind_and_both_words(kind: type[Fp8benchError]) -> None:
     back = pickle.loads(pickle.dumps(kind("no fp8 unit", "Use a Hopper GPU")))
-
     assert type(back) is kind
     assert (back.what, back.remedy) == ("no fp8 unit", "Use a Hopper GPU")
     assert str(back) == "no fp8 unit. Use a Hopper GPU."
@@ -70,14 +67,11 @@ def test_the_nearest_names(name: str, known: list[str], meant: list[str]) -> Non
     assert nearest(name, known) == meant
 
 
-def test_of_a_family_the_names_come_first_and_no_more_than_a_few() -> None:
+def test_of_a_family_the_names_come_first_and_no_more_than_a_few_and_the_question_names_every_one():
     assert nearest("h100", INSTANCES, ["p5"]) == ["p5", "lambda-1x-h100", "lambda-8x-h100"]
     assert len(nearest("h100", [f"lambda-h100-{number}" for number in range(99)])) == MOST_NAMES
     # But a slip goes before a family.
     assert nearest("p5x", INSTANCES, ["p6-b200"]) == ["p5"]
-
-
-def test_the_question_names_every_one() -> None:
     assert did_you_mean([]) == ""
     assert did_you_mean(["a"]) == "Did you mean 'a'? "
     assert did_you_mean(["a", "b", "c"]) == "Did you mean 'a', 'b' or 'c'? "
@@ -151,28 +145,19 @@ def test_a_library_that_fails_to_import_is_named_with_its_error_in_one_line(libr
     assert refusal.exit_code == 3
 
 
-def test_the_library_is_the_one_that_was_asked_for_and_not_one_that_it_needs(library):
+def test_the_library_is_the_one_that_was_asked_for_and_only_its_import_counts(library):
     assert refusal_of(library("import json.no_such_module")).what.startswith(f"{NAME} cannot be imported")
+    error = library("def fail():\n    raise OSError('a disk failed')", lambda module: module.fail())
+    assert refusal_of(error) is None
 
 
-def test_a_missing_library_is_named():
+def test_a_missing_library_is_named_and_a_module_of_the_package_itself_is_no_library():
     with pytest.raises(ImportError) as caught:
         importlib.import_module("no_such_library.part")
-
     assert refusal_of(caught.value).what.startswith("no_such_library cannot be imported: ModuleNotFoundError")
-
-
-def test_a_module_of_the_package_itself_is_no_library():
     with pytest.raises(ImportError) as caught:
         importlib.import_module("fp8bench.no_such_module")
-
     assert refusal_of(caught.value.with_traceback(None)) is None
-
-
-def test_an_error_in_a_call_of_an_imported_library_is_not_one_of_its_import(library):
-    error = library("def fail():\n    raise OSError('a disk failed')", lambda module: module.fail())
-
-    assert refusal_of(error) is None
 
 
 @pytest.mark.parametrize("code", ["from itertools import no_such_name", "import json.no_such_part", "1 / 0"])

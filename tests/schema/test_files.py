@@ -67,16 +67,18 @@ def refused(call, *arguments):
     return caught.value.what
 
 
-def test_a_text_is_read_and_what_is_none_is_refused_by_name(tmp_path):
+def test_a_text_is_read_and_what_is_none_or_without_end_is_refused_by_name(tmp_path, monkeypatch):
     path, latin = tmp_path / "a.yaml", tmp_path / "latin.yaml"
     path.write_text("größe: 1\n", encoding="utf-8")
     latin.write_bytes(b"name: caf\xe9\n")
-
     assert read_text(path) == "größe: 1\n"
     for file, why in ((tmp_path / "absent.yaml", "No such file"), (tmp_path, "directory"), (latin, "UTF-8")):
         what = refused(read_text, file)
         assert str(file) in what
         assert why in what
+    monkeypatch.setattr("fp8bench.schema.files.LARGEST_BYTES", 1 << 20)
+    with pytest.raises(UsageError, match="Larger than 1 MiB"):
+        read_text(Path("/dev/zero"), regular=False)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +98,9 @@ def test_a_name_that_a_mapping_has_twice_is_told_with_both_lines(text, name, lin
     )
 
 
-def test_the_same_name_in_two_mappings_is_no_double():
+def test_the_same_name_in_two_mappings_is_no_double_nor_are_brackets_side_by_side_deep():
     assert parse_yaml("- a: 1\n- a: 2\n- {1: x, '1': y}\n", PATH) == [{"a": 1}, {"a": 2}, {1: "x", "1": "y"}]
+    assert parse_yaml("[" + "[1], " * 1000 + "]", PATH) == [[1]] * 1000
 
 
 @pytest.mark.parametrize(
@@ -114,10 +117,6 @@ def test_the_same_name_in_two_mappings_is_no_double():
 def test_deep_nesting_is_refused_and_does_not_end_the_process(text):
     assert refused(parse_yaml, text, PATH) == f"{PATH} is nested more than 100 levels deep"
     assert line_of(text, (0, 0)) == 1
-
-
-def test_brackets_side_by_side_are_not_deep():
-    assert parse_yaml("[" + "[1], " * 1000 + "]", PATH) == [[1]] * 1000
 
 
 @pytest.mark.parametrize(
@@ -139,15 +138,12 @@ def test_what_is_not_yaml_or_no_plain_data_is_told_by_file_and_line(text, line):
     assert refused(parse_yaml, text, PATH).startswith(f"{PATH} line {line} ")
 
 
-def test_a_mapping_has_names_of_text_and_values_as_written():
+def test_a_mapping_has_names_of_text_and_values_as_written_and_anything_else_on_top_is_refused():
     assert parse_mapping("steps: 3\n1: one\nmode: [a, b]\n", PATH) == {"steps": 3, "1": "one", "mode": ["a", "b"]}
     for empty in ("", "\n\n", "# nothing but a comment\n"):
         assert parse_mapping(empty, PATH) == {}
-
-
-@pytest.mark.parametrize("text", ["- a\n- b\n", "just words\n", "42\n", "[]\n", "false\n", "0\n", "''\n"])
-def test_anything_else_on_top_is_refused(text):
-    assert refused(parse_mapping, text, PATH).startswith(f"{PATH} line 1 is not a mapping")
+    for text in ("- a\n- b\n", "just words\n", "42\n", "[]\n", "false\n", "0\n", "''\n"):
+        assert refused(parse_mapping, text, PATH).startswith(f"{PATH} line 1 is not a mapping")
 
 
 @pytest.mark.parametrize(
@@ -220,9 +216,3 @@ def test_a_wrong_field_is_told_by_file_line_and_field(document, text, prefix, wh
     with pytest.raises(ValidationError) as caught:
         Trip.model_validate(document)
     assert wrong_field(caught.value, PATH, text, prefix).what.startswith(f"{PATH} {what}")
-
-
-def test_a_device_without_end_is_refused(monkeypatch):
-    monkeypatch.setattr("fp8bench.schema.files.LARGEST_BYTES", 1 << 20)
-    with pytest.raises(UsageError, match="Larger than 1 MiB"):
-        read_text(Path("/dev/zero"), regular=False)

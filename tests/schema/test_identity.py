@@ -32,12 +32,9 @@ def test_a_software_is_what_decides_speed_and_nothing_else():
     assert software_of(None) is None
 
 
-def test_where_no_gpu_computes_the_cpu_is_named():
+def test_where_no_gpu_computes_the_cpu_is_named_and_what_only_some_workloads_use_of_their_records_alone():
     assert software_of(environment(None, cpu="a CPU"))["CPU"] == "a CPU"
     assert software_of(environment("NVIDIA H200", cpu="a CPU"))["CPU"] is None
-
-
-def test_what_only_some_workloads_use_is_software_of_their_records_alone() -> None:
     of_images = software_of(environment("NVIDIA H200", versions=VERSIONS))
     old, new = (
         software_of(environment("NVIDIA H200", versions={**VERSIONS, "transformers": version}))
@@ -68,14 +65,10 @@ def test_what_differs_between_two_is_named(change, names):
     assert differing(software_of(one), software_of(other)) == names
 
 
-def test_an_unknown_software_is_like_an_unknown_one_and_no_other():
+def test_an_unknown_software_or_machine_is_like_an_unknown_one_and_no_other_whatever_it_was_called():
     known = software_of(environment())
-
     assert differing(None, None) == []
     assert differing(known, None) == differing(None, known) == ["software"]
-
-
-def test_a_machine_is_the_same_whatever_it_was_called_and_an_unknown_one_is_like_unknown_ones():
     assert same_machine(HERE, HERE.model_copy(update={"label": None}))
     assert same_machine(None, None)
     assert not same_machine(HERE, THERE)
@@ -94,17 +87,13 @@ def test_records_of_one_instance_are_not_comparable_for_each_thing_that_differs(
     assert not_comparable(measured(machine=HERE), measured()) == [f"machine (vendor-a ({HERE.id}), reference unknown)"]
 
 
-def test_between_two_instances_unlike_machines_are_expected_and_software_is_told():
+def test_between_two_instances_unlike_machines_are_expected_and_a_figure_has_none():
     one = measured("p4d", machine=HERE, environment=environment("NVIDIA A100", versions=VERSIONS))
     other = measured("p5", machine=THERE, environment=environment("NVIDIA H100", versions=VERSIONS | {"torch": "2.12"}))
-
     assert not_comparable(other, one) == []
     assert unlike_software(other, one) == ["torch (2.12, reference 2.11.0)"]
     assert unlike_software(one, one) == []
     assert unlike_software(measured("cpu", environment=environment(None)), one) == []
-
-
-def test_a_figure_from_elsewhere_has_no_machine_and_is_held_against_none():
     assert not_comparable(published("p5"), measured("p5", machine=HERE)) == []
     assert unlike_software(published("p4d"), measured("p5")) == []
 

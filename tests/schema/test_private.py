@@ -29,22 +29,17 @@ def test_a_value_is_told_where_it_is_a_setting(name, value, shown):
     assert shown_variable(name, value) == (value if shown is None else shown)
 
 
-def test_variables_of_other_programs_and_places_of_installations_are_not_named():
+def test_settings_alone_are_named_and_secrets_known_by_their_variable_and_their_place_in_an_address():
     environ = {"HOME": "/root", "AWS_SECRET_ACCESS_KEY": "abcdefgh", "CUDA_HOME": "/opt", "NCCL_DEBUG": "WARN"}
-
     assert settings_in(environ) == {"NCCL_DEBUG": "WARN"}
     # A name that is not UTF-8 is written out.
     assert settings_in({"NCCL_\udcff": "1"}) == {"NCCL_\\udcff": "1"}
-
-
-def test_secrets_are_known_by_the_name_of_their_variable_and_by_their_place_in_an_address():
     environ = {
         "HF_TOKEN": "hf_abcdef",
         "DB_PASSWORD": "short",
         "CACHE": "redis://me:hunter22@cache:6379/0",
         "XDG_SESSION_TYPE": "wayland",
     }
-
     assert secrets_of(environ) == {"hf_abcdef", "me:hunter22", "hunter22"}
 
 

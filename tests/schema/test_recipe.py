@@ -1,10 +1,13 @@
-"""The grammar of a recipe in a mode's name: one name for equal recipes, and errors that name what was meant."""
+"""The grammar of a mode's name: one name for equal recipes, words for how a step is executed, and errors that name what
+was meant.
+"""
 
 import pytest
 
 from fp8bench import registry
 from fp8bench.records.named import parse_reference, written
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.execution import VARIANTS, is_compiled, is_replayed, split_variant, suffix, variant_of, variants_of
 from fp8bench.schema.recipe import FIELDS, split_recipe
 
 
@@ -61,20 +64,59 @@ def test_what_is_invalid_is_told_with_what_may_have_been_meant(label, told, reme
     assert remedy in caught.value.remedy
 
 
-def test_a_field_that_was_not_named_has_the_default_of_its_recipe():
+def test_a_field_that_was_not_named_has_its_recipes_default_and_a_reference_may_name_fields_in_any_order():
     assert (split_recipe("delayed").value("format"), split_recipe("block").value("format")) == ("hybrid", "e4m3")
     assert split_recipe("delayed,history=16").value("history") == "16"
     assert (split_recipe(None).layers, split_recipe("delayed").fp8_attention) == ("all", False)
-
-
-def test_a_reference_may_name_fields_in_any_order():
     assert written("te-fp8:margin=1,history=4") == "te-fp8:delayed,history=4,margin=1"
     assert parse_reference("h200-1x:te-fp8:margin=1/graphed", []).mode == "te-fp8:delayed,margin=1"
     assert written("te-fp8:delayed") == "te-fp8:delayed"
     assert written("te-fp8:nonsense=1") == "te-fp8:nonsense=1"
-
-
-def test_every_field_of_a_built_in_mode_is_known_and_every_recipe_with_fields_is_one_of_its_mode():
     for entry in registry.BUILTIN_MODES:
         assert set(entry.recipe_fields) <= set(entry.recipes or ())
         assert {name for names in entry.recipe_fields.values() for name in names} <= set(FIELDS)
+
+
+def test_every_variant_is_made_of_what_it_says():
+    made = {variant_of(scope, graphed): (scope, graphed) for scope in (None, "model", "blocks") for graphed in (0, 1)}
+    assert set(made) == set(VARIANTS)
+    assert all((is_compiled(v), is_replayed(v)) == (made[v][0] is not None, bool(made[v][1])) for v in VARIANTS)
+
+
+@pytest.mark.parametrize("variant", [*VARIANTS, None])
+def test_what_is_written_after_a_mode_is_read_again(variant):
+    assert split_variant(f"te-fp8:delayed{suffix(variant)}", "it") == ("te-fp8:delayed", variant)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("graphd", "Did you mean 'graphed'?"),
+        ("compile", "Did you mean 'compiled'?"),
+        ("graphed+compiled", "Did you mean 'compiled+graphed'?"),
+        ("Graphed", "Did you mean 'graphed'?"),
+        ("xyz", "Variants are eager"),
+    ],
+)
+def test_a_word_that_is_no_variant_is_refused(word, meant):
+    with pytest.raises(UsageError) as refusal:
+        split_variant(f"te-fp8/{word}", "'it'")
+    assert refusal.value.what == f"'it': unknown variant {word!r}"
+    assert refusal.value.remedy.startswith(meant)
+    assert refusal.value.remedy.endswith(f"Variants are {', '.join(VARIANTS)}")
+
+
+@pytest.mark.parametrize(
+    ("asked", "on_gpu", "variants"),
+    [
+        (("off", "off"), True, {"eager"}),
+        (("on", "on"), True, {"compiled+graphed"}),
+        (("blocks", "auto"), True, {"blocks", "blocks+graphed"}),
+        (("blocks", "auto"), False, {"blocks"}),
+        (("off", "on"), False, {"graphed"}),
+        (("auto", "auto"), True, set(VARIANTS)),
+        (("auto", "auto"), False, {"eager", "compiled", "blocks"}),
+    ],
+)
+def test_what_settings_may_turn_out_to_be(asked, on_gpu, variants):
+    assert set(variants_of(*asked, on_gpu=on_gpu)) == variants

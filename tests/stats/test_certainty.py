@@ -12,11 +12,8 @@ def test_a_state_of_that_share_is_missed_by_all_in_one_case_of_twenty(processes,
     assert (1 - unseen_share(processes)) ** processes == pytest.approx(0.05)
 
 
-def test_so_many_rounds_show_a_state_of_one_process_in_five_and_one_less_may_not():
+def test_so_many_rounds_show_a_state_of_one_process_in_five_and_no_process_shows_any():
     assert unseen_share(FEWEST_ROUNDS) <= 0.2 < unseen_share(FEWEST_ROUNDS - 1)
-
-
-def test_nothing_can_be_said_of_no_process():
     with pytest.raises(ValueError, match="at least one process"):
         unseen_share(0)
 
@@ -26,19 +23,12 @@ def agreeing(processes, by=0.001):
     return estimate(1 + by * (place % 2) for place in range(processes))
 
 
-def test_processes_that_agree_reach_it_once_there_are_enough():
+def test_it_is_reached_once_enough_processes_agree_and_by_every_mode_after_pairs_of_rounds_alone():
     assert reached([agreeing(FEWEST_ROUNDS)], 0.01)
     assert not reached([agreeing(FEWEST_ROUNDS - 2)], 0.01)
-
-
-def test_one_mode_that_has_it_not_keeps_all_of_them_going():
     assert not reached([agreeing(FEWEST_ROUNDS), agreeing(FEWEST_ROUNDS, by=0.2)], 0.01)
-
-
-def test_half_a_pair_of_rounds_is_not_looked_at():
     assert not reached([agreeing(FEWEST_ROUNDS + 1)], 0.01)
 
 
-@pytest.mark.parametrize("unknown", [None, estimate([1.0])])
-def test_what_has_no_interval_has_not_reached_it(unknown):
+for unknown in (None, estimate([1.0])):
     assert not reached([agreeing(FEWEST_ROUNDS), unknown], 0.5)

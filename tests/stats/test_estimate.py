@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from itertools import product
 
 import numpy as np
 import pytest
@@ -15,27 +16,17 @@ seconds = st.floats(min_value=1e-3, max_value=1e3)
 several = st.lists(seconds, min_size=2, max_size=30)
 
 
-@given(st.lists(seconds, min_size=1, max_size=30))
-def test_the_value_is_the_arithmetic_mean_of_processes(times):
-    assert estimate(times).value == statistics.fmean(times)
-
-
 @given(several)
-def test_the_interval_is_students_t_on_logarithms_and_holds_the_value(times):
+def test_the_value_is_the_mean_and_the_interval_students_t_on_logarithms_which_holds_it(times):
     found = estimate(times)
     logs = [math.log(time) for time in times]
     reach = stdtrit(len(times) - 1, 0.975) * statistics.stdev(logs) / math.sqrt(len(times))
     low, high = found.interval
+    assert found.value == statistics.fmean(times)
     assert low == pytest.approx(min(found.value, math.exp(statistics.fmean(logs) - reach)))
     assert high == pytest.approx(max(found.value, math.exp(statistics.fmean(logs) + reach)))
+    assert found.spread == pytest.approx(statistics.stdev(logs))
     assert 0 < low <= found.value <= high
-
-
-def test_by_hand():
-    # The logarithms' mean is log(0.1), their standard deviation 0.01 * sqrt(2); t is 12.7062 for one degree of freedom.
-    found = estimate([0.1 * math.exp(0.01), 0.1 * math.exp(-0.01)])
-    assert found.interval == pytest.approx((0.1 * math.exp(-0.127062), 0.1 * math.exp(0.127062)), rel=1e-6)
-    assert found.spread == pytest.approx(0.01 * math.sqrt(2))
 
 
 @given(st.lists(st.floats(0.9, 1.1), min_size=2, max_size=10), st.integers(-8, 8), st.randoms(use_true_random=False))
@@ -47,13 +38,10 @@ def test_neither_order_nor_unit_matters(times, power, random):
     assert other.spread == pytest.approx(found.spread, abs=1e-12)
 
 
-def test_one_process_has_no_interval():
+def test_one_process_has_no_interval_and_equal_ones_have_one_without_width():
     found = estimate([0.1])
     assert (found.value, found.processes) == (0.1, 1)
     assert (found.interval, found.spread, found.half_width_share) == (None, None, None)
-
-
-def test_equal_processes_have_an_interval_without_width():
     found = estimate([0.5] * 3)
     assert (found.interval, found.spread, found.half_width_share) == ((0.5, 0.5), 0, 0)
 
@@ -78,25 +66,17 @@ def test_95_percent_of_intervals_hold_the_truth(processes, spread):
     assert 0.935 <= held / 2000 <= 0.965
 
 
-@pytest.mark.parametrize("degrees_of_freedom", range(1, 61))
-def test_of_whole_degrees_of_freedom_it_is_exact(degrees_of_freedom):
-    assert t_quantile(degrees_of_freedom) == pytest.approx(stdtrit(degrees_of_freedom, 0.975), rel=1e-12)
+def test_a_quantile_of_whole_degrees_of_freedom_is_exact_and_of_infinitely_many_the_normal_distributions():
+    whole = range(1, 61)
+    assert [t_quantile(degrees) for degrees in whole] == pytest.approx([stdtrit(n, 0.975) for n in whole], rel=1e-12)
+    assert t_quantile(math.inf) == NORMAL_QUANTILE
+    for outside, degrees in product([0.5, 0.01, 3e-4], [3, 10, 200]):
+        assert t_quantile(degrees, outside) == pytest.approx(stdtrit(degrees, 1 - outside / 2), rel=1e-8)
 
 
 @given(st.floats(min_value=1, max_value=1e9))
 def test_of_fractional_ones_too(degrees_of_freedom):
     assert t_quantile(degrees_of_freedom) == pytest.approx(stdtrit(degrees_of_freedom, 0.975), rel=1e-10)
-
-
-def test_infinitely_many_degrees_of_freedom_are_the_normal_distribution():
-    assert t_quantile(math.inf) == NORMAL_QUANTILE
-
-
-@pytest.mark.parametrize("outside", [0.5, 0.01, 3e-4])
-@pytest.mark.parametrize("degrees_of_freedom", [3, 10, 200])
-def test_other_intervals_are_scipys_too(degrees_of_freedom, outside):
-    expected = stdtrit(degrees_of_freedom, 1 - outside / 2)
-    assert t_quantile(degrees_of_freedom, outside) == pytest.approx(expected, rel=1e-8)
 
 
 @pytest.mark.parametrize("degrees_of_freedom", [0.999, 0, -3, math.nan, -math.inf])

@@ -34,21 +34,15 @@ def test_a_count_and_a_time_are_both_reached(warmup_step_s, steps, min_time_s, e
     assert timed_steps(Length(len(warmup_step_s), steps, min_time_s), warmup_step_s) == expected
 
 
-def test_a_pace_that_is_far_too_quick_makes_no_run_endless():
+def test_they_are_whole_queues_full_and_never_endless():
     assert timed_steps(Length(3, 100, 86400.0), [1e-9] * 3) == MOST_STEPS
+    for queue, expected in ((0, 100), (1, 100), (4, 100), (32, 128), (160, 160)):
+        assert timed_steps(Length(0, 100), [], queue) == expected
 
 
-@pytest.mark.parametrize(("queue", "expected"), [(0, 100), (1, 100), (4, 100), (32, 128), (160, 160)])
-def test_they_are_whole_queues_full(queue, expected):
-    assert timed_steps(Length(0, 100), [], queue) == expected
-
-
-def test_a_process_runs_more_than_it_times():
+def test_a_process_runs_more_than_it_times_and_a_replayed_step_is_split_in_steps_of_its_own():
     pace, proof, after, lead_in, profile = 5, 2 * 3, 1, 5, 3
     assert steps_in_all(Length(11, 100), 0.1, 0, replayed=False) == 11 + pace + proof + after + lead_in + 100 + profile
-
-
-def test_a_replayed_step_is_split_in_steps_of_its_own():
     launched, replayed = (steps_in_all(Length(11, 24, 10.0), 0.7615, 32, replayed) for replayed in (False, True))
     # 15 steps last 10 s with a tenth to spare; 24 are asked for; the loader makes 32 ahead.
     assert launched == 11 + 12 + 5 + 32 + 3

@@ -28,13 +28,10 @@ def test_the_interval_is_students_t_over_nights_with_one_variance_for_both_sides
     assert judged.judgement == "ok"
 
 
-def test_processes_that_differ_more_than_nights_widen_it():
+def test_processes_that_differ_more_widen_it_and_earlier_nights_say_how_nights_differ_and_nothing_else():
     apart = [estimate([0.8, 1.25])] * 5
     low, high = over_nights(apart, apart, 0.03).interval
     assert high - low > 0.3
-
-
-def test_earlier_nights_say_how_nights_differ_and_nothing_else():
     ours = [1.0] * POOLED
     few = over_nights(nights(*ours), nights(*REFERENCE), 0.03)
     many = over_nights(nights(*[2.0, 2.02, 1.98] * 4, *ours), nights(*REFERENCE), 0.03)
@@ -75,12 +72,9 @@ def test_a_change_is_found_at_its_night(place):
     assert changed_at([*drawn(random, place), *drawn(random, 12 - place, slower=0.1)]) == place
 
 
-def test_and_none_where_there_is_none():
+def test_no_change_is_found_where_there_is_none_or_too_few_nights():
     random = np.random.default_rng(7)
     assert sum(changed_at(drawn(random, 20)) is not None for _ in range(100)) <= 2
     assert changed_at(nights(*[1.0] * 10)) is None
     assert changed_at(nights(*[1.0] * 5, *[2.0] * 5)) == 5
-
-
-def test_nor_of_nights_too_few_to_tell():
     assert changed_at(nights(*[1.0] * (FEWEST_NIGHTS - 2), 2.0)) is None

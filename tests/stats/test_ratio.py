@@ -38,15 +38,12 @@ class TestVerdict:
     @pytest.mark.parametrize(
         ("ours", "verdict"), [(0.9, "faster"), (1.1, "slower"), (1.0, "inconclusive"), (1.008, "inconclusive")]
     )
-    def test_it_is_of_step_times_beyond_the_noise(self, ours, verdict):
+    def test_it_is_of_step_times_whose_whole_interval_lies_beyond_the_noise(self, ours, verdict):
         found = ratio(steady(ours), steady(1.0))
         assert found.verdict == verdict
         assert (found.why is None) == (verdict != "inconclusive")
-
-    def test_the_whole_interval_must_lie_beyond_the_noise(self):
         near = ratio(steady(0.989), steady(1.0))
-        assert near.value < 0.99
-        assert 0.99 <= near.interval[1] < 1
+        assert near.value < 0.99 <= near.interval[1] < 1
         assert near.verdict == "inconclusive"
         assert ratio(steady(0.989), steady(1.0), noise=0).verdict == "faster"
 
@@ -55,11 +52,16 @@ class TestVerdict:
         found = ratio(steady(0.5, ours), steady(1.0, reference))
         assert found.value == pytest.approx(0.5, rel=1e-2)
         assert (found.verdict, found.interval, found.why) == ("inconclusive", None, "one process is not a measurement")
+        judged = regression(steady(2.0, ours), steady(1.0, reference), 0.03)
+        assert (judged.judgement, judged.interval, judged.why) == ("inconclusive", None, found.why)
+        assert smallest_found(judged, 0.03) is None
+        assert rounds_to_find(steady(2.0, ours), steady(1.0, reference), 0.03) is None
 
-    @pytest.mark.parametrize("noise", [-0.01, 1.0, float("nan")])
-    def test_a_noise_that_is_no_share_is_an_error(self, noise):
-        with pytest.raises(ValueError, match="a share"):
-            ratio(steady(1.0), steady(1.0), noise)
+    @pytest.mark.parametrize("wrong", [-0.01, 1.0, float("nan")])
+    def test_what_is_no_share_is_an_error(self, wrong):
+        for judge in (ratio, regression):
+            with pytest.raises(ValueError, match="share"):
+                judge(steady(1.0), steady(1.0), wrong)
 
     @pytest.mark.parametrize(
         ("low", "high", "verdict"),
@@ -82,6 +84,8 @@ class TestInterval:
         one, other = ratio(estimate(ours), estimate(reference)), ratio(estimate(reference), estimate(ours))
         assert 0 <= one.interval[0] <= one.value <= one.interval[1]
         assert one.interval == pytest.approx((1 / other.interval[1], 1 / other.interval[0]))
+        equal = ratio(estimate([0.5] * 3), estimate([1.0] * 3))
+        assert (equal.value, equal.interval, equal.verdict) == (0.5, (0.5, 0.5), "faster")
 
     @pytest.mark.parametrize(("mine", "theirs"), [(2, 2), (2, 9), (3, 5), (14, 4)])
     def test_of_unequal_rounds_it_is_welchs(self, mine, theirs):
@@ -110,10 +114,6 @@ class TestInterval:
         assert held / 1500 >= least
         assert told_apart / 1500 <= 0.03
 
-    def test_equal_processes_on_both_sides_leave_no_doubt(self):
-        found = ratio(estimate([0.5] * 3), estimate([1.0] * 3))
-        assert (found.value, found.interval, found.verdict) == (0.5, (0.5, 0.5), "faster")
-
 
 class TestRegression:
     @pytest.mark.parametrize(
@@ -131,20 +131,8 @@ class TestRegression:
         found = regression(estimate(times), REFERENCE, 0.03)
         assert found.judgement == judgement
         assert (found.why is None) == (judgement != "inconclusive")
-        assert (found.value, found.interval) == (
-            ratio(estimate(times), REFERENCE).value,
-            ratio(estimate(times), REFERENCE).interval,
-        )
-
-    def test_one_process_decides_nothing_however_slow(self):
-        found = regression(estimate([0.2]), REFERENCE, 0.03)
-        assert (found.judgement, found.interval) == ("inconclusive", None)
-        assert found.why == "one process is not a measurement"
-
-    @pytest.mark.parametrize("allowed", [-0.01, 1.0, float("nan")])
-    def test_what_is_allowed_is_a_share(self, allowed):
-        with pytest.raises(ValueError, match="share"):
-            regression(REFERENCE, REFERENCE, allowed)
+        beside = ratio(estimate(times), REFERENCE)
+        assert (found.value, found.interval) == (beside.value, beside.interval)
 
     def test_equal_modes_fail_hardly_ever_and_a_slow_down_well_beyond_the_limit_nearly_always(self):
         random = np.random.default_rng(3)
@@ -177,23 +165,13 @@ def test_so_many_rounds_make_the_interval_as_narrow_as_the_limit(spread, rounds)
     assert sum(halves) / len(halves) == pytest.approx(0.03, rel=0.25)
 
 
-def test_the_smallest_that_is_found_is_where_the_interval_leaves_the_limit():
+def test_the_smallest_that_is_found_is_where_the_interval_leaves_the_limit_and_no_rounds_find_one_of_nothing():
     ours, reference = drawn(1, 4, 0.01), drawn(2, 4, 0.01)
     found = smallest_found(regression(ours, reference, 0.03), 0.03)
     by = (1 + found) * reference.value / ours.value
     for factor, judgement in ((1.001, "regression"), (0.999, "inconclusive")):
         moved = estimate(time * by * factor for time in ours.times)
         assert regression(moved, reference, 0.03).judgement == judgement
-
-
-def test_one_process_on_a_side_finds_nothing():
-    several, one = drawn(1, 4, 0.01), estimate([0.1])
-    for ours, reference in ((several, one), (one, several)):
-        assert smallest_found(regression(ours, reference, 0.03), 0.03) is None
-        assert rounds_to_find(ours, reference, 0.03) is None
-
-
-def test_no_number_of_rounds_finds_a_limit_of_nothing():
     side = drawn(1, 4, 0.01)
     assert rounds_to_find(side, side, 0.0) is None
 
@@ -212,26 +190,21 @@ def test_every_split_into_halves_is_looked_at_once(count, splits):
     assert all(len(half) == count // 2 for pair in found for half in pair)
 
 
-def test_of_too_many_splits_always_the_same_ones_are_drawn():
+def test_of_too_many_splits_always_the_same_ones_are_drawn_and_modes_are_judged_together():
     one, other = list(halves(processes(14))), list(halves(processes(14)))
     assert one == other
     assert len(one) == MOST_SPLITS
     assert all(len(half) == 7 for pair in one for half in pair)
-
-
-def test_modes_are_judged_together():
     assert self_check([processes(8), processes(6)], differ).splits == 45
+    # The limit is a share of the splits.
+    assert SelfCheck(35, int(35 * LIMIT)).passed
+    assert not SelfCheck(35, int(35 * LIMIT) + 1).passed
 
 
 @pytest.mark.parametrize("wrong", [[], [processes(2)], [processes(8), processes(5)]])
 def test_too_few_or_an_odd_number_of_processes_is_an_error(wrong):
     with pytest.raises(ValueError, match="even number"):
         self_check(wrong, differ)
-
-
-def test_the_limit_is_a_share_of_the_splits():
-    assert SelfCheck(35, int(35 * LIMIT)).passed
-    assert not SelfCheck(35, int(35 * LIMIT) + 1).passed
 
 
 @pytest.mark.parametrize("host", ["processes differ by 1 %", "processes differ by 3 %"])

@@ -25,101 +25,64 @@ def falling(share, steps=40):
     return [1 + share * (0.5 - step / (steps - 1)) for step in range(steps)]
 
 
-class TestOutliers:
-    def test_they_are_places_of_steps_far_from_the_median(self):
-        samples = [1.0, 1.01, 0.99, 1.02, 5.0, 0.98, 1.0, 0.2]
-        assert outliers(samples) == (4, 7)
-
-    def test_the_limit_is_that_of_iglewicz_and_hoaglin(self):
-        """The MAD is 1 about a median of 10: a modified score of 3.5 is 5.19 from it."""
-        assert outliers([9.0, 11.0, 9.0, 11.0, 10.0, 10.0, 9.0, 11.0, 10.0 + 5.1]) == ()
-        assert outliers([9.0, 11.0, 9.0, 11.0, 10.0, 10.0, 9.0, 11.0, 10.0 + 5.3]) == (8,)
-
-    def test_among_mostly_equal_steps_one_late_one_still_stands_out(self):
-        assert outliers([1.0] * 38 + [1.0001, 2.0]) == (39,)
-        assert outliers([1.0] * 39 + [2.0]) == (39,)
-
-    @pytest.mark.parametrize("samples", [[], [1.0], [0.4] * 40])
-    def test_constant_samples_have_none(self, samples):
-        assert outliers(samples) == ()
-
-    @given(series)
-    def test_never_is_more_than_half_of_them(self, samples):
-        places = outliers(samples)
-        assert len(places) <= len(samples) / 2
-        assert all(0 <= place < len(samples) for place in places)
+def test_outliers_are_places_of_steps_far_from_the_median_by_the_limit_of_iglewicz_and_hoaglin():
+    assert outliers([1.0, 1.01, 0.99, 1.02, 5.0, 0.98, 1.0, 0.2]) == (4, 7)
+    # The MAD is 1 about a median of 10: a modified score of 3.5 is 5.19 from it.
+    assert outliers([9.0, 11.0, 9.0, 11.0, 10.0, 10.0, 9.0, 11.0, 10.0 + 5.1]) == ()
+    assert outliers([9.0, 11.0, 9.0, 11.0, 10.0, 10.0, 9.0, 11.0, 10.0 + 5.3]) == (8,)
+    # Among mostly equal steps one late one still stands out.
+    assert outliers([1.0] * 38 + [1.0001, 2.0]) == outliers([1.0] * 39 + [2.0]) == (39,)
 
 
-class TestLag1Autocorrelation:
-    def test_it_is_the_covariance_of_neighbours_over_the_variance(self):
-        assert lag1_autocorrelation([1.0, 2.0, 3.0, 4.0]) == pytest.approx(0.25)
-        assert lag1_autocorrelation([1.0, -1.0] * 50) == pytest.approx(-0.99)
-
-    @pytest.mark.parametrize("samples", [[], [1.0], [1.0, 2.0], [0.4] * 40])
-    def test_of_constant_or_few_samples_there_is_none(self, samples):
-        assert lag1_autocorrelation(samples) is None
-
-    @given(st.lists(seconds, min_size=3, max_size=60))
-    def test_it_is_a_correlation_in_no_unit(self, samples):
-        correlation = lag1_autocorrelation(samples)
-        assert correlation is None or -1 <= correlation <= 1
-        assert lag1_autocorrelation([2 * sample for sample in samples]) == correlation
-
-    @pytest.mark.parametrize("true", [0.0, 0.3, 0.6])
-    def test_it_finds_what_long_series_were_made_with(self, true):
-        samples = made_steps(1, 1, true, 0, steps=5000)[0, 0]
-        assert lag1_autocorrelation(samples.tolist()) == pytest.approx(true, abs=0.03)
+@given(series)
+def test_never_are_more_than_half_of_the_steps_outliers(samples):
+    places = outliers(samples)
+    assert len(places) <= len(samples) / 2
+    assert all(0 <= place < len(samples) for place in places)
 
 
-class TestEffectiveSamples:
-    @pytest.mark.parametrize("true", [0.0, 0.3, 0.6])
-    def test_of_long_series_it_is_what_theory_gives(self, true):
-        samples = made_steps(1, 1, true, 0, steps=5000)[0, 0]
-        assert effective_samples(samples.tolist()) == pytest.approx(5000 * (1 - true) / (1 + true), rel=0.15)
-
-    @pytest.mark.parametrize("samples", [[], [1.0], [1.0, 2.0], [0.4] * 40])
-    def test_of_constant_or_few_samples_there_is_none(self, samples):
-        assert effective_samples(samples) is None
-
-    def test_steps_that_alternate_are_worth_no_more_than_there_are(self):
-        assert effective_samples([1.0, 1.1] * 20) == 40
-
-    @given(st.lists(seconds, min_size=3, max_size=60))
-    def test_it_is_between_one_and_all(self, samples):
-        effective = effective_samples(samples)
-        assert effective is None or 1 <= effective <= len(samples)
+@pytest.mark.parametrize("samples", [[], [1.0], [1.0, 2.0], [0.4] * 40])
+def test_nothing_is_said_of_constant_or_few_samples(samples):
+    assert outliers(samples) == ()
+    assert lag1_autocorrelation(samples) is effective_samples(samples) is unsteady(samples, None, None) is None
 
 
-class TestPositiveCorrelation:
-    @pytest.mark.parametrize("true", [0.0, 0.3, 0.6])
-    def test_of_forty_steps_it_is_right_on_average_where_the_plain_one_is_too_small(self, true):
-        rows = [row.tolist() for row in made_steps(1000, 1, true, 0)[:, 0]]
-        plain = np.median([lag1_autocorrelation(row) or 0.0 for row in rows])
-        corrected = np.median([positive_correlation(row) for row in rows])
-        assert plain < true
-        assert corrected == pytest.approx(true, abs=0.03)
+def test_an_autocorrelation_is_the_covariance_of_neighbours_over_the_variance():
+    assert lag1_autocorrelation([1.0, 2.0, 3.0, 4.0]) == pytest.approx(0.25)
+    assert lag1_autocorrelation([1.0, -1.0] * 50) == pytest.approx(-0.99)
+    assert effective_samples([1.0, 1.1] * 20) == 40, "steps that alternate are worth no more than there are"
 
-    @given(st.lists(seconds, max_size=20), st.integers(1, 2))
-    def test_it_stays_where_forty_steps_can_tell(self, samples, fitted):
-        assert 0 <= positive_correlation(samples, fitted) <= 0.8
+
+@given(st.lists(seconds, min_size=3, max_size=60), st.integers(1, 2))
+def test_it_is_in_no_unit_and_leaves_between_one_step_and_all(samples, fitted):
+    correlation, effective = lag1_autocorrelation(samples), effective_samples(samples)
+    assert correlation is None or -1 <= correlation <= 1
+    assert lag1_autocorrelation([2 * sample for sample in samples]) == correlation
+    assert effective is None or 1 <= effective <= len(samples)
+    assert 0 <= positive_correlation(samples, fitted) <= 0.8
+    assert 0 <= positive_correlation(samples[:2], fitted) <= 0.8
+
+
+@pytest.mark.parametrize("true", [0.0, 0.3, 0.6])
+def test_it_finds_what_series_were_made_with_of_forty_steps_where_it_is_corrected(true):
+    long = made_steps(1, 1, true, 0, steps=5000)[0, 0].tolist()
+    assert lag1_autocorrelation(long) == pytest.approx(true, abs=0.03)
+    assert effective_samples(long) == pytest.approx(5000 * (1 - true) / (1 + true), rel=0.15)
+    rows = [row.tolist() for row in made_steps(1000, 1, true, 0)[:, 0]]
+    assert np.median([lag1_autocorrelation(row) or 0.0 for row in rows]) < true
+    assert np.median([positive_correlation(row) for row in rows]) == pytest.approx(true, abs=0.03)
 
 
 class TestDrift:
-    @pytest.mark.parametrize("share", [-0.1, 0.0, 0.041])
-    def test_it_is_the_change_from_first_to_last_over_the_median(self, share):
-        assert drift(falling(-share)) == pytest.approx(share, abs=1e-12)
-
-    def test_late_steps_do_not_tilt_it(self):
+    def test_it_is_the_change_from_first_to_last_over_the_median_which_late_steps_do_not_tilt(self):
+        for share in (-0.1, 0.0, 0.041):
+            assert drift(falling(-share)) == pytest.approx(share, abs=1e-12)
         samples = falling(0.03)
         samples[-3:] = [9.0, 9.0, 9.0]
         assert drift(samples) == pytest.approx(-0.03, rel=0.15)
-
-    @pytest.mark.parametrize("count", range(8))
-    def test_of_fewer_than_eight_there_is_none(self, count):
-        assert drift([1.0] * count) is None
-
-    def test_of_thousands_of_steps_it_is_of_their_neighbours_medians(self):
+        # Of thousands of steps it is of their neighbours' medians; of fewer than eight there is none.
         assert drift(falling(0.1, steps=20_000)) == pytest.approx(-0.1, rel=0.01)
+        assert {drift([1.0] * count) for count in range(8)} == {None}
 
     @given(series)
     def test_backwards_it_is_the_opposite_and_has_no_unit(self, samples):
@@ -129,18 +92,12 @@ class TestDrift:
 
 
 class TestUnsteady:
-    def test_a_drift_is_told_with_its_figure(self):
+    def test_a_drift_is_told_with_its_figure_and_what_was_still_to_warm_up(self):
         assert unsteady(falling(0.041), 0, 0) == "steps still fell by 4.1 % while they were timed"
         assert unsteady(falling(-0.03), None, None) == "steps still rose by 3.0 % while they were timed"
-
-    def test_what_was_still_to_warm_up_is_told(self):
         assert unsteady([1.0] * 40, 1, None) == "torch.compile recompiled once while steps were timed"
         assert "recompiled 3 times" in (unsteady([1.0] * 40, 3, 2) or "")
         assert "allocator retried 2 times" in (unsteady([1.0] * 40, 0, 2) or "")
-
-    @pytest.mark.parametrize("samples", [[], [1.0, 2.0], [0.4] * 40])
-    def test_nothing_is_said_of_few_or_constant_steps(self, samples):
-        assert unsteady(samples, None, None) is None
 
     @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
     @pytest.mark.slow
@@ -166,19 +123,16 @@ def levels(steps, share, changed):
 
 
 class TestThirds:
-    @pytest.mark.parametrize("share", [-0.06, 0.0, 0.12])
-    def test_it_is_by_how_much_the_last_third_took_longer_over_the_median(self, share):
-        assert thirds(levels(60, share, slice(40, None)).tolist()) == pytest.approx(share)
-
-    def test_late_steps_do_not_move_it(self):
+    def test_it_is_by_how_much_the_last_third_took_longer_which_late_steps_do_not_move(self):
+        for share in (-0.06, 0.0, 0.12):
+            assert thirds(levels(60, share, slice(40, None)).tolist()) == pytest.approx(share)
         samples = [1.0] * 60
         samples[50:54] = [9.0] * 4
         assert thirds(samples) == 0.0
         assert unsteady(samples, 0, 0) is None
-
-    @pytest.mark.parametrize("count", [0, 1, 39])
-    def test_of_fewer_than_forty_there_is_none(self, count):
-        assert thirds([1.0] * count) is None
+        assert {thirds([1.0] * count) for count in (0, 1, 39)} == {None}
+        # A change that is certain but small is none.
+        assert unsteady(levels(100, 0.019, slice(0, 33)).tolist(), 0, 0) is None
 
     @pytest.mark.parametrize(
         ("share", "changed", "words"),
@@ -192,9 +146,6 @@ class TestThirds:
         samples = levels(100, share, changed).tolist()
         assert drift(samples) == 0.0
         assert unsteady(samples, 0, 0) == words
-
-    def test_a_change_that_is_certain_but_small_is_none(self):
-        assert unsteady(levels(100, 0.019, slice(0, 33)).tolist(), 0, 0) is None
 
     @pytest.mark.thorough
     @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])

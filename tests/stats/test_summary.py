@@ -21,12 +21,11 @@ def ranks_with(*step_s):
     ]
 
 
-def test_the_step_time_is_the_elapsed_time_of_the_rank_that_took_longest_over_its_steps():
+def test_the_step_time_is_the_elapsed_time_of_the_rank_that_took_longest_over_its_steps_without_an_interval():
     rows = ((1.0, 1.0, 4.0), (1.0, 3.0, 1.0), (3.0, 1.0, 1.0))
     summary = summarize(ranks_with(*rows), workload_facts(batch_size=4))
-    assert summary.step_time_s == 2.0
+    assert (summary.step_time_s, summary.median_step_s, summary.step_time_ci_s) == (2.0, 1.0, None)
     assert summary.throughput_per_s == 3 * 4 * 3 / sum(rows[0])
-    assert summary.median_step_s == 1.0
 
 
 def test_two_per_cent_of_steps_at_three_times_the_rest_do_not_vanish():
@@ -36,25 +35,30 @@ def test_two_per_cent_of_steps_at_three_times_the_rest_do_not_vanish():
     assert summary.slow_steps == 4
 
 
-def test_one_process_has_a_step_time_and_no_interval():
-    summary = summarize(ranks_with(tuple(float(i) for i in range(1, 13))), workload_facts())
-    assert summary.step_time_s == 6.5
-    assert summary.step_time_ci_s is None
+@given(
+    st.integers(1, 12).flatmap(lambda steps: st.lists(st.tuples(*[seconds] * steps), min_size=1, max_size=8)),
+    st.integers(1, 512),
+)
+def test_units_flops_and_throughput_are_those_of_all_ranks(rows, batch_size):
+    summary = summarize(ranks_with(*rows), workload_facts(batch_size, flops_per_step=1000))
+    assert (summary.unit, summary.units_per_step) == ("images", batch_size * len(rows))
+    assert summary.flops_per_step == 1000 * len(rows)
+    assert summary.throughput_per_s * summary.step_time_s == pytest.approx(batch_size * len(rows))
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 8])
-def test_units_and_flops_are_those_of_all_ranks(world_size):
-    facts = workload_facts(batch_size=64, flops_per_step=1000)
-    summary = summarize(ranks_with(*[(0.5,)] * world_size), facts)
-    assert summary.unit == "images"
-    assert summary.units_per_step == 64 * world_size
-    assert summary.flops_per_step == 1000 * world_size
-    assert summary.throughput_per_s == 128 * world_size
-
-
-def test_host_time_is_the_median_of_the_slowest_rank():
-    samples = [rank_samples(0, host_s=(1.0, 1.0, 0.2)), rank_samples(1, host_s=(0.2, 1.5, 0.2))]
-    assert summarize(samples, workload_facts()).host_s == 1.0
+def test_host_time_and_the_parts_of_a_step_are_medians_of_the_slowest_rank():
+    parts = {"forward_s": (0.3, 0.5, 0.3), "backward_s": (1.0, 1.0, 1.2), "optimizer_s": (0.1, 0.1, 0.1)}
+    later = {"forward_s": (0.5, 0.3, 0.3), "backward_s": (1.1, 0.9, 0.9), "optimizer_s": (0.1, 0.2, 0.2)}
+    host = ((1.0, 1.0, 0.2), (0.2, 1.5, 0.2))
+    samples = [
+        rank_samples(rank, step_s=(2.0,) * 3, host_s=host[rank], **part) for rank, part in enumerate((parts, later))
+    ]
+    summary = summarize(samples, workload_facts())
+    assert (summary.host_s, summary.forward_s, summary.backward_s, summary.optimizer_s) == (1.0, 0.5, 1.1, 0.2)
+    # Those of a replayed step are read from a few replays of their own.
+    parts = {"forward_s": (0.3, 0.5), "backward_s": (1.0, 1.2), "optimizer_s": None}
+    summary = summarize([rank_samples(rank, step_s=(2.0,) * 30, **parts) for rank in range(2)], workload_facts())
+    assert (summary.forward_s, summary.backward_s, summary.optimizer_s) == (0.4, 1.1, None)
 
 
 def test_data_wait_is_all_that_the_rank_that_waited_longest_did_over_the_elapsed_time():
@@ -77,32 +81,12 @@ def test_the_idle_share_is_of_rank_0s_gpu_and_of_no_cpu():
     assert summarize(samples, workload_facts()).idle_share is None
 
 
-def test_the_parts_of_a_step_are_medians_of_the_slowest_rank_too():
-    parts = {"forward_s": (0.3, 0.5, 0.3), "backward_s": (1.0, 1.0, 1.2), "optimizer_s": (0.1, 0.1, 0.1)}
-    later = {"forward_s": (0.5, 0.3, 0.3), "backward_s": (1.1, 0.9, 0.9), "optimizer_s": (0.1, 0.2, 0.2)}
-    samples = [rank_samples(rank, step_s=(2.0,) * 3, **part) for rank, part in enumerate((parts, later))]
-    summary = summarize(samples, workload_facts())
-    assert (summary.forward_s, summary.backward_s, summary.optimizer_s) == (0.5, 1.1, 0.2)
-
-
-def test_a_part_that_one_rank_does_not_know_is_unknown():
+def test_what_one_rank_does_not_know_or_has_no_sample_of_is_unknown():
     summary = summarize([rank_samples(0), rank_samples(1, forward_s=None)], workload_facts())
-    assert summary.forward_s is None
-    assert summary.backward_s == pytest.approx(0.06)
-
-
-def test_the_parts_may_be_of_fewer_steps_than_were_timed():
-    """Those of a replayed step are read from a few replays of their own."""
-    parts = {"forward_s": (0.3, 0.5), "backward_s": (1.0, 1.2), "optimizer_s": None}
-    samples = [rank_samples(rank, step_s=(2.0,) * 30, **parts) for rank in range(2)]
-    summary = summarize(samples, workload_facts())
-    assert (summary.forward_s, summary.backward_s, summary.optimizer_s) == (0.4, 1.1, None)
-
-
-@pytest.mark.parametrize("empty", ["forward_s", "host_lead_s"])
-def test_what_has_no_sample_is_unknown(empty):
-    samples = [rank_samples(rank, **{"host_lead_s": (0.1, 0.1, 0.1), empty: ()}) for rank in range(2)]
-    assert getattr(summarize(samples, workload_facts()), empty) is None
+    assert (summary.forward_s, summary.backward_s) == (None, pytest.approx(0.06))
+    for empty in ("forward_s", "host_lead_s"):
+        samples = [rank_samples(rank, **{"host_lead_s": (0.1, 0.1, 0.1), empty: ()}) for rank in range(2)]
+        assert getattr(summarize(samples, workload_facts()), empty) is None
 
 
 def test_the_hosts_lead_is_that_of_the_rank_nearest_to_starving():
@@ -121,37 +105,32 @@ def test_energy_is_that_of_all_gpus_over_the_units_of_all_timed_steps():
     assert summary.flags == ()
 
 
-def test_a_gpu_that_was_throttled_or_said_nothing_is_a_flag():
+def test_a_gpu_that_was_throttled_or_said_nothing_is_a_flag_and_a_cpu_misses_nothing():
     hot = telemetry(0, throttle_reasons=(0x4, 0x20 | 0x4, 0x4, 0x4))
     silent = RankTelemetry(rank=1, warning="NVML: library not found")
     flags = summarize(ranks_with((0.1,), (0.1,)), workload_facts(), [hot, silent], on_gpu=True).flags
     assert flags == ("power-capped 100 % of the time", "throttled: hot 25 %", "telemetry missing on 1 of 2")
-
-
-def test_a_cpu_has_no_energy_and_misses_no_telemetry():
     summary = summarize(ranks_with((0.1,)), workload_facts())
     assert summary.joules_per_unit is summary.units_per_kwh is summary.sm_clock_mhz is None
     assert summary.flags == ()
 
 
 @pytest.mark.parametrize(
-    ("counts", "said"),
+    ("name", "counts", "said"),
     [
-        ({"recompilations": (0, 0)}, None),
-        ({"recompilations": (None, None)}, None),
-        ({"recompilations": (None, 2)}, "torch.compile recompiled 2 times while steps were timed"),
-        ({"recompilations": (1, 0)}, "torch.compile recompiled once while steps were timed"),
+        ("recompilations", (0, 0), None),
+        ("recompilations", (None, None), None),
+        ("recompilations", (None, 2), "torch.compile recompiled 2 times while steps were timed"),
         (
-            {"allocator_retries": (0, 1)},
+            "allocator_retries",
+            (0, 1),
             "the GPU ran out of memory and the allocator retried once while steps were timed",
         ),
     ],
 )
-def test_what_one_rank_had_still_to_warm_up_makes_the_run_unsteady(counts, said):
-    ((name, values),) = counts.items()
-    samples = [rank_samples(rank, steps_about(0.1), **{name: value}) for rank, value in enumerate(values)]
-    steadiness = summarize(samples, workload_facts()).steadiness
-    assert steadiness.unsteady == said
+def test_what_one_rank_had_still_to_warm_up_makes_the_run_unsteady(name, counts, said):
+    samples = [rank_samples(rank, steps_about(0.1), **{name: count}) for rank, count in enumerate(counts)]
+    assert summarize(samples, workload_facts()).steadiness.unsteady == said
 
 
 def test_the_steadiness_is_of_the_steps_of_the_rank_that_took_longest():
@@ -165,15 +144,3 @@ def test_the_losses_are_rank_0s_first_and_last_with_the_warm_up_counted():
     samples = [rank_samples(0, loss=(6.0, 5.0, None, 4.0)), rank_samples(1, loss=(60.0, 50.0, 40.0, 30.0))]
     summary = summarize(samples, workload_facts())
     assert (summary.loss_first, summary.loss_last) == (6.0, 4.0)
-
-
-@given(
-    st.integers(1, 12).flatmap(
-        lambda steps: st.lists(st.tuples(*[seconds] * steps), min_size=1, max_size=4),
-    ),
-    st.integers(1, 512),
-)
-def test_throughput_is_the_global_batch_over_the_step_time(rows, batch_size):
-    summary = summarize(ranks_with(*rows), workload_facts(batch_size))
-    assert summary.units_per_step == batch_size * len(rows)
-    assert summary.throughput_per_s * summary.step_time_s == pytest.approx(batch_size * len(rows))

@@ -120,10 +120,8 @@ class TestEnergySpread:
 
 
 class TestMedianClock:
-    def test_it_is_the_slowest_ranks(self):
+    def test_it_is_the_slowest_ranks_over_the_timed_steps_only(self):
         assert median_sm_clock([gpu(0, sm_clock_mhz=(1700, 1800, 1900, 1980)), gpu(1, sm_clock_mhz=1755)]) == 1755
-
-    def test_it_is_of_the_timed_steps_only(self):
         clocks = (345, 345, 345, 1755, 1770, 1785, 345, 345)
         at_s = (-3.0, -2.0, -1.0, 0.0, 5.0, 10.0, 10.1, 11.0)
         assert median_sm_clock([gpu(before=4, at_s=at_s, sm_clock_mhz=clocks)]) == 1770
@@ -133,54 +131,40 @@ class TestMedianClock:
         assert median_sm_clock(telemetry) is None
 
 
-class TestFlags:
-    def test_a_quiet_run_has_none(self):
-        assert flags([gpu(0), gpu(1, throttle_reasons=1)]) == ()
-
-    @pytest.mark.parametrize(
-        ("capped", "expected"),
-        [(2, ("power-capped 50 % of the time",)), (4, ("power-capped 100 % of the time",)), (1, ())],
-    )
-    def test_the_power_cap_from_half_of_the_time_on(self, capped, expected):
-        assert flags([gpu(0), gpu(1, throttle_reasons=(4,) * capped + (0,) * (4 - capped))]) == expected
-
-    def test_a_slowdown_from_one_sample_on(self):
-        reasons = (0x20, 0x48, 0, None, 0)
-        assert flags([gpu(samples=5, throttle_reasons=reasons)]) == (
-            "throttled: hardware slowdown 25 %, hot 25 %, hot (hardware) 25 %",
-        )
-
-    @pytest.mark.parametrize(
-        ("clock", "expected"), [(1335, ("clock dropped to 1335 MHz of 1980",)), (1485, ()), (None, ())]
-    )
-    def test_a_clock_below_three_quarters_of_the_highest(self, clock, expected):
-        assert flags([gpu(0), gpu(1, sm_clock_mhz=clock)]) == expected
-
-    def test_a_highest_clock_that_is_unknown_says_nothing(self):
-        assert flags([gpu(sm_clock_mhz=300, max_sm_clock_mhz=None)]) == ()
-
-    def test_a_second_memory_clock(self):
-        assert flags([gpu(memory_clock_mhz=(3201, 3201, 1593, 3201))]) == ("memory clock changed: 1593 to 3201 MHz",)
-
-    def test_what_was_before_the_steps_is_no_ones_business(self):
-        assert flags([gpu(before=1, memory_clock_mhz=(1593, *(3201,) * 4), throttle_reasons=(0x20, 0, 0, 0, 0))]) == ()
-
-    def test_missing_telemetry(self):
-        none = RankTelemetry(rank=1, warning="NVML: Driver Not Loaded")
-        assert flags([none]) == ("telemetry missing",)
-        assert flags([gpu(0), none]) == ("telemetry missing on 1 of 2",)
+NO_NVML = RankTelemetry(rank=1, warning="NVML: Driver Not Loaded")
+SLOWED = (0x20, 0x48, 0, None, 0)
+BEFORE = {"memory_clock_mhz": (1593, *(3201,) * 4), "throttle_reasons": (0x20, 0, 0, 0, 0)}
 
 
-class TestRoundFlags:
-    def test_a_round_well_below_the_best_one_is_flagged(self):
-        assert round_flags([1755, 1683.0, 1710, None, 1702]) == (
-            None,
-            "clock 4.1 % below this mode's best round",
-            None,
-            None,
-            "clock 3.0 % below this mode's best round",
-        )
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [
+        ([gpu(0), gpu(1, throttle_reasons=1)], ()),
+        # The power cap counts from half of the time on, a slowdown from one sample on.
+        ([gpu(0), gpu(1, throttle_reasons=(4, 0, 0, 0))], ()),
+        ([gpu(0), gpu(1, throttle_reasons=(4, 4, 0, 0))], ("power-capped 50 % of the time",)),
+        ([gpu(0), gpu(1, throttle_reasons=(4, 4, 4, 4))], ("power-capped 100 % of the time",)),
+        (
+            [gpu(samples=5, throttle_reasons=SLOWED)],
+            ("throttled: hardware slowdown 25 %, hot 25 %, hot (hardware) 25 %",),
+        ),
+        # A clock below three quarters of the highest, which may be unknown; a second memory clock.
+        ([gpu(0), gpu(1, sm_clock_mhz=1335)], ("clock dropped to 1335 MHz of 1980",)),
+        ([gpu(0), gpu(1, sm_clock_mhz=1485)], ()),
+        ([gpu(0), gpu(1, sm_clock_mhz=None)], ()),
+        ([gpu(sm_clock_mhz=300, max_sm_clock_mhz=None)], ()),
+        ([gpu(memory_clock_mhz=(3201, 3201, 1593, 3201))], ("memory clock changed: 1593 to 3201 MHz",)),
+        # What was before the steps is no one's business.
+        ([gpu(before=1, **BEFORE)], ()),
+        ([NO_NVML], ("telemetry missing",)),
+        ([gpu(0), NO_NVML], ("telemetry missing on 1 of 2",)),
+    ],
+)
+def test_flags_of_the_gpus(gpus, expected):
+    assert flags(gpus) == expected
 
-    @pytest.mark.parametrize("clocks", [[], [None], [None, None], [1755], [1755, 1755]])
-    def test_rounds_that_are_alike_or_unknown_are_not(self, clocks):
-        assert round_flags(clocks) == (None,) * len(clocks)
+
+@pytest.mark.parametrize("clocks", [[], [None], [None, None], [1755], [1755, 1755], [1755, 1683.0, 1710, None, 1702]])
+def test_a_round_well_below_the_best_one_is_flagged(clocks):
+    low = {1683.0: "clock 4.1 % below this mode's best round", 1702: "clock 3.0 % below this mode's best round"}
+    assert round_flags(clocks) == tuple(low.get(clock) for clock in clocks)

@@ -82,22 +82,18 @@ class TestReport:
         assert trained.validation[0].loss == pytest.approx(math.log(256), rel=0.1)
         assert trained.validation[-1].loss < trained.validation[0].loss
 
-    def test_emulated_fp8_trains_too_and_says_so(self, report):
-        found = report(TorchAOFloat8())
+    def test_emulated_fp8_trains_too_and_its_progress_counts_the_steps(self, report, tmp_path):
+        found = report(TorchAOFloat8(), aside=Aside(progress=tmp_path / "progress"))
         assert found.evidence.emulated
         assert curve(found).validation[-1].loss < curve(found).validation[0].loss
-
-    def test_its_progress_counts_the_steps_and_their_number_is_known(self, report, tmp_path):
-        report(aside=Aside(progress=tmp_path / "progress"))
         last = read_progress(tmp_path / "progress")
         assert last.stage == "done"
         assert last.step == last.steps == 2 + PACE_STEPS + 6
 
-    def test_another_text_than_the_launchers_is_refused(self, report):
+    def test_another_text_than_the_launchers_is_refused_and_a_mode_that_fails_the_gate_not_trained(self, report):
         with pytest.raises(RunFailed, match=r"abc\.txt is not the text that this training began with"):
             report(of_plan={"text_sha256": "0" * 64})
 
-    def test_a_mode_that_fails_the_gate_is_not_trained(self, report):
         class Reversed(Polite):
             def convert(self, model):
                 model.head.weight.data.neg_()
@@ -136,7 +132,7 @@ class TestSameStart:
         assert one.train_loss == again.train_loss
         assert one.train_loss != other.train_loss
 
-    def test_scales_that_a_mode_keeps_are_put_back(self, with_scales):
+    def test_scales_that_a_mode_keeps_are_put_back_also_by_validation(self, with_scales):
         workload, mode, parts = with_scales
         start = Snapshot.of(parts, CPU)
         before = [scale.clone() for scale in mode.step_state(parts.plain)]
@@ -148,52 +144,46 @@ class TestSameStart:
             start.restore(parts)
             assert all(map(torch.equal, before, mode.step_state(parts.plain)))
         assert losses[1][0] == losses[0][0]
-
-    def test_validation_puts_scales_back(self, with_scales):
-        workload, mode, parts = with_scales
         kept = [scale.clone() for scale in mode.step_state(parts.plain)]
         convergence.validation_loss(parts, [next(workload.batches(2, 1, CPU))], compiled=False)
         assert all(map(torch.equal, kept, mode.step_state(parts.plain)))
 
 
-class TestDivergence:
-    def test_training_ends_where_a_loss_is_not_finite(self, report):
-        class Explodes(Polite):
-            """The head's weights go to infinity after some passes of training."""
+def test_training_ends_where_a_loss_is_not_finite(report):
+    class Explodes(Polite):
+        """The head's weights go to infinity after some passes of training."""
 
-            passes = 0
+        passes = 0
 
-            def convert(self, model):
-                model.head.register_forward_pre_hook(self.count)
-                return model
+        def convert(self, model):
+            model.head.register_forward_pre_hook(self.count)
+            return model
 
-            def count(self, head, _inputs):
-                self.passes += torch.is_grad_enabled()
-                if self.passes > 18:
-                    with torch.no_grad():
-                        head.weight.fill_(math.inf)
+        def count(self, head, _inputs):
+            self.passes += torch.is_grad_enabled()
+            if self.passes > 18:
+                with torch.no_grad():
+                    head.weight.fill_(math.inf)
 
-        found = curve(report(Explodes(), steps=20))
-        assert None in found.train_loss
-        assert len(found.train_loss) < 20
-        assert found.validation[-1].loss is None
+    found = curve(report(Explodes(), steps=20))
+    assert None in found.train_loss
+    assert len(found.train_loss) < 20
+    assert found.validation[-1].loss is None
 
 
-class TestRate:
-    def test_it_rises_by_equal_parts_and_stays(self, plan):
-        assert [rate_at(number, plan) for number in range(5)] == pytest.approx([0.01 / 3, 0.02 / 3, 0.01, 0.01, 0.01])
+def test_the_rate_rises_by_equal_parts_and_stays_and_steps_take_it(plan, report, monkeypatch):
+    rising = [0.01 / 3, 0.02 / 3, 0.01, 0.01, 0.01]
+    assert [rate_at(number, plan) for number in range(5)] == pytest.approx(rising)
+    seen = []
+    plainly = torch.optim.AdamW.step
 
-    def test_steps_take_it(self, report, monkeypatch):
-        seen = []
-        plainly = torch.optim.AdamW.step
+    def noted(self, *arguments):
+        seen.append(self.param_groups[0]["lr"])
+        return plainly(self, *arguments)
 
-        def noted(self, *arguments):
-            seen.append(self.param_groups[0]["lr"])
-            return plainly(self, *arguments)
-
-        monkeypatch.setattr(torch.optim.AdamW, "step", noted)
-        report()
-        assert seen[-6:] == pytest.approx([0.01 / 3, 0.02 / 3, 0.01, 0.01, 0.01, 0.01])
+    monkeypatch.setattr(torch.optim.AdamW, "step", noted)
+    report()
+    assert seen[-6:] == pytest.approx([*rising, 0.01])
 
 
 def test_a_batch_is_the_text_and_its_targets_are_one_byte_later(plan):

@@ -18,17 +18,17 @@ def gather(found, kernels, compiled, profiled=NOT_PROFILED, **stated):
     return to_evidence(mode, SimpleNamespace(model=None, kernels=kernels), compiled, profiled=profiled)
 
 
-def test_known_words_take_their_place_and_all_others_are_kept():
+def test_known_words_take_their_place_all_others_are_kept_and_a_silent_mode_is_unknown():
     found = {"converted_layers": 3, "total_layers": 4, "recipe": "rowwise", "emulated": True, "gelu": "tanh"}
     evidence = gather(found, frozenset({"flash"}), OFF)
     assert {name: getattr(evidence, name) for name in found if name != "gelu"} | evidence.details == found
     assert evidence.attention == "sdpa:flash"
     assert gather({"attention": "te:fused"}, frozenset({"flash"}), OFF).attention == "te:fused"
-
-
-def test_a_silent_mode_is_unknown_and_not_zero():
     evidence = gather({}, frozenset(), OFF)
     assert (evidence.converted_layers, evidence.attention) == (None, None)
+    failed = Profiled(None, "the profiler failed, so which kernels ran is unknown: CUPTI is busy")
+    evidence = gather({"warnings": ("it is hot",)}, frozenset(), OFF, profiled=failed)
+    assert evidence.warnings == ("it is hot", failed.warning)
 
 
 def on(**found):
@@ -63,12 +63,6 @@ def test_what_compiled_nothing_or_broke_for_a_reason_is_warned_of(compiled, isla
 def test_whether_fp8_ran_is_what_the_profile_saw_and_unknown_without_one(profiled, seen):
     evidence = gather({}, frozenset(), OFF, fp8=True, profiled=profiled)
     assert (evidence.fp8, evidence.fp8_kernels) == (True, seen)
-
-
-def test_a_profiler_that_failed_is_warned_about_after_what_the_mode_warns_of():
-    failed = Profiled(None, "the profiler failed, so which kernels ran is unknown: CUPTI is busy")
-    evidence = gather({"warnings": ("it is hot",)}, frozenset(), OFF, profiled=failed)
-    assert evidence.warnings == ("it is hot", failed.warning)
 
 
 @pytest.mark.parametrize(

@@ -116,18 +116,14 @@ class TestModes:
 
 
 class TestTies:
-    def test_names_of_weights_that_are_not_there_are_no_fault(self):
+    def test_names_of_weights_that_are_not_there_are_no_fault_and_fused_ones_of_other_rows_or_without_a_part_are(self):
         mode = BaselineBF16()
         mode.plain_weights = lambda _model: {"other": "weight"}
         model = nn.Linear(2, 2)
         assert ties(mode, model) == [Tie((name,), (name,)) for name in ("weight", "bias")]
-
-    def test_a_fused_weight_of_other_rows_is_named(self):
         shapes = {"a": torch.Size([2, 3]), "b": torch.Size([2, 4])}
         [fault] = faults_of([Tie(("ab",), ("a", "b"))], shapes, {"ab": torch.Size([4, 3])})
         assert "its ab of [(4, 3)] is no a, b" in fault
-
-    def test_a_missing_part_is_a_missing_gradient(self):
         shapes = {"ab": torch.Size([4, 3])}
         tie = Tie(("a", "b"), ("ab",))
         whole = by_plain_names([tie], {"a": torch.zeros(2, 3), "b": torch.ones(2, 3)}, shapes)
@@ -151,23 +147,17 @@ class TestPerturb:
             assert weight.norm() < 1.3 * before[name].norm() + 0.1 * weight.numel() ** 0.5
         assert (model.blocks[0].norm.weight > 0.7).all()
 
-    def test_a_seed_gives_the_same_noise_again(self):
-        one, again, other = (perturbed(Attending, seed)[0].head.weight for seed in (1, 1, 2))
-        assert torch.equal(one, again)
-        assert not torch.equal(one, other)
-
-    def test_a_row_of_padding_stays_zero(self):
+    def test_a_row_of_padding_and_what_is_not_trained_stay_and_a_tied_weight_is_perturbed_once(self):
         model, _ = perturbed(Padded)
         assert not model.embed.weight[3].any()
         assert model.embed.weight[2].any()
-
-    def test_what_is_not_trained_stays(self):
         model, fresh = perturbed(Frozen)
         assert torch.equal(model.embed.weight, fresh.embed.weight)
         assert not torch.equal(model.head.weight, fresh.head.weight)
-
-    def test_a_tied_weight_is_perturbed_once(self):
         model, fresh = perturbed(Tied)
         assert model.head.weight is model.embed.weight
         moved = (model.embed.weight - fresh.embed.weight).abs()
         assert moved.max() < 0.2 * 1.31 * fresh.embed.weight.norm() / fresh.embed.weight.numel() ** 0.5 + 1e-6
+        one, again, other = (perturbed(Attending, seed)[0].head.weight for seed in (1, 1, 2))
+        assert torch.equal(one, again)
+        assert not torch.equal(one, other)

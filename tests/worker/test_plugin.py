@@ -65,21 +65,19 @@ def line_of(text):
         return next(number for number, line in enumerate(file, start=1) if line.startswith(text))
 
 
-def test_a_method_is_checked_at_its_first_call_alone_and_the_object_is_of_its_class():
+def test_a_method_is_checked_at_its_first_call_alone_on_an_object_of_its_class_and_a_copy_calls_its_own():
     answers = iter([{}, None])
     Fickle = type("Fickle", (Mode,), {"evidence": lambda self, model: next(answers)})
     mode = made("mode", "own", Fickle, OF_MODE, None)
     assert isinstance(mode, Fickle)
     assert type(mode).__name__ == "Fickle"
     assert [mode.evidence(None), mode.evidence(None)] == [{}, None]
-
-
-def test_a_copy_calls_its_own_methods():
     sized = type("Sized", (Mode,), {"evidence": lambda self, model: {"recipe": self.recipe}})
     mode = made("mode", "own", sized, OF_MODE, "first")
     other = copy(mode)
     other.recipe = "second"
     assert (mode.evidence(None), other.evidence(None)) == ({"recipe": "first"}, {"recipe": "second"})
+    assert made("mode", "slotted", Slotted, OF_MODE, "a recipe").evidence(nn.Linear(1, 1))["recipe"] == "a recipe"
 
 
 @pytest.mark.parametrize(
@@ -96,16 +94,9 @@ def test_a_class_that_is_no_mode_is_named_with_its_place(found, said):
     assert f"test_plugin.py:{line_of(f'class {found.__name__}')}" in refused.value.what
 
 
-def test_an_object_without_a_dictionary_is_checked_too():
-    assert made("mode", "slotted", Slotted, OF_MODE, "a recipe").evidence(nn.Linear(1, 1))["recipe"] == "a recipe"
-
-
-def test_a_class_of_another_library_names_no_line_that_it_has_not():
+def test_a_class_of_another_library_names_no_line_that_it_has_not_and_batches_are_counted_and_closed():
     with pytest.raises(RunFailed, match="workload 'own' has no method build"):
         made("workload", "own", dict, OF_WORKLOAD)
-
-
-def test_batches_are_counted_and_pass_on_what_is_prefetched_and_closed():
     batches = Batches(Workload(), 4, 0, CPU)
     next(batches)
     assert (batches.taken, batches.prefetched) == (1, 0)
@@ -162,12 +153,9 @@ def test_what_the_gate_asks_of_a_mode_is_checked(method, value):
         getattr(mode, method)(nn.Linear(1, 1))
 
 
-def test_names_for_one_weight_or_several_are_right():
+def test_names_for_one_weight_or_several_are_right_and_a_loss_scale_without_a_step_is_told():
     right = type("Right", (Mode,), {"plain_weights": lambda self, model: {"qkv": ("q", "k", "v"), "a": "b"}})
     assert made("mode", "right", right, OF_MODE, None).plain_weights(nn.Linear(1, 1))["a"] == "b"
-
-
-def test_a_loss_scale_without_a_step_is_told():
     half_a_scale = type("HalfAScale", (), {"scaled": lambda self, loss: loss})()
     with pytest.raises(RunFailed, match="loss_scaling"):
         require_scaling(stating(loss_scaling=half_a_scale))
@@ -220,7 +208,7 @@ def test_the_proof_of_right_modes_replaces_nothing(workload):
     assert before.replaced() is None
 
 
-def test_a_hook_of_all_modules_is_named():
+def test_a_hook_of_all_modules_is_named_and_what_torch_replaces_of_its_own_is_no_fault(monkeypatch):
     before = Bindings.of(nn.Linear(2, 2), ViTMicro(data="device"))
     hook = nn.modules.module.register_module_forward_hook(lambda _module, _args, output: output)
     try:
@@ -228,10 +216,6 @@ def test_a_hook_of_all_modules_is_named():
     finally:
         hook.remove()
     assert before.replaced() is None
-
-
-def test_what_torch_replaces_of_its_own_is_no_fault(monkeypatch):
-    before = Bindings.of(nn.Linear(2, 2), ViTMicro(data="device"))
     monkeypatch.setattr(torch, "manual_seed", torch._disable_dynamo(torch.manual_seed))
     assert before.replaced() is None
 

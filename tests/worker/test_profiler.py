@@ -62,12 +62,6 @@ def test_the_trace_is_kept_where_that_was_asked_for_with_what_its_events_do_not_
     assert document["traceEvents"]
 
 
-def test_by_default_no_trace_is_left_behind(steps, tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert profiled(steps).profile is not None
-    assert list(tmp_path.iterdir()) == []
-
-
 def failing(name, error):
     class Failing(torch.profiler.profile):
         pass
@@ -105,13 +99,6 @@ def test_a_profiler_that_fails_costs_the_profile_and_the_steps_still_run(call, e
     assert "\n" not in found.warning
 
 
-def test_and_one_that_cannot_be_kept(steps, tmp_path):
-    (tmp_path / "file").write_text("not a folder")
-    found = profiled(steps, tmp_path / "file" / "trace.json")
-    assert (steps.taken, found.profile) == (PROFILED_STEPS, None)
-    assert "cannot write" in found.warning
-
-
 def test_what_the_steps_raise_is_theirs_and_passes_through(monkeypatch):
     class Idle:
         def __init__(self, activities, acc_events): ...
@@ -126,10 +113,19 @@ def test_what_the_steps_raise_is_theirs_and_passes_through(monkeypatch):
         profile_steps(out_of_memory, CPU, "baseline-bf16", 0.1, None)
 
 
-def test_temporary_files_lie_where_the_launcher_removes_them(steps, monkeypatch, tmp_path):
-    seen = []
+def test_temporary_files_lie_where_the_launcher_removes_them_and_none_is_left_by_default_or_that_cannot_be_kept(
+    steps, monkeypatch, tmp_path
+):
+    seen, temporary = [], tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    assert profiled(steps).profile is not None
+    (tmp_path / "file").write_text("not a folder")
+    found = profiled(steps, tmp_path / "file" / "trace.json")
+    assert (steps.taken, found.profile) == (2 * PROFILED_STEPS, None)
+    assert "cannot write" in found.warning
     monkeypatch.setattr(profiler, "keep_trace", lambda trace, _keep: seen.append(trace))
-    found = profiled(steps, tmp_path / "kept.json.gz", tmp_path)
+    found = profiled(steps, tmp_path / "kept.json.gz", temporary)
     assert found.warning is None
-    assert [trace.is_relative_to(tmp_path) for trace in seen] == [True]
-    assert list(tmp_path.iterdir()) == []
+    assert [trace.is_relative_to(temporary) for trace in seen] == [True]
+    assert list(temporary.iterdir()) == []

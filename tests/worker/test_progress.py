@@ -23,17 +23,19 @@ def paced(monkeypatch):
     return pace
 
 
-def test_before_the_rank_has_made_the_file_there_is_nothing_and_then_it_is_starting(path):
+def test_before_the_rank_has_made_the_file_there_is_nothing_and_then_every_stage_and_the_steps_to_come_are_told(path):
+    ProgressFile(None).stage("timing")
     assert read_progress(path) is None
-    ProgressFile(path)
-    assert read_progress(path) == Progress("starting", 0, None)
-
-
-def test_every_stage_is_told_at_once(path):
     file = ProgressFile(path)
+    assert read_progress(path) == Progress("starting", 0, None)
     for stage in STAGES:
         file.stage(stage)
         assert read_progress(path).stage == stage
+    file.step()
+    before = read_progress(path)
+    file.announce(117)
+    assert (before.steps, read_progress(path).steps) == (None, 117)
+    assert read_progress(path).step == 1
 
 
 def test_steps_are_counted_and_their_median_is_of_the_time_between_them(path, paced):
@@ -46,13 +48,15 @@ def test_steps_are_counted_and_their_median_is_of_the_time_between_them(path, pa
         assert read_progress(path) == Progress("timing", step, None if step == 1 else 1.0)
 
 
-def test_the_median_is_of_the_latest_steps_so_that_a_slow_warm_up_is_soon_forgotten(path, paced):
-    warm_up, timed = RECENT + 10, RECENT
+def test_the_median_is_of_the_latest_steps_and_a_hundred_thousand_take_no_more_room_than_none(path, paced):
+    warm_up, timed = 100_000, RECENT
     paced(*(100.0 * step for step in range(warm_up)), *(100.0 * (warm_up - 1) + step for step in range(1, timed + 1)))
     file = ProgressFile(path)
+    size = path.stat().st_size
     for _ in range(warm_up + timed):
         file.step()
     assert read_progress(path) == Progress("starting", warm_up + timed, 1.0)
+    assert path.stat().st_size == size
 
 
 def test_while_steps_are_timed_the_median_is_theirs_alone(path, paced):
@@ -67,26 +71,6 @@ def test_while_steps_are_timed_the_median_is_theirs_alone(path, paced):
         file.step()
         medians.append(read_progress(path).median_s)
     assert medians == [None, None, 1.0]
-
-
-def test_a_hundred_thousand_steps_take_no_more_room_than_none(path, paced):
-    steps = 100_000
-    paced(*(0.5 * step for step in range(steps)))
-    file = ProgressFile(path)
-    size = path.stat().st_size
-    for _ in range(steps):
-        file.step()
-    assert read_progress(path) == Progress("starting", steps, 0.5)
-    assert path.stat().st_size == size
-
-
-def test_how_many_steps_there_will_be_is_told_once_it_is_known(path):
-    file = ProgressFile(path)
-    file.step()
-    before = read_progress(path)
-    file.announce(117)
-    assert (before.steps, read_progress(path).steps) == (None, 117)
-    assert read_progress(path).step == 1
 
 
 def test_each_stage_has_its_seconds_also_one_that_came_twice(path, paced):

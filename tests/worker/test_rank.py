@@ -110,23 +110,17 @@ def test_a_mode_that_promises_fp8_and_runs_no_product_in_it_is_invalid_with_what
     assert report.evidence.fp8_kernels is False
 
 
-def test_an_emulation_need_not_run_in_fp8(measured):
+def test_an_emulation_need_not_run_in_fp8_and_a_profiler_that_fails_convicts_no_mode(measured, monkeypatch):
     report = measured(TorchAOFloat8(), ViTMicro)
     assert (report.status, report.evidence.emulated, report.evidence.fp8_kernels) == ("ok", True, False)
-
-
-def test_a_profiler_that_fails_does_not_convict_a_mode_of_having_no_fp8(measured, monkeypatch):
     monkeypatch.setattr(profiler, "read_trace", lambda _path: (_ for _ in ()).throw(ValueError("torn")))
     report = measured(PretendsFp8())
     assert (report.status, report.evidence.fp8_kernels) == ("ok", None)
     assert "torn" in report.evidence.warnings[0]
 
 
-def test_a_promise_that_the_profile_keeps_is_believed():
+def test_a_promise_that_the_profile_keeps_is_believed_and_a_loss_that_is_not_finite_told_by_rank_and_step():
     main.require_fp8_kernels("te-fp8:delayed", evidence(fp8=True, emulated=False, fp8_kernels=True))
-
-
-def test_a_loss_that_is_not_finite_is_told_by_rank_and_step():
     main.require_finite(0, [7.0, 6.0])
     with pytest.raises(MeasurementInvalid, match=r"the loss on rank 2 is nan at step 1 \(warm-up included\)"):
         main.require_finite(2, [7.0, float("nan"), 5.0])

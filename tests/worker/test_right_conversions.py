@@ -102,7 +102,7 @@ class TestKeysOfAttention:
 
 
 class TestWhatAModeDid:
-    def test_a_forward_that_a_mode_gave_a_block_stays(self):
+    def test_a_forward_or_a_buffer_that_a_mode_gave_a_block_stays(self):
         class Patches(BaselineBF16):
             def convert(self, model):
                 before = model.blocks[0].forward
@@ -115,7 +115,6 @@ class TestWhatAModeDid:
         proof = parity.prove(mode, PlainModel(OfTokens), 0, CPU)
         assert proof.model.blocks[0].forward is mode.given
 
-    def test_a_buffer_that_a_mode_changed_stays(self):
         class Changes(BaselineBF16):
             def convert(self, model):
                 model.register_buffer("scale", torch.full((), 2.0))

@@ -68,15 +68,12 @@ def test_under_autocast_it_computes_in_autocasts_dtype_and_keeps_float32_gradien
     assert {p.grad.dtype for p in model.parameters()} == {torch.float32}
 
 
-def test_bounds_follow_from_what_rounding_does_and_keep_the_rest_of_what_the_mode_states():
+def test_bounds_follow_from_what_rounding_does_and_none_exceeds_what_a_fault_gives():
     stated = FP8_TOLERANCE.model_copy(update={"settle_passes": 3})
     found = explained(0.2, 0.3, BF16_TOLERANCE, stated)
     assert found.logits == pytest.approx(math.sqrt((0.2 * OVER_ROUNDING) ** 2 + 0.1**2))
     assert found.input_gradient == pytest.approx(math.sqrt((0.3 * OVER_ROUNDING) ** 2 + 0.1**2))
     assert (found.loss, found.settle_passes) == (0.05, 3)
-
-
-def test_no_bound_exceeds_what_a_fault_gives_and_none_follows_from_a_number_that_is_not_finite():
     found = explained(5.0, math.nan, BF16_TOLERANCE, FP8_TOLERANCE)
     assert (found.logits, found.input_gradient) == (MOST, FP8_TOLERANCE.input_gradient)
 
@@ -85,7 +82,4 @@ def test_no_bound_exceeds_what_a_fault_gives_and_none_follows_from_a_number_that
 def test_steps_may_be_as_far_off_as_the_mode_states_or_as_rounding_explains(gate, steps):
     derived = FP8_TOLERANCE.model_copy(update={"input_gradient": gate, "logits": 0.2})
     assert of_steps(derived, FP8_TOLERANCE) == derived.model_copy(update={"input_gradient": steps})
-
-
-def test_without_fp8_the_bounds_on_steps_are_the_gates():
     assert of_steps(BF16_TOLERANCE, BF16_TOLERANCE) == BF16_TOLERANCE

@@ -82,9 +82,12 @@ def samples(path: Path) -> list[Sample]:
     return [read_sample(line) for line in lines_of(path)[1:]]
 
 
-def test_monotonic_and_perf_counter_are_one_clock():
+def test_monotonic_and_perf_counter_are_one_clock_and_neither_torch_nor_pydantic_is_imported():
     clocks = [time.get_clock_info(name).implementation for name in ("monotonic", "perf_counter")]
     assert clocks == ["clock_gettime(CLOCK_MONOTONIC)"] * 2
+    code = "import sys, fp8bench.worker.sampler; print(sorted({'torch', 'pydantic', 'numpy'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_it_writes_what_nvml_says_in_units_until_its_input_ends(start):
@@ -135,21 +138,16 @@ def test_it_ends_with_its_parent_though_a_fork_keeps_its_input_open(start):
         parent.stdout.close()
 
 
-def test_a_column_that_nvml_denies_is_null_and_named(wrote):
-    header, found = wrote(4, denied={"energy": 3, "power": 4, "max_clock": 3})
+def test_a_column_that_nvml_denies_is_null_and_named_and_a_passing_error_is_no_denial(wrote):
+    header, found = wrote(4, denied={"energy": 3, "power": 4, "max_clock": 3, "temperature": 999})
     assert header.denied == {
         "energy_j": "Not Supported",
         "power_w": "Insufficient Permissions",
         "max_sm_clock_mhz": "Not Supported",
     }
     assert (header.power_limit_w, header.max_sm_clock_mhz) == (700.0, None)
-    assert {(sample.energy_j, sample.power_w, sample.sm_clock_mhz) for sample in found} == {(None, None, 1755)}
-
-
-def test_a_passing_error_is_null_and_not_called_a_denial(wrote):
-    header, found = wrote(3, denied={"temperature": 999})
-    assert header.denied == {}
-    assert {sample.temperature_c for sample in found} == {None}
+    columns = {(sample.energy_j, sample.power_w, sample.temperature_c, sample.sm_clock_mhz) for sample in found}
+    assert columns == {(None, None, None, 1755)}
 
 
 @pytest.mark.parametrize(
@@ -169,17 +167,11 @@ def test_where_there_is_nothing_to_sample_it_says_why_and_ends(uuid, script, wor
     assert [read_header(line).error for line in lines_of(path)] == [words]
 
 
-def test_periods_that_a_slow_call_ran_past_are_left_out(wrote):
+def test_the_next_sample_is_due_on_the_grid_and_periods_that_a_slow_call_ran_past_are_left_out(wrote):
+    for now, expected in ((10.01, 10.2), (10.2, 10.2), (10.3, 10.4), (11.1, 11.2)):
+        assert next_due(10.0, now, 0.2) == pytest.approx(expected)
     at_s = [sample.at_s for sample in wrote(5, period_s=0.05, slow_s=0.12)[1][:-1]]
-    # On the grid of periods, and none made up for.
-    assert all(later - earlier > 0.12 for earlier, later in pairwise(at_s))
-
-
-@pytest.mark.parametrize(
-    ("due", "now", "expected"), [(10.0, 10.01, 10.2), (10.0, 10.2, 10.2), (10.0, 10.3, 10.4), (10.0, 11.1, 11.2)]
-)
-def test_the_next_sample_is_due_on_the_grid(due, now, expected):
-    assert next_due(due, now, 0.2) == pytest.approx(expected)
+    assert all(later - earlier > 0.12 for earlier, later in pairwise(at_s)), "none is made up for"
 
 
 @pytest.mark.parametrize(
@@ -194,9 +186,3 @@ def test_the_next_sample_is_due_on_the_grid(due, now, expected):
 def test_a_line_that_is_no_sample_or_header_is_an_error(read, line):
     with pytest.raises(ValueError, match=f"{read.__name__[5:]}|Expecting"):
         read(line)
-
-
-def test_it_imports_neither_torch_nor_pydantic():
-    code = "import sys, fp8bench.worker.sampler; print(sorted({'torch', 'pydantic', 'numpy'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

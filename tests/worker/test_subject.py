@@ -21,10 +21,12 @@ from fp8bench.worker.subject import check_workload, make_workload
 LLM = {"workload": "llm-micro", "device": "cpu", "world_size": 1}
 
 
-def test_a_workload_takes_the_fields_that_it_names():
+def test_a_workload_takes_the_fields_that_it_names_and_refuses_a_sequence_length_that_it_does_not_know():
     workload = make_workload(config(**LLM, sequence_length=32))
     assert workload.sequence_length == 32
     assert make_workload(config(**LLM)).sequence_length == 64
+    with pytest.raises(ModeUnavailable, match=r"takes no sequence length \(--sequence-length 512\)"):
+        check_workload(TinyLinear(), config(workload="outside-linear", sequence_length=512), BaselineBF16())
 
 
 @pytest.mark.slow
@@ -33,11 +35,6 @@ def test_tokens_that_do_not_fill_fp8s_gemms_are_refused_in_fp8_alone():
     check_workload(make_workload(run), run, BaselineBF16())
     with pytest.raises(ModeUnavailable, match="batch 3 x sequence 33 are 99"):
         check_workload(make_workload(run), run, TorchAOFloat8())
-
-
-def test_a_workload_that_knows_no_sequence_length_refuses_one():
-    with pytest.raises(ModeUnavailable, match=r"takes no sequence length \(--sequence-length 512\)"):
-        check_workload(TinyLinear(), config(workload="outside-linear", sequence_length=512), BaselineBF16())
 
 
 def test_out_of_memory_a_shorter_sequence_helps_where_there_is_one():
@@ -128,22 +125,19 @@ class InCompiler(RuntimeError):
     __module__ = "torch._dynamo.exc"
 
 
-def test_an_error_of_the_compiler_names_the_mode_the_versions_and_its_first_line():
+def test_an_error_of_the_compiler_names_the_mode_the_versions_and_its_first_line_and_another_is_none():
     found = compile_failure("te-fp8:current", InCompiler("Unsupported: a call\n\nfrom user code:"))
     assert found.what.startswith("torch.compile breaks te-fp8:current with torch 2")
     assert torch.__version__.partition("+")[0] in found.what
     assert found.what.endswith("Unsupported: a call")
     assert "--compile off" in found.remedy
-
-
-def test_one_that_came_of_the_compilers_is_its_too_and_another_is_not():
     error = RuntimeError("outside")
     error.__cause__ = InCompiler("inside")
     assert compile_failure("te-bf16", error) is not None
     assert compile_failure("te-bf16", RuntimeError("CUDA error")) is None
 
 
-def test_settings_are_kept_and_paths_are_not(monkeypatch):
+def test_settings_are_kept_and_paths_are_not_and_packages_named_by_the_workloads_that_use_them(monkeypatch):
     kept = {"NCCL_ALGO": "Ring", "CUDA_VISIBLE_DEVICES": "0,1"}
     paths = {"NCCL_TOPO_FILE": "/home/somebody/topology.xml", "CUDNN_HOME": "/opt/cudnn"}
     for name, value in (kept | paths).items():
@@ -154,8 +148,5 @@ def test_settings_are_kept_and_paths_are_not(monkeypatch):
     assert found.items() >= (kept | {"NCCL_TOPO_FILE": A_PATH}).items()
     assert "CUDNN_HOME" not in found
     assert not [value for value in found.values() if value.startswith("/")]
-
-
-def test_packages_that_only_some_workloads_use_are_named_by_these_alone():
     assert "transformers" not in environment(CPU).versions
     assert environment(CPU, ("transformers",)).versions["transformers"]

@@ -180,19 +180,19 @@ class TestRead:
         series = found.series
         assert drawn_between(series.at_s, series.energy_j, 0.0, 2.0, period_s) == pytest.approx(found.energy_j)
 
-    def test_samples_around_the_timed_steps_and_none_among_them_are_a_warning(self):
+    def test_samples_around_the_timed_steps_are_read_between_and_none_among_them_is_a_warning(self):
         found = read(file_of([(99.9, 100.0), (102.1, 1500.0)]), 0, 100.0, 102.0, 0.2)
         assert found.warning == "no sample fell into the timed steps"
-
-    def test_the_counter_is_read_between_its_samples(self):
         found = read(file_of([(9.9, 1000.0), (10.1, 1100.0), (11.9, 2000.0), (12.1, 2060.0)]), 0, 10.0, 12.0, 0.2)
         assert found.energy_j == pytest.approx(2030 - 1050)
-
-    def test_a_line_that_was_not_written_to_its_end_is_left_out(self):
         content = file_of([(10.0, 0.0), (11.0, 500.0), (12.0, 1000.0)])
         found = read(content[:-5], 0, 10.0, 11.0, 0.2)
         assert len(found.series.at_s) == 2
         assert found.energy_j == pytest.approx(500)
+        found = read(file_of([(10.5, 0.0)]), 0, 10.0, 12.0, 0.2, trouble="the sampler ended early, with exit code -9")
+        assert found.warning == (
+            "the sampler ended early, with exit code -9; the energy counter does not enclose the timed steps"
+        )
 
     @pytest.mark.parametrize(
         "content",
@@ -212,13 +212,5 @@ class TestRead:
         assert (found.series, found.energy_j, found.timed_s) == (None, None, 2.0)
         assert found.warning.startswith("the sampler's file is damaged: ")
         assert "\n" not in found.warning
-
-    @pytest.mark.parametrize("content", [b"", b'{"power_lim'])
-    def test_an_empty_file_is_a_sampler_that_had_not_begun(self, content):
-        assert read(content, 0, 10.0, 12.0, 0.2).warning == "the sampler had not begun"
-
-    def test_trouble_that_is_known_is_said_first(self):
-        found = read(file_of([(10.5, 0.0)]), 0, 10.0, 12.0, 0.2, trouble="the sampler ended early, with exit code -9")
-        assert found.warning == (
-            "the sampler ended early, with exit code -9; the energy counter does not enclose the timed steps"
-        )
+        for empty in (b"", b'{"power_lim'):
+            assert read(empty, 0, 10.0, 12.0, 0.2).warning == "the sampler had not begun"

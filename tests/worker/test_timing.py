@@ -74,16 +74,14 @@ def test_warm_up_is_kept_apart_from_the_timed_steps_and_every_loss_is_kept():
     assert all(math.isfinite(loss) for loss in timed.losses)
 
 
-def test_the_parts_of_a_step_add_up_to_it():
-    samples = time_steps(training(), 0, Length(1, 4), NO_FILE).samples
+def test_the_parts_of_a_step_add_up_to_it_and_what_timed_steps_last_is_measured():
+    timed = time_steps(training(), 0, Length(5, 3, min_time_s=0.2), NO_FILE)
+    samples = timed.samples
     parts = (samples.data_wait_s, samples.forward_s, samples.backward_s, samples.optimizer_s)
     assert [sum(step) for step in zip(*parts, strict=True)] == pytest.approx(samples.step_s)
-
-
-def test_what_timed_steps_last_is_measured_and_all_are_kept():
-    timed = time_steps(training(), 0, Length(5, 3, min_time_s=0.2), NO_FILE)
-    assert len(timed.samples.step_s) > 3
-    assert len(timed.samples.loss) == 5 + LEAD_IN + len(timed.samples.step_s)
+    assert len(samples.step_s) > 3
+    assert len(samples.loss) == 5 + LEAD_IN + len(samples.step_s)
+    assert timed.telemetry is samples.allocator_retries is None
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 3])
@@ -103,11 +101,6 @@ def test_the_launcher_sees_every_step_and_when_timing_began(warmup, tmp_path):
     assert [(look.stage, look.step) for look in seen] == [(stage, step) for step, stage in enumerate(stages, start=1)]
     assert [look.steps for look in seen] == [None] * warmup + [warmup + LEAD_IN + 2] * (LEAD_IN + 2)
     assert isinstance(read_progress(path), Progress)
-
-
-def test_a_cpu_has_no_telemetry_and_no_allocator_that_retries():
-    timed = time_steps(training(), 0, Length(1, 2), NO_FILE)
-    assert timed.telemetry is timed.samples.allocator_retries is None
 
 
 def test_the_telemetry_is_asked_for_over_the_timed_steps_alone(monkeypatch):
@@ -211,13 +204,10 @@ def test_recompilations_while_timed_are_told_from_those_before(sizes, while_time
     assert steadiness.unsteady == expected
 
 
-def test_where_torch_compile_was_off_nothing_is_said_of_graphs():
+def test_where_torch_compile_was_off_nothing_is_said_of_graphs_and_else_the_reasons_of_breaks_are_kept():
     off = CompileEvidence(enabled=False, reason="asked for")
     counts = Compilations(frames=3, graphs=2)
     assert compiled_to(off, counts, counts) == off
-
-
-def test_the_reasons_of_graph_breaks_are_kept():
     broken = Compilations(frames=5, graphs=4, split_graphs=6, graph_breaks=3, graph_break_reasons=("a print",))
     found = compiled_to(DECIDED, Compilations(frames=2), broken)
     assert (found.graphs, found.split_graphs, found.graph_breaks) == (4, 6, 3)
@@ -242,29 +232,17 @@ def ticking(monkeypatch):
     return take
 
 
-def test_steps_run_from_start_to_start_and_split_into_wait_and_host(ticking):
+def test_steps_run_from_start_to_start_add_up_to_the_whole_time_and_split_into_wait_and_host(ticking):
     times = ticking(2, (0.0, 1.0, 2.0, 4.5, 5.0, 5.5, 5.75, 6.75, 7.0)).finish()
     assert (times.began_s, times.host_lead_s) == (0.0, None)
     assert (times.step_s, times.data_wait_s, times.host_s) == ([5.0, 2.0], [1.0, 0.5], [4.0, 1.5])
     assert (times.forward_s, times.backward_s, times.optimizer_s) == ([1.0, 0.25], [2.5, 1.0], [0.5, 0.25])
-
-
-def test_the_steps_add_up_to_the_whole_time(ticking):
     times = ticking(10, (float(tick**2) for tick in count())).finish()
     assert sum(times.step_s) == 40**2
     parts = zip(times.data_wait_s, times.forward_s, times.backward_s, times.optimizer_s, strict=True)
     assert list(map(sum, parts)) == times.step_s
-
-
-def test_passes_of_micro_batches_add_up(ticking):
     times = ticking(1, (0.0, 1.0, 2.0, 5.0, 7.0, 11.0, 12.0), micro_batches=2).finish()
     assert (times.forward_s, times.backward_s, times.optimizer_s) == ([3.0], [7.0], [1.0])
     assert (times.step_s, times.data_wait_s) == ([12.0], [1.0])
-
-
-def test_when_each_step_began_is_told_from_the_first_one_on(ticking):
     assert ticking(3, map(float, count(100))).since_first_step() == [0.0, 4.0, 8.0]
-
-
-def test_a_cpu_is_timed_by_the_host_alone():
     assert isinstance(clock.clock_for(torch.device("cpu")), clock.HostClock)

@@ -12,16 +12,13 @@ pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
 
 
-def test_images_are_a_million_normal_ones_with_labels_by_index():
+def test_images_are_a_million_normal_ones_with_labels_by_index_and_targets_the_tokens_that_follow():
     data = fake_images(32, 10, seed=0)
     image, label = data[123_456]
     assert len(data) == LENGTH == 1_000_000
     assert (image.shape, image.dtype, label) == ((3, 32, 32), torch.float32, 6)
     assert abs(float(image.mean())) < 0.1
     assert float(image.std()) == pytest.approx(1, abs=0.1)
-
-
-def test_targets_of_tokens_are_the_tokens_that_follow():
     tokens, targets = fake_tokens(sequence=100, words=50, seed=0)[7]
     assert torch.equal(tokens[1:], targets[:-1])
     assert (tokens.dtype, int(tokens.min()) >= 0, int(targets.max()) < 50) == (torch.int64, True, True)
@@ -37,10 +34,12 @@ def test_a_sample_depends_on_its_index_and_the_seed_alone(fake):
         fake(32, 50, 0)[LENGTH]
 
 
-def test_ranks_never_draw_the_same_sample_in_the_same_pass():
+def test_ranks_never_draw_the_same_sample_in_the_same_pass_and_resident_data_is_one_batch():
     samplers = [iter(EndlessSampler(LENGTH, batch_size=4, rank=rank)) for rank in range(8)]
     drawn = [next(sampler) for sampler in samplers for _ in range(12)]
     assert len(set(drawn)) == len(drawn)
+    batches = ViTMicro(data="device").batches(4, 0, CPU)
+    assert next(batches).inputs is next(batches).inputs
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -54,8 +53,3 @@ def test_a_loader_gives_the_same_batches_whatever_its_processes(workload, sample
     assert torch.equal(first.inputs[2], sample[0])
     assert torch.equal(first.targets[2], torch.as_tensor(sample[1]))
     assert not torch.equal(first.inputs, second.inputs)
-
-
-def test_resident_data_is_one_batch_over_and_over():
-    batches = ViTMicro(data="device").batches(4, 0, CPU)
-    assert next(batches).inputs is next(batches).inputs

@@ -15,7 +15,7 @@ from fp8bench.workloads.gpt_layer import GPTLayerMicro, GPTLayerWorkload
 CPU = torch.device("cpu")
 
 
-def test_the_sizes_are_the_tutorials():
+def test_the_sizes_are_the_tutorials_and_the_loss_is_what_the_given_gradient_is_the_gradient_of():
     workload = GPTLayerWorkload()
     hidden, ffn = 4096, 16384
     linear = 4 * hidden * hidden + 2 * hidden * ffn
@@ -23,9 +23,6 @@ def test_the_sizes_are_the_tutorials():
     # Six operations a weight and token, and two GEMMs of attention, forward and twice backward.
     assert workload.flops_per_step(4) == 4 * 2048 * (6 * linear + 12 * 2048 * hidden)
     assert workload.units_per_step(4) == 8192
-
-
-def test_the_loss_is_what_the_given_gradient_is_the_gradient_of():
     workload = GPTLayerMicro(weight_dtype="float32")
     model, batch = workload.build(CPU), next(workload.batches(4, 0, CPU))
     outputs = []
@@ -43,6 +40,8 @@ def test_all_of_it_is_in_the_dtype_of_its_weights_whatever_autocast_says(dtype):
     assert {weight.dtype for weight in model.parameters()} == {batch.inputs.dtype} == {out.dtype}
     assert str(out.dtype) == f"torch.{dtype}"
     assert workload.sizes()["weight_dtype"] == dtype
+    run = config("torchao-float8", workload="gpt-layer-micro", weight_dtype=dtype, data="device")
+    check_workload(workload, run, TorchAOFloat8())
 
 
 @pytest.mark.slow
@@ -70,12 +69,6 @@ def test_what_it_cannot_be_trained_with_is_refused(settings, mode, why):
     workload = GPTLayerMicro(data=run.data, sequence_length=run.sequence_length or 64, weight_dtype=run.weight_dtype)
     with pytest.raises(ModeUnavailable, match=why):
         check_workload(workload, run, mode())
-
-
-def test_fp8_takes_either_dtype_of_16_bits():
-    for dtype in ("bfloat16", "float16"):
-        run = config("torchao-float8", workload="gpt-layer-micro", weight_dtype=dtype, data="device")
-        check_workload(GPTLayerMicro(weight_dtype=dtype), run, TorchAOFloat8())
 
 
 def test_without_an_optimizer_a_step_ends_with_its_gradients():

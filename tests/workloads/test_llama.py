@@ -18,11 +18,8 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize(("workload_class", "published"), [(LLM1B, 1.2e9), (LLM7B, 6.7e9), (LLM8B, 8.03e9)])
 def test_the_sizes_are_the_published_ones(workload_class, published):
     assert workload_class().parameters() == pytest.approx(published, rel=0.05)
-
-
-def test_the_8b_model_is_llama_3_8bs():
-    assert LLM8B().parameters() == 8_030_261_248
-    assert LLM8B().units_per_step(1) == 8192
+    if workload_class is LLM8B:
+        assert (LLM8B().parameters(), LLM8B().units_per_step(1)) == (8_030_261_248, 8192)
 
 
 def test_parameters_and_flops_of_all_layers_follow_from_two():
@@ -35,8 +32,8 @@ def test_parameters_and_flops_of_all_layers_follow_from_two():
     assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
 
 
-def test_a_token_costs_six_operations_a_weight_and_its_attention():
-    """Weights of GEMMs alone: an embedding is looked up."""
+def test_a_token_costs_six_operations_a_weight_and_its_attention_and_a_shorter_sequence_is_another_work():
+    # Weights of GEMMs alone: an embedding is looked up.
     workload = LLM1B()
     sizes = workload.architecture
     multiplied = workload.parameters() - sizes["vocab_size"] * sizes["hidden_size"]
@@ -44,9 +41,6 @@ def test_a_token_costs_six_operations_a_weight_and_its_attention():
     attention = 12 * sizes["num_hidden_layers"] * sizes["hidden_size"] * 2048
     assert workload.flops_per_step(1) / 2048 == pytest.approx(6 * multiplied + attention, rel=1e-3)
     assert workload.flops_per_step(4) == 4 * workload.flops_per_step(1)
-
-
-def test_a_shorter_sequence_is_another_work():
     short, usual = LLM1B(sequence_length=512), LLM1B()
     assert (short.units_per_step(4), usual.units_per_step(4)) == (2048, 8192)
     assert short.sizes() == {**usual.sizes(), "sequence_length": 512}
@@ -54,20 +48,15 @@ def test_a_shorter_sequence_is_another_work():
 
 
 class TestModel:
-    def test_it_computes_what_transformers_model_does_with_its_weights(self):
+    def test_it_computes_what_transformers_model_does_with_its_weights_and_the_loss_is_of_its_logits(self):
         from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
         workload = LLMMicro(data="device")
-        model = workload.build(CPU)
+        model, batch = workload.build(CPU), next(workload.batches(2, 0, CPU))
         plain = LlamaForCausalLM(model.model.config)
         plain.load_state_dict(model.state_dict())
-        tokens = next(workload.batches(2, 0, CPU)).inputs
         with torch.no_grad():
-            assert torch.allclose(model(tokens), plain(tokens).logits, atol=1e-6)
-
-    def test_its_loss_is_the_cross_entropy_of_its_logits(self):
-        workload = LLMMicro(data="device")
-        model, batch = workload.build(CPU), next(workload.batches(2, 0, CPU))
+            assert torch.allclose(model(batch.inputs), plain(batch.inputs).logits, atol=1e-6)
         expected = nn.functional.cross_entropy(workload.logits(model, batch).flatten(0, 1), batch.targets.flatten())
         assert workload.loss(model, batch).item() == pytest.approx(expected.item(), rel=1e-6)
 
@@ -82,9 +71,13 @@ class TestModel:
 
 
 class TestRefusals:
-    @pytest.mark.parametrize(("length", "batch_size"), [(64, 1), (24, 2), (10, 8), (2048, 3)])
-    def test_tokens_that_fill_fp8s_gemms_are_taken(self, length, batch_size):
-        LLMMicro(sequence_length=length).check(batch_size, fp8=True)
+    def test_tokens_that_fill_fp8s_gemms_are_taken_and_what_a_proof_takes_at_once_fills_them_too(self):
+        for length, batch_size in ((64, 1), (24, 2), (10, 8), (2048, 3)):
+            LLMMicro(sequence_length=length).check(batch_size, fp8=True)
+        for length, piece in ((2048, 2), (24, 2), (20, 4), (1001, 16)):
+            workload = LLMMicro(sequence_length=length)
+            assert workload.piece == piece
+            workload.check(workload.piece, fp8=True)
 
     def test_tokens_that_do_not_are_refused_with_both_dimensions_and_both_remedies(self):
         with pytest.raises(ModeUnavailable) as refused:
@@ -92,12 +85,6 @@ class TestRefusals:
         assert refused.value.what == ("fp8 GEMMs need a multiple of 16 tokens, and batch 4 x sequence 1001 are 4,004")
         assert refused.value.remedy == "Use --sequence-length 992 or 1008, or a --batch-size that is a multiple of 16"
         LLMMicro(sequence_length=1001).check(4, fp8=False)
-
-    @pytest.mark.parametrize(("length", "piece"), [(2048, 2), (24, 2), (20, 4), (1001, 16)])
-    def test_what_a_proof_takes_at_once_fills_them_too(self, length, piece):
-        workload = LLMMicro(sequence_length=length)
-        assert workload.piece == piece
-        workload.check(workload.piece, fp8=True)
 
     def test_without_transformers_it_says_what_installs_it(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "transformers.models.llama", None)

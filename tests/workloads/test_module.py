@@ -102,22 +102,16 @@ def test_the_seed_decides_the_weights_and_the_file_is_part_of_the_work(workload_
     assert {name for name in one().sizes() if one().sizes()[name] != edited().sizes()[name]} == {"source"}
 
 
-def test_tokens_and_what_the_class_states_are_taken(workload_of):
+def test_tokens_and_what_the_class_states_are_taken_and_labels_that_are_no_classes_stay(workload_of):
     workload = workload_of(TEXT)(data="device")
     batch = next(Batches(workload, 16, 0, CPU))
     assert (workload.unit, workload.causal, workload.units_per_step(4)) == ("tokens", True, 32)
     assert (batch.inputs.dtype, batch.inputs.shape) == (torch.int64, (16, 8))
     assert 16 < int(batch.inputs.max()) < 32
     assert torch.isfinite(workload.loss(workload.build(CPU), batch))
-
-
-def test_labels_that_are_no_classes_stay_the_examples(workload_of):
     padded = OF_IMAGES.replace("torch.zeros(batch_size", "torch.full((batch_size,), -100")
     batch = next(Batches(workload_of(padded)(data="device"), 16, 0, CPU))
     assert set(batch.targets.tolist()) == {-100}
-
-
-def test_a_class_that_cannot_be_made_without_memory_is_made_on_the_cpu(workload_of):
     rates = OF_IMAGES.replace("super().__init__()", "super().__init__(); self.rate = torch.ones(1).item()")
     assert workload_of(rates)().build(CPU).rate == 1
 
@@ -166,12 +160,9 @@ def test_whatever_is_wrong_is_one_line_with_its_place_and_the_remedy(text, what,
     assert "\n" not in said
 
 
-def test_a_module_that_is_not_there_is_said(workload_of):
+def test_a_module_that_is_not_there_is_said_and_the_class_of_the_workload_counts_as_the_users(workload_of):
     with pytest.raises(UsageError, match=r"No module named 'nowhere'\. Run this where the module is found"):
         registry.load(registry.find_workload("nowhere.net:Net"))
-
-
-def test_the_class_of_the_workload_counts_as_the_users(workload_of):
     found = workload_of(OF_IMAGES)
     assert not registry.is_built_in(found.__module__)
     assert issubclass(found.net.made, nn.Module)

@@ -41,26 +41,20 @@ def test_the_standard_library_is_its_sources_with_one_file_in_twenty_held_out(li
     assert found.facts.train_bytes == 19 * 7
 
 
-def test_this_pythons_own_is_there_and_is_millions_of_bytes():
+def test_a_python_has_its_own_sources_of_millions_of_bytes_or_is_told_so(tmp_path):
     found = read(None)
     assert found.facts.name == "Python's standard library"
     assert found.facts.train_bytes > 4_000_000
     assert 0.01 < found.facts.validation_bytes / found.facts.train_bytes < 0.15
-
-
-def test_a_python_without_sources_is_told_so(tmp_path):
     with pytest.raises(UsageError, match=r"sources of Python's standard library are not in .*\. Name a file"):
         standard_library(tmp_path)
 
 
-def test_of_a_file_the_end_is_held_out_and_its_folder_is_nobodys_business(tmp_path):
+def test_of_a_file_the_end_is_held_out_and_a_border_that_moves_is_another_text(tmp_path):
     file = tmp_path / "book.txt"
     file.write_bytes(bytes(range(100)))
     found = read(file)
     assert (found.name, found.train, found.validation) == ("book.txt", bytes(range(95)), bytes(range(95, 100)))
-
-
-def test_a_border_that_moves_is_another_text():
     one, other = Text("a", b"abc", b"d"), Text("a", b"ab", b"cd")
     assert one.facts.sha256 != other.facts.sha256
     assert one.facts.sha256 == Text("b", b"abc", b"d").facts.sha256
@@ -101,55 +95,40 @@ class TestOrder:
         assert sorted(first) == sorted(second) == list(range(0, 160, 10))
         assert first != second
 
-    def test_a_seed_has_one_order_and_another_seed_another(self):
+    def test_a_seed_has_one_order_and_two_ranks_see_together_what_one_sees_at_twice_the_batch(self):
         assert self.taken(8) == self.taken(8)
         assert self.taken(8) != self.taken(8, seed=1)
-
-    def test_two_ranks_see_together_what_one_sees_at_twice_the_batch(self):
         two = [self.taken(10, rank=rank, world_size=2) for rank in range(2)]
         assert [one + other for one, other in zip(*two, strict=True)] == self.taken(10, batch_size=4)
-
-    def test_no_sequence_reads_beyond_the_text(self):
-        assert max(chain(*self.taken(8))) + self.LENGTH + 1 <= self.SIZE
+        assert max(chain(*self.taken(8))) + self.LENGTH + 1 <= self.SIZE, "none reads beyond the text"
 
 
-class TestHeldOut:
-    def test_it_is_spread_over_the_part_and_shared_out(self):
-        both = [held_out_starts(1001, 10, 2, 2, rank, 2) for rank in range(2)]
-        assert both == [[0, 120, 250, 370], [500, 620, 750, 870]]
-
-    def test_of_a_short_part_all_ranks_have_as_many(self):
-        both = [held_out_starts(71, 10, 2, 8, rank, 2) for rank in range(2)]
-        assert both == [[0, 10, 20], [30, 40, 50]]
+@pytest.mark.parametrize(
+    ("size", "batch_size", "shares"),
+    [(1001, 2, [[0, 120, 250, 370], [500, 620, 750, 870]]), (71, 8, [[0, 10, 20], [30, 40, 50]])],
+)
+def test_what_is_held_out_is_spread_over_the_part_and_shared_out_evenly(size, batch_size, shares):
+    assert [held_out_starts(size, 10, 2, batch_size, rank, 2) for rank in range(2)] == shares
 
 
-class TestEnough:
-    @pytest.mark.parametrize(
-        ("train", "validation", "told"),
-        [(80, 81, "80 bytes are to train on"), (1000, 80, "80 bytes are held out"), (10, 0, "0 bytes are held out")],
-    )
-    def test_less_than_a_sequence_for_each_place_of_a_step_is_refused(self, train, validation, told):
-        require_enough(Text("a", bytes(81), bytes(81)), 10, 4, 2)
-        with pytest.raises(UsageError, match=f"a is too short: {told}, and a step of 8 sequences of 10 .* needs 81"):
-            require_enough(Text("a", bytes(train), bytes(validation)), 10, 4, 2)
+@pytest.mark.parametrize(
+    ("train", "validation", "told"),
+    [(80, 81, "80 bytes are to train on"), (1000, 80, "80 bytes are held out"), (10, 0, "0 bytes are held out")],
+)
+def test_less_than_a_sequence_for_each_place_of_a_step_is_refused(train, validation, told):
+    require_enough(Text("a", bytes(81), bytes(81)), 10, 4, 2)
+    with pytest.raises(UsageError, match=f"a is too short: {told}, and a step of 8 sequences of 10 .* needs 81"):
+        require_enough(Text("a", bytes(train), bytes(validation)), 10, 4, 2)
 
 
-class TestByteLevel:
-    def test_a_language_model_has_the_bytes_as_its_words(self):
-        assert byte_level(TinyLanguage(), {"depth": 1}).sizes() == {
-            **TinyLanguage().sizes(),
-            "vocab_size": 256,
-            "depth": 1,
-        }
-
-    def test_a_cut_llama_keeps_its_other_sizes_and_leaves_the_whole_one_alone(self):
-        whole = LLM1B(data="device", seed=3)
-        cut = byte_level(whole, {"num_hidden_layers": 4, "sequence_length": 512})
-        changed = {"vocab_size": 256, "num_hidden_layers": 4, "sequence_length": 512}
-        assert cut.sizes() == {**whole.sizes(), **changed}
-        assert (cut.name, cut.seed, cut.units_per_step(2)) == ("llm-1b", 3, 1024)
-        assert whole.sizes() == LLM1B().sizes()
-
-    def test_images_are_no_text(self):
-        with pytest.raises(UsageError, match="'outside-linear' takes images, and a text is trained on as tokens"):
-            byte_level(TinyLinear(), {})
+def test_a_language_model_has_bytes_as_its_words_and_its_other_sizes_and_images_are_no_text():
+    plain = TinyLanguage().sizes()
+    assert byte_level(TinyLanguage(), {"depth": 1}).sizes() == {**plain, "vocab_size": 256, "depth": 1}
+    whole = LLM1B(data="device", seed=3)
+    cut = byte_level(whole, {"num_hidden_layers": 4, "sequence_length": 512})
+    changed = {"vocab_size": 256, "num_hidden_layers": 4, "sequence_length": 512}
+    assert cut.sizes() == {**whole.sizes(), **changed}
+    assert (cut.name, cut.seed, cut.units_per_step(2)) == ("llm-1b", 3, 1024)
+    assert whole.sizes() == LLM1B().sizes()
+    with pytest.raises(UsageError, match="'outside-linear' takes images, and a text is trained on as tokens"):
+        byte_level(TinyLinear(), {})

@@ -23,38 +23,30 @@ def refusal(name, batch_size=16, fp8=True, **sizes):
     return refused.value
 
 
-class TestSizes:
-    def test_image_size_and_classes_are_the_models_own_or_as_asked(self):
-        own, other = workload("vit_tiny_patch16_224"), workload("vit_tiny_patch16_224", image_size=48, classes=10)
-        assert own.sizes() == {
-            "model": "vit_tiny_patch16_224",
-            "img_size": 224,
-            "num_classes": 1000,
-            "parameters": 5_717_416,
-        }
-        assert (other.sizes()["img_size"], other.sizes()["num_classes"]) == (48, 10)
-        [image, target] = next(other.batches(2, 0, CPU))
-        assert (image.shape, other.build(CPU)(image).shape) == ((2, 3, 48, 48), (2, 10))
-        assert target.max() < 10
-
-    def test_a_model_of_convolutions_takes_another_size_without_being_told(self):
-        workload("convnext_tiny", image_size=64).check(16, True)
-
-    def test_two_builds_of_a_seed_are_alike(self):
-        first, again = (workload("vit_tiny_patch16_224", image_size=32).build(CPU) for _ in range(2))
-        assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+def test_image_size_and_classes_are_the_models_own_or_as_asked_and_two_builds_of_a_seed_alike():
+    name = "vit_tiny_patch16_224"
+    own, other = workload(name), workload(name, image_size=48, classes=10)
+    assert own.sizes() == {"model": name, "img_size": 224, "num_classes": 1000, "parameters": 5_717_416}
+    assert (other.sizes()["img_size"], other.sizes()["num_classes"]) == (48, 10)
+    [image, target] = next(other.batches(2, 0, CPU))
+    assert (image.shape, other.build(CPU)(image).shape) == ((2, 3, 48, 48), (2, 10))
+    assert target.max() < 10
+    first, again = (other.build(CPU) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    # A shared LayerNorm of zeros is not a bias: biases start at zero and stay so.
+    assert not any(part.bias.any() for part in first.modules() if isinstance(part, nn.LayerNorm))
+    # A model of convolutions takes another size without being told.
+    workload("convnext_tiny", image_size=64).check(16, True)
 
 
-class TestWork:
-    def test_a_vit_counts_as_the_vit_workloads_do(self):
-        from fp8bench.workloads.vit import ViTMicro
+def test_a_vit_counts_as_the_vit_workloads_do_and_depthwise_convolutions_by_their_groups():
+    """ConvNeXt-T is published with 4.5 G multiply-adds; three passes of twice as many operations."""
+    from fp8bench.workloads.vit import ViTMicro
 
-        micro = type("Large", (ViTMicro,), {"architecture": dict(img_size=224, embed_dim=192, depth=12, num_heads=3)})
-        assert workload("vit_tiny_patch16_224").flops_per_step(4) == micro().flops_per_step(4)
-
-    def test_depthwise_convolutions_count_by_their_groups(self):
-        """ConvNeXt-T is published with 4.5 G multiply-adds; three passes of twice as many operations."""
-        assert workload("convnext_tiny").flops_per_step(1) / 1e9 == pytest.approx(4.5 * 6, rel=0.015)
+    sizes = {"architecture": dict(img_size=224, embed_dim=192, depth=12, num_heads=3)}
+    micro = type("Large", (ViTMicro,), sizes)
+    assert workload("vit_tiny_patch16_224").flops_per_step(4) == micro().flops_per_step(4)
+    assert workload("convnext_tiny").flops_per_step(1) / 1e9 == pytest.approx(4.5 * 6, rel=0.015)
 
 
 class TestWhatIsChanged:
@@ -141,10 +133,8 @@ class TestRefusals:
             with pytest.raises(ModeUnavailable, match="patches of 16 px"):
                 workload(model, image_size=size).flops_per_step(2)
 
-    def test_a_models_own_size_is_taken_as_it_is(self):
+    def test_rows_that_do_not_fill_fp8s_gemms_are_refused_in_fp8_alone(self):
         workload("vit_so400m_patch14_siglip_384").check(2, False)
-
-    def test_rows_that_do_not_fill_fp8s_gemms_in_fp8_alone(self):
         workload("convnext_tiny", image_size=32).check(3, False)
         refused = refusal("convnext_tiny", 3, image_size=32)
         assert "stages.2.blocks.0.mlp.fc1 of timm:convnext_tiny has 12 at batch 3 and 32 px" in refused.what
@@ -157,20 +147,11 @@ class TestRefusals:
         assert refused.remedy.startswith("No batch size changes that")
 
 
-def test_a_shared_layer_norm_of_zeros_is_not_a_bias():
-    """Biases start at zero and stay so."""
-    model = workload("vit_tiny_patch16_224", image_size=32).build(CPU)
-    assert not any(part.bias.any() for part in model.modules() if isinstance(part, nn.LayerNorm))
-
-
-def test_vit_huge_has_632_million_parameters_and_costs_763_gflop_an_image():
+def test_vit_huge_has_632_million_parameters_and_the_second_articles_model_256_tokens():
     model = ViTHuge().build(META)
     assert sum(parameter.numel() for parameter in model.parameters()) == 632_199_400
     assert {parameter.device.type for parameter in model.parameters()} == {"meta"}, "made on the device itself"
     assert ViTHuge().flops_per_step(64) == pytest.approx(64 * 763.5e9, rel=1e-4)
-
-
-def test_the_second_articles_model_has_no_class_token_and_256_tokens():
     model = ViTHuge256().build(META)
     assert model.cls_token is None
     assert model.pos_embed.shape[1] == 256

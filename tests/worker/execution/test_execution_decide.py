@@ -48,8 +48,9 @@ def test_a_step_that_is_neither_compiled_nor_captured_is_proved_too():
     assert stages == ["comparing"]
 
 
-def test_a_right_replay_is_proved_and_told():
-    found, stages = settled()
+def test_a_right_replay_is_proved_and_told_and_training_goes_on_from_the_steps_that_were_proved():
+    parts, batches = some_parts()
+    found, stages = settled(parts=(parts, batches))
     assert stages == ["capturing", "comparing"]
     assert isinstance(found.launch, Replayed)
     assert (found.graph.enabled, found.graph.capture_s, found.join) == (True, 0.5, "none")
@@ -58,6 +59,8 @@ def test_a_right_replay_is_proved_and_told():
     assert max(errors) < 1e-3
     assert (found.executed.state_error, found.executed.spread) == (None, 0)
     assert found.executed.bound == BF16_TOLERANCE.input_gradient
+    for one, other in zip(weights(parts), after_proof(*some_parts()), strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
 
 
 def after_proof(parts, batches):
@@ -65,13 +68,6 @@ def after_proof(parts, batches):
     for _ in range(PROOF_STEPS):
         step(parts, next(batches), NO_MARKS)
     return weights(parts)
-
-
-def test_training_goes_on_from_the_steps_that_were_proved():
-    parts, batches = some_parts()
-    settled(parts=(parts, batches))
-    for one, other in zip(weights(parts), after_proof(*some_parts()), strict=True):
-        assert torch.allclose(one, other, atol=1e-6)
 
 
 @pytest.mark.parametrize("tolerance", [BF16_TOLERANCE, FP8_TOLERANCE], ids=["bf16", "fp8"])
@@ -122,12 +118,9 @@ def test_a_weight_that_rounding_alone_takes_as_far_passes_and_a_replay_keeps_its
         assert weight.grad is found.launch.gradients[name]
 
 
-def test_scales_that_are_kept_from_step_to_step_are_compared():
+def test_a_step_and_scales_that_are_kept_from_step_to_step_are_compared_and_frozen_ones_found():
     found, _ = settled(parts=some_parts(Delayed()))
     assert 0 <= found.executed.state_error < 1e-3
-
-
-def test_frozen_scales_are_found():
     with pytest.raises(MeasurementInvalid, match="what it makes of fp8's scales differs by 1 "):
         settled(FrozenScales, parts=some_parts(Delayed()), tolerance=FP8_TOLERANCE)
 
@@ -144,15 +137,12 @@ def test_auto_falls_back_on_python_with_the_reason_and_from_the_same_start(launc
     assert all(map(torch.equal, weights(parts), after_proof(*some_parts())))
 
 
-def test_a_capture_that_fails_under_auto_leaves_training_as_it_was():
+def test_a_capture_that_fails_leaves_training_as_it_was_under_auto_and_is_unsupported_where_it_was_asked_for():
     parts, batches = some_parts()
     found, _ = settled(Uncapturable, asked="auto", parts=(parts, batches))
     assert found.graph.reason == "auto: the step cannot be captured in a CUDA graph: it waits"
     assert all(map(torch.equal, weights(parts), after_proof(*some_parts())))
     assert math.isfinite(found.launch(next(batches), NO_MARKS).item())
-
-
-def test_a_capture_that_was_asked_for_and_fails_is_unsupported():
     with pytest.raises(ModeUnavailable, match="it waits") as refusal:
         settled(Uncapturable)
     assert refusal.value.cause == "capture"
@@ -168,17 +158,12 @@ class Growing(TinyLinear):
             size += 1
 
 
-@pytest.mark.parametrize("asked", ["on", "auto"])
-def test_batches_that_change_their_shape_are_not_captured(asked):
-    parts, words = (
-        some_parts(workload=Growing()),
-        r"batches change their shape \(\[10, 16\] float32, \[11, 16\] float32\)",
-    )
-    if asked == "on":
-        with pytest.raises(ModeUnavailable, match=words):
-            settled(asked=asked, parts=parts)
-    else:
-        assert re.search(words, settled(asked=asked, parts=parts)[0].warning)
+def test_batches_that_change_their_shape_are_not_captured():
+    words = r"batches change their shape \(\[10, 16\] float32, \[11, 16\] float32\)"
+    with pytest.raises(ModeUnavailable, match=words):
+        settled(parts=some_parts(workload=Growing()))
+    found, _ = settled(asked="auto", parts=some_parts(workload=Growing()))
+    assert re.search(words, found.warning)
 
 
 class Wrong(nn.Module):

@@ -199,13 +199,10 @@ def test_copies_stay_on_the_gpu_where_a_step_of_a_quarter_more_has_room_beside_t
     assert fits(needed * GIB, peak * GIB, int(memory * GIB)) is fit
 
 
-def test_without_a_gpu_they_are_on_the_host_and_weigh_nothing_there():
+def test_copies_are_on_the_host_without_a_gpu_and_do_not_change_with_what_they_were_made_of():
     host = torch.device("cpu")
     assert place_for(1, host) == host
     assert peak_memory(host, 0, captured=GIB).peak_allocated_bytes is None
-
-
-def test_a_copy_does_not_change_with_what_it_was_made_of():
     there = torch.ones(3)
     (kept,) = copied([there], torch.device("cpu"))
     there += 1

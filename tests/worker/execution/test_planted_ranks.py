@@ -1,4 +1,4 @@
-"""Faults of two ranks that share gradients, each refused by its name (see `two_ranks`)."""
+"""Faults of two ranks that share gradients, or run the gate, each refused by its name (see `two_ranks`)."""
 
 import re
 
@@ -39,11 +39,24 @@ def test_ranks_that_do_not_share_as_they_should_are_refused(fault, optimizer, ou
         assert found["cause"] == "execution"
 
 
-def test_a_replay_that_shares_no_gradients_is_refused(outcomes):
-    assert all(APART in one["NoAllReduce"]["refused"] for one in outcomes)
-
-
 @pytest.mark.parametrize("fault", [fault for fault, words in TOLD.items() if APART in words])
 def test_ranks_that_move_apart_after_the_proof_are_told_by_sketches(fault, outcomes):
+    assert all(APART in one["NoAllReduce"]["refused"] for one in outcomes), "nor is a replay that shares none"
     assert all(one["nothing, later"]["apart"] == 0 for one in outcomes)
     assert all(one[f"{fault}, later"]["apart"] > 10 * MAX_SPREAD for one in outcomes)
+
+
+@pytest.mark.parametrize("name", ["float8", "own layers"])
+def test_a_gate_that_is_right_passes_on_both_in_equal_numbers_of_passes(outcomes, name):
+    first, second = (found[name] for found in outcomes)
+    assert first["passed"], first["reason"]
+    assert second["passed"], second["reason"]
+    assert first["passes"] == second["passes"] > 0
+
+
+def test_a_rank_whose_model_is_right_does_not_go_on_alone(outcomes):
+    first, second = (found["one is faulty"] for found in outcomes)
+    assert first["passed"]
+    assert not second["passed"]
+    assert "does not train head.bias" in second["reason"]
+    assert first["passes"] == second["passes"]

@@ -47,8 +47,6 @@ def test_a_model_of_a_billion_parameters_fits_a_gpu_of_80_gb_and_seven_do_not():
     assert (large.word, large.sharded) == ("fsdp", True)
     assert "100.4 GiB, more than" in large.evidence().reason
 
-
-def test_parameters_are_counted_without_computing_anything_or_by_the_workload_itself():
     class Counted(TinyLinear):
         def parameters(self):
             return 7
@@ -84,9 +82,14 @@ def test_ddp_wraps_a_single_rank_where_a_switch_wants_its_cost():
     assert isinstance(strategy.join(torch.nn.Linear(2, 2), TEBF16(), CPU), torch.nn.parallel.DistributedDataParallel)
 
 
-def test_ranks_that_share_layers_take_the_samples_of_all_of_them():
+def test_ranks_that_share_layers_take_the_samples_of_all_and_rows_of_qkv_are_rearranged_by_heads_and_back():
     run = config(batch_size=8, tensor_parallel=2, world_size=4)
     assert [samples_of(run, rank) for rank in range(4)] == [(16, 0), (16, 0), (16, 1), (16, 1)]
+    order = rows_together((4, 4, 4), 2)
+    assert order.tolist() == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
+    assert torch.argsort(order)[order].tolist() == list(range(12))
+    with pytest.raises(ModeUnavailable, match="no tensor-parallel plan for this model"):
+        plan_for(TinyLinear().build(CPU), 2)
 
 
 def test_a_sharded_model_is_compiled_block_by_block_and_never_captured():
@@ -133,37 +136,27 @@ def test_sharded_steps_without_room_for_a_whole_model_are_proved_with_fewer_laye
     assert (found.executed.layers, found.executed.of_layers) == (1, 2)
     assert (found.join, found.executed.update_error) == ("fsdp", pytest.approx(0, abs=0.1))
     assert found.launch(next(batches), NO_MARKS).isfinite()
-
-
-def test_sharded_steps_without_room_for_one_layer_are_refused(monkeypatch):
-    choice = Choice(PLAIN.compile, PLAIN.graph, FSDP("test"))
+    # Without room for one layer they are refused.
     monkeypatch.setattr(reference, "free_bytes", lambda _device: 1000)
     with pytest.raises(ModeUnavailable, match="the steps have nothing to be compared with") as refusal:
         decided(None, choice, parts=some_parts(choice=choice, warm=1))
     assert "--size" in refusal.value.remedy
 
 
-class TestOneRankWithoutRoomForAnotherModel:
-    @pytest.fixture
-    def parts(self, monkeypatch):
-        def missing(parts, *_):
-            return 5 * GIB if parts.workload.sizes()["depth"] == 2 else 0
+def test_one_rank_without_room_for_another_model_is_proved_with_fewer_layers_and_not_replayed(monkeypatch):
+    def missing(parts, *_):
+        return 5 * GIB if parts.workload.sizes()["depth"] == 2 else 0
 
-        monkeypatch.setattr(decide_module, "missing_for_twin", missing)
-        return some_parts(warm=1)
-
-    def test_its_steps_are_proved_with_fewer_layers_and_not_replayed(self, parts):
-        replay = GraphEvidence(enabled=True, reason="auto")
-        found = decided(None, replace(PLAIN, graph=replay), parts=parts)
-        assert (found.executed.layers, found.executed.of_layers) == (1, 2)
-        reason = "auto: 5.0 GiB are missing to prove the steps of the whole model"
-        assert (found.graph.enabled, found.graph.reason) == (False, reason)
-        assert found.warning == f"steps were not replayed: {reason}"
-
-    def test_a_replay_that_was_asked_for_is_refused(self, parts):
-        choice = replace(PLAIN, graph=GraphEvidence(enabled=True, reason="requested"))
-        with pytest.raises(ModeUnavailable, match=r"a replay of all layers cannot be proved: 5\.0 GiB are missing"):
-            decided(None, choice, parts=parts, cuda_graphs="on")
+    monkeypatch.setattr(decide_module, "missing_for_twin", missing)
+    replay = replace(PLAIN, graph=GraphEvidence(enabled=True, reason="auto"))
+    found = decided(None, replay, parts=some_parts(warm=1))
+    assert (found.executed.layers, found.executed.of_layers) == (1, 2)
+    reason = "auto: 5.0 GiB are missing to prove the steps of the whole model"
+    assert (found.graph.enabled, found.graph.reason) == (False, reason)
+    assert found.warning == f"steps were not replayed: {reason}"
+    asked = replace(PLAIN, graph=GraphEvidence(enabled=True, reason="requested"))
+    with pytest.raises(ModeUnavailable, match=r"a replay of all layers cannot be proved: 5\.0 GiB are missing"):
+        decided(None, asked, parts=some_parts(warm=1), cuda_graphs="on")
 
 
 def test_plain_steps_need_the_host_for_what_waits_there_and_for_copies(monkeypatch):
@@ -179,17 +172,6 @@ def test_plain_steps_need_the_host_for_what_waits_there_and_for_copies(monkeypat
     monkeypatch.setattr(reference, "free_bytes", lambda _device: 5 * weights)
     assert missing(Room(100), copies=100) == 0, "both models fit the GPU"
     assert missing(Room(100), copies=300) == 200
-
-
-def test_a_model_without_a_plan_cannot_share_layers():
-    with pytest.raises(ModeUnavailable, match="no tensor-parallel plan for this model"):
-        plan_for(TinyLinear().build(CPU), 2)
-
-
-def test_rows_of_qkv_are_rearranged_by_heads_and_back():
-    order = rows_together((4, 4, 4), 2)
-    assert order.tolist() == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
-    assert torch.argsort(order)[order].tolist() == list(range(12))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """Two ranks, each in a process of its own, that settle how their steps are executed and write down what came of it:
-rightly, and with each fault of ranks that share gradients. One set of processes for all of it.
+rightly, and with each fault of ranks that share gradients; and that run the gate. One set of processes for all of it.
 
 python -m worker.execution.two_ranks FOLDER 2
 """
@@ -11,15 +11,24 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
+from modes import te_stand_in
 from worker.execution import executing
 from worker.several_ranks import begin
 
 from fp8bench.modes.protocol import FP8_TOLERANCE
+from fp8bench.modes.torchao import TorchAOFloat8
+from fp8bench.modes.transformer_engine import TEBF16
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker.execution import step
 from fp8bench.worker.execution.afterwards import sketches, spread
+from fp8bench.worker.execution.parallel.strategy import DDP, mesh_of
+from fp8bench.worker.execution.parallel.tensor import OwnTensorParallel
 from fp8bench.worker.execution.step import NO_MARKS
+from fp8bench.worker.parity import prove
+from fp8bench.workloads.gpt_layer import GPTLayerMicro
+from fp8bench.workloads.vit import ViTMicro
 
+CPU = torch.device("cpu")
 RUN = {"world_size": 2}
 UPDATE = step.update
 
@@ -88,8 +97,49 @@ def later(plant):
     return {"apart": spread(parts, begun, sketches(parts))}
 
 
+def counted(base):
+    class Counted(base):
+        passes = 0
+
+        def forward_context(self):
+            self.passes += 1
+            return super().forward_context()
+
+    return Counted
+
+
+class FaultyOnOne(TorchAOFloat8):
+    """On rank 1 a weight is not trained."""
+
+    def convert(self, model):
+        model = super().convert(model)
+        model.head.bias.requires_grad_(dist.get_rank() == 0)
+        return model
+
+
+def gate(mode, workload, strategy=None, rank=None):
+    found = prove(mode, workload, dist.get_rank() if rank is None else rank, CPU, strategy or DDP())
+    return {"passed": found.parity.passed, "reason": found.parity.reason, "passes": mode.passes}
+
+
+def own_layers():
+    with mock.patch.dict(sys.modules, te_stand_in.MODULES):
+        mode = counted(TEBF16)()
+        strategy = OwnTensorParallel(mesh_of(2, CPU), "test", mode)
+        return gate(mode, GPTLayerMicro(weight_dtype="float32"), strategy, rank=0)
+
+
+GATES = {
+    "float8": lambda: gate(counted(TorchAOFloat8)(), ViTMicro(data="device")),
+    "one is faulty": lambda: gate(counted(FaultyOnOne)(), ViTMicro(data="device")),
+    "own layers": own_layers,
+}
+"""The gate: each rank runs as many passes as the other, whatever it finds."""
+
+
 def scenes():
     return {
+        **GATES,
         **{
             f"{fault}, {name}": partial(settled, plant, executing.PLAIN, executing.Replayed, optimizer=name)
             for fault, plant in FAULTS.items()
