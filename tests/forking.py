@@ -121,8 +121,7 @@ def _import_what_is_light() -> None:
             with suppress(ImportError):
                 importlib.import_module(module.name)
     sys.meta_path.remove(trap)
-    from fp8bench.launch.examined import examined
-
+    from fp8bench.launch.prepare import examined
     from fp8bench.pricing.catalog import load
 
     load()

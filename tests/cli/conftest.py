@@ -11,11 +11,11 @@ import pytest
 from builders import reports_of
 from cli.calling import call, invoked
 from cli.home import make_home
-from fp8bench.launch.examined import examined
 
 from fp8bench.cli.app import main
 from fp8bench.launch import place as placing
 from fp8bench.launch import session as launching
+from fp8bench.launch.prepare import examined
 from fp8bench.launch.processes import Executor
 from fp8bench.launch.signals import SIGNALS
 from fp8bench.schema.rank import RankReport
