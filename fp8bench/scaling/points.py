@@ -175,9 +175,14 @@ def _citation(record: RecordHead) -> str | None:
 def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions, day: date) -> Point:
     record, time = measurement.latest, unit_time(measurement)
     row = to_row(measurement, time, priced(record, used(record, catalog), catalog, options, day), catalog)
-    product = record.environment.device_name if record.environment else None
-    known, instance = catalog.gpu_by_product(product), catalog.instances.get(record.instance)
-    gpu = "CPU" if row.device == "cpu" else known.name if known else product or (instance.gpu if instance else None)
+    known, instance = catalog.gpu_by_product(record.device_name), catalog.instances.get(record.instance)
+    gpu = (
+        "CPU"
+        if row.device == "cpu"
+        else known.name
+        if known
+        else record.device_name or (instance.gpu if instance else None)
+    )
     rate, usd = row.throughput_ci_per_s, row.units_per_usd_ci
     return made_of(
         Point,

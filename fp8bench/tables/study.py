@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import RecordHead
 from fp8bench.tables import document as doc
-from fp8bench.tables.side_by_side import device, differences, differences_line, labels, said_by
+from fp8bench.tables.side_by_side import differences_line, labels, said_by, where
 from fp8bench.tables.written import Interval, number, with_interval
 
 RowT = TypeVar("RowT")
@@ -97,14 +97,17 @@ Against = Callable[[RowT, RowT], tuple[str, doc.Tone]]
 class StudyTable(Generic[RowT]):
     """A table of a study: the same rows for one record, and for several side by side.
 
-    naming: the columns that name a row. columns: what is shown of one record; beside: of each record side
-    by side; without any, there is no such table. Columns that say nothing are omitted. key, order: as in `beside`.
-    against: adds a column that compares each record with the first. refused: returns the status and the reason of a row
-    without a value; the first column that follows the naming ones shows it, with a letter for the reason.
+    naming: the columns that name a row. columns: what is shown of one record; beside: of each record side by side;
+    without any, there is no such table. Columns that say nothing are omitted. rows: of a record's numbers. heading: of
+    the table, if it is not the only one. key, order: as in `beside`. against: adds a column that compares each record
+    with the first. refused: returns the status and the reason of a row without a value; the first column that follows
+    the naming ones shows it, with a letter for the reason.
     """
 
     naming: Sequence[Column[RowT]]
     columns: Sequence[Column[RowT]]
+    rows: Callable[[Any], Sequence[RowT]] = lambda report: report.rows
+    heading: str = ""
     beside: Sequence[Column[RowT]] = ()
     key: Callable[[RowT], Hashable] = id
     order: Callable[[RowT], Any] | None = None
@@ -157,17 +160,6 @@ ReportT = TypeVar("ReportT", bound=Report)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown(Generic[ReportT, RowT]):
-    """A table within a study. table: its columns, which may depend on what was measured. rows: of a record. heading: of
-    the table, if it is not the only one.
-    """
-
-    table: Callable[[Sequence[ReportT]], StudyTable[RowT]]
-    rows: Callable[[ReportT], Sequence[RowT]]
-    heading: Callable[[Sequence[ReportT]], str] = lambda _reports: ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Study(Generic[RecordT, ReportT]):
     """What is shown of the records of one kind.
 
@@ -179,7 +171,7 @@ class Study(Generic[RecordT, ReportT]):
 
     report: Callable[[RecordT, Catalog], ReportT]
     title: Callable[[Sequence[ReportT], str], str]
-    tables: Sequence[Shown[ReportT, Any]]
+    tables: Sequence[StudyTable[Any]]
     found: Callable[[ReportT], Sequence[str]]
     notes: Callable[[Sequence[ReportT], Sequence[str]], Sequence[str]]
     lines: Callable[[Sequence[ReportT]], doc.CsvLines]
@@ -201,12 +193,10 @@ class Study(Generic[RecordT, ReportT]):
         self, group: Sequence[RecordT], reports: Sequence[ReportT], several: bool
     ) -> tuple[tuple[doc.Part, ...], ...]:
         names, letters = labels(group), doc.Letters()
-        where = ", ".join(f"{name} ({device(record)})" for name, record in zip(names, group, strict=True))
         blocks: list[list[doc.Part]] = []
-        for shown in self.tables:
-            table, heading = shown.table(reports), shown.heading(reports)
-            above = [doc.Heading(heading)] if heading else []
-            rows = [shown.rows(report) for report in reports]
+        for table in self.tables:
+            above = [doc.Heading(table.heading)] if table.heading else []
+            rows = [table.rows(report) for report in reports]
             if len(group) == 1 and rows[0] and table.columns:
                 blocks.append([*above, table.of_one(rows[0], letters)])
             elif len(group) > 1 and table.beside and any(rows):
@@ -219,9 +209,9 @@ class Study(Generic[RecordT, ReportT]):
         ]
         said = said_by(names, [self.found(report) for report in reports])
         return doc.blocks(
-            [doc.Heading(self.title(reports, where))],
+            [doc.Heading(self.title(reports, where(group, names)))],
             *blocks,
             [*map(doc.Note, letters.lines())],
-            [*map(doc.Sentence, [*differences_line(differences(group), names), *said])],
+            [*map(doc.Sentence, [*differences_line(group, names), *said])],
             [*map(doc.Note, self.notes(reports, names)), *warned],
         )

@@ -3,7 +3,7 @@
 import pytest
 from report.made_gemm import CEILINGS, cube, gemm_record, of_layers, of_sweep, sweep_record, timing
 
-from fp8bench.kinds.gemm.report import break_even, compared, gemm_report, measured_ceilings
+from fp8bench.kinds.gemm.study import break_even, compared, gemm_report, measured_ceilings
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.gemm import Ceiling, ProductTimings, Shape
 

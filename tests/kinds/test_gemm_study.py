@@ -22,8 +22,7 @@ from report.made_gemm import (
 )
 
 from fp8bench.kinds.gemm import KIND
-from fp8bench.kinds.gemm.report import gemm_report, steps
-from fp8bench.kinds.gemm.study import found
+from fp8bench.kinds.gemm.study import found, gemm_report, steps
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.gemm import Ceiling, Timing
 from fp8bench.tables.render import render

@@ -26,7 +26,7 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.tables import chart
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import FAINT, INK
-from fp8bench.tables.side_by_side import device, differences, differences_line, labels
+from fp8bench.tables.side_by_side import differences_line, labels
 from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import number
 
@@ -105,7 +105,7 @@ def _blocks(records: Sequence[ConvergeRecord], reports: Sequence[ConvergeReport]
     config, names, letters = records[0].config, labels(records), doc.Letters()
     rows, named = [row for report in reports for row in report.rows], list(zip(names, reports, strict=True))
     where = ", ".join(
-        f"{f'{record.config.nodes} nodes of ' if record.config.nodes > 1 else ''}{name} ({device(record)})"
+        f"{f'{record.config.nodes} nodes of ' if record.config.nodes > 1 else ''}{name} ({record.device_name or 'CPU'})"
         for name, record in zip(names, records, strict=True)
     )
     sizes = "".join(f", {name} {size}" for name, size in config.sizes.items() if name != "sequence_length")
@@ -123,7 +123,7 @@ def _blocks(records: Sequence[ConvergeRecord], reports: Sequence[ConvergeReport]
         [table, *map(doc.Note, letters.lines())],
         [doc.Sentence(_answer(row)) for row in rows if not row.is_reference and row.seeds],
         [
-            *map(doc.Note, differences_line(differences(records), names)),
+            *map(doc.Note, differences_line(records, names)),
             doc.Note(METHOD.format(rows[0].name)),
             *doc.notes((one_price, ONE_PRICE), (any(row.emulated for row in rows), EMULATED)),
             *(doc.Note(f"{name}: {_price(report)}.") for name, report in named if report.rows[0].usd_per_hour),

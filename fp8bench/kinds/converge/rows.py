@@ -19,7 +19,7 @@ from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import Used, priced
 from fp8bench.schema.converge import Curve, Trained
 from fp8bench.schema.errors import Status
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
 from fp8bench.tables.side_by_side import labels
 
@@ -101,16 +101,13 @@ def compare(records: Sequence[ConvergeRecord], catalog: Catalog, options: Compar
             rows.append(_against(row, reference) if reference else row.model_copy(update={"is_reference": True}))
             reference = reference or row
         reports.append(
-            ConvergeReport(
-                run_id=record.run_id,
-                instance=record.instance,
-                device_name=record.environment.device_name if record.environment else None,
+            made_of(
+                ConvergeReport,
+                record,
                 price_as_of=price.price.as_of if price.price else None,
                 share=f"{price.gpus[0]} of {price.gpus[1]} GPUs of {price.share_of}" if price.gpus else None,
                 no_price=price.why_none or None,
                 rows=tuple(rows),
-                trainings=record.trainings,
-                warnings=record.warnings,
             )
         )
     return reports

@@ -16,7 +16,7 @@ from fp8bench.records.select import same_work
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, AmaxJump, LayerError, ScalingTrace, TensorName
 from fp8bench.tables import document as doc
-from fp8bench.tables.side_by_side import device, differences, differences_line, labels
+from fp8bench.tables.side_by_side import differences_line, labels, where
 from fp8bench.tables.study import Aligned, Column, StudyTable, beside, word
 from fp8bench.tables.written import error, ratio, share
 
@@ -116,8 +116,7 @@ def document(records: Sequence[NumericsRecord], _catalog: Catalog | None = None)
 
 def _blocks(group: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ...]:
     config, history, names, letters = group[0].config, group[0].history, labels(group), doc.Letters()
-    where = ", ".join(f"{name} ({device(record)})" for name, record in zip(names, group, strict=True))
-    heading = f"numerics, width {config.width}, {config.tokens} tokens, seed {config.seed}, on {where}"
+    heading = f"numerics, width {config.width}, {config.tokens} tokens, seed {config.seed}, on {where(group, names)}"
     jump = (
         f"A jump: values {history.factor:g} times as large from step {history.up_at} to step {history.down_at}, "
         f"{history.steps} steps, cast to e4m3"
@@ -133,7 +132,7 @@ def _blocks(group: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ...]
             for layer, rows in groupby(found, key=lambda rows: next(row.layer for row in rows if row))
         ]
         said = [
-            *differences_line(differences(group), names),
+            *differences_line(group, names),
             f"ratio: the error over that of {names[0]}; above 1 it is less exact.",
         ]
         answers = beside(ways, JUMP_TABLE.key)
