@@ -10,8 +10,7 @@ from builders import environment
 from report.made_converge import BASELINE, FP8, SEEDS, STEP_S, STEPS, record, stopped, trained
 
 from fp8bench.kinds.converge import KIND, document
-from fp8bench.kinds.converge.document import shown
-from fp8bench.kinds.converge.rows import compare
+from fp8bench.kinds.converge.document import compare, shown
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.pricing.catalog import load
 from fp8bench.records.named import parse_reference

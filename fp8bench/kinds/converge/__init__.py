@@ -4,9 +4,8 @@ at equal steps, at equal time and at equal money.
 
 from collections.abc import Sequence
 
-from fp8bench.kinds.converge import document, measure, request
-from fp8bench.kinds.converge.measure import ConvergeRecord
-from fp8bench.kinds.converge.request import ConvergeRequest, Job
+from fp8bench.kinds.converge import document, measure
+from fp8bench.kinds.converge.measure import ConvergeRecord, ConvergeRequest, Job
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.one_record import OneRecord, OverNodes
 from fp8bench.pricing.choose import require_region
@@ -30,7 +29,7 @@ KIND = Converge(
         *("--mode", "baseline-bf16", "--mode", "baseline-fp32", "--seeds", "1", "--steps", "4"),
         *("--batch-size", "2", "--sequence-length", "16"),
     ),
-    prepare=request.prepare,
+    prepare=measure.prepare,
     measure=measure.measure,
     exit_code=measure.exit_code,
     over_nodes=OverNodes(measure.measure, measure.work_of),
