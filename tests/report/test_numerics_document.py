@@ -9,8 +9,7 @@ import pytest
 from builders import environment
 from report.made_numerics import DOWN_AT, STEPS, history, record, refused, row
 
-from fp8bench.kinds.numerics.document import document, error_lines, side_by_side
-from fp8bench.kinds.numerics.figures import LEAST, error_dots, jump_lines
+from fp8bench.kinds.numerics.document import LEAST, document, error_dots, error_lines, jump_lines, side_by_side
 from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.schema.numerics import INPUTS, TENSORS
 from fp8bench.tables.document import Heading, Note, Sentence, Table
