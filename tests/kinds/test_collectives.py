@@ -13,7 +13,6 @@ from fp8bench.kinds.collectives import KIND
 from fp8bench.kinds.collectives import measure as measuring
 from fp8bench.kinds.collectives.measure import (
     CollectivesRequest,
-    exit_code,
     measure,
     parse_size,
     prepare,
@@ -163,7 +162,7 @@ def test_a_wrong_element_on_any_rank_makes_it_invalid(request_of, monkeypatch):
     record = measure(prepare(asked, {}), lambda _line: None)
     assert record.status == record.timings[0].status == "invalid"
     assert "3 elements of the all-reduce were wrong on rank 1" in record.reason
-    assert exit_code(record, asked) == 4
+    assert KIND.exit_code(record, asked) == 4
     text = render(document([record], load()), PIPE)
     assert "invalid [a]" in text
     assert "[a] 3 elements of the all-reduce" in text

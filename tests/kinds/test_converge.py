@@ -11,7 +11,7 @@ from report.made_converge import BASELINE, Ranks
 
 from fp8bench.config.options import read
 from fp8bench.kinds.converge import KIND, measure
-from fp8bench.kinds.converge.measure import ConvergeRequest, exit_code, in_turns, prepare, run_config, work_of
+from fp8bench.kinds.converge.measure import ConvergeRequest, in_turns, prepare, run_config, work_of
 from fp8bench.launch.place import register
 from fp8bench.launch.signals import Interrupt
 from fp8bench.machine.identity import together
@@ -203,7 +203,7 @@ class TestTraining:
         register(job, None, NOW.date(), lambda _line: None)
         path = results.write(record, tmp_path / "results")
         assert results.read_record(path, KIND.record) == record
-        assert exit_code(record, ConvergeRequest(modes=MODES)) == 0
+        assert KIND.exit_code(record, ConvergeRequest(modes=MODES)) == 0
 
     def test_of_several_nodes_each_is_on_record_and_all_together_are_one_machine(self, prepared):
         machines = (machine_called("a"), machine_called("b"))
@@ -249,14 +249,14 @@ class TestStopped:
         assert [turn for turn in ranks.ran if turn[0].startswith("te")] == [("te-fp8:delayed", 0)]
         assert (record.status, len(record.trainings)) == ("ok", 7)
         assert "te-fp8:delayed: no such GPU. Buy one." in lines
-        assert exit_code(record, ConvergeRequest(modes=(*MODES, "te-fp8"))) == 3
-        assert exit_code(record, ConvergeRequest()) == 0
+        assert KIND.exit_code(record, ConvergeRequest(modes=(*MODES, "te-fp8"))) == 3
+        assert KIND.exit_code(record, ConvergeRequest()) == 0
 
     def test_where_nothing_can_be_compared_the_record_says_why(self, prepared, tmp_path):
         lines = []
         record = trained(prepared(), Ranks({(MODES[1], 0): BROKEN}), lines)
         assert (record.status, record.reason, record.cause) == ("failed", "it broke", "crash")
-        assert exit_code(record, ConvergeRequest(modes=MODES)) == 5
+        assert KIND.exit_code(record, ConvergeRequest(modes=MODES)) == 5
         [log] = (tmp_path / "results").rglob("*.log")
         assert log.read_text() == "Traceback\n"
         assert f"tracebacks and stacks are in {log}" in lines

@@ -11,7 +11,7 @@ from report.made_gemm import cube
 from fp8bench.config.options import read
 from fp8bench.kinds.gemm import KIND
 from fp8bench.kinds.gemm import measure as measuring
-from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest, exit_code, measure, parse_shape, prepare
+from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest, measure, parse_shape, prepare
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
 from fp8bench.numerics.gemm import bench, multiply
@@ -148,7 +148,7 @@ def test_a_record_is_kept_and_read_back(record_of, tmp_path):
     assert [t.precision for t in one.timings] == ["bf16", "fp8-rowwise", "fp8-rowwise"]
     assert (ceiling.arithmetic, record.flush_bytes, record.fingerprint["cache"]) == ("bf16", None, "warm")
     assert record.fingerprint.keys().isdisjoint({"pairs", "bias", "outputs"})
-    assert exit_code(record, GemmRequest()) == 0
+    assert KIND.exit_code(record, GemmRequest()) == 0
 
 
 def test_a_workloads_record_holds_its_layers(record_of):
@@ -215,12 +215,12 @@ def test_exit_codes(statuses, named, wanted):
         for name, status in {"bf16": "ok", **statuses}.items()
     ]
     record = GemmRecord.model_construct(products=(cube(*timings),))
-    assert exit_code(record, GemmRequest(precisions=named)) == wanted
+    assert KIND.exit_code(record, GemmRequest(precisions=named)) == wanted
 
 
 def test_named_formats_are_kept_shown_and_part_of_the_fingerprint(record_of, tmp_path):
     record = record_of(shapes=ONE, pairs=("all",), precisions=("fp8-tensorwise",))
-    assert exit_code(record, GemmRequest(precisions=("fp8-tensorwise",))) == 0
+    assert KIND.exit_code(record, GemmRequest(precisions=("fp8-tensorwise",))) == 0
     assert results.read_record(results.write(record, tmp_path), GemmRecord) == record
     assert record.fingerprint["pairs"][1] == "e4m3 x e5m2"
     assert [one.product.label for one in record.products] == [" x ".join(pair) for pair in PAIRS]

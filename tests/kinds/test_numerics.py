@@ -1,20 +1,19 @@
 """What `fp8bench numerics` prepares, and the record that comes of it."""
 
 import json
-from datetime import UTC, datetime
 
 import pytest
 
 from fp8bench.config.options import read
+from fp8bench.kinds.numerics import KIND
 from fp8bench.kinds.numerics import measure as measuring
-from fp8bench.kinds.numerics.measure import NumericsRecord, NumericsRequest, exit_code, measure, prepare
+from fp8bench.kinds.numerics.measure import NumericsRecord, NumericsRequest, measure, prepare
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.numerics import INPUTS, LAYERS, LayerError
 
-NOW = datetime(2026, 5, 1, 10, 0, tzinfo=UTC)
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
@@ -31,7 +30,7 @@ def error(status="ok", mode="baseline-bf16", **changes):
 def record(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     words = {"layers": ("linear",), "inputs": ("normal",), "width": "32", "seed": "7", "name": "box-7"}
-    return measure(prepared(folder, "baseline-bf16", "te-fp8", **words), lambda _stage: None, NOW)
+    return measure(prepared(folder, "baseline-bf16", "te-fp8", **words), lambda _stage: None)
 
 
 class TestPrepare:
@@ -86,7 +85,7 @@ class TestPrepare:
 class TestRecord:
     def test_says_what_was_done_where_and_when(self, record):
         assert (record.kind, record.status, record.source, record.instance) == ("numerics", "ok", "measured", "cpu")
-        assert record.run_id.startswith("20260501T100000Z-numerics-")
+        assert record.run_id.startswith(f"{record.created_utc:%Y%m%dT%H%M%SZ}-numerics-")
         assert record.fingerprint == {"kind": "numerics", "width": 32, "tokens": 64, "seed": 7, "method_version": 3}
         assert record.environment.versions["torchao"]
         assert (record.machine, record.machine.label) == (this_machines_identity("box-7"), "box-7")
@@ -107,7 +106,7 @@ class TestRecord:
     def test_nothing_that_ran_is_unsupported_with_its_reason(self, tmp_path):
         words = {"layers": ("linear",), "inputs": ("normal",), "width": "32"}
         found = measure(prepared(tmp_path, "te-fp8", "te-fp8:mxfp8", **words), lambda _stage: None)
-        assert (found.status, exit_code(found, NumericsRequest())) == ("unsupported", 3)
+        assert (found.status, KIND.exit_code(found, NumericsRequest())) == ("unsupported", 3)
         assert "needs an NVIDIA GPU" in found.reason
         assert found.remedy
 
@@ -125,8 +124,8 @@ class TestRecord:
     def test_the_exit_code_is_the_worst_rows_and_a_mode_that_was_named_counts(self, record, statuses, code, named):
         status = "ok" if "ok" in statuses else statuses[0]
         found = record.model_copy(update={"rows": tuple(map(error, statuses)), "status": status})
-        assert exit_code(found, NumericsRequest()) == code
-        assert exit_code(found, NumericsRequest(modes=("te-fp8",))) == named
+        assert KIND.exit_code(found, NumericsRequest()) == code
+        assert KIND.exit_code(found, NumericsRequest(modes=("te-fp8",))) == named
 
     def test_a_status_that_its_rows_belie_is_refused(self, record):
         whole = {**record.model_dump(), "rows": [error("unsupported").model_dump()]}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fp8bench.kinds.converge import document, measure
 from fp8bench.kinds.converge.measure import ConvergeRecord, ConvergeRequest, Job
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.one_record import OneRecord, OverNodes
+from fp8bench.kinds.one_record import OneRecord
 from fp8bench.pricing.choose import require_region
 from fp8bench.schema.instance import Catalog
 from fp8bench.tables.document import Document
@@ -31,8 +31,9 @@ KIND = Converge(
     ),
     prepare=measure.prepare,
     measure=measure.measure,
-    exit_code=measure.exit_code,
-    over_nodes=OverNodes(measure.measure, measure.work_of),
+    # Divergence is a finding, not an error.
+    statuses=lambda record, _request: (one.status for one in record.trainings),
+    work_of=measure.work_of,
     document=document.document,
     figures={"plot": (document.CURVES, "the losses")},
     compare_options=frozenset(("workload", "batch_size", "optimizer", "price_as_of", "region", "purchase", "price")),

@@ -16,7 +16,6 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -394,7 +393,7 @@ def _assembled(prepared: Prepared[Job], done: Sequence[Done], stopped: Sequence[
             outcome = min(stopped, key=lambda one: BY_GRAVITY.index(one.status)).model_dump(include=WHY)
     work = done[0].work if done else None
     return ConvergeRecord(
-        **head(prepared, f"converge-{config.workload}", datetime.now(UTC)),
+        **head(prepared, f"converge-{config.workload}"),
         **outcome,
         fingerprint=fingerprint(config, work),
         environment=done[0].environment if done else None,
@@ -418,12 +417,3 @@ def fingerprint(config: ConvergeConfig, work: WorkFacts | None) -> dict[str, Any
         "text": config.text.sha256,
         "method_version": METHOD_VERSION,
     }
-
-
-def exit_code(record: ConvergeRecord, request: ConvergeRequest) -> int:
-    """Return the exit code for the trainings' statuses. A mode that was named and could not be trained counts even if
-    others were. Divergence is a finding, not an error.
-    """
-    from fp8bench.launch.session import exit_code_of
-
-    return exit_code_of((one.status for one in record.trainings), named=bool(request.modes))
