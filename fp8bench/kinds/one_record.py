@@ -101,9 +101,9 @@ def head(prepared: Prepared[Any], label: str) -> dict[str, Any]:
     return measured_head(label, datetime.now(UTC), prepared.instance.key, prepared.machine)
 
 
-def shown(study: Study[RecordT, Any]) -> Callable[[Sequence[RecordT], Catalog], Document]:
+def shown(study: Study[RecordT, Any]) -> Callable[..., Document]:
     """Return the document of a kind that is a study: records of the same work stand side by side."""
-    return lambda records, catalog: study.document(records, same_work(records), catalog)
+    return lambda records, catalog, _options=None: study.document(records, same_work(records), catalog)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,10 +113,10 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
     prepare: checks the arguments and inspects the machine; writes nothing; raises UsageError and ModeUnavailable.
     measure: takes what was prepared, and a log; of a kind with `work_of`, also the executor of node 0 of several nodes.
     statuses: how the parts of a record ended, which makes the exit code. tried: the option that names what is tried.
-    document: shows one record, or several side by side. figures: for each option that asks for a figure, its name in
-    the document and what it shows. idle: returns the options that have no meaning together with these flags.
-    work_of: returns for how long ranks may be in a phase, in seconds (None for each phase's own), and what each of
-    them does; None if the kind is measured on one machine only.
+    document: takes records, a catalogue and, of a comparison, its options; shows one record, or several side by side.
+    figures: for each option that asks for a figure, its name in the document and what it shows. idle: returns the
+    options that have no meaning together with these flags. work_of: returns for how long ranks may be in a phase, in
+    seconds (None for each phase's own), and what each of them does; None if the kind is measured on one machine only.
     """
 
     record: type[RecordT]
@@ -125,7 +125,7 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
     measure: Callable[..., RecordT]
     statuses: Callable[[RecordT, RequestT], Iterable[Status]]
     tried: str = "modes"
-    document: Callable[[Sequence[RecordT], Catalog], Document]
+    document: Callable[..., Document]
     figures: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     idle: Callable[[Collection[str]], frozenset[str]] = lambda _flags: frozenset()
     work_of: "Callable[[ConfigT], tuple[float | None, Work]] | None" = None
@@ -158,8 +158,4 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
             raise results.nothing_found(what, results_dirs, remedy, self.name)
         for missing in [key for key in keys if key not in {record.instance for record in kept}]:
             log(f"warning: no record of `fp8bench {self.name}`{of} for {missing}: it is omitted")
-        return self.compared(in_order(kept if options.every else latest_alike(kept), keys), catalog, options)
-
-    def compared(self, records: Sequence[RecordT], catalog: Catalog, options: CompareOptions) -> Document:
-        """Show the chosen records in the order given. A kind whose document depends on the options overrides this."""
-        return self.document(records, catalog)
+        return self.document(in_order(kept if options.every else latest_alike(kept), keys), catalog, options)

@@ -1,7 +1,5 @@
 """The reference casts against torch's own, delayed scaling's rule and jump, and what is read off a te.Linear."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -55,25 +53,19 @@ class TestCasts:
 
 
 @pytest.mark.parametrize(
-    ("amaxes", "scheme", "scale", "expected"),
+    ("amaxes", "scheme", "expected"),
     [
-        ([7.0], LAST_FOUR, 1.0, 64),
-        ([7.0, 3.5], LAST_FOUR, 64.0, 64),
-        ([7.0, 3.5], Delayed(4, "most_recent"), 64.0, 128),
+        ([7.0], LAST_FOUR, 64),
+        ([7.0, 3.5], LAST_FOUR, 64),
+        ([7.0, 3.5], Delayed(4, "most_recent"), 128),
         # It forgets an amax after as many steps as the history is long.
-        ([56.0, 7.0, 7.0, 7.0], LAST_FOUR, 8.0, 8),
-        ([56.0, 7.0, 7.0, 7.0, 7.0], LAST_FOUR, 8.0, 64),
-        # An amax that says nothing changes nothing, and pushes no other out.
-        ([0.0], LAST_FOUR, 5.0, 5),
-        ([math.inf], LAST_FOUR, 5.0, 5),
-        ([math.nan], LAST_FOUR, 5.0, 5),
-        ([7.0, *[0.0] * 9, 3.5], LAST_FOUR, 64.0, 64),
-        ([1e-44], LAST_FOUR, 1.0, float(np.finfo(np.float32).max)),
-        ([3.0], LAST_FOUR, 1.0, float(np.float32(448 / 3))),
+        ([56.0, 7.0, 7.0, 7.0], LAST_FOUR, 8),
+        ([56.0, 7.0, 7.0, 7.0, 7.0], LAST_FOUR, 64),
+        ([3.0], LAST_FOUR, float(np.float32(448 / 3))),
     ],
 )
-def test_the_next_scale_is_the_largest_value_over_the_windows_greatest_amax(amaxes, scheme, scale, expected):
-    assert next_scale(amaxes, scheme, scale) == expected
+def test_the_next_scale_is_the_largest_value_over_the_windows_greatest_amax(amaxes, scheme, expected):
+    assert next_scale(amaxes, scheme) == expected
 
 
 @pytest.fixture(scope="module")

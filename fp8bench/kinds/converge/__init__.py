@@ -2,26 +2,11 @@
 at equal steps, at equal time and at equal money.
 """
 
-from collections.abc import Sequence
-
 from fp8bench.kinds.converge import document, measure
-from fp8bench.kinds.converge.measure import ConvergeRecord, ConvergeRequest, Job
-from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.converge.measure import ConvergeRecord, ConvergeRequest
 from fp8bench.kinds.one_record import OneRecord
-from fp8bench.pricing.choose import require_region
-from fp8bench.schema.instance import Catalog
-from fp8bench.tables.document import Document
 
-
-class Converge(OneRecord[ConvergeRequest, Job, ConvergeRecord]):
-    """The kind `converge`, whose comparison uses prices."""
-
-    def compared(self, records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions) -> Document:
-        require_region(options.region, catalog, options.instances)
-        return document.shown(records, catalog, options)
-
-
-KIND = Converge(
+KIND = OneRecord(
     name="converge",
     request=ConvergeRequest,
     record=ConvergeRecord,

@@ -26,6 +26,7 @@ from fp8bench.kinds.converge.gaps import Diverged, Gap, Points
 from fp8bench.kinds.converge.measure import ConvergeRecord
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import Used, priced
+from fp8bench.pricing.choose import require_region
 from fp8bench.records.named import parse_reference
 from fp8bench.records.select import same_work
 from fp8bench.schema.converge import Curve, Trained
@@ -212,14 +213,16 @@ STYLES: tuple[dict[str, Any], ...] = (
 )
 
 
-def document(records: Sequence[ConvergeRecord], catalog: Catalog) -> doc.Document:
-    """Return the document with today's prices. records: in the order of the rows."""
-    keys = tuple(dict.fromkeys(record.instance for record in records))
-    return shown(records, catalog, CompareOptions(keys, date.today(), parse_reference(None, keys)))
-
-
-def shown(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions) -> doc.Document:
-    """Return the document. It has a figure if all records are of the same work."""
+def document(
+    records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions | None = None
+) -> doc.Document:
+    """Return the document, with today's prices unless the options say otherwise. It has a figure if all records are of
+    the same work. records: in the order of the rows. Raises UsageError for a region without a price.
+    """
+    if options is None:
+        keys = tuple(dict.fromkeys(record.instance for record in records))
+        options = CompareOptions(keys, date.today(), parse_reference(None, keys))
+    require_region(options.region, catalog, options.instances)
     groups = [(group, compare(group, catalog, options)) for group in same_work(records)]
     of_id = {report.run_id: report for _, group in groups for report in group}
     reports = [of_id[record.run_id] for record in records]

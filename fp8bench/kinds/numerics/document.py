@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.records.select import same_work
-from fp8bench.schema.instance import Catalog
 from fp8bench.schema.numerics import EXACT, INPUTS, LAYERS, TENSORS, AmaxJump, LayerError, ScalingTrace, TensorName
 from fp8bench.tables import chart
 from fp8bench.tables import document as doc
@@ -140,7 +139,7 @@ OF_A_LINE: tuple[Column[Line], ...] = (
 )
 
 
-def document(records: Sequence[NumericsRecord], _catalog: Catalog | None = None) -> doc.Document:
+def document(records: Sequence[NumericsRecord], *_: object) -> doc.Document:
     """Return the document. records: in the order of the columns. Figures are only drawn for a single record."""
     rows = ((one.instance, one.run_id, *row.model_dump(mode="json").values()) for one in records for row in one.rows)
     drawn = {ERRORS: error_dots, JUMP: jump_lines} if len(records) == 1 else {}
