@@ -103,13 +103,6 @@ def test_machines_get_records_one_by_one_in_the_order_of_the_instances(fp8bench_
     assert [line.split(",")[0] for line in done.stdout.splitlines()[1:]] == list(named)
 
 
-def test_one_record_alone_is_printed_as_its_command_prints_it(several, fp8bench_in):
-    record = next(iter((several / "p5").glob("products*")))
-    alone = fp8bench_in("gemm", "--record", str(record))
-    assert alone.code == 0
-    assert fp8bench_in("compare", "p5", "--kind", "gemm").stdout == alone.stdout
-
-
 @pytest.mark.parametrize("kind", ["gemm", "numerics"])
 def test_an_instance_that_has_none_is_named_and_left_out(kind, several, fp8bench_in):
     done = fp8bench_in("compare", "p4d", "p4de", "p5", "--kind", kind)

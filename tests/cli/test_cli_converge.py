@@ -8,7 +8,7 @@ from cli.calling import invoked
 from report.made_converge import Ranks
 
 from fp8bench.kinds.converge.measure import ConvergeRecord
-from fp8bench.schema.errors import Interrupted, UsageError
+from fp8bench.schema.errors import UsageError
 
 MODES = ("--mode", "baseline-bf16", "--mode", "baseline-fp32")
 SMALL = ("--workload", "outside-language", "--batch-size", "2", "--sequence-length", "16", "--steps", "100")
@@ -54,14 +54,6 @@ def test_a_table_and_an_answer_on_stdout_progress_on_stderr_and_a_record_in_the_
 
 
 @pytest.mark.slow
-def test_what_was_kept_is_shown_again_and_compared(converge, tmp_path):
-    shown = converge(*MODES).stdout
-    [record] = kept(tmp_path)
-    assert invoked("converge", "--record", record.run_id).stdout == shown
-    assert invoked("compare", "cpu", "--kind", "converge").stdout == shown
-
-
-@pytest.mark.slow
 def test_a_price_makes_money_of_time(converge, tmp_path):
     converge(*MODES)
     done = invoked("compare", "cpu", "--kind", "converge", "--price", "cpu=36", "--format", "json")
@@ -71,45 +63,7 @@ def test_a_price_makes_money_of_time(converge, tmp_path):
     assert row["equal_money_usd"] == pytest.approx(100 * 0.1 * 36 / 3600)
 
 
-@pytest.mark.slow
-def test_a_named_mode_that_cannot_run_is_exit_code_3(converge, ranks):
-    ranks.stops = {
-        ("te-fp8:delayed", 0): {
-            "status": "unsupported",
-            "reason": "no such GPU",
-            "cause": "unavailable",
-            "remedy": "Buy",
-        }
-    }
-    done = converge(*MODES, "--mode", "te-fp8")
-    assert done.exit_code == 3
-    assert "[a] no such GPU" in done.stdout
-
-
-@pytest.mark.slow
-def test_an_interrupt_keeps_what_was_trained(converge, ranks, tmp_path):
-    ranks.interrupt = ("baseline-bf16", 1)
-    with pytest.raises(Interrupted, match="3 of 6 trainings are kept") as stopped:
-        converge(*MODES)
-    assert (stopped.value.exit_code, kept(tmp_path)) == (143, [])
-    ranks.interrupt = None
-    done = converge(*MODES)
-    assert "resumed: 3 of 6 trainings were done before" in done.stderr
-    assert len(kept(tmp_path)) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("--mode", "baseline-bf16"), "Name the reference first: --mode baseline-fp32 --mode baseline-bf16"),
-        (("--mode", "te-fp8"), "Name the reference first: --mode baseline-bf16 --mode te-fp8:delayed"),
-        ((*MODES, "--text", "gone.txt"), "--text gone.txt cannot be read: there is no such file"),
-        ((*MODES, "--batch-size", "4096"), "Give a text of 1,310,740 bytes or more with --text"),
-        ((*MODES, "--plot", "curves.bmp"), "its name ends in no known format"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_before_anything_is_trained(converge, ranks, words, told, tmp_path):
-    with pytest.raises(UsageError, match=told):
-        converge(*words)
-    assert ranks.ran == kept(tmp_path) == []
+def test_a_picture_of_no_known_format_is_refused_before_anything_is_trained(converge, ranks):
+    with pytest.raises(UsageError, match="its name ends in no known format"):
+        converge(*MODES, "--plot", "curves.bmp")
+    assert ranks.ran == []

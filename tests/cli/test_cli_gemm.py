@@ -6,17 +6,14 @@ from functools import partial
 
 import pytest
 from calling import invoked
-from report.made_gemm import cube, gemm_record, sweep_record, timing
-from report.made_numerics import record as numerics_record
-from report.made_numerics import row
+from report.made_gemm import gemm_record, sweep_record
 
-from fp8bench.kinds import gemm, numerics
+from fp8bench.kinds import gemm
 from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.records.named import by_id, find_kept, names_a_file
 from fp8bench.records.results import write
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.gemm import Timing
 
 
 @pytest.fixture
@@ -84,15 +81,6 @@ def test_flags_reach_what_is_measured(call, measures):
     assert (config.precisions, str(config.shapes[0])) == (("bf16",), "64 x 64 x 64")
 
 
-@pytest.mark.parametrize(("status", "code"), [("invalid", 4), ("unsupported", 3)])
-def test_the_exit_code_says_how_it_went(call, measures, status, code):
-    wrong = Timing(precision="fp8-rowwise", status=status, reason="for a reason")
-    measures(sweep_record(products=(cube(timing("bf16", 1e-3), wrong),)))
-    done = call()
-    assert done.exit_code == code
-    assert "[a] for a reason" in done.stdout
-
-
 @pytest.fixture
 def products(tmp_path):
     """Two records of products, in a folder of results."""
@@ -132,30 +120,12 @@ def test_a_path_is_a_path_even_where_nothing_is(tmp_path):
     assert {name: names_a_file(name) for name in named} == named
 
 
-@pytest.fixture
-def measures_nothing(monkeypatch):
-    """A measurement fails the test."""
-    for kind in (gemm, numerics):
-        monkeypatch.setattr(kind, "KIND", replace(kind.KIND, measure=lambda *_: pytest.fail("measured")))
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("measures_nothing")
-def test_kept_products_are_shown_and_drawn_and_nothing_is_measured(products):
+def test_kept_products_are_shown_and_drawn_and_nothing_is_measured(products, monkeypatch):
+    monkeypatch.setattr(gemm, "KIND", replace(gemm.KIND, measure=lambda *_: pytest.fail("measured")))
     folder, _, (path, _) = products
     done = invoked("gemm", "--record", path, "--results-dir", folder, "--plot", folder / "map.png")
     assert done.exit_code == 0
     assert done.stdout.startswith("vit-huge, batch 64, on custom-1x-nvidia-h200")
     assert done.stderr.endswith("map.png\n")
     assert (folder / "map.png").stat().st_size > 10_000
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("measures_nothing")
-def test_kept_errors_are_shown_and_drawn_and_nothing_is_measured(tmp_path):
-    path = write(numerics_record(row()), tmp_path)
-    plots = ["--plot", tmp_path / "errors.png", "--history-plot", tmp_path / "jump.png"]
-    done = invoked("numerics", "--record", path, "--results-dir", tmp_path, *plots)
-    assert done.exit_code == 0
-    assert done.stdout.startswith("numerics, width 1280")
-    assert all((tmp_path / name).stat().st_size > 10_000 for name in ("errors.png", "jump.png"))

@@ -44,22 +44,6 @@ def test_a_table_on_stdout_and_a_record_in_the_results(numerics, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_same_call_prints_the_same(numerics):
-    first, second = (numerics(*QUICK, "--mode", "torchao-float8").stdout for _ in range(2))
-    assert first == second
-
-
-@pytest.mark.slow
-def test_json_and_csv_are_for_machines(numerics, tmp_path):
-    done = numerics(*QUICK, "--mode", "baseline-bf16", "--format", "json")
-    assert [NumericsRecord.model_validate(one) for one in json.loads(done.stdout)] == kept(tmp_path)
-    done = numerics(*QUICK, "--mode", "baseline-bf16", "--format", "csv")
-    assert [line["tensor"] for line in csv.DictReader(io.StringIO(done.stdout))] == [
-        *("output", "input_gradient", "weight_gradient"),
-    ]
-
-
-@pytest.mark.slow
 def test_both_pictures(numerics, tmp_path):
     done = numerics(*QUICK, "--mode", "torchao-float8", "--plot", "errors.png", "--history-plot", "jump.svg")
     assert done.exit_code == 0, done.output

@@ -1,7 +1,5 @@
 """What `fp8bench numerics` prepares, and the record that comes of it."""
 
-import json
-
 import pytest
 
 from fp8bench.config.options import read
@@ -10,7 +8,6 @@ from fp8bench.kinds.numerics import measure as measuring
 from fp8bench.kinds.numerics.measure import NumericsRecord, NumericsRequest, measure, prepare
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
-from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.numerics import INPUTS, LAYERS, LayerError
 
@@ -96,12 +93,6 @@ class TestRecord:
             ("baseline-bf16", "ok", "weight_gradient"),
         ]
         assert len(record.history.traces) == 4
-
-    def test_is_kept_and_read_back_whole(self, record, tmp_path):
-        path = results.write(record, tmp_path)
-        assert path == tmp_path / "cpu" / f"{record.run_id}.json"
-        assert NumericsRecord.model_validate_json(path.read_text()) == record
-        assert list(json.loads(path.read_text()))[:2] == ["schema_version", "kind"]
 
     def test_nothing_that_ran_is_unsupported_with_its_reason(self, tmp_path):
         words = {"layers": ("linear",), "inputs": ("normal",), "width": "32"}

@@ -102,11 +102,6 @@ class TestBits:
         scaled = value * min(DEFINITIONS[name].max, 1e30)
         assert pattern(name, scaled) == pattern_by_ml_dtypes(scaled, name)
 
-    @given(power=st.integers(-126, 126), mantissa=st.floats(1, 1.49) | st.floats(1.51, 1.99))
-    def test_of_e8m0_are_those_of_ml_dtypes_but_for_ties(self, power, mantissa):
-        value = math.ldexp(mantissa, power)
-        assert pattern(E8M0.name, value) == pattern_by_ml_dtypes(value, E8M0.name)
-
     @pytest.mark.parametrize("name", [*BYTES, E2M1.name])
     @given(value=FINITE | st.floats(-8, 8, width=32) | st.floats(-600, 600, width=32))
     def test_nothing_is_nearer_than_the_nearest(self, name, value):
