@@ -196,7 +196,7 @@ class TestTransformerEnginesPath:
 
         def made(name):
             case = make_case(config("te-fp8:delayed"), "linear", name, DELAYED_SETTLE_PASSES, CPU)
-            found = run_mode(TEFP8("delayed"), case, CPU)
+            found = run_mode(TEFP8("delayed"), case)
             return case, {tensor: errors(found[tensor], case.reference[tensor]) for tensor in TENSORS}
 
         return made
@@ -204,7 +204,7 @@ class TestTransformerEnginesPath:
     @pytest.mark.parametrize("layer", LAYERS)
     def test_layers_are_converted_with_their_weights(self, layer):
         case = make_case(config("te-bf16"), layer, "normal", 0, CPU)
-        for tensor, values in run_mode(TEBF16(), case, CPU).items():
+        for tensor, values in run_mode(TEBF16(), case).items():
             assert 1e-4 < errors(values, case.reference[tensor])["relative_error"] < 2e-2
 
     def test_delayed_scaling_settles_on_other_draws_first(self, settled):
