@@ -20,6 +20,6 @@ KIND = OneRecord(
     statuses=lambda record, _request: (one.status for one in record.trainings),
     work_of=measure.work_of,
     document=document.document,
-    figures={"plot": (document.CURVES, "the losses")},
+    figures={"plot": ("curves", "the losses")},
     compare_options=frozenset(("workload", "batch_size", "optimizer", "price_as_of", "region", "purchase", "price")),
 )

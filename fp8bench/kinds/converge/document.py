@@ -180,9 +180,6 @@ def _against(row: Row, reference: Row) -> Row:
     return row.model_copy(update=found)
 
 
-CURVES = "curves"
-"""The name of the figure."""
-
 TONES: dict[str, doc.Tone] = {"gains": "good", "costs": "bad", "diverged": "bad", "inconclusive": "doubtful"}
 UNSEEN = 5e-5
 """Nats below which a difference is shown as none."""
@@ -231,7 +228,7 @@ def document(
         tuple(block for group in groups for block in _blocks(*group)),
         data=reports,
         lines=doc.CsvLines(LINE_FIELDS, tuple(line for report in reports for line in _lines(report))),
-        figures=(doc.Figure(CURVES, partial(_draw, trained)),) if len(groups) == 1 and trained else (),
+        figures=(doc.Figure("curves", partial(_draw, trained)),) if len(groups) == 1 and trained else (),
     )
 
 

@@ -200,12 +200,11 @@ def measured_ceilings(record: GemmRecord) -> tuple[MeasuredCeiling, ...]:
     alone = [(one.product.shape, timing) for one in record.products for timing in one.timings if timing.casts == "none"]
     found = []
     for square in record.ceilings:
-        best = MeasuredCeiling(**square.model_dump(exclude={"size"}), shape=Shape.cube(square.size))
+        every = [made_of(MeasuredCeiling, square, shape=Shape.cube(square.size))]
         for shape, timing in alone:
-            tflops = shape.tflops(timing.on_units_s) if timing.on_units_s else 0.0
-            if timing.arithmetic == square.arithmetic and tflops > best.tflops:
-                best = best.model_copy(update={"tflops": tflops, "precision": timing.precision, "shape": shape})
-        found.append(best)
+            if timing.arithmetic == square.arithmetic and timing.on_units_s:
+                every.append(made_of(MeasuredCeiling, timing, tflops=shape.tflops(timing.on_units_s), shape=shape))
+        found.append(max(every, key=lambda one: one.tflops))
     return tuple(found)
 
 

@@ -13,5 +13,5 @@ KIND = OneRecord(
     measure=measure.measure,
     statuses=lambda record, _request: (row.status for row in record.rows),
     document=document.document,
-    figures={"plot": (document.ERRORS, "the errors"), "history_plot": (document.JUMP, "the jump")},
+    figures={"plot": ("errors", "the errors"), "history_plot": ("jump", "the jump")},
 )

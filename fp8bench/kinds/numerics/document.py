@@ -61,9 +61,6 @@ def scaling_name(trace: ScalingTrace) -> str:
     return "delayed, most recent" if trace.algo == "most_recent" else f"delayed, max of {trace.history_len}"
 
 
-ERRORS, JUMP = "errors", "jump"
-"""The names of the figures."""
-
 SHORT = {"output": "output", "input_gradient": "input grad.", "weight_gradient": "weight grad."}
 
 MANY = 0.01
@@ -142,16 +139,13 @@ OF_A_LINE: tuple[Column[Line], ...] = (
 def document(records: Sequence[NumericsRecord], *_: object) -> doc.Document:
     """Return the document. records: in the order of the columns. Figures are only drawn for a single record."""
     rows = ((one.instance, one.run_id, *row.model_dump(mode="json").values()) for one in records for row in one.rows)
-    drawn = {ERRORS: error_dots, JUMP: jump_lines} if len(records) == 1 else {}
+    drawn = {"errors": error_dots} if records[0].status == "ok" else {}
+    figures = {**drawn, "jump": jump_lines} if len(records) == 1 else {}
     return doc.Document(
         tuple(block for group in same_work(records) for block in _blocks(group)),
         data=records,
         lines=doc.CsvLines(("instance", "run_id", *LayerError.model_fields), tuple(rows)),
-        figures=tuple(
-            doc.Figure(name, partial(draw, records[0]))
-            for name, draw in drawn.items()
-            if name == JUMP or records[0].status == "ok"
-        ),
+        figures=tuple(doc.Figure(name, partial(draw, records[0])) for name, draw in figures.items()),
     )
 
 
