@@ -160,16 +160,6 @@ class TestBits:
         one = bits(DEFINITIONS[name], value)
         assert (one.absolute_error, one.relative_error) == errors
 
-    def test_digits_are_those_of_sign_exponent_and_mantissa(self):
-        drawn = [bits(definition, 0.3952) for definition in DEFINITIONS.values()][:5]
-        assert [(one.sign, one.exponent, one.mantissa, one.becomes) for one in drawn] == [
-            ("0", "01111101", "10010100101011110101000", pytest.approx(0.3952)),
-            ("0", "01111101", "1001010", 0.39453125),
-            ("0", "01101", "1001010011", 0.395263671875),
-            ("0", "0101", "101", 0.40625),
-            ("0", "01101", "10", 0.375),
-        ]
-
 
 def in_blocks(values):
     """The values after the cast, and the scale of each."""

@@ -5,7 +5,6 @@ import torch
 from torch.nn import functional
 
 from fp8bench.numerics.gemm import multiply as kernels
-from fp8bench.numerics.gemm.bench import Bench
 from fp8bench.numerics.gemm.multiply import (
     CAST_LIMIT,
     E4M3,
@@ -97,20 +96,6 @@ def test_named_formats_are_computed_within_the_limit(multiply, pair):
         for matrix, to in zip(drawn(), formats(product, "fp8-tensorwise"), strict=True)
     )
     assert gemm_error(multiply(left, right, False), left, right, SHAPE) < 0.003 < limit("fp8-tensorwise", SHAPE.k)
-
-
-@pytest.mark.parametrize(
-    ("pair", "status", "reason"),
-    [
-        (("e5m2", "e4m3"), "ok", None),
-        (REFUSED_PAIR, "unsupported", "no GPU takes it: cuBLASLt has no GEMM of two e5m2 matrices"),
-    ],
-)
-def test_named_formats_are_timed_without_casts_and_two_e5m2_are_refused_as_on_a_gpu(pair, status, reason):
-    bench = Bench.on("cpu", seconds=1e-4)
-    bf16, fp8 = bench.measure(Product(shape=SHAPE, formats=pair), ("bf16", "fp8-tensorwise")).timings
-    assert (bf16.status, fp8.casts) == ("ok", "none")
-    assert (fp8.status, fp8.reason) == (status, reason)
 
 
 def test_a_cpu_is_marked_as_emulated():
