@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from fp8bench import registry
 from fp8bench.modes.protocol import Mode, stated
 from fp8bench.numerics.layers import Operands, autocast, convert, draw, plain_layer, shapes, weights
-from fp8bench.numerics.memory import free_bytes, layers_bytes, require
+from fp8bench.numerics.memory import layers_bytes, require
 from fp8bench.numerics.scaling import CASTS, DELAYED, OperandCast, examine_jump, scale_for, scaled_cast
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, first_line
 from fp8bench.schema.formats import padded
@@ -78,8 +78,7 @@ def examine(config: NumericsConfig, progress: Callable[[str], None]) -> Examined
     needed = layers_bytes(config.layers, config.width, config.tokens)
     # Everything is first drawn on the host, so it must fit there too, and not only on a GPU.
     for place in dict.fromkeys((torch.device("cpu"), device)):
-        where = torch.cuda.get_device_name(place) if place.type == "cuda" else "this host"
-        require(f"a width of {config.width}", needed, free_bytes(place), where, "Lower --width, or free the memory")
+        require(f"a width of {config.width}", needed, place, "Lower --width, or free the memory")
     refusals = {label: refusal_of(label, device, config.width) for label in config.modes}
     rows = [_refused(label, refusal) for label, refusal in refusals.items() if refusal is not None]
     able = [label for label, refusal in refusals.items() if refusal is None]
