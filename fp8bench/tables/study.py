@@ -114,19 +114,19 @@ class StudyTable(Generic[RowT]):
     against: Against[RowT] | None = None
     refused: Callable[[RowT], tuple[str, str] | None] = lambda _row: None
 
-    def of_one(self, rows: Sequence[RowT], letters: doc.Letters) -> doc.Table:
-        """Return the table of one record."""
-        first, *others = self.columns
-        shown = doc.telling(self._referring(first, rows, letters), *(column.cells(rows) for column in others))
-        naming = doc.telling(*(column.cells(rows) for column in self.naming))
-        emphasis: tuple[doc.Emphasis, ...] = tuple("faint" if self.refused(row) else "" for row in rows)
-        return doc.Table((*naming, *shown), len(naming), emphasis=emphasis)
+    def aligned(self, of_records: Sequence[Sequence[RowT]]) -> Aligned[RowT]:
+        """Return the rows of one record, or of several joined by their keys."""
+        if len(of_records) == 1:
+            return [(row,) for row in of_records[0]]
+        return beside(of_records, self.key, self.order)
 
-    def of_several(self, found: Aligned[RowT], names: Sequence[str], letters: doc.Letters) -> doc.Table:
-        """Return the table of records side by side. found: at least one row. names: of the records."""
-        first, *others = self.beside
-        shown = []
-        for place, name in enumerate(names):
+    def of(self, found: Aligned[RowT], names: Sequence[str], letters: doc.Letters) -> doc.Table:
+        """Return the table of one record, or of several side by side. found: at least one row. names: of the records,
+        which columns have if there are several.
+        """
+        alone, shown = len(names) == 1, []
+        first, *others = self.columns if alone else self.beside
+        for place, name in enumerate([""] if alone else names):
             mine = [rows[place] for rows in found]
             shown.append(self._referring(first, mine, letters, name))
             if place and self.against is not None:
@@ -137,11 +137,10 @@ class StudyTable(Generic[RowT]):
             shown += [column.cells(mine, name) for column in others]
         rows = [next(row for row in of_key if row is not None) for of_key in found]
         naming = doc.telling(*(column.cells(rows) for column in self.naming))
-        return doc.Table((*naming, *doc.telling(*shown)), len(naming))
+        emphasis: tuple[doc.Emphasis, ...] = tuple("faint" if alone and self.refused(row) else "" for row in rows)
+        return doc.Table((*naming, *doc.telling(*shown)), len(naming), emphasis=emphasis)
 
-    def _referring(
-        self, column: Column[RowT], rows: Sequence[RowT | None], letters: doc.Letters, of: str = ""
-    ) -> doc.Cells:
+    def _referring(self, column: Column[RowT], rows: Sequence[RowT | None], letters: doc.Letters, of: str) -> doc.Cells:
         cells = column.cells(rows, of)
         refused = (None if row is None else self.refused(row) for row in rows)
         texts = (letters.refer(*why) if why else text for why, text in zip(refused, cells.texts, strict=True))
@@ -195,13 +194,10 @@ class Study(Generic[RecordT, ReportT]):
         names, letters = labels(group), doc.Letters()
         blocks: list[list[doc.Part]] = []
         for table in self.tables:
-            above = [doc.Heading(table.heading)] if table.heading else []
             rows = [table.rows(report) for report in reports]
-            if len(group) == 1 and rows[0] and table.columns:
-                blocks.append([*above, table.of_one(rows[0], letters)])
-            elif len(group) > 1 and table.beside and any(rows):
-                found = beside(rows, table.key, table.order)
-                blocks.append([*above, table.of_several(found, names, letters)])
+            if any(rows) and (table.columns if len(group) == 1 else table.beside):
+                above = [doc.Heading(table.heading)] if table.heading else []
+                blocks.append([*above, table.of(table.aligned(rows), names, letters)])
         warned = [
             doc.Warned(f"{name}: {text}" if several else text)
             for name, report in zip(names, reports, strict=True)

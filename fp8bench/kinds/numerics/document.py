@@ -159,19 +159,18 @@ def _blocks(group: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ...]
     ways = [[(trace, record.history) for trace in record.history.traces] for record in group]
     said: list[str] = []
     if len(group) == 1:
-        tables, jumped = _errors(group[0], letters), JUMP_TABLE.of_one(ways[0], letters)
+        tables = _errors(group[0], letters)
     else:
         found = side_by_side(group)
         tables = [
-            [doc.Heading(_heading(layer)), ERROR_TABLE.of_several(list(rows), names, letters)]
+            [doc.Heading(_heading(layer)), ERROR_TABLE.of(list(rows), names, letters)]
             for layer, rows in groupby(found, key=lambda rows: next(row.layer for row in rows if row))
         ]
         said = [
             *differences_line(group, names),
             f"ratio: the error over that of {names[0]}; above 1 it is less exact.",
         ]
-        answers = beside(ways, JUMP_TABLE.key)
-        jumped = JUMP_TABLE.of_several(answers, names, letters)
+    jumped = JUMP_TABLE.of(JUMP_TABLE.aligned(ways), names, letters)
     below: list[doc.Part] = [*map(doc.Note, letters.lines()), *map(doc.Sentence, said)]
     return doc.blocks([doc.Heading(heading)], *tables, below, [doc.Heading(jump), jumped])
 
