@@ -176,7 +176,6 @@ class TestGaps:
         points = gaps.by_steps(curve(5.0, 4.0))
         assert gaps.gap_in_the_end([], points) is None
         assert gaps.ratio_to_same_loss(points, []) is None
-        assert gaps.loss_at(points, math.inf) is None
 
     def test_a_loss_that_never_fell_has_no_ratio(self):
         flat = gaps.by_steps(curve(5.0, 5.0))

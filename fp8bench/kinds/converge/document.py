@@ -389,11 +389,9 @@ def _draw(rows: Sequence[Row], path: Path) -> None:
 def _losses(axes: "Axes", every: Sequence[Points], style: dict[str, Any]) -> None:
     for points in every:
         axes.plot(*zip(*points, strict=True), color=style["color"], linewidth=0.7, alpha=0.35, zorder=2)
-    # Up to the least that any of the seeds spent.
-    end = min((points[-1][0] for points in every), default=0.0)
-    means = []
-    for place in (end * part / PLACES for part in range(PLACES + 1)):
-        found = [loss for points in every if (loss := gaps.loss_at(points, place)) is not None]
-        means += [(place, fmean(found))] if found else []
-    if means:
-        axes.plot(*zip(*means, strict=True), linewidth=1.8, zorder=3, **style)
+    if every:
+        # Up to the least that any of the seeds spent.
+        end = min(points[-1][0] for points in every)
+        places = [end * part / PLACES for part in range(PLACES + 1)]
+        means = [fmean(gaps.loss_at(points, place) for points in every) for place in places]
+        axes.plot(places, means, linewidth=1.8, zorder=3, **style)
