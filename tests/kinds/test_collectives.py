@@ -84,13 +84,10 @@ TORCHRUN = {
 }  # fmt: skip
 
 
-def test_under_torchrun_all_its_processes_take_part(request_of):
+def test_under_torchrun_all_its_processes_take_part_and_no_others_are_chosen(request_of):
     config = prepare(request_of(), TORCHRUN).config
     assert (config.world_size, config.nodes) == (4, 2)
     assert prepare(request_of(gpus=4), TORCHRUN).config == config
-
-
-def test_what_torchrun_made_is_not_chosen_once_more(request_of):
     with pytest.raises(UsageError, match="--gpus 2 disagrees with torchrun, which made 4 processes"):
         prepare(request_of(gpus=2), TORCHRUN)
     with pytest.raises(UsageError, match="no other to communicate with"):

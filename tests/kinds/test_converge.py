@@ -81,13 +81,11 @@ class TestPrepare:
         assert config.sizes == {"depth": 1, "sequence_length": 16}
         assert (config.optimizer, config.world_size, config.compile) == ("sgd", 2, "off")
 
-    def test_the_text_is_named_without_its_folder_and_its_path_is_for_the_ranks_alone(self, prepared, text):
+    def test_the_text_is_named_without_its_folder_and_told_if_it_is_read_again_and_again(self, prepared, text):
         job = prepared().config
         assert job.config.text.name == "book.txt"
         assert os.path.dirname(text) not in job.config.model_dump_json()
         assert work_of(job)[1].given["plan"]["text_file"] == text
-
-    def test_a_text_that_is_read_again_and_again_is_warned_of(self, prepared):
         [warning] = prepared(steps="1000").warnings
         assert warning == "every byte of book.txt is trained on 3.3 times"
         assert prepared().warnings == ()
@@ -144,15 +142,13 @@ class TestPrepare:
         with pytest.raises(UsageError, match="too short"):
             prepared(text=str(file))
 
-    def test_under_torchrun_the_ranks_of_all_nodes_train(self, prepared):
+    def test_under_torchrun_the_ranks_of_all_nodes_train_on_the_same_text(self, prepared, text):
         config = prepared(environ=TORCHRUN).config.config
         assert (config.world_size, config.nodes) == (4, 2)
         run = run_config(config, BASELINE, 0)
         assert (run.world_size, run.nodes) == (4, 2)
         with pytest.raises(UsageError, match="--gpus 2 disagrees with torchrun, which made 4 processes"):
             prepared(environ=TORCHRUN, gpus="2")
-
-    def test_nodes_must_have_the_same_text(self, prepared, text):
         alike = prepared().alike
         with open(text, "ab") as file:
             file.write(b"!")

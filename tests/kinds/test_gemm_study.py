@@ -202,7 +202,7 @@ def test_other_works_stand_one_after_the_other_and_data_has_every_record():
     assert second[1]["eager_casts_time_s"] == ""
 
 
-def test_a_step_is_the_sum_of_time_times_calls_and_the_head_counts_as_bf16():
+def test_a_step_is_the_sum_of_time_times_calls_where_all_of_its_times_are_right():
     of = step_times(gemm_record())
     bf16_s = sum(32 * one.find("bf16").time_s for one in of_layers()[:-1])
     assert of["bf16", "none"].timing.time_s == pytest.approx(bf16_s + 8e-6)
@@ -211,9 +211,6 @@ def test_a_step_is_the_sum_of_time_times_calls_and_the_head_counts_as_bf16():
     assert fp8.timing.time_ci_s == pytest.approx((fp8.timing.time_s * 0.995, fp8.timing.time_s * 1.005))
     flops = sum(one.product.shape.flops * one.product.calls_per_step for one in of_layers())
     assert fp8.tflops == pytest.approx(flops / fp8.timing.time_s / 1e12)
-
-
-def test_a_gemm_without_a_right_time_leaves_no_sum_and_one_without_an_interval_leaves_none():
     good = cube(timing("bf16", 1e-3), timing("fp8-rowwise", 5e-4), layers=("fc",), calls_per_step=100)
     bad = cube(timing("bf16", 1e-3, time_ci_s=None), WRONG, layers=("other",), calls_per_step=100)
     of = step_times(gemm_record(products=(good, bad)))
@@ -222,7 +219,7 @@ def test_a_gemm_without_a_right_time_leaves_no_sum_and_one_without_an_interval_l
     assert step_times(sweep_record(products=of_sweep((512, 1024)))) == {}
 
 
-def test_a_row_is_a_product_in_a_precision():
+def test_a_row_is_a_product_in_a_precision_and_an_unknown_gpu_has_no_peak():
     report = gemm_report(gemm_record(), CATALOG)
     assert len(report.rows) == 12 * 5 + 1
     wanted = ("blocks.*.mlp.fc1 forward", "fp8-tensorwise")
@@ -233,9 +230,13 @@ def test_a_row_is_a_product_in_a_precision():
     assert row["share_of_ceiling"] == pytest.approx(669 * 1.7 / 1470)
     assert row["share_of_peak"] == pytest.approx(669 * 1.7 / 1979)
     assert (row["verdict"], row["calls_per_step"]) == ("faster", 32)
+    report = gemm_report(gemm_record("NVIDIA H200 NVL of tomorrow"), CATALOG)
+    assert (report.peak_bf16_tflops, report.peak_fp8_tflops) == (None, None)
+    assert {row["share_of_peak"] for row in report.rows} == {None}
+    assert report.rows[0]["share_of_ceiling"] is not None
 
 
-def test_a_product_that_is_faster_than_the_large_squares_is_the_ceiling():
+def test_a_faster_product_is_the_ceiling_and_emulated_ones_and_those_with_casts_are_none():
     report = gemm_report(gemm_record(ceilings=(CEILINGS[0], LOW)), CATALOG)
     bf16, fp8 = report.ceilings
     assert (bf16.tflops, bf16.shape) == (790.0, Shape.cube(8192))
@@ -244,20 +245,10 @@ def test_a_product_that_is_faster_than_the_large_squares_is_the_ceiling():
     fastest = [one.product.shape for one in of_layers() if shares.get(one.product.label) == pytest.approx(1)]
     assert fp8.shape in fastest
     assert max(row["share_of_ceiling"] for row in report.rows) == pytest.approx(1)
-
-
-def test_emulated_products_and_those_with_casts_are_no_ceiling():
     slow = timing("fp8-rowwise", 1e-5, casts="eager"), timing("fp8-rowwise-fast", 1e-6, emulated=True)
     one = ProductTimings(product=of_layers()[0].product, timings=(timing("bf16", 1e-3), *slow))
     assert measured_ceilings(gemm_record(products=(one,), ceilings=(LOW,)))[0].tflops == LOW.tflops
     assert measured_ceilings(gemm_record(ceilings=())) == ()
-
-
-def test_an_unknown_gpu_has_no_peak():
-    report = gemm_report(gemm_record("NVIDIA H200 NVL of tomorrow"), CATALOG)
-    assert (report.peak_bf16_tflops, report.peak_fp8_tflops) == (None, None)
-    assert {row["share_of_peak"] for row in report.rows} == {None}
-    assert report.rows[0]["share_of_ceiling"] is not None
 
 
 @pytest.mark.parametrize(
@@ -272,26 +263,20 @@ def test_nothing_is_held_against_an_emulated_time_either(emulated):
     assert compared(*(timing("fp8-rowwise", 1e-3, emulated=which) for which in emulated)) == (None, None)
 
 
-def test_fp8_pays_from_the_smallest_size_that_is_faster_as_every_larger_one_is():
+def test_fp8_pays_from_the_smallest_size_that_is_faster_as_every_larger_one_is_of_several_squares():
     report = gemm_report(sweep_record(), CATALOG)
     found = {(one.precision, one.casts): one.size for one in report.break_even}
     assert found["fp8-tensorwise", "none"] == 512
     assert found["fp8-rowwise", "none"] == 1536
     assert found["fp8-tensorwise", "eager"] is None
+    (found,) = break_even([square(512), square(256), square(128, 2e-3), square(64)])
+    assert (found.size, found.sizes) == (256, (64, 128, 256, 512))
+    assert break_even(of_sweep((512,))) == []
+    assert break_even([square(64, layers=("fc",), calls_per_step=1), square(128)]) == []
 
 
 def square(size, fp8_s=5e-4, **changes):
     return cube(timing("bf16", 1e-3), timing("fp8-tensorwise", fp8_s), size=size, **changes)
-
-
-def test_a_lucky_small_size_is_not_where_it_begins():
-    (found,) = break_even([square(512), square(256), square(128, 2e-3), square(64)])
-    assert (found.size, found.sizes) == (256, (64, 128, 256, 512))
-
-
-def test_one_size_or_a_models_product_breaks_nothing_even():
-    assert break_even(of_sweep((512,))) == []
-    assert break_even([square(64, layers=("fc",), calls_per_step=1), square(128)]) == []
 
 
 def texts(record, path):

@@ -101,7 +101,7 @@ class TestAnswer:
 
 
 class TestDivergence:
-    def test_the_step_and_the_seed_are_named_and_no_gap_is_the_answer(self, catalog):
+    def test_the_step_and_the_seed_are_named_or_a_loss_above_the_start_and_no_gap_is_the_answer(self, catalog):
         one = record(*of_seeds(BASELINE), trained(FP8), trained(FP8, 1, fails_at=55), trained(FP8, 2))
         found = document([one], catalog, options())
         assert sentences(found) == [
@@ -111,8 +111,6 @@ class TestDivergence:
         [reference, row] = compare([one], catalog, options())[0].rows
         assert (row.equal_steps.seeds, row.equal_steps.verdict) == (2, "diverged")
         assert (reference.diverged, row.seeds) == ((), 3)
-
-    def test_a_loss_above_the_start_is_named_too(self, catalog):
         [said] = sentences(document([record(*of_seeds(BASELINE), *of_seeds(FP8, cost=9.0))], catalog, options()))
         assert "diverged under 3 of 3 seeds: the loss was higher after step 100 than before the first" in said
 
@@ -141,14 +139,12 @@ class TestTable:
         assert money.startswith("-0.1"), "and it costs even less"
         assert sentences(found)[1].startswith("baseline-bf16 on p4d shows no difference at equal steps and gains 0.1")
 
-    def test_a_price_that_is_assumed_is_used(self, catalog):
+    def test_a_price_that_is_assumed_is_used_and_the_share_of_an_instance_said(self, catalog):
         one, other = (
             compare([record()], catalog, options(price=price))[0].rows[1].equal_money_usd
             for price in ({}, {"p5": 550.4})
         )
         assert other == pytest.approx(10 * one)
-
-    def test_the_share_of_an_instance_is_said(self, catalog):
         found = document([record(settings={"world_size": 2})], catalog, options())
         assert "p5: 13.76 USD an hour for 2 of 8 GPUs of p5, by a price of 2026-11-09." in notes(found)
 

@@ -108,13 +108,11 @@ class TestSideBySide:
         [found], _jump = tables(record(row(relative_error=first)), record(row(relative_error=second), instance="p4d"))
         assert found[5:] == ratios
 
-    def test_a_mode_refused_on_one_machine_has_its_status_in_every_row_of_the_other(self):
+    def test_a_refusal_is_told_in_every_row_that_it_covers_and_nowhere_else(self):
         other = record(row("baseline-bf16"), refused("te-fp8:delayed", "no kernel"), instance="p5")
         found = side_by_side([record(*(row(tensor=tensor) for tensor in TENSORS)), other])
         names = [(both[1].tensor, both[1].reason) for both in found if both[1].mode == "te-fp8:delayed"]
         assert names == [(tensor, "no kernel") for tensor in TENSORS]
-
-    def test_a_refusal_of_one_input_is_told_there_and_nowhere_else(self):
         stopped = refused("te-fp8:delayed", "overflow", "failed", layer="linear", input="outlier")
         found = side_by_side([record(row(name="normal"), row(name="outlier")), record(row(name="normal"), stopped)])
         assert [(first.input, other.status) for first, other in found] == [("normal", "ok"), ("outlier", "failed")]
