@@ -71,17 +71,13 @@ def test_of_products_the_latest_of_each_fingerprint_is_shown_and_all_on_demand(k
 
 
 @pytest.mark.usefixtures("several")
-def test_products_of_two_instances_stand_side_by_side(fp8bench_in):
+def test_products_of_two_instances_stand_side_by_side_held_against_the_one_named_first(fp8bench_in):
     done = fp8bench_in("compare", "p4d", "p5", "--kind", "gemm")
     times, step = lines_with("bf16  ", done)
     assert times[-7:] == ["1,001", "(996-1,006)", "0.000524", "500.0", "(497.5-502.5)", "2.00x", "0.00105"]
     assert step[-7:] == ["1,001", "(996-1,006)", "0.000524", "500.0", "(497.5-502.5)", "2.00x", "0.00105"]
     assert "\x1b" not in done.stdout
     assert done.stderr == "fp8bench: warning: p5: the GPU was busy\n"
-
-
-@pytest.mark.usefixtures("several")
-def test_the_instance_that_is_named_first_is_held_against_and_records_of_one_are_told_apart(fp8bench_in):
     done = fp8bench_in("compare", "p5", "p4d", "--kind", "gemm", "--format", "markdown")
     times, _ = lines_with("| bf16", done)
     assert (times[-2:], "0.50x" in times) == (["0.000524", "|"], True)

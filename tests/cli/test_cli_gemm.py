@@ -88,13 +88,10 @@ def products(tmp_path):
     return tmp_path, records, [write(record, tmp_path) for record in records]
 
 
-def test_a_record_is_named_by_its_file_its_id_or_how_that_begins(products):
+def test_a_record_is_named_by_its_file_its_id_or_how_that_begins_and_what_names_none_is_told(products):
     folder, (first, _), (path, _) = products
     for name in (str(path), first.run_id, "20260501"):
         assert find_kept(name, folder, GemmRecord) == first
-
-
-def test_what_names_none_or_several_is_told(products):
     folder, (first, _), (path, _) = products
     for name, where, kind, said in (
         ("202605", folder, GemmRecord, f"2 run ids begin with '202605'. Give more of it: {first.run_id}, "),
@@ -107,14 +104,11 @@ def test_what_names_none_or_several_is_told(products):
             find_kept(name, where, kind)
 
 
-def test_an_id_that_others_begin_with_is_itself():
+def test_an_id_that_others_begin_with_is_itself_and_a_path_is_a_path_even_where_nothing_is(tmp_path):
     assert by_id("a", {"a": 1, "ab": 2, "abc": 3}) == 1
     assert by_id("d", {"a": 1, "ab": 2, "abc": 3}) is None
     with pytest.raises(UsageError, match=r"5 run ids begin with 'b'. Give more of it: b1, b2, b3, \.\.\."):
         by_id("b", dict.fromkeys(["a", "b1", "b2", "b3", "b4", "b5"], 1))
-
-
-def test_a_path_is_a_path_even_where_nothing_is(tmp_path):
     (tmp_path / "trace").touch()
     named = {"one.json": True, "one.json.gz": True, "20260501": False, str(tmp_path / "trace"): True}
     assert {name: names_a_file(name) for name in named} == named

@@ -158,11 +158,17 @@ class TestPrepare:
 
 @pytest.mark.slow
 class TestTraining:
-    def test_modes_alternate_seed_by_seed(self, prepared):
+    def test_modes_alternate_seed_by_seed_and_one_that_breaks_is_not_trained_again(self, prepared):
         ranks = Ranks()
         trained(prepared(seeds="2"), ranks)
         assert ranks.ran == [(MODES[0], 0), (MODES[1], 0), (MODES[1], 1), (MODES[0], 1)]
         assert ranks.ran == list(in_turns(prepared(seeds="2").config.config))
+        ranks = Ranks({(MODES[1], 0): BROKEN})
+        trained(prepared(*MODES, "torchao-float8", seeds="2", gpus="2"), ranks)
+
+        # Two modes under seed 0, a third one that breaks, and the others under seed 1.
+        assert len(ranks.ran) == 5
+        assert ranks.closed
 
     def test_processes_are_given_the_plan(self, prepared, monkeypatch):
         given = []
@@ -178,14 +184,6 @@ class TestTraining:
         assert given == [work_of(job.config)]
         assert given[0][0] == 50.0
         assert given[0][1].target == "fp8bench.worker.convergence:measure"
-
-    def test_a_mode_that_breaks_is_not_trained_again_and_processes_are_put_away(self, prepared):
-        ranks = Ranks({(MODES[1], 0): BROKEN})
-        trained(prepared(*MODES, "torchao-float8", seeds="2", gpus="2"), ranks)
-
-        # Two modes under seed 0, a third one that breaks, and the others under seed 1.
-        assert len(ranks.ran) == 5
-        assert ranks.closed
 
     def test_the_record_has_every_training_by_mode_and_seed_and_survives_the_store(self, prepared, tmp_path):
         job = prepared(seeds="2")

@@ -135,12 +135,10 @@ class TestOnACPU:
         assert found[FP8[0], "block", "outlier", "output"].flushed is None
         assert found["baseline-bf16", "linear", "outlier", "output"].flushed is None
 
-    def test_a_seed_says_it_all(self):
+    def test_a_seed_says_it_all_and_torchs_matrix_precision_is_left_as_it_was(self):
         five, again, six = (examine(config(FP8[1], seed=seed), silent) for seed in (5, 5, 6))
         assert five == again
         assert five.rows != six.rows
-
-    def test_it_leaves_torchs_matrix_precision_as_it_was(self):
         torch.set_float32_matmul_precision("medium")
         try:
             examine(config("baseline-fp32"), silent)
@@ -150,12 +148,10 @@ class TestOnACPU:
 
 
 class TestRefusals:
-    def test_blocks_of_32_need_a_width_of_as_many(self, monkeypatch):
+    def test_blocks_of_32_need_a_width_of_as_many_and_torch_must_be_able_to_use_the_gpu(self, monkeypatch):
         monkeypatch.setattr(examination, "ALIGNMENTS", {"baseline-bf16": 32})
         assert refusal_of("baseline-bf16", CPU, 64) is None
         assert refusal_of("baseline-bf16", CPU, 80).remedy == "Use 96"
-
-    def test_a_gpu_that_torch_cannot_use_is_unavailable(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         with pytest.raises(ModeUnavailable, match="torch cannot use it"):
             device_for(config("baseline-bf16", device="cuda"))
@@ -250,14 +246,12 @@ class TestModesThatFail:
         [row] = rows(fails)
         assert (row.status, row.reason, row.layer, row.input) == (status, reason, "linear", "normal")
 
-    def test_running_out_of_memory_ends_it(self, rows):
+    def test_running_out_of_memory_ends_it_and_what_is_not_finite_is_invalid(self, rows):
         def fails(*_):
             raise torch.OutOfMemoryError("CUDA out of memory")
 
         with pytest.raises(RunFailed, match="ran out of memory on linear"):
             rows(fails)
-
-    def test_what_is_not_finite_is_invalid(self, rows):
         whole = run_mode
         found = rows(lambda *given: {**whole(*given), "output": torch.full((32, 128), torch.nan)})
         assert [row.status for row in found] == ["invalid", "ok", "ok"]

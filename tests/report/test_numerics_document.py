@@ -86,13 +86,17 @@ OTHER = record(
 
 
 class TestSideBySide:
-    def test_a_row_has_each_records_error_and_the_ratio(self):
+    def test_a_row_has_each_records_error_and_the_ratio_and_a_jump_each_records_answer(self):
         linear, not_run, _jump = tables(FIRST, OTHER)
         assert linear == [
             ["normal", "te-fp8:delayed", "output", "3.8e-02", "4.2e-02", "1.10x"],
             ["", "", "input grad.", "5.0e-02", "5.0e-02", "1.00x"],
         ]
         assert not_run == [["te-fp8:mxfp8", "unsupported [a]"]]
+        *_, rows = tables(record(row(), instance="p5"), record(row(), instance="p4d", history=history(measured=True)))
+        assert rows[1][:2] == ["delayed, max of 16", "simulation"]
+        assert rows[1][2:5] == rows[1][5:] == ["1", "9.7e-01", "3"]
+        assert [one[2:5] for one in rows[4:]] == [["-"] * 3] * 3, "of the record that did not try"
 
     @pytest.mark.parametrize(
         ("first", "second", "ratios"),
@@ -125,12 +129,6 @@ class TestSideBySide:
         )
         heading, *_ = said(FIRST, record(row(), instance="p5en", minutes=3))
         assert "seed 0, on p5en 2026-05-01 10:00 (NVIDIA H100 80GB HBM3), p5en 2026-05-01 10:03 (" in heading
-
-    def test_a_jump_has_each_records_answer(self):
-        *_, rows = tables(record(row(), instance="p5"), record(row(), instance="p4d", history=history(measured=True)))
-        assert rows[1][:2] == ["delayed, max of 16", "simulation"]
-        assert rows[1][2:5] == rows[1][5:] == ["1", "9.7e-01", "3"]
-        assert [one[2:5] for one in rows[4:]] == [["-"] * 3] * 3, "of the record that did not try"
 
     def test_other_work_has_tables_of_its_own(self):
         other = record(row(), instance="p4d", fingerprint={"kind": "numerics", "width": 64})

@@ -98,14 +98,12 @@ def test_named_formats_are_computed_within_the_limit(multiply, pair):
     assert gemm_error(multiply(left, right, False), left, right, SHAPE) < 0.003 < limit("fp8-tensorwise", SHAPE.k)
 
 
-def test_a_cpu_is_marked_as_emulated():
+def test_a_cpu_is_marked_as_emulated_and_without_a_function_for_it_operands_are_widened(monkeypatch):
     kernel = kernels.find_kernel(CPU)
     assert kernel.emulated
     left, right = quantized()
     assert gemm_error(kernel.multiply(left, right, False), left, right, SHAPE) < 0.003
 
-
-def test_without_a_function_for_cpus_operands_are_widened(monkeypatch):
     def without_cpu_kernels(*_arguments, **_options):
         raise NotImplementedError("not on a CPU")
 
