@@ -227,6 +227,20 @@ def rounds(
     return records
 
 
+def head(instance: str, label: str, minutes: float = 0) -> dict[str, Any]:
+    """The first fields of an `ok` record of any kind. label: a part of its id."""
+    created = at(minutes)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "method_version": METHOD_VERSION,
+        "run_id": f"{created:%Y%m%dT%H%M%SZ}-{instance}-{label.replace(':', '-')}-000000",
+        "status": "ok",
+        "source": "measured",
+        "created_utc": created,
+        "instance": instance,
+    }
+
+
 def measured(
     instance: str = "p5",
     mode: str = "baseline-bf16",
@@ -241,15 +255,9 @@ def measured(
 ) -> Record:
     """An `ok` record of a GPU. settings: changes to its configuration; changes: to the record."""
     settled = changes.get("config") or config(mode, recipe, **(settings or {}))
-    created, ranks, on_gpu = at(minutes), range(settled.world_size), settled.device == "cuda"
+    ranks, on_gpu = range(settled.world_size), settled.device == "cuda"
     values: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "method_version": METHOD_VERSION,
-        "run_id": _run_id(created, instance, mode_label(mode, recipe)),
-        "status": "ok",
-        "source": "measured",
-        "created_utc": created,
-        "instance": instance,
+        **head(instance, mode_label(mode, recipe), minutes),
         "config": settled,
         "fingerprint": fingerprint(settled.workload, **_work_of(settled)),
         "environment": environment() if on_gpu else environment(None),
@@ -300,7 +308,6 @@ def published(
     **changes: Any,
 ) -> Record:
     """A figure from an article; with published_on=None an external one."""
-    created = at(minutes)
     figure = Figure(
         mode=mode,
         recipe=recipe,
@@ -311,12 +318,8 @@ def published(
         attention=attention,
     )
     values: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
+        **head(instance, f"{mode}-figure", minutes),
         "method_version": None,
-        "run_id": _run_id(created, instance, f"{mode}-figure"),
-        "status": "ok",
-        "created_utc": created,
-        "instance": instance,
         "figure": figure,
         "source": "published" if published_on else "external",
         "provenance": Provenance(citation="an article", published_on=published_on),
@@ -389,10 +392,6 @@ def reports_of(
         rank_report(rank, steps, **{"telemetry": telemetry(rank, timed_s=sum(steps)) if on_gpu else None, **values})
         for rank in range(settled.world_size)
     ]
-
-
-def _run_id(created: datetime, instance: str, label: str) -> str:
-    return f"{created:%Y%m%dT%H%M%SZ}-{instance}-{label.replace(':', '-')}-000000"
 
 
 def in_one_file(record: RecordHead, **changes: Any) -> dict[str, Any]:

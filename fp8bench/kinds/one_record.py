@@ -2,9 +2,9 @@
 and which records are compared.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
@@ -12,13 +12,12 @@ from fp8bench.config.options import Folder, Options, machine_label, options_of
 from fp8bench.config.request import OPTIONS
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.launch.place import Place, place_on
-from fp8bench.launch.processes import Executor
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import together
 from fp8bench.records import results
 from fp8bench.records.select import BY_WORK, in_order, latest_alike, same_work
 from fp8bench.schema import option as limits
-from fp8bench.schema.errors import require_known
+from fp8bench.schema.errors import Status, require_known
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.option import Option
@@ -94,27 +93,17 @@ def place_of(request: Request, machine: Machine) -> Place:
     return place_on(machine, request.instance, request.results_dir, machine_label(request.name))
 
 
-def head(prepared: Prepared[Any], label: str, now: datetime) -> dict[str, Any]:
-    """Return the first fields of the record. label: a part of its id."""
+def head(prepared: Prepared[Any], label: str) -> dict[str, Any]:
+    """Return the first fields of the record, which is made now. label: a part of its id."""
     # Imported here because it imports numpy, which help does not need.
     from fp8bench.launch.assemble import measured_head
 
-    return measured_head(label, now, prepared.instance.key, prepared.machine)
+    return measured_head(label, datetime.now(UTC), prepared.instance.key, prepared.machine)
 
 
-def shown(study: Study[RecordT, Any]) -> Callable[[Sequence[RecordT], Catalog], Document]:
+def shown(study: Study[RecordT, Any]) -> Callable[..., Document]:
     """Return the document of a kind that is a study: records of the same work stand side by side."""
-    return lambda records, catalog: study.document(records, same_work(records), catalog)
-
-
-@dataclass(frozen=True)
-class OverNodes(Generic[ConfigT, RecordT]):
-    """How a kind is measured on several nodes. measure: as on one machine, by the executor of node 0. work_of: returns
-    for how long ranks may be in a phase, in seconds (None for each phase's own), and what each of them does.
-    """
-
-    measure: Callable[[Prepared[ConfigT], Log, Executor], RecordT]
-    work_of: Callable[[ConfigT], "tuple[float | None, Work]"]
+    return lambda records, catalog, _options=None: study.document(records, same_work(records), catalog)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,20 +111,30 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
     """A kind whose call measures in this process and makes one record, which has its configuration as `config`.
 
     prepare: checks the arguments and inspects the machine; writes nothing; raises UsageError and ModeUnavailable.
-    document: shows one record, or several side by side. figures: for each option that asks for a figure, its name in
-    the document and what it shows. idle: returns the options that have no meaning together with these flags.
-    over_nodes: None if the kind is measured on one machine only.
+    measure: takes what was prepared, and a log; of a kind with `work_of`, also the executor of node 0 of several nodes.
+    statuses: how the parts of a record ended, which makes the exit code. tried: the option that names what is tried.
+    document: takes records, a catalogue and, of a comparison, its options; shows one record, or several side by side.
+    figures: for each option that asks for a figure, its name in the document and what it shows. idle: returns the
+    options that have no meaning together with these flags. work_of: returns for how long ranks may be in a phase, in
+    seconds (None for each phase's own), and what each of them does; None if the kind is measured on one machine only.
     """
 
     record: type[RecordT]
     request: type[RequestT]
     prepare: Callable[[RequestT, Mapping[str, str]], Prepared[ConfigT]]
-    measure: Callable[[Prepared[ConfigT], Log], RecordT]
-    exit_code: Callable[[RecordT, RequestT], int]
-    document: Callable[[Sequence[RecordT], Catalog], Document]
+    measure: Callable[..., RecordT]
+    statuses: Callable[[RecordT, RequestT], Iterable[Status]]
+    tried: str = "modes"
+    document: Callable[..., Document]
     figures: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     idle: Callable[[Collection[str]], frozenset[str]] = lambda _flags: frozenset()
-    over_nodes: OverNodes[ConfigT, RecordT] | None = None
+    work_of: "Callable[[ConfigT], tuple[float | None, Work]] | None" = None
+
+    def exit_code(self, record: RecordT, request: RequestT) -> int:
+        """Return the exit code for how the parts of the record ended. What was named counts even if others ran."""
+        from fp8bench.launch.session import exit_code_of
+
+        return exit_code_of(self.statuses(record, request), named=bool(getattr(request, self.tried, ())))
 
     def variables(self, flags: Collection[str]) -> frozenset[str]:
         """Return the options that may also be given as FP8BENCH_ variables with these flags: those that `run` has."""
@@ -159,8 +158,4 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
             raise results.nothing_found(what, results_dirs, remedy, self.name)
         for missing in [key for key in keys if key not in {record.instance for record in kept}]:
             log(f"warning: no record of `fp8bench {self.name}`{of} for {missing}: it is omitted")
-        return self.compared(in_order(kept if options.every else latest_alike(kept), keys), catalog, options)
-
-    def compared(self, records: Sequence[RecordT], catalog: Catalog, options: CompareOptions) -> Document:
-        """Show the chosen records in the order given. A kind whose document depends on the options overrides this."""
-        return self.document(records, catalog)
+        return self.document(in_order(kept if options.every else latest_alike(kept), keys), catalog, options)

@@ -68,8 +68,15 @@ class View(Options):
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """What each row must meet. Raises UsageError for an invalid one."""
-        return parse_conditions(self.filter)
+        """What each row must meet, e.g. `mode=te-fp8`, `gain>0`, `batch!=64`. Raises UsageError for an invalid one."""
+        conditions = []
+        for text in self.filter:
+            found = CONDITION.fullmatch(text)
+            if found is None or not found[3]:
+                what = f"--filter {quoted(text)} is not COLUMN, one of {' '.join(OPERATORS)}, and a value"
+                raise UsageError(what, "Give, for example, --filter mode=te-fp8 or --filter 'gain>0'")
+            conditions.append(Condition(found[1].lower(), found[2], found[3], text))
+        return tuple(conditions)
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -138,15 +145,3 @@ def parse_price(text: str) -> tuple[str, float]:
         what = f"--price {quoted(text)} is too large: {USD_PER_HOUR.refusal}"
         raise UsageError(what, f"Give USD for the whole machine and one hour, as --price {name}=60")
     return name, price
-
-
-def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
-    """Parse e.g. `mode=te-fp8`, `gain>0`, `batch!=64`. Raises UsageError for an invalid condition."""
-    conditions = []
-    for text in texts:
-        found = CONDITION.fullmatch(text)
-        if found is None or not found[3]:
-            what = f"--filter {quoted(text)} is not COLUMN, one of {' '.join(OPERATORS)}, and a value"
-            raise UsageError(what, "Give, for example, --filter mode=te-fp8 or --filter 'gain>0'")
-        conditions.append(Condition(found[1].lower(), found[2], found[3], text))
-    return tuple(conditions)

@@ -15,6 +15,7 @@ insensitive to a wrong size, as Adam is.
 
 import math
 from collections.abc import Callable
+from contextlib import ExitStack
 from copy import deepcopy
 from itertools import product
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 from fp8bench import registry
 from fp8bench.modes.protocol import Mode, stated
 from fp8bench.numerics.layers import Operands, autocast, convert, draw, plain_layer, shapes, weights
-from fp8bench.numerics.memory import free_bytes, layers_bytes, require
+from fp8bench.numerics.memory import layers_bytes, require
 from fp8bench.numerics.scaling import CASTS, DELAYED, OperandCast, examine_jump, scale_for, scaled_cast
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, first_line
 from fp8bench.schema.formats import padded
@@ -77,8 +78,7 @@ def examine(config: NumericsConfig, progress: Callable[[str], None]) -> Examined
     needed = layers_bytes(config.layers, config.width, config.tokens)
     # Everything is first drawn on the host, so it must fit there too, and not only on a GPU.
     for place in dict.fromkeys((torch.device("cpu"), device)):
-        where = torch.cuda.get_device_name(place) if place.type == "cuda" else "this host"
-        require(f"a width of {config.width}", needed, free_bytes(place), where, "Lower --width, or free the memory")
+        require(f"a width of {config.width}", needed, place, "Lower --width, or free the memory")
     refusals = {label: refusal_of(label, device, config.width) for label in config.modes}
     rows = [_refused(label, refusal) for label, refusal in refusals.items() if refusal is not None]
     able = [label for label, refusal in refusals.items() if refusal is None]
@@ -88,7 +88,7 @@ def examine(config: NumericsConfig, progress: Callable[[str], None]) -> Examined
             progress(f"{layer}, {name} input")
             case = make_case(config, layer, name, settle, device)
             for label in able:
-                rows += _rows(label, case, device)
+                rows += _rows(label, case)
     rows.sort(key=lambda row: (config.layers.index(row.layer) if row.layer else -1, config.modes.index(row.mode)))
     progress("a jump under delayed scaling")
     return Examined(tuple(rows), examine_jump(config.width, config.seed, device, DELAYED in able))
@@ -126,11 +126,11 @@ def make_case(config: NumericsConfig, layer: LayerName, name: InputName, settle:
     return Case(layer, name, plain, tuple(draws), _pass(deepcopy(plain).double(), measured))
 
 
-def _rows(label: str, case: Case, device: torch.device) -> list[LayerError]:
+def _rows(label: str, case: Case) -> list[LayerError]:
     # baseline-fp32 and -tf32 set torch's matrix precision for their process. Here modes share one.
     matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     try:
-        found = run_mode(make_mode(label), case, device)
+        found = run_mode(make_mode(label), case)
     except (ModeUnavailable, MeasurementInvalid) as refusal:
         return [_refused(label, refusal, case)]
     except torch.OutOfMemoryError as error:
@@ -155,25 +155,23 @@ def _rows(label: str, case: Case, device: torch.device) -> list[LayerError]:
     return rows
 
 
-def run_mode(mode: Mode, case: Case, device: torch.device) -> dict[str, Tensor]:
+def run_mode(mode: Mode, case: Case) -> dict[str, Tensor]:
     """Convert a copy of the layer, let it settle, and return its results on the draw that is measured, by tensor."""
     module = convert(mode, deepcopy(case.plain))
     for operands in case.draws[1 : 1 + stated(mode, "tolerance").settle_passes]:
-        _pass(module, operands, mode, device)
-    return _pass(module, case.draws[0], mode, device)
+        _pass(module, operands, mode)
+    return _pass(module, case.draws[0], mode)
 
 
-def _pass(
-    module: nn.Module, operands: Operands, mode: Mode | None = None, device: torch.device | None = None
-) -> dict[str, Tensor]:
+def _pass(module: nn.Module, operands: Operands, mode: Mode | None = None) -> dict[str, Tensor]:
     given = operands.input.detach().clone().requires_grad_()
     for weight in weights(module):
         weight.grad = None
-    if mode is None or device is None:
+    with ExitStack() as context:
+        if mode is not None:
+            context.enter_context(autocast(mode, given.device))
+            context.enter_context(mode.forward_context())
         output = module(given)
-    else:
-        with autocast(mode, device), mode.forward_context():
-            output = module(given)
     output.backward(operands.output_gradient.to(output.dtype))
     return {
         "output": output.detach(),

@@ -58,8 +58,7 @@ def shapes(layer: LayerName, width: int, tokens: int) -> tuple[tuple[int, ...], 
     """Return the shapes of input and output: [tokens, channels]; of the block [images, tokens / images, channels]."""
     if layer == "linear":
         return (tokens, width), (tokens, MLP_RATIO * width)
-    images = IMAGES if tokens % IMAGES == 0 else 1
-    return ((images, tokens // images, width),) * 2
+    return ((IMAGES, tokens // IMAGES, width),) * 2
 
 
 def plain_layer(layer: LayerName, width: int, seed: int, exact: bool) -> nn.Module:

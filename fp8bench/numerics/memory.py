@@ -33,17 +33,15 @@ HEADROOM = 1.15
 """For the allocator's rounding and cuBLAS's workspace."""
 
 
-def free_bytes(device: torch.device) -> int | None:
-    """Return the free bytes on the GPU, or on the host without swapping; None if unknown."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return free_host_bytes()
-
-
-def require(what: str, needed: int, free: int | None, place: str, remedy: str) -> None:
-    """Raise UsageError if the need exceeds what is free. needed, free: bytes; None if unknown. what, place: words."""
+def require(what: str, needed: int, device: torch.device, remedy: str) -> None:
+    """Raise UsageError if the need exceeds what is free on the GPU, or on the host without swapping. what: in words.
+    needed: bytes.
+    """
+    on_gpu = device.type == "cuda"
+    free = int(torch.cuda.mem_get_info(device)[0]) if on_gpu else free_host_bytes()
     if free is not None and needed > free:
-        raise UsageError(f"{what} needs {gib(needed)}, and {gib(free)} are free on {place}", remedy)
+        where = torch.cuda.get_device_name(device) if on_gpu else "this host"
+        raise UsageError(f"{what} needs {gib(needed)}, and {gib(free)} are free on {where}", remedy)
 
 
 def layers_bytes(layers: Iterable[LayerName], width: int, tokens: int) -> int:
@@ -72,11 +70,3 @@ def gemm_bytes(shape: Shape, flush_bytes: int | None) -> int:
     rows = checked_rows(shape)
     checking = EXACT_BYTES * (shape.n * shape.k + rows * shape.k + 3 * rows * shape.n)
     return int(HEADROOM * (kept + max(casting, checking))) + (flush_bytes or 0)
-
-
-def require_memory(shapes: Iterable[Shape], flush_bytes: int | None, free: int | None, device: str) -> None:
-    """Raise UsageError if the largest shape does not fit. free: bytes; None refuses nothing. device: in words."""
-    needed = {shape: gemm_bytes(shape, flush_bytes) for shape in shapes}
-    largest = max(needed, key=needed.__getitem__)
-    remedy = "Give a smaller --shape or --batch-size, or end what else uses the memory"
-    require(f"the GEMM {largest}", needed[largest], free, device, remedy)

@@ -19,12 +19,11 @@ te-fp8:mxfp8 are not simulated. Delayed scaling casts with a scale from earlier 
     amax   = max of the last `history_len` steps' amaxes, or this step's alone (algo `most_recent`)
     scale  = max / amax, in float32                        for the next step; the first step's is 1
 
-A step whose amax is 0 changes nothing (reduce_and_update_fp8_tensors, common/recipe/delayed_scaling.cu). So the step at
-which values jump up saturates, and after a fall the scale stays too small until the large amax has left the window.
+(reduce_and_update_fp8_tensors, common/recipe/delayed_scaling.cu). So the step at which values jump up saturates, and
+after a fall the scale stays too small until the large amax has left the window.
 """
 
 import hashlib
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -156,17 +155,10 @@ def jump(width: int, seed: int) -> Iterator[Tensor]:
         yield (torch.randn(ROWS, width, generator=by) * size).bfloat16().float()
 
 
-def next_scale(amaxes: Sequence[float], scheme: Delayed, scale: float) -> float:
-    """Return e4m3's scale for the next step. amaxes: those of all steps, the latest last. scale: the latest step's."""
-    if amaxes[-1] == 0:
-        return scale
-    window = [amax for amax in amaxes if amax != 0][-scheme.history_len :]
-    amax = max(window) if scheme.algo == "max" else window[-1]
-    if not math.isfinite(amax):
-        return scale
-    with np.errstate(over="ignore"):
-        new = np.float32(E4M3.max) / np.float32(amax)
-    return float(new if np.isfinite(new) else np.finfo(np.float32).max)
+def next_scale(amaxes: Sequence[float], scheme: Delayed) -> float:
+    """Return e4m3's scale for the next step. amaxes: those of all steps, above 0, the latest last."""
+    amax = max(amaxes[-scheme.history_len :]) if scheme.algo == "max" else amaxes[-1]
+    return float(np.float32(E4M3.max) / np.float32(amax))
 
 
 def simulate(values: Sequence[Tensor], scheme: Delayed | None) -> ScalingTrace:
@@ -174,9 +166,7 @@ def simulate(values: Sequence[Tensor], scheme: Delayed | None) -> ScalingTrace:
     amaxes = [float(tensor.abs().amax()) for tensor in values]
     if scheme is None:
         return _trace(values, None, "simulated", amaxes, [float(scale_for(tensor, E4M3)) for tensor in values])
-    scales = [1.0]
-    for step in range(1, len(values)):
-        scales.append(next_scale(amaxes[:step], scheme, scales[-1]))
+    scales = [1.0, *(next_scale(amaxes[:step], scheme) for step in range(1, len(values)))]
     return _trace(values, scheme, "simulated", amaxes, scales)
 
 

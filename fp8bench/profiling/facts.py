@@ -150,7 +150,7 @@ def facts_of(record: Record) -> StepFacts:
         source=record.run_id,
         fp8=bool(evidence and evidence.fp8) or profile.has_fp8_gemm,
         instance=record.instance,
-        device_name=record.environment.device_name if record.environment else None,
+        device_name=record.device_name,
         workload=config.workload,
         batch_size=config.batch_size,
         world_size=config.world_size,

@@ -29,7 +29,7 @@ from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import HARDWARE, differing, same_machine
-from fp8bench.schema.record import Record, RecordHead, Source
+from fp8bench.schema.record import Record, Source
 from fp8bench.schema.throughput import ThroughputRecord
 from fp8bench.stats.certainty import BETWEEN_MACHINES
 from fp8bench.stats.estimate import Estimate
@@ -128,10 +128,10 @@ def scaled(
     day = options.as_of or options.today
     points, days = [], []
     for figure in (one for one in figures if one.workload == chosen):
-        points += _of_throughput(figure, catalog, options, day)
+        points += (made := _of_throughput(figure, catalog, options, day))
         of_day = figure.provenance and figure.provenance.published_on
         days += [of_day] if of_day else []
-        said = f"{_citation(figure)}{f' ({of_day})' if of_day else ''}{f': {figure.note}' if figure.note else ''}"
+        said = f"{made[0].citation}{f' ({of_day})' if of_day else ''}{f': {figure.note}' if figure.note else ''}"
         notes.append(f"{figure.source}: {said}.")
     if days and options.as_of is None:
         notes.append(f"at the prices of the source's day: --price-as-of {max(days)}")
@@ -168,26 +168,21 @@ def _workload(
     return chosen, {instance for instance, _ in there[chosen]}, ", ".join(sorted(there.keys() - {chosen}))
 
 
-def _citation(record: RecordHead) -> str | None:
-    return record.provenance.citation if record.provenance else None
-
-
 def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions, day: date) -> Point:
     record, time = measurement.latest, unit_time(measurement)
     row = to_row(measurement, time, priced(record, used(record, catalog), catalog, options, day), catalog)
-    product = record.environment.device_name if record.environment else None
-    known, instance = catalog.gpu_by_product(product), catalog.instances.get(record.instance)
-    gpu = "CPU" if row.device == "cpu" else known.name if known else product or (instance.gpu if instance else None)
+    known, instance = catalog.gpu_by_product(record.device_name), catalog.instances.get(record.instance)
+    gpu = known.name if known else record.device_name or (instance.gpu if instance else None)
     rate, usd = row.throughput_ci_per_s, row.units_per_usd_ci
     return made_of(
         Point,
+        record.provenance,
         row,
-        gpu=gpu or "unknown GPU",
+        gpu="CPU" if row.device == "cpu" else gpu or "unknown GPU",
         units_per_s_per_gpu=(row.throughput_per_s or 0.0) / row.world_size,
         units_per_s_per_gpu_ci=rate and (rate[0] / row.world_size, rate[1] / row.world_size),
         usd_per_billion_units=BILLION / row.units_per_usd if row.units_per_usd else None,
         usd_per_billion_units_ci=usd and (BILLION / usd[1], BILLION / usd[0]),
-        citation=_citation(record),
         work="" if options.allow_mismatch else json.dumps(record.fingerprint, sort_keys=True),
         estimate=time.by_elapsed if time else None,
         measurement=measurement,
@@ -202,6 +197,7 @@ def _of_throughput(record: ThroughputRecord, catalog: Catalog, options: CompareO
         points.append(
             made_of(
                 Point,
+                record.provenance,
                 record,
                 one,
                 gpu=(instance.gpu if instance else None) or "unknown GPU",
@@ -210,7 +206,6 @@ def _of_throughput(record: ThroughputRecord, catalog: Catalog, options: CompareO
                 price_source=price.source if price else None,
                 usd_per_billion_units=usd and usd / 3600 / (one.units_per_s_per_gpu * one.world_size) * BILLION,
                 run_ids=(record.run_id,),
-                citation=_citation(record),
                 marks=(record.source, *([] if usd else [paid.why_none])),
             )
         )

@@ -197,6 +197,11 @@ class RecordHead(Frozen):
     machine: MachineIdentity | None = optional("null: unknown, or a figure from elsewhere")
 
     @property
+    def device_name(self) -> str | None:
+        """The name of the GPU; None if none is known."""
+        return self.environment.device_name if self.environment else None
+
+    @property
     def talks(self) -> bool:
         """Whether there may be several ranks, so that variables by which these talk determine its speed."""
         return True

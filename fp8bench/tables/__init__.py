@@ -8,7 +8,7 @@
         against=lambda row, first: (ratio(first.time_s / row.time_s), ""),
         refused=lambda row: (row.status, row.reason) if row.reason else None,
     )
-    STUDY = Study(report=report_of, tables=(Shown(table=lambda _reports: TABLE, rows=lambda report: report.rows),), ...)
+    STUDY = Study(report=report_of, tables=(TABLE,), ...)
     print(render(STUDY.document(records, same_work(records), catalog), "markdown"))    # or plain, terminal, csv, json
 
 `document`: what is shown, before it is text; `study`; `side_by_side`: how records are named and differ; `written`:

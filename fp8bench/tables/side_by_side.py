@@ -5,7 +5,6 @@ little precision as that needs, or by their ids if even the second is the same.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from fp8bench.schema.record import RecordHead
 from fp8bench.tables.document import NOTHING
@@ -18,14 +17,6 @@ MOMENTS: tuple[Callable[[RecordHead], str], ...] = (
     lambda record: f"{record.created_utc:%Y-%m-%d %H:%M:%S}",
     lambda record: record.run_id,
 )
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A property that is not the same for every record. values: one for each record; None is unknown or absent."""
-
-    name: str
-    values: tuple[str | None, ...]
 
 
 def labels(records: Sequence[RecordHead]) -> tuple[str, ...]:
@@ -42,37 +33,38 @@ def labels(records: Sequence[RecordHead]) -> tuple[str, ...]:
     return tuple(map(label, records))
 
 
-def device(record: RecordHead) -> str:
-    """Return the name of the GPU, or `CPU` if no GPU is known."""
-    return (record.environment.device_name if record.environment else None) or "CPU"
+def where(records: Sequence[RecordHead], names: Sequence[str]) -> str:
+    """Return each record's name and device in words, e.g. `p5 (NVIDIA H100 80GB HBM3)`. names: of the records."""
+    return ", ".join(f"{name} ({one.device_name or 'CPU'})" for name, one in zip(names, records, strict=True))
 
 
-def differences(records: Sequence[RecordHead]) -> tuple[Difference, ...]:
-    """Return the differences that change numbers: the machine if one instance has several, the device, and the versions
-    of torch, CUDA, the driver and the libraries of modes.
+def differences(records: Sequence[RecordHead]) -> dict[str, tuple[str | None, ...]]:
+    """Return the differences that change numbers, by name, with the value of each record, None if it is unknown or
+    absent: the machine if one instance has several, the device (named ""), and the versions of torch, CUDA, the driver
+    and the libraries of modes.
     """
-
     known: list[dict[str, str | None]] = [
         # Without a GPU, the CPU computes.
         {"": there.device_name or there.cpu, **there.versions, "driver": there.driver} if there else {}
         for there in (record.environment for record in records)
     ]
-    found = [Difference(name, tuple(one.get(name) for one in known)) for name in READ]
     machines = {(record.instance, record.machine.id if record.machine else None) for record in records}
+    found: dict[str, tuple[str | None, ...]] = {}
     # Machines of different instances differ anyway.
     if len(machines) > len({instance for instance, _ in machines}):
-        names = tuple(str(record.machine) if record.machine else None for record in records)
-        found.insert(0, Difference("machine", names))
-    return tuple(one for one in found if len(set(one.values)) > 1)
+        found["machine"] = tuple(str(record.machine) if record.machine else None for record in records)
+    found |= {name: tuple(one.get(name) for one in known) for name in READ}
+    return {name: values for name, values in found.items() if len(set(values)) > 1}
 
 
-def differences_line(differences: Sequence[Difference], labels: Sequence[str]) -> list[str]:
+def differences_line(records: Sequence[RecordHead], names: Sequence[str]) -> list[str]:
     """Return one line that lists the differences record by record; empty if there are none."""
+    found = differences(records)
     every = (
-        f"{label}: {', '.join(f'{one.name} {one.values[place] or NOTHING}'.strip() for one in differences)}"
-        for place, label in enumerate(labels)
+        f"{label}: {', '.join(f'{name} {values[place] or NOTHING}'.strip() for name, values in found.items())}"
+        for place, label in enumerate(names)
     )
-    return [f"{'; '.join(every)}."] if differences else []
+    return [f"{'; '.join(every)}."] if found else []
 
 
 def said_by(labels: Sequence[str], sentences: Sequence[Sequence[str]]) -> list[str]:

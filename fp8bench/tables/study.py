@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import RecordHead
 from fp8bench.tables import document as doc
-from fp8bench.tables.side_by_side import device, differences, differences_line, labels, said_by
+from fp8bench.tables.side_by_side import differences_line, labels, said_by, where
 from fp8bench.tables.written import Interval, number, with_interval
 
 RowT = TypeVar("RowT")
@@ -97,33 +97,36 @@ Against = Callable[[RowT, RowT], tuple[str, doc.Tone]]
 class StudyTable(Generic[RowT]):
     """A table of a study: the same rows for one record, and for several side by side.
 
-    naming: the columns that name a row. columns: what is shown of one record; beside: of each record side
-    by side; without any, there is no such table. Columns that say nothing are omitted. key, order: as in `beside`.
-    against: adds a column that compares each record with the first. refused: returns the status and the reason of a row
-    without a value; the first column that follows the naming ones shows it, with a letter for the reason.
+    naming: the columns that name a row. columns: what is shown of one record; beside: of each record side by side;
+    without any, there is no such table. Columns that say nothing are omitted. rows: of a record's numbers. heading: of
+    the table, if it is not the only one. key, order: as in `beside`. against: adds a column that compares each record
+    with the first. refused: returns the status and the reason of a row without a value; the first column that follows
+    the naming ones shows it, with a letter for the reason.
     """
 
     naming: Sequence[Column[RowT]]
     columns: Sequence[Column[RowT]]
+    rows: Callable[[Any], Sequence[RowT]] = lambda report: report.rows
+    heading: str = ""
     beside: Sequence[Column[RowT]] = ()
     key: Callable[[RowT], Hashable] = id
     order: Callable[[RowT], Any] | None = None
     against: Against[RowT] | None = None
     refused: Callable[[RowT], tuple[str, str] | None] = lambda _row: None
 
-    def of_one(self, rows: Sequence[RowT], letters: doc.Letters) -> doc.Table:
-        """Return the table of one record."""
-        first, *others = self.columns
-        shown = doc.telling(self._referring(first, rows, letters), *(column.cells(rows) for column in others))
-        naming = doc.telling(*(column.cells(rows) for column in self.naming))
-        emphasis: tuple[doc.Emphasis, ...] = tuple("faint" if self.refused(row) else "" for row in rows)
-        return doc.Table((*naming, *shown), len(naming), emphasis=emphasis)
+    def aligned(self, of_records: Sequence[Sequence[RowT]]) -> Aligned[RowT]:
+        """Return the rows of one record, or of several joined by their keys."""
+        if len(of_records) == 1:
+            return [(row,) for row in of_records[0]]
+        return beside(of_records, self.key, self.order)
 
-    def of_several(self, found: Aligned[RowT], names: Sequence[str], letters: doc.Letters) -> doc.Table:
-        """Return the table of records side by side. found: at least one row. names: of the records."""
-        first, *others = self.beside
-        shown = []
-        for place, name in enumerate(names):
+    def of(self, found: Aligned[RowT], names: Sequence[str], letters: doc.Letters) -> doc.Table:
+        """Return the table of one record, or of several side by side. found: at least one row. names: of the records,
+        which columns have if there are several.
+        """
+        alone, shown = len(names) == 1, []
+        first, *others = self.columns if alone else self.beside
+        for place, name in enumerate([""] if alone else names):
             mine = [rows[place] for rows in found]
             shown.append(self._referring(first, mine, letters, name))
             if place and self.against is not None:
@@ -134,11 +137,10 @@ class StudyTable(Generic[RowT]):
             shown += [column.cells(mine, name) for column in others]
         rows = [next(row for row in of_key if row is not None) for of_key in found]
         naming = doc.telling(*(column.cells(rows) for column in self.naming))
-        return doc.Table((*naming, *doc.telling(*shown)), len(naming))
+        emphasis: tuple[doc.Emphasis, ...] = tuple("faint" if alone and self.refused(row) else "" for row in rows)
+        return doc.Table((*naming, *doc.telling(*shown)), len(naming), emphasis=emphasis)
 
-    def _referring(
-        self, column: Column[RowT], rows: Sequence[RowT | None], letters: doc.Letters, of: str = ""
-    ) -> doc.Cells:
+    def _referring(self, column: Column[RowT], rows: Sequence[RowT | None], letters: doc.Letters, of: str) -> doc.Cells:
         cells = column.cells(rows, of)
         refused = (None if row is None else self.refused(row) for row in rows)
         texts = (letters.refer(*why) if why else text for why, text in zip(refused, cells.texts, strict=True))
@@ -157,17 +159,6 @@ ReportT = TypeVar("ReportT", bound=Report)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown(Generic[ReportT, RowT]):
-    """A table within a study. table: its columns, which may depend on what was measured. rows: of a record. heading: of
-    the table, if it is not the only one.
-    """
-
-    table: Callable[[Sequence[ReportT]], StudyTable[RowT]]
-    rows: Callable[[ReportT], Sequence[RowT]]
-    heading: Callable[[Sequence[ReportT]], str] = lambda _reports: ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Study(Generic[RecordT, ReportT]):
     """What is shown of the records of one kind.
 
@@ -179,7 +170,7 @@ class Study(Generic[RecordT, ReportT]):
 
     report: Callable[[RecordT, Catalog], ReportT]
     title: Callable[[Sequence[ReportT], str], str]
-    tables: Sequence[Shown[ReportT, Any]]
+    tables: Sequence[StudyTable[Any]]
     found: Callable[[ReportT], Sequence[str]]
     notes: Callable[[Sequence[ReportT], Sequence[str]], Sequence[str]]
     lines: Callable[[Sequence[ReportT]], doc.CsvLines]
@@ -201,17 +192,12 @@ class Study(Generic[RecordT, ReportT]):
         self, group: Sequence[RecordT], reports: Sequence[ReportT], several: bool
     ) -> tuple[tuple[doc.Part, ...], ...]:
         names, letters = labels(group), doc.Letters()
-        where = ", ".join(f"{name} ({device(record)})" for name, record in zip(names, group, strict=True))
         blocks: list[list[doc.Part]] = []
-        for shown in self.tables:
-            table, heading = shown.table(reports), shown.heading(reports)
-            above = [doc.Heading(heading)] if heading else []
-            rows = [shown.rows(report) for report in reports]
-            if len(group) == 1 and rows[0] and table.columns:
-                blocks.append([*above, table.of_one(rows[0], letters)])
-            elif len(group) > 1 and table.beside and any(rows):
-                found = beside(rows, table.key, table.order)
-                blocks.append([*above, table.of_several(found, names, letters)])
+        for table in self.tables:
+            rows = [table.rows(report) for report in reports]
+            if any(rows) and (table.columns if len(group) == 1 else table.beside):
+                above = [doc.Heading(table.heading)] if table.heading else []
+                blocks.append([*above, table.of(table.aligned(rows), names, letters)])
         warned = [
             doc.Warned(f"{name}: {text}" if several else text)
             for name, report in zip(names, reports, strict=True)
@@ -219,9 +205,9 @@ class Study(Generic[RecordT, ReportT]):
         ]
         said = said_by(names, [self.found(report) for report in reports])
         return doc.blocks(
-            [doc.Heading(self.title(reports, where))],
+            [doc.Heading(self.title(reports, where(group, names)))],
             *blocks,
             [*map(doc.Note, letters.lines())],
-            [*map(doc.Sentence, [*differences_line(differences(group), names), *said])],
+            [*map(doc.Sentence, [*differences_line(group, names), *said])],
             [*map(doc.Note, self.notes(reports, names)), *warned],
         )

@@ -3,7 +3,8 @@
 import pytest
 from gpu.this_gpu import needs_two_gpus
 
-from fp8bench.kinds.collectives.measure import CollectivesRecord, CollectivesRequest, exit_code, measure, prepare
+from fp8bench.kinds.collectives import KIND
+from fp8bench.kinds.collectives.measure import CollectivesRecord, CollectivesRequest, measure, prepare
 from fp8bench.kinds.collectives.study import collectives_report
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
@@ -16,7 +17,7 @@ def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("collectives")
     request = CollectivesRequest(gpus="2", sizes=("8K", "1M", "256M"), results_dir=folder, allow_busy=True)
     record = measure(prepare(request, {}), lambda _line: None)
-    assert exit_code(record, request) == 0
+    assert KIND.exit_code(record, request) == 0
     assert results.read_record(results.write(record, folder), CollectivesRecord) == record
     return collectives_report(record, load())
 

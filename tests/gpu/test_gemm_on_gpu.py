@@ -3,7 +3,8 @@
 import pytest
 from gpu.this_gpu import needs_fp8, needs_gpu, needs_h200
 
-from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest, exit_code, measure, prepare
+from fp8bench.kinds.gemm import KIND
+from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest, measure, prepare
 from fp8bench.numerics.gemm.bench import Bench
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
@@ -108,7 +109,7 @@ def test_a_workloads_products_are_kept_with_ceilings_and_a_bound(tmp_path):
         results_dir=tmp_path,
     )
     record = measure(prepare(request, {}), lambda line: None)
-    assert exit_code(record, request) == 0, [timing for one in record.products for timing in one.timings]
+    assert KIND.exit_code(record, request) == 0, [timing for one in record.products for timing in one.timings]
     assert results.read_record(results.write(record, tmp_path), GemmRecord) == record
     assert [ceiling.arithmetic for ceiling in record.ceilings] == ["bf16", "fp8"]
     assert record.scaled_mm == "torch.nn.functional.scaled_mm"

@@ -4,7 +4,6 @@ import builders
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord, fingerprint
 from fp8bench.schema.collectives import CollectivesConfig, CollectiveTiming
-from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION
 
 TIMED = {("all-reduce", 1024): 20e-6, ("all-reduce", 2**30): 4e-3, ("all-gather", 2**30): 2e-3}
 
@@ -17,15 +16,8 @@ def collectives_record(instance="p5", ranks=8, timed=None, device="cuda", minute
         operations=tuple(dict.fromkeys(name for name, _ in timed)),
         sizes_bytes=tuple(sorted({size for _, size in timed})), rounds=2, seconds=0.1,
     )  # fmt: skip
-    created = builders.at(minutes)
     values = {
-        "schema_version": SCHEMA_VERSION,
-        "method_version": METHOD_VERSION,
-        "run_id": f"{created:%Y%m%dT%H%M%SZ}-{instance}-collectives-000000",
-        "status": "ok",
-        "source": "measured",
-        "created_utc": created,
-        "instance": instance,
+        **builders.head(instance, "collectives", minutes),
         "fingerprint": fingerprint(config),
         "environment": builders.environment(None if device == "cpu" else "NVIDIA H100 80GB HBM3"),
         "machine": builders.machine_called(instance),

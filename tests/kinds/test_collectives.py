@@ -13,7 +13,6 @@ from fp8bench.kinds.collectives import KIND
 from fp8bench.kinds.collectives import measure as measuring
 from fp8bench.kinds.collectives.measure import (
     CollectivesRequest,
-    exit_code,
     measure,
     parse_size,
     prepare,
@@ -85,13 +84,10 @@ TORCHRUN = {
 }  # fmt: skip
 
 
-def test_under_torchrun_all_its_processes_take_part(request_of):
+def test_under_torchrun_all_its_processes_take_part_and_no_others_are_chosen(request_of):
     config = prepare(request_of(), TORCHRUN).config
     assert (config.world_size, config.nodes) == (4, 2)
     assert prepare(request_of(gpus=4), TORCHRUN).config == config
-
-
-def test_what_torchrun_made_is_not_chosen_once_more(request_of):
     with pytest.raises(UsageError, match="--gpus 2 disagrees with torchrun, which made 4 processes"):
         prepare(request_of(gpus=2), TORCHRUN)
     with pytest.raises(UsageError, match="no other to communicate with"):
@@ -163,7 +159,7 @@ def test_a_wrong_element_on_any_rank_makes_it_invalid(request_of, monkeypatch):
     record = measure(prepare(asked, {}), lambda _line: None)
     assert record.status == record.timings[0].status == "invalid"
     assert "3 elements of the all-reduce were wrong on rank 1" in record.reason
-    assert exit_code(record, asked) == 4
+    assert KIND.exit_code(record, asked) == 4
     text = render(document([record], load()), PIPE)
     assert "invalid [a]" in text
     assert "[a] 3 elements of the all-reduce" in text

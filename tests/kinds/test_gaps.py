@@ -42,12 +42,10 @@ class TestEstimate:
         ends = [None if end is None else pytest.approx(end, abs=1e-3) for end in expected[:3]]
         assert [found.value, found.low, found.high, found.seeds, found.verdict] == [*ends, *expected[3:]]
 
-    def test_ratios_are_put_together_by_their_logarithms(self):
+    def test_ratios_are_put_together_by_their_logarithms_and_of_no_seed_there_is_nothing(self):
         found = gaps.estimate([0.5, 2.0], ratios=True)
         assert found.value == pytest.approx(0)
         assert (1 + found.low) * (1 + found.high) == pytest.approx(1)
-
-    def test_of_no_seed_there_is_nothing(self):
         assert gaps.estimate([]) is None
         assert gaps.estimate([], ratios=True) is None
 
@@ -172,12 +170,9 @@ class TestGaps:
         assert found == pytest.approx(1 / 1.6)
         assert gaps.ratio_to_same_loss(gaps.by_cost(reference), gaps.by_cost(ours)) == pytest.approx(1.6)
 
-    def test_without_a_curve_there_is_no_gap(self):
+    def test_without_a_curve_or_a_loss_that_fell_there_is_no_gap(self):
         points = gaps.by_steps(curve(5.0, 4.0))
         assert gaps.gap_in_the_end([], points) is None
         assert gaps.ratio_to_same_loss(points, []) is None
-        assert gaps.loss_at(points, math.inf) is None
-
-    def test_a_loss_that_never_fell_has_no_ratio(self):
         flat = gaps.by_steps(curve(5.0, 5.0))
         assert gaps.ratio_to_same_loss(flat, flat) is None

@@ -11,7 +11,7 @@ from report.made_gemm import cube
 from fp8bench.config.options import read
 from fp8bench.kinds.gemm import KIND
 from fp8bench.kinds.gemm import measure as measuring
-from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest, exit_code, measure, parse_shape, prepare
+from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest, measure, parse_shape, prepare
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
 from fp8bench.numerics.gemm import bench, multiply
@@ -94,18 +94,12 @@ def test_the_machine_chooses_workload_and_batch(machine, prepared):
         ({"shapes": (f"64,64,{'9' * 5000}",)}, "is too large: the most is 2,147,483,647, since"),
         ({"shapes": ("64,64,2147483648",)}, "is too large"),
         ({"shapes": ("64,0,64",)}, "has a dimension of 0"),
-        ({"batch_size": "many"}, "--batch-size: invalid value 'many': .* integer"),
-        ({"rounds": "0"}, "--rounds: invalid value '0': .* greater than 0"),
-        ({"seed": "-1"}, "--seed: invalid value '-1': .* greater than or equal to 0"),
         ({"seed": "9" * 5000}, r"--seed: invalid value '9{40}\.\.\.'"),
-        ({"seed": "4294967296"}, "--seed: .* the most is 4,294,967,295, since"),
-        ({"rounds": "1001"}, "--rounds: invalid value '1001': the most is 1,000, since"),
         ({"seconds": "1e99"}, "--seconds: invalid value '1e99': the most is 600, since"),
         *(({"seconds": word}, f"--seconds: invalid value '{word}'") for word in ("0", "nan", "inf", "soon")),
         ({"workload": "vit-micro", "sweep": True}, "both --workload and --sweep were given"),
         ({"workload": "vit-micro", "shapes": ("64,64,64",)}, "both --workload and --shape were given"),
         ({"batch_size": "4", "sweep": True}, "--batch-size belongs to a workload"),
-        ({"instance": "p55"}, "unknown instance 'p55'"),
         ({"shapes": ("64,40,64",)}, "has N = 40, which is not divisible by 16.* Pad it: --shape 64,48,64 would do"),
         ({"shapes": ("63,1000,1279",)}, "has M = 63, .* Pad it: --shape 64,1008,1280 would do"),
         ({"precisions": ("fp8-rowise",)}, r"Did you mean 'fp8-rowwise'\?"),
@@ -148,7 +142,7 @@ def test_a_record_is_kept_and_read_back(record_of, tmp_path):
     assert [t.precision for t in one.timings] == ["bf16", "fp8-rowwise", "fp8-rowwise"]
     assert (ceiling.arithmetic, record.flush_bytes, record.fingerprint["cache"]) == ("bf16", None, "warm")
     assert record.fingerprint.keys().isdisjoint({"pairs", "bias", "outputs"})
-    assert exit_code(record, GemmRequest()) == 0
+    assert KIND.exit_code(record, GemmRequest()) == 0
 
 
 def test_a_workloads_record_holds_its_layers(record_of):
@@ -215,12 +209,12 @@ def test_exit_codes(statuses, named, wanted):
         for name, status in {"bf16": "ok", **statuses}.items()
     ]
     record = GemmRecord.model_construct(products=(cube(*timings),))
-    assert exit_code(record, GemmRequest(precisions=named)) == wanted
+    assert KIND.exit_code(record, GemmRequest(precisions=named)) == wanted
 
 
 def test_named_formats_are_kept_shown_and_part_of_the_fingerprint(record_of, tmp_path):
     record = record_of(shapes=ONE, pairs=("all",), precisions=("fp8-tensorwise",))
-    assert exit_code(record, GemmRequest(precisions=("fp8-tensorwise",))) == 0
+    assert KIND.exit_code(record, GemmRequest(precisions=("fp8-tensorwise",))) == 0
     assert results.read_record(results.write(record, tmp_path), GemmRecord) == record
     assert record.fingerprint["pairs"][1] == "e4m3 x e5m2"
     assert [one.product.label for one in record.products] == [" x ".join(pair) for pair in PAIRS]

@@ -1,4 +1,4 @@
-"""GEMMs as tables, sentences and pictures: one record, or several side by side."""
+"""GEMMs as numbers, tables, sentences and pictures: one record, or several side by side."""
 
 import csv
 import io
@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from builders import environment
 from report.made_gemm import (
+    CEILINGS,
     FASTER,
     config,
     cube,
@@ -22,14 +23,14 @@ from report.made_gemm import (
 )
 
 from fp8bench.kinds.gemm import KIND
-from fp8bench.kinds.gemm.report import gemm_report, steps
-from fp8bench.kinds.gemm.study import found
+from fp8bench.kinds.gemm.study import break_even, compared, found, gemm_report, measured_ceilings, steps
 from fp8bench.pricing.catalog import load
-from fp8bench.schema.gemm import Ceiling, Timing
+from fp8bench.schema.gemm import Ceiling, ProductTimings, Shape, Timing
 from fp8bench.tables.render import render
 
 CATALOG = load()
 H100 = "NVIDIA H100 80GB HBM3"
+LOW = Ceiling(arithmetic="fp8", tflops=900.0, precision="fp8-tensorwise", size=4096)
 WRONG = Timing(precision="fp8-rowwise", status="invalid", reason="the product is off by 1")
 
 
@@ -201,7 +202,7 @@ def test_other_works_stand_one_after_the_other_and_data_has_every_record():
     assert second[1]["eager_casts_time_s"] == ""
 
 
-def test_a_step_is_the_sum_of_time_times_calls_and_the_head_counts_as_bf16():
+def test_a_step_is_the_sum_of_time_times_calls_where_all_of_its_times_are_right():
     of = step_times(gemm_record())
     bf16_s = sum(32 * one.find("bf16").time_s for one in of_layers()[:-1])
     assert of["bf16", "none"].timing.time_s == pytest.approx(bf16_s + 8e-6)
@@ -210,15 +211,72 @@ def test_a_step_is_the_sum_of_time_times_calls_and_the_head_counts_as_bf16():
     assert fp8.timing.time_ci_s == pytest.approx((fp8.timing.time_s * 0.995, fp8.timing.time_s * 1.005))
     flops = sum(one.product.shape.flops * one.product.calls_per_step for one in of_layers())
     assert fp8.tflops == pytest.approx(flops / fp8.timing.time_s / 1e12)
-
-
-def test_a_gemm_without_a_right_time_leaves_no_sum_and_one_without_an_interval_leaves_none():
     good = cube(timing("bf16", 1e-3), timing("fp8-rowwise", 5e-4), layers=("fc",), calls_per_step=100)
     bad = cube(timing("bf16", 1e-3, time_ci_s=None), WRONG, layers=("other",), calls_per_step=100)
     of = step_times(gemm_record(products=(good, bad)))
     assert list(of) == [("bf16", "none")]
     assert (of["bf16", "none"].timing.time_s, of["bf16", "none"].timing.time_ci_s) == (pytest.approx(0.2), None)
     assert step_times(sweep_record(products=of_sweep((512, 1024)))) == {}
+
+
+def test_a_row_is_a_product_in_a_precision_and_an_unknown_gpu_has_no_peak():
+    report = gemm_report(gemm_record(), CATALOG)
+    assert len(report.rows) == 12 * 5 + 1
+    wanted = ("blocks.*.mlp.fc1 forward", "fp8-tensorwise")
+    (row,) = [row for row in report.rows if (row["product"], row["precision"]) == wanted]
+    assert (row["m"], row["n"], row["k"]) == (12608, 5120, 1280)
+    assert row["tflops"] == pytest.approx(669 * 1.7)
+    assert row["speedup_vs_bf16"] == pytest.approx(1.7)
+    assert row["share_of_ceiling"] == pytest.approx(669 * 1.7 / 1470)
+    assert row["share_of_peak"] == pytest.approx(669 * 1.7 / 1979)
+    assert (row["verdict"], row["calls_per_step"]) == ("faster", 32)
+    report = gemm_report(gemm_record("NVIDIA H200 NVL of tomorrow"), CATALOG)
+    assert (report.peak_bf16_tflops, report.peak_fp8_tflops) == (None, None)
+    assert {row["share_of_peak"] for row in report.rows} == {None}
+    assert report.rows[0]["share_of_ceiling"] is not None
+
+
+def test_a_faster_product_is_the_ceiling_and_emulated_ones_and_those_with_casts_are_none():
+    report = gemm_report(gemm_record(ceilings=(CEILINGS[0], LOW)), CATALOG)
+    bf16, fp8 = report.ceilings
+    assert (bf16.tflops, bf16.shape) == (790.0, Shape.cube(8192))
+    assert (fp8.tflops, fp8.precision) == (pytest.approx(669 * 1.7), "fp8-tensorwise")
+    shares = {row["product"]: row["share_of_ceiling"] for row in report.rows if row["precision"] == fp8.precision}
+    fastest = [one.product.shape for one in of_layers() if shares.get(one.product.label) == pytest.approx(1)]
+    assert fp8.shape in fastest
+    assert max(row["share_of_ceiling"] for row in report.rows) == pytest.approx(1)
+    slow = timing("fp8-rowwise", 1e-5, casts="eager"), timing("fp8-rowwise-fast", 1e-6, emulated=True)
+    one = ProductTimings(product=of_layers()[0].product, timings=(timing("bf16", 1e-3), *slow))
+    assert measured_ceilings(gemm_record(products=(one,), ceilings=(LOW,)))[0].tflops == LOW.tflops
+    assert measured_ceilings(gemm_record(ceilings=())) == ()
+
+
+@pytest.mark.parametrize(
+    ("fp8_s", "verdict"), [(0.9e-3, "faster"), (0.995e-3, "undecided"), (1.1e-3, "slower"), (1e-3, "undecided")]
+)
+def test_times_differ_where_their_intervals_have_nothing_in_common(fp8_s, verdict):
+    assert compared(timing("fp8-rowwise", fp8_s), timing("bf16", 1e-3)) == (pytest.approx(1e-3 / fp8_s), verdict)
+
+
+@pytest.mark.parametrize("emulated", [(True, False), (False, True)])
+def test_nothing_is_held_against_an_emulated_time_either(emulated):
+    assert compared(*(timing("fp8-rowwise", 1e-3, emulated=which) for which in emulated)) == (None, None)
+
+
+def test_fp8_pays_from_the_smallest_size_that_is_faster_as_every_larger_one_is_of_several_squares():
+    report = gemm_report(sweep_record(), CATALOG)
+    found = {(one.precision, one.casts): one.size for one in report.break_even}
+    assert found["fp8-tensorwise", "none"] == 512
+    assert found["fp8-rowwise", "none"] == 1536
+    assert found["fp8-tensorwise", "eager"] is None
+    (found,) = break_even([square(512), square(256), square(128, 2e-3), square(64)])
+    assert (found.size, found.sizes) == (256, (64, 128, 256, 512))
+    assert break_even(of_sweep((512,))) == []
+    assert break_even([square(64, layers=("fc",), calls_per_step=1), square(128)]) == []
+
+
+def square(size, fp8_s=5e-4, **changes):
+    return cube(timing("bf16", 1e-3), timing("fp8-tensorwise", fp8_s), size=size, **changes)
 
 
 def texts(record, path):

@@ -1,20 +1,16 @@
 """What `fp8bench numerics` prepares, and the record that comes of it."""
 
-import json
-from datetime import UTC, datetime
-
 import pytest
 
 from fp8bench.config.options import read
+from fp8bench.kinds.numerics import KIND
 from fp8bench.kinds.numerics import measure as measuring
-from fp8bench.kinds.numerics.measure import NumericsRecord, NumericsRequest, exit_code, measure, prepare
+from fp8bench.kinds.numerics.measure import NumericsRecord, NumericsRequest, measure, prepare
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
-from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.numerics import INPUTS, LAYERS, LayerError
 
-NOW = datetime(2026, 5, 1, 10, 0, tzinfo=UTC)
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
@@ -31,7 +27,7 @@ def error(status="ok", mode="baseline-bf16", **changes):
 def record(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     words = {"layers": ("linear",), "inputs": ("normal",), "width": "32", "seed": "7", "name": "box-7"}
-    return measure(prepared(folder, "baseline-bf16", "te-fp8", **words), lambda _stage: None, NOW)
+    return measure(prepared(folder, "baseline-bf16", "te-fp8", **words), lambda _stage: None)
 
 
 class TestPrepare:
@@ -67,12 +63,8 @@ class TestPrepare:
             ((), {"layers": ("linaer",)}, "Did you mean 'linear'"),
             ((), {"width": "100"}, "--width 100 is not divisible by 16.* Pad it: --width 112"),
             ((), {"width": "8"}, "--width: invalid value '8': .* greater than or equal to 16"),
-            ((), {"width": "wide"}, "--width: invalid value 'wide': .* integer"),
             ((), {"width": "1600000"}, "--width: .* the most is 65,536, since"),
             ((), {"width": "64.5"}, "--width: invalid value '64.5': .* integer"),
-            ((), {"seed": "-1"}, "--seed: invalid value '-1': .* greater than or equal to 0"),
-            ((), {"seed": "nan"}, "--seed: invalid value 'nan': .* integer"),
-            ((), {"instance": "p55"}, "Did you mean"),
             ((), {"layers": ("block",), "inputs": ("normal-exact",)}, "inputs of the linear layer alone"),
         ],
         ids=str,
@@ -86,7 +78,7 @@ class TestPrepare:
 class TestRecord:
     def test_says_what_was_done_where_and_when(self, record):
         assert (record.kind, record.status, record.source, record.instance) == ("numerics", "ok", "measured", "cpu")
-        assert record.run_id.startswith("20260501T100000Z-numerics-")
+        assert record.run_id.startswith(f"{record.created_utc:%Y%m%dT%H%M%SZ}-numerics-")
         assert record.fingerprint == {"kind": "numerics", "width": 32, "tokens": 64, "seed": 7, "method_version": 3}
         assert record.environment.versions["torchao"]
         assert (record.machine, record.machine.label) == (this_machines_identity("box-7"), "box-7")
@@ -98,16 +90,10 @@ class TestRecord:
         ]
         assert len(record.history.traces) == 4
 
-    def test_is_kept_and_read_back_whole(self, record, tmp_path):
-        path = results.write(record, tmp_path)
-        assert path == tmp_path / "cpu" / f"{record.run_id}.json"
-        assert NumericsRecord.model_validate_json(path.read_text()) == record
-        assert list(json.loads(path.read_text()))[:2] == ["schema_version", "kind"]
-
     def test_nothing_that_ran_is_unsupported_with_its_reason(self, tmp_path):
         words = {"layers": ("linear",), "inputs": ("normal",), "width": "32"}
         found = measure(prepared(tmp_path, "te-fp8", "te-fp8:mxfp8", **words), lambda _stage: None)
-        assert (found.status, exit_code(found, NumericsRequest())) == ("unsupported", 3)
+        assert (found.status, KIND.exit_code(found, NumericsRequest())) == ("unsupported", 3)
         assert "needs an NVIDIA GPU" in found.reason
         assert found.remedy
 
@@ -125,8 +111,8 @@ class TestRecord:
     def test_the_exit_code_is_the_worst_rows_and_a_mode_that_was_named_counts(self, record, statuses, code, named):
         status = "ok" if "ok" in statuses else statuses[0]
         found = record.model_copy(update={"rows": tuple(map(error, statuses)), "status": status})
-        assert exit_code(found, NumericsRequest()) == code
-        assert exit_code(found, NumericsRequest(modes=("te-fp8",))) == named
+        assert KIND.exit_code(found, NumericsRequest()) == code
+        assert KIND.exit_code(found, NumericsRequest(modes=("te-fp8",))) == named
 
     def test_a_status_that_its_rows_belie_is_refused(self, record):
         whole = {**record.model_dump(), "rows": [error("unsupported").model_dump()]}

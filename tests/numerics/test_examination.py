@@ -41,14 +41,12 @@ def silent(_stage):
 class TestErrors:
     """On numbers that can be reckoned by hand."""
 
-    def test_by_hand(self):
+    def test_by_hand_no_error_has_no_decibels_and_the_cosine_is_blind_to_size(self):
         found = errors(torch.tensor([3.0, 4.0, 1.0]), torch.tensor([3.0, 4.0, 0.0], dtype=torch.float64))
         assert found["relative_error"] == pytest.approx(0.2)
         assert found["sqnr_db"] == pytest.approx(20 * math.log10(5))
         assert found["cosine"] == pytest.approx(25 / (5 * math.sqrt(26)))
         assert found["max_abs_error"] == 1
-
-    def test_no_error_has_no_decibels_and_the_cosine_is_blind_to_size(self):
         values = torch.randn(8, 4)
         same, twice = errors(values, values.double()), errors(values * 2, values.double())
         assert (same["relative_error"], same["sqnr_db"], same["max_abs_error"]) == (0, None, 0)
@@ -137,12 +135,10 @@ class TestOnACPU:
         assert found[FP8[0], "block", "outlier", "output"].flushed is None
         assert found["baseline-bf16", "linear", "outlier", "output"].flushed is None
 
-    def test_a_seed_says_it_all(self):
+    def test_a_seed_says_it_all_and_torchs_matrix_precision_is_left_as_it_was(self):
         five, again, six = (examine(config(FP8[1], seed=seed), silent) for seed in (5, 5, 6))
         assert five == again
         assert five.rows != six.rows
-
-    def test_it_leaves_torchs_matrix_precision_as_it_was(self):
         torch.set_float32_matmul_precision("medium")
         try:
             examine(config("baseline-fp32"), silent)
@@ -152,12 +148,10 @@ class TestOnACPU:
 
 
 class TestRefusals:
-    def test_blocks_of_32_need_a_width_of_as_many(self, monkeypatch):
+    def test_blocks_of_32_need_a_width_of_as_many_and_torch_must_be_able_to_use_the_gpu(self, monkeypatch):
         monkeypatch.setattr(examination, "ALIGNMENTS", {"baseline-bf16": 32})
         assert refusal_of("baseline-bf16", CPU, 64) is None
         assert refusal_of("baseline-bf16", CPU, 80).remedy == "Use 96"
-
-    def test_a_gpu_that_torch_cannot_use_is_unavailable(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         with pytest.raises(ModeUnavailable, match="torch cannot use it"):
             device_for(config("baseline-bf16", device="cuda"))
@@ -196,7 +190,7 @@ class TestTransformerEnginesPath:
 
         def made(name):
             case = make_case(config("te-fp8:delayed"), "linear", name, DELAYED_SETTLE_PASSES, CPU)
-            found = run_mode(TEFP8("delayed"), case, CPU)
+            found = run_mode(TEFP8("delayed"), case)
             return case, {tensor: errors(found[tensor], case.reference[tensor]) for tensor in TENSORS}
 
         return made
@@ -204,7 +198,7 @@ class TestTransformerEnginesPath:
     @pytest.mark.parametrize("layer", LAYERS)
     def test_layers_are_converted_with_their_weights(self, layer):
         case = make_case(config("te-bf16"), layer, "normal", 0, CPU)
-        for tensor, values in run_mode(TEBF16(), case, CPU).items():
+        for tensor, values in run_mode(TEBF16(), case).items():
             assert 1e-4 < errors(values, case.reference[tensor])["relative_error"] < 2e-2
 
     def test_delayed_scaling_settles_on_other_draws_first(self, settled):
@@ -252,14 +246,12 @@ class TestModesThatFail:
         [row] = rows(fails)
         assert (row.status, row.reason, row.layer, row.input) == (status, reason, "linear", "normal")
 
-    def test_running_out_of_memory_ends_it(self, rows):
+    def test_running_out_of_memory_ends_it_and_what_is_not_finite_is_invalid(self, rows):
         def fails(*_):
             raise torch.OutOfMemoryError("CUDA out of memory")
 
         with pytest.raises(RunFailed, match="ran out of memory on linear"):
             rows(fails)
-
-    def test_what_is_not_finite_is_invalid(self, rows):
         whole = run_mode
         found = rows(lambda *given: {**whole(*given), "output": torch.full((32, 128), torch.nan)})
         assert [row.status for row in found] == ["invalid", "ok", "ok"]

@@ -1,13 +1,12 @@
 """A record of trainings made by hand, for what looks at one."""
 
-from builders import at, environment, evidence, parity, workload_facts
+from builders import environment, evidence, head, parity, workload_facts
 
 from fp8bench.kinds.converge.measure import ConvergeRecord, fingerprint
 from fp8bench.launch.processes import Executor
 from fp8bench.launch.signals import Interrupt
 from fp8bench.schema.converge import ConvergeConfig, Curve, TextFacts, Trained, Validation, WorkFacts
 from fp8bench.schema.rank import RankMemory, RankReport
-from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION
 
 BASELINE, FP8 = "baseline-bf16", "te-fp8:delayed"
 STEPS, EVERY = 100, 20
@@ -90,13 +89,7 @@ def record(*trainings, instance="p5", minutes=0, settings=None, **changes):
     trainings = trainings or tuple(trained(mode, seed) for mode in (BASELINE, FP8) for seed in SEEDS)
     made = config(**(settings or {}))
     values = {
-        "schema_version": SCHEMA_VERSION,
-        "method_version": METHOD_VERSION,
-        "run_id": f"20260501T1000{minutes:02d}Z-converge-llm-1b-{instance}",
-        "status": "ok",
-        "source": "measured",
-        "created_utc": at(minutes),
-        "instance": instance,
+        **head(instance, "converge-llm-1b", minutes),
         "fingerprint": fingerprint(made, WORK),
         "environment": environment(),
         "config": made,

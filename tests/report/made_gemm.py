@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from builders import at, environment
+from builders import at, environment, head
 
 from fp8bench.kinds.gemm.measure import GemmConfig, GemmRecord
 from fp8bench.schema.gemm import (
@@ -18,7 +18,6 @@ from fp8bench.schema.gemm import (
     StepBound,
     Timing,
 )
-from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION
 
 H200 = "NVIDIA H200"
 ROWS = 12608
@@ -131,13 +130,7 @@ def config(**changes: Any) -> GemmConfig:
 def gemm_record(device_name: str | None = H200, **changes: Any) -> GemmRecord:
     """ViT-Huge's products."""
     values: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "method_version": METHOD_VERSION,
-        "run_id": "20260501T100000Z-gemm-vit-huge-000000",
-        "status": "ok",
-        "source": "measured",
-        "created_utc": at(0),
-        "instance": "custom-1x-nvidia-h200",
+        **head("custom-1x-nvidia-h200", "gemm-vit-huge"),
         "fingerprint": {"workload": "vit-huge", "batch_size": 64},
         "environment": environment(device_name),
         "config": config(),

@@ -1,10 +1,9 @@
 """A record of numerics made by hand, for what looks at one."""
 
-from builders import at, environment
+from builders import environment, head
 
 from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.schema.numerics import INPUTS, TENSORS, AmaxJump, LayerError, NumericsConfig, ScalingTrace
-from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION
 
 SIZES = {"baseline-bf16": 3e-3, "torchao-float8:tensorwise": 4e-2, "te-fp8:delayed": 3.9e-2}
 STEPS, UP_AT, DOWN_AT = 12, 4, 8
@@ -75,14 +74,9 @@ def record(*rows, instance="p5", minutes=0, measured=False, **changes):
     modes = tuple(dict.fromkeys([*SIZES, *(one.mode for one in rows)]))
     ok = any(one.status == "ok" for one in rows)
     values = {
-        "schema_version": SCHEMA_VERSION,
-        "method_version": METHOD_VERSION,
-        "run_id": f"20260501T1000{minutes:02d}Z-numerics-{instance}",
+        **head(instance, "numerics", minutes),
         "status": "ok" if ok else rows[0].status,
         "reason": None if ok else rows[0].reason,
-        "source": "measured",
-        "created_utc": at(minutes),
-        "instance": instance,
         "fingerprint": {"kind": "numerics"},
         "environment": environment(),
         "config": NumericsConfig(

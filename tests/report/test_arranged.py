@@ -9,7 +9,7 @@ from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.arranged import arranged, best_batches, grouped, holds, in_order, require_columns, with_front
 from fp8bench.kinds.run.shown import document
-from fp8bench.kinds.view import Condition, View, parse_conditions, parse_job, parse_price
+from fp8bench.kinds.view import Condition, View, parse_job, parse_price
 from fp8bench.records.named import parse_reference
 from fp8bench.tables.document import Table
 
@@ -62,7 +62,7 @@ def test_the_interval_of_a_job_is_that_of_its_step():
 )
 def test_a_filter_is_in_the_units_of_the_headings(text, held):
     one = ran("a", 1000.0, step_time_s=0.3487, gain_vs_reference=0.249, verdict="better value")
-    (condition,) = parse_conditions([text])
+    (condition,) = View(filter=(text,)).conditions
     assert holds(condition, one) is held
 
 
@@ -169,11 +169,11 @@ def test_a_price_is_of_an_instance():
 @pytest.mark.parametrize("operator", ["=", "!=", "<", "<=", ">", ">="])
 def test_a_condition_is_a_column_an_operator_and_a_value(operator):
     text = f"gain{operator}10"
-    assert parse_conditions([text]) == (Condition("gain", operator, "10", text),)
+    assert View(filter=(text,)).conditions == (Condition("gain", operator, "10", text),)
 
 
 def test_a_condition_may_have_spaces_and_a_value_with_signs():
-    (condition,) = parse_conditions(["Mode = te-fp8:delayed/graphed"])
+    (condition,) = View(filter=("Mode = te-fp8:delayed/graphed",)).conditions
     assert (condition.column, condition.value) == ("mode", "te-fp8:delayed/graphed")
 
 

@@ -9,9 +9,7 @@ import pytest
 from builders import environment
 from report.made_converge import BASELINE, FP8, SEEDS, STEP_S, STEPS, record, stopped, trained
 
-from fp8bench.kinds.converge import KIND, document
-from fp8bench.kinds.converge.document import shown
-from fp8bench.kinds.converge.rows import compare
+from fp8bench.kinds.converge.document import STYLES, compare, document
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.pricing.catalog import load
 from fp8bench.records.named import parse_reference
@@ -61,7 +59,7 @@ def on_a100(**changes):
 
 class TestAnswer:
     def test_what_a_mode_costs_and_what_it_gains_is_one_sentence(self, catalog):
-        [said] = sentences(shown([record()], catalog, options()))
+        [said] = sentences(document([record()], catalog, options()))
         assert said == (
             "te-fp8:delayed costs 0.0105 nats (0.0093 to 0.0117) at equal steps and gains 0.2758 nats (0.2746 to "
             "0.2771) at equal money (0.11 USD); it comes to the same loss for 24.2 % (24.1 to 24.3) less money."
@@ -80,12 +78,12 @@ class TestAnswer:
 
     def test_one_seed_decides_nothing(self, catalog):
         one = record(trained(BASELINE), trained(FP8), settings={"seeds": (0,)})
-        [said] = sentences(shown([one], catalog, options()))
+        [said] = sentences(document([one], catalog, options()))
         assert "is inconclusive at equal steps (+0.0100 nats, and one seed is not a measurement)" in said
         assert "is inconclusive at equal money (0.11 USD; -0.2763 nats, and one seed" in said
 
     def test_without_a_price_time_is_what_is_equal(self, catalog):
-        found = shown([record(instance="own")], catalog.model_copy(update={"gpus": {}}), options("own"))
+        found = document([record(instance="own")], catalog.model_copy(update={"gpus": {}}), options("own"))
         assert sentences(found)[0].endswith(
             "at equal time (7.5 s); it comes to the same loss for 24.2 % (24.1 to 24.3) less time."
         )
@@ -95,7 +93,7 @@ class TestAnswer:
 
     def test_of_emulated_fp8_time_and_money_mean_nothing(self, catalog):
         trainings = [*of_seeds(BASELINE), *of_seeds(TORCHAO, emulated=True)]
-        found = shown([record(*trainings, settings={"modes": (BASELINE, TORCHAO)})], catalog, options())
+        found = document([record(*trainings, settings={"modes": (BASELINE, TORCHAO)})], catalog, options())
         assert sentences(found) == [f"{TORCHAO} shows no difference at equal steps."]
         assert (table(found)["step"], table(found)["mode"][1]) == (("100", "-"), f"{TORCHAO}, emulated")
         assert "equal time" not in table(found)
@@ -103,9 +101,9 @@ class TestAnswer:
 
 
 class TestDivergence:
-    def test_the_step_and_the_seed_are_named_and_no_gap_is_the_answer(self, catalog):
+    def test_the_step_and_the_seed_are_named_or_a_loss_above_the_start_and_no_gap_is_the_answer(self, catalog):
         one = record(*of_seeds(BASELINE), trained(FP8), trained(FP8, 1, fails_at=55), trained(FP8, 2))
-        found = shown([one], catalog, options())
+        found = document([one], catalog, options())
         assert sentences(found) == [
             "te-fp8:delayed diverged under 1 of 3 seeds: the loss was not finite at step 55 under seed 1."
         ]
@@ -113,14 +111,12 @@ class TestDivergence:
         [reference, row] = compare([one], catalog, options())[0].rows
         assert (row.equal_steps.seeds, row.equal_steps.verdict) == (2, "diverged")
         assert (reference.diverged, row.seeds) == ((), 3)
-
-    def test_a_loss_above_the_start_is_named_too(self, catalog):
-        [said] = sentences(shown([record(*of_seeds(BASELINE), *of_seeds(FP8, cost=9.0))], catalog, options()))
+        [said] = sentences(document([record(*of_seeds(BASELINE), *of_seeds(FP8, cost=9.0))], catalog, options()))
         assert "diverged under 3 of 3 seeds: the loss was higher after step 100 than before the first" in said
 
     def test_a_reference_that_diverged_is_warned_of(self, catalog):
         one = record(*of_seeds(BASELINE, fails_at=30), *of_seeds(FP8), warnings=("every byte is trained on twice",))
-        found = shown([one], catalog, options())
+        found = document([one], catalog, options())
         assert "the reference, baseline-bf16, diverged: the loss was not finite at step 30" in found.warnings[0]
         assert found.warnings[1] == "every byte is trained on twice"
         assert "shares no seed with a reference that finished" in sentences(found)[0]
@@ -129,13 +125,13 @@ class TestDivergence:
 class TestTable:
     def test_a_mode_that_did_not_train_has_a_row_with_its_reason(self, catalog):
         modes = (BASELINE, TORCHAO, FP8)
-        found = shown([record(*of_seeds(*modes[:2]), stopped(), settings={"modes": modes})], catalog, options())
+        found = document([record(*of_seeds(*modes[:2]), stopped(), settings={"modes": modes})], catalog, options())
         assert table(found)["mode"] == (BASELINE, TORCHAO, f"{FP8}, unsupported [a]")
         assert "[a] it needs another GPU" in notes(found)
         assert len(sentences(found)) == 1
 
     def test_instances_are_compared_with_the_first_ones_reference(self, catalog):
-        found = shown([record(), on_a100()], catalog, options("p5", "p4d"))
+        found = document([record(), on_a100()], catalog, options("p5", "p4d"))
         assert table(found)["instance"] == ("p5", "p5", "p4d", "p4d")
         assert [table(found)["equal steps"][row] for row in (0, 2)] == ["-", "+0.0000 +-0.0000"]
         later, money = (table(found)[name][2] for name in ("equal time", "equal money"))
@@ -143,21 +139,19 @@ class TestTable:
         assert money.startswith("-0.1"), "and it costs even less"
         assert sentences(found)[1].startswith("baseline-bf16 on p4d shows no difference at equal steps and gains 0.1")
 
-    def test_a_price_that_is_assumed_is_used(self, catalog):
+    def test_a_price_that_is_assumed_is_used_and_the_share_of_an_instance_said(self, catalog):
         one, other = (
             compare([record()], catalog, options(price=price))[0].rows[1].equal_money_usd
             for price in ({}, {"p5": 550.4})
         )
         assert other == pytest.approx(10 * one)
-
-    def test_the_share_of_an_instance_is_said(self, catalog):
-        found = shown([record(settings={"world_size": 2})], catalog, options())
+        found = document([record(settings={"world_size": 2})], catalog, options())
         assert "p5: 13.76 USD an hour for 2 of 8 GPUs of p5, by a price of 2026-11-09." in notes(found)
 
     @pytest.mark.parametrize("records", [[record()], [record(), on_a100()]], ids=["one", "two"])
     def test_a_terminal_of_80_columns_has_one_table(self, catalog, records, monkeypatch, capsys):
         monkeypatch.setenv("COLUMNS", "80")
-        print(render(shown(records, catalog, options(*(one.instance for one in records))), "terminal"))
+        print(render(document(records, catalog, options(*(one.instance for one in records))), "terminal"))
         lines = capsys.readouterr().out.splitlines()
         assert max(map(len, lines)) <= 80
         assert sum("\u2500" in line for line in lines) == 1
@@ -165,7 +159,7 @@ class TestTable:
 
 class TestMachines:
     def test_csv_has_a_line_a_step(self, catalog):
-        [first, *rest] = csv.DictReader(io.StringIO(render(shown([record()], catalog, options()), "csv")))
+        [first, *rest] = csv.DictReader(io.StringIO(render(document([record()], catalog, options()), "csv")))
         assert (first["mode"], first["seed"], first["step"], first["train_loss"]) == (BASELINE, "0", "0", "")
         assert float(first["validation_loss"]) == pytest.approx(5.5)
         assert len(rest) + 1 == 2 * 3 * (STEPS + 1)
@@ -179,7 +173,7 @@ class TestMachines:
 def test_the_curves_are_drawn_and_the_same_ones_give_the_same_bytes(catalog, tmp_path, suffix):
     paths = [tmp_path / f"{number}{suffix}" for number in range(2)]
     for path in paths:
-        shown([record(), on_a100()], catalog, options("p5", "p4d")).figure("curves").draw(path)
+        document([record(), on_a100()], catalog, options("p5", "p4d")).figure("curves").draw(path)
     assert paths[0].read_bytes() == paths[1].read_bytes()
     if suffix == ".svg":
         text = Path(paths[0]).read_text()
@@ -193,14 +187,14 @@ def test_without_prices_curves_are_drawn_over_time(catalog, tmp_path):
     one = record(
         *(trained(mode, seed, emulated=mode == FP8) for mode in (BASELINE, FP8) for seed in SEEDS), instance="own"
     )
-    shown([one], catalog.model_copy(update={"gpus": {}}), options("own")).figure("curves").draw(tmp_path / "a.svg")
+    document([one], catalog.model_copy(update={"gpus": {}}), options("own")).figure("curves").draw(tmp_path / "a.svg")
     _, over_steps, over_time = (tmp_path / "a.svg").read_text().split('<g id="axes_')
     assert "seconds of training" in over_time
-    of_fp8 = document.STYLES[1]["color"].lower()
+    of_fp8 = STYLES[1]["color"].lower()
     assert of_fp8 in over_steps
     assert over_time.count(of_fp8) == 1, "emulated fp8 has no time: only the legend names it"
 
 
 def test_a_region_without_a_price_is_refused(catalog):
     with pytest.raises(UsageError, match="no price is of region 'mars'"):
-        KIND.compared([record()], catalog, options(region="mars"))
+        document([record()], catalog, options(region="mars"))

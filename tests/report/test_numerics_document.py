@@ -9,8 +9,7 @@ import pytest
 from builders import environment
 from report.made_numerics import DOWN_AT, STEPS, history, record, refused, row
 
-from fp8bench.kinds.numerics.document import document, error_lines, side_by_side
-from fp8bench.kinds.numerics.figures import LEAST, error_dots, jump_lines
+from fp8bench.kinds.numerics.document import LEAST, document, error_dots, error_lines, jump_lines, side_by_side
 from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.schema.numerics import INPUTS, TENSORS
 from fp8bench.tables.document import Heading, Note, Sentence, Table
@@ -87,13 +86,17 @@ OTHER = record(
 
 
 class TestSideBySide:
-    def test_a_row_has_each_records_error_and_the_ratio(self):
+    def test_a_row_has_each_records_error_and_the_ratio_and_a_jump_each_records_answer(self):
         linear, not_run, _jump = tables(FIRST, OTHER)
         assert linear == [
             ["normal", "te-fp8:delayed", "output", "3.8e-02", "4.2e-02", "1.10x"],
             ["", "", "input grad.", "5.0e-02", "5.0e-02", "1.00x"],
         ]
         assert not_run == [["te-fp8:mxfp8", "unsupported [a]"]]
+        *_, rows = tables(record(row(), instance="p5"), record(row(), instance="p4d", history=history(measured=True)))
+        assert rows[1][:2] == ["delayed, max of 16", "simulation"]
+        assert rows[1][2:5] == rows[1][5:] == ["1", "9.7e-01", "3"]
+        assert [one[2:5] for one in rows[4:]] == [["-"] * 3] * 3, "of the record that did not try"
 
     @pytest.mark.parametrize(
         ("first", "second", "ratios"),
@@ -109,13 +112,11 @@ class TestSideBySide:
         [found], _jump = tables(record(row(relative_error=first)), record(row(relative_error=second), instance="p4d"))
         assert found[5:] == ratios
 
-    def test_a_mode_refused_on_one_machine_has_its_status_in_every_row_of_the_other(self):
+    def test_a_refusal_is_told_in_every_row_that_it_covers_and_nowhere_else(self):
         other = record(row("baseline-bf16"), refused("te-fp8:delayed", "no kernel"), instance="p5")
         found = side_by_side([record(*(row(tensor=tensor) for tensor in TENSORS)), other])
         names = [(both[1].tensor, both[1].reason) for both in found if both[1].mode == "te-fp8:delayed"]
         assert names == [(tensor, "no kernel") for tensor in TENSORS]
-
-    def test_a_refusal_of_one_input_is_told_there_and_nowhere_else(self):
         stopped = refused("te-fp8:delayed", "overflow", "failed", layer="linear", input="outlier")
         found = side_by_side([record(row(name="normal"), row(name="outlier")), record(row(name="normal"), stopped)])
         assert [(first.input, other.status) for first, other in found] == [("normal", "ok"), ("outlier", "failed")]
@@ -128,12 +129,6 @@ class TestSideBySide:
         )
         heading, *_ = said(FIRST, record(row(), instance="p5en", minutes=3))
         assert "seed 0, on p5en 2026-05-01 10:00 (NVIDIA H100 80GB HBM3), p5en 2026-05-01 10:03 (" in heading
-
-    def test_a_jump_has_each_records_answer(self):
-        *_, rows = tables(record(row(), instance="p5"), record(row(), instance="p4d", history=history(measured=True)))
-        assert rows[1][:2] == ["delayed, max of 16", "simulation"]
-        assert rows[1][2:5] == rows[1][5:] == ["1", "9.7e-01", "3"]
-        assert [one[2:5] for one in rows[4:]] == [["-"] * 3] * 3, "of the record that did not try"
 
     def test_other_work_has_tables_of_its_own(self):
         other = record(row(), instance="p4d", fingerprint={"kind": "numerics", "width": 64})

@@ -44,7 +44,7 @@ def test_a_ring_sends_twice_the_bytes_less_one_ranks_share_over_the_slowest_link
     assert (alone.ring_s(1), alone.ring_s(2)) == (0.0, pytest.approx(0.4))
 
 
-def test_what_one_node_hid_stays_hidden_as_far_as_there_is_work():
+def test_what_one_node_hid_stays_hidden_and_without_a_profile_it_is_a_range():
     node = SLOW_NETWORK._replace(nccl_s=0.2, exposed_s=0.05)
     all_s = 0.2 * node.ring_s(2) / node.ring_s(1)
     # Nearly a second of work hides three quarters of it.
@@ -52,9 +52,6 @@ def test_what_one_node_hid_stays_hidden_as_far_as_there_is_work():
     _, most_s, all_s = HOPELESS._replace(nccl_s=0.5).project(2)
     assert most_s == pytest.approx(all_s)
     assert most_s > FAST.step_s
-
-
-def test_without_a_profile_it_is_a_range_from_all_hidden_to_nothing():
     least_s, most_s, _ = SLOW_NETWORK.project(2)
     assert (least_s, most_s) == (FAST.step_s, pytest.approx(1.0 + 0.75 - 0.175))
     least_s, most_s, all_s = HOPELESS.project(2)
@@ -82,15 +79,12 @@ def test_the_datasheets_links_are_said_to_be_that():
     assert row.usd_per_billion_units[0] < row.usd_per_billion_units[1]
 
 
-def test_measured_links_go_before_the_datasheet_and_the_largest_messages_before_small_ones():
+def test_links_are_those_given_else_measured_with_the_largest_messages_else_of_the_catalogue():
     large = collectives_record(instance="p5", ranks=8, timed={("all-reduce", 2**30): 2**30 * 1.75 / 100e9})
     small = collectives_record(instance="p5", timed={("all-reduce", 1024): 2e-5}, minutes=60)
     found = projected(*of_one_node(), collectives=[large, small])
     assert found.rows[0].ring_s == pytest.approx(2 * 15 / 16 * gradient_bytes_of(of_one_node()) / 100e9)
     assert any("100 GB/s, as measured" in text for text in found.assumed)
-
-
-def test_measured_links_between_nodes_go_before_the_catalogue_and_after_what_was_given():
     record = collectives_record(ranks=16, nodes=2, timed={("all-reduce", 2**30): 2**30 * 1.875 / 20e9})
     gradients = gradient_bytes_of(of_one_node())
     found = projected(*of_one_node(), collectives=[record])

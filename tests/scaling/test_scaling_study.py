@@ -71,12 +71,35 @@ def test_published_and_measured_are_held_against_their_own():
     assert shares["published", 2] == pytest.approx(0.9)
 
 
-def test_other_software_than_the_smallests_is_marked():
+def test_other_software_or_another_machine_than_the_smallests_is_marked():
     other = environment(versions={"torch": "2.15.0"})
     found = gathered(*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.11, 0.11, environment=other))
     marks = {one.nodes: one.marks for one in found.points}
     assert "unlike 8 GPUs in torch" in marks[2]
     assert not any(mark.startswith("unlike") for mark in marks[1])
+
+    def on(machine, *shape, **mode):
+        return nodes_of(*shape, machine=machine_called(machine), **mode)
+
+    found = gathered(
+        *on("a", 1, 0.100, 0.101),
+        *on("a", 1, 0.080, 0.081, mode="te-bf16"),
+        *on("b", 1, 0.070, 0.071, mode="te-fp8", recipe="delayed"),
+        *on("a", 2, 0.110, 0.111),
+        *on("b", 2, 0.090, 0.091, mode="te-bf16"),
+    )
+    marks = {(one.mode, one.nodes): [mark for mark in one.marks if "machine" in mark] for one in found.points}
+    differ = "machines of one type differ by up to 4 %"
+    assert marks == {
+        ("baseline-bf16", 1): [],
+        ("te-bf16", 1): [],
+        ("te-fp8", 1): [f"on another machine than baseline-bf16/eager: {differ}"],
+        ("baseline-bf16", 2): [],
+        ("te-bf16", 2): [
+            f"on another machine than 8 GPUs: {differ}",
+            f"on another machine than baseline-bf16/eager: {differ}",
+        ],
+    }
 
 
 def test_an_emulation_is_neither_faster_nor_priced():
@@ -105,31 +128,6 @@ def test_an_instance_without_a_price_says_why():
     assert any("no price" in mark for mark in found.points[0].marks)
 
 
-def test_what_was_measured_on_another_machine_is_marked():
-    def on(machine, *shape, **mode):
-        return nodes_of(*shape, machine=machine_called(machine), **mode)
-
-    found = gathered(
-        *on("a", 1, 0.100, 0.101),
-        *on("a", 1, 0.080, 0.081, mode="te-bf16"),
-        *on("b", 1, 0.070, 0.071, mode="te-fp8", recipe="delayed"),
-        *on("a", 2, 0.110, 0.111),
-        *on("b", 2, 0.090, 0.091, mode="te-bf16"),
-    )
-    marks = {(one.mode, one.nodes): [mark for mark in one.marks if "machine" in mark] for one in found.points}
-    differ = "machines of one type differ by up to 4 %"
-    assert marks == {
-        ("baseline-bf16", 1): [],
-        ("te-bf16", 1): [],
-        ("te-fp8", 1): [f"on another machine than baseline-bf16/eager: {differ}"],
-        ("baseline-bf16", 2): [],
-        ("te-bf16", 2): [
-            f"on another machine than 8 GPUs: {differ}",
-            f"on another machine than baseline-bf16/eager: {differ}",
-        ],
-    }
-
-
 def test_the_workload_that_most_instances_have_and_of_those_that_of_most_sizes_is_shown():
     found = gathered(published("p5"), figures=[series(workload="llm-1b")])
     assert (found.workload, {one.workload for one in found.points}) == ("llm-1b", {"llm-1b"})
@@ -148,12 +146,9 @@ def test_no_record_at_all_is_one_line(figures, options):
         gathered(figures=figures, **options)
 
 
-def test_one_size_only_is_shown_without_a_share():
+def test_one_size_has_no_share_and_unlike_work_is_compared_on_request_alone():
     (point,) = gathered(*nodes_of(1, 0.1, 0.1)).points
     assert (point.share_of_smallest, point.world_size) == (None, 8)
-
-
-def test_unlike_work_stands_side_by_side_and_is_compared_on_request_alone():
     records = [*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.1, 0.1, fingerprint=fingerprint(optimizer="adam"))]
     assert [one.share_of_smallest for one in gathered(*records).points] == [None, None]
     assert [one.share_of_smallest for one in gathered(*records, allow_mismatch=True).points] == [None, 1.0]
@@ -193,16 +188,13 @@ def test_the_table_has_a_row_a_size_and_mode():
     assert re.search(r"^2 x 8 +te-fp8 +1,080 +98.2 % +\+20.0 % ", text, re.MULTILINE)
 
 
-def test_a_projection_stands_apart_with_its_warning():
+def test_a_projection_stands_apart_with_its_warning_and_machines_find_it_apart_too():
     found = gathered(*FAR)
     text = shown(found, ahead_of(found, 2, 4))
     table, _, projected = text.partition("Projected, and not measured")
     assert "4 x 8" not in table
     assert re.search(r"^4 x 8 +baseline-bf16", projected, re.MULTILINE)
     assert "no profile saw communication: a range" in projected
-
-
-def test_machines_find_projections_apart_too():
     found = gathered(*FAR)
     data = json.loads(shown(found, ahead_of(found, 2), "json"))
     assert {one["nodes"] for one in data["points"]} == {1}
@@ -236,12 +228,9 @@ def on_cpu(make=measured_on_cpu):
     return [make(settings=settings, minutes=number) for number, settings in enumerate(sizes)]
 
 
-def test_a_cpu_has_processes():
+def test_a_cpu_has_processes_and_a_row_without_an_interval_says_why():
     text = shown(gathered(*on_cpu(), instances=("cpu",)))
     assert text.startswith("Throughput of vit-micro on nodes x processes: images/s a process")
     assert "GPU" not in text
-
-
-def test_a_row_without_an_interval_says_why():
     assert "one process." in shown(gathered(*on_cpu(), instances=("cpu",)))
     assert "one process." not in shown(gathered(*nodes_of(1, 0.100, 0.101), *nodes_of(2, 0.110, 0.111)))

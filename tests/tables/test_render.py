@@ -14,7 +14,7 @@ from rich.console import Console
 
 from fp8bench.tables.document import Cells, CsvLines, Document, Letters, Note, Sentence, Table, Warned, blocks, notes
 from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, drawn_of, fitted, print_table, render
-from fp8bench.tables.side_by_side import Difference, device, differences, labels
+from fp8bench.tables.side_by_side import differences, labels, where
 
 ROWS = [("fc1", "bf16", "1.0"), ("fc1", "fp8", "0.5"), ("fc2", "fp8", "0.7")]
 MODE = Cells("mode", ("torchao-float8:rowwise", "te-fp8, eager"), "word")
@@ -211,39 +211,33 @@ def test_only_what_differs_and_moves_numbers_is_a_difference():
     versions = {"torch": "2.11.0", "cuda": "13.0", "numpy": "2.5", "torchao": "0.18"}
     one = record(environment=environment(H200, versions=versions, python="3.11.1", driver="580.0"))
     other = record(environment=environment("NVIDIA H100", versions={**versions, "cuda": "12.8", "numpy": "1"}))
-    assert differences([one, other]) == (
-        Difference("", (H200, "NVIDIA H100")),
-        Difference("cuda", ("13.0", "12.8")),
-    )
-    assert differences([one, one]) == ()
+    assert differences([one, other]) == {"": (H200, "NVIDIA H100"), "cuda": ("13.0", "12.8")}
+    assert differences([one, one]) == {}
 
 
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
-        ({"versions": {"torch": "2.12.0"}}, Difference("torch", ("2.11.0", "2.12.0"))),
-        ({"versions": {"torch": "2.11.0", "torchao": "0.18"}}, Difference("torchao", (None, "0.18"))),
-        (
-            {"versions": {"torch": "2.11.0", "transformer-engine": "2.20"}},
-            Difference("transformer-engine", (None, "2.20")),
-        ),
-        ({"driver": "570.1"}, Difference("driver", ("580.0", "570.1"))),
+        ({"versions": {"torch": "2.12.0"}}, {"torch": ("2.11.0", "2.12.0")}),
+        ({"versions": {"torch": "2.11.0", "torchao": "0.18"}}, {"torchao": (None, "0.18")}),
+        ({"versions": {"torch": "2.11.0", "transformer-engine": "2.20"}}, {"transformer-engine": (None, "2.20")}),
+        ({"driver": "570.1"}, {"driver": ("580.0", "570.1")}),
     ],
 )
 def test_each_library_and_the_driver_counts(changes, found):
-    assert differences([record(), record(environment=environment(H200, **changes))]) == (found,)
+    assert differences([record(), record(environment=environment(H200, **changes))]) == found
 
 
 def test_without_a_gpu_the_cpu_is_the_device_and_nothing_is_guessed_of_an_unknown_machine():
     cpus = [record(environment=environment(None, cpu=name)) for name in ("an Epyc", "a Xeon")]
-    assert differences(cpus) == (Difference("", ("an Epyc", "a Xeon")),)
+    assert differences(cpus) == {"": ("an Epyc", "a Xeon")}
     unknown = record(environment=None)
-    assert differences([record(), unknown])[0] == Difference("", (H200, None))
-    assert [device(record()), device(cpus[0]), device(unknown)] == [H200, "CPU", "CPU"]
+    assert differences([record(), unknown])[""] == (H200, None)
+    assert where([record(), cpus[0], unknown], "abc") == f"a ({H200}), b (CPU), c (CPU)"
 
 
 def test_two_machines_of_one_instance_are_told_and_those_of_two_instances_are_expected():
     here, there = machine_called("vendor-a"), machine_called(None)
     two = differences([record(machine=here), record(minutes=7, machine=there), record(minutes=9)])
-    assert two == (Difference("machine", (f"vendor-a ({here.id})", there.id, None)),)
-    assert differences([record(machine=here), record("p4d", machine=there)]) == ()
+    assert two == {"machine": (f"vendor-a ({here.id})", there.id, None)}
+    assert differences([record(machine=here), record("p4d", machine=there)]) == {}

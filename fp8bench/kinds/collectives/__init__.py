@@ -3,7 +3,7 @@
 from fp8bench.kinds.collectives import measure
 from fp8bench.kinds.collectives.measure import CollectivesRecord, CollectivesRequest
 from fp8bench.kinds.collectives.study import STUDY
-from fp8bench.kinds.one_record import OneRecord, OverNodes, shown
+from fp8bench.kinds.one_record import OneRecord, shown
 
 KIND = OneRecord(
     name="collectives",
@@ -12,8 +12,8 @@ KIND = OneRecord(
     example=("--size", "64K", "--dtype", "fp32", "--rounds", "1", "--seconds", "0.001"),
     prepare=measure.prepare,
     measure=measure.measure,
-    exit_code=measure.exit_code,
-    over_nodes=OverNodes(measure.measure, measure.work_of),
+    statuses=lambda record, _request: [record.status],
+    work_of=measure.work_of,
     document=shown(STUDY),
     figures={"plot": ("bandwidth", "bandwidth over size")},
 )

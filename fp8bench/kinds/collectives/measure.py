@@ -7,7 +7,6 @@ All rounds run in one group of processes, as in nccl-tests; the record says so o
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -34,7 +33,7 @@ from fp8bench.schema.collectives import (
     RankTimes,
 )
 from fp8bench.schema.config import Device, RunConfig
-from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, RunFailed, UsageError
+from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.option import ByDevice, Limit, Option
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
@@ -184,7 +183,7 @@ def record_of(prepared: Prepared[CollectivesConfig], reports: Sequence[RankRepor
     timings = [timing_of(case, [one.times[place] for one in outcomes]) for place, case in enumerate(config.cases)]
     bad = next((timing.reason for timing in timings if timing.status == "invalid"), None)
     return CollectivesRecord(
-        **head(prepared, "collectives", datetime.now(UTC)),
+        **head(prepared, "collectives"),
         status="invalid" if bad else "ok",
         reason=bad,
         fingerprint=fingerprint(config),
@@ -218,8 +217,3 @@ def fingerprint(config: CollectivesConfig) -> dict[str, JsonValue]:
         "method_version": METHOD_VERSION,
         **({"nodes": config.nodes} if config.nodes > 1 else {}),
     }
-
-
-def exit_code(record: CollectivesRecord, _request: CollectivesRequest) -> int:
-    """Return 4 if a result was wrong, else 0."""
-    return MeasurementInvalid.exit_code if record.status == "invalid" else 0

@@ -14,7 +14,7 @@ from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
 from fp8bench.stats.collectives import algorithm_gb_s, bus_gb_s
 from fp8bench.tables import chart
 from fp8bench.tables.document import CsvLines
-from fp8bench.tables.study import Column, Shown, Study, StudyTable, word
+from fp8bench.tables.study import Column, Study, StudyTable, word
 from fp8bench.tables.written import number, with_interval
 
 METHOD = (
@@ -79,12 +79,11 @@ class CollectivesReport(Frozen):
 
 def collectives_report(record: CollectivesRecord, catalog: Catalog) -> CollectivesReport:
     """Return the numbers of a record. The catalogue gives the bandwidth of links from datasheets."""
-    product = record.environment.device_name if record.environment else None
-    gpu = catalog.gpu_by_product(product)
+    gpu = catalog.gpu_by_product(record.device_name)
     several = record.config.nodes > 1
     link_gb_s = None if gpu is None or gpu.nvlink_gb_s is None or several else gpu.nvlink_gb_s / BOTH_DIRECTIONS
     rows = tuple(_row(record, timing, link_gb_s) for timing in record.timings)
-    return made_of(CollectivesReport, record, record.config, device_name=product, link_gb_s=link_gb_s, rows=rows)
+    return made_of(CollectivesReport, record, record.config, link_gb_s=link_gb_s, rows=rows)
 
 
 def _row(record: CollectivesRecord, timing: CollectiveTiming, link_gb_s: float | None) -> CollectiveRow:
@@ -177,7 +176,7 @@ def draw(report: CollectivesReport, path: Path) -> None:
 STUDY = Study[CollectivesRecord, CollectivesReport](
     report=collectives_report,
     title=lambda reports, _where: f"Collectives of {'; '.join(report.where for report in reports)}",
-    tables=(Shown(table=lambda _reports: TABLE, rows=lambda report: report.rows),),
+    tables=(TABLE,),
     found=answers,
     notes=lambda reports, _names: [METHOD, *([BY_LINK] if len(reports) == 1 and reports[0].link_gb_s else [])],
     lines=lambda reports: CsvLines.of(CollectiveRow, [row for report in reports for row in report.rows]),

@@ -2,27 +2,11 @@
 at equal steps, at equal time and at equal money.
 """
 
-from collections.abc import Sequence
+from fp8bench.kinds.converge import document, measure
+from fp8bench.kinds.converge.measure import ConvergeRecord, ConvergeRequest
+from fp8bench.kinds.one_record import OneRecord
 
-from fp8bench.kinds.converge import document, measure, request
-from fp8bench.kinds.converge.measure import ConvergeRecord
-from fp8bench.kinds.converge.request import ConvergeRequest, Job
-from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.one_record import OneRecord, OverNodes
-from fp8bench.pricing.choose import require_region
-from fp8bench.schema.instance import Catalog
-from fp8bench.tables.document import Document
-
-
-class Converge(OneRecord[ConvergeRequest, Job, ConvergeRecord]):
-    """The kind `converge`, whose comparison uses prices."""
-
-    def compared(self, records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions) -> Document:
-        require_region(options.region, catalog, options.instances)
-        return document.shown(records, catalog, options)
-
-
-KIND = Converge(
+KIND = OneRecord(
     name="converge",
     request=ConvergeRequest,
     record=ConvergeRecord,
@@ -30,11 +14,12 @@ KIND = Converge(
         *("--mode", "baseline-bf16", "--mode", "baseline-fp32", "--seeds", "1", "--steps", "4"),
         *("--batch-size", "2", "--sequence-length", "16"),
     ),
-    prepare=request.prepare,
+    prepare=measure.prepare,
     measure=measure.measure,
-    exit_code=measure.exit_code,
-    over_nodes=OverNodes(measure.measure, measure.work_of),
+    # Divergence is a finding, not an error.
+    statuses=lambda record, _request: (one.status for one in record.trainings),
+    work_of=measure.work_of,
     document=document.document,
-    figures={"plot": (document.CURVES, "the losses")},
+    figures={"plot": ("curves", "the losses")},
     compare_options=frozenset(("workload", "batch_size", "optimizer", "price_as_of", "region", "purchase", "price")),
 )

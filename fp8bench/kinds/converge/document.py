@@ -1,5 +1,9 @@
-"""Trainings as a document: a table with a row for each mode, a sentence for each mode about what it costs and gains,
-and the curves. Records of the same work share one table and are all compared with the first mode of the first record.
+"""Trainings as numbers and as a document: a table with a row for each mode, a sentence for each about what it costs and
+gains, and the curves. Records of the same work share one table; each mode of each record is compared with the
+reference, which is the first mode of the first record.
+
+Records of several instances are joined with their prices, so that what a dollar buys on one is compared with what it
+buys on another. A mode whose fp8 is emulated has neither time nor money, because they mean nothing.
 
 The curves are the validation loss over steps on the left, and over money, or time without a price, on the right. A line
 for each mode is the mean over its seeds, and the pale lines around it are the seeds. No two modes differ by colour
@@ -13,28 +17,168 @@ from itertools import accumulate, cycle
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from pydantic import Field
 
 from fp8bench.kinds.converge import gaps
-from fp8bench.kinds.converge.gaps import Gap, Points
+from fp8bench.kinds.converge.gaps import Diverged, Gap, Points
 from fp8bench.kinds.converge.measure import ConvergeRecord
-from fp8bench.kinds.converge.rows import HOUR_S, ConvergeReport, Row, Spent, compare
 from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.priced import Used, priced
+from fp8bench.pricing.choose import require_region
 from fp8bench.records.named import parse_reference
 from fp8bench.records.select import same_work
+from fp8bench.schema.converge import Curve, Trained
+from fp8bench.schema.errors import Status
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
 from fp8bench.tables import chart
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import FAINT, INK
-from fp8bench.tables.side_by_side import device, differences, differences_line, labels
+from fp8bench.tables.side_by_side import differences_line, labels
 from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import number
 
 if TYPE_CHECKING:
     from fp8bench.tables.chart import Axes
 
-CURVES = "curves"
-"""The name of the figure."""
+HOUR_S = 3600.0
+
+Spent = Literal["steps", "time", "money"]
+
+
+class Row(Frozen):
+    """One mode of one record. Losses and gaps are in nats; gaps are against the reference, and below 0 is better. Null:
+    the row is the reference, or there is nothing to compare. where: the name of the record, if there are several.
+    curves: by seed, without those that diverged.
+    """
+
+    instance: str
+    run_id: str
+    mode: str
+    is_reference: bool
+    status: Status
+    reason: str | None
+    emulated: bool
+    seeds: int
+    diverged: tuple[Diverged, ...]
+    final_loss: Gap | None
+    step_time_s: float | None
+    tokens_per_s: float | None
+    seconds: float | None
+    usd_per_hour: float | None
+    usd: float | None
+    equal_steps: Gap | None = None
+    equal_time: Gap | None = None
+    equal_time_s: float | None = None
+    equal_money: Gap | None = None
+    equal_money_usd: float | None = None
+    time_to_same_loss: Gap | None = None
+    money_to_same_loss: Gap | None = None
+    where: str = Field(exclude=True)
+    curves: dict[int, Curve] = Field(exclude=True)
+
+    @property
+    def name(self) -> str:
+        """The mode, and the record if there are several."""
+        return f"{self.mode} on {self.where}" if self.where else self.mode
+
+    def over(self, spent: Spent, seed: int) -> Points:
+        """Return the curve over what is spent; empty if that means nothing."""
+        if spent == "steps":
+            return gaps.by_steps(self.curves[seed])
+        per_second = 1.0 if spent == "time" else (self.usd_per_hour or 0.0) / HOUR_S
+        return gaps.by_cost(self.curves[seed], per_second) if per_second and not self.emulated else []
+
+
+class ConvergeReport(Frozen):
+    """One record, compared with the reference of its group. price_as_of: null if it has no price, or an undated one.
+    share: the share of an instance's price, in words; null if all of it is counted.
+    """
+
+    run_id: str
+    instance: str
+    device_name: str | None
+    price_as_of: date | None
+    share: str | None
+    no_price: str | None
+    rows: tuple[Row, ...]
+    trainings: tuple[Trained, ...]
+    warnings: tuple[str, ...]
+
+
+def compare(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions) -> list[ConvergeReport]:
+    """Compare records. records: of one fingerprint, at least one."""
+    reference: Row | None = None
+    reports = []
+    for record, name in zip(records, labels(records), strict=True):
+        used = Used(record.config.world_size, record.config.nodes, record.config.device == "cuda")
+        price = priced(record, used, catalog, options, options.as_of or options.today)
+        rows = []
+        for mode in record.config.modes:
+            row = _row(record, mode, price.usd_per_hour, name if len(records) > 1 else "")
+            rows.append(_against(row, reference) if reference else row.model_copy(update={"is_reference": True}))
+            reference = reference or row
+        reports.append(
+            made_of(
+                ConvergeReport,
+                record,
+                price_as_of=price.price.as_of if price.price else None,
+                share=f"{price.gpus[0]} of {price.gpus[1]} GPUs of {price.share_of}" if price.gpus else None,
+                no_price=price.why_none or None,
+                rows=tuple(rows),
+            )
+        )
+    return reports
+
+
+def _row(record: ConvergeRecord, mode: str, usd_per_hour: float | None, where: str) -> Row:
+    trained = [one for one in record.trainings if one.mode == mode]
+    stopped = next((one for one in trained if one.status != "ok"), None)
+    curves = {one.seed: one.curve for one in trained if one.curve is not None}
+    diverged = [found for seed, curve in curves.items() if (found := gaps.divergence(curve, seed)) is not None]
+    step_s = fmean(sum(one.step_s) / len(one.step_s) for one in curves.values()) if curves else None
+    finished = {seed: curve for seed, curve in curves.items() if seed not in {one.seed for one in diverged}}
+    emulated = any(one.evidence is not None and one.evidence.emulated for one in trained)
+    seconds = fmean(one.elapsed_s[-1] for one in finished.values()) if finished and not emulated else None
+    return Row(
+        instance=record.instance,
+        run_id=record.run_id,
+        mode=mode,
+        is_reference=False,
+        status="ok" if curves else stopped.status if stopped else "unsupported",
+        reason=stopped.reason if stopped else None,
+        emulated=emulated,
+        seeds=len(curves),
+        diverged=tuple(diverged),
+        final_loss=gaps.estimate(gaps.by_steps(curve)[-1][1] for curve in finished.values()),
+        step_time_s=step_s,
+        tokens_per_s=record.work.tokens_per_step / step_s if record.work and step_s else None,
+        seconds=seconds,
+        usd_per_hour=usd_per_hour,
+        usd=seconds * (usd_per_hour / HOUR_S) if seconds is not None and usd_per_hour else None,
+        where=where,
+        curves=finished,
+    )
+
+
+def _against(row: Row, reference: Row) -> Row:
+    seeds = [seed for seed in row.curves if seed in reference.curves]
+    found: dict[str, Any] = {}
+    for spent in get_args(Spent):
+        pairs = [(row.over(spent, seed), reference.over(spent, seed)) for seed in seeds]
+        judged = {f"equal_{spent}": gaps.estimate(gaps.gap_in_the_end(*pair) for pair in pairs)}
+        if spent != "steps":
+            least = [min(mine[-1][0], theirs[-1][0]) for mine, theirs in pairs if mine and theirs]
+            found["equal_time_s" if spent == "time" else "equal_money_usd"] = fmean(least) if least else None
+            ratios = [gaps.ratio_to_same_loss(*pair) for pair in pairs]
+            judged[f"{spent}_to_same_loss"] = gaps.estimate(ratios, ratios=True)
+        # Seeds without divergence flatter a mode that diverges: its verdict says so.
+        said = {"verdict": "diverged"} if row.diverged else {}
+        found |= {name: gap and gap.model_copy(update=said) for name, gap in judged.items()}
+    return row.model_copy(update=found)
+
 
 TONES: dict[str, doc.Tone] = {"gains": "good", "costs": "bad", "diverged": "bad", "inconclusive": "doubtful"}
 UNSEEN = 5e-5
@@ -66,14 +210,16 @@ STYLES: tuple[dict[str, Any], ...] = (
 )
 
 
-def document(records: Sequence[ConvergeRecord], catalog: Catalog) -> doc.Document:
-    """Return the document with today's prices. records: in the order of the rows."""
-    keys = tuple(dict.fromkeys(record.instance for record in records))
-    return shown(records, catalog, CompareOptions(keys, date.today(), parse_reference(None, keys)))
-
-
-def shown(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions) -> doc.Document:
-    """Return the document. It has a figure if all records are of the same work."""
+def document(
+    records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions | None = None
+) -> doc.Document:
+    """Return the document, with today's prices unless the options say otherwise. It has a figure if all records are of
+    the same work. records: in the order of the rows. Raises UsageError for a region without a price.
+    """
+    if options is None:
+        keys = tuple(dict.fromkeys(record.instance for record in records))
+        options = CompareOptions(keys, date.today(), parse_reference(None, keys))
+    require_region(options.region, catalog, options.instances)
     groups = [(group, compare(group, catalog, options)) for group in same_work(records)]
     of_id = {report.run_id: report for _, group in groups for report in group}
     reports = [of_id[record.run_id] for record in records]
@@ -82,7 +228,7 @@ def shown(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareO
         tuple(block for group in groups for block in _blocks(*group)),
         data=reports,
         lines=doc.CsvLines(LINE_FIELDS, tuple(line for report in reports for line in _lines(report))),
-        figures=(doc.Figure(CURVES, partial(_draw, trained)),) if len(groups) == 1 and trained else (),
+        figures=(doc.Figure("curves", partial(_draw, trained)),) if len(groups) == 1 and trained else (),
     )
 
 
@@ -105,7 +251,7 @@ def _blocks(records: Sequence[ConvergeRecord], reports: Sequence[ConvergeReport]
     config, names, letters = records[0].config, labels(records), doc.Letters()
     rows, named = [row for report in reports for row in report.rows], list(zip(names, reports, strict=True))
     where = ", ".join(
-        f"{f'{record.config.nodes} nodes of ' if record.config.nodes > 1 else ''}{name} ({device(record)})"
+        f"{f'{record.config.nodes} nodes of ' if record.config.nodes > 1 else ''}{name} ({record.device_name or 'CPU'})"
         for name, record in zip(names, records, strict=True)
     )
     sizes = "".join(f", {name} {size}" for name, size in config.sizes.items() if name != "sequence_length")
@@ -123,7 +269,7 @@ def _blocks(records: Sequence[ConvergeRecord], reports: Sequence[ConvergeReport]
         [table, *map(doc.Note, letters.lines())],
         [doc.Sentence(_answer(row)) for row in rows if not row.is_reference and row.seeds],
         [
-            *map(doc.Note, differences_line(differences(records), names)),
+            *map(doc.Note, differences_line(records, names)),
             doc.Note(METHOD.format(rows[0].name)),
             *doc.notes((one_price, ONE_PRICE), (any(row.emulated for row in rows), EMULATED)),
             *(doc.Note(f"{name}: {_price(report)}.") for name, report in named if report.rows[0].usd_per_hour),
@@ -243,11 +389,9 @@ def _draw(rows: Sequence[Row], path: Path) -> None:
 def _losses(axes: "Axes", every: Sequence[Points], style: dict[str, Any]) -> None:
     for points in every:
         axes.plot(*zip(*points, strict=True), color=style["color"], linewidth=0.7, alpha=0.35, zorder=2)
-    # Up to the least that any of the seeds spent.
-    end = min((points[-1][0] for points in every), default=0.0)
-    means = []
-    for place in (end * part / PLACES for part in range(PLACES + 1)):
-        found = [loss for points in every if (loss := gaps.loss_at(points, place)) is not None]
-        means += [(place, fmean(found))] if found else []
-    if means:
-        axes.plot(*zip(*means, strict=True), linewidth=1.8, zorder=3, **style)
+    if every:
+        # Up to the least that any of the seeds spent.
+        end = min(points[-1][0] for points in every)
+        places = [end * part / PLACES for part in range(PLACES + 1)]
+        means = [fmean(gaps.loss_at(points, place) for points in every) for place in places]
+        axes.plot(places, means, linewidth=1.8, zorder=3, **style)

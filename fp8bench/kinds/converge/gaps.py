@@ -92,10 +92,8 @@ def by_cost(curve: Curve, per_second: float = 1.0) -> Points:
     return [(elapsed * per_second, one.loss) for elapsed, one in every if one.loss is not None]
 
 
-def loss_at(points: Points, spent: float) -> float | None:
-    """Return the loss, on the cubic between two validations; None before the first and after the last validation."""
-    if not points or not points[0][0] <= spent <= points[-1][0]:
-        return None
+def loss_at(points: Points, spent: float) -> float:
+    """Return the loss, on the cubic between two validations. spent: from the first to the last validation."""
     place = bisect_left(points, spent, key=itemgetter(0))
     return points[place][1] if points[place][0] == spent else _cubic(points, place - 1, spent)
 
@@ -152,8 +150,7 @@ def gap_in_the_end(ours: Points, reference: Points) -> float | None:
     if not ours or not reference:
         return None
     end = min(ours[-1][0], reference[-1][0])
-    found = [(loss_at(ours, end * part), loss_at(reference, end * part)) for part in LAST_QUARTER]
-    return fmean(mine - theirs for mine, theirs in found if mine is not None and theirs is not None)
+    return fmean(loss_at(ours, end * part) - loss_at(reference, end * part) for part in LAST_QUARTER)
 
 
 def ratio_to_same_loss(ours: Points, reference: Points) -> float | None:
@@ -164,8 +161,7 @@ def ratio_to_same_loss(ours: Points, reference: Points) -> float | None:
         return None
     found: list[float] = []
     for part in LAST_QUARTER:
-        losses = [loss_at(points, points[-1][0] * part) for points in (ours, reference)]
-        loss = max(loss for loss in losses if loss is not None)
+        loss = max(loss_at(points, points[-1][0] * part) for points in (ours, reference))
         mine, theirs = spent_to(ours, loss), spent_to(reference, loss)
         found += [math.log(mine / theirs)] if mine and theirs else []
     return math.exp(fmean(found)) if found else None

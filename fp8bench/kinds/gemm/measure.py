@@ -6,7 +6,6 @@ are of one process. A shape may have formats of operands that the user names; a 
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import product
 from typing import Annotated, Literal
 
@@ -210,7 +209,7 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
         found.append(bench.measure(one, config.precisions))
     of_step = Filter(workload=config.workload, batch_size=config.batch_size)
     return GemmRecord(
-        **head(prepared, f"gemm-{config.workload or ('sweep' if config.sweep else 'shapes')}", datetime.now(UTC)),
+        **head(prepared, f"gemm-{config.workload or ('sweep' if config.sweep else 'shapes')}"),
         status="ok",
         fingerprint=fingerprint(config, sizes, bench.timer.flush_bytes is not None),
         environment=environment(bench.device),
@@ -275,15 +274,12 @@ def fingerprint(config: GemmConfig, sizes: Mapping[str, int | str] | None, flush
     }
 
 
-def exit_code(record: GemmRecord, request: GemmRequest) -> int:
-    """Return 4 if a GEMM was not computed correctly; 3 if fp8 was requested and none of it runs here, or if a named
-    precision ran for no shape; else 0.
+def statuses(record: GemmRecord, request: GemmRequest) -> list[Status]:
+    """Return `invalid` if a GEMM was not computed correctly, and how each named precision, or all of fp8, ended:
+    `unsupported` if it ran for no shape.
     """
-    from fp8bench.launch.session import exit_code_of
-
     timings = [timing for one in record.products for timing in one.timings]
     ran = {timing.precision for timing in timings if timing.status == "ok"}
     fp8 = {timing.precision for timing in timings if timing.precision != "bf16"}
     invalid: list[Status] = ["invalid"] if any(timing.status == "invalid" for timing in timings) else []
-    by_precision: list[Status] = ["ok" if name in ran else "unsupported" for name in request.precisions or fp8]
-    return exit_code_of([*invalid, *by_precision], named=bool(request.precisions))
+    return [*invalid, *("ok" if name in ran else "unsupported" for name in request.precisions or fp8)]

@@ -11,7 +11,7 @@ KIND = OneRecord(
     example=("--mode", "baseline-bf16", "--layer", "linear", "--input", "normal", "--width", "32"),
     prepare=measure.prepare,
     measure=measure.measure,
-    exit_code=measure.exit_code,
+    statuses=lambda record, _request: (row.status for row in record.rows),
     document=document.document,
-    figures={"plot": (document.ERRORS, "the errors"), "history_plot": (document.JUMP, "the jump")},
+    figures={"plot": ("errors", "the errors"), "history_plot": ("jump", "the jump")},
 )

@@ -5,7 +5,6 @@ invalid word fails before that.
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, field_validator
@@ -102,7 +101,7 @@ def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> Prepared[Nu
     return Prepared(config, **vars(place))
 
 
-def measure(prepared: Prepared[NumericsConfig], log: Log, now: datetime | None = None) -> NumericsRecord:
+def measure(prepared: Prepared[NumericsConfig], log: Log) -> NumericsRecord:
     """Examine the modes in this process. log: takes a line per stage. Raises ModeUnavailable and RunFailed."""
     from fp8bench.numerics import examination
     from fp8bench.worker.environment import environment
@@ -113,7 +112,7 @@ def measure(prepared: Prepared[NumericsConfig], log: Log, now: datetime | None =
     ok = any(row.status == "ok" for row in examined.rows)
     worst = None if ok else min(examined.rows, key=lambda row: WORST_FIRST.index(row.status))
     return NumericsRecord(
-        **head(prepared, "numerics", now or datetime.now(UTC)),
+        **head(prepared, "numerics"),
         status=worst.status if worst else "ok",
         reason=worst.reason if worst else None,
         remedy=worst.remedy if worst else None,
@@ -128,13 +127,6 @@ def measure(prepared: Prepared[NumericsConfig], log: Log, now: datetime | None =
         rows=examined.rows,
         history=examined.history,
     )
-
-
-def exit_code(record: NumericsRecord, request: NumericsRequest) -> int:
-    """Return the exit code for the rows' statuses. A named mode that could not run counts even if others ran."""
-    from fp8bench.launch.session import exit_code_of
-
-    return exit_code_of((row.status for row in record.rows), named=bool(request.modes))
 
 
 def _modes(requested: tuple[str, ...]) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from fp8bench.numerics.gemm import multiply as mm
 from fp8bench.numerics.gemm.multiply import Kernel, Operand, quantize
-from fp8bench.numerics.memory import free_bytes, operand_sets, require_memory
+from fp8bench.numerics.memory import gemm_bytes, operand_sets, require
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import RunFailed, first_line
 from fp8bench.schema.gemm import REFUSED_PAIR, Casts, Ceiling, Precision, Product, ProductTimings, Shape, Timing
@@ -168,9 +168,10 @@ class Bench:
 
     def require_memory(self, shapes: Iterable[Shape]) -> None:
         """Raise UsageError unless each shape, and those of the ceilings, fit into the device's free memory."""
-        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "this host"
         every = [*shapes, *map(Shape.cube, CEILING_SIZES[self.device.type])]
-        require_memory(every, self.timer.flush_bytes, free_bytes(self.device), name)
+        needed, largest = max((gemm_bytes(shape, self.timer.flush_bytes), str(shape)) for shape in every)
+        remedy = "Give a smaller --shape or --batch-size, or end what else uses the memory"
+        require(f"the GEMM {largest}", needed, self.device, remedy)
 
     def measure(self, product: Product, precisions: Sequence[Precision]) -> ProductTimings:
         """Measure each precision alone and with its casts, in rounds: A B C, C B A, and so on. What stays bf16 is

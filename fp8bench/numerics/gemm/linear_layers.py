@@ -21,9 +21,6 @@ from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.schema.gemm import Product, Role, Shape
 from fp8bench.workloads.protocol import Batch, Workload
 
-ROWS: dict[Role, str] = {"forward": "M", "input gradient": "M", "weight gradient": "K"}
-"""The dimension of a GEMM that is T. The other two are the layer's widths, I and O."""
-
 WHOLE_MODEL = "(the model)"
 """The name of a layer that is itself the complete model."""
 
@@ -113,29 +110,24 @@ def fold(name: str) -> str:
 
 
 def require_aligned(found: LinearGemms, batch_size: int) -> None:
-    """Raise UsageError if a GEMM that modes convert has a dimension that is invalid for fp8, with the next valid one.
-    batch_size: of `found`. A dimension that no batch size mends is named first.
+    """Raise UsageError if a GEMM that modes convert has rows that are invalid for fp8, with the next valid batch size.
+    Its other two dimensions, the layer's widths, are valid, or modes would not convert it. batch_size: of `found`. Rows
+    that no batch size mends are named first.
     """
     converted = [one for one in found.products if one.stays_bf16 is None]
-
-    def kind(product: Product, name: str) -> str:
-        if name != ROWS[product.role]:
-            return "width"
-        return "batch" if set(product.layers).isdisjoint(found.fixed_rows) else "rows"
-
-    wrong = [(kind(one, misaligned[0]), one, misaligned) for one in converted for misaligned in one.shape.misaligned]
-    if not wrong:
+    fixed = [one for one in converted if not set(one.layers).isdisjoint(found.fixed_rows)]
+    product = next((one for one in (*fixed, *converted) if one.shape.misaligned), None)
+    if product is None:
         return
-    what, product, (name, size, padded) = min(wrong, key=lambda one: one[0] == "batch")
-    if what == "batch":
+    name, size, padded = product.shape.misaligned[0]
+    if product in fixed:
+        remedy = f"It is not batch x tokens: pad the layer's rows to {padded}, or measure with --precision bf16 alone"
+    else:
         # At another batch size B a GEMM has rows x B / batch_size rows.
-        by_batch = [one for one in converted if kind(one, ROWS[one.role]) == "batch"]
-        rows = [one.shape.m if ROWS[one.role] == "M" else one.shape.k for one in by_batch]
+        by_batch = [one for one in converted if one not in fixed]
+        rows = [one.shape.k if one.role == "weight gradient" else one.shape.m for one in by_batch]
         fits = (size for size in count(batch_size) if not any(one * size % (ALIGNMENT * batch_size) for one in rows))
         remedy = f"Say --batch-size {next(fits)}, or --precision bf16 alone"
-    else:
-        why = "It is not batch x tokens" if what == "rows" else "No batch changes it"
-        remedy = f"{why}: pad the layer's {what} to {padded}, or measure with --precision bf16 alone"
     raise UsageError(
         f"{product.label} is {product.shape} at batch {batch_size}: its {name} = {size} is not divisible by "
         f"{ALIGNMENT}, as fp8 GEMMs need; {padded} would be",

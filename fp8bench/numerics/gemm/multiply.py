@@ -118,22 +118,19 @@ def quantize(matrix: Tensor, dtype: torch.dtype, rowwise: bool) -> tuple[Tensor,
 
 
 def find_kernel(device: torch.device) -> Kernel:
-    """Return the function for the device: on a CPU the first that multiplies a small GEMM. On a GPU none is tried, so
-    that if fp8 does not run there, the error is the reason in the record.
+    """Return the function for the device: on a CPU float32 unless the public one multiplies a small GEMM there. On a
+    GPU none is tried, so that if fp8 does not run there, the error is the reason in the record.
     """
-    public = ("torch.nn.functional.scaled_mm", public_scaled_mm)
-    if device.type != "cpu":
-        return Kernel(*public, emulated=False)
-    ones = torch.ones(32, 32)
-    for name, multiply in (public, ("torch._scaled_mm", private_scaled_mm)):
+    public = Kernel("torch.nn.functional.scaled_mm", public_scaled_mm, emulated=device.type == "cpu")
+    if public.emulated:
+        ones = torch.ones(32, 32)
         try:
             for scale in (torch.ones(()), torch.ones(32, 1)):
                 for left in (E4M3, E5M2):
-                    multiply(Operand(ones.to(left), scale), Operand(ones.to(E4M3), scale), False)
+                    public_scaled_mm(Operand(ones.to(left), scale), Operand(ones.to(E4M3), scale), False)
         except (RuntimeError, ValueError, TypeError):
-            continue
-        return Kernel(name, multiply, emulated=True)
-    return Kernel("torch.mm of float32", widened_mm, emulated=True)
+            return Kernel("torch.mm of float32", widened_mm, emulated=True)
+    return public
 
 
 def public_scaled_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
@@ -142,12 +139,6 @@ def public_scaled_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
     scaling = types.RowWise if left.inverse_scale.dim() else types.TensorWise
     scales = left.inverse_scale, scaling, right.inverse_scale.t(), scaling
     return functional.scaled_mm(left.data, right.data.t(), *scales, output_dtype=torch.bfloat16, use_fast_accum=fast)
-
-
-def private_scaled_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
-    """Multiply by torch._scaled_mm, which a CPU may have without the public one."""
-    scales = left.inverse_scale, right.inverse_scale.t()
-    return torch._scaled_mm(left.data, right.data.t(), *scales, out_dtype=torch.bfloat16, use_fast_accum=fast)
 
 
 def widened_mm(left: Operand, right: Operand, fast: bool) -> Tensor:

@@ -42,51 +42,39 @@ def run(mode="baseline-bf16", recipe=None, step_time_s=0.1, number=1, session="2
     return measured(mode=mode, recipe=recipe, **{**values, **changes})
 
 
-def test_the_bound_takes_the_fastest_fp8_of_each_product():
+def test_the_bound_takes_the_fastest_fp8_of_each_product_also_without_a_baseline():
     found = bound([fc(), HEAD], [run()])
     assert found.bf16_products_s == pytest.approx(0.04)
     assert found.other_products_s == pytest.approx(0.001)
     free, eager = found.at_most
     assert (free.casts, free.products_s, free.speedup) == ("none", pytest.approx(0.02), pytest.approx(0.1 / 0.08))
     assert (eager.casts, eager.products_s, eager.speedup) == ("eager", pytest.approx(0.03), pytest.approx(0.1 / 0.09))
-
-
-def test_the_baselines_step_is_the_median_of_its_rounds():
-    rounds = [run(step_time_s=step, number=number) for number, step in enumerate((0.1, 0.3, 0.2), start=1)]
-    found = bound([fc()], rounds)
-    assert (found.step_time_s, found.rounds, found.compiled) == (0.2, 3, False)
-    assert found.at_most[0].speedup == pytest.approx(0.2 / 0.18)
-
-
-def test_without_a_baseline_it_is_of_the_products_alone():
     found = bound([fc(), HEAD])
     assert (found.step_time_s, found.baseline_run_id, found.modes) == (None, None, ())
     assert [gain.speedup for gain in found.at_most] == pytest.approx([2.0, 4 / 3])
 
 
-def test_a_product_without_a_right_fp8_time_counts_as_bf16_and_is_told():
+def test_a_step_is_the_median_of_its_rounds_of_the_baseline_and_of_each_mode():
+    rounds = [run(step_time_s=step, number=number) for number, step in enumerate((0.1, 0.3, 0.2), start=1)]
+    found = bound([fc()], rounds)
+    assert (found.step_time_s, found.rounds, found.compiled) == (0.2, 3, False)
+    assert found.at_most[0].speedup == pytest.approx(0.2 / 0.18)
+    fp8 = [run("te-fp8", "delayed", step, number) for number, step in enumerate((0.08, 0.07, 0.09), start=1)]
+    (mode,) = bound([fc()], [run()], [fp8]).modes
+    assert (mode.label, mode.rounds, mode.step_time_s, mode.speedup) == ("te-fp8:delayed", 3, 0.08, 1.25)
+
+
+def test_products_without_a_right_time_or_longer_than_the_step_are_told_and_bound_nothing():
     wrong = Timing(precision="fp8-tensorwise", status="invalid", reason="the product is off by 1, more than 0.01")
     found = bound([fc(), product(timing("bf16", 0.004), wrong)], [run()])
     assert found.left_in_bf16 == 1
     assert found.at_most[0].products_s == pytest.approx(0.02 + 0.04)
-
-
-def test_emulated_products_have_no_bound_nor_has_what_has_no_bf16_time():
     fp8 = timing("fp8-tensorwise", 0.002)
     assert bound([product(timing("bf16", 0.004), fp8.model_copy(update={"emulated": True}))]) is None
     assert bound([product(fp8)]) is None
-
-
-def test_products_longer_than_the_step_are_told_and_bound_nothing():
     found = bound([fc()], [run(step_time_s=0.03)])
     assert found.at_most == ()
     assert found.reason == "the GEMMs alone take longer here than the whole step did"
-
-
-def test_measured_modes_stand_beside_it():
-    fp8 = [run("te-fp8", "delayed", step, number) for number, step in enumerate((0.08, 0.07, 0.09), start=1)]
-    (mode,) = bound([fc()], [run()], [fp8]).modes
-    assert (mode.label, mode.rounds, mode.step_time_s, mode.speedup) == ("te-fp8:delayed", 3, 0.08, 1.25)
 
 
 def test_a_mode_that_its_host_holds_back_says_so():
@@ -121,9 +109,12 @@ def test_unlike_runs_are_left_out(changes):
     assert bounds([fc()], [run(), fp8], OF_STEP) == (bound([fc()], [run()]),)
 
 
-def test_modes_in_bf16_are_left_out():
+def test_modes_in_bf16_are_left_out_and_so_are_modes_without_a_baseline():
     records = [run(), run("te-bf16", evidence=evidence())]
     assert bounds([fc()], records, OF_STEP) == (bound([fc()], records[:1]),)
+    (found,) = bounds([fc()], [run("te-fp8", "delayed", 0.08)], OF_STEP)
+    assert (found.step_time_s, found.modes) == (None, ())
+    assert bounds([HEAD], [], OF_STEP) == ()
 
 
 def test_compiled_modes_stand_beside_the_compiled_baseline_only():
@@ -166,9 +157,3 @@ def test_replayed_modes_stand_beside_the_replayed_baselines_only():
     torchao = ("torchao-float8:tensorwise", "compiled")
     assert [(m.label, m.execution) for m in launched.modes] == [("te-fp8:delayed", "eager"), torchao]
     assert [(m.label, m.execution) for m in both.modes] == [("te-fp8:delayed", "graphed"), torchao]
-
-
-def test_modes_without_a_baseline_leave_the_products_alone():
-    (found,) = bounds([fc()], [run("te-fp8", "delayed", 0.08)], OF_STEP)
-    assert (found.step_time_s, found.modes) == (None, ())
-    assert bounds([HEAD], [], OF_STEP) == ()

@@ -2,11 +2,9 @@
 
 import pytest
 import torch
-from numerics.gemm.of_cpus import needs_public, needs_rows, public
 from torch.nn import functional
 
 from fp8bench.numerics.gemm import multiply as kernels
-from fp8bench.numerics.gemm.bench import Bench
 from fp8bench.numerics.gemm.multiply import (
     CAST_LIMIT,
     E4M3,
@@ -23,6 +21,11 @@ from fp8bench.numerics.gemm.multiply import (
 from fp8bench.schema.gemm import PAIRS, PRECISIONS, REFUSED_PAIR, Product, Shape
 
 CPU = torch.device("cpu")
+needs_public = pytest.mark.skipif(
+    not torch._C._dispatch_has_kernel_for_dispatch_key("aten::_scaled_mm_v2", "CPU"),
+    reason="this torch has no public scaled_mm for CPUs",
+)
+FUNCTIONS = [kernels.widened_mm, pytest.param(kernels.public_scaled_mm, marks=needs_public)]
 SHAPE = Shape(m=48, n=64, k=96)
 
 
@@ -72,15 +75,8 @@ def test_the_outputs_gradient_is_e5m2_with_a_scale_a_tensor(role, precision, wan
     assert formats(Product(shape=SHAPE, role=role), precision) == wanted
 
 
-@pytest.mark.parametrize(
-    ("multiply", "rowwise"),
-    [
-        *((kernels.widened_mm, rowwise) for rowwise in (False, True)),
-        *(pytest.param(kernels.public_scaled_mm, rowwise, marks=needs_public) for rowwise in (False, True)),
-        (kernels.private_scaled_mm, False),
-        pytest.param(kernels.private_scaled_mm, True, marks=needs_rows),
-    ],
-)
+@pytest.mark.parametrize("multiply", FUNCTIONS)
+@pytest.mark.parametrize("rowwise", [False, True])
 @pytest.mark.parametrize("role", ["forward", "weight gradient"])
 def test_every_function_multiplies_what_it_is_given(multiply, rowwise, role):
     product = Product(shape=SHAPE, role=role)
@@ -92,7 +88,7 @@ def test_every_function_multiplies_what_it_is_given(multiply, rowwise, role):
 
 
 @pytest.mark.parametrize("pair", [pair for pair in PAIRS if pair != REFUSED_PAIR])
-@pytest.mark.parametrize("multiply", [public, kernels.private_scaled_mm, kernels.widened_mm])
+@pytest.mark.parametrize("multiply", FUNCTIONS)
 def test_named_formats_are_computed_within_the_limit(multiply, pair):
     product = Product(shape=SHAPE, formats=pair)
     left, right = (
@@ -102,43 +98,19 @@ def test_named_formats_are_computed_within_the_limit(multiply, pair):
     assert gemm_error(multiply(left, right, False), left, right, SHAPE) < 0.003 < limit("fp8-tensorwise", SHAPE.k)
 
 
-@pytest.mark.parametrize(
-    ("pair", "status", "reason"),
-    [
-        (("e5m2", "e4m3"), "ok", None),
-        (REFUSED_PAIR, "unsupported", "no GPU takes it: cuBLASLt has no GEMM of two e5m2 matrices"),
-    ],
-)
-def test_named_formats_are_timed_without_casts_and_two_e5m2_are_refused_as_on_a_gpu(pair, status, reason):
-    bench = Bench.on("cpu", seconds=1e-4)
-    bf16, fp8 = bench.measure(Product(shape=SHAPE, formats=pair), ("bf16", "fp8-tensorwise")).timings
-    assert (bf16.status, fp8.casts) == ("ok", "none")
-    assert (fp8.status, fp8.reason) == (status, reason)
-
-
-def test_a_cpu_is_marked_as_emulated():
+def test_a_cpu_is_marked_as_emulated_and_without_a_function_for_it_operands_are_widened(monkeypatch):
     kernel = kernels.find_kernel(CPU)
     assert kernel.emulated
     left, right = quantized()
     assert gemm_error(kernel.multiply(left, right, False), left, right, SHAPE) < 0.003
 
+    def without_cpu_kernels(*_arguments, **_options):
+        raise NotImplementedError("not on a CPU")
 
-def without_cpu_kernels(*_arguments, **_options):
-    raise NotImplementedError("not on a CPU")
-
-
-@needs_rows
-def test_without_a_public_function_the_private_one_is_taken(monkeypatch):
     monkeypatch.setattr(functional, "scaled_mm", without_cpu_kernels)
-    assert kernels.find_kernel(CPU).name == "torch._scaled_mm"
-    assert kernels.find_kernel(torch.device("cuda")).name == "torch.nn.functional.scaled_mm"
-
-
-def test_without_any_function_for_cpus_operands_are_widened(monkeypatch):
-    monkeypatch.setattr(functional, "scaled_mm", without_cpu_kernels)
-    monkeypatch.setattr(torch, "_scaled_mm", without_cpu_kernels)
     kernel = kernels.find_kernel(CPU)
     assert (kernel.name, kernel.emulated) == ("torch.mm of float32", True)
+    assert kernels.find_kernel(torch.device("cuda")).name == "torch.nn.functional.scaled_mm"
 
 
 def test_a_check_in_pieces_finds_the_same(monkeypatch):

@@ -76,7 +76,7 @@ def test_the_head_stays_bf16_as_in_the_modes(huge):
     assert {one.layers for one in huge.products if one.stays_bf16 is not None} == {("head",)}
 
 
-def test_layers_of_equal_shape_and_role_are_one_product():
+def test_layers_of_equal_shape_and_role_are_one_product_and_a_frozen_weight_has_no_gradient():
     found = linear_gemms(Made(lambda: nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32))), 16)
     assert [(one.layers, one.role, one.calls_per_step) for one in found.products] == [
         (("0", "1"), "forward", 2),
@@ -84,8 +84,6 @@ def test_layers_of_equal_shape_and_role_are_one_product():
         (("1",), "input gradient", 1),
     ]
 
-
-def test_a_frozen_weight_has_no_gradient_product():
     class Frozen(nn.Module):
         def __init__(self):
             super().__init__()
@@ -103,13 +101,10 @@ def test_a_frozen_weight_has_no_gradient_product():
     ]
 
 
-def test_layers_that_are_not_called_are_named():
+def test_layers_that_are_not_called_are_named_and_odd_features_stay_bf16():
     attention = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
     found = linear_gemms(Made(lambda: attention.to("meta"), tail=(4, 32)), 16)
     assert found.unseen == ("self_attn.out_proj",)
-
-
-def test_odd_features_stay_bf16():
     found = linear_gemms(Made(lambda: nn.Linear(32, 10)), 16)
     (product, _) = found.products
     assert product.label == "(the model) forward"
@@ -117,12 +112,10 @@ def test_odd_features_stay_bf16():
     assert require_aligned(found, 16) is None
 
 
-def test_a_workload_without_linear_layers_is_refused():
+def test_a_workload_without_linear_layers_or_that_looks_at_its_numbers_is_refused():
     with pytest.raises(UsageError, match=r"calls no nn\.Linear"):
         linear_gemms(Made(lambda: nn.Identity()), 16)
 
-
-def test_a_model_that_looks_at_its_numbers_is_refused_with_a_remedy():
     class Peeks(nn.Module):
         def forward(self, inputs: Tensor) -> Tensor:
             return inputs * inputs.sum().item()
@@ -159,32 +152,13 @@ def test_a_batch_that_fp8_cannot_take_is_refused_with_one_that_it_can(batch_size
     require_aligned(linear_gemms(ViTMicro(data="device"), fitting), fitting)
 
 
-@pytest.mark.parametrize(
-    ("role", "sizes", "name", "size", "padded"),
-    [
-        ("forward", (80, 100, 32), "N", 100, 112),
-        ("forward", (80, 96, 40), "K", 40, 48),
-        ("input gradient", (80, 40, 96), "N", 40, 48),
-        ("weight gradient", (100, 32, 80), "M", 100, 112),
-        ("weight gradient", (96, 40, 80), "N", 40, 48),
-        # The batch makes M too, but would not do alone.
-        ("forward", (85, 100, 32), "N", 100, 112),
-    ],
-)
-def test_a_width_that_fp8_cannot_take_is_refused_without_naming_a_batch(role, sizes, name, size, padded):
-    assert refusal(LinearGemms((product(sizes, role),)), 5) == (
-        f"fc {role} is {shape(*sizes)} at batch 5: its {name} = {size} is not divisible by 16, as fp8 GEMMs need; "
-        f"{padded} would be",
-        f"No batch changes it: pad the layer's width to {padded}, or measure with --precision bf16 alone",
-    )
-
-
-def test_what_no_batch_mends_is_told_before_what_one_would():
-    batch_made, too_wide = product((24, 32, 32), layer="first"), product((24, 100, 32), layer="second")
-    what, remedy = refusal(LinearGemms((batch_made, too_wide)), 3)
+def test_what_no_batch_mends_is_told_first_and_what_stays_bf16_may_have_any_size():
+    products = product((24, 32, 32), layer="first"), product((24, 48, 32), layer="second")
+    what, remedy = refusal(LinearGemms(products, fixed_rows=("second",)), 3)
     assert "second forward" in what
-    assert "its N = 100 " in what
-    assert "pad the layer's width to 112," in remedy
+    assert "pad the layer's rows to 32," in remedy
+    assert "its M = 7 is not divisible by 16" in refusal(LinearGemms((product((7, 16, 32)),)), 7)[0]
+    assert require_aligned(LinearGemms((product((7, 10, 3), stays_bf16="the head stays bf16"),)), 7) is None
 
 
 class Queries(nn.Module):
@@ -209,8 +183,3 @@ def test_rows_that_the_batch_does_not_make_are_refused_without_naming_a_batch(ba
         "need; 32 would be",
         "It is not batch x tokens: pad the layer's rows to 32, or measure with --precision bf16 alone",
     )
-
-
-def test_what_stays_bf16_may_have_any_size():
-    assert "its N = 10 is not divisible by 16" in refusal(LinearGemms((product((7, 10, 3)),)), 7)[0]
-    assert require_aligned(LinearGemms((product((7, 10, 3), stays_bf16="the head stays bf16"),)), 7) is None
