@@ -36,6 +36,7 @@ from fp8bench.records.named import parse_reference
 from fp8bench.records.select import Filter, rounds_of
 from fp8bench.schema.errors import UsageError
 from fp8bench.stats.ratio import LIMIT
+from fp8bench.tables.written import counted
 
 USUAL_REGRESSION, USUAL_MINUTES = 0.03, 60
 """Of --until-decided: the limit of `fp8bench check`, and what a night has for it."""
@@ -128,10 +129,14 @@ def run(
 
 
 def _planned(request: RunRequest) -> Machine | None:
-    """Return the named instance as a machine, if this machine cannot be it."""
+    """Return the named instance as a machine, if this machine cannot be it. Raises UsageError for too many GPUs."""
     if request.instance == AUTO:
         return None
-    return elsewhere(request.instance, this_machine(os.environ), request.results_dir)
+    planned = elsewhere(request.instance, this_machine(os.environ), request.results_dir)
+    if planned is not None and (request.gpus or 0) > (has := len(planned.gpus)):
+        what = f"--gpus {request.gpus} is requested, and {request.instance} has {counted(has, 'GPU')}"
+        raise UsageError(what, f"Give --gpus {has} or less; `fp8bench compare --gpus` projects several nodes")
+    return planned
 
 
 def _until(reference: Path | None, limit: float | None, minutes: float | None, aa: bool) -> UntilDecided | None:

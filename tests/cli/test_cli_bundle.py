@@ -83,6 +83,15 @@ def test_links_by_which_nodes_are_projected_go_with_the_records(fp8bench_in, tmp
         assert {json.loads(file.read(name))["kind"] for name in records} == {"run", "collectives"}
 
 
+def test_records_may_be_in_several_folders(bundled, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    keep_all(rounds(0.07, 0.0701, mode="torchao-float8", recipe="tensorwise"), tmp_path / "others")
+    folders = ("--results-dir", "results", "--results-dir", "others")
+    assert invoked("results", "bundle", "both.zip", "p5", *folders).exit_code == 0
+    found = json.loads(invoked("compare", "--bundle", "both.zip", "--format", "json").stdout)
+    assert {row["mode"] for row in found} == {"baseline-bf16", "te-bf16", "torchao-float8"}
+
+
 def test_columns_rows_and_format_may_be_others_but_what_chooses_records_or_prices_is_in_the_file(bundled, rows_of):
     of_bundle = ("compare", "--bundle", "table.zip")
     assert [row["mode"] for row in rows_of(*of_bundle, "--filter", "mode=te-bf16")] == ["te-bf16"]

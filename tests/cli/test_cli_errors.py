@@ -141,6 +141,7 @@ run --results-dir taken/results | cannot write results to taken/results
 predict | no instance was named
 predict p5 | --from is missing
 predict p5 --from a.json --workload vit-huge | --workload does not apply to a record's file
+run --dry-run --instance p5 --gpus 16 | p5 has 8 GPUs | Give --gpus 8 or less
 predict p55 --from h200-1x | unknown instance 'p55'
 predict p5 --from h100-1x | no record for instance 'h100-1x' | h200-1x
 predict p5 --from p4d | published figure, which has no profile
