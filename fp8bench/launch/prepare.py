@@ -159,7 +159,7 @@ def examined(configs: Sequence[RunConfig], program: Sequence[str] = EXAMINES, al
     if not always and registry.find_workload(name).member is None and not sizes_of(name):
         return None
     asked = Asked(configs=tuple(configs)).model_dump_json()
-    why, remedy = "its answer cannot be read", f"See what `fp8bench --debug workloads {name}` says"
+    why, remedy = "its answer cannot be read", f"See what `fp8bench --debug list workloads {name}` says"
     try:
         done = subprocess.run(program, input=asked, capture_output=True, text=True, timeout=EXAMINED_S, check=False)
         if done.returncode != 0:
