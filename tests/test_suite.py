@@ -1,6 +1,8 @@
 """What runs which tests: continuous integration leaves none out, and the pages name the commands that there are."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,13 @@ def test_continuous_integration_runs_the_checks_and_every_test():
 def test_what_a_commit_leaves_out_is_one_mark_and_the_inner_loop_two():
     assert marks_of("test") == ["not thorough and not faults"]
     assert marks_of("test-quick") == ["not slow and not faults"]
+
+
+@pytest.mark.slow
+def test_the_inner_loop_finds_no_file_that_imports_torch():
+    words = ("-n0", "--without-torch", "--collect-only", "-q", "tests")
+    done = subprocess.run((sys.executable, "-m", "pytest", *words), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_is_to_be_cited_is_this_version():

@@ -4,7 +4,6 @@ import dataclasses
 
 import builders
 import pytest
-import torch
 from builders import evidence, machine_called, measured, place, summary
 from report.made_gemm import cube
 
@@ -14,13 +13,11 @@ from fp8bench.kinds.gemm import measure as measuring
 from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest, measure, parse_shape, prepare
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
-from fp8bench.numerics.gemm import bench, multiply
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.gemm import PAIRS, PRECISIONS, Shape, Timing
 from fp8bench.tables.render import render
-from fp8bench.worker.environment import environment
 
 CPU = Machine(gpus=(), product_name=None, cpu_count=2)
 H200 = Machine(gpus=("NVIDIA H200",), product_name=None, cpu_count=16)
@@ -38,7 +35,7 @@ def machine(monkeypatch):
         monkeypatch.setattr(
             measuring, "require_idle", lambda environ, rank, allow: ("busy GPU: 1.0 GiB",) if allow else ()
         )
-        monkeypatch.setattr(bench, "sees_cuda", lambda: cuda)
+        monkeypatch.setattr("fp8bench.numerics.gemm.bench.sees_cuda", lambda: cuda)
 
     is_now(CPU)
     return is_now
@@ -52,7 +49,7 @@ def prepared(tmp_path, machine):
 @pytest.fixture
 def record_of(prepared, monkeypatch):
     """The record of a quick measurement."""
-    monkeypatch.setattr(bench, "CEILING_SIZES", {"cpu": (16, 32)})
+    monkeypatch.setattr("fp8bench.numerics.gemm.bench.CEILING_SIZES", {"cpu": (16, 32)})
     return lambda told=[].append, **words: measure(prepared(seconds="0.0001", **words), told)
 
 
@@ -156,6 +153,11 @@ def test_kept_runs_bound_the_step(record_of, monkeypatch, tmp_path):
     """On a machine whose kernel claims to be no emulation, and whose runs claim to be of a GPU. A later run of another
     machine, and one with other software, do not count.
     """
+    import torch
+
+    from fp8bench.numerics.gemm import multiply
+    from fp8bench.worker.environment import environment
+
     here = {"machine": this_machines_identity(), "environment": environment(torch.device("cpu"))}
     found = multiply.find_kernel
     monkeypatch.setattr(multiply, "find_kernel", lambda device: dataclasses.replace(found(device), emulated=False))
