@@ -69,24 +69,27 @@ def plain_steps(
     otherwise; the weights returned are without that. Raises NotProved on every rank without memory, even with the timed
     model on the host.
     """
+
+    def taken(at_once: int) -> Expected:
+        return _plain_steps(parts, again(), optimizer, batches, place, nudged, at_once)
+
     *larger, least = pieces(parts, batches[0])
     for at_once in larger:
         try:
-            return _plain_steps(parts, again(), optimizer, batches, place, nudged, at_once)
+            return taken(at_once)
         except NotProved as refusal:
             if refusal.cause != "oom":
                 raise
-        if parts.device.type == "cuda":
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
     try:
-        return _plain_steps(parts, again(), optimizer, batches, place, nudged, least)
+        return taken(least)
     except NotProved:
         # A captured graph holds the addresses of the timed model.
         if parts.strategy.sharded or parts.device.type == "cpu" or nudged:
             raise
         torch.cuda.empty_cache()
     with _on_host(parts):
-        return _plain_steps(parts, again(), optimizer, batches, place, nudged, least)
+        return taken(least)
 
 
 def _plain_steps(
