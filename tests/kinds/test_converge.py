@@ -11,7 +11,8 @@ from report.made_converge import BASELINE, Ranks
 
 from fp8bench.config.options import read
 from fp8bench.kinds.converge import KIND, measure
-from fp8bench.kinds.converge.measure import ConvergeRequest, in_turns, prepare, run_config, work_of
+from fp8bench.kinds.converge.measure import in_turns, run_config, work_of
+from fp8bench.kinds.converge.request import WORKLOADS, ConvergeRequest, prepare
 from fp8bench.launch.place import register
 from fp8bench.launch.signals import Interrupt
 from fp8bench.machine.identity import together
@@ -61,7 +62,7 @@ def trained(prepared, ranks, lines=None):
 @pytest.mark.slow
 class TestPrepare:
     def test_what_a_cpu_trains_by_default(self, prepared, monkeypatch):
-        monkeypatch.setitem(measure.WORKLOADS, "cpu", "outside-language")
+        monkeypatch.setitem(WORKLOADS, "cpu", "outside-language")
         words = dict.fromkeys(("workload", "batch_size", "steps"))
         config = prepared(**words).config.config
         assert (config.workload, config.batch_size, config.steps, config.seeds) == (

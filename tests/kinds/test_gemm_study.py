@@ -23,7 +23,8 @@ from report.made_gemm import (
 )
 
 from fp8bench.kinds.gemm import KIND
-from fp8bench.kinds.gemm.study import break_even, compared, found, gemm_report, measured_ceilings, steps
+from fp8bench.kinds.gemm.report import break_even, compared, gemm_report, measured_ceilings, steps
+from fp8bench.kinds.gemm.study import found
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.gemm import Ceiling, ProductTimings, Shape, Timing
 from fp8bench.tables.render import render
