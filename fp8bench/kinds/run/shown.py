@@ -8,6 +8,7 @@ decision. Tables of columns have short marks in their rows and letters for the r
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from textwrap import shorten
 
 from fp8bench.kinds.run.answer import ROUNDED, Comparison
 from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_BUDGET, OF_A_JOB, tone, units_of
@@ -23,8 +24,8 @@ from fp8bench.tables.written import change, counted, number
 SHORT_MARK, SHORT_MARKS = 24, 48
 """The most characters of a mark, and of all marks of a row together, in the row of a table of columns."""
 
-MOST_NOTES, NAMED = 3, 2
-"""The most notes below a table unless all are asked for, and the most rows that one of them names."""
+MOST_NOTES, LONGEST_NOTE, NAMED = 3, 240, 2
+"""The most notes below a table unless all are asked for, their characters, and the most rows that one of them names."""
 
 CERTAIN = "*"
 NOT_MEASURED = {
@@ -218,9 +219,10 @@ def notes(rows: Sequence[Row], about_all: Sequence[str], every: bool) -> list[st
     ranked = [(mark.weight, f"{told(found[mark])}: {mark}") for mark in found]
     ranked += [(Weight.OF_ALL, text) for text in about_all]
     lines = [text for _, text in sorted(ranked, key=lambda one: one[0])]
-    if every or len(lines) <= MOST_NOTES:
+    if every:
         return lines
-    return [*lines[:MOST_NOTES], f"{counted(len(lines) - MOST_NOTES, 'more note')}: --notes"]
+    more = [f"{counted(len(lines) - MOST_NOTES, 'more note')}: --notes"] if len(lines) > MOST_NOTES else []
+    return [shorten(line, LONGEST_NOTE, placeholder=" ... (--notes)") for line in lines[:MOST_NOTES]] + more
 
 
 def _in_row_and_below(row: Row, fits: Callable[[str, list[str]], bool]) -> tuple[list[str], list[Mark]]:

@@ -152,9 +152,11 @@ def require_still(
     apart = spread(parts, begun, first)
     if apart is not None and not apart <= (most := bound_on_spread(parts.strategy.word)):
         faults.append(f"its ranks' weights moved apart while steps were timed, by {apart:.3g} (at most {most:.3g})")
-    faults += compared.faults
-    if compared.faults and alone is not None:
-        faults.append(f"rounding alone changes the plain model's by {alone.error:.3g}")
+    telling = len(untold) < BATCHES
+    if telling:
+        faults += compared.faults
+        if compared.faults and alone is not None:
+            faults.append(f"rounding alone changes the plain model's by {alone.error:.3g}")
     taught = compared.taught
     if config.optimizer != "none":
         faults += _standing(now, timed, taught, "do not move")
@@ -163,9 +165,15 @@ def require_still(
         if faults:
             raise MeasurementInvalid(
                 f"{config.mode_label} after its timed steps no longer computes what was proved: {'; '.join(faults)}",
-                "Do not use its speed: the mode, the workload or its batches change while steps are timed"
-                if len(untold) < BATCHES
-                else f"None of {BATCHES} batches tells a fault from rounding: measure again with another --seed",
+                "Do not use its speed: the mode, the workload or its batches change while steps are timed",
+                "execution",
+            )
+        if not telling:
+            raise MeasurementInvalid(
+                f"whether {config.mode_label} after its timed steps still computes what was proved cannot be told: "
+                f"rounding alone changes the plain model's gradients by {min(untold):.3g} or more on each of {BATCHES} "
+                "batches",
+                "Measure again, or with another --seed",
                 "execution",
             )
     warning = (
