@@ -1,5 +1,6 @@
 """The page about runs: the answer first, then what a dollar buys, then everything that the answer rests on."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from operator import attrgetter
@@ -53,8 +54,8 @@ def page(
     answer, *rest = (*sentences(comparison),) or ("No record is shown.",)
     if rows and not any(row.timed for row in rows if row.status == "ok"):
         rest.append("Nothing here was measured. Run `fp8bench run` on the instance before you choose it.")
-    # Every column of the table and its footnotes; warnings are at the top of the page.
-    wide = [part for parts in document(comparison, view=View(wide=True)).blocks for part in parts]
+    # The table that compare prints, and all its notes; the answer and warnings are at the top of the page.
+    table = [part for parts in document(comparison, view=View(notes=True)).blocks for part in parts]
     priced = {(row.instance, row.nodes, row.usd_per_hour, row.price_as_of, row.price_source): row for row in rows}
     sections = [
         Section("value", "What a dollar buys", some("price-performance", "time-cost")),
@@ -62,8 +63,12 @@ def page(
         Section(
             "table",
             "All rows",
-            tuple(part for part in wide if isinstance(part, (Table, Note))),
-            "The rows of fp8bench compare --wide.",
+            tuple(
+                part._replace(numbered=True) if isinstance(part, Table) else part
+                for part in table
+                if isinstance(part, (Table, Note))
+            ),
+            "Every column: fp8bench compare --wide.",
         ),
         Section("stopped", "Not ranked, and why", _table([one for one in shown if one.row.status != "ok"], STOPPED)),
         Section("steps", "Where the step goes", (*some("breakdown"), *_limits(shown))),
@@ -148,14 +153,18 @@ REPORTED: tuple[Column[Shown], ...] = (
 
 
 def _limits(shown: Sequence[Shown]) -> tuple[Part, ...]:
-    """Say what limits each row's step or, if it did the reference's work, what makes it slower than the reference's."""
+    """Say what limits each row's step or, beside a row of the reference's mode that did its work on its instance, what
+    makes it slower than that.
+    """
     found = {one: facts for one in shown if one.row.status == "ok" and (facts := facts_shown(one)) is not None}
-    reference = next((one for one in found if one.row.is_reference), None)
-    work = attrgetter("workload", "batch_size", "world_size", "device")
+    modes = {one.row.mode_label for one in found if one.row.is_reference}
+    work = attrgetter("instance", "workload", "batch_size", "world_size", "device")
     said = []
     for one, facts in found.items():
-        like = reference is not None and one is not reference and work(one.row) == work(reference.row)
-        said.append(explain_steps(facts, found[reference] if reference and like else None).sentence)
+        alike = [other for other in found if other.row.mode_label in modes and work(other.row) == work(one.row)]
+        alike.sort(key=lambda other: (other.row.machine != one.row.machine, other.row.step_time_s or math.inf))
+        beside = found[alike[0]] if alike and alike[0] is not one else None
+        said.append(explain_steps(facts, beside).sentence)
     executed: Column[Shown] = word("executed", lambda one: detail_of(one.row))
     return _table([*found], [executed], Cells("what limits the step", tuple(said), "note"))
 

@@ -148,8 +148,8 @@ def require_still(
             break
         untold.append(alone.error)
         plain.zero_grad(set_to_none=True)
-    now, faults = sketches(parts), []
     apart = spread(parts, begun, first)
+    faults = []
     if apart is not None and not apart <= (most := bound_on_spread(parts.strategy.word)):
         faults.append(f"its ranks' weights moved apart while steps were timed, by {apart:.3g} (at most {most:.3g})")
     telling = len(untold) < BATCHES
@@ -157,25 +157,11 @@ def require_still(
         faults += compared.faults
         if compared.faults and alone is not None:
             faults.append(f"rounding alone changes the plain model's by {alone.error:.3g}")
-    taught = compared.taught
     if config.optimizer != "none":
-        faults += _standing(now, timed, taught, "do not move")
-        faults += _standing(first, begun, taught, "did not move while steps were timed")
+        faults += _standing(sketches(parts), timed, compared.taught, "do not move")
+        faults += _standing(first, begun, compared.taught, "did not move while steps were timed")
     with agreement():
-        if faults:
-            raise MeasurementInvalid(
-                f"{config.mode_label} after its timed steps no longer computes what was proved: {'; '.join(faults)}",
-                "Do not use its speed: the mode, the workload or its batches change while steps are timed",
-                "execution",
-            )
-        if not telling:
-            raise MeasurementInvalid(
-                f"whether {config.mode_label} after its timed steps still computes what was proved cannot be told: "
-                f"rounding alone changes the plain model's gradients by {min(untold):.3g} or more on each of {BATCHES} "
-                "batches",
-                "Measure again, or with another --seed",
-                "execution",
-            )
+        _refuse(config.mode_label, faults, [] if telling else untold)
     warning = (
         f"rounding alone changes the plain model's gradients of {len(untold)} of {len(untold) + 1} batches after the "
         f"timed steps by up to {max(untold):.3g}; the step was compared on the last one"
@@ -183,6 +169,23 @@ def require_still(
         else None
     )
     return Afterwards(compared.loss_error, compared.gradient_error, apart, warning)
+
+
+def _refuse(mode: str, faults: Sequence[str], untold: Sequence[float]) -> None:
+    """Raise MeasurementInvalid for a fault, or where no batch told one. untold: what rounding alone does to each."""
+    if faults:
+        raise MeasurementInvalid(
+            f"{mode} after its timed steps no longer computes what was proved: {'; '.join(faults)}",
+            "Do not use its speed: the mode, the workload or its batches change while steps are timed",
+            "execution",
+        )
+    if untold:
+        raise MeasurementInvalid(
+            f"whether {mode} after its timed steps still computes what was proved cannot be told: rounding alone "
+            f"changes the plain model's gradients by {min(untold):.3g} or more on each of {len(untold)} batches",
+            "Measure again, or with another --seed",
+            "execution",
+        )
 
 
 @dataclass(frozen=True)
