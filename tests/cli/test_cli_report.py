@@ -44,7 +44,7 @@ def test_the_page_of_all_that_was_measured_is_one_file_that_is_replaced_only_whe
 @pytest.mark.usefixtures("kept")
 def test_the_page_has_the_cells_of_compare(report, command):
     words = ("p5", "--price-as-of", "2026-11-01", "--batch-size", "64")
-    table = command("compare", *words, "--wide", "--format", "markdown").stdout
+    table = command("compare", *words, "--format", "markdown").stdout
     text, _ = report(*words, "-o", "page.html", name="page.html")
     shown = re.search(r'id="section-table".*?</table>', text, re.S)[0]
     rows = [

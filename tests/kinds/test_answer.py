@@ -10,6 +10,7 @@ from builders import (
     environment,
     evidence,
     fingerprint,
+    invalid,
     machine_called,
     measured_on_cpu,
     published,
@@ -28,6 +29,7 @@ from fp8bench.kinds.run.arranged import grouped
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.sentences import as_json, sentences
 from fp8bench.kinds.run.shown import document
+from fp8bench.kinds.view import View
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
@@ -182,12 +184,14 @@ class TestWhichInstance:
         undated = on("undated", 0.3, minutes=40)
         found = compared(*P4D, *P5, *undated)
         assert found.answer.best == "p5"
-        (said,) = [one for one in sentences(found) if one.startswith("Which instance?")]
+        lines = list(sentences(found))
+        place = next(place for place, one in enumerate(lines) if one.startswith("Which instance?"))
+        said, *each = lines[place:]
         decides = "price of a GPU-hour 2.50x, mode 1.25x"
         assert said.startswith(f"Which instance? What decides, at most: speed of a GPU 4.00x, {decides}. p5 wins ")
-        assert " p5 wins against each of the others. p5: " in said
-        assert "than p4d" in said
-        assert "p4d: " not in said, "the others are compared with the best alone"
+        assert said.endswith(" p5 wins against each of the others.")
+        assert [one[: len("p5: ")] for one in each if "than" in one] == ["p5: "] * 2, "each with the best alone"
+        assert any("than p4d" in one for one in each)
         circle = [
             *on("p4d", 0.40, batch=64),
             *on("p5", 0.10, batch=64, minutes=10),
@@ -324,3 +328,26 @@ def test_the_answer_of_grouped_rows_stands_once_below_the_tables():
 
     assert text.count("Which mode?") == text.count("All of these rows") == 1
     assert text.index("mode: te-fp8") < text.index("All of these rows") < text.index("Which mode? te-fp8")
+
+
+def test_of_many_rows_of_three_instances_those_are_shown_that_the_answer_needs():
+    batches = {64: 1.0, 128: 2.0, 256: 3.9}
+    records = [
+        one
+        for place, (instance, slow) in enumerate({"p4d": 4.0, "p5": 1.0, "undated": 2.5}.items())
+        for batch, more in batches.items()
+        for mode, took in {"baseline-bf16": 0.1, "te-bf16": 0.09, "te-fp8": 0.08}.items()
+        for one in on(instance, took * slow * more, mode, batch, minutes=10 * place + batch // 64)
+    ]
+    refused = invalid(settings={"batch_size": 64})
+    found = compared(*records, refused)
+    text, wide = (render(document(found, view=View(wide=wide)), "csv" if wide else "plain") for wide in (False, True))
+    table = text[: text.index("* certain")].splitlines()[2:]
+    shown = [re.split(r"\s{2,}", line)[:3] for line in table]
+    assert [row for row in shown if row[0] == "torchao-float8"] == [["torchao-float8", "p5", "64"]], "what failed"
+    for instance in ("p4d", "p5", "undated"):
+        assert ["te-fp8", instance, "256"] in shown, "its best"
+        assert ["baseline-bf16", instance, "256"] in shown, "its best baseline"
+    assert "te-bf16" not in {row[0] for row in shown}
+    assert f"{len(found.rows) - len(shown)} more rows: --wide" in text
+    assert len(wide.splitlines()) == 1 + len(found.rows)

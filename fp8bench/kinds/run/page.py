@@ -55,7 +55,7 @@ def page(
     if rows and not any(row.timed for row in rows if row.status == "ok"):
         rest.append("Nothing here was measured. Run `fp8bench run` on the instance before you choose it.")
     # The table that compare prints, and all its notes; the answer and warnings are at the top of the page.
-    table = [part for parts in document(comparison, view=View(notes=True)).blocks for part in parts]
+    table = [part for parts in document(comparison, view=View(notes=True), every_row=True).blocks for part in parts]
     priced = {(row.instance, row.nodes, row.usd_per_hour, row.price_as_of, row.price_source): row for row in rows}
     sections = [
         Section("value", "What a dollar buys", some("price-performance", "time-cost")),

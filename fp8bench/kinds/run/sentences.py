@@ -30,7 +30,9 @@ def sentences(comparison: Comparison) -> Iterator[str]:
     if answer.pairs:
         by = ", ".join(f"{name} {factor:.2f}x" for name, factor in answer.factors.items())
         decides = [f"What decides, at most: {by}."] if by else []
-        yield f"Which instance? {' '.join([*decides, *_of_instances(answer)])}"
+        first, *others = _of_instances(answer)
+        yield f"Which instance? {' '.join([*decides, first])}"
+        yield from others
     if comparison.published is not None and comparison.published[1].pairs:
         day, then = comparison.published
         yield f"At the prices of {day}, as published: {' '.join(_of_instances(then))}"

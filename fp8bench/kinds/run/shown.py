@@ -8,6 +8,7 @@ decision. Tables of columns have short marks in their rows and letters for the r
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from textwrap import shorten
 
 from fp8bench.kinds.run.answer import ROUNDED, Comparison
@@ -27,6 +28,12 @@ SHORT_MARK, SHORT_MARKS = 24, 48
 MOST_NOTES, LONGEST_NOTE, NAMED = 3, 240, 2
 """The most notes below a table unless all are asked for, their characters, and the most rows that one of them names."""
 
+FEW_INSTANCES, FEW_ROWS = 2, 16
+"""Up to which a table that answers shows every row: it fits a screen, or the question is which mode."""
+
+which = attrgetter("run_id", "instance", "machine", "mode_label", "batch_size", "source")
+"""Which row it is, also where it is compared with another one."""
+
 CERTAIN = "*"
 NOT_MEASURED = {
     "same-gpu": ("~", "steps of the same GPU on {}, interval wider by 4 %"),
@@ -38,18 +45,25 @@ DECIDE_SPEED = ("torch", "transformer-engine", "torchao")
 EXECUTED = {"graphed": "CUDA graph", "compiled": "compiled", "blocks": "compiled blocks", "eager": "eager"}
 
 
-def document(*comparisons: Comparison, view: View = AS_IT_IS) -> doc.Document:
-    """Return one table for each of the comparisons, at least one. The data has every field of every `Row`."""
-    rows = tuple(row for one in comparisons for row in one.rows)
+def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = False) -> doc.Document:
+    """Return one table for each of the comparisons, at least one. The data has every field of every `Row`. every_row:
+    whether a table that answers shows those too that its answer does not need.
+    """
+    every = tuple(row for one in comparisons for row in one.rows)
     letters = doc.Letters()
     in_columns = view.wide or bool(view.columns)
+    told = [one.rows if in_columns or every_row else tuple(_told(one)) for one in comparisons]
+    rows = tuple(row for some in told for row in some)
     tables: list[list[doc.Part]] = [
         [
             *([doc.Heading(one.name)] if one.name else []),
-            _table(one.rows, letters, view),
-            *doc.notes(*((not in_columns and holds, text) for holds, text in _signs(one.rows))),
+            _table(some, letters, view),
+            *doc.notes(
+                *((not in_columns and holds, text) for holds, text in _signs(some)),
+                (len(some) < len(one.rows), f"{counted(len(one.rows) - len(some), 'more row')}: --wide"),
+            ),
         ]
-        for one in comparisons
+        for one, some in zip(comparisons, told, strict=True)
     ]
     # The answer is of all rows.
     said = [doc.Sentence(text) for one in comparisons for text in sentences(one)]
@@ -60,8 +74,25 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS) -> doc.Document:
     lines = [*letters.lines(), *of_all] if in_columns else notes(rows, of_all, view.notes)
     warnings = dict.fromkeys(warning for one in comparisons for warning in one.warnings)
     tables[-1] += [*map(doc.Note, lines), *map(doc.Warned, warnings)]
-    data, answers = doc.CsvLines.of(Row, rows), [as_json(one) for one in comparisons]
-    return doc.Document(doc.blocks(*tables), data=rows, answer=answers, lines=data)
+    data, answers = doc.CsvLines.of(Row, every), [as_json(one) for one in comparisons]
+    return doc.Document(doc.blocks(*tables), data=every, answer=answers, lines=data)
+
+
+def _told(comparison: Comparison) -> Iterator[Row]:
+    """Yield the rows of the table that answers: all, but of many rows of several instances those that the answer names,
+    the best of each instance, the best of the reference's mode there, and those that failed.
+    """
+    rows, answer = comparison.rows, comparison.answer
+    few = len({row.instance for row in rows}) <= FEW_INSTANCES or len(rows) <= FEW_ROWS
+    pairs = [*answer.pairs, *answer.at_best, *(of.pair for of in answer.modes)]
+    named = {which(row) for pair in pairs for row in (pair.row, pair.reference)}
+    base = {row.mode for row in rows if row.is_reference}
+    seen: set[tuple[object, ...]] = set()
+    for row in rows:
+        best = {(row.instance, row.timed), (row.instance, row.timed, row.mode in base)} - seen
+        seen |= best
+        if few or row.is_reference or row.status != "ok" or which(row) in named or best:
+            yield row
 
 
 def _signs(rows: Sequence[Row]) -> Iterator[tuple[bool, str]]:
