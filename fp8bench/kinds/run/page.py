@@ -22,7 +22,7 @@ from fp8bench.kinds.run.plots import (
 )
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import sentences
-from fp8bench.kinds.run.shown import document
+from fp8bench.kinds.run.shown import FEW_INSTANCES, document
 from fp8bench.kinds.view import View
 from fp8bench.pricing import cost
 from fp8bench.schema.machine import Environment
@@ -51,7 +51,11 @@ def page(
     def some(*names: str) -> tuple[Part, ...]:
         return tuple(drawn[name] for name in names if name in drawn)
 
-    answer, *rest = (*sentences(comparison),) or ("No record is shown.",)
+    rest = [*sentences(comparison)] or ["No record is shown."]
+    # Of many instances, which one is the first question.
+    first = len({row.instance for row in rows}) > FEW_INSTANCES
+    answer = next((text for text in rest if first and text.startswith("Which instance?")), rest[0])
+    rest.remove(answer)
     if rows and not any(row.timed for row in rows if row.status == "ok"):
         rest.append("Nothing here was measured. Run `fp8bench run` on the instance before you choose it.")
     # The table that compare prints, and all its notes; the answer and warnings are at the top of the page.
