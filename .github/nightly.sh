@@ -52,10 +52,11 @@ doctor() {
 
 # Its exit code is kept: 0 says that every mode that was asked for ran.
 run() {
-    local code=0 until=()
+    # A reference of ten rounds decides what one of three leaves open; NIGHTLY_RUN may give another number.
+    local code=0 until=(--rounds 10)
     [ ! -d "$REFERENCE" ] ||
         until=(--until-decided "$REFERENCE" --max-regression "$LIMIT" --max-minutes "${NIGHTLY_MINUTES:-60}")
-    "$FP8BENCH" run --quiet --results-dir "$RESULTS" ${until[@]+"${until[@]}"} ${RUN[@]+"${RUN[@]}"} || code=$?
+    "$FP8BENCH" run --quiet --results-dir "$RESULTS" "${until[@]}" ${RUN[@]+"${RUN[@]}"} || code=$?
     echo "$code" >"$OUT/run.exit"
     return "$code"
 }

@@ -7,9 +7,9 @@ process in five) and go through the very functions that a comparison uses. For e
   false verdicts    two modes that are equally fast are called faster or slower
   power             a mode that is 5 % faster is called so
 
-for several numbers of rounds, and with `--precision 1%`; then how often an A/A test fails with the tool's own interval,
-and with a planted one that ignores processes; and how `--until-decided` and `--nights` end. docs/simulations.md has a
-part of its output.
+for several numbers of rounds, for looks (the default), and with `--precision 1%`; then how often an A/A test fails with
+the tool's own interval, and with a planted one that ignores processes; and how `--until-decided` and `--nights` end.
+docs/simulations.md has a part of its output.
 
 The seed is fixed. Of 1,500 trials a share near 95 % is known to give or take 1.1 %. An A/A test looks at 35 splits a
 mode, and so has a fifth of the trials.
@@ -26,13 +26,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fp8bench.config.request import MAX_ROUNDS, RunRequest
-from fp8bench.stats.certainty import FEWEST_ROUNDS, reached
+from fp8bench.launch.plan import MIN_ROUNDS_AA
+from fp8bench.stats.certainty import FEWEST_ROUNDS, LOOKS, NOISE, OUTSIDE, reached
 from fp8bench.stats.estimate import NORMAL_QUANTILE, Estimate, estimate
 from fp8bench.stats.nights import EARLIER, OF_REFERENCE, POOLED, over_nights
-from fp8bench.stats.ratio import differ, ratio, regression, self_check
+from fp8bench.stats.ratio import differ, ratio, regression, self_check, settled
 
 STEPS = RunRequest().steps
-ROUNDS = RunRequest().on("cuda", "rounds")
+ROUNDS, REFERENCE = MIN_ROUNDS_AA, 10
 FIXED = (2, 3, 4, 6, 10)
 PRECISION = 0.01
 FASTER = 0.95
@@ -136,6 +137,27 @@ def stopped_at(candidates: Sequence[Sequence[float]]) -> int:
     return MAX_ROUNDS
 
 
+def at_looks(situation: Situation, faster: float, trials: int, steps: int) -> tuple[float, float, float, float]:
+    """Two modes, of which one takes `faster` times as long: coverage of its interval, how often it is called faster and
+    slower, and the mean number of rounds, where each ends at the look that settles it.
+    """
+    random = np.random.default_rng(SEED)
+    made = modes(random, situation, LOOKS[-1], steps)
+    held = right = wrong = taken = 0
+    for _ in range(trials):
+        base, times = next(made), [time * faster for time in next(made)]
+        for look in LOOKS:
+            found = estimate(times[:look], OUTSIDE), estimate(base[:look], OUTSIDE)
+            if settled(*found):
+                break
+        verdict = ratio(*found).verdict
+        held += holds(found[0], situation.truth * faster)
+        right += verdict == "faster"
+        wrong += verdict == "slower"
+        taken += look
+    return held / trials, right / trials, wrong / trials, taken / trials
+
+
 def one_line(situation: Situation, rounds: int | None, trials: int, steps: int) -> tuple[float, float, float, float]:
     """Coverage, false verdicts, power and the mean number of rounds. rounds: None with --precision."""
     random = np.random.default_rng(SEED)
@@ -172,15 +194,15 @@ def against_itself(situation: Situation, count: int, trials: int, steps: int) ->
 
 def until_decided(situation: Situation, slower: float, trials: int, steps: int) -> tuple[float, float, float]:
     """How often a session that is so much slower than its reference ends as `ok` and as a regression, and the mean
-    number of rounds: `--until-decided` adds them one by one while a check cannot tell.
+    number of rounds: `--until-decided` goes on to the next look while a check cannot tell.
     """
     random = np.random.default_rng(SEED)
     passed = failed = taken = 0
     for _ in range(trials):
-        reference = estimate(next(modes(random, situation, ROUNDS, steps)))
-        times = [time * (1 + slower) for time in next(modes(random, situation, MAX_ROUNDS, steps))]
-        for rounds in range(ROUNDS, MAX_ROUNDS + 1):
-            judged = regression(estimate(times[:rounds]), reference, ALLOWED).judgement
+        reference = estimate(next(modes(random, situation, REFERENCE, steps)))
+        times = [time * (1 + slower) for time in next(modes(random, situation, LOOKS[-1], steps))]
+        for rounds in LOOKS:
+            judged = regression(estimate(times[:rounds], OUTSIDE), reference, ALLOWED).judgement
             if judged != "inconclusive":
                 break
         passed += judged == "ok"
@@ -222,6 +244,7 @@ def main() -> None:
         # Indices cross the process border; functions made by functions do not.
         places = [(place, asked.trials, asked.steps) for place in range(len(SITUATIONS))]
         fixed = list(pool.map(_fixed, places))
+        looked = list(pool.map(_looked, places))
         precise = list(pool.map(_precise, places))
         itself = list(pool.map(_itself, places))
         checks = [(name, slower, asked.trials, asked.steps) for name in HELD_AGAINST for slower in SLOWER]
@@ -233,6 +256,13 @@ def main() -> None:
     for situation, lines in zip(SITUATIONS, fixed, strict=True):
         cells = [f"{_percent(held)}; {_percent(wrong)}" for held, wrong, *_ in lines]
         print(f"| {situation.name} | {' | '.join(cells)} | {_percent(lines[FIXED.index(ROUNDS)][2])} |")
+    print(f"\nLooks after {', '.join(map(str, LOOKS))} rounds:\n")
+    print("| host | coverage | false verdicts | at the margin | power at 5 % | rounds, mean: equal; 5 % faster |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for situation, (equal, margin, faster) in zip(SITUATIONS, looked, strict=True):
+        held = min(one[0] for one in (equal, margin, faster))
+        cells = [held, equal[1] + equal[2], margin[1] + margin[2], faster[1]]
+        print(f"| {situation.name} | {' | '.join(map(_percent, cells))} | {equal[3]:.1f}; {faster[3]:.1f} |")
     print(
         f"\nWith `--precision {PRECISION * 100:.0f}%` ({FEWEST_ROUNDS} to {MAX_ROUNDS} rounds, two modes that stop "
         "together):\n"
@@ -247,7 +277,7 @@ def main() -> None:
         print(
             f"| {situation.name} | {_percent(one)}; {_percent(four)} | {_percent(bad)}; {_percent(worse)} |", flush=True
         )
-    print(f"\nWith `--until-decided`, a limit of {_percent(ALLOWED)} and {ROUNDS} to {MAX_ROUNDS} rounds:\n")
+    print(f"\nWith `--until-decided`, a limit of {_percent(ALLOWED)} and a reference of {REFERENCE} rounds:\n")
     print("| host | slower by | ok | regression | undecided | rounds, mean |\n| --- | --- | --- | --- | --- | --- |")
     for (name, slower, *_), (passed, failed, taken) in zip(checks, decided, strict=True):
         shares = " | ".join(map(_percent, (passed, failed, 1 - passed - failed)))
@@ -262,6 +292,11 @@ def main() -> None:
 def _fixed(job: tuple[int, int, int]) -> list[tuple[float, float, float, float]]:
     place, trials, steps = job
     return [one_line(SITUATIONS[place], rounds, trials, steps) for rounds in FIXED]
+
+
+def _looked(job: tuple[int, int, int]) -> list[tuple[float, float, float, float]]:
+    place, trials, steps = job
+    return [at_looks(SITUATIONS[place], faster, trials, steps) for faster in (1.0, 1 - NOISE, FASTER)]
 
 
 def _precise(job: tuple[int, int, int]) -> tuple[float, float, float, float]:

@@ -118,7 +118,7 @@ class OfSession:
 
     def begins(self, entry: Entry, place: Session) -> Watch:
         stop, config = self._schedule.stop, entry.config
-        of = f" of {stop.rounds}" if stop.precision is None else f" (at most {stop.max_rounds})"
+        of = f" of {stop.rounds}" if stop.most == stop.rounds else f" (at most {stop.most})"
         trained_by = workers(config.world_size, config.device).replace("process", "CPU process")
         work = (
             f"{config.workload}, batch {config.batch_size} x {trained_by}, {config.warmup} + at least {config.steps} "

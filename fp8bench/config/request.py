@@ -17,7 +17,7 @@ from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.option import ByDevice, Option
 
 MAX_ROUNDS = 30
-"""The limit of rounds with --precision: an hour or two of four modes on a GPU."""
+"""The limit of rounds where their number is not fixed: an hour or two of four modes on a GPU."""
 
 LATEST = "latest"
 """The name of the newest session."""
@@ -150,7 +150,10 @@ class RunRequest(_OptionsOfWorkers):
     rounds: Annotated[
         PositiveInt | None,
         OF_A_CALL(
-            "Rounds: each runs every mode in fresh processes", default=ByDevice(cuda=4, cpu=2), limit=limits.ROUNDS
+            "Rounds: each runs every mode in fresh processes",
+            if_unset="3 or more; on a CPU 2",
+            shown_unset="as many as tell modes apart; on a CPU 2",
+            limit=limits.ROUNDS,
         ),
     ] = None
     precision: Annotated[
@@ -159,7 +162,7 @@ class RunRequest(_OptionsOfWorkers):
         NONE_OF_A_CALL("Add rounds, 14 at least, until every half-width is below this share", metavar="1%"),
     ] = None
     max_rounds: Annotated[
-        PositiveInt, OF_A_CALL("With --precision, --until-decided: stop here", limit=limits.ROUNDS)
+        PositiveInt, OF_A_CALL("Stop here: with --precision, --until-decided, or without --rounds", limit=limits.ROUNDS)
     ] = MAX_ROUNDS
     session: Annotated[
         str | None,

@@ -122,9 +122,7 @@ def forecast(
     free: Sequence[str] = (),
 ) -> Forecast:
     """Return the forecast. obstacles: per entry. kept: this instance's, oldest first. free: as in `same_work`."""
-    rounds = stop.rounds, stop.rounds
-    if stop.precision is not None:
-        rounds = max(stop.rounds, FEWEST_ROUNDS), stop.max_rounds
+    rounds = stop.rounds if stop.precision is None else max(stop.rounds, FEWEST_ROUNDS), stop.most
 
     def over_rounds(seconds: float | None) -> tuple[Ends | None, Ends | None]:
         if seconds is None:

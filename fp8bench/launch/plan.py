@@ -19,10 +19,11 @@ from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import Device, RunConfig, VariantSettings
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.option import flag_of
-from fp8bench.stats.certainty import FEWEST_ROUNDS, SEEN_SHARE
+from fp8bench.stats.certainty import FEWEST_ROUNDS, LOOKS, OUTSIDE, SEEN_SHARE
 
 MIN_ROUNDS_AA = 4
 """Minimum rounds per arm: the eight processes of both arms can be split in 35 ways."""
+ROUNDS_ON_A_CPU = 2
 MAX_LOADER_WORKERS = 16
 
 CPU_RANKS = 2
@@ -159,7 +160,7 @@ def entries(request: RunRequest, configs: Sequence[RunConfig]) -> list[Entry]:
 def stop(request: RunRequest, machine: Machine) -> Stop:
     """Return how many rounds to run. Raises UsageError for too few."""
     fewest = MIN_ROUNDS_AA if request.aa else 1
-    rounds = request.rounds or max(fewest, int(request.on("cuda" if machine.has_gpu else "cpu", "rounds")))
+    rounds = request.rounds or max(fewest, LOOKS[0] if machine.has_gpu else ROUNDS_ON_A_CPU)
     if rounds < fewest:
         raise UsageError(
             f"--rounds {rounds} cannot tell how far processes of one mode differ", f"Use {fewest} or more with --aa"
@@ -173,6 +174,9 @@ def stop(request: RunRequest, machine: Machine) -> Stop:
             f"show a state that {share} of them have",
             f"Use --max-rounds {FEWEST_ROUNDS} or more, or omit --precision and choose --rounds",
         )
+    looks = machine.has_gpu and request.rounds is None and request.precision is None and not request.aa
+    if looks:
+        return Stop(rounds=min(rounds, most), max_rounds=most, looks=True, outside=OUTSIDE)
     return Stop(rounds=rounds, precision=request.precision, max_rounds=most)
 
 

@@ -5,9 +5,11 @@
 In this order, a host that grows hot or slow over an hour affects every mode equally. One process is not a measurement:
 the same mode took 126 ms a step in one process and 100 ms in the next on the same GPU.
 
-If a precision is requested, all modes continue together, round by round, until the interval of every mode is narrow
-enough (`stats.certainty`), up to a last round. A mode that stopped (unsupported here, invalid, broken) is not run again
-and delays none of the others.
+If no number of rounds is requested, the session is looked at after 3, 6, 10, 14, 20 and 30 of them. A mode ends at the
+look at which it is told from the baseline, or known to a percent; the baseline goes on with those that are left. If a
+precision is requested, all modes continue together, round by round, until the interval of every mode is narrow enough
+(`stats.certainty`), up to a last round. A mode that stopped (unsupported here, invalid, broken) is not run again and
+delays none of the others.
 
 A session that was cut short can be resumed: rounds that were kept count, and the others are run.
 """
@@ -20,13 +22,14 @@ from fp8bench.config.request import MAX_ROUNDS
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.record import Record, Session
-from fp8bench.stats.certainty import reached
+from fp8bench.stats.certainty import LOOKS, next_look, reached
 from fp8bench.stats.estimate import Estimate, estimate
-from fp8bench.stats.ratio import FEWEST_PROCESSES, Ratio, SelfCheck, differ, ratio, self_check
+from fp8bench.stats.ratio import FEWEST_PROCESSES, Ratio, SelfCheck, differ, ratio, self_check, settled
 from fp8bench.stats.steps import step_times
 
 Arm = Literal["A", "B"]
 ARMS: tuple[Arm, Arm] = ("A", "B")
+BASELINE = "baseline-bf16"
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,20 @@ class Entry:
 @dataclass(frozen=True)
 class Stop:
     """When a session ends. rounds: the smallest number. precision: half-width of every mode's interval divided by its
-    middle at which the session ends; None to end after `rounds`. max_rounds: the largest number.
+    middle at which the session ends; None to end after `rounds`. max_rounds: the largest number. looks: whether each
+    mode ends at the look at which it is told from the baseline. outside: see `Estimate`.
     """
 
     rounds: int
     precision: float | None = None
     max_rounds: int = MAX_ROUNDS
+    looks: bool = False
+    outside: float = 0.05
+
+    @property
+    def most(self) -> int:
+        """The largest number of rounds that it can have."""
+        return self.rounds if self.precision is None and not self.looks else max(self.rounds, self.max_rounds)
 
 
 @dataclass
@@ -71,6 +82,7 @@ class Schedule:
     _times: dict[Entry, list[float]] = field(default_factory=dict)
     _stopped: set[Entry] = field(default_factory=set)
     _variants: dict[RunConfig, set[Variant]] = field(default_factory=dict)
+    _work: dict[Entry, object] = field(default_factory=dict)
 
     def restore(self, records: Iterable[Record]) -> None:
         """Count earlier rounds of this session that are `ok` and of exactly the same configuration. Entries that
@@ -92,8 +104,8 @@ class Schedule:
         return any(self._wants(entry, max(number, self._done(entry) + 1)) for entry in self.entries)
 
     def one_more(self, number: int) -> bool:
-        """Request round `number` too, up to the largest; return whether anything is left to run in it."""
-        self.stop = replace(self.stop, rounds=max(self.stop.rounds, min(number, self.stop.max_rounds)))
+        """Request the rounds from `number` to the next look, up to the largest; return whether any is left to run."""
+        self.stop = replace(self.stop, rounds=max(self.stop.rounds, min(next_look(number), self.stop.max_rounds)))
         return self.goes_on(number)
 
     def round(self, number: int) -> list[tuple[Entry, Session]]:
@@ -114,6 +126,7 @@ class Schedule:
             self._times.setdefault(entry, []).append(times.mean_s)
             if record.execution is not None:
                 self._variants.setdefault(entry.config, set()).add(record.execution)
+            self._work[entry] = record.fingerprint, entry.config.batch_size, entry.config.world_size
 
     @property
     def untried(self) -> list[Entry]:
@@ -122,7 +135,7 @@ class Schedule:
 
     def estimate(self, entry: Entry) -> Estimate | None:
         """Return the entry's step time over the rounds so far, in seconds."""
-        return estimate(self._times[entry]) if entry in self._times else None
+        return estimate(self._times[entry], self.stop.outside) if entry in self._times else None
 
     def precise(self) -> bool:
         """Return whether every mode that can run has reached the requested precision; True if none was requested."""
@@ -160,4 +173,28 @@ class Schedule:
             return False
         if number <= self.stop.rounds:
             return True
-        return self.stop.precision is not None and number <= self.stop.max_rounds and not self.precise()
+        if number > self.stop.most:
+            return False
+        return number <= self._needed(entry) if self.stop.looks else not self.precise()
+
+    def _needed(self, entry: Entry) -> int:
+        """Return how many rounds the entry needs by what is known so far: those to the first look that settles it; a
+        baseline as many as those that are compared with it.
+        """
+        others = [one for one in self.entries if one not in self._stopped and self._base(one) == entry]
+        if others:
+            return max(map(self._needed, others))
+        found = (look for look in LOOKS if self._done(entry) < look or self._settled(entry, look))
+        return next(found, self.stop.most)
+
+    def _settled(self, entry: Entry, look: int) -> bool:
+        """Return whether the first `look` rounds tell the entry from its baseline, or give its time to NOISE."""
+        base = self._base(entry)
+        mine = estimate(self._times[entry][:look], self.stop.outside)
+        return settled(mine, None if base is None else estimate(self._times[base][:look], self.stop.outside))
+
+    def _base(self, entry: Entry) -> Entry | None:
+        """Return the first entry of the baseline's mode that does the same work and can run; None for itself."""
+        alike = (one for one in self._work if one.config.mode == BASELINE and self._work[one] == self._work.get(entry))
+        found = next(alike, None)
+        return None if found == entry else found

@@ -24,6 +24,7 @@ from fp8bench.records.fit import fit
 from fp8bench.schema.errors import Interrupted, Status
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Record, Session
+from fp8bench.stats.certainty import LOOKS, OUTSIDE
 from fp8bench.worker.progress import Progress
 
 Begins = Callable[[Entry, Session], Watch]
@@ -91,15 +92,20 @@ def measure(
 ) -> Iterator[Turned]:
     """Run every turn of `rounds`, after the batch sizes that are yet to be found. A mode for which none is found keeps
     the record that says why. say: takes a line about each size that is tried. executor: of several nodes; None for
-    fresh processes here. undecided: asked after the last round, with the number of rounds of this call, whether another
-    is run. For the others see `run_rounds`.
+    fresh processes here. undecided: asked at each look, with the number of rounds of this call, whether the
+    session goes on to the next. For the others see `run_rounds`.
     """
     since_s = time.monotonic() if since_s is None else since_s
-    stop, precision, variants = prepared.stop, prepared.stop.precision, prepared.request.variants
+    stop, variants = prepared.stop, prepared.request.variants
+    looks = stop.looks or undecided is not None
+    if undecided is not None:
+        # The check decides, and not the session's own baseline.
+        rounds.stop = replace(stop, looks=False, outside=OUTSIDE)
     asked: dict[str, Any] = {
-        "rounds": stop.rounds,
-        "precision": precision,
-        "max_rounds": stop.max_rounds if precision is not None else None,
+        "rounds": None if looks else stop.rounds,
+        "precision": stop.precision,
+        "max_rounds": stop.max_rounds if stop.precision is not None or looks else None,
+        "looks": tuple(look for look in LOOKS if look <= stop.max_rounds) if looks else (),
         "variants": variants,
         "modes": () if variants else resume.requested_modes(entry.config for entry in prepared.entries),
     }

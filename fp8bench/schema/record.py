@@ -12,6 +12,7 @@ defaults are what older records mean, but for these:
   8  rounding errors and the bounds that follow.  9  phases, proof version, blocks.
   10  the raw part lies beside the record, in RUN_ID.samples.json, whose digest the record has (samples_sha256); what
       tables need of it is in the record (step_times).
+  11  the looks of a session that may end early.
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  a step's time is the slowest rank's, from the start of one step to the start of the next; a run's is the median.
@@ -62,7 +63,7 @@ from fp8bench.schema.rank import (
 )
 from fp8bench.schema.switches import Switches
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 METHOD_VERSION = 3
 PROOF_VERSION = 2
 
@@ -89,9 +90,10 @@ class Session(Frozen):
     round: int = Field(ge=1, description="rounds begin at 1")
     position: int = Field(ge=1, description="of the mode in its round, which is run forwards and backwards by turns")
     arm: Literal["A", "B"] | None = optional("in a comparison of a mode with itself")
-    rounds: PositiveInt | None = optional("as requested; null: not recorded")
+    rounds: PositiveInt | None = optional("as requested; null: until modes are told apart, or not recorded")
     precision: float | None = Field(default=None, gt=0, lt=1)
     max_rounds: PositiveInt | None = None
+    looks: tuple[PositiveInt, ...] = Field(default=(), description="after how many rounds it might end; none: fixed")
     batch_search: BatchSearch | None = optional("how this mode's batch size was found; null: it was given")
     variants: tuple[VariantSettings, ...] = Field(default=(), description="requested, each whole; none: all set alike")
     modes: tuple[RequestedMode, ...] = Field(default=(), description="requested by this record's call; none: variants")

@@ -3,9 +3,15 @@
 R independent processes miss a state (a slow start, say) of a share p of all with probability (1 - p)**R. So a state
 that was not seen may, at 95 % confidence, be that of 1 - 0.05**(1/R) of them (Clopper & Pearson 1934, none seen).
 
-Two ways to stop too soon (`--precision`) make intervals too narrow (benchmarks/simulate.py): after a few processes that
-happen to agree, so there are enough rounds to show a state of one process in five; and each mode by itself when its own
-interval happens to be narrow, so all go on until the last is certain. Rounds are counted in pairs of opposite order.
+Whoever looks after every round, and stops once the interval says enough, is wrong more often than one time in twenty.
+So a session that may end early is looked at after LOOKS rounds alone, and its intervals are wider: at each of six looks
+the share OUTSIDE of cases, and 5 % over all (Pocock, Group sequential methods in the design and analysis of clinical
+trials, Biometrika 1977). benchmarks/simulate.py shows what that is worth.
+
+`--precision` has one look, and two ways to stop too soon would make its intervals too narrow: after a few processes
+that happen to agree, so there are enough rounds to show a state of one process in five; and each mode by itself when
+its own interval happens to be narrow, so all go on until the last is certain. Rounds are counted in pairs of opposite
+order.
 """
 
 import math
@@ -33,6 +39,12 @@ BETWEEN_MACHINES = 0.04
 """NOISE for two that were measured on different machines. Machines of one type differed by up to 3.7 %
 (evidence/README.md), and an interval covers the processes of one.
 """
+
+LOOKS = (3, 6, 10, 14, 20, 30)
+"""After so many rounds a session may end, if its modes are told apart by then."""
+
+OUTSIDE = 0.0142
+"""Of an interval at one of six looks: which share of cases is outside of it, for 5 % over all of them."""
 
 CONFIDENCE = 0.95
 SEEN_SHARE = 0.2
@@ -71,6 +83,11 @@ def unseen_share(processes: int) -> float:
     if processes < 1:
         raise ValueError(f"at least one process is needed, not {processes}")
     return float(1 - (1 - CONFIDENCE) ** (1 / processes))
+
+
+def next_look(rounds: int) -> int:
+    """Return the look after which a session of `rounds` rounds may end: that many, or the first later look."""
+    return next((look for look in LOOKS if look >= rounds), rounds)
 
 
 def reached(estimates: Sequence[Estimate | None], precision: float) -> bool:

@@ -6,8 +6,10 @@ in reasonable time, 2013; Barrett et al., Virtual machine warmup blows hot and c
 value: its elapsed time over its steps, because that is paid for. The estimate is the arithmetic mean over processes.
 
 The 95 % interval is Student's t on the logarithms of the processes' times: exp(m -+ t(R - 1) s / sqrt(R)), with m and s
-the mean and standard deviation of R logarithms, so that no bound is below 0. One process has no interval, and none
-covers what no process showed: `certainty.unseen_share`. docs/simulations.md has coverage, false verdicts and power.
+the mean and standard deviation of R logarithms, so that no bound is below 0. That of a session which could end at one
+of several looks is wider, so that it is one of 95 % over all looks (`certainty.LOOKS`). One process has no interval,
+and none covers what no process showed: `certainty.unseen_share`. docs/simulations.md has coverage, false verdicts and
+power.
 """
 
 import math
@@ -55,11 +57,13 @@ def t_quantile(degrees_of_freedom: float, outside: float = 0.05) -> float:
 @dataclass(frozen=True)
 class Estimate:
     """A time in seconds, over processes. times: that of each process, at least one. elsewhere: by what share another
-    machine of the type may differ, if these are not of the machine that is asked about.
+    machine of the type may differ, if these are not of the machine that is asked about. outside: the share of cases
+    outside of the interval, at one look.
     """
 
     times: tuple[float, ...]
     elsewhere: float = 0.0
+    outside: float = 0.05
 
     def __post_init__(self) -> None:
         if not self.times:
@@ -91,7 +95,9 @@ class Estimate:
         """The 95 % interval in seconds; None for one process."""
         if self.spread is None:
             return None
-        reach = t_quantile(self.processes - 1) * self.spread / math.sqrt(self.processes) + math.log1p(self.elsewhere)
+        reach = t_quantile(self.processes - 1, self.outside) * self.spread / math.sqrt(self.processes) + math.log1p(
+            self.elsewhere
+        )
         return around(self.value, self.mean_log, reach)
 
     @property
@@ -100,9 +106,9 @@ class Estimate:
         return (self.interval[1] - self.interval[0]) / 2 / self.value if self.interval else None
 
 
-def estimate(times: Iterable[float]) -> Estimate:
+def estimate(times: Iterable[float], outside: float = 0.05) -> Estimate:
     """times: each process's, in seconds. Raises ValueError for none, or for one that is not finite and above 0."""
-    return Estimate(tuple(times))
+    return Estimate(tuple(times), outside=outside)
 
 
 def around(value: float, log: float, reach: float) -> tuple[float, float]:

@@ -59,12 +59,20 @@ def ratio(ours: Estimate, reference: Estimate, noise: float = NOISE) -> Ratio:
         return Ratio(value, None, "inconclusive", ONE_PROCESS)
     a, b = ours.spread**2 / ours.processes, reference.spread**2 / reference.processes
     rest = a**2 / (ours.processes - 1) + b**2 / (reference.processes - 1)
-    reach = t_quantile(max(1.0, (a + b) ** 2 / rest)) * math.sqrt(a + b) if rest > 0 else 0.0
+    outside = min(ours.outside, reference.outside)
+    reach = t_quantile(max(1.0, (a + b) ** 2 / rest), outside) * math.sqrt(a + b) if rest > 0 else 0.0
     reach += math.log1p(ours.elsewhere) + math.log1p(reference.elsewhere)
     low, high = around(value, ours.mean_log - reference.mean_log, reach)
     verdict = verdict_on_speed(low, high, noise)
     held = f"a difference of less than {100 * noise:.2g} %" if noise else "1"
     return Ratio(value, (low, high), verdict, f"the interval holds {held}" if verdict == "inconclusive" else None)
+
+
+def settled(ours: Estimate, baseline: Estimate | None) -> bool:
+    """Return whether a mode needs no more rounds: it is told from its baseline, or both are known to NOISE."""
+    widths = [one.half_width_share for one in (ours, baseline) if one is not None]
+    known = all(width is not None and width <= NOISE for width in widths)
+    return known or (baseline is not None and ratio(ours, baseline).verdict != "inconclusive")
 
 
 class Regression(NamedTuple):
@@ -110,9 +118,10 @@ def rounds_to_find(ours: Estimate, reference: Estimate, allowed: float) -> int |
     if ours.spread is None or reference.spread is None:
         return None
     a, b = ours.spread**2, reference.spread**2
+    outside = min(ours.outside, reference.outside)
     per_round = (a + b) ** 2 / (a**2 + b**2) if a + b > 0 else 1.0
     for rounds in range(2, MOST_ROUNDS + 1):
-        if t_quantile(per_round * (rounds - 1)) * math.sqrt((a + b) / rounds) <= math.log1p(allowed):
+        if t_quantile(per_round * (rounds - 1), outside) * math.sqrt((a + b) / rounds) <= math.log1p(allowed):
             return rounds
     return None
 

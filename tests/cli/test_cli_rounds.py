@@ -14,6 +14,7 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.machine import software_of
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import SCHEMA_VERSION
+from fp8bench.stats.certainty import LOOKS
 
 TINY = ("--workload", "outside-linear", "--gpus", "1", "--batch-size", "8", "--warmup", "1", "--min-time", "0")
 
@@ -170,9 +171,9 @@ def test_a_busy_gpu_is_refused_in_one_line_or_measured_and_marked_in_record_and_
         "fp8bench: GPU 0 is busy: 1 other process holds 2.0 GiB. End them, or say --allow-busy.\n"
     )
     assert list(tmp_path.rglob("*-baseline-bf16-*.json")) == []
-    assert run_with([0.1] * 4, "--mode", "baseline-bf16", "--allow-busy") == 0
+    assert run_with([0.1] * 3, "--mode", "baseline-bf16", "--allow-busy") == 0
     assert mark in capsys.readouterr().out
-    assert [one["summary"]["flags"] for one in documents(tmp_path, "results/*/*.json")] == [[mark]] * 4
+    assert [one["summary"]["flags"] for one in documents(tmp_path, "results/*/*.json")] == [[mark]] * 3
 
 
 def test_quiet_leaves_the_table_alone_and_tells_what_stopped_which_spoils_nothing_if_it_was_not_named(run_with, capsys):
@@ -207,14 +208,15 @@ class TestUntilDecided:
         assert run_with([0.1, 0.1], *self.ONE, "--results-dir", "reference") == 0
         return run_with
 
-    def test_rounds_are_added_until_nothing_is_undecided(self, beside, tmp_path, capsys):
-        assert beside([0.1, 0.106, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1], *self.BESIDE) == 0
-        rounds, said = [record["session"]["round"] for record in stored(tmp_path)], capsys.readouterr().err
+    def test_rounds_are_added_to_the_next_look_until_nothing_is_undecided(self, beside, tmp_path, capsys):
+        assert beside([0.1, 0.102, *[0.1] * 6], *self.BESIDE) == 0
+        sessions, said = [record["session"] for record in stored(tmp_path)], capsys.readouterr().err
 
-        assert 2 < len(rounds) < 8
-        assert rounds == [*range(1, len(rounds) + 1)]
-        assert said.count("another round. Undecided: ") == len(rounds) - 2
+        assert [one["round"] for one in sessions] == [1, 2, 3, 4, 5, 6]
+        assert {tuple(one["looks"]) for one in sessions} == {LOOKS}
+        assert said.count("more rounds. Undecided: ") == 2
         assert "baseline-bf16, round 3 of 3: " in said
+        assert "baseline-bf16, round 4 of 6: " in said
         assert "warning: --until-decided" not in said
 
     @pytest.mark.parametrize(

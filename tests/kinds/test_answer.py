@@ -33,6 +33,8 @@ from fp8bench.kinds.view import View
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
+from fp8bench.stats.certainty import LOOKS, OUTSIDE
+from fp8bench.stats.estimate import t_quantile
 from fp8bench.tables.render import render
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +57,17 @@ OTHER = [
     *on("undated", 0.3, minutes=60),
     *on("undated", 0.2, "te-fp8", minutes=70, recipe="delayed"),
 ]
+
+
+def test_the_interval_of_a_session_that_might_end_early_is_wider():
+    early = [
+        one.model_copy(update={"session": one.session.model_copy(update={"looks": LOOKS})}) for one in on("p5", 0.1)
+    ]
+    widths = [
+        row.step_time_ci_s[1] - row.step_time_ci_s[0]
+        for (row,) in (compared(*early).rows, compared(*on("p5", 0.1)).rows)
+    ]
+    assert widths[0] / widths[1] == pytest.approx(t_quantile(2, OUTSIDE) / t_quantile(2), rel=0.01)
 
 
 class TestWhichMode:

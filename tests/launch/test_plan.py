@@ -11,6 +11,7 @@ from fp8bench.machine.gpus import Machine
 from fp8bench.registry import BUILTIN_WORKLOADS, find_workload
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.stats.certainty import OUTSIDE
 
 EIGHT_GPUS = Machine(gpus=("NVIDIA H200",) * 8, product_name=None, cpu_count=64)
 NO_GPU = Machine(gpus=(), product_name=None, cpu_count=4)
@@ -142,12 +143,12 @@ def test_under_torchrun_the_group_gives_world_size_and_nodes_to_all_modes(gpus):
 @pytest.mark.parametrize(
     ("machine", "asked", "expected"),
     [
-        # An even number by default: there and back.
-        (EIGHT_GPUS, {}, Stop(rounds=4)),
+        (EIGHT_GPUS, {}, Stop(rounds=3, looks=True, outside=OUTSIDE)),
+        (EIGHT_GPUS, {"max_rounds": 2}, Stop(rounds=2, max_rounds=2, looks=True, outside=OUTSIDE)),
         (NO_GPU, {}, Stop(rounds=2)),
         (EIGHT_GPUS, {"rounds": 5}, Stop(rounds=5)),
         (NO_GPU, {"rounds": 2, "precision": "1%", "max_rounds": 17}, Stop(2, 0.01, 17)),
-        (EIGHT_GPUS, {"precision": "1%", "max_rounds": 14}, Stop(4, 0.01, 14)),
+        (EIGHT_GPUS, {"precision": "1%", "max_rounds": 14}, Stop(3, 0.01, 14)),
         (EIGHT_GPUS, {"rounds": 3, "max_rounds": 2}, Stop(3, None, 2)),
         (NO_GPU, {"aa": True}, Stop(rounds=4)),
         (NO_GPU, {"aa": True, "rounds": 5}, Stop(rounds=5)),

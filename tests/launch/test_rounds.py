@@ -1,5 +1,6 @@
 """Which mode runs when: balanced order, no second try of what stopped, and rounds until the interval is narrow."""
 
+from dataclasses import replace
 from statistics import fmean
 
 import pytest
@@ -7,11 +8,12 @@ from builders import config, evidence, invalid, measured, place, rank_samples, r
 
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.schema.record import Record
-from fp8bench.stats.certainty import FEWEST_ROUNDS
-from fp8bench.stats.estimate import estimate
+from fp8bench.stats.certainty import FEWEST_ROUNDS, OUTSIDE
+from fp8bench.stats.estimate import estimate, t_quantile
 from fp8bench.stats.steps import longest_rank
 
 A, B, C, D = (Entry(config(mode)) for mode in ("baseline-bf16", "te-bf16", "te-fp8", "torchao-float8"))
+EARLY = Stop(3, looks=True, outside=OUTSIDE)
 LETTERS = {A: "A", B: "B", C: "C", D: "D"}
 
 
@@ -20,7 +22,7 @@ def schedule(*entries: Entry, rounds: int = 3, precision: float | None = None, m
 
 
 def order(scheduled: Schedule, number: int) -> str:
-    return " ".join(LETTERS[entry] for entry, _ in scheduled.round(number))
+    return " ".join(LETTERS.get(entry, "?") for entry, _ in scheduled.round(number))
 
 
 def steady(step_time_s: float = 0.1) -> Record:
@@ -70,6 +72,52 @@ def test_whole_pairs_of_rounds_are_run_until_every_interval_is_narrow_and_no_lon
     assert found.half_width_share is not None
     assert found.half_width_share <= 0.01
     assert scheduled.precise()
+
+
+def apart_by(step_time_s: float, by: float) -> list[Record]:
+    """Rounds whose processes differ by about this share."""
+    return [steady(step_time_s * (1 + by * (place % 3 - 1))) for place in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "rounds"),
+    [
+        ({A: [steady(0.1)], B: [steady(0.1)], C: [steady(0.08)]}, (3, 3, 3)),
+        ({A: apart_by(0.1, 0.02), B: apart_by(0.1, 0.02), C: apart_by(0.07, 0.02)}, (20, 20, 3)),
+        ({A: apart_by(0.1, 0.2), B: apart_by(0.1, 0.2), C: [invalid()]}, (30, 30, 0)),
+        ({A: [invalid()], B: [steady(0.1)], C: apart_by(0.08, 0.008)}, (0, 3, 10)),
+    ],
+    ids=["told apart", "one is not", "none ever is", "without a baseline"],
+)
+def test_a_mode_ends_at_the_look_that_tells_it_from_the_baseline_or_knows_it_to_a_percent(outcomes, rounds):
+    scheduled = Schedule((A, B, C), EARLY, "a-session")
+    run(scheduled, outcomes)
+    found = [scheduled.estimate(entry) for entry in (A, B, C)]
+    assert tuple(one.processes if one else 0 for one in found) == rounds
+
+
+def test_a_baseline_of_other_work_settles_nothing():
+    other = Entry(config("te-fp8", batch_size=256))
+    scheduled = Schedule((A, other), replace(EARLY, max_rounds=6), "a-session")
+    run(scheduled, {A: [steady(0.1)], other: apart_by(0.3, 0.02)})
+    assert [scheduled.estimate(entry).processes for entry in (A, other)] == [3, 6]
+
+
+def test_a_session_that_is_asked_for_more_goes_on_to_the_next_look():
+    scheduled = schedule(A, rounds=3)
+    run(scheduled, {A: [steady()]})
+    assert scheduled.one_more(4)
+    assert scheduled.stop.rounds == 6
+
+
+def test_the_interval_of_a_session_that_may_end_early_is_wider():
+    widths = []
+    for stop in (EARLY, Stop(3)):
+        scheduled = Schedule((A,), stop, "a-session")
+        for record in apart_by(0.1, 0.004)[:3]:
+            scheduled.take(A, record)
+        widths.append(scheduled.estimate(A).half_width_share)
+    assert widths[0] / widths[1] == pytest.approx(t_quantile(2, OUTSIDE) / t_quantile(2), rel=0.01)
 
 
 def test_at_least_the_rounds_asked_for_are_run_also_where_fewer_are_precise_enough():

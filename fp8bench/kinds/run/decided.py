@@ -50,7 +50,7 @@ class UntilDecided:
             spent_s = time.monotonic() - self.began_s
             if spent_s + spent_s / max(rounds, 1) > self.limit_s or not (left := self.undecided(results_dir, session)):
                 return False
-            say(f"another round. {left}")
+            say(f"more rounds. {left}")
             return True
 
         return undecided

@@ -14,6 +14,7 @@ from fp8bench.kinds.priced import Used
 from fp8bench.records.select import Measurement
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, StepTimes
+from fp8bench.stats.certainty import OUTSIDE
 from fp8bench.stats.estimate import Estimate
 from fp8bench.stats.steps import step_times
 from fp8bench.tables.written import Interval
@@ -24,20 +25,23 @@ APART = 0.005
 
 @dataclass(frozen=True)
 class UnitTime:
-    """The times of a unit. processes: for each, its step times over the units of a step. elsewhere: see `Estimate`."""
+    """The times of a unit. processes: for each, its step times over the units of a step. elsewhere, outside: see
+    `Estimate`.
+    """
 
     processes: tuple[StepTimes, ...]
     elsewhere: float = 0.0
+    outside: float = 0.05
 
     @cached_property
     def by_elapsed(self) -> Estimate:
         """Seconds for a unit by each process's elapsed time, with the interval over processes."""
-        return Estimate(tuple(one.mean_s for one in self.processes), self.elsewhere)
+        return Estimate(tuple(one.mean_s for one in self.processes), self.elsewhere, self.outside)
 
     @cached_property
     def by_medians(self) -> Estimate:
         """Seconds for a unit by each process's median step, with the interval over processes."""
-        return Estimate(tuple(one.median_s for one in self.processes), self.elsewhere)
+        return Estimate(tuple(one.median_s for one in self.processes), self.elsewhere, self.outside)
 
     def step_time_s(self, units: int) -> tuple[float, Interval | None]:
         """Return the time of a step with this many units, by elapsed time, with its interval."""
@@ -76,7 +80,8 @@ def unit_time(measurement: Measurement) -> UnitTime | None:
             per_step = ((name, getattr(times, name)) for name in ("mean_s", "median_s", "spread_s"))
             update = {name: seconds / record.summary.units_per_step for name, seconds in per_step}
             processes.append(times.model_copy(update=update))
-    return UnitTime(tuple(processes), measurement.elsewhere) if processes else None
+    looked = any(record.session is not None and record.session.looks for record in measurement.rounds)
+    return UnitTime(tuple(processes), measurement.elsewhere, OUTSIDE if looked else 0.05) if processes else None
 
 
 def used(record: Record, catalog: Catalog) -> Used:
