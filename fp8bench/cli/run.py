@@ -13,6 +13,7 @@ from pydantic import PositiveFloat
 from fp8bench.cli.command import resolved
 from fp8bench.cli.dry_run import document as settings_and_forecast
 from fp8bench.cli.dry_run import look_ahead
+from fp8bench.cli.emit import Emit, require_writable, write_script
 from fp8bench.cli.nodes import as_torchrun_has_it, executor_of
 from fp8bench.cli.options import Share, Strict, option, switch
 from fp8bench.cli.output import Unread, load_catalog, log, show, shown_after_keeping
@@ -67,6 +68,7 @@ def run(
         PositiveFloat | None,
         option("N", f"With --until-decided: begin no round that would end later [{USUAL_MINUTES}]."),
     ] = None,
+    emit: Emit = None,
     strict: Strict = False,
     **settings: Any,
 ) -> None:
@@ -90,6 +92,7 @@ def run(
             for note in prepared.notes:
                 log(note)
             require_modes(answer, named)
+            require_writable(emit, (entry.config for entry in prepared.entries))
             register(prepared, price_of_machine, date.today(), log)
             with session(prepared, log) as rounds, shown(quiet) as on:
                 say = log if not quiet else lambda _line: None
@@ -119,6 +122,7 @@ def run(
                     typer.echo(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
                 else:
                     _print_session(rounds.session_id, prepared, unread, notes)
+            write_script(emit, records)
             _say_whether_precise(rounds)
             _say_whether_decided(until, results_dir, rounds.session_id)
             code = exit_code_of((record.status for record in records), named)

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from fp8bench import registry
 from fp8bench.cli.command import resolved
+from fp8bench.cli.emit import Emit, require_writable, write_script
 from fp8bench.cli.options import AsJson, Form, option, switch
 from fp8bench.cli.output import load_catalog, log, show
 from fp8bench.cli.progress import OfSweep, shown
@@ -74,6 +75,7 @@ def sweep(
         bool, switch("--dry-run", "Print what would be looked at, its time and its cost; run nothing.")
     ] = False,
     quiet: Annotated[bool, switch("--quiet", "No progress; warnings and errors only.")] = False,
+    emit: Emit = None,
     form: Form = "table",
     as_json: AsJson = False,
     **settings: Any,
@@ -88,6 +90,7 @@ def sweep(
     if dry_run:
         show(plan_document(planned), "json" if as_json else form)
         return
+    require_writable(emit, (one.model_copy(update={"compile": "auto"}) for one in planned.candidates))
     register(planned.prepared, request.price, date.today(), log)
     planned.looks_dir.mkdir(parents=True, exist_ok=True)
     remedy = "Wait until it ends, or choose another name with --session"
@@ -102,6 +105,8 @@ def sweep(
         found, spent_s, turns = search.run(planned, launching.executor_of(planned.prepared), told.begins, told.ended)
     _require_any(planned, found)
     show(document(planned, found, spent_s, turns), "json" if as_json else form)
+    winner = found.standings().leaders[0]
+    write_script(emit, (found.rounds.get(winner) or [found.looks[winner]])[-1:])
 
 
 def _request(

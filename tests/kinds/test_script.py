@@ -1,0 +1,130 @@
+"""The training script of a record: it is short, needs no fp8bench, and computes what was measured."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from builders import config, evidence, measured
+
+from fp8bench.kinds.run.script import require_writable, script
+from fp8bench.records import results
+from fp8bench.registry import find_workload, load
+from fp8bench.schema.errors import UsageError
+
+ROOT = Path(__file__).parents[2]
+
+
+def committed():
+    """The latest record of each configuration that a script can be written of."""
+    folders = (ROOT / "results", ROOT / "evidence" / "split-qkv")
+    found = {}
+    for folder in folders:
+        for record, _ in results.read(folder, results.known_instances(folder)):
+            if record.status == "ok" and record.source == "measured" and record.config.world_size == 1:
+                try:
+                    require_writable(record.config)
+                except UsageError:
+                    continue
+                found[record.config.workload, record.config.switched_label, record.execution] = record
+    return found
+
+
+COMMITTED = committed()
+
+
+@pytest.mark.parametrize("record", COMMITTED.values(), ids=["-".join(map(str, key)) for key in COMMITTED])
+def test_it_is_whole_and_says_how_a_step_was_executed(record, tmp_path):
+    text = script(record)
+    path = tmp_path / "script.py"
+    path.write_text(text)
+    done = subprocess.run([sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F,E9", path], check=False)
+    assert done.returncode == 0, "a name is not defined, or not used"
+    assert len(text.splitlines()) <= 200
+    assert not re.search(r"^\s*(import|from) fp8bench", text, re.MULTILINE)
+    kept = record.config
+    assert ("torch.cuda.graph(graph" in text) == record.evidence.graph.enabled
+    assert ("torch.compile(model)" in text) == record.evidence.compile.enabled
+    assert ("te.autocast(enabled=True" in text) == (kept.mode == "te-fp8")
+    assert ("te.TransformerLayer(" in text) == kept.mode.startswith("te-")
+    assert ("convert_to_float8_training(" in text) == (kept.mode == "torchao-float8")
+    assert ("split_packed, with_kwargs" in text) == (kept.te_switches == "split-qkv")
+    assert f"{kept.batch_size}, 11, 100" in text
+    assert ("fused=True" in text) == ("fused" in record.fingerprint["optimizer"])
+
+
+def test_there_are_committed_records_of_every_mode_and_of_both_models():
+    assert {(workload.partition("-")[0], label.partition(":")[0]) for workload, label, _ in COMMITTED} >= {
+        (workload, mode)
+        for workload in ("vit", "llm")
+        for mode in ("baseline-bf16", "torchao-float8", "te-bf16", "te-fp8")
+        if (workload, mode) != ("llm", "te-bf16")
+    }
+
+
+def of_micro(workload: str, mode: str):
+    """A record of the tiny model on a CPU, without a measurement."""
+    sizes = load(find_workload(workload))().sizes()
+    recipe = "tensorwise" if mode == "torchao-float8" else None
+    settings = {"workload": workload, "device": "cpu", "world_size": 1, "batch_size": 4}
+    found = measured(mode=mode, recipe=recipe, settings=settings, evidence=evidence(recipe=recipe))
+    return found.model_copy(update={"fingerprint": {"sizes": sizes, "optimizer": "SGD(lr=0.001, momentum=0.9)"}})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workload", ["vit-micro", "llm-micro"])
+@pytest.mark.parametrize("mode", ["baseline-bf16", "torchao-float8"])
+def test_its_model_gives_the_loss_and_gradients_of_the_one_that_was_measured(workload, mode):
+    import torch
+
+    from fp8bench.modes.torchao import TorchAOFloat8
+
+    own: dict = {}
+    cpu = torch.device("cpu")
+    exec(script(of_micro(workload, mode)).partition("optimizer = ")[0], own)
+    made = load(find_workload(workload))(data="device")
+    model = made.build(cpu)
+    plain = TorchAOFloat8("tensorwise").convert(model) if mode == "torchao-float8" else model
+    batch = next(made.batches(4, 0, cpu))
+    losses = []
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        losses = [made.loss(plain, batch), own["loss_of"](own["model"], batch.inputs, batch.targets)]
+    for loss in losses:
+        loss.backward()
+    assert losses[0].item() == losses[1].item()
+    gradients = [dict(each.named_parameters()) for each in (plain, own["model"])]
+    assert [*gradients[0]] == [*gradients[1]]
+    assert all(torch.equal(gradients[0][name].grad, gradients[1][name].grad) for name in gradients[0])
+
+
+@pytest.mark.slow
+def test_it_trains_and_says_what_a_step_takes(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(script(of_micro("vit-micro", "baseline-bf16")).replace("= 4, 11, 100", "= 4, 1, 2"))
+    done = subprocess.run([sys.executable, "-I", path], capture_output=True, text=True, timeout=240, check=True)
+    assert re.fullmatch(r"[\d.]+ ms a step, loss \d\.\d{4}\n", done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"workload": "gpt-layer"}, "--workload gpt-layer"),
+        ({"workload": "timm:vit_tiny_patch16_224"}, "--workload timm:"),
+        ({"world_size": 2}, "2 processes"),
+        ({"mode": "baseline-fp16"}, "--mode baseline-fp16"),
+        ({"mode": "te-fp8", "recipe": "mxfp8"}, "--mode te-fp8:mxfp8"),
+        ({"mode": "te-fp8", "recipe": "delayed,layers=mlp"}, "--mode te-fp8:delayed,layers=mlp"),
+        ({"mode": "te-fp8", "recipe": "delayed", "te_attention": "sdpa"}, "--te-attention sdpa"),
+        ({"mode": "te-fp8", "recipe": "delayed", "te_switches": "fused-wgrad"}, "--te-switch fused-wgrad"),
+        ({"compile": "blocks"}, "--compile blocks"),
+        ({"grad_accumulation": 2}, "--grad-accumulation 2"),
+        ({"activation_checkpointing": "full"}, "--activation-checkpointing full"),
+        ({"optimizer": "none"}, "--optimizer none"),
+    ],
+)
+def test_what_no_script_can_be_written_of_is_refused_by_name(settings, named):
+    usual = config("baseline-bf16").model_copy(update={"world_size": 1})
+    require_writable(usual)
+    with pytest.raises(UsageError, match=re.escape(named)):
+        require_writable(usual.model_copy(update=settings))
