@@ -85,6 +85,15 @@ def test_the_best_batch_is_one_of_all_machines_of_an_instance_unless_machines_ar
     assert names(asked(best_batch=True, group_by="machine")(*rows)) == ["small", "large", "too-large", "eager"]
 
 
+def test_a_predicted_mode_has_one_best_batch_wherever_its_sizes_were_measured():
+    of = {"source": "predicted", "machine": None}
+    rows = [
+        ran("one-gpu", 7.0, joined="none", measured_on="h200-1x", batch_size=256, **of),
+        ran("two-gpus", 5.0, joined="ddp", measured_on="h200-2x", **of),
+    ]
+    assert names(best_batches(rows)) == ["one-gpu"]
+
+
 def test_the_front_is_of_rows_with_a_price_that_count_the_same_on_the_same_device():
     rows = [
         ran("cheap", 9.0, per_s=1.0),

@@ -161,7 +161,9 @@ def best_batches(rows: Sequence[Row], of_each_machine: bool = False) -> list[Row
 
     alike: dict[object, list[Row]] = {}
     for row in (row for row in rows if row.status == "ok"):
-        key = (*mode(row), row.execution, row.attention, row.joined, row.world_size, row.workload)
+        # What is predicted of several GPUs may rest on one, whose ranks nothing joined.
+        joined = row.joined if row.measured_on is None else None
+        key = (*mode(row), row.execution, row.attention, joined, row.world_size, row.workload)
         alike.setdefault(key, []).append(row)
     best = (max(found, key=lambda row: row.units_per_usd or row.throughput_per_s or 0.0) for found in alike.values())
     kept = {row.run_id for row in best}
