@@ -227,6 +227,9 @@ class TestWhichInstance:
         assert compared(*P4D, *P5, *large).answer.missing == (("p4d", 256),)
         said = list(sentences(compared(*P4D, *P5, *large)))[-1]
         assert said == "What could change it: p4d at batch 256 (fp8bench run --batch-size 256 there)."
+        timed = [one.model_copy(update={"phases_s": {"timed": 41.0}}) for one in large]
+        said = list(sentences(compared(*P4D, *P5, *timed)))[-1]
+        assert re.search(r"--batch-size 256 there: 3 min, [\d.]+ USD\)\.$", said), "as p5 took, at the price of p4d"
         full = {"status": "failed", "reason": "no memory", "cause": "oom"}
         oom = unsupported("p4d", "baseline-bf16", None, settings={"batch_size": 256}, minutes=60, **full)
         tried = compared(*P4D, *P5, *large, oom).answer

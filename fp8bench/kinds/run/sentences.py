@@ -37,8 +37,10 @@ def sentences(comparison: Comparison) -> Iterator[str]:
         day, then = comparison.published
         yield f"At the prices of {day}, as published: {' '.join(_of_instances(then))}"
     if answer.missing:
-        names, size = ", ".join(name for name, _ in answer.missing), answer.missing[0][1]
-        yield f"What could change it: {names} at batch {size} (fp8bench run --batch-size {size} there)."
+        names, size = [name for name, _ in answer.missing], answer.missing[0][1]
+        cost = _cost_of(comparison.rows, names, size)
+        asked = f"fp8bench run --batch-size {size}"
+        yield f"What could change it: {', '.join(names)} at batch {size} ({asked} there{cost})."
 
 
 def _undecided(rows: Sequence[Row]) -> str:
@@ -168,10 +170,26 @@ def _to_decide(pair: Pair) -> str:
     row = next((row for row in (pair.row, pair.reference) if row.measured_on), None)
     if row is None:
         return ""
-    minutes = math.ceil((row.took_s or 0) / 60)
-    usd = f", {minutes / 60 * row.usd_per_hour:.2f} USD" if row.usd_per_hour else ""
     asked = f"--mode {row.short_label} --batch-size {row.batch_size}"
-    return f"; fp8bench run {asked} on {row.instance} decides{f' ({minutes} min{usd})' if minutes else ''}"
+    cost = _minutes(row.took_s or 0, row.usd_per_hour)
+    return f"; fp8bench run {asked} on {row.instance} decides{f' ({cost})' if cost else ''}"
+
+
+def _cost_of(rows: Sequence[Row], names: Sequence[str], size: int) -> str:
+    """Write what all modes of a batch size took where they were measured, at the price of a single instance."""
+    took: dict[str, float] = {}
+    for row in rows:
+        if row.batch_size == size and row.took_s and row.measured_on is None:
+            took[row.instance] = took.get(row.instance, 0.0) + row.took_s
+    prices = [row.usd_per_hour for row in rows if [row.instance] == names and row.usd_per_hour]
+    cost = _minutes(max(took.values(), default=0.0), prices[0] if prices else None)
+    return f": {cost}" if cost else ""
+
+
+def _minutes(seconds: float, usd_per_hour: float | None) -> str:
+    minutes = math.ceil(seconds / 60)
+    usd = f", {minutes / 60 * usd_per_hour:.2f} USD" if usd_per_hour else ""
+    return f"{minutes} min{usd}" if minutes else ""
 
 
 def _where(row: Row) -> str:
