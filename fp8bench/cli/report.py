@@ -9,7 +9,7 @@ from fp8bench.cli.output import Unread, log, warn
 from fp8bench.cli.selection import Selection
 from fp8bench.kinds.run import gather
 from fp8bench.kinds.run.page import page
-from fp8bench.kinds.run.plots import MILLION, PLOTS, charts, shown_rows
+from fp8bench.kinds.run.plots import PLOTS, charts, shown_rows
 from fp8bench.kinds.view import parse_job
 from fp8bench.records import results
 from fp8bench.schema.errors import RunFailed, UsageError, require_known
@@ -33,7 +33,7 @@ def report(
     force: Annotated[bool, switch("--force", "Replace the file if it exists.")] = False,
     plot: Annotated[str | None, option("|".join(PLOTS), "Draw only this, as .png, .svg or .pdf.")] = None,
     job: Annotated[
-        str | None, option("UNITS", "Time and cost of so many images or tokens, as 90M or 1.2e9 [a million].")
+        str | None, option("UNITS", "Time and cost of so many images or tokens, as 90M or 1.2e9 [1M, of tokens 1e9].")
     ] = None,
     strict: Strict = False,
     results_dir: ResultsDir = Path("results"),
@@ -66,7 +66,7 @@ def report(
         except OSError as error:
             raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file with -o") from error
     else:
-        chart = charts(shown_rows(found.comparison, found.rounds), units or MILLION).get(str(plot))
+        chart = charts(shown_rows(found.comparison, found.rounds), units).get(str(plot))
         if chart is None:
             see = "See the rows with `fp8bench compare`"
             raise UsageError(f"no row has anything to draw of {PLOTS[str(plot)]}", see)

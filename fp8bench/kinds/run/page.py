@@ -10,7 +10,6 @@ from fp8bench import __version__
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.explain import explain_steps
 from fp8bench.kinds.run.plots import (
-    MILLION,
     Shown,
     charts,
     count_said,
@@ -43,10 +42,10 @@ def page(
     comparison: Comparison, records: Mapping[str, Record], today: date, bought: str = "", job: float | None = None
 ) -> Page:
     """Build the page. records: of the rows, by their ids. bought: how, e.g. `on demand`. job: units
-    to train on; None: time against cost is of a million.
+    to train on; None: time against cost is of a usual number.
     """
     shown, rows = shown_rows(comparison, records), comparison.rows
-    drawn = charts(shown, job or MILLION)
+    drawn = charts(shown, job)
 
     def some(*names: str) -> tuple[Part, ...]:
         return tuple(drawn[name] for name in names if name in drawn)

@@ -16,6 +16,7 @@ from fp8bench.tables.written import change, number, rate, time_said, time_unit_o
 MOST_DRAWN = 10
 """The most rows of a chart, which then fits a screen; its title says if there are more. The table has all."""
 
+USUAL_JOB = {"tokens": 1e9}
 MILLION = 1e6
 
 
@@ -65,14 +66,17 @@ PLOTS = {
 """The charts that can be drawn, and what each shows."""
 
 
-def charts(shown: Sequence[Shown], job: float = MILLION) -> dict[str, Chart[Any]]:
-    """Return charts by name, if they have anything to draw, in the order of PLOTS. job: units for time against cost."""
+def charts(shown: Sequence[Shown], job: float | None = None) -> dict[str, Chart[Any]]:
+    """Return charts by name, if they have anything to draw, in the order of PLOTS. job: units for time against cost;
+    None for a million, of tokens a billion.
+    """
     ran = [one for one in shown if one.row.status == "ok"]
     if not ran:
         return {}
     # Images and tokens cannot share a chart: only rows with the first row's unit are drawn.
     unit = unit_of(ran[0].row)
     ran = [one for one in ran if unit_of(one.row) == unit]
+    job = job or USUAL_JOB.get(unit, MILLION)
     title, interval = unit.capitalize(), "A line over the end of a bar is its 95 % interval."
     a_unit = f"{'an' if unit[:1] in 'aeio' else 'a'} {unit.removesuffix('s')}"
     made = (
