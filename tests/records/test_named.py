@@ -16,20 +16,6 @@ SMALL, LARGE, OTHER = (
 
 
 @pytest.mark.parametrize(
-    ("text", "reference"),
-    [
-        ("te-fp8", Reference("", "te-fp8")),
-        ("te-fp8:delayed", Reference("", "te-fp8:delayed")),
-        ("mine:te-fp8", Reference("mine", "te-fp8")),
-        ("mine:te-fp8:delayed/graphed", Reference("mine", "te-fp8:delayed", "graphed")),
-        ("yours:te-fp8", Reference("", "yours:te-fp8")),
-    ],
-)
-def test_an_instance_is_named_where_it_has_records(text, reference):
-    assert parse_mode(text, {"mine"}) == reference
-
-
-@pytest.mark.parametrize(
     ("text", "found"),
     [
         ("te-fp8", ["small", "large"]),
