@@ -33,6 +33,9 @@ OPEN = (0.1, 0.13, 0.1, 0.13)
 HERE, THERE = {"machine": machine_called("here")}, {"machine": machine_called("there")}
 FUSED, SDPA = ({"evidence": evidence(attention=name)} for name in ("te:fused", "sdpa:flash"))
 NEWER = {"environment": environment(driver="590.0")}
+ONE_THREAD = {"environment": environment(variables={"OMP_NUM_THREADS": "1"})}
+OTHER_RELEASE = {"environment": environment(fp8bench="9.9.9")}
+COMMIT, OTHER_COMMIT = ({"environment": environment(git_commit=letter * 40)} for letter in "ab")
 REFUSED = unsupported(session=place(1, OLD)), unsupported(session=place(1, NEW), minutes=600)
 FAILED = invalid(session=place(1, NEW), minutes=600)
 
@@ -119,6 +122,12 @@ CASES = {
     "methods": (
         *(new(), old(fingerprint=fingerprint(method_version=2)), {}, ["not comparable"], 4),
         "method_version (3, reference 2)",
+    ),
+    "other variables": (new(**ONE_THREAD), old(), {}, ["not comparable"], 4, "OMP_NUM_THREADS"),
+    "another release": (new(**OTHER_RELEASE), old(), {}, ["ok"], 0, "fp8bench"),
+    "another commit": (
+        *(new(**OTHER_COMMIT), old(**COMMIT), {}, ["ok"], 0),
+        "fp8bench at commit bbbbbbbbbb, reference at aaaaaaaaaa",
     ),
     "a regression beside what was not judged": (
         MODES,
