@@ -166,6 +166,8 @@ def ten_times(document):
         # Steps and losses.
         (keep_steps(3), "rank 0 timed 3 steps, of at least 21"),
         (keep_steps(1), "rank 0 timed 1 steps, of at least 21"),
+        (put("samples", []), "has samples"),
+        (put("samples.0.step_s", [0.1]), "different numbers of steps"),
         (put("samples.0.data_wait_s", [0.01]), "data_wait_s"),
         (put("samples.1.host_s", []), "host_s"),
         (put("samples.1.loss", [7.0]), "losses"),

@@ -181,31 +181,22 @@ def test_a_file_or_folder_that_the_system_does_not_give_is_named(tmp_path, monke
     ("step_s", "words"),
     [
         ([], "at least 1 item"),
-        ([0.1, 0.0, 0.1], "greater than 0"),
-        ([0.1, -0.1, 0.1], "greater than 0"),
-        ([0.1, float("inf"), 0.1], "finite"),
-        ([0.1, float("nan"), 0.1], "finite"),
+        *(([0.1, step, 0.1], "greater than 0") for step in (0.0, -0.1)),
+        *(([0.1, step, 0.1], "finite") for step in (float("inf"), float("nan"))),
         ([0.1, None, 0.1], "valid number"),
-        ([0.1, 0.1], "different numbers of steps"),
-        (None, "has samples"),
     ],
-    ids=["none", "zero", "negative", "infinite", "not a number", "null", "fewer than other ranks", "no samples at all"],
 )
 def test_samples_that_mean_nothing_are_refused_by_line_and_field(step_s, words, tmp_path):
     document = in_one_file(measured("mine", run_id="wrong"))
-    if step_s is None:
-        document["samples"] = []
-    else:
-        document["samples"][0]["step_s"] = step_s
+    document["samples"][0]["step_s"] = step_s
     path = tmp_path / "wrong.json"
     path.write_text(json.dumps(document, indent=1))
     broken = layout.whole(path, Record)
 
     assert isinstance(broken, Broken)
+    assert broken.reason.startswith("field samples.0.step_s")
     assert words in broken.reason
-    if "number of" not in words and step_s not in (None, [0.1, 0.1]):
-        assert broken.reason.startswith("field samples.0.step_s")
-        assert broken.line > path.read_text().splitlines().index(' "samples": [')
+    assert broken.line > path.read_text().splitlines().index(' "samples": [')
 
 
 def test_a_broken_record_of_another_kind_is_named_by_a_search_for_it(tmp_path):

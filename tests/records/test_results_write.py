@@ -186,23 +186,11 @@ class TestWrite:
                 results.write(measured(), tmp_path)
             assert files_in(tmp_path) == []
 
-    @pytest.mark.parametrize("call", ["fsync", "link"])
-    def test_a_record_that_cannot_be_written_is_kept_and_its_place_told(self, tmp_path, kept_in, monkeypatch, call):
-        monkeypatch.setattr(os, call, no_space)
-
-        with pytest.raises(RunFailed, match="No space left on device") as caught:
-            results.write(measured(), tmp_path / "results")
-
-        assert files_in(tmp_path / "results") == []
-        (kept,) = kept_in.iterdir()
-        assert results.read_record(record_in(kept)) == measured()
-        assert str(kept) in caught.value.remedy
-
-    def test_so_is_one_whose_folder_cannot_be_made_and_without_a_temporary_folder_the_error_is_typed_too(
+    def test_one_whose_folder_cannot_be_made_is_kept_and_its_place_told_or_without_a_temporary_folder_the_error_alone(
         self, tmp_path, kept_in, monkeypatch
     ):
         (tmp_path / "file").write_text("not a folder")
-        with pytest.raises(RunFailed) as caught:
+        with pytest.raises(RunFailed, match="Not a directory") as caught:
             results.write(measured(), tmp_path / "file" / "results")
         (kept,) = kept_in.iterdir()
         assert results.read_record(record_in(kept)) == measured()
