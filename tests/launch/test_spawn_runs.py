@@ -131,7 +131,6 @@ def test_what_this_machine_cannot_run_is_on_record_with_exit_code_3_and_the_mode
     ("mode", "words", "cause"),
     [
         ("outside-raises", "rank 1 died: ZeroDivisionError: rank one has had enough", "crash"),
-        ("outside-killed", "rank 1 died: ended by SIGKILL", "host-death"),
         ("outside-out-of-memory", "rank 1 ran out of GPU memory at batch size 8: Tried to allocate 20.00 GiB", "oom"),
     ],
 )
