@@ -1,4 +1,4 @@
-"""Records are written whole or not at all, and never over one another."""
+"""Records are written whole or not at all, and never over one another. On full and failing disks: tests/faults."""
 
 import errno
 import os
@@ -186,20 +186,6 @@ class TestWrite:
                 results.write(measured(), tmp_path)
             assert files_in(tmp_path) == []
 
-    def test_one_whose_folder_cannot_be_made_is_kept_and_its_place_told_or_without_a_temporary_folder_the_error_alone(
-        self, tmp_path, kept_in, monkeypatch
-    ):
-        (tmp_path / "file").write_text("not a folder")
-        with pytest.raises(RunFailed, match="Not a directory") as caught:
-            results.write(measured(), tmp_path / "file" / "results")
-        (kept,) = kept_in.iterdir()
-        assert results.read_record(record_in(kept)) == measured()
-        assert str(kept) in caught.value.remedy
-        assert str(tmp_path / "file" / "results") in caught.value.what
-        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
-        with pytest.raises(RunFailed):
-            results.write(measured(), tmp_path / "file" / "results")
-
 
 @pytest.mark.usefixtures("file_system")
 def test_an_existing_file_is_replaced_only_where_that_is_meant(tmp_path):
@@ -219,7 +205,5 @@ def test_a_folder_of_results_is_made_and_left_empty_or_refused_before_the_run(tm
     results.require_writable(tmp_path / "a" / "results")
     assert list((tmp_path / "a" / "results").iterdir()) == []
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(UsageError, match="cannot write results to") as caught:
+    with pytest.raises(UsageError, match="cannot write results to .*file/results.*--results-dir"):
         results.require_writable(tmp_path / "file" / "results")
-    assert str(tmp_path / "file" / "results") in caught.value.what
-    assert "--results-dir" in caught.value.remedy
