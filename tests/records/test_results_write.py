@@ -205,5 +205,5 @@ def test_a_folder_of_results_is_made_and_left_empty_or_refused_before_the_run(tm
     results.require_writable(tmp_path / "a" / "results")
     assert list((tmp_path / "a" / "results").iterdir()) == []
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(UsageError, match="cannot write results to .*file/results.*--results-dir"):
+    with pytest.raises(UsageError, match=r"cannot write results to .*file/results.*--results-dir"):
         results.require_writable(tmp_path / "file" / "results")
