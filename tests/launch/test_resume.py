@@ -241,14 +241,6 @@ def test_the_command_that_resumes_says_all_that_the_session_does_not_bring():
 
 
 class TestPrepare:
-    def test_other_settings_are_refused_before_anything_is_written_and_the_same_are_not(self, here, tmp_path):
-        assert prepared(tmp_path, kept(1), batch_size=4, gpus=3).request.session == "nightly"
-        before = sorted(tmp_path.rglob("*"))
-        with pytest.raises(UsageError, match=r"batch_size 4 \(now 8\), steps 6 \(now 9\)"):
-            prepared(tmp_path, batch_size=8, steps=9)
-
-        assert sorted(tmp_path.rglob("*")) == before
-
     def test_what_another_call_added_before_the_lock_is_looked_at_again(self, here, tmp_path):
         found = prepared(tmp_path, session="new", mode=("baseline-bf16",))
         results.write(kept(1, "new"), tmp_path)
