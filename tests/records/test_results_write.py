@@ -84,30 +84,23 @@ class TestWrite:
         assert results.write(external, folder) == folder / "mine" / "two.json"
         assert results.write(published(run_id="one"), folder) == folder / "published" / "one.json"
 
-    @pytest.mark.parametrize("step", ["link", "rename"])
-    def test_the_file_is_whole_and_on_the_disk_before_it_gets_its_name(self, tmp_path, monkeypatch, step):
-        if step == "rename":
-            monkeypatch.setattr(os, "link", refusing(errno.EPERM))
+    def test_where_there_are_no_links_too_a_file_is_whole_and_on_the_disk_before_it_has_its_name(
+        self, tmp_path, monkeypatch
+    ):
+        """With links: tests/faults/test_disk.py."""
         record, seen = published(), []
-        sync = os.fsync
+        sync, rename = os.fsync, os.rename
 
-        def watched_sync(descriptor):
-            sync(descriptor)
-            seen.append("sync")
+        def watched_rename(old, new):
+            seen.append(results.read_record(Path(old)))
+            rename(old, new)
 
-        def watched(put_in_place):
-            def watch(old, new):
-                seen.append("named")
-                assert results.read_record(Path(old)) == record
-                put_in_place(old, new)
-
-            return watch
-
-        monkeypatch.setattr(os, "fsync", watched_sync)
-        monkeypatch.setattr(os, step, watched(getattr(os, step)))
+        monkeypatch.setattr(os, "link", refusing(errno.EPERM))
+        monkeypatch.setattr(os, "fsync", lambda descriptor: [sync(descriptor), seen.append("sync")])
+        monkeypatch.setattr(os, "rename", watched_rename)
         results.write(record, tmp_path)
 
-        assert seen == ["sync", "named", "sync"]
+        assert seen == ["sync", record, "sync"]
 
     @pytest.mark.parametrize("call", ["fsync", "link"])
     @pytest.mark.parametrize("number", [1, 2, 3])
