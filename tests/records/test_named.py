@@ -3,7 +3,7 @@
 import pytest
 from builders import measured
 
-from fp8bench.records.named import Reference, candidates, nothing_called, of_mode, parse_mode
+from fp8bench.records.named import Reference, candidates, of_mode, parse_mode
 from fp8bench.records.results import Kept
 from fp8bench.records.select import Filter
 from fp8bench.schema.errors import UsageError
@@ -48,12 +48,3 @@ def test_of_a_mode_those_of_a_variant_a_batch_size_or_the_same_work_are_taken():
         match=r"no record at batch size 7. It has: vit-huge at batch size 64 with sgd; vit-huge at batch size 128 ",
     ):
         candidates("te-fp8", records, reference, Filter(batch_size=7), Filter())
-
-
-def test_a_name_of_nothing_is_told_with_what_there_is(tmp_path):
-    error = nothing_called("fp4", [Kept(OTHER, tmp_path)])
-
-    assert (error.what, error.remedy.split("/")[0]) == (
-        "no file, run or mode is called 'fp4'",
-        "There are: yours:te-bf16",
-    )
