@@ -91,11 +91,15 @@ class TestSpace:
         assert executed_as(one) == ("baseline-bf16", 16, "off", "off", None, None)
 
     def test_options_that_only_gain_are_on_where_the_layer_is_transformer_engines(self) -> None:
-        """That torch's attention has none is in tests/cli/test_cli_sweep.py."""
         bases = [switched_on(base) for base in BASES]
         assert [base.te_switches for base in bases] == [None, "split-qkv", "split-qkv", None]
         for workload in ("llm-1b", "timm:convnext_base"):
             assert switched_on(config("te-bf16", workload=workload)).te_switches is None
+
+        assert list(map(in_words, grid(bases[1:2], te_attention=("te", "sdpa"))[0])) == [
+            "te-bf16, batch 64, compile auto, graphs auto, attention te, split-qkv",
+            "te-bf16, batch 64, compile auto, graphs auto, attention sdpa",
+        ]
 
     def test_the_usual_settings_of_every_mode_go_first_and_then_one_change_after_the_other(self) -> None:
         every, _ = grid(
