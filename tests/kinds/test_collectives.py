@@ -2,10 +2,8 @@
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
-from builders import environment, machine_called
 from kinds.made_collectives import collectives_record
 
 from fp8bench.config.options import read
@@ -16,7 +14,6 @@ from fp8bench.kinds.collectives.measure import (
     measure,
     parse_size,
     prepare,
-    record_of,
     several,
     timing_of,
 )
@@ -94,27 +91,6 @@ def test_under_torchrun_all_its_processes_take_part_and_no_others_are_chosen(req
         prepare(request_of(), {**TORCHRUN, "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"})
     with pytest.raises(ModeUnavailable, match=r"made 2 processes here, and this machine shows 1 GPU\b"):
         several(None, ONE, elastic_from(TORCHRUN))
-
-
-def test_of_several_nodes_each_is_on_record(request_of):
-    prepared = replace(prepare(request_of(), TORCHRUN), machines=(machine_called("a"), machine_called("b")))
-    config = prepared.config.model_copy(
-        update={"operations": ("all-reduce",), "dtypes": ("bf16",), "sizes_bytes": (1024,)}
-    )
-    times = (RankTimes(wrong=0, rounds_s=((1e-5,) * 20,) * 3),)
-    found = RankOutcome(times=times).model_dump(mode="json")
-    here = environment(None)
-    machines = prepared.machines
-    reports = [
-        RankReport(rank=rank, environment=here if rank % 2 == 0 else None, found=found, machine=machines[rank // 2])
-        for rank in range(4)
-    ]
-
-    record = record_of(replace(prepared, config=config), reports)
-    assert [(one.node, one.ranks, one.machine) for one in record.environment.nodes] == [
-        (0, (0, 1), machine_called("a")),
-        (1, (2, 3), machine_called("b")),
-    ]
 
 
 def test_several_nodes_share_another_link_than_one():

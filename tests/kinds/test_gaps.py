@@ -122,14 +122,6 @@ class TestCurves:
         expected = float(PchipInterpolator(*zip(*points, strict=True))(spent))
         assert gaps.loss_at(points, spent) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
-    def test_what_was_spent_is_not_in_favour_of_the_faster(self):
-        """A curve as trainings have it is met far better than by a straight line, which lies above it."""
-        points = [(float(step), 5.5 * (20 / (20 + step)) ** 0.5) for step in range(0, 101, 20)]
-        true = 5.5 * (20 / 95) ** 0.5
-        straight = points[3][1] + (points[4][1] - points[3][1]) * 15 / 20
-        assert straight - true > 0.005
-        assert gaps.loss_at(points, 75) == pytest.approx(true, abs=(straight - true) / 5)
-
     @pytest.mark.parametrize(("loss", "spent"), [(4.5, 0.5), (4.0, 1.0), (3.0, 2.0), (2.9, None), (5.0, None)])
     def test_what_was_spent_when_a_loss_was_first_reached(self, loss, spent):
         found = gaps.spent_to(gaps.by_cost(curve(5.0, 4.0, 3.0)), loss)

@@ -73,12 +73,6 @@ def test_nights_before_the_reference_are_not_pooled(nights):
     assert (row.outcome, row.marks) == ("ok", ("over 1 night beside 5 nights",))
 
 
-def test_nights_of_a_session_are_refused(nights):
-    now = nights("now", 1.0, 1.0)
-    with pytest.raises(UsageError, match="--nights needs the nights of a reference"):
-        find(now, None, "night-00", silent, nights=True)
-
-
 def test_the_night_of_a_change_is_named_with_what_changed_beside_it(nights):
     nights("now", *DRIFT, 1.0)
     folder = nights("now", 1.1, 1.11, 1.09, 1.1, first=6, environment=OTHER)
@@ -103,8 +97,6 @@ def test_the_table_has_a_line_a_night_and_a_sign_at_the_change(nights):
     assert cells == [*["100.0"] * 5, "> 120.0", *["120.0"] * 4]
 
 
-def test_few_nights_tell_no_change_and_none_is_an_error(nights, tmp_path):
-    (few,) = histories(by_session(nights("now", 1.0, 1.2), silent))
-    assert sentence(few).endswith("no change in 2 nights, too few to tell: 5 or more can.")
+def test_no_night_at_all_is_an_error(tmp_path):
     with pytest.raises(UsageError, match="no record of any night"):
         document([], tmp_path)

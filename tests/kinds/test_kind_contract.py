@@ -91,13 +91,6 @@ def test_its_help_shows_the_options_of_its_example(kind):
 
 
 @pytest.mark.slow
-def test_a_bad_option_is_one_line(kind):
-    done = call(".", kind.name, "--no-such-option")
-    assert done.code == 2
-    assert "--no-such-option" in one_line(done)
-
-
-@pytest.mark.slow
 class TestExample:
     def test_it_makes_one_record_that_survives_the_store(self, kind, example):
         folder, _, done = example

@@ -51,14 +51,6 @@ def tells_its_settings(rank, progress):
         json.dump([settings_given(), settings_in(os.environ)], file)
 
 
-def at_each_stage(rank, progress):
-    """Long enough at each for the launcher to look at it a few times."""
-    for stage in ("proving", "timing", "profiling"):
-        progress.stage(stage)
-        time.sleep(0.35)
-    progress.stage("done")
-
-
 def rank_1_stops(rank, progress):
     """It is ahead of the others when it stops: they wait for it all the same."""
     if rank == 1:

@@ -182,14 +182,6 @@ class TestEarlierRecords:
         assert known_tries(self.CONFIG, [other], ROOM).tries == ()
         assert len(known_tries(self.CONFIG, [longer], ROOM).tries) == 1
 
-    def test_one_that_ran_out_of_memory_counts_and_one_that_crashed_does_not(self) -> None:
-        stopped = {"config": config(batch_size=512), "status": "failed", "session": None}
-        oom, crash = (unsupported(cause=cause, **stopped) for cause in ("oom", "crash"))
-
-        expected = BatchTry(batch_size=512, fit="too large", run_id=oom.run_id)
-        assert known_tries(self.CONFIG, [oom], ROOM).tries == (expected,)
-        assert known_tries(self.CONFIG, [crash], ROOM).tries == ()
-
 
 def test_where_even_the_least_is_too_large_the_last_try_says_so() -> None:
     """What else a search does is in tests/cli/test_cli_sweep.py."""

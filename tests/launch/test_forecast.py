@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from builders import config, instance, measured, measured_on_cpu, place, price, rank_samples, summary
-from launch.sweep import fake_h100
+from builders import config, instance, measured_on_cpu, place, price
+from launch.sweep.fake_h100 import ran
 
 from fp8bench import registry
 from fp8bench.launch.forecast import (
@@ -49,25 +49,13 @@ def gpu(name):
     return Machine(gpus=(name,), product_name=None, cpu_count=16)
 
 
-def ran(settings=None, *, step_s=0.1, compiling_s=20.0, minutes=0.0, **changes):
-    """A record of a baseline whose 11 steps of warm-up took that much longer than its others."""
-    samples = (rank_samples(0, (step_s,) * 3, warmup_step_s=(compiling_s + step_s, *(step_s,) * 10)),)
-    return measured(
-        config=BASELINE.model_copy(update=settings or {}),
-        samples=samples,
-        summary=summary(step_s),
-        minutes=minutes,
-        **changes,
-    )
-
-
 def test_the_latest_session_of_the_same_work_tells():
-    older = ran(step_s=9.0, session=place(1, "older"))
-    rounds = [
-        ran(step_s=step_s, compiling_s=0, minutes=n, session=place(n, "later")) for n, step_s in ((1, 0.1), (2, 0.3))
-    ]
+    older, *later = (
+        ran(BASELINE, step_s, minutes=minutes).model_copy(update={"session": place(1, name)})
+        for minutes, step_s, name in ((0, 9.0, "older"), (1, 0.1, "later"), (2, 0.3, "later"))
+    )
     expected = START_UP_S["cuda"] + (BASELINE.warmup + 8 + AROUND) * 0.2
-    assert turn_s(BASELINE, [older, *rounds]) == pytest.approx(expected, abs=1.2)
+    assert turn_s(BASELINE, [older, *later]) == pytest.approx(expected, abs=1.2)
 
 
 @pytest.mark.parametrize(
@@ -75,11 +63,13 @@ def test_the_latest_session_of_the_same_work_tells():
     [{"batch_size": 7}, {"world_size": 2}, {"compile": "off"}, {"workload": "vit-micro"}, {"data": "device"}],
 )
 def test_other_work_tells_nothing(settings):
-    assert turn_s(BASELINE, [ran(settings)]) is None
+    assert turn_s(BASELINE, [ran(BASELINE.model_copy(update=settings))]) is None
 
 
 def test_with_a_precision_there_is_a_least_and_a_most():
-    found = forecast([Entry(BASELINE)], Stop(4, precision=0.01, max_rounds=30), [None], [ran()], PriceToday(None))
+    found = forecast(
+        [Entry(BASELINE)], Stop(4, precision=0.01, max_rounds=30), [None], [ran(BASELINE)], PriceToday(None)
+    )
 
     assert found.seconds is not None
     assert found.seconds[1] == pytest.approx(found.seconds[0] / FEWEST_ROUNDS * 30)
@@ -87,7 +77,7 @@ def test_with_a_precision_there_is_a_least_and_a_most():
 
 
 def test_what_no_record_tells_is_unknown_and_not_left_out():
-    found = forecast([Entry(BASELINE), Entry(TE_FP8)], Stop(3), [None, None], [ran()], PriceToday(36.0))
+    found = forecast([Entry(BASELINE), Entry(TE_FP8)], Stop(3), [None, None], [ran(BASELINE)], PriceToday(36.0))
 
     assert (found.seconds, found.usd, found.unknown) == (None, None, ("te-fp8:delayed",))
 
@@ -102,7 +92,7 @@ def test_records_of_a_cpu_are_its_own():
 
 
 def test_a_step_that_was_launched_from_python_does_not_tell_how_long_a_replayed_one_takes():
-    assert turn_s(BASELINE.model_copy(update={"cuda_graphs": "on"}), [ran()]) is None
+    assert turn_s(BASELINE.model_copy(update={"cuda_graphs": "on"}), [ran(BASELINE)]) is None
 
 
 ON_H200 = gpu("NVIDIA H200")
@@ -215,7 +205,7 @@ TORCHAO = config("torchao-float8", "tensorwise", **STEPS)
 TE = config("te-fp8", "delayed", **STEPS)
 
 
-turn = partial(fake_h100.ran, beside_s=2.0)
+turn = partial(ran, beside_s=2.0)
 
 
 def expected(settings: RunConfig, *records: Record, warm: bool = False) -> float:

@@ -59,20 +59,12 @@ def test_a_figure_of_nowhere_or_of_nothing_known_is_refused(words, said):
         record_of(**words)
 
 
-@pytest.mark.parametrize(("day", "source"), [("2023-11-15", "published"), (None, "external")])
-def test_a_figure_with_a_date_is_published_and_one_without_is_external(day, source):
-    record = record_of(published_on=day)
-
-    assert record.source == source
-    assert record.provenance.citation == "an article"
-    assert record.provenance.published_on == (day and date.fromisoformat(day))
-
-
 def test_the_numbers_are_those_of_the_figure_and_what_was_not_said_is_null():
     record = record_of()
     summary = record.summary
 
-    assert (record.status, record.instance, record.config) == ("ok", "p5", None)
+    assert (record.status, record.instance, record.config, record.source) == ("ok", "p5", None, "published")
+    assert (record.provenance.citation, record.provenance.published_on) == ("an article", date(2023, 11, 15))
     assert (summary.step_time_s, summary.units_per_step, summary.unit) == (0.199, 512, "images")
     assert summary.throughput_per_s == pytest.approx(2572.864, abs=1e-3)
     assert summary.step_time_ci_s is summary.flops_per_step is summary.loss_last is summary.data_wait_s is None
@@ -80,20 +72,11 @@ def test_the_numbers_are_those_of_the_figure_and_what_was_not_said_is_null():
     assert record.samples == ()
     assert record.fingerprint == {"workload": "vit-huge", "method_version": None}
     assert Record.model_validate_json(record.model_dump_json()) == record
-
-
-@pytest.mark.parametrize(
-    ("said", "kept"),
-    [
-        ({"compile": "true", "attention": "sdpa"}, ("te-fp8", "delayed", True, "sdpa")),
-        ({"mode": "te-fp8"}, ("te-fp8", None, None, None)),
-    ],
-)
-def test_the_figure_says_what_was_said_of_it_and_makes_nothing_up(said, kept):
-    figure = record_of(**said).figure
-
-    assert (figure.mode, figure.recipe, figure.compile, figure.attention) == kept
-    assert (figure.workload, figure.batch_size, figure.world_size) == ("vit-huge", 64, 8)
+    assert record_of(published_on=None).source == "external"
+    said, made = record.figure, record_of(mode="te-fp8", compile="true", attention="sdpa").figure
+    assert (said.recipe, said.compile, said.attention) == ("delayed", None, None)
+    assert (made.mode, made.recipe, made.compile, made.attention) == ("te-fp8", None, True, "sdpa")
+    assert (said.workload, said.batch_size, said.world_size) == ("vit-huge", 64, 8)
 
 
 def figure(step_time_s: float, mode: str = "baseline-bf16", workload: str = "vit-huge"):

@@ -31,27 +31,26 @@ def torchrun(world_size: int, local_world_size: int = 8) -> Elastic | None:
     return elastic_from({"RANK": "0", "LOCAL_RANK": "0", **sizes, "MASTER_ADDR": "node0", "MASTER_PORT": "29500"})
 
 
-def test_a_gpu_machine_runs_its_default_modes_on_all_gpus():
-    configs = planned()
+@pytest.mark.parametrize(
+    ("machine", "labels", "where", "min_time_s"),
+    [
+        (
+            EIGHT_GPUS,
+            ["baseline-bf16", "te-bf16", "te-fp8:delayed", "torchao-float8:tensorwise"],
+            ("cuda", "vit-huge", 8, 1, 64, 6),
+            10.0,
+        ),
+        (NO_GPU, ["baseline-bf16", "torchao-float8:tensorwise"], ("cpu", "vit-micro", 2, 1, 16, 0), 3.0),
+    ],
+)
+def test_a_machine_runs_the_modes_that_it_can_on_all_gpus_or_two_processes(machine, labels, where, min_time_s):
+    configs = planned(machine)
 
-    labels = ["baseline-bf16", "te-bf16", "te-fp8:delayed", "torchao-float8:tensorwise"]
     assert [config.mode_label for config in configs] == labels
-    assert {(c.device, c.workload, c.world_size, c.nodes, c.batch_size) for c in configs} == {
-        ("cuda", "vit-huge", 8, 1, 64)
-    }
+    assert {(c.device, c.workload, c.world_size, c.nodes, c.batch_size, c.workers) for c in configs} == {where}
     assert {(c.warmup, c.steps, c.min_time_s, c.compile, c.data, c.seed, c.te_attention) for c in configs} == {
-        (11, 100, 10.0, "auto", "loader", 0, "te")
+        (11, 100, min_time_s, "auto", "loader", 0, "te")
     }
-
-
-def test_a_cpu_machine_runs_the_modes_that_a_cpu_can_on_two_processes():
-    configs = planned(NO_GPU)
-
-    assert [config.mode_label for config in configs] == ["baseline-bf16", "torchao-float8:tensorwise"]
-    assert {(c.device, c.workload, c.world_size, c.nodes, c.batch_size, c.workers) for c in configs} == {
-        ("cpu", "vit-micro", 2, 1, 16, 0)
-    }
-    assert {(c.steps, c.min_time_s) for c in configs} == {(100, 3.0)}
 
 
 def test_what_was_asked_for_goes_before_the_defaults():
@@ -80,13 +79,12 @@ def test_what_was_asked_for_goes_before_the_defaults():
 @pytest.mark.parametrize(
     ("asked", "labels"),
     [
-        (["torchao-float8:rowwise", "baseline-fp32"], ["torchao-float8:rowwise", "baseline-fp32"]),
-        (["te-fp8", "baseline-bf16", "te-fp8:delayed", "te-fp8:current"], None),
+        ("torchao-float8:rowwise baseline-fp32", "torchao-float8:rowwise baseline-fp32"),
+        ("te-fp8 baseline-bf16 te-fp8:delayed te-fp8:current", "te-fp8:delayed baseline-bf16 te-fp8:current"),
     ],
 )
 def test_modes_run_once_each_in_the_order_asked_for(asked, labels):
-    expected = labels or ["te-fp8:delayed", "baseline-bf16", "te-fp8:current"]
-    assert [config.mode_label for config in planned(mode=asked)] == expected
+    assert [config.mode_label for config in planned(mode=asked.split())] == labels.split()
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,9 @@ def test_two_who_write_one_price_list_wait_for_each_other(prepared_on, tmp_path,
 
 
 OF_TIMM = config(workload="timm:convnext_tiny", device="cpu", world_size=1)
+SIZED = config(workload="vit-micro,depth=1")
 NO = Refusal(what="it has no linear layer", remedy="Use another")
+WRONG = Refusal(what="unknown size", remedy="Name another", exit_code=2)
 
 
 def saying(text, code=0):
@@ -89,15 +91,6 @@ def saying(text, code=0):
 
 def test_a_workload_whose_name_says_what_it_is_is_not_looked_at():
     assert examined([config(workload="vit-micro")], ("/no/such/program",)) is None
-
-
-@pytest.mark.slow
-def test_other_sizes_are_looked_at_and_wrong_ones_are_wrong_usage():
-    sized = config(workload="vit-micro,depth=1")
-    assert examined([sized], saying(Answer().model_dump_json())) == Answer()
-    refusal = Refusal(what="unknown size", remedy="Name another", exit_code=2)
-    with pytest.raises(UsageError, match="unknown size"):
-        examined([sized], saying(Answer(refusal=refusal).model_dump_json()))
 
 
 @pytest.mark.parametrize(
@@ -120,9 +113,11 @@ def test_a_named_mode_that_cannot_is_an_error_and_a_default_one_where_none_can(m
         ("", 3, RunFailed, "timm:convnext_tiny could not be looked at: exit code 3"),
         ("{", 0, RunFailed, "timm:convnext_tiny could not be looked at: its answer cannot be read"),
         (Answer(refusal=NO).model_dump_json(), 0, ModeUnavailable, "it has no linear layer"),
+        (Answer(refusal=WRONG).model_dump_json(), 0, UsageError, "unknown size"),
     ],
 )
 def test_a_look_that_broke_is_no_answer_and_a_refusal_is_an_error_here_too(text, code, error, why):
+    assert examined([SIZED], saying(Answer().model_dump_json())) == Answer(), "other sizes are looked at too"
     assert examined([OF_TIMM], saying(Answer(modes=(NO,)).model_dump_json())) == Answer(modes=(NO,))
     with pytest.raises(error, match=why):
         examined([OF_TIMM], saying(text, code))

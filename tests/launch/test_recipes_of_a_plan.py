@@ -244,14 +244,12 @@ def test_a_switch_that_another_requires_is_not_named_in_its_place(settings):
     assert refused("fused-wgrad", **settings).what.startswith("--te-switch fused-wgrad: it ")
 
 
-def test_a_language_model_takes_the_cache():
-    assert switches_of("weight-cache", workload="llm-1b", gpus=8) == ["weight-cache"]
-
-
-def test_a_vit_takes_the_split_of_its_queries_keys_and_values():
-    for workload in ("vit-huge", "timm:vit_large_patch16_224"):
-        settings = {"workload": workload, "batch_size": 32, "gpus": 8}
-        assert switches_of(NONE, "split-qkv", mode=("te-bf16",), **settings) == [None, "split-qkv"]
+@pytest.mark.parametrize(
+    ("workload", "switch"),
+    [("llm-1b", "weight-cache"), ("vit-huge", "split-qkv"), ("timm:vit_large_patch16_224", "split-qkv")],
+)
+def test_a_language_model_takes_the_cache_and_a_vit_the_split_of_its_queries_keys_and_values(workload, switch):
+    assert switches_of(NONE, switch, workload=workload, gpus=8) == [None, switch]
 
 
 @pytest.mark.parametrize("requested", [(LADDER,), (NONE, "fused-qkv"), ()])

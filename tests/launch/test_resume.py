@@ -17,12 +17,14 @@ from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import Here
 from fp8bench.records import instances, results
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.machine import RELEASE
 from fp8bench.schema.record import METHOD_VERSION, Record, RequestedMode
 
 BOX = machine_called("vendor-a")
 OTHER_BOX = machine_called("vendor-b")
-SOFTWARE = {"torch": "2.11.0", "python": "3.12"}
+SOFTWARE = {"torch": "2.11.0", "python": "3.12", RELEASE: "0.1.0"}
 HERE = Here(BOX, SOFTWARE)
+COMMIT, OTHER_COMMIT = "3f9a1c0d5e" + "0" * 30, "8b2e7f4a11" + "0" * 30
 CPU = Machine(gpus=(), product_name=None, cpu_count=2)
 OF_ALL = {
     "workload": "vit-micro",
@@ -89,9 +91,11 @@ class TestFind:
             ({"machine": None}, r"machine unknown \(here vendor-a"),
             ({"environment": environment(None, versions={"torch": "2.10.0"})}, r"torch 2\.10\.0 \(here 2\.11\.0\)"),
             ({"environment": environment(None, python="3.13.1")}, r"python 3\.13 \(here 3\.12\)"),
+            ({"environment": environment(None, fp8bench="9.9.9")}, r"fp8bench 9\.9\.9 \(here 0\.1\.0\)"),
+            ({"environment": environment(None, variables={"NCCL_ALGO": "Ring"})}, r"NCCL_ALGO Ring \(here absent\)"),
             ({"method_version": METHOD_VERSION - 1}, rf"method version {METHOD_VERSION - 1} \(now {METHOD_VERSION}\)"),
         ],
-        ids=["machine", "unknown machine", "torch", "python", "method"],
+        ids=["machine", "unknown machine", "torch", "python", "release", "variable", "method"],
     )
     def test_one_that_was_measured_elsewhere_is_refused_with_the_reason(self, name, change, why):
         with pytest.raises(UsageError, match=why) as refusal:
@@ -99,6 +103,16 @@ class TestFind:
 
         assert "session 'nightly' cannot be resumed here" in refusal.value.what
         assert "--session" in refusal.value.remedy
+
+    def test_nor_is_one_resumed_under_a_new_variable_by_another_commit_or_after_changes(self):
+        records = [kept(1, environment=environment(None, git_commit=COMMIT, git_dirty=False))]
+        assert find("nightly", records, HERE, "", (COMMIT, False)).records == records
+        assert find("nightly", records, HERE, "").records == records
+        for commit in ((OTHER_COMMIT, False), (COMMIT, True)):
+            with pytest.raises(UsageError, match="fp8bench at commit 3f9a1c0d5e"):
+                find("nightly", records, HERE, "", commit)
+        with pytest.raises(UsageError, match=r"OMP_NUM_THREADS absent \(here 1\)"):
+            find("nightly", records, Here(BOX, {**SOFTWARE, "OMP_NUM_THREADS": "1"}), "")
 
     def test_without_any_session_there_is_no_latest(self):
         with pytest.raises(UsageError, match=r"no session of 'cpu', so none can be resumed"):
@@ -227,14 +241,6 @@ def test_the_command_that_resumes_says_all_that_the_session_does_not_bring():
 
 
 class TestPrepare:
-    def test_other_settings_are_refused_before_anything_is_written_and_the_same_are_not(self, here, tmp_path):
-        assert prepared(tmp_path, kept(1), batch_size=4, gpus=3).request.session == "nightly"
-        before = sorted(tmp_path.rglob("*"))
-        with pytest.raises(UsageError, match=r"batch_size 4 \(now 8\), steps 6 \(now 9\)"):
-            prepared(tmp_path, batch_size=8, steps=9)
-
-        assert sorted(tmp_path.rglob("*")) == before
-
     def test_what_another_call_added_before_the_lock_is_looked_at_again(self, here, tmp_path):
         found = prepared(tmp_path, session="new", mode=("baseline-bf16",))
         results.write(kept(1, "new"), tmp_path)

@@ -53,13 +53,6 @@ def test_a_mode_that_stopped_is_not_run_again_and_the_others_keep_their_balance(
     assert run(schedule(rounds=3), outcomes) == ["A B C D", "D C A", "A C"]
 
 
-def test_a_mode_that_stopped_holds_up_no_precision():
-    scheduled = schedule(A, B, rounds=2, precision=0.5)
-
-    assert len(run(scheduled, {A: [steady()], B: [steady(), invalid()]})) == FEWEST_ROUNDS
-    assert scheduled.precise()
-
-
 def test_whole_pairs_of_rounds_are_run_until_every_interval_is_narrow_and_no_longer():
     unlike = [steady(0.1 * (1 + 0.03 * (place % 3 - 1))) for place in range(40)]
     scheduled = schedule(A, rounds=2, precision=0.01, max_rounds=40)
@@ -120,14 +113,22 @@ def test_the_interval_of_a_session_that_may_end_early_is_wider():
     assert widths[0] / widths[1] == pytest.approx(t_quantile(2, OUTSIDE) / t_quantile(2), rel=0.01)
 
 
-def test_at_least_the_rounds_asked_for_are_run_also_where_fewer_are_precise_enough():
-    assert len(run(schedule(A, rounds=17, precision=0.5), {A: [steady()]})) == 18
+FEW = measured(samples=(rank_samples(step_s=(0.1, 0.1, 0.1)),))
 
 
-def test_steps_too_few_for_an_interval_never_reach_a_precision():
-    few = measured(samples=(rank_samples(step_s=(0.1, 0.1, 0.1)),))
+@pytest.mark.parametrize(
+    ("outcomes", "rounds", "most", "run_in_all", "precise"),
+    [
+        ({A: [steady()], B: [steady(), invalid()]}, 2, 30, FEWEST_ROUNDS, True),
+        ({A: [steady()]}, 17, 30, 18, True),
+        ({A: [FEW]}, 1, 4, 4, False),
+    ],
+    ids=["a mode that stopped holds up none", "as many as asked for at least", "too few steps never reach it"],
+)
+def test_how_many_rounds_reach_a_precision(outcomes, rounds, most, run_in_all, precise):
+    scheduled = schedule(*outcomes, rounds=rounds, precision=0.5, max_rounds=most)
 
-    assert len(run(schedule(A, rounds=1, precision=0.5, max_rounds=4), {A: [few]})) == 4
+    assert (len(run(scheduled, outcomes)), scheduled.precise()) == (run_in_all, precise)
 
 
 def test_the_estimate_is_over_the_steps_of_each_rounds_longest_rank():

@@ -33,7 +33,6 @@ BASELINE, TE_FP8, TE_BF16 = (
 )
 ENTRIES = [BASELINE, TE_FP8, TE_BF16]
 BUSY = "busy GPU: 1 other process, 2.0 GiB"
-REFUSED = [RankReport(rank=rank, status="unsupported", reason="no fp8", remedy="Use te-bf16") for rank in (0, 1)]
 DIED = [RankReport(rank=0, status="failed", reason="rank 0 died", cause="crash", remedy="Look", log="Traceback")]
 OK = "ok"
 
@@ -61,19 +60,8 @@ class FakeExecutor(Executor):
         return reports_of(config) if answer == OK else answer
 
 
-class Told:
-    """Writes everything down."""
-
-    def __init__(self):
-        self.said = []
-
-    def begins(self, entry, place):
-        self.said.append(f"{entry.label} begins round {place.round} at {place.position}")
-        return lambda progress: self.said.append(f"{progress.stage} {progress.step}")
-
-    def ended(self, entry, record, path):
-        assert read_record(path) == record
-        self.said.append(f"{entry.label} ended {record.status}")
+def untold(entry, place):
+    return lambda progress: None
 
 
 def prepared(results_dir):
@@ -87,13 +75,13 @@ def prepared(results_dir):
     )
 
 
-def session(executor, *entries, rounds=1, begins=None, traces=None):
+def session(executor, *entries, rounds=1, begins=untold, traces=None):
     turns = Schedule(entries or ENTRIES, Stop(rounds), "a-session")
-    return run_rounds(prepared(executor.results_dir), turns, executor, begins or Told().begins, {}, traces or {}, 0.0)
+    return run_rounds(prepared(executor.results_dir), turns, executor, begins, {}, traces or {}, 0.0)
 
 
 def measured_by(what, executor):
-    return [turn.record for turn in measure(what, schedule(what), Told().begins, executor=executor)]
+    return [turn.record for turn in measure(what, schedule(what), untold, executor=executor)]
 
 
 @pytest.fixture(autouse=True)
@@ -129,29 +117,20 @@ def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_and_one_th
             measured(config=entry.config, samples=(rank_samples(0, steps_about(time, spread=0.001)),)) for time in times
         )
     executor = FakeExecutor(tmp_path)
-    kept = [turn.record for turn in run_rounds(prepared(tmp_path), turns, executor, Told().begins, {}, {}, 0.0)]
+    kept = [turn.record for turn in run_rounds(prepared(tmp_path), turns, executor, untold, {}, {}, 0.0)]
 
     assert executor.ran == ["baseline-bf16", "baseline-bf16", "baseline-bf16", "te-fp8:delayed"]
     assert [record.session.round for record in kept if record.session] == [3, 4, 5, 5]
 
 
-def test_a_listener_is_told_of_each_turn_its_progress_and_its_end(tmp_path):
-    told = Told()
-    for turn in session(FakeExecutor(tmp_path, OK, REFUSED), BASELINE, TE_FP8, begins=told.begins):
-        told.ended(*turn)
+def test_a_listener_is_told_of_each_turn_and_its_progress(tmp_path):
+    said = []
 
-    assert told.said == [
-        *("baseline-bf16 begins round 1 at 1", "timing 5", "baseline-bf16 ended ok"),
-        *("te-fp8:delayed begins round 1 at 2", "timing 5", "te-fp8:delayed ended unsupported"),
-    ]
+    def begins(entry, place):
+        return lambda progress: said.append((entry.label, place.round, place.position, progress.step))
 
-
-def test_a_mode_that_stopped_is_kept_too_is_not_run_again_and_the_others_go_on(tmp_path):
-    executor = FakeExecutor(tmp_path, OK, REFUSED, OK)
-    kept = list(session(executor, rounds=3))
-
-    assert [read_record(turn.path).status for turn in kept] == ["ok", "unsupported", *["ok"] * 5]
-    assert executor.ran[3:] == ["te-bf16", "baseline-bf16", "baseline-bf16", "te-bf16"]
+    list(session(FakeExecutor(tmp_path), BASELINE, TE_FP8, begins=begins))
+    assert said == [("baseline-bf16", 1, 1, 5), ("te-fp8:delayed", 1, 2, 5)]
 
 
 @pytest.mark.parametrize(
@@ -195,11 +174,14 @@ def test_a_log_that_cannot_be_written_costs_nothing_but_the_log(tmp_path, monkey
     assert read_record(path) == record
 
 
-def test_what_is_found_before_each_turn_is_marked_in_its_record_alone(tmp_path, found):
-    found[:] = [(BUSY,), ()]
+def test_what_is_found_before_each_turn_is_marked_in_its_record_alone_and_nobody_asks_on_a_cpu(tmp_path, found):
+    """That a busy GPU is refused before anything runs is in tests/cli/test_cli_rounds.py."""
+    found[:] = [(BUSY,), (), (BUSY,)]
     kept = [turn.record for turn in session(FakeExecutor(tmp_path), BASELINE, rounds=2)]
 
     assert [record.summary.flags for record in kept if record.summary] == [(BUSY,), ()]
+    on_cpu = replace(prepared(tmp_path), entries=[Entry(config(device="cpu", world_size=2))], request=RunRequest())
+    assert [record.summary.flags for record in measured_by(on_cpu, FakeExecutor(tmp_path)) if record.summary] == [()]
 
 
 def test_a_gpu_that_is_found_busy_later_ends_the_session_and_what_was_finished_stays(tmp_path, found):
@@ -212,18 +194,6 @@ def test_a_gpu_that_is_found_busy_later_ends_the_session_and_what_was_finished_s
         next(running)
     assert refusal.value.exit_code == 3
     assert (record_paths(tmp_path), executor.ran) == ([path], ["baseline-bf16"])
-
-
-def test_a_busy_gpu_is_refused_before_anything_runs_unless_that_is_allowed_and_nobody_asks_on_a_cpu(tmp_path, found):
-    found[:] = [(BUSY,)]
-    executor, what = FakeExecutor(tmp_path), prepared(tmp_path)
-    with pytest.raises(ModeUnavailable, match="GPU 0 is busy"):
-        measured_by(replace(what, request=RunRequest()), executor)
-
-    assert (executor.ran, list(tmp_path.iterdir())) == ([], [])
-    assert {record.summary.flags for record in measured_by(what, executor) if record.summary} == {(BUSY,)}
-    on_cpu = replace(what, entries=[Entry(config(device="cpu", world_size=2))], request=RunRequest())
-    assert [record.summary.flags for record in measured_by(on_cpu, executor) if record.summary] == [()]
 
 
 def test_only_the_first_round_keeps_its_trace_and_only_where_that_was_asked_for(tmp_path):
@@ -254,7 +224,7 @@ def test_the_exit_code_tells_the_worst_that_happened_to_default_modes_and_to_nam
 def test_what_is_kept_for_following_runs_ends_with_the_session(tmp_path):
     executor, what = FakeExecutor(tmp_path, OK, OK, KeyboardInterrupt()), prepared(tmp_path)
     with pytest.raises(Interrupted):
-        list(measure(what, Schedule(what.entries, what.stop, "a-session"), Told().begins, executor=executor))
+        list(measure(what, Schedule(what.entries, what.stop, "a-session"), untold, executor=executor))
 
     assert executor.closed
 

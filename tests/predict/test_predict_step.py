@@ -185,7 +185,6 @@ def test_float32_gemms_have_no_peak_to_go_by():
 ONE, TWO, OTHER = machine("Fast"), machine("Narrow"), machine("Other")
 OLD = machine("Old", compute_capability="8.0")
 SCALE = ("same GPU", "another number of GPUs")
-ARCHITECTURE = ("another architecture", "as many GPUs")
 
 
 def error(found, source, target, workload="vit-huge"):

@@ -3,7 +3,7 @@
 import pytest
 from builders import measured
 
-from fp8bench.records.named import Reference, candidates, nothing_called, of_mode, parse_mode
+from fp8bench.records.named import Reference, candidates, of_mode, parse_mode
 from fp8bench.records.results import Kept
 from fp8bench.records.select import Filter
 from fp8bench.schema.errors import UsageError
@@ -13,20 +13,6 @@ SMALL, LARGE, OTHER = (
     measured("mine", "te-fp8", "current", run_id="large", settings={"batch_size": 128}),
     measured("yours", "te-bf16", run_id="other"),
 )
-
-
-@pytest.mark.parametrize(
-    ("text", "reference"),
-    [
-        ("te-fp8", Reference("", "te-fp8")),
-        ("te-fp8:delayed", Reference("", "te-fp8:delayed")),
-        ("mine:te-fp8", Reference("mine", "te-fp8")),
-        ("mine:te-fp8:delayed/graphed", Reference("mine", "te-fp8:delayed", "graphed")),
-        ("yours:te-fp8", Reference("", "yours:te-fp8")),
-    ],
-)
-def test_an_instance_is_named_where_it_has_records(text, reference):
-    assert parse_mode(text, {"mine"}) == reference
 
 
 @pytest.mark.parametrize(
@@ -62,12 +48,3 @@ def test_of_a_mode_those_of_a_variant_a_batch_size_or_the_same_work_are_taken():
         match=r"no record at batch size 7. It has: vit-huge at batch size 64 with sgd; vit-huge at batch size 128 ",
     ):
         candidates("te-fp8", records, reference, Filter(batch_size=7), Filter())
-
-
-def test_a_name_of_nothing_is_told_with_what_there_is(tmp_path):
-    error = nothing_called("fp4", [Kept(OTHER, tmp_path)])
-
-    assert (error.what, error.remedy.split("/")[0]) == (
-        "no file, run or mode is called 'fp4'",
-        "There are: yours:te-bf16",
-    )

@@ -101,18 +101,6 @@ class TestRead:
         assert {one.record.samples for one in found} == {()}
         assert [one.record.step_times.mean_s for one in found] == [pytest.approx(0.1), pytest.approx(0.2), 0.3]
 
-    @pytest.mark.parametrize("version", range(2, SCHEMA_VERSION))
-    def test_a_record_of_an_older_format_that_has_it_in_itself_is_the_same(self, tmp_path, version):
-        new, old = tmp_path / "new", tmp_path / "old" / "mine" / "r.json"
-        record = measured("mine", profile=profile())
-        path, _ = kept(new, record)
-        old.parent.mkdir(parents=True)
-        old.write_text(json.dumps(in_one_file(record, schema_version=version)))
-        ((mine, _),), ((other, _),) = (results.read(folder, ["mine"]) for folder in (new, tmp_path / "old"))
-
-        assert other == mine.model_copy(update={"samples_sha256": None})
-        assert results.read_record(old) == results.read_record(path) == record
-
     @pytest.mark.parametrize("name", ["samples_sha256", "step_times"])
     def test_in_this_format_it_is_refused_in_the_record_itself_and_never_without_digest_or_step_times(
         self, tmp_path, name
@@ -125,16 +113,6 @@ class TestRead:
         path.write_text(json.dumps(json.loads(path.read_text()) | {name: None}))
         (broken,) = results.read(tmp_path, ["mine"]).broken
         assert "field samples" in broken.reason
-
-    @pytest.mark.parametrize("cut", range(0, 4500, 450))
-    def test_a_file_that_was_cut_off_anywhere_is_told_and_gives_no_record(self, cut, tmp_path):
-        path, _ = kept(tmp_path, measured("mine", profile=profile()))
-        text = path.read_text()
-        assert len(text) > 4000
-        path.write_text(text[: min(cut, len(text) - 3)])
-        found = results.read(tmp_path, ["mine"])
-
-        assert (len(found), [broken.path for broken in found.broken]) == (0, [path])
 
 
 def exchanged(old, new):

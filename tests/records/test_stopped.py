@@ -23,24 +23,19 @@ def ran(batch_size=512, minutes=0, asked=None, graphed=True, **changes):
     return measured("p5", "te-fp8", "delayed", minutes=minutes, settings=settings, **{"evidence": found, **changes})
 
 
+OTHER = {
+    "other GPUs": {"settings": {"world_size": 4}},
+    "another workload": {"settings": {"workload": "vit-huge-256"}},
+    "another optimizer": {"settings": {"optimizer": "adam"}},
+    "another attention": {"settings": {"te_attention": "sdpa"}, "attention": "sdpa:flash"},
+    "another machine": {"machine": machine_called("vendor-b")},
+}
+
+
 def shown(*records):
     """Run ids of what is shown of the failures among these."""
     stopped = {record.run_id for record in records if record.status != "ok"}
     return [one.latest.run_id for one in select(list(records), every=False) if one.latest.run_id in stopped]
-
-
-@pytest.mark.parametrize(
-    ("records", "left"),
-    [
-        pytest.param([oom(512), ran(512, minutes=1)], [], id="the same asked again with success hides it"),
-        pytest.param([oom(512), ran(256, minutes=1)], [0], id="success at a smaller batch does not"),
-        pytest.param([ran(512), oom(512, minutes=1)], [1], id="nor does an earlier one"),
-        pytest.param([oom(64), published("p5", "te-fp8", "delayed", minutes=1)], [0], id="nor a figure from elsewhere"),
-        pytest.param([oom(512), oom(512, minutes=1)], [1], id="of several failures the latest"),
-    ],
-)
-def test_what_hides_a_failure(records, left):
-    assert shown(*records) == [records[place].run_id for place in left]
 
 
 @pytest.mark.parametrize(
@@ -61,26 +56,13 @@ def test_what_hides_a_failure(records, left):
             False,
             id="stopped before it was known whether it would be replayed",
         ),
+        pytest.param(oom(512), ran(256, minutes=1), False, id="success at a smaller batch"),
+        pytest.param(oom(64), published("p5", "te-fp8", "delayed", minutes=1), False, id="a figure from elsewhere"),
+        *(pytest.param(oom(), ran(minutes=1, **other), False, id=name) for name, other in OTHER.items()),
     ],
 )
-def test_a_variant_is_the_same_as_asked_for_or_as_run(failed, later, hidden):
+def test_success_of_the_same_variant_as_asked_for_or_as_run_hides_a_failure_and_no_other_does(failed, later, hidden):
     assert shown(failed, later) == ([] if hidden else [failed.run_id])
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"settings": {"world_size": 4}},
-        {"settings": {"workload": "vit-huge-256"}},
-        {"settings": {"optimizer": "adam"}},
-        {"settings": {"te_attention": "sdpa"}, "attention": "sdpa:flash"},
-        {"machine": machine_called("vendor-b")},
-    ],
-    ids=["GPUs", "workload", "optimizer", "attention", "machine"],
-)
-def test_success_at_other_work_or_on_another_machine_hides_nothing(other):
-    failed = oom()
-    assert shown(failed, ran(minutes=1, **other)) == [failed.run_id]
 
 
 def test_a_failure_told_beside_its_sessions_row_has_no_row_of_its_own():

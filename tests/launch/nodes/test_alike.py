@@ -76,10 +76,6 @@ def test_unequal_numbers_of_processes_are_refused():
     )
 
 
-def test_where_records_are_kept_and_what_is_paid_is_each_nodes_own():
-    assert judge([hello(0, results_dir="a", price=3.0), hello(1, results_dir="b", name="x")]).refusal is None
-
-
 def test_what_hardly_matters_is_marked_and_values_of_variables_do_not_travel():
     fewer = Machine(gpus=P5.gpus, product_name=None, cpu_count=96)
     second = hello(1, machine=fewer, environ={"NCCL_SECRET": "canary"})

@@ -340,13 +340,3 @@ class TestWhatHasRounds:
                 search.looks[one] = found(one, 0.01)
 
         assert self.SMALL in search.standings().leaders
-
-
-def test_an_estimate_is_of_seconds_a_unit_over_processes() -> None:
-    search = halving(4)
-    search.rounds = {BASES[0]: [found(BASES[0], 0.064 * factor) for factor in (1.0, 1.1)], BASES[1]: [unsupported()]}
-    both = search.measured(BASES[0])
-
-    assert both is not None
-    assert (both.value, both.processes) == (pytest.approx(0.00105), 2)
-    assert search.measured(BASES[1]) is None
