@@ -20,6 +20,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, permutations
+from operator import attrgetter
 from pathlib import Path
 
 from tabulate import tabulate
@@ -212,12 +213,8 @@ def largest(cases: Iterable[Tested]) -> list[Tested]:
     found = []
     for alike in by_change.values():
         # Two ways of leaving a GPU type out predict each case twice.
-        count = len(
-            {
-                (each.worst[0].source, each.worst[0].target, each.worst[0].mode, each.worst[0].execution)
-                for each in alike
-            }
-        )
+        which = attrgetter("source", "target", "mode", "execution", "workload", "batch_size")
+        count = len({which(each.worst[0]) for each in alike})
         found.append(max(alike, key=lambda each: each.value).model_copy(update={"cases": count}))
     return sorted(found, key=lambda each: (each.left_out, each.gpu, each.scale))
 

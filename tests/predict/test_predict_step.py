@@ -223,4 +223,4 @@ def test_the_shipped_errors_are_those_with_a_gpu_type_left_out_wherever_it_has_n
     like_an_h100 = types["H100-SXM5-80GB"].model_copy(update={"name": "H100-PCIe-80GB"})
     one, other = (Machine(types.get(name, like_an_h100), of) for name, of in zip((source, target), gpus, strict=True))
     assert error(known(), one, other).share == pytest.approx(share, abs=2e-3)
-    assert error(known(), one, other, "llm-1b") is None
+    assert error(known(), one, other, "llm-7b") is None
