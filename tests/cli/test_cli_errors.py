@@ -1,5 +1,5 @@
 """What is wrong is one line on stderr, with its remedy and an exit code. Here is the table of what each command refuses
-of its words: an addition to a command adds its lines.
+of its words: an addition to a command adds its lines. All wrong values of a word are tried where it is read.
 """
 
 import pytest
@@ -10,8 +10,6 @@ from fp8bench.schema.errors import UsageError
 
 REFUSED = """
 compare p4dd | Did you mean 'p4d' | fp8bench list instances
-compare p4 | Did you mean 'p4d'
-compare h100 | Did you mean 'p5'
 compare mein | results has records of
 compare p6-b200 | no record for instance 'p6-b200' | Run `fp8bench run
 compare p5 --format jsn | --format | Did you mean 'json'
@@ -30,16 +28,9 @@ compare p5 --reference p5:baseline-bf16/graph | unknown variant 'graph' | 'graph
 compare p5 --price-as-of tomorrow | --price-as-of | 'tomorrow'
 compare p4d p5 --region us-est-1 | no price is of region 'us-est-1' | us-east-1, us-east-2, us-west-2
 compare p4d --batch-size 0 | --batch-size | '0'
-compare p4d --batch-size -1 | --batch-size | '-1'
-compare p4d --batch-size nan | --batch-size | 'nan'
-compare p4d --batch-size 1e5 | --batch-size | '1e5'
-compare p4d --batch-size 1_0 | --batch-size | '1_0'
 compare p4d --batch-size 99999999999999999999 | --batch-size | the most is 10,000,000
 compare p5 --grad-accumulation 0 | --grad-accumulation | '0'
 compare p4d p5 --job 0 | --job '0'
-compare p4d p5 --job -1 | --job '-1'
-compare p4d p5 --job much | --job 'much'
-compare p4d p5 --job inf | --job 'inf'
 compare p4d p5 --job 90MB | --job '90MB'
 compare p4d p5 --job 1e300 | --job '1e300' is too large
 compare p4d p5 --price p6-b200=60 | that instance is not compared | give one of: p4d, p5
@@ -59,7 +50,6 @@ compare p4d p5 --wide --columns mode | --wide and --columns
 compare p4d p5 --best-batch --group-by batch | two views of batch sizes
 compare p4d p5 --sort notes | unknown column 'notes'
 compare p4d p5 --filter mode | --filter 'mode' is not COLUMN
-compare p4d p5 --filter =te-fp8 | --filter '=te-fp8' is not COLUMN
 compare p4d p5 --filter mode= | --filter 'mode=' is not COLUMN
 compare p4d p5 --filter 3>2 | --filter '3>2' is not COLUMN
 compare p4d p5 --filter mod=x | Did you mean 'mode'
@@ -69,7 +59,6 @@ compare p4d p5 --filter step<fast | step is a number, and 'fast' is none
 compare p4d p5 --sort sped-up | unknown column 'sped-up' | 'speed-up'
 compare p4d p5 --group-by cloud | unknown column 'cloud'
 compare p5 --within 30d | --within '30d' is the time of a budget
-compare p5 --budget x | --budget 'x' is not an amount of USD above 0
 compare p5 --budget 0 | --budget '0' is not an amount
 compare p5 --budget 1e15 | nobody spends more
 compare p5 --budget 5 --within 3 | --within '3' is not a time above 0
@@ -79,32 +68,19 @@ compare p5 --kind gemm --budget 5 | --budget does not apply to records of kind g
 compare p5 --gpus 0 | --gpus
 compare p5 --kind gem | --kind | Did you mean 'gemm'
 compare p5 --kind gemm --format answer | --format answer is of runs
-compare p5 --kind gemm --wide | --wide does not apply to records of kind gemm
 compare p5 --kind gemm --price-as-of today | --price-as-of does not apply to records of kind gemm
-compare p5 --kind gemm --purchase spot | --purchase does not apply to records of kind gemm
 compare p5 --kind gemm --reference p5:baseline-bf16 | --reference does not apply to records of kind gemm
 compare p5 --kind gemm --batch-size 7 | at batch size 7 for p5 | Run `fp8bench gemm --instance p5 --batch-size 7`
 compare p5 --kind gemm --workload vit-micro | no record of `fp8bench gemm` of vit-micro for p5
 compare p5 --kind gemm --results-dir empty | no record of `fp8bench gemm` | fp8bench gemm --instance p5
 compare p5 --kind numerics --batch-size 64 | --batch-size does not apply to records of kind numerics
-compare p5 --kind numerics --job 9M | --job does not apply to records of kind numerics
 compare p4d p5 --results-dir results --results-dir taken | --results-dir | 'taken': it is a file
 compare p5 --results-dir nowhere | there is no folder nowhere | --results-dir
 compare no-box --results-dir results --results-dir reference | results has records of | and reference has records of p5
 run --dry-run --mode te-fp9 | Did you mean 'te-fp8' | fp8bench list modes
-run --dry-run --mode te-fp8:curent | recipe of te-fp8 'curent' | Did you mean 'current'
-run --dry-run --mode te-fp8:rowwise | unknown recipe of te-fp8 'rowwise'
-run --dry-run --mode baseline-bf16:delayed | has no recipes, so not 'delayed' | `--mode baseline-bf16`
-run --dry-run --mode torchao-fp8 | Did you mean 'torchao-float8'
 run --dry-run --workload vit-hug | unknown workload 'vit-hug' | Did you mean 'vit-huge' | fp8bench list workloads
-run --dry-run --instance p4dd | 'p4d'
 run --dry-run --steps 0 | --steps | '0'
-run --dry-run --compile maybe | --compile | 'maybe'
-run --dry-run --parallel zero | --parallel | 'zero'
-run --dry-run --precision often | --precision | 'often'
-run --dry-run --rounds 0 | --rounds | '0'
 run --dry-run --workload timm:convnext_base --classes 1 | --classes | '1'
-run --dry-run --workload timm:convnext_base --image-size 9999 | --image-size | the most is 4,096
 run --dry-run --sequence-length 1 | --sequence-length | '1'
 run --dry-run --workload vit-huge --sequence-length 512 | --sequence-length 512 does not apply to 'vit-huge' | llm-1b
 run --dry-run --rounds 3 --precision 1% --max-rounds 2 | --max-rounds 2 is less than --rounds 3
@@ -113,7 +89,6 @@ run --dry-run --aa --mode te-fp8 --rounds 2 | --rounds 2 cannot tell how far
 run --dry-run --gpus 2 --tensor-parallel 3 | --tensor-parallel 3 does not divide the 2 ranks
 run --dry-run --gpus 2 --grad-accumulation 5 | --grad-accumulation 5 does not divide
 run --dry-run --config none.yaml | cannot read none.yaml
-run --instance my-box --dry-run | unknown instance 'my-box' | give its --price to `fp8bench run`
 sweep --budget 5s | a budget of 5s is too small for one run | Give at least that
 sweep --budget 10parsec | invalid value '10parsec' | units are s, min, h
 sweep --budget 10 | with a unit of time
@@ -129,7 +104,6 @@ sweep --batch-size , | invalid value ',' | it must be a whole number, or auto
 sweep --compile auto,often | --compile: invalid value 'often'
 sweep --config article.yaml --dry-run | article.yaml names variants, which `fp8bench run` measures
 run --config / --dry-run | cannot read /
-run --config /dev/null/x --dry-run | cannot read /dev/null/x: 
 run --dry-run --workload vit-micro --size depth=0 | --size depth '0' is not a whole number of at least 1
 run --dry-run --workload vit-micro --size sequence_length=5 | Use --sequence-length 5
 run --rounds 2 --until-decided nowhere | --until-decided nowhere is no folder
@@ -144,22 +118,13 @@ predict p5 --from a.json --workload vit-huge | --workload does not apply to a re
 run --dry-run --instance p5 --gpus 16 | p5 has 8 GPUs | Give --gpus 8 or less
 predict p55 --from h200-1x | unknown instance 'p55'
 predict p5 --from h100-1x | no record for instance 'h100-1x' | h200-1x
-predict p5 --from p4d | published figure, which has no profile
-predict p5 --from h200-1x:te-bf16 | no record of h200-1x:te-bf16
-predict p5 --from h200-1x/graphed | no record of h200-1x/graphed
-predict p5 --from h200-1x/graphing | unknown variant 'graphing'
 predict p5 --from h200-1x --batch-size 7 | no record of h200-1x at batch size 7
 predict p5 --from h200-1x --gpus 9 | p5 has 8 GPUs, not 9
-predict p5 --from h200-1x --gpus 0 | --gpus | '0'
 predict h200-1x --from h200-1x | h200-1x itself was measured on 1 GPU
-predict p5 --from h200-1x --price-as-of soon | --price-as-of | 'soon'
-predict p5 --from h200-1x --purchase barter | --purchase 'barter'
 predict p5 --from h200-1x --region mars | no price is of region 'mars'
 predict p5 --from /dev/zero | cannot read /dev/zero
-predict p5 --from nowhere.json | cannot read nowhere.json
 predict p5 --from h200-1x --workload vit-huger | unknown workload 'vit-huger'
 scaling p5 --workload llm-1b --project 1 | --project | '1'
-scaling p5 --workload llm-1b --project two | --project | 'two'
 scaling p5 --workload llm-1b --project 16 | --project | 8 nodes
 scaling p5 --workload llm-1b --network-gbps 100 | --network-gbps is about a projection | --project
 scaling p5 --workload llm-1b --project 2 --network-gbps -1 | --network-gbps | '-1'
@@ -167,8 +132,6 @@ scaling p5 --workload llm-2b | unknown workload 'llm-2b'
 scaling p5 --workload vit-micro | no record for p5 of vit-micro
 scaling p55 --workload llm-1b | unknown instance 'p55'
 scaling p5 --workload llm-1b --plot a.gif | cannot draw a.gif
-scaling p5 --workload llm-1b --format xml | --format 'xml'
-scaling p5 --workload llm-1b --price p5=free | is not INSTANCE=USD
 prices show p55 | unknown instance 'p55' | 'p5'
 prices show --provider awz | unknown provider 'awz' | 'aws'
 prices show --gpu z80 | no instance has a GPU called 'z80'
@@ -176,23 +139,18 @@ prices show p5 --provider gcp | none of p5 is of gcp
 prices show --region mars | no price is of region 'mars'
 prices show --purchase stolen | --purchase 'stolen'
 prices update hyperstack-1x-h100 | gpuhunt has no offers of | fp8bench prices set
-prices update h200-1x | gpuhunt has no offers of | fp8bench prices set
 prices set p55 3 | Did you mean 'p5' | on a machine of your own, `fp8bench run --instance p55
 prices set p5 0 | USD | '0'
 prices set p5 1e9 | USD | no machine costs more
-prices set p5 free | USD | 'free'
 prices set p5 3 --as-of soon | --as-of | 'soon'
 prices set p5 3 --as-of 2999-01-01 | --as-of 2999-01-01 is in the future
 report -o nowhere/report.html | there is no folder nowhere
 report -o results | results is a folder
 report -o report.docx | report.docx ends in no known format
-report -o /dev/stdout | /dev/stdout ends in no known format
 report -o report.png | a page cannot be png
 report --plot speed -o speed.html | a plot is no page
 report --plot nothing | --plot 'nothing'
 report --job 0 | --job '0'
-report --job many | --job 'many'
-report --job 1e30 | --job '1e30' is too large
 report --workload nope | unknown workload 'nope'
 report p4d --plot breakdown | no row has anything to draw of where the step goes
 report p4d --workload vit-micro | no record of vit-micro for instance 'p4d'
@@ -205,7 +163,6 @@ check --against NEW | compared with itself
 check --against 202605 | 2 sessions begin with
 check --against OLD --session 2030 | --session '2030' is no session
 check --against OLD --max-regression 3 | --max-regression | '3'
-check --against OLD --max-regression little | --max-regression | 'little'
 check --against OLD --max-regression nan% | --max-regression | 'nan%'
 check --against OLD --export junit | not FORMAT=FILE
 check --against OLD --export junitt=a | unknown --export format 'junitt'
@@ -219,55 +176,28 @@ explain te-fp8 --format csv | --format 'csv'
 explain te-fp8 --plot steps.gif | cannot draw steps.gif
 explain --mode te-fp8 --plot steps.gif | cannot draw steps.gif
 explain te-fp8 --batch-size 7 | te-fp8 has no record at batch size 7
-explain te-fp8 --batch-size many | --batch-size | 'many'
 explain --mode te-fp8 --batch-size 7 | --batch-size chooses among records | FP8BENCH_BATCH_SIZE=7
 explain te-fp9 | no file, run or mode is called 'te-fp9' | p5:te-fp8:delayed/eager
 explain p4d:te-fp8 | no file, run or mode is called 'p4d:te-fp8'
-explain te-fp8:block | no file, run or mode is called 'te-fp8:block'
-explain te-fp8/compiled | no file, run or mode is called 'te-fp8/compiled'
-explain te-fp8/fast | unknown variant 'fast'
 explain none.json | cannot read none.json
 explain 202605 | run ids begin with '202605' | Give more of it
 numerics formats --cast 2,two | --cast 'two' is not a number
-numerics formats --cast 0x10 | --cast '0x10' is not a number
 numerics formats --cast 1,,2 | --cast has an empty place
 numerics formats --cast 1e400 | --cast '1e400' is inf in float64 | Give inf
 numerics formats --cast -1e-400 | --cast '-1e-400' is -0.0 in float64
 numerics formats --dtype float8_e4m3 | --dtype | 'float8_e4m3fn'
-numerics formats --dtype int8 | --dtype 'int8'
 numerics formats --cast 1 --block mxfp6 | --block 'mxfp6'
 numerics formats --block mxfp8 | --block casts values, and there are none
-numerics formats --format yaml | --format 'yaml'
-gemm --format html | --format 'html'
 gemm --plot products.gif | cannot draw products.gif
-gemm --shape 64,64 | --shape '64,64' is not three whole numbers
-gemm --shape 60,64,64 | has M = 60, which is not divisible by 16
-gemm --precision fp4 | 'fp4'
 gemm --workload resnet | unknown workload 'resnet'
-gemm --batch-size -2 | --batch-size | '-2'
-gemm --seconds long | --seconds | 'long'
 gemm --record 20260501 --sweep | --record shows what was kept, and --sweep belongs to a measurement
-gemm --record 20260501 --batch-size 64 | and --batch-size belongs to a measurement
 gemm --record 20260501 --shape 16,16,16 | and --shape belongs to a measurement
-numerics --record 20260501 --width 64 | and --width belongs to a measurement
-numerics --record 20260501 --mode te-fp8 | and --mode belongs to a measurement
-numerics --mode te-fp9 | 'te-fp8'
-numerics --mode torchao-float8:rowise | 'rowwise'
-numerics --layer blok | 'block'
 numerics --input outliers | 'outlier'
-numerics --width 100 | --width 112
-numerics --width x | --width | 'x'
 numerics --seed x | --seed | 'x'
-numerics --format jsn | --format | 'json'
-numerics --plot errors.gif | .png, .svg or .pdf
 numerics --history-plot jump | .png, .svg or .pdf
 list workloads timm:no*such | no model of timm has a name like 'no*such'
-list workloads timm:convnxt_base | unknown workload 'timm:convnxt_base'
-results import IMPORT --source measured | --source 'measured' does not say where the figure is from
-results import IMPORT --step-time 0 | --step-time '0'
 results import IMPORT --step-time 1e300 | --step-time '1e300'
 results import IMPORT --batch-size 99999999999 | --batch-size '99999999999'
-results import IMPORT --published-on 2999-01-01 | --published-on 2999-01-01 is in the future
 results import IMPORT --instance p55 | Did you mean 'p5'
 results verify --results-dir empty | no records to verify
 results verify --results-dir nowhere | there is no folder nowhere
@@ -275,7 +205,6 @@ results push results | 'results' is no address | --results-dir
 results push ftp://box/results | unknown scheme ftp://
 doctor --quick --json --format csv | both --json and --format csv
 sweep --json --format csv --dry-run | both --json and --format csv
-doctor --quick --format xml | --format 'xml'
 switches | fp8bench compare INSTANCE --columns mode,switches
 claims | python benchmarks/claims.py --results-dir DIR
 """
@@ -331,10 +260,6 @@ CONFIG_FAULTS = {
     "steps: 5\nwarmpu: 1\n": ["line 2", "'warmpu'", "Did you mean 'warmup'?"],
     "steps: several\n": ["line 1", "steps", "'several'"],
     "seed: 1\nsteps: 12:30\n": ["line 2", "12:30 is no plain number"],
-    "seed: 1\nsteps: 010\n": ["line 2", "010 is no plain number"],
-    "seed: 1\nsteps: true\n": ["line 2", "steps", "it must be a number"],
-    "steps: 5\nseed: 1\nsteps: 7\n": ["line 3: 'steps' is given twice, the first time on line 1"],
-    f"mode: {'[' * 100_000}": ["nested"],
     "\x7fELF\udc80\udcff": ["cannot read mine.yaml: "],
 }
 
