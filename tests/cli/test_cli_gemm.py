@@ -39,20 +39,6 @@ def measures(monkeypatch):
     return use
 
 
-@pytest.mark.slow
-def test_products_are_measured_printed_and_kept(call, tmp_path, monkeypatch):
-    monkeypatch.setattr("fp8bench.numerics.gemm.bench.CEILING_SIZES", {"cpu": (16, 32)})
-    done = call("--shape", "32,16,48", "--precision", "fp8-rowwise", "--seconds", "0.0001")
-    assert done.exit_code == 0, done.output
-    assert done.stdout.splitlines()[0].startswith("GEMMs, on cpu (CPU);")
-    assert "32 x 16 x 48" in done.stdout
-    assert "fp8 is emulated on cpu" in done.stdout
-    assert "fp8bench: 1 of 1: 32 x 16 x 48\n" in done.stderr
-    (path,) = (tmp_path / "results" / "cpu").glob("*.json")
-    assert f"fp8bench: kept as results/cpu/{path.name}\n" in done.stderr
-    assert GemmRecord.model_validate_json(path.read_text()).kind == "gemm"
-
-
 @pytest.mark.parametrize(
     ("form", "begins"),
     [("table", "vit-huge, batch 64"), ("markdown", "vit-huge, batch 64"), ("csv", "run_id,"), ("json", "[\n")],
