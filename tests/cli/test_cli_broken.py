@@ -44,29 +44,22 @@ def keep_in_one_file(record, results_dir):
     return path
 
 
-def with_samples(*values):
-    def wrong(text):
-        document = json.loads(text)
-        document["samples"][0]["step_s"] = [*values] * 3
-        return json.dumps(document, indent=1)
-
-    return wrong
+def wrong_sample(text):
+    document = json.loads(text)
+    document["samples"][0]["step_s"][0] = -0.1
+    return json.dumps(document, indent=1)
 
 
+# What else is wrong with a file, tests/records/test_results_read.py has with every reason.
 @pytest.mark.parametrize(
     ("breaking", "said"),
     [
         (lambda _text: "{", "line 1 is not JSON"),
-        (lambda _text: "[" * 100_000, "line 1 is not JSON"),
         (wrong_field, ", field config.batch_size: "),
         (newer, f"has schema version {SCHEMA_VERSION + 1}, and this fp8bench reads up to {SCHEMA_VERSION}"),
-        (with_samples(), ", field samples.0.step_s: "),
-        (with_samples(0.0), ", field samples.0.step_s.0: "),
-        (with_samples(-0.1), ", field samples.0.step_s.0: "),
-        (with_samples(float("inf")), ", field samples.0.step_s.0: "),
-        (with_samples(float("nan")), ", field samples.0.step_s.0: "),
+        (wrong_sample, ", field samples.0.step_s.0: "),
     ],
-    ids=["cut off", "deep", "a field", "newer", "no samples", "zero", "negative", "infinite", "not a number"],
+    ids=["cut off", "a field", "newer", "a sample"],
 )
 def test_compare_names_it_with_file_line_and_reason_and_shows_the_rest(breaking, said, results, fp8bench_in):
     path = keep_in_one_file(measured("mine", "te-bf16", minutes=9), results.parent)
@@ -84,7 +77,7 @@ def test_compare_names_it_with_file_line_and_reason_and_shows_the_rest(breaking,
 def test_explain_refuses_a_broken_one_that_is_named_and_else_takes_another(results, fp8bench_in):
     keep(measured("mine", "te-bf16", minutes=8, profile=profile()), results.parent)
     path = keep_in_one_file(measured("mine", "te-bf16", minutes=9, profile=profile()), results.parent)
-    path.write_text(with_samples(0.0)(path.read_text()))
+    path.write_text(wrong_sample(path.read_text()))
     outcome = fp8bench_in("explain", "mine:te-bf16", "--format", "json")
     assert (outcome.code, outcome.stderr.count("warning: not read: ")) == (0, 1), outcome.stderr
 
@@ -117,7 +110,7 @@ def test_run_names_a_broken_one_beside_its_own_and_keeps_what_it_measured(words,
     assert len(record_paths(place, "2*-baseline-bf16-*.json")) == 1
 
 
-@pytest.mark.parametrize("breaking", [with_samples(-0.1), wrong_field], ids=["a sample", "a field"])
+@pytest.mark.parametrize("breaking", [wrong_sample, wrong_field], ids=["a sample", "a field"])
 def test_an_instance_of_which_no_record_can_be_read_is_omitted_and_named(breaking, results, fp8bench_in):
     path = keep_in_one_file(measured("other", "te-bf16", minutes=9), results.parent)
     path.write_text(breaking(path.read_text()))
@@ -198,17 +191,17 @@ def renamed(tmp_path):
     (results_dir / "p5").rename(results_dir / "renamed")
 
 
-@pytest.mark.parametrize("words", [("compare", "p4d"), ("list", "instances"), ("report",)])
+@pytest.mark.parametrize("words", ["compare p4d", "list instances", "report", "run --dry-run --mode baseline-bf16"])
 def test_other_instances_are_shown_and_the_file_is_named(words, renamed, fp8bench_in, tmp_path):
-    done = fp8bench_in(*words)
-
+    done = fp8bench_in(*words.split())
     assert done.code == 0
-    if words == ("report",):
+    told = f"fp8bench: warning: not read: results/renamed/instance.yaml {NAMED}"
+    if words == "report":
         assert {"p4d", "p5"} <= set(re.findall(r"\w+", (tmp_path / "report.html").read_text()))
-        assert NAMED in done.stderr
-        return
-    assert "p4d" in done.stdout
-    assert done.stderr.splitlines() == [f"fp8bench: warning: not read: results/renamed/instance.yaml {NAMED}"]
+        assert told in done.stderr
+    elif not words.startswith("run"):
+        assert "p4d" in done.stdout
+        assert done.stderr == f"{told}\n"
 
 
 @pytest.mark.parametrize(
@@ -221,10 +214,6 @@ def test_other_instances_are_shown_and_the_file_is_named(words, renamed, fp8benc
 def test_its_own_is_refused_by_file_and_line(words, renamed, command):
     with pytest.raises(UsageError, match=f"^results/renamed/instance.yaml {NAMED}. Give both"):
         command(*words.split())
-
-
-def test_a_run_elsewhere_goes_on(renamed, fp8bench_in):
-    assert fp8bench_in("run", "--dry-run", "--mode", "baseline-bf16").code == 0
 
 
 def test_a_dry_run_costs_what_this_machine_alone_does(fp8bench_in, tmp_path):
@@ -240,43 +229,20 @@ def test_a_dry_run_costs_what_this_machine_alone_does(fp8bench_in, tmp_path):
     assert "3.50 USD an hour" in fp8bench_in("run", "--dry-run", "--mode", "baseline-bf16").stdout
 
 
-DAMAGED = {
-    "import": r"raise ImportError('libtorch.so: \x1b[31mundefined symbol')",
-    "shared library": "raise OSError('libcudart.so.12: cannot open shared object file')",
-}
-
-
-def called(folder, *arguments, damage=DAMAGED["import"]):
-    library = folder / "damaged"
-    library.mkdir()
-    (library / "torch.py").write_text(damage)
-    return call_python(folder, "-m", "fp8bench", *arguments, PYTHONPATH=str(library))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("arguments", "damage"),
+    "words",
     [
-        (("gemm", "--shape", "32,32,32"), "import"),
-        (("numerics",), "shared library"),
-        (("list", "workloads", "vit-micro"), "import"),
-        (("list", "workloads", "timm:vit_tiny_patch16_224"), "import"),
-        (("converge",), "import"),
+        *("gemm --shape 32,32,32", "numerics", "converge"),
+        *("list workloads vit-micro", "list workloads timm:vit_tiny_patch16_224"),
     ],
-    ids=lambda one: " ".join(one) if isinstance(one, tuple) else one,
 )
-def test_a_torch_that_does_not_import_is_one_line_with_its_reason(arguments, damage, tmp_path):
-    outcome = called(tmp_path, *arguments, damage=DAMAGED[damage])
-    said = outcome.stderr.splitlines()[-1]
-    reason = DAMAGED[damage].removeprefix("raise ").replace("('", ": ").removesuffix("')")
-    assert f"torch cannot be imported: {reason}. Install it" in said
+def test_a_torch_that_does_not_import_is_one_line_with_its_reason(words, tmp_path):
+    library = tmp_path / "damaged"
+    library.mkdir()
+    (library / "torch.py").write_text(r"raise ImportError('libtorch.so: \x1b[31mundefined symbol')")
+    outcome = call_python(tmp_path, "-m", "fp8bench", *words.split(), PYTHONPATH=str(library))
+    reason = r"ImportError: libtorch.so: \x1b[31mundefined symbol"
+    assert f"torch cannot be imported: {reason}. Install it" in outcome.stderr.splitlines()[-1]
     assert "Traceback" not in outcome.stderr
     assert (outcome.code, outcome.stdout) == (3, "")
-
-
-@pytest.mark.slow
-def test_debug_shows_where_the_import_fails(tmp_path):
-    outcome = called(tmp_path, "--debug", "numerics")
-
-    assert "Traceback" in outcome.stderr
-    assert "libtorch.so" in outcome.stderr
