@@ -46,13 +46,6 @@ def rows(rows_of):
     return lambda *words: rows_of("compare", *words)
 
 
-def test_the_default_table_is_one_of_80_characters(command):
-    table = command("compare", *PAIR).stdout.split("\nWhich")[0].splitlines()
-    assert re.split(r" {2,}", table[0].strip()) == ["mode", "instance", "step", "faster", "img/ USD", "per USD"]
-    assert len(table) == 4
-    assert max(map(len, table)) <= 80
-
-
 def test_a_job_has_hours_and_usd_by_the_prices_asked_for(rows):
     first, second = rows(*PAIR, "--job", "90M", "--price-as-of", "2023-11-15")
     assert first["job_units"] == 90e6
@@ -134,17 +127,6 @@ def test_on_the_same_machine_each_group_has_a_reference_of_its_own(command, rows
     assert note in command("compare", "p5").stdout
 
 
-def test_a_machine_that_was_named_later_is_one_machine(command, tmp_path):
-    named = machine_called("a")
-    before = measured("p5", machine=named.model_copy(update={"label": None}))
-    after = measured("p5", "te-fp8", "delayed", minutes=9, step_time_s=0.05, machine=named)
-    for one in (before, after):
-        keep(one, tmp_path / "results")
-    shown = command("compare", "p5", "--group-by", "machine").stdout
-    assert re.findall(r"^machine: .+$", shown, re.MULTILINE) == [f"machine: a ({named.id})"]
-    assert "2.00x" in shown
-
-
 def test_several_folders_are_one_comparison_and_one_record_in_two_is_one(rows, tmp_path):
     keep(measured("p5"), tmp_path / "here")
     keep(measured("my-box", minutes=1), tmp_path / "there")
@@ -158,12 +140,6 @@ def test_several_folders_are_one_comparison_and_one_record_in_two_is_one(rows, t
     assert {row["usd_per_hour"] for row in listed if row["instance"] == "my-box"} == {3.0}
     keep(measured("p5"), tmp_path / "there")
     assert [row["rounds"] for row in rows("p5", *folders)] == [1]
-
-
-def test_a_variable_names_one_folder_whatever_its_name(fp8bench_in, tmp_path):
-    keep(measured("my-box"), tmp_path / "a: b")
-    done = fp8bench_in("compare", "my-box", "--format", "json", FP8BENCH_RESULTS_DIR="a: b")
-    assert [row["instance"] for row in json.loads(done.stdout)] == ["my-box"]
 
 
 SWITCHES = ("h100-1x", "--reference", "h100-1x:te-fp8", "--columns", "mode,switches,step,speed-up")

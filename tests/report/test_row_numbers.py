@@ -138,6 +138,12 @@ LIKENESS = {
         marks=("one process", "unlike the reference in optimizer"),
         options={"allow_mismatch": True},
     ),
+    "another machine that is allowed": Case(
+        [*rounds(0.1, 0.101, machine=HERE), *rounds(0.05, 0.051, mode="te-fp8", minutes=60, machine=THERE)],
+        {"speedup_vs_reference": approx(2.0, rel=0.02)},
+        said=("unlike the reference in machine",),
+        options={"allow_mismatch": True},
+    ),
     "remedy: two options": Case(
         [measured("p5"), te_bf16(fingerprint=fingerprint(optimizer="adam", accumulation=4))],
         said=("compare like with like (--optimizer, --grad-accumulation)",),
