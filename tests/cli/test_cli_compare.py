@@ -5,8 +5,9 @@ import io
 import json
 
 import pytest
-from builders import environment, evidence, machine_called, measured, rounds, unsupported
+from builders import machine_called, measured, unsupported
 from cli.calling import keep
+from cli.home import measured_on
 
 PAIR = ("compare", "p4d", "p5", "--batch-size", "64", "--filter", "mode=baseline-bf16")
 THEN = ("--price-as-of", "2023-11-15")
@@ -46,27 +47,15 @@ prices:
 """
 
 
-def nightly(box, folder, minutes):
-    """A box's own session called `nightly`."""
-    for mode, step_time_s in (("baseline-bf16", 0.1), ("te-fp8", 0.08)):
-        for record in rounds(
-            *(step_time_s, step_time_s * 1.01, step_time_s * 0.99),
-            **{"instance": KEY, "mode": mode, "session_id": "nightly", "minutes": minutes},
-            **{"machine": machine_called(box), "environment": environment("NVIDIA H200")},
-            **{"settings": {"world_size": 1}, "evidence": evidence(fp8=mode == "te-fp8")},
-        ):
-            keep(record.model_copy(update={"run_id": f"{record.run_id}-{box}"}), folder / "results")
-
-
 def test_records_that_were_copied_stand_beside_the_first_ones_unpriced_and_judged_by_their_own(rows_of, tmp_path):
     def boxes():
         return {(row["machine_label"], row["mode"]): row for row in rows_of("compare", KEY)}
 
-    nightly("vendor-a", tmp_path, minutes=0)
+    measured_on(tmp_path, KEY, "NVIDIA H200", box="vendor-a", session_id="nightly")
     own = PRICE.format(key=KEY, machine=machine_called("vendor-a").id)
     (tmp_path / "results" / KEY / "instance.yaml").write_text(own)
     before = boxes()
-    nightly("vendor-b", tmp_path, minutes=600)
+    measured_on(tmp_path, KEY, "NVIDIA H200", box="vendor-b", session_id="nightly", minutes=600)
     after = boxes()
 
     assert set(after) == {(box, mode) for box in ("vendor-a", "vendor-b") for mode in ("baseline-bf16", "te-fp8")}

@@ -66,6 +66,7 @@ compare p5 --budget 5 --within 0d | --within '0d' is not a time above 0
 compare p5 --budget 5 --job 3M | --job and --budget are both given
 compare p5 --kind gemm --budget 5 | --budget does not apply to records of kind gemm
 compare p5 --gpus 0 | --gpus
+compare p5 --gpus 12 | p5 has 8 GPUs | Give multiples of it up to 64
 compare p5 --kind gem | --kind | Did you mean 'gemm'
 compare p5 --kind gemm --format answer | --format answer is of runs
 compare p5 --kind gemm --price-as-of today | --price-as-of does not apply to records of kind gemm

@@ -2,20 +2,18 @@
 
 import csv
 import json
-import os
 import sys
 from datetime import date
 from pathlib import Path
 
 import pytest
 from builders import environment, measured
-from cli.calling import keep, one_line
+from cli.calling import keep
 from pricing.gpuhunt_catalog import AWS, folder_of, item
 
-from fp8bench.cli.app import main
 from fp8bench.launch import place as placing
 from fp8bench.records import instances
-from fp8bench.schema.errors import UsageError
+from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.machine import software_of
 
 TODAY = date.today()
@@ -103,24 +101,18 @@ class TestUpdate:
         names = [path.name for path in instances.snapshots(tmp_path / "results")]
         assert (names, path.read_text()) == ([f"{TODAY}.csv", f"{TODAY}.2.csv"], first)
 
-    def test_offline_is_one_line_with_the_remedy(self, fp8bench_in, tmp_path):
-        done = fp8bench_in("prices", "update", GPUHUNT_CATALOG_URL=(tmp_path / "nothing").as_uri())
+    def test_offline_is_one_line_with_the_remedy(self, monkeypatch, tmp_path, command):
+        monkeypatch.delenv("GPUHUNT_CATALOG_DIR", raising=False)
+        monkeypatch.setenv("GPUHUNT_CATALOG_URL", (tmp_path / "nothing").as_uri())
+        with pytest.raises(
+            RunFailed, match=r"cannot be reached: .* Connect to the internet, or name .* GPUHUNT_CATALOG_D"
+        ):
+            command("prices", "update")
 
-        assert done.code == 5
-        assert "cannot be reached: " in one_line(done)
-        assert (
-            "Connect to the internet, or name a folder with gpuhunt's catalogue in GPUHUNT_CATALOG_DIR" in done.stderr
-        )
-
-    def test_without_the_extra_its_install_command_is_named(self, monkeypatch, tmp_path, capsys):
+    def test_without_the_extra_its_install_command_is_named(self, monkeypatch, command):
         monkeypatch.setitem(sys.modules, "gpuhunt", None)
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["fp8bench", "prices", "update"])
-        with pytest.raises(SystemExit) as ended:
-            main()
-
-        assert ended.value.code == 3
-        assert "Install it: `pip install 'fp8bench[prices]'`" in capsys.readouterr().err
+        with pytest.raises(ModeUnavailable, match=r"Install it: `pip install 'fp8bench\[prices\]'`"):
+            command("prices", "update")
 
 
 def test_ones_own_price_holds_before_the_catalogues(command, shown):
@@ -130,19 +122,6 @@ def test_ones_own_price_holds_before_the_catalogues(command, shown):
     assert said.startswith("p5: 40.00 USD/h, on_demand, as of 2026-10-01, contract 7. Kept in results/p5/")
     assert (first["usd_per_hour"], first["own"], first["in_force"]) == (40.0, True, True)
     assert (first["source"], first["as_of"], first["derived"]) == ("contract 7", "2026-10-01", True)
-
-
-@pytest.mark.parametrize("words", [("set", "p5", "3"), ("update", "p5")])
-def test_a_folder_that_cannot_be_written_is_refused(words, fp8bench_in, tmp_path):
-    folder = tmp_path / "closed"
-    folder.mkdir(mode=0o555)
-    if os.access(folder, os.W_OK):
-        folder.rmdir()
-        (tmp_path / "closed").symlink_to("/proc/1")
-    done = fp8bench_in("prices", *words, "--results-dir", "closed")
-
-    assert done.code == 2
-    assert "cannot write" in one_line(done)
 
 
 @pytest.mark.slow
@@ -188,11 +167,10 @@ def test_an_imported_figure_is_written_and_compared_marked_as_external_or_publis
     assert row["marks"][:2] == ["published", "derived from 0.24 / 1.2"]
 
 
-@pytest.mark.parametrize("step_time", ["150", "199", "0.0002"])
-def test_a_step_that_the_gpu_cannot_take_is_doubted_and_kept(step_time, imported):
-    where, _, said = imported("--step-time", step_time, mode="te-bf16")
+def test_a_step_that_the_gpu_cannot_take_is_doubted_and_kept(imported):
+    where, _, said = imported("--step-time", "150", mode="te-bf16")
     assert where == Path("results/p5")
-    assert said.startswith(f"fp8bench: warning: a step of {step_time} s for 64 images a GPU uses ")
+    assert said.startswith("fp8bench: warning: a step of 150 s for 64 images a GPU uses ")
     assert said.count("\n") == 1
 
 
