@@ -3,7 +3,6 @@
 import csv
 import io
 from datetime import date
-from pathlib import Path
 
 import pytest
 from builders import environment
@@ -167,19 +166,12 @@ class TestMachines:
         assert float(rest[-1]["usd"]) == pytest.approx(STEPS * 0.075 * 55.04 / 3600)
 
 
-@pytest.mark.thorough
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".png", ".svg"])
-def test_the_curves_are_drawn_and_the_same_ones_give_the_same_bytes(catalog, tmp_path, suffix):
-    paths = [tmp_path / f"{number}{suffix}" for number in range(2)]
-    for path in paths:
-        document([record(), on_a100()], catalog, options("p5", "p4d")).figure("curves").draw(path)
-    assert paths[0].read_bytes() == paths[1].read_bytes()
-    if suffix == ".svg":
-        text = Path(paths[0]).read_text()
-        assert all(
-            word in text for word in ("te-fp8:delayed on p4d", "USD", "step", "loss on what is held out, nats a byte")
-        )
+def test_the_curves_are_drawn_over_steps_and_money(catalog, tmp_path):
+    document([record(), on_a100()], catalog, options("p5", "p4d")).figure("curves").draw(tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text()
+    words = ("te-fp8:delayed on p4d", "USD", "step", "loss on what is held out, nats a byte")
+    assert [word for word in words if word not in text] == []
 
 
 @pytest.mark.slow
