@@ -83,19 +83,25 @@ class FakeExecutor(Executor):
 
 
 @pytest.fixture
-def run_with(tmp_path, monkeypatch):
-    """`fp8bench run` in this process, with made-up turns instead of processes. Returns its exit code."""
+def main_with(tmp_path, monkeypatch):
+    """The program in this process, with an executor of made-up turns instead of processes. Returns its exit code."""
 
-    def run(answers, *arguments):
+    def run(executor, *arguments):
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-        monkeypatch.setattr(sys, "argv", ["fp8bench", "run", "--gpus", "1", *arguments])
-        monkeypatch.setattr(launching, "executor_of", lambda _prepared: FakeExecutor(*answers))
+        monkeypatch.setattr(sys, "argv", ["fp8bench", *arguments])
+        monkeypatch.setattr(launching, "executor_of", lambda _prepared: executor)
         with pytest.raises(SystemExit) as ended:
             main()
         return ended.value.code
 
     return run
+
+
+@pytest.fixture
+def run_with(main_with):
+    """`fp8bench run` with these turns."""
+    return lambda answers, *arguments: main_with(FakeExecutor(*answers), "run", "--gpus", "1", *arguments)
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,6 @@ import pytest
 from cli.calling import environment, one_line
 from kept import record_paths
 
-from fp8bench.cli.app import main
-
 FULL = Path("/dev/full")
 
 
@@ -114,16 +112,9 @@ def test_without_a_standard_error_the_result_is_printed_all_the_same(tmp_path):
 
 
 @pytest.fixture
-def ends(monkeypatch, capsys):
+def ends(main_with, capsys):
     """Call the program in this process; returns its exit code and what it says on standard error."""
-
-    def called(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fp8bench", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, capsys.readouterr().err
-
-    return called
+    return lambda *arguments: (main_with(None, *arguments), capsys.readouterr().err)
 
 
 def raising(error):
@@ -143,8 +134,7 @@ def raising(error):
     ],
     ids=["unreadable folder", "no process", "deep nesting", "Ctrl-C"],
 )
-def test_what_no_command_has_put_into_words_is_one_line(error, code, said, ends, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_what_no_command_has_put_into_words_is_one_line(error, code, said, ends, monkeypatch):
     monkeypatch.setattr("fp8bench.records.results.read", raising(error))
     found, line = ends("compare", "p5")
 
@@ -153,8 +143,7 @@ def test_what_no_command_has_put_into_words_is_one_line(error, code, said, ends,
     assert line.count("\n") == 1
 
 
-def test_an_error_shows_what_a_name_would_do_to_the_terminal(ends, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_an_error_shows_what_a_name_would_do_to_the_terminal(ends, tmp_path):
     (tmp_path / "red\x1b[31m\u202e").write_text("")
     code, line = ends("compare", "p5", "--results-dir", "red\x1b[31m\u202e")
 
