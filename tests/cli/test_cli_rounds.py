@@ -1,4 +1,4 @@
-"""`fp8bench run` over several rounds: a mode against itself, made-up step times and real ones; busy GPUs; one table."""
+"""`fp8bench run` over several rounds: a mode against itself, made-up step times and real ones; one table."""
 
 import json
 import re
@@ -9,8 +9,6 @@ from cli.calling import call
 from kept import documents
 
 from fp8bench.launch import place as placing
-from fp8bench.machine.gpus import Machine
-from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.machine import software_of
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import SCHEMA_VERSION
@@ -50,15 +48,11 @@ class TestAgainstItself:
         assert "the A/A test fails. No interval measured here can be trusted" in splits
         assert "fp8bench doctor" in splits
 
-    def test_several_modes_are_each_held_against_themselves(self, run_with, tmp_path, capsys):
-        code = run_with([0.1] * 16, *self.AA, "--mode", "baseline-fp32")
+    def test_several_modes_are_each_held_against_themselves(self, run_with, capsys):
+        assert run_with([0.1] * 16, *self.AA, "--mode", "baseline-fp32") == 0
         said = capsys.readouterr().err
-
-        assert (code, "0 of 70 ways" in said) == (0, True)
+        assert "0 of 70 ways" in said
         assert all(f"{mode}/eager compared with itself: 1.0000" in said for mode in ("baseline-bf16", "baseline-fp32"))
-        turns = [(record["config"]["mode"], record["session"]["arm"]) for record in stored(tmp_path)]
-        assert turns[:4] == [(mode, arm) for mode in ("baseline-bf16", "baseline-fp32") for arm in "AB"]
-        assert turns[4:8] == turns[:4][::-1]
 
     def test_an_arm_that_broke_is_that_and_no_verdict(self, run_with, capsys):
         broke = RankReport(rank=0, status="failed", reason="rank 0 died: ended by SIGKILL", remedy="Fix it")
@@ -132,47 +126,6 @@ def test_a_precision_goes_on_until_it_is_reached_and_not_beyond_max_rounds(run_w
     code = run_with([0.1] * 16, *steady)
     assert (code, len(documents(tmp_path, "steady/cpu/*.json"))) == (0, 14)
     assert "is not reached" not in capsys.readouterr().err
-
-
-def test_modes_of_one_call_are_one_session_in_balanced_order(run_with, tmp_path, capsys):
-    code = run_with(
-        [0.1, 0.2, 0.2, 0.1, 0.1, 0.2], "--mode", "baseline-bf16", "--mode", "baseline-fp32", "--rounds", "3"
-    )
-    out = capsys.readouterr().out
-    modes = [record["config"]["mode"] for record in stored(tmp_path)]
-
-    assert code == 0
-    assert modes == [*["baseline-bf16", "baseline-fp32"], *["baseline-fp32", "baseline-bf16"], *modes[:2]]
-    assert re.search(r"baseline-fp32\S* .* 0\.50x \*", out)
-
-
-@pytest.fixture
-def a_gpu(monkeypatch):
-    """This machine has one, as far as the plan is concerned."""
-    machine = Machine(gpus=("NVIDIA H200",), product_name=None, cpu_count=8)
-    monkeypatch.setattr("fp8bench.launch.prepare.this_machine", lambda _environ: machine)
-
-
-@pytest.mark.usefixtures("a_gpu")
-def test_a_busy_gpu_is_refused_in_one_line_or_measured_and_marked_in_record_and_table(
-    run_with, tmp_path, monkeypatch, capsys
-):
-    mark = "busy GPU: 1 other process, 2.0 GiB"
-
-    def busy(_environ, _rank, allow):
-        if not allow:
-            raise ModeUnavailable("GPU 0 is busy: 1 other process holds 2.0 GiB", "End them, or say --allow-busy")
-        return (mark,)
-
-    monkeypatch.setattr("fp8bench.launch.prepare.require_idle", busy)
-    assert run_with([], "--mode", "baseline-bf16", "--quiet") == 3
-    assert capsys.readouterr().err == (
-        "fp8bench: GPU 0 is busy: 1 other process holds 2.0 GiB. End them, or say --allow-busy.\n"
-    )
-    assert list(tmp_path.rglob("*-baseline-bf16-*.json")) == []
-    assert run_with([0.1] * 4, "--mode", "baseline-bf16", "--allow-busy") == 0
-    assert mark in capsys.readouterr().out
-    assert [one["summary"]["flags"] for one in documents(tmp_path, "results/*/*.json")] == [[mark]] * 4
 
 
 def test_quiet_leaves_the_table_alone_and_tells_what_stopped_which_spoils_nothing_if_it_was_not_named(run_with, capsys):

@@ -274,14 +274,6 @@ class TestBatchAuto:
         assert len(first) == 10
         assert not first & tries()
 
-    def test_records_of_earlier_runs_are_the_first_points(self, fp8bench, tmp_path):
-        for size in ("64", "128"):
-            fp8bench(Machine(), *self.RUN[:-1], size, "--mode", "baseline-bf16")
-        machine = Machine()
-        assert fp8bench(machine, *self.RUN, "--mode", "baseline-bf16") == 0
-
-        assert machine.ran == [("baseline-bf16", size, steps) for size, steps in ((512, 3), (768, 3), (768, 20))]
-
     @pytest.mark.parametrize("cut", [2, 3, 4, 6])
     def test_an_interrupted_search_goes_on_from_the_sizes_that_were_tried(self, cut, fp8bench, tmp_path, capsys):
         whole, first, second = Machine(), Machine(interrupt_at=cut), Machine()
