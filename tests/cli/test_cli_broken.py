@@ -97,16 +97,15 @@ def test_so_do_searches_for_other_kinds(command, results, fp8bench_in):
 
 
 @pytest.mark.parametrize(("words", "code"), [((), 0), (("--strict",), 4)])
-def test_run_names_a_broken_one_beside_its_own_and_keeps_what_it_measured(words, code, tmp_path, run_with, capsys):
+def test_run_names_a_broken_one_beside_its_own_and_keeps_what_it_measured(words, code, tmp_path, run_with):
     place = tmp_path / "results" / "cpu"
     place.mkdir(parents=True)
     for name, text in (("empty", ""), ("half", "{")):
         (place / f"{name}.json").write_text(text)
     (place / "zero.json").symlink_to("/dev/zero")
-    assert run_with([0.1], "--mode", "baseline-bf16", "--rounds", "1", *words) == code
-    said = capsys.readouterr()
-    assert said.err.count("warning: not read: ") == 3
-    assert "baseline-bf16" in said.out
+    said = run_with([0.1], "--mode", "baseline-bf16", "--rounds", "1", *words, code=code)
+    assert said.stderr.count("warning: not read: ") == 3
+    assert "baseline-bf16" in said.stdout
     assert len(record_paths(place, "2*-baseline-bf16-*.json")) == 1
 
 

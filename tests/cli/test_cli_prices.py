@@ -125,13 +125,12 @@ def test_ones_own_price_holds_before_the_catalogues(command, shown):
 
 
 @pytest.mark.slow
-def test_a_session_of_a_machine_of_ones_own_is_resumed_by_its_name(run_with, monkeypatch, capsys):
+def test_a_session_of_a_machine_of_ones_own_is_resumed_by_its_name(run_with, monkeypatch):
     monkeypatch.setattr(placing, "software_here", lambda on_gpu: software_of(environment(None)))
     own = "--instance my-box --price 3.20 --session b8 --batch-size 8 --mode baseline-bf16 --rounds 1"
-    assert run_with([0.1], *own.split(), "--results-dir", "kept") == 0
-    assert "instance 'my-box' is new, and is made of this machine: its CPU" in capsys.readouterr().err
-    assert run_with([], "--session", "b8", "--results-dir", "kept", "--dry-run", "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
+    said = run_with([0.1], *own.split(), "--results-dir", "kept").stderr
+    assert "instance 'my-box' is new, and is made of this machine: its CPU" in said
+    printed = json.loads(run_with([], "--session", "b8", "--results-dir", "kept", "--dry-run", "--json").stdout)
     assert printed["settings"]["instance"] == {"value": "my-box", "origin": "session b8"}
     assert printed["settings"]["batch_size"] == {"value": 8, "origin": "session b8"}
     assert [run["mode"] for run in printed["runs"]] == ["baseline-bf16"]
