@@ -1,6 +1,5 @@
 """`fp8bench explain`: what a word names, what is printed where, and what is refused."""
 
-import gzip
 import json
 from functools import partial
 from pathlib import Path
@@ -95,11 +94,8 @@ def test_what_names_a_mode_or_a_record(modes_of, results):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("zipped", [True, False])
-def test_a_kept_trace(modes_of, results, tmp_path, zipped):
-    kept = tmp_path / ("trace.json.gz" if zipped else "trace.json")
-    kept.write_bytes(TRACE.read_bytes() if zipped else gzip.decompress(TRACE.read_bytes()))
-    found = modes_of(kept, "baseline-bf16")
+def test_a_kept_trace(modes_of, results):
+    found = modes_of(TRACE, "baseline-bf16")
     assert [mode["label"] for mode in found] == ["te-fp8:delayed", "baseline-bf16"]
     assert found[0]["by_category"]["gemm_fp8"] == pytest.approx(0.0352, abs=1e-4)
 

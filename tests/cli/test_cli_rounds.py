@@ -1,6 +1,5 @@
 """`fp8bench run` over several rounds: a mode against itself, made-up step times and real ones; one table."""
 
-import json
 import re
 
 import pytest
@@ -54,22 +53,6 @@ class TestAgainstItself:
     def test_an_arm_that_broke_is_that_and_no_verdict(self, run_with):
         broke = RankReport(rank=0, status="failed", reason="rank 0 died: ended by SIGKILL", remedy="Fix it")
         assert "against itself" not in run_with([0.1, broke, 0.1, 0.1, 0.1], *self.AA, code=5).stderr
-
-    @pytest.mark.thorough
-    @pytest.mark.slow
-    def test_a_real_cpu_says_what_it_finds_of_itself(self, tmp_path, outside_site):
-        done = call(
-            tmp_path,
-            *("run", *TINY, "--steps", "20", "--aa", "--mode", "outside-polite", "--json"),
-            PYTHONPATH=str(outside_site),
-        )
-        ratio, verdict = done.stderr.splitlines()[-2:]
-
-        assert "outside-polite/eager compared with itself: " in ratio
-        assert done.code == (0 if "the A/A test passes" in verdict else 4)
-        records = json.loads(done.stdout)
-        assert {record["status"] for record in records} == {"ok"}
-        assert [record["session"]["arm"] for record in records] == ["A", "B", "B", "A"] * 2
 
 
 @pytest.mark.thorough
