@@ -31,20 +31,24 @@ def check(folder, command):
 
 
 @pytest.mark.slow
-def test_a_regression_is_exit_code_1_with_the_answer_first_and_on_stderr_and_the_summary_where_github_reads_it(folder):
-    summary = folder / "summary.md"
-    summary.write_text("before\n")
-    done = call(folder, "check", "--against", "reference", "--summary", GITHUB_STEP_SUMMARY=str(summary))
+def test_a_regression_is_exit_code_1_with_the_answer_first_and_on_stderr(folder):
+    done = call(folder, "check", "--against", "reference")
     assert done.code == 1
     assert done.stdout.startswith("Failed: regression: p5:baseline-bf16/eager, +10.0 %")
     assert f"Session {NEW} against reference; a step may take 3 % longer." in done.stdout
     assert done.stderr.startswith("fp8bench: Failed: regression: p5:baseline-bf16/eager")
+
+
+def test_the_summary_is_added_where_github_reads_it_and_only_when_asked_for(folder, command, monkeypatch):
+    summary = folder / "summary.md"
+    summary.write_text("before\n")
+    assert "GITHUB_STEP_SUMMARY is not set" in command("check", "--against", OLD, "--summary", code=1).stderr
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    command("check", "--against", OLD, code=1)
+    command("check", "--against", "reference", "--summary", code=1)
     text = summary.read_text()
     assert text.startswith("before\n## fp8bench check\n\nFailed: regression")
-    assert "| p5" in text
-    call(folder, "check", "--against", OLD, GITHUB_STEP_SUMMARY=str(summary))
-    assert summary.read_text() == text
-    assert "GITHUB_STEP_SUMMARY is not set" in call(folder, "check", "--against", OLD, "--summary").stderr
+    assert text.count("| p5") == 1
 
 
 @pytest.mark.parametrize("against", ["reference", OLD, OLD[:10], "results"])
@@ -73,24 +77,18 @@ def test_every_export_is_written_in_the_place_of_an_older_one(check, folder):
     assert json.loads((folder / "new" / "check.json").read_text())["exit_code"] == 1
 
 
-@pytest.mark.slow
-def test_a_broken_record_is_named_and_fails_under_strict_alone(folder):
+def test_a_broken_record_is_named_and_fails_under_strict_alone(folder, command):
     *_, path = keep_all(rounds(*SAME, session_id=THIRD, minutes=900), folder / "results")
     path.write_text(path.read_text()[:-20])
-    words = ("check", "--against", OLD)
-    done = call(folder, *words)
-    assert done.code == 0
-    assert done.stderr.count("not read") == 1
-    assert call(folder, *words, "--strict").code == 4
+    assert command("check", "--against", OLD).stderr.count("not read") == 1
+    command("check", "--against", OLD, "--strict", code=4)
 
 
-@pytest.mark.slow
-def test_what_is_undecided_says_so_first_everywhere_and_is_exit_code_6(folder):
+def test_what_is_undecided_says_so_first_everywhere_and_is_exit_code_6(folder, command, monkeypatch):
     keep_all(rounds(0.1, 0.13, 0.1, 0.13, session_id=THIRD, minutes=900), folder / "results")
     summary = folder / "summary.md"
-    words = ("check", "--against", OLD, "--summary", "--export", "junit=out.xml")
-    done = call(folder, *words, GITHUB_STEP_SUMMARY=str(summary))
-    assert done.code == 6
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    done = command("check", "--against", OLD, "--summary", "--export", "junit=out.xml", code=6)
     assert done.stdout.startswith("Undecided: p5:baseline-bf16/eager")
     assert done.stderr.splitlines()[-1].startswith("fp8bench: Undecided: ")
     assert summary.read_text().startswith("## fp8bench check\n\nUndecided: ")

@@ -12,24 +12,18 @@ from kept import documents
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def four_origins(tmp_path):
-    """Arguments and variables that give one setting from each place, some of them twice."""
+def test_a_dry_run_prints_every_setting_with_its_origin_and_the_runs_and_makes_nothing(command, tmp_path, monkeypatch):
+    """Some are given in several places."""
     (tmp_path / "mine.yaml").write_text("mode: [baseline-bf16, torchao-float8]\nsteps: 5\nwarmup: 9\nbatch-size: 4\n")
-    arguments = ("run", "--dry-run", "--config", "mine.yaml", "--warmup", "1")
-    return arguments, {"FP8BENCH_STEPS": "7", "FP8BENCH_WARMUP": "3"}
-
-
-def test_a_dry_run_prints_every_setting_with_its_origin_and_the_runs_and_makes_nothing(
-    four_origins, fp8bench_in, tmp_path
-):
-    arguments, variables = four_origins
-    outcome = fp8bench_in(*arguments, **variables)
-    lines = [re.split(r"\s{2,}", line) for line in outcome.stdout.splitlines()]
-    assert (outcome.code, outcome.stderr) == (0, "")
-    assert "instance: cpu\nwould run 2 rounds of these, each in fresh processes:\n" in outcome.stdout
+    monkeypatch.setenv("FP8BENCH_STEPS", "7")
+    monkeypatch.setenv("FP8BENCH_WARMUP", "3")
+    words = ("run", "--dry-run", "--config", "mine.yaml", "--warmup", "1")
+    done = command(*words)
+    lines = [re.split(r"\s{2,}", line) for line in done.stdout.splitlines()]
+    assert done.stderr == ""
+    assert "instance: cpu\nwould run 2 rounds of these, each in fresh processes:\n" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
-    printed = json.loads(fp8bench_in(*arguments, "--json", **variables).stdout)
+    printed = json.loads(command(*words, "--json").stdout)
     for name, value, origin in (
         ("warmup", 1, "flag"),
         ("steps", 7, "FP8BENCH_STEPS"),
