@@ -1,25 +1,34 @@
-"""`fp8bench compare`: the formats on stdout, warnings on stderr, and the records of two machines of one instance."""
+"""`fp8bench compare`: formats, jobs, budgets, what-if prices, columns, sorting, filters, groups, both views of batch
+sizes, two machines of one instance, and several folders of results.
+"""
 
 import csv
 import io
 import json
+import re
 
 import pytest
-from builders import machine_called, measured, unsupported
-from cli.calling import keep
+from builders import environment, fingerprint, machine_called, measured, rounds, unsupported
+from cli.calling import keep, keep_all
 from cli.home import measured_on
 
-PAIR = ("compare", "p4d", "p5", "--batch-size", "64", "--filter", "mode=baseline-bf16")
+FIGURES = ("p4d", "p5")
+PAIR = (*FIGURES, "--batch-size", "64", "--filter", "mode=baseline-bf16")
+"""Of the published figures those two that were published as they are."""
+
+
 THEN = ("--price-as-of", "2023-11-15")
 """The two figures that were published as they are."""
 
 
 def test_compare_prints_markdown_csv_and_json_that_parse(command, rows_of):
-    table_lines = command(*PAIR, "--wide", *THEN, "--format", "markdown").stdout.split("\n\n")[0].splitlines()
+    table_lines = (
+        command("compare", *PAIR, "--wide", *THEN, "--format", "markdown").stdout.split("\n\n")[0].splitlines()
+    )
     assert [len(line.split("|")) for line in table_lines] == [16] * 4
-    table = command(*PAIR, "--wide", *THEN, "--format", "csv").stdout
+    table = command("compare", *PAIR, "--wide", *THEN, "--format", "csv").stdout
     assert [line["instance"] for line in csv.DictReader(io.StringIO(table))] == ["p4d", "p5"]
-    found = rows_of(*PAIR, "--wide", *THEN)
+    found = rows_of("compare", *PAIR, "--wide", *THEN)
     of_article = [(name, "published", "2023-11-15") for name in ("p4d", "p5")]
     assert [(row["instance"], row["source"], row["price_as_of"]) for row in found] == of_article
     assert found[1]["gain_vs_reference"] == pytest.approx(-0.3133, abs=1e-4)
@@ -65,3 +74,170 @@ def test_records_that_were_copied_stand_beside_the_first_ones_unpriced_and_judge
     theirs = after["vendor-b", "te-fp8"]
     assert (theirs["usd_per_hour"], theirs["verdict"]) == (None, "faster")
     assert theirs["reference_run_id"] == after["vendor-b", "baseline-bf16"]["run_id"]
+
+
+LADDER = {None: 0.224, "fused-qkv+fused-wgrad": 0.216, "weight-cache": 0.2239, "parallel-setup": 0.235}
+"""The step, in seconds, of a GPT layer with each combination of Transformer Engine's switches."""
+
+
+@pytest.fixture
+def ladder(tmp_path):
+    layer = {"workload": "gpt-layer", "batch_size": 32, "world_size": 1, "grad_accumulation": 8, "optimizer": "none"}
+    for number, (switches, step_s) in enumerate(LADDER.items()):
+        records = rounds(
+            *(step_s * share for share in (1, 1.0005, 0.9995, 1)),
+            **{"instance": "h100-1x", "mode": "te-fp8", "recipe": "delayed", "minutes": 10 * number},
+            settings={**layer, "te_switches": switches},
+            fingerprint=fingerprint("gpt-layer", accumulation=8, optimizer="none"),
+        )
+        keep_all(records, tmp_path / "results")
+
+
+@pytest.fixture
+def rows(rows_of):
+    return lambda *words: rows_of("compare", *words)
+
+
+def test_a_job_has_hours_and_usd_by_the_prices_asked_for(rows):
+    first, second = rows(*PAIR, "--job", "90M", "--price-as-of", "2023-11-15")
+    assert first["job_units"] == 90e6
+    assert first["job_hours"] == pytest.approx(90e6 * 0.41 / 512 / 3600)
+    assert first["job_usd"] == pytest.approx(first["job_hours"] * 32.77)
+    assert second["job_usd"] == pytest.approx(90e6 / second["units_per_usd"])
+    for spot in rows(*PAIR, "--job", "90M", "--purchase", "spot", "--price-as-of", "today"):
+        assert spot["usd_per_hour"] not in (None, 32.77, 98.32)
+        assert spot["job_usd"] == pytest.approx(spot["job_hours"] * spot["usd_per_hour"])
+
+
+def test_a_what_if_price_is_taken_before_every_other_marked_and_doubted_far_from_the_catalogues(command, rows):
+    p5, p4d = rows(*PAIR, "--price", "p5.48xlarge=60", "--price-as-of", "2023-11-15")
+    assert (p5["instance"], p5["usd_per_hour"], p5["price_as_of"], p5["price_source"]) == ("p5", 60, None, "what-if")
+    assert "what-if" in p5["marks"]
+    assert p4d["usd_per_hour"] == 32.77
+    asked = ("compare", *PAIR, "--price", "p5=60")
+    assert "baseline-bf16 p5: what-if" in command(*asked).stdout
+    assert "| what-if" in command(*asked, "--wide", "--format", "markdown").stdout
+    far = command("compare", *PAIR, "--price", "p5=6000", "--format", "json")
+    assert "times the catalogue's" in far.stderr
+    assert {"doubtful price", "what-if"} <= set(json.loads(far.stdout)[1]["marks"])
+
+
+def test_columns_are_chosen_and_rows_sorted_and_filtered(command, rows):
+    chosen = command("compare", *PAIR, "--columns", "instance,price,break-even").stdout
+    assert chosen.splitlines()[0].split() == ["instance", "USD/h", "break-even", "USD/h"]
+    for column, order in (("step", ["p5", "p4d"]), ("-step", ["p4d", "p5"])):
+        assert [row["instance"] for row in rows(*PAIR, "--sort", column)] == order
+    (row,) = rows(*PAIR, "--filter", "gain<0", "--price-as-of", "2023-11-15")
+    assert (row["instance"], row["gain_vs_reference"]) == ("p5", pytest.approx(-0.3133, abs=1e-4))
+
+
+SIZES = (
+    ("baseline-bf16", None, 64, 0.1),
+    ("baseline-bf16", None, 128, 0.15),
+    ("te-fp8", "delayed", 64, 0.1),
+    ("te-fp8", "delayed", 256, 0.1),
+)
+
+
+def test_each_batch_has_a_reference_of_its_own_in_groups_or_without_and_each_mode_a_best_batch(command, rows, tmp_path):
+    for minutes, (mode, recipe, batch_size, step_time_s) in enumerate(SIZES):
+        made = {"minutes": minutes, "step_time_s": step_time_s, "settings": {"batch_size": batch_size}}
+        keep(measured("p5", mode, recipe, **made), tmp_path / "results")
+    grouped = command("compare", "p5", "--group-by", "batch").stdout
+    assert re.findall(r"^batch: (\d+)$", grouped, re.MULTILINE) == ["64", "128", "256"]
+    assert [row["batch_size"] for row in rows("p5", "--group-by", "batch")] == [64, 64, 128, 256]
+    listed = rows("p5")
+    reference = {row["batch_size"]: row["run_id"] for row in listed if row["is_reference"]}
+    assert set(reference) == {64, 128}
+    for row in listed:
+        assert row["reference_run_id"] == reference.get(row["batch_size"])
+        assert (row["gain_vs_reference"] is None) == (row["batch_size"] not in reference)
+    assert command("compare", "p5", "--best-batch").stdout.startswith("each mode at its best batch\n")
+    best = {(row["mode"], row["batch_size"]) for row in rows("p5", "--best-batch")}
+    assert best == {("te-fp8", 256), ("baseline-bf16", 128)}
+
+
+def test_on_the_same_machine_each_group_has_a_reference_of_its_own(command, rows, tmp_path):
+    measured_on(tmp_path, "p5", box="a")
+    measured_on(tmp_path, "p5", box="b", faster=0.8, minutes=600)
+    by_machine = ("p5", "--group-by", "machine")
+    shown = command("compare", *by_machine).stdout
+    assert set(re.findall(r"^machine: (.+)$", shown, re.MULTILINE)) == {
+        f"{one.label} ({one.id})" for one in map(machine_called, "ab")
+    }
+    assert "not comparable" not in shown
+    assert "Machines differ" not in shown
+    assert {(row["machine_label"], row["mode"]): row["speedup_vs_reference"] for row in rows(*by_machine)} == {
+        (box, mode): pytest.approx(speedup)
+        for box in "ab"
+        for mode, speedup in (("baseline-bf16", 1), ("te-fp8", 1.25))
+    }
+    note = "Machines differ (2 of p5): each row is compared on its own; --group-by machine has a table for each."
+    assert note in command("compare", "p5").stdout
+
+
+def test_several_folders_are_one_comparison_and_one_record_in_two_is_one(rows, tmp_path):
+    keep(measured("p5"), tmp_path / "here")
+    keep(measured("my-box", minutes=1), tmp_path / "there")
+    (tmp_path / "there" / "my-box" / "instance.yaml").write_text(
+        "key: my-box\ngpu: null\ngpu_count: 8\nprices:\n"
+        "- {usd_per_hour: 3.0, purchase: on_demand, as_of: null, source: me}\n"
+    )
+    folders = ("--results-dir", "here", "--results-dir", "there")
+    listed = rows("p5", "my-box", *folders)
+    assert {(row["instance"], row["source"]) for row in listed} == {("p5", "measured"), ("my-box", "measured")}
+    assert {row["usd_per_hour"] for row in listed if row["instance"] == "my-box"} == {3.0}
+    keep(measured("p5"), tmp_path / "there")
+    assert [row["rounds"] for row in rows("p5", *folders)] == [1]
+
+
+SWITCHES = ("h100-1x", "--reference", "h100-1x:te-fp8", "--columns", "mode,switches,step,speed-up")
+
+
+def test_each_switch_is_compared_with_the_layer_that_has_none(ladder, command, rows):
+    found = {row["te_switches"]: row for row in rows(*SWITCHES)}
+    assert [name for name in LADDER if found[name]["is_reference"]] == [None]
+    for name, step_s in LADDER.items():
+        assert found[name]["speedup_vs_reference"] == pytest.approx(LADDER[None] / step_s, rel=1e-2)
+    assert [found[name]["verdict"] for name in LADDER] == [None, "better value", "inconclusive", "worse value"]
+
+    assert len(rows(*SWITCHES[:1])) == len(LADDER)
+
+    shown = command("compare", *SWITCHES).stdout.splitlines()
+    wgrad = next(line.split() for line in shown if "fused-qkv+fused-wgrad" in line)
+    assert wgrad[:3] == ["te-fp8:delayed", "fused-qkv+fused-wgrad", "216.0"]
+    assert "1.04x" in wgrad
+
+
+ASKED = ("compare", "p4d", "p5", "--price", "p4d=20", "--price", "p5=50")
+
+
+@pytest.fixture
+def two(tmp_path):
+    for name, step_time_s in (("p4d", 0.4), ("p5", 0.1)):
+        for record in rounds(step_time_s, step_time_s * 1.001, instance=name):
+            keep(record.model_copy(update={"run_id": f"{record.run_id}-{name}"}), tmp_path / "results")
+
+
+@pytest.mark.parametrize(
+    ("within", "needed"),
+    [(None, (None, None)), ("1000h", (5, 2)), ("2000h", (3, 1)), ("30d", (7, 3)), ("8w", (4, 2))],
+)
+def test_a_budget_says_units_hours_and_instances(two, rows_of, within, needed):
+    found = rows_of(*ASKED, "--budget", "100k", *(("--within", within) if within else ()))
+    by = {row["instance"]: row for row in found}
+    assert [by[name]["budget_hours"] for name in ("p4d", "p5")] == [5000, 2000]
+    for row in found:
+        assert row["budget_units"] == pytest.approx(row["throughput_per_s"] * row["budget_hours"] * 3600)
+    assert tuple(by[name]["budget_instances"] for name in ("p4d", "p5")) == needed
+
+
+def test_the_table_has_them_instead_of_the_step_and_nothing_where_there_is_no_price(two, command, rows_of, tmp_path):
+    text = command(*ASKED, "--budget", "100_000", "--within", "30d").stdout
+    words = ["images trained", "one takes", "208.3 days", "fp8bench scaling"]
+    assert [word for word in words if word not in text] == []
+    assert " 400.0 ms" not in text
+    assert "needed" not in command(*ASKED, "--budget", "100_000").stdout
+    keep(measured("my-box", environment=environment(device_name="NVIDIA X1")), tmp_path / "results")
+    (row,) = rows_of("compare", "my-box", "--budget", "5")
+    assert (row["budget_usd"], row["budget_units"], row["budget_hours"]) == (5, None, None)
