@@ -1,4 +1,6 @@
-"""`fp8bench converge`: what it prints where, what it keeps and draws. What it refuses is in tests/kinds."""
+"""`fp8bench converge`: what it prints where, what it keeps and draws. What it refuses is in tests/kinds,
+and tests/goldens has what is shown again, by a price, in JSON.
+"""
 
 from functools import partial
 
@@ -38,16 +40,3 @@ def test_a_table_and_an_answer_on_stdout_progress_on_stderr_and_a_record_in_the_
     assert f"kept as results/cpu/{record.run_id}.json" in done.stderr
     assert "drawn as curves.svg" in done.stderr
     assert (tmp_path / "curves.svg").exists()
-
-
-@pytest.mark.slow
-def test_what_was_kept_is_shown_again_and_compared_and_a_price_makes_money_of_time(
-    converge, command, rows_of, tmp_path
-):
-    shown = converge(*MODES).stdout
-    [record] = kept(tmp_path)
-    assert command("converge", "--record", record.run_id).stdout == shown
-    assert command("compare", "cpu", "--kind", "converge").stdout == shown
-    [found] = rows_of("compare", "cpu", "--kind", "converge", "--price", "cpu=36")
-    assert found["rows"][1]["usd_per_hour"] == 36
-    assert found["rows"][1]["equal_money_usd"] == pytest.approx(100 * 0.1 * 36 / 3600)

@@ -37,7 +37,6 @@ compare p4d p5 --price p6-b200=60 | that instance is not compared | give one of:
 compare p4d p5 --price p5-=60 | unknown instance 'p5-'
 compare p4d p5 --price p5=-1 | is not INSTANCE=USD: a name, and a price above 0
 compare p4d p5 --price p5=99999999 | no machine costs more in an hour
-compare p4d p5 --price p5 | is not INSTANCE=USD
 compare p4d p5 --price =60 | is not INSTANCE=USD
 compare p4d p5 --price p5=nan | is not INSTANCE=USD
 compare p4d p5 --price p5=1e-30 | is not INSTANCE=USD
@@ -83,12 +82,9 @@ run --dry-run --workload vit-hug | unknown workload 'vit-hug' | Did you mean 'vi
 run --dry-run --steps 0 | --steps | '0'
 run --dry-run --workload timm:convnext_base --classes 1 | --classes | '1'
 run --dry-run --sequence-length 1 | --sequence-length | '1'
-run --dry-run --workload vit-huge --sequence-length 512 | --sequence-length 512 does not apply to 'vit-huge' | llm-1b
 run --dry-run --rounds 3 --precision 1% --max-rounds 2 | --max-rounds 2 is less than --rounds 3
 run --dry-run --precision 1% --max-rounds 12 | --max-rounds 12 ends before --precision can be judged
 run --dry-run --aa --mode te-fp8 --rounds 2 | --rounds 2 cannot tell how far
-run --dry-run --gpus 2 --tensor-parallel 3 | --tensor-parallel 3 does not divide the 2 ranks
-run --dry-run --gpus 2 --grad-accumulation 5 | --grad-accumulation 5 does not divide
 run --dry-run --config none.yaml | cannot read none.yaml
 sweep --budget 5s | a budget of 5s is too small for one run | Give at least that
 sweep --budget 10parsec | invalid value '10parsec' | units are s, min, h
@@ -104,8 +100,6 @@ sweep --batch-size 16,many | it must be a whole number, or auto
 sweep --batch-size , | invalid value ',' | it must be a whole number, or auto
 sweep --compile auto,often | --compile: invalid value 'often'
 sweep --config article.yaml --dry-run | article.yaml names variants, which `fp8bench run` measures
-run --config / --dry-run | cannot read /
-run --dry-run --workload vit-micro --size depth=0 | --size depth '0' is not a whole number of at least 1
 run --dry-run --workload vit-micro --size sequence_length=5 | Use --sequence-length 5
 run --rounds 2 --until-decided nowhere | --until-decided nowhere is no folder
 run --rounds 2 --until-decided empty | --until-decided empty has no measurement that ran
@@ -174,7 +168,6 @@ explain a b c | 3 were named
 explain te-fp8 --mode te-fp8 | both records and --mode were given
 explain te-fp8 --trace t.json | --trace keeps the trace of a measurement
 explain te-fp8 --format csv | --format 'csv'
-explain te-fp8 --plot steps.gif | cannot draw steps.gif
 explain --mode te-fp8 --plot steps.gif | cannot draw steps.gif
 explain te-fp8 --batch-size 7 | te-fp8 has no record at batch size 7
 explain --mode te-fp8 --batch-size 7 | --batch-size chooses among records | FP8BENCH_BATCH_SIZE=7
@@ -190,12 +183,10 @@ numerics formats --dtype float8_e4m3 | --dtype | 'float8_e4m3fn'
 numerics formats --cast 1 --block mxfp6 | --block 'mxfp6'
 numerics formats --block mxfp8 | --block casts values, and there are none
 gemm --plot products.gif | cannot draw products.gif
-gemm --workload resnet | unknown workload 'resnet'
 gemm --record 20260501 --sweep | --record shows what was kept, and --sweep belongs to a measurement
 gemm --record 20260501 --shape 16,16,16 | and --shape belongs to a measurement
 numerics --input outliers | 'outlier'
 numerics --seed x | --seed | 'x'
-numerics --history-plot jump | .png, .svg or .pdf
 list workloads timm:no*such | no model of timm has a name like 'no*such'
 results import IMPORT --step-time 1e300 | --step-time '1e300'
 results import IMPORT --batch-size 99999999999 | --batch-size '99999999999'
@@ -248,14 +239,6 @@ def test_as_a_program_it_is_one_line_and_exit_code_2(command, words, fp8bench_in
     assert outcome.code == 2
 
 
-def test_a_gpu_instance_on_a_machine_without_one_is_unsupported_here(fp8bench_in, tmp_path):
-    outcome = fp8bench_in("run", "--instance", "p5")
-
-    assert "this machine shows no GPU" in one_line(outcome)
-    assert outcome.code == 3
-    assert list(tmp_path.iterdir()) == []
-
-
 CONFIG_FAULTS = {
     "steps: 5\nmode: te-fp8\n  warmup: 1\n": ["line 3 is not YAML"],
     "steps: 5\nwarmpu: 1\n": ["line 2", "'warmpu'", "Did you mean 'warmup'?"],
@@ -275,14 +258,8 @@ def test_a_fault_of_a_config_file_is_told_by_file_and_line(text, command, tmp_pa
     assert "\n" not in line
 
 
-def test_a_fault_of_a_variable_is_told_by_its_name_and_one_that_is_not_taken_in_a_warning(fp8bench_in):
-    for variable, value, words in (
-        ("FP8BENCH_BATCHSIZE", "32", "'FP8BENCH_BATCHSIZE'. Did you mean 'FP8BENCH_BATCH_SIZE'?"),
-        ("FP8BENCH_STEPS", "many", "FP8BENCH_STEPS: invalid value 'many'"),
-    ):
-        outcome = fp8bench_in("run", "--dry-run", **{variable: value})
-        assert words in one_line(outcome)
-        assert outcome.code == 2
+def test_a_variable_that_is_not_taken_is_told_in_a_warning_and_a_wrong_one_is_refused(fp8bench_in):
+    assert "FP8BENCH_STEPS: invalid value 'many'" in one_line(fp8bench_in("run", "--dry-run", FP8BENCH_STEPS="many"))
     outcome = fp8bench_in("compare", "p4d", FP8BENCH_STEPS="3", FP8BENCH_SEED="1", FP8BENCH_BATCH_SIZE="")
     warning = "fp8bench: warning: FP8BENCH_SEED, FP8BENCH_STEPS do not apply to this call of `fp8bench compare`\n"
     assert (outcome.code, outcome.stderr) == (0, warning)

@@ -10,7 +10,7 @@ from tempfile import TemporaryFile
 
 import fork_server
 import pytest
-from cli.calling import environment, one_line
+from cli.calling import environment
 from kept import record_paths
 
 FULL = Path("/dev/full")
@@ -136,12 +136,3 @@ def test_an_error_shows_what_a_name_would_do_to_the_terminal(main_with, tmp_path
     (tmp_path / "red\x1b[31m\u202e").write_text("")
     line = main_with(None, "compare", "p5", "--results-dir", "red\x1b[31m\u202e", code=2).stderr
     assert line.startswith("fp8bench: --results-dir: invalid value 'red\\x1b[31m\\u202e': it is a file")
-
-
-@pytest.mark.parametrize("words", ["compare mine", "explain trace.json"])
-def test_a_file_that_is_nested_without_end_is_one_line(words, fp8bench_in, written):
-    deep = "[" * 100_000
-    written(**{"results__mine__instance.yaml": f"key: mine\nprices: {deep}", "trace.json": '{"traceEvents": ' + deep})
-    outcome = fp8bench_in(*words.split())
-    assert "nested" in one_line(outcome)
-    assert outcome.code == 2

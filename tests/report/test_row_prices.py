@@ -81,6 +81,12 @@ PRICES = {
         said=("per-GPU price x GPUs",),
         options={"prices": catalog(instance("p5", price(50.0, NEW, derived=True)))},
     ),
+    "assumed, where none is listed": Case(
+        [measured("p5")],
+        {"usd_per_hour": 36.0},
+        said=("what-if",),
+        options={"price": {"p5": 36.0}, "prices": catalog(instance("p5"))},
+    ),
     "doubted": Case(
         [measured("p5")],
         said=("doubtful price",),
