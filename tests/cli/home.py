@@ -3,12 +3,15 @@
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import environment, evidence, machine_called, profile, rank_samples, rounds, steps_about
 from cli.calling import keep
 from report.made_gemm import gemm_record
+from typer.main import get_command
 
+from fp8bench.cli.program import BESIDE, COMMANDS, PROGRAM
 from fp8bench.records.results import write
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -16,6 +19,22 @@ OLD, NEW = "20260501T100000Z-aaaaaa", "20260502T100000Z-bbbbbb"
 IMPORT = "--instance p5 --mode te-fp8 --step-time 0.2 --batch-size 64 --gpus 8 --source talk"
 
 VARIANTS = "variants:\n  - {mode: baseline-bf16, batch_size: 4}\n  - {mode: baseline-bf16, batch_size: 8}\n"
+
+
+MAIN = get_command(PROGRAM)
+
+
+def every_command() -> dict[str, Any]:
+    """By its words: the command itself."""
+    found = {}
+    for words in [*((name,) for name in COMMANDS), *BESIDE]:
+        _, command, _ = MAIN.resolve_command(MAIN.make_context("fp8bench", ["list"]), list(words))
+        inner = getattr(command, "commands", {})
+        found |= {f"{words[0]} {name}": one for name, one in inner.items()} or {words[0]: command}
+    return found
+
+
+EVERY = every_command()
 
 
 def measured_on(

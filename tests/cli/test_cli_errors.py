@@ -101,6 +101,7 @@ sweep --batch-size , | invalid value ',' | it must be a whole number, or auto
 sweep --compile auto,often | --compile: invalid value 'often'
 sweep --config article.yaml --dry-run | article.yaml names variants, which `fp8bench run` measures
 run --dry-run --workload vit-micro --size sequence_length=5 | Use --sequence-length 5
+run --dry-run --workload vit-micro --size depth=0 | --size depth '0' is not a whole number of at least 1
 run --rounds 2 --until-decided nowhere | --until-decided nowhere is no folder
 run --rounds 2 --until-decided empty | --until-decided empty has no measurement that ran
 run --rounds 2 --max-minutes 5 | --max-minutes is given without --until-decided
@@ -114,6 +115,7 @@ run --dry-run --instance p5 --gpus 16 | p5 has 8 GPUs | Give --gpus 8 or less
 predict p55 --from h200-1x | unknown instance 'p55'
 predict p5 --from h100-1x | no record for instance 'h100-1x' | h200-1x
 predict p5 --from h200-1x --batch-size 7 | no record of h200-1x at batch size 7
+predict p5 --from h200-1x/graphing | unknown variant 'graphing'
 predict p5 --from h200-1x --gpus 9 | p5 has 8 GPUs, not 9
 predict h200-1x --from h200-1x | h200-1x itself was measured on 1 GPU
 predict p5 --from h200-1x --region mars | no price is of region 'mars'
@@ -127,6 +129,7 @@ scaling p5 --workload llm-2b | unknown workload 'llm-2b'
 scaling p5 --workload vit-micro | no record for p5 of vit-micro
 scaling p55 --workload llm-1b | unknown instance 'p55'
 scaling p5 --workload llm-1b --plot a.gif | cannot draw a.gif
+scaling p5 --workload llm-1b --price p5=free | is not INSTANCE=USD
 prices show p55 | unknown instance 'p55' | 'p5'
 prices show --provider awz | unknown provider 'awz' | 'aws'
 prices show --gpu z80 | no instance has a GPU called 'z80'
@@ -158,6 +161,7 @@ check --against NEW | compared with itself
 check --against 202605 | 2 sessions begin with
 check --against OLD --session 2030 | --session '2030' is no session
 check --against OLD --max-regression 3 | --max-regression | '3'
+check --against OLD --max-regression little | --max-regression | 'little'
 check --against OLD --max-regression nan% | --max-regression | 'nan%'
 check --against OLD --export junit | not FORMAT=FILE
 check --against OLD --export junitt=a | unknown --export format 'junitt'
@@ -172,6 +176,7 @@ explain --mode te-fp8 --plot steps.gif | cannot draw steps.gif
 explain te-fp8 --batch-size 7 | te-fp8 has no record at batch size 7
 explain --mode te-fp8 --batch-size 7 | --batch-size chooses among records | FP8BENCH_BATCH_SIZE=7
 explain te-fp9 | no file, run or mode is called 'te-fp9' | p5:te-fp8:delayed/eager
+explain te-fp8/fast | unknown variant 'fast'
 explain p4d:te-fp8 | no file, run or mode is called 'p4d:te-fp8'
 explain none.json | cannot read none.json
 explain 202605 | run ids begin with '202605' | Give more of it
@@ -183,11 +188,13 @@ numerics formats --dtype float8_e4m3 | --dtype | 'float8_e4m3fn'
 numerics formats --cast 1 --block mxfp6 | --block 'mxfp6'
 numerics formats --block mxfp8 | --block casts values, and there are none
 gemm --plot products.gif | cannot draw products.gif
+gemm --workload resnet | unknown workload 'resnet'
 gemm --record 20260501 --sweep | --record shows what was kept, and --sweep belongs to a measurement
 gemm --record 20260501 --shape 16,16,16 | and --shape belongs to a measurement
 numerics --input outliers | 'outlier'
 numerics --seed x | --seed | 'x'
 list workloads timm:no*such | no model of timm has a name like 'no*such'
+list workloads timm:convnxt_base | unknown workload 'timm:convnxt_base'
 results import IMPORT --step-time 1e300 | --step-time '1e300'
 results import IMPORT --batch-size 99999999999 | --batch-size '99999999999'
 results import IMPORT --instance p55 | Did you mean 'p5'

@@ -146,6 +146,7 @@ LIKENESS = {
     ),
     "remedy: two options": Case(
         [measured("p5"), te_bf16(fingerprint=fingerprint(optimizer="adam", accumulation=4))],
+        NO_RELATIVES,
         said=("compare like with like (--optimizer, --grad-accumulation)",),
     ),
     "remedy: no option": Case(
