@@ -231,9 +231,6 @@ list modes --foo | No such option: --foo
 list modes foo | Got unexpected extra argument
 run --steps | Option '--steps' requires an argument
 foo | No such command 'foo' | . See `fp8bench --help`.
-compare p4dd | Did you mean 'p4d'
-check --against nowhere | no record to check
-gemm --instance= | was given an empty value
 """
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from builders import environment, measured
 from cli.calling import keep
+from cli.home import IMPORT
 from pricing.gpuhunt_catalog import AWS, folder_of, item
 
 from fp8bench.launch import place as placing
@@ -124,19 +125,13 @@ def test_ones_own_price_holds_before_the_catalogues(command, shown):
     assert (first["source"], first["as_of"], first["derived"]) == ("contract 7", "2026-10-01", True)
 
 
-@pytest.mark.slow
-def test_a_session_of_a_machine_of_ones_own_is_resumed_by_its_name(run_with, monkeypatch):
+def test_a_machine_of_ones_own_is_made_by_its_name_and_price_and_its_session_brings_them_along(run_with, monkeypatch):
     monkeypatch.setattr(placing, "software_here", lambda on_gpu: software_of(environment(None)))
-    own = "--instance my-box --price 3.20 --session b8 --batch-size 8 --mode baseline-bf16 --rounds 1"
-    said = run_with([0.1], *own.split(), "--results-dir", "kept").stderr
+    own = "--instance my-box --price 3.20 --session b8 --mode baseline-bf16 --rounds 1"
+    said = run_with([0.1], *own.split()).stderr
     assert "instance 'my-box' is new, and is made of this machine: its CPU" in said
-    printed = json.loads(run_with([], "--session", "b8", "--results-dir", "kept", "--dry-run", "--json").stdout)
+    printed = json.loads(run_with([], "--session", "b8", "--dry-run", "--json").stdout)
     assert printed["settings"]["instance"] == {"value": "my-box", "origin": "session b8"}
-    assert printed["settings"]["batch_size"] == {"value": 8, "origin": "session b8"}
-    assert [run["mode"] for run in printed["runs"]] == ["baseline-bf16"]
-
-
-IMPORT = ("results", "import", "--instance", "p5", "--step-time", "0.2", "--batch-size", "64", "--gpus", "8")
 
 
 @pytest.fixture
@@ -144,7 +139,7 @@ def imported(command, tmp_path):
     """Import a figure of p5; returns its record, and what was said."""
 
     def importing(*words, mode="te-fp8", source="a talk"):
-        done = command(*IMPORT, "--mode", mode, "--source", source, *words)
+        done = command("results", "import", *IMPORT.split(), "--mode", mode, "--source", source, *words)
         path = tmp_path / done.stdout.strip()
         return path.relative_to(tmp_path).parent, json.loads(path.read_text()), done.stderr
 
