@@ -88,9 +88,6 @@ RATES = [(0.01234, "0.0123"), (3.14159, "3.14"), (25.0, "25"), (99.44, "99.4"), 
     [
         *(({name: value}, text) for value, text in RATES for name in ("throughput_per_s", "units_per_usd")),
         ({"usd_per_hour": 40.0}, "undated"),
-        ({"gain_vs_reference": -0.3133}, "-31.3 %"),
-        ({"gain_vs_reference": 0.05}, "+5.0 %"),
-        ({"gain_vs_reference": 0.0, "is_reference": True}, "reference"),
         (
             {"marks": tuple(f"a mark of its own {n}" for n in range(4))},
             "a mark of its own 0, a mark of its own 1 [a] [b]",
@@ -109,35 +106,10 @@ def test_what_is_unknown_is_a_dash_and_a_silent_column_is_left_out():
     assert "J/" not in heading
 
 
-def test_a_gain_stands_with_its_interval_and_the_verdict_on_it_with_its_reason_under_the_table():
-    judged = row(
-        gain_vs_reference=0.05,
-        gain_ci_vs_reference=(-0.012, 0.11),
-        verdict="inconclusive",
-        verdict_on="units_per_usd",
-        verdict_why="the interval holds a difference of less than 1 %",
-    )
-    lines = plain_lines(judged)
-    assert "+5.0 % (-1.2 to +11.0)  inconclusive" in lines[2]
-    assert lines[4:] == ["[a] inconclusive: the interval holds a difference of less than 1 %"]
-
-
-def test_warnings_stand_in_every_format_and_under_the_table():
-    warnings = ("prices are old", "no reference")
-    comparison = Comparison(rows=(row(warnings=warnings),), warnings=warnings)
-    (line,) = csv.DictReader(io.StringIO(text_in("csv", comparison)))
-
-    assert text_in("plain", comparison).splitlines()[4:] == ["warning: prices are old", "warning: no reference"]
-    assert text_in("markdown", comparison).split("\n\n")[2:] == ["warning: prices are old", "warning: no reference"]
-    assert json.loads(text_in("json", comparison))[0]["warnings"] == list(warnings)
-    assert line["warnings"] == "prices are old; no reference"
-
-
 @pytest.mark.parametrize(
     ("rounds", "words"),
     [
         ((3, 3), "With 3 processes a row, a state that fewer than 63 % of processes have"),
-        ((6, 2), "With 2 processes (the fewest of these rows), a state that fewer than 78 % of processes have"),
         ((1,), "With 1 process a row, a state that fewer than 95 % of processes have"),
     ],
 )
