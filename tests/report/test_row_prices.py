@@ -75,11 +75,6 @@ PRICES = {
     "old, and in one's own contract": Case(
         [measured("p5")], {"usd_per_hour": 60.0}, unsaid=("older than",), options={"prices": own_price(OLD)}
     ),
-    "of one GPU": Case(
-        [measured("p5")],
-        said=("per-GPU price x GPUs",),
-        options={"prices": catalog(instance("p5", price(50.0, NEW, derived=True)))},
-    ),
     "assumed, where none is listed": Case(
         [measured("p5")],
         {"usd_per_hour": 36.0},
@@ -115,7 +110,6 @@ PRICES = {
             (16, 2, 100.0, None),
         )
     },
-    "share of GPUs": Case([measured("p5", settings={"world_size": 4})], said=("share of p5: 4 of 8 GPUs",)),
     "of an instance that nobody knows": Case(
         [published("unheard-of", published_on=None, world_size=16)], {"nodes": 1, "usd_per_hour": None}
     ),
