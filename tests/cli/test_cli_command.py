@@ -43,10 +43,7 @@ def test_the_folder_of_results_may_be_a_variable_of_every_command_that_has_one(f
     there = {"FP8BENCH_RESULTS_DIR": "a: b"}
     done = fp8bench_in("compare", "p5", "--format", "json", **there)
     assert (done.stderr, [row["source"] for row in json.loads(done.stdout)]) == ("", ["measured"])
-
-    figure = ("--instance", "p5", "--mode", "te-fp8", "--step-time", "0.2", "--batch-size", "64", "--gpus", "8")
-    assert fp8bench_in("results", "import", *figure, "--source", "a talk", **there).stdout.startswith("a: b/p5/")
-
+    assert fp8bench_in("results", "import", *IMPORT.split(), **there).stdout.startswith("a: b/p5/")
     assert "a: b keeps none of its kind" in one_line(fp8bench_in("gemm", "--record", "x", **there))
     elsewhere = fp8bench_in("gemm", "--record", "x", "--results-dir", "other", **there)
     assert "other keeps none of its kind" in one_line(elsewhere)

@@ -2,8 +2,6 @@
 and tests/goldens has what is shown again, by a price, in JSON.
 """
 
-from functools import partial
-
 import pytest
 from report.made_converge import Ranks
 
@@ -12,28 +10,18 @@ from fp8bench.kinds.converge.measure import ConvergeRecord
 MODES = ("--mode", "baseline-bf16", "--mode", "baseline-fp32")
 SMALL = ("--workload", "outside-language", "--batch-size", "2", "--sequence-length", "16", "--steps", "100")
 
-pytestmark = pytest.mark.usefixtures("outside_plugins")
-
-
-@pytest.fixture
-def converge(command, tmp_path, monkeypatch):
-    """With what stands for processes."""
-    monkeypatch.setattr("fp8bench.launch.processes.watch.SpawnExecutor", lambda *_given: Ranks())
-    (tmp_path / "book.txt").write_bytes(bytes(range(256)) * 40)
-    return partial(command, "converge", *SMALL, "--text", "book.txt")
-
-
-def kept(tmp_path):
-    return [ConvergeRecord.model_validate_json(path.read_text()) for path in tmp_path.glob("results/*/*.json")]
-
 
 @pytest.mark.slow
-def test_a_table_and_an_answer_on_stdout_progress_on_stderr_and_a_record_in_the_results(converge, tmp_path):
-    done = converge(*MODES, "--seeds", "2", "--plot", "curves.svg")
+@pytest.mark.usefixtures("outside_plugins")
+def test_a_table_and_an_answer_on_stdout_progress_on_stderr_and_a_record_in_the_results(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("fp8bench.launch.processes.watch.SpawnExecutor", lambda *_given: Ranks())
+    (tmp_path / "book.txt").write_bytes(bytes(range(256)) * 40)
+    done = command("converge", *SMALL, "--text", "book.txt", *MODES, "--seeds", "2", "--plot", "curves.svg")
     lines = done.stdout.splitlines()
     assert lines[0] == "outside-language: 100 steps of 2 x 16 bytes of book.txt, on cpu (CPU)"
     assert "baseline-fp32 shows no difference at equal steps" in done.stdout
-    [record] = kept(tmp_path)
+    [path] = tmp_path.glob("results/*/*.json")
+    record = ConvergeRecord.model_validate_json(path.read_text())
     assert (record.status, record.config.seeds, len(record.trainings)) == ("ok", (0, 1), 4)
     assert "1 of 4: baseline-bf16, seed 0, 100 steps" in done.stderr
     assert "baseline-bf16, seed 0: loss 2.2454 nats on what is held out, after 100 steps of 100 ms" in done.stderr
