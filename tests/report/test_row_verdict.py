@@ -5,11 +5,8 @@ from typing import Any
 
 import pytest
 from builders import (
-    evidence,
-    fingerprint,
     invalid,
     machine_called,
-    measured_on_cpu,
     place,
     published,
     rank_samples,
@@ -33,7 +30,6 @@ ONE = rounds(0.2, 0.2002, 0.1998, instance="one")
 TWICE = rounds(0.105, 0.1051, 0.1049, instance="two", minutes=0.5)
 TWO_PRICES = catalog(instance("one", price(4.0, NEW)), instance("two", price(8.0, NEW)))
 CLOSE = "the interval holds a difference of less than 4 %, and machines of one type differ by as much"
-IMITATION = {"mode": "te-fp8", "recipe": "delayed", "evidence": evidence(recipe="delayed", emulated=True)}
 
 
 def seconds_per_unit(*step_times_s: float) -> Any:
@@ -161,16 +157,6 @@ def test_the_gain_is_as_uncertain_as_the_speed_up_times_the_ratio_of_the_prices(
 
 
 HALF = rounds(0.1, 0.1001, 0.0999, instance="two", minutes=0.5)
-TWO_CPUS = [
-    measured_on_cpu(
-        "cpu",
-        session=place(number),
-        samples=tuple(rank_samples(rank, steps_about(0.8)) for rank in range(2)),
-        minutes=number,
-        fingerprint=fingerprint(),
-    )
-    for number in (1, 2)
-]
 SPIKED = with_spikes(0.093, (4, 4, 4), again=10, mode="te-bf16")
 VERDICTS = {
     "slower and much cheaper": ([*TWICE, *ONE], TWO_PRICES, ("better value", "units_per_usd", None)),
@@ -187,10 +173,7 @@ VERDICTS = {
         None,
         ("better value", "units_per_usd", None),
     ),
-    "the reference": (rounds(*BASELINE), None, (None, None, None)),
     "against a figure": ([published("p4d"), *rounds(0.1, 0.1)], None, (None, None, None)),
-    "a cpu": ([*rounds(0.1, 0.1), *TWO_CPUS], None, (None, None, None)),
-    "an emulation": ([*rounds(0.1, 0.1), *rounds(0.01, 0.01, minutes=0.5, **IMITATION)], None, (None, None, None)),
 }
 
 
