@@ -151,13 +151,6 @@ class TestDryRun:
         assert each["baseline-fp32"]["usd"] == pytest.approx([2 * (15 + 3 * 120) / 100] * 2, rel=0.05)
         assert sum(one["usd"][0] for one in each.values()) == pytest.approx(printed["estimate"]["usd"][0])
 
-    def test_a_resumed_session_shows_the_variants_that_it_brings(self, run_with, article):
-        run_with([0.1] * 6, "--config", article.name, "--session", "monday", "--quiet")
-        printed = json.loads(run_with([], "--session", "monday", "--dry-run", "--json").stdout)
-
-        assert [one["batch_size"] for one in printed["variants"]] == [4, 8, 8]
-        assert printed["settings"]["steps"] == {"value": 5, "origin": "session monday"}
-
 
 class TestPresets:
     @pytest.mark.parametrize("name", PRESETS)
