@@ -101,7 +101,8 @@ NUMBERS = {
         for make in (unsupported, invalid)
     },
     "energy of some rounds": Case(
-        summarized(*({"joules_per_unit": joules} for joules in (1.5, None, 1.7))), {"joules_per_unit_range": (1.5, 1.7)}
+        summarized(*({"joules_per_unit": joules} for joules in (1.5, None, 1.7, 1.9))),
+        {"joules_per_unit": 1.7, "joules_per_unit_range": (1.5, 1.9)},
     ),
 }
 

@@ -17,7 +17,6 @@ from builders import (
 from report.comparing import NEW, catalog, compared, instance, price, row_of
 
 from fp8bench.kinds.run.row import Row
-from fp8bench.schema.rank import RankMemory
 from fp8bench.schema.record import Record, Steadiness
 from fp8bench.stats.estimate import estimate
 from fp8bench.stats.ratio import ratio
@@ -78,29 +77,6 @@ def test_elapsed_time_is_that_of_the_slowest_rank_and_spikes_count():
     steps[10] = 0.5
     assert row.step_time_s == approx(sum(steps) / len(steps))
     assert row.median_step_time_s == approx(0.1, rel=1e-3)
-
-
-def test_peaks_are_the_highest_and_what_the_rounds_found_is_their_median():
-    found = [
-        {"joules_per_unit": 1.5, "units_per_kwh": 2.4e6, "data_wait_share": 0.1, "host_lead_s": 0.02},
-        {"joules_per_unit": 1.7, "units_per_kwh": 2.1e6, "data_wait_share": None, "host_lead_s": 0.04},
-        {"joules_per_unit": None, "units_per_kwh": None, "data_wait_share": 0.3, "host_lead_s": 0.05},
-    ]
-    records = []
-    for record, change, peaks in zip(rounds(0.1, 0.1, 0.1), found, (2**30, 2**32, 2**31), strict=True):
-        memory = [
-            RankMemory(rank=rank, peak_allocated_bytes=peak, peak_reserved_bytes=None, peak_host_bytes=2**40)
-            for rank, peak in enumerate((2**20, peaks))
-        ]
-        summary = record.summary.model_copy(update=change)
-        records.append(record.model_copy(update={"summary": summary, "memory": tuple(memory)}))
-    (row,) = compared(*records).rows
-
-    assert row.joules_per_unit == approx(1.6)
-    assert row.units_per_kwh == approx(2.25e6)
-    assert row.data_wait_share == approx(0.2)
-    assert row.host_lead_share == approx(0.4)
-    assert row.peak_memory_bytes == 2**32
 
 
 def test_a_session_names_its_rounds_and_stopped_ones_are_counted():
