@@ -189,15 +189,6 @@ LIKENESS = {
         {"is_reference": False, "verdict": None, **NO_RELATIVES},
         said=("not comparable with the reference: ", "machine (vendor-b"),
     ),
-    "a mode beside it": Case(
-        [
-            *rounds(0.1, machine=HERE, compiled=True),
-            *rounds(0.11, 0.111, machine=THERE, minutes=60),
-            *rounds(0.1, 0.101, mode="te-fp8", machine=THERE, minutes=90),
-        ],
-        {"verdict": None, **NO_RELATIVES},
-        said=("not comparable with the reference: ", "machine (vendor-b"),
-    ),
     "the second machine is named": Case(
         [*rounds(0.1, machine=HERE), *rounds(0.1, machine=THERE, minutes=60)],
         {"machine": THERE.id, "machine_label": "vendor-b"},

@@ -65,20 +65,6 @@ def test_of_what_steps_explain_it_knows_as_much_as_every_round_does():
     assert compared(every[0], *records[1:]).rows[0].spread_within_process is None
 
 
-def test_elapsed_time_is_that_of_the_slowest_rank_and_spikes_count():
-    ranks = tuple(rank_samples(rank, steps_about(0.1 + 0.05 * rank)) for rank in range(8))
-    assert compared(*rounds(0.1, 0.1, samples=ranks)).rows[0].step_time_s == approx(0.45)
-    # The rank that took longest, and not each step's slowest.
-    fast, slow = (0.1, 0.3) * 10, (0.3, 0.11) * 10
-    (row,) = compared(*rounds(0.2, 0.2, samples=(rank_samples(0, fast), rank_samples(1, slow)))).rows
-    assert row.step_time_s == approx(sum(slow) / 20)
-    (row,) = compared(*with_spikes(0.1, (5, 5, 5))).rows
-    steps = [*steps_about(0.1)]
-    steps[10] = 0.5
-    assert row.step_time_s == approx(sum(steps) / len(steps))
-    assert row.median_step_time_s == approx(0.1, rel=1e-3)
-
-
 def test_a_session_names_its_rounds_and_stopped_ones_are_counted():
     good = rounds(0.1, 0.104, session_id="20260501T100000Z-cccccc")
     broke = unsupported(
