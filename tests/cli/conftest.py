@@ -9,7 +9,7 @@ from functools import partial
 import fork_server
 import pytest
 from builders import reports_of
-from cli.calling import call, invoked
+from cli.calling import Outcome, call, invoked
 from cli.home import make_home
 
 from fp8bench.cli.app import main
@@ -83,19 +83,27 @@ class FakeExecutor(Executor):
 
 
 @pytest.fixture
-def run_with(tmp_path, monkeypatch):
-    """`fp8bench run` in this process, with made-up turns instead of processes. Returns its exit code."""
+def main_with(tmp_path, monkeypatch, capsys):
+    """The program in this process, with an executor of made-up turns instead of processes."""
 
-    def run(answers, *arguments):
+    def run(executor, *arguments, code=0):
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-        monkeypatch.setattr(sys, "argv", ["fp8bench", "run", "--gpus", "1", *arguments])
-        monkeypatch.setattr(launching, "executor_of", lambda _prepared: FakeExecutor(*answers))
+        monkeypatch.setattr(sys, "argv", ["fp8bench", *arguments])
+        monkeypatch.setattr(launching, "executor_of", lambda _prepared: executor)
         with pytest.raises(SystemExit) as ended:
             main()
-        return ended.value.code
+        done = Outcome(ended.value.code, *capsys.readouterr())
+        assert done.code == code, done.stderr
+        return done
 
     return run
+
+
+@pytest.fixture
+def run_with(main_with):
+    """`fp8bench run` with these turns."""
+    return lambda answers, *words, code=0: main_with(FakeExecutor(*answers), "run", "--gpus", "1", *words, code=code)
 
 
 @pytest.fixture(scope="session")

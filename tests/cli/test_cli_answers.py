@@ -7,8 +7,6 @@ from cli.home import cases
 ANSWERED = """
 compare p5.48xlarge p5 --columns instance,mode | p5
 compare p4d --price-as-of 2020-01-01 --format markdown | no price: | the earliest is of 2023-11-15
-compare p4d --purchase spot --price-as-of 2024-01-01 --format markdown | no price: | have no date
-compare p4d --region us-west-2 --price-as-of 2024-01-01 --format markdown | no price: | have no date
 compare h200-1x --purchase spot --price-as-of 2020-01-01 | none of 'h200-1x' is spot
 compare p5 --reference p5.48xlarge:baseline-bf16 --wide | reference | Which mode?
 compare h200-1x --price h200-1x=2 --columns mode,price | 2.00
@@ -19,9 +17,8 @@ prices | show | update | set
 prices show p5e | no price [ | On-demand column is empty | Without a price: p5e (on_demand).
 prices show p5 --purchase spot | spot
 list modes | te-fp8 | torchao-float8
-list modes --fields | amax_history_len | a whole number from 1 to 65536
 list workloads | timm:NAME | timm:convnext_base | llm-7b
-list instances | p5.48xlarge
+list modes --fields | amax_history_len | a whole number from 1 to 65536
 explain p5:te-fp8 --format markdown | part of a step
 check --plan | Plan: 
 numerics --help | --layer

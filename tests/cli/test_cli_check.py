@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from builders import rounds
-from cli.calling import call, keep, keep_all
+from cli.calling import keep, keep_all
 
 from fp8bench.schema.errors import UsageError
 
@@ -30,21 +30,22 @@ def check(folder, command):
     return lambda *words, code=0: command("check", *words, code=code).stdout
 
 
-@pytest.mark.slow
-def test_a_regression_is_exit_code_1_with_the_answer_first_and_on_stderr_and_the_summary_where_github_reads_it(folder):
+def test_a_regression_is_exit_code_1_with_the_answer_first_on_stderr_and_where_github_reads_it(
+    folder, command, monkeypatch
+):
+    assert "GITHUB_STEP_SUMMARY is not set" in command("check", "--against", OLD, "--summary", code=1).stderr
     summary = folder / "summary.md"
     summary.write_text("before\n")
-    done = call(folder, "check", "--against", "reference", "--summary", GITHUB_STEP_SUMMARY=str(summary))
-    assert done.code == 1
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    done = command("check", "--against", "reference", "--summary", code=1)
     assert done.stdout.startswith("Failed: regression: p5:baseline-bf16/eager, +10.0 %")
     assert f"Session {NEW} against reference; a step may take 3 % longer." in done.stdout
     assert done.stderr.startswith("fp8bench: Failed: regression: p5:baseline-bf16/eager")
     text = summary.read_text()
     assert text.startswith("before\n## fp8bench check\n\nFailed: regression")
     assert "| p5" in text
-    call(folder, "check", "--against", OLD, GITHUB_STEP_SUMMARY=str(summary))
+    command("check", "--against", OLD, code=1)
     assert summary.read_text() == text
-    assert "GITHUB_STEP_SUMMARY is not set" in call(folder, "check", "--against", OLD, "--summary").stderr
 
 
 @pytest.mark.parametrize("against", ["reference", OLD, OLD[:10], "results"])
@@ -53,12 +54,10 @@ def test_a_folder_a_session_or_the_same_folder_is_the_reference(check, against):
     assert (row["outcome"], row["change"]) == ("regression", pytest.approx(0.1))
 
 
-def test_what_is_allowed_is_a_share_and_a_session_is_chosen_by_name(check):
+def test_what_is_allowed_is_a_share(check):
     for share in ("0.15", "15%"):
         assert check("--against", OLD, "--max-regression", share).startswith("Passed: 1 of 1")
-    data = json.loads(check("--against", NEW, "--session", OLD, "--format", "json"))
-    assert data["sessions"] == [OLD]
-    assert data["rows"][0]["change"] == pytest.approx(1 / 1.1 - 1)
+    assert check("--against", NEW, "--session", OLD).startswith("Passed: 1 of 1"), "the earlier one is the faster"
 
 
 def test_a_published_figure_is_neither_checked_nor_a_reference(check, folder):
@@ -73,36 +72,28 @@ def test_every_export_is_written_in_the_place_of_an_older_one(check, folder):
     assert json.loads((folder / "new" / "check.json").read_text())["exit_code"] == 1
 
 
-@pytest.mark.slow
-def test_a_broken_record_is_named_and_fails_under_strict_alone(folder):
+def test_a_broken_record_is_named_and_fails_under_strict_alone(folder, command):
     *_, path = keep_all(rounds(*SAME, session_id=THIRD, minutes=900), folder / "results")
     path.write_text(path.read_text()[:-20])
-    words = ("check", "--against", OLD)
-    done = call(folder, *words)
-    assert done.code == 0
-    assert done.stderr.count("not read") == 1
-    assert call(folder, *words, "--strict").code == 4
+    assert command("check", "--against", OLD).stderr.count("not read") == 1
+    command("check", "--against", OLD, "--strict", code=4)
 
 
-@pytest.mark.slow
-def test_what_is_undecided_says_so_first_everywhere_and_is_exit_code_6(folder):
+def test_what_is_undecided_says_so_first_everywhere_and_is_exit_code_6(folder, command, monkeypatch):
     keep_all(rounds(0.1, 0.13, 0.1, 0.13, session_id=THIRD, minutes=900), folder / "results")
     summary = folder / "summary.md"
-    words = ("check", "--against", OLD, "--summary", "--export", "junit=out.xml")
-    done = call(folder, *words, GITHUB_STEP_SUMMARY=str(summary))
-    assert done.code == 6
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    done = command("check", "--against", OLD, "--summary", "--export", "junit=out.xml", code=6)
     assert done.stdout.startswith("Undecided: p5:baseline-bf16/eager")
     assert done.stderr.splitlines()[-1].startswith("fp8bench: Undecided: ")
     assert summary.read_text().startswith("## fp8bench check\n\nUndecided: ")
     assert "<system-out>Undecided: " in (folder / "out.xml").read_text()
 
 
-def test_a_plan_says_what_the_rounds_find_with_or_without_a_reference(check, folder):
-    alone = json.loads(check("--plan", "--format", "json"))
-    (row,) = alone["rows"]
-    assert 0.03 < row["smallest_found"] < 0.05
-    assert row["rounds_to_find"] == 2
-    assert check("--plan", "--against", OLD).startswith("Plan: ")
+def test_a_plan_needs_no_reference_and_is_undecided_where_rounds_find_nothing(check, folder):
+    """What they find is in tests/goldens."""
+    for words in ((), ("--against", OLD)):
+        assert check("--plan", *words).startswith("Plan: ")
     keep_all(rounds(0.1, session_id=THIRD, minutes=900), folder / "results")
     assert check("--plan", code=6).startswith("Undecided: ")
 

@@ -1,88 +1,40 @@
-"""`fp8bench compare`: the formats on stdout, prices by date, warnings on stderr."""
+"""`fp8bench compare`: formats, jobs, budgets, what-if prices, columns, sorting, filters, groups, both views of batch
+sizes, two machines of one instance, and several folders of results.
+"""
 
 import csv
 import io
 import json
 import re
-import shutil
-from datetime import date
 
 import pytest
-from builders import environment, evidence, machine_called, measured, rounds, unsupported
-from cli.calling import keep
-from cli.home import IMPORT
+from builders import environment, fingerprint, machine_called, measured, rounds, unsupported
+from cli.calling import keep, keep_all
+from cli.home import measured_on
 
-PAIR = ("compare", "p4d", "p5", "--batch-size", "64", "--filter", "mode=baseline-bf16")
-THEN = ("--price-as-of", "2023-11-15")
-"""The two figures that were published as they are."""
+FIGURES = ("p4d", "p5")
+PAIR = (*FIGURES, "--batch-size", "64", "--filter", "mode=baseline-bf16")
+"""Of the published figures those two that were published as they are."""
 
 
-def test_compare_prints_markdown_csv_and_json_that_parse(command, rows_of):
-    table_lines = command(*PAIR, "--wide", *THEN, "--format", "markdown").stdout.split("\n\n")[0].splitlines()
+def test_compare_prints_markdown_and_csv_that_parse(command):
+    """And JSON, which tests/goldens has."""
+    table_lines = command("compare", *PAIR, "--wide", "--format", "markdown").stdout.split("\n\n")[0].splitlines()
     assert [len(line.split("|")) for line in table_lines] == [16] * 4
-    table = command(*PAIR, "--wide", *THEN, "--format", "csv").stdout
-    assert [line["instance"] for line in csv.DictReader(io.StringIO(table))] == ["p4d", "p5"]
-    found = rows_of(*PAIR, "--wide", *THEN)
-    of_article = [(name, "published", "2023-11-15") for name in ("p4d", "p5")]
-    assert [(row["instance"], row["source"], row["price_as_of"]) for row in found] == of_article
-    assert found[1]["gain_vs_reference"] == pytest.approx(-0.3133, abs=1e-4)
+    table = command("compare", *PAIR, "--wide", "--format", "csv").stdout
+    assert {line["instance"] for line in csv.DictReader(io.StringIO(table))} == {"p4d", "p5"}
 
 
-def test_price_as_of_today_prices_published_rows_anew(rows_of):
-    found = rows_of("compare", "p4d", "p5", "--price-as-of", "today")
-    assert all("2023-11-15" < row["price_as_of"] <= str(date.today()) for row in found)
-    assert [row["usd_per_hour"] for row in found] != [32.77, 98.32]
-
-
-def test_records_of_an_instance_that_no_catalogue_knows_are_compared_without_a_price(rows_of, tmp_path):
-    keep(measured("my-box", environment=environment(device_name="NVIDIA X1")), tmp_path / "elsewhere")
-    (row,) = rows_of("compare", "my-box", "--results-dir", "elsewhere")
-    assert (row["instance"], row["usd_per_hour"]) == ("my-box", None)
-    assert row["throughput_per_s"] == pytest.approx(5120)
-
-
-def test_a_warning_is_one_line_on_stderr_and_leaves_stdout_to_the_table(fp8bench_in, tmp_path):
+def test_a_warning_is_one_line_on_stderr_and_leaves_stdout_to_the_table(command, tmp_path):
     keep(unsupported("p5"), tmp_path / "results")
     keep(measured("p5", "te-bf16"), tmp_path / "results")
-    outcome = fp8bench_in("compare", "p5", "--format", "json")
+    done = command("compare", "p5", "--format", "json")
+    found = json.loads(done.stdout)
 
-    assert outcome.code == 0
-    assert [row["status"] for row in json.loads(outcome.stdout)] == ["ok", "unsupported"]
-    assert outcome.stderr.startswith("fp8bench: warning: no ok record of p5:baseline-bf16")
-    assert outcome.stderr.count("\n") == 1
-    assert all(row["warnings"][0] in outcome.stderr for row in json.loads(outcome.stdout))
-
-
-def test_one_instance_has_one_price_in_the_readmes_own_example(command, rows_of):
-    command("results", "import", *IMPORT.split(), "--step-time", "0.15")
-    first, second = rows_of("compare", "p5", "--batch-size", "64")
-    assert (first["mode"], second["mode"]) == ("te-fp8", "baseline-bf16")
-    assert first["usd_per_hour"] == second["usd_per_hour"]
-    assert first["gain_vs_reference"] == pytest.approx(0.199 / 0.15 - 1)
-
-
-@pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
-def test_a_mode_named_after_escapes_is_inert_everywhere(form, command, tmp_path):
-    keep(measured("p5", "baseline-bf16", attention="\x1b[2J|x"), tmp_path / "results")
-    done = command("compare", "p5", "--format", form)
-    assert "\x1b" not in done.stdout + done.stderr
-
-
-def test_what_ran_out_of_memory_at_one_batch_size_is_shown_beside_what_ran_at_another(command, rows_of, tmp_path):
-    stopped = {"status": "failed", "cause": "oom", "reason": "the GPU ran out of memory", "remedy": "Use less"}
-    large = {"batch_size": 512, "compile": "off", "cuda_graphs": "on"}
-    keep(unsupported("p5", "te-fp8", "delayed", settings=large, **stopped), tmp_path / "results")
-    keep(measured("p5", "te-fp8", "delayed", settings={"batch_size": 256}, minutes=1), tmp_path / "results")
-    keep(measured("p5", minutes=2), tmp_path / "results")
-    keys = ("batch_size", "status", "cause", "execution", "compile")
-    assert [tuple(row[key] for key in keys) for row in rows_of("compare", "p5")] == [
-        (256, "ok", None, "eager", False),
-        (64, "ok", None, "eager", False),
-        (512, "failed", "oom", "graphed", False),
-    ]
-    table = command("compare", "p5").stdout
-    assert re.search(r"te-fp8.* +512 +failed: oom", table)
-    assert "the GPU ran out of memory" in table
+    assert [row["status"] for row in found] == ["ok", "unsupported"]
+    assert done.stderr.startswith("fp8bench: warning: no ok record of p5:baseline-bf16")
+    assert done.stderr.count("\n") == 1
+    assert all(row["warnings"][0] in done.stderr for row in found)
 
 
 KEY = "custom-1x-nvidia-h200"
@@ -91,39 +43,19 @@ key: {key}
 gpu: H200-SXM-141GB
 gpu_count: 1
 prices:
-- {{usd_per_hour: {usd}, purchase: on_demand, as_of: 2026-01-01, source: given with --price, machine: {machine}}}
+- {{usd_per_hour: 3.0, purchase: on_demand, as_of: 2026-01-01, source: given with --price, machine: {machine}}}
 """
 
 
-def kept(box, folder, usd, minutes):
-    """A box's own results: a session called `nightly` and the box's price."""
-    machine = machine_called(box)
-    settings = {"world_size": 1}
-    for mode, step_time_s in (("baseline-bf16", 0.1), ("te-fp8", 0.08)):
-        for record in rounds(
-            *(step_time_s, step_time_s * 1.01, step_time_s * 0.99),
-            **{"instance": KEY, "mode": mode, "session_id": "nightly", "minutes": minutes},
-            **{"settings": settings, "machine": machine, "environment": environment("NVIDIA H200")},
-            evidence=evidence(fp8=mode == "te-fp8"),
-        ):
-            run_id = f"{record.run_id}-{box}"
-            keep(record.model_copy(update={"run_id": run_id}), folder / "results")
-    path = folder / "results" / KEY / "instance.yaml"
-    path.write_text(PRICE.format(key=KEY, usd=usd, machine=machine.id))
+def test_records_that_were_copied_stand_beside_the_first_ones_unpriced_and_judged_by_their_own(rows_of, tmp_path):
+    def boxes():
+        return {(row["machine_label"], row["mode"]): row for row in rows_of("compare", KEY)}
 
-
-@pytest.fixture
-def boxes(rows_of):
-    """Rows of the boxes, by their name and mode."""
-    return lambda *words: {(row["machine_label"], row["mode"]): row for row in rows_of("compare", KEY, *words)}
-
-
-def test_records_that_were_copied_stand_beside_the_first_ones_unpriced_and_judged_by_their_own(boxes, tmp_path):
-    kept("vendor-a", tmp_path, 3.0, minutes=0)
+    measured_on(tmp_path, KEY, "NVIDIA H200", box="vendor-a", session_id="nightly")
+    own = PRICE.format(key=KEY, machine=machine_called("vendor-a").id)
+    (tmp_path / "results" / KEY / "instance.yaml").write_text(own)
     before = boxes()
-    kept("vendor-b", tmp_path / "b", 1.0, minutes=600)
-    for path in (tmp_path / "b" / "results" / KEY).glob("*.json"):
-        shutil.copy(path, tmp_path / "results" / KEY)
+    measured_on(tmp_path, KEY, "NVIDIA H200", box="vendor-b", session_id="nightly", minutes=600)
     after = boxes()
 
     assert set(after) == {(box, mode) for box in ("vendor-a", "vendor-b") for mode in ("baseline-bf16", "te-fp8")}
@@ -135,23 +67,168 @@ def test_records_that_were_copied_stand_beside_the_first_ones_unpriced_and_judge
     assert theirs["reference_run_id"] == after["vendor-b", "baseline-bf16"]["run_id"]
 
 
-def test_a_price_list_that_was_copied_too_is_not_taken_for_ones_own(boxes, tmp_path):
-    kept("vendor-a", tmp_path, 3.0, minutes=0)
-    kept("vendor-b", tmp_path / "b", 1.0, minutes=600)
-    shutil.copytree(tmp_path / "b" / "results", tmp_path / "results", dirs_exist_ok=True)
-    found = boxes()
-
-    assert {box: row["usd_per_hour"] for (box, _), row in found.items()} == {"vendor-a": None, "vendor-b": 1.0}
-    assert any("price of another machine" in mark for mark in found["vendor-a", "te-fp8"]["marks"])
+LADDER = {None: 0.224, "fused-qkv+fused-wgrad": 0.216, "weight-cache": 0.2239, "parallel-setup": 0.235}
+"""The step, in seconds, of a GPT layer with each combination of Transformer Engine's switches."""
 
 
-def test_of_a_machine_without_a_reference_rows_are_judged_and_marked_with_allow_mismatch_alone(boxes, tmp_path):
-    kept("vendor-a", tmp_path, 3.0, minutes=0)
-    kept("vendor-b", tmp_path, 1.0, minutes=600)
-    for path in (tmp_path / "results" / KEY).glob("*baseline-bf16*vendor-b.json"):
-        path.unlink()
-    alone, forced = (boxes(*asked)["vendor-b", "te-fp8"] for asked in ((), ("--allow-mismatch",)))
-    assert (alone["verdict"], alone["speedup_vs_reference"]) == (None, None)
-    assert any("machine" in mark and "vendor-a" in mark for mark in alone["marks"])
-    assert forced["speedup_vs_reference"]
-    assert any("unlike the reference in machine" in mark for mark in forced["marks"])
+@pytest.fixture
+def ladder(tmp_path):
+    layer = {"workload": "gpt-layer", "batch_size": 32, "world_size": 1, "grad_accumulation": 8, "optimizer": "none"}
+    for number, (switches, step_s) in enumerate(LADDER.items()):
+        records = rounds(
+            *(step_s * share for share in (1, 1.0005, 0.9995, 1)),
+            **{"instance": "h100-1x", "mode": "te-fp8", "recipe": "delayed", "minutes": 10 * number},
+            settings={**layer, "te_switches": switches},
+            fingerprint=fingerprint("gpt-layer", accumulation=8, optimizer="none"),
+        )
+        keep_all(records, tmp_path / "results")
+
+
+@pytest.fixture
+def rows(rows_of):
+    return lambda *words: rows_of("compare", *words)
+
+
+def test_a_job_has_hours_and_usd_by_the_prices_asked_for(rows):
+    first, second = rows(*PAIR, "--job", "90M", "--price-as-of", "2023-11-15")
+    assert first["job_units"] == 90e6
+    assert first["job_hours"] == pytest.approx(90e6 * 0.41 / 512 / 3600)
+    assert first["job_usd"] == pytest.approx(first["job_hours"] * 32.77)
+    assert second["job_usd"] == pytest.approx(90e6 / second["units_per_usd"])
+    for spot in rows(*PAIR, "--job", "90M", "--purchase", "spot", "--price-as-of", "today"):
+        assert spot["usd_per_hour"] not in (None, 32.77, 98.32)
+        assert spot["job_usd"] == pytest.approx(spot["job_hours"] * spot["usd_per_hour"])
+
+
+def test_a_what_if_price_is_taken_before_every_other_marked_and_doubted_far_from_the_catalogues(command, rows):
+    p5, p4d = rows(*PAIR, "--price", "p5.48xlarge=60", "--price-as-of", "2023-11-15")
+    assert (p5["instance"], p5["usd_per_hour"], p5["price_as_of"], p5["price_source"]) == ("p5", 60, None, "what-if")
+    assert "what-if" in p5["marks"]
+    assert p4d["usd_per_hour"] == 32.77
+    asked = ("compare", *PAIR, "--price", "p5=60")
+    assert "baseline-bf16 p5: what-if" in command(*asked).stdout
+    assert "| what-if" in command(*asked, "--wide", "--format", "markdown").stdout
+    far = command("compare", *PAIR, "--price", "p5=6000", "--format", "json")
+    assert "times the catalogue's" in far.stderr
+    assert {"doubtful price", "what-if"} <= set(json.loads(far.stdout)[1]["marks"])
+
+
+def test_columns_are_chosen_and_rows_sorted_and_filtered(command, rows):
+    chosen = command("compare", *PAIR, "--columns", "instance,price,break-even").stdout
+    assert chosen.splitlines()[0].split() == ["instance", "USD/h", "break-even", "USD/h"]
+    for column, order in (("step", ["p5", "p4d"]), ("-step", ["p4d", "p5"])):
+        assert [row["instance"] for row in rows(*PAIR, "--sort", column)] == order
+    (row,) = rows(*PAIR, "--filter", "gain<0", "--price-as-of", "2023-11-15")
+    assert (row["instance"], row["gain_vs_reference"]) == ("p5", pytest.approx(-0.3133, abs=1e-4))
+
+
+SIZES = (
+    ("baseline-bf16", None, 64, 0.1),
+    ("baseline-bf16", None, 128, 0.15),
+    ("te-fp8", "delayed", 64, 0.1),
+    ("te-fp8", "delayed", 256, 0.1),
+)
+
+
+def test_each_batch_has_a_reference_of_its_own_in_groups_or_without_and_each_mode_a_best_batch(command, rows, tmp_path):
+    for minutes, (mode, recipe, batch_size, step_time_s) in enumerate(SIZES):
+        made = {"minutes": minutes, "step_time_s": step_time_s, "settings": {"batch_size": batch_size}}
+        keep(measured("p5", mode, recipe, **made), tmp_path / "results")
+    grouped = command("compare", "p5", "--group-by", "batch").stdout
+    assert re.findall(r"^batch: (\d+)$", grouped, re.MULTILINE) == ["64", "128", "256"]
+    assert [row["batch_size"] for row in rows("p5", "--group-by", "batch")] == [64, 64, 128, 256]
+    listed = rows("p5")
+    reference = {row["batch_size"]: row["run_id"] for row in listed if row["is_reference"]}
+    assert set(reference) == {64, 128}
+    for row in listed:
+        assert row["reference_run_id"] == reference.get(row["batch_size"])
+        assert (row["gain_vs_reference"] is None) == (row["batch_size"] not in reference)
+    assert command("compare", "p5", "--best-batch").stdout.startswith("each mode at its best batch\n")
+    best = {(row["mode"], row["batch_size"]) for row in rows("p5", "--best-batch")}
+    assert best == {("te-fp8", 256), ("baseline-bf16", 128)}
+
+
+def test_on_the_same_machine_each_group_has_a_reference_of_its_own(command, rows, tmp_path):
+    measured_on(tmp_path, "p5", box="a")
+    measured_on(tmp_path, "p5", box="b", faster=0.8, minutes=600)
+    by_machine = ("p5", "--group-by", "machine")
+    shown = command("compare", *by_machine).stdout
+    assert set(re.findall(r"^machine: (.+)$", shown, re.MULTILINE)) == {
+        f"{one.label} ({one.id})" for one in map(machine_called, "ab")
+    }
+    assert "not comparable" not in shown
+    assert "Machines differ" not in shown
+    assert {(row["machine_label"], row["mode"]): row["speedup_vs_reference"] for row in rows(*by_machine)} == {
+        (box, mode): pytest.approx(speedup)
+        for box in "ab"
+        for mode, speedup in (("baseline-bf16", 1), ("te-fp8", 1.25))
+    }
+    note = "Machines differ (2 of p5): each row is compared on its own; --group-by machine has a table for each."
+    assert note in command("compare", "p5").stdout
+
+
+def test_several_folders_are_one_comparison_and_one_record_in_two_is_one(rows, tmp_path):
+    keep(measured("p5"), tmp_path / "here")
+    keep(measured("my-box", minutes=1), tmp_path / "there")
+    (tmp_path / "there" / "my-box" / "instance.yaml").write_text(
+        "key: my-box\ngpu: null\ngpu_count: 8\nprices:\n"
+        "- {usd_per_hour: 3.0, purchase: on_demand, as_of: null, source: me}\n"
+    )
+    folders = ("--results-dir", "here", "--results-dir", "there")
+    listed = rows("p5", "my-box", *folders)
+    assert {(row["instance"], row["source"]) for row in listed} == {("p5", "measured"), ("my-box", "measured")}
+    assert {row["usd_per_hour"] for row in listed if row["instance"] == "my-box"} == {3.0}
+    keep(measured("p5"), tmp_path / "there")
+    assert [row["rounds"] for row in rows("p5", *folders)] == [1]
+
+
+SWITCHES = ("h100-1x", "--reference", "h100-1x:te-fp8", "--columns", "mode,switches,step,speed-up")
+
+
+def test_each_switch_is_compared_with_the_layer_that_has_none(ladder, command, rows):
+    found = {row["te_switches"]: row for row in rows(*SWITCHES)}
+    assert [name for name in LADDER if found[name]["is_reference"]] == [None]
+    for name, step_s in LADDER.items():
+        assert found[name]["speedup_vs_reference"] == pytest.approx(LADDER[None] / step_s, rel=1e-2)
+    assert [found[name]["verdict"] for name in LADDER] == [None, "better value", "inconclusive", "worse value"]
+
+    assert len(rows(*SWITCHES[:1])) == len(LADDER)
+
+    shown = command("compare", *SWITCHES).stdout.splitlines()
+    wgrad = next(line.split() for line in shown if "fused-qkv+fused-wgrad" in line)
+    assert wgrad[:3] == ["te-fp8:delayed", "fused-qkv+fused-wgrad", "216.0"]
+    assert "1.04x" in wgrad
+
+
+ASKED = ("compare", "p4d", "p5", "--price", "p4d=20", "--price", "p5=50")
+
+
+@pytest.fixture
+def two(tmp_path):
+    for name, step_time_s in (("p4d", 0.4), ("p5", 0.1)):
+        for record in rounds(step_time_s, step_time_s * 1.001, instance=name):
+            keep(record.model_copy(update={"run_id": f"{record.run_id}-{name}"}), tmp_path / "results")
+
+
+@pytest.mark.parametrize(
+    ("within", "needed"),
+    [(None, (None, None)), ("1000h", (5, 2)), ("2000h", (3, 1)), ("30d", (7, 3)), ("8w", (4, 2))],
+)
+def test_a_budget_says_units_hours_and_instances(two, rows_of, within, needed):
+    found = rows_of(*ASKED, "--budget", "100k", *(("--within", within) if within else ()))
+    by = {row["instance"]: row for row in found}
+    assert [by[name]["budget_hours"] for name in ("p4d", "p5")] == [5000, 2000]
+    for row in found:
+        assert row["budget_units"] == pytest.approx(row["throughput_per_s"] * row["budget_hours"] * 3600)
+    assert tuple(by[name]["budget_instances"] for name in ("p4d", "p5")) == needed
+
+
+def test_the_table_has_them_instead_of_the_step_and_nothing_where_there_is_no_price(two, command, rows_of, tmp_path):
+    text = command(*ASKED, "--budget", "100_000", "--within", "30d").stdout
+    words = ["images trained", "one takes", "208.3 days", "fp8bench scaling"]
+    assert [word for word in words if word not in text] == []
+    assert " 400.0 ms" not in text
+    assert "needed" not in command(*ASKED, "--budget", "100_000").stdout
+    keep(measured("my-box", environment=environment(device_name="NVIDIA X1")), tmp_path / "results")
+    (row,) = rows_of("compare", "my-box", "--budget", "5")
+    assert (row["budget_usd"], row["budget_units"], row["budget_hours"]) == (5, None, None)

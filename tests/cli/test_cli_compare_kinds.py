@@ -8,15 +8,7 @@ from report.made_gemm import gemm_record, record_of_one, timing
 from report.made_numerics import record as numerics_record
 from report.made_numerics import row
 
-from fp8bench.kinds.gemm.measure import GemmRecord
-from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.records import results
-
-EARLIER, LATER, OTHER = (
-    gemm_record(instance="p5", run_id=f"products-{name}", created_utc=at(minute), fingerprint={"shapes": shapes})
-    for name, minute, shapes in (("earlier", 1, "a"), ("later", 2, "a"), ("other", 3, "b"))
-)
-ERRORS = numerics_record(instance="p5", minutes=4)
 
 
 def products(instance, bf16_s, minutes, **changes):
@@ -46,35 +38,23 @@ def lines_with(command):
     return found
 
 
-@pytest.fixture
-def kept(tmp_path):
-    """A run, three records of products and one of numerics, of one instance."""
-    for record in (measured("p5"), EARLIER, LATER, OTHER, ERRORS):
-        results.write(record, tmp_path / "results")
-    return tmp_path / "results"
-
-
-def test_each_kind_is_read_by_itself_and_comes_back_whole(kept):
-    assert [record.kind for record, _ in results.read(kept, ["p5"]) if record.source == "measured"] == ["run"]
-    assert list(results.read_kind(kept, ["p5"], GemmRecord)) == [EARLIER, LATER, OTHER]
-    assert list(results.read_kind(kept, ["p5"], NumericsRecord)) == [ERRORS]
-    assert not results.read_kind(kept, ["p4d"], NumericsRecord)
-
-
-def test_of_products_the_latest_of_each_fingerprint_is_shown_and_all_on_demand(kept, rows_of):
-    shown, every = (
-        [report["run_id"] for report in rows_of("compare", "p5", "--kind", "gemm", *flags)]
-        for flags in ((), ("--all",))
-    )
-    assert shown == ["products-later", "products-other"]
-    assert every == ["products-earlier", "products-later", "products-other"]
+def test_of_products_the_latest_of_each_fingerprint_is_shown_and_all_on_demand_and_no_run_or_other_kind(
+    tmp_path, rows_of
+):
+    for name, minute, shapes in (("earlier", 1, "a"), ("later", 2, "a"), ("other", 3, "b")):
+        one = gemm_record(instance="p5", run_id=name, created_utc=at(minute), fingerprint={"shapes": shapes})
+        results.write(one, tmp_path / "results")
+    for beside in (measured("p5"), numerics_record(instance="p5", minutes=4)):
+        results.write(beside, tmp_path / "results")
+    words = ("compare", "p5", "--kind", "gemm")
+    assert [report["run_id"] for report in rows_of(*words)] == ["later", "other"]
+    assert [report["run_id"] for report in rows_of(*words, "--all")] == ["earlier", "later", "other"]
 
 
 @pytest.mark.usefixtures("several")
 def test_products_of_two_instances_stand_side_by_side(command, lines_with):
     times, step = lines_with("bf16  ", "p4d", "p5", "--kind", "gemm")
-    assert times[-7:] == ["1,001", "(996-1,006)", "0.000524", "500.0", "(497.5-502.5)", "2.00x", "0.00105"]
-    assert step[-7:] == times[-7:]
+    assert step[-7:] == times[-7:] == ["1,001", "(996-1,006)", "0.000524", "500.0", "(497.5-502.5)", "2.00x", "0.00105"]
     done = command("compare", "p4d", "p5", "--kind", "gemm")
     assert "\x1b" not in done.stdout
     assert done.stderr == "fp8bench: warning: p5: the GPU was busy\n"

@@ -6,28 +6,15 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from builders import environment, evidence, machine_called, rounds, unsupported
+from builders import unsupported
 from cli.calling import invoked, keep
+from cli.home import measured_on
 
 from fp8bench.schema.errors import UsageError
 from fp8bench.stats.certainty import BETWEEN_MACHINES
 
 ROOT = Path(__file__).parents[2]
-H100 = "NVIDIA H100 80GB HBM3"
 AT_TWO = ("--price", "h100-1x=4", "--price", "lambda-1x-h100=2")
-STEPS_S = {"baseline-bf16": 0.1, "te-fp8": 0.08}
-
-
-def measured_on(folder, instance, gpu=H100, faster=1.0, minutes=0, gpus=1, **changes):
-    for mode, step_time_s in STEPS_S.items():
-        for record in rounds(
-            *(step_time_s / faster * share for share in (1.0, 1.001, 0.999)),
-            **{"instance": instance, "mode": mode, "settings": {"world_size": gpus}, "minutes": minutes},
-            **{"environment": environment(gpu), "machine": machine_called(f"box-{instance}")},
-            evidence=evidence(fp8=mode == "te-fp8"),
-            **changes,
-        ):
-            keep(record.model_copy(update={"run_id": f"{record.run_id}-{instance}"}), folder / "results")
 
 
 @pytest.fixture

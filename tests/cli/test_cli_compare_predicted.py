@@ -89,19 +89,6 @@ def test_the_answer_is_of_so_many_gpus_too():
     assert answer["sentences"] == ["Which mode? That is decided where it was measured: h200-1x, h100-2x."]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("p5", "--gpus", "12"), "p5 has 8 GPUs, and a projection goes to 8 nodes. Give multiples of it up to 64"),
-        (("h200-2x", "--gpus", "16"), "the network of h200-2x is not known"),
-    ],
-)
-def test_numbers_of_gpus_that_no_row_can_have_are_refused(words, said):
-    done = call(ROOT, "compare", *words, "--workload", "vit-huge")
-    assert done.code == 2
-    assert said in done.stderr
-
-
 def test_published_figures_are_compared_with_published_ones_alone(five):
     published = {row["run_id"]: row for row in five if row["source"] == "published"}
     own = [row for row in published.values() if row["speedup_vs_reference"]]
@@ -127,18 +114,16 @@ def test_its_interval_holds_what_was_measured(left_out):
     records = [kept.record for kept in results.read(ROOT / "results", MEASURED)]
     selected = [one for one in select(records, False) if one.latest.status == "ok"]
     others = [one for one in selected if one.latest.instance != left_out]
+
+    def variant(one):
+        what = one.latest.what
+        return what.workload, what.mode_label, what.batch_size, one.latest.execution
+
     held = []
     for one in foreseen(others, [left_out], catalog):
-        found = [
-            each
-            for each in selected
-            if each.latest.instance == left_out
-            and (each.latest.what.mode_label, each.latest.what.batch_size, each.latest.execution)
-            == (one.latest.what.mode_label, one.latest.what.batch_size, one.latest.execution)
-            and each.latest.what.workload == one.latest.what.workload
-        ]
-        reach = 1 + one.elsewhere
-        step_s = one.latest.summary.step_time_s
-        held += [step_s / reach <= each.latest.summary.step_time_s <= step_s * reach for each in found]
+        reach, step_s = 1 + one.elsewhere, one.latest.summary.step_time_s
+        for each in selected:
+            if each.latest.instance == left_out and variant(each) == variant(one):
+                held.append(step_s / reach <= each.latest.summary.step_time_s <= step_s * reach)
     assert len(held) >= 4
     assert sum(held) >= 0.9 * len(held)

@@ -1,96 +1,30 @@
-"""`fp8bench converge`: what it prints where, what it keeps and draws, and what it refuses before it begins."""
-
-from functools import partial
+"""`fp8bench converge`: what it prints where, what it keeps and draws. What it refuses is in tests/kinds,
+and tests/goldens has what is shown again, by a price, in JSON.
+"""
 
 import pytest
 from report.made_converge import Ranks
 
 from fp8bench.kinds.converge.measure import ConvergeRecord
-from fp8bench.schema.errors import Interrupted, UsageError
 
 MODES = ("--mode", "baseline-bf16", "--mode", "baseline-fp32")
 SMALL = ("--workload", "outside-language", "--batch-size", "2", "--sequence-length", "16", "--steps", "100")
 
-pytestmark = pytest.mark.usefixtures("outside_plugins")
-
-
-@pytest.fixture
-def ranks(monkeypatch):
-    """What stands for processes."""
-    made = Ranks()
-    monkeypatch.setattr("fp8bench.launch.processes.watch.SpawnExecutor", lambda *_given: made)
-    return made
-
-
-@pytest.fixture
-def converge(command, tmp_path, ranks):
-    (tmp_path / "book.txt").write_bytes(bytes(range(256)) * 40)
-    return partial(command, "converge", *SMALL, "--text", "book.txt")
-
-
-def kept(tmp_path):
-    return [ConvergeRecord.model_validate_json(path.read_text()) for path in tmp_path.glob("results/*/*.json")]
-
 
 @pytest.mark.slow
-def test_a_table_and_an_answer_on_stdout_progress_on_stderr_and_a_record_in_the_results(converge, tmp_path):
-    done = converge(*MODES, "--seeds", "2", "--plot", "curves.svg")
+@pytest.mark.usefixtures("outside_plugins")
+def test_a_table_and_an_answer_on_stdout_progress_on_stderr_and_a_record_in_the_results(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("fp8bench.launch.processes.watch.SpawnExecutor", lambda *_given: Ranks())
+    (tmp_path / "book.txt").write_bytes(bytes(range(256)) * 40)
+    done = command("converge", *SMALL, "--text", "book.txt", *MODES, "--seeds", "2", "--plot", "curves.svg")
     lines = done.stdout.splitlines()
     assert lines[0] == "outside-language: 100 steps of 2 x 16 bytes of book.txt, on cpu (CPU)"
     assert "baseline-fp32 shows no difference at equal steps" in done.stdout
-    [record] = kept(tmp_path)
+    [path] = tmp_path.glob("results/*/*.json")
+    record = ConvergeRecord.model_validate_json(path.read_text())
     assert (record.status, record.config.seeds, len(record.trainings)) == ("ok", (0, 1), 4)
     assert "1 of 4: baseline-bf16, seed 0, 100 steps" in done.stderr
     assert "baseline-bf16, seed 0: loss 2.2454 nats on what is held out, after 100 steps of 100 ms" in done.stderr
     assert f"kept as results/cpu/{record.run_id}.json" in done.stderr
     assert "drawn as curves.svg" in done.stderr
     assert (tmp_path / "curves.svg").exists()
-
-
-@pytest.mark.slow
-def test_what_was_kept_is_shown_again_and_compared_and_a_price_makes_money_of_time(
-    converge, command, rows_of, tmp_path
-):
-    shown = converge(*MODES).stdout
-    [record] = kept(tmp_path)
-    assert command("converge", "--record", record.run_id).stdout == shown
-    assert command("compare", "cpu", "--kind", "converge").stdout == shown
-    [found] = rows_of("compare", "cpu", "--kind", "converge", "--price", "cpu=36")
-    assert found["rows"][1]["usd_per_hour"] == 36
-    assert found["rows"][1]["equal_money_usd"] == pytest.approx(100 * 0.1 * 36 / 3600)
-
-
-@pytest.mark.slow
-def test_a_named_mode_that_cannot_run_is_exit_code_3(converge, ranks):
-    stopped = {"status": "unsupported", "reason": "no such GPU", "cause": "unavailable", "remedy": "Buy"}
-    ranks.stops = {("te-fp8:delayed", 0): stopped}
-    assert "[a] no such GPU" in converge(*MODES, "--mode", "te-fp8", code=3).stdout
-
-
-@pytest.mark.slow
-def test_an_interrupt_keeps_what_was_trained(converge, ranks, tmp_path):
-    ranks.interrupt = ("baseline-bf16", 1)
-    with pytest.raises(Interrupted, match="3 of 6 trainings are kept") as stopped:
-        converge(*MODES)
-    assert (stopped.value.exit_code, kept(tmp_path)) == (143, [])
-    ranks.interrupt = None
-    done = converge(*MODES)
-    assert "resumed: 3 of 6 trainings were done before" in done.stderr
-    assert len(kept(tmp_path)) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("--mode", "baseline-bf16"), "Name the reference first: --mode baseline-fp32 --mode baseline-bf16"),
-        (("--mode", "te-fp8"), "Name the reference first: --mode baseline-bf16 --mode te-fp8:delayed"),
-        ((*MODES, "--text", "gone.txt"), "--text gone.txt cannot be read: there is no such file"),
-        ((*MODES, "--batch-size", "4096"), "Give a text of 1,310,740 bytes or more with --text"),
-        ((*MODES, "--plot", "curves.bmp"), "its name ends in no known format"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_before_anything_is_trained(converge, ranks, words, told, tmp_path):
-    with pytest.raises(UsageError, match=told):
-        converge(*words)
-    assert ranks.ran == kept(tmp_path) == []

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 
 import pytest
 from cli.calling import call_python, forking_program
@@ -67,15 +66,11 @@ def test_json_is_a_format_and_text_ends_in_a_sum_and_quick_asks_no_probe(doctor_
     assert "imports" not in outcome.stdout
 
 
-def test_packages_that_break_are_problems_with_their_last_lines(doctor_in, tmp_path):
-    traps = tmp_path / "traps"
-    traps.mkdir()
+def test_packages_that_break_are_problems_with_their_last_lines_and_exit_code_3(doctor_in, tmp_path):
     for name in ("torch", "timm", "torchao"):
-        (traps / f"{name}.py").write_text(f"raise RuntimeError('{name} is broken')\n")
-
-    outcome = doctor_in(PYTHONPATH=str(traps))
-
+        (tmp_path / f"{name}.py").write_text(f"raise RuntimeError('{name} is broken')\n")
+    outcome = doctor_in(PYTHONPATH=str(tmp_path))
     assert outcome.code == 3
     assert re.search(r"problem +timm .*import: RuntimeError: timm is broken\n +-> Install it: ", outcome.stdout)
     assert "3 problems" in outcome.stdout.splitlines()[-1]
-    assert sys.executable not in outcome.stdout
+    assert str(tmp_path) not in outcome.stdout

@@ -5,11 +5,11 @@ import re
 
 import pytest
 from cli.calling import Outcome, invoked
-from typer.main import get_command
+from cli.home import EVERY, MAIN
 
 import fp8bench
 from fp8bench.cli.command import HELP_ALL, SHOWN
-from fp8bench.cli.program import BESIDE, COMMANDS, PROGRAM, RENAMED, REPLACED
+from fp8bench.cli.program import COMMANDS, RENAMED, REPLACED
 
 
 def test_version_says_the_version_and_help_all_comes_whatever_else_is_given_or_set(fp8bench_in):
@@ -64,22 +64,6 @@ def test_one_model_is_shown_in_every_format():
 
 TWO_SCREENS = 48
 MOST_COMMANDS = 17
-
-
-MAIN = get_command(PROGRAM)
-
-
-def every_command():
-    """By its words: the command itself."""
-    found = {}
-    for words in [*((name,) for name in COMMANDS), *BESIDE]:
-        _, command, _ = MAIN.resolve_command(MAIN.make_context("fp8bench", ["list"]), list(words))
-        inner = getattr(command, "commands", {})
-        found |= {f"{words[0]} {name}": one for name, one in inner.items()} or {words[0]: command}
-    return found
-
-
-EVERY = every_command()
 WITH_SUBCOMMANDS = ("prices", "list", "results")
 
 

@@ -10,10 +10,8 @@ from tempfile import TemporaryFile
 
 import fork_server
 import pytest
-from cli.calling import environment, one_line
+from cli.calling import environment
 from kept import record_paths
-
-from fp8bench.cli.app import main
 
 FULL = Path("/dev/full")
 
@@ -65,15 +63,12 @@ class Full(io.TextIOWrapper):
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["table", "json"])
-def test_a_record_that_cannot_be_printed_is_kept_and_the_line_tells_where(
-    form, run_with, monkeypatch, capsys, tmp_path
-):
+def test_a_record_that_cannot_be_printed_is_kept_and_the_line_tells_where(form, run_with, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "stdout", Full())
-    code = run_with([0.1], "--mode", "baseline-bf16", "--rounds", "1", *form)
+    done = run_with([0.1], "--mode", "baseline-bf16", "--rounds", "1", *form, code=5)
     [path] = record_paths(tmp_path / "results")
 
-    assert code == 5
-    assert capsys.readouterr().err.splitlines()[-1] == (
+    assert done.stderr.splitlines()[-1] == (
         "fp8bench: cannot write the output: No space left on device; the record is kept as "
         f"{path.relative_to(tmp_path)}. Show it with `fp8bench compare cpu`."
     )
@@ -113,19 +108,6 @@ def test_without_a_standard_error_the_result_is_printed_all_the_same(tmp_path):
     assert b"Which instance? p4d: 21.7 % more" in done.stdout
 
 
-@pytest.fixture
-def ends(monkeypatch, capsys):
-    """Call the program in this process; returns its exit code and what it says on standard error."""
-
-    def called(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fp8bench", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, capsys.readouterr().err
-
-    return called
-
-
 def raising(error):
     def call(*_arguments, **_options):
         raise error
@@ -143,29 +125,14 @@ def raising(error):
     ],
     ids=["unreadable folder", "no process", "deep nesting", "Ctrl-C"],
 )
-def test_what_no_command_has_put_into_words_is_one_line(error, code, said, ends, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_what_no_command_has_put_into_words_is_one_line(error, code, said, main_with, monkeypatch):
     monkeypatch.setattr("fp8bench.records.results.read", raising(error))
-    found, line = ends("compare", "p5")
-
-    assert found == code
+    line = main_with(None, "compare", "p5", code=code).stderr
     assert line.startswith(f"fp8bench: {said}")
     assert line.count("\n") == 1
 
 
-def test_an_error_shows_what_a_name_would_do_to_the_terminal(ends, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_an_error_shows_what_a_name_would_do_to_the_terminal(main_with, tmp_path):
     (tmp_path / "red\x1b[31m\u202e").write_text("")
-    code, line = ends("compare", "p5", "--results-dir", "red\x1b[31m\u202e")
-
-    assert code == 2
+    line = main_with(None, "compare", "p5", "--results-dir", "red\x1b[31m\u202e", code=2).stderr
     assert line.startswith("fp8bench: --results-dir: invalid value 'red\\x1b[31m\\u202e': it is a file")
-
-
-@pytest.mark.parametrize("words", ["compare mine", "explain trace.json"])
-def test_a_file_that_is_nested_without_end_is_one_line(words, fp8bench_in, written):
-    deep = "[" * 100_000
-    written(**{"results__mine__instance.yaml": f"key: mine\nprices: {deep}", "trace.json": '{"traceEvents": ' + deep})
-    outcome = fp8bench_in(*words.split())
-    assert "nested" in one_line(outcome)
-    assert outcome.code == 2

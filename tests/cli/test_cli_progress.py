@@ -117,6 +117,7 @@ def test_a_turn_ends_with_its_outcome_and_from_the_second_on_with_the_interval_o
     ]
 
 
+UNAVAILABLE = "fp8bench:   unsupported (unavailable): results/p5/a-run.json"
 STOPPED = "fp8bench: te-fp8:delayed: mxfp8 needs compute capability 10.0. Use te-fp8:delayed."
 WARNINGS = ("the profiler failed", "it is hot")
 WARNED = record(evidence=evidence(warnings=WARNINGS))
@@ -125,18 +126,10 @@ WARNED = record(evidence=evidence(warnings=WARNINGS))
 @pytest.mark.parametrize(
     ("on", "ended", "said"),
     [
-        (
-            Lines(),
-            unsupported(cause="unavailable"),
-            ["fp8bench:   unsupported (unavailable): results/p5/a-run.json", STOPPED],
-        ),
+        (Lines(), unsupported(cause="unavailable"), [UNAVAILABLE, STOPPED]),
         (Quiet(), record(), []),
         (Quiet(), unsupported(), [STOPPED]),
-        (
-            Quiet(),
-            WARNED,
-            [f"fp8bench: warning: te-fp8:delayed: {why}" for why in ("the profiler failed", "it is hot")],
-        ),
+        (Quiet(), WARNED, [f"fp8bench: warning: te-fp8:delayed: {why}" for why in WARNINGS]),
     ],
 )
 def test_what_stopped_and_what_a_record_warns_of_is_told_even_when_quiet(on, ended, said, capsys):

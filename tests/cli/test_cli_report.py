@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from builders import environment, invalid, measured, rounds
+from builders import invalid, measured, rounds
 from cli.calling import keep, keep_all
 
 from fp8bench.schema.errors import UsageError
@@ -71,28 +71,12 @@ def test_a_plot_is_a_file_of_the_format_that_was_asked_for(words, name, begins, 
     assert (tmp_path / name).read_bytes().startswith(begins)
 
 
-def test_only_invalid_records_make_a_page_that_says_why(report, command, tmp_path):
+def test_only_invalid_records_make_a_page_that_says_why(report, tmp_path):
     keep(invalid("my-box"), tmp_path / "results")
     text, said = report()
     assert "warning: no row is a valid measurement" in said
     assert "Not decided: no row is a valid measurement" in text
     assert "the gradient at the input is 0" in text
-    with pytest.raises(UsageError, match="no row has anything to draw of units a second"):
-        command("report", "--plot", "speed")
-
-
-def test_a_published_figure_beside_an_invalid_mode_is_no_answer(report, tmp_path):
-    keep(invalid("p5"), tmp_path / "results")
-    text, _ = report()
-    assert "Nothing here was measured." in text
-    assert "p5 torchao-float8:tensorwise (invalid)" in text
-
-
-def test_an_instance_without_a_price_is_reported_by_speed(report, command, tmp_path):
-    keep(measured("my-box", environment=environment(device_name="NVIDIA X1")), tmp_path / "results")
-    assert "No price is known" in report()[0]
-    with pytest.raises(UsageError, match="no row has anything to draw of what a dollar buys"):
-        command("report", "--plot", "price-performance")
 
 
 @pytest.mark.usefixtures("kept")

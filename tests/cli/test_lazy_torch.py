@@ -11,6 +11,7 @@ from statistics import fmean
 import pytest
 from builders import at, machine_called, measured, profile, rank_samples, summary
 from cli.calling import Outcome, call_python
+from cli.home import IMPORT
 
 import fp8bench
 from fp8bench.records.layout import texts_of
@@ -69,37 +70,33 @@ def test_the_traps_work_and_would_catch_a_run(trapped):
     assert "torch was imported" in done.stderr
 
 
-COMMANDS = {
-    "nothing": ([], "fp8bench run"),
-    "--help": (["--help"], "Usage: fp8bench"),
-    "compare": (["compare", "p4d", "p5"], "Which instance? p4d"),
-    "list modes": (["list", "modes"], "te-fp8"),
-    "list workloads": (["list", "workloads"], "vit-huge"),
-    "list instances": (["list", "instances"], "p5.48xlarge"),
-    "formats": (["numerics", "formats", "--cast", "0.3952", "--block", "mxfp8"], "0.40625"),
-    "results import": (
-        [
-            *["results", "import", "--instance", "p5", "--mode", "te-fp8", "--step-time", "0.2"],
-            *["--batch-size", "64", "--gpus", "8", "--source", "a talk"],
-        ],
-        "results/p5/",
-    ),
-    "run --dry-run": (["run", "--dry-run"], "vit-micro"),
-    "run --help": (["run", "--help"], "--precision"),
-    "explain --help": (["explain", "--help"], "Where a mode's step goes"),
-    "doctor --help": (["doctor", "--help"], "Usage: fp8bench doctor"),
-    "scaling": (["scaling", "p5", "--workload", "llm-7b"], "+17.6 %"),
-    "collectives --help": (["collectives", "--help"], "--operation"),
-    "converge --help": (["converge", "--help"], "--seeds"),
-}
-"""By name: a command, and words of its answer."""
+ANSWERED = """
+ | fp8bench run
+--help | Usage: fp8bench
+compare p4d p5 | Which instance? p4d
+list modes | te-fp8
+list workloads | vit-huge
+list instances | p5.48xlarge
+numerics formats --cast 0.3952 --block mxfp8 | 0.40625
+results import IMPORT | results/p5/
+run --dry-run | vit-micro
+run --help | --precision
+explain --help | Where a mode's step goes
+doctor --help | Usage: fp8bench doctor
+scaling p5 --workload llm-7b | +17.6 %
+collectives --help | --operation
+converge --help | --seeds
+"""
+"""A command, and words of its answer."""
+
+COMMANDS = dict(line.replace("IMPORT", IMPORT).split(" | ") for line in ANSWERED.strip("\n").splitlines())
 
 ONE_AFTER_ANOTHER = """
 import contextlib, io, json, sys
 outcomes = {}
-for name, words in json.loads(sys.argv[1]).items():
+for command in json.loads(sys.argv[1]):
     out, err, code = io.StringIO(), io.StringIO(), None
-    sys.argv = ["fp8bench", *words]
+    sys.argv = ["fp8bench", *command.split()]
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             from fp8bench.__main__ import main
@@ -108,27 +105,26 @@ for name, words in json.loads(sys.argv[1]).items():
             code = ended.code
         except Exception as error:
             print(repr(error), file=sys.stderr)
-    outcomes[name] = code, out.getvalue(), err.getvalue()
+    outcomes[command] = code, out.getvalue(), err.getvalue()
 print(json.dumps(outcomes))
 """
 
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    """Of all commands in one fresh process, by name. What is trapped fails each time that it is imported."""
+    """Of all commands in one fresh process. What is trapped fails each time that it is imported."""
     folder = tmp_path_factory.mktemp("folder")
-    commands = {name: words for name, (words, _) in COMMANDS.items()}
     traps = str(traps_in(tmp_path_factory.mktemp("traps")))
-    done = call_python(folder, "-c", ONE_AFTER_ANOTHER, json.dumps(commands), PYTHONPATH=traps)
-    return {name: Outcome(*outcome) for name, outcome in json.loads(done.stdout).items()}
+    done = call_python(folder, "-c", ONE_AFTER_ANOTHER, json.dumps(list(COMMANDS)), PYTHONPATH=traps)
+    return {command: Outcome(*outcome) for command, outcome in json.loads(done.stdout).items()}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_that_trains_nothing_imports_no_torch(name, outcomes):
-    done = outcomes[name]
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_that_trains_nothing_imports_no_torch(command, outcomes):
+    done = outcomes[command]
 
     assert (done.code, done.stderr) == (0, "")
-    assert COMMANDS[name][1] in done.stdout
+    assert COMMANDS[command] in done.stdout
 
 
 @pytest.mark.slow

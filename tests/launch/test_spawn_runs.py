@@ -127,6 +127,15 @@ def test_what_this_machine_cannot_run_is_on_record_with_exit_code_3_and_the_mode
     assert (first["reason"], first["remedy"]) == ("this mode needs a GPU from the future", "Wait")
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("mode", ["te-bf16", "te-fp8", "baseline-tf32", "torchao-float8:rowwise_with_gw_hp"])
+def test_modes_that_need_a_gpu_say_so_and_what_to_do(run, mode):
+    code, [record], _ = run("--mode", mode, "--gpus", "1", "--warmup", "0", "--steps", "1")
+    assert (code, record["status"]) == (3, "unsupported")
+    assert record["reason"]
+    assert record["remedy"]
+
+
 @pytest.mark.parametrize(
     ("mode", "words", "cause"),
     [

@@ -171,7 +171,7 @@ def test_text_from_elsewhere_is_text_in_a_page_and_in_a_file(tmp_path):
     assert "$x_1$" in (tmp_path / "one.svg").read_text()
 
 
-@pytest.mark.parametrize("colour", [charts.INK, charts.FAINT, *COLOURS.values()])
+@pytest.mark.parametrize("colour", ["#ffffff", "#777777", "#000000", *COLOURS.values(), *OF_PARTS.values()])
 def test_text_can_be_read_on_paper_and_on_every_fill(colour):
     assert charts.contrast(charts.INK, "#ffffff") > charts.contrast(charts.FAINT, "#ffffff") >= 4.5
     assert charts.contrast(colour, {"black": "#000000", "white": "#ffffff"}[charts.on(colour)]) >= 4.5
@@ -180,14 +180,15 @@ def test_text_can_be_read_on_paper_and_on_every_fill(colour):
 @pytest.mark.thorough
 @NAMED
 @pytest.mark.parametrize("suffix", charts.SUFFIXES)
-def test_a_file_has_the_title_and_the_same_bytes_each_time(chart, suffix, tmp_path):
-    paths = [tmp_path / f"{place}{suffix}" for place in (1, 2)]
-    for path in paths:
-        chart.write(path)
-    first, second = (path.read_bytes() for path in paths)
-    assert first == second
+def test_a_file_has_the_title_and_the_same_bytes_each_time_without_their_day_or_what_drew_them(chart, suffix, tmp_path):
+    for folder in ("one", "other"):
+        (tmp_path / folder).mkdir()
+        chart.write(tmp_path / folder / f"all{suffix}")
+    drawn = (tmp_path / "one" / f"all{suffix}").read_bytes()
+    assert drawn == (tmp_path / "other" / f"all{suffix}").read_bytes()
+    assert not re.search(rb"<dc:date>|Matplotlib v|Software", drawn)
     if suffix == ".svg":
-        said = [node.text for node in ElementTree.fromstring(first).findall(".//{*}text")]
+        said = [node.text for node in ElementTree.fromstring(drawn).findall(".//{*}text")]
         assert said[0] == chart.title
         assert set(said) >= {node.text for node in ElementTree.fromstring(chart.svg()).iter("text")}
 
@@ -195,19 +196,6 @@ def test_a_file_has_the_title_and_the_same_bytes_each_time(chart, suffix, tmp_pa
 def draw(path):
     with chart.figure(1.0, path) as figure:
         figure.subplots().plot([1, 2], [3, 4])
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", ["all.svg", "all.png"])
-def test_the_same_numbers_give_the_same_bytes_without_their_day_or_what_drew_them(name, tmp_path):
-    for folder in ("one", "other"):
-        (tmp_path / folder).mkdir()
-        draw(tmp_path / folder / name)
-    drawn = (tmp_path / "one" / name).read_bytes()
-    assert drawn == (tmp_path / "other" / name).read_bytes()
-    assert not re.search(rb"<dc:date>|Matplotlib v|Software", drawn)
-    if name.endswith("png"):
-        assert int.from_bytes(drawn[16:20]) == 1800
 
 
 def test_where_it_cannot_be_drawn(tmp_path):
@@ -291,8 +279,3 @@ def test_without_matplotlib_the_remedy_is_told(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError, match="pip install matplotlib"):
         require_drawable(tmp_path / "steps.png")
-
-
-@pytest.mark.parametrize("fill", ["#ffffff", "#2f8fc9", "#e8853d", "#97c7e4", "#f4c29e", "#777777", "#000000"])
-def test_text_can_be_read_on_the_colour_of_its_cell(fill):
-    assert charts.contrast(fill, {"black": "#000000", "white": "#ffffff"}[charts.on(fill)]) >= 4.5

@@ -1,4 +1,4 @@
-"""The marks of a row; each case a line."""
+"""The marks of a row; each case a line. Others are in golden/comparison.txt."""
 
 from typing import Any
 
@@ -7,7 +7,6 @@ from builders import (
     evidence,
     measured,
     measured_on_cpu,
-    published,
     rank_samples,
     replayed,
     rounds,
@@ -25,17 +24,12 @@ def joined(join: str, mode: str, minutes: int, **settings: Any) -> Record:
 
 MARKS = {
     "nothing": Case(rounds(0.1, 0.1005, 0.0995), marks=()),
-    "published": Case([published("p5")], marks=("published",)),
     "one process": Case(rounds(0.1), marks=("one process",)),
-    "processes that differ": Case(
-        rounds(0.1, 0.126, 0.11), said=("its processes differ by 1", "(standard deviation): measure more --rounds")
-    ),
     **{
         f"waiting: {said}": Case([measured("p5", summary=summary(0.1, **found))], marks=("one process", said))
         for found, said in (
             ({"idle_share": 0.38}, "host-bound (idle 38 %)"),
             ({"idle_share": 0.1, "data_wait_share": 0.04}, "host-bound (idle 10 %)"),
-            ({"idle_share": 0.25, "data_wait_share": 0.3}, "loader-bound (wait 30 %)"),
         )
     },
     **{

@@ -73,13 +73,13 @@ PRICES = {
         options={"prices": catalog(instance("p5", price(50.0, TODAY - timedelta(91))))},
     ),
     "old, and in one's own contract": Case(
-        [measured("p5")], unsaid=("older than",), options={"prices": own_price(OLD)}
+        [measured("p5")], {"usd_per_hour": 60.0}, unsaid=("older than",), options={"prices": own_price(OLD)}
     ),
-    "undated, then": Case([published("undated")], {"usd_per_hour": None}, options={"as_of": OLD}),
-    "of one GPU": Case(
+    "assumed, where none is listed": Case(
         [measured("p5")],
-        said=("per-GPU price x GPUs",),
-        options={"prices": catalog(instance("p5", price(50.0, NEW, derived=True)))},
+        {"usd_per_hour": 36.0},
+        said=("what-if",),
+        options={"price": {"p5": 36.0}, "prices": catalog(instance("p5"))},
     ),
     "doubted": Case(
         [measured("p5")],
@@ -110,7 +110,6 @@ PRICES = {
             (16, 2, 100.0, None),
         )
     },
-    "share of GPUs": Case([measured("p5", settings={"world_size": 4})], said=("share of p5: 4 of 8 GPUs",)),
     "of an instance that nobody knows": Case(
         [published("unheard-of", published_on=None, world_size=16)], {"nodes": 1, "usd_per_hour": None}
     ),
@@ -142,9 +141,6 @@ PRICES = {
     ),
     "of another machine": Case(
         rounds(0.1, machine=THERE), UNPRICED, said=(PRICED_ELSEWHERE,), options={"prices": OF_ONE_MACHINE}
-    ),
-    "one's own of long ago": Case(
-        [measured("p5")], {"usd_per_hour": 60.0}, options={"prices": own_price(TODAY - timedelta(days=400))}
     ),
     "one's own of a day to come": Case(
         [measured("p5")], {"usd_per_hour": 50.0}, options={"prices": own_price(TODAY + timedelta(days=3))}
