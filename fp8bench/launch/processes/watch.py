@@ -49,7 +49,7 @@ PARTING_S = 30.0
 FINISH_S = 2.0
 """Seconds, after a signal, for ranks that have timed their steps as others have, and are about to say so."""
 
-ANSWER_S = 2.0
+ANSWER_S = 5.0
 """Seconds to wait for a stack. A process that hangs inside a driver gives none."""
 
 UNPROFILED = "not profiled: a signal ended the process after its last timed step"
