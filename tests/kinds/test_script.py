@@ -49,7 +49,7 @@ def test_it_is_whole_and_says_how_a_step_was_executed(record, tmp_path):
     assert ("te.autocast(enabled=True" in text) == (kept.mode == "te-fp8")
     assert ("te.TransformerLayer(" in text) == kept.mode.startswith("te-")
     assert ("convert_to_float8_training(" in text) == (kept.mode == "torchao-float8")
-    assert ("split_packed, with_kwargs" in text) == (kept.te_switches == "split-qkv")
+    assert ("split_packed(self.layer)" in text) == (kept.te_switches == "split-qkv")
     assert f"{kept.batch_size}, 11, 100" in text
     assert ("fused=True" in text) == ("fused" in record.fingerprint["optimizer"])
 
@@ -87,7 +87,6 @@ def test_its_model_gives_the_loss_and_gradients_of_the_one_that_was_measured(wor
     model = made.build(cpu)
     plain = TorchAOFloat8("tensorwise").convert(model) if mode == "torchao-float8" else model
     batch = next(made.batches(4, 0, cpu))
-    losses = []
     with torch.autocast("cpu", dtype=torch.bfloat16):
         losses = [made.loss(plain, batch), own["loss_of"](own["model"], batch.inputs, batch.targets)]
     for loss in losses:

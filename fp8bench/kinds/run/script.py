@@ -20,13 +20,6 @@ VIT, LLAMA = ("vit-huge", "vit-huge-256", "vit-micro"), ("llm-1b", "llm-7b", "ll
 SPLIT = "split-qkv"
 MODES = ("baseline-bf16", "torchao-float8", "te-bf16", "te-fp8")
 RECIPES = {"delayed": "DelayedScaling", "current": "Float8CurrentScaling", "block": "Float8BlockScaling"}
-EXECUTED = {
-    "graphed": "one CUDA graph a step",
-    "compiled+graphed": "compiled, one CUDA graph a step",
-    "compiled": "compiled",
-    "eager": "launched from Python",
-}
-OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
 HEAD = '''\
 """{mode} on {workload}, batch {batch_size}, as fp8bench measured it: {executed}, {step_ms:.1f} ms a step on {gpu}.
@@ -54,6 +47,10 @@ def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
 
 TOKENS = """
 {head}
+
+
+torch.compiler.allow_in_graph(_chunked_loss)
+
 
 class CausalLM(nn.Module):
     \"\"\"Llama without transformers' own checks of masks and positions, which no CUDA graph can contain.\"\"\"
@@ -187,38 +184,6 @@ def converted(model: nn.Module) -> nn.Module:
     return model
 """
 
-SPLIT_QKV = '''
-class Split(torch.autograd.Function):
-    """Queries, keys and values as views of one tensor; their gradients are put together without another copy."""
-
-    @staticmethod
-    def forward(ctx, packed, dim):
-        ctx.dim = dim % packed.ndim
-        return packed.unbind(dim)
-
-    @staticmethod
-    def backward(ctx, *parts):
-        first, shape = parts[0], list(parts[0].shape)
-        shape.insert(ctx.dim, len(parts))
-        strides = torch.empty(shape, device="meta").stride()
-        own = (*strides[: ctx.dim], *strides[ctx.dim + 1 :])
-        for place, part in enumerate(parts):
-            begins = first.storage_offset() + place * strides[ctx.dim]
-            same = part.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
-            if not (same and part.stride() == own and part.storage_offset() == begins):
-                return torch.stack(parts, ctx.dim), None
-        return first.as_strided(shape, strides), None
-
-
-def split_packed(_module, args, kwargs):
-    packed = kwargs.get("qkv_layer")
-    if packed is None:
-        return args, kwargs
-    parts = Split.apply(packed, kwargs.get("qkv_interleave_dim", -3))
-    return (*parts, *args[3:]), {**kwargs, "qkv_layer": None}
-
-'''
-
 TRAIN = """
 torch.manual_seed({seed})
 with DEVICE:
@@ -296,7 +261,7 @@ def require_writable(config: RunConfig) -> None:
         f"--compile {config.compile}": config.compile == "blocks",
         f"--grad-accumulation {config.grad_accumulation}": config.grad_accumulation > 1,
         f"--activation-checkpointing {config.activation_checkpointing}": config.activation_checkpointing != "none",
-        f"--optimizer {config.optimizer}": config.optimizer not in OPTIMIZERS,
+        f"--optimizer {config.optimizer}": config.optimizer == "none",
     }
     for what, holds in reasons.items():
         if holds:
@@ -323,7 +288,7 @@ def script(record: Record) -> str:
         mode=config.switched_label,
         workload=config.workload,
         batch_size=config.batch_size,
-        executed=EXECUTED[record.execution or "eager"],
+        executed=" and ".join(["compiled"] * compiled + ["one CUDA graph a step"] * graphed) or "launched from Python",
         step_ms=times.mean_s * 1e3,
         gpu=environment.device_name if environment and on_gpu else "a CPU",
         run_id=record.run_id,
@@ -340,17 +305,18 @@ def script(record: Record) -> str:
         own = {name: value for name, value in sizes.items() if name not in ("rope_theta", "sequence_length")}
         own["max_position_embeddings"] = sizes["sequence_length"]
         model = TOKENS.format(
-            head=_chunked_loss(),
+            head=_source("workloads/head.py", "LOGITS_AT_ONCE", "_ChunkedLoss", "_chunked_loss"),
             arguments=", ".join(f"{name}={value}" for name, value in own.items()),
             **{**sizes, "rope_theta": float(sizes["rope_theta"])},
         )
-    split = config.te_switches == SPLIT
-    hook = (
-        "        self.layer.self_attention.core_attention.register_forward_pre_hook(split_packed, with_kwargs=True)\n"
+    split = (
+        _source("modes/te_gpt.py", "PACKED", "whole_of", "Split", "split_packed") if config.te_switches == SPLIT else ""
     )
     conversion = TORCHAO.format(recipe=evidence.recipe) if config.mode == "torchao-float8" else NOTHING
     if is_te:
-        conversion = (TE_VIT if of_images else TE_LLAMA).format(split_here=hook if split else "", **sizes)
+        conversion = (TE_VIT if of_images else TE_LLAMA).format(
+            split_here="        split_packed(self.layer)\n" if split else "", **sizes
+        )
     train = TRAIN.format(
         seed=config.seed,
         compiled="model = torch.compile(model)\n" if compiled else "",
@@ -359,7 +325,7 @@ def script(record: Record) -> str:
         launched="graph.replay()\n    return loss" if graphed else "return step()",
     )
     loop = REPLAYED if graphed else LAUNCHED.format(wait="torch.cuda.synchronize()\n" if on_gpu else "")
-    parts = (constants, model, SPLIT_QKV if split else "", conversion, train, loop, END.format())
+    parts = (constants, model, split, conversion, train, loop, END.format())
     text = "\n\n\n".join(part.strip("\n") for part in parts if part)
     return "\n".join([head, *_imports(text), "", f"{text}\n"])
 
@@ -383,15 +349,17 @@ def _optimizer(described: str, config: RunConfig) -> str:
     return f"{name}({', '.join(['model.parameters()', *given])})"
 
 
-def _chunked_loss() -> str:
-    """Return the loss that a head computes in chunks of its tokens, as fp8bench has it."""
-    text = (Path(fp8bench.__file__).parent / "workloads" / "head.py").read_text(encoding="utf-8")
-    wanted = ("_ChunkedLoss", "_chunked_loss")
-    parts = ["LOGITS_AT_ONCE = 2**27\n"]
+def _source(path: str, *names: str) -> str:
+    """Return these constants, classes and functions of a module of fp8bench, as they stand there and in that order. By
+    its text: the module itself imports torch.
+    """
+    text = (Path(fp8bench.__file__).parent / path).read_text(encoding="utf-8")
+    found = {}
     for node in ast.parse(text).body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in wanted:
-            parts.append(f"{ast.get_source_segment(text, node)}\n")
-    return "\n\n".join(parts) + "\n\ntorch.compiler.allow_in_graph(_chunked_loss)\n"
+        if isinstance(node, ast.Assign | ast.ClassDef | ast.FunctionDef):
+            name = node.targets[0] if isinstance(node, ast.Assign) else node.name
+            found[name.id if isinstance(name, ast.Name) else str(name)] = ast.get_source_segment(text, node)
+    return "\n\n\n".join(f"{found[name]}" for name in names)
 
 
 def _imports(text: str) -> Iterator[str]:
