@@ -23,7 +23,7 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.record import Record, Session
 from fp8bench.stats.certainty import LOOKS, next_look, reached
-from fp8bench.stats.estimate import Estimate, estimate
+from fp8bench.stats.estimate import OF_ONE_LOOK, Estimate, estimate
 from fp8bench.stats.ratio import FEWEST_PROCESSES, Ratio, SelfCheck, differ, ratio, self_check, settled
 from fp8bench.stats.steps import step_times
 
@@ -64,7 +64,7 @@ class Stop:
     precision: float | None = None
     max_rounds: int = MAX_ROUNDS
     looks: bool = False
-    outside: float = 0.05
+    outside: float = OF_ONE_LOOK
 
     @property
     def most(self) -> int:

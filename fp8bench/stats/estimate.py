@@ -21,19 +21,22 @@ from statistics import NormalDist, fmean
 NORMAL_QUANTILE = 1.959963984540054
 """t for infinitely many degrees of freedom: the 97.5 % quantile of the normal distribution."""
 
+OF_ONE_LOOK = 0.05
+"""Which share of cases is outside of an interval, if nobody looks twice."""
+
 _NEARLY_NORMAL = 1e4
 """From so many on, two terms beyond the normal distribution (Cornish & Fisher 1938) are right to 1e-11."""
 
 
 @lru_cache(maxsize=1024)
-def t_quantile(degrees_of_freedom: float, outside: float = 0.05) -> float:
+def t_quantile(degrees_of_freedom: float, outside: float = OF_ONE_LOOK) -> float:
     """Return the quantile of Student's t that makes an interval, which the share `outside` of cases is outside of;
     scipy takes seconds to import.
 
     degrees_of_freedom: may be fractional (Welch, Biometrika 1947) or infinite. Raises ValueError below 1, and for nan.
     """
     freedom = degrees_of_freedom
-    t = NORMAL_QUANTILE if outside == 0.05 else NormalDist().inv_cdf(1 - outside / 2)
+    t = NORMAL_QUANTILE if outside == OF_ONE_LOOK else NormalDist().inv_cdf(1 - outside / 2)
     if not freedom >= 1:
         raise ValueError(f"Student's t needs at least 1 degree of freedom, not {freedom}")
     if freedom > _NEARLY_NORMAL:
@@ -63,7 +66,7 @@ class Estimate:
 
     times: tuple[float, ...]
     elsewhere: float = 0.0
-    outside: float = 0.05
+    outside: float = OF_ONE_LOOK
 
     def __post_init__(self) -> None:
         if not self.times:
@@ -95,9 +98,8 @@ class Estimate:
         """The 95 % interval in seconds; None for one process."""
         if self.spread is None:
             return None
-        reach = t_quantile(self.processes - 1, self.outside) * self.spread / math.sqrt(self.processes) + math.log1p(
-            self.elsewhere
-        )
+        reach = t_quantile(self.processes - 1, self.outside) * self.spread / math.sqrt(self.processes)
+        reach += math.log1p(self.elsewhere)
         return around(self.value, self.mean_log, reach)
 
     @property
@@ -106,7 +108,7 @@ class Estimate:
         return (self.interval[1] - self.interval[0]) / 2 / self.value if self.interval else None
 
 
-def estimate(times: Iterable[float], outside: float = 0.05) -> Estimate:
+def estimate(times: Iterable[float], outside: float = OF_ONE_LOOK) -> Estimate:
     """times: each process's, in seconds. Raises ValueError for none, or for one that is not finite and above 0."""
     return Estimate(tuple(times), outside=outside)
 

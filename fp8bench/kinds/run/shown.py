@@ -8,7 +8,6 @@ decision. Tables of columns have short marks in their rows and letters for the r
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
 from textwrap import shorten
 
 from fp8bench.kinds.run.answer import ROUNDED, Comparison
@@ -30,9 +29,6 @@ MOST_NOTES, LONGEST_NOTE, NAMED = 3, 240, 2
 
 FEW_INSTANCES, FEW_ROWS = 2, 16
 """Up to which a table that answers shows every row: it fits a screen, or the question is which mode."""
-
-which = attrgetter("run_id", "instance", "machine", "mode_label", "batch_size", "source")
-"""Which row it is, also where it is compared with another one."""
 
 CERTAIN = "*"
 NOT_MEASURED = {
@@ -85,13 +81,13 @@ def _told(comparison: Comparison) -> Iterator[Row]:
     rows, answer = comparison.rows, comparison.answer
     few = len({row.instance for row in rows}) <= FEW_INSTANCES or len(rows) <= FEW_ROWS
     pairs = [*answer.pairs, *answer.at_best, *(of.pair for of in answer.modes)]
-    named = {which(row) for pair in pairs for row in (pair.row, pair.reference)}
+    named = {row.run_id for pair in pairs for row in (pair.row, pair.reference)}
     base = {row.mode for row in rows if row.is_reference}
     seen: set[tuple[object, ...]] = set()
     for row in rows:
         best = {(row.instance, row.timed), (row.instance, row.timed, row.mode in base)} - seen
         seen |= best
-        if few or row.is_reference or row.status != "ok" or which(row) in named or best:
+        if few or row.is_reference or row.status != "ok" or row.run_id in named or best:
             yield row
 
 

@@ -15,7 +15,7 @@ from fp8bench.records.select import Measurement
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, StepTimes
 from fp8bench.stats.certainty import OUTSIDE
-from fp8bench.stats.estimate import Estimate
+from fp8bench.stats.estimate import OF_ONE_LOOK, Estimate
 from fp8bench.stats.steps import step_times
 from fp8bench.tables.written import Interval
 
@@ -31,7 +31,7 @@ class UnitTime:
 
     processes: tuple[StepTimes, ...]
     elsewhere: float = 0.0
-    outside: float = 0.05
+    outside: float = OF_ONE_LOOK
 
     @cached_property
     def by_elapsed(self) -> Estimate:
@@ -81,7 +81,7 @@ def unit_time(measurement: Measurement) -> UnitTime | None:
             update = {name: seconds / record.summary.units_per_step for name, seconds in per_step}
             processes.append(times.model_copy(update=update))
     looked = any(record.session is not None and record.session.looks for record in measurement.rounds)
-    return UnitTime(tuple(processes), measurement.elsewhere, OUTSIDE if looked else 0.05) if processes else None
+    return UnitTime(tuple(processes), measurement.elsewhere, OUTSIDE if looked else OF_ONE_LOOK) if processes else None
 
 
 def used(record: Record, catalog: Catalog) -> Used:
