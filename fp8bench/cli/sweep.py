@@ -15,6 +15,7 @@ from fp8bench.cli.output import load_catalog, log, show
 from fp8bench.cli.progress import OfSweep, shown
 from fp8bench.config.request import LATEST, RunRequest
 from fp8bench.config.sources import resolve
+from fp8bench.kinds.run import script
 from fp8bench.kinds.run.sweep import document, plan_document
 from fp8bench.launch import session as launching
 from fp8bench.launch.assemble import new_session_id
@@ -28,7 +29,7 @@ from fp8bench.launch.sweep.space import space, switched_on
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import lock
 from fp8bench.schema.batch import AUTO
-from fp8bench.schema.config import mode_label
+from fp8bench.schema.config import RunConfig, mode_label
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, RunFailed, UsageError
 
 DEFAULT_BUDGET = "30min"
@@ -85,12 +86,12 @@ def sweep(
     machine = this_machine(os.environ)
     device = "cuda" if machine.has_gpu else "cpu"
     request, values = _request({**settings, "session": session, "steps": steps}, lists, config, device)
-    planned = _planned(request, values, machine, look_steps, (budget, budget_usd))
+    planned = _planned(request, values, machine, look_steps, (budget, budget_usd), emit is not None)
     search.require_budget(planned)
     if dry_run:
         show(plan_document(planned), "json" if as_json else form)
         return
-    require_writable(emit, (one.model_copy(update={"compile": "auto"}) for one in planned.candidates))
+    require_writable(emit, [] if planned.candidates else [planned.prepared.entries[0].config])
     register(planned.prepared, request.price, date.today(), log)
     planned.looks_dir.mkdir(parents=True, exist_ok=True)
     remedy = "Wait until it ends, or choose another name with --session"
@@ -147,7 +148,13 @@ def _planned(
     machine: Machine,
     look_steps: int,
     limits: tuple[str | None, float | None],
+    as_script: bool,
 ) -> search.Sweep:
+    """as_script: whether only what a script can be written of is looked at."""
+
+    def why_not(config: RunConfig) -> str | None:
+        return obstacle(config, machine, catalog) or (script.refusal(config) if as_script else None)
+
     name = search.latest(request.results_dir) if request.session == LATEST else request.session
     entries = [one for one in registry.modes().values() if ("cuda" if machine.has_gpu else "cpu") in one.default_on]
     modes = tuple(mode_label(entry.name, recipe) for entry in entries for recipe in entry.recipes or (None,))
@@ -160,7 +167,7 @@ def _planned(
     base, catalog = prepared.entries[0].config, load_catalog(prepared.results_dir)
     bases = [entry.config if request.te_switch else switched_on(entry.config) for entry in prepared.entries]
     values = values | ({"batch_size": (base.batch_size,)} if auto else {})
-    candidates, untried = space(bases, values, lambda one: obstacle(one, machine, catalog))
+    candidates, untried = space(bases, values, why_not)
     return search.Sweep(
         prepared,
         name or new_session_id(datetime.now(UTC)),

@@ -64,6 +64,33 @@ def test_a_round_has_steps_of_its_own_where_none_are_given(fp8bench):
     assert {steps for _, _, steps in machine.ran} == {7, 30}
 
 
+def test_with_emit_it_looks_at_what_a_script_can_be_written_of_and_writes_that_of_the_winner(
+    fp8bench, tmp_path, monkeypatch
+):
+    # The records of made-up turns have no sizes of a model.
+    monkeypatch.setattr(
+        "fp8bench.kinds.run.script.script", lambda record: f"{record.config.mode} {record.config.compile}"
+    )
+    asked = (
+        "sweep",
+        "--gpus",
+        "1",
+        *QUICK,
+        "--mode",
+        "baseline-bf16",
+        "--compile",
+        "auto,blocks",
+        "--emit",
+        "train.py",
+    )
+    said = fp8bench(Machine(), *asked)
+    assert "baseline-bf16 as a training script: train.py" in said.stderr
+    assert "no script can be written for --compile blocks" in said.stdout
+    assert (tmp_path / "train.py").read_text() == "baseline-bf16 auto"
+    refused = fp8bench(Machine(), *asked[:1], "--gpus", "2", *asked[3:-1], "other.py", code=2)
+    assert "no script can be written for 2 processes" in refused.stderr
+
+
 class TestSweep:
     SWEEP = ("sweep", "--gpus", "1", *QUICK, "--price", "3.6")
 

@@ -245,7 +245,13 @@ print(f"{{(time.perf_counter() - began) / STEPS * 1e3:.1f}} ms a step, loss {{fl
 
 
 def require_writable(config: RunConfig) -> None:
-    """Raise UsageError, with the first reason, if no script can be written of such steps."""
+    """Raise UsageError if no script can be written of such steps."""
+    if why := refusal(config):
+        raise UsageError(why, "Omit --emit, or that option")
+
+
+def refusal(config: RunConfig) -> str | None:
+    """Return the first reason why no script can be written of such steps."""
     of_model = VIT if config.workload.startswith("vit-") else LLAMA
     switches = (None, SPLIT) if of_model is VIT else (None,)
     recipe = split_recipe(config.recipe)
@@ -263,9 +269,7 @@ def require_writable(config: RunConfig) -> None:
         f"--activation-checkpointing {config.activation_checkpointing}": config.activation_checkpointing != "none",
         f"--optimizer {config.optimizer}": config.optimizer == "none",
     }
-    for what, holds in reasons.items():
-        if holds:
-            raise UsageError(f"no script can be written for {what}", "Omit --emit, or that option")
+    return next((f"no script can be written for {what}" for what, holds in reasons.items() if holds), None)
 
 
 def script(record: Record) -> str:
