@@ -24,7 +24,7 @@ from fp8bench.worker import parity
 from fp8bench.worker.clock import clock_for
 from fp8bench.worker.environment import environment
 from fp8bench.worker.execution.afterwards import require_changing, require_still, require_work
-from fp8bench.worker.execution.build import Choice, choose, ready_to_train
+from fp8bench.worker.execution.build import Choice, choose, ready_to_train, specialize
 from fp8bench.worker.execution.decide import Execution, decide
 from fp8bench.worker.execution.moved import sketches
 from fp8bench.worker.execution.proof import Gate
@@ -128,6 +128,7 @@ def proved(
     """Return the model as the gate proved it, and how it will be executed; fill in the report's environment, facts,
     parity and evidence. Raises ModeUnavailable if the mode cannot run, and MeasurementInvalid if it fails the gate.
     """
+    specialize()
     with agreement():
         found["environment"] = environment(device, of_workload.stated(workload, "packages"))
         mode.check(device)

@@ -96,6 +96,8 @@ def prove(
     if len(batch.inputs) < FEWEST:
         says = f"gave the gate {len(batch.inputs)} sample where {piece} were requested, and it tells samples apart"
         raise wrong(workload, "batches", says, "Give as many samples as requested")
+    if (length := stated(workload, "gate_length")) is not None:
+        batch = Batch(*(tensor[:, :length].contiguous() for tensor in batch))
     model = workload.build(device)
     built()
     seed = int(getattr(workload, "seed", 0))

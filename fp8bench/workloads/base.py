@@ -104,6 +104,7 @@ class TokenWorkload(Resizable, SeededModel):
     unit = "tokens"
     causal: ClassVar[bool] = True
     usual_length: ClassVar[int] = 2048
+    gate_length: ClassVar[int | None] = 2048
     sequence_length: int
 
     @property

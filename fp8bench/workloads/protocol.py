@@ -13,8 +13,8 @@ A batch is (inputs, targets), both on the device. Inputs are floating point, or 
 them with torch.nn.Embedding. The parity gate takes the gradient at the inputs or at the output of the embedding, and
 reads the logits from the model's output.
 
-A class need not inherit from `Workload`. If it does not define `config_fields`, `packages`, `causal`, `depth_size` or
-`piece`, the values here apply. It may have four more methods:
+A class need not inherit from `Workload`. If it does not define `config_fields`, `packages`, `causal`, `depth_size`,
+`gate_length` or `piece`, the values here apply. It may have four more methods:
 
   logits(model, batch)     the logits of the batch, [batch, ...], for a model whose output under `loss` is not logits
                            (a language model that never holds all logits): the gate calls it, and no timed step does
@@ -55,6 +55,8 @@ class Workload(Protocol):
     recorded. causal: whether there is a logit for every token, [batch, tokens, ...], that depends on no later token.
     depth_size: which of `sizes()` is the number of identical blocks, so that `resized` can make the same model with
     fewer of them; None if there is none.
+    gate_length: how many tokens of a sample the parity gate looks at, which keeps the whole model's activations; None
+    for all. The proof of steps has all.
     piece: samples that a proof processes at once: two or more, and a number that fp8 kernels can take.
     """
 
@@ -64,6 +66,7 @@ class Workload(Protocol):
     packages: ClassVar[tuple[str, ...]] = ()
     causal: ClassVar[bool] = False
     depth_size: ClassVar[str | None] = None
+    gate_length: ClassVar[int | None] = None
     piece: int = 16
 
     def __init__(self, data: DataSource = "loader", workers: int = 0, seed: int = 0) -> None: ...
