@@ -45,8 +45,8 @@ GOES_ON = (*SESSIONS_OF, "converge")
 PROVED = ("run", "sweep", "converge")
 """Commands whose records rest on a proof."""
 
-PROOF_VERSION = of_record.PROOF_VERSION
-"""Of records that count as done; one without a version has an older proof."""
+METHOD_VERSION, PROOF_VERSION = of_record.METHOD_VERSION, of_record.PROOF_VERSION
+"""Of records that count as done; one without a version is older."""
 
 KINDS = ("H100", "H200")
 """Of GPUs, for a list on a machine without any."""
@@ -137,9 +137,9 @@ def read_records(folders: Iterable[Path]) -> list[dict[str, Any]]:
 def state(task: Task, gpu: str, records: Iterable[dict[str, Any]]) -> str:
     """Return `done`, how far the session of one machine has come, or nothing. gpu: a part of the name of the GPUs."""
     measured = [one for one in records if _is_of(task, gpu, one)]
-    ours = [one for one in measured if _is_proved(task, one)]
+    ours = [one for one in measured if _is_current(task, one)]
     if not ours:
-        return "older proof" if measured else ""
+        return "older" if measured else ""
     if task.kind != "run":
         return "done" if any(one["status"] == "ok" for one in ours) else ""
     sessions: dict[str, list[dict[str, Any]]] = {}
@@ -160,9 +160,11 @@ def _is_of(task: Task, gpu: str, record: Mapping[str, Any]) -> bool:
     return gpu in device and record["config"]["world_size"] == task.gpus
 
 
-def _is_proved(task: Task, record: Mapping[str, Any]) -> bool:
-    evidence = record.get("evidence") or {}
-    return task.kind not in PROVED or (evidence.get("proof_version") or 0) >= PROOF_VERSION
+def _is_current(task: Task, record: Mapping[str, Any]) -> bool:
+    """Return whether the record was proved and timed as it would be now."""
+    proof = (record.get("evidence") or {}).get("proof_version") or 0
+    method = record.get("method_version") or 0
+    return task.kind not in PROVED or (proof >= PROOF_VERSION and method >= METHOD_VERSION)
 
 
 def _rounds(session: Sequence[Mapping[str, Any]]) -> int:

@@ -148,6 +148,7 @@ def of_b64(mode="baseline-bf16", number=1, **changes):
     record = {
         "run_id": "a",
         "status": "ok",
+        "method_version": remeasure.METHOD_VERSION,
         "evidence": {"proof_version": remeasure.PROOF_VERSION},
         "config": {"mode": mode, "world_size": 1},
         "environment": {"device_name": "NVIDIA H200"},
@@ -165,8 +166,9 @@ class TestDone:
             (THREE, "done"),
             (THREE[:-1], "2 of 3 rounds"),
             (THREE[:3], "0 of 3 rounds"),
-            ([{**one, "evidence": {"proof_version": 1}} for one in THREE], "older proof"),
-            ([{**one, "evidence": {}} for one in THREE], "older proof"),
+            ([{**one, "evidence": {"proof_version": 1}} for one in THREE], "older"),
+            ([{**one, "evidence": {}} for one in THREE], "older"),
+            ([{**one, "method_version": 3} for one in THREE], "older"),
             ([*THREE[:3], of_b64("te-fp8", status="failed", cause="crash")], "0 of 3 rounds"),
             ([*THREE[:3], of_b64("te-fp8", status="failed", cause="oom")], "done"),
             ([*THREE[:3], of_b64("te-fp8", status="unsupported")], "done"),
@@ -176,7 +178,7 @@ class TestDone:
             ([], ""),
         ],
     )
-    def test_is_read_from_the_records_of_one_machine_with_the_present_proof(self, records, said):
+    def test_is_read_from_the_records_of_one_machine_with_the_present_proof_and_method(self, records, said):
         assert remeasure.state(TASKS["b64"], "H200", records) == said
         assert remeasure.state(TASKS["b64"], "H100", records) == ""
 

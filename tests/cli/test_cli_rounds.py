@@ -12,7 +12,7 @@ from fp8bench.machine.gpus import Machine
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.machine import software_of
 from fp8bench.schema.rank import RankReport
-from fp8bench.schema.record import SCHEMA_VERSION
+from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION
 from fp8bench.stats.certainty import LOOKS
 
 TINY = ("--workload", "outside-linear", "--gpus", "1", "--batch-size", "8", "--warmup", "1", "--min-time", "0")
@@ -72,7 +72,11 @@ def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path, out
     assert [(record["session"]["round"], record["session"]["position"]) for record in records] == [(1, 1), (2, 1)]
     assert len({record["session"]["session_id"] for record in records}) == 1
     for record in records:
-        assert (record["status"], record["schema_version"], record["method_version"]) == ("ok", SCHEMA_VERSION, 3)
+        assert (record["status"], record["schema_version"], record["method_version"]) == (
+            "ok",
+            SCHEMA_VERSION,
+            METHOD_VERSION,
+        )
         profile = record["profile"]
         assert profile["device"] == "cpu"
         assert sum(profile["by_category"].values()) == pytest.approx(profile["busy_s"])

@@ -115,7 +115,7 @@ CASES = {
     ),
     "methods": (
         *(new(), old(fingerprint=fingerprint(method_version=2)), {}, ["not comparable"], 4),
-        "method_version (3, reference 2)",
+        "method_version (4, reference 2)",
     ),
     "other variables": (new(**ONE_THREAD), old(), {}, ["not comparable"], 4, "OMP_NUM_THREADS"),
     "another release": (new(**OTHER_RELEASE), old(), {}, ["ok"], 0, "fp8bench"),

@@ -10,6 +10,7 @@ from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.numerics import INPUTS, LAYERS, LayerError
+from fp8bench.schema.record import METHOD_VERSION
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
@@ -74,7 +75,13 @@ class TestRecord:
     def test_says_what_was_done_where_and_when(self, record):
         assert (record.kind, record.status, record.source, record.instance) == ("numerics", "ok", "measured", "cpu")
         assert record.run_id.startswith(f"{record.created_utc:%Y%m%dT%H%M%SZ}-numerics-")
-        assert record.fingerprint == {"kind": "numerics", "width": 32, "tokens": 64, "seed": 7, "method_version": 3}
+        assert record.fingerprint == {
+            "kind": "numerics",
+            "width": 32,
+            "tokens": 64,
+            "seed": 7,
+            "method_version": METHOD_VERSION,
+        }
         assert record.environment.versions["torchao"]
         assert (record.machine, record.machine.label) == (this_machines_identity("box-7"), "box-7")
         assert [(row.mode, row.status, row.tensor) for row in record.rows] == [

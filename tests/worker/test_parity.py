@@ -36,6 +36,12 @@ class Averaged(ViTMicro):
     architecture = {**ViTMicro.architecture, "class_token": False, "global_pool": "avg"}  # noqa: RUF012
 
 
+class Shortened(LLMMicro):
+    """Half of its 64 tokens are for the gate."""
+
+    gate_length = 32
+
+
 def of(base=BaselineBF16, plant=lambda _model: None, workload=ViTMicro):
     return verdict(base, plant, workload(data="device"))
 
@@ -76,6 +82,16 @@ class TestProve:
         assert found.later_leakage == (0 if workload is LLMMicro else None)
         assert found.rounding_logits_error is found.rounding_input_gradient_error is None
         assert found.tolerance == BF16_TOLERANCE
+
+    def test_the_gate_looks_at_the_first_tokens_of_long_samples_and_finds_there_what_it_finds_in_all(self):
+        lengths = set()
+
+        def counted(model):
+            model.model.embed_tokens.register_forward_pre_hook(lambda _module, args: lengths.add(args[0].shape[1]))
+
+        assert of(plant=counted, workload=Shortened).passed
+        assert lengths == {32}
+        assert LATER in of(plant=FAULTS["the next token"][0], workload=Shortened).reason
 
     def test_float32_passes_within_the_bf16_bounds_and_emulated_float8_within_its_own_without_being_equal(self):
         found = of(BaselineFP32)

@@ -82,6 +82,29 @@ def test_it_shows_how_far_it_has_come_and_keeps_its_trace(measured, tmp_path):
     assert (tmp_path / "trace.json").exists()
 
 
+def test_what_a_library_compiles_by_itself_is_made_for_the_timed_shape(measured):
+    """As Transformer Engine compiles its residuals: the gate's batches are larger than the timed ones here."""
+    shapes = []
+
+    def noted(graph, inputs):
+        shapes.extend(one.shape[0] for one in inputs if isinstance(one, torch.Tensor) and one.dim() > 1)
+        return graph.forward
+
+    class Compiled(TinyLinear):
+        def build(self, device):
+            return torch.nn.Sequential(super().build(device), Doubled())
+
+    class Doubled(torch.nn.Module):
+        def forward(self, x):
+            return doubled(x)
+
+    doubled = torch.compile(lambda x: 2 * x, backend=noted)
+    with torch._dynamo.config.patch(automatic_dynamic_shapes=True):
+        assert measured(BaselineBF16(), Compiled).status == "ok"
+    assert {type(one) for one in shapes} == {int}
+    assert {8, 16} <= {*shapes}
+
+
 def test_a_host_without_memory_is_a_cause_of_its_own(measured):
     class Greedy(Polite):
         def evidence(self, model):
