@@ -53,9 +53,10 @@ from fp8bench.worker.suitable import require_provable
 from fp8bench.worker.view import View, apart, compare, leakage, look, look_scaled, passed
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
-ROOM = 4.0
-"""The plain model stays on the GPU beside the converted one if so many times its weights are free: passes of both, the
-copies of weights that autocast makes, and a block's gradients, several times.
+ROOM = 3.0
+"""The plain model stays on the GPU beside the converted one if so many times its weights are free: the converted one's,
+the copies of weights that autocast makes, a block's gradients several times, and activations of 4,096 tokens, which of
+the largest workload are as large as its weights.
 """
 
 FEWEST = 2

@@ -24,6 +24,10 @@ SPREAD = 0.02
 """The relative standard deviation between processes from which a row says that they differ: twice the noise."""
 
 
+OF_ANY_SHAPE = "timed by method 3, in which steps of Transformer Engine took up to 3 % longer: measure again"
+"""What a record of that method is marked with; see the history of the method in `schema.record`."""
+
+
 class Weight(IntEnum):
     """How much a note would change a decision. Those that weigh most stand first."""
 
@@ -67,10 +71,12 @@ def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid
     return tuple(map(Mark, texts))
 
 
-def _what_it_is(record: Record) -> Iterator[str]:
+def _what_it_is(record: Record) -> Iterator[str | Mark]:
     config, evidence = record.config, record.evidence
     if config is not None and config.device == "cpu":
         yield "cpu"
+    elif config is not None and config.mode.startswith("te-") and (record.status, record.method_version) == ("ok", 3):
+        yield doubt(OF_ANY_SHAPE)
     if evidence is not None and evidence.emulated:
         yield "emulated"
     if config is not None and config.te_switches:
