@@ -37,7 +37,9 @@ def bundle(
     used = {run_id.partition("@")[0] for run_id in found.rounds}
     lenders = {row.measured_on for row in found.comparison.rows if row.measured_on}
     shown = {*options.instances, *lenders}
-    lent = [one.path for one in results.read(results_dir, lenders) if one.record.run_id in used]
+    borrowed = results.read(results_dir, lenders)
+    used |= {one.parity.of_run for one, _ in borrowed if one.run_id in used and one.parity and one.parity.of_run}
+    lent = [one.path for one in borrowed if one.record.run_id in used]
     # By which several nodes are projected.
     names = [Path(one.instance, f"{one.run_id}.json") for one in measured_links(results_dir, shown)]
     links = [folder / name for name in names for folder in results_dir]

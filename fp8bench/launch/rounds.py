@@ -21,6 +21,7 @@ from typing import Literal
 from fp8bench.config.request import MAX_ROUNDS
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import Variant, suffix
+from fp8bench.schema.rank import Parity
 from fp8bench.schema.record import Record, Session
 from fp8bench.stats.certainty import LOOKS, next_look, reached
 from fp8bench.stats.estimate import OF_ONE_LOOK, Estimate, estimate
@@ -83,6 +84,7 @@ class Schedule:
     _stopped: set[Entry] = field(default_factory=set)
     _variants: dict[RunConfig, set[Variant]] = field(default_factory=dict)
     _work: dict[Entry, object] = field(default_factory=dict)
+    _parities: dict[RunConfig, Parity] = field(default_factory=dict)
 
     def restore(self, records: Iterable[Record]) -> None:
         """Count earlier rounds of this session that are `ok` and of exactly the same configuration. Entries that
@@ -127,6 +129,13 @@ class Schedule:
             if record.execution is not None:
                 self._variants.setdefault(entry.config, set()).add(record.execution)
             self._work[entry] = record.fingerprint, entry.config.batch_size, entry.config.world_size
+            if record.parity is not None and record.parity.of_run is None:
+                of_run = record.parity.model_copy(update={"of_run": record.run_id})
+                self._parities.setdefault(entry.config, of_run)
+
+    def parity(self, entry: Entry) -> Parity | None:
+        """Return the parity that a process of this session measured for the entry: a later one may rely on it."""
+        return self._parities.get(entry.config)
 
     @property
     def untried(self) -> list[Entry]:

@@ -161,7 +161,9 @@ def run_rounds(
                 found = marks(prepared, entry.config)
                 watch = begins(entry, place)
                 begun_s = time.monotonic()
-                reports = executor.run(entry.config, partial(_noting, seen, watch), trace, place)
+                reports = executor.run(
+                    entry.config, partial(_noting, seen, watch), trace, place, schedule.parity(entry)
+                )
             except KeyboardInterrupt as interrupt:
                 interrupted, reports = interrupt, getattr(interrupt, "reports", ())
             ended_s = time.monotonic()

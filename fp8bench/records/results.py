@@ -287,17 +287,28 @@ def sound(
     shown: Callable[[list[Record]], Iterable[Record]],
 ) -> list[Record]:
     """Return the runs that were found, without those of the shown that contradict themselves or their raw parts, whose
-    copies take their place. shown: of runs, oldest first, those that are to be believed; asked again if one is left
-    out. unread: called with what is left out, the search's own first.
+    copies take their place, and without those that rely on the parity of one that is not there. shown: of runs, oldest
+    first, those that are to be believed; asked again if one is left out. unread: called with what is left out, the
+    search's own first.
     """
     unread(found.broken)
     left = {kept.record.run_id: [kept, *found.copies.get(kept.record.run_id, ())] for kept in found}
     checked: set[str] = set()
     for tries in itertools.count():
         records = [files[0].record for files in left.values()]
-        new = [one.run_id for one in (records if tries >= MANY else shown(records)) if one.run_id not in checked]
+        believed = records if tries >= MANY else list(shown(records))
+        relied = [of for one in believed if one.parity and (of := one.parity.of_run) in left]
+        new = [
+            run_id for run_id in dict.fromkeys((*(one.run_id for one in believed), *relied)) if run_id not in checked
+        ]
         if not new:
-            break
+            lost = [one for one in believed if not _has_parity(one, left)]
+            if not lost:
+                break
+            for one in lost:
+                [path, *_] = (kept.path for kept in left.pop(one.run_id))
+                of_run = one.parity.of_run if one.parity else None
+                unread([Broken(path, f"it relies on the parity of {of_run}, which is missing, not ok or of another")])
         for run_id in new:
             files = left[run_id]
             while files and isinstance(broken := layout.whole(files[0].path, Record), Broken):
@@ -307,6 +318,16 @@ def sound(
                 del left[run_id]
         checked.update(new)
     return records
+
+
+def _has_parity(record: Record, left: Mapping[str, Sequence[Kept[Record]]]) -> bool:
+    """Return whether the record measured its parity itself, or relies on one of those left that did, of the same."""
+    mine = record.parity
+    if mine is None or mine.of_run is None:
+        return True
+    earlier = left[mine.of_run][0].record if mine.of_run in left else None
+    theirs = earlier.parity if earlier is not None and earlier.status == "ok" else None
+    return theirs is not None and (theirs.of_run, theirs.depends_on) == (None, mine.depends_on)
 
 
 def measured(

@@ -65,6 +65,11 @@ class Parity(Frozen):
     rounding_input_gradient_error: float | None = None
     blocks: BlockParity | None = optional("null in older records, which were proved as a whole")
     tolerance: Tolerance
+    loss_size: float | None = optional(
+        "of the plain model, what errors of the loss are relative to; null: not recorded"
+    )
+    of_run: str | None = optional("the process of the session that measured this; null: the record's own")
+    depends_on: str | None = optional("digest of what it holds for, see `worker.relied`; null: not recorded")
 
 
 class CompileEvidence(Frozen):

@@ -12,7 +12,7 @@ defaults are what older records mean, but for these:
   8  rounding errors and the bounds that follow.  9  phases, proof version, blocks.
   10  the raw part lies beside the record, in RUN_ID.samples.json, whose digest the record has (samples_sha256); what
       tables need of it is in the record (step_times).
-  11  the looks of a session that may end early.
+  11  the looks of a session that may end early.  12  the process of a session in whose gate a record's parity is.
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  a step's time is the slowest rank's, from the start of one step to the start of the next; a run's is the median.
@@ -65,7 +65,7 @@ from fp8bench.schema.rank import (
 )
 from fp8bench.schema.switches import Switches
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 METHOD_VERSION = 4
 PROOF_VERSION = 2
 

@@ -18,7 +18,7 @@ from fp8bench import registry
 from fp8bench.modes.protocol import Mode
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid
-from fp8bench.schema.rank import Evidence, RankReport
+from fp8bench.schema.rank import Evidence, Parity, RankReport
 from fp8bench.stats.length import PROFILED_STEPS, Length
 from fp8bench.worker import parity
 from fp8bench.worker.clock import clock_for
@@ -37,6 +37,7 @@ from fp8bench.worker.plugin import INSTEAD, Bindings
 from fp8bench.worker.profiler import Profiled, profile_steps
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.rank_report import Aside, reported, to_evidence
+from fp8bench.worker.relied import depends_on, relied_on
 from fp8bench.worker.subject import check_workload, facts_of, make_mode, make_workload
 from fp8bench.worker.timing import Training, compiled_to, time_steps, train
 from fp8bench.workloads import protocol as of_workload
@@ -51,14 +52,20 @@ def rank_group(config: RunConfig, rank: int, local_rank: int, init_method: str) 
         yield device
 
 
-def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) -> RankReport:
-    """Run one rank inside its group; a refusal is a report too, with what was found before it. Raises RunFailed without
-    memory: siblings may be waiting, and must be ended from outside.
+def measure(
+    config: RunConfig, rank: int, device: torch.device, aside: Aside, earlier: dict[str, Any] | None = None
+) -> RankReport:
+    """Run one rank inside its group; a refusal is a report too, with what was found before it. earlier: the parity that
+    another process of the session measured. Raises RunFailed without memory: siblings may be waiting, and must be ended
+    from outside.
     """
-    return reported(lambda found: _stages(config, rank, device, aside, found), rank, config, aside)
+    of_session = None if earlier is None else Parity.model_validate(earlier)
+    return reported(lambda found: _stages(config, rank, device, aside, found, of_session), rank, config, aside)
 
 
-def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, found: dict[str, Any]) -> None:
+def _stages(
+    config: RunConfig, rank: int, device: torch.device, aside: Aside, found: dict[str, Any], earlier: Parity | None
+) -> None:
     progress = ProgressFile(aside.progress)
     # The gate needs one batch, so no loader has to start its processes; the images are the same.
     without_loader = config.model_copy(update={"data": "device"})
@@ -70,7 +77,7 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
         before = None if ours else Bindings.of(of_gate.build(device), of_gate)
     mode = make_mode(config)
     workload = make_workload(config)
-    proof, choice = proved(config, mode, of_gate, rank, device, found, progress, before)
+    proof, choice = proved(config, mode, of_gate, rank, device, found, progress, before, earlier)
 
     aside.keep(RankReport(**found))
     reset_peaks(device)
@@ -124,9 +131,11 @@ def proved(
     found: dict[str, Any],
     progress: ProgressFile,
     before: Bindings | None = None,
+    earlier: Parity | None = None,
 ) -> tuple[Proof, Choice]:
     """Return the model as the gate proved it, and how it will be executed; fill in the report's environment, facts,
-    parity and evidence. Raises ModeUnavailable if the mode cannot run, and MeasurementInvalid if it fails the gate.
+    parity and evidence. earlier: the parity of another process of the session. Raises ModeUnavailable if the mode
+    cannot run, and MeasurementInvalid if it fails the gate.
     """
     specialize()
     with agreement():
@@ -139,8 +148,11 @@ def proved(
         require_memory(config, workload, device, choice.strategy.sharded)
     found["facts"] = facts_of(workload, config, device, choice.strategy.sharded)
     progress.stage("building")
-    proof = parity.prove(mode, workload, rank, device, choice.strategy, lambda: progress.stage("proving"), before)
-    found["parity"] = proof.parity
+    digest = depends_on(config, found["environment"])
+    earlier = relied_on(earlier, digest, device)
+    built = partial(progress.stage, "proving")
+    proof = parity.prove(mode, workload, rank, device, choice.strategy, built, before, earlier)
+    found["parity"] = proof.parity.model_copy(update={"depends_on": digest})
     found["evidence"] = to_evidence(mode, proof, choice.compile)
     with agreement():
         if not proof.parity.passed:

@@ -50,7 +50,7 @@ from fp8bench.worker.plugin import Batches, Bindings, require_scaling, wrong
 from fp8bench.worker.recorded import Call, Recording
 from fp8bench.worker.rounding import grids, of_steps, rounded
 from fp8bench.worker.suitable import require_provable
-from fp8bench.worker.view import View, apart, compare, leakage, look, look_scaled, passed
+from fp8bench.worker.view import Leaks, View, apart, compare, leakage, look, look_scaled, passed, reason_of
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
 ROOM = 3.0
@@ -82,10 +82,12 @@ def prove(
     strategy: Strategy | None = None,
     built: Callable[[], None] = lambda: None,
     before: Bindings | None = None,
+    earlier: Parity | None = None,
 ) -> Proof:
     """Build the plain model, look at it, convert another, and look again; every rank does so, on its own GPU. strategy:
     one that divides layers early does so after the blocks were examined, and before the model is looked at as a whole.
-    before: what the plain model was made of before a mode of another package was there. Raises what `mode.convert` and
+    before: what the plain model was made of before a mode of another package was there. earlier: what another process
+    measured of the same; then only names, shapes and values of weights are compared. Raises what `mode.convert` and
     `strategy.divide` raise, on every rank.
     """
     early = strategy is not None and strategy.divides_early
@@ -104,47 +106,46 @@ def prove(
     seed = int(getattr(workload, "seed", 0))
     perturb(model, seed)
     initial = buffers_of(model)
+    plain = None if earlier else _plainly(mode, model, workload, batch, initial)
     with agreement():
-        rounding: modes.Rounding | None = mode.rounds(model) if hasattr(mode, "rounds") else None
-        if not is_built_in(type(workload).__module__):
-            require_provable(model, workload, batch, partial(_restore, initial, model))
-    plain = _plainly(model, workload, batch, rounding)
-    with agreement():
-        other = _another(plain.model, initial, workload, device)
+        other = _another(model, initial, workload, device)
         # It is converted with yet other weights, and then gets the plain model's as an optimizer would write them.
         perturb(other, seed + 1)
-        model = mode.convert(other)
+        converted = mode.convert(other)
         require_scaling(mode)
-        kept = {name: one for name, one in buffers_of(model).items() if name in initial}
-        found = ties(mode, model)
-        faults = faults_of(found, shapes_of(plain.model), shapes_of(model))
-        faults = faults or other_values(found, plain.model, model, seed + 1)
-    whole = shapes_of(model)
-    with modes.apart(mode) if early else nullcontext():
-        by_block, by_blocks = _by_block(mode, model, workload, batch, plain, found)
-    plain.model = nn.Identity()
+        kept = {name: one for name, one in buffers_of(converted).items() if name in initial}
+        found = ties(mode, converted)
+        faults = faults_of(found, shapes_of(model), shapes_of(converted))
+        faults = faults or other_values(found, model, converted, seed + 1)
+    whole = shapes_of(converted)
+    if plain is not None:
+        with modes.apart(mode) if early else nullcontext():
+            plain.by_block = _by_block(mode, converted, workload, batch, plain, found)
+        plain.model = nn.Identity()
+    model = converted
     if strategy is not None and early:
         with agreement():
             strategy.divide(model)
         _settle(mode, model, workload, batch)
     reuses = bool(modes.stated(mode, "reuses"))
     _begin(mode, model, first=not reuses)
-    converted = look_scaled(model, workload, batch, mode)
+    seen = look_scaled(model, workload, batch, mode)
     _begin(mode, model, first=True)
-    leaked = leakage(model, workload, batch, mode.forward_context())
     tolerance: Tolerance = modes.stated(mode, "tolerance")
     if before is not None and (replaced := before.replaced()):
         faults.insert(0, replaced)
-    parity = compare(
-        plain.view, converted, leaked, tolerance, plain.alone, [*faults, *by_blocks], by_block, plain.of_bf16
-    )
+    if earlier is not None:
+        parity = earlier.model_copy(update={"passed": not faults, "reason": reason_of(faults)})
+    else:
+        parity = _compared(plain, seen, leakage(model, workload, batch, mode.forward_context()), tolerance, faults)
     # One rank alone must not go on to passes for which the others' layers are needed.
     if largest(int(not parity.passed), device) == 0:
         write(found, workload.build(device), whole, model, strategy.part if strategy is not None and early else None)
         forget(mode, model)
         _settle(mode, model, workload, batch)
         _restore(kept, model)
-    return Proof(model, parity, converted.sdpa_kernels, plain.view.loss_size, of_steps(parity.tolerance, tolerance))
+    loss_size = math.nan if parity.loss_size is None else parity.loss_size
+    return Proof(model, parity, seen.sdpa_kernels, loss_size, of_steps(parity.tolerance, tolerance))
 
 
 @dataclass
@@ -160,10 +161,24 @@ class _Plain:
     rounding: modes.Rounding | None
     of_bf16: tuple[float, float]
     alone: tuple[float, float] | None
+    by_block: tuple[BlockParity, list[str]] | None = None
 
 
-def _plainly(model: nn.Module, workload: Workload, batch: Batch, rounding: modes.Rounding | None) -> _Plain:
+def _compared(plain: _Plain | None, seen: View, leaked: Leaks, tolerance: Tolerance, faults: list[str]) -> Parity:
+    assert plain is not None
+    assert plain.by_block is not None
+    by_block, by_blocks = plain.by_block
+    return compare(plain.view, seen, leaked, tolerance, plain.alone, [*faults, *by_blocks], by_block, plain.of_bf16)
+
+
+def _plainly(
+    mode: modes.Mode, model: nn.Module, workload: Workload, batch: Batch, buffers: Mapping[str, Tensor]
+) -> _Plain:
     """Look at the plain model. Without room for another on the GPU it waits on the host, as its blocks do."""
+    with agreement():
+        rounding: modes.Rounding | None = mode.rounds(model) if hasattr(mode, "rounds") else None
+        if not is_built_in(type(workload).__module__):
+            require_provable(model, workload, batch, partial(_restore, buffers, model))
     place = next(model.parameters()).device
     if place.type == "cuda" and torch.cuda.mem_get_info(place)[0] <= ROOM * size(model.parameters()):
         place = torch.device("cpu")

@@ -223,18 +223,23 @@ def compare(
         # What comes first is frozen, and gives neither model a gradient to compare.
         is_zero, to_judge = False, {**measured, "input_gradient_error": 0.0, "leakage": 0.0, "later_leakage": 0.0}
     faults = [*judge(to_judge, tolerance, is_zero), *found]
-    reason = f"it does not compute what the plain model does: {'; '.join(faults)}" if faults else None
     return Parity(
-        passed=reason is None,
-        reason=reason,
+        passed=not faults,
+        reason=reason_of(faults),
+        loss_size=finite(plain.loss_size),
         batch_size=plain.logits.shape[0],
         tolerance=tolerance,
         rounding_logits_error=finite(rounding[0]) if rounding else None,
         rounding_input_gradient_error=finite(rounding[1]) if rounding else None,
         weight_gradient_error=by_block.weight_gradient_error if by_block else None,
         blocks=by_block,
-        **{name: finite(value) for name, value in measured.items()},
+        **{name: finite(value) for name, value in measured.items()},  # type: ignore[arg-type]
     )
+
+
+def reason_of(faults: Sequence[str]) -> str | None:
+    """Return why a mode does not pass, in words; None without a fault."""
+    return f"it does not compute what the plain model does: {'; '.join(faults)}" if faults else None
 
 
 def _widened(bounds: Tolerance, of_bf16: tuple[float, float]) -> Tolerance:

@@ -75,7 +75,7 @@ class FakeExecutor(Executor):
     def __init__(self, *answers):
         self.answers = list(answers)
 
-    def run(self, config, watch, trace=None, place=None):
+    def run(self, config, watch, trace=None, place=None, earlier=None):
         answer = self.answers.pop(0)
         if isinstance(answer, BaseException):
             raise answer

@@ -28,7 +28,7 @@ class Machine(Executor):
     def close(self):
         self.closed = True
 
-    def run(self, config, watch, trace=None, place=None):
+    def run(self, config, watch, trace=None, place=None, earlier=None):
         self.ran.append((config.mode_label, config.batch_size, config.steps))
         if len(self.ran) == self.interrupt_at:
             raise KeyboardInterrupt

@@ -44,15 +44,16 @@ class FakeExecutor(Executor):
 
     def __init__(self, results_dir, *answers):
         self.results_dir, self.answers, self.closed = results_dir, list(answers or [OK]), False
-        self.on_disk_before, self.ran, self.traces = [], [], []
+        self.on_disk_before, self.ran, self.traces, self.earlier = [], [], [], []
 
     def close(self):
         self.closed = True
 
-    def run(self, config, watch, trace=None, place=None):
+    def run(self, config, watch, trace=None, place=None, earlier=None):
         self.on_disk_before.append(len(record_paths(self.results_dir)))
         self.ran.append(config.mode_label)
         self.traces.append(trace)
+        self.earlier.append(earlier)
         watch(Progress("timing", 5, 0.1))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, BaseException):
@@ -97,6 +98,26 @@ def found(monkeypatch):
 
     monkeypatch.setattr("fp8bench.launch.prepare.require_idle", require_idle)
     return answers
+
+
+def test_later_processes_may_rely_on_the_parity_of_the_first_that_measured_its_own(tmp_path):
+    executor = FakeExecutor(tmp_path, DIED, OK)
+    kept = list(session(executor, BASELINE, TE_FP8, rounds=3))
+
+    assert executor.ran == ["baseline-bf16", "te-fp8:delayed", "te-fp8:delayed", "te-fp8:delayed"]
+    first = kept[1].record
+    assert executor.earlier == [None, None, *(first.parity.model_copy(update={"of_run": first.run_id}),) * 2]
+
+
+def test_a_resumed_session_relies_on_what_it_had_measured_and_never_on_what_relied_itself(tmp_path):
+    [first] = session(FakeExecutor(tmp_path), TE_FP8)
+    relied = first.record.parity.model_copy(update={"of_run": "another"})
+    turns = Schedule([TE_FP8], Stop(3), "a-session")
+
+    turns.restore([first.record.model_copy(update={"parity": relied})])
+    assert turns.parity(TE_FP8) is None
+    turns.restore([first.record])
+    assert turns.parity(TE_FP8).of_run == first.record.run_id
 
 
 def test_every_record_is_on_disk_before_the_next_turn_starts(tmp_path):

@@ -22,7 +22,7 @@ from fp8bench.launch.signals import Interrupt, held_back
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.model import Refusal
-from fp8bench.schema.rank import RankReport
+from fp8bench.schema.rank import Parity, RankReport
 from fp8bench.schema.record import Session
 from fp8bench.worker.progress import STAGES, Progress
 
@@ -55,13 +55,19 @@ class NodesExecutor(SpawnExecutor):
             raise self._gone
 
     def run(
-        self, config: RunConfig, watch: Watch, trace: Path | None = None, place: Session | None = None
+        self,
+        config: RunConfig,
+        watch: Watch,
+        trace: Path | None = None,
+        place: Session | None = None,
+        earlier: Parity | None = None,
     ) -> list[RankReport]:
         """Run as `Executor.run` does. Reports name their machines; that of a node's first rank has the node's marks.
         Raises ModeUnavailable if another node cannot run, and RunFailed if one is gone since an earlier run.
         """
         self.require_ready()
-        agent, turn, told = self.agent, self._turns, Turn(config=config, place=place, work=self.work)
+        agent, turn = self.agent, self._turns
+        told = Turn(config=config, place=place, work=self.work.relying(earlier))
         self._turns += 1
         agent.say(f"turn/{turn}", told)
         seen: dict[int, Outcome] = {}

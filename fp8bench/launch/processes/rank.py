@@ -36,7 +36,7 @@ from fp8bench.records.fit import fit
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Fp8benchError, ModeUnavailable, in_words, inert
 from fp8bench.schema.files import Frozen
-from fp8bench.schema.rank import RankReport
+from fp8bench.schema.rank import Parity, RankReport
 
 REQUEST = signal.SIGUSR1
 """The signal that requests a rank's stack."""
@@ -76,6 +76,11 @@ class Work(Frozen):
 
     target: str = Field(default="fp8bench.worker.main:measure", pattern=r"^[\w.]+:\w+$")
     given: dict[str, Any] = Field(default_factory=dict, description="plain values, as JSON has them")
+
+    def relying(self, earlier: Parity | None) -> "Work":
+        """Return the work of ranks that may rely on this parity of an earlier process."""
+        given = {} if earlier is None else {"earlier": earlier.model_dump(mode="json")}
+        return self.model_copy(update={"given": {**self.given, **given}})
 
 
 MEASURES_A_RUN = Work()

@@ -30,7 +30,7 @@ from fp8bench.machine import temporary
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import RunFailed, Status
 from fp8bench.schema.files import Frozen
-from fp8bench.schema.rank import RankReport
+from fp8bench.schema.rank import Parity, RankReport
 from fp8bench.schema.record import Session
 from fp8bench.worker.progress import Progress, read_progress
 
@@ -84,13 +84,18 @@ class SpawnExecutor(Executor):
         self.server = Server()
 
     def run(
-        self, config: RunConfig, watch: Watch, trace: Path | None = None, place: Session | None = None
+        self,
+        config: RunConfig,
+        watch: Watch,
+        trace: Path | None = None,
+        place: Session | None = None,
+        earlier: Parity | None = None,
     ) -> list[RankReport]:
         """Run the ranks. Raises Interrupt once all are ended, with their reports if all had timed their steps."""
         reports: list[RankReport] = []
         try:
             with held_back() as interrupted:
-                task = Task(config=config, trace=trace, work=self.work)
+                task = Task(config=config, trace=trace, work=self.work.relying(earlier))
                 done = run_ranks(task, self.timeout_s, watch, interrupted, server=self.server)
                 reports = [] if done is None else reports_of(config, done.views, done.overdue)
         except Interrupt as interrupt:

@@ -1,0 +1,40 @@
+"""What a parity depends on. A later process of a session relies on that of an earlier one if all of it is the same; it
+compares names, shapes and values of weights itself, and proves the steps that it executes.
+"""
+
+import sys
+import sysconfig
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+
+import fp8bench
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.machine import Environment, software_of
+from fp8bench.schema.rank import Parity
+from fp8bench.schema.record import METHOD_VERSION, PROOF_VERSION
+from fp8bench.worker.parallel import largest
+
+
+def depends_on(config: RunConfig, environment: Environment) -> str:
+    """Return a digest of configuration and seed, versions, driver, GPU and variables, and the code: fp8bench's, and what
+    this process has loaded that is not installed, as a user's model is.
+    """
+    found = sha256(f"{METHOD_VERSION} {PROOF_VERSION} {config.model_dump_json()}".encode())
+    found.update(repr(sorted((software_of(environment) or {}).items())).encode())
+    installed = tuple(str(Path(path).resolve()) for path in sysconfig.get_paths().values())
+    own = Path(fp8bench.__file__).parent
+    files = (Path(of) for one in list(sys.modules.values()) if (of := getattr(one, "__file__", None)))
+    # Some of torch's modules give the name of no file.
+    loaded = (path.resolve() for path in files if path.suffix == ".py" and path.is_file())
+    others = {path for path in loaded if not str(path).startswith(installed)}
+    for path in sorted({*own.resolve().rglob("*.py"), *others}):
+        found.update(str(path).encode() + path.read_bytes())
+    return found.hexdigest()
+
+
+def relied_on(earlier: Parity | None, digest: str, device: torch.device) -> Parity | None:
+    """Return the earlier process's parity if every rank may rely on it. digest: what this process depends on."""
+    fits = earlier is not None and earlier.passed and earlier.loss_size is not None and earlier.depends_on == digest
+    return earlier if largest(int(not fits), device) == 0 else None
