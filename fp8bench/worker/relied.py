@@ -18,7 +18,7 @@ from fp8bench.worker.parallel import largest
 
 
 def depends_on(config: RunConfig, environment: Environment) -> str:
-    """Return a digest of configuration and seed, versions, driver, GPU and variables, and the code: fp8bench's, and what
+    """Return a digest of configuration, versions, driver, GPU and variables, and of the code: fp8bench, and what
     this process has loaded that is not installed, as a user's model is.
     """
     found = sha256(f"{METHOD_VERSION} {PROOF_VERSION} {config.model_dump_json()}".encode())

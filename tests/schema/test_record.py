@@ -189,7 +189,7 @@ def test_a_ranks_report_comes_back_to_the_last_bit_of_its_samples(times, losses)
 def test_versions_time_and_every_ranks_samples_are_written_as_they_are():
     text = measured(settings={"world_size": 3}).model_dump_json()
     document, back = json.loads(text), Record.model_validate_json(text)
-    assert document["schema_version"] == SCHEMA_VERSION == 11
+    assert document["schema_version"] == SCHEMA_VERSION == 12
     assert document["method_version"] == METHOD_VERSION == 4
     assert document["created_utc"] == "2026-05-01T10:00:00Z"
     assert back.created_utc.utcoffset() == UTC.utcoffset(None)
