@@ -439,7 +439,7 @@ tell. Only the source's own instance or GPU decides; values elsewhere are contex
 NOTES: dict[Kind, str] = {
     "price": "In USD an hour; today's are those of the catalogue.",
     "arithmetic": "The study's percentages for 1B divide by its tokens/s without FP8, those for 7B by its tokens/s\n"
-    "*with* FP8, so they are too small: its title's 18 % is 18.56 on 32 nodes, and 22.78 by [its rates](parallel.md).",
+    "*with* FP8, so they are too small: its title's 18 % is 18.56 on 32 nodes, and 22.78 by its rates.",
     "definition": "Computed by torch; for scaling by blocks see [formats](numerics.md).",
 }
 
