@@ -11,6 +11,7 @@ import argparse
 import json
 import math
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -399,7 +400,9 @@ def said(value: Value, unit: str) -> str:
 
 
 def table(judged: Sequence[Judged], here: str) -> Iterator[str]:
-    """Return the lines of a table, with a claim's bounds below what was published. here: heading of the values."""
+    """Return the lines of a table, with a claim's bounds beside what was published, and below it the claims of which
+    nothing was measured. here: heading of the values.
+    """
     yield from (f"| claim | published (within) | {here} | verdict |", "| --- | --- | --- | --- |")
     for one in judged:
         claim, unit = one.claim, one.claim.unit
@@ -407,7 +410,10 @@ def table(judged: Sequence[Judged], here: str) -> Iterator[str]:
         within = f" ({low} to {high})" if low != high else ""
         values = [said(value, unit) for value in one.deciding]
         beside = [f"elsewhere {', '.join(said(value, unit) for value in one.context)}"] if one.context else []
-        yield f"| {claim.words} | {claim.published}{within} | {'; '.join(values + beside) or '-'} | {one.verdict} |"
+        if values or beside:
+            yield f"| {claim.words} | {claim.published}{within} | {'; '.join(values + beside)} | {one.verdict} |"
+    if without := [one.claim.words for one in judged if not (one.deciding or one.context)]:
+        yield from ("", *textwrap.wrap(f"Not measured: {'; '.join(without)}.", 120))
 
 
 def page(records: Records) -> str:
@@ -432,14 +438,14 @@ INTRODUCTION = """# Claims
 What fp8bench's sources say, in their own figures, against the records in `results/`. `python benchmarks/claims.py`
 writes this page; with `--results-dir DIR` it prints the same for your records. A claim is an entry of that script.
 
-A claim is reproduced if the whole 95 % interval (as in [compare](compare.md)) lies within bounds on both sides of the
-published figure, not reproduced if all of it lies beyond, else inconclusive. It counts once, however many instances
-tell. Only the source's own instance or GPU decides; values elsewhere are context.
+A claim is reproduced if the whole 95 % interval lies within bounds on both sides of the published figure, not
+reproduced if all of it lies beyond, else inconclusive. Only the source's own instance or GPU decides; values elsewhere
+are context.
 """
 NOTES: dict[Kind, str] = {
     "price": "In USD an hour; today's are those of the catalogue.",
     "arithmetic": "The study's percentages for 1B divide by its tokens/s without FP8, those for 7B by its tokens/s\n"
-    "*with* FP8, so they are too small: its title's 18 % is 18.56 on 32 nodes, and 22.78 by [its rates](parallel.md).",
+    "*with* FP8, so they are too small: its title's 18 % is 18.56 on 32 nodes, and 22.78 by its rates.",
     "definition": "Computed by torch; for scaling by blocks see [formats](numerics.md).",
 }
 
