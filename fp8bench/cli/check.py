@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fp8bench.cli.options import Form, ResultsDir, Share, option, switch
+from fp8bench.cli.options import Form, ResultsDir, Share, option
 from fp8bench.cli.output import Unread, log, show, warn
 from fp8bench.kinds.run.check import Check
 from fp8bench.kinds.run.check import check as checked
@@ -17,6 +17,7 @@ from fp8bench.kinds.run.history import document as over_time
 from fp8bench.kinds.run.sides import by_session, find
 from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.files import write_atomically
+from fp8bench.schema.option import Option
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 """GitHub's variable for the file whose markdown is shown on the page of a run."""
@@ -29,27 +30,18 @@ def check(
     max_regression: Annotated[Share, option("3%", "How much longer a step may take [3%].")] = 0.03,
     session: Annotated[str | None, option("NAME", "Session to check [the latest].")] = None,
     plan: Annotated[
-        bool,
-        switch(
-            "--plan", "Only which slow-down these rounds find, and how many find the limit; --against may be left out."
-        ),
+        bool, Option("Only which slow-down these rounds find, and how many find the limit; --against may be left out")
     ] = False,
     nights: Annotated[
-        bool,
-        switch(
-            "--nights", "Sessions are nights: judge the latest three together, with how the reference's nights differ."
-        ),
+        bool, Option("Sessions are nights: judge the latest three together, with how the reference's nights differ")
     ] = False,
     history: Annotated[
-        bool,
-        switch("--history", "Only a line a night, and the night at which a variant changed; --against is not used."),
+        bool, Option("Only a line a night, and the night at which a variant changed; --against is not used")
     ] = False,
     strict: Annotated[
-        bool, switch("--strict", "Fail for what the reference lacks, too; exit code 4 where a record is broken.")
+        bool, Option("Fail for what the reference lacks, too; exit code 4 where a record is broken")
     ] = False,
-    allow_mismatch: Annotated[
-        bool, switch("--allow-mismatch", "Check against another machine, software or work, marked.")
-    ] = False,
+    allow_mismatch: Annotated[bool, Option("Check against another machine, software or work, marked")] = False,
     under_test: Annotated[
         tuple[str, ...],
         option("NAME", "Software whose version may differ, as torch, transformer-engine. Repeat for several."),
@@ -57,7 +49,7 @@ def check(
     export: Annotated[
         tuple[str, ...], option("FORMAT=FILE", f"Write a file too: {'|'.join(EXPORTS)}. Repeat for several.")
     ] = (),
-    summary: Annotated[bool, switch("--summary", f"Append the result as markdown to ${SUMMARY}.")] = False,
+    summary: Annotated[bool, Option(f"Append the result as markdown to ${SUMMARY}")] = False,
     form: Form = "table",
     results_dir: ResultsDir = Path("results"),
 ) -> None:

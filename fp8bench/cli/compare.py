@@ -52,7 +52,7 @@ def compare(
     ] = "table",
     results_dir: ResultsDirs = (Path("results"),),
     bundle: Annotated[
-        Path | None, option("FILE", "The table of which `fp8bench results bundle` kept the records.", None, "--bundle")
+        Path | None, option("FILE", "The table of which `fp8bench results bundle` kept the records.")
     ] = None,
 ) -> None:
     if bundle is None:

@@ -10,12 +10,13 @@ from typing import Annotated
 import typer
 
 from fp8bench import registry
-from fp8bench.cli.options import AsJson, FormOfTables, argument, option, switch
+from fp8bench.cli.options import AsJson, FormOfTables, argument, option
 from fp8bench.cli.output import load_catalog, require_read, show
 from fp8bench.config.options import Folder
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.model import LinearLayers, ModelFacts
+from fp8bench.schema.option import Option
 from fp8bench.schema.recipe import FIELDS
 from fp8bench.tables.document import NOTHING, Cells, Document, Heading, Note, Part, Sentence, Table, blocks
 from fp8bench.tables.render import plain
@@ -25,7 +26,7 @@ from fp8bench.tables.written import counted
 
 def modes(
     as_json: AsJson = False,
-    fields: Annotated[bool, switch("--fields", "The fields of recipes, as in te-fp8:delayed,history=16.")] = False,
+    fields: Annotated[bool, Option("The fields of recipes, as in te-fp8:delayed,history=16")] = False,
 ) -> None:
     """List the precision modes, their recipes, the default first, and with --fields what a recipe has."""
     shown = [entry for entry in registry.modes().values() if not entry.hidden]
@@ -89,7 +90,7 @@ def workloads(
 
 
 def instances(
-    as_json: Annotated[bool, switch("--json", "Print every price with its source, as JSON.")] = False,
+    as_json: Annotated[bool, Option("Print every price with its source, as JSON", flags=("--json",))] = False,
     results_dir: Annotated[Folder, option("DIR", "Where own instances are.")] = Path("results"),
 ) -> None:
     """List the instances: GPUs, and the newest known on-demand price of each."""

@@ -4,7 +4,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated
 
-from fp8bench.cli.options import ResultsDir, Strict, argument, option, switch
+from fp8bench.cli.options import ResultsDir, Strict, argument, option
 from fp8bench.cli.output import Unread, log, warn
 from fp8bench.cli.selection import Selection
 from fp8bench.kinds.run import gather
@@ -14,6 +14,7 @@ from fp8bench.kinds.view import parse_job
 from fp8bench.records import results
 from fp8bench.schema.errors import RunFailed, UsageError, require_known
 from fp8bench.schema.files import write_atomically
+from fp8bench.schema.option import Option
 from fp8bench.tables.page import render
 
 FORMATS = ("html", "png", "svg", "pdf")
@@ -30,7 +31,7 @@ def report(
     output: Annotated[
         Path | None, option("FILE", "Where it is written [report.html, or the plot's name].", None, "-o", "--output")
     ] = None,
-    force: Annotated[bool, switch("--force", "Replace the file if it exists.")] = False,
+    force: Annotated[bool, Option("Replace the file if it exists")] = False,
     plot: Annotated[str | None, option("|".join(PLOTS), "Draw only this, as .png, .svg or .pdf.")] = None,
     job: Annotated[
         str | None, option("UNITS", "Time and cost of so many images or tokens, as 90M or 1.2e9 [1M, of tokens 1e9].")

@@ -10,7 +10,7 @@ import typer
 
 from fp8bench import registry
 from fp8bench.cli.bundle import bundle
-from fp8bench.cli.options import Form, ResultsDir, argument, option, switch
+from fp8bench.cli.options import Form, ResultsDir, argument, option
 from fp8bench.cli.output import load_catalog, show, warn
 from fp8bench.config.options import Folder, Options
 from fp8bench.launch.imported import ImportedFigure, doubts, to_record
@@ -20,6 +20,7 @@ from fp8bench.records.select import select, variant
 from fp8bench.remote.mirror import Mirror, names_in, send
 from fp8bench.schema.address import LIST, address_of, is_address, parse
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
+from fp8bench.schema.option import Option
 from fp8bench.schema.record import Record
 from fp8bench.schema.throughput import ThroughputRecord
 from fp8bench.tables.document import Cells, CsvLines, Document, Part, Sentence, Table, Warned, blocks
@@ -81,7 +82,7 @@ class Figure(Options):
 
     instance: Annotated[str, option("NAME", "Name in the catalogue.", "instances")]
     mode: Annotated[str, option("MODE", "Mode, with its recipe where known.", "modes")]
-    step_time_s: Annotated[str, option("SECONDS", "Of one step.", None, "--step-time")]
+    step_time_s: Annotated[str, option("SECONDS", "Of one step.")]
     batch_size: Annotated[str, option("N", "Samples a GPU and step.")]
     gpus: Annotated[str, option("N", "GPUs over all.")]
     source: Annotated[str, option("TEXT", "Where the figure is from: a title, an address.")]
@@ -92,7 +93,7 @@ class Figure(Options):
         str | None, option("TEXT", "How the step time follows from what was published [as it was].")
     ] = None
     workload: Annotated[str, option("NAME", "What was trained.", "workloads")] = "vit-huge"
-    compile: Annotated[bool | None, switch("--compile", "Whether torch.compile was on [unknown].")] = None
+    compile: Annotated[bool | None, Option("Whether torch.compile was on [unknown]")] = None
     attention: Annotated[str | None, option("NAME", "Attention implementation [unknown].")] = None
 
 

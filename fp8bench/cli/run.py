@@ -15,7 +15,7 @@ from fp8bench.cli.dry_run import document as settings_and_forecast
 from fp8bench.cli.dry_run import look_ahead
 from fp8bench.cli.emit import Emit, require_writable, write_script
 from fp8bench.cli.nodes import as_torchrun_has_it, executor_of
-from fp8bench.cli.options import Share, Strict, option, switch
+from fp8bench.cli.options import Share, Strict, option
 from fp8bench.cli.output import Unread, load_catalog, log, show, shown_after_keeping
 from fp8bench.cli.progress import OfSession, shown
 from fp8bench.cli.remote import send_one, synced
@@ -36,6 +36,7 @@ from fp8bench.records import results
 from fp8bench.records.named import parse_reference
 from fp8bench.records.select import Filter, rounds_of
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.option import Option
 from fp8bench.stats.ratio import LIMIT
 from fp8bench.tables.written import counted
 
@@ -48,15 +49,11 @@ def run(
         Path | None, option("FILE", "YAML file with any of these settings, or with variants of a mode.")
     ] = None,
     dry_run: Annotated[
-        bool,
-        switch(
-            "--dry-run",
-            "Print every setting with its origin, what cannot run here, and the time and cost; run nothing.",
-        ),
+        bool, Option("Print every setting with its origin, what cannot run here, and the time and cost; run nothing")
     ] = False,
-    quiet: Annotated[bool, switch("--quiet", "No progress; warnings and errors only.")] = False,
-    as_json: Annotated[bool, switch("--json", "Print the records as JSON.")] = False,
-    notes: Annotated[bool, switch("--notes", "Where the session's seconds went too, by phase and mode.")] = False,
+    quiet: Annotated[bool, Option("No progress; warnings and errors only")] = False,
+    as_json: Annotated[bool, Option("Print the records as JSON", flags=("--json",))] = False,
+    notes: Annotated[bool, Option("Where the session's seconds went too, by phase and mode")] = False,
     until_decided: Annotated[
         Path | None,
         option("DIR", "Add rounds until `check` decides on every variant that this folder of results has too."),

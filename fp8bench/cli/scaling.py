@@ -44,8 +44,7 @@ def scaling(
     ] = None,
     plot: Annotated[Path | None, option("FILE", "Draw it, .png, .svg or .pdf.")] = None,
     prices: Annotated[
-        tuple[str, ...],
-        option("INSTANCE=USD", "What if an hour of a node cost this; may be given several times.", None, "--price"),
+        tuple[str, ...], option("INSTANCE=USD", "What if an hour of a node cost this; may be given several times.")
     ] = (),
     form: Form = "table",
     results_dir: ResultsDir = Path("results"),

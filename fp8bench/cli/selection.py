@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import PositiveInt
 
 from fp8bench import registry
-from fp8bench.cli.options import Optimizer, PriceAsOf, Region, Workload, option, switch
+from fp8bench.cli.options import Optimizer, PriceAsOf, Region, Workload, option
 from fp8bench.cli.output import load_catalog, require_read
 from fp8bench.config.options import Options
 from fp8bench.kinds.kind import CompareOptions
@@ -24,8 +24,7 @@ from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.option import BATCH_SIZE, IMPORTED_BATCH_SIZE, Option
 
 BatchSize = Annotated[
-    PositiveInt | None,
-    Option("Only records of this batch size a worker", metavar="N", limit=IMPORTED_BATCH_SIZE),
+    PositiveInt | None, Option("Only records of this batch size a worker", metavar="N", limit=IMPORTED_BATCH_SIZE)
 ]
 
 
@@ -39,13 +38,11 @@ class Scope(Options):
     batch_size: BatchSize = None
     optimizer: Optimizer = None
     grad_accumulation: Annotated[
-        PositiveInt | None,
-        Option("Only records with this many micro-batches a step", metavar="N", limit=BATCH_SIZE),
+        PositiveInt | None, Option("Only records with this many micro-batches a step", metavar="N", limit=BATCH_SIZE)
     ] = None
-    every: Annotated[bool, switch("--all", "Every record, not only the latest of each variant.")] = False
+    every: Annotated[bool, Option("Every record, not only the latest of each variant", flags=("--all",))] = False
     allow_mismatch: Annotated[
-        bool,
-        switch("--allow-mismatch", "Show what is not comparable, and compare unlike machines and software, marked."),
+        bool, Option("Show what is not comparable, and compare unlike machines and software, marked")
     ] = False
 
     def resolved(

@@ -10,7 +10,7 @@ from pydantic import Field
 from fp8bench import registry
 from fp8bench.cli.command import resolved
 from fp8bench.cli.emit import Emit, require_writable, write_script
-from fp8bench.cli.options import AsJson, Form, option, switch
+from fp8bench.cli.options import AsJson, Form, option
 from fp8bench.cli.output import load_catalog, log, show
 from fp8bench.cli.progress import OfSweep, shown
 from fp8bench.config.request import LATEST, RunRequest
@@ -31,6 +31,7 @@ from fp8bench.records import lock
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import RunConfig, mode_label
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, RunFailed, UsageError
+from fp8bench.schema.option import Option
 
 DEFAULT_BUDGET = "30min"
 ROUND_STEPS = 30
@@ -72,10 +73,8 @@ def sweep(
     session: Annotated[
         str | None, option("NAME|latest", "Name of the sweep; one that exists is resumed, nothing repeated.")
     ] = None,
-    dry_run: Annotated[
-        bool, switch("--dry-run", "Print what would be looked at, its time and its cost; run nothing.")
-    ] = False,
-    quiet: Annotated[bool, switch("--quiet", "No progress; warnings and errors only.")] = False,
+    dry_run: Annotated[bool, Option("Print what would be looked at, its time and its cost; run nothing")] = False,
+    quiet: Annotated[bool, Option("No progress; warnings and errors only")] = False,
     emit: Emit = None,
     form: Form = "table",
     as_json: AsJson = False,
