@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from fp8bench.cli.options import Form, ResultsDir, Share, option
-from fp8bench.cli.output import Unread, log, show, warn
-from fp8bench.kinds.run.check import Check
+from fp8bench.cli.output import Unread, log, show, warn, written
 from fp8bench.kinds.run.check import check as checked
 from fp8bench.kinds.run.check_shown import EXPORTS, document, plan_sentence, sentence
 from fp8bench.kinds.run.check_shown import plan as planned
@@ -75,14 +74,15 @@ def check(
         return
     show(document(done), form)
     for path, name in exports.items():
-        try:
+        with written(path, "Choose another file with --export", UsageError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, EXPORTS[name](done) + "\n", replace=True)
-        except OSError as error:
-            raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another file with --export") from error
         log(f"{name} written to {path}")
-    if summary:
-        _append_summary(done)
+    if summary and (into := os.environ.get(SUMMARY)):
+        with written(into, f"Set {SUMMARY} to a file", UsageError), open(into, "a", encoding="utf-8") as file:
+            file.write(f"## fp8bench check\n\n{EXPORTS['markdown'](done)}\n\n")
+    elif summary:
+        warn(f"--summary has nowhere to write: {SUMMARY} is not set, as it is in a step of GitHub Actions")
     if done.exit_code:
         log(sentence(done))
         raise typer.Exit(done.exit_code)
@@ -100,15 +100,3 @@ def _exports(words: Sequence[str]) -> dict[Path, str]:
             raise UsageError(f"--export names {name} twice", "Give each format a file of its own")
         found[Path(name)] = form
     return found
-
-
-def _append_summary(result: Check) -> None:
-    path = os.environ.get(SUMMARY)
-    if not path:
-        warn(f"--summary has nowhere to write: {SUMMARY} is not set, as it is in a step of GitHub Actions")
-        return
-    try:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(f"## fp8bench check\n\n{EXPORTS['markdown'](result)}\n\n")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}", f"Set {SUMMARY} to a file") from error

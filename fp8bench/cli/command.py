@@ -68,12 +68,6 @@ NOT_IN = {"sweep": frozenset(("aa", "precision", "max_rounds", "te_switch"))}
 LISTS_ONLY = ("modes", "workloads", "formats", "doctor")
 """Commands that take no settings: none of them is affected by a variable."""
 
-SHOW_PUBLISHED = ("compare", "scaling")
-"""Commands that have figures to show without any folder, so that a mistyped one would not be noticed."""
-
-OF_RECORDS = ("push", "verify")
-"""Commands that have nothing to do without a folder."""
-
 
 def command(name: str, answer: Callable[..., None], summary: str | None, settings: Sequence[Declared] = ()) -> Any:
     """Make a command. answer: each parameter is an option, or a model of options. settings: the options that it takes
@@ -194,9 +188,10 @@ class Command(TyperCommand):
             raise UsageError(f"both --json and --format {values['form']} were given", "Give one of them")
         folders = values.get("results_dir", ())
         folders = [Path(str(local(one))) for one in (folders if isinstance(folders, tuple) else [folders]) if one]
-        named = _origin(ctx) in ("COMMANDLINE", "ENVIRONMENT") and self.name in SHOW_PUBLISHED
+        # Of `compare` and `scaling` a mistyped folder would not be noticed: they have published figures to show.
+        named = _origin(ctx) in ("COMMANDLINE", "ENVIRONMENT") and self.name in ("compare", "scaling")
         addresses = [folder for folder in folders if address_of(folder) is not None]
-        for folder in folders if named or self.name in OF_RECORDS else ():
+        for folder in folders if named or self.name in ("push", "verify") else ():
             # Otherwise a missing folder has no results, and may be created, as a mirror may.
             if folder not in addresses and not folder.exists():
                 raise UsageError(f"there is no folder {folder}", "Name another with --results-dir")

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Annotated
 
 from fp8bench.cli.options import ResultsDir, Strict, argument, option
-from fp8bench.cli.output import Unread, log, warn
+from fp8bench.cli.output import Unread, log, warn, written
 from fp8bench.cli.selection import Selection
 from fp8bench.kinds.run import gather
 from fp8bench.kinds.run.page import page
 from fp8bench.kinds.run.plots import PLOTS, charts, shown_rows
 from fp8bench.kinds.view import parse_job
 from fp8bench.records import results
-from fp8bench.schema.errors import RunFailed, UsageError, require_known
+from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.files import write_atomically
 from fp8bench.schema.option import Option
 from fp8bench.tables.page import render
@@ -59,13 +59,12 @@ def report(
     if kind == PAGE:
         bought = options.purchase.replace("_", " ")
         text = render(page(found.comparison, found.rounds, date.today(), bought, units))
-        try:
-            write_atomically(path, text, replace=force)
-        except FileExistsError as error:
-            # It has appeared there meanwhile.
-            raise UsageError(f"{path} exists", REPLACE) from error
-        except OSError as error:
-            raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file with -o") from error
+        with written(path, "Name another file with -o"):
+            try:
+                write_atomically(path, text, replace=force)
+            except FileExistsError as error:
+                # It has appeared there meanwhile.
+                raise UsageError(f"{path} exists", REPLACE) from error
     else:
         chart = charts(shown_rows(found.comparison, found.rounds), units).get(str(plot))
         if chart is None:

@@ -1,6 +1,6 @@
 """Which rows `compare` and `report` show, and at which prices: resolved here for both, so that they show the same."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import cache, partial
@@ -80,7 +80,14 @@ class Scope(Options):
         compared_with = parse_reference(reference, keys)
         compared_with = replace(compared_with, instance=key_of(compared_with.instance))
         require_read(catalog, [*(keys if named else ()), *([compared_with.instance] if reference else ())])
-        options = CompareOptions(
+        assumed: dict[str, float] = {}
+        for name, usd in map(parse_price, prices):
+            if (key := key_of(name)) not in keys:
+                remedy = f"Add it, or give one of: {', '.join(keys)}"
+                raise UsageError(f"--price {name}: that instance is not compared", remedy)
+            if assumed.setdefault(key, usd) != usd:
+                raise UsageError(f"--price gives {name} two prices, {assumed[key]:g} and {usd:g}", "Give one")
+        return CompareOptions(
             instances=tuple(keys),
             today=today,
             reference=compared_with,
@@ -90,14 +97,13 @@ class Scope(Options):
             wanted=wanted,
             every=self.every,
             allow_mismatch=self.allow_mismatch,
-            price=_assumed_prices(prices, key_of, keys),
+            price=assumed,
             job=job,
             view=view or AS_IT_IS,
             foresee=_foreseen,
             gpus=tuple(sorted(set(gpus))),
             ahead=partial(_ahead, results_dir),
-        )
-        return options, catalog
+        ), catalog
 
 
 class Selection(Scope):
@@ -128,16 +134,3 @@ def _ahead(
 
     names = {one.latest.instance for one in measured}
     return over_nodes(measured, gpus, measured_links(results_dir, names), catalog)
-
-
-def _assumed_prices(words: Iterable[str], key_of: Callable[[str], str], shown: Sequence[str]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for word in words:
-        name, usd = parse_price(word)
-        key = key_of(name)
-        if key not in shown:
-            remedy = f"Add it, or give one of: {', '.join(shown)}"
-            raise UsageError(f"--price {name}: that instance is not compared", remedy)
-        if found.setdefault(key, usd) != usd:
-            raise UsageError(f"--price gives {name} two prices, {found[key]:g} and {usd:g}", "Give one")
-    return found
