@@ -106,17 +106,14 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
     alike = len(set(executed)) == 1
     model = answer.facts if answer is not None else None
     outlook = [*summary_of(model), *([f"execution: {executed[0]}"] if alike else []), *prepared.notes, *lines(found)]
-    has, most = prepared.instance.gpu_memory_gib, dict[str, int]()
+    has, most, memory = prepared.instance.gpu_memory_gib, dict[str, int](), list[str]()
     for entry, turn in zip(prepared.entries, found.turns, strict=True):
+        if turn.memory_bytes:
+            memory.append(f"{turn.label} {gib(turn.memory_bytes)}")
         if turn.memory_bytes and has and model is not None:
-            most[turn.label] = largest_batch(entry.config, turn.memory_bytes, model.parameters, has)
-    sizes = {entry.label: entry.config.batch_size for entry in prepared.entries}
-    fits = {
-        label: f" ({'fits' if number >= sizes[label] else 'may not fit: surely'} to about batch {number})"
-        for label, number in most.items()
-    }
-    of_turns = [(turn.label, turn.memory_bytes) for turn in found.turns if turn.memory_bytes]
-    memory = [f"{label} {gib(size)}{fits.get(label, '')}" for label, size in of_turns]
+            number = most[turn.label] = largest_batch(entry.config, turn.memory_bytes, model.parameters, has)
+            fits = "fits" if number >= entry.config.batch_size else "may not fit: surely"
+            memory[-1] += f" ({fits} to about batch {number})"
     if memory:
         outlook.append(f"memory of a GPU: {', '.join(memory)}" + (f"; it has {has:g} GiB" if has else ""))
     may_run = [turn for turn in found.turns if not turn.obstacle]
@@ -129,7 +126,7 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
         told = f"predicted from {found.predicted}" if found.predicted else ""
         told = told or "those of its records, or of as many of its GPUs elsewhere"
         what = f"planned for {prepared.instance.key}, which this machine is not"
-        outlook.append(f"{what}: time and memory are {told}" if of_turns else what)
+        outlook.append(f"{what}: time and memory are {told}" if memory else what)
     if prepared.to_size:
         outlook.append(
             "batch size: each mode's is found first, in a few more starts; the estimate is of batch "
