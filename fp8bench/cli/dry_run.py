@@ -22,10 +22,8 @@ from fp8bench.launch.plan import owned
 from fp8bench.launch.prepare import Prepared
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import results
-from fp8bench.records.select import Measurement
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.execution import kept_bytes
-from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import gib
 from fp8bench.schema.model import Answer
 from fp8bench.schema.record import Record
@@ -65,9 +63,13 @@ def look_ahead(
 
     known = [record for record, _ in kept]
     found = by(known)
-    predicted = _predicted(prepared, catalog) if planned is not None and found.unknown else []
-    if not predicted:
+    if planned is None or not found.unknown:
         return found
+    # A run that is measured predicts nothing.
+    from fp8bench.predict.prediction import foreseen
+
+    measured = results.measured(prepared.results_dir, catalog.instances, lambda _unread: None)
+    predicted = foreseen(measured, [key], catalog)
     found = by([*(one for each in predicted for one in each.rounds), *known])
     told = {run_id for turn in found.turns for run_id in turn.run_ids}
     used = [each for each in predicted if each.latest.run_id in told]
@@ -75,14 +77,6 @@ def look_ahead(
         return found
     names = ", ".join(dict.fromkeys(str(each.measured_on) for each in used))
     return found._replace(predicted=f"{names}, within {max(each.elsewhere for each in used) * 100:.0f} %")
-
-
-def _predicted(prepared: Prepared, catalog: Catalog) -> list[Measurement]:
-    # A run that is measured predicts nothing.
-    from fp8bench.predict.prediction import foreseen
-
-    measured = results.measured(prepared.results_dir, catalog.instances, lambda _unread: None)
-    return foreseen(measured, [prepared.instance.key], catalog)
 
 
 def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: Answer | None = None) -> Document:

@@ -18,7 +18,7 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.model import LinearLayers, ModelFacts
 from fp8bench.schema.option import Option
 from fp8bench.schema.recipe import FIELDS
-from fp8bench.tables.document import NOTHING, Cells, Document, Heading, Note, Part, Sentence, Table, blocks
+from fp8bench.tables.document import NOTHING, Cells, Document, Heading, Part, Sentence, Table, blocks, notes
 from fp8bench.tables.render import plain
 from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import counted
@@ -121,9 +121,6 @@ def print_table(rows: Sequence[tuple[str, ...]], headers: list[str], right: str 
     typer.echo(plain(Table(tuple(columns))))
 
 
-NOT_CALLED = "their weights are used without calling them, so no mode converts them"
-
-
 COLUMNS: tuple[Column[LinearLayers], ...] = (
     word("linear layers", lambda one: ", ".join(one.layers)),
     Column("calls", lambda one: one.number, "d"),
@@ -136,13 +133,18 @@ COLUMNS: tuple[Column[LinearLayers], ...] = (
 def facts_document(facts: ModelFacts) -> Document:
     """Show the model's size and work, its linear layers by shape, and what each family of modes makes of it."""
     sizes = ", ".join(f"{name} {value}" for name, value in facts.sizes.items() if name != "parameters")
-    parts: list[list[Part]] = [
+    parts: list[Sequence[Part]] = [
         [Heading(facts.workload), Sentence(sizes)],
         [Table(tuple(column.cells(facts.groups) for column in COLUMNS))] if facts.groups else [],
-        [Note(f"{', '.join(facts.not_called)}: {NOT_CALLED}")] if facts.not_called else [],
+        notes(
+            (
+                facts.not_called,
+                f"{', '.join(facts.not_called)}: their weights are used without calling them, so no mode converts them",
+            )
+        ),
         [*map(Sentence, summary_of(facts))],
     ]
-    return Document(blocks(*filter(None, parts)), data=facts.model_dump(mode="json"))
+    return Document(blocks(*parts), data=facts.model_dump(mode="json"))
 
 
 def summary_of(facts: ModelFacts | None) -> list[str]:

@@ -48,7 +48,7 @@ def report(
     keys = instances or sorted(results.known_instances(results_dir))
     if not keys:
         raise results.nothing_found("to report", results_dir, "Measure with `fp8bench run`, or name an instance")
-    options, catalog = selection.resolved(keys, results_dir, reference=selection.reference, named=bool(instances))
+    options, catalog = selection.resolved(keys, results_dir, named=bool(instances))
     kept = results.read(results_dir, options.instances)
     unread = Unread()
     found = gather(kept, options, catalog, results_dir, unread)

@@ -154,7 +154,7 @@ def bundle(
     results_dir: ResultsDirs = (Path("results"),),
 ) -> None:
     """Keep a table's records, prices and method in one file, from which `compare` prints it anywhere."""
-    options, catalog = selection.resolved(instances, results_dir, price, reference=selection.reference)
+    options, catalog = selection.resolved(instances, results_dir, price)
     kept, unread = results.read(results_dir, options.instances), Unread()
     found = gather(kept, options, catalog, results_dir, unread)
     used = {run_id.partition("@")[0] for run_id in found.rounds}

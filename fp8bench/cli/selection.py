@@ -13,7 +13,7 @@ from fp8bench.cli.options import Optimizer, PriceAsOf, Region, Workload, option
 from fp8bench.cli.output import load_catalog, require_read
 from fp8bench.config.options import Options
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.view import AS_IT_IS, View, parse_price
+from fp8bench.kinds.view import parse_price
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
@@ -50,16 +50,13 @@ class Scope(Options):
         instances: Sequence[str],
         results_dir: Folders,
         prices: Iterable[str] = (),
-        job: float | None = None,
-        view: View | None = None,
-        reference: str | None = None,
         named: bool = True,
         kept: tuple[Catalog, date] | None = None,
-        gpus: Sequence[int] = (),
     ) -> tuple[CompareOptions, Catalog]:
         """Return the options and the catalogue. named: whether the user named the instances. kept: the catalogue and
         the day of a bundle; None for those of today. Raises UsageError.
         """
+        reference = getattr(self, "reference", None)
         wanted = Filter(**{name: getattr(self, name) for name in BY_WORK})
         if self.workload is not None:
             registry.find_workload(self.workload)
@@ -98,10 +95,7 @@ class Scope(Options):
             every=self.every,
             allow_mismatch=self.allow_mismatch,
             price=assumed,
-            job=job,
-            view=view or AS_IT_IS,
             foresee=_foreseen,
-            gpus=tuple(sorted(set(gpus))),
             ahead=partial(_ahead, results_dir),
         ), catalog
 
