@@ -9,8 +9,6 @@ from fp8bench.machine.gpus import VISIBLE, Gpu, hides_all, listed, visible
 from fp8bench.machine.nvml import pynvml, query
 from fp8bench.schema.files import Frozen, text_if_any
 
-Version = tuple[int, ...]
-
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 NVIDIA_VENDOR = "0x10de"
 DISPLAY_CLASS = "0x03"
@@ -49,7 +47,7 @@ class DriverFacts(Frozen):
     """error: NVML's, if it should answer. hidden: GPUs that CUDA_VISIBLE_DEVICES hides. on_the_bus: NVIDIA's GPUs."""
 
     version: str | None = None
-    cuda: Version | None = None
+    cuda: tuple[int, ...] | None = None
     gpus: tuple[GpuFacts, ...] = ()
     hidden: int = 0
     on_the_bus: int = 0
