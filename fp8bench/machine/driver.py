@@ -78,12 +78,10 @@ def look(environ: Mapping[str, str], pci: Path = PCI_DEVICES) -> DriverFacts:
                 hidden=len(gpus) - len(seen),
                 on_the_bus=on_the_bus,
             )
-    except nvml.NO_DRIVER as error:
-        # Nothing is missing if there is no GPU, or if none is wanted.
-        missed = on_the_bus and not hides_all(environ.get(VISIBLE))
-        return DriverFacts(on_the_bus=on_the_bus, error=str(error) if missed else None)
     except pynvml.NVMLError as error:
-        return DriverFacts(on_the_bus=on_the_bus, error=str(error))
+        # A driver is not missed if there is no GPU, or if none is wanted.
+        missed = not isinstance(error, nvml.NO_DRIVER) or (on_the_bus and not hides_all(environ.get(VISIBLE)))
+        return DriverFacts(on_the_bus=on_the_bus, error=str(error) if missed else None)
 
 
 def gpus_on_the_bus(pci: Path) -> int:
