@@ -38,24 +38,21 @@ def main() -> None:
         sys.stderr = signals.never_failing(errors.fileno(), errors.encoding)
     try:
         sys.exit(_answer(arguments))
-    except KeyboardInterrupt as interrupt:
-        _fail_interrupted(interrupt)
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
+        # Whoever sent the signal may also have closed the terminal.
+        interrupt = signals.interrupt_behind(error)
+        if interrupt is not None and not isinstance(error, Interrupted):
+            _fail("interrupted. Run the command again.", signals.exit_code(interrupt))
         _end(error, "--debug" in arguments)
         raise
 
 
-def _end(error: Exception, debug: bool) -> None:
+def _end(error: BaseException, debug: bool) -> None:
     """Exit with the line of an error, or with its traceback if that is wanted. Returns if it has no line."""
-    interrupt = signals.interrupt_behind(error)
-    if interrupt is not None and not isinstance(error, Interrupted):
-        # Whoever sent the signal may also have closed the terminal.
-        _fail_interrupted(interrupt)
     if isinstance(error, BrokenPipeError):
         _silence_stdout()
         sys.exit(READER_GONE)
-    of_parser = getattr(error, "format_message", None)
-    if of_parser is not None:
+    if (of_parser := getattr(error, "format_message", None)) is not None:
         _end_refused(str(of_parser()))
     known = error if isinstance(error, Fp8benchError) else _in_words(error)
     if known is None:
@@ -105,7 +102,7 @@ def _answer(arguments: Sequence[str]) -> int:
     return code
 
 
-def _in_words(error: Exception) -> Fp8benchError | None:
+def _in_words(error: BaseException) -> Fp8benchError | None:
     """Return an error of an import, of the operating system, or of too deep nesting, in words; None for any other."""
     if (refusal := refusal_of(error)) is not None:
         return refusal
@@ -130,10 +127,6 @@ def _silence_stdout() -> None:
     # If it is not a file of the operating system, nothing is flushed to it.
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _fail_interrupted(interrupt: KeyboardInterrupt) -> NoReturn:
-    _fail("interrupted. Run the command again.", signals.exit_code(interrupt))
 
 
 def _fail(line: str, code: int) -> NoReturn:

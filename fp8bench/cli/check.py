@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fp8bench.cli.options import Form, ResultsDir, Share, option, switch
-from fp8bench.cli.output import Unread, log, show, warn
-from fp8bench.kinds.run.check import Check
+from fp8bench.cli.options import Form, ResultsDir, Share, option
+from fp8bench.cli.output import Unread, log, show, warn, written
 from fp8bench.kinds.run.check import check as checked
 from fp8bench.kinds.run.check_shown import EXPORTS, document, plan_sentence, sentence
 from fp8bench.kinds.run.check_shown import plan as planned
@@ -17,6 +16,7 @@ from fp8bench.kinds.run.history import document as over_time
 from fp8bench.kinds.run.sides import by_session, find
 from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.files import write_atomically
+from fp8bench.schema.option import Option
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 """GitHub's variable for the file whose markdown is shown on the page of a run."""
@@ -29,27 +29,18 @@ def check(
     max_regression: Annotated[Share, option("3%", "How much longer a step may take [3%].")] = 0.03,
     session: Annotated[str | None, option("NAME", "Session to check [the latest].")] = None,
     plan: Annotated[
-        bool,
-        switch(
-            "--plan", "Only which slow-down these rounds find, and how many find the limit; --against may be left out."
-        ),
+        bool, Option("Only which slow-down these rounds find, and how many find the limit; --against may be left out")
     ] = False,
     nights: Annotated[
-        bool,
-        switch(
-            "--nights", "Sessions are nights: judge the latest three together, with how the reference's nights differ."
-        ),
+        bool, Option("Sessions are nights: judge the latest three together, with how the reference's nights differ")
     ] = False,
     history: Annotated[
-        bool,
-        switch("--history", "Only a line a night, and the night at which a variant changed; --against is not used."),
+        bool, Option("Only a line a night, and the night at which a variant changed; --against is not used")
     ] = False,
     strict: Annotated[
-        bool, switch("--strict", "Fail for what the reference lacks, too; exit code 4 where a record is broken.")
+        bool, Option("Fail for what the reference lacks, too; exit code 4 where a record is broken")
     ] = False,
-    allow_mismatch: Annotated[
-        bool, switch("--allow-mismatch", "Check against another machine, software or work, marked.")
-    ] = False,
+    allow_mismatch: Annotated[bool, Option("Check against another machine, software or work, marked")] = False,
     under_test: Annotated[
         tuple[str, ...],
         option("NAME", "Software whose version may differ, as torch, transformer-engine. Repeat for several."),
@@ -57,7 +48,7 @@ def check(
     export: Annotated[
         tuple[str, ...], option("FORMAT=FILE", f"Write a file too: {'|'.join(EXPORTS)}. Repeat for several.")
     ] = (),
-    summary: Annotated[bool, switch("--summary", f"Append the result as markdown to ${SUMMARY}.")] = False,
+    summary: Annotated[bool, Option(f"Append the result as markdown to ${SUMMARY}")] = False,
     form: Form = "table",
     results_dir: ResultsDir = Path("results"),
 ) -> None:
@@ -83,14 +74,15 @@ def check(
         return
     show(document(done), form)
     for path, name in exports.items():
-        try:
+        with written(path, "Choose another file with --export", UsageError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, EXPORTS[name](done) + "\n", replace=True)
-        except OSError as error:
-            raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another file with --export") from error
         log(f"{name} written to {path}")
-    if summary:
-        _append_summary(done)
+    if summary and (into := os.environ.get(SUMMARY)):
+        with written(into, f"Set {SUMMARY} to a file", UsageError), open(into, "a", encoding="utf-8") as file:
+            file.write(f"## fp8bench check\n\n{EXPORTS['markdown'](done)}\n\n")
+    elif summary:
+        warn(f"--summary has nowhere to write: {SUMMARY} is not set, as it is in a step of GitHub Actions")
     if done.exit_code:
         log(sentence(done))
         raise typer.Exit(done.exit_code)
@@ -108,15 +100,3 @@ def _exports(words: Sequence[str]) -> dict[Path, str]:
             raise UsageError(f"--export names {name} twice", "Give each format a file of its own")
         found[Path(name)] = form
     return found
-
-
-def _append_summary(result: Check) -> None:
-    path = os.environ.get(SUMMARY)
-    if not path:
-        warn(f"--summary has nowhere to write: {SUMMARY} is not set, as it is in a step of GitHub Actions")
-        return
-    try:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(f"## fp8bench check\n\n{EXPORTS['markdown'](result)}\n\n")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}", f"Set {SUMMARY} to a file") from error

@@ -20,7 +20,8 @@ from fp8bench import registry
 from fp8bench.cli import names
 from fp8bench.cli.output import warn
 from fp8bench.cli.program import GROUPS
-from fp8bench.config.options import Options, kind_of, option_of, read, words_of
+from fp8bench.config.options import Options, kind_of, read, words_of
+from fp8bench.config.options import options_of as declarations
 from fp8bench.config.request import OPTIONS, RunRequest
 from fp8bench.config.sources import Resolved, resolve, unknown_variable
 from fp8bench.schema.address import address_of, local
@@ -68,12 +69,6 @@ NOT_IN = {"sweep": frozenset(("aa", "precision", "max_rounds", "te_switch"))}
 LISTS_ONLY = ("modes", "workloads", "formats", "doctor")
 """Commands that take no settings: none of them is affected by a variable."""
 
-SHOW_PUBLISHED = ("compare", "scaling")
-"""Commands that have figures to show without any folder, so that a mistyped one would not be noticed."""
-
-OF_RECORDS = ("push", "verify")
-"""Commands that have nothing to do without a folder."""
-
 
 def command(name: str, answer: Callable[..., None], summary: str | None, settings: Sequence[Declared] = ()) -> Any:
     """Make a command. answer: each parameter is an option, or a model of options. settings: the options that it takes
@@ -88,10 +83,10 @@ def command(name: str, answer: Callable[..., None], summary: str | None, setting
     takes_settings = any(one.kind is one.VAR_KEYWORD for one in parameters)
     own = [one for one in parameters if one.name not in models and one.kind is not one.VAR_KEYWORD]
     given = {one.name: (one.annotation, ... if one.default is one.empty else one.default) for one in own}
-    model = create_model("Given", __base__=Options, **given)  # type: ignore[call-overload]
-    declared = [one for each in (model, *models.values()) for one in options_of(each)]
+    models = {"": create_model("Given", __base__=Options, **given), **models}  # type: ignore[call-overload]
+    declared = [one for model in models.values() for one in options_of(model)]
     if takes_settings and not settings:
-        omitted = NOT_IN.get(name, frozenset()) | model.model_fields.keys()
+        omitted = NOT_IN.get(name, frozenset()) | given.keys()
         settings = [one for one in options_of(RunRequest) if one[0] not in omitted]
     # typer reads the options from a class as it does from a function, and makes an object of the words.
     fields = [(one, kind, field(default=default)) for one, kind, default in (*settings, *declared)]
@@ -99,17 +94,16 @@ def command(name: str, answer: Callable[..., None], summary: str | None, setting
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(name, cls=Command, help=summary)(words)
     made: Any = typer.main.get_command(app)
-    made.answer, made.model, made.models = answer, model, models
+    made.answer, made.models = answer, models
     return made
 
 
 def options_of(model: type[Frozen]) -> list[Declared]:
     """Return the options of a model's fields. Not given, a value is None, false or an empty list; else it is text."""
     found: list[Declared] = []
-    for name, of in model.model_fields.items():
-        option, kind = option_of(of), kind_of(of)
-        if option is None:
-            continue
+    for name, option in declarations(model).items():
+        of = model.model_fields[name]
+        kind = kind_of(of)
         several = get_origin(kind) is tuple
         # The flag of an option with several values is singular.
         flags = option.flags or (flag_of(name).removesuffix("s") if several else flag_of(name),)
@@ -132,18 +126,17 @@ def options_of(model: type[Frozen]) -> list[Declared]:
 def resolved(settings: Mapping[str, Any], config: Path | None) -> Resolved:
     """Return the settings of a call, from its flags, variables and file. Raises UsageError for an invalid one."""
     flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
-    if config is None:
-        return resolve(flags, os.environ, {}, None)
     # Read once, because a pipe (`--config <(...)`) has nothing left for a second reader.
-    text = read_text(config, regular=False)
-    return resolve(flags, os.environ, parse_mapping(text, config), str(config), text)
+    text = read_text(config, regular=False) if config else ""
+    return resolve(
+        flags, os.environ, parse_mapping(text, config) if config else {}, str(config) if config else None, text
+    )
 
 
 class Command(TyperCommand):
-    """A command of the program, which `command` makes."""
+    """A command of the program, which `command` makes. models: by parameter; empty: of those that are options."""
 
     answer: Callable[..., None]
-    model: type[Options]
     models: Mapping[str, type[Options]]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -187,16 +180,17 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> None:
         """Answer, fetching remote results before and sending new ones after; for `run`, its file may name addresses."""
         values, called = vars(super().invoke(ctx)), ctx.command_path.partition(" ")[2]
-        for name, model in {"": self.model, **self.models}.items():
+        for name, model in self.models.items():
             made = read(model, {one: values.pop(one) for one in model.model_fields}, called)
             values |= {name: made} if name else {one: getattr(made, one) for one in model.model_fields}
         if values.get("as_json") and values.get("form") != "json" and _origin(ctx, "form") == "COMMANDLINE":
             raise UsageError(f"both --json and --format {values['form']} were given", "Give one of them")
         folders = values.get("results_dir", ())
         folders = [Path(str(local(one))) for one in (folders if isinstance(folders, tuple) else [folders]) if one]
-        named = _origin(ctx) in ("COMMANDLINE", "ENVIRONMENT") and self.name in SHOW_PUBLISHED
+        # Of `compare` and `scaling` a mistyped folder would not be noticed: they have published figures to show.
+        named = _origin(ctx) in ("COMMANDLINE", "ENVIRONMENT") and self.name in ("compare", "scaling")
         addresses = [folder for folder in folders if address_of(folder) is not None]
-        for folder in folders if named or self.name in OF_RECORDS else ():
+        for folder in folders if named or self.name in ("push", "verify") else ():
             # Otherwise a missing folder has no results, and may be created, as a mirror may.
             if folder not in addresses and not folder.exists():
                 raise UsageError(f"there is no folder {folder}", "Name another with --results-dir")

@@ -1,7 +1,6 @@
 """`fp8bench compare`: joins records and prices into a price-performance table."""
 
-from collections.abc import Sequence
-from datetime import date
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
@@ -14,8 +13,8 @@ from fp8bench.cli.output import Unread, log, show
 from fp8bench.cli.selection import Selection
 from fp8bench.kinds.kind import Kind
 from fp8bench.kinds.view import View, parse_budget, parse_job
+from fp8bench.records.bundle import RESULTS, unpack
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.instance import Catalog
 from fp8bench.schema.option import flag_of
 
 
@@ -52,55 +51,41 @@ def compare(
     ] = "table",
     results_dir: ResultsDirs = (Path("results"),),
     bundle: Annotated[
-        Path | None, option("FILE", "The table of which `fp8bench results bundle` kept the records.", None, "--bundle")
+        Path | None, option("FILE", "The table of which `fp8bench results bundle` kept the records.")
     ] = None,
 ) -> None:
-    if bundle is None:
-        if not instances:
+    with ExitStack() as stack:
+        kept = None
+        if bundle is not None:
+            if instances or kind != "run" or selection != Selection() or results_dir != (Path("results"),):
+                what = "--bundle has its own instances and records, and options that choose records and prices"
+                raise UsageError(what, "Give only options for columns, rows and the format")
+            folder = Path(stack.enter_context(TemporaryDirectory()))
+            made, catalog = unpack(bundle, folder)
+            shown = shown.model_copy(update={"price": shown.price or made.prices})
+            try:
+                selection = Selection(**made.selection)
+            except ValidationError as error:
+                what = (
+                    f"{bundle} was made by fp8bench {made.fp8bench}, with options that this one, {__version__}, lacks"
+                )
+                raise UsageError(what, "Read it with that fp8bench") from error
+            instances, results_dir, kept = made.instances, (folder / RESULTS,), (catalog, made.today)
+        elif not instances:
             raise UsageError("no instance is named", "Name one of `fp8bench list instances`, or a file with --bundle")
-        return _show(instances, selection, shown, kind, strict, form, results_dir)
-    if instances or kind != "run" or selection != Selection() or results_dir != (Path("results"),):
-        what = "--bundle has its own instances and records, and options that choose records and prices"
-        raise UsageError(what, "Give only options for columns, rows and the format")
-    # Few comparisons are of a bundle.
-    from fp8bench.records.bundle import RESULTS, unpack
-
-    with TemporaryDirectory() as folder:
-        made, catalog = unpack(bundle, Path(folder))
-        shown = shown.model_copy(update={"price": shown.price or made.prices})
-        try:
-            asked = Selection(**made.selection)
-        except ValidationError as error:
-            what = f"{bundle} was made by fp8bench {made.fp8bench}, with options that this one, {__version__}, lacks"
-            raise UsageError(what, "Read it with that fp8bench") from error
-        _show(made.instances, asked, shown, kind, strict, form, [Path(folder) / RESULTS], (catalog, made.today))
-
-
-def _show(
-    instances: Sequence[str],
-    selection: Selection,
-    shown: Shown,
-    kind: str,
-    strict: bool,
-    form: str,
-    results_dir: Sequence[Path],
-    kept: tuple[Catalog, date] | None = None,
-) -> None:
-    compared: Kind = registry.load(registry.find_kind(kind))
-    for name, setting in {**vars(selection), **vars(shown)}.items():
-        if name not in (*compared.compare_options, "every") and setting not in (None, False, ()):
-            flag = flag_of(name)
-            raise UsageError(f"{flag} does not apply to records of kind {kind}", f"Omit {flag}")
-    if form == "answer" and kind != "run":
-        raise UsageError(f"--format answer is of runs, and not of records of kind {kind}", "Use --format json")
-    job = None if shown.job is None else parse_job(shown.job)
-    budget = parse_budget(shown.budget, shown.within)
-    if job is not None and budget is not None:
-        raise UsageError("--job and --budget are both given", "Give the units to train, or the USD to spend")
-    options, catalog = selection.resolved(
-        instances, results_dir, shown.price, job, shown, reference=selection.reference, kept=kept, gpus=shown.gpus
-    )
-    options = options._replace(budget=budget)
-    unread = Unread()
-    show(compared.compare(options, catalog, results_dir, log, unread), form)
-    unread.end(strict)
+        compared: Kind = registry.load(registry.find_kind(kind))
+        for name, setting in {**vars(selection), **vars(shown)}.items():
+            if name not in (*compared.compare_options, "every") and setting not in (None, False, ()):
+                flag = flag_of(name)
+                raise UsageError(f"{flag} does not apply to records of kind {kind}", f"Omit {flag}")
+        if form == "answer" and kind != "run":
+            raise UsageError(f"--format answer is of runs, and not of records of kind {kind}", "Use --format json")
+        job = None if shown.job is None else parse_job(shown.job)
+        budget = parse_budget(shown.budget, shown.within)
+        if job is not None and budget is not None:
+            raise UsageError("--job and --budget are both given", "Give the units to train, or the USD to spend")
+        options, catalog = selection.resolved(instances, results_dir, shown.price, kept=kept)
+        options = options._replace(job=job, budget=budget, view=shown, gpus=tuple(sorted(set(shown.gpus))))
+        unread = Unread()
+        show(compared.compare(options, catalog, results_dir, log, unread), form)
+        unread.end(strict)

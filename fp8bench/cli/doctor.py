@@ -5,16 +5,17 @@ from typing import Annotated
 
 import typer
 
-from fp8bench.cli.options import AsJson, Form, switch
+from fp8bench.cli.options import AsJson, Form
 from fp8bench.cli.output import show
 from fp8bench.doctor.document import document
 from fp8bench.doctor.examine import examine
+from fp8bench.schema.option import Option
 
 
 def doctor(
     as_json: AsJson = False,
     form: Form = "table",
-    quick: Annotated[bool, switch("--quick", "Skip what imports torch or Transformer Engine.")] = False,
+    quick: Annotated[bool, Option("Skip what imports torch or Transformer Engine")] = False,
 ) -> None:
     examination = examine(os.environ, quick)
     show(document(examination), "json" if as_json else form)

@@ -22,10 +22,8 @@ from fp8bench.launch.plan import owned
 from fp8bench.launch.prepare import Prepared
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import results
-from fp8bench.records.select import Measurement
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.execution import kept_bytes
-from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import gib
 from fp8bench.schema.model import Answer
 from fp8bench.schema.record import Record
@@ -65,9 +63,13 @@ def look_ahead(
 
     known = [record for record, _ in kept]
     found = by(known)
-    predicted = _predicted(prepared, catalog) if planned is not None and found.unknown else []
-    if not predicted:
+    if planned is None or not found.unknown:
         return found
+    # A run that is measured predicts nothing.
+    from fp8bench.predict.prediction import foreseen
+
+    measured = results.measured(prepared.results_dir, catalog.instances, lambda _unread: None)
+    predicted = foreseen(measured, [key], catalog)
     found = by([*(one for each in predicted for one in each.rounds), *known])
     told = {run_id for turn in found.turns for run_id in turn.run_ids}
     used = [each for each in predicted if each.latest.run_id in told]
@@ -75,14 +77,6 @@ def look_ahead(
         return found
     names = ", ".join(dict.fromkeys(str(each.measured_on) for each in used))
     return found._replace(predicted=f"{names}, within {max(each.elsewhere for each in used) * 100:.0f} %")
-
-
-def _predicted(prepared: Prepared, catalog: Catalog) -> list[Measurement]:
-    # A run that is measured predicts nothing.
-    from fp8bench.predict.prediction import foreseen
-
-    measured = results.measured(prepared.results_dir, catalog.instances, lambda _unread: None)
-    return foreseen(measured, [prepared.instance.key], catalog)
 
 
 def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: Answer | None = None) -> Document:
@@ -106,17 +100,14 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
     alike = len(set(executed)) == 1
     model = answer.facts if answer is not None else None
     outlook = [*summary_of(model), *([f"execution: {executed[0]}"] if alike else []), *prepared.notes, *lines(found)]
-    has, most = prepared.instance.gpu_memory_gib, dict[str, int]()
+    has, most, memory = prepared.instance.gpu_memory_gib, dict[str, int](), list[str]()
     for entry, turn in zip(prepared.entries, found.turns, strict=True):
+        if turn.memory_bytes:
+            memory.append(f"{turn.label} {gib(turn.memory_bytes)}")
         if turn.memory_bytes and has and model is not None:
-            most[turn.label] = largest_batch(entry.config, turn.memory_bytes, model.parameters, has)
-    sizes = {entry.label: entry.config.batch_size for entry in prepared.entries}
-    fits = {
-        label: f" ({'fits' if number >= sizes[label] else 'may not fit: surely'} to about batch {number})"
-        for label, number in most.items()
-    }
-    of_turns = [(turn.label, turn.memory_bytes) for turn in found.turns if turn.memory_bytes]
-    memory = [f"{label} {gib(size)}{fits.get(label, '')}" for label, size in of_turns]
+            number = most[turn.label] = largest_batch(entry.config, turn.memory_bytes, model.parameters, has)
+            fits = "fits" if number >= entry.config.batch_size else "may not fit: surely"
+            memory[-1] += f" ({fits} to about batch {number})"
     if memory:
         outlook.append(f"memory of a GPU: {', '.join(memory)}" + (f"; it has {has:g} GiB" if has else ""))
     may_run = [turn for turn in found.turns if not turn.obstacle]
@@ -129,7 +120,7 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
         told = f"predicted from {found.predicted}" if found.predicted else ""
         told = told or "those of its records, or of as many of its GPUs elsewhere"
         what = f"planned for {prepared.instance.key}, which this machine is not"
-        outlook.append(f"{what}: time and memory are {told}" if of_turns else what)
+        outlook.append(f"{what}: time and memory are {told}" if memory else what)
     if prepared.to_size:
         outlook.append(
             "batch size: each mode's is found first, in a few more starts; the estimate is of batch "

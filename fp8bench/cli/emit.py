@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 from fp8bench.cli.options import option
-from fp8bench.cli.output import log
+from fp8bench.cli.output import log, written
 from fp8bench.kinds.run import script
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import write_atomically
 from fp8bench.schema.record import Record
 from fp8bench.stats.steps import step_times
@@ -35,10 +35,8 @@ def write_script(path: Path | None, records: Iterable[Record]) -> None:
     best = min((record for record in records if record.status == "ok"), key=_unit_s, default=None)
     if path is None or best is None or best.config is None:
         return
-    try:
+    with written(path, REMEDY):
         write_atomically(path, script.script(best), replace=False)
-    except OSError as error:
-        raise RunFailed(f"cannot write {path}: {error.strerror}", REMEDY) from error
     log(f"{best.config.switched_label} as a training script: {path}")
 
 

@@ -27,10 +27,9 @@ from fp8bench.launch.session import exit_code_of, measure, session
 from fp8bench.profiling.facts import StepFacts, facts_of, facts_of_trace
 from fp8bench.profiling.trace import looks_like_a_trace, read_trace
 from fp8bench.records import named, results
-from fp8bench.records.results import Found, Kept, read_record, sound
+from fp8bench.records.results import Found, read_record, sound
 from fp8bench.records.select import ALL, Filter
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.instance import Catalog
 from fp8bench.schema.option import flag_of, variable_of
 from fp8bench.schema.record import Record
 from fp8bench.tables.chart import require_drawable
@@ -75,13 +74,14 @@ def explain(
 
 
 def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | None, wanted: Filter) -> None:
-    several, remedy = max(len(names), len(modes)), "Name one or two records, or measure one or two modes with --mode"
-    if names and modes:
-        raise UsageError("both records and --mode were given", remedy)
-    if not several:
-        raise UsageError("nothing to explain was named", remedy)
-    if several > 2:
-        raise UsageError(f"{several} were named, and only one is compared with another", remedy)
+    several = max(len(names), len(modes))
+    for refused, what in (
+        (names and modes, "both records and --mode were given"),
+        (not several, "nothing to explain was named"),
+        (several > 2, f"{several} were named, and only one is compared with another"),
+    ):
+        if refused:
+            raise UsageError(what, "Name one or two records, or measure one or two modes with --mode")
     if trace is not None and not modes:
         remedy = "Give --mode MODE with it"
         raise UsageError("--trace keeps the trace of a measurement, and nothing is measured", remedy)
@@ -130,21 +130,8 @@ def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Fil
     unread(kept.broken)
     if path := named.by_id(name, {one.record.run_id: one.path for one in kept}):
         return _facts(read_record(path), name, results_dir)
-    reference = named.parse_mode(name, measured)
-    choice = _of_mode(name, kept, reference, wanted, like, load_catalog(results_dir), unread)
-    log(choice.sentence)
-    return replace(facts_of(choice.record), step_time_s=choice.row.step_time_s)
+    reference, catalog = named.parse_mode(name, measured), load_catalog(results_dir)
 
-
-def _of_mode(
-    name: str,
-    kept: Found[Kept[Record]],
-    reference: named.Reference,
-    wanted: Filter,
-    like: Filter,
-    catalog: Catalog,
-    unread: Unread,
-) -> Choice:
     def choices(records: list[Record]) -> dict[str, Choice]:
         fitting = named.candidates(name, records, reference, wanted, like)
         if not fitting:
@@ -165,7 +152,8 @@ def _of_mode(
         remedy = f"Choose one, as {next(iter(found))}:{name}"
         raise UsageError(f"{name} was profiled on {' and '.join(found)}", remedy)
     (choice,) = found.values()
-    return choice
+    log(choice.sentence)
+    return replace(facts_of(choice.record), step_time_s=choice.row.step_time_s)
 
 
 def _facts(record: Record, name: str, results_dir: Path) -> StepFacts:

@@ -10,14 +10,15 @@ from typing import Annotated
 import typer
 
 from fp8bench import registry
-from fp8bench.cli.options import AsJson, FormOfTables, argument, option, switch
+from fp8bench.cli.options import AsJson, FormOfTables, argument, option
 from fp8bench.cli.output import load_catalog, require_read, show
 from fp8bench.config.options import Folder
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.model import LinearLayers, ModelFacts
+from fp8bench.schema.option import Option
 from fp8bench.schema.recipe import FIELDS
-from fp8bench.tables.document import NOTHING, Cells, Document, Heading, Note, Part, Sentence, Table, blocks
+from fp8bench.tables.document import NOTHING, Cells, Document, Heading, Part, Sentence, Table, blocks, notes
 from fp8bench.tables.render import plain
 from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import counted
@@ -25,7 +26,7 @@ from fp8bench.tables.written import counted
 
 def modes(
     as_json: AsJson = False,
-    fields: Annotated[bool, switch("--fields", "The fields of recipes, as in te-fp8:delayed,history=16.")] = False,
+    fields: Annotated[bool, Option("The fields of recipes, as in te-fp8:delayed,history=16")] = False,
 ) -> None:
     """List the precision modes, their recipes, the default first, and with --fields what a recipe has."""
     shown = [entry for entry in registry.modes().values() if not entry.hidden]
@@ -89,7 +90,7 @@ def workloads(
 
 
 def instances(
-    as_json: Annotated[bool, switch("--json", "Print every price with its source, as JSON.")] = False,
+    as_json: Annotated[bool, Option("Print every price with its source, as JSON", flags=("--json",))] = False,
     results_dir: Annotated[Folder, option("DIR", "Where own instances are.")] = Path("results"),
 ) -> None:
     """List the instances: GPUs, and the newest known on-demand price of each."""
@@ -120,9 +121,6 @@ def print_table(rows: Sequence[tuple[str, ...]], headers: list[str], right: str 
     typer.echo(plain(Table(tuple(columns))))
 
 
-NOT_CALLED = "their weights are used without calling them, so no mode converts them"
-
-
 COLUMNS: tuple[Column[LinearLayers], ...] = (
     word("linear layers", lambda one: ", ".join(one.layers)),
     Column("calls", lambda one: one.number, "d"),
@@ -135,13 +133,18 @@ COLUMNS: tuple[Column[LinearLayers], ...] = (
 def facts_document(facts: ModelFacts) -> Document:
     """Show the model's size and work, its linear layers by shape, and what each family of modes makes of it."""
     sizes = ", ".join(f"{name} {value}" for name, value in facts.sizes.items() if name != "parameters")
-    parts: list[list[Part]] = [
+    parts: list[Sequence[Part]] = [
         [Heading(facts.workload), Sentence(sizes)],
         [Table(tuple(column.cells(facts.groups) for column in COLUMNS))] if facts.groups else [],
-        [Note(f"{', '.join(facts.not_called)}: {NOT_CALLED}")] if facts.not_called else [],
+        notes(
+            (
+                facts.not_called,
+                f"{', '.join(facts.not_called)}: their weights are used without calling them, so no mode converts them",
+            )
+        ),
         [*map(Sentence, summary_of(facts))],
     ]
-    return Document(blocks(*filter(None, parts)), data=facts.model_dump(mode="json"))
+    return Document(blocks(*parts), data=facts.model_dump(mode="json"))
 
 
 def summary_of(facts: ModelFacts | None) -> list[str]:

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -17,6 +17,8 @@ from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import draw, load_catalog, log, show, shown_after_keeping, tell_broken
 from fp8bench.config.options import read
 from fp8bench.kinds.one_record import OF_THE_MACHINE, OneRecord, Request
+from fp8bench.launch.nodes.agent import Agent
+from fp8bench.launch.nodes.executor import NodesExecutor
 from fp8bench.launch.place import register
 from fp8bench.records import results
 from fp8bench.records.fit import fit
@@ -25,9 +27,6 @@ from fp8bench.registry import KindEntry
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import flag_of
 from fp8bench.tables.chart import require_drawable
-
-if TYPE_CHECKING:
-    from fp8bench.launch.nodes.agent import Agent
 
 
 def command_of(entry: KindEntry) -> Any:
@@ -80,14 +79,12 @@ def command_of(entry: KindEntry) -> Any:
     return command(entry.name, answer, entry.summary, [*own, *figures])
 
 
-def _measured(kind: OneRecord[Any, Any, Any], request: Request, agent: "Agent | None") -> Any:
+def _measured(kind: OneRecord[Any, Any, Any], request: Request, agent: Agent | None) -> Any:
     """On a node that follows another, raises typer.Exit when its part is done."""
     if agent is None or kind.work_of is None:
         prepared = kind.prepare(request, os.environ)
         register(prepared, None, date.today(), log)
         return kind.measure(prepared, log)
-    from fp8bench.launch.nodes.executor import NodesExecutor
-
     prepared = meet(agent, request, lambda: kind.prepare(request, os.environ), lambda prepared: prepared.alike)
     executor = NodesExecutor(agent, *kind.work_of(prepared.config))
     if not agent.leads:

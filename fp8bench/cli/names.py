@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fp8bench import registry
+from fp8bench.numerics.definitions import DEFINITIONS
+from fp8bench.schema.switches import LADDER, NAMES, NONE
 
 
 def modes() -> list[str]:
@@ -32,8 +34,6 @@ def instances() -> list[str]:
 
 
 def switches() -> list[str]:
-    from fp8bench.schema.switches import LADDER, NAMES, NONE
-
     return [*NAMES, NONE, LADDER]
 
 
@@ -42,8 +42,6 @@ def columns() -> list[str]:
 
 
 def number_formats() -> list[str]:
-    from fp8bench.numerics.definitions import DEFINITIONS
-
     return list(DEFINITIONS)
 
 

@@ -1,27 +1,23 @@
 """A command under torchrun: the role of each of its processes, and how all end together. No effect without torchrun."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from fp8bench.cli.output import log
+from fp8bench.cli.output import log, warn
+from fp8bench.launch import signals
+from fp8bench.launch.nodes import waiting
+from fp8bench.launch.nodes.place import Elastic, elastic_from
 from fp8bench.schema.errors import Fp8benchError, Interrupted
+from fp8bench.tables.written import counted
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from fp8bench.config.request import RunRequest
     from fp8bench.launch.nodes.agent import Agent
-    from fp8bench.launch.nodes.executor import NodesExecutor
-    from fp8bench.launch.nodes.messages import Turn
-    from fp8bench.launch.nodes.place import Elastic
-    from fp8bench.launch.prepare import Prepared
-    from fp8bench.schema.rank import RankReport
 
 PreparedT = TypeVar("PreparedT")
 
@@ -29,9 +25,9 @@ PreparedT = TypeVar("PreparedT")
 def meet(
     agent: "Agent",
     request: "BaseModel",
-    prepare: "Callable[[], PreparedT]",
-    alike: "Callable[[PreparedT], Mapping[str, str]]" = lambda _prepared: {},
-) -> "PreparedT":
+    prepare: Callable[[], PreparedT],
+    alike: Callable[[PreparedT], Mapping[str, str]] = lambda _prepared: {},
+) -> PreparedT:
     """Let the nodes of one call check whether they are equal, and return what `prepare` does. prepare: raises what
     keeps this node from running, before any begins. alike: what must be the same besides the options, by name. Raises
     the error that keeps the nodes from running together.
@@ -45,45 +41,12 @@ def meet(
     verdict = agent.meet(mine, getattr(request, "timeout_s", None))
     if agent.leads:
         hosts = ", ".join(map(agent.called, range(agent.place.nodes)))
-        each = agent.place.local_world_size
-        log(f"{hosts}: {each} {'rank' if each == 1 else 'ranks'} each")
+        log(f"{hosts}: {counted(agent.place.local_world_size, 'rank')} each")
         for mark in verdict.marks:
-            log(f"warning: {mark}")
+            warn(mark)
     else:
         log(f"{agent.called(agent.place.node)} follows {agent.called(0)}, which keeps the records")
     return prepared
-
-
-def executor_of(agent: "Agent", request: "RunRequest") -> "NodesExecutor":
-    """Let the nodes meet for `fp8bench run`. Return node 0's executor; other nodes run what it requests, and exit."""
-    from fp8bench.launch.nodes.executor import NodesExecutor
-    from fp8bench.launch.prepare import marks, prepare
-
-    # The session is node 0's to look up.
-    alone = request.model_copy(update={"session": None})
-    prepared = meet(agent, request, lambda: prepare(alone, os.environ, agent.place))
-    executor = NodesExecutor(agent, request.timeout_s)
-    if agent.leads:
-        return executor
-    keep = partial(_keep, prepared, request.price)
-    raise typer.Exit(executor.follow(lambda config: marks(prepared, config), keep))
-
-
-def _keep(prepared: "Prepared", price: float | None, turn: "Turn", reports: "Sequence[RankReport]") -> None:
-    """Keep a record in place of node 0, with its log and what is known of the instance."""
-    from fp8bench.launch.assemble import assemble
-    from fp8bench.launch.place import register
-    from fp8bench.launch.session import written
-
-    now = datetime.now(UTC)
-    try:
-        register(prepared, price, now.date(), log)
-        record = assemble(turn.config, reports, prepared.instance.key, now, turn.place)
-        _, path = written(record, reports, prepared.results_dir)
-    except (Fp8benchError, OSError) as error:
-        log(f"warning: no record of what failed could be kept here: {error}")
-    else:
-        log(f"node 0 is gone, so the record of what failed is kept here: {path}")
 
 
 @contextmanager
@@ -92,14 +55,10 @@ def as_torchrun_has_it(environ: Mapping[str, str], alone: bool) -> "Iterator[tup
     wait here for its first, and exit with its exit code. However the block ends, the other nodes end too. alone:
     whether nothing is run, so that no node needs another; then all ranks except rank 0 exit at once.
     """
-    from fp8bench.launch.nodes.place import elastic_from
-
     place = elastic_from(environ)
     if place is None:
         yield None, None
         return
-    from fp8bench.launch.nodes import waiting
-
     if alone and place.rank > 0:
         raise typer.Exit(0)
     if place.local_rank > 0:
@@ -120,12 +79,8 @@ def as_torchrun_has_it(environ: Mapping[str, str], alone: bool) -> "Iterator[tup
 def refused_everywhere(error: Fp8benchError, say: Callable[[], None], environ: Mapping[str, str]) -> int:
     """Say the error of a command line, tell the other nodes, which would wait, and return its exit code."""
     with suppress(Fp8benchError, KeyboardInterrupt, typer.Exit):
-        from fp8bench.launch.nodes.place import elastic_from
-
         place = elastic_from(environ)
         if place is not None and place.local_rank > 0:
-            from fp8bench.launch.nodes import waiting
-
             return waiting.follow(place)
     say()
     with suppress(Fp8benchError, KeyboardInterrupt), as_torchrun_has_it(environ, alone=False):
@@ -135,13 +90,11 @@ def refused_everywhere(error: Fp8benchError, say: Callable[[], None], environ: M
 
 def code_of(error: BaseException) -> int:
     """Return the exit code of an error."""
-    from fp8bench.launch import signals
-
     return signals.exit_code(error) if isinstance(error, KeyboardInterrupt) else int(getattr(error, "exit_code", 1))
 
 
 @contextmanager
-def _joined(place: "Elastic") -> "Iterator[Agent]":
+def _joined(place: Elastic) -> "Iterator[Agent]":
     """Yield this node's agent, and tell the other nodes how the block ends."""
     from fp8bench.launch.nodes.agent import Agent
     from fp8bench.launch.nodes.store import StoreLost, joined

@@ -17,11 +17,6 @@ def option(metavar: str | None, help: str, complete: str | None = None, *flags: 
     return Option(help.removesuffix("."), metavar=metavar, complete=complete, flags=flags)
 
 
-def switch(flag: str, help: str) -> Option:
-    """Declare a flag that is off unless given."""
-    return Option(help.removesuffix("."), flags=(flag,))
-
-
 def argument(metavar: str, help: str, complete: str | None = None) -> Option:
     """Declare a word, or several words, without a flag."""
     return Option(help.removesuffix("."), metavar=metavar, complete=complete, argument=True)
@@ -53,11 +48,11 @@ Form = Annotated[Literal["table", "markdown", "csv", "json"], option(None, "How 
 FormOfTables = Annotated[Literal["table", "markdown", "json"], option(None, "How to print.", None, "--format")]
 """The formats of a document that has no lines for csv."""
 
-AsJson = Annotated[bool, switch("--json", "The same as --format json.")]
+AsJson = Annotated[bool, Option("The same as --format json", flags=("--json",))]
 HowBought = Annotated[Purchase, option(None, "How it is bought.")]
 PriceAsOf = Annotated[Day | None, option("DATE|today", "Price all rows on this day [today].")]
 Region = Annotated[str | None, option("NAME", "Only prices of this region.")]
-Strict = Annotated[bool, switch("--strict", "Exit code 4 where a record is broken.")]
+Strict = Annotated[bool, Option("Exit code 4 where a record is broken")]
 
 Workload = Annotated[
     Annotated[str, BeforeValidator(sized)] | None, option("NAME", "Only records of this workload.", "workloads")
@@ -67,15 +62,9 @@ Workload = Annotated[
 Optimizer = Annotated[OptimizerName | None, option(None, "Only records of this optimizer.")]
 
 ResultsDir = Annotated[Folder, option("DIR", "Where records are.")]
-ResultsDirs = Annotated[
-    tuple[Folder, ...],
-    option("DIR", "Where records are; may be given several times [results].", None, "--results-dir"),
-]
+ResultsDirs = Annotated[tuple[Folder, ...], option("DIR", "Where records are; may be given several times [results].")]
 
-WhatIf = Annotated[
-    tuple[str, ...],
-    option("INSTANCE=USD", "What if an hour cost this; may be given several times.", None, "--price"),
-]
+WhatIf = Annotated[tuple[str, ...], option("INSTANCE=USD", "What if an hour cost this; may be given several times.")]
 
 in_commas = BeforeValidator(lambda words: ",".join(words).split(",") if words else ())
 """Numbers with commas between them, in one word or several."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fp8bench.schema.errors import MeasurementInvalid, RunFailed, inert
+from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, RunFailed, inert
 from fp8bench.tables import render
 
 if TYPE_CHECKING:
@@ -31,6 +31,15 @@ def of_output(error: BaseException | None) -> bool:
 
 
 @contextmanager
+def written(path: "Path | str", remedy: str, refusal: type[Fp8benchError] = RunFailed) -> "Iterator[None]":
+    """If the file cannot be written, raise the refusal with this remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise refusal(f"cannot write {path}: {error.strerror}", remedy) from error
+
+
+@contextmanager
 def shown_after_keeping(kept: str, command: str) -> "Iterator[None]":
     """If the output cannot be written, say that nothing is lost: what is kept where, and the command that shows it."""
     try:
@@ -38,9 +47,8 @@ def shown_after_keeping(kept: str, command: str) -> "Iterator[None]":
     except OSError as error:
         if not of_output(error):
             raise
-        raise RunFailed(
-            f"cannot write the output: {error.strerror or error}; {kept}", f"Show it with `{command}`"
-        ) from error
+        what = f"cannot write the output: {error.strerror or error}; {kept}"
+        raise RunFailed(what, f"Show it with `{command}`") from error
 
 
 def log(line: str) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, get_args
 import typer
 from pydantic import PositiveFloat
 
-from fp8bench.cli.options import Day, Form, HowBought, Region, argument, option, switch
+from fp8bench.cli.options import Day, Form, HowBought, Region, argument, option
 from fp8bench.cli.output import load_catalog, log, require_read, show, warn
 from fp8bench.config.options import Folder
 from fp8bench.pricing import offers, snapshot
@@ -36,7 +36,7 @@ def show_prices(
     gpu: Annotated[str, option("NAME", "Only instances with this GPU, such as h100.")] = "",
     purchase: Annotated[Purchase | None, option(None, "Only prices of this kind [on_demand].")] = None,
     region: Region = None,
-    every: Annotated[bool, switch("--all", "Every price that is known, not only those in force.")] = False,
+    every: Annotated[bool, Option("Every price that is known, not only those in force", flags=("--all",))] = False,
     form: Form = "table",
     results_dir: OwnPrices = Path("results"),
 ) -> None:
@@ -63,7 +63,7 @@ def show_prices(
 def update(
     instances: Instances = (),
     providers: Providers = (),
-    dry_run: Annotated[bool, switch("--dry-run", "Print what changed, and keep nothing.")] = False,
+    dry_run: Annotated[bool, Option("Print what changed, and keep nothing")] = False,
     form: Form = "table",
     results_dir: OwnPrices = Path("results"),
 ) -> None:
@@ -118,7 +118,7 @@ def set_price(
     purchase: HowBought = "on_demand",
     region: Annotated[str, option("NAME", "Where it holds.")] = EVERYWHERE,
     as_of: Annotated[Day | None, option("DATE", "Since when it holds [today].")] = None,
-    per_gpu: Annotated[bool, switch("--per-gpu", "USD is of one GPU: times the GPUs of the machine.")] = False,
+    per_gpu: Annotated[bool, Option("USD is of one GPU: times the GPUs of the machine")] = False,
     source: Annotated[str, option("TEXT", "Where it is from.")] = "own contract",
     results_dir: OwnPrices = Path("results"),
 ) -> None:

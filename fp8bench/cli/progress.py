@@ -40,17 +40,17 @@ class Lines(Quiet):
 
     def begins(self, what: str, work: str, compiles: bool = False, stages: bool = True) -> Watch:
         log(f"{what}: {work}")
-        began = time.monotonic()
-        last: dict[str, Any] = {"stage": "starting", "at": began}
+        began = told_at = time.monotonic()
+        stage = "starting"
 
         def watch(progress: Progress) -> None:
-            now = time.monotonic()
-            same = progress.stage == last["stage"]
-            if same and now - last["at"] < LINE_EVERY_S:
+            nonlocal stage, told_at
+            now, same = time.monotonic(), progress.stage == stage
+            if same and now - told_at < LINE_EVERY_S:
                 return
             at_first_step = same and progress.stage == "warming up" and progress.step <= 1
             doing = " (compiling)" if at_first_step and compiles else ""
-            last.update(stage=progress.stage, at=now)
+            stage, told_at = progress.stage, now
             # The number of steps is agreed on after warm-up.
             step = f"step {progress.step}" if progress.steps is None else f"step {progress.step} of {progress.steps}"
             told = (f"{progress.stage}{doing}", step, *filter(None, [_median(progress)]))

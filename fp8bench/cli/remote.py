@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fp8bench.cli.output import log, warn
 from fp8bench.records.files import samples_path
-from fp8bench.remote.mirror import Mirror, Sent
+from fp8bench.remote.mirror import Mirror
 from fp8bench.remote.store import Unreachable
 from fp8bench.schema.address import address_of
 from fp8bench.schema.errors import Fp8benchError, RunFailed
@@ -60,7 +60,11 @@ def _send_new(mirror: Mirror, before: list[str]) -> None:
     except Fp8benchError as error:
         what = f"{error.what}: {counted(len(mirror.pending()), 'file')} kept in {mirror.folder}"
         raise RunFailed(what, how_to_send(mirror)) from error
-    report_sent(done, mirror)
+    if done.sent:
+        log(f"sent {counted(len(done.sent), 'file')} to {mirror.address}")
+    if done.refused:
+        what = f"{mirror.address} has other files of the same name, which stay: {', '.join(done.refused)}"
+        raise RunFailed(what, f"Compare them with those in {mirror.folder}, and rename or remove these")
 
 
 def send_one(mirror: Mirror, path: Path) -> bool:
@@ -72,15 +76,6 @@ def send_one(mirror: Mirror, path: Path) -> bool:
         warn(f"{error.what}: {path.name} is kept in {mirror.folder}, and sent after the measurement")
         return False
     return not done.refused
-
-
-def report_sent(done: Sent, mirror: Mirror) -> None:
-    """Log what was sent. Raises RunFailed for what was refused."""
-    if done.sent:
-        log(f"sent {counted(len(done.sent), 'file')} to {mirror.address}")
-    if done.refused:
-        what = f"{mirror.address} has other files of the same name, which stay: {', '.join(done.refused)}"
-        raise RunFailed(what, f"Compare them with those in {mirror.folder}, and rename or remove these")
 
 
 def how_to_send(mirror: Mirror) -> str:

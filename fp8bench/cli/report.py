@@ -4,16 +4,17 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated
 
-from fp8bench.cli.options import ResultsDir, Strict, argument, option, switch
-from fp8bench.cli.output import Unread, log, warn
+from fp8bench.cli.options import ResultsDir, Strict, argument, option
+from fp8bench.cli.output import Unread, log, warn, written
 from fp8bench.cli.selection import Selection
 from fp8bench.kinds.run import gather
 from fp8bench.kinds.run.page import page
 from fp8bench.kinds.run.plots import PLOTS, charts, shown_rows
 from fp8bench.kinds.view import parse_job
 from fp8bench.records import results
-from fp8bench.schema.errors import RunFailed, UsageError, require_known
+from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.files import write_atomically
+from fp8bench.schema.option import Option
 from fp8bench.tables.page import render
 
 FORMATS = ("html", "png", "svg", "pdf")
@@ -30,7 +31,7 @@ def report(
     output: Annotated[
         Path | None, option("FILE", "Where it is written [report.html, or the plot's name].", None, "-o", "--output")
     ] = None,
-    force: Annotated[bool, switch("--force", "Replace the file if it exists.")] = False,
+    force: Annotated[bool, Option("Replace the file if it exists")] = False,
     plot: Annotated[str | None, option("|".join(PLOTS), "Draw only this, as .png, .svg or .pdf.")] = None,
     job: Annotated[
         str | None, option("UNITS", "Time and cost of so many images or tokens, as 90M or 1.2e9 [1M, of tokens 1e9].")
@@ -47,7 +48,7 @@ def report(
     keys = instances or sorted(results.known_instances(results_dir))
     if not keys:
         raise results.nothing_found("to report", results_dir, "Measure with `fp8bench run`, or name an instance")
-    options, catalog = selection.resolved(keys, results_dir, reference=selection.reference, named=bool(instances))
+    options, catalog = selection.resolved(keys, results_dir, named=bool(instances))
     kept = results.read(results_dir, options.instances)
     unread = Unread()
     found = gather(kept, options, catalog, results_dir, unread)
@@ -58,13 +59,12 @@ def report(
     if kind == PAGE:
         bought = options.purchase.replace("_", " ")
         text = render(page(found.comparison, found.rounds, date.today(), bought, units))
-        try:
-            write_atomically(path, text, replace=force)
-        except FileExistsError as error:
-            # It has appeared there meanwhile.
-            raise UsageError(f"{path} exists", REPLACE) from error
-        except OSError as error:
-            raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file with -o") from error
+        with written(path, "Name another file with -o"):
+            try:
+                write_atomically(path, text, replace=force)
+            except FileExistsError as error:
+                # It has appeared there meanwhile.
+                raise UsageError(f"{path} exists", REPLACE) from error
     else:
         chart = charts(shown_rows(found.comparison, found.rounds), units).get(str(plot))
         if chart is None:

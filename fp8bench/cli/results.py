@@ -1,28 +1,38 @@
 """`fp8bench results`: sends records to another host, verifies each strictly, imports a figure from elsewhere, and keeps
-the records of a table (`cli.bundle`).
+the records behind a table in one file, for a paper.
 """
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fp8bench import registry
-from fp8bench.cli.bundle import bundle
-from fp8bench.cli.options import Form, ResultsDir, argument, option, switch
-from fp8bench.cli.output import load_catalog, show, warn
+from fp8bench import __version__, registry
+from fp8bench.cli.options import Form, ResultsDir, ResultsDirs, WhatIf, argument, option
+from fp8bench.cli.output import Unread, load_catalog, log, show, warn
+from fp8bench.cli.selection import Selection
 from fp8bench.config.options import Folder, Options
+from fp8bench.kinds.run import gather
+from fp8bench.kinds.run.method import method
+from fp8bench.kinds.run.shown import document
+from fp8bench.kinds.view import View
 from fp8bench.launch.imported import ImportedFigure, doubts, to_record
-from fp8bench.pricing.catalog import find, require_read
+from fp8bench.pricing.catalog import find, load, require_read
 from fp8bench.records import audit, results
+from fp8bench.records.bundle import CATALOGUE, RESULTS, TEXT, Bundle, write
+from fp8bench.records.files import samples_path
 from fp8bench.records.select import select, variant
 from fp8bench.remote.mirror import Mirror, names_in, send
+from fp8bench.scaling.projected import measured_links
 from fp8bench.schema.address import LIST, address_of, is_address, parse
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
+from fp8bench.schema.option import Option
 from fp8bench.schema.record import Record
 from fp8bench.schema.throughput import ThroughputRecord
 from fp8bench.tables.document import Cells, CsvLines, Document, Part, Sentence, Table, Warned, blocks
+from fp8bench.tables.render import render
 from fp8bench.tables.written import counted
 
 Source = Annotated[Folder, option("DIR|URL", "Where records are: a folder or an address.")]
@@ -81,7 +91,7 @@ class Figure(Options):
 
     instance: Annotated[str, option("NAME", "Name in the catalogue.", "instances")]
     mode: Annotated[str, option("MODE", "Mode, with its recipe where known.", "modes")]
-    step_time_s: Annotated[str, option("SECONDS", "Of one step.", None, "--step-time")]
+    step_time_s: Annotated[str, option("SECONDS", "Of one step.")]
     batch_size: Annotated[str, option("N", "Samples a GPU and step.")]
     gpus: Annotated[str, option("N", "GPUs over all.")]
     source: Annotated[str, option("TEXT", "Where the figure is from: a title, an address.")]
@@ -92,7 +102,7 @@ class Figure(Options):
         str | None, option("TEXT", "How the step time follows from what was published [as it was].")
     ] = None
     workload: Annotated[str, option("NAME", "What was trained.", "workloads")] = "vit-huge"
-    compile: Annotated[bool | None, switch("--compile", "Whether torch.compile was on [unknown].")] = None
+    compile: Annotated[bool | None, Option("Whether torch.compile was on [unknown]")] = None
     attention: Annotated[str | None, option("NAME", "Attention implementation [unknown].")] = None
 
 
@@ -132,6 +142,45 @@ def _notices(figure: Record, kept: Sequence[Record]) -> Iterator[str]:
         unlike = any(record.what.workload != workload for record in others)
         flag = f"--workload {workload}" if unlike else "--allow-mismatch"
         yield f"{name} has records of other work, with which it is not comparable: `compare` shows it with {flag}"
+
+
+def bundle(
+    file: Annotated[Path, argument("FILE", "Where it is written.")],
+    instances: Annotated[
+        tuple[str, ...], argument("INSTANCE...", "Names in the catalogue or in the results.", "instances")
+    ],
+    selection: Selection,
+    price: WhatIf = (),
+    results_dir: ResultsDirs = (Path("results"),),
+) -> None:
+    """Keep a table's records, prices and method in one file, from which `compare` prints it anywhere."""
+    options, catalog = selection.resolved(instances, results_dir, price)
+    kept, unread = results.read(results_dir, options.instances), Unread()
+    found = gather(kept, options, catalog, results_dir, unread)
+    used = {run_id.partition("@")[0] for run_id in found.rounds}
+    lenders = {row.measured_on for row in found.comparison.rows if row.measured_on}
+    shown = {*options.instances, *lenders}
+    borrowed = results.read(results_dir, lenders)
+    used |= {one.parity.of_run for one, _ in borrowed if one.run_id in used and one.parity and one.parity.of_run}
+    lent = [one.path for one in borrowed if one.record.run_id in used]
+    # By which several nodes are projected.
+    names = [Path(one.instance, f"{one.run_id}.json") for one in measured_links(results_dir, shown)]
+    links = [folder / name for name in names for folder in results_dir]
+    every = list(dict.fromkeys([*(one.path for one in kept), *lent, *filter(Path.exists, links)]))
+    files = dict.fromkeys(path for record in every for path in (record, samples_path(record)) if path.exists())
+    # Of other instances, what the user pays is nobody else's business.
+    entries = {**load().instances, **{key: one for key, one in catalog.instances.items() if key in shown}}
+    asked = {name: value for name, value in selection.model_dump(mode="json").items() if value not in (None, False)}
+    made = Bundle(instances=options.instances, today=options.today, selection=asked, prices=price, fp8bench=__version__)
+    table = render(document(found.comparison, view=View(notes=True)), "markdown")
+    parts = {
+        TEXT: f"{method(found.comparison, options)}\n\n{table}\n".encode(),
+        CATALOGUE: catalog.model_copy(update={"instances": entries, "unread": ()}).model_dump_json().encode(),
+        # Each record and its samples, by their names in a bundle.
+        **{f"{RESULTS}/{path.parent.name}/{path.name}": path.read_bytes() for path in files},
+    }
+    write(file, made, parts)
+    log(f"{len(every)} records are kept; `fp8bench compare --bundle {shlex.quote(str(file))}` prints their table")
 
 
 COMMANDS = {"push": push, "verify": verify, "import": import_figure, "bundle": bundle}

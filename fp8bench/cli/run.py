@@ -3,7 +3,9 @@
 import json
 import os
 import shlex
-from datetime import date
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +16,9 @@ from fp8bench.cli.command import resolved
 from fp8bench.cli.dry_run import document as settings_and_forecast
 from fp8bench.cli.dry_run import look_ahead
 from fp8bench.cli.emit import Emit, require_writable, write_script
-from fp8bench.cli.nodes import as_torchrun_has_it, executor_of
-from fp8bench.cli.options import Share, Strict, option, switch
-from fp8bench.cli.output import Unread, load_catalog, log, show, shown_after_keeping
+from fp8bench.cli.nodes import as_torchrun_has_it, meet
+from fp8bench.cli.options import Share, Strict, option
+from fp8bench.cli.output import Unread, load_catalog, log, show, shown_after_keeping, warn
 from fp8bench.cli.progress import OfSession, shown
 from fp8bench.cli.remote import send_one, synced
 from fp8bench.config.request import RunRequest
@@ -26,16 +28,22 @@ from fp8bench.kinds.run.decided import UntilDecided
 from fp8bench.kinds.run.seconds import seconds
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import View
+from fp8bench.launch.assemble import assemble
+from fp8bench.launch.nodes.agent import Agent
+from fp8bench.launch.nodes.executor import NodesExecutor
+from fp8bench.launch.nodes.messages import Turn
 from fp8bench.launch.place import AUTO, elsewhere, register
-from fp8bench.launch.prepare import Prepared, examined, prepare, require_modes
+from fp8bench.launch.prepare import Prepared, examined, marks, prepare, require_modes
 from fp8bench.launch.rounds import Schedule
-from fp8bench.launch.session import exit_code_of, measure, session
+from fp8bench.launch.session import exit_code_of, measure, session, written
 from fp8bench.launch.signals import process_began_s
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
 from fp8bench.records.select import Filter, rounds_of
-from fp8bench.schema.errors import UsageError
+from fp8bench.schema.errors import Fp8benchError, UsageError
+from fp8bench.schema.option import Option
+from fp8bench.schema.rank import RankReport
 from fp8bench.stats.ratio import LIMIT
 from fp8bench.tables.written import counted
 
@@ -48,15 +56,11 @@ def run(
         Path | None, option("FILE", "YAML file with any of these settings, or with variants of a mode.")
     ] = None,
     dry_run: Annotated[
-        bool,
-        switch(
-            "--dry-run",
-            "Print every setting with its origin, what cannot run here, and the time and cost; run nothing.",
-        ),
+        bool, Option("Print every setting with its origin, what cannot run here, and the time and cost; run nothing")
     ] = False,
-    quiet: Annotated[bool, switch("--quiet", "No progress; warnings and errors only.")] = False,
-    as_json: Annotated[bool, switch("--json", "Print the records as JSON.")] = False,
-    notes: Annotated[bool, switch("--notes", "Where the session's seconds went too, by phase and mode.")] = False,
+    quiet: Annotated[bool, Option("No progress; warnings and errors only")] = False,
+    as_json: Annotated[bool, Option("Print the records as JSON", flags=("--json",))] = False,
+    notes: Annotated[bool, Option("Where the session's seconds went too, by phase and mode")] = False,
     until_decided: Annotated[
         Path | None,
         option("DIR", "Add rounds until `check` decides on every variant that this folder of results has too."),
@@ -77,7 +81,7 @@ def run(
         # Another node may have no such folder, and adds the rounds that node 0 does.
         asked = until_decided, max_regression, max_minutes, requested.request.aa
         until = _until(*asked) if agent is None or agent.leads else None
-        executor = executor_of(agent, requested.request) if agent is not None else None
+        executor = _executor_of(agent, requested.request) if agent is not None else None
         with synced(requested.request.results_dir, measuring=True) as mirror:
             planned = _planned(requested.request) if dry_run and place is None else None
             prepared = prepare(requested.request, os.environ, place, agent.verdict.machines if agent else (), planned)
@@ -124,12 +128,38 @@ def run(
                     _print_session(rounds.session_id, prepared, unread, notes)
             write_script(emit, records)
             _say_whether_precise(rounds)
-            _say_whether_decided(until, results_dir, rounds.session_id)
+            if until is not None and (left := until.undecided(results_dir, rounds.session_id)):
+                warn(f"--until-decided {until.reference}: no time or round is left. {left}")
             code = exit_code_of((record.status for record in records), named)
             code = _judge_itself(rounds) if code == 0 and rounds.entries[0].arm else code
             if code == 0:
                 unread.end(strict)
             raise typer.Exit(code)
+
+
+def _executor_of(agent: Agent, request: RunRequest) -> NodesExecutor:
+    """Let the nodes meet. Return node 0's executor; other nodes run what it requests, and exit."""
+    # The session is node 0's to look up.
+    alone = request.model_copy(update={"session": None})
+    prepared = meet(agent, request, lambda: prepare(alone, os.environ, agent.place))
+    executor = NodesExecutor(agent, request.timeout_s)
+    if agent.leads:
+        return executor
+    keep = partial(_keep, prepared, request.price)
+    raise typer.Exit(executor.follow(lambda config: marks(prepared, config), keep))
+
+
+def _keep(prepared: Prepared, price: float | None, turn: Turn, reports: Sequence[RankReport]) -> None:
+    """Keep a record in place of node 0, with its log and what is known of the instance."""
+    now = datetime.now(UTC)
+    try:
+        register(prepared, price, now.date(), log)
+        record = assemble(turn.config, reports, prepared.instance.key, now, turn.place)
+        _, path = written(record, reports, prepared.results_dir)
+    except (Fp8benchError, OSError) as error:
+        warn(f"no record of what failed could be kept here: {error}")
+    else:
+        log(f"node 0 is gone, so the record of what failed is kept here: {path}")
 
 
 def _planned(request: RunRequest) -> Machine | None:
@@ -144,10 +174,10 @@ def _planned(request: RunRequest) -> Machine | None:
 
 
 def _until(reference: Path | None, limit: float | None, minutes: float | None, aa: bool) -> UntilDecided | None:
+    for flag, given in (("--max-regression", limit), ("--max-minutes", minutes)):
+        if reference is None and given is not None:
+            raise UsageError(f"{flag} is given without --until-decided", "Name a reference with --until-decided")
     if reference is None:
-        for flag, given in (("--max-regression", limit), ("--max-minutes", minutes)):
-            if given is not None:
-                raise UsageError(f"{flag} is given without --until-decided", "Name a reference with --until-decided")
         return None
     if aa:
         raise UsageError("--aa compares modes with themselves, not with --until-decided", "Omit one of the two")
@@ -165,12 +195,6 @@ def _say_whether_precise(rounds: Schedule) -> None:
         f"--precision {precision * 100:g}% is not reached after {rounds.stop.max_rounds} rounds: half-widths are "
         f"{', '.join(widths) or 'unknown'}. Raise --max-rounds, or look for why processes differ: `fp8bench doctor`."
     )
-
-
-def _say_whether_decided(until: UntilDecided | None, results_dir: Path, session_id: str) -> None:
-    left = until.undecided(results_dir, session_id) if until is not None else ""
-    if until is not None and left:
-        log(f"warning: --until-decided {until.reference}: no time or round is left. {left}")
 
 
 def _judge_itself(rounds: Schedule) -> int:

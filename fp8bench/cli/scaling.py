@@ -44,8 +44,7 @@ def scaling(
     ] = None,
     plot: Annotated[Path | None, option("FILE", "Draw it, .png, .svg or .pdf.")] = None,
     prices: Annotated[
-        tuple[str, ...],
-        option("INSTANCE=USD", "What if an hour of a node cost this; may be given several times.", None, "--price"),
+        tuple[str, ...], option("INSTANCE=USD", "What if an hour of a node cost this; may be given several times.")
     ] = (),
     form: Form = "table",
     results_dir: ResultsDir = Path("results"),
@@ -56,11 +55,8 @@ def scaling(
         raise UsageError("--network-gbps is about a projection, and none was requested", "Add --project 2,4,8")
     nodes = sorted(set(project))
     if nodes and nodes[-1] > MOST_NODES:
-        raise UsageError(
-            f"--project {nodes[-1]} is too far: a projection to more than {MOST_NODES} nodes was up to 10 points off "
-            "at 16, and 15 at 32",
-            "Give a smaller number",
-        )
+        far = f"a projection to more than {MOST_NODES} nodes was up to 10 points off at 16, and 15 at 32"
+        raise UsageError(f"--project {nodes[-1]} is too far: {far}", "Give a smaller number")
     # The workload is chosen among those that records have, also published ones that this program cannot train.
     anything = scope.model_copy(update={"workload": None})
     if instances:
@@ -90,8 +86,8 @@ def _known(instances: Sequence[str], scope: Scope, results_dir: Path) -> list[st
             found += scope.resolved([name], results_dir)[0].instances
         except UsageError as error:
             refused.append(error)
-    if not found:
-        raise refused[0]
     for one in refused:
+        if not found:
+            raise one
         warn(str(one))
     return found

@@ -1,6 +1,6 @@
 """Which rows `compare` and `report` show, and at which prices: resolved here for both, so that they show the same."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import cache, partial
@@ -9,11 +9,11 @@ from typing import Annotated
 from pydantic import PositiveInt
 
 from fp8bench import registry
-from fp8bench.cli.options import Optimizer, PriceAsOf, Region, Workload, option, switch
+from fp8bench.cli.options import Optimizer, PriceAsOf, Region, Workload, option
 from fp8bench.cli.output import load_catalog, require_read
 from fp8bench.config.options import Options
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.view import AS_IT_IS, View, parse_price
+from fp8bench.kinds.view import parse_price
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
@@ -24,8 +24,7 @@ from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.option import BATCH_SIZE, IMPORTED_BATCH_SIZE, Option
 
 BatchSize = Annotated[
-    PositiveInt | None,
-    Option("Only records of this batch size a worker", metavar="N", limit=IMPORTED_BATCH_SIZE),
+    PositiveInt | None, Option("Only records of this batch size a worker", metavar="N", limit=IMPORTED_BATCH_SIZE)
 ]
 
 
@@ -39,13 +38,11 @@ class Scope(Options):
     batch_size: BatchSize = None
     optimizer: Optimizer = None
     grad_accumulation: Annotated[
-        PositiveInt | None,
-        Option("Only records with this many micro-batches a step", metavar="N", limit=BATCH_SIZE),
+        PositiveInt | None, Option("Only records with this many micro-batches a step", metavar="N", limit=BATCH_SIZE)
     ] = None
-    every: Annotated[bool, switch("--all", "Every record, not only the latest of each variant.")] = False
+    every: Annotated[bool, Option("Every record, not only the latest of each variant", flags=("--all",))] = False
     allow_mismatch: Annotated[
-        bool,
-        switch("--allow-mismatch", "Show what is not comparable, and compare unlike machines and software, marked."),
+        bool, Option("Show what is not comparable, and compare unlike machines and software, marked")
     ] = False
 
     def resolved(
@@ -53,16 +50,13 @@ class Scope(Options):
         instances: Sequence[str],
         results_dir: Folders,
         prices: Iterable[str] = (),
-        job: float | None = None,
-        view: View | None = None,
-        reference: str | None = None,
         named: bool = True,
         kept: tuple[Catalog, date] | None = None,
-        gpus: Sequence[int] = (),
     ) -> tuple[CompareOptions, Catalog]:
         """Return the options and the catalogue. named: whether the user named the instances. kept: the catalogue and
         the day of a bundle; None for those of today. Raises UsageError.
         """
+        reference = getattr(self, "reference", None)
         wanted = Filter(**{name: getattr(self, name) for name in BY_WORK})
         if self.workload is not None:
             registry.find_workload(self.workload)
@@ -83,7 +77,14 @@ class Scope(Options):
         compared_with = parse_reference(reference, keys)
         compared_with = replace(compared_with, instance=key_of(compared_with.instance))
         require_read(catalog, [*(keys if named else ()), *([compared_with.instance] if reference else ())])
-        options = CompareOptions(
+        assumed: dict[str, float] = {}
+        for name, usd in map(parse_price, prices):
+            if (key := key_of(name)) not in keys:
+                remedy = f"Add it, or give one of: {', '.join(keys)}"
+                raise UsageError(f"--price {name}: that instance is not compared", remedy)
+            if assumed.setdefault(key, usd) != usd:
+                raise UsageError(f"--price gives {name} two prices, {assumed[key]:g} and {usd:g}", "Give one")
+        return CompareOptions(
             instances=tuple(keys),
             today=today,
             reference=compared_with,
@@ -93,14 +94,10 @@ class Scope(Options):
             wanted=wanted,
             every=self.every,
             allow_mismatch=self.allow_mismatch,
-            price=_assumed_prices(prices, key_of, keys),
-            job=job,
-            view=view or AS_IT_IS,
+            price=assumed,
             foresee=_foreseen,
-            gpus=tuple(sorted(set(gpus))),
             ahead=partial(_ahead, results_dir),
-        )
-        return options, catalog
+        ), catalog
 
 
 class Selection(Scope):
@@ -131,16 +128,3 @@ def _ahead(
 
     names = {one.latest.instance for one in measured}
     return over_nodes(measured, gpus, measured_links(results_dir, names), catalog)
-
-
-def _assumed_prices(words: Iterable[str], key_of: Callable[[str], str], shown: Sequence[str]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for word in words:
-        name, usd = parse_price(word)
-        key = key_of(name)
-        if key not in shown:
-            remedy = f"Add it, or give one of: {', '.join(shown)}"
-            raise UsageError(f"--price {name}: that instance is not compared", remedy)
-        if found.setdefault(key, usd) != usd:
-            raise UsageError(f"--price gives {name} two prices, {found[key]:g} and {usd:g}", "Give one")
-    return found

@@ -10,7 +10,7 @@ from pydantic import Field
 from fp8bench import registry
 from fp8bench.cli.command import resolved
 from fp8bench.cli.emit import Emit, require_writable, write_script
-from fp8bench.cli.options import AsJson, Form, option, switch
+from fp8bench.cli.options import AsJson, Form, option
 from fp8bench.cli.output import load_catalog, log, show
 from fp8bench.cli.progress import OfSweep, shown
 from fp8bench.config.request import LATEST, RunRequest
@@ -29,8 +29,9 @@ from fp8bench.launch.sweep.space import space, switched_on
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import lock
 from fp8bench.schema.batch import AUTO
-from fp8bench.schema.config import RunConfig, mode_label
+from fp8bench.schema.config import Device, RunConfig, mode_label
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, RunFailed, UsageError
+from fp8bench.schema.option import Option
 
 DEFAULT_BUDGET = "30min"
 ROUND_STEPS = 30
@@ -41,7 +42,7 @@ take more than a minute, and tell no more about how processes differ.
 LOOK_STEPS = 20
 LOOK_WARMUP = 5
 
-USUAL: dict[str, dict[str, tuple[Any, ...]]] = {
+USUAL: dict[Device, dict[str, tuple[Any, ...]]] = {
     "cuda": {
         "compile": ("auto", "blocks", "off"),
         "cuda_graphs": ("auto", "off"),
@@ -72,10 +73,8 @@ def sweep(
     session: Annotated[
         str | None, option("NAME|latest", "Name of the sweep; one that exists is resumed, nothing repeated.")
     ] = None,
-    dry_run: Annotated[
-        bool, switch("--dry-run", "Print what would be looked at, its time and its cost; run nothing.")
-    ] = False,
-    quiet: Annotated[bool, switch("--quiet", "No progress; warnings and errors only.")] = False,
+    dry_run: Annotated[bool, Option("Print what would be looked at, its time and its cost; run nothing")] = False,
+    quiet: Annotated[bool, Option("No progress; warnings and errors only")] = False,
     emit: Emit = None,
     form: Form = "table",
     as_json: AsJson = False,
@@ -84,7 +83,7 @@ def sweep(
     lists = {"batch_size": batch_size, "compile": compile, "cuda_graphs": cuda_graphs, "te_attention": te_attention}
     search.parse_time(budget or DEFAULT_BUDGET)
     machine = this_machine(os.environ)
-    device = "cuda" if machine.has_gpu else "cpu"
+    device: Device = "cuda" if machine.has_gpu else "cpu"
     request, values = _request({**settings, "session": session, "steps": steps}, lists, config, device)
     planned = _planned(request, values, machine, look_steps, (budget, budget_usd), emit is not None)
     search.require_budget(planned)
@@ -111,7 +110,7 @@ def sweep(
 
 
 def _request(
-    settings: dict[str, Any], lists: dict[str, str | None], config: Path | None, device: str
+    settings: dict[str, Any], lists: dict[str, str | None], config: Path | None, device: Device
 ) -> tuple[RunRequest, dict[str, tuple[Any, ...]]]:
     """Return the request, and the values of each setting in USUAL: those of the flag, otherwise that of a variable or
     file, otherwise the usual ones. Raises UsageError for a value that `run` refuses.
@@ -119,10 +118,8 @@ def _request(
     found = resolved(settings, config)
     request, values = found.request, dict(USUAL[device])
     if request.variants:
-        raise UsageError(
-            f"{config} names variants, which `fp8bench run` measures: a sweep makes its own",
-            "Omit `variants` in the file that a sweep is given",
-        )
+        what = f"{config} names variants, which `fp8bench run` measures: a sweep makes its own"
+        raise UsageError(what, "Omit `variants` in the file that a sweep is given")
     for name in values:
         given = lists[name]
         if given is not None:
@@ -132,11 +129,9 @@ def _request(
         elif found.origins[name] != "default":
             values[name] = (getattr(request, name),)
     if AUTO in values["batch_size"] and len(values["batch_size"]) > 1:
-        said = ",".join(map(str, values["batch_size"]))
-        raise UsageError(
-            f"--batch-size {said}: {AUTO} finds the sizes itself, so no size can be given with it",
-            f"Give a list of numbers, or {AUTO} alone",
-        )
+        said = f"--batch-size {','.join(map(str, values['batch_size']))}"
+        what = f"{said}: {AUTO} finds the sizes itself, so no size can be given with it"
+        raise UsageError(what, f"Give a list of numbers, or {AUTO} alone")
     if found.origins["steps"] == "default":
         request = request.model_copy(update={"steps": ROUND_STEPS})
     return request, values

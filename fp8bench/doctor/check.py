@@ -10,7 +10,8 @@ from pydantic import model_validator
 from fp8bench.machine.driver import DriverFacts
 from fp8bench.machine.host import HostFacts, SpeedFacts
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, made_of
+from fp8bench.tables.written import counted
 
 Status = Literal["ok", "warning", "problem", "unknown"]
 Subject = Literal["software", "gpu", "host"]
@@ -29,11 +30,7 @@ class Verdict(NamedTuple):
 
 
 class Unanswered(Exception):
-    """A probe gave no answer that could be judged. verdict: what that means."""
-
-    def __init__(self, verdict: Verdict) -> None:
-        super().__init__(verdict)
-        self.verdict = verdict
+    """A probe gave no answer that could be judged. Its argument is the verdict, which says what that means."""
 
 
 class Failure(Frozen):
@@ -116,11 +113,8 @@ class Check:
         try:
             status, found, remedy = Verdict("unknown", why_not) if why_not else self.judge(facts)
         except Unanswered as unanswered:
-            status, found, remedy = unanswered.verdict
-        found = " ".join(found.split())
-        return Finding(
-            name=self.name, subject=self.subject, title=self.title, status=status, found=found, remedy=remedy
-        )
+            status, found, remedy = unanswered.args[0]
+        return made_of(Finding, self, status=status, found=" ".join(found.split()), remedy=remedy)
 
 
 class GpuCount(Frozen):
@@ -153,11 +147,9 @@ class Examination(Frozen):
     def summary(self) -> str:
         """The counts without zeroes, e.g. `2 problems, 1 warning, 14 ok, 6 unknown (no GPU here)`."""
         counts = Counter(finding.status for finding in self.findings)
-        words = [
-            f"{counts[status]} {status}{'s' if counts[status] > 1 and status in ('problem', 'warning') else ''}"
-            for status in WORST_FIRST
-            if counts[status]
-        ]
+        plural = {"problem": "problems", "warning": "warnings"}
+        found = ((counts[status], status) for status in WORST_FIRST if counts[status])
+        words = [counted(count, status, plural.get(status, status)) for count, status in found]
         reasons = Counter(finding.found for finding in self.findings if finding.status == "unknown")
         for reason, count in reasons.most_common(1):
             if len(reasons) == 1:

@@ -41,7 +41,7 @@ def _names(words: Sequence[str]) -> list[str]:
 class View(Options):
     """What is shown. columns: empty for the kind's own choice."""
 
-    wide: Annotated[bool, Option("Every column; a narrow terminal divides them over tables", flags=("--wide",))] = False
+    wide: Annotated[bool, Option("Every column; a narrow terminal divides them over tables")] = False
     columns: Annotated[
         tuple[str, ...],
         BeforeValidator(_names),
@@ -54,17 +54,14 @@ class View(Options):
         Option("Best of a column first; with a dash last [what a USD buys]", metavar="[-]COLUMN", complete="columns"),
     ] = None
     filter: Annotated[
-        tuple[str, ...],
-        Option("Only rows like this (=, !=, <, <=, >, >=), as mode=te-fp8", metavar="COLUMN=VALUE"),
+        tuple[str, ...], Option("Only rows like this (=, !=, <, <=, >, >=), as mode=te-fp8", metavar="COLUMN=VALUE")
     ] = ()
     group_by: Annotated[
         str | None,
         Option("A table for each value; batch, machine: compared within each", metavar="COLUMN", complete="columns"),
     ] = None
-    best_batch: Annotated[bool, Option("Each mode at its best batch size alone", flags=("--best-batch",))] = False
-    notes: Annotated[bool, Option("Every note below the table, and not only the first three", flags=("--notes",))] = (
-        False
-    )
+    best_batch: Annotated[bool, Option("Each mode at its best batch size alone")] = False
+    notes: Annotated[bool, Option("Every note below the table, and not only the first three")] = False
 
     @property
     def conditions(self) -> tuple[Condition, ...]:

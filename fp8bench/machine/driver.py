@@ -9,8 +9,6 @@ from fp8bench.machine.gpus import VISIBLE, Gpu, hides_all, listed, visible
 from fp8bench.machine.nvml import pynvml, query
 from fp8bench.schema.files import Frozen, text_if_any
 
-Version = tuple[int, ...]
-
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 NVIDIA_VENDOR = "0x10de"
 DISPLAY_CLASS = "0x03"
@@ -49,7 +47,7 @@ class DriverFacts(Frozen):
     """error: NVML's, if it should answer. hidden: GPUs that CUDA_VISIBLE_DEVICES hides. on_the_bus: NVIDIA's GPUs."""
 
     version: str | None = None
-    cuda: Version | None = None
+    cuda: tuple[int, ...] | None = None
     gpus: tuple[GpuFacts, ...] = ()
     hidden: int = 0
     on_the_bus: int = 0
@@ -80,12 +78,10 @@ def look(environ: Mapping[str, str], pci: Path = PCI_DEVICES) -> DriverFacts:
                 hidden=len(gpus) - len(seen),
                 on_the_bus=on_the_bus,
             )
-    except nvml.NO_DRIVER as error:
-        # Nothing is missing if there is no GPU, or if none is wanted.
-        missed = on_the_bus and not hides_all(environ.get(VISIBLE))
-        return DriverFacts(on_the_bus=on_the_bus, error=str(error) if missed else None)
     except pynvml.NVMLError as error:
-        return DriverFacts(on_the_bus=on_the_bus, error=str(error))
+        # A driver is not missed if there is no GPU, or if none is wanted.
+        missed = not isinstance(error, nvml.NO_DRIVER) or (on_the_bus and not hides_all(environ.get(VISIBLE)))
+        return DriverFacts(on_the_bus=on_the_bus, error=str(error) if missed else None)
 
 
 def gpus_on_the_bus(pci: Path) -> int:

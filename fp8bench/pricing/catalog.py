@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from fp8bench.pricing import snapshot
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import INSTANCES_YAML, Frozen, bytes_of, read_text, wrong_field
-from fp8bench.schema.instance import INSTANCE_FILE, Catalog, Gpu, Instance, Price, Unread, is_snapshot, read_own
+from fp8bench.schema.instance import INSTANCE_FILE, SNAPSHOT_SUFFIX, Catalog, Gpu, Instance, Price, Unread, read_own
 from fp8bench.schema.yaml_text import line_of, parse_yaml
 
 _Item = TypeVar("_Item", bound=Frozen)
@@ -60,7 +60,7 @@ def require_read(catalog: Catalog, names: Iterable[str]) -> None:
 
 
 def _may_be_of(path: Path) -> frozenset[str]:
-    if is_snapshot(path):
+    if path.suffix == SNAPSHOT_SUFFIX:
         return snapshot.instances_in(path)
     key = None
     with suppress(OSError):
@@ -69,7 +69,7 @@ def _may_be_of(path: Path) -> frozenset[str]:
 
 
 def _with(catalog: Catalog, path: Path) -> Catalog:
-    if is_snapshot(path):
+    if path.suffix == SNAPSHOT_SUFFIX:
         found = []
         for offer in snapshot.read(path, list(catalog.instances)):
             price = doubted(offer.price, catalog.instances[offer.instance])

@@ -159,7 +159,7 @@ def inert(text: str) -> str:
     return _ACTIVE.sub(lambda found: ascii(found[0])[1:-1], _SPACES.sub(" ", text))
 
 
-def refusal_of(error: Exception) -> ModeUnavailable | None:
+def refusal_of(error: BaseException) -> ModeUnavailable | None:
     """Return what is wrong with the library whose import raised this error; None for any other error. A damaged library
     may raise anything: ImportError, OSError for a shared library that does not load, or RuntimeError.
     """
@@ -172,7 +172,7 @@ def refusal_of(error: Exception) -> ModeUnavailable | None:
     )
 
 
-def _library_of(error: Exception) -> str | None:
+def _library_of(error: BaseException) -> str | None:
     """Return the top-level name of the library that was being imported, of several the first; None if none was, or only
     Python's own: a name that its standard library lacks is a mistake in this program.
     """

@@ -179,8 +179,3 @@ class OfferedAs(NamedTuple):
 
 
 FIELDS = ("instance", "usd_per_hour", "purchase", "region", "zone", "as_of", "source")
-
-
-def is_snapshot(path: Path) -> bool:
-    """Return whether the path is a snapshot, judged by its name."""
-    return path.suffix == SNAPSHOT_SUFFIX

@@ -72,8 +72,6 @@ def parse(text: str) -> tuple[str | None, ...]:
     for name in text.split("+"):
         if name not in NAMES:
             meant = did_you_mean(nearest(name, (*NAMES, NONE, LADDER)))
-            raise UsageError(
-                f"--te-switch {text}: unknown switch {name!r}",
-                f"{meant}Switches are {', '.join(NAMES)}, joined by +; or {NONE}, or {LADDER} for all rungs",
-            )
+            remedy = f"{meant}Switches are {', '.join(NAMES)}, joined by +; or {NONE}, or {LADDER} for all rungs"
+            raise UsageError(f"--te-switch {text}: unknown switch {name!r}", remedy)
     return (joined(text.split("+")),)
