@@ -107,25 +107,20 @@ def require_possible(configs: Sequence[RunConfig], capability: Callable[[], tupl
                 f"it: {why}",
                 "Omit dpa=on: its linear layers run in fp8 all the same",
             )
-        if recipe.layers not in (ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS):
-            _require_match(recipe.layers, layers_of(config.workload), label)
+        regex, layers = recipe.layers, layers_of(config.workload)
+        is_regex = layers and regex not in (ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS)
+        if is_regex and not any(re.search(regex, layer) for layer in layers):
+            names = dict.fromkeys(re.sub(r"(?<![^.])\d+(?![^.])", "*", layer) for layer in layers)
+            shown = ", ".join([*list(names)[:4], *["..."] * (len(names) > 4)])
+            raise UsageError(
+                f"{label}: no linear layer of the model has a name that {regex!r} matches",
+                f"Its layers are {shown} (* is a number)",
+            )
         if (recipe.base, recipe.layers) == ("rowwise_with_gw_hp", LIBRARY_LAYERS):
             raise UsageError(
                 f"{label}: torchao has no rule of layers for rowwise_with_gw_hp",
                 "Use tensorwise or rowwise, or another choice of layers",
             )
-
-
-def _require_match(regex: str, layers: Sequence[str], label: str) -> None:
-    """Raise UsageError if no layer matches. layers: all linear layers of the model; empty if unknown."""
-    if not layers or any(re.search(regex, layer) for layer in layers):
-        return
-    names = dict.fromkeys(re.sub(r"(?<![^.])\d+(?![^.])", "*", layer) for layer in layers)
-    shown = ", ".join([*list(names)[:4], *["..."] * (len(names) > 4)])
-    raise UsageError(
-        f"{label}: no linear layer of the model has a name that {regex!r} matches",
-        f"Its layers are {shown} (* is a number)",
-    )
 
 
 _VIT = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
