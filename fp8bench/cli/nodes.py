@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from fp8bench.config.request import RunRequest
     from fp8bench.launch.nodes.agent import Agent
     from fp8bench.launch.nodes.executor import NodesExecutor
-    from fp8bench.launch.nodes.messages import Turn
     from fp8bench.launch.nodes.place import Elastic
     from fp8bench.launch.prepare import Prepared
+    from fp8bench.launch.processes.rank import Task
     from fp8bench.schema.rank import RankReport
 
 PreparedT = TypeVar("PreparedT")
@@ -69,7 +69,7 @@ def executor_of(agent: "Agent", request: "RunRequest") -> "NodesExecutor":
     raise typer.Exit(executor.follow(lambda config: marks(prepared, config), keep))
 
 
-def _keep(prepared: "Prepared", price: float | None, turn: "Turn", reports: "Sequence[RankReport]") -> None:
+def _keep(prepared: "Prepared", price: float | None, task: "Task", reports: "Sequence[RankReport]") -> None:
     """Keep a record in place of node 0, with its log and what is known of the instance."""
     from fp8bench.launch.assemble import assemble
     from fp8bench.launch.place import register
@@ -78,7 +78,7 @@ def _keep(prepared: "Prepared", price: float | None, turn: "Turn", reports: "Seq
     now = datetime.now(UTC)
     try:
         register(prepared, price, now.date(), log)
-        record = assemble(turn.config, reports, prepared.instance.key, now, turn.place)
+        record = assemble(task.config, reports, prepared.instance.key, now, task.place)
         _, path = written(record, reports, prepared.results_dir)
     except (Fp8benchError, OSError) as error:
         log(f"warning: no record of what failed could be kept here: {error}")

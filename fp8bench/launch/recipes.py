@@ -44,8 +44,7 @@ def chosen(labels: Sequence[str], recipe: str | None, layers: str | None) -> lis
             for given, (entry, own) in zip(takes, found, strict=True)
         ]
     if layers is not None:
-        recipes = [split_recipe(own) for _, own in found]
-        having = [one.name for (one, _), own in zip(found, recipes, strict=True) if _has_layers(one, own)]
+        having = [one.name for one, own in found if _has_layers(one, split_recipe(own))]
         if not having:
             raise UsageError(
                 f"--fp8-layers {layers} applies to none of the modes: {', '.join(entry.name for entry, _ in found)}",
@@ -53,8 +52,8 @@ def chosen(labels: Sequence[str], recipe: str | None, layers: str | None) -> lis
             )
         torchao = all(name.startswith(LIBRARY_LAYERS) for name in having)
         checked = checked_layers(layers, "--fp8-layers", torchao)
-        for place, own in enumerate(recipes):
-            entry, _ = found[place]
+        for place, (entry, text) in enumerate(found):
+            own = split_recipe(text)
             if _has_layers(entry, own) and "layers" not in own.values:
                 whole = str(own.with_layers(checked))
                 found[place] = entry, str(read_recipe(entry.name, whole, entry.recipe_fields))
