@@ -31,9 +31,9 @@ from fp8bench.kinds.view import View
 from fp8bench.launch.assemble import assemble
 from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.executor import NodesExecutor
-from fp8bench.launch.nodes.messages import Turn
 from fp8bench.launch.place import AUTO, elsewhere, register
 from fp8bench.launch.prepare import Prepared, examined, marks, prepare, require_modes
+from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.rounds import Schedule
 from fp8bench.launch.session import exit_code_of, measure, session, written
 from fp8bench.launch.signals import process_began_s
@@ -149,12 +149,12 @@ def _executor_of(agent: Agent, request: RunRequest) -> NodesExecutor:
     raise typer.Exit(executor.follow(lambda config: marks(prepared, config), keep))
 
 
-def _keep(prepared: Prepared, price: float | None, turn: Turn, reports: Sequence[RankReport]) -> None:
+def _keep(prepared: Prepared, price: float | None, task: Task, reports: Sequence[RankReport]) -> None:
     """Keep a record in place of node 0, with its log and what is known of the instance."""
     now = datetime.now(UTC)
     try:
         register(prepared, price, now.date(), log)
-        record = assemble(turn.config, reports, prepared.instance.key, now, turn.place)
+        record = assemble(task.config, reports, prepared.instance.key, now, task.place)
         _, path = written(record, reports, prepared.results_dir)
     except (Fp8benchError, OSError) as error:
         warn(f"no record of what failed could be kept here: {error}")

@@ -12,8 +12,9 @@ from pydantic import JsonValue
 from fp8bench.machine.identity import together
 from fp8bench.records.contradictions import contradictions
 from fp8bench.schema.config import RunConfig
+from fp8bench.schema.files import made_of
 from fp8bench.schema.machine import Environment, MachineIdentity, NodeEnvironment
-from fp8bench.schema.rank import Evidence, ExecutedEvidence, RankReport, RankSamples, WorkloadFacts
+from fp8bench.schema.rank import Evidence, RankReport, RankSamples, WorkloadFacts
 from fp8bench.schema.record import METHOD_VERSION, PROOF_VERSION, SCHEMA_VERSION, Phase, Record, Session
 from fp8bench.stats.steps import straggler
 from fp8bench.stats.summary import summarize
@@ -41,7 +42,9 @@ EXECUTED = (
     "unshared",
     "bound",
 )
-"""Fields of `ExecutedEvidence` that each rank finds for itself. What rounding explains, each sees on its own batch."""
+"""Fields of `ExecutedEvidence` that each rank finds for itself, of which the largest value counts. What rounding
+explains, each sees on its own batch.
+"""
 
 
 def new_run_id(label: str, now: datetime) -> str:
@@ -96,9 +99,7 @@ def assemble(
     record = Record(
         **measured_head(config.switched_label, now, instance, together(named) if any(named) else machine),
         status=culprit.status if culprit else "ok",
-        reason=culprit.reason if culprit else None,
-        cause=culprit.cause if culprit else None,
-        remedy=culprit.remedy if culprit else None,
+        **{name: getattr(culprit, name) for name in ("reason", "cause", "remedy") if culprit},
         session=session,
         config=config,
         fingerprint=fingerprint(config, first.facts),
@@ -128,10 +129,10 @@ def environment_of(reports: Sequence[RankReport], nodes: int) -> Environment | N
     first, a_node = reports[0].environment, len(reports) // nodes
     if nodes == 1 or first is None:
         return first
-    each = []
-    for node, one in enumerate(reports[::a_node]):
-        ranks = node * a_node, (node + 1) * a_node - 1
-        each.append(NodeEnvironment(node=node, ranks=ranks, machine=one.machine, environment=one.environment))
+    each = (
+        made_of(NodeEnvironment, one, node=node, ranks=(node * a_node, (node + 1) * a_node - 1))
+        for node, one in enumerate(reports[::a_node])
+    )
     return first.model_copy(update={"nodes": tuple(each)})
 
 
@@ -182,6 +183,12 @@ def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
     if evidence is None:
         return None
     found = [report.evidence for report in reports if report.evidence]
+    ran = [one.executed for one in found if one.executed is not None]
+    executed = None
+    if len(ran) == len(found):
+        errors = {name: [getattr(one, name) for one in ran] for name in EXECUTED}
+        # Unknown if it is so for any rank.
+        executed = ran[0].model_copy(update={name: None if None in of else max(of) for name, of in errors.items()})
     others = [one.rank for one in reports if one.evidence and _alike(one.evidence) != _alike(evidence)]
     devices = {report.environment.device_name for report in reports if report.environment}
     warnings = list(dict.fromkeys(warning for one in found for warning in one.warnings))
@@ -189,18 +196,8 @@ def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
         warnings.append(f"ranks {others} ran something else than rank 0")
     if len(devices) > 1:
         warnings.append(f"the ranks ran on different GPUs: {', '.join(sorted(map(str, devices)))}")
-    update = {"warnings": tuple(warnings), "executed": _worst_executed(found), "proof_version": PROOF_VERSION}
+    update = {"warnings": tuple(warnings), "executed": executed, "proof_version": PROOF_VERSION}
     return evidence.model_copy(update=update)
-
-
-def _worst_executed(found: Sequence[Evidence]) -> ExecutedEvidence | None:
-    """Return the worst errors of all ranks, and the widest bound; None if a rank has none."""
-    each = [one.executed for one in found if one.executed is not None]
-    if len(each) < len(found):
-        return None
-    errors = {name: [getattr(one, name) for one in each] for name in EXECUTED}
-    # Unknown if it is so for any rank.
-    return each[0].model_copy(update={name: None if None in of else max(of) for name, of in errors.items()})
 
 
 def _alike(evidence: Evidence) -> Evidence:

@@ -6,7 +6,7 @@ workload leaves that open (a model of timm, or sizes that the user gave).
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -24,7 +24,7 @@ from fp8bench.launch.recipes import require_in_names, require_possible
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import Machine, this_machine
-from fp8bench.machine.identity import Here, git_state, together
+from fp8bench.machine.identity import Here, together
 from fp8bench.records import results
 from fp8bench.schema.batch import AUTO, BatchSearch
 from fp8bench.schema.config import RunConfig
@@ -62,12 +62,6 @@ def marks(prepared: Prepared, config: RunConfig) -> tuple[str, ...]:
     return require_idle(os.environ, None, prepared.request.allow_busy) if config.device == "cuda" else ()
 
 
-def session_kept(name: str, place: Place, records: Iterable[Record]) -> resume.Kept:
-    """Return the session of that name, or the latest, among the instance's records. Raises as `resume.find` does."""
-    where = f"of {place.instance.key!r} is kept in {place.results_dir}"
-    return resume.find(name, records, place.here or Here(one=False), where, git_state())
-
-
 def prepare(
     request: RunRequest,
     environ: Mapping[str, str],
@@ -100,7 +94,7 @@ def prepare(
         if not named:
             place = _where_kept(request.session, place, records, machine)
         here = [record for record in records if record.instance == place.instance.key]
-        kept = session_kept(request.session, place, here)
+        kept = resume.find(request.session, place, here)
         resumed = resume.settings_of(kept, request, elastic is not None)
         if place.instance.key != auto:
             resumed["instance"] = place.instance.key

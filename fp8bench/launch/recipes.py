@@ -44,8 +44,7 @@ def chosen(labels: Sequence[str], recipe: str | None, layers: str | None) -> lis
             for given, (entry, own) in zip(takes, found, strict=True)
         ]
     if layers is not None:
-        recipes = [split_recipe(own) for _, own in found]
-        having = [one.name for (one, _), own in zip(found, recipes, strict=True) if _has_layers(one, own)]
+        having = [one.name for one, own in found if _has_layers(one, split_recipe(own))]
         if not having:
             raise UsageError(
                 f"--fp8-layers {layers} applies to none of the modes: {', '.join(entry.name for entry, _ in found)}",
@@ -53,8 +52,8 @@ def chosen(labels: Sequence[str], recipe: str | None, layers: str | None) -> lis
             )
         torchao = all(name.startswith(LIBRARY_LAYERS) for name in having)
         checked = checked_layers(layers, "--fp8-layers", torchao)
-        for place, own in enumerate(recipes):
-            entry, _ = found[place]
+        for place, (entry, text) in enumerate(found):
+            own = split_recipe(text)
             if _has_layers(entry, own) and "layers" not in own.values:
                 whole = str(own.with_layers(checked))
                 found[place] = entry, str(read_recipe(entry.name, whole, entry.recipe_fields))
@@ -107,25 +106,20 @@ def require_possible(configs: Sequence[RunConfig], capability: Callable[[], tupl
                 f"it: {why}",
                 "Omit dpa=on: its linear layers run in fp8 all the same",
             )
-        if recipe.layers not in (ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS):
-            _require_match(recipe.layers, layers_of(config.workload), label)
+        regex, layers = recipe.layers, layers_of(config.workload)
+        is_regex = layers and regex not in (ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS)
+        if is_regex and not any(re.search(regex, layer) for layer in layers):
+            names = dict.fromkeys(re.sub(r"(?<![^.])\d+(?![^.])", "*", layer) for layer in layers)
+            shown = ", ".join([*list(names)[:4], *["..."] * (len(names) > 4)])
+            raise UsageError(
+                f"{label}: no linear layer of the model has a name that {regex!r} matches",
+                f"Its layers are {shown} (* is a number)",
+            )
         if (recipe.base, recipe.layers) == ("rowwise_with_gw_hp", LIBRARY_LAYERS):
             raise UsageError(
                 f"{label}: torchao has no rule of layers for rowwise_with_gw_hp",
                 "Use tensorwise or rowwise, or another choice of layers",
             )
-
-
-def _require_match(regex: str, layers: Sequence[str], label: str) -> None:
-    """Raise UsageError if no layer matches. layers: all linear layers of the model; empty if unknown."""
-    if not layers or any(re.search(regex, layer) for layer in layers):
-        return
-    names = dict.fromkeys(re.sub(r"(?<![^.])\d+(?![^.])", "*", layer) for layer in layers)
-    shown = ", ".join([*list(names)[:4], *["..."] * (len(names) > 4)])
-    raise UsageError(
-        f"{label}: no linear layer of the model has a name that {regex!r} matches",
-        f"Its layers are {shown} (* is a number)",
-    )
 
 
 _VIT = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")

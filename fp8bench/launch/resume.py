@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fp8bench.config.request import LATEST, OBEYED_BY_WORKERS, RunRequest
+from fp8bench.launch.place import Place
 from fp8bench.launch.plan import owned, setting_in_words
 from fp8bench.launch.recipes import words_of
-from fp8bench.machine.identity import Here
+from fp8bench.machine.identity import Here, git_state
 from fp8bench.records.select import Filter, latest_first, session
 from fp8bench.schema.batch import AUTO, BatchSearch
 from fp8bench.schema.config import RunConfig, VariantSettings
@@ -85,14 +86,12 @@ def command(
     return shlex.join(words)
 
 
-def find(
-    name: str, records: Iterable[Record], here: Here, where: str, commit: tuple[str | None, bool | None] = (None, None)
-) -> Kept:
-    """Return the session of that name, or the latest. records: of this instance, oldest first. where: completes "no
-    session ..." in an error. commit: of fp8bench's checkout, and whether it has changes. Raises UsageError without a
-    latest, and for a session of another machine, other software, other variables that matter, or another fp8bench.
+def find(name: str, place: Place, records: Iterable[Record]) -> Kept:
+    """Return the session of that name, or the latest. records: of the place's instance, oldest first. Raises UsageError
+    without a latest, and for a session of another machine, other software, other variables that matter, or another
+    commit of fp8bench.
     """
-    ours = checkout(*commit)
+    ours, here = checkout(*git_state()), place.here or Here(one=False)
 
     def unlike(record: Record) -> list[str]:
         theirs = checkout_of(record.environment)
@@ -113,7 +112,8 @@ def find(
         )
     if name == LATEST:
         raise UsageError(
-            f"no session {where}, so none can be resumed", "Omit --session, or give the folder with --results-dir"
+            f"no session of {place.instance.key!r} is kept in {place.results_dir}, so none can be resumed",
+            "Omit --session, or give the folder with --results-dir",
         )
     return Kept(name)
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from fp8bench.launch import batch_size, resume
 from fp8bench.launch.assemble import assemble, log_of, new_session_id, phases
-from fp8bench.launch.prepare import Prepared, marks, session_kept
+from fp8bench.launch.prepare import Prepared, marks
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.processes.watch import SpawnExecutor
 from fp8bench.launch.recipes import words_of
@@ -44,12 +44,9 @@ def session(prepared: Prepared, warn: Callable[[str], None]) -> Iterator[Schedul
     """Return the rounds of this call (see `schedule`); while they run, no other call can run the same session. warn:
     also called if that cannot be ensured. Raises UsageError if another call runs it, and as `schedule` does.
     """
-    if prepared.request.session is None:
-        yield schedule(prepared, warn)
-        return
-    path = prepared.results_dir / prepared.instance.key / f".session-{prepared.request.session}.lock"
-    remedy = "Wait until it ends, or choose another name with --session"
-    with lock.held(path, f"session {prepared.request.session!r}", remedy, warn):
+    name, remedy = prepared.request.session, "Wait until it ends, or choose another name with --session"
+    path = prepared.results_dir / prepared.instance.key / f".session-{name}.lock"
+    with nullcontext() if name is None else lock.held(path, f"session {name!r}", remedy, warn):
         yield schedule(prepared, warn)
 
 
@@ -62,21 +59,19 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
         return Schedule(prepared.entries, prepared.stop, new_session_id(datetime.now(UTC)))
     # Read again, because another call may have added records between `prepare` and the lock.
     found = results.read(prepared.results_dir, [prepared.instance.key])
-    kept = session_kept(prepared.request.session, prepared, (record for record, _ in found))
+    kept = resume.find(prepared.request.session, prepared, (record for record, _ in found))
     sized = [entry.config for entry in prepared.entries if entry.config not in prepared.to_size]
     aa = prepared.entries[0].arm is not None
     resume.refuse_unlike(kept, sized, aa, prepared.request.variants, prepared.to_size)
     mine = {record.run_id for record in kept.records}
+    of_session = results.Found((one for one in found if one.record.run_id in mine), found.broken, found.copies)
 
     def unread(broken: Sequence[Broken]) -> None:
         for one in broken:
             warn(f"warning: {one.told}")
 
-    def of_session(some: Iterable[Record]) -> list[Record]:
-        return [record for record in some if record.run_id in mine]
-
     rounds = Schedule(prepared.entries, prepared.stop, kept.session_id)
-    rounds.restore(of_session(results.sound(found, unread, of_session)))
+    rounds.restore(results.sound(of_session, unread, list))
     return rounds
 
 

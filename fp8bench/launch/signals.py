@@ -67,11 +67,11 @@ def interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
 
 def raise_on_signals() -> None:
     """Make each of the signals raise Interrupt in the main thread from now on."""
-    _handle(_interrupt)
 
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        raise Interrupt(number)
 
-def _interrupt(number: int, _frame: FrameType | None) -> None:
-    raise Interrupt(number)
+    _handle(interrupt)
 
 
 def ignore_signals() -> None:

@@ -10,9 +10,11 @@ from builders import config, environment, instance, machine_called, measured, pl
 from fp8bench.config.request import RunRequest
 from fp8bench.launch import place as placing
 from fp8bench.launch import prepare as preparing
+from fp8bench.launch import resume
 from fp8bench.launch import session as launching
+from fp8bench.launch.place import Place
 from fp8bench.launch.prepare import prepare
-from fp8bench.launch.resume import command, find, refuse_unlike, settings_of
+from fp8bench.launch.resume import command, refuse_unlike, settings_of
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import Here
 from fp8bench.records import instances, results
@@ -49,6 +51,11 @@ def kept(number: int = 1, name: str = "nightly", mode: str = "baseline-bf16", **
     return measured(key, mode, settings=settings, session=where, run_id=f"{name}-{number}-{mode}", **values)
 
 
+@pytest.fixture(autouse=True)
+def no_checkout(monkeypatch):
+    monkeypatch.setattr(resume, "git_state", lambda: (None, None))
+
+
 @pytest.fixture
 def here(monkeypatch):
     """This machine is the box, a CPU."""
@@ -61,6 +68,12 @@ def prepared(tmp_path, *records: Record, environ=None, **asked):
     for record in records:
         results.write(record, tmp_path)
     return prepare(RunRequest(results_dir=tmp_path, **{"session": "latest", **asked}), environ or {})
+
+
+def find(name: str, records: list[Record], here: Here = HERE) -> resume.Kept:
+    return resume.find(
+        name, Place(instance=instance("cpu"), in_catalog=True, results_dir=Path("kept"), here=here), records
+    )
 
 
 class TestFind:
@@ -76,7 +89,7 @@ class TestFind:
         ],
     )
     def test_a_session_is_found_by_its_name_or_is_that_of_the_latest_record(self, name, records, expected):
-        found = find(name, records, HERE, "here")
+        found = find(name, records)
 
         assert (
             found.session_id,
@@ -99,28 +112,30 @@ class TestFind:
     )
     def test_one_that_was_measured_elsewhere_is_refused_with_the_reason(self, name, change, why):
         with pytest.raises(UsageError, match=why) as refusal:
-            find(name, [kept(1, **change)], HERE, "here")
+            find(name, [kept(1, **change)])
 
         assert "session 'nightly' cannot be resumed here" in refusal.value.what
         assert "--session" in refusal.value.remedy
 
-    def test_nor_is_one_resumed_under_a_new_variable_by_another_commit_or_after_changes(self):
+    def test_nor_is_one_resumed_under_a_new_variable_by_another_commit_or_after_changes(self, monkeypatch):
         records = [kept(1, environment=environment(None, git_commit=COMMIT, git_dirty=False))]
-        assert find("nightly", records, HERE, "", (COMMIT, False)).records == records
-        assert find("nightly", records, HERE, "").records == records
+        assert find("nightly", records).records == records
+        monkeypatch.setattr(resume, "git_state", lambda: (COMMIT, False))
+        assert find("nightly", records).records == records
         for commit in ((OTHER_COMMIT, False), (COMMIT, True)):
+            monkeypatch.setattr(resume, "git_state", lambda commit=commit: commit)
             with pytest.raises(UsageError, match="fp8bench at commit 3f9a1c0d5e"):
-                find("nightly", records, HERE, "", commit)
+                find("nightly", records)
         with pytest.raises(UsageError, match=r"OMP_NUM_THREADS absent \(here 1\)"):
-            find("nightly", records, Here(BOX, {**SOFTWARE, "OMP_NUM_THREADS": "1"}), "")
+            find("nightly", records, Here(BOX, {**SOFTWARE, "OMP_NUM_THREADS": "1"}))
 
     def test_without_any_session_there_is_no_latest(self):
-        with pytest.raises(UsageError, match=r"no session of 'cpu', so none can be resumed"):
-            find("latest", [], HERE, "of 'cpu'")
+        with pytest.raises(UsageError, match=r"no session of 'cpu' is kept in kept, so none can be resumed"):
+            find("latest", [])
 
 
 def settings(*records: Record, elastic: bool = False, **asked) -> dict:
-    return settings_of(find("nightly", records, HERE, ""), RunRequest(**asked), elastic)
+    return settings_of(find("nightly", records), RunRequest(**asked), elastic)
 
 
 class TestSettings:
@@ -178,7 +193,7 @@ class TestSettings:
     )
     def test_everything_that_differs_is_named_with_both_values(self, now, aa, told):
         with nullcontext() if told is None else pytest.raises(UsageError, match=told):
-            refuse_unlike(find("nightly", [kept(1)], HERE, ""), [now], aa)
+            refuse_unlike(find("nightly", [kept(1)]), [now], aa)
 
 
 class TestInstance:

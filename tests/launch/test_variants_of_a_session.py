@@ -133,7 +133,7 @@ class TestResume:
         asked = request(*variants)
         (entry,) = planned(*variants)
         session = session_of(kept(entry, variants=variants, search=SEARCH))
-        monkeypatch.setattr(preparing, "session_kept", lambda *_given: session)
+        monkeypatch.setattr(resume, "find", lambda *_given: session)
         monkeypatch.setattr(preparing, "this_machine", lambda _environ: CPU)
         same = asked.model_copy(update={"session": "monday", "results_dir": tmp_path})
         prepared = preparing.prepare(same, {})

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fp8bench.launch.nodes.agent import Agent
-from fp8bench.launch.nodes.messages import Ready, Turn
+from fp8bench.launch.nodes.messages import Ready
 from fp8bench.launch.nodes.store import NodeGone
 from fp8bench.launch.processes import Watch
 from fp8bench.launch.processes.blame import RankView, reports_of
@@ -67,9 +67,9 @@ class NodesExecutor(SpawnExecutor):
         """
         self.require_ready()
         agent, turn = self.agent, self._turns
-        told = Turn(config=config, place=place, work=self.work.relying(earlier))
+        task = Task(config=config, trace=trace, place=place, work=self.work.relying(earlier))
         self._turns += 1
-        agent.say(f"turn/{turn}", told)
+        agent.say(f"turn/{turn}", task)
         seen: dict[int, Outcome] = {}
         lost: list[NodeGone] = []
         ready = agent.hear(f"ready/{turn}", Ready, READY_S, lost)
@@ -80,7 +80,7 @@ class NodesExecutor(SpawnExecutor):
         try:
             if not lost:
                 agent.say(f"go/{turn}", True)
-                self._run_everywhere(turn, told, watch, trace, seen, lost)
+                self._run_everywhere(turn, task, watch, seen, lost)
         except Interrupt as interrupt:
             measured = [view.report or (view.kept if view.measured else None) for view in all_ranks(config, seen)]
             reports = [report for report in measured if report is not None]
@@ -91,7 +91,7 @@ class NodesExecutor(SpawnExecutor):
         return self._placed(reports_on_nodes(config, seen, lost), found_there)
 
     def _run_everywhere(
-        self, turn: int, told: Turn, watch: Watch, trace: Path | None, seen: dict[int, Outcome], lost: list[NodeGone]
+        self, turn: int, task: Task, watch: Watch, seen: dict[int, Outcome], lost: list[NodeGone]
     ) -> None:
         """Add to `seen`, by node, what became of ranks, and to `lost` the nodes that are gone. Raises Interrupt if a
         signal ended a node; then the others have had a moment to tell of their ranks.
@@ -99,7 +99,7 @@ class NodesExecutor(SpawnExecutor):
         agent, view = self.agent, f"view/{turn}"
         try:
             with held_back() as interrupted:
-                mine, gone = self._run_here(turn, told, watch, interrupted, trace)
+                mine, gone = self._run_here(turn, task, watch, interrupted)
                 if mine is not None:
                     seen[0] = mine
             if isinstance(gone, Interrupt):
@@ -114,7 +114,7 @@ class NodesExecutor(SpawnExecutor):
             seen |= agent.hear(view, Outcome, VIEW_S, lost)
 
     def _run_here(
-        self, turn: int, told: Turn, watch: Watch, interrupted: Callable[[], bool], trace: Path | None = None
+        self, turn: int, task: Task, watch: Watch, interrupted: Callable[[], bool]
     ) -> tuple[Outcome | None, NodeGone | Interrupt | None]:
         """Run this node's ranks. Return what was seen of them, None if a signal ended them before they had timed their
         steps, and why they were ended early if that is because of another node.
@@ -122,7 +122,7 @@ class NodesExecutor(SpawnExecutor):
         place, elsewhere = self.agent.place, Elsewhere(self.agent, turn)
         host = f"[{place.address}]" if ":" in place.address else place.address
         meet = f"store://{host}:{place.port}/fp8bench/{place.attempt}/group/{turn}"
-        task = Task(config=told.config, work=told.work, trace=trace, node=place.node, meet=meet)
+        task = task.model_copy(update={"node": place.node, "meet": meet})
 
         def ending() -> bool:
             return interrupted() or isinstance(elsewhere.gone, Interrupt)
@@ -140,7 +140,7 @@ class NodesExecutor(SpawnExecutor):
     def follow(
         self,
         marks: Callable[[RunConfig], Sequence[str]],
-        keep: Callable[[Turn, Sequence[RankReport]], object] = lambda _told, _reports: None,
+        keep: Callable[[Task, Sequence[RankReport]], object] = lambda _task, _reports: None,
     ) -> int:
         """Run what node 0 says until it ends the session, and return the exit code. Raises RunFailed if node 0 is gone.
         marks: returns this node's before a run; raises ModeUnavailable. keep: keeps the record of a run whose leader is
@@ -148,7 +148,7 @@ class NodesExecutor(SpawnExecutor):
         """
         agent = self.agent
         with self:
-            while told := agent.hear(f"turn/{self._turns}", Turn):
+            while told := agent.hear(f"turn/{self._turns}", Task):
                 try:
                     ready = Ready(marks=tuple(marks(told[0].config)))
                 except ModeUnavailable as refusal:
@@ -160,7 +160,7 @@ class NodesExecutor(SpawnExecutor):
                 self._turns += 1
         return agent.part(agent.ended())
 
-    def _obey(self, turn: int, told: Turn, keep: Callable[[Turn, Sequence[RankReport]], object]) -> None:
+    def _obey(self, turn: int, task: Task, keep: Callable[[Task, Sequence[RankReport]], object]) -> None:
         agent, warned = self.agent, False
         with held_back() as interrupted:
 
@@ -173,10 +173,10 @@ class NodesExecutor(SpawnExecutor):
                         agent.leave(KeyboardInterrupt())
                 return interrupted()
 
-            seen, gone = self._run_here(turn, told, lambda _progress: None, noticed)
+            seen, gone = self._run_here(turn, task, lambda _progress: None, noticed)
             if isinstance(gone, NodeGone):
-                if seen is not None and agent.place.node == 1 and told.place is not None:
-                    keep(told, self._placed(reports_on_nodes(told.config, {1: seen}, [gone]), {}))
+                if seen is not None and agent.place.node == 1 and task.place is not None:
+                    keep(task, self._placed(reports_on_nodes(task.config, {1: seen}, [gone]), {}))
             elif seen is not None:
                 agent.say(f"view/{turn}", seen)
             if gone is not None:
@@ -203,26 +203,22 @@ class Elsewhere:
         self._grace_s: float | None = None
 
     def __call__(self, seen: Sequence[Progress | None], grace_s: float | None) -> float | None:
-        if self.gone is None:
-            try:
+        agent, store, now, known = self._agent, self._agent.store, time.monotonic(), self._grace_s is not None
+        try:
+            if self.gone is None:
                 # Of the rank that is furthest behind.
-                self._agent.store.say(min(("starting" if one is None else one.stage for one in seen), key=STAGES.index))
-                if self._grace_s is None:
-                    self._look(grace_s)
-            except (NodeGone, Interrupt) as gone:
-                self.gone, self._grace_s = gone, 0.0
+                store.say(min(("starting" if one is None else one.stage for one in seen), key=STAGES.index))
+            if grace_s is not None and not known:
+                store.put(self._key, grace_s)
+                self._grace_s = grace_s
+            elif not known and now >= self._due:
+                self._due = now + LOOK_S
+                for node in agent.place.peers:
+                    agent.require_alive(node)
+                self._grace_s = 0.0 if agent.ended() is not None else store.get(self._key, float)
+        except (NodeGone, Interrupt) as gone:
+            self.gone, self._grace_s = gone, 0.0
         return min((one for one in (grace_s, self._grace_s) if one is not None), default=None)
-
-    def _look(self, grace_s: float | None) -> None:
-        agent, now = self._agent, time.monotonic()
-        if grace_s is not None:
-            agent.store.put(self._key, grace_s)
-            self._grace_s = grace_s
-        elif now >= self._due:
-            self._due = now + LOOK_S
-            for node in agent.place.peers:
-                agent.require_alive(node)
-            self._grace_s = 0.0 if agent.ended() is not None else agent.store.get(self._key, float)
 
 
 def reports_on_nodes(config: RunConfig, seen: Mapping[int, Outcome], gone: Sequence[NodeGone]) -> list[RankReport]:

@@ -5,7 +5,7 @@ Node 0 listens to all others, and every other node to node 0. A key is the messa
 
     hello    what a node is, and what was requested on it
     verdict  of node 0: whether the nodes fit together
-    turn     of node 0: what runs next
+    turn     of node 0: what runs next, as a `Task`
     ready    whether a node can begin
     go       of node 0: all can
     stop     one of some node's ranks did not end well: the seconds that ranks on other nodes may go on. Of nobody alone
@@ -24,16 +24,13 @@ from pydantic import BaseModel, Field, JsonValue
 
 from fp8bench import __version__
 from fp8bench.launch.nodes.place import Elastic
-from fp8bench.launch.processes.rank import MEASURES_A_RUN, Work
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.host import cpu_model
 from fp8bench.machine.identity import digest, software_here, this_machines_identity
-from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import MachineIdentity, variables_that_matter
 from fp8bench.schema.model import Refusal
-from fp8bench.schema.record import Session
 from fp8bench.worker.progress import Stage
 
 EACH_ITS_OWN = frozenset({"results_dir", "name", "price", "allow_busy"})
@@ -66,28 +63,18 @@ class Hello(Frozen):
     refusal: Refusal | None = None
 
 
-class Verdict(Frozen):
-    """Of all nodes. hosts, machines: by node. marks: for readers of records. refusal: why nothing runs."""
+class Ready(Frozen):
+    """Of a node. marks: what readers of records must know of it (e.g. a busy GPU). refusal: why it cannot begin."""
+
+    marks: tuple[str, ...] = ()
+    refusal: Refusal | None = None
+
+
+class Verdict(Ready):
+    """Of all nodes. hosts, machines: by node."""
 
     hosts: tuple[str, ...] = ()
     machines: tuple[MachineIdentity | None, ...] = ()
-    marks: tuple[str, ...] = ()
-    refusal: Refusal | None = None
-
-
-class Turn(Frozen):
-    """What runs next. place: of its record in the session; None if it is not kept. work: of each rank."""
-
-    config: RunConfig
-    place: Session | None = None
-    work: Work = MEASURES_A_RUN
-
-
-class Ready(Frozen):
-    """marks: what a node found of its circumstances (e.g. a busy GPU). refusal: why it cannot begin."""
-
-    marks: tuple[str, ...] = ()
-    refusal: Refusal | None = None
 
 
 class Left(Frozen):

@@ -37,6 +37,7 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Fp8benchError, ModeUnavailable, in_words, inert
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.rank import Parity, RankReport
+from fp8bench.schema.record import Session
 
 REQUEST = signal.SIGUSR1
 """The signal that requests a rank's stack."""
@@ -87,12 +88,14 @@ MEASURES_A_RUN = Work()
 
 
 class Task(Frozen):
-    """What all ranks of a run are to do. trace: where rank 0 keeps its Chrome trace. node: this one, of several. meet:
-    the URL at which ranks of several nodes meet (see `worker.parallel`); those of one machine meet by a file.
+    """What all ranks of a run are to do. trace: where rank 0 keeps its Chrome trace. place: of the run's record in the
+    session; None if it is not kept. node: this one, of several. meet: the URL at which ranks of several nodes meet (see
+    `worker.parallel`); those of one machine meet by a file.
     """
 
     config: RunConfig
     trace: Path | None = None
+    place: Session | None = None
     work: Work = MEASURES_A_RUN
     node: int = 0
     meet: str | None = None

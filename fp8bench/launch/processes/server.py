@@ -182,7 +182,13 @@ def serve(control: socket.socket, launcher: int) -> NoReturn:
                 os.environ.pop(name, None)
             # What imports have set, the imports of a spawned process set themselves.
             hidden = {name: os.environ.pop(name) for name in os.environ.keys() - given} if why else {}
-            process = _started(wanted, why, descriptors[0], control)
+            # Without torch the rank, which the same classes spawn then, says itself what is wrong.
+            multiprocessing: Any = import_module(STARTS_RANKS if "torch" in sys.modules else "multiprocessing")
+            pipe, its = Connection(descriptors[0], readable=False), None if why else control
+            given_to_rank = wanted, pipe, os.getpid(), its
+            process = multiprocessing.get_context("spawn" if why else "fork").Process(target=_begin, args=given_to_rank)
+            process.start()
+            pipe.close()
             os.environ.update(hidden)
             living[process.pid] = wanted.rank, process
             control.send(Answer(rank=wanted.rank, pid=process.pid, spawned=why).model_dump_json().encode())
@@ -229,18 +235,6 @@ def driver_initialised() -> bool:
     except OSError:
         return False
     return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != NOT_INITIALIZED)
-
-
-def _started(wanted: Wanted, why: str | None, pipe: int, control: socket.socket) -> Any:
-    # Without torch the rank, which the same classes spawn then, says itself what is wrong.
-    multiprocessing = import_module(STARTS_RANKS if "torch" in sys.modules else "multiprocessing")
-    end = Connection(pipe, readable=False)
-    process = multiprocessing.get_context("spawn" if why else "fork").Process(
-        target=_begin, args=(wanted, end, os.getpid(), None if why else control)
-    )
-    process.start()
-    end.close()
-    return process
 
 
 def _begin(wanted: Wanted, pipe: Connection, server: int, control: socket.socket | None) -> NoReturn:
