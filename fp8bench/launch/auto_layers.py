@@ -72,7 +72,6 @@ def resolved(
                     "Give a --batch-size, or name the layers by a regular expression",
                 )
             if names is None:
-                require_timed(recipe.base, label, registry.modes()[config.mode].recipes or ())
                 record = _newest(config, recipe.base, place)
                 judged, casts = judge(record.products, recipe.base, te=config.mode.startswith("te-"))
                 names = paying(judged, label, f"the GEMMs of {record.run_id}")
@@ -86,6 +85,13 @@ def resolved(
 
 
 def _newest(config: RunConfig, recipe: str, place: Place) -> Any:
+    if recipe not in PRECISIONS:
+        timed = [one for one in registry.modes()[config.mode].recipes or () if one in PRECISIONS]
+        raise UsageError(
+            f"{config.mode_label}: `fp8bench gemm` times scales of tensors and rows, not those of {recipe}, so "
+            "layers=auto does not know what pays",
+            f"Use {' or '.join(timed)}, or name layers by a regular expression",
+        )
     kind = registry.load(registry.find_kind("gemm"))
     wanted = Filter(status="ok", workload=config.workload, batch_size=config.batch_size, device=config.device)
     found = [
@@ -174,13 +180,3 @@ def paying(judged: Sequence[Judged], label: str, source: str) -> tuple[str, ...]
             "Use baseline-bf16, a larger --batch-size, or --fp8-layers all to time it all the same",
         )
     return found
-
-
-def require_timed(recipe: str, label: str, recipes: Sequence[str]) -> None:
-    """Raise UsageError if `fp8bench gemm` does not time the recipe's GEMMs. recipes: those of the mode."""
-    if recipe not in PRECISIONS:
-        raise UsageError(
-            f"{label}: `fp8bench gemm` times scales of tensors and rows, not those of {recipe}, so layers=auto does "
-            "not know what pays",
-            f"Use {' or '.join(one for one in recipes if one in PRECISIONS)}, or name layers by a regular expression",
-        )

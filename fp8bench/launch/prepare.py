@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,20 +17,19 @@ from fp8bench.config.request import RunRequest
 from fp8bench.config.sizes import sizes_of
 from fp8bench.launch import auto_layers, resume
 from fp8bench.launch.nodes.place import Elastic, elastic_from
-from fp8bench.launch.place import Place, moved, place_on
+from fp8bench.launch.place import Place, place_on
 from fp8bench.launch.plan import entries, plan, stop
 from fp8bench.launch.recipes import require_in_names, require_possible
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import Machine, this_machine
-from fp8bench.machine.identity import Here, together
+from fp8bench.machine.identity import together
 from fp8bench.records import results
 from fp8bench.schema.batch import AUTO, BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.model import Answer, Asked
-from fp8bench.schema.record import Record
 
 EXAMINES = (sys.executable, "-m", "fp8bench.numerics.model_facts")
 EXAMINED_S = 300
@@ -92,7 +90,7 @@ def prepare(
         known = [auto] if named else results.known_instances(place.results_dir)
         records = [record for record, _ in results.read(place.results_dir, known)]
         if not named:
-            place = _where_kept(request.session, place, records, machine)
+            place = resume.where_kept(request.session, place, records, machine)
         here = [record for record in records if record.instance == place.instance.key]
         kept = resume.find(request.session, place, here)
         resumed = resume.settings_of(kept, request, elastic is not None)
@@ -125,22 +123,6 @@ def prepare(
         named=request.instance if named else None,
         notes=notes,
     )
-
-
-def _where_kept(name: str, place: Place, records: Sequence[Record], machine: Machine) -> Place:
-    """Return this machine as the instance under which it measured the session, or `place` if there is none."""
-
-    @cache
-    def as_instance(key: str) -> Place | None:
-        return place if key == place.instance.key else moved(place, machine, key)
-
-    found = resume.instances_of(name, records, place.here or Here(), lambda key: as_instance(key) is not None)
-    if len(found) > 1:
-        raise UsageError(
-            f"session {name!r} of this machine is kept in {place.results_dir} under {' and '.join(sorted(found))}",
-            f"Say which with --instance, as in --instance {sorted(found)[0]}",
-        )
-    return (as_instance(found[0]) if found else None) or place
 
 
 def examined(configs: Sequence[RunConfig], program: Sequence[str] = EXAMINES, always: bool = False) -> Answer | None:

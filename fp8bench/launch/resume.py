@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fp8bench.config.request import LATEST, OBEYED_BY_WORKERS, RunRequest
-from fp8bench.launch.place import Place
+from fp8bench.launch.place import Place, moved
 from fp8bench.launch.plan import owned, setting_in_words
 from fp8bench.launch.recipes import words_of
+from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import Here, git_state
 from fp8bench.records.select import Filter, latest_first, session
 from fp8bench.schema.batch import AUTO, BatchSearch
@@ -60,18 +61,26 @@ class Kept(NamedTuple):
         return any(record.session is not None and record.session.arm is not None for record in self.records)
 
 
-def instances_of(name: str, records: Iterable[Record], here: Here, can_be: Callable[[str], bool]) -> list[str]:
-    """Return the instances, each once, under which this machine measured the session of that name, or the latest.
-    Sessions of other software count only if there is none of this software. can_be: whether it can be an instance.
+def where_kept(name: str, place: Place, records: Iterable[Record], machine: Machine) -> Place:
+    """Return this machine as the instance under which it measured the session of that name, or the latest; `place`
+    without one. Sessions of other software count only if there is none of this software. Raises UsageError for several.
     """
-    named = Filter(session=None if name == LATEST else name).of(records)
+    here, named = place.here or Here(), Filter(session=None if name == LATEST else name).of(records)
     ours = [one for one in named if one.session is not None and same_machine(one.machine, here.machine)]
-    ours = [one for one in ours if can_be(one.instance)]
+    keys = dict.fromkeys(one.instance for one in ours)
+    places = {key: place if key == place.instance.key else moved(place, machine, key) for key in keys}
+    ours = [one for one in ours if places[one.instance] is not None]
     fitting = [one for one in ours if not here.unlike(one)] or ours
     if name == LATEST and fitting:
         latest = session(max(fitting, key=lambda one: one.created_utc))
         fitting = [one for one in fitting if session(one) == latest]
-    return list(dict.fromkeys(one.instance for one in fitting))
+    found = sorted({one.instance for one in fitting})
+    if len(found) > 1:
+        raise UsageError(
+            f"session {name!r} of this machine is kept in {place.results_dir} under {' and '.join(found)}",
+            f"Say which with --instance, as in --instance {found[0]}",
+        )
+    return (places[found[0]] if found else None) or place
 
 
 def command(

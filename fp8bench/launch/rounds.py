@@ -14,9 +14,9 @@ delays none of the others.
 A session that was cut short can be resumed: rounds that were kept count, and the others are run.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from fp8bench.config.request import MAX_ROUNDS
 from fp8bench.schema.config import RunConfig
@@ -75,11 +75,12 @@ class Stop:
 
 @dataclass
 class Schedule:
-    """The rounds that are still to run, given what has been measured."""
+    """The rounds still to run, given what has been measured. asked: fields of each record's `Session`, as requested."""
 
     entries: Sequence[Entry]
     stop: Stop
     session_id: str
+    asked: Mapping[str, Any] = field(default_factory=dict)
     _times: dict[Entry, list[float]] = field(default_factory=dict)
     _stopped: set[Entry] = field(default_factory=set)
     _variants: dict[RunConfig, set[Variant]] = field(default_factory=dict)
@@ -115,10 +116,12 @@ class Schedule:
         resumed session belongs to later rounds. Ask for the rounds in sequence.
         """
         ordered = [entry for entry in self.entries[:: 1 if number % 2 else -1] if self._wants(entry, number)]
-        return [
-            (entry, Session(session_id=self.session_id, round=number, position=position, arm=entry.arm))
-            for position, entry in enumerate(ordered, start=1)
-        ]
+        return [(entry, self.place(entry, number, position)) for position, entry in enumerate(ordered, start=1)]
+
+    def place(self, entry: Entry, number: int, position: int) -> Session:
+        """Return the place of an entry's turn in the session."""
+        place = Session(session_id=self.session_id, round=number, position=position, arm=entry.arm)
+        return place.model_copy(update=self.asked)
 
     def take(self, entry: Entry, record: Record) -> None:
         """Note the result of an entry's turn."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fp8bench.launch import batch_size, resume
 from fp8bench.launch.assemble import assemble, log_of, new_session_id, phases
@@ -96,7 +96,7 @@ def measure(
     if undecided is not None:
         # The check decides, and not the session's own baseline.
         rounds.stop = replace(stop, looks=False, outside=OUTSIDE)
-    asked: dict[str, Any] = {
+    rounds.asked = {
         "rounds": None if looks else stop.rounds,
         "precision": stop.precision,
         "max_rounds": stop.max_rounds if stop.precision is not None or looks else None,
@@ -110,14 +110,13 @@ def measure(
             if found.config is not None:
                 searches[found.config] = found.search
             elif found.stopped is not None:
-                place = Session(session_id=rounds.session_id, round=1, position=1, arm=entry.arm)
-                place = place.model_copy(update={**asked, "batch_search": found.search})
+                place = rounds.place(entry, 1, 1).model_copy(update={"batch_search": found.search})
                 record = found.stopped.model_copy(update={"session": place})
                 path = results.write(record, prepared.results_dir)
                 yield Turned(entry, record, path)
         prepared = replace(prepared, searches=searches)
         if rounds.entries:
-            yield from run_rounds(prepared, rounds, executor, begins, asked, traces or {}, since_s, undecided)
+            yield from run_rounds(prepared, rounds, executor, begins, traces or {}, since_s, undecided)
 
 
 def executor_of(prepared: Prepared) -> Executor:
@@ -130,21 +129,19 @@ def run_rounds(
     schedule: Schedule,
     executor: Executor,
     begins: Begins,
-    asked: Mapping[str, Any],
     traces: Mapping[str, Path],
     since_s: float,
     undecided: Callable[[int], bool] | None = None,
 ) -> Iterator[Turned]:
     """Yield each turn once its record is kept, also if its ranks were interrupted after their last timed step.
 
-    asked: fields of the record's `Session` as requested. traces: paths for the Chrome traces of the first round, by the
-    label of the entry. since_s: when the command began, by the monotonic clock. Raises Interrupted after Ctrl-C,
-    SIGTERM or SIGHUP, once every worker has ended.
+    traces: paths for the Chrome traces of the first round, by the label of the entry. since_s: when the command began,
+    by the monotonic clock. Raises Interrupted after Ctrl-C, SIGTERM or SIGHUP, once every worker has ended.
     """
     first = number = schedule.first_round
     while schedule.goes_on(number) or (undecided and undecided(number - first) and schedule.one_more(number)):
         for entry, turn in schedule.round(number):
-            place = turn.model_copy(update={**asked, "batch_search": prepared.searches.get(entry.config)})
+            place = turn.model_copy(update={"batch_search": prepared.searches.get(entry.config)})
             trace = traces.get(entry.label) if number == first else None
             kept: tuple[Record, Path] | None = None
             interrupted: KeyboardInterrupt | None = None
@@ -178,11 +175,8 @@ def run_rounds(
                 yield Turned(entry, *kept)
             if interrupted is not None:
                 ran, too = f"interrupted while {entry.label} ran", ", and its record is kept" if kept else ""
-                raise Interrupted(
-                    f"{ran}; its workers have ended{too}",
-                    _how_to_resume(schedule, prepared, bool(asked.get("variants"))),
-                    exit_code_after(interrupted),
-                ) from interrupted
+                what, remedy = f"{ran}; its workers have ended{too}", _how_to_resume(schedule, prepared)
+                raise Interrupted(what, remedy, exit_code_after(interrupted)) from interrupted
         number += 1
 
 
@@ -191,13 +185,13 @@ def _noting(seen: list[Progress], watch: Watch, progress: Progress) -> None:
     watch(progress)
 
 
-def _how_to_resume(schedule: Schedule, prepared: Prepared, of_variants: bool) -> str:
+def _how_to_resume(schedule: Schedule, prepared: Prepared) -> str:
     untried = schedule.untried
     if len(untried) == len(schedule.entries):
         # Without kept records the session has no settings to resume with.
         return "Nothing was finished before it: run the same command again"
     # A session whose records are all of earlier calls may not know a mode that this call has added.
-    configs = [] if not untried or of_variants else [entry.config for entry in schedule.entries]
+    configs = [] if not untried or prepared.request.variants else [entry.config for entry in schedule.entries]
     modes = dict.fromkeys(config.mode_label for config in configs)
     folder = prepared.results_dir
     command = resume.command(schedule.session_id, prepared.named, folder, modes, words_of(configs))

@@ -6,7 +6,7 @@ import pytest
 from builders import config, measured
 from report.made_gemm import timing
 
-from fp8bench.launch.auto_layers import judge, paying, require_timed, resolved
+from fp8bench.launch.auto_layers import judge, paying, resolved
 from fp8bench.launch.place import Place
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.gemm import Product, ProductTimings, Shape
@@ -79,7 +79,7 @@ def test_a_batch_size_that_is_yet_to_be_found_decides_nothing():
 
 def test_a_recipe_whose_gemms_are_not_timed_is_refused_with_those_that_are():
     with pytest.raises(UsageError, match="not those of block") as caught:
-        require_timed("block", "te-fp8:block,layers=auto", ("delayed", "current", "block", "mxfp8"))
+        resolved([run("block,layers=auto", "te-fp8")], here())
     assert "Use delayed or current" in caught.value.remedy
 
 

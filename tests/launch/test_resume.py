@@ -91,10 +91,7 @@ class TestFind:
     def test_a_session_is_found_by_its_name_or_is_that_of_the_latest_record(self, name, records, expected):
         found = find(name, records)
 
-        assert (
-            found.session_id,
-            [record.session.round for record in found.records if record.session],
-        ) == expected
+        assert (found.session_id, [record.session.round for record in found.records]) == expected
 
     @pytest.mark.parametrize("name", ["nightly", "latest"])
     @pytest.mark.parametrize(

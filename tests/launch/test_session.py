@@ -78,7 +78,7 @@ def prepared(results_dir):
 
 def session(executor, *entries, rounds=1, begins=untold, traces=None):
     turns = Schedule(entries or ENTRIES, Stop(rounds), "a-session")
-    return run_rounds(prepared(executor.results_dir), turns, executor, begins, {}, traces or {}, 0.0)
+    return run_rounds(prepared(executor.results_dir), turns, executor, begins, traces or {}, 0.0)
 
 
 def measured_by(what, executor):
@@ -138,7 +138,7 @@ def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_and_one_th
             measured(config=entry.config, samples=(rank_samples(0, steps_about(time, spread=0.001)),)) for time in times
         )
     executor = FakeExecutor(tmp_path)
-    kept = [turn.record for turn in run_rounds(prepared(tmp_path), turns, executor, untold, {}, {}, 0.0)]
+    kept = [turn.record for turn in run_rounds(prepared(tmp_path), turns, executor, untold, {}, 0.0)]
 
     assert executor.ran == ["baseline-bf16", "baseline-bf16", "baseline-bf16", "te-fp8:delayed"]
     assert [record.session.round for record in kept if record.session] == [3, 4, 5, 5]

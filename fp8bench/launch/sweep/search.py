@@ -177,10 +177,10 @@ def _run_turn(sweep: Sweep, turn: Turn, executor: Executor, watch: Watch, halvin
     if turn.stage == "look":
         config, before, asked = config.model_copy(update=dict(sweep.look)), [], {"position": turn.number}
         prepared = replace(sweep.prepared, results_dir=sweep.looks_dir)
-    schedule = Schedule([Entry(config)], Stop(len(before) + 1), sweep.name)
+    schedule = Schedule([Entry(config)], Stop(len(before) + 1), sweep.name, asked)
     schedule.restore(before)
     try:
-        [(_, record, _)] = run_rounds(prepared, schedule, executor, lambda *_turn: watch, asked, {}, time.monotonic())
+        [(_, record, _)] = run_rounds(prepared, schedule, executor, lambda *_turn: watch, {}, time.monotonic())
     except Interrupted as interrupted:
         raise Interrupted(
             "interrupted; the workers of this turn have ended",
