@@ -34,11 +34,14 @@ def globals_of_te():
 
 
 @needs_fp8
-def test_scales_and_histories_are_those_of_a_model_that_was_never_proved():
+@pytest.mark.parametrize("relies", [False, True], ids=["by itself", "relying on another process"])
+def test_scales_and_histories_are_those_of_a_model_that_was_never_proved(relies):
     workload = ViTMicro(data="device")
     mode, alone = TEFP8("delayed"), TEFP8("delayed")
+    with own_state():
+        earlier = parity.prove(TEFP8("delayed"), workload, 0, device()).parity if relies else None
     before = globals_of_te()
-    proof = parity.prove(mode, workload, 0, device())
+    proof = parity.prove(mode, workload, 0, device(), earlier=earlier)
     assert proof.parity.passed, proof.parity.reason
     assert globals_of_te() == before
     with own_state():
