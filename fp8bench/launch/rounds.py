@@ -133,8 +133,8 @@ class Schedule:
                 self._variants.setdefault(entry.config, set()).add(record.execution)
             self._work[entry] = record.fingerprint, entry.config.batch_size, entry.config.world_size
             if record.parity is not None and record.parity.of_run is None:
-                of_run = record.parity.model_copy(update={"of_run": record.run_id})
-                self._parities.setdefault(entry.config, of_run)
+                # The latest: what it depends on may have changed since an earlier call.
+                self._parities[entry.config] = record.parity.model_copy(update={"of_run": record.run_id})
 
     def parity(self, entry: Entry) -> Parity | None:
         """Return the parity that a process of this session measured for the entry: a later one may rely on it."""

@@ -308,7 +308,7 @@ def sound(
             for one in lost:
                 [path, *_] = (kept.path for kept in left.pop(one.run_id))
                 of_run = one.parity.of_run if one.parity else None
-                unread([Broken(path, f"it relies on the parity of {of_run}, which is missing, not ok or of another")])
+                unread([Broken(path, f"relies on the parity of {of_run}, which is missing, not ok or of another")])
         for run_id in new:
             files = left[run_id]
             while files and isinstance(broken := layout.whole(files[0].path, Record), Broken):

@@ -100,13 +100,13 @@ def found(monkeypatch):
     return answers
 
 
-def test_later_processes_may_rely_on_the_parity_of_the_first_that_measured_its_own(tmp_path):
+def test_later_processes_may_rely_on_the_parity_of_the_latest_that_measured_its_own(tmp_path):
     executor = FakeExecutor(tmp_path, DIED, OK)
     kept = list(session(executor, BASELINE, TE_FP8, rounds=3))
 
     assert executor.ran == ["baseline-bf16", "te-fp8:delayed", "te-fp8:delayed", "te-fp8:delayed"]
-    first = kept[1].record
-    assert executor.earlier == [None, None, *(first.parity.model_copy(update={"of_run": first.run_id}),) * 2]
+    relied_on = [turn.record.parity.model_copy(update={"of_run": turn.record.run_id}) for turn in kept[1:3]]
+    assert executor.earlier == [None, None, *relied_on]
 
 
 def test_a_resumed_session_relies_on_what_it_had_measured_and_never_on_what_relied_itself(tmp_path):
@@ -116,8 +116,9 @@ def test_a_resumed_session_relies_on_what_it_had_measured_and_never_on_what_reli
 
     turns.restore([first.record.model_copy(update={"parity": relied})])
     assert turns.parity(TE_FP8) is None
-    turns.restore([first.record])
-    assert turns.parity(TE_FP8).of_run == first.record.run_id
+    again = first.record.model_copy(update={"run_id": "of other code"})
+    turns.restore([first.record, again])
+    assert turns.parity(TE_FP8).of_run == again.run_id
 
 
 def test_every_record_is_on_disk_before_the_next_turn_starts(tmp_path):
