@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from fp8bench.records import instances, layout
 from fp8bench.records.files import Broken, record_files, strayed
 from fp8bench.records.layout import Seen
-from fp8bench.records.results import PUBLISHED
+from fp8bench.records.results import PUBLISHED, lacks_parity
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import bytes_of, read_text
 from fp8bench.schema.instance import read_own
@@ -40,6 +40,7 @@ def verify(folder: Path, models: Models) -> Audit:
         if isinstance(path, Path) and isinstance(seen := layout.see(path), Seen):
             there.setdefault(path.parent, set()).add(seen.instance)
     bad: list[Bad] = []
+    runs: dict[str, tuple[Path, Record]] = {}
 
     def found(path: Path, reason: str) -> None:
         if reason:
@@ -49,7 +50,10 @@ def verify(folder: Path, models: Models) -> Audit:
         if isinstance(path, Broken):
             found(path.path, path.reason)
         else:
-            found(path, _fault(path, models, there.get(path.parent, ())))
+            found(path, _fault(path, models, there.get(path.parent, ()), runs))
+    sound = {run_id: record for run_id, (_, record) in runs.items()}
+    for path, record in runs.values():
+        found(path, lacks_parity(record, sound))
     for path in own:
         try:
             read_own(read_text(path), path)
@@ -58,7 +62,8 @@ def verify(folder: Path, models: Models) -> Audit:
     return Audit(len(paths) + len(own), tuple(bad))
 
 
-def _fault(path: Path, models: Models, there: Collection[str]) -> str:
+def _fault(path: Path, models: Models, there: Collection[str], runs: dict[str, tuple[Path, Record]]) -> str:
+    """Return what is wrong with a record by itself; add a run without a fault to `runs`."""
     found = layout.see(path)
     if isinstance(found, Seen) and found.kind not in models:
         return f"is of the unknown kind {found.kind!r}"
@@ -73,6 +78,8 @@ def _fault(path: Path, models: Models, there: Collection[str]) -> str:
     if not record.fingerprint and not isinstance(record, Record):
         return "field fingerprint: it is empty"
     stray = strayed(path, record.instance, there) if path.parent.name != PUBLISHED else None
+    if stray is None and isinstance(record, Record):
+        runs[record.run_id] = path, record
     return stray.reason if stray is not None else ""
 
 

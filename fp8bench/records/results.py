@@ -302,13 +302,12 @@ def sound(
             run_id for run_id in dict.fromkeys((*(one.run_id for one in believed), *relied)) if run_id not in checked
         ]
         if not new:
-            lost = [one for one in believed if not _has_parity(one, left)]
+            there = {run_id: files[0].record for run_id, files in left.items()}
+            lost = {one.run_id: why for one in believed if (why := lacks_parity(one, there))}
             if not lost:
                 break
-            for one in lost:
-                [path, *_] = (kept.path for kept in left.pop(one.run_id))
-                of_run = one.parity.of_run if one.parity else None
-                unread([Broken(path, f"relies on the parity of {of_run}, which is missing, not ok or of another")])
+            for run_id, why in lost.items():
+                unread([Broken(left.pop(run_id)[0].path, why)])
         for run_id in new:
             files = left[run_id]
             while files and isinstance(broken := layout.whole(files[0].path, Record), Broken):
@@ -320,14 +319,17 @@ def sound(
     return records
 
 
-def _has_parity(record: Record, left: Mapping[str, Sequence[Kept[Record]]]) -> bool:
-    """Return whether the record measured its parity itself, or relies on one of those left that did, of the same."""
+def lacks_parity(record: Record, there: Mapping[str, Record]) -> str:
+    """Return why a record that relies on the parity of another cannot; empty if it can, or measured its own. there: the
+    records that may be relied on, by their ids.
+    """
     mine = record.parity
     if mine is None or mine.of_run is None:
-        return True
-    earlier = left[mine.of_run][0].record if mine.of_run in left else None
+        return ""
+    earlier = there.get(mine.of_run)
     theirs = earlier.parity if earlier is not None and earlier.status == "ok" else None
-    return theirs is not None and (theirs.of_run, theirs.depends_on) == (None, mine.depends_on)
+    fits = theirs is not None and (theirs.of_run, theirs.depends_on) == (None, mine.depends_on)
+    return "" if fits else f"relies on the parity of {mine.of_run}, which is missing, not ok or of something else"
 
 
 def measured(

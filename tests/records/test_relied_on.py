@@ -6,6 +6,8 @@ import pytest
 from builders import parity, rounds
 
 from fp8bench.records import results
+from fp8bench.records.audit import verify
+from fp8bench.schema.record import Record
 
 OWN = parity(loss_size=2.5, depends_on="digest")
 
@@ -29,6 +31,7 @@ def believed(folder, records):
 
 def test_all_are_believed_together(session):
     assert believed(*session) == ([0, 1, 2], [])
+    assert verify(session[0], {"run": Record}) == (3, ())
 
 
 def changed(record, **changes):
@@ -54,6 +57,8 @@ def test_none_is_believed_without_the_first(session, spoil):
     found, told = believed(folder, kept)
 
     assert not {kept.index(one) for one in later} & {*found}
+    bad = {Path(one.path).stem for one in verify(folder, {"run": Record}).bad}
+    assert bad >= {one.run_id for one in later}, "verify says the same"
     said = [one for one in told if "relies on the parity of" in one.reason]
     assert {Path(one.path).stem for one in said} >= {one.run_id for one in later}
     assert all(first.run_id in one.reason for one in said if Path(one.path).stem != first.run_id)
