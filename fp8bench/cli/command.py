@@ -127,10 +127,10 @@ def resolved(settings: Mapping[str, Any], config: Path | None) -> Resolved:
     """Return the settings of a call, from its flags, variables and file. Raises UsageError for an invalid one."""
     flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
     # Read once, because a pipe (`--config <(...)`) has nothing left for a second reader.
-    text = read_text(config, regular=False) if config else ""
-    return resolve(
-        flags, os.environ, parse_mapping(text, config) if config else {}, str(config) if config else None, text
-    )
+    if config is None:
+        return resolve(flags, os.environ, {}, None)
+    text = read_text(config, regular=False)
+    return resolve(flags, os.environ, parse_mapping(text, config), str(config), text)
 
 
 class Command(TyperCommand):

@@ -99,7 +99,9 @@ def assemble(
     record = Record(
         **measured_head(config.switched_label, now, instance, together(named) if any(named) else machine),
         status=culprit.status if culprit else "ok",
-        **{name: getattr(culprit, name) for name in ("reason", "cause", "remedy") if culprit},
+        reason=culprit.reason if culprit else None,
+        cause=culprit.cause if culprit else None,
+        remedy=culprit.remedy if culprit else None,
         session=session,
         config=config,
         fingerprint=fingerprint(config, first.facts),

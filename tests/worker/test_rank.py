@@ -83,7 +83,7 @@ def test_it_shows_how_far_it_has_come_and_keeps_its_trace(measured, tmp_path):
 
 
 def test_what_a_library_compiles_by_itself_is_made_for_the_timed_shape(measured):
-    """As Transformer Engine compiles its residuals: the gate's batches are larger than the timed ones here."""
+    """As Transformer Engine compiles sums of gradients: the gate's batches are larger than the timed ones here."""
     shapes = []
 
     def noted(graph, inputs):

@@ -203,22 +203,26 @@ class Elsewhere:
         self._grace_s: float | None = None
 
     def __call__(self, seen: Sequence[Progress | None], grace_s: float | None) -> float | None:
-        agent, store, now, known = self._agent, self._agent.store, time.monotonic(), self._grace_s is not None
-        try:
-            if self.gone is None:
+        if self.gone is None:
+            try:
                 # Of the rank that is furthest behind.
-                store.say(min(("starting" if one is None else one.stage for one in seen), key=STAGES.index))
-            if grace_s is not None and not known:
-                store.put(self._key, grace_s)
-                self._grace_s = grace_s
-            elif not known and now >= self._due:
-                self._due = now + LOOK_S
-                for node in agent.place.peers:
-                    agent.require_alive(node)
-                self._grace_s = 0.0 if agent.ended() is not None else store.get(self._key, float)
-        except (NodeGone, Interrupt) as gone:
-            self.gone, self._grace_s = gone, 0.0
+                self._agent.store.say(min(("starting" if one is None else one.stage for one in seen), key=STAGES.index))
+                if self._grace_s is None:
+                    self._look(grace_s)
+            except (NodeGone, Interrupt) as gone:
+                self.gone, self._grace_s = gone, 0.0
         return min((one for one in (grace_s, self._grace_s) if one is not None), default=None)
+
+    def _look(self, grace_s: float | None) -> None:
+        agent, now = self._agent, time.monotonic()
+        if grace_s is not None:
+            agent.store.put(self._key, grace_s)
+            self._grace_s = grace_s
+        elif now >= self._due:
+            self._due = now + LOOK_S
+            for node in agent.place.peers:
+                agent.require_alive(node)
+            self._grace_s = 0.0 if agent.ended() is not None else agent.store.get(self._key, float)
 
 
 def reports_on_nodes(config: RunConfig, seen: Mapping[int, Outcome], gone: Sequence[NodeGone]) -> list[RankReport]:

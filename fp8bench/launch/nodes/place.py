@@ -83,7 +83,12 @@ def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
             f"Give a number from 1 to {LARGEST_PORT} (torchrun --master-port, or --rdzv-endpoint HOST:PORT)",
         )
     return Elastic(
-        *(rank, local_rank, world_size, local_world_size, node, nodes),
+        rank=rank,
+        local_rank=local_rank,
+        world_size=world_size,
+        local_world_size=local_world_size,
+        node=node,
+        nodes=nodes,
         address=environ["MASTER_ADDR"],
         port=int(port),
         hosted=environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True),

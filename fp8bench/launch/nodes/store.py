@@ -192,12 +192,8 @@ def joined(place: Elastic, log: Callable[[str], None] = lambda _line: None) -> I
         found._calls.put(None)
         found._thread.join(BEAT_S)
         if found._thread.is_alive():
-            # An interpreter that ends aborts if the thread comes back from C++ meanwhile, so it comes back now: this
-            # process's connections to the port are ended.
-            for descriptor in map(int, os.listdir("/proc/self/fd")):
-                with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
-                    if connection.family != socket.AF_UNIX and connection.getpeername()[1] == place.port:
-                        connection.shutdown(socket.SHUT_RDWR)
+            # An interpreter that ends aborts if the thread comes back from C++ meanwhile, so it comes back now.
+            _hang_up(place.port)
             found._thread.join(BEAT_S)
         found.store = None
 
@@ -229,6 +225,14 @@ def _connected(place: Elastic, log: Callable[[str], None]) -> Any:
     finally:
         late.cancel()
     return PrefixStore(f"fp8bench/{place.attempt}", store)
+
+
+def _hang_up(port: int) -> None:
+    """End this process's connections to the port."""
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+            if connection.family != socket.AF_UNIX and connection.getpeername()[1] == port:
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 def reach(address: str, port: int) -> None:
