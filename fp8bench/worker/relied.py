@@ -23,13 +23,14 @@ def depends_on(config: RunConfig, environment: Environment) -> str:
     """
     found = sha256(f"{METHOD_VERSION} {PROOF_VERSION} {config.model_dump_json()}".encode())
     found.update(repr(sorted((software_of(environment) or {}).items())).encode())
-    installed = tuple(str(Path(path).resolve()) for path in sysconfig.get_paths().values())
-    own = Path(fp8bench.__file__).parent
-    files = (Path(of) for one in list(sys.modules.values()) if (of := getattr(one, "__file__", None)))
+    # By their names first: thousands of modules are loaded, and few are not installed.
+    paths = sysconfig.get_paths().values()
+    installed = tuple({*paths, *(str(Path(path).resolve()) for path in paths)})
+    named = {of for one in list(sys.modules.values()) if (of := getattr(one, "__file__", None))}
+    others = (Path(of).resolve() for of in named if of.endswith(".py") and not of.startswith(installed))
+    own = Path(fp8bench.__file__).resolve().parent.rglob("*.py")
     # Some of torch's modules give the name of no file.
-    loaded = (path.resolve() for path in files if path.suffix == ".py" and path.is_file())
-    others = {path for path in loaded if not str(path).startswith(installed)}
-    for path in sorted({*own.resolve().rglob("*.py"), *others}):
+    for path in sorted({*own, *filter(Path.is_file, others)}):
         found.update(str(path).encode() + path.read_bytes())
     return found.hexdigest()
 
