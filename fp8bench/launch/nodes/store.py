@@ -9,6 +9,7 @@ the reports of eight ranks take megabytes.
 import json
 import os
 import socket
+import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -230,9 +231,12 @@ def _connected(place: Elastic, log: Callable[[str], None]) -> Any:
 def _hang_up(port: int) -> None:
     """End this process's connections to the port."""
     for descriptor in map(int, os.listdir("/proc/self/fd")):
-        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
-            if connection.family != socket.AF_UNIX and connection.getpeername()[1] == port:
-                connection.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):
+            # A duplicate of anything else would stay open: no socket is made of it that could close it.
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                with socket.socket(fileno=os.dup(descriptor)) as connection:
+                    if connection.family != socket.AF_UNIX and connection.getpeername()[1] == port:
+                        connection.shutdown(socket.SHUT_RDWR)
 
 
 def reach(address: str, port: int) -> None:

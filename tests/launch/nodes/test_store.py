@@ -1,5 +1,6 @@
 """A node's connection to the store: what it makes of values, signs of life, and real ones that meet at a port."""
 
+import os
 import random
 import signal
 import socket
@@ -107,7 +108,12 @@ time.sleep(600)
 @pytest.mark.thorough
 def test_a_store_whose_process_is_stopped_is_lost_and_holds_nobody_up(monkeypatch, port):
     monkeypatch.setattr(store_module, "ANSWER_S", 0.5)
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(port)], stdout=subprocess.PIPE) as holder:
+    with (
+        subprocess.Popen([sys.executable, "-c", HOLDER, str(port)], stdout=subprocess.PIPE) as holder,
+        ExitStack() as ends,
+    ):
+        # Leaving Popen waits for it, also where the test fails.
+        ends.callback(holder.kill)
         holder.stdout.readline()
         with at(port, 1) as other:
             other.put("turn/0", 1)
@@ -115,5 +121,10 @@ def test_a_store_whose_process_is_stopped_is_lost_and_holds_nobody_up(monkeypatc
             holder.send_signal(signal.SIGSTOP)
             with pytest.raises(StoreLost, match="no answer within 0 s"):
                 other.get("turn/0", int)
-        holder.kill()
     assert not other._thread.is_alive()
+
+
+def test_to_hang_up_leaves_no_duplicate_of_what_this_process_has_open(port):
+    before = set(os.listdir("/proc/self/fd"))
+    store_module._hang_up(port)
+    assert set(os.listdir("/proc/self/fd")) <= before

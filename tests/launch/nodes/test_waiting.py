@@ -36,14 +36,15 @@ def followed(beside):
             except RunFailed as failed:
                 found.append(failed)
 
-        thread = threading.Thread(target=wait)
+        thread = threading.Thread(target=wait, daemon=True)
         thread.start()
         threads.append(thread)
         return thread, found
 
     yield start
     for thread in threads:
-        thread.join()
+        thread.join(20)
+        assert not thread.is_alive()
 
 
 @pytest.mark.slow
