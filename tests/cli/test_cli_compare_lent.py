@@ -124,3 +124,16 @@ def test_its_interval_holds_what_another_machine_of_the_type_took(instance, batc
             held.append(wide[0] <= asked_about["step_time_s"] <= wide[1])
     assert len(held) >= 20
     assert sum(held) >= 0.9 * len(held)
+
+
+@pytest.mark.parametrize(("workload", "where"), [("llm-1b", "stderr"), ("llm-7b", "error"), ("vit-huge", None)])
+def test_throughput_that_was_published_without_steps_is_named_with_the_command_that_shows_it(workload, where):
+    words = ("compare", "p5", "--workload", workload, "--results-dir", str(ROOT / "results"))
+    if where == "error":
+        with pytest.raises(UsageError) as refusal:
+            invoked(*words)
+        said = refusal.value.remedy
+    else:
+        said = invoked(*words).stderr
+    shows = f"throughput of {workload} on p5 was published: `fp8bench scaling p5 --workload {workload}`"
+    assert (shows in said) == (where is not None)

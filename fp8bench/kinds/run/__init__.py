@@ -20,6 +20,7 @@ from fp8bench.records.select import rounds_of, select
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
+from fp8bench.schema.throughput import ThroughputRecord
 from fp8bench.tables.document import Document
 
 
@@ -60,10 +61,21 @@ def gather(
     first = options.reference if options.reference.asked_for else replace(options.reference, instance=left[0])
     options = options._replace(instances=left, reference=first)
     every = compare.compare(records, catalog, options, borrowed)
+    said += _published(left, {row.workload for row in every.rows})
     found = arranged(every.model_copy(update={"warnings": (*said, *every.warnings)}), options)
     wanted = {run_id for row in found.rows for run_id in row.run_ids}
     shown_of = (*(record for record, _ in kept), *(record for one in borrowed for record in one.rounds))
     return Gathered(found, {record.run_id: record for record in shown_of if record.run_id in wanted})
+
+
+def _published(instances: Collection[str], workloads: Collection[str | None]) -> list[str]:
+    """Say where the throughput is that was published of them, without the step times that a row needs."""
+    figures = results.read_kind((), instances, ThroughputRecord)
+    there = dict.fromkeys((one.instance, one.workload) for one in figures if one.workload in workloads)
+    return [
+        f"throughput of {workload} on {instance} was published: `fp8bench scaling {instance} --workload {workload}`"
+        for instance, workload in there
+    ]
 
 
 def _nothing(
@@ -77,6 +89,7 @@ def _nothing(
     key, wanted = without[0], options.wanted
     remedy = f"Run `{run_there(key, options)}` there, or add a figure with `fp8bench results import`"
     if key in measured:
+        remedy = "; ".join((remedy, *_published([key], {wanted.workload})))
         return UsageError(f"no record{wanted.words} for instance {key!r}", remedy)
     return results.nothing_found(f"for instance {key!r}", results_dir, remedy, RUN)
 
