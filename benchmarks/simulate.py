@@ -9,7 +9,7 @@ process in five) and go through the very functions that a comparison uses. For e
 
 for several numbers of rounds, for looks (the default), and with `--precision 1%`; then how often an A/A test fails with
 the tool's own interval, and with a planted one that ignores processes; and how `--until-decided` and `--nights` end.
-docs/simulations.md has a part of its output.
+docs/simulations.md and evidence/README.md have a part of its output.
 
 The seed is fixed. Of 1,500 trials a share near 95 % is known to give or take 1.1 %. An A/A test looks at 35 splits a
 mode, and so has a fifth of the trials.
