@@ -187,9 +187,8 @@ def price(instance: str) -> Of:
         queries = PriceQuery(ARTICLE_1_DAY, False, machine=ANY_MACHINE), PriceQuery(date.today(), True)
         then, now = (choose(records.catalog.instances[instance].prices, query) for query in queries)
         if then and then.usd_per_hour and now and now.usd_per_hour:
-            yield exact(
-                instance, then.usd_per_hour, f"{then.usd_per_hour:.2f} then; {now.usd_per_hour:.2f} now ({now.as_of})"
-            )
+            both = f"{then.usd_per_hour:.2f} then, {now.usd_per_hour:.2f} on {now.as_of}"
+            yield exact(instance, then.usd_per_hour, both)
 
     return of
 
@@ -401,19 +400,25 @@ def said(value: Value, unit: str) -> str:
 
 def table(judged: Sequence[Judged], here: str) -> Iterator[str]:
     """Return the lines of a table, with a claim's bounds beside what was published, and below it the claims of which
-    nothing was measured. here: heading of the values.
+    nothing was measured. Values elsewhere are shown where none decides. here: heading of the values.
     """
-    yield from (f"| claim | published (within) | {here} | verdict |", "| --- | --- | --- | --- |")
+    yield from (f"| claim | published (within) | {here} | verdict |", "|---|---|---|---|")
     for one in judged:
         claim, unit = one.claim, one.claim.unit
         low, high = written(claim.low, unit), written(claim.high, unit)
         within = f" ({low} to {high})" if low != high else ""
-        values = [said(value, unit) for value in one.deciding]
-        beside = [f"elsewhere {', '.join(said(value, unit) for value in one.context)}"] if one.context else []
-        if values or beside:
-            yield f"| {claim.words} | {claim.published}{within} | {'; '.join(values + beside)} | {one.verdict} |"
+        values = "; ".join(said(value, unit) for value in one.deciding or one.context)
+        if values:
+            beside = "" if one.deciding else "elsewhere "
+            yield f"| {claim.words} | {claim.published}{within} | {beside}{values} | {one.verdict} |"
     if without := [one.claim.words for one in judged if not (one.deciding or one.context)]:
         yield from ("", *textwrap.wrap(f"Not measured: {'; '.join(without)}.", 120))
+
+
+def in_brief(judged: Judged) -> str:
+    """Return the words of a claim that holds, with what was found if that is not exactly what was published."""
+    found = "; ".join(said(value, judged.claim.unit) for value in judged.deciding)
+    return judged.claim.words if found == judged.claim.published else f"{judged.claim.words} ({found})"
 
 
 def page(records: Records) -> str:
@@ -429,23 +434,29 @@ def page(records: Records) -> str:
         lines += ["", f"## {source.title}", "", f"{source.unlike} Measured by `{source.command}`.", ""]
         lines += table([one for one in of_kind["measured"] if one.claim.source == key], "here (95 %)")
     for kind, note in NOTES.items():
-        lines += ["", f"## {KINDS[kind][0]}", "", note, "", *table(of_kind[kind], "found")]
+        title, holds, _ = KINDS[kind]
+        lines += ["", f"## {title}", "", note]
+        right = [one for one in of_kind[kind] if one.verdict == holds]
+        if right:
+            lines += ["", *textwrap.wrap(f"{holds.capitalize()}: {'; '.join(map(in_brief, right))}.", 120)]
+        if others := [one for one in of_kind[kind] if one not in right]:
+            lines += ["", *table(others, "found")]
     return "\n".join(lines) + "\n"
 
 
 INTRODUCTION = """# Claims
 
-What fp8bench's sources say, in their own figures, against the records in `results/`. `python benchmarks/claims.py`
-writes this page; with `--results-dir DIR` it prints the same for your records. A claim is an entry of that script.
+What fp8bench's sources say, in their own figures, against the records in `results/`.
+`python benchmarks/claims.py --results-dir DIR` prints the same for your records.
 
 A claim is reproduced if the whole 95 % interval lies within bounds on both sides of the published figure, not
-reproduced if all of it lies beyond, else inconclusive. Only the source's own instance or GPU decides; values elsewhere
-are context.
+reproduced if all of it lies beyond, else inconclusive. Only the source's own instance or GPU decides; where it was not
+measured, values elsewhere are context.
 """
 NOTES: dict[Kind, str] = {
-    "price": "In USD an hour; today's are those of the catalogue.",
-    "arithmetic": "The study's percentages for 1B divide by its tokens/s without FP8, those for 7B by its tokens/s\n"
-    "*with* FP8, so they are too small: its title's 18 % is 18.56 on 32 nodes, and 22.78 by its rates.",
+    "price": "Beside them the newest ones of the catalogue.",
+    "arithmetic": "The study's percentages for 7B divide by its tokens/s *with* FP8, so they are too small: its\n"
+    "title's 18 %, 18.56 on 32 nodes, is 22.78 by its rates.",
     "definition": "Computed by torch; for scaling by blocks see [formats](numerics.md).",
 }
 
