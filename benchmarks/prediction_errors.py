@@ -262,12 +262,8 @@ def known(cases: Sequence[tuple[Tested, Machine]], sources: Sequence[Source]) ->
 
 def table(found: Iterable[Tested]) -> str:
     """Return the errors as the table of the page."""
-    rows = []
-    for one in found:
-        (case,) = one.worst
-        worst = f"{case.target} from {case.source} ({case.mode}, {case.error * 100:+.1f} %)"
-        rows.append((one.basis, one.left_out, f"{one.share * 100:.1f} %", one.cases, worst))
-    return tabulate(rows, ("change of", "left out", "at most", "cases", "worst case"), "github")
+    rows = [(one.basis, one.left_out, f"{one.share * 100:.1f} %", one.cases) for one in found]
+    return tabulate(rows, ("change of", "left out", "at most", "cases"), "github")
 
 
 def limits_table(found: Known, catalog: Catalog) -> str:
