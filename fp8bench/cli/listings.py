@@ -19,7 +19,6 @@ from fp8bench.schema.model import LinearLayers, ModelFacts
 from fp8bench.schema.option import Option
 from fp8bench.schema.recipe import FIELDS
 from fp8bench.tables.document import NOTHING, Cells, Document, Heading, Part, Sentence, Table, blocks, notes
-from fp8bench.tables.render import plain
 from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import counted
 
@@ -64,13 +63,14 @@ def workloads(
 ) -> None:
     """List the workloads, or look at what the model of one is made of."""
     known, families = registry.workloads().values(), registry.FAMILIES
-    if name is None and as_json:
+    form = "json" if as_json else form
+    if name is None and form == "json":
         print_json(known, "name", "default_on", "summary")
         return
     if name is None:
         rows = [(e.name, ", ".join(e.default_on), e.summary) for e in (*known, registry.OWN_MODULE)]
         rows += [(f"{name}:NAME", "", f"{one.every.summary}: {name}:{one.example}") for name, one in families.items()]
-        print_table(rows, ["workload", "default on", "what it is"])
+        print_table(rows, ["workload", "default on", "what it is"], form=form)
         return
     family, _, pattern = name.partition(":")
     if family in families and (not pattern or set(pattern) & set("*?[")):
@@ -78,7 +78,7 @@ def workloads(
         if not found:
             see = f"See all with `fp8bench list workloads {family}`"
             raise UsageError(f"no model of {family} has a name like {pattern!r}", see)
-        typer.echo(json.dumps(found, indent=1) if as_json else "\n".join(found))
+        typer.echo(json.dumps(found, indent=1) if form == "json" else "\n".join(found))
         return
     entry = registry.find_workload(name)
     # Imported here: torch takes seconds, and a mistyped word should fail first.
@@ -86,7 +86,7 @@ def workloads(
     from fp8bench.workloads.resizable import as_named
 
     facts = facts_of(as_named(registry.load(entry)(data="device"), name), name)
-    show(facts_document(facts), "json" if as_json else form)
+    show(facts_document(facts), form)
 
 
 def instances(
@@ -114,11 +114,11 @@ def print_json(entries: Iterable[object], *fields: str) -> None:
     typer.echo(json.dumps([{name: getattr(entry, name) for name in fields} for entry in entries], indent=1))
 
 
-def print_table(rows: Sequence[tuple[str, ...]], headers: list[str], right: str = "") -> None:
+def print_table(rows: Sequence[tuple[str, ...]], headers: list[str], right: str = "", form: str = "table") -> None:
     """Print a table. right: the column of numbers."""
     texts = zip(headers, zip(*rows, strict=True), strict=True)
     columns = (Cells(name, cells, "quantity" if name == right else "word") for name, cells in texts)
-    typer.echo(plain(Table(tuple(columns))))
+    show(Document(blocks([Table(tuple(columns), whole=True)])), form)
 
 
 COLUMNS: tuple[Column[LinearLayers], ...] = (

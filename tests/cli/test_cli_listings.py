@@ -34,6 +34,9 @@ def test_listings_name_all_there_is_in_a_table_and_in_json(kind, key, names, com
     assert (table.stderr, listed.stderr) == ("", "")
     assert names <= {line.split()[0] for line in table.stdout.splitlines()}
     assert names <= {item[key] for item in json.loads(listed.stdout)}
+    if kind == "workloads":
+        assert command("list", kind, "--format", "json").stdout == listed.stdout
+        assert "| vit-huge " in command("list", kind, "--format", "markdown").stdout
 
 
 @pytest.mark.parametrize("old", RENAMED)
