@@ -66,8 +66,7 @@ def command_of(entry: KindEntry) -> Any:
                 raise UsageError(what, "Give one of them")
             shown(find_kept(record, request.results_dir, kind.record, tell_broken))
             return
-        several = kind.work_of is not None
-        with as_torchrun_has_it(os.environ, alone=False) if several else nullcontext((None, None)) as (_, agent):
+        with as_torchrun_has_it(os.environ, alone=False) if kind.on_nodes else nullcontext((None, None)) as (_, agent):
             made = fit(_measured(kind, request, agent))
             path = results.write(made, request.results_dir)
             log(f"kept as {path}")
@@ -81,12 +80,12 @@ def command_of(entry: KindEntry) -> Any:
 
 def _measured(kind: OneRecord[Any, Any, Any], request: Request, agent: Agent | None) -> Any:
     """On a node that follows another, raises typer.Exit when its part is done."""
-    if agent is None or kind.work_of is None:
+    if agent is None:
         prepared = kind.prepare(request, os.environ)
         register(prepared, None, date.today(), log)
         return kind.measure(prepared, log)
     prepared = meet(agent, request, lambda: kind.prepare(request, os.environ), lambda prepared: prepared.alike)
-    executor = NodesExecutor(agent, *kind.work_of(prepared.config))
+    executor = NodesExecutor(agent)
     if not agent.leads:
         raise typer.Exit(executor.follow(lambda _config: prepared.warnings))
     register(prepared, None, date.today(), log)

@@ -142,7 +142,7 @@ def _executor_of(agent: Agent, request: RunRequest) -> NodesExecutor:
     # The session is node 0's to look up.
     alone = request.model_copy(update={"session": None})
     prepared = meet(agent, request, lambda: prepare(alone, os.environ, agent.place))
-    executor = NodesExecutor(agent, request.timeout_s)
+    executor = NodesExecutor(agent)
     if agent.leads:
         return executor
     keep = partial(_keep, prepared, request.price)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from fp8bench.config.options import Folder, Options, machine_label, options_of
 from fp8bench.config.request import OPTIONS
@@ -24,9 +24,6 @@ from fp8bench.schema.option import Option
 from fp8bench.schema.record import RecordHead
 from fp8bench.tables.document import Document
 from fp8bench.tables.study import Study
-
-if TYPE_CHECKING:
-    from fp8bench.launch.processes.rank import Work
 
 NameT = TypeVar("NameT", bound=str)
 
@@ -111,12 +108,11 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
     """A kind whose call measures in this process and makes one record, which has its configuration as `config`.
 
     prepare: checks the arguments and inspects the machine; writes nothing; raises UsageError and ModeUnavailable.
-    measure: takes what was prepared, and a log; of a kind with `work_of`, also the executor of node 0 of several nodes.
+    measure: takes what was prepared, and a log; of a kind `on_nodes`, also the executor of node 0 of several nodes.
     statuses: how the parts of a record ended, which makes the exit code. tried: the option that names what is tried.
     document: takes records, a catalogue and, of a comparison, its options; shows one record, or several side by side.
     figures: for each option that asks for a figure, its name in the document and what it shows. idle: returns the
-    options that have no meaning together with these flags. work_of: returns for how long ranks may be in a phase, in
-    seconds (None for each phase's own), and what each of them does; None if the kind is measured on one machine only.
+    options that have no meaning together with these flags. on_nodes: whether it is measured on several nodes too.
     """
 
     record: type[RecordT]
@@ -128,7 +124,7 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
     document: Callable[..., Document]
     figures: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     idle: Callable[[Collection[str]], frozenset[str]] = lambda _flags: frozenset()
-    work_of: "Callable[[ConfigT], tuple[float | None, Work]] | None" = None
+    on_nodes: bool = False
 
     def exit_code(self, record: RecordT, request: RequestT) -> int:
         """Return the exit code for how the parts of the record ended. What was named counts even if others ran."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from fp8bench.launch.assemble import assemble
 from fp8bench.launch.prepare import Prepared, marks
 from fp8bench.launch.processes import Executor
+from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code
 from fp8bench.machine.busy import room_bytes
@@ -229,7 +230,7 @@ def find_sizes(
     def run(candidate: RunConfig) -> Record:
         found = marks(prepared, candidate)
         say(f"{candidate.switched_label}: trying batch size {candidate.batch_size}")
-        reports = executor.run(candidate, lambda _progress: None)
+        reports = executor.run(Task(config=candidate, timeout_s=prepared.request.timeout_s))
         record = assemble(candidate, reports, key, datetime.now(UTC), None, found, here.machine)
         if any(report.cause == "oom" for report in reports):
             record = record.model_copy(update={"cause": "oom"})

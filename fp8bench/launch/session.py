@@ -13,6 +13,7 @@ from fp8bench.launch import batch_size, resume
 from fp8bench.launch.assemble import assemble, log_of, new_session_id, phases
 from fp8bench.launch.prepare import Prepared, marks
 from fp8bench.launch.processes import Executor, Watch
+from fp8bench.launch.processes.rank import MEASURES_A_RUN, Task
 from fp8bench.launch.processes.watch import SpawnExecutor
 from fp8bench.launch.recipes import words_of
 from fp8bench.launch.rounds import Entry, Schedule
@@ -104,7 +105,7 @@ def measure(
         "variants": variants,
         "modes": () if variants else resume.requested_modes(entry.config for entry in prepared.entries),
     }
-    with executor or executor_of(prepared) as executor:
+    with executor or SpawnExecutor() as executor:
         searches = dict(prepared.searches)
         for entry, found in batch_size.find_sizes(prepared, rounds, executor, say) if prepared.to_size else ():
             if found.config is not None:
@@ -117,11 +118,6 @@ def measure(
         prepared = replace(prepared, searches=searches)
         if rounds.entries:
             yield from run_rounds(prepared, rounds, executor, begins, traces or {}, since_s, undecided)
-
-
-def executor_of(prepared: Prepared) -> Executor:
-    """Return the executor of fresh processes on this machine."""
-    return SpawnExecutor(prepared.request.timeout_s)
 
 
 def run_rounds(
@@ -153,9 +149,9 @@ def run_rounds(
                 found = marks(prepared, entry.config)
                 watch = begins(entry, place)
                 begun_s = time.monotonic()
-                reports = executor.run(
-                    entry.config, partial(_noting, seen, watch), trace, place, schedule.parity(entry)
-                )
+                work, timeout_s = MEASURES_A_RUN.relying(schedule.parity(entry)), prepared.request.timeout_s
+                task = Task(config=entry.config, trace=trace, place=place, work=work, timeout_s=timeout_s)
+                reports = executor.run(task, partial(_noting, seen, watch))
             except KeyboardInterrupt as interrupt:
                 interrupted, reports = interrupt, getattr(interrupt, "reports", ())
             ended_s = time.monotonic()

@@ -12,6 +12,7 @@ from builders import reports_of
 from cli.calling import Outcome, call, invoked
 from cli.home import make_home
 
+from fp8bench.cli import sweep
 from fp8bench.cli.app import main
 from fp8bench.launch import place as placing
 from fp8bench.launch import session as launching
@@ -75,11 +76,11 @@ class FakeExecutor(Executor):
     def __init__(self, *answers):
         self.answers = list(answers)
 
-    def run(self, config, watch, trace=None, place=None, earlier=None):
+    def run(self, task, watch=None):
         answer = self.answers.pop(0)
         if isinstance(answer, BaseException):
             raise answer
-        return [answer] if isinstance(answer, RankReport) else reports_of(config, answer)
+        return [answer] if isinstance(answer, RankReport) else reports_of(task.config, answer)
 
 
 @pytest.fixture
@@ -90,7 +91,8 @@ def main_with(tmp_path, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
         monkeypatch.setattr(sys, "argv", ["fp8bench", *arguments])
-        monkeypatch.setattr(launching, "executor_of", lambda _prepared: executor)
+        for module in (launching, sweep):
+            monkeypatch.setattr(module, "SpawnExecutor", lambda: executor)
         with pytest.raises(SystemExit) as ended:
             main()
         done = Outcome(ended.value.code, *capsys.readouterr())

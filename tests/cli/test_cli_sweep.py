@@ -28,7 +28,8 @@ class Machine(Executor):
     def close(self):
         self.closed = True
 
-    def run(self, config, watch, trace=None, place=None, earlier=None):
+    def run(self, task, watch=None):
+        config = task.config
         self.ran.append((config.mode_label, config.batch_size, config.steps))
         if len(self.ran) == self.interrupt_at:
             raise KeyboardInterrupt

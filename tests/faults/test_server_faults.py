@@ -15,6 +15,7 @@ from launch.seen import until
 from launch.test_spawn_signals import maps
 
 from fp8bench.launch.processes import watch
+from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import SpawnExecutor
 from fp8bench.launch.signals import ZOMBIE, descendants, process, processes
 
@@ -99,6 +100,10 @@ def test_a_library_that_cannot_be_imported_is_named_and_the_ranks_say_it_too(tmp
     assert "Traceback" not in errors
 
 
+def task_of(workload, world_size=2, timeout_s=60):
+    return Task(config=config(workload=workload, world_size=world_size), timeout_s=timeout_s)
+
+
 class TestItself:
     """Ranks that import no torch, and what they are said to import."""
 
@@ -112,12 +117,12 @@ class TestItself:
         )
         (tmp_path / "never_done.py").write_text("import time\ntime.sleep(600)\n")
         before = frozenset(one.identity for one in descendants(os.getpid(), processes()))
-        with SpawnExecutor(60) as executor:
+        with SpawnExecutor() as executor:
             yield executor
         assert descendants(os.getpid(), processes(), before) == []
 
     def run(self, executor):
-        return executor.run(config(workload="well", world_size=2), lambda _progress: None)
+        return executor.run(task_of("well"))
 
     def test_it_stays_unless_it_is_killed_or_variables_change_and_ends_with_the_session(self, executor, monkeypatch):
         servers = []
@@ -139,9 +144,8 @@ class TestItself:
         there.mkdir()
         monkeypatch.setenv(faulty_work.PIDS, str(there))
         # On a busy host the server alone may take three seconds to import torch.
-        executor.timeout_s = 10
         with subprocess.Popen([sys.executable, "-c", DRIVER, str(there)], stdout=subprocess.PIPE, text=True) as driver:
-            reports = executor.run(config(workload="all_hang", world_size=2), lambda _progress: None)
+            reports = executor.run(task_of("all_hang", timeout_s=10))
             held = driver.stdout.readline()
             if not held:
                 pytest.skip("processes may not be traced here")
@@ -171,7 +175,7 @@ class TestItself:
         monkeypatch.setattr(watch, "modules_of", lambda _config: modules)
         monkeypatch.setenv(faulty_work.PIDS, str(tmp_path))
         monkeypatch.setenv("NVTE_FLASH_ATTN", "0")
-        reports = executor.run(config(workload="tells_its_settings", world_size=1), lambda _progress: None)
+        reports = executor.run(task_of("tells_its_settings", 1))
         given, there = json.loads((tmp_path / "settings").read_text())
 
         assert [report.status for report in reports] == ["ok"]

@@ -11,7 +11,7 @@ from report.made_converge import BASELINE, Ranks
 
 from fp8bench.config.options import read
 from fp8bench.kinds.converge import KIND, measure
-from fp8bench.kinds.converge.measure import in_turns, run_config, work_of
+from fp8bench.kinds.converge.measure import in_turns, run_config, task_of
 from fp8bench.kinds.converge.request import WORKLOADS, ConvergeRequest, prepare
 from fp8bench.launch.place import register
 from fp8bench.launch.signals import Interrupt
@@ -86,7 +86,7 @@ class TestPrepare:
         job = prepared().config
         assert job.config.text.name == "book.txt"
         assert os.path.dirname(text) not in job.config.model_dump_json()
-        assert work_of(job)[1].given["plan"]["text_file"] == text
+        assert task_of(job, *MODES[:1], 0).work.given["plan"]["text_file"] == text
         [warning] = prepared(steps="1000").warnings
         assert warning == "every byte of book.txt is trained on 3.3 times"
         assert prepared().warnings == ()
@@ -172,16 +172,16 @@ class TestTraining:
         given = []
 
         class Spawn(Ranks):
-            def __init__(self, timeout_s, work):
-                super().__init__()
-                given.append((timeout_s, work))
+            def run(self, task, watch=None):
+                given.append(task)
+                return super().run(task, watch)
 
         monkeypatch.setattr("fp8bench.launch.processes.watch.SpawnExecutor", Spawn)
         job = prepared(timeout_s="50")
         assert measure.measure(job, lambda _line: None).status == "ok"
-        assert given == [work_of(job.config)]
-        assert given[0][0] == 50.0
-        assert given[0][1].target == "fp8bench.worker.convergence:measure"
+        assert given == [task_of(job.config, mode, seed) for mode, seed in in_turns(job.config.config)]
+        assert {task.timeout_s for task in given} == {50.0}
+        assert {task.work.target for task in given} == {"fp8bench.worker.convergence:measure"}
 
     def test_the_record_has_every_training_by_mode_and_seed_and_survives_the_store(self, prepared, tmp_path):
         job = prepared(seeds="2")
@@ -284,7 +284,7 @@ class TestResume:
 
     def test_the_same_call_twice_at_a_time_is_refused(self, prepared):
         class Nested(Ranks):
-            def run(self, config, watch, trace=None, place=None):
+            def run(self, task, watch=None):
                 with pytest.raises(UsageError, match="this very comparison is in use by process"):
                     trained(prepared(), Ranks())
                 raise Interrupt(2)

@@ -24,7 +24,7 @@ from fp8bench.machine.identity import Here
 from fp8bench.records import results
 from fp8bench.records.results import read_record
 from fp8bench.schema.errors import Interrupted, ModeUnavailable
-from fp8bench.schema.rank import RankReport
+from fp8bench.schema.rank import Parity, RankReport
 from fp8bench.worker.progress import STAGES, Progress
 
 BASELINE, TE_FP8, TE_BF16 = (
@@ -49,16 +49,17 @@ class FakeExecutor(Executor):
     def close(self):
         self.closed = True
 
-    def run(self, config, watch, trace=None, place=None, earlier=None):
+    def run(self, task, watch):
         self.on_disk_before.append(len(record_paths(self.results_dir)))
-        self.ran.append(config.mode_label)
-        self.traces.append(trace)
-        self.earlier.append(earlier)
+        self.ran.append(task.config.mode_label)
+        self.traces.append(task.trace)
+        earlier = task.work.given.get("earlier")
+        self.earlier.append(earlier and Parity.model_validate(earlier))
         watch(Progress("timing", 5, 0.1))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, BaseException):
             raise answer
-        return reports_of(config) if answer == OK else answer
+        return reports_of(task.config) if answer == OK else answer
 
 
 def untold(entry, place):

@@ -11,6 +11,7 @@ from builders import config
 from launch import faulty_work
 
 from fp8bench.launch.processes import watch
+from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import SpawnExecutor
 from fp8bench.launch.signals import ZOMBIE, descendants, process, processes
 
@@ -34,7 +35,7 @@ def executor(tmp_path_factory):
         patch.setenv(faulty_work.PIDS, str(tmp_path_factory.mktemp("there")))
         patch.delenv("PYTEST_CURRENT_TEST", raising=False)
         with SpawnExecutor() as executor:
-            executor.run(config(workload="well"), lambda _progress: None)
+            executor.run(Task(config=config(workload="well")))
             yield executor
 
 
@@ -51,10 +52,9 @@ def run(executor, monkeypatch, tmp_path, slowness):
     known = frozenset(one.identity for one in descendants(os.getpid(), processes()))
 
     def running(fault, timeout_s=60 * slowness):
-        executor.timeout_s = timeout_s
         # It differs from test to test, and a server serves one set of variables.
         monkeypatch.delenv("PYTEST_CURRENT_TEST", raising=False)
-        reports = executor.run(config(workload=fault, world_size=2), seen.append)
+        reports = executor.run(Task(config=config(workload=fault, world_size=2), timeout_s=timeout_s), seen.append)
         # The server collects what ended a moment later.
         found = [process(int(name)) for name in os.listdir(there)]
         assert [one for one in found if one is not None and one.state != ZOMBIE] == []

@@ -115,7 +115,8 @@ class Ranks(Executor):
     def close(self):
         self.closed = True
 
-    def run(self, config, watch, trace=None, place=None):
+    def run(self, task, watch=None):
+        config = task.config
         turn = (config.mode_label, config.seed)
         if turn == self.interrupt:
             raise Interrupt(15)

@@ -13,7 +13,7 @@ KIND = OneRecord(
     prepare=measure.prepare,
     measure=measure.measure,
     statuses=lambda record, _request: [record.status],
-    work_of=measure.work_of,
+    on_nodes=True,
     document=shown(STUDY),
     figures={"plot": ("bandwidth", "bandwidth over size")},
 )

@@ -17,7 +17,7 @@ from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
 from fp8bench.launch.plan import ranks_for
 from fp8bench.launch.processes import Executor
-from fp8bench.launch.processes.rank import Work
+from fp8bench.launch.processes.rank import Task, Work
 from fp8bench.launch.processes.watch import SpawnExecutor
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import Machine, this_machine
@@ -156,9 +156,8 @@ def measure(prepared: Prepared[CollectivesConfig], log: Log, executor: Executor 
     ranks = f"{config.world_size} {'GPUs' if config.device == 'cuda' else 'processes'}"
     nodes = f" on {config.nodes} nodes" if config.nodes > 1 else ""
     log(f"{len(config.cases)} timings on {ranks}{nodes}, {counted(config.rounds, 'round')} of each")
-    group = config.model_dump(include={"device", "world_size", "nodes"})
-    with executor or SpawnExecutor(*work_of(config)) as executor:
-        reports = executor.run(RunConfig.model_validate({**NOTHING_TRAINED, **group}), lambda _progress: None)
+    with executor or SpawnExecutor() as executor:
+        reports = executor.run(task_of(config))
     executor.require_ready()
     failed = next((one for one in reports if one.status != "ok" and not one.collateral), None)
     if failed is not None:
@@ -168,10 +167,13 @@ def measure(prepared: Prepared[CollectivesConfig], log: Log, executor: Executor 
     return record_of(prepared, reports)
 
 
-def work_of(config: CollectivesConfig) -> tuple[float, Work]:
-    """Return for how long ranks may be at it, in seconds, and what each of them does."""
-    limit_s = START_S + FACTOR * len(config.cases) * config.rounds * config.seconds
-    return limit_s, Work(target=TARGET, given={"plan": config.model_dump(mode="json")})
+def task_of(config: CollectivesConfig) -> Task:
+    group = config.model_dump(include={"device", "world_size", "nodes"})
+    return Task(
+        config=RunConfig.model_validate({**NOTHING_TRAINED, **group}),
+        work=Work(target=TARGET, given={"plan": config.model_dump(mode="json")}),
+        timeout_s=START_S + FACTOR * len(config.cases) * config.rounds * config.seconds,
+    )
 
 
 def record_of(prepared: Prepared[CollectivesConfig], reports: Sequence[RankReport]) -> CollectivesRecord:

@@ -19,7 +19,7 @@ KIND = OneRecord(
     measure=measure.measure,
     # Divergence is a finding, not an error.
     statuses=lambda record, _request: (one.status for one in record.trainings),
-    work_of=measure.work_of,
+    on_nodes=True,
     document=document.document,
     figures={"plot": ("curves", "the losses")},
     compare_options=frozenset(("workload", "batch_size", "optimizer", "price_as_of", "region", "purchase", "price")),

@@ -15,7 +15,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -24,6 +24,7 @@ from fp8bench.kinds.converge.request import EXECUTED, OF_RUN, Job
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import Prepared, head
 from fp8bench.launch.processes import Executor
+from fp8bench.launch.processes.rank import Task, Work
 from fp8bench.records import lock, results
 from fp8bench.records.fit import fit_log
 from fp8bench.schema.config import RunConfig
@@ -33,9 +34,6 @@ from fp8bench.schema.files import Frozen, bytes_of, write_atomically
 from fp8bench.schema.machine import Environment
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
-
-if TYPE_CHECKING:
-    from fp8bench.launch.processes.rank import Work
 
 WORKER = "fp8bench.worker.convergence:measure"
 BY_GRAVITY: tuple[Status, ...] = ("failed", "invalid", "unsupported")
@@ -110,10 +108,10 @@ def measure(prepared: Prepared[Job], log: Log, executor: Executor | None = None)
     """
     from fp8bench.launch.processes.watch import SpawnExecutor
 
-    executor = executor or SpawnExecutor(*work_of(prepared.config))
+    executor = executor or SpawnExecutor()
     path, remedy = _file_of(prepared), "Wait until it ends, or give another --seed"
     with lock.held(path.with_suffix(".lock"), "this very comparison", remedy, log):
-        done, stopped, logs = _train_missing(prepared.config.config, path, executor, log)
+        done, stopped, logs = _train_missing(prepared.config, path, executor, log)
         record = _assembled(prepared, done, stopped)
         if logs and (written := results.write_log(record, "\n\n".join(logs), prepared.results_dir)):
             log(f"tracebacks and stacks are in {written}")
@@ -122,21 +120,19 @@ def measure(prepared: Prepared[Job], log: Log, executor: Executor | None = None)
     return record
 
 
-def work_of(job: Job) -> "tuple[float | None, Work]":
-    """Return for how long a phase may last, in seconds, and what each rank does with what it needs to know."""
-    from fp8bench.launch.processes.rank import Work
-
+def task_of(job: Job, mode: str, seed: int) -> Task:
+    """Return one training, with what its ranks need to know."""
     same = job.config.model_dump(include=TextPlan.model_fields.keys() & ConvergeConfig.model_fields.keys())
     plan = TextPlan(text_file=job.text_file, text_sha256=job.config.text.sha256, **same)
-    return job.timeout_s, Work(target=WORKER, given={"plan": plan.model_dump(mode="json")})
+    work = Work(target=WORKER, given={"plan": plan.model_dump(mode="json")})
+    return Task(config=run_config(job.config, mode, seed), work=work, timeout_s=job.timeout_s)
 
 
-def _train_missing(
-    config: ConvergeConfig, path: Path, executor: Executor, log: Log
-) -> tuple[list[Done], list[Trained], list[str]]:
+def _train_missing(job: Job, path: Path, executor: Executor, log: Log) -> tuple[list[Done], list[Trained], list[str]]:
     from fp8bench.launch.assemble import log_of
     from fp8bench.launch.signals import exit_code as exit_code_after
 
+    config = job.config
     turns = in_turns(config)
     done = {(one.trained.mode, one.trained.seed): one for one in trainings_in(path)}
     if done:
@@ -149,7 +145,7 @@ def _train_missing(
                 continue
             log(f"{number} of {len(turns)}: {mode}, seed {seed}, {config.steps} steps")
             try:
-                reports = executor.run(run_config(config, mode, seed), lambda _progress: None) or []
+                reports = executor.run(task_of(job, mode, seed))
             except KeyboardInterrupt as interrupt:
                 kept = f"{len(done)} of {len(turns)} trainings are kept: run the same command again, and it"
                 raise Interrupted(

@@ -9,21 +9,19 @@ no other node would keep the record of that run, so node 1 does.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.messages import Ready
 from fp8bench.launch.nodes.store import NodeGone
 from fp8bench.launch.processes import Watch
 from fp8bench.launch.processes.blame import RankView, reports_of
-from fp8bench.launch.processes.rank import MEASURES_A_RUN, Task, Work
+from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Outcome, SpawnExecutor, run_ranks
 from fp8bench.launch.signals import Interrupt, held_back
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.model import Refusal
-from fp8bench.schema.rank import Parity, RankReport
-from fp8bench.schema.record import Session
+from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import STAGES, Progress
 
 READY_S = 60.0
@@ -42,9 +40,8 @@ LOOK_S = 0.5
 class NodesExecutor(SpawnExecutor):
     """Runs each configuration on all nodes: as `run` on node 0, and as `follow` on the others."""
 
-    def __init__(self, agent: Agent, timeout_s: float | None = None, work: Work = MEASURES_A_RUN) -> None:
-        """timeout_s: of each phase; None for each phase's own. work: what each rank does, as node 0 tells."""
-        super().__init__(timeout_s, work)
+    def __init__(self, agent: Agent) -> None:
+        super().__init__()
         self.agent = agent
         self._turns = 0
         self._gone: NodeGone | None = None
@@ -54,20 +51,12 @@ class NodesExecutor(SpawnExecutor):
         if self._gone is not None:
             raise self._gone
 
-    def run(
-        self,
-        config: RunConfig,
-        watch: Watch,
-        trace: Path | None = None,
-        place: Session | None = None,
-        earlier: Parity | None = None,
-    ) -> list[RankReport]:
+    def run(self, task: Task, watch: Watch = lambda _progress: None) -> list[RankReport]:
         """Run as `Executor.run` does. Reports name their machines; that of a node's first rank has the node's marks.
         Raises ModeUnavailable if another node cannot run, and RunFailed if one is gone since an earlier run.
         """
         self.require_ready()
         agent, turn = self.agent, self._turns
-        task = Task(config=config, trace=trace, place=place, work=self.work.relying(earlier))
         self._turns += 1
         agent.say(f"turn/{turn}", task)
         seen: dict[int, Outcome] = {}
@@ -82,13 +71,13 @@ class NodesExecutor(SpawnExecutor):
                 agent.say(f"go/{turn}", True)
                 self._run_everywhere(turn, task, watch, seen, lost)
         except Interrupt as interrupt:
-            measured = [view.report or (view.kept if view.measured else None) for view in all_ranks(config, seen)]
+            measured = [view.report or (view.kept if view.measured else None) for view in all_ranks(task.config, seen)]
             reports = [report for report in measured if report is not None]
             # Only if every rank had timed its steps before the signal came.
             interrupt.reports = self._placed(reports if len(reports) == len(measured) else [], found_there)
             raise
         self._gone = lost[0] if lost else None
-        return self._placed(reports_on_nodes(config, seen, lost), found_there)
+        return self._placed(reports_on_nodes(task.config, seen, lost), found_there)
 
     def _run_everywhere(
         self, turn: int, task: Task, watch: Watch, seen: dict[int, Outcome], lost: list[NodeGone]
@@ -128,7 +117,7 @@ class NodesExecutor(SpawnExecutor):
             return interrupted() or isinstance(elsewhere.gone, Interrupt)
 
         try:
-            seen = run_ranks(task, self.timeout_s, watch, ending, elsewhere, server=self.server)
+            seen = run_ranks(task, watch, ending, elsewhere, server=self.server)
         finally:
             self.agent.store.stage = None
         if isinstance(elsewhere.gone, NodeGone):

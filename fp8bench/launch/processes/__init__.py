@@ -11,11 +11,9 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 
-from fp8bench.schema.config import RunConfig
-from fp8bench.schema.rank import Parity, RankReport
-from fp8bench.schema.record import Session
+from fp8bench.launch.processes.rank import Task
+from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import Progress
 
 Watch = Callable[[Progress], None]
@@ -23,20 +21,10 @@ Watch = Callable[[Progress], None]
 
 
 class Executor(AbstractContextManager["Executor"]):
-    """Runs one configuration after the other. What it holds for the next run ends with the context."""
+    """Runs one task after the other. What it holds for the next run ends with the context."""
 
-    def run(
-        self,
-        config: RunConfig,
-        watch: Watch,
-        trace: Path | None = None,
-        place: Session | None = None,
-        earlier: Parity | None = None,
-    ) -> list[RankReport]:
-        """Run the configuration and return one report per rank, by rank, also for a rank that died. trace: where rank 0
-        keeps its Chrome trace; None: nowhere. place: of the run's record in the session; None if it is not kept.
-        earlier: the parity that another process of the session measured, on which this one may rely.
-        """
+    def run(self, task: Task, watch: Watch = lambda _progress: None) -> list[RankReport]:
+        """Run the task and return one report per rank, by rank, also for a rank that died."""
         raise NotImplementedError
 
     def require_ready(self) -> None:

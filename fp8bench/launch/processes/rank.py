@@ -89,14 +89,15 @@ MEASURES_A_RUN = Work()
 
 class Task(Frozen):
     """What all ranks of a run are to do. trace: where rank 0 keeps its Chrome trace. place: of the run's record in the
-    session; None if it is not kept. node: this one, of several. meet: the URL at which ranks of several nodes meet (see
-    `worker.parallel`); those of one machine meet by a file.
+    session; None if it is not kept. timeout_s: of each phase; None for each phase's own. node: this one, of several.
+    meet: the URL at which ranks of several nodes meet (see `worker.parallel`); those of one machine meet by a file.
     """
 
     config: RunConfig
     trace: Path | None = None
     place: Session | None = None
     work: Work = MEASURES_A_RUN
+    timeout_s: float | None = None
     node: int = 0
     meet: str | None = None
 

@@ -23,15 +23,14 @@ from typing import Literal, TypeVar
 from fp8bench import registry
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.processes.blame import Overdue, PhaseClock, RankView, reports_of
-from fp8bench.launch.processes.rank import MEASURES_A_RUN, REQUEST, TASK, End, Inbox, RankError, Task, Work, rank_path
+from fp8bench.launch.processes.rank import REQUEST, TASK, End, Inbox, RankError, Task, rank_path
 from fp8bench.launch.processes.server import POLL_S, Server, Wanted
 from fp8bench.launch.signals import STOPPED, Interrupt, held_back, process, process_tree, send
 from fp8bench.machine import temporary
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import RunFailed, Status
 from fp8bench.schema.files import Frozen
-from fp8bench.schema.rank import Parity, RankReport
-from fp8bench.schema.record import Session
+from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import Progress, read_progress
 
 ToldT = TypeVar("ToldT", bound=Frozen)
@@ -77,27 +76,16 @@ class Outcome:
 class SpawnExecutor(Executor):
     """Runs each configuration in processes of its own, which one server starts."""
 
-    def __init__(self, timeout_s: float | None = None, work: Work = MEASURES_A_RUN) -> None:
-        """timeout_s: of each phase; None for each phase's own. work: what each rank does."""
-        self.timeout_s = timeout_s
-        self.work = work
+    def __init__(self) -> None:
         self.server = Server()
 
-    def run(
-        self,
-        config: RunConfig,
-        watch: Watch,
-        trace: Path | None = None,
-        place: Session | None = None,
-        earlier: Parity | None = None,
-    ) -> list[RankReport]:
+    def run(self, task: Task, watch: Watch = lambda _progress: None) -> list[RankReport]:
         """Run the ranks. Raises Interrupt once all are ended, with their reports if all had timed their steps."""
         reports: list[RankReport] = []
         try:
             with held_back() as interrupted:
-                task = Task(config=config, trace=trace, work=self.work.relying(earlier))
-                done = run_ranks(task, self.timeout_s, watch, interrupted, server=self.server)
-                reports = [] if done is None else reports_of(config, done.views, done.overdue)
+                done = run_ranks(task, watch, interrupted, server=self.server)
+                reports = [] if done is None else reports_of(task.config, done.views, done.overdue)
         except Interrupt as interrupt:
             interrupt.reports = reports
             raise
@@ -109,7 +97,6 @@ class SpawnExecutor(Executor):
 
 def run_ranks(
     task: Task,
-    timeout_s: float | None,
     watch: Watch,
     interrupted: Callable[[], bool],
     others: Others = lambda _seen, grace_s: grace_s,
@@ -138,7 +125,7 @@ def run_ranks(
         stack.callback(ranks.close)
         for rank in task.ranks_here:
             ranks.begin(rank, modules)
-        clock = PhaseClock(task.config, timeout_s, task.ranks_here, time.monotonic())
+        clock = PhaseClock(task.config, task.timeout_s, task.ranks_here, time.monotonic())
         overdue = _wait(ranks, clock, watch, interrupted, others)
         return _measured(ranks, task.config.nodes) if interrupted() else Outcome(_views(ranks), overdue)
 

@@ -83,7 +83,7 @@ def agents(shared: Shared, log: Callable[[str], None] = lambda _line: None) -> l
     ]
 
 
-def all_well(task: Task, timeout_s, watch, interrupted, others: Others) -> Outcome | None:
+def all_well(task: Task, watch, interrupted, others: Others) -> Outcome | None:
     """Ranks that measure."""
     return _until(task, others, interrupted) or Outcome(
         tuple(RankView(rank=rank, report=rank_report(rank), stage="done") for rank in task.ranks_here)
@@ -93,7 +93,7 @@ def all_well(task: Task, timeout_s, watch, interrupted, others: Others) -> Outco
 def waiting_in(stage: Stage):
     """Ranks that wait for those elsewhere, and end when told."""
 
-    def run(task: Task, timeout_s, watch, interrupted, others: Others) -> Outcome | None:
+    def run(task: Task, watch, interrupted, others: Others) -> Outcome | None:
         deadline = time.monotonic() + 20
         while others([Progress(stage, 3, None)] * 2, None) is None and not interrupted():
             assert time.monotonic() < deadline
@@ -108,7 +108,7 @@ def waiting_in(stage: Stage):
 def failing(rank: int, what: str, stage: Stage = "timing", **changes: object):
     """The rank raises, and its siblings notice."""
 
-    def run(task: Task, timeout_s, watch, interrupted, others: Others) -> Outcome | None:
+    def run(task: Task, watch, interrupted, others: Others) -> Outcome | None:
         others([Progress(stage, 3, None)] * 2, 0.0)
         error = RankError(at_s=time.time(), what=what, cause="crash", traceback=f"in {what}", **changes)
         views = [RankView(rank=other, stage=stage, stack="") for other in task.ranks_here]

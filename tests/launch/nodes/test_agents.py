@@ -28,13 +28,12 @@ from fp8bench.launch.nodes.executor import Elsewhere, NodesExecutor
 from fp8bench.launch.nodes.messages import Hello, Left, Refusal
 from fp8bench.launch.nodes.store import NodeGone, StoreLost
 from fp8bench.launch.processes.blame import Lost, Overdue, RankView
-from fp8bench.launch.processes.rank import End
+from fp8bench.launch.processes.rank import End, Task
 from fp8bench.launch.processes.watch import Outcome
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.record import Session
 from fp8bench.worker.progress import Progress
 
-NOBODY = lambda _progress: None  # noqa: E731
 PLACE = Session(session_id="monday", round=2, position=1)
 
 
@@ -56,7 +55,7 @@ class Pair:
         self.following = InBackground(lambda: NodesExecutor(second).follow(marks, keep))
 
     def run(self, place=None):
-        return self.leader.run(RUN, NOBODY, place=place)
+        return self.leader.run(Task(config=RUN, place=place))
 
     def end(self, code=0, why=""):
         self.leader.agent.end(code, why)
@@ -103,7 +102,7 @@ def test_a_rank_that_fails_here_ends_those_elsewhere():
     ],
 )
 def test_the_ranks_that_are_behind_are_blamed_wherever_their_lateness_is_seen_first(stage, culprits, said):
-    def late(task, timeout_s, watch, interrupted, others):
+    def late(task, watch, interrupted, others):
         others([None, None], 0.0)
         views = tuple(RankView(rank=rank, stage=stage, stack="") for rank in task.ranks_here)
         return Outcome(views, Overdue((0, 1), stage, 120.0))
@@ -170,7 +169,7 @@ def test_a_signal_to_one_node_interrupts_all():
     assert pair.end(143) == 143
 
 
-def measured(task, timeout_s, watch, interrupted, others):
+def measured(task, watch, interrupted, others):
     """Ranks that have timed their steps, and then wait until a signal ends them."""
     while not interrupted():
         others([Progress("profiling", 6, None)] * 2, None)
@@ -178,7 +177,7 @@ def measured(task, timeout_s, watch, interrupted, others):
     return Outcome(tuple(RankView(rank=rank, report=rank_report(rank=rank)) for rank in task.ranks_here))
 
 
-def measured_alone(task, timeout_s, watch, interrupted, others):
+def measured_alone(task, watch, interrupted, others):
     """Ranks that have timed their steps, and fail because those of another node are gone."""
     kept = [rank_report(rank=rank) for rank in task.ranks_here]
     return Outcome(tuple(RankView(rank=one.rank, kept=one, measured=True, stage="profiling") for one in kept))
@@ -216,9 +215,9 @@ def test_where_node_0_is_gone_node_1_keeps_the_record():
     assert [report.machine for report in reports] == [machine_called(name) for name in "aabb"]
 
 
-def leaving_a_log(task, timeout_s, watch, interrupted, others):
+def leaving_a_log(task, watch, interrupted, others):
     """Ranks that wait until they are ended, and then leave a log."""
-    outcome = waiting_in("timing")(task, timeout_s, watch, interrupted, others)
+    outcome = waiting_in("timing")(task, watch, interrupted, others)
     views = (
         view.model_copy(update={"log": f"rank {view.rank}: alive", "end": End(exit_code=1, alive_s=0.0)})
         for view in outcome.views
