@@ -2,6 +2,7 @@
 
 import fnmatch
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
@@ -115,10 +116,10 @@ def print_json(entries: Iterable[object], *fields: str) -> None:
 
 
 def print_table(rows: Sequence[tuple[str, ...]], headers: list[str], right: str = "", form: str = "table") -> None:
-    """Print a table. right: the column of numbers."""
+    """Print a table, folded on a terminal, and wide for what reads it. right: the column of numbers."""
     texts = zip(headers, zip(*rows, strict=True), strict=True)
     columns = (Cells(name, cells, "quantity" if name == right else "word") for name, cells in texts)
-    show(Document(blocks([Table(tuple(columns), whole=True)])), form)
+    show(Document(blocks([Table(tuple(columns), whole=sys.stdout.isatty())])), form)
 
 
 COLUMNS: tuple[Column[LinearLayers], ...] = (
