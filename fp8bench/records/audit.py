@@ -39,21 +39,18 @@ def verify(folder: Path, models: Models) -> Audit:
     for path in paths:
         if isinstance(path, Path) and isinstance(seen := layout.see(path), Seen):
             there.setdefault(path.parent, set()).add(seen.instance)
+    read = {path: _read(path, models, there.get(path.parent, ())) for path in paths if isinstance(path, Path)}
+    runs = {one.run_id: one for one in read.values() if isinstance(one, Record)}
     bad: list[Bad] = []
-    runs: dict[str, tuple[Path, Record]] = {}
 
     def found(path: Path, reason: str) -> None:
         if reason:
             bad.append(Bad(path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path), reason))
 
-    for path in paths:
-        if isinstance(path, Broken):
-            found(path.path, path.reason)
-        else:
-            found(path, _fault(path, models, there.get(path.parent, ()), runs))
-    sound = {run_id: record for run_id, (_, record) in runs.items()}
-    for path, record in runs.values():
-        found(path, lacks_parity(record, sound))
+    for broken in (path for path in paths if isinstance(path, Broken)):
+        found(broken.path, broken.reason)
+    for path, one in read.items():
+        found(path, one if isinstance(one, str) else lacks_parity(one, runs) if isinstance(one, Record) else "")
     for path in own:
         try:
             read_own(read_text(path), path)
@@ -62,8 +59,8 @@ def verify(folder: Path, models: Models) -> Audit:
     return Audit(len(paths) + len(own), tuple(bad))
 
 
-def _fault(path: Path, models: Models, there: Collection[str], runs: dict[str, tuple[Path, Record]]) -> str:
-    """Return what is wrong with a record by itself; add a run without a fault to `runs`."""
+def _read(path: Path, models: Models, there: Collection[str]) -> RecordHead | str:
+    """Return a record, or what is wrong with it by itself."""
     found = layout.see(path)
     if isinstance(found, Seen) and found.kind not in models:
         return f"is of the unknown kind {found.kind!r}"
@@ -78,9 +75,7 @@ def _fault(path: Path, models: Models, there: Collection[str], runs: dict[str, t
     if not record.fingerprint and not isinstance(record, Record):
         return "field fingerprint: it is empty"
     stray = strayed(path, record.instance, there) if path.parent.name != PUBLISHED else None
-    if stray is None and isinstance(record, Record):
-        runs[record.run_id] = path, record
-    return stray.reason if stray is not None else ""
+    return record if stray is None else stray.reason
 
 
 def name_twice(data: bytes) -> str | None:

@@ -38,7 +38,7 @@ LOOK_S = 0.5
 
 
 class NodesExecutor(SpawnExecutor):
-    """Runs each configuration on all nodes: as `run` on node 0, and as `follow` on the others."""
+    """Runs each task on all nodes: as `run` on node 0, and as `follow` on the others."""
 
     def __init__(self, agent: Agent) -> None:
         super().__init__()

@@ -74,7 +74,7 @@ class Outcome:
 
 
 class SpawnExecutor(Executor):
-    """Runs each configuration in processes of its own, which one server starts."""
+    """Runs each task in processes of its own, which one server starts."""
 
     def __init__(self) -> None:
         self.server = Server()
