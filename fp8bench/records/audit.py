@@ -10,7 +10,7 @@ from fp8bench.records.files import Broken, record_files, strayed
 from fp8bench.records.layout import Seen
 from fp8bench.records.results import PUBLISHED, lacks_parity
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import bytes_of, read_text
+from fp8bench.schema.files import read_text
 from fp8bench.schema.instance import read_own
 from fp8bench.schema.record import Record, RecordHead
 
@@ -35,11 +35,12 @@ class Audit(NamedTuple):
 def verify(folder: Path, models: Models) -> Audit:
     """Verify every record below the folder, and every instance's file."""
     paths, own = list(record_files(folder)), instances.files(folder)
+    seen = {path: layout.see(path) for path in paths if isinstance(path, Path)}
     there: dict[Path, set[str]] = {}
-    for path in paths:
-        if isinstance(path, Path) and isinstance(seen := layout.see(path), Seen):
-            there.setdefault(path.parent, set()).add(seen.instance)
-    read = {path: _read(path, models, there.get(path.parent, ())) for path in paths if isinstance(path, Path)}
+    for path, file in seen.items():
+        if isinstance(file, Seen):
+            there.setdefault(path.parent, set()).add(file.instance)
+    read = {path: _read(file, models, there.get(path.parent, ())) for path, file in seen.items()}
     runs = {one.run_id: one for one in read.values() if isinstance(one, Record)}
     bad: list[Bad] = []
 
@@ -59,15 +60,15 @@ def verify(folder: Path, models: Models) -> Audit:
     return Audit(len(paths) + len(own), tuple(bad))
 
 
-def _read(path: Path, models: Models, there: Collection[str]) -> RecordHead | str:
+def _read(file: Seen | Broken, models: Models, there: Collection[str]) -> RecordHead | str:
     """Return a record, or what is wrong with it by itself."""
-    found = layout.see(path)
-    if isinstance(found, Seen) and found.kind not in models:
-        return f"is of the unknown kind {found.kind!r}"
-    record = layout.whole(path, models[found.kind]) if isinstance(found, Seen) else found
+    if isinstance(file, Seen) and file.kind not in models:
+        return f"is of the unknown kind {file.kind!r}"
+    record = layout.whole(file.path, models[file.kind]) if isinstance(file, Seen) else file
     if isinstance(record, Broken):
         return record.reason if record.line is None else f"line {record.line}: {record.reason}"
-    twice = name_twice(bytes_of(path))
+    assert isinstance(file, Seen)
+    path, twice = file.path, name_twice(file.text)
     if twice is not None:
         return f"has the name {twice!r} twice"
     if record.run_id != path.stem:
