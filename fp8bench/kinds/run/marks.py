@@ -73,24 +73,24 @@ def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid
 
 def _what_it_is(record: Record) -> Iterator[str | Mark]:
     config, evidence = record.config, record.evidence
-    if config is not None and config.device == "cpu":
-        yield "cpu"
-    elif config is not None and config.mode.startswith("te-") and (record.status, record.method_version) == ("ok", 3):
-        yield doubt(OF_ANY_SHAPE)
+    if config is not None:
+        of_method_3 = config.mode.startswith("te-") and (record.status, record.method_version) == ("ok", 3)
+        # What was requested of a run that stopped before it was known how its steps would be executed.
+        unknown = record.status != "ok" and execution(record) is None
+        said: dict[str | Mark, object] = {
+            "cpu": config.device == "cpu",
+            doubt(OF_ANY_SHAPE): config.device != "cpu" and of_method_3,
+            f"with {config.te_switches}": config.te_switches,
+            f"with --compile {config.compile}": unknown and config.compile != "auto",
+            f"with --cuda-graphs {config.cuda_graphs}": unknown and config.cuda_graphs == "on",
+        }
+        yield from (text for text, holds in said.items() if holds)
     if evidence is not None and evidence.emulated:
         yield "emulated"
-    if config is not None and config.te_switches:
-        yield f"with {config.te_switches}"
     if record.source != "measured":
         yield record.source
     if record.provenance is not None and record.provenance.derivation is not None:
         yield f"derived from {record.provenance.derivation}"
-    # What was requested of a run that stopped before it was known how its steps would be executed.
-    if config is not None and record.status != "ok" and execution(record) is None:
-        if config.compile != "auto":
-            yield f"with --compile {config.compile}"
-        if config.cuda_graphs == "on":
-            yield f"with --cuda-graphs {config.cuda_graphs}"
 
 
 def _price(priced: Priced) -> Iterator[Mark]:
