@@ -41,16 +41,21 @@ def sentences(comparison: Comparison) -> Iterator[str]:
         day, then = comparison.published
         yield f"At the prices of {day}, as published: {' '.join(_of_instances(then))}"
     if answer.missing:
-        names, size = [name for name, _ in answer.missing], answer.missing[0][1]
-        # What all modes of the size took where they were measured, at the price of a single instance.
-        took: defaultdict[str, float] = defaultdict(float)
-        for row in comparison.rows:
-            if row.batch_size == size and row.took_s and row.measured_on is None:
-                took[row.instance] += row.took_s
-        prices = [row.usd_per_hour for row in comparison.rows if [row.instance] == names and row.usd_per_hour]
-        cost = _minutes(max(took.values(), default=0.0), prices[0] if prices else None)
-        asked = f"fp8bench run --batch-size {size} there{f': {cost}' if cost else ''}"
-        yield f"What could change it: {', '.join(names)} at batch {size} ({asked})."
+        yield _missing(comparison.rows, [name for name, _ in answer.missing], answer.missing[0][1])
+
+
+def _missing(rows: Sequence[Row], names: Sequence[str], size: int) -> str:
+    """Write what could change the answer, with what all modes of that batch size took where they were measured, at the
+    price of a single instance.
+    """
+    took: defaultdict[str, float] = defaultdict(float)
+    for row in rows:
+        if row.batch_size == size and row.took_s and row.measured_on is None:
+            took[row.instance] += row.took_s
+    prices = [row.usd_per_hour for row in rows if [row.instance] == names and row.usd_per_hour]
+    cost = _minutes(max(took.values(), default=0.0), prices[0] if prices else None)
+    asked = f"fp8bench run --batch-size {size} there{f': {cost}' if cost else ''}"
+    return f"What could change it: {', '.join(names)} at batch {size} ({asked})."
 
 
 def _undecided(rows: Sequence[Row]) -> str:
