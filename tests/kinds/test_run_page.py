@@ -16,11 +16,12 @@ from builders import (
 )
 from report.comparing import NEW, catalog, compared
 
-from fp8bench.kinds.run.page import page
-from fp8bench.kinds.run.plots import PLOTS, charts, count_said, shown_rows, time_said
+from fp8bench.kinds.run.page import count_said, page
+from fp8bench.kinds.run.plots import PLOTS, charts, shown_rows
 from fp8bench.kinds.run.sentences import sentences
 from fp8bench.tables.document import Table
-from fp8bench.tables.row_chart import Bars, Scatter
+from fp8bench.tables.row_chart import Bars
+from fp8bench.tables.written import time_said
 
 TODAY = date(2026, 7, 1)
 BASELINE = rounds(0.100, 0.101, 0.100, 0.099)
@@ -91,16 +92,13 @@ def test_only_invalid_rows_give_no_answer_and_tell_their_causes():
 
 def test_charts_have_the_numbers_of_the_rows():
     comparison = compared(*BASELINE, *FP8)
-    drawn = charts(shown_rows(comparison, {record.run_id: record for record in (*BASELINE, *FP8)}), job=1e6)
+    drawn = charts(shown_rows(comparison, {record.run_id: record for record in (*BASELINE, *FP8)}))
     rows = comparison.rows
-    value, cost = drawn["price-performance"], drawn["time-cost"]
+    value = drawn["price-performance"]
     assert isinstance(value, Bars)
-    assert isinstance(cost, Scatter)
     assert [bar.value for bar in value.rows] == [row.units_per_usd for row in rows]
     assert [bar.interval for bar in value.rows] == [row.units_per_usd_ci for row in rows]
     assert value.broken_at == rows[1].units_per_usd
-    assert [point.y for point in cost.rows] == pytest.approx([row.usd_per_million_units for row in rows])
-    assert [point.front for point in cost.rows] == [True, False]
     assert list(drawn) == [name for name in PLOTS if name in drawn]
 
 
