@@ -338,11 +338,10 @@ def test_rows_that_decide_nothing_say_why(changes, why):
     )
 
 
-def test_the_answer_of_grouped_rows_stands_once_below_the_tables():
+def test_groups_have_a_heading_each_and_share_notes_and_the_answer_of_all_rows_below_them():
     every = compared(*on("p5", 0.1), *on("p5", 0.08, "te-fp8", minutes=10, recipe="delayed"))
     text = render(document(*grouped(every, "mode")), "plain")
-
-    assert text.count("Which mode?") == text.count("All of these rows") == 1
+    assert text.count("Which mode?") == text.count("All of these rows") == text.count("With 3 processes a row") == 1
     assert text.index("mode: te-fp8") < text.index("All of these rows") < text.index("Which mode? te-fp8")
 
 

@@ -186,16 +186,7 @@ def test_a_job_has_hours_and_usd_instead_of_steps():
     assert "training steps alone" in text
 
 
-def test_groups_have_a_heading_each_and_share_notes():
-    one = Comparison(rows=(judged(marks=("a long mark of two groups",)),), name="batch: 64")
-    two = Comparison(rows=(judged(marks=("a long mark of two groups",)),), name="batch: 256")
-    text = render(document(one, two), "plain")
-    assert re.findall(r"^batch: \d+$", text, re.MULTILINE) == ["batch: 64", "batch: 256"]
-    assert text.count("a long mark of two groups") == 1
-
-
 def test_every_field_is_in_csv_and_json_whatever_is_shown():
     narrow = View(columns=("mode",))
     assert shown(judged(), form="json", view=narrow) == shown(judged(), form="json")
     assert shown(judged(), form="csv", view=narrow) == shown(judged(), form="csv")
-    assert '"units_per_usd_ci": [\n      659760.0,' in shown(judged(), form="json")

@@ -15,7 +15,7 @@ from fp8bench.kinds.run.sentences import sentences
 from fp8bench.kinds.run.shown import FEW_INSTANCES, document
 from fp8bench.kinds.view import View
 from fp8bench.pricing import cost
-from fp8bench.schema.machine import Environment
+from fp8bench.records.select import grouped
 from fp8bench.schema.record import Record
 from fp8bench.tables.document import NOTHING, CellKind, Cells, Note, Table, telling
 from fp8bench.tables.page import Page, Part, Section
@@ -222,20 +222,22 @@ PRICES: tuple[Column[Row], ...] = (
 
 
 def _environments(shown: Sequence[Shown]) -> tuple[Table, ...]:
-    together: dict[tuple[tuple[str, str], ...], list[Shown]] = {}
-    for one in shown:
-        if one.latest.environment is not None:
-            together.setdefault(tuple(_facts(one.latest, one.latest.environment).items()), []).append(one)
+    """Return a column for the rows of each environment."""
+    known = [(one, _facts(one.latest)) for one in shown if one.latest.environment]
+    together = grouped(known, lambda one: tuple(one[1].items()))
     names = tuple(dict.fromkeys(name for facts in together for name, _ in facts))
-    columns = []
-    for facts, ones in together.items():
-        rows = f"row{'s' * (len(ones) > 1)} {', '.join(str(one.number) for one in ones)}"
-        texts = tuple(dict(facts).get(name, NOTHING) for name in names)
-        columns.append(Cells(f"{ones[0].row.instance}: {rows}", texts, "word"))
-    return (Table((Cells("what", names, "word"), *columns)),) if together else ()
+    columns = [Cells("what", names, "word")]
+    for ones in together.values():
+        (first, facts), numbers = ones[0], ", ".join(str(one.number) for one, _ in ones)
+        heading = f"{first.row.instance}: row{'s' * (len(ones) > 1)} {numbers}"
+        columns.append(Cells(heading, tuple(facts.get(name, NOTHING) for name in names), "word"))
+    return (Table(tuple(columns)),) if together else ()
 
 
-def _facts(record: Record, environment: Environment) -> dict[str, str]:
+def _facts(record: Record) -> dict[str, str]:
+    environment = record.environment
+    if environment is None:
+        return {}
     commit = environment.git_commit
     facts: dict[str, object] = {
         "GPU": environment.device_name,
