@@ -255,32 +255,28 @@ def _in_row_and_below(row: Row, in_row: bool = False) -> tuple[list[str], list[M
 
 
 def _of_all(rows: Sequence[Row], view: View) -> Iterator[str]:
-    if any(row.pareto for row in rows) and view.wide:
-        yield "Pareto: no other row is faster without costing more, or cheaper without being slower."
-    if any(row.budget_hours is not None for row in rows):
-        yield (
-            "What a budget trains is of training steps alone. Several instances are counted as if each trained by "
-            "itself: what they lose together, fp8bench scaling says."
-        )
-    if any(row.job_hours is not None for row in rows):
-        yield (
-            "A job's hours and USD are those of training steps alone: no start, evaluation, checkpoint or "
-            "interruption, and no minimum billing period."
-        )
     proved = [row for row in rows if row.proof_version is not None]
     older = [row for row in proved if (row.proof_version or 0) < PROOF_VERSION]
-    if older:
-        some = ", ".join(dict.fromkeys(row.label for row in older)) if len(older) <= 3 else f"{len(older)} rows"
-        which = "Every measured row was" if len(older) == len(proved) else f"{some}:"
-        versions = ", ".join(map(str, sorted({row.proof_version or 1 for row in older})))
-        yield f"{which} proved by older rules, which saw less (version {versions}, now {PROOF_VERSION})."
+    versions = ", ".join(map(str, sorted({row.proof_version or 1 for row in older})))
+    which = "Every measured row was" if len(older) == len(proved) else f"{counted(len(older), 'row')}:"
     machines = {(row.instance, row.machine): None for row in rows if row.status == "ok" and row.machine is not None}
     several = Counter(instance for instance, _ in machines)
     counts = ", ".join(f"{count} of {instance}" for instance, count in several.items() if count > 1)
-    if counts and view.group_by != "machine":
-        yield f"Machines differ ({counts}): each row is compared on its own; --group-by machine has a table for each."
-    known = [row for row in rows if row.unseen_share is not None]
-    if known:
+    said: dict[str, object] = {
+        "Pareto: no other row is faster without costing more, or cheaper without being slower.": (
+            view.wide and any(row.pareto for row in rows)
+        ),
+        "What a budget trains is of training steps alone. Several instances are counted as if each trained by itself: "
+        "what they lose together, fp8bench scaling says.": any(row.budget_hours is not None for row in rows),
+        "A job's hours and USD are those of training steps alone: no start, evaluation, checkpoint or interruption, "
+        "and no minimum billing period.": any(row.job_hours is not None for row in rows),
+        f"{which} proved by older rules, which saw less (version {versions}, now {PROOF_VERSION}).": older,
+        f"Machines differ ({counts}): each row is compared on its own; --group-by machine has a table for each.": (
+            counts and view.group_by != "machine"
+        ),
+    }
+    yield from (text for text, holds in said.items() if holds)
+    if known := [row for row in rows if row.unseen_share is not None]:
         least = max(known, key=lambda row: row.unseen_share or 0)
         fewest = "a row" if {row.rounds for row in known} == {least.rounds} else "(the fewest of these rows)"
         yield (
