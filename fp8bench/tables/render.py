@@ -117,7 +117,7 @@ def fitted(table: Table, width: int) -> tuple[Table, tuple[str, ...]]:
     """Return the table folded into the width by line breaks, and the headings of columns that did not fit. Headings
     wider than their cells give way first, then the widest.
     """
-    columns, omitted = list(table.columns), []
+    columns, omitted = list(table.columns), list[str]()
     while _least(columns, 0, numbers=False) > width and any(cells.spare for cells in columns):
         spare = max(place for place, cells in enumerate(columns) if cells.spare)
         omitted.insert(0, columns.pop(spare).heading)

@@ -33,4 +33,5 @@ def seconds(records: Sequence[Record]) -> list[doc.Part]:
     for mode, sums in {**by_mode, **({"all": every} if len(by_mode) > 1 else {})}.items():
         shown = [*(sums[phase] for phase in phases), sum(sums.values())]
         columns.append(doc.Cells(f"{mode}, s", tuple(number(value or None, ".1f") for value in shown)))
-    return [doc.Table(tuple(columns), emphasis=(*[""] * len(phases), "strong"))]
+    plain: list[doc.Emphasis] = [""] * len(phases)
+    return [doc.Table(tuple(columns), emphasis=(*plain, "strong"))]
