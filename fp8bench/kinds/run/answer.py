@@ -243,7 +243,7 @@ def _gains(rows: Sequence[Row], reference: Reference, against: Against) -> dict[
             known += filter(None, [_pair([row for row in there if row not in base], base, against)])
         if not known:
             continue
-        best, pairs = max(known, key=lambda pair: _worth(pair.row)), []
+        best, pairs = max(known, key=lambda pair: _worth(pair.row)), list[Pair]()
         for there in by_machine.values():
             mine, others = (
                 [row for row in there if row.configuration == side.configuration] for side in (best.row, best.reference)

@@ -1,17 +1,24 @@
-"""A check for its reader: the answer in a sentence, and a row for each variant, failures first; and in file formats.
+"""A check for its reader: the answer in a sentence, and a row for each variant, failures first; and in file formats;
+and rounds that are added to a session until a check of it decides (`fp8bench run --until-decided`).
 
 JUnit XML (junit-10.xsd of Jenkins' xUnit plugin): a test case for each variant. A variant that fails is a failure, one
 that did not run an error, and one that is not judged is skipped.
 """
 
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
+from pathlib import Path
 from xml.etree import ElementTree
 
-from fp8bench.kinds.run.check import Check, CheckedRow
-from fp8bench.schema.errors import inert
+from fp8bench.kinds.run.check import Check, CheckedRow, check
+from fp8bench.kinds.run.sides import find
+from fp8bench.records import results
+from fp8bench.records.select import Filter
+from fp8bench.schema.errors import UsageError, inert
 from fp8bench.tables import document as doc
 from fp8bench.tables.render import render
 from fp8bench.tables.study import Column, word
@@ -213,3 +220,46 @@ EXPORTS: Mapping[str, Callable[[Check], str]] = {
     "json": lambda check: render(document(check), "json"),
 }
 """Exports by the name that `--export` takes; each returns the text of one file."""
+
+
+@dataclass(frozen=True)
+class UntilDecided:
+    """What the session is held against. reference: a folder of results. max_regression: as in `Check`. limit_s: for all
+    rounds of this call, in seconds. Raises UsageError for a reference in which nothing ran.
+    """
+
+    reference: Path
+    max_regression: float
+    limit_s: float
+    began_s: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        remedy = "Give a folder of results, as for `fp8bench check --against`"
+        if not self.reference.is_dir():
+            raise UsageError(f"--until-decided {self.reference} is no folder", remedy)
+        found = results.read(self.reference, results.known_instances(self.reference))
+        if not Filter(source="measured", status="ok").of(record for record, _ in found):
+            raise UsageError(f"--until-decided {self.reference} has no measurement that ran", remedy)
+
+    def undecided(self, results_dir: Path, session: str) -> str:
+        """Return which variants of the session are undecided, in a sentence; empty if none is. One that the reference
+        measured in a single round has no interval, however many rounds are added here.
+        """
+        sides = find(results_dir, session, str(self.reference), lambda _broken: None)
+        found = check(sides, self.max_regression, allow_mismatch=True)
+        left = tuple(row for row in found.of("inconclusive") if row.reference_rounds > 1)
+        return sentence(found.model_copy(update={"rows": left})) if left else ""
+
+    def of(self, results_dir: Path, session: str, say: Callable[[str], None]) -> Callable[[int], bool]:
+        """Return a function that takes the rounds of this call and returns whether another is run: something is
+        undecided, and as much time is left as a round took so far. say: takes the reason.
+        """
+
+        def undecided(rounds: int) -> bool:
+            spent_s = time.monotonic() - self.began_s
+            if spent_s + spent_s / max(rounds, 1) > self.limit_s or not (left := self.undecided(results_dir, session)):
+                return False
+            say(f"more rounds. {left}")
+            return True
+
+        return undecided

@@ -90,7 +90,7 @@ def compare(
     return Comparison(
         rows=tuple(row.model_copy(update={"warnings": warnings}) for row in ranked),
         answer=answered(bare, day),
-        published=then and (then, answered(rows_on(then, figures), then)),
+        published=(then, answered(rows_on(then, figures), then)) if then else None,
         warnings=warnings,
     )
 
