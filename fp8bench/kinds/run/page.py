@@ -20,7 +20,7 @@ from fp8bench.schema.record import Record
 from fp8bench.tables.document import NOTHING, CellKind, Cells, Note, Table, telling
 from fp8bench.tables.page import Page, Part, Section
 from fp8bench.tables.study import Column, word
-from fp8bench.tables.written import number, time_said
+from fp8bench.tables.written import brief_count, number, time_said
 
 HOW_TO_READ_PROOFS = (
     "Of each row's latest round. Errors are relative, and 1 means nothing in common; in brackets the most that the "
@@ -95,14 +95,7 @@ def _about(rows: Sequence[Row], bought: str, job: float | None) -> Iterator[str]
         yield f"Without a rank, and listed below with the cause: {stopped}."
     if best is not None and job is not None and best.units_per_usd and best.throughput_per_s:
         usd, hours = cost.job_usd(job, best.units_per_usd), cost.job_hours(job, best.throughput_per_s)
-        yield f"The job of {count_said(job)} {unit_of(best)} takes {time_said(hours)} and {usd:,.2f} USD."
-
-
-def count_said(units: float) -> str:
-    """Write a count, e.g. `1 million`, `90 million`, `2.5 billion`, `800`."""
-    words = ((1e12, " trillion"), (1e9, " billion"), (1e6, " million"), (0.0, ""))
-    scale, word = next(one for one in words if units >= one[0])
-    return f"{units / (scale or 1.0):,.6g}{word}"
+        yield f"The job of {brief_count(job)} {unit_of(best)} takes {time_said(hours)} and {usd:,.2f} USD."
 
 
 NAMING: tuple[Column[Shown], ...] = (
