@@ -34,7 +34,7 @@ def report(
     force: Annotated[bool, Option("Replace the file if it exists")] = False,
     plot: Annotated[str | None, option("|".join(PLOTS), "Draw only this, as .png, .svg or .pdf.")] = None,
     job: Annotated[
-        str | None, option("UNITS", "Say time and cost of so many images or tokens, as 90M or 1.2e9.")
+        str | None, option("UNITS", "Time and cost of so many images or tokens, as 90M or 1.2e9 [1M, of tokens 1e9].")
     ] = None,
     strict: Strict = False,
     results_dir: ResultsDir = Path("results"),
@@ -66,7 +66,7 @@ def report(
                 # It has appeared there meanwhile.
                 raise UsageError(f"{path} exists", REPLACE) from error
     else:
-        chart = charts(shown_rows(found.comparison, found.rounds)).get(str(plot))
+        chart = charts(shown_rows(found.comparison, found.rounds), units).get(str(plot))
         if chart is None:
             see = "See the rows with `fp8bench compare`"
             raise UsageError(f"no row has anything to draw of {PLOTS[str(plot)]}", see)

@@ -1,6 +1,6 @@
 """Charts of rows, in a page and in files of their own.
 
-Below the name and the numbers of a row lies its bar, or the parts of one.
+Below the name and the numbers of a row lies its bar, or the parts of one; or its point lies above them.
 A chart is as wide as a phone's screen in CSS pixels (`WIDTH`), so that its text can be read there, and in a page on a
 desktop. Numbers come as text: only positions are computed here. No meaning depends on colour alone.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fp8bench.schema.errors import inert
-from fp8bench.tables.chart import FAINT, INK, contrast, figure, inlined, on, sheet
+from fp8bench.tables.chart import FAINT, INK, contrast, figure, inlined, on, plain, sheet
 
 if TYPE_CHECKING:
     from fp8bench.tables.chart import Axes
@@ -32,6 +32,7 @@ LINE, BAR, ROW = 13.0, 12.0, 48.0
 """Heights in points: of a line of text, of a bar, and of a row with two lines, its bar and what separates it."""
 
 LEGEND_COLUMNS = 2
+AXES_HEIGHT = 215.0
 PALE = 1.2
 """The contrast with paper below which a part has an outline."""
 
@@ -215,3 +216,53 @@ class Stacks(Chart[Stack]):
                     ink = on(colours[name])
                     axes.text(left + wide / 2, y + 3.7, text, ha="center", fontsize=SMALL, color=ink)
                 left += wide
+
+
+@dataclass(frozen=True)
+class Point(Row):
+    """A point; smaller x and y are better. ends: both ends of its interval, (x, y) each. front: on the front. hollow:
+    not measured there.
+    """
+
+    x: float
+    y: float
+    ends: tuple[tuple[float, float], tuple[float, float]] | None = None
+    front: bool = False
+    hollow: bool = False
+
+
+@dataclass(frozen=True)
+class Scatter(Chart[Point]):
+    """Points with their numbers, each named below. A line of steps connects those of the front."""
+
+    x_title: str
+    y_title: str
+
+    @property
+    def height(self) -> float:
+        return AXES_HEIGHT + 10 + 2.2 * LINE * len(self.rows)
+
+    def paint(self, axes: "Axes") -> None:
+        high, whole = self.height, axes.get_ylim()[0] - axes.get_ylim()[1]
+        place = (48 / WIDTH, (high - AXES_HEIGHT + 34) / whole, 1 - 56 / WIDTH, (AXES_HEIGHT - 56) / whole)
+        plot: Axes = axes.figure.add_axes(place)
+        front = sorted((point for point in self.rows if point.front), key=lambda point: point.x)
+        plot.step([p.x for p in front], [p.y for p in front], where="post", color=COLOURS["first"], linewidth=1.5)
+        # The first rows are above the others.
+        for number, point in reversed([*enumerate(self.rows)]):
+            if point.ends is not None:
+                plot.plot(*zip(*point.ends, strict=True), color=INK, linewidth=1.5)
+            edge = COLOURS["first"] if point.front else FAINT
+            fill, ink = ("white", INK) if point.hollow else (edge, "white")
+            order = 3 + 0.01 * (len(self.rows) - number)
+            plot.plot(point.x, point.y, "o", markersize=16, color=fill, markeredgecolor=edge, zorder=order)
+            said: Any = {"ha": "center", "va": "center_baseline", "fontsize": SMALL, "color": ink, "zorder": order}
+            plot.text(point.x, point.y, str(point.item.number), **said)
+            _head(axes, point.item, AXES_HEIGHT + 10 + 2.2 * LINE * number)
+        plot.margins(0.09)
+        plot.ticklabel_format(useOffset=False, style="plain")
+        plot.locator_params(nbins=5)
+        plain(plot)
+        plot.tick_params(labelsize=SMALL, length=0)
+        axes.text(2, 12, self.y_title, fontsize=SMALL, color=FAINT)
+        axes.text(WIDTH - 8, AXES_HEIGHT - 2, self.x_title, ha="right", fontsize=SMALL, color=FAINT)

@@ -23,12 +23,19 @@ def counted(count: int, word: str, words: str = "") -> str:
     return f"{count} {word if count == 1 else words or f'{word}s'}"
 
 
+def time_unit_of(longest_h: float) -> tuple[float, str]:
+    """Return what hours are multiplied by, and the unit in which a chart of so many is read."""
+    if longest_h < 2:
+        return 60.0, "minutes"
+    return (1.0, "hours") if longest_h < 72 else (1 / 24, "days")
+
+
 def time_said(hours: float) -> str:
     """Write hours, e.g. `22.7 min`, `34.1 h`, `5.2 days`, `3.6 years`."""
     if hours >= 2 * HOURS_PER_YEAR:
         return f"{hours / HOURS_PER_YEAR:.1f} years"
-    scale, unit = (60.0, "min") if hours < 2 else (1.0, "h") if hours < 72 else (1 / 24, "days")
-    return f"{hours * scale:.1f} {unit}"
+    scale, unit = time_unit_of(hours)
+    return f"{hours * scale:.1f} {'min' if unit == 'minutes' else 'h' if unit == 'hours' else unit}"
 
 
 def brief_count(value: float | None) -> str:

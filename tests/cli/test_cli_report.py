@@ -61,7 +61,7 @@ def test_the_page_has_the_cells_of_compare(report, command):
     [
         (["--plot", "price-performance"], "price-performance.png", b"\x89PNG"),
         (["--plot", "speed", "-o", "speed.svg"], "speed.svg", b"<?xml"),
-        (["--plot", "price-performance", "-o", "out.pdf"], "out.pdf", b"%PDF"),
+        (["--plot", "time-cost", "-o", "out.pdf"], "out.pdf", b"%PDF"),
         (["--plot", "memory", "-o", "memory"], "memory.png", b"\x89PNG"),
         (["-o", "here"], "here.html", b"<!doctype html>"),
     ],

@@ -20,7 +20,7 @@ from fp8bench.kinds.run.page import page
 from fp8bench.kinds.run.plots import PLOTS, charts, shown_rows
 from fp8bench.kinds.run.sentences import sentences
 from fp8bench.tables.document import Table
-from fp8bench.tables.row_chart import Bars
+from fp8bench.tables.row_chart import Bars, Scatter
 from fp8bench.tables.written import brief_count, time_said
 
 TODAY = date(2026, 7, 1)
@@ -92,13 +92,16 @@ def test_only_invalid_rows_give_no_answer_and_tell_their_causes():
 
 def test_charts_have_the_numbers_of_the_rows():
     comparison = compared(*BASELINE, *FP8)
-    drawn = charts(shown_rows(comparison, {record.run_id: record for record in (*BASELINE, *FP8)}))
+    drawn = charts(shown_rows(comparison, {record.run_id: record for record in (*BASELINE, *FP8)}), job=1e6)
     rows = comparison.rows
-    value = drawn["price-performance"]
+    value, cost = drawn["price-performance"], drawn["time-cost"]
     assert isinstance(value, Bars)
+    assert isinstance(cost, Scatter)
     assert [bar.value for bar in value.rows] == [row.units_per_usd for row in rows]
     assert [bar.interval for bar in value.rows] == [row.units_per_usd_ci for row in rows]
     assert value.broken_at == rows[1].units_per_usd
+    assert [point.y for point in cost.rows] == pytest.approx([row.usd_per_million_units for row in rows])
+    assert [point.front for point in cost.rows] == [True, False]
     assert list(drawn) == [name for name in PLOTS if name in drawn]
 
 

@@ -7,16 +7,19 @@ import sys
 from xml.etree import ElementTree
 
 import pytest
-from builders import measured, profile, summary
+from builders import measured, profile, rounds, summary
+from report.made_rows import row
 
+from fp8bench.kinds.run import plots
 from fp8bench.kinds.run.explain import COLOURS as OF_PARTS
 from fp8bench.kinds.run.explain import explain_steps, step_bars
+from fp8bench.kinds.run.plots import Shown
 from fp8bench.profiling.facts import IDLE, PARTS, StepFacts, facts_of
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.tables import chart, row_chart
 from fp8bench.tables import chart as charts
 from fp8bench.tables.chart import require_drawable
-from fp8bench.tables.row_chart import COLOURS, WIDTH, Bar, Bars, Item, Stack, Stacks
+from fp8bench.tables.row_chart import COLOURS, WIDTH, Bar, Bars, Item, Point, Scatter, Stack, Stacks
 
 pytestmark = pytest.mark.slow
 HOSTILE = "<script>alert('x')</script>\u202e\x1b[31m & \"quoted\" $x_1$ </svg>"
@@ -33,6 +36,18 @@ BARS = Bars(
     ),
     broken_at=100.0,
 )
+SCATTER = Scatter(
+    "time-cost",
+    "Time against cost",
+    "",
+    (
+        Point(Item(1, "cheap", "4 h, 10 USD"), 4.0, 10.0, ((3.5, 9.0), (4.5, 11.0)), True),
+        Point(Item(2, "quick", "2 h, 12 USD"), 2.0, 12.0, None, True),
+        Point(Item(3, "neither", "4.1 h, 12.1 USD"), 4.1, 12.1, hollow=True),
+    ),
+    x_title="hours",
+    y_title="USD",
+)
 STACKS = Stacks(
     "breakdown",
     "Where",
@@ -44,7 +59,7 @@ STACKS = Stacks(
     (("products", "#0072b2"), ("casts", "#d55e00"), ("idle", "#f2f2f2")),
     lambda value: f"{value:.2f}",
 )
-ALL = (BARS, STACKS)
+ALL = (BARS, SCATTER, STACKS)
 NAMED = pytest.mark.parametrize("chart", ALL, ids=lambda chart: chart.name)
 
 
@@ -84,6 +99,33 @@ def test_bars_are_as_long_as_their_values_and_begin_at_zero():
 def test_any_value_has_a_bar(value):
     (bar,) = filled(Bars("v", "", "", (Bar(Item(1, "a", "x"), value),)), row_chart.BAR)
     assert 0 <= bar.get_width() <= WIDTH
+
+
+def test_the_front_is_joined_and_each_point_has_its_number():
+    plot = painted(SCATTER).axes[1]
+    steps = next(line for line in plot.lines if line.get_drawstyle() == "steps-post")
+    assert list(steps.get_xdata()) == [2.0, 4.0]
+    assert {(text.get_text(), text.get_position()) for text in plot.texts} == {
+        (str(point.item.number), (point.x, point.y)) for point in SCATTER.rows
+    }
+
+
+def test_what_was_not_measured_there_is_hollow():
+    points = [line for line in painted(SCATTER).axes[1].lines if line.get_marker() == "o"]
+    faces = {(line.get_xdata()[0]): line.get_markerfacecolor() for line in points}
+    assert faces == {4.0: COLOURS["first"], 2.0: COLOURS["first"], 4.1: "white"}
+
+
+def test_of_several_instances_each_is_a_point_in_its_cheapest_row():
+    rows = [
+        row(instance="p5", units_per_usd=3.0, throughput_per_s=3.0),
+        row(instance="p5", units_per_usd=2.0, throughput_per_s=4.0),
+        row(instance="p4d", units_per_usd=1.0, throughput_per_s=1.0, source="predicted"),
+    ]
+    shown = [Shown(number, one, tuple(rounds(0.1))) for number, one in enumerate(rows, 1)]
+    both, alone = (plots.charts(some)["time-cost"].rows for some in (shown, shown[:2]))
+    assert [(point.item.number, point.hollow) for point in both] == [(1, False), (3, True)]
+    assert [point.item.number for point in alone] == [1, 2]
 
 
 def test_parts_of_a_step_lie_end_to_end_and_the_legend_names_those_there_are():

@@ -9,7 +9,15 @@ from typing import Any
 from fp8bench import __version__
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.explain import explain_steps
-from fp8bench.kinds.run.plots import Shown, charts, detail_of, name_of, shown_rows, unit_of
+from fp8bench.kinds.run.plots import (
+    Shown,
+    charts,
+    detail_of,
+    facts_shown,
+    name_of,
+    shown_rows,
+    unit_of,
+)
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import sentences
 from fp8bench.kinds.run.shown import FEW_INSTANCES, document
@@ -32,9 +40,11 @@ HOW_TO_READ_PROOFS = (
 def page(
     comparison: Comparison, records: Mapping[str, Record], today: date, bought: str = "", job: float | None = None
 ) -> Page:
-    """Build the page. records: of the rows, by their ids. bought: how, e.g. `on demand`. job: units to train on."""
+    """Build the page. records: of the rows, by their ids. bought: how, e.g. `on demand`. job: units
+    to train on; None: time against cost is of a usual number.
+    """
     shown, rows = shown_rows(comparison, records), comparison.rows
-    drawn = charts(shown)
+    drawn = charts(shown, job)
 
     def some(*names: str) -> tuple[Part, ...]:
         return tuple(drawn[name] for name in names if name in drawn)
@@ -50,7 +60,7 @@ def page(
     table = [part for parts in document(comparison, view=View(notes=True), every_row=True).blocks for part in parts]
     priced = {(row.instance, row.nodes, row.usd_per_hour, row.price_as_of, row.price_source): row for row in rows}
     sections = [
-        Section("value", "What a dollar buys", some("price-performance")),
+        Section("value", "What a dollar buys", some("price-performance", "time-cost")),
         Section("speed", "Speed", () if "price-performance" in drawn else some("speed")),
         Section(
             "table",
@@ -148,17 +158,17 @@ def _limits(shown: Sequence[Shown]) -> tuple[Part, ...]:
     """Say what limits each row's step or, beside a row of the reference's mode that did its work on its instance, what
     makes it slower than that.
     """
-    profiled = [one for one in shown if one.row.status == "ok" and one.facts is not None]
-    modes = {one.row.mode_label for one in profiled if one.row.is_reference}
+    found = {one: facts for one in shown if one.row.status == "ok" and (facts := facts_shown(one)) is not None}
+    modes = {one.row.mode_label for one in found if one.row.is_reference}
     work = attrgetter("instance", "workload", "batch_size", "world_size", "device")
     said = []
-    for one in profiled:
-        alike = [other for other in profiled if other.row.mode_label in modes and work(other.row) == work(one.row)]
+    for one, facts in found.items():
+        alike = [other for other in found if other.row.mode_label in modes and work(other.row) == work(one.row)]
         alike.sort(key=lambda other: (other.row.machine != one.row.machine, other.row.step_time_s or math.inf))
-        beside = alike[0].facts if alike and alike[0] is not one else None
-        said += [explain_steps(one.facts, beside).sentence] if one.facts is not None else []
+        beside = found[alike[0]] if alike and alike[0] is not one else None
+        said.append(explain_steps(facts, beside).sentence)
     executed: Column[Shown] = word("executed", lambda one: detail_of(one.row))
-    return _table(profiled, [executed], Cells("what limits the step", tuple(said), "note"))
+    return _table([*found], [executed], Cells("what limits the step", tuple(said), "note"))
 
 
 def _evidence(shown: Sequence[Shown]) -> Iterator[Part]:

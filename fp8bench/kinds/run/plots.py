@@ -2,19 +2,22 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.explain import COLOURS, explain_steps, profiled
 from fp8bench.kinds.run.row import Row
+from fp8bench.pricing import cost
 from fp8bench.profiling.facts import StepFacts, facts_of
 from fp8bench.schema.record import Record
-from fp8bench.tables.row_chart import Bar, Bars, Chart, Item, Stack, Stacks
-from fp8bench.tables.written import change, number, rate
+from fp8bench.tables.row_chart import Bar, Bars, Chart, Item, Point, Scatter, Stack, Stacks
+from fp8bench.tables.written import brief_count, change, number, rate, time_said, time_unit_of
 
 MOST_DRAWN = 10
 """The most rows of a chart, which then fits a screen; its title says if there are more. The table has all."""
+
+USUAL_JOB = {"tokens": 1e9}
+MILLION = 1e6
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,12 +31,6 @@ class Shown:
     @property
     def latest(self) -> Record:
         return self.rounds[-1]
-
-    @cached_property
-    def facts(self) -> StepFacts | None:
-        """The facts of the profiled round nearest the row's step time; None if no round was profiled."""
-        nearest = profiled(self.rounds, self.row)
-        return None if nearest is None else replace(facts_of(nearest), step_time_s=self.row.step_time_s)
 
 
 def shown_rows(comparison: Comparison, records: Mapping[str, Record]) -> list[Shown]:
@@ -60,6 +57,7 @@ def unit_of(row: Row) -> str:
 
 PLOTS = {
     "price-performance": "what a dollar buys",
+    "time-cost": "time against cost",
     "speed": "units a second",
     "breakdown": "where the step goes",
     "memory": "peak memory",
@@ -68,12 +66,17 @@ PLOTS = {
 """The charts that can be drawn, and what each shows."""
 
 
-def charts(shown: Sequence[Shown]) -> dict[str, Chart[Any]]:
-    """Return charts by name, if they have anything to draw, in the order of PLOTS."""
+def charts(shown: Sequence[Shown], job: float | None = None) -> dict[str, Chart[Any]]:
+    """Return charts by name, if they have anything to draw, in the order of PLOTS. job: units for time against cost;
+    None for a million, of tokens a billion.
+    """
     ran = [one for one in shown if one.row.status == "ok"]
+    if not ran:
+        return {}
     # Images and tokens cannot share a chart: only rows with the first row's unit are drawn.
-    unit = unit_of(ran[0].row) if ran else ""
+    unit = unit_of(ran[0].row)
     ran = [one for one in ran if unit_of(one.row) == unit]
+    job = job or USUAL_JOB.get(unit, MILLION)
     title, interval = unit.capitalize(), "A line over the end of a bar is its 95 % interval."
     a_unit = f"{'an' if unit[:1] in 'aeio' else 'a'} {unit.removesuffix('s')}"
     made = (
@@ -84,8 +87,10 @@ def charts(shown: Sequence[Shown]) -> dict[str, Chart[Any]]:
             ran,
             lambda row: row.units_per_usd,
             interval=lambda row: row.units_per_usd_ci,
+            remark=_gain,
             broken=True,
         ),
+        _time_cost(ran, unit, job),
         _bars(
             "speed",
             f"{title} a second",
@@ -137,24 +142,24 @@ def _bars(
     value: Callable[[Row], float | None],
     form: Callable[[float], str] = rate,
     interval: Callable[[Row], tuple[float, float] | None] = lambda _row: None,
+    remark: Callable[[Row], str] = lambda row: "reference" if row.is_reference else "",
     broken: bool = False,
 ) -> Bars | None:
-    # broken: whether a broken line marks the reference, and gains over it stand on the right.
+    # broken: whether a broken line marks the reference.
     found = {one: known for one in ran if (known := value(one.row)) is not None}
     if not found:
         return None
     drawn, rest = _drawn(list(found))
     first = next((one for one in drawn if one.row.source == "measured"), drawn[0])
 
-    def bar(one: Shown) -> Bar:
-        row, remark = one.row, "reference" if one.row.is_reference else ""
-        if broken and not row.is_reference and row.gain_vs_reference is not None:
-            remark = change(row.gain_vs_reference, row.gain_ci_vs_reference) + "?" * (row.verdict == "inconclusive")
-        look = "reference" if row.is_reference else "first" if one is first else "other"
-        look = look if row.source == "measured" else "reported"
-        return Bar(_item(one, form(found[one]), remark), found[one], interval(row), look)
+    def look(one: Shown) -> str:
+        if one.row.source != "measured":
+            return "reported"
+        return "reference" if one.row.is_reference else "first" if one is first else "other"
 
-    bars = tuple(map(bar, drawn))
+    bars = tuple(
+        Bar(_item(one, form(found[one]), remark(one.row)), found[one], interval(one.row), look(one)) for one in drawn
+    )
     line = next((found[one] for one in drawn if one.row.is_reference), None) if broken else None
     said = [caption]
     if "reference" in (looks := {bar.look for bar in bars}):
@@ -164,11 +169,58 @@ def _bars(
     return Bars(name, f"{title}{rest}", " ".join(said), bars, line)
 
 
-def _breakdown(ran: Sequence[Shown], a_unit: str) -> Stacks | None:
-    drawn, rest = _drawn([one for one in ran if one.facts is not None])
-    steps = {one: explain_steps(one.facts, None).modes[0] for one in drawn if one.facts is not None}
-    if not steps:
+def _gain(row: Row) -> str:
+    gain = change(row.gain_vs_reference, row.gain_ci_vs_reference) + "?" * (row.verdict == "inconclusive")
+    return "reference" if row.is_reference else "" if row.gain_vs_reference is None else gain
+
+
+def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart[Any] | None:
+    priced = [one for one in ran if one.row.units_per_usd and one.row.throughput_per_s]
+    best: dict[str, Shown] = {}
+    for one in sorted(priced, key=lambda one: one.row.units_per_usd or 0.0):
+        best[one.row.instance] = one
+    several = len(best) > 1
+    drawn, rest = _drawn([one for one in priced if not several or one is best[one.row.instance]])
+    if not drawn:
         return None
+    spent = [
+        (cost.job_hours(job, one.row.throughput_per_s or 1.0), cost.job_usd(job, one.row.units_per_usd or 1.0))
+        for one in drawn
+    ]
+    scale, time_unit = time_unit_of(max(spent)[0])
+
+    def point(one: Shown, hours: float, usd: float, on_front: bool) -> Point:
+        item = _item(one, f"{time_said(hours)}, {usd:,.2f} USD", "on the front" if on_front else "")
+        step, interval = one.row.step_time_s, one.row.step_time_ci_s
+        # Prices are exact: time and cost both vary with the step's time.
+        ends = [(hours * scale * end / step, usd * end / step) for end in interval] if step and interval else None
+        both = (ends[0], ends[1]) if ends else None
+        return Point(item, hours * scale, usd, both, on_front, hollow=one.row.source != "measured")
+
+    return Scatter(
+        "time-cost",
+        f"Time against cost of {brief_count(job)} {unit}{rest}",
+        f"Down and left is better{', each instance in its cheapest row' if several else ''}. The stepped line is the "
+        "front: no other row is both as quick and as cheap. A line through a point is its 95 % interval; a hollow "
+        "point was not measured there. Axes do not begin at zero.",
+        tuple(point(one, *of, on) for one, of, on in zip(drawn, spent, cost.front(spent), strict=True)),
+        x_title=time_unit,
+        y_title="USD",
+    )
+
+
+def facts_shown(one: Shown) -> StepFacts | None:
+    """Return the facts of the profiled round nearest the row's step time; None if no round was profiled."""
+    nearest = profiled(one.rounds, one.row)
+    return None if nearest is None else replace(facts_of(nearest), step_time_s=one.row.step_time_s)
+
+
+def _breakdown(ran: Sequence[Shown], a_unit: str) -> Chart[Any] | None:
+    facts = {one: known for one in ran if (known := facts_shown(one)) is not None}
+    if not facts:
+        return None
+    drawn, rest = _drawn(list(facts))
+    steps = {one: explain_steps(facts[one], None).modes[0] for one in drawn}
     ms = {one: 1e3 / one.row.batch_size for one in drawn}
     write = ("{:.2f}" if max(step.length_s * ms[one] for one, step in steps.items()) >= 1 else "{:.3f}").format
 
