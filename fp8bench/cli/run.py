@@ -23,8 +23,8 @@ from fp8bench.cli.progress import OfSession, shown
 from fp8bench.cli.remote import send_one, synced
 from fp8bench.config.request import RunRequest
 from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.check_shown import UntilDecided
 from fp8bench.kinds.run.compare import compare
-from fp8bench.kinds.run.decided import UntilDecided
 from fp8bench.kinds.run.seconds import seconds
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import View
