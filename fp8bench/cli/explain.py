@@ -74,17 +74,15 @@ def explain(
 
 
 def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | None, wanted: Filter) -> None:
-    several = max(len(names), len(modes))
-    for refused, what in (
-        (names and modes, "both records and --mode were given"),
-        (not several, "nothing to explain was named"),
-        (several > 2, f"{several} were named, and only one is compared with another"),
-    ):
-        if refused:
-            raise UsageError(what, "Name one or two records, or measure one or two modes with --mode")
+    remedy, several = "Name one or two records, or measure one or two modes with --mode", max(len(names), len(modes))
+    if names and modes:
+        raise UsageError("both records and --mode were given", remedy)
+    if not several:
+        raise UsageError("nothing to explain was named", remedy)
+    if several > 2:
+        raise UsageError(f"{several} were named, and only one is compared with another", remedy)
     if trace is not None and not modes:
-        remedy = "Give --mode MODE with it"
-        raise UsageError("--trace keeps the trace of a measurement, and nothing is measured", remedy)
+        raise UsageError("--trace keeps the trace of a measurement, and nothing is measured", "Give --mode MODE too")
     for name, value in vars(wanted).items():
         if modes and value is not None:
             remedy = f"Set {variable_of(name)}={value} to measure so"

@@ -30,25 +30,17 @@ def test_of_a_record_whose_steps_might_be_replayed(enabled):
     assert facts.executed == proof()
 
 
-def test_the_wait_for_data_from_its_share():
-    record = measured(summary=summary(0.1, data_wait_share=0.05), profile=profile())
-    assert facts_of(record).data_wait_s == pytest.approx(0.005)
+def test_the_wait_for_data_from_its_share_and_idle_time_that_is_never_negative():
+    assert facts_of(
+        measured(summary=summary(0.1, data_wait_share=0.05), profile=profile())
+    ).data_wait_s == pytest.approx(0.005)
+    assert facts_of(measured(summary=summary(0.08), profile=profile())).idle_s == 0.0
 
 
-@pytest.mark.parametrize(
-    ("meant", "categories", "fp8"),
-    [
-        (True, {"gemm_bf16": 0.09}, True),
-        (False, {"gemm_fp8": 0.09}, True),
-        (False, {"gemm_bf16": 0.09}, False),
-    ],
-)
-def test_a_mode_is_fp8_when_it_means_it_or_does_it(meant, categories, fp8):
-    record = measured(evidence=evidence(fp8=meant), profile=profile(by_category=categories))
-    assert facts_of(record).fp8 is fp8
-
-
-def test_an_emulation_is_one():
+def test_a_mode_is_fp8_when_it_means_it_or_does_it_and_an_emulation_is_one():
+    for meant, category, fp8 in ((True, "gemm_bf16", True), (False, "gemm_fp8", True), (False, "gemm_bf16", False)):
+        record = measured(evidence=evidence(fp8=meant), profile=profile(by_category={category: 0.09}))
+        assert facts_of(record).fp8 is fp8
     assert facts_of(emulated(profile=profile(device="cpu"))).emulated
 
 
@@ -56,11 +48,6 @@ def test_an_emulation_is_one():
 def test_a_record_without_a_profile_has_no_facts(record):
     with pytest.raises(ValueError, match="profile"):
         facts_of(record)
-
-
-def test_idle_time_is_never_negative():
-    facts = facts_of(measured(summary=summary(0.08), profile=profile()))
-    assert facts.idle_s == 0.0
 
 
 def test_of_a_trace():
@@ -84,26 +71,23 @@ def of(version="2.20.2", mode="te-fp8", recipe="delayed", attention="te:fused", 
     )
 
 
-@pytest.mark.parametrize("settings", [{}, {"mode": "te-bf16", "recipe": None}, {"version": "2.19"}, {"version": "3.0"}])
-def test_transformer_engines_attention_without_it(settings):
-    assert unused_switches(of(**settings)) == ("split-qkv",)
+BF16 = {"mode": "te-bf16", "recipe": None}
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "unused"),
     [
-        {"te_switches": "split-qkv"},
-        {"version": "2.18.1"},
-        {"version": None},
-        {"attention": "sdpa:flash"},
-        {"compiled": True},
-        {"workload": "llm-1b"},
-        {"workload": "timm:vit_large_patch16_224"},
-        {"mode": "baseline-bf16", "recipe": None, "attention": "sdpa:cudnn"},
+        *((settings, True) for settings in ({}, BF16, {"version": "2.19"}, {"version": "3.0"})),
+        *(({"version": version}, False) for version in ("2.18.1", None)),
+        *(({"workload": name}, False) for name in ("llm-1b", "timm:vit_large_patch16_224")),
+        ({"te_switches": "split-qkv"}, False),
+        ({"attention": "sdpa:flash"}, False),
+        ({"compiled": True}, False),
+        ({"mode": "baseline-bf16", "recipe": None, "attention": "sdpa:cudnn"}, False),
     ],
 )
-def test_nothing_is_advised_where_it_is_on_or_has_no_effect(settings):
-    assert unused_switches(of(**settings)) == ()
+def test_a_switch_is_advised_unless_it_is_on_or_has_no_effect(settings, unused):
+    assert unused_switches(of(**settings)) == (("split-qkv",) if unused else ())
 
 
 def test_the_explanation_ends_with_it_once_for_both_modes():

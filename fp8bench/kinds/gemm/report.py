@@ -9,8 +9,8 @@ For a workload, the GEMMs of a step are also summed, each as often as a step mak
 the sum of the lower ends to that of the upper ones: wider than necessary if the errors are independent.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from pydantic import Field
 from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.gemm import (
+    CASTS,
     PRECISIONS,
     Arithmetic,
     Casts,
@@ -30,12 +31,9 @@ from fp8bench.schema.gemm import (
 )
 from fp8bench.schema.instance import Catalog
 
-CAST_WAYS: tuple[Casts, ...] = ("none", "compiled", "eager")
 Verdict = Literal["faster", "slower", "undecided"]
-OF_RECORD, OF_CONFIG = ("run_id", "instance", "device_name"), ("workload", "batch_size")
-OF_PRODUCT = ("calls_per_step", "formats", "bias", "output")
-OF_TIMING = ("precision", "status", "reason", "emulated", "error", "repetitions", "time_s", "time_ci_s")
 OF_CASTS = ("status", "reason", "time_s", "time_ci_s")
+OF_TIMING = ("precision", "status", "reason", "emulated", "error", "repetitions", "time_s", "time_ci_s")
 COMPARED = ("speedup_vs_bf16", "verdict")
 
 
@@ -61,14 +59,14 @@ class BreakEven(Frozen):
 
 @dataclass(frozen=True)
 class Line:
-    """A GEMM in one precision and way of casting; without `of`, all GEMMs of a step. timing, flops: of the one GEMM, or
-    of the step. row: the GEMM's numbers, unless casts are timed with it.
+    """A GEMM in one precision and way of casting; without `of`, all GEMMs of a step. row: its numbers, if casts are
+    free.
     """
 
     timing: Timing
     flops: int
     of: ProductTimings | None = None
-    row: dict[str, Any] | None = None
+    row: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def way(self) -> tuple[Precision, Casts]:
@@ -81,12 +79,11 @@ class Line:
 
 
 class GemmReport(Frozen):
-    """The numbers of one record. device_name: null on a CPU. rounds: of each GEMM. peaks: from datasheets, in TFLOP/s;
-    null if the GPU is unknown. lines: one for each timing, not in the data.
+    """The numbers of one record. rounds: of each GEMM. peaks: from datasheets, in TFLOP/s; null if the GPU is unknown.
+    lines: one for each timing, not in the data.
 
-    rows: one for each GEMM and precision, with what the record has of both, and in `with_casts` the same GEMM after the
-    casts of both operands. Times are in seconds for each GEMM; shares and speed-ups have no unit, and a speed-up is
-    over bf16, which casts nothing.
+    rows: one for each GEMM and precision, and in `with_casts` the same GEMM after the casts of both operands. Times are
+    in seconds for each GEMM; a speed-up is over bf16, which casts nothing.
     """
 
     run_id: str
@@ -97,7 +94,7 @@ class GemmReport(Frozen):
     is_sweep: bool
     cold_cache: bool
     rounds: int
-    rows: tuple[dict[str, Any], ...]
+    rows: tuple[Mapping[str, Any], ...]
     ceilings: tuple[MeasuredCeiling, ...]
     peak_bf16_tflops: float | None
     peak_fp8_tflops: float | None
@@ -115,70 +112,68 @@ class GemmReport(Frozen):
 def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
     """Return the numbers of a record. The catalogue gives the datasheet's peaks, by the exact name of the GPU."""
     gpu = catalog.gpu_by_product(record.device_name)
-    peaks: dict[Arithmetic, float | None] = {"bf16": gpu.dense_bf16_tflops, "fp8": gpu.dense_fp8_tflops} if gpu else {}
+    peaks = {"bf16": gpu.dense_bf16_tflops, "fp8": gpu.dense_fp8_tflops} if gpu else {}
     ceilings = measured_ceilings(record)
     highest = {ceiling.arithmetic: ceiling.tflops for ceiling in ceilings}
-    found: list[Line] = []
-    alone = [(one, timing) for one in record.products for timing in one.timings if timing.casts == "none"]
-    for one, timing in alone:
-        shape, bf16 = one.product.shape, one.find("bf16")
+    lines: list[Line] = []
+    for one, timing in _alone(record):
+        gemm, shape, bf16 = one.product, one.product.shape, one.find("bf16")
         ways = [other for other in one.timings if other.precision == timing.precision and other is not timing]
+        ceiling, peak = highest.get(timing.arithmetic), peaks.get(timing.arithmetic)
+        on_units = shape.tflops(timing.on_units_s) if timing.on_units_s else None
         row = {
-            **_fields(record, OF_RECORD),
-            **_fields(record.config, OF_CONFIG),
-            "product": one.product.label,
-            "role": one.product.role,
+            "run_id": record.run_id,
+            "instance": record.instance,
+            "device_name": record.device_name,
+            "workload": record.config.workload,
+            "batch_size": record.config.batch_size,
+            "product": gemm.label,
+            "role": gemm.role,
             **shape.model_dump(),
-            **_fields(one.product, OF_PRODUCT),
-            **_fields(timing, OF_TIMING),
+            **{name: getattr(gemm, name) for name in ("calls_per_step", "formats", "bias", "output")},
+            **{name: getattr(timing, name) for name in OF_TIMING},
             "tflops": shape.tflops(timing.time_s) if timing.time_s else None,
-            "share_of_ceiling": _share(timing, shape, highest),
-            "share_of_peak": _share(timing, shape, peaks),
-            **_judged(timing, bf16),
-            "with_casts": [{"casts": x.casts, **_fields(x, OF_CASTS), **_judged(x, bf16)} for x in ways],
+            "share_of_ceiling": on_units / ceiling if on_units and ceiling else None,
+            "share_of_peak": on_units / peak if on_units and peak else None,
+            **dict(zip(COMPARED, compared(timing, bf16), strict=True)),
+            "with_casts": [
+                {"casts": way.casts}
+                | {name: getattr(way, name) for name in OF_CASTS}
+                | dict(zip(COMPARED, compared(way, bf16), strict=True))
+                for way in ways
+            ],
         }
-        found.append(Line(timing, shape.flops, one, row))
-        ways.sort(key=lambda other: CAST_WAYS.index(other.casts))
-        found += [Line(other, shape.flops, one) for other in ways]
+        lines.append(Line(timing, shape.flops, one, row))
+        lines += [Line(way, shape.flops, one) for way in sorted(ways, key=lambda way: CASTS.index(way.casts))]
     return made_of(
         GemmReport,
         record,
         record.config,
         is_sweep=record.config.sweep,
         cold_cache=record.flush_bytes is not None,
-        rows=tuple(line.row for line in found if line.row is not None),
+        rows=tuple(line.row for line in lines if line.row),
         ceilings=ceilings,
         peak_bf16_tflops=peaks.get("bf16"),
         peak_fp8_tflops=peaks.get("fp8"),
         break_even=tuple(break_even(record.products)),
-        lines=tuple(found),
+        lines=tuple(lines),
     )
 
 
-def _fields(of: Frozen, names: Sequence[str]) -> dict[str, Any]:
-    return {name: getattr(of, name) for name in names}
-
-
-def _judged(timing: Timing, bf16: Timing | None) -> dict[str, Any]:
-    return dict(zip(COMPARED, compared(timing, bf16), strict=True))
-
-
-def _share(timing: Timing, shape: Shape, most: Mapping[Arithmetic, float | None]) -> float | None:
-    """Return the share of the most TFLOP/s in the timing's arithmetic."""
-    of = most.get(timing.arithmetic)
-    return shape.tflops(timing.on_units_s) / of if timing.on_units_s and of else None
+def _alone(record: GemmRecord) -> Iterable[tuple[ProductTimings, Timing]]:
+    return ((one, timing) for one in record.products for timing in one.timings if timing.casts == "none")
 
 
 def measured_ceilings(record: GemmRecord) -> tuple[MeasuredCeiling, ...]:
     """Return bf16's ceiling, then fp8's, each if the record has large squares of it."""
-    alone = [(one.product.shape, timing) for one in record.products for timing in one.timings if timing.casts == "none"]
     found = []
     for square in record.ceilings:
-        every = [made_of(MeasuredCeiling, square, shape=Shape.cube(square.size))]
-        for shape, timing in alone:
+        every = [(square.tflops, square.precision, Shape.cube(square.size))]
+        for one, timing in _alone(record):
             if timing.arithmetic == square.arithmetic and timing.on_units_s:
-                every.append(made_of(MeasuredCeiling, timing, tflops=shape.tflops(timing.on_units_s), shape=shape))
-        found.append(max(every, key=lambda one: one.tflops))
+                every.append((one.product.shape.tflops(timing.on_units_s), timing.precision, one.product.shape))
+        tflops, precision, shape = max(every, key=lambda one: one[0])
+        found.append(MeasuredCeiling(arithmetic=square.arithmetic, tflops=tflops, precision=precision, shape=shape))
     return tuple(found)
 
 
@@ -188,15 +183,14 @@ def break_even(products: Sequence[ProductTimings]) -> list[BreakEven]:
     """
     cubes = (one for one in products if one.product.shape.is_cube and not one.product.layers)
     squares = sorted(cubes, key=lambda one: one.product.shape.m)
-    wanted = dict.fromkeys((t.precision, t.casts) for one in squares for t in one.timings if t.precision != "bf16")
     found = []
-    for precision, casts in wanted:
-        judged = [(one.product.shape.m, compared(one.find(precision, casts), one.find("bf16"))[1]) for one in squares]
+    for way in dict.fromkeys((t.precision, t.casts) for one in squares for t in one.timings if t.precision != "bf16"):
+        judged = [(one.product.shape.m, compared(one.find(*way), one.find("bf16"))[1]) for one in squares]
         known = [(size, verdict) for size, verdict in judged if verdict is not None]
         faster = [size for size, _ in takewhile(lambda one: one[1] == "faster", reversed(known))]
         if len(known) > 1:
             sizes, size = tuple(size for size, _ in known), faster[-1] if faster else None
-            found.append(BreakEven(precision=precision, casts=casts, size=size, sizes=sizes))
+            found.append(BreakEven(precision=way[0], casts=way[1], size=size, sizes=sizes))
     return found
 
 
@@ -216,7 +210,7 @@ def compared(timing: Timing | None, reference: Timing | None) -> tuple[float | N
 
 def in_order(way: tuple[Precision, Casts]) -> tuple[int, int]:
     """Return the place of a precision and a way of casting among all."""
-    return PRECISIONS.index(way[0]), CAST_WAYS.index(way[1])
+    return PRECISIONS.index(way[0]), CASTS.index(way[1])
 
 
 def steps(report: GemmReport) -> list[Line]:

@@ -5,39 +5,22 @@ overlap.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from fp8bench.kinds.gemm.measure import GemmRecord
-from fp8bench.kinds.gemm.report import (
-    CAST_WAYS,
-    COMPARED,
-    OF_CASTS,
-    GemmReport,
-    Line,
-    compared,
-    gemm_report,
-    in_order,
-    steps,
-)
+from fp8bench.kinds.gemm.report import COMPARED, OF_CASTS, GemmReport, Line, compared, gemm_report, in_order, steps
 from fp8bench.records.select import grouped
-from fp8bench.schema.gemm import (
-    Casts,
-    ModeGain,
-    Precision,
-    Shape,
-    StepBound,
-    Timing,
-)
+from fp8bench.schema.gemm import CASTS, Casts, ModeGain, Precision, Shape, StepBound, Timing
 from fp8bench.tables import chart
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import INK
 from fp8bench.tables.study import Column, Study, StudyTable, word
 from fp8bench.tables.written import counted, rate, ratio, with_interval
 
-CASTS: dict[Casts, str] = {"none": "casts free", "compiled": "with compiled casts", "eager": "with eager casts"}
+SAID: dict[Casts, str] = {"none": "casts free", "compiled": "with compiled casts", "eager": "with eager casts"}
 TONES: dict[str | None, doc.Tone] = {"faster": "good", "slower": "bad"}
 DIGITS = 4
 """Digits of a time that is shown; its interval has the same precision. The data has all digits."""
@@ -71,11 +54,6 @@ def _name(line: Line) -> str | None:
     return None if line.of is None or label == str(line.of.product.shape) else label
 
 
-def _per_step_s(line: Line) -> float | None:
-    calls = line.row["calls_per_step"] if line.row else None
-    return line.timing.time_s * calls if line.timing.time_s and calls else None
-
-
 def _against(line: Line, first: Line) -> tuple[str, doc.Tone]:
     speedup, verdict = compared(line.timing, first.timing)
     return ratio(speedup, verdict), TONES.get(verdict, "")
@@ -98,17 +76,23 @@ TABLE = StudyTable[Line](
     columns=(
         MICROSECONDS,
         TFLOPS,
-        Column("of ceiling", lambda line: line.row and line.row["share_of_ceiling"], ".0f", **SHARE),
-        Column("of peak", lambda line: line.row and line.row["share_of_peak"], ".0f", spare=True, **SHARE),
+        Column("of ceiling", lambda line: line.row.get("share_of_ceiling"), ".0f", **SHARE),
+        Column("of peak", lambda line: line.row.get("share_of_peak"), ".0f", spare=True, **SHARE),
         Column(
             "speed-up",
             lambda line: line.of and compared(line.timing, line.of.find("bf16")),
             lambda found: ratio(*found),
             better="more",
         ),
-        Column("error", lambda line: line.row and line.row["formats"] and line.row["error"], ".2g", **SHARE),
+        Column("error", lambda line: line.row.get("formats") and line.row["error"], ".2g", **SHARE),
         Column("calls", lambda line: line.of and line.of.product.calls_per_step, "d", once=True, spare=True),
-        Column("ms a step", _per_step_s, ".2f", scale=1e3, spare=True),
+        Column(
+            "ms a step",
+            lambda line: (line.row.get("time_s") or 0.0) * (line.row.get("calls_per_step") or 0) or None,
+            ".2f",
+            scale=1e3,
+            spare=True,
+        ),
     ),
     beside=(MICROSECONDS, TFLOPS),
     key=lambda line: (line.of and (line.of.product.label, line.of.product.shape), line.way),
@@ -130,13 +114,10 @@ STEP = StudyTable[Line](
 def csv_of(reports: Sequence[GemmReport]) -> doc.CsvLines:
     """Return a line for each GEMM, precision and record: every field of a row, and the record's warnings."""
     rows: list[dict[str, Any]] = []
-    for row, warnings in [(row, report.warnings) for report in reports for row in report.rows]:
+    for row, warnings in ((row, report.warnings) for report in reports for row in report.rows):
         ways = {one["casts"]: one for one in row["with_casts"]}
-        casts = {
-            f"{way}_casts_{name}": ways.get(way, {}).get(name)
-            for way in CAST_WAYS[1:]
-            for name in (*OF_CASTS, *COMPARED)
-        }
+        names = product(CASTS[1:], (*OF_CASTS, *COMPARED))
+        casts = {f"{way}_casts_{name}": ways.get(way, {}).get(name) for way, name in names}
         rows.append({**row, **casts, "warnings": warnings})
         del rows[-1]["with_casts"]
     return doc.CsvLines(tuple(rows[0]) if rows else (), tuple(tuple(row.values()) for row in rows))
@@ -155,10 +136,10 @@ def found(report: GemmReport) -> list[str]:
     peaks = (("bf16", report.peak_bf16_tflops), ("fp8", report.peak_fp8_tflops))
     if known := [f"{name} {peak:,.0f} TFLOP/s" for name, peak in peaks if peak is not None]:
         said.append(f"Datasheet's peaks, dense: {', '.join(known)}.")
-    for precision in dict.fromkeys(one.precision for one in report.break_even):
-        mine = [one for way in CAST_WAYS for one in report.break_even if (one.precision, one.casts) == (precision, way)]
+    for precision, mine in grouped(report.break_even, lambda one: one.precision).items():
         pays = ", ".join(
-            f"{f'from {Shape.cube(one.size)} on' if one.size else 'at no size'} ({CASTS[one.casts]})" for one in mine
+            f"{f'from {Shape.cube(one.size)} on' if one.size else 'at no size'} ({SAID[one.casts]})"
+            for one in sorted(mine, key=lambda one: CASTS.index(one.casts))
         )
         largest = max(max(one.sizes) for one in mine)
         said.append(f"{precision} is faster than bf16 {pays}; cubes were measured up to {largest}.")
@@ -166,7 +147,8 @@ def found(report: GemmReport) -> list[str]:
 
 
 def _bound(one: StepBound, report: GemmReport) -> Iterable[str]:
-    gains = ", ".join(f"{gain.speedup:.2f}x ({CASTS[gain.casts]})" for gain in one.at_most)
+    gains = ", ".join(f"{gain.speedup:.2f}x ({SAID[gain.casts]})" for gain in one.at_most)
+    alone_s = one.bf16_products_s + one.other_products_s
     if one.step_time_s is None:
         yield (
             f"fp8 makes the GEMMs of the converted layers {gains} as fast; no baseline-bf16 run of "
@@ -178,19 +160,18 @@ def _bound(one: StepBound, report: GemmReport) -> Iterable[str]:
         gemms = f"{one.bf16_products_s * 1e3:.1f} ms of GEMMs that fp8 modes convert"
         most = f"fp8 can give it at most {gains}" if one.reason is None else f"no bound, since {one.reason}"
         yield f"A step takes {one.step_time_s * 1e3:.1f} ms ({how}) and has {gemms}: {most}."
-    known = one.step_time_s is not None and one.reason is None
-    for mode in one.modes if known else ():
-        beyond = mode.speedup > max((gain.speedup for gain in one.at_most), default=math.inf)
-        more = ", more than its GEMMs can: the mode replaces other parts too" if beyond else ""
-        limit = f", and is {mode.held_back_by}" if mode.held_back_by else ""
-        gives = f"{mode.speedup:.2f}x ({mode.step_time_s * 1e3:.1f} ms)"
-        yield f"{mode.label} ({_setting(mode)}) gives {gives}{more}{limit}."
-    alone_s = one.bf16_products_s + one.other_products_s
-    if known and one.profiled_products_s and abs(alone_s / one.profiled_products_s - 1) > UNLIKE:
-        yield (
-            f"In the step's profile all GEMMs take {one.profiled_products_s * 1e3:.1f} ms, and timed alone those of "
-            f"the linear layers take {alone_s * 1e3:.1f}: the bound is only as good as that."
-        )
+    if one.step_time_s is not None and one.reason is None:
+        for mode in one.modes:
+            beyond = mode.speedup > max((gain.speedup for gain in one.at_most), default=math.inf)
+            more = ", more than its GEMMs can: the mode replaces other parts too" if beyond else ""
+            limit = f", and is {mode.held_back_by}" if mode.held_back_by else ""
+            gives = f"{mode.speedup:.2f}x ({mode.step_time_s * 1e3:.1f} ms)"
+            yield f"{mode.label} ({_setting(mode)}) gives {gives}{more}{limit}."
+        if one.profiled_products_s and abs(alone_s / one.profiled_products_s - 1) > UNLIKE:
+            yield (
+                f"In the step's profile all GEMMs take {one.profiled_products_s * 1e3:.1f} ms, and timed alone those "
+                f"of the linear layers take {alone_s * 1e3:.1f}: the bound is only as good as that."
+            )
     if one.left_in_bf16:
         yield f"{one.left_in_bf16} GEMMs have no valid fp8 time, and count as bf16 here."
 
@@ -202,9 +183,6 @@ def _setting(one: StepBound | ModeGain) -> str:
 def notes(reports: Sequence[GemmReport], names: Sequence[str]) -> list[str]:
     """Return how to read the tables."""
     first, several = reports[0], len(reports) > 1
-    # If any row has named formats, all have.
-    named = any(row["formats"] for row in first.rows)
-    timings = [line.timing for report in reports for line in report.lines]
     emulated = [
         name for name, one in zip(names, reports, strict=True) if any(line.timing.emulated for line in one.lines)
     ]
@@ -220,19 +198,13 @@ def notes(reports: Sequence[GemmReport], names: Sequence[str]) -> list[str]:
             "A step's interval goes from the sum of its GEMMs' lower ends to that of their upper ones.",
         ),
         (
-            any(timing.casts != "none" for timing in timings),
+            any(line.timing.casts != "none" for report in reports for line in report.lines),
             "TFLOP/s count a GEMM's operations over the whole time, casts too. Eager casts are torch operations one by "
             "one: a fused cast is cheaper.",
         ),
         (
-            named,
-            "bf16's GEMM has a bf16 output, and the bias where fp8's has it. error: of the output, against exact sums "
-            "of the same fp8 operands; rounding to e4m3 makes 2.6 %.",
-        ),
-        (
-            named and any(timing.status == "unsupported" for timing in timings),
-            "cuBLASLt takes e4m3 x e4m3, e4m3 x e5m2 and e5m2 x e4m3, and has no GEMM of e5m2 x e5m2; torch adds no "
-            "bias to an fp32 output.",
+            any(row["formats"] for row in first.rows),
+            "error: of the output, against exact sums of the same fp8 operands; rounding to e4m3 makes 2.6 %.",
         ),
     )
     return [text for holds, text in every if holds]
@@ -244,23 +216,20 @@ def draw(report: GemmReport, path: Path) -> None:
     """
     where = f"{report.what}, {report.device_name or f'CPU of {report.instance}'}"
     if report.is_sweep:
-        every = sorted(report.lines, key=lambda line: line.flops)
         # The cheaper casts of those that were timed.
-        casts: Casts = "compiled" if any(line.timing.casts == "compiled" for line in every) else "eager"
+        casts: Casts = "compiled" if any(line.timing.casts == "compiled" for line in report.lines) else "eager"
         drawn = []
         for precision, way in product(COLOURS, ("none", casts)):
             name = precision if way == "none" else f"{precision}, {way} casts"
-            points = [
-                (line.of.product.shape.m, line.tflops)
-                for line in every
-                if line.way == (precision, way) and line.of and line.of.product.shape.is_cube and line.tflops
-            ]
+            mine = [line for line in report.lines if line.way == (precision, way)]
+            shapes = [(line.of.product.shape, line.tflops) for line in mine if line.of]
+            points = sorted((shape.m, tflops) for shape, tflops in shapes if shape.is_cube and tflops)
             if points:
                 drawn.append(chart.Line(name, points, COLOURS[precision], broken=way != "none"))
         chart.lines(path, f"TFLOP/s by size: {where}; broken: with {casts} casts", drawn, ("M = N = K", "TFLOP/s"))
         return
 
-    def name_of(row: dict[str, Any]) -> str:
+    def name_of(row: Mapping[str, Any]) -> str:
         shape = f"{row['m']} x {row['n']} x {row['k']}"
         return shape if row["product"] == shape else f"{row['product']}\n{shape}"
 
