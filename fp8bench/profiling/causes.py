@@ -14,7 +14,6 @@ account of times, not of deeper causes: removing the named obstacle may reveal a
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from fp8bench.profiling.facts import PARTS, StepFacts
@@ -65,11 +64,8 @@ def explain(facts: StepFacts, reference: StepFacts | None) -> Explanation:
     """Explain why `facts` is not faster than `reference`, or what limits it. Both do the same work on each GPU."""
     if facts.emulated:
         return Explanation("emulated", f"{facts.label} is emulated here, so its speed is not that of fp8.", {})
-    if reference is not None and None in (facts.step_time_s, reference.step_time_s):
-        # If one of them was not timed, the kernels' times are compared.
-        facts, reference = replace(facts, step_time_s=None), replace(reference, step_time_s=None)
     measured = _measured(facts) if reference is None else [*_measured(facts, reference), *_grown(facts, reference)]
-    least_s = max(NOTICEABLE * facts.known_s, 1e-12)
+    least_s = max(NOTICEABLE * facts.step_time_s, 1e-12)
     # If the GPU waits for the host, shorter kernels only lengthen the wait.
     waits = ("host-bound", "loader-bound") if facts.host_bound else ()
     noticed = sorted((one for one in measured if one[1] >= least_s), key=lambda one: (one[0] not in waits, -one[1]))
@@ -80,13 +76,12 @@ def explain(facts: StepFacts, reference: StepFacts | None) -> Explanation:
 
 def _explanation(facts: StepFacts, reference: StepFacts | None, noticed: Sequence[Measured]) -> tuple[Cause, str]:
     if reference is None:
-        said, because = f"{facts.label} takes {_length(facts)}", ", and"
-    elif facts.known_s < reference.known_s * (1 - NOISE):
-        kernels = f"; its kernels need {ms(facts.busy_s)} ms, the reference's {ms(reference.busy_s)}"
+        said, because = f"{facts.label} takes {ms(facts.step_time_s)} ms a step", ", and"
+    elif facts.step_time_s < reference.step_time_s * (1 - NOISE):
         return "faster", (
-            f"{facts.label} is {reference.known_s / facts.known_s:.2f} times as fast as {reference.label} "
-            f"({_length(facts)}, the reference's {ms(reference.known_s)}{kernels if facts.step_time_s else ''}). "
-            f"{_limit(facts)}"
+            f"{facts.label} is {reference.step_time_s / facts.step_time_s:.2f} times as fast as {reference.label} "
+            f"({ms(facts.step_time_s)} ms a step, the reference's {ms(reference.step_time_s)}; its kernels need "
+            f"{ms(facts.busy_s)} ms, the reference's {ms(reference.busy_s)}). {_limit(facts)}"
         )
     else:
         said, because = f"{facts.label} is not faster than {reference.label}", " because"
@@ -102,14 +97,15 @@ def _explanation(facts: StepFacts, reference: StepFacts | None, noticed: Sequenc
     parts = [(name, facts.seconds(*kind), reference.seconds(*kind)) for name, kind in kinds]
     name, mine, theirs = max(parts, key=lambda part: abs(part[1] - part[2]))
     return "none", (
-        f"{said} ({_length(facts)}, the reference's {ms(reference.known_s)}). The largest difference is in {name}: "
-        f"{ms(mine)} ms, the reference's {ms(theirs)}."
+        f"{said} ({ms(facts.step_time_s)} ms a step, the reference's {ms(reference.step_time_s)}). The largest "
+        f"difference is in {name}: {ms(mine)} ms, the reference's {ms(theirs)}."
     )
 
 
 def _measured(facts: StepFacts, reference: StepFacts | None = None) -> Iterator[Measured]:
     """Yield the causes that a step alone may show."""
-    for_data, spinning, busy, length = facts.idle_for_data_s, facts.exposed_nccl_s, ms(facts.busy_s), ms(facts.known_s)
+    for_data, spinning, busy = facts.idle_for_data_s, facts.exposed_nccl_s, ms(facts.busy_s)
+    length = ms(facts.step_time_s)
     words = f"it is loader-bound: the device is idle for {ms(for_data)} of {length} ms a step, waiting for a batch"
     yield "loader-bound", for_data, words
     if facts.host_bound:
@@ -193,10 +189,6 @@ def _replay_saves(facts: StepFacts) -> str:
     )
 
 
-def _length(facts: StepFacts) -> str:
-    return f"{ms(facts.known_s)} ms {'a step' if facts.step_time_s is not None else 'of kernels a step'}"
-
-
 def _limit(facts: StepFacts) -> str:
     gaps = "gaps between kernels" if facts.host_bound is False else "the host, while the GPU is idle"
     parts = {
@@ -210,7 +202,7 @@ def _limit(facts: StepFacts) -> str:
     name = max(parts, key=lambda name: parts[name])
     return (
         f"Beside its GEMMs ({ms(facts.gemms_s)} ms), what limits it most is {name}: {ms(parts[name])} of "
-        f"{ms(facts.known_s)} ms."
+        f"{ms(facts.step_time_s)} ms."
     )
 
 
@@ -232,9 +224,7 @@ def across(facts: StepFacts, reference: StepFacts, labels: Sequence[str]) -> Exp
     cause = two_machines(facts, reference)
     if cause is None or facts.emulated or reference.emulated:
         return None
-    if None in (facts.step_time_s, reference.step_time_s):
-        facts, reference = replace(facts, step_time_s=None), replace(reference, step_time_s=None)
-    said = f"{labels[0]} takes {_length(facts)} and {labels[1]} {ms(reference.known_s)}"
+    said = f"{labels[0]} takes {ms(facts.step_time_s)} ms a step and {labels[1]} {ms(reference.step_time_s)}"
     if cause == "another machine":
         return Explanation(cause, f"{said}: {_difference(facts, reference)}", {})
     what = "execution" if facts.label == reference.label else "mode"
@@ -253,8 +243,8 @@ def _difference(facts: StepFacts, reference: StepFacts) -> str:
     kinds: dict[str, tuple[Category, ...]] = {"GEMMs": GEMMS}
     kinds |= {name: (kind,) for kind, name in PARTS.items() if kind not in GEMMS}
     parts = {name: facts.seconds(*kind) - reference.seconds(*kind) for name, kind in kinds.items()}
-    parts["idle"] = (facts.idle_s or 0.0) - (reference.idle_s or 0.0)
-    least_s = max(SMALLEST_S, WORTH_NAMING * abs(facts.known_s - reference.known_s))
+    parts["idle"] = facts.idle_s - reference.idle_s
+    least_s = max(SMALLEST_S, WORTH_NAMING * abs(facts.step_time_s - reference.step_time_s))
     named = [(name, seconds) for name, seconds in parts.items() if name == "GEMMs" or abs(seconds) >= least_s]
     listed = ", ".join(f"{name} {s * 1e3:+z.1f}" for name, s in sorted(named, key=lambda part: -abs(part[1])))
     mine, theirs = facts.sm_clock_mhz, reference.sm_clock_mhz

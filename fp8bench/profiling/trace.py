@@ -104,15 +104,6 @@ def read_trace(path: Path) -> Trace:
     return Trace(metadata, spans, as_graphs)
 
 
-def looks_like_a_trace(path: Path) -> bool:
-    """Return whether the file is meant as a trace, complete or not. An unreadable file is not a trace."""
-    try:
-        data = bytes_of(path)
-    except OSError:
-        return False
-    return data.startswith(_GZIP) or b'"traceEvents"' in data
-
-
 def _read_document(path: Path) -> dict[str, Any]:
     try:
         data = bytes_of(path)

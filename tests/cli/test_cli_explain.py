@@ -24,7 +24,6 @@ from typer.testing import CliRunner
 from fp8bench.cli.program import PROGRAM
 from fp8bench.schema.errors import UsageError
 
-TRACE = Path(__file__).parent.parent / "profiling" / "data" / "trace-te-fp8.json.gz"
 BF16 = {"gemm_bf16": 0.065, "attention": 0.012, "cast": 0.01, "elementwise": 0.046}
 FP8 = {"gemm_fp8": 0.035, "attention": 0.012, "cast": 0.016, "elementwise": 0.04}
 
@@ -91,13 +90,6 @@ def test_what_names_a_mode_or_a_record(modes_of, results):
     names = ["te-fp8", "te-fp8:delayed", "te-fp8/eager", "p5:te-fp8", "p5:te-fp8:delayed/eager"]
     for name in (*names, file, record.run_id, record.run_id[:16]):
         assert [mode["label"] for mode in modes_of(name)] == ["te-fp8:delayed"], name
-
-
-@pytest.mark.slow
-def test_a_kept_trace(modes_of, results):
-    found = modes_of(TRACE, "baseline-bf16")
-    assert [mode["label"] for mode in found] == ["te-fp8:delayed", "baseline-bf16"]
-    assert found[0]["by_category"]["gemm_fp8"] == pytest.approx(0.0352, abs=1e-4)
 
 
 def test_the_latest_record_is_taken_of_the_round_in_the_middle_and_the_step_time_of_all_rounds(
@@ -179,9 +171,6 @@ def test_what_has_nothing_to_explain(explain, tmp_path, record, said):
     for name in (path, record.run_id):
         with pytest.raises(UsageError, match=said):
             explain(name)
-    (tmp_path / "foreign.json").write_text('{"traceEvents": []}')
-    with pytest.raises(UsageError, match=r"foreign.json is a trace without the key 'fp8bench'"):
-        explain("foreign.json")
 
 
 @pytest.mark.slow

@@ -2,11 +2,9 @@
 
 import pytest
 from builders import emulated, environment, evidence, measured, profile, proof, published, replayed, summary
-from steps_of_vit_huge import DATA
 
 from fp8bench.kinds.run.explain import explain_steps
-from fp8bench.profiling.facts import ADVICE, facts_of, facts_of_trace, unused_switches
-from fp8bench.profiling.trace import read_trace
+from fp8bench.profiling.facts import ADVICE, facts_of, unused_switches
 from fp8bench.schema.switches import ONLY_GAIN
 
 
@@ -48,14 +46,6 @@ def test_a_mode_is_fp8_when_it_means_it_or_does_it_and_an_emulation_is_one():
 def test_a_record_without_a_profile_has_no_facts(record):
     with pytest.raises(ValueError, match="profile"):
         facts_of(record)
-
-
-def test_of_a_trace():
-    facts = facts_of_trace(read_trace(DATA / "trace-te-fp8.json.gz"), "trace.json.gz")
-    assert (facts.label, facts.source, facts.fp8) == ("te-fp8:delayed", "trace.json.gz", True)
-    assert facts.step_time_s == pytest.approx(0.1411, abs=1e-4)
-    assert (facts.gemms_s, facts.exposed_nccl_s) == (pytest.approx(0.03605, abs=1e-5), 0.0)
-    assert facts.instance is facts.host_lead_s is None
 
 
 def of(version="2.20.2", mode="te-fp8", recipe="delayed", attention="te:fused", compiled=False, **settings):

@@ -28,13 +28,9 @@ def step(
     return facts_of(measured(instance, mode, "delayed" if mode == "te-fp8" else None, **{**known, **changes}))
 
 
-def table(*facts):
-    return lines(explain_steps(*facts).modes)
-
-
 def test_two_modes_have_every_line_that_either_has_and_the_parts_add_up_to_the_step():
     both = step("te-fp8", by_category=FP8, nccl_s=0.02), step()
-    shown = table(*both)
+    shown = lines(explain_steps(*both).modes)
     assert list(shown) == [
         *("GEMMs, fp8", "GEMMs, 16 bit", "attention", "casts and scales", "norms, activations, sums"),
         *("communication, exposed", "idle", "step", "communication, hidden"),
@@ -43,14 +39,6 @@ def test_two_modes_have_every_line_that_either_has_and_the_parts_add_up_to_the_s
     assert shown["communication, hidden"] == (pytest.approx(0.016), 0.0)
     for mode in explain_steps(*both).modes:
         assert sum(seconds for _, seconds in mode.parts()) == pytest.approx(mode.step_time_s)
-
-
-def test_a_step_that_was_not_timed_has_only_kernels():
-    untimed = StepFacts(label="te-fp8", profile=profile(), step_time_s=None, source="a trace", fp8=False)
-    assert list(table(untimed, None).items())[-1] == ("busy", (0.09,))
-    beside = table(untimed, step())
-    assert beside["idle"] == (None, pytest.approx(0.01))
-    assert (beside["busy"], beside["step"]) == ((0.09, 0.09), (None, 0.1))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +118,6 @@ ACROSS = {
     "GEMMs": (on("h100-1x", {**WIDE, "gemm_fp8": 0.05}, 0.1065), H200, SAME, "92.2: GEMMs +14.3."),
     "as long": (on("h100-1x", WIDE, 0.0922), H200, SAME, "takes 92.2 ms a step", "92.2: GEMMs +0.0."),
     "two hosts": (SLOW_CLOCK, OTHER_HOST, SAME, ": GEMMs +4.0. Its GPU ran at 1700 MHz and the reference's at 1900."),
-    "not timed": (replace(H100, step_time_s=None), H200, SAME, "takes 100.1 ms of kernels a step and "),
     "waiting": (on("h100-1x", NARROW, 0.15), H200, SAME, ": idle +49.0, norms", "could save 49.9 ms a step at most."),
     "more GPUs": (on("h100-1x", NARROW, 0.111, **TWO_GPUS), H100, SAME),
     "two modes": (
@@ -156,9 +143,6 @@ def test_what_differs_is_told_and_no_cause_in_the_mode(case):
 
 def test_what_is_not_known_is_not_said():
     assert "MHz" not in explain_steps(replace(SLOW_CLOCK, sm_clock_mhz=1890.0), OTHER_HOST).sentence
-    assert "idle" not in explain_steps(replace(H100, step_time_s=None), H200).sentence
-    trace = replace(H100, instance=None, device_name=None, label="te-fp8 of a trace")
-    assert explain_steps(trace, H200).cause not in (SAME, BOTH)
 
 
 HALF_FP8 = {"gemm_fp8": 0.0352, "attention": 0.0116, "cast": 0.0158, "optimizer": 0.02001}

@@ -129,28 +129,26 @@ def _warnings(modes: Sequence[StepFacts]) -> Iterator[str]:
     if len(set(executions)) > 1:
         yield f"{both} ran with different executions: {' and '.join(executions)}"
     for mode in modes:
-        if mode.step_time_s is not None and mode.busy_s > mode.step_time_s * LONGER_THAN_TIMED:
+        if mode.busy_s > mode.step_time_s * LONGER_THAN_TIMED:
             yield (
                 f"{mode.label} was busy for {ms(mode.busy_s)} ms a step when profiled, and a timed step lasts "
                 f"{ms(mode.step_time_s)}: its device was slower then, so its idle time is unknown"
             )
 
 
-def lines(modes: Sequence[StepFacts]) -> dict[str, tuple[float | None, ...]]:
-    """Return the seconds of each line of the table in each mode, None if unknown: parts that any mode has, the sums
-    (that of the kernels for a step that was not timed), and hidden communication if there is any.
+def lines(modes: Sequence[StepFacts]) -> dict[str, tuple[float, ...]]:
+    """Return the seconds of each line of the table in each mode: parts that any mode has, idle time, the sum, and
+    hidden communication if there is any.
     """
     parts = [dict(mode.parts()) for mode in modes]
-    timed = [mode.step_time_s is not None for mode in modes]
+    every = {name: tuple(of.get(name, 0.0) for of in parts) for name in PARTS.values()}
     hidden = tuple(mode.profile.nccl_overlapped_s for mode in modes)
-    every: dict[str, tuple[bool, tuple[float | None, ...]]] = {
-        name: (any(name in of for of in parts), tuple(of.get(name, 0.0) for of in parts)) for name in PARTS.values()
+    return {
+        **{name: seconds for name, seconds in every.items() if any(seconds)},
+        IDLE: tuple(mode.idle_s for mode in modes),
+        "step": tuple(mode.step_time_s for mode in modes),
+        **({"communication, hidden": hidden} if any(hidden) else {}),
     }
-    every["busy"] = not all(timed), tuple(mode.busy_s for mode in modes)
-    every[IDLE] = any(timed), tuple(mode.idle_s for mode in modes)
-    every["step"] = any(timed), tuple(mode.step_time_s for mode in modes)
-    every["communication, hidden"] = any(seconds > 0 for seconds in hidden), hidden
-    return {name: seconds for name, (has, seconds) in every.items() if has}
 
 
 def document(explained: Explained) -> doc.Document:
@@ -165,7 +163,7 @@ def document(explained: Explained) -> doc.Document:
 
 
 def _table(modes: Sequence[StepFacts]) -> doc.Table:
-    shown = {name: s for name, s in lines(modes).items() if max(one or 0.0 for one in s) >= SMALLEST_S}
+    shown = {name: s for name, s in lines(modes).items() if max(s) >= SMALLEST_S}
     columns = [doc.Cells("part of a step", tuple(shown), "word")]
     for place, mode in enumerate(modes):
         # A part that takes no time is not part of the step.
@@ -174,23 +172,21 @@ def _table(modes: Sequence[StepFacts]) -> doc.Table:
         shares = tuple(number(time and time / mode.length_s, ".1f", 100, " %") for time in times)
         columns.append(doc.Cells("share", shares))
     if len(modes) > 1:
-        more = [None if None in s else (s[0] or 0.0) - (s[1] or 0.0) for s in shown.values()]
-        rounded = [0.0 if seconds is not None and abs(seconds) < SMALLEST_S else seconds for seconds in more]
-        texts = tuple("0.0" if seconds == 0 else number(seconds, "+z.1f", 1e3) for seconds in rounded)
+        more = [mine - theirs for mine, theirs in shown.values()]
+        rounded = [0.0 if abs(seconds) < SMALLEST_S else seconds for seconds in more]
+        texts = tuple(f"{seconds * 1e3:+z.1f}" if seconds else "0.0" for seconds in rounded)
         tones = tuple[doc.Tone, ...](("bad" if seconds > 0 else "good") if seconds else "" for seconds in rounded)
         columns.append(doc.Cells("difference", texts, unit="ms", tones=tones))
-    emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if name in ("busy", "step") else "" for name in shown)
+    emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if name == "step" else "" for name in shown)
     return doc.Table(tuple(columns), emphasis=emphasis)
 
 
 def step_bars(modes: Sequence[StepFacts]) -> Stacks:
-    """Return one bar for each mode. A step that was not timed ends where its kernels do."""
+    """Return one bar for each mode."""
     stacks = []
     for mode in modes:
         detail = (mode.instance, mode.workload, f"batch {mode.batch_size}" if mode.batch_size else "")
-        length = f"{ms(mode.step_time_s or mode.busy_s)} ms"
-        remark = "" if mode.step_time_s is not None else "of kernels"
-        item = Item(None, mode.label, length, ", ".join(filter(None, detail)), remark)
+        item = Item(None, mode.label, f"{ms(mode.step_time_s)} ms", ", ".join(filter(None, detail)))
         stacks.append(Stack(item, tuple((name, seconds * 1e3) for name, seconds in mode.parts())))
     caption = "By kind of kernel, from a short profile of rank 0 after the timed steps."
     title = "Where a step goes, ms"
