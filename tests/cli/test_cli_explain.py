@@ -28,24 +28,23 @@ BF16 = {"gemm_bf16": 0.065, "attention": 0.012, "cast": 0.01, "elementwise": 0.0
 FP8 = {"gemm_fp8": 0.035, "attention": 0.012, "cast": 0.016, "elementwise": 0.04}
 
 
-def steps_of(values):
-    """Samples of eight ranks whose every step takes what the summary says."""
+def of(mode, recipe, by_category, instance, **values):
+    """A record of eight ranks whose every step takes what the summary says."""
     found = values["summary"]
     lead = None if found.host_lead_s is None else (found.host_lead_s,) * 3
-    return tuple(rank_samples(rank, (found.step_time_s,) * 3, host_lead_s=lead) for rank in range(8))
+    ranks = tuple(rank_samples(rank, (found.step_time_s,) * 3, host_lead_s=lead) for rank in range(8))
+    shape = profile(by_category=by_category, busy_s=sum(by_category.values()))
+    return measured(instance, mode, recipe, **{"samples": ranks, "profile": shape, **values})
 
 
 def bf16(instance="p5", **changes):
-    shape = profile(by_category=BF16, busy_s=sum(BF16.values()))
-    values = {"profile": shape, "summary": summary(0.1386, host_lead_s=0.05), **changes}
-    return measured(instance, **{"samples": steps_of(values), **values})
+    return of("baseline-bf16", None, BF16, instance, **{"summary": summary(0.1386, host_lead_s=0.05), **changes})
 
 
 def fp8(instance="p5", **changes):
     """A step of 141.1 ms that waits for the host."""
-    shape = profile(by_category=FP8, busy_s=sum(FP8.values()))
-    values = {"profile": shape, "summary": summary(0.1411, host_lead_s=0.006), "minutes": 1, **changes}
-    return measured(instance, "te-fp8", "delayed", **{"samples": steps_of(values), **values})
+    values = {"summary": summary(0.1411, host_lead_s=0.006), "minutes": 1, **changes}
+    return of("te-fp8", "delayed", FP8, instance, **values)
 
 
 @pytest.fixture
@@ -167,8 +166,7 @@ def test_a_mode_of_two_instances_wants_its_instance_unless_it_was_profiled_on_on
     ],
 )
 def test_what_has_nothing_to_explain(explain, tmp_path, record, said):
-    path = keep(record, tmp_path / "results")
-    for name in (path, record.run_id):
+    for name in (keep(record, tmp_path / "results"), record.run_id):
         with pytest.raises(UsageError, match=said):
             explain(name)
 
