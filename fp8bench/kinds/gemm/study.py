@@ -255,13 +255,6 @@ TABLE = StudyTable[Line](
         ),
         Column("error", lambda line: line.row.get("formats") and line.row["error"], ".2g", **SHARE),
         Column("calls", lambda line: line.of.product.calls_per_step, "d", once=True, spare=True),
-        Column(
-            "ms a step",
-            lambda line: (line.row.get("time_s") or 0.0) * (line.row.get("calls_per_step") or 0) or None,
-            ".2f",
-            scale=1e3,
-            spare=True,
-        ),
     ),
     beside=(MICROSECONDS, TFLOPS),
     key=lambda line: (line.of.product.label, line.of.product.shape, line.way),
@@ -292,8 +285,8 @@ def found(report: GemmReport) -> list[str]:
             for one in report.ceilings
         )
         said.append(f"Measured ceilings, the fastest GEMMs seen: {', '.join(fastest)}.")
-    peaks = (("bf16", report.peak_bf16_tflops), ("fp8", report.peak_fp8_tflops))
-    if known := [f"{name} {peak:,.0f} TFLOP/s" for name, peak in peaks if peak is not None]:
+    peaks = {"bf16": report.peak_bf16_tflops, "fp8": report.peak_fp8_tflops}
+    if known := [f"{name} {peak:,.0f} TFLOP/s" for name, peak in peaks.items() if peak is not None]:
         said.append(f"Datasheet's peaks, dense: {', '.join(known)}.")
     for precision, mine in grouped(report.break_even, lambda one: one.precision).items():
         pays = ", ".join(
