@@ -28,6 +28,7 @@ from torch import Tensor
 from fp8bench.numerics.gemm import multiply as mm
 from fp8bench.numerics.gemm.multiply import Kernel, Operand, quantize
 from fp8bench.numerics.memory import gemm_bytes, operand_sets, require
+from fp8bench.records.select import grouped
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import RunFailed, first_line
 from fp8bench.schema.gemm import REFUSED_PAIR, Casts, Ceiling, Precision, Product, ProductTimings, Shape, Timing
@@ -197,18 +198,17 @@ class Bench:
         in fp8: the most that the device reaches before its power limit takes effect.
         """
         burst = replace(self, settled=False, rounds=1)
-        best: dict[str, Ceiling] = {}
+        found = []
         for size in CEILING_SIZES[self.device.type]:
             product = Product(shape=Shape.cube(size))
             sources = self._sources(product)
             for precision in CEILING_PRECISIONS if set(precisions) - {"bf16"} else CEILING_PRECISIONS[:1]:
                 timing = burst._attempt(product, precision, "none", sources)
-                if timing.on_units_s is None:
-                    continue
-                arithmetic, tflops = timing.arithmetic, product.shape.tflops(timing.on_units_s)
-                if arithmetic not in best or tflops > best[arithmetic].tflops:
-                    best[arithmetic] = Ceiling(arithmetic=arithmetic, tflops=tflops, precision=precision, size=size)
-        return tuple(best.values())
+                if timing.on_units_s is not None:
+                    tflops = product.shape.tflops(timing.on_units_s)
+                    found.append(Ceiling(arithmetic=timing.arithmetic, tflops=tflops, precision=precision, size=size))
+        by_arithmetic = grouped(found, lambda one: one.arithmetic)
+        return tuple(max(of, key=lambda one: one.tflops) for of in by_arithmetic.values())
 
     def _sources(self, product: Product) -> list[Pair]:
         generator = torch.Generator(self.device).manual_seed(self.seed)
