@@ -212,7 +212,9 @@ def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart[Any] | None
 def facts_shown(one: Shown) -> StepFacts | None:
     """Return the facts of the profiled round nearest the row's step time; None if no round was profiled."""
     nearest = profiled(one.rounds, one.row)
-    return None if nearest is None else replace(facts_of(nearest), step_time_s=one.row.step_time_s)
+    if nearest is None or one.row.step_time_s is None:
+        return None
+    return replace(facts_of(nearest), step_time_s=one.row.step_time_s)
 
 
 def _breakdown(ran: Sequence[Shown], a_unit: str) -> Chart[Any] | None:
