@@ -54,7 +54,7 @@ class Turn(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A look that is left. seconds: expected. comes, fits: whether it comes before rounds, and fits beside them."""
+    """A look that is left. comes, fits: whether it comes before rounds, and fits beside them."""
 
     config: RunConfig
     when: When
@@ -92,8 +92,8 @@ class Halving:
     def next_turn(self, spent_s: float) -> Turn | None:
         """Return the next turn; None if nothing is left or nothing fits. spent_s: of the budget."""
         look = next((look for look in self.looks_left(spent_s) if look.fits), None)
-        turn = Turn("look", look.config, len(self.looks) + 1) if look is not None else None
-        if look is not None and look.comes:
+        turn = look and Turn("look", look.config, len(self.looks) + 1)
+        if look and look.comes:
             return turn
 
         def allows(turn: Turn, left: Sequence[RunConfig]) -> bool:
@@ -150,23 +150,17 @@ class Halving:
                 begun[key] = found_s, config
         ran = [one for one in begun.values() if one[0] < math.inf or self.blank is not None]
         for _, leader in sorted(ran, key=lambda one: one[0])[:FINALISTS]:
-            first += self._sizes(leader, left)
+            search = self.batch_search(leader)
+            if search is None:
+                first += [one for one in left if _but_size(one) == _but_size(leader)]
+            # Otherwise one of its sizes failed for a reason other than memory.
+            elif len(search.tries) == len(self.sizes(leader)) and (size := next_size(search, leader)) is not None:
+                first.append(leader.model_copy(update={"batch_size": size}))
         order: dict[RunConfig, When] = {one: "first" for one in first}
         # The best modes so far first, and those of which nothing is known last.
         for one in sorted(left, key=lambda one: (candidates[one], best.get(one.mode, math.inf))):
             order.setdefault(one, "if time is left")
         return order
-
-    def _sizes(self, config: RunConfig, left: Sequence[RunConfig]) -> list[RunConfig]:
-        search = self.batch_search(config)
-        if search is None:
-            return [one for one in left if _but_size(one) == _but_size(config)]
-        if len(search.tries) < len(self.sizes(config)):
-            # One of its sizes failed for a reason other than memory.
-            return []
-        size = next_size(search, config)
-        found = [] if size is None else [config.model_copy(update={"batch_size": size})]
-        return [one for one in found if one not in self.looks]
 
     def batch_search(self, config: RunConfig) -> BatchSearch | None:
         """Return the batch sizes of a configuration that were looked at, as a search; None if they are given."""
@@ -221,9 +215,14 @@ class Halving:
             left = [config for config in left if config not in dropped and config not in waiting]
             known = {config: found for config in left if (found := self.measured(config, number)) is not None}
             left = sorted(known, key=lambda config: known[config].value)
-            if number < self.most_rounds:
-                dropped |= _dropped_after(number, left, known)
-                left = [config for config in left if config not in dropped]
+            for place, config in enumerate(left[1:] if number < self.most_rounds else (), start=2):
+                against = ratio(known[config], known[left[0]])
+                if against.interval is not None and against.verdict == "slower":
+                    over = "{:.3f}x its time a unit ({:.3f} to {:.3f})".format(against.value, *against.interval)
+                    dropped[config] = f"after round {number} slower than the leader: {over}"
+                elif place > _kept(len(left), 1 / 2):
+                    dropped[config] = f"rank {place} of {len(left)} after round {number}"
+            left = [config for config in left if config not in dropped]
         return Standings(self._ranked([*left, *waiting], dropped), dropped, None)
 
     def most_round_turns(self, looks: int) -> int:
@@ -237,8 +236,8 @@ class Halving:
     def _contenders(self) -> tuple[list[RunConfig], dict[RunConfig, str]]:
         """Return what may get rounds, the best first by their looks, and why the others do not."""
         rounds, blank = self.rounds, self.blank
-        scores: dict[RunConfig, float] = {}
-        dropped: dict[RunConfig, str] = {}
+        scores, dropped, best = dict[RunConfig, float](), dict[RunConfig, str](), dict[Key, RunConfig]()
+        ranked, outgrown = list[RunConfig](), list[RunConfig]()
         for config, record in self.looks.items():
             found = _look_s(record)
             if found is None:
@@ -247,8 +246,6 @@ class Halving:
                 dropped[config] = f"leaves less than {blank.headroom * 100:.0f} % of the memory free"
             else:
                 scores[config] = found
-        best: dict[Key, RunConfig] = {}
-        ranked, outgrown = list[RunConfig](), list[RunConfig]()
         for config in sorted(scores, key=scores.__getitem__):
             better = best.get(_but_size(config)) if blank is not None else None
             if better is None:
@@ -266,27 +263,20 @@ class Halving:
         return [config for config in (*ranked, *outgrown) if config not in dropped], dropped
 
     def _ranked(self, left: Iterable[RunConfig], dropped: Mapping[RunConfig, str]) -> tuple[RunConfig, ...]:
-        """Rank by all rounds that each has, then by the looks. A batch size with an interval comes before a better one
-        that was found later and has none yet.
-        """
-        keys = {one: (self.measured(one) is None, self.unit_s(one) or math.inf) for one in left if one not in dropped}
-        ranked = sorted(keys, key=keys.__getitem__)
-        intervals = [config for config in ranked if len(self.rounds.get(config, ())) >= INTERVAL_ROUNDS]
-        for config in intervals if self.blank is not None else ():
-            before = ranked[: ranked.index(config)]
-            if sizes := [one for one in before if _but_size(one) == _but_size(config) and one not in intervals]:
-                ranked.remove(config)
-                ranked.insert(ranked.index(sizes[0]), config)
-        return tuple(ranked)
+        """Rank by all rounds that each has, then by the looks; what has an interval comes before what has none yet."""
+
+        def key(config: RunConfig) -> tuple[bool, bool, float]:
+            rounds = len(self.rounds.get(config, ()))
+            return rounds < INTERVAL_ROUNDS, self.measured(config) is None, self.unit_s(config) or math.inf
+
+        return tuple(sorted((one for one in left if one not in dropped), key=key))
 
     def _lacking_s(self, finalists: Iterable[RunConfig]) -> float:
         """Return the seconds of the rounds that finalists lack to have an interval, or what was requested."""
-        fewest, missing_s = min(self.most_rounds, INTERVAL_ROUNDS), 0.0
-        for config in finalists:
-            rounds = self.rounds.get(config, [])
-            if all(record.status == "ok" for record in rounds):
-                missing_s += max(0, fewest - len(rounds)) * self.round_s(config)
-        return missing_s
+        fewest = min(self.most_rounds, INTERVAL_ROUNDS)
+        rounds = [(config, self.rounds.get(config, [])) for config in finalists]
+        ok = [(config, len(ran)) for config, ran in rounds if all(record.status == "ok" for record in ran)]
+        return sum(max(0, fewest - ran) * self.round_s(config) for config, ran in ok)
 
 
 def skipped(config: RunConfig, looks: Mapping[RunConfig, Record]) -> str | None:
@@ -305,23 +295,6 @@ def skipped(config: RunConfig, looks: Mapping[RunConfig, Record]) -> str | None:
         if only_way and other.model_copy(update=execution) == config:
             return f"cannot differ from {in_words(other)}, which came out as {record.execution}"
     return None
-
-
-def _dropped_after(
-    number: int, ranked: Sequence[RunConfig], known: Mapping[RunConfig, Estimate]
-) -> dict[RunConfig, str]:
-    dropped: dict[RunConfig, str] = {}
-    for place, config in enumerate(ranked[1:], start=2):
-        against = ratio(known[config], known[ranked[0]])
-        if against.interval is not None and against.verdict == "slower":
-            low, high = against.interval
-            dropped[config] = (
-                f"after round {number} slower than the leader: {against.value:.3f}x its time a unit "
-                f"({low:.3f} to {high:.3f})"
-            )
-        elif place > _kept(len(ranked), 1 / 2):
-            dropped[config] = f"rank {place} of {len(ranked)} after round {number}"
-    return dropped
 
 
 def _kept(count: int, share: float) -> int:
