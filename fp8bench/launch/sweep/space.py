@@ -30,8 +30,7 @@ def space(
     """
     names = [name for name in AXES if name in values]
     recipes = {base.mode: base.recipe for base in reversed(bases)}
-    found: dict[tuple[Any, ...], RunConfig] = {}
-    untried: Untried = []
+    found, untried = dict[tuple[Any, ...], RunConfig](), Untried()
     for base, combination in product(bases, product(*(values[name] for name in names))):
         config = base.model_copy(update=dict(zip(names, combination, strict=True)))
         if config.te_attention != "te":
@@ -55,12 +54,10 @@ def space(
 
 def executed_as(config: RunConfig) -> tuple[Any, ...]:
     """Return a key that is equal for two configurations whose steps cannot be executed differently."""
-    entry = _entry(config.mode)
-    scope: str = config.compile
-    if scope == "auto" and config.device == "cpu":
-        scope = "off"
-    elif scope == "auto" and entry.compiled_by_auto is not None:
-        scope = "on" if entry.compiled_by_auto else "off"
+    entry, scope = _entry(config.mode), str(config.compile)
+    by_auto = False if config.device == "cpu" else entry.compiled_by_auto
+    if scope == "auto" and by_auto is not None:
+        scope = "on" if by_auto else "off"
     graphs = "off" if config.device == "cpu" and config.cuda_graphs == "auto" else config.cuda_graphs
     attention = config.te_attention if entry.heeds_te_attention is not False else None
     return config.mode_label, config.batch_size, scope, graphs, attention, config.te_switches
