@@ -4,7 +4,7 @@ name and its GPUs, which instances it cannot be, and the folder of results.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -64,21 +64,6 @@ def elsewhere(name: str, machine: Machine, results_dir: Path) -> Machine | None:
         # Unknown, or other GPUs than the ones here, between which the user has to decide.
         pass
     return None
-
-
-def moved(place: Place, machine: Machine, key: str) -> Place | None:
-    """Return the same place as another instance that is known here; None if this machine cannot be that instance.
-    Raises UsageError if what is known of the instance cannot be read.
-    """
-    catalog = catalogs.load_beside(instances.files(place.results_dir))
-    catalogs.require_read(catalog, [key])
-    if key not in catalog.instances:
-        return None
-    try:
-        instance = instance_called(key, machine, catalog)
-    except (UsageError, ModeUnavailable):
-        return None
-    return replace(place, instance=instance, in_catalog=True)
 
 
 def register(place: Place, price: float | None, today: date, log: Callable[[str], None]) -> None:

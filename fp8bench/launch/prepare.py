@@ -86,16 +86,12 @@ def prepare(
     named = "instance" in request.model_fields_set
     kept, resumed = None, {}
     if request.session is not None:
-        auto = place.instance.key
-        known = [auto] if named else results.known_instances(place.results_dir)
+        known = [place.instance.key] if named else results.known_instances(place.results_dir)
         records = [record for record, _ in results.read(place.results_dir, known)]
         if not named:
-            place = resume.where_kept(request.session, place, records, machine)
-        here = [record for record in records if record.instance == place.instance.key]
-        kept = resume.find(request.session, place, here)
+            resume.require_here(request.session, place, records)
+        kept = resume.find(request.session, place, (one for one in records if one.instance == place.instance.key))
         resumed = resume.settings_of(kept, request, elastic is not None)
-        if place.instance.key != auto:
-            resumed["instance"] = place.instance.key
         if "mode" in resumed:
             require_in_names(resumed["mode"], request.recipe, request.fp8_layers, kept.session_id)
             resumed |= {"recipe": None, "fp8_layers": None}

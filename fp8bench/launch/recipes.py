@@ -67,10 +67,9 @@ def _has_layers(entry: ModeEntry, recipe: Recipe) -> bool:
 def require_in_names(labels: Sequence[str], file: Path | None, layers: str | None, session: str) -> None:
     """Raise UsageError if a given file's recipe or choice of layers is of none of a session's modes (labels)."""
     recipes = [split_recipe(own) for _, own in map(registry.find_mode, labels)]
-    unlike = None
-    if file is not None:
-        wanted, scalings = split_recipe(recipe_in(file)), [str(one.with_layers(ALL_LAYERS)) for one in recipes]
-        unlike = "--recipe" if str(wanted.with_layers(ALL_LAYERS)) not in scalings else None
+    scalings, unlike = [str(one.with_layers(ALL_LAYERS)) for one in recipes], None
+    if file is not None and str(split_recipe(recipe_in(file)).with_layers(ALL_LAYERS)) not in scalings:
+        unlike = "--recipe"
     if layers is not None and layers not in [one.layers for one in recipes]:
         unlike = "--fp8-layers"
     if unlike is not None:

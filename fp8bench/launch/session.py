@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,13 +65,11 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
     resume.refuse_unlike(kept, sized, aa, prepared.request.variants, prepared.to_size)
     mine = {record.run_id for record in kept.records}
     of_session = results.Found((one for one in found if one.record.run_id in mine), found.broken, found.copies)
-
-    def unread(broken: Sequence[Broken]) -> None:
-        for one in broken:
-            warn(f"warning: {one.told}")
-
+    broken = list[Broken]()
     rounds = Schedule(prepared.entries, prepared.stop, kept.session_id)
-    rounds.restore(results.sound(of_session, unread, list))
+    rounds.restore(results.sound(of_session, broken.extend, list))
+    for one in broken:
+        warn(f"warning: {one.told}")
     return rounds
 
 
@@ -151,7 +148,12 @@ def run_rounds(
                 begun_s = time.monotonic()
                 work, timeout_s = MEASURES_A_RUN.relying(schedule.parity(entry)), prepared.request.timeout_s
                 task = Task(config=entry.config, trace=trace, place=place, work=work, timeout_s=timeout_s)
-                reports = executor.run(task, partial(_noting, seen, watch))
+
+                def noted(progress: Progress, watch: Watch = watch, seen: list[Progress] = seen) -> None:
+                    seen[:] = [progress]
+                    watch(progress)
+
+                reports = executor.run(task, noted)
             except KeyboardInterrupt as interrupt:
                 interrupted, reports = interrupt, getattr(interrupt, "reports", ())
             ended_s = time.monotonic()
@@ -174,11 +176,6 @@ def run_rounds(
                 what, remedy = f"{ran}; its workers have ended{too}", _how_to_resume(schedule, prepared)
                 raise Interrupted(what, remedy, exit_code_after(interrupted)) from interrupted
         number += 1
-
-
-def _noting(seen: list[Progress], watch: Watch, progress: Progress) -> None:
-    seen[:] = [progress]
-    watch(progress)
 
 
 def _how_to_resume(schedule: Schedule, prepared: Prepared) -> str:
@@ -210,8 +207,5 @@ def exit_code_of(statuses: Iterable[Status], named: bool = False) -> int:
     named: whether the user named the modes; a machine's default modes count only if none could run.
     """
     found = set(statuses)
-    if "failed" in found:
-        return 5
-    if "invalid" in found:
-        return 4
-    return 3 if found == {"unsupported"} or (named and "unsupported" in found) else 0
+    unsupported = found == {"unsupported"} or (named and "unsupported" in found)
+    return 5 if "failed" in found else 4 if "invalid" in found else 3 if unsupported else 0
