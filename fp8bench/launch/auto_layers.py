@@ -52,9 +52,8 @@ def capability_of(place: Place) -> tuple[int, int] | None:
 def resolved(
     configs: Sequence[RunConfig], place: Place, to_size: Container[RunConfig] = (), kept: Iterable[Record] = ()
 ) -> tuple[list[RunConfig], tuple[str, ...]]:
-    """Return the configurations with their lists of layers, and a line about each list that `auto` decided. to_size:
-    those whose batch size is yet to be found. kept: records of the session that is resumed, whose layers stay. Raises
-    UsageError for one in `to_size`, or without a record of its GEMMs, and ModeUnavailable if no layer pays.
+    """Return the configurations with their lists of layers, and a line about each list that `auto` decided. kept:
+    records of the session that is resumed, whose layers stay. Raises UsageError, and ModeUnavailable if no layer pays.
     """
     before = {(one.config.mode_label, one.config.batch_size): one.config.fp8_layer_names for one in kept if one.config}
     found, notes = [], []

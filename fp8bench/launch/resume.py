@@ -60,9 +60,7 @@ class Kept(NamedTuple):
 
 
 def require_here(name: str, place: Place, records: Iterable[Record]) -> None:
-    """Raise UsageError if this machine keeps the session under another instance, which must then be named. records: of
-    every instance.
-    """
+    """Raise UsageError if this machine keeps the session under another instance, which must then be named."""
     here, named = place.here or Here(), Filter(session=None if name == LATEST else name).of(records)
     found = sorted({one.instance for one in named if one.session and same_machine(one.machine, here.machine)})
     own, others = place.instance.key, [key for key in found if key != place.instance.key]
@@ -87,8 +85,7 @@ def command(
 
 def find(name: str, place: Place, records: Iterable[Record]) -> Kept:
     """Return the session of that name, or the latest. records: of the place's instance, oldest first. Raises UsageError
-    without a latest, and for a session of another machine, other software, other variables that matter, or another
-    commit of fp8bench.
+    without a latest, and for a session of another machine, software, variables that matter, or commit of fp8bench.
     """
     ours, here = checkout(*git_state()), place.here or Here(one=False)
 
@@ -118,9 +115,8 @@ def find(name: str, place: Place, records: Iterable[Record]) -> Kept:
 
 
 def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any]:
-    """Return the session's settings that the request leaves open, by the request's names. elastic: torchrun decides how
-    many processes there are. Raises UsageError if the session's records differ in one, or if the request gives what
-    each of the session's variants has of its own.
+    """Return the session's settings that the request leaves open. elastic: torchrun decides how many processes there
+    are. Raises UsageError if the records differ in one, or if the request gives what each variant has of its own.
     """
     if not kept.configs:
         return {}

@@ -18,10 +18,9 @@ REMEDY = "Start with torchrun, or unset its variables to let fp8bench make its o
 
 @dataclass(frozen=True)
 class Elastic:
-    """This process's place in a group that torchrun has made. node, nodes: this machine and the number of machines.
-    address, port: of the store by which the processes find each other. hosted: whether torchrun itself holds that
-    store, instead of node 0. attempt: torchrun may start all processes again with the same store. run_id: torchrun's,
-    which is then the parent of this process; empty under other launchers.
+    """This process's place in a group that torchrun has made. address, port: of the store by which the processes find
+    each other. hosted: whether torchrun holds that store, instead of node 0. attempt: torchrun may start all again with
+    the same store. run_id: of torchrun, which is then this process's parent; empty under other launchers.
     """
 
     rank: int

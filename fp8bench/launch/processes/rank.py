@@ -87,9 +87,8 @@ MEASURES_A_RUN = Work()
 
 
 class Task(Frozen):
-    """What all ranks of a run are to do. trace: where rank 0 keeps its Chrome trace. place: of the run's record in the
-    session; None if it is not kept. timeout_s: of each phase; None for each phase's own. node: this one, of several.
-    meet: the URL at which ranks of several nodes meet (see `worker.parallel`); those of one machine meet by a file.
+    """What all ranks of a run are to do. place: of the record in the session; None if it is not kept. timeout_s: of
+    each phase. meet: the URL at which ranks of several nodes meet; those of one machine meet by a file.
     """
 
     config: RunConfig
@@ -237,9 +236,8 @@ def _leave(code: int) -> NoReturn:
 
 
 def keep_files_in(folder: Path) -> None:
-    """Let multiprocessing's sockets lie in the folder, and named temporary files unless another is given: of these,
-    torch's DataLoader may leave some behind when a process of its own dies. All of `tempfile` cannot go there: torch's
-    compile cache is in its folder, and is used by later runs.
+    """Let multiprocessing's sockets and named temporary files lie in the folder: torch's DataLoader may leave some
+    behind. All of `tempfile` cannot go there, because later runs use torch's compile cache in its folder.
     """
     from multiprocessing import process
 
@@ -261,10 +259,7 @@ class End(Frozen):
 
 
 class RankError(Frozen):
-    """The error that ended a rank, written before the rank leaves its group, which makes the others fail too.
-
-    at_s: by the monotonic clock, which all processes of a machine share. connection_lost: another rank ended.
-    """
+    """The error that ended a rank, told before it leaves its group: that makes the others fail too. at_s: monotonic."""
 
     at_s: float
     what: str

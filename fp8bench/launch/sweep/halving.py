@@ -64,9 +64,7 @@ class Look(NamedTuple):
 
 
 class Standings(NamedTuple):
-    """leaders: configurations that are left, best first. dropped: the others that were looked at, and why. turn: the
-    round that is missing; None if all rounds of the leaders have run, or wait for a budget.
-    """
+    """leaders: what is left, best first. dropped: the others, and why. turn: the round that is missing."""
 
     leaders: tuple[RunConfig, ...]
     dropped: Mapping[RunConfig, str]
@@ -76,8 +74,8 @@ class Standings(NamedTuple):
 @dataclass
 class Halving:
     """The search in one call. most_rounds: of a configuration that stays. blank: with --batch-size auto, a search
-    without tries. look: settings of a look that replace those of a full round. seconds: of the budget. looks, rounds:
-    records with samples, by configuration as in full rounds; the forecaster knows them.
+    without tries. look: settings of a look. seconds: of the budget. looks, rounds: records, by configuration as in full
+    rounds.
     """
 
     candidates: Candidates
@@ -196,9 +194,7 @@ class Halving:
         return [one for one in self.looks if _but_size(one) == _but_size(config)]
 
     def standings(self, allows: Callable[[Turn, Sequence[RunConfig]], bool] = lambda _turn, _left: True) -> Standings:
-        """Replay the rounds that ran. allows: whether the budget allows a round, given those that are left, best first;
-        one that it does not allow drops nothing.
-        """
+        """Replay the rounds that ran. allows: whether the budget allows a round; if not, that drops nothing."""
         left, dropped = self._contenders()
         waiting: list[RunConfig] = []
         for number in range(1, self.most_rounds + 1):

@@ -154,9 +154,8 @@ def run(
     ended: Callable[[Turn, Record, Halving], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Halving, float, int]:
-    """Run turns until the sweep or its budget ends. Return the search as it ended, and the seconds and the number of
-    turns of this call. begins: called with a turn and its expected seconds; returns what is called with its progress.
-    ended: called once its record is kept. Raises UsageError as `begun` does, and Interrupted.
+    """Run turns until the sweep or its budget ends. Return the search, and the seconds and the turns of this call.
+    begins: returns what is called with the turn's progress. Raises UsageError as `begun` does, and Interrupted.
     """
     began, turns = clock(), 0
     halving = begun(sweep)

@@ -26,7 +26,7 @@ def space(
     bases: Sequence[RunConfig], values: Mapping[str, Sequence[Any]], obstacle: Callable[[RunConfig], str | None]
 ) -> tuple[Candidates, Untried]:
     """Return the configurations to look at, from the usual settings outwards, and the others. bases: one per mode and
-    recipe. values: of other settings of AXES, the usual one first. obstacle: why a configuration cannot run here.
+    recipe. values: of AXES, the usual one first. obstacle: why a configuration cannot run here.
     """
     names = [name for name in AXES if name in values]
     recipes = {base.mode: base.recipe for base in reversed(bases)}
