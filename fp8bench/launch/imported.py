@@ -19,9 +19,6 @@ from fp8bench.schema.record import SCHEMA_VERSION, Figure, Provenance, Record, S
 
 UNIT = "images"
 
-UNKNOWN = ("step_time_ci_s", "data_wait_s", "data_wait_share", "host_s", "flops_per_step", "loss_first", "loss_last")
-"""Fields of a summary that no figure from elsewhere has."""
-
 FLOPS_PER_UNIT = {"vit-huge": 763_503_882_240}
 """FLOPs of forward and backward for one image, as torch's FlopCounterMode counts them."""
 
@@ -89,10 +86,16 @@ def to_record(figure: ImportedFigure, instance: str) -> Record:
         fingerprint={"workload": figure.workload, "method_version": None},
         summary=Summary(
             step_time_s=figure.step_time_s,
+            step_time_ci_s=None,
             unit=UNIT,
             units_per_step=units,
             throughput_per_s=units / figure.step_time_s,
-            **dict.fromkeys(UNKNOWN),
+            data_wait_s=None,
+            data_wait_share=None,
+            host_s=None,
+            flops_per_step=None,
+            loss_first=None,
+            loss_last=None,
         ),
     )
 

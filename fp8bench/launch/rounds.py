@@ -161,15 +161,15 @@ class Schedule:
 
     def arms_compared(self) -> list[tuple[str, Ratio]]:
         """Return the label of each mode that is compared with itself, and the ratio of arm B to arm A."""
-        pairs = zip(self.entries[::2], self.entries[1::2], strict=False)
-        found = [(first, self.estimate(first), self.estimate(second)) for first, second in pairs if first.arm]
-        return [(self._label(first), ratio(b, a)) for first, a, b in found if a is not None and b is not None]
-
-    def _label(self, entry: Entry) -> str:
-        # With every variant that ran: comparing two executions compares no mode with itself.
-        label, note = entry.config.switched_label, f" ({entry.note})" if entry.note else ""
-        ran = [f"{label}{suffix(variant)}{note}" for variant in sorted(self._variants.get(entry.config, ()))]
-        return " and ".join(ran or [entry.name])
+        found = []
+        for first, second in zip(self.entries[::2], self.entries[1::2], strict=False):
+            a, b = self.estimate(first), self.estimate(second)
+            if first.arm and a is not None and b is not None:
+                # With every variant that ran: comparing two executions compares no mode with itself.
+                label, note = first.config.switched_label, f" ({first.note})" if first.note else ""
+                ran = [f"{label}{suffix(variant)}{note}" for variant in sorted(self._variants.get(first.config, ()))]
+                found.append((" and ".join(ran or [first.name]), ratio(b, a)))
+        return found
 
     def _done(self, entry: Entry) -> int:
         return len(self._times.get(entry, []))

@@ -13,9 +13,8 @@ from typing import Any
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
 from fp8bench.launch.forecast import duration
-from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, Halving, Standings
+from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, Halving, Standings, Untried, in_words
 from fp8bench.launch.sweep.search import Sweep, begun
-from fp8bench.launch.sweep.space import Untried, in_words
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.registry import find_workload
 from fp8bench.schema.config import RunConfig
@@ -75,16 +74,19 @@ def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Do
     ended = f"the budget of {sweep.budget.text}" if wanted or now.turn else None
     usd = sweep.budget.usd(spent_s)
     cost = "" if usd is None else f", {usd:.2f} USD"
-    again = f"`fp8bench sweep --session {sweep.name}` with the same options goes on, and repeats nothing."
-    room = "A larger budget, or --mode, makes room for a look."
-    said = doc.notes(
-        (True, f"Spent in this call: {duration(spent_s)}{cost}, {turns} starts of processes."),
-        (left, f"Not tried in any settings: {', '.join(left)}. {room}"),
-        (ended, f"Ended by {ended}: {again}"),
-    )
+    said = [
+        *answer(len(rows), rows[0], second, versus),
+        f"Spent in this call: {duration(spent_s)}{cost}, {turns} starts of processes.",
+    ]
+    if left:
+        room = "A larger budget, or --mode, makes room for a look."
+        said.append(f"Not tried in any settings: {', '.join(left)}. {room}")
+    if ended:
+        again = f"`fp8bench sweep --session {sweep.name}` with the same options goes on, and repeats nothing."
+        said.append(f"Ended by {ended}: {again}")
     failed = [doc.Note(f"{_named(row)}: {row.dropped}") for row in rows if row.status != "ok"]
     blocks = doc.blocks(
-        [*map(doc.Sentence, (*answer(len(rows), rows[0], second, versus), *(one.text for one in said)))],
+        [*map(doc.Sentence, said)],
         [doc.Heading("What was tried"), _table(rows)],
         [doc.Heading("What failed"), *failed] if failed else [],
         _about_untried(untried),
@@ -290,28 +292,18 @@ def plan_document(sweep: Sweep) -> doc.Document:
     cost = "Cost: unknown, since no price of this machine is known; --price gives one."
     if (most := budget.usd(min(looks_s + rounds_s, budget.seconds))) is not None:
         cost = f"Cost: about {most:,.2f} USD at {budget.usd_per_hour:,.2f} USD an hour."
-    fit = sum(look["within_budget"] for look in looks)
-    said = doc.notes(
-        (
-            True,
-            f"Would look at {len(looks)} configurations of {sweep.prepared.instance.key}{so_far}{sizes}; then {rounds} "
-            f"rounds of the best, at most {turns} turns.",
-        ),
-        (
-            True,
-            f"Time: {'about' if known else 'at least'} {duration(looks_s)} for the looks, and {duration(rounds_s)} for "
-            "the rounds if none is dropped early.",
-        ),
-        (
-            looks_s + rounds_s > budget.seconds,
-            f"The budget of {budget.text} ends it earlier. At most {fit} looks fit beside the rounds.",
-        ),
-        (True, cost),
-        (
-            not known,
-            "Where there is no record of the same work, only what a start and torch.compile take is counted.",
-        ),
-    )
+    said = [
+        f"Would look at {len(looks)} configurations of {sweep.prepared.instance.key}{so_far}{sizes}; then {rounds} "
+        f"rounds of the best, at most {turns} turns.",
+        f"Time: {'about' if known else 'at least'} {duration(looks_s)} for the looks, and {duration(rounds_s)} for the "
+        "rounds if none is dropped early.",
+    ]
+    if looks_s + rounds_s > budget.seconds:
+        fit = sum(look["within_budget"] for look in looks)
+        said.append(f"The budget of {budget.text} ends it earlier. At most {fit} looks fit beside the rounds.")
+    said.append(cost)
+    if not known:
+        said.append("Where there is no record of the same work, only what a start and torch.compile take is counted.")
     numbers = doc.Cells("look", tuple(str(done + place) for place in range(1, len(looks) + 1)))
     table = doc.Table((numbers, *(column.cells(looks) for column in PLANNED)), naming=2)
     data = {
@@ -330,6 +322,5 @@ def plan_document(sweep: Sweep) -> doc.Document:
         "budget_seconds": budget.seconds,
         "not_tried": _as_json(sweep.untried),
     }
-    sentences = [doc.Sentence(one.text) for one in said]
-    shown = doc.blocks(sentences, [table] if looks else [], _about_untried(sweep.untried))
+    shown = doc.blocks([*map(doc.Sentence, said)], [table] if looks else [], _about_untried(sweep.untried))
     return doc.Document(shown, data=data, lines=doc.CsvLines(OF_LOOK, tuple(tuple(look.values()) for look in looks)))

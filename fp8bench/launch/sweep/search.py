@@ -18,8 +18,7 @@ from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import run_rounds
-from fp8bench.launch.sweep.halving import MARGIN, Halving, Turn
-from fp8bench.launch.sweep.space import Candidates, Untried
+from fp8bench.launch.sweep.halving import MARGIN, Candidates, Halving, Turn, Untried
 from fp8bench.machine.identity import Here
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.records import results
