@@ -4,7 +4,7 @@ name and its GPUs, which instances it cannot be, and the folder of results.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
@@ -41,8 +41,8 @@ class Place:
 
 
 def place_on(machine: Machine, name: str, results_dir: Path, label: str | None, has_price: bool = False) -> Place:
-    """Return the place that `name` stands for on this machine. has_price: whether the user gives a price, which makes
-    an instance of an unknown name. Writes nothing. Raises UsageError and ModeUnavailable.
+    """Return the place that `name` stands for on this machine. label: of the machine. has_price: whether the user gives
+    a price, which makes an instance of an unknown name. Writes nothing. Raises UsageError and ModeUnavailable.
     """
     catalog = catalogs.load_beside(instances.files(results_dir))
     instance = instance_called(name, machine, catalog, has_price)
@@ -66,9 +66,24 @@ def elsewhere(name: str, machine: Machine, results_dir: Path) -> Machine | None:
     return None
 
 
+def moved(place: Place, machine: Machine, key: str) -> Place | None:
+    """Return the same place as another instance that is known here; None if this machine cannot be that instance.
+    Raises UsageError if what is known of the instance cannot be read.
+    """
+    catalog = catalogs.load_beside(instances.files(place.results_dir))
+    catalogs.require_read(catalog, [key])
+    if key not in catalog.instances:
+        return None
+    try:
+        instance = instance_called(key, machine, catalog)
+    except (UsageError, ModeUnavailable):
+        return None
+    return replace(place, instance=instance, in_catalog=True)
+
+
 def register(place: Place, price: float | None, today: date, log: Callable[[str], None]) -> None:
     """Make sure that records can be kept, and keep what is known of the instance. price: USD per hour; of an instance
-    whose name fp8bench made up, for this machine alone.
+    whose name fp8bench made up, it is for this machine alone. Raises UsageError if the folder cannot be written.
     """
     results.require_writable(place.results_dir)
     if not place.in_catalog and not is_made_up(place.instance):
@@ -133,8 +148,8 @@ def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:
 
 
 def instance_called(name: str, machine: Machine, catalog: Catalog, has_price: bool = False) -> Instance:
-    """Return the instance that `--instance` names; for `auto`, the one that `identify` finds. has_price: an unknown
-    name becomes this machine's.
+    """Return the instance that `--instance` names; for `auto`, the one that `identify` finds. has_price: the user gives
+    a price, so that an unknown name becomes this machine's. Raises as catalogs.find, require_read and claim do.
     """
     catalogs.require_read(catalog, [name])
     try:

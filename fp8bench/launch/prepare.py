@@ -38,9 +38,11 @@ EXAMINED_S = 300
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared(Place):
-    """A run: what is executed, and as part of which session. request: with what the session brings. resumed: the
-    settings taken from it, by the request's names. to_size: configurations whose batch size is yet to be found.
-    searches: how sizes were found. named: the instance as the user named it. notes: lines about what was decided here.
+    """A run: what is executed, and as part of which session. here: the machine to which a resumed session must belong.
+    request: with what the session brings, and the session's own name. resumed: settings taken from the session, by the
+    request's names. to_size: configurations whose batch size is yet to be found. searches: how the batch sizes of the
+    session were found. named: the instance as the user named it; None if it is this machine's or the session's. notes:
+    lines about what was decided here and not by the user.
     """
 
     entries: list[Entry]
@@ -65,8 +67,9 @@ def prepare(
     machines: Sequence[MachineIdentity | None] = (),
     planned: Machine | None = None,
 ) -> Prepared:
-    """Look at the machine and at the session that is resumed, and plan the run. Writes nothing. machines: of several
-    nodes that have met. planned: another machine, which is not here. Raises UsageError and ModeUnavailable.
+    """Look at the machine and at the session that is resumed, and plan the run. Writes nothing. elastic: this process's
+    place under torchrun. machines: of several nodes that have met, by node. planned: another machine, which is not
+    here. Raises UsageError and ModeUnavailable.
     """
     if elastic is None and elastic_from(environ) is not None:
         raise UsageError(
@@ -83,12 +86,16 @@ def prepare(
     named = "instance" in request.model_fields_set
     kept, resumed = None, {}
     if request.session is not None:
-        known = [place.instance.key] if named else results.known_instances(place.results_dir)
+        auto = place.instance.key
+        known = [auto] if named else results.known_instances(place.results_dir)
         records = [record for record, _ in results.read(place.results_dir, known)]
         if not named:
-            resume.require_here(request.session, place, records)
-        kept = resume.find(request.session, place, (one for one in records if one.instance == place.instance.key))
+            place = resume.where_kept(request.session, place, records, machine)
+        here = [record for record in records if record.instance == place.instance.key]
+        kept = resume.find(request.session, place, here)
         resumed = resume.settings_of(kept, request, elastic is not None)
+        if place.instance.key != auto:
+            resumed["instance"] = place.instance.key
         if "mode" in resumed:
             require_in_names(resumed["mode"], request.recipe, request.fp8_layers, kept.session_id)
             resumed |= {"recipe": None, "fp8_layers": None}
@@ -120,8 +127,9 @@ def prepare(
 
 def examined(configs: Sequence[RunConfig], program: Sequence[str] = EXAMINES, always: bool = False) -> Answer | None:
     """Return what was found out about the model; None if the workload's name says it all, and nothing is examined,
-    unless `always`. It is built in a separate process, because the launcher imports no torch. Raises ModeUnavailable if
-    no mode can be proved with it, UsageError if no model has these sizes, and RunFailed on a failure.
+    unless `always`. The model is built in a separate process, because the launcher imports no torch. configs: of one
+    workload. Raises ModeUnavailable if no mode can be proved with the model, UsageError if no model has the sizes in
+    the name, and RunFailed on a failure.
     """
     name = configs[0].workload
     if not always and registry.find_workload(name).member is None and not sizes_of(name):

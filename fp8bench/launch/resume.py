@@ -1,18 +1,20 @@
 """Resumes a session: takes its settings where the user gave none, and refuses what does not belong to it.
 
 Rounds of one session make one row, so all of them must be of one machine, one software, one release of fp8bench, and
-the same settings and variables of the environment. The number of rounds may change, and modes may be added.
+the same settings and variables of the environment. The number of rounds may change, and modes may be added. If no
+instance is named, the session is searched for under every instance that this machine can be.
 """
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fp8bench.config.request import LATEST, OBEYED_BY_WORKERS, RunRequest
-from fp8bench.launch.place import Place
+from fp8bench.launch.place import Place, moved
 from fp8bench.launch.plan import owned, setting_in_words
 from fp8bench.launch.recipes import words_of
+from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import Here, git_state
 from fp8bench.records.select import Filter, latest_first, session
 from fp8bench.schema.batch import AUTO, BatchSearch
@@ -56,19 +58,29 @@ class Kept(NamedTuple):
     @property
     def arms(self) -> bool:
         """Whether the session compares modes with themselves."""
-        return any(record.session and record.session.arm for record in self.records)
+        return any(record.session is not None and record.session.arm is not None for record in self.records)
 
 
-def require_here(name: str, place: Place, records: Iterable[Record]) -> None:
-    """Raise UsageError if this machine keeps the session under another instance, which must then be named."""
+def where_kept(name: str, place: Place, records: Iterable[Record], machine: Machine) -> Place:
+    """Return this machine as the instance under which it measured the session of that name, or the latest; `place`
+    without one. Sessions of other software count only if there is none of this software. Raises UsageError for several.
+    """
     here, named = place.here or Here(), Filter(session=None if name == LATEST else name).of(records)
-    found = sorted({one.instance for one in named if one.session and same_machine(one.machine, here.machine)})
-    own, others = place.instance.key, [key for key in found if key != place.instance.key]
-    if others and (name != LATEST or own not in found):
+    ours = [one for one in named if one.session is not None and same_machine(one.machine, here.machine)]
+    keys = dict.fromkeys(one.instance for one in ours)
+    places = {key: place if key == place.instance.key else moved(place, machine, key) for key in keys}
+    ours = [one for one in ours if places[one.instance] is not None]
+    fitting = [one for one in ours if not here.unlike(one)] or ours
+    if name == LATEST and fitting:
+        latest = session(max(fitting, key=lambda one: one.created_utc))
+        fitting = [one for one in fitting if session(one) == latest]
+    found = sorted({one.instance for one in fitting})
+    if len(found) > 1:
         raise UsageError(
             f"session {name!r} of this machine is kept in {place.results_dir} under {' and '.join(found)}",
-            f"Say which with --instance, as in --instance {found[0]}, or {OTHER_SESSION}",
+            f"Say which with --instance, as in --instance {found[0]}",
         )
+    return (places[found[0]] if found else None) or place
 
 
 def command(
@@ -85,7 +97,8 @@ def command(
 
 def find(name: str, place: Place, records: Iterable[Record]) -> Kept:
     """Return the session of that name, or the latest. records: of the place's instance, oldest first. Raises UsageError
-    without a latest, and for a session of another machine, software, variables that matter, or commit of fp8bench.
+    without a latest, and for a session of another machine, other software, other variables that matter, or another
+    commit of fp8bench.
     """
     ours, here = checkout(*git_state()), place.here or Here(one=False)
 
@@ -115,8 +128,9 @@ def find(name: str, place: Place, records: Iterable[Record]) -> Kept:
 
 
 def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any]:
-    """Return the session's settings that the request leaves open. elastic: torchrun decides how many processes there
-    are. Raises UsageError if the records differ in one, or if the request gives what each variant has of its own.
+    """Return the session's settings that the request leaves open, by the request's names. elastic: torchrun decides how
+    many processes there are. Raises UsageError if the session's records differ in one, or if the request gives what
+    each of the session's variants has of its own.
     """
     if not kept.configs:
         return {}
@@ -170,30 +184,23 @@ def refuse_unlike(
     """
     if not kept.configs:
         return
-    of_variants, first, unlike = bool(kept.variants or requested), kept.configs[0], dict[str, str]()
-    if of_variants:
-        _refuse_changed(kept.session_id, kept.variants, requested)
-    # Every variant that ran must be among those to be run; every mode to be run must be like one that ran. One whose
-    # size was searched for has an equal at any size.
-    searched, size = {config for config, _ in kept.searches}, {"batch_size": first.batch_size}
-    of_mode = {name: getattr(first, name) for name in ("mode", "recipe", "te_switches")} | (size if searched else {})
-    for one in dict.fromkeys(kept.configs if of_variants else configs):
-        free = of_mode if not of_variants else size if one in searched else {}
-        those = [each.model_copy(update=free) for each in ([*configs, *to_size] if of_variants else kept.configs)]
-        mine = one.model_copy(update=free)
-        if mine in those:
-            continue
-        like = [each for each in those if each.mode_label == mine.mode_label] or those
-        nearest = min(like, key=lambda each: sum(value != getattr(mine, name) for name, value in vars(each).items()))
-        theirs, ours = (mine, nearest) if of_variants else (nearest, mine)
-        for name, value in vars(theirs).items():
-            if value != (now := getattr(ours, name)):
-                requested_as = REQUESTED_AS.get(name, name)
-                unlike.setdefault(requested_as, f"{requested_as} {value} (now {now})")
+    before, unlike = kept.variants, dict[str, str]()
+    if before or requested:
+        _refuse_changed(kept.session_id, before, requested)
+        unlike = _unlike_variants(kept, [*configs, *to_size])
+    else:
+        # Records differ in their modes. Where it was searched for, each mode has its own batch size; see `sized`.
+        free = {"mode", "recipe", "te_switches", *(["batch_size"] if kept.searches else [])}
+        for of_config in [name for name in RunConfig.model_fields if name not in free]:
+            values = {getattr(config, of_config) for config in kept.configs}
+            if new := {getattr(config, of_config) for config in configs} - values:
+                name = REQUESTED_AS.get(of_config, of_config)
+                theirs, ours = (" and ".join(sorted(map(str, each))) for each in (values, new))
+                unlike[name] = f"{name} {theirs} (now {ours})"
     if aa != kept.arms:
         unlike["aa"] = f"aa {str(kept.arms).lower()} (now {str(aa).lower()})"
     if unlike:
-        flags, restore = ", ".join(map(flag_of, unlike)), ", or restore the file," if kept.variants else ""
+        flags, restore = ", ".join(map(flag_of, unlike)), ", or restore the file," if before else ""
         # Sizes are in the workload's name.
         flags += " and --size" if "," in unlike.get("workload", "") else ""
         raise UsageError(
@@ -215,21 +222,42 @@ def _refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Seque
 
     changes = [f"{described(one)} is no longer there" for one in kept if one not in now]
     changes += [f"{described(one)} is new" for one in now if one not in kept]
+    more = f", and {len(changes) - 4} more" if len(changes) > 4 else ""
     if changes:
         raise UsageError(
-            f"session {session_id!r} was measured with other variants: {'; '.join(changes)}",
+            f"session {session_id!r} was measured with other variants: {'; '.join(changes[:4])}{more}",
             f"Restore the file, or omit --config to resume the session with its own variants, or {OTHER_SESSION}",
         )
+
+
+def _unlike_variants(kept: Kept, configs: Sequence[RunConfig]) -> dict[str, str]:
+    """Return what differs from the nearest of the same mode, in words, by the setting's name."""
+    # One whose size was searched for has an equal at any size.
+    searched = {config for config, _ in kept.searches}
+    found: dict[str, str] = {}
+    for config in dict.fromkeys(kept.configs):
+        at_any = _at_any_size if config in searched else lambda one: one
+        mine, now = at_any(config), list(map(at_any, configs))
+        if mine in now:
+            continue
+        differing = [
+            {name: value for name, value in vars(one).items() if value != getattr(mine, name)}
+            for one in [one for one in now if one.mode_label == mine.mode_label] or now
+        ]
+        for name, value in min(differing, key=len).items():
+            found.setdefault(REQUESTED_AS.get(name, name), f"{name} {getattr(mine, name)} (now {value})")
+    return found
+
+
+def _at_any_size(config: RunConfig) -> RunConfig:
+    return config.model_copy(update={"batch_size": 1})
 
 
 def sized(
     kept: Kept, configs: Sequence[RunConfig], to_size: Sequence[RunConfig]
 ) -> tuple[list[RunConfig], dict[RunConfig, BatchSearch]]:
     """Return the configurations, those of `to_size` with the size that the session found, and the searches for it."""
-
-    def alike(config: RunConfig) -> object:
-        return config.model_copy(update={"batch_size": 1}) if kept.variants else config.switched_label
-
+    alike: Callable[[RunConfig], object] = _at_any_size if kept.variants else lambda one: one.switched_label
     found = {alike(config): (config.batch_size, search) for config, search in kept.searches}
     known, searches = {}, {}
     for config in to_size:

@@ -193,36 +193,58 @@ class TestSettings:
             refuse_unlike(find("nightly", [kept(1)]), [now], aa)
 
 
-@pytest.mark.parametrize(
-    ("name", "asked", "told"),
-    [
-        ("latest", {}, "session 'latest' of this machine is kept in .* under my-box. Say which with --instance"),
-        ("nightly", {}, "under my-box. Say which with --instance, as in --instance my-box, or choose another name"),
-        ("nightly", {"instance": "my-box"}, None),
-        # One that is named is taken as it is named.
-        ("nightly", {"instance": "auto"}, None),
-    ],
-)
-def test_a_session_under_another_instance_is_not_begun_anew_unless_the_instance_is_named(
-    name, asked, told, here, tmp_path
-):
-    own = instance("my-box", gpu=None, gpu_count=0)
-    instances.keep(own, None, in_catalog=False, results_dir=tmp_path)
-    records = kept(1, instance="my-box"), kept(2, "theirs", instance="my-box", machine=OTHER_BOX)
-    with nullcontext() if told is None else pytest.raises(UsageError, match=told):
-        found = prepared(tmp_path, *records, session=name, rounds=2, **asked)
-        mine = asked["instance"] == "my-box"
-        assert (found.instance.key, found.request.session) == ("my-box" if mine else "cpu", "nightly")
-        assert bool(found.resumed) == mine
-        assert launching.schedule(found).first_round == (2 if mine else 1)
+class TestInstance:
+    """Without --instance a session is looked for under every instance that this machine can be."""
 
+    @pytest.fixture
+    def known(self, here, tmp_path):
+        """An instance of one's own that this machine can be, and another."""
 
-def test_the_latest_is_that_of_this_instance_and_one_name_under_several_asks_which(here, tmp_path):
-    instances.keep(instance("my-box", gpu=None, gpu_count=0), None, in_catalog=False, results_dir=tmp_path)
-    found = prepared(tmp_path, kept(1), kept(2, instance="my-box"), kept(3, "old", instance="my-box"))
-    assert (found.instance.key, found.request.session) == ("cpu", "nightly")
-    with pytest.raises(UsageError, match=r"under cpu and my-box. Say which with --instance, as in --instance cpu"):
-        prepared(tmp_path, session="nightly")
+        def keeping(*keys, gpu_count=0):
+            for key in keys:
+                own = instance(key, gpu="B200" if gpu_count else None, gpu_count=gpu_count)
+                instances.keep(own, None, in_catalog=False, results_dir=tmp_path)
+
+        return keeping
+
+    @pytest.mark.parametrize("name", ["nightly", "latest"])
+    def test_it_brings_its_instance_and_settings_along(self, name, known, tmp_path):
+        known("my-box")
+        found = prepared(tmp_path, kept(1, instance="my-box"), session=name, rounds=2)
+
+        assert (found.instance.key, found.request.session, found.in_catalog) == ("my-box", "nightly", True)
+        assert (found.resumed["instance"], found.resumed["batch_size"]) == ("my-box", 4)
+        assert launching.schedule(found).first_round == 2
+
+    def test_found_under_several_it_is_refused_with_their_names_and_the_latest_is_that_of_all(self, known, tmp_path):
+        known("my-box")
+        with pytest.raises(UsageError, match=r"under cpu and my-box. Say which with --instance, as in --instance cpu"):
+            prepared(tmp_path, kept(1), kept(2, instance="my-box"), session="nightly")
+
+        assert prepared(tmp_path, session="nightly", instance="my-box").instance.key == "my-box"
+        found = prepared(tmp_path, kept(3, "old", instance="my-box"), kept(4, "new"))
+        assert (found.instance.key, found.request.session) == ("cpu", "new")
+
+    def test_what_this_machine_is_not_or_did_not_measure_is_no_session_of_it(self, known, tmp_path):
+        known("elsewhere")
+        known("gpus", gpu_count=8)
+        records = kept(1, instance="elsewhere", machine=OTHER_BOX), kept(2, instance="gpus")
+        found = prepared(tmp_path, *records, session="nightly", mode=("baseline-bf16",))
+
+        assert (found.instance.key, found.resumed) == ("cpu", {})
+
+    def test_one_of_other_software_is_refused_and_not_begun_anew(self, known, tmp_path):
+        known("my-box")
+        old = kept(1, instance="my-box", environment=environment(None, versions={"torch": "2.10.0"}))
+
+        with pytest.raises(UsageError, match=r"measured with another torch 2\.10\.0"):
+            prepared(tmp_path, old, session="nightly")
+
+    def test_an_instance_that_is_named_is_taken_as_it_is_named(self, known, tmp_path):
+        known("my-box")
+        found = prepared(tmp_path, kept(1, instance="my-box"), session="nightly", instance="auto", rounds=2)
+
+        assert (found.instance.key, found.resumed) == ("cpu", {})
 
 
 def test_the_command_that_resumes_says_all_that_the_session_does_not_bring():

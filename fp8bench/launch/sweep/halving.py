@@ -246,8 +246,8 @@ class Halving:
     def _contenders(self) -> tuple[list[RunConfig], dict[RunConfig, str]]:
         """Return what may get rounds, the best first by their looks, and why the others do not."""
         rounds, blank = self.rounds, self.blank
-        scores, dropped, best = dict[RunConfig, float](), dict[RunConfig, str](), dict[Key, RunConfig]()
-        ranked, outgrown = list[RunConfig](), list[RunConfig]()
+        scores: dict[RunConfig, float] = {}
+        dropped: dict[RunConfig, str] = {}
         for config, record in self.looks.items():
             found = _look_s(record)
             if found is None:
@@ -256,6 +256,8 @@ class Halving:
                 dropped[config] = f"leaves less than {blank.headroom * 100:.0f} % of the memory free"
             else:
                 scores[config] = found
+        best: dict[Key, RunConfig] = {}
+        ranked, outgrown = list[RunConfig](), list[RunConfig]()
         for config in sorted(scores, key=scores.__getitem__):
             better = best.get(_but_size(config)) if blank is not None else None
             if better is None:
