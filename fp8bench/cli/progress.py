@@ -12,8 +12,7 @@ from fp8bench.launch.forecast import duration
 from fp8bench.launch.processes import Watch
 from fp8bench.launch.processes.blame import compiles
 from fp8bench.launch.rounds import Entry, Schedule
-from fp8bench.launch.sweep.halving import Halving, Turn
-from fp8bench.launch.sweep.space import in_words
+from fp8bench.launch.sweep.halving import Halving, Turn, in_words
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record, Session

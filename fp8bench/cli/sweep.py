@@ -25,8 +25,7 @@ from fp8bench.launch.place import register
 from fp8bench.launch.prepare import examined, prepare
 from fp8bench.launch.processes.watch import SpawnExecutor
 from fp8bench.launch.sweep import search
-from fp8bench.launch.sweep.halving import Halving
-from fp8bench.launch.sweep.space import space, switched_on
+from fp8bench.launch.sweep.halving import Halving, space, switched_on
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import lock
 from fp8bench.schema.batch import AUTO

@@ -35,9 +35,8 @@ def of_run(name: str, help: str | None = None, **changes: Any) -> Option:
 
 class Request(Options):
     """What a user requests of a kind whose call makes one record; each field is an option, with its bounds in its type.
-
-    A field with several values is plural; its flag is singular and can be repeated. None or empty means the option's
-    default, or what the machine has. `config.options.read` makes it of the command line's words.
+    A field with several values is plural, and its flag singular; None or empty means the default, or what the machine
+    has.
     """
 
     command: ClassVar[str]
@@ -139,9 +138,7 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
     def compare(
         self, options: CompareOptions, catalog: Catalog, results_dirs: Sequence[Path], log: Log, unread: Unread
     ) -> Document:
-        """Compare the latest record of each work, or every record, in the order of the instances. Logs a warning for an
-        instance without records. Raises UsageError if no record is found.
-        """
+        """Compare the latest record of each work, or all, in the order of the instances; UsageError for none."""
         keys = options.instances
         found = results.read_kind(results_dirs, keys, self.record)
         unread(found.broken)

@@ -36,9 +36,7 @@ IN_WORDS = {"batch_size": "batch", "grad_accumulation": "micro-batches", "te_att
 
 
 def ranks_for(requested: int | None, machine: Machine, elastic: Elastic | None = None) -> Elastic:
-    """Return the ranks as a group: torchrun's, as requested (--gpus), or one for each GPU and CPU_RANKS on a CPU.
-    Raises UsageError if --gpus disagrees with torchrun or with the cores, and ModeUnavailable for too few GPUs.
-    """
+    """Return the ranks as a group: torchrun's, as requested (--gpus), or one for each GPU and CPU_RANKS on a CPU."""
     there = len(machine.gpus)
     shown = "1 GPU" if there == 1 else f"{there} GPUs"
     if elastic is not None:
@@ -67,9 +65,7 @@ def ranks_for(requested: int | None, machine: Machine, elastic: Elastic | None =
 
 
 def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> list[RunConfig]:
-    """Return one configuration per mode or variant, in the order requested. Raises UsageError for unknown names, for
-    sizes that do not divide and for variants that are the same here, and ModeUnavailable for missing GPUs.
-    """
+    """Return one configuration per mode or variant, in the order requested. Raises UsageError and ModeUnavailable."""
     if not request.variants:
         return _of_modes(request, machine, elastic)
     return apart([config for each in request.each() for config in _of_modes(each, machine, elastic)], request.variants)
@@ -201,9 +197,9 @@ def setting_in_words(name: str, value: object) -> str:
 
 
 def apart(configs: Sequence[RunConfig], variants: Sequence[VariantSettings]) -> list[RunConfig]:
-    """Return the configurations, all different: where the batch size is yet to be found, the first one tried is not a
-    size that another variant was given. Raises UsageError for two variants that are the same on this machine, e.g. if
-    one leaves a setting to the machine that the other gives.
+    """Return the configurations, all different: a batch size that is yet to be found begins at none that another
+    variant has. Raises UsageError for two that are the same here, e.g. if one leaves to the machine what the other
+    gives.
     """
     given = [config for config, one in zip(configs, variants, strict=True) if one.get("batch_size") != AUTO]
     found: list[RunConfig] = []

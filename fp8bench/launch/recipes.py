@@ -26,9 +26,7 @@ from fp8bench.schema.switches import LADDER, NONE, RUNGS, of_fp8, parse, requiri
 
 
 def chosen(labels: Sequence[str], recipe: str | None, layers: str | None) -> list[tuple[ModeEntry, str | None]]:
-    """Return each mode with its recipe, once. labels: as requested. recipe: from a file, written as in a mode's name.
-    layers: as `layers=` takes it. Raises UsageError for unknown names, and for a recipe or layers that no mode takes.
-    """
+    """Return each mode with its recipe, once. recipe: from a file. layers: as `layers=` takes it. Raises UsageError."""
     found = [registry.find_mode(label) for label in labels]
     if recipe is not None:
         base = split_recipe(recipe).base
@@ -67,10 +65,9 @@ def _has_layers(entry: ModeEntry, recipe: Recipe) -> bool:
 def require_in_names(labels: Sequence[str], file: Path | None, layers: str | None, session: str) -> None:
     """Raise UsageError if a given file's recipe or choice of layers is of none of a session's modes (labels)."""
     recipes = [split_recipe(own) for _, own in map(registry.find_mode, labels)]
-    unlike = None
-    if file is not None:
-        wanted, scalings = split_recipe(recipe_in(file)), [str(one.with_layers(ALL_LAYERS)) for one in recipes]
-        unlike = "--recipe" if str(wanted.with_layers(ALL_LAYERS)) not in scalings else None
+    scalings, unlike = [str(one.with_layers(ALL_LAYERS)) for one in recipes], None
+    if file is not None and str(split_recipe(recipe_in(file)).with_layers(ALL_LAYERS)) not in scalings:
+        unlike = "--recipe"
     if layers is not None and layers not in [one.layers for one in recipes]:
         unlike = "--fp8-layers"
     if unlike is not None:
@@ -88,7 +85,7 @@ def recipe_of(config: RunConfig) -> Recipe | None:
 
 def require_possible(configs: Sequence[RunConfig], capability: Callable[[], tuple[int, int] | None]) -> None:
     """Raise UsageError for a regular expression that matches no layer and for settings that exclude each other, and
-    ModeUnavailable for fp8 attention without a backend. capability: returns the GPU's; None if unknown, or on a CPU.
+    ModeUnavailable for fp8 attention without a backend. capability: of the GPU; None if unknown.
     """
     for config in configs:
         recipe, label = recipe_of(config), config.mode_label
@@ -209,9 +206,7 @@ def _heeds_switches(mode: str) -> bool:
 
 
 def switched(configs: Sequence[RunConfig], requested: Sequence[str], workload: WorkloadEntry) -> list[RunConfig]:
-    """Return one configuration for each combination of a te mode, and one for any other mode. requested: the values of
-    `--te-switch`. Raises UsageError for an unknown word, a workload that does not take it, and what excludes another.
-    """
+    """Return one configuration for each combination of a te mode, and one for any other mode. Raises UsageError."""
     if not requested:
         return list(configs)
     wanted = tuple(dict.fromkeys(one for text in requested for one in parse(text)))
