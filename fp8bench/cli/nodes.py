@@ -89,7 +89,6 @@ def refused_everywhere(error: Fp8benchError, say: Callable[[], None], environ: M
 
 
 def code_of(error: BaseException) -> int:
-    """Return the exit code of an error."""
     return signals.exit_code(error) if isinstance(error, KeyboardInterrupt) else int(getattr(error, "exit_code", 1))
 
 

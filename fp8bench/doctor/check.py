@@ -29,6 +29,13 @@ class Verdict(NamedTuple):
     remedy: str | None = None
 
 
+def judged(found: str | None, bad: object, remedy: str, status: Status = "warning", unknown: str = "") -> Verdict:
+    """Return the status and remedy if it is bad, else ok. found: None if it is not known. unknown: why it is not."""
+    if found is None:
+        return Verdict("unknown", unknown)
+    return Verdict(status, found, remedy) if bad else Verdict("ok", found)
+
+
 class Unanswered(Exception):
     """A probe gave no answer that could be judged. Its argument is the verdict, which says what that means."""
 
@@ -145,15 +152,9 @@ class Examination(Frozen):
 
     @property
     def summary(self) -> str:
-        """The counts without zeroes, e.g. `2 problems, 1 warning, 14 ok, 6 unknown (no GPU here)`."""
+        """The counts without zeroes, e.g. `2 problems, 1 warning, 14 ok, 6 unknown`."""
         counts = Counter(finding.status for finding in self.findings)
         plural = {"problem": "problems", "warning": "warnings"}
-        found = ((counts[status], status) for status in WORST_FIRST if counts[status])
-        words = [counted(count, status, plural.get(status, status)) for count, status in found]
-        reasons = Counter(finding.found for finding in self.findings if finding.status == "unknown")
-        for reason, count in reasons.most_common(1):
-            if len(reasons) == 1:
-                words[-1] += f" ({reason})"
-            elif count > 1:
-                words[-1] += f" ({reason}: {count})"
-        return ", ".join(words) or "nothing was examined"
+        return ", ".join(
+            counted(counts[status], status, plural.get(status, status)) for status in WORST_FIRST if counts[status]
+        )
