@@ -47,9 +47,7 @@ class Failure(Frozen):
     message: str
 
     def verdict(self, form: str, remedy: str | None) -> Verdict:
-        """A probe that timed out proves nothing; one that failed proves that what it tried does not work, if there is a
-        remedy for that. form: the text, with a placeholder for the message.
-        """
+        """One that timed out proves nothing; with a remedy, one that failed proves that what it tried does not work."""
         found, proves = form.format(self.message), remedy is not None and self.kind != "timeout"
         return Verdict("problem", found, remedy) if proves else Verdict("unknown", found)
 
@@ -81,10 +79,8 @@ class MachineFacts:
 
 
 class Finding(Frozen):
-    """The result of a check. name: a short slug that never changes. found: one line with the numbers. remedy: one
-    sentence in the imperative, which every warning and problem has. warning: a number measured here may be worse or
-    less steady than necessary. problem: a mode does not run here, or its number would be incorrect. unknown: the state
-    could not be determined.
+    """The result of a check. name: never changes. remedy: a sentence in the imperative. warning: a number measured here
+    may be worse than necessary. problem: a mode does not run here, or its number would be incorrect.
     """
 
     name: str
@@ -125,14 +121,12 @@ class Check:
 
 
 class GpuCount(Frozen):
-    """The number of GPUs of one product."""
-
     name: str
     count: int
 
 
 class MachineSummary(Frozen):
-    """The machine in a few words that do not identify it. cores: the cores that this process may use."""
+    """The machine in a few words that do not identify it."""
 
     gpus: tuple[GpuCount, ...]
     cpu: str | None
@@ -140,8 +134,6 @@ class MachineSummary(Frozen):
 
 
 class Examination(Frozen):
-    """All findings about a machine."""
-
     machine: MachineSummary
     findings: tuple[Finding, ...]
 

@@ -1,6 +1,5 @@
-"""An examination of the machine as a document: a table for each subject, the worst findings first, remedies in extra
-rows. Checks that are unknown for the same reason share one row, because twenty rows of `no GPU here` hide the one that
-counts.
+"""An examination as a document: a table for each subject, the worst first, remedies in extra rows. Checks that are
+unknown for the same reason share one row, because twenty rows of `no GPU here` hide the one that counts.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
-"""The complete examination: gather facts, run the probes, judge, and remove what identifies the machine.
-
-The order matters. The GPUs and the load are examined before the probes use them, and the host's speed is measured while
-no probe runs.
+"""The complete examination: gather facts, run the probes, judge, and remove what identifies the machine. The order
+matters: GPUs and load are looked at before probes use them, and the host's speed while none runs.
 """
 
 from collections import Counter

@@ -1,11 +1,6 @@
-"""Checks of NVIDIA's driver, of each GPU, and of the host.
-
-Of GPUs: other users and MIG first, then what makes one slower than its product's name promises: power, clocks, heat,
-memory errors. A GPU is idle during the examination, so its present clocks mean nothing; its limits and its slowdowns
-do. Of the host: environment variables that change what is measured, those of NCCL apart, because they change how
-gradients are transferred; then speed, load, cores, governor, memory, shared memory and open files.
-
-The value of a variable is shown only if it is a plain number or switch; any other may be private.
+"""Checks of NVIDIA's driver, of each GPU, and of the host. A GPU is idle during the examination, so its present clocks
+mean nothing; its limits and its slowdowns do. The value of a variable is shown only if it is a plain number or switch;
+any other may be private.
 """
 
 import re
@@ -54,9 +49,7 @@ def driver(facts: MachineFacts) -> Verdict:
 
 
 def gpus_judged(gpus: Gpus, says: Says, fine: str, remedy: str, status: Status = "warning") -> Verdict:
-    """Name the GPUs with what is wrong, equal texts once: `GPU 0: 350 of 700 W; GPUs 1, 3: 400 of 700 W`. fine: the
-    text if nothing is.
-    """
+    """Name the GPUs with what is wrong, equal texts once: `GPU 0: 350 of 700 W; GPUs 1, 3: 400 of 700 W`."""
     wrong: dict[object, list[str]] = {}
     for gpu in gpus:
         if text := says(gpu):
@@ -70,9 +63,7 @@ def once(texts: Iterable[str]) -> str:
 
 
 def busy(gpus: Gpus) -> Verdict:
-    """A GPU that others compute on gives wrong times; one with allocated memory only may. Its use is described by
-    counts and sizes, never by names.
-    """
+    """A GPU that others compute on gives wrong times; one with allocated memory only may. Nobody is named."""
     working = [gpu for gpu in gpus if (gpu.utilization_percent or 0) >= BUSY_PERCENT]
     held = [gpu for gpu in gpus if is_held(gpu.processes, gpu.memory_used_bytes)]
 

@@ -46,8 +46,6 @@ TOLERANCE = 0.02
 
 
 class ImportResult(Frozen):
-    """A package that was imported."""
-
     version: str
 
 
@@ -184,9 +182,7 @@ def gemm_error(
 
 
 def gemm(error: str, units: tuple[int, int], lacking: Verdict, call: str) -> Callable[[MachineFacts], Verdict]:
-    """Make the judge of a precision on the least capable GPU. error: the field of the result. lacking: the verdict on
-    one with less than the units need.
-    """
+    """Judge a precision on the least capable GPU. error: the result's field. lacking: for one below the units."""
 
     def judge(facts: MachineFacts) -> Verdict:
         probed = [found.capability] if isinstance(found := facts.answers.get("precision"), PrecisionResult) else []
@@ -221,9 +217,8 @@ class CompileResult(Frozen):
 
 
 def compiled() -> CompileResult:
-    """Test whether torch.compile works on the GPU: Inductor, Triton, and the C compiler that Triton's launcher needs.
-    The doctor starts this probe with empty caches, because what an earlier run compiled proves nothing about today.
-    Dynamo's fallbacks are not enabled, so a compiler that fails raises.
+    """Test Inductor, Triton, and the C compiler that Triton's launcher needs. The caches are empty, because what an
+    earlier run compiled proves nothing about today.
     """
     import torch
     from torch._dynamo.utils import counters
@@ -250,8 +245,8 @@ def torch_compile(facts: MachineFacts) -> Verdict:
 
 
 class TransformerEngineResult(ImportResult):
-    """What Transformer Engine reported. recipes: why each is not available; None if it is. linear_error: the error of a
-    te.Linear, forward and backward, in fp8 with delayed scaling; None if it ran, or if that is not available.
+    """recipes: why each is not available; None if it is. linear_error: of a te.Linear in fp8 with delayed scaling; None
+    if it ran, or if that is not available.
     """
 
     recipes: dict[str, str | None]
@@ -307,9 +302,8 @@ class LibrariesResult(Frozen):
 
 
 def libraries() -> LibrariesResult:
-    """Find which copies of cuDNN, cuBLAS and NCCL a process of the te modes maps. The order is that of a run: torch,
-    then Transformer Engine, then the patch embedding's convolution, which is the first use of cuDNN. Many parts of
-    cuDNN are loaded only by that use.
+    """In a run's order: torch, Transformer Engine, and the patch embedding's convolution, which is the first use of
+    cuDNN and loads many parts of it.
     """
     import torch
     import transformer_engine.pytorch  # noqa: F401
@@ -362,16 +356,14 @@ class AttentionResult(Frozen):
 
 
 def refusals(log: Iterable[logging.LogRecord]) -> tuple[str, ...]:
-    """Return the lines of a log with the reasons why a kernel was refused, each once."""
+    """Return the reasons why a kernel was refused, each once."""
     texts = (record.getMessage() for record in log)
     return tuple(dict.fromkeys(" ".join(text.split()) for text in texts if text.startswith("Disabling ")))
 
 
 def attention() -> AttentionResult:
-    """Find which attention Transformer Engine runs for ViT-Huge: fused, flash, or the slow one. One block of ViT-Huge,
-    converted by mode te-bf16 itself, runs forward and backward at batch 64 on the GPU; if no attention can run, it
-    raises. The reasons why other kernels were refused are in Transformer Engine's log at debug level, for which the
-    doctor sets NVTE_DEBUG=1 and NVTE_DEBUG_LEVEL=2.
+    """Run one block of ViT-Huge, converted by te-bf16 itself; if no attention can run, it raises. Why other kernels
+    were refused is in Transformer Engine's log at debug level.
     """
     import torch
     from timm.models.vision_transformer import Block

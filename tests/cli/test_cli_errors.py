@@ -273,6 +273,10 @@ results verify --results-dir empty | no records to verify
 results verify --results-dir nowhere | there is no folder nowhere
 results push results | 'results' is no address | --results-dir
 results push ftp://box/results | unknown scheme ftp://
+run --workload vit-micro --size layers=1 | unknown size of vit-micro 'layers'
+run --workload vit-micro --size num_heads=5 | embed_dim=64 and num_heads=5
+run --workload timm:convnext_atto --size depth=1 | has sizes that cannot be changed
+sweep --mode baseline-bf16 --workload vit-micro --size num_heads=5 --dry-run | embed_dim=64 and num_heads=5
 doctor --quick --json --format csv | both --json and --format csv
 sweep --json --format csv --dry-run | both --json and --format csv
 doctor --quick --format xml | --format 'xml'
