@@ -7,7 +7,7 @@ import pytest
 from doctor.machines import a100_host, cudnn_mix, without_gpu
 
 from fp8bench.doctor import examine
-from fp8bench.doctor.document import document
+from fp8bench.doctor.examine import document
 from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, latex, render
 
 

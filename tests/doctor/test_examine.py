@@ -20,8 +20,7 @@ from doctor.machines import (
 
 from fp8bench.doctor.check import Check, Examination, Failure, Verdict
 from fp8bench.doctor.copies import Copy
-from fp8bench.doctor.document import document
-from fp8bench.doctor.examine import CHECKS, judge, shown
+from fp8bench.doctor.examine import CHECKS, document, judge, shown
 from fp8bench.doctor.probe import PROBES, wanted
 from fp8bench.doctor.software import AttentionResult, LibrariesResult
 from fp8bench.tables.render import PIPE, render
