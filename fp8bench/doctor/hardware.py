@@ -110,7 +110,8 @@ def power(gpus: Gpus) -> Verdict:
         return Verdict("unknown", NOT_REPORTED)
 
     def low(gpu: GpuFacts) -> object:
-        limit_w, normal_w = gpu.power_limit_w or 0, gpu.power_default_w or gpu.power_max_w or 0
+        normal_w = (gpu.power_max_w if gpu.power_default_w is None else gpu.power_default_w) or 0
+        limit_w = gpu.power_limit_w or 0
         return limit_w < normal_w - TOLERANCE_W and f"{limit_w:.0f} of {normal_w:.0f} W"
 
     most_w = [gpu.power_max_w for gpu in known if gpu.power_max_w and gpu.power_max_w > (gpu.power_limit_w or 0) + 1]
