@@ -27,9 +27,9 @@ EAST, WEST = price(10.0), price(12.0, region="us-west-2")
         (
             (price(1.0, as_of=date(2027, 1, 1)), price(1.0, as_of=date(2026, 12, 1))),
             NOW,
-            ("none of 'box' is known for 2026-11-21: the earliest is of 2026-12-01", "--price-as-of 2026-12-01"),
+            ("none of 'box' is known for 2026-11-21: the earliest is of 2026-12-01", "--price-as-of"),
         ),
-        ((EAST,), THEN, ("known for 2025-01-01: the earliest is of 2026-11-01", "--price-as-of 2026-11-01")),
+        ((EAST,), THEN, ("known for 2025-01-01: the earliest is of 2026-11-01", "--price-as-of")),
         ((price(1.0, as_of=None),), THEN, ("have no date and apply only today", "--price-as-of today")),
     ],
 )

@@ -5,7 +5,7 @@ from datetime import date
 
 import pytest
 
-from fp8bench.pricing.catalog import load, load_beside, require_read
+from fp8bench.pricing.catalog import load_beside, require_read
 from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.pricing.snapshot import changes, known_offers, read, text_of
 from fp8bench.records import instances
@@ -102,7 +102,7 @@ def test_ones_own_price_goes_before_a_newer_snapshot(snapshot, written, tmp_path
 
 def test_a_price_far_from_the_catalogues_is_doubted_and_not_taken(snapshot, tmp_path):
     snapshot(line(usd="6.88"))
-    doubted = load(instances.files(tmp_path)).instances["p5"].prices[0]
+    doubted = load_beside(instances.files(tmp_path)).instances["p5"].prices[0]
 
     assert doubted.doubtful
     assert "6.88 USD/h (an offer), is 1/8.0 of the catalogue's 55.04" in doubted.doubt
@@ -131,16 +131,16 @@ def test_a_second_snapshot_of_a_day_is_written_beside_the_first_or_refused_in_on
 
 def test_what_is_new_changed_and_gone_is_told_with_what_was_known(snapshot, tmp_path):
     snapshot(line(usd="52", as_of="2026-11-18"), line(region="eu-west-9", as_of="2026-11-18"), name="2026-11-18.csv")
-    catalog = load(instances.files(tmp_path))
+    catalog = load_beside(instances.files(tmp_path))
     last = read(tmp_path / "prices" / "2026-11-18.csv", KNOWN)
     now = read(snapshot(line(usd="26"), line(region="ap-east-9"), line("p4d", usd="21.957642")), KNOWN)
 
     found = changes(now, known_offers(catalog), [offer.place for offer in last])
 
-    assert [(one.place.region, one.before, one.now) for one in found] == [
+    assert [(one.region, one.usd_per_hour_before, one.usd_per_hour) for one in found] == [
         ("us-east-1", 52, 26),
         ("ap-east-9", None, 50),
         ("eu-west-9", 50, None),
     ]
-    assert [one.share for one in found] == [-0.5, None, None]
-    assert found[0].since == date(2026, 11, 18)
+    assert [one.change for one in found] == [-0.5, None, None]
+    assert found[0].as_of_before == date(2026, 11, 18)
