@@ -22,12 +22,12 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
+from fp8bench.schema.collectives import bus_factor
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import PREDICTION_ERRORS_JSON, Frozen, first_fault, read_text
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Gpu
 from fp8bench.schema.rank import Category
-from fp8bench.stats.collectives import bus_factor
 
 PartName = Category | Literal["idle"]
 RULES: dict[Category, str] = {

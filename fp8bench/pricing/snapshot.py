@@ -115,10 +115,16 @@ def changes(offers: Sequence[Offer], known: dict[OfferedAs, Price], last: Iterab
     found = []
     for place in [*now, *(place for place in last if place in known and place not in now)]:
         before, usd = known.get(place), now.get(place)
-        was = before.usd_per_hour if before else None
+        was, since = (before.usd_per_hour, before.as_of) if before else (None, None)
         if before is None or usd != was:
             change = usd / was - 1 if usd and was else None
-            since = before.as_of if before else None
-            told = {"usd_per_hour_before": was, "as_of_before": since, "usd_per_hour": usd, "change": change}
-            found.append(Change(**place._asdict(), **told))
+            found.append(
+                Change(
+                    **place._asdict(),
+                    usd_per_hour_before=was,
+                    as_of_before=since,
+                    usd_per_hour=usd,
+                    change=change,
+                )
+            )
     return found

@@ -203,19 +203,6 @@ def test_a_projection_stands_apart_with_its_warning_and_machines_find_it_apart_t
     assert len(lines) == 1 + len(data["points"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["svg", "png"])
-def test_it_is_drawn(tmp_path, suffix):
-    found = gathered(*FAR)
-    path = tmp_path / f"scaling.{suffix}"
-    document(found, ahead_of(found, 2)).figure("scaling").draw(path)
-    assert path.stat().st_size > 1000
-    if suffix == "svg":
-        text = path.read_text()
-        assert "projected (broken lines)" in text
-        assert "stroke-dasharray" in text
-
-
 def test_micro_batches_that_differ_name_the_row():
     text = shown(gathered(*in_pieces(1, 1, 2), *in_pieces(4, 1, 2)))
     assert "micro-batches" in text.splitlines()[1]
