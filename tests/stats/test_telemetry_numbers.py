@@ -85,53 +85,39 @@ class TestDrawnBetween:
         assert sum(part or 0 for part in parts) == pytest.approx(whole or 0, abs=1e-6)
 
 
-class TestEnergy:
-    def test_it_is_the_sum_of_all_ranks_over_all_units(self):
-        joules, per_kwh = energy([gpu(0, energy_j=6000.0), gpu(1, energy_j=4000.0)], units=2000)
-        assert (joules, per_kwh) == (pytest.approx(5.0), pytest.approx(720_000))
-
-    @pytest.mark.parametrize(
-        ("telemetry", "units"),
-        [
-            ([], 100),
-            ([gpu(0), gpu(1, energy_j=None)], 100),
-            ([RankTelemetry(rank=0, warning="NVML: Driver Not Loaded")], 100),
-            ([gpu(0)], 0),
-        ],
-        ids=["a CPU", "one without", "no NVML", "no units"],
-    )
-    def test_it_is_unknown_where_one_rank_does_not_know(self, telemetry, units):
-        assert energy(telemetry, units) == (None, None)
-
-
-class TestEnergySpread:
-    @pytest.mark.parametrize(
-        ("rounds", "expected"),
-        [
-            ([1.4, 1.2, 1.3], (1.2, 1.4)),
-            ([1.4, None, 1.3], (1.3, 1.4)),
-            ([1.4, 1.4], (1.4, 1.4)),
-            ([1.4, None], None),
-            ([], None),
-        ],
-    )
-    def test_it_is_the_least_and_the_most_of_the_rounds_that_know(self, rounds, expected):
-        assert energy_spread(rounds) == expected
-
-
-class TestMedianClock:
-    def test_it_is_the_slowest_ranks_over_the_timed_steps_only(self):
-        assert median_sm_clock([gpu(0, sm_clock_mhz=(1700, 1800, 1900, 1980)), gpu(1, sm_clock_mhz=1755)]) == 1755
-        clocks = (345, 345, 345, 1755, 1770, 1785, 345, 345)
-        at_s = (-3.0, -2.0, -1.0, 0.0, 5.0, 10.0, 10.1, 11.0)
-        assert median_sm_clock([gpu(before=4, at_s=at_s, sm_clock_mhz=clocks)]) == 1770
-
-    @pytest.mark.parametrize("telemetry", [[], [RankTelemetry(rank=0)], [gpu(sm_clock_mhz=None)], [gpu(0, 0, 3)]])
-    def test_it_is_unknown_without_a_sample(self, telemetry):
-        assert median_sm_clock(telemetry) is None
-
-
 NO_NVML = RankTelemetry(rank=1, warning="NVML: Driver Not Loaded")
+
+
+@pytest.mark.parametrize(
+    ("telemetry", "units", "found"),
+    [
+        ([gpu(0, energy_j=6000.0), gpu(1, energy_j=4000.0)], 2000, (5.0, 720_000)),
+        *(([], 100, (None, None)), ([gpu(0), gpu(1, energy_j=None)], 100, (None, None))),
+        *(([NO_NVML], 100, (None, None)), ([gpu(0)], 0, (None, None))),
+    ],
+    ids=["two", "a CPU", "one without", "no NVML", "no units"],
+)
+def test_energy_is_the_sum_of_all_ranks_over_all_units_if_every_rank_knows(telemetry, units, found):
+    assert energy(telemetry, units) == pytest.approx(found)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "expected"),
+    [([1.4, 1.2, 1.3], (1.2, 1.4)), ([1.4, None, 1.3], (1.3, 1.4)), ([1.4, None], None), ([], None)],
+)
+def test_its_spread_is_the_least_and_the_most_of_the_rounds_that_know(rounds, expected):
+    assert energy_spread(rounds) == expected
+
+
+def test_the_clock_is_the_slowest_ranks_median_over_the_timed_steps_only():
+    assert median_sm_clock([gpu(0, sm_clock_mhz=(1700, 1800, 1900, 1980)), gpu(1, sm_clock_mhz=1755)]) == 1755
+    clocks = (345, 345, 345, 1755, 1770, 1785, 345, 345)
+    at_s = (-3.0, -2.0, -1.0, 0.0, 5.0, 10.0, 10.1, 11.0)
+    assert median_sm_clock([gpu(before=4, at_s=at_s, sm_clock_mhz=clocks)]) == 1770
+    for without in ([], [RankTelemetry(rank=0)], [gpu(sm_clock_mhz=None)], [gpu(0, 0, 3)]):
+        assert median_sm_clock(without) is None
+
+
 SLOWED = (0x20, 0x48, 0, None, 0)
 BEFORE = {"memory_clock_mhz": (1593, *(3201,) * 4), "throttle_reasons": (0x20, 0, 0, 0, 0)}
 
