@@ -31,38 +31,27 @@ class TestDrawnBetween:
     @pytest.mark.parametrize(
         ("from_s", "to_s", "joules"),
         [
-            (0.0, 3.0, 400.0),
-            (0.5, 2.5, 300.0),
-            (1.0, 2.0, 200.0),
-            (1.25, 1.75, 100.0),
-            (-0.2, 3.2, 440.0),
+            *((0.0, 3.0, 400.0), (0.5, 2.5, 300.0), (1.0, 2.0, 200.0), (1.25, 1.75, 100.0), (-0.2, 3.2, 440.0)),
+            *((-0.3, 2.0, None), (1.0, 3.3, None), (4.0, 5.0, None), (-5.0, -4.0, None)),
         ],
-        ids=["all", "between", "on samples", "inside one gap", "a little beyond"],
     )
-    def test_the_counter_is_on_the_line_between_its_samples(self, from_s, to_s, joules):
-        assert drawn_between(*LINE, from_s, to_s, reach_s=0.2) == pytest.approx(joules)
-
-    @pytest.mark.parametrize(("from_s", "to_s"), [(-0.3, 2.0), (1.0, 3.3), (4.0, 5.0), (-5.0, -4.0)])
-    def test_it_reaches_no_further(self, from_s, to_s):
-        assert drawn_between(*LINE, from_s, to_s, reach_s=0.2) is None
-
-    def test_a_sample_that_nvml_refused_is_bridged(self):
-        assert drawn_between([0.0, 1.0, 2.0], [100.0, None, 300.0], 0.5, 1.5, 0.2) == pytest.approx(100)
+    def test_the_counter_is_on_the_line_between_its_samples_and_reaches_no_further(self, from_s, to_s, joules):
+        assert drawn_between(*LINE, from_s, to_s, reach_s=0.2) == (joules and pytest.approx(joules))
 
     @pytest.mark.parametrize(
-        ("at_s", "counter"),
+        ("at_s", "counter", "joules"),
         [
-            ([], []),
-            ([1.0], [5.0]),
-            ([0.0, 1.0], [None, 5.0]),
-            ([0.0, 3.0], [5.0, 5.0]),
-            ([0.0, 3.0], [500.0, 1.0]),
-            ([1.0, 1.0], [1.0, 2.0]),
+            pytest.param([0.0, 1.0, 2.0], [100.0, None, 300.0], 20.0, id="one that NVML refused"),
+            pytest.param([], [], None, id="none"),
+            pytest.param([1.0], [5.0], None, id="one"),
+            pytest.param([0.0, 1.0], [None, 5.0], None, id="one known"),
+            pytest.param([0.0, 3.0], [5.0, 5.0], None, id="it stood still"),
+            pytest.param([0.0, 3.0], [500.0, 1.0], None, id="it was reset"),
+            pytest.param([1.0, 1.0], [1.0, 2.0], None, id="two at one moment"),
         ],
-        ids=["none", "one", "one known", "it stood still", "it was reset", "two at one moment"],
     )
-    def test_a_counter_that_says_nothing_is_null(self, at_s, counter):
-        assert drawn_between(at_s, counter, 0.9, 1.1, 0.2) is None
+    def test_a_missing_sample_is_bridged_and_a_counter_that_says_nothing_is_null(self, at_s, counter, joules):
+        assert drawn_between(at_s, counter, 0.9, 1.1, 0.2) == (joules and pytest.approx(joules))
 
     @pytest.mark.parametrize("moves_every_s", [0.02, 0.07, 0.093])
     @pytest.mark.parametrize(("timed_s", "within"), [(3.0, 0.015), (10.0, 0.002)])
