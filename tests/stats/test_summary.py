@@ -74,38 +74,30 @@ def test_the_idle_share_is_of_rank_0s_gpu_and_of_no_cpu():
     assert summarize(samples, workload_facts()).idle_share is None
 
 
-def test_what_one_rank_does_not_know_or_has_no_sample_of_is_unknown():
+def test_what_one_rank_does_not_know_or_has_no_sample_of_is_unknown_and_the_hosts_lead_is_the_least():
     summary = summarize([rank_samples(0), rank_samples(1, forward_s=None)], workload_facts())
     assert (summary.forward_s, summary.backward_s) == (None, pytest.approx(0.06))
     for empty in ("forward_s", "host_lead_s"):
         samples = [rank_samples(rank, **{"host_lead_s": (0.1, 0.1, 0.1), empty: ()}) for rank in range(2)]
         assert getattr(summarize(samples, workload_facts()), empty) is None
-
-
-def test_the_hosts_lead_is_that_of_the_rank_nearest_to_starving():
     leads = [rank_samples(0, host_lead_s=(0.03, 0.04, 0.05)), rank_samples(1, host_lead_s=(0.0, 0.001, 0.9))]
     assert summarize(leads, workload_facts()).host_lead_s == 0.001
     assert summarize([*leads, rank_samples(2)], workload_facts()).host_lead_s is None
 
 
-def test_energy_is_that_of_all_gpus_over_the_units_of_all_timed_steps():
+def test_energy_is_that_of_all_gpus_over_the_units_of_all_timed_steps_and_flags_are_of_gpus_alone():
     ranks = ranks_with((0.1,) * 10, (0.1,) * 10)
     gpus = [telemetry(0, energy_j=6000.0), telemetry(1, energy_j=6800.0)]
     summary = summarize(ranks, workload_facts(batch_size=64), gpus, on_gpu=True)
-    assert summary.joules_per_unit == pytest.approx(12_800 / (2 * 64 * 10))
-    assert summary.units_per_kwh == pytest.approx(360_000)
-    assert summary.sm_clock_mhz == 1755
-    assert summary.flags == ()
-
-
-def test_a_gpu_that_was_throttled_or_said_nothing_is_a_flag_and_a_cpu_misses_nothing():
+    assert (summary.joules_per_unit, summary.units_per_kwh) == pytest.approx((12_800 / (2 * 64 * 10), 360_000))
+    assert (summary.sm_clock_mhz, summary.flags) == (1755, ())
     hot = telemetry(0, throttle_reasons=(0x4, 0x20 | 0x4, 0x4, 0x4))
     silent = RankTelemetry(rank=1, warning="NVML: library not found")
-    flags = summarize(ranks_with((0.1,), (0.1,)), workload_facts(), [hot, silent], on_gpu=True).flags
+    flags = summarize(ranks, workload_facts(), [hot, silent], on_gpu=True).flags
     assert flags == ("power-capped 100 % of the time", "throttled: hot 25 %", "telemetry missing on 1 of 2")
-    summary = summarize(ranks_with((0.1,)), workload_facts())
-    assert summary.joules_per_unit is summary.units_per_kwh is summary.sm_clock_mhz is None
-    assert summary.flags == ()
+    of_cpu = summarize(ranks, workload_facts())
+    assert of_cpu.joules_per_unit is of_cpu.units_per_kwh is of_cpu.sm_clock_mhz is None
+    assert of_cpu.flags == ()
 
 
 def test_the_steadiness_is_of_the_rank_that_took_longest_and_what_any_had_to_warm_up_and_losses_are_rank_0s():
