@@ -25,8 +25,7 @@ from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog, Instance
 from fp8bench.schema.machine import GIB, gib
 from fp8bench.schema.record import Record
-
-Range = tuple[float, float]
+from fp8bench.tables.written import Interval
 
 FP8_UNITS = (8, 9)
 RECIPES = {"te-fp8:block": ((9, 0), (9, 0)), "te-fp8:mxfp8": ((10, 0), None)}
@@ -60,9 +59,10 @@ def target(instance: Instance, catalog: Catalog, gpus: int | None, query: PriceQ
             f"Give --gpus {instance.gpu_count} or less",
         )
     used = gpus or instance.gpu_count
-    paid = of_used(instance, gpu.name, used, catalog, query)
-    about = why_no_price(key, instance, query) if paid is None else ""
-    if paid is not None and paid.instance != key:
+    paid, about = of_used(instance, gpu.name, used, catalog, query), ""
+    if paid is None:
+        about = why_no_price(key, instance, query)
+    elif paid.instance != key:
         about = f"no price of {key} is known: {paid} stand in for it"
     return Target(instance, Machine(gpu, used), paid, about)
 
@@ -74,7 +74,7 @@ class Measured(Frozen):
     gpu: str
     world_size: int
     step_time_s: float
-    step_time_ci_s: Range | None
+    step_time_ci_s: Interval | None
     throughput_per_s: float
     usd_per_hour: float | None
     units_per_usd: float | None
@@ -104,19 +104,19 @@ class Prediction(Labelled, Frozen):
     batch_size: int
     unit: str
     step_time_s: float | None = None
-    step_time_range_s: Range | None = None
+    step_time_range_s: Interval | None = None
     throughput_per_s: float | None = None
-    throughput_range_per_s: Range | None = None
+    throughput_range_per_s: Interval | None = None
     usd_per_hour: float | None
     price_as_of: date | None
     price_source: str | None
     price_share: float
     price_share_of: str | None = None
     units_per_usd: float | None = None
-    units_per_usd_range: Range | None = None
+    units_per_usd_range: Interval | None = None
     usd_per_million_units: float | None = None
     break_even_usd_per_hour: float | None = None
-    break_even_range_usd_per_hour: Range | None = None
+    break_even_range_usd_per_hour: Interval | None = None
     gemm_share_of_peak: float | None = None
     measured: Measured
     model_error: ModelError | None = None
@@ -186,11 +186,9 @@ def _prediction(source: Source, target: Target, known: Known, catalog: Catalog, 
         span = step.least_s * low / source.step_s / off, step.step_s * high / source.step_s * off
         rates = units / span[1], units / span[0]
 
-    def at(formula: Callable[[float, float], float], by: float | None) -> tuple[float | None, Range | None]:
+    def at(formula: Callable[[float, float], float], by: float | None) -> tuple[float | None, Interval | None]:
         """Apply a formula of throughput and price to the prediction and to its range."""
-        if not by:
-            return None, None
-        return formula(rate, by), rates and (formula(rates[0], by), formula(rates[1], by))
+        return (formula(rate, by), rates and (formula(rates[0], by), formula(rates[1], by))) if by else (None, None)
 
     per_usd, per_usd_range = at(cost.units_per_usd, paid.usd_per_hour if paid else None)
     even, even_range = at(cost.break_even_usd_per_hour, measured.units_per_usd)

@@ -29,12 +29,10 @@ class Source:
 
     @property
     def label(self) -> str:
-        """The mode with its recipe, e.g. `te-fp8:delayed`."""
         return self.record.what.mode_label
 
     @property
     def step_s(self) -> float:
-        """Elapsed time over steps, the mean over rounds."""
         return self.work.step_s
 
     @property

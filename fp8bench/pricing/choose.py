@@ -122,7 +122,6 @@ class Share(NamedTuple):
         return (self.price.usd_per_hour or 0.0) * self.share
 
     def __str__(self) -> str:
-        """Return the share in words, e.g. `2 of 8 GPUs of p5en`."""
         return f"{self.gpus} of {self.of} GPUs of {self.instance}"
 
 
