@@ -78,7 +78,10 @@ def laid_over(catalog: Catalog, path: Path) -> Catalog:
             # A price far from the catalogue's is chosen only if there is nothing else.
             price = price.model_copy(update={"doubtful": price.doubt is not None})
             prices[offer.instance] = (*prices.get(offer.instance, ()), price)
-        return _with(catalog, *(_priced(catalog.instances[key], of) for key, of in prices.items()))
+        own = {key: catalog.instances[key] for key in prices}
+        return _with(
+            catalog, *(one.model_copy(update={"prices": prices[key] + one.prices}) for key, one in own.items())
+        )
     text = read_text(path)
     document = parse_yaml(text, path)
     if document is None:
@@ -103,10 +106,6 @@ def laid_over(catalog: Catalog, path: Path) -> Catalog:
 
 def _with(catalog: Catalog, *instances: Instance) -> Catalog:
     return catalog.model_copy(update={"instances": {**catalog.instances, **{one.key: one for one in instances}}})
-
-
-def _priced(instance: Instance, prices: tuple[Price, ...]) -> Instance:
-    return instance.model_copy(update={"prices": (*prices, *instance.prices)})
 
 
 def _joined(own: Instance, known: Instance | None, path: Path, text: str) -> Instance:

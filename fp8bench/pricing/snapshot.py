@@ -18,11 +18,9 @@ from fp8bench.schema.instance import FIELDS, Catalog, Offer, OfferedAs, Price, P
 def text_of(offers: Iterable[Offer]) -> str:
     """Return the text of a snapshot."""
     buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(FIELDS)
-    for offer in offers:
-        price = offer.price.model_dump(mode="json")
-        writer.writerow([offer.instance, *(price[name] for name in FIELDS[1:])])
+    writer = csv.DictWriter(buffer, FIELDS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({"instance": offer.instance, **offer.price.model_dump(mode="json")} for offer in offers)
     return buffer.getvalue()
 
 

@@ -40,13 +40,8 @@ BILLION = 1e9
 REFERENCE = "baseline-bf16"
 
 
-class Point(Labelled, Frozen):
-    """A point in SI units; ratios have no unit; a pair is a 95 % interval. The names are the keys of `--format json`.
-
-    share_of_smallest: the rate per GPU over that on the series' smallest number of nodes. faster_vs_reference: the rate
-    over baseline-bf16's on the same number of GPUs, minus 1. printed_faster: the same gain as a published source prints
-    it. work, estimate, measurement: the fingerprint, seconds per unit of all GPUs together, and the records.
-    """
+class Series(Labelled, Frozen):
+    """What is trained, and on what."""
 
     instance: str
     gpu: str
@@ -55,6 +50,16 @@ class Point(Labelled, Frozen):
     recipe: str | None
     execution: Variant | None = None
     batch_size: int | None = None
+
+
+class Point(Series):
+    """A point in SI units; ratios have no unit; a pair is a 95 % interval. The names are the keys of `--format json`.
+
+    share_of_smallest: the rate per GPU over that on the series' smallest number of nodes. faster_vs_reference: the rate
+    over baseline-bf16's on the same number of GPUs, minus 1. printed_faster: the same gain as a published source prints
+    it. work, estimate, measurement: the fingerprint, seconds per unit of all GPUs together, and the records.
+    """
+
     grad_accumulation: int | None = None
     source: Source
     device: Device = "cuda"

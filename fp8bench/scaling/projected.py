@@ -18,10 +18,10 @@ from fp8bench.predict.source import tokens_of
 from fp8bench.predict.step import gradient_bytes
 from fp8bench.records.results import Folders, read_kind
 from fp8bench.records.select import Measurement
-from fp8bench.scaling.points import Point
+from fp8bench.scaling.points import Point, Series
 from fp8bench.schema.collectives import bus_factor, bus_gb_s
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import Frozen, made_of
+from fp8bench.schema.files import made_of
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
 from fp8bench.schema.record import Record
 
@@ -35,19 +35,12 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Of a number by the dtype in which it travels; of others, as float8 ones, 1."""
 
 
-class Projection(Frozen):
+class Projection(Series):
     """A mode on `nodes` nodes like the measured one. Pairs are ranges, not 95 % intervals: their ends are equal if the
     record shows how much communication other kernels hide. ring_s: seconds of all communication.
     """
 
     status: str = "projected"
-    instance: str
-    gpu: str
-    workload: str
-    mode: str
-    recipe: str | None
-    execution: str | None
-    batch_size: int | None
     device: str = "cuda"
     nodes: int
     world_size: int
