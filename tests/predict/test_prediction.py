@@ -47,8 +47,8 @@ def fp8(recipe="delayed"):
     return one_source(*records(mode="te-fp8", recipe=recipe, by_category=FP8_STEP, evidence=found))
 
 
-def test_a_prediction_is_called_one_and_is_priced():
-    (row,) = predicted(some(), errors=[case_of()]).rows
+def test_a_prediction_is_called_one_is_priced_and_its_range_is_the_measured_interval_widened_by_the_error():
+    (row,) = predicted(some(), errors=[case_of(error=0.25)]).rows
     assert (row.source, row.status) == ("predicted", "predicted")
     assert row.step_time_s == pytest.approx(0.135)
     assert row.throughput_per_s == pytest.approx(64 / 0.135)
@@ -58,12 +58,7 @@ def test_a_prediction_is_called_one_and_is_priced():
     assert row.measured.units_per_usd == pytest.approx(640 * 360)
     assert row.break_even_usd_per_hour == pytest.approx(10 * 0.1 / 0.135)
     assert sum(part.predicted_s for part in row.parts) == pytest.approx(row.step_time_s)
-
-
-def test_its_range_is_the_measured_interval_widened_by_the_error():
-    source = one_source()
-    (row,) = predicted(some(), errors=[case_of(error=0.25)]).rows
-    low, high = source.interval_s
+    low, high = one_source().interval_s
     assert row.step_time_range_s == pytest.approx((1.35 * low / 1.25, 1.35 * high * 1.25))
     slowest, fastest = row.throughput_range_per_s
     assert slowest == pytest.approx(64 / row.step_time_range_s[1])
@@ -115,13 +110,6 @@ def test_more_gpus_than_were_measured_are_warned_of():
     assert row.throughput_per_s == pytest.approx(512 / row.step_time_s)
     assert row.step_time_range_s[0] < 0.1
     assert found.warnings == ("8 GPUs are predicted from 1: the model was tested on up to 2",)
-
-
-def test_what_a_target_cannot_run_comes_last_and_has_no_numbers():
-    rows = predicted(Sources((fp8(), one_source()), ("omitted: x",)), "old-1x").rows
-    assert [(row.mode, row.status) for row in rows] == [("baseline-bf16", "predicted"), ("te-fp8", "unsupported")]
-    assert "no fp8 units" in rows[1].reason
-    assert (rows[1].step_time_s, rows[1].units_per_usd, rows[1].parts) == (None, None, ())
 
 
 def test_doubtful_figures_of_the_catalogue_are_named():
@@ -280,7 +268,10 @@ def test_a_reader_learns_what_it_buys_how_far_to_believe_it_and_what_is_assumed(
     assert "omitted: fast-1x:te-bf16 is invalid" in text
 
 
-def test_what_cannot_run_says_so_and_has_its_reason_below():
+def test_what_cannot_run_comes_last_has_no_numbers_and_its_reason_below():
+    found = predicted(Sources((fp8(), one_source()), ()), "old-1x").rows
+    assert [(row.mode, row.status) for row in found] == [("baseline-bf16", "predicted"), ("te-fp8", "unsupported")]
+    assert (found[1].step_time_s, found[1].units_per_usd, found[1].parts) == (None, None, ())
     elsewhere = (case_of("another architecture", left_out="GPU type"),)
     text = render(shown("old-1x", errors=elsewhere), PIPE)
     assert re.search(r"te-fp8:delayed/eager +64 x 1 +unsupported +- +- +\[a\]", text)

@@ -36,18 +36,9 @@ instances:
 
 ONE_GPU = """\
 gpus:
-- name: L4
-  product_names: [NVIDIA L4]
-  compute_capability: '8.9'
-  dense_bf16_tflops: 1
-  dense_fp8_tflops: 2
-  dense_fp4_tflops: null
-  memory_bandwidth_gb_s: 300
-  memory_gb: 24
-  nvlink_gb_s: null
-  tdp_w: 72
-  sources: {}
-  figures: made up
+- {name: L4, product_names: [NVIDIA L4], compute_capability: '8.9', dense_bf16_tflops: 1, dense_fp8_tflops: 2,
+   dense_fp4_tflops: null, memory_bandwidth_gb_s: 300, memory_gb: 24, nvlink_gb_s: null, sources: {},
+   tdp_w: 72, figures: made up}
 """
 
 
@@ -90,16 +81,12 @@ def test_every_price_has_a_source_or_a_reason_and_every_name_is_there_once():
 @pytest.mark.parametrize(
     ("key", "day", "usd_per_hour"),
     [
-        ("p4d", DAY_OF_THE_ARTICLE, 32.77),
-        ("p5", DAY_OF_THE_ARTICLE, 98.32),
-        ("p5", date(2023, 11, 14), None),
-        ("p4d", LATER, 21.957642),
-        ("p5", LATER, 55.04),
+        *(("p4d", DAY_OF_THE_ARTICLE, 32.77), ("p5", DAY_OF_THE_ARTICLE, 98.32), ("p5", date(2023, 11, 14), None)),
+        *(("p4d", LATER, 21.957642), ("p5", LATER, 55.04)),
     ],
 )
 def test_the_articles_prices_hold_on_the_articles_day_and_newer_ones_later(key, day, usd_per_hour):
     found = choose(PACKAGED.instances[key].prices, PriceQuery(as_of=day, current=False))
-
     assert (found and found.usd_per_hour) == usd_per_hour
 
 
@@ -160,14 +147,14 @@ def changed(right, wrong, text=TWO_INSTANCES):
         ("instances: []\n\ninstance:\n- key: mine\n", " line 3, field instance: extra inputs"),
         *((f"meta: {{}}\n{name}:\n  mine: {{}}\n", f" line 2, field {name}: ") for name in ("instances", "gpus")),
         (changed("key: p5", "key: mine"), " line 14: 'mine' is there twice"),
-        (ONE_GPU + ONE_GPU.removeprefix("gpus:\n"), " line 14: 'L4' is there twice"),
+        (ONE_GPU + ONE_GPU.removeprefix("gpus:\n"), " line 5: 'L4' is there twice"),
         (changed("usd_per_hour: 4\n", "usd_per_hour: -4\n"), " line 10, field instances.0.prices.1.usd_per_hour: "),
         (changed("purchase: spot", "purchase: stolen"), " line 11, field instances.0.prices.1.purchase: "),
         (changed("'2026-01-01'", "'2026-13-01'"), " line 8, field instances.0.prices.0.as_of: "),
         (changed("key: p5", "key: P 5"), " line 14, field instances.1.key: "),
         (changed("gpu_count: 8", "gpus: 8"), " line 14, field instances.1.gpu_count: "),
         (changed("gpu_count: 8", "gpu_count: 8\n  colour: green"), " line 17, field instances.1.colour: "),
-        (changed("  tdp_w: 72\n", "", ONE_GPU), " line 2, field gpus.0.tdp_w: "),
+        (changed("tdp_w: 72, ", "", ONE_GPU), " line 2, field gpus.0.tdp_w: "),
     ],
 )
 def test_what_is_wrong_is_named_by_file_line_and_field(text, what, overlay):

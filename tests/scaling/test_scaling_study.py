@@ -158,28 +158,20 @@ def ahead_of(found, *nodes):
 
 def test_a_projection_stands_apart_with_its_warning_and_machines_find_it_apart_too():
     found = gathered(*FAR)
-    text = shown(found, ahead_of(found, 2, 4))
-    table, _, projected = text.partition("Projected, and not measured")
+    table, _, projected = shown(found, ahead_of(found, 2, 4)).partition("Projected, and not measured")
     assert "4 x 8" not in table
     assert re.search(r"^4 x 8 +baseline-bf16", projected, re.MULTILINE)
     assert "no profile saw communication: a range" in projected
-    found = gathered(*FAR)
     data = json.loads(shown(found, ahead_of(found, 2), "json"))
     assert {one["nodes"] for one in data["points"]} == {1}
     assert {(one["nodes"], one["status"]) for one in data["projected"]} == {(2, "projected")}
-    lines = shown(found, ahead_of(found, 2), "csv").splitlines()
-    assert len(lines) == 1 + len(data["points"])
-
-
-def on_cpu(make=measured_on_cpu):
-    """Records of one and of two processes of a CPU."""
-    sizes = ({"workload": "vit-micro", "world_size": size} for size in (1, 2))
-    return [make(settings=settings, minutes=number) for number, settings in enumerate(sizes)]
+    assert len(shown(found, ahead_of(found, 2), "csv").splitlines()) == 1 + len(data["points"])
 
 
 def test_a_cpu_has_processes_and_a_row_without_an_interval_says_why():
-    text = shown(gathered(*on_cpu(), instances=("cpu",)))
+    on_cpu = [measured_on_cpu(settings={"workload": "vit-micro", "world_size": size}, minutes=size) for size in (1, 2)]
+    text = shown(gathered(*on_cpu, instances=("cpu",)))
     assert text.startswith("Throughput of vit-micro on nodes x processes: images/s a process")
     assert "GPU" not in text
-    assert "one process." in shown(gathered(*on_cpu(), instances=("cpu",)))
+    assert "one process." in text
     assert "one process." not in shown(gathered(*nodes_of(1, 0.100, 0.101), *nodes_of(2, 0.110, 0.111)))
