@@ -78,10 +78,8 @@ def laid_over(catalog: Catalog, path: Path) -> Catalog:
             # A price far from the catalogue's is chosen only if there is nothing else.
             price = price.model_copy(update={"doubtful": price.doubt is not None})
             prices[offer.instance] = (*prices.get(offer.instance, ()), price)
-        own = {key: catalog.instances[key] for key in prices}
-        return _with(
-            catalog, *(one.model_copy(update={"prices": prices[key] + one.prices}) for key, one in own.items())
-        )
+        offered = [catalog.instances[key] for key in prices]
+        return _with(catalog, *(one.model_copy(update={"prices": prices[one.key] + one.prices}) for one in offered))
     text = read_text(path)
     document = parse_yaml(text, path)
     if document is None:
