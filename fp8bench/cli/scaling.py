@@ -7,16 +7,17 @@ from typing import Annotated
 from pydantic import Field, PositiveFloat
 
 from fp8bench.cli.options import Form, ResultsDir, argument, in_commas, option
-from fp8bench.cli.output import load_catalog, show, tell_broken, warn
+from fp8bench.cli.output import draw, load_catalog, show, tell_broken, warn
 from fp8bench.cli.selection import Scope
 from fp8bench.records import results
 from fp8bench.records.select import rounds_of
-from fp8bench.scaling.document import document
+from fp8bench.scaling.document import PICTURE, document
 from fp8bench.scaling.points import scaled
 from fp8bench.scaling.projected import MOST_NODES, Projections, measured_links, projections
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import Limit, Option
 from fp8bench.schema.throughput import ThroughputRecord
+from fp8bench.tables.chart import require_drawable
 
 
 def scaling(
@@ -41,12 +42,15 @@ def scaling(
             limit=Limit(1_000_000, "no node has a network of a petabit"),
         ),
     ] = None,
+    plot: Annotated[Path | None, option("FILE", "Draw it, .png, .svg or .pdf.")] = None,
     prices: Annotated[
         tuple[str, ...], option("INSTANCE=USD", "What if an hour of a node cost this; may be given several times.")
     ] = (),
     form: Form = "table",
     results_dir: ResultsDir = Path("results"),
 ) -> None:
+    if plot is not None:
+        require_drawable(plot)
     if not project and network_gbps is not None:
         raise UsageError("--network-gbps is about a projection, and none was requested", "Add --project 2,4,8")
     nodes = sorted(set(project))
@@ -70,7 +74,9 @@ def scaling(
     ahead = Projections()
     if nodes:
         ahead = projections(found.points, nodes, network_gbps, measured_links(results_dir, options.instances), catalog)
-    show(document(found, ahead), form)
+    made = document(found, ahead)
+    show(made, form)
+    draw(made, PICTURE, plot)
 
 
 def _known(instances: Sequence[str], scope: Scope, results_dir: Path) -> list[str]:

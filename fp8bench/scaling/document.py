@@ -1,11 +1,23 @@
-"""Scaling as a document: one table of what was measured or published, and projections apart from it and marked."""
+"""Scaling as a document: one table of what was measured or published, projections apart from it and marked, and one
+figure: the share of a GPU's rate that is left by nodes and, where a source gives it, the final loss.
+"""
 
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fp8bench.records.select import grouped
 from fp8bench.scaling.points import REFERENCE, Point, Scaled
 from fp8bench.scaling.projected import Projection, Projections
+from fp8bench.tables import chart
 from fp8bench.tables import document as doc
+from fp8bench.tables.chart import FAINT, INK
 from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import Interval, change, number, with_interval
 
+PICTURE = "scaling"
+COLOURS = ("#1f2328", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 CAUTION = (
     "projections are what links allow, without stragglers and congestion: up to 8 nodes a published cluster was within "
     "4 points of one node's rate of such a range (docs/parallel.md)"
@@ -78,7 +90,8 @@ def document(found: Scaled, ahead: Projections) -> doc.Document:
         "warnings": warnings,
         "notes": notes,
     }
-    return doc.Document(blocks, data=data, lines=doc.CsvLines.of(Point, points))
+    picture = doc.Figure(PICTURE, partial(draw, found, ahead.rows))
+    return doc.Document(blocks, data=data, lines=doc.CsvLines.of(Point, points), figures=(picture,))
 
 
 def _projected(found: Projections) -> list[list[doc.Part]]:
@@ -99,3 +112,40 @@ def _projected(found: Projections) -> list[list[doc.Part]]:
     emphasis = tuple[doc.Emphasis, ...](["faint"] * len(found.rows))
     table = doc.Table(tuple(column.cells(found.rows) for column in columns), naming=2, emphasis=emphasis)
     return [[heading, table], [*map(doc.Note, found.assumed)]]
+
+
+def draw(found: Scaled, projected: Sequence[Projection], path: Path) -> None:
+    """Draw the figure. Raises UsageError as require_drawable does, and RunFailed if path cannot be written."""
+    series = grouped(found.points, lambda one: one.series)
+    losses = any(one.final_loss is not None for one in found.points)
+    with chart.figure(4.4, path) as figure:
+        left, *right = figure.subplots(1, 2) if losses else (figure.add_subplot(),)
+        for place, points in enumerate(series.values()):
+            colour, first = COLOURS[place % len(COLOURS)], points[0]
+            looks: dict[str, Any] = {"marker": "o", "markersize": 4, "linewidth": 1.8, "color": colour}
+            label = f"{first.variant_label}{f', batch {first.batch_size}' if first.batch_size else ''}"
+            shares = [(one.share_of_smallest or 1.0) * 100 for one in points]
+            left.plot([one.world_size for one in points], shares, label=label, **looks)
+            for one, start in zip(points, shares, strict=True):
+                if one.share_of_smallest_ci:
+                    left.plot([one.world_size] * 2, [end * 100 for end in one.share_of_smallest_ci], color=colour)
+                ahead = [row for row in projected if one.nodes == 1 and row.from_run_ids == one.run_ids]
+                for end in (0, 1) if ahead else ():
+                    sizes = [one.world_size, *(row.world_size for row in ahead)]
+                    left_there = [start, *(start * row.share_of_one_node[end] for row in ahead)]
+                    left.plot(sizes, left_there, **{**looks, "linestyle": chart.DASHES, "markerfacecolor": "white"})
+            known = [(one.world_size, one.final_loss) for one in points if one.final_loss is not None]
+            for axes in right:
+                axes.plot(*(zip(*known, strict=True) if known else ((), ())), **looks)
+        if projected:
+            left.plot([], [], color=FAINT, linestyle=chart.DASHES, label="projected")
+        every = sorted({one.world_size for one in found.points} | {row.world_size for row in projected})
+        for axes, y in zip((left, *right), ("% of a GPU's rate that is left", "final loss"), strict=False):
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(every, list(map(str, every)), fontsize=9)
+            axes.minorticks_off()
+            chart.plain(axes, "GPUs or processes", y)
+        left.set_ylim(0, None)
+        left.legend(fontsize=8.5, frameon=False, labelcolor=INK, loc="lower left")
+        whose = ", ".join(sorted({one.source for one in found.points}))
+        chart.title(figure, f"{found.workload}, {whose}{' and projected (broken lines)' if projected else ''}")

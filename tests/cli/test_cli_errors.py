@@ -161,6 +161,7 @@ scaling p5 --workload llm-1b --project two | --project | 'two'
 scaling p5 --workload llm-1b --project 16 | --project | 8 nodes
 scaling p5 --workload llm-1b --network-gbps 100 | --network-gbps is about a projection | --project
 scaling p5 --workload llm-1b --project 2 --network-gbps -1 | --network-gbps | '-1'
+scaling p5 --workload llm-1b --plot a.gif | cannot draw a.gif
 scaling p5 --workload llm-2b | unknown workload 'llm-2b'
 scaling p5 --workload vit-micro | no record for p5 of vit-micro
 scaling p55 --workload llm-1b | unknown instance 'p55'

@@ -23,6 +23,13 @@ def test_whatever_is_named_there_is_a_table_as_long_as_a_row_can_be_shown(comman
     assert ("unknown instance 'nobodys'" in done.stderr) == ("nobodys" in words)
 
 
+@pytest.mark.slow
+def test_a_plot_is_drawn(call, tmp_path):
+    done = call("llm-1b", "--plot", "scaling.svg")
+    assert "drawn as scaling.svg" in done.stderr
+    assert "<svg" in (tmp_path / "scaling.svg").read_text()
+
+
 def test_a_projection_warns_on_standard_error_too_and_ones_own_steps_count_as_what_they_are(call, tmp_path):
     for record in sized(*nodes_of(1, 0.1, 0.1)):
         keep(record, tmp_path / "results")
