@@ -134,7 +134,6 @@ run --aa --mode baseline-bf16 --until-decided reference | --aa compares modes wi
 run --results-dir taken/results | cannot write results to taken/results
 predict | no instance was named
 predict p5 | --from is missing
-predict p5 --from a.json --workload vit-huge | --workload does not apply to a record's file
 run --dry-run --instance p5 --gpus 16 | p5 has 8 GPUs | Give --gpus 8 or less
 predict p55 --from h200-1x | unknown instance 'p55'
 predict p5 --from h100-1x | no record for instance 'h100-1x' | h200-1x
@@ -149,18 +148,17 @@ predict h200-1x --from h200-1x | h200-1x itself was measured on 1 GPU
 predict p5 --from h200-1x --price-as-of soon | --price-as-of | 'soon'
 predict p5 --from h200-1x --purchase barter | --purchase 'barter'
 predict p5 --from h200-1x --region mars | no price is of region 'mars'
-predict p5 --from /dev/zero | cannot read /dev/zero
-predict p5 --from nowhere.json | cannot read nowhere.json
+predict p5 --from nowhere.json | no record for instance 'nowhere.json'
 predict p5 --from h200-1x --workload vit-huger | unknown workload 'vit-huger'
 scaling p5 --workload llm-1b --project 1 | --project | '1'
 scaling p5 --workload llm-1b --project two | --project | 'two'
 scaling p5 --workload llm-1b --project 16 | --project | 8 nodes
 scaling p5 --workload llm-1b --network-gbps 100 | --network-gbps is about a projection | --project
 scaling p5 --workload llm-1b --project 2 --network-gbps -1 | --network-gbps | '-1'
+scaling p5 --workload llm-1b --plot a.gif | cannot draw a.gif
 scaling p5 --workload llm-2b | unknown workload 'llm-2b'
 scaling p5 --workload vit-micro | no record for p5 of vit-micro
 scaling p55 --workload llm-1b | unknown instance 'p55'
-scaling p5 --workload llm-1b --plot a.gif | cannot draw a.gif
 scaling p5 --workload llm-1b --format xml | --format 'xml'
 scaling p5 --workload llm-1b --price p5=free | is not INSTANCE=USD
 prices show p55 | unknown instance 'p55' | 'p5'

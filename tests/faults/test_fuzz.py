@@ -88,7 +88,11 @@ def read_every_way(path: Path) -> None:
 
 def of_instance(path: Path) -> None:
     catalogs.load_beside([path])
-    catalogs.load([path])
+    of_catalogue(path)
+
+
+def of_catalogue(path: Path) -> None:
+    catalogs.laid_over(catalogs.load(), path)
 
 
 def of_config(path: Path) -> None:
@@ -99,7 +103,7 @@ def of_config(path: Path) -> None:
 READERS: dict[str, tuple[str, list[bytes], Callable[[Path], object]]] = {
     "record": ("r.json", [path.read_bytes() for path in GOLDEN], read_every_way),
     "instance": ("mine/instance.yaml", [INSTANCE], of_instance),
-    "catalogue": ("instances.yaml", [INSTANCES_YAML.read_bytes()[:3000]], lambda path: catalogs.load([path])),
+    "catalogue": ("instances.yaml", [INSTANCES_YAML.read_bytes()[:3000]], of_catalogue),
     "prices": ("prices/20260501.csv", [SNAPSHOT], of_instance),
     "configuration": ("c.yaml", [CONFIG], of_config),
     "trace": ("t.json", [TRACE, gzip.compress(TRACE, mtime=0)], read_trace),
