@@ -53,9 +53,8 @@ def keep(
     results_dir: Path,
     warn: Callable[[str], None] = lambda _line: None,
 ) -> Path | None:
-    """Write down an instance that is not in the catalogue, and the price that the user gave, newest first. warn: called
-    if the file cannot be locked. Returns the path, or None if there is nothing to write. Raises UsageError if the file
-    cannot be read or written, or another process holds it for longer than WAIT_S.
+    """Write down an instance that is not in the catalogue, and the price that the user gave, newest first; return the
+    path, or None. warn: as of `held`. Raises UsageError if it cannot be read or written, or is held for over WAIT_S.
     """
     if in_catalog and price is None:
         return None

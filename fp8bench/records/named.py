@@ -23,7 +23,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Reference:
-    """A mode of an instance. instance: empty for any. mode: with or without its recipe. execution: None for any."""
+    """A mode of an instance (empty: any), with or without its recipe. execution: None for any."""
 
     instance: str
     mode: str
@@ -32,7 +32,6 @@ class Reference:
 
     @property
     def label(self) -> str:
-        """The reference as on the command line."""
         return f"{self.instance}:{self.mode}{suffix(self.execution)}"
 
     def names(self, instance: str, modes: Collection[str]) -> bool:
