@@ -19,9 +19,6 @@ from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.option import ByDevice, Limit, Option, flag_of
 
-_LONGEST = 40
-"""The number of characters of an invalid value that its error repeats."""
-
 
 class Options(Frozen):
     """Options as fields, each with its `Option` in an `Annotated`."""
@@ -35,20 +32,18 @@ class Options(Frozen):
             raise ValueError("it must be a number in the digits 0 to 9, without underscores")
         if not isinstance(value, bool):
             return value
-        word = {True: "on", False: "off"}[value]
-        if word in words_of(kind):
-            return word
         if kind in (int, float):
             raise ValueError("it must be a number")
-        return value
+        word = "on" if value else "off"
+        return word if word in words_of(kind) else value
 
     @field_validator("*", mode="after")
     @classmethod
     def _bounded(cls, value: Any, info: ValidationInfo) -> Any:
         option = option_of(cls.model_fields[str(info.field_name)])
-        numeric = value is not None and value != AUTO
-        if numeric and option is not None and option.limit is not None and value > option.limit.most:
-            raise ValueError(option.limit.refusal)
+        limit = option.limit if option is not None else None
+        if limit is not None and value not in (None, AUTO) and value > limit.most:
+            raise ValueError(limit.refusal)
         return value
 
     def on(self, device: Device, name: str) -> Any:
@@ -85,10 +80,9 @@ def options_of(model: type[BaseModel]) -> dict[str, Option]:
 def kind_of(field: FieldInfo) -> Any:
     """Return the type of a given value: int for `Annotated[PositiveInt | None, ...]`, and a Literal unchanged."""
     kind: Any = field.annotation
-    given = [one for one in get_args(kind) if one is not type(None)]
     if type(None) in get_args(kind):
         # For a number that may also be a word (`auto`), the type of the number.
-        kind = given[0]
+        kind = next(one for one in get_args(kind) if one is not type(None))
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
@@ -124,10 +118,10 @@ def invalid(where: str, value: object, error: ValidationError, help: str) -> Usa
 
 
 def quoted(value: object) -> str:
-    """Return the value in the form in which an error repeats it: cut, and an address without its secrets."""
+    """Return the value as an error repeats it: cut, and an address without its secrets."""
     text = value if isinstance(value, str) else repr(value)
     text = str(Address(text)) if is_address(text) else text
-    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    text = text if len(text) <= 40 else f"{text[:40]}..."
     return repr(text) if isinstance(value, str) else text
 
 

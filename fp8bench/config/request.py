@@ -17,10 +17,9 @@ from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.option import ByDevice, Option
 
 MAX_ROUNDS = 30
-"""The limit of rounds where their number is not fixed: an hour or two of four modes on a GPU."""
+"""Where the number of rounds is not fixed: an hour or two of four modes on a GPU."""
 
 LATEST = "latest"
-"""The name of the newest session."""
 
 OBEYED_BY_WORKERS = options_of(RunConfig)
 """The options that are also fields of a configuration, by the same name."""
@@ -34,7 +33,7 @@ def _share(value: Any) -> Any:
 
 
 def _whole_or_auto(value: Any) -> Any:
-    """Convert a batch size. A word that is neither a number nor `auto` gets one error, not one for each type."""
+    # A word that is neither a number nor `auto` gets one error, not one for each type.
     if value is None or value == AUTO or isinstance(value, bool):
         return value
     try:
@@ -47,7 +46,6 @@ def _whole_or_auto(value: Any) -> Any:
 
 
 OF_A_CALL = partial(Option, one_round=False)
-"""An option that does not apply to a single round, as `explain --mode` measures it."""
 NONE_OF_A_CALL = partial(OF_A_CALL, shown_unset="none")
 OF_PRICE = partial(NONE_OF_A_CALL, limit=limits.USD_PER_HOUR, metavar="USD_PER_HOUR")
 
@@ -122,10 +120,6 @@ class RunRequest(_OptionsOfWorkers):
             if_unset="64; on a CPU 16; of llm-1b and gpt-layer 4, llm-7b and llm-8b 1, llm-micro 8",
             metavar=f"N|{AUTO}",
         ),
-    ] = None
-    recipe: Annotated[
-        Path | None,
-        NONE_OF_A_CALL("YAML file of a scaling recipe with its fields, of the modes named without one", metavar="FILE"),
     ] = None
     fp8_layers: Annotated[
         str | None,

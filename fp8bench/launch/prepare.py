@@ -97,8 +97,8 @@ def prepare(
         if place.instance.key != auto:
             resumed["instance"] = place.instance.key
         if "mode" in resumed:
-            require_in_names(resumed["mode"], request.recipe, request.fp8_layers, kept.session_id)
-            resumed |= {"recipe": None, "fp8_layers": None}
+            require_in_names(resumed["mode"], request.fp8_layers, kept.session_id)
+            resumed["fp8_layers"] = None
         request = request.model_copy(update={**resumed, "session": kept.session_id})
     configs = plan(request, machine, elastic)
     to_size = list(configs) if request.batch_size == AUTO else []

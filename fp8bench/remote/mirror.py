@@ -36,8 +36,8 @@ class Sent:
 def belongs(name: str) -> bool:
     """Return whether a file of this name belongs to the results: it is not hidden, and does not lie elsewhere."""
     path = PurePosixPath(name)
-    plain = all(part not in ("/", "..") and not part.startswith(".") and "\\" not in part for part in path.parts)
-    return plain and path.suffix in (RECORD, CHANGING, LOG)
+    hidden = any(part == "/" or part.startswith(".") or "\\" in part for part in path.parts)
+    return not hidden and path.suffix in (RECORD, CHANGING, LOG)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -76,10 +76,10 @@ def send(store: Store, folder: Path, names: list[str], known: dict[str, str]) ->
             elif name.endswith(CHANGING) and _digest(is_there) == known.get(name):
                 store.put(name, data, replace=True)
             else:
-                result = done.refused
+                done.refused.append(name)
+                continue
         result.append(name)
-        if result is not done.refused:
-            known[name] = _digest(data)
+        known[name] = _digest(data)
     return done
 
 

@@ -18,11 +18,12 @@ from urllib.parse import urlsplit
 from fp8bench.schema.address import GCS, S3, SSH, Address
 from fp8bench.schema.errors import RunFailed, UsageError
 
-LIMIT_S = 60.0
-"""Seconds for one call: a connection, a list, or a batch of files."""
-CONNECT_S, READ_S = 5, 15
+LIMIT_S, CONNECT_S, READ_S = 60.0, 5, 15
+"""For one call (a connection, a list, or a batch of files), and parts of it."""
+
 BATCH = 64
-"""The number of files fetched in one call."""
+"""Files that are fetched in one call."""
+
 LIBRARIES = ("botocore", "aiohttp", "asyncssh", "gcsfs", "google")
 """Packages whose exceptions are faults of the remote, as any OSError is."""
 
@@ -170,13 +171,13 @@ def _in_words(error: Exception, verb: str, address: Address) -> Exception:
     text = address.clean(str(error))[:200] or name
     if isinstance(error, FileExistsError) or "PreconditionFailed" in text or "412" in text.split():
         return FileExistsError()
-    what = f"cannot {verb} {address}"
-    if isinstance(error, PermissionError) or "PermissionDenied" in name or "403" in text:
-        return Refused(f"{what}: not allowed ({text})", "Check the credentials and what they may do")
-    if "Credentials" in name or "anonymous" in text.lower():
-        return Refused(f"{what}: no credentials were found", "Set them as its own tools take them")
-    if isinstance(error, FileNotFoundError):
-        return Refused(f"{what}: there is no such bucket or folder", "Check its name, or make it")
-    if name == "HostKeyNotVerifiable":
-        return Refused(f"{what}: its host key is not in known_hosts", "Connect once with ssh, and check its key")
-    return Unreachable(f"{what}: {name}: {text}", "Try again later")
+    not_allowed = isinstance(error, PermissionError) or "PermissionDenied" in name or "403" in text
+    for is_so, why, remedy in (
+        (not_allowed, f"not allowed ({text})", "Check the credentials and what they may do"),
+        ("Credentials" in name or "anonymous" in text.lower(), "no credentials were found", "Set them as its tools do"),
+        (isinstance(error, FileNotFoundError), "there is no such bucket or folder", "Check its name, or make it"),
+        (name == "HostKeyNotVerifiable", "its host key is not in known_hosts", "Connect once with ssh, and check it"),
+    ):
+        if is_so:
+            return Refused(f"cannot {verb} {address}: {why}", remedy)
+    return Unreachable(f"cannot {verb} {address}: {name}: {text}", "Try again later")

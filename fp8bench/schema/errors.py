@@ -94,15 +94,11 @@ MOST_NAMES = 4
 """The most names in a suggestion. There is a separate command to list them all."""
 
 LIKENESS, OF_SHORT, MUCH_LESS = 0.75, 0.6, 0.035
-"""The least likeness of a suggestion, from 0 to 1 (difflib); that of a name of three letters at most; and by how much
-less like it a name is no suggestion beside the best.
-"""
+"""The least likeness of a suggestion (difflib), that of a name of up to three letters, and how far behind the best."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], listing: str, family: Iterable[str] = ()) -> UsageError:
-    """Return the error for an unknown name, with the nearest known ones. listing: the command that shows every known
-    name. family: see `nearest`.
-    """
+    """Return the error for an unknown name, with the nearest known ones. listing: the command that shows all."""
     meant = did_you_mean(nearest(name, known, family))
     return UsageError(f"unknown {kind} {name!r}", f"{meant}See every one with `{listing}`")
 
@@ -120,9 +116,8 @@ def did_you_mean(names: Sequence[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str], family: Iterable[str] = ()) -> list[str]:
-    """Return the names nearest to `name`, the best first; empty if none is near. family: known names that `name` may
-    refer to as a group (e.g. the instances that have this GPU). They come before the names that contain `name`, and
-    behind those that are spelt almost as it is.
+    """Return the names nearest to `name`, the best first: those spelt almost so, or else the family that it may mean
+    (e.g. the instances that have this GPU) and names that contain it.
     """
     said, spelt = name.lower(), {one.lower(): one for one in known}
     least = LIKENESS if len(said) > 3 else OF_SHORT
@@ -139,7 +134,6 @@ def first_line(error: Exception) -> str:
 
 
 LONGEST = 600
-"""The most characters shown of an error message that another program wrote."""
 
 
 def in_words(text: str) -> str:
@@ -163,20 +157,6 @@ def refusal_of(error: BaseException) -> ModeUnavailable | None:
     """Return what is wrong with the library whose import raised this error; None for any other error. A damaged library
     may raise anything: ImportError, OSError for a shared library that does not load, or RuntimeError.
     """
-    library = _library_of(error)
-    if library is None:
-        return None
-    return ModeUnavailable(
-        in_words(f"{library} cannot be imported: {type(error).__name__}: {error}").rstrip("."),
-        "Install it as `fp8bench doctor` advises; `fp8bench --debug ...` shows where the import fails",
-    )
-
-
-def _library_of(error: BaseException) -> str | None:
-    """Return the top-level name of the library that was being imported, of several the first; None if none was, or only
-    Python's own: a name that its standard library lacks is a mistake in this program.
-    """
-    named = error.name.partition(".")[0] if isinstance(error, ImportError) and error.name else ""
     imported: list[str] = []
     for frame, _ in walk_tb(error.__traceback__):
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -184,5 +164,12 @@ def _library_of(error: BaseException) -> str | None:
             imported = []
         elif frame.f_code.co_name == "<module>":
             imported.append(package)
-    found = next(iter(imported), named)
-    return found if found not in ("", "fp8bench", *sys.stdlib_module_names) else None
+    # Of several libraries the first.
+    library = (imported or [(isinstance(error, ImportError) and error.name) or ""])[0].partition(".")[0]
+    # A name that Python's own library lacks is a mistake in this program.
+    if library in ("", "fp8bench", *sys.stdlib_module_names):
+        return None
+    return ModeUnavailable(
+        in_words(f"{library} cannot be imported: {type(error).__name__}: {error}").rstrip("."),
+        "Install it as `fp8bench doctor` advises; `fp8bench --debug ...` shows where the import fails",
+    )

@@ -115,9 +115,8 @@ def checkout(commit: str | None, dirty: bool | None) -> str | None:
 
 
 def software_of(environment: Environment | None, talks: bool = True) -> Software | None:
-    """Return what determines speed in an environment; None if a record has no environment (an imported figure, or a run
-    that died early). Of Python's version it has the minor one, `3.12`; it has the CPU's name only if no GPU computes.
-    talks: whether there are other ranks to talk to.
+    """Return what determines speed in an environment, None of none (an imported figure, a run that died early). It has
+    the CPU's name only if no GPU computes. talks: whether there are other ranks to talk to.
     """
     if environment is None:
         return None
@@ -149,7 +148,7 @@ def differing(a: Software | None, b: Software | None) -> list[str]:
     """Return the names of what differs between the software of two records; only `software` if one is unknown."""
     if a is None or b is None:
         return [] if a is b else ["software"]
-    return [name for name in dict.fromkeys([*a, *b]) if a.get(name) != b.get(name)]
+    return [name for name in {**a, **b} if a.get(name) != b.get(name)]
 
 
 def same_machine(a: MachineIdentity | None, b: MachineIdentity | None) -> bool:
@@ -159,12 +158,10 @@ def same_machine(a: MachineIdentity | None, b: MachineIdentity | None) -> bool:
 
 def differences(software: Software | None, reference: Software | None) -> list[str]:
     """Return a text such as `torch (2.11.0, reference 2.12.0)` for each difference."""
+    names = differing(software, reference)
     if software is None or reference is None:
-        return differing(software, reference)
-    return [
-        f"{name} ({in_words(software, name)}, reference {in_words(reference, name)})"
-        for name in differing(software, reference)
-    ]
+        return names
+    return [f"{name} ({in_words(software, name)}, reference {in_words(reference, name)})" for name in names]
 
 
 def changes(before: Software | None, after: Software | None) -> dict[str, str]:

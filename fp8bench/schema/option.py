@@ -57,10 +57,9 @@ class ByDevice(NamedTuple):
 class Option:
     """The declaration of an option. help: a sentence without its full stop, to which the default is appended. default:
     the request's, if the configuration declares the option or devices differ in it; None if `launch.plan` computes it.
-    if_unset: what help shows for a computed default; shown_unset: what `--dry-run` shows. metavar: None to derive it
-    from the type. complete: a function of `cli.names`. one_round: whether the option also applies to `explain --mode`,
-    which runs each mode once. flags: none for the one of the field's name. argument: whether it is given by its place,
-    without a flag.
+    if_unset, shown_unset: what help and `--dry-run` show for a computed one. metavar: None to derive it from the type.
+    complete: a function of `cli.names`. one_round: also of `explain --mode`. flags: none for the one of the field's
+    name. argument: given by its place.
     """
 
     help: str

@@ -59,21 +59,30 @@ def _convolution_backward(gradient: Sizes, inputs: Sizes, weight: Sizes, *argume
 
 
 class SeededModel(ABC):
-    """A workload whose model follows from the seed."""
+    """A workload whose model follows from the seed, and whose work is linear in the batch."""
 
     def __init__(self, data: DataSource = "loader", workers: int = 0, seed: int = 0) -> None:
         self.data: DataSource = data
-        self.workers = workers
-        self.seed = seed
+        self.workers, self.seed = workers, seed
 
     @abstractmethod
     def model(self) -> nn.Module:
         """Return the model with weights drawn on torch's default device."""
 
+    @abstractmethod
+    def work(self) -> Work:
+        """Return the work of one sample."""
+
     def build(self, device: torch.device) -> nn.Module:
         with seeded(self.seed, device):
             model = self.model()
         return model.to(device).train()
+
+    def flops_per_step(self, batch_size: int) -> int:
+        return batch_size * self.work()[1]
+
+    def parameters(self) -> int:
+        return self.work()[0]
 
 
 class ImageClassifier(SeededModel):
@@ -105,7 +114,13 @@ class TokenWorkload(Resizable, SeededModel):
     causal: ClassVar[bool] = True
     usual_length: ClassVar[int] = 2048
     gate_length: ClassVar[int | None] = 2048
-    sequence_length: int
+    config_fields: ClassVar[tuple[str, ...]] = ("sequence_length",)
+
+    def __init__(
+        self, data: DataSource = "loader", workers: int = 0, seed: int = 0, sequence_length: int | None = None
+    ) -> None:
+        super().__init__(data, workers, seed)
+        self.sequence_length = sequence_length or self.usual_length
 
     @property
     def piece(self) -> int:
@@ -117,25 +132,12 @@ class TokenWorkload(Resizable, SeededModel):
         tokens = self.units_per_step(batch_size)
         if fp8 and tokens % ALIGNMENT:
             length, fewer = self.sequence_length, self.sequence_length // ALIGNMENT * ALIGNMENT
-            raise ModeUnavailable(
-                f"fp8 GEMMs need a multiple of {ALIGNMENT} tokens, and batch {batch_size} x sequence {length} are "
-                f"{tokens:,}",
-                f"Use --sequence-length {fewer or ALIGNMENT} or {fewer + ALIGNMENT}, or a --batch-size that is a "
-                f"multiple of {ALIGNMENT // gcd(ALIGNMENT, length)}",
-            )
-
-    @abstractmethod
-    def work(self) -> Work:
-        """Return the work of one sample. Every operation is linear in the batch."""
+            what = f"fp8 GEMMs need a multiple of {ALIGNMENT} tokens, and batch {batch_size} x sequence {length} are"
+            remedy = f"Use --sequence-length {fewer or ALIGNMENT} or {fewer + ALIGNMENT}, or a --batch-size that is a"
+            raise ModeUnavailable(f"{what} {tokens:,}", f"{remedy} multiple of {ALIGNMENT // gcd(ALIGNMENT, length)}")
 
     def units_per_step(self, batch_size: int) -> int:
         return batch_size * self.sequence_length
-
-    def flops_per_step(self, batch_size: int) -> int:
-        return batch_size * self.work()[1]
-
-    def parameters(self) -> int:
-        return self.work()[0]
 
     def sizes(self) -> dict[str, int | str]:
         return {**self.architecture, "sequence_length": self.sequence_length}

@@ -14,6 +14,7 @@ layer, so that attention is as sharp: otherwise the gate would not notice its fa
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from functools import cache
 from itertools import repeat
 from math import sqrt
@@ -76,11 +77,8 @@ class GPTModel(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x: [batch, sequence, hidden]."""
         # The meta device, on which layers are counted, has no autocast.
-        if self.autocast or x.is_meta:
+        with nullcontext() if self.autocast or x.is_meta else torch.autocast(x.device.type, enabled=False):
             out: Tensor = self.layer(x)
-            return out
-        with torch.autocast(x.device.type, enabled=False):
-            out = self.layer(x)
         return out
 
 
@@ -100,8 +98,7 @@ class GPTLayerWorkload(TokenWorkload):
         sequence_length: int | None = None,
         weight_dtype: WeightDtype = "bfloat16",
     ) -> None:
-        super().__init__(data, workers, seed)
-        self.sequence_length = sequence_length or self.usual_length
+        super().__init__(data, workers, seed, sequence_length)
         self.weight_dtype = weight_dtype
 
     @property
@@ -122,7 +119,7 @@ class GPTLayerWorkload(TokenWorkload):
         return GPTModel(**self.architecture, dtype=self.dtype)
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
-        """Return the same batch, which stays on the device, forever: (x, the gradient at the output)."""
+        """Return one batch, which stays on the device, forever: (x, the gradient at the output)."""
         generator = torch.Generator(device).manual_seed(self.seed * SEEDS_A_RANK + rank)
         shape = (batch_size, self.sequence_length, self.architecture["hidden"])
         x, gradient = (torch.rand(shape, generator=generator, device=device, dtype=self.dtype) for _ in range(2))

@@ -5,13 +5,13 @@ the first layer's input is not computed and not counted).
 """
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
-from fp8bench.workloads.base import ImageClassifier, work_of_blocks
+from fp8bench.workloads.base import ImageClassifier, Work, work_of_blocks
 from fp8bench.workloads.resizable import Multiple, Resizable
 
 
@@ -21,7 +21,7 @@ class ViTHuge(Resizable, ImageClassifier):
     name = "vit-huge"
     depth_size: ClassVar[str | None] = "depth"
     multiples: ClassVar[tuple[Multiple, ...]] = (Multiple("embed_dim", "num_heads"), Multiple("img_size", "patch_size"))
-    architecture: ClassVar[Mapping[str, Any]] = dict(
+    architecture: ClassVar[dict[str, Any]] = dict(
         img_size=224, patch_size=16, embed_dim=1280, depth=32, num_heads=16, num_classes=1000
     )
 
@@ -32,9 +32,8 @@ class ViTHuge(Resizable, ImageClassifier):
     def images(self) -> tuple[int, int]:
         return self.architecture["img_size"], self.architecture["num_classes"]
 
-    def flops_per_step(self, batch_size: int) -> int:
-        """Return the FLOPs, which are linear in the batch."""
-        return batch_size * _flops_per_image(tuple(self.architecture.items()))
+    def work(self) -> Work:
+        return _work(tuple(self.architecture.items()))
 
     def sizes(self) -> dict[str, int | str]:
         return dict(self.architecture)
@@ -44,13 +43,9 @@ class ViTHuge256(ViTHuge):
     """The second article's model: no class token, average pooling, 256 px (256 tokens), 1024 classes."""
 
     name = "vit-huge-256"
-    architecture: ClassVar[Mapping[str, Any]] = {
-        **ViTHuge.architecture,
-        "class_token": False,
-        "global_pool": "avg",
-        "img_size": 256,
-        "num_classes": 1024,
-    }
+    architecture: ClassVar[Mapping[str, Any]] = ViTHuge.architecture | dict(
+        class_token=False, global_pool="avg", img_size=256, num_classes=1024
+    )
 
 
 class ViTMicro(ViTHuge):
@@ -70,7 +65,6 @@ def _vision_transformer(**architecture: Any) -> nn.Module:
 
 
 @cache
-def _flops_per_image(architecture: tuple[tuple[str, Any], ...]) -> int:
+def _work(architecture: tuple[tuple[str, Any], ...]) -> Work:
     sizes = dict(architecture)
-    image = (1, 3, sizes["img_size"], sizes["img_size"])
-    return work_of_blocks(_vision_transformer, sizes, "depth", lambda: torch.empty(image))[1]
+    return work_of_blocks(_vision_transformer, sizes, "depth", partial(torch.empty, 1, 3, *[sizes["img_size"]] * 2))

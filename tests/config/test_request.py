@@ -17,9 +17,6 @@ from fp8bench.schema.yaml_text import parse_mapping
 FILE = "nightly.yaml"
 OF_IMAGES = find_workload("vit-micro").usual
 
-OF_A_MODE = ("mode", "recipe")
-"""What a request has of several modes, and a configuration of one."""
-
 TEXT_OF_EVERY_FIELD = {
     "mode": ("te-fp8:current", ("te-fp8:current",)),
     "workload": ("vit-micro", "vit-micro"),
@@ -47,7 +44,6 @@ TEXT_OF_EVERY_FIELD = {
     "tensor_parallel": ("2", 2),
     "grad_accumulation": ("4", 4),
     "activation_checkpointing": ("full", "full"),
-    "recipe": ("recipe.yaml", Path("recipe.yaml")),
     "fp8_layers": ("mlp", "mlp"),
     "rounds": ("5", 5),
     "precision": ("0.5%", 0.005),
@@ -90,7 +86,7 @@ def test_flags_beat_the_environment_which_beats_the_file_which_beats_defaults(fl
 
 
 @pytest.mark.parametrize(
-    "field", [name for name in RunRequest.model_fields if name in RunConfig.model_fields and name not in OF_A_MODE]
+    "field", [name for name in RunRequest.model_fields if name in RunConfig.model_fields and name != "mode"]
 )
 def test_an_option_of_the_workers_has_the_name_and_the_type_that_their_configuration_has(field):
     text, value = TEXT_OF_EVERY_FIELD[field]
@@ -125,6 +121,7 @@ def test_every_field_can_be_set_from_the_environment_and_an_empty_variable_is_as
 
 
 MODES = ("te-fp8:current", "te-bf16")
+FIELDS = ("te-fp8:delayed,history=16,margin=1", "te-bf16", "te-fp8:margin=2")
 
 
 @pytest.mark.parametrize(
@@ -135,6 +132,7 @@ MODES = ("te-fp8:current", "te-bf16")
         ({}, {"FP8BENCH_MODE": " , te-fp8:current ,, te-bf16, "}, "", {"mode": MODES}),
         ({}, {}, "mode: [te-fp8:current, te-bf16]", {"mode": MODES}),
         ({}, {}, "mode: te-fp8:current, te-bf16", {"mode": MODES}),
+        ({}, {"FP8BENCH_MODE": "te-fp8:delayed,history=16,margin=1, te-bf16 ,te-fp8:margin=2"}, "", {"mode": FIELDS}),
         ({}, {}, "compile: on", {"compile": "on"}),
         ({}, {}, "compile: off", {"compile": "off"}),
         ({}, {}, "precision: 1%", {"precision": 0.01}),

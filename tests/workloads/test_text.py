@@ -71,7 +71,7 @@ def large(path):
         (lambda path: None, "there is no such file"),
         (lambda path: path.mkdir(), "is a folder"),
         (lambda path: path.write_bytes(b"short"), "has 5 bytes, which is not enough text"),
-        (large, r"has 1\.5 GiB, .* the most is 1 GiB. Take a part: `head -c 1G"),
+        (large, r"has 1\.5 GiB, .* the most is 1 GiB\. Take a part: `head -c 1G"),
     ],
     ids=["missing", "folder", "short", "large"],
 )
@@ -130,5 +130,5 @@ def test_a_language_model_has_bytes_as_its_words_and_its_other_sizes_and_images_
     assert cut.sizes() == {**whole.sizes(), **changed}
     assert (cut.name, cut.seed, cut.units_per_step(2)) == ("llm-1b", 3, 1024)
     assert whole.sizes() == LLM1B().sizes()
-    with pytest.raises(UsageError, match="'outside-linear' takes images, and a text is trained on as tokens"):
+    with pytest.raises(UsageError, match="'outside-linear' takes images, and has no vocabulary"):
         byte_level(TinyLinear(), {})
