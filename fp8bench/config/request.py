@@ -16,8 +16,7 @@ from fp8bench.schema.config import Device, RunConfig, VariantSettings
 from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.option import ByDevice, Option
 
-MAX_ROUNDS = 30
-"""Where the number of rounds is not fixed: an hour or two of four modes on a GPU."""
+MAX_ROUNDS = 30  # where the number of rounds is not fixed: an hour or two of four modes on a GPU
 
 LATEST = "latest"
 
@@ -194,5 +193,4 @@ class RunRequest(_OptionsOfWorkers):
         return tuple(self.model_copy(update=update) for update in own)
 
 
-OPTIONS = options_of(RunRequest)
-"""Every option by its field's name, in the order of help."""
+OPTIONS = options_of(RunRequest)  # every option by its field's name, in the order of help

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from fp8bench import registry
+from fp8bench.config.options import read_sizes, sized, sizes_of
 from fp8bench.config.request import OBEYED_BY_WORKERS, RunRequest
-from fp8bench.config.sizes import read_sizes, sized, sizes_of
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.recipes import chosen, switched
 from fp8bench.launch.rounds import ARMS, Entry, Stop

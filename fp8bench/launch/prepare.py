@@ -13,8 +13,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from fp8bench import registry
+from fp8bench.config.options import sizes_of
 from fp8bench.config.request import RunRequest
-from fp8bench.config.sizes import sizes_of
 from fp8bench.launch import auto_layers, resume
 from fp8bench.launch.nodes.place import Elastic, elastic_from
 from fp8bench.launch.place import Place, place_on

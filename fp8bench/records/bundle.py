@@ -19,8 +19,7 @@ from fp8bench.schema.instance import Catalog
 
 MANIFEST, CATALOGUE, TEXT, RESULTS = "bundle.json", "catalogue.json", "README.md", "results"
 
-MOST_BYTES = 2**31
-"""Of all parts together: a file that unpacks to more is no bundle."""
+MOST_BYTES = 2**31  # of all parts together: a file that unpacks to more is no bundle
 
 REMEDY = "Get the file again, or make one with `fp8bench results bundle`"
 

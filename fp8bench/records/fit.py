@@ -22,8 +22,7 @@ IDENTITY = frozenset(
 FACTS = frozenset("mode workload device_name cpu driver python versions unit name category".split())
 """Fields that tell what a record is of: a word in them stays even if somebody uses it as a password."""
 
-LOGS = frozenset({"log", "traceback"})
-"""Fields whose text has lines."""
+LOGS = frozenset({"log", "traceback"})  # fields whose text has lines
 
 LONGEST_LOG = 1 << 20
 """Characters. Of a longer log the beginning and the end are kept: where it broke, and the consequences."""

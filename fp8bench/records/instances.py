@@ -10,8 +10,7 @@ from fp8bench.records.lock import held
 from fp8bench.schema.files import read_text, write_atomically
 from fp8bench.schema.instance import INSTANCE_FILE, SNAPSHOT_SUFFIX, SNAPSHOTS, Instance, Price, read_own
 
-WAIT_S = 5.0
-"""Seconds to wait for another process that writes the same file."""
+WAIT_S = 5.0  # seconds to wait for another process that writes the same file
 
 
 def files(results_dir: Path) -> list[Path]:

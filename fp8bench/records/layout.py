@@ -35,8 +35,7 @@ SomeRecord = TypeVar("SomeRecord", bound=RecordHead)
 Document = dict[str, Any]
 
 RUN = "run"
-AHEAD = timedelta(days=1)
-"""How far clocks may differ."""
+AHEAD = timedelta(days=1)  # how far clocks may differ
 
 
 def texts_of(record: RecordHead) -> tuple[str, str | None]:
@@ -45,9 +44,14 @@ def texts_of(record: RecordHead) -> tuple[str, str | None]:
         return _text(record), None
     if not _has_raw(record):
         return _text(_bare(record)), None
-    series, kernels = tuple(one.series for one in record.telemetry), record.profile.kernels if record.profile else ()
-    own = {"schema_version": SCHEMA_VERSION, "run_id": record.run_id, "samples": record.samples}
-    text = _text(Samples(**own, series=series, kernels=kernels))
+    raw = Samples(
+        schema_version=SCHEMA_VERSION,
+        run_id=record.run_id,
+        samples=record.samples,
+        series=tuple(one.series for one in record.telemetry),
+        kernels=record.profile.kernels if record.profile else (),
+    )
+    text = _text(raw)
     return _text(_bare(record, sha256(text.encode()).hexdigest())), text
 
 

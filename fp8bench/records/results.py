@@ -37,17 +37,13 @@ _Item = TypeVar("_Item")
 
 PUBLISHED = "published"
 
-RECORD_BYTES = 8 << 20
-"""Bytes, more than the two files of a run take: those of one GPU take a tenth of a MiB."""
+RECORD_BYTES = 8 << 20  # bytes, more than the two files of a run take: those of one GPU take a tenth of a MiB
 
 ELSEWHERE = ("/var/tmp", "~", ".", "/dev/shm")
 """Folders for a record that neither its own folder nor that for temporary files takes; those in memory come last."""
 
-MANY = 20
-"""After so many tries all records are checked: each try selects among all of them."""
-
-Folders = Path | Sequence[Path]
-"""A folder of results, or several that are searched together."""
+MANY = 20  # after so many tries all records are checked: each try selects among all of them
+Folders = Path | Sequence[Path]  # A folder of results, or several that are searched together
 
 
 def folders_of(results: Folders) -> tuple[Path, ...]:

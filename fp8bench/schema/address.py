@@ -76,8 +76,7 @@ class Address:
         return Path(home) / "fp8bench" / "remote" / f"{name}-{digest}"
 
 
-_known: dict[Path, Address] = {}
-"""The addresses of the mirrors that this process uses."""
+_known: dict[Path, Address] = {}  # the addresses of the mirrors that this process uses
 
 
 def is_address(text: object) -> bool:

@@ -1,8 +1,6 @@
 """The error classes, and helpers that word errors. Each error says what failed and what to do about it, and carries the
-program's exit code.
-
-Errors are raised anywhere and caught once, in `fp8bench.cli.app`, which prints one line and exits. They pickle by their
-constructor's arguments, so that a worker process can send one to its parent.
+program's exit code. Errors are raised anywhere and caught once, in `fp8bench.cli.app`, which prints one line. They
+pickle by their constructor's arguments, so that a worker process can send one to its parent.
 """
 
 import re
@@ -12,8 +10,7 @@ from difflib import SequenceMatcher, get_close_matches
 from traceback import walk_tb
 from typing import ClassVar, Literal
 
-Status = Literal["ok", "unsupported", "failed", "invalid"]
-"""How a run ended, for its record."""
+Status = Literal["ok", "unsupported", "failed", "invalid"]  # how a run ended, for its record
 
 Cause = Literal[
     "unavailable", "capture", "parity", "execution", "nan", "no-fp8", "oom", "host-death", "crash", "timeout"
@@ -34,9 +31,7 @@ timeout: a phase took longer than its deadline
 
 
 class Fp8benchError(Exception):
-    """Something failed that the user can fix. what: one sentence without its full stop. remedy: one sentence in the
-    imperative. cause: the cause of the run that the error stops; None for the usual cause of the class.
-    """
+    """Something failed that the user can fix. what, remedy: sentences without full stop. cause: None for the usual."""
 
     exit_code = 5
     status: ClassVar[Status] = "failed"
@@ -44,9 +39,7 @@ class Fp8benchError(Exception):
 
     def __init__(self, what: str, remedy: str, cause: Cause | None = None) -> None:
         super().__init__(what, remedy, cause)
-        self.what = what
-        self.remedy = remedy
-        self.cause = cause or self.usual_cause
+        self.what, self.remedy, self.cause = what, remedy, cause or self.usual_cause
 
     def __str__(self) -> str:
         return f"{self.what}. {self.remedy}."
@@ -86,13 +79,10 @@ class Interrupted(Fp8benchError):
 
     def __init__(self, what: str, remedy: str, code: int = exit_code) -> None:
         super().__init__(what, remedy)
-        self.args = (what, remedy, code)
-        self.exit_code = code
+        self.args, self.exit_code = (what, remedy, code), code
 
 
-MOST_NAMES = 4
-"""The most names in a suggestion. There is a separate command to list them all."""
-
+MOST_NAMES = 4  # in a suggestion; a command lists them all
 LIKENESS, OF_SHORT, MUCH_LESS = 0.75, 0.6, 0.035
 """The least likeness of a suggestion (difflib), that of a name of up to three letters, and how far behind the best."""
 
@@ -147,16 +137,14 @@ _ACTIVE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-
 
 
 def inert(text: str) -> str:
-    """Return text from elsewhere in a form that is safe to print: on one line, without control characters (C0, C1),
-    invisible or bidirectional ones, or lone surrogates: ESC as `\\x1b`. What only breaks a line becomes a space.
+    """Return text from elsewhere in a form that is safe to print: on one line, and control characters, invisible or
+    bidirectional ones and lone surrogates written out, ESC as `\\x1b`.
     """
     return _ACTIVE.sub(lambda found: ascii(found[0])[1:-1], _SPACES.sub(" ", text))
 
 
 def refusal_of(error: BaseException) -> ModeUnavailable | None:
-    """Return what is wrong with the library whose import raised this error; None for any other error. A damaged library
-    may raise anything: ImportError, OSError for a shared library that does not load, or RuntimeError.
-    """
+    """Return what is wrong with the library whose import raised this error, which may be of any class; None if none."""
     imported: list[str] = []
     for frame, _ in walk_tb(error.__traceback__):
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]

@@ -21,8 +21,7 @@ INSTANCE_FILE = "instance.yaml"
 SNAPSHOTS, SNAPSHOT_SUFFIX = "prices", ".csv"
 """In the folder of results: the file of an instance in its own folder, and the folder of snapshots."""
 
-BOTH_DIRECTIONS = 2
-"""The NVLink bandwidth in datasheets is the sum of its directions."""
+BOTH_DIRECTIONS = 2  # the NVLink bandwidth in datasheets is the sum of its directions
 
 
 class Price(Frozen):

@@ -1,8 +1,6 @@
 """Where a record was made: the machine, without its owner or name, and the software. And which of both two records must
-share before a difference between their times is a difference between their modes.
-
-This module is pure. Old records have software too, because it is derived from their environment. An unknown value
-equals another unknown value and nothing else.
+share before a difference between their times is one between their modes. Pure. Old records have software too, since it
+is derived from their environment. An unknown value equals another unknown value and nothing else.
 """
 
 import re
@@ -71,28 +69,20 @@ Software: TypeAlias = Mapping[str, str | None]
 names. A null value is unknown or absent.
 """
 
-RELEASE = "fp8bench"
-"""The key of fp8bench's own version. The method has a version of its own, so another release is shown, and no more."""
-
+RELEASE = "fp8bench"  # the key of our own version; since the method has one too, another release is only shown
 _MATTERS = re.compile("NCCL_|NVTE_|(PY)?TORCH_|TORCHINDUCTOR_|CUBLAS|CUDA_DEVICE_MAX_CONNECTIONS|GLOO_|OMP_|MKL_NUM")
 _MATTERS_NOT = re.compile("_(VERSION|CACHE_DIR|ARCH_LIST)$|^NCCL_DEBUG")
-"""What an image says of itself, for which GPUs extensions are built, what torch sets in some processes only, and what
-is printed.
-"""
 
-_TALK = re.compile("NCCL_|GLOO_|TORCH_(NCCL|SYMM_MEM|GLOO)_")
-"""By which ranks talk to each other."""
+_TALK = re.compile("NCCL_|GLOO_|TORCH_(NCCL|SYMM_MEM|GLOO)_")  # by which ranks talk to each other
 
 PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton")
-OF_SOME = ("transformers",)
-"""Packages that are named only in records of workloads that use them."""
+OF_SOME = ("transformers",)  # packages that are named only in records of workloads that use them
 
 LIBRARIES = ("cuda", "cudnn", "nccl")
 COMES_WITH: Mapping[str, tuple[str, ...]] = {"torch": ("triton", *LIBRARIES)}
 """What another version of a package brings."""
 
-HARDWARE = ("GPU", "CPU")
-"""The keys in which two instances are expected to differ."""
+HARDWARE = ("GPU", "CPU")  # the keys in which two instances are expected to differ
 
 
 def variables_that_matter(variables: Mapping[str, str]) -> dict[str, str]:
@@ -105,7 +95,7 @@ def _matters(name: str) -> bool:
 
 
 def checkout_of(environment: Environment | None) -> str | None:
-    """Return the `checkout` of fp8bench that an environment had."""
+    """Return the `checkout` of an environment's fp8bench."""
     return None if environment is None else checkout(environment.git_commit, environment.git_dirty)
 
 

@@ -1,8 +1,7 @@
-"""One option of `fp8bench run`, declared once: next to a field's type, in its `Annotated`.
-
-The declaration yields the flag with its help and completion, the environment variable, the key of a file, the line of
-`--dry-run`, what a resumed session restores, and the field of the run's configuration. An option that each worker obeys
-is declared in `schema.config.RunConfig`; one that concerns the run as a whole in `config.request.RunRequest`.
+"""One option of `fp8bench run`, declared once: next to a field's type, in its `Annotated`. The declaration yields the
+flag with its help and completion, the environment variable, the key of a file, the line of `--dry-run`, what a resumed
+session restores, and the field of the run's configuration. An option that each worker obeys is declared in
+`schema.config.RunConfig`; one that concerns the run as a whole in `config.request.RunRequest`.
 """
 
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ class Limit(NamedTuple):
 
     @property
     def refusal(self) -> str:
-        """The end of an error's sentence that states the limit."""
         return f"the most is {self.most:,}, since {self.why}"
 
 
@@ -49,7 +47,6 @@ class ByDevice(NamedTuple):
     cpu: float
 
     def on(self, device: Literal["cuda", "cpu"]) -> float:
-        """Return the default for a device."""
         return self.cuda if device == "cuda" else self.cpu
 
 

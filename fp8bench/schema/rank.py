@@ -12,8 +12,7 @@ from fp8bench.schema.execution import CheckpointChoice, CompileScope, Join
 from fp8bench.schema.files import Frozen, optional
 from fp8bench.schema.machine import Environment, MachineIdentity
 
-Duration = Annotated[float, Field(ge=0)]
-"""Seconds; finite, like every number of a record."""
+Duration = Annotated[float, Field(ge=0)]  # seconds; finite, like every number of a record
 Bytes = Annotated[int, Field(ge=0, lt=1 << 60)]
 
 

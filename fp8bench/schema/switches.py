@@ -16,14 +16,12 @@ NONE, LADDER = "none", "ladder"
 NAMES = ("parallel-setup", "fused-qkv", "fused-wgrad", "weight-cache", "fp8-weights", "split-qkv")
 """The switches, in the order in which a combination names them."""
 
-REQUIRED = {"fused-wgrad": "fused-qkv", "fp8-weights": "fused-qkv"}
-"""Switches, and the one that each requires."""
+REQUIRED = {"fused-wgrad": "fused-qkv", "fp8-weights": "fused-qkv"}  # switches, and the one that each requires
 
 OF_FP8 = ("weight-cache", "fp8-weights")
 """Switches that concern fp8 weights, so that they have no effect on a mode without fp8."""
 
-ONLY_GAIN = ("split-qkv",)
-"""Switches that cost nothing anywhere, so that a sweep does not try without them."""
+ONLY_GAIN = ("split-qkv",)  # switches that cost nothing anywhere, so that a sweep does not try without them
 
 Switches = Annotated[str, StringConstraints(pattern=rf"^({'|'.join(NAMES)})(\+({'|'.join(NAMES)}))*$")]
 """One or several switches, in the form that `joined` writes."""

@@ -20,8 +20,7 @@ from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.resizable import Resizable
 
 Sizes = Sequence[int]
-Work = tuple[int, int]
-"""Parameters, and FLOPs of a sample's step."""
+Work = tuple[int, int]  # parameters, and FLOPs of a sample's step
 
 
 def work_of(build: Callable[[], nn.Module], sample: Callable[[], Tensor]) -> Work:

@@ -29,8 +29,7 @@ from fp8bench.workloads.base import TokenWorkload, Work, work_of
 from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.resizable import Multiple
 
-STD, STD_WIDTH = 0.023, 4096
-"""The standard deviation of weights, and the width at which it applies."""
+STD, STD_WIDTH = 0.023, 4096  # the standard deviation of weights, and the width at which it applies
 
 EPSILON = 1e-5
 SEEDS_A_RANK = 1_000_003

@@ -9,7 +9,7 @@ llm-1b has 1,225,861,120 parameters, llm-7b (Llama 2 7B's sizes) 6,738,415,616, 
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any, ClassVar
 
@@ -100,7 +100,7 @@ class LLM7B(LLM1B):
     """A model with Llama 2 7B's sizes: every query head has its own key and value head."""
 
     name = "llm-7b"
-    architecture: ClassVar[Mapping[str, Any]] = LLM1B.architecture | dict(
+    architecture: ClassVar[dict[str, Any]] = LLM1B.architecture | dict(
         hidden_size=4096, num_hidden_layers=32, num_key_value_heads=32, intermediate_size=11008, rope_theta=10_000
     )
 
@@ -110,7 +110,7 @@ class LLM8B(LLM1B):
 
     name = "llm-8b"
     usual_length: ClassVar[int] = 8192
-    architecture: ClassVar[Mapping[str, Any]] = LLM1B.architecture | dict(
+    architecture: ClassVar[dict[str, Any]] = LLM1B.architecture | dict(
         hidden_size=4096, num_hidden_layers=32, intermediate_size=14336, vocab_size=128_256
     )
 
@@ -120,7 +120,7 @@ class LLMMicro(LLM1B):
 
     name = "llm-micro"
     usual_length: ClassVar[int] = 64
-    architecture: ClassVar[Mapping[str, Any]] = dict(
+    architecture: ClassVar[dict[str, Any]] = dict(
         hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=128,
         vocab_size=256, rope_theta=10_000,
     )  # fmt: skip

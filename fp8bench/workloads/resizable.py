@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from copy import copy
 from typing import Any, ClassVar, NamedTuple, Self
 
-from fp8bench.config.sizes import sizes_of
+from fp8bench.config.options import sizes_of
 from fp8bench.schema.errors import UsageError, did_you_mean, nearest
 from fp8bench.schema.option import Limit
 
@@ -63,5 +63,5 @@ def resized(workload: Any, sizes: Mapping[str, int], fixed: Collection[str] = ()
 
 
 def as_named(workload: Any, name: str) -> Any:
-    """Return a `Workload` with the sizes in the name by which it was found (see `config.sizes`)."""
+    """Return a `Workload` with the sizes in the name by which it was found (see `config.options`)."""
     return resized(workload, sizes_of(name))

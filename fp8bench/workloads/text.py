@@ -23,14 +23,12 @@ from fp8bench.workloads.resizable import resized
 
 VOCABULARY = 256
 
-HELD_OUT = 20
-"""One file out of this many is held out; of a single file, the last part of this many parts."""
+HELD_OUT = 20  # one file out of this many is held out; of a single file, the last part of this many parts
 
 OMITTED = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "pydoc_data"})
 """Folders that are not sources of the standard library, or that distributions omit, or that are generated."""
 
-MOST_BYTES = 2**31
-"""Of a text, because each GPU's memory holds all of it."""
+MOST_BYTES = 2**31  # of a text, because each GPU's memory holds all of it
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,7 @@ from fp8bench.schema.errors import ModeUnavailable, first_line
 from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.workloads.base import ImageClassifier, Work, flops_of
 
-USUAL_CLASSES = 1000
-"""The number of classes of a model that timm registers without a head."""
+USUAL_CLASSES = 1000  # the number of classes of a model that timm registers without a head
 
 CHANNELS = 3
 HIDING = 0.1

@@ -4,7 +4,6 @@ ViT-Huge/16 at 224 px has 632,199,400 parameters and costs 763.5 GFLOP an image,
 the first layer's input is not computed and not counted).
 """
 
-from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any, ClassVar
 
@@ -43,7 +42,7 @@ class ViTHuge256(ViTHuge):
     """The second article's model: no class token, average pooling, 256 px (256 tokens), 1024 classes."""
 
     name = "vit-huge-256"
-    architecture: ClassVar[Mapping[str, Any]] = ViTHuge.architecture | dict(
+    architecture: ClassVar[dict[str, Any]] = ViTHuge.architecture | dict(
         class_token=False, global_pool="avg", img_size=256, num_classes=1024
     )
 
@@ -52,7 +51,7 @@ class ViTMicro(ViTHuge):
     """A model that is small enough for two CPU cores, with widths in multiples of 16 so that float8 can be emulated."""
 
     name = "vit-micro"
-    architecture: ClassVar[Mapping[str, Any]] = dict(
+    architecture: ClassVar[dict[str, Any]] = dict(
         img_size=32, patch_size=8, embed_dim=64, depth=2, num_heads=4, num_classes=16
     )
 

@@ -2,6 +2,8 @@
 measures, and what is refused before a process starts, each with its reason.
 """
 
+from contextlib import nullcontext
+
 import pytest
 from builders import config
 from launch.test_plan import planned

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from fp8bench.cli.remote import synced
-from fp8bench.remote.store import Store
+from fp8bench.remote.mirror import Store
 from fp8bench.schema.address import parse
 from fp8bench.schema.errors import UsageError
 

@@ -4,8 +4,7 @@ import getpass
 
 import pytest
 
-from fp8bench.remote.mirror import Mirror
-from fp8bench.remote.store import Refused
+from fp8bench.remote.mirror import Mirror, Refused
 from fp8bench.schema.address import parse
 
 
