@@ -135,8 +135,7 @@ FIELDS = ("te-fp8:delayed,history=16,margin=1", "te-bf16", "te-fp8:margin=2")
         ({}, {"FP8BENCH_MODE": "te-fp8:delayed,history=16,margin=1, te-bf16 ,te-fp8:margin=2"}, "", {"mode": FIELDS}),
         ({}, {}, "compile: on", {"compile": "on"}),
         ({}, {}, "compile: off", {"compile": "off"}),
-        ({}, {}, "precision: 1%", {"precision": 0.01}),
-        ({}, {}, "precision: 0.01", {"precision": 0.01}),
+        *(({}, {}, f"precision: {word}", {"precision": 0.01}) for word in ("1%", "1 %", "' 1% '", "0.01")),
         ({}, {}, "batch-size: 16\nte-attention: sdpa", {"batch_size": 16, "te_attention": "sdpa"}),
         ({}, {"STEPS": "3", "MODE": "te-fp8"}, "", {}),
     ],
@@ -147,24 +146,11 @@ def test_how_a_value_may_be_written(flags, environ, text, found):
     assert {name for name, origin in resolved.origins.items() if origin != "default"} == set(found)
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
-        *("gpus", "batch_size", "warmup", "steps", "min_time_s", "timeout_s", "workers", "seed"),
-        *("rounds", "max_rounds", "precision", "price"),
-    ],
-)
-@pytest.mark.parametrize("value", [True, False])
-def test_yes_and_no_are_no_numbers(field, value):
-    with pytest.raises(UsageError, match=f"{field} from {FILE}: invalid value {value}: it must be a number"):
-        resolve({}, {}, {field: value}, FILE)
-
-
-@pytest.mark.parametrize(
-    ("text", "share"), [("1%", 0.01), ("0.5 %", 0.005), (" 2% ", 0.02), ("0.01", 0.01), (0.02, 0.02), ("99%", 0.99)]
-)
-def test_a_precision_is_a_share_in_per_cent_or_without_unit(text, share):
-    assert resolve({"precision": text}, {}, {}, None).request.precision == pytest.approx(share)
+@pytest.mark.parametrize("field", ["gpus", "batch_size", "min_time_s", "seed", "rounds", "precision", "price"])
+def test_yes_and_no_are_no_numbers(field):
+    for value in (True, False):
+        with pytest.raises(UsageError, match=f"{field} from {FILE}: invalid value {value}: it must be a number"):
+            resolve({}, {}, {field: value}, FILE)
 
 
 BEYOND = "9" * 5000

@@ -268,27 +268,22 @@ def test_every_committed_record_agrees_with_itself(folder):
     assert audit.bad == ()
 
 
-def test_a_record_among_those_of_another_instance_is_named_and_left_out(tmp_path):
-    results.write(measured("h200-1x"), tmp_path)
-    path = results.write(measured("p5", run_id="moved"), tmp_path)
-    moved = path.rename(tmp_path / "h200-1x" / path.name)
-    found = results.read(tmp_path, ["p5", "h200-1x"])
-    assert [kept.record.instance for kept in found if kept.record.source == "measured"] == ["h200-1x"]
-    assert [(broken.path, broken.readable) for broken in found.broken] == [(moved, True)]
-    for wanted in ("p5", "h200-1x"):
-        assert [broken.path for broken in results.read(tmp_path, [wanted]).broken] == [moved]
-    assert [bad.path for bad in verify(tmp_path, MODELS).bad] == ["h200-1x/moved.json"]
-
-
 def test_a_renamed_record_and_an_instance_that_is_none_are_bad_and_sound_records_are_not(tmp_path):
     path = results.write(measured(), tmp_path)
     results.write(unsupported(), tmp_path)
     assert verify(tmp_path, MODELS) == type(verify(tmp_path, MODELS))(2, ())
     path.rename(path.with_name("copy.json"))
     (tmp_path / "p5" / "instance.yaml").write_text("key: p5\nspeed: 9\n")
+    strayed = results.write(unsupported("h200-1x", run_id="strayed"), tmp_path)
+    strayed = strayed.rename(tmp_path / "p5" / strayed.name)
     reasons = {one.path: one.reason for one in verify(tmp_path, MODELS).bad}
     assert "its run id is" in reasons["p5/copy.json"]
     assert "line 1, field gpu" in reasons["p5/instance.yaml"]
+    assert "contradicts its folder" in reasons["p5/strayed.json"]
+    for wanted in ("p5", "h200-1x"):
+        found = results.read(tmp_path, [wanted])
+        assert (strayed, True) in [(broken.path, broken.readable) for broken in found.broken]
+        assert "strayed" not in [kept.record.run_id for kept in found]
 
 
 @pytest.mark.parametrize(

@@ -79,15 +79,8 @@ class TestLayout:
 
         assert path.read_text().count("\n") == 2 + fields + 1 + len(record.memory)
         assert beside.read_text().count("\n") < 100
-
-    @pytest.mark.parametrize("indent", [None, 1, 2])
-    def test_however_a_record_is_laid_out_it_is_the_same(self, tmp_path, indent):
-        path, _ = kept(tmp_path, record := measured("mine", profile=profile()))
-        document = json.loads(path.read_text())
-        path.write_text(json.dumps(dict(sorted(document.items())), indent=indent))
-
-        assert results.read_record(path) == record
-        assert [one.record.run_id for one in results.read(tmp_path, ["mine"])] == [record.run_id]
+        path.write_text(json.dumps(dict(sorted(json.loads(path.read_text()).items())), indent=2))
+        assert results.read_record(path) == record, "however it is laid out"
 
 
 class TestRead:

@@ -94,11 +94,6 @@ def test_rounds_that_make_a_row(records, found):
     assert selected(*records) == [Measurement(tuple(ok), tuple(stopped)) for ok, stopped in found]
 
 
-def test_a_record_without_a_session_is_one_of_its_own():
-    first, second = measured(minutes=0), measured(minutes=1)
-    assert selected(first, second) == [Measurement((second,))]
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -189,11 +184,6 @@ def test_which_records_are_kept(records, kept):
     assert ids(selected(*records)) == [records[number].run_id for number in kept]
 
 
-def test_every_keeps_all_records_in_their_order():
-    records = [P5, MINE, INVALID, measured(minutes=2), published("p4d", minutes=3), *PLAIN_NEW]
-    assert ids(select(records, every=True)) == run_ids(*records)
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -207,20 +197,16 @@ def test_the_latest_of_each_is_kept(changes):
     assert run_ids(*latest_alike(records)) == run_ids(records[3], records[1], records[2])
 
 
-def test_records_are_put_in_the_order_of_their_instances_and_then_of_time():
+def test_every_keeps_all_records_and_all_are_put_in_order_and_together_by_work():
+    records = [P5, MINE, INVALID, measured(minutes=2), published("p4d", minutes=3), *PLAIN_NEW]
+    assert ids(select(records, every=True)) == run_ids(*records)
     late, early, other = measured("p5", minutes=9), measured("p5", minutes=1), measured("p4d", minutes=5)
-
     assert run_ids(*in_order([late, early, other], ["p4d", "p5"])) == run_ids(other, early, late)
-    assert run_ids(*in_order([late, early, other], ["p5", "p4d"])) == run_ids(early, late, other)
-
-
-def test_records_of_the_same_work_stand_together_whatever_the_order_of_its_words():
-    one = measured(fingerprint={"work": "a", "size": 1})
-    other = measured(minutes=1, fingerprint={"work": "b", "size": 1})
-    alike = measured("p4d", minutes=2, fingerprint={"size": 1, "work": "a"})
-
-    assert same_work([one, other, alike]) == [[one, alike], [other]]
-    assert same_work([]) == []
+    one, unlike, alike = (
+        measured(run_id=str(size), fingerprint=work)
+        for size, work in enumerate(({"work": "a", "size": 1}, {"work": "b", "size": 1}, {"size": 1, "work": "a"}))
+    )
+    assert same_work([one, unlike, alike]) == [[one, alike], [unlike]]
 
 
 @pytest.mark.parametrize(
@@ -296,29 +282,8 @@ def test_a_filter_takes_records_of_other_kinds_by_what_they_have():
     assert Filter(instance=sweep.instance, device=sweep.config.device).takes(sweep)
 
 
-@pytest.mark.parametrize("every", [False, True])
-@pytest.mark.parametrize(
-    ("name", "small", "large"), [("workload", "vit-huge", "vit-huge-256"), ("batch_size", 64, 256)]
-)
-def test_a_filter_keeps_only_records_of_that_workload_or_size(every, name, small, large):
-    one, other = measured(), measured(minutes=1, settings={name: large})
-    records = [one, other, invalid(minutes=2, mode="te-fp8", settings={name: large})]
-
-    assert ids(select(records, every=every, wanted=Filter(**{name: small}))) == [one.run_id]
-    assert ids(select(records, every=every, wanted=Filter(**{name: large}))) == run_ids(*records[1:])
-    assert ids(select(records, every=every, wanted=Filter(batch_size=7))) == []
-
-
 def test_a_measurement_of_another_workload_does_not_displace_a_figure_of_the_wanted_one():
     figure = published("p5")
     own = measured("p5", settings={"workload": "vit-huge-256"})
 
     assert ids(select([figure, own], every=False, wanted=Filter(workload="vit-huge"))) == [figure.run_id]
-
-
-def test_the_options_by_which_a_run_meets_a_filter_are_those_of_its_work():
-    wanted = Filter(
-        instance="p5", mode="te-fp8", workload="llm-1b", batch_size=4, optimizer="adamw", grad_accumulation=2
-    )
-    assert wanted.flags == " --workload llm-1b --batch-size 4 --optimizer adamw --grad-accumulation 2"
-    assert Filter(instance="p5").flags == ""

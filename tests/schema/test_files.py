@@ -29,28 +29,6 @@ meta:
 inline: {a: 1, b: [10, 20]}
 """
 
-NESTED_JSON = """\
-{
- "schema_version": 1,
- "config": {
-  "mode": "te-fp8",
-  "batch_size": 64
- },
- "samples": [
-  {
-   "rank": 0,
-   "step_s": [0.1,
-    0.2
-   ]
-  },
-  {
-   "rank": 1,
-   "step_s": []
-  }
- ]
-}
-"""
-
 
 class Leg(Frozen):
     metres: float = Field(gt=0)
@@ -156,10 +134,6 @@ def test_a_mapping_has_names_of_text_and_values_as_written_and_anything_else_on_
         (NESTED_YAML, ("prices", 1, "region"), 8),
         (NESTED_YAML, ("meta", "deep", "deeper"), 11),
         (NESTED_YAML, ("inline", "b", 1), 12),
-        (NESTED_JSON, ("schema_version",), 2),
-        (NESTED_JSON, ("config", "batch_size"), 5),
-        (NESTED_JSON, ("samples", 0, "step_s", 1), 11),
-        (NESTED_JSON, ("samples", 1, "rank"), 15),
         # Of a missing field, its nearest parent's; of text without structure, the first.
         (NESTED_YAML, ("prices", 1, "as_of"), 6),
         (NESTED_YAML, ("prices", 9), 3),
