@@ -15,7 +15,6 @@ layer, so that attention is as sharp: otherwise the gate would not notice its fa
 
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from functools import cache
 from itertools import repeat
 from math import sqrt
 from typing import Any, ClassVar
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 
 from fp8bench.schema.config import DataSource, WeightDtype
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.workloads.base import TokenWorkload, Work, work_of
+from fp8bench.workloads.base import TokenWorkload
 from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.resizable import Multiple
 
@@ -130,8 +129,8 @@ class GPTLayerWorkload(TokenWorkload):
         loss: Tensor = total / len(batch.inputs)
         return loss
 
-    def work(self) -> Work:
-        return _work(tuple(self.architecture.items()), self.sequence_length)
+    def sample(self) -> Tensor:
+        return torch.empty(1, self.sequence_length, self.architecture["hidden"], dtype=self.dtype)
 
     def sizes(self) -> dict[str, int | str]:
         return {**super().sizes(), "weight_dtype": self.weight_dtype}
@@ -143,9 +142,3 @@ class GPTLayerMicro(GPTLayerWorkload):
     name = "gpt-layer-micro"
     usual_length: ClassVar[int] = 64
     architecture: ClassVar[Mapping[str, Any]] = dict(hidden=64, ffn=256, heads=4)
-
-
-@cache
-def _work(architecture: tuple[tuple[str, int], ...], sequence_length: int) -> Work:
-    sizes: dict[str, Any] = dict(architecture)
-    return work_of(lambda: GPTModel(**sizes), lambda: torch.empty(1, sequence_length, sizes["hidden"]))

@@ -10,14 +10,13 @@ llm-1b has 1,225,861,120 parameters, llm-7b (Llama 2 7B's sizes) 6,738,415,616, 
 
 import math
 from collections.abc import Iterator
-from functools import cache, partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.workloads.base import TokenWorkload, Work, work_of_blocks
+from fp8bench.workloads.base import TokenWorkload
 from fp8bench.workloads.fake_data import endless_batches, fake_tokens
 from fp8bench.workloads.head import Head
 from fp8bench.workloads.protocol import Batch
@@ -77,7 +76,18 @@ class LLM1B(TokenWorkload):
         super().check(batch_size, fp8)
 
     def model(self) -> nn.Module:
-        return _causal_lm(self.sequence_length, **self.architecture)
+        sizes = dict(self.architecture)
+        rope = {"rope_type": "default", "rope_theta": float(sizes.pop("rope_theta"))}
+        config = _llama().LlamaConfig(
+            **sizes,
+            max_position_embeddings=self.sequence_length,
+            rope_parameters=rope,
+            initializer_range=INITIAL_STD,
+            tie_word_embeddings=False,
+            use_cache=False,
+            attn_implementation="sdpa",
+        )
+        return CausalLM(config)
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
         dataset = fake_tokens(self.sequence_length, self.architecture["vocab_size"], self.seed)
@@ -92,8 +102,8 @@ class LLM1B(TokenWorkload):
         logits: Tensor = model(batch.inputs)
         return logits
 
-    def work(self) -> Work:
-        return _work(tuple(self.architecture.items()), self.sequence_length)
+    def sample(self) -> Tensor:
+        return torch.empty(1, self.sequence_length, dtype=torch.int64)
 
 
 class LLM7B(LLM1B):
@@ -135,22 +145,3 @@ def _llama() -> Any:
             "Install it with `pip install 'fp8bench[llm]'`",
         ) from error
     return modeling_llama
-
-
-def _causal_lm(sequence_length: int, rope_theta: float, **sizes: int) -> CausalLM:
-    config = _llama().LlamaConfig(
-        **sizes,
-        max_position_embeddings=sequence_length,
-        rope_parameters={"rope_type": "default", "rope_theta": float(rope_theta)},
-        initializer_range=INITIAL_STD,
-        tie_word_embeddings=False,
-        use_cache=False,
-        attn_implementation="sdpa",
-    )
-    return CausalLM(config)
-
-
-@cache
-def _work(architecture: tuple[tuple[str, Any], ...], sequence_length: int) -> Work:
-    tokens = partial(torch.empty, 1, sequence_length, dtype=torch.int64)
-    return work_of_blocks(partial(_causal_lm, sequence_length), dict(architecture), "num_hidden_layers", tokens)

@@ -13,6 +13,8 @@ without a row of logits for each image: both are seen on the meta device, where 
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from math import gcd, lcm
@@ -104,6 +106,9 @@ class TimmModel(ImageClassifier):
 
     def work(self) -> Work:
         return _work(self.made)
+
+    def parameters(self) -> int:
+        return self.work()[0]
 
     def sizes(self) -> dict[str, int | str]:
         """Return the sizes and the number of parameters, because versions of timm may differ in a model."""
@@ -218,12 +223,21 @@ def _work(made: Made) -> Work:
 
 
 def _meta(made: Made, batch_size: int) -> tuple[nn.Module, Tensor]:
-    with torch.device("meta"):
-        images = torch.empty(batch_size, CHANNELS, made.image_px, made.image_px)
-        try:
-            return _build(made).train(), images
-        except (AssertionError, RuntimeError, ValueError) as error:
-            raise _refused(made, error) from error
+    with _refusing(made), torch.device("meta"):
+        return _build(made).train(), torch.empty(batch_size, CHANNELS, made.image_px, made.image_px)
+
+
+@contextmanager
+def _refusing(made: Made) -> Iterator[None]:
+    try:
+        yield
+    except (AssertionError, RuntimeError, ValueError) as error:
+        what, remedy = f"run on the meta device, where its work is counted: {first_line(error)}", "Name another model"
+        if made.resized:
+            what = f"take images of {made.image_px} px: {first_line(error)}"
+            own = _registered(made.model)[0][1]
+            remedy = f"Omit --image-size, which is then {own}, or give a size that its patches and windows divide"
+        raise ModeUnavailable(f"timm:{made.model} does not {what}", remedy) from error
 
 
 def _pass(made: Made, model: nn.Module, images: Tensor) -> object:
@@ -232,10 +246,8 @@ def _pass(made: Made, model: nn.Module, images: Tensor) -> object:
         if isinstance(layer, nn.Conv2d) and layer.in_channels == CHANNELS and layer.padding in ((0, 0), "valid"):
             if layer.kernel_size == layer.stride and max(layer.stride) > 1:
                 layer.register_forward_pre_hook(partial(_require_whole_patches, made))
-    try:
+    with _refusing(made):
         return model(images)
-    except (AssertionError, RuntimeError, ValueError) as error:
-        raise _refused(made, error) from error
 
 
 def _require_whole_patches(made: Made, layer: nn.Conv2d, inputs: tuple[Tensor, ...]) -> None:
@@ -249,14 +261,3 @@ def _require_whole_patches(made: Made, layer: nn.Conv2d, inputs: tuple[Tensor, .
     what = f"timm:{made.model} does not take images of {made.image_px} px: it cuts them into patches of {patch} px, and"
     sizes = f"{below} or {below + patch}" if below else f"{patch}"
     raise ModeUnavailable(f"{what} would ignore what is left over", f"Use --image-size {sizes}")
-
-
-def _refused(made: Made, error: Exception) -> ModeUnavailable:
-    if not made.resized:
-        what = f"timm:{made.model} does not run on the meta device, where its work is counted: {first_line(error)}"
-        return ModeUnavailable(what, "Name another model")
-    (_, own, _), _ = _registered(made.model)
-    return ModeUnavailable(
-        f"timm:{made.model} does not take images of {made.image_px} px: {first_line(error)}",
-        f"Omit --image-size, which is then {own}, or give a size that its patches and windows divide",
-    )

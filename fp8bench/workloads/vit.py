@@ -4,13 +4,11 @@ ViT-Huge/16 at 224 px has 632,199,400 parameters and costs 763.5 GFLOP an image,
 the first layer's input is not computed and not counted).
 """
 
-from functools import cache, partial
 from typing import Any, ClassVar
 
-import torch
 from torch import nn
 
-from fp8bench.workloads.base import ImageClassifier, Work, work_of_blocks
+from fp8bench.workloads.base import ImageClassifier
 from fp8bench.workloads.resizable import Multiple, Resizable
 
 
@@ -25,14 +23,14 @@ class ViTHuge(Resizable, ImageClassifier):
     )
 
     def model(self) -> nn.Module:
-        return _vision_transformer(**self.architecture)
+        from timm.models.vision_transformer import VisionTransformer
+
+        model: nn.Module = VisionTransformer(**self.architecture)
+        return model
 
     @property
     def images(self) -> tuple[int, int]:
         return self.architecture["img_size"], self.architecture["num_classes"]
-
-    def work(self) -> Work:
-        return _work(tuple(self.architecture.items()))
 
     def sizes(self) -> dict[str, int | str]:
         return dict(self.architecture)
@@ -54,16 +52,3 @@ class ViTMicro(ViTHuge):
     architecture: ClassVar[dict[str, Any]] = dict(
         img_size=32, patch_size=8, embed_dim=64, depth=2, num_heads=4, num_classes=16
     )
-
-
-def _vision_transformer(**architecture: Any) -> nn.Module:
-    from timm.models.vision_transformer import VisionTransformer
-
-    model: nn.Module = VisionTransformer(**architecture)
-    return model
-
-
-@cache
-def _work(architecture: tuple[tuple[str, Any], ...]) -> Work:
-    sizes = dict(architecture)
-    return work_of_blocks(_vision_transformer, sizes, "depth", partial(torch.empty, 1, 3, *[sizes["img_size"]] * 2))

@@ -43,7 +43,7 @@ def test_a_vit_counts_as_the_vit_workloads_do_and_depthwise_convolutions_by_thei
     """ConvNeXt-T is published with 4.5 G multiply-adds; three passes of twice as many operations."""
     from fp8bench.workloads.vit import ViTMicro
 
-    sizes = {"architecture": dict(img_size=224, embed_dim=192, depth=12, num_heads=3)}
+    sizes = {"architecture": dict(img_size=224, patch_size=16, embed_dim=192, depth=12, num_heads=3, num_classes=1000)}
     micro = type("Large", (ViTMicro,), sizes)
     assert workload("vit_tiny_patch16_224").flops_per_step(4) == micro().flops_per_step(4)
     assert workload("convnext_tiny").flops_per_step(1) / 1e9 == pytest.approx(4.5 * 6, rel=0.015)
