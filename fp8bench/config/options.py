@@ -3,7 +3,6 @@ pydantic refuses is told in one line that names its flag. Numbers within a text 
 """
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
@@ -16,7 +15,6 @@ from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import Frozen
-from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.option import ByDevice, Limit, Option, flag_of
 
 
@@ -142,14 +140,6 @@ def fraction(text: str) -> float:
     """Return 0.03 for `3%` and for `0.03`. Raises ValueError if the text is not a number."""
     word = text.strip()
     return float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
-
-
-def machine_label(text: str | None) -> str | None:
-    """Return the name of a machine. Raises UsageError for characters that are not allowed in every file name."""
-    if text is not None and (len(text) > MAX_LABEL or not re.fullmatch(LABEL, text)):
-        what = f"--name {text!r} is not a name of letters, digits, dots, dashes and underscores, {MAX_LABEL} at most"
-        raise UsageError(what, "Give, for example, --name vendor-a")
-    return text
 
 
 SIZE = Limit(2**24, "no model has it")
