@@ -80,9 +80,8 @@ def test_flags_beat_the_environment_which_beats_the_file_which_beats_defaults(fl
     )
 
     ladder = [(flag, "flag"), (variable, "FP8BENCH_STEPS"), (in_file, FILE), (RunRequest().steps, "default")]
-    value, origin = next(rung for rung in ladder if rung[0] is not None)
-    assert resolved.request.steps == value
-    assert resolved.origins["steps"] == origin
+    found = resolved.request.steps, resolved.origins["steps"]
+    assert found == next(rung for rung in ladder if rung[0] is not None)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +127,6 @@ FIELDS = ("te-fp8:delayed,history=16,margin=1", "te-bf16", "te-fp8:margin=2")
     ("flags", "environ", "text", "found"),
     [
         ({"mode": MODES}, {"FP8BENCH_MODE": "te-fp8"}, "mode: [x]", {"mode": MODES}),
-        ({}, {"FP8BENCH_MODE": "te-fp8:current,te-bf16"}, "", {"mode": MODES}),
         ({}, {"FP8BENCH_MODE": " , te-fp8:current ,, te-bf16, "}, "", {"mode": MODES}),
         ({}, {}, "mode: [te-fp8:current, te-bf16]", {"mode": MODES}),
         ({}, {}, "mode: te-fp8:current, te-bf16", {"mode": MODES}),

@@ -40,26 +40,23 @@ FP8_STEP = profile(by_category={"gemm_fp8": 0.06, "attention": 0.03}, busy_s=0.0
 LLM: Document = {"unit": "tokens", "sizes": {"sequence_length": 2048}}
 
 
+def changed(model, **changes):
+    return model.model_copy(update=changes)
+
+
 def sound(mode="te-fp8", recipe="delayed", **settings):
     """A record as a launcher makes it, of two GPUs; with every figure that a summary can have."""
     settled = config(mode, recipe, **{"world_size": 2, "steps": 21, "cuda_graphs": "auto", **settings})
     facts = reports_of(settled)[0].facts
-    if facts is not None and settled.sequence_length is not None:
-        facts = facts.model_copy(
-            update={**LLM, "units_per_step": settled.batch_size * settled.sequence_length, "optimizer": "sgd"}
-        )
-    reports = reports_of(settled, 0.1, facts=facts)
-    first = reports[0]
-    with_lead = [
-        report.model_copy(update={"samples": report.samples.model_copy(update={"host_lead_s": (0.05,) * 21})})
-        for report in reports
-        if report.samples is not None
+    if settled.sequence_length is not None:
+        units = settled.batch_size * settled.sequence_length
+        facts = changed(facts, **LLM, units_per_step=units, optimizer="sgd")
+    reports = [
+        changed(report, samples=changed(report.samples, host_lead_s=(0.05,) * 21))
+        for report in reports_of(settled, 0.1, facts=facts)
     ]
-    with_lead[0] = with_lead[0].model_copy(
-        update={"profile": FP8_STEP, "evidence": first.evidence.model_copy(update={"fp8_kernels": recipe is not None})}
-    )
-    made = assemble(settled, with_lead, "p5", NOW)
-    return made.model_copy(update={"run_id": "20261121T101500Z-te-fp8-delayed-3f9a1c"})
+    reports[0] = changed(reports[0], profile=FP8_STEP, evidence=changed(reports[0].evidence, fp8_kernels=True))
+    return changed(assemble(settled, reports, "p5", NOW), run_id="20261121T101500Z-te-fp8-delayed-3f9a1c")
 
 
 def edited(edit, record=None):
@@ -112,11 +109,6 @@ def drop(name):
     return lambda document: document[name].pop()
 
 
-def lose(document):
-    for rank in document["samples"]:
-        rank["loss"] = [None] * len(rank["loss"])
-
-
 def ten_times(document):
     """Ten times the units, and all that follows from them."""
     for name in ("units_per_step", "throughput_per_s", "units_per_kwh", "flops_per_step"):
@@ -131,7 +123,6 @@ def ten_times(document):
         (halve_samples, "timed_s|telemetry|step_time_s"),
         (scale("summary.step_time_s", 0.5), "step_time_s"),
         (scale("summary.median_step_s", 0.5), "median_step_s"),
-        (scale("summary.throughput_per_s", 2), "throughput_per_s"),
         (scale("summary.throughput_per_s", 1 + 1e-8), "throughput_per_s"),
         (put("summary.slow_steps", 3), "slow_steps"),
         (put("summary.data_wait_s", 0.0), "data_wait_s"),
@@ -150,7 +141,6 @@ def ten_times(document):
         # Units that the configuration does not give.
         (scale("summary.units_per_step", 10), "units_per_step is 1,280, and 64 samples on 2 ranks are 128"),
         (ten_times, "units_per_step is 1,280"),
-        (put("summary.units_per_step", 1024), "units_per_step is 1,024"),
         (put("config.batch_size", 256), "256 samples on 2 ranks are 512"),
         (put("config.grad_accumulation", 4), "accumulation"),
         (put("summary.unit", "tokens"), "units"),
@@ -165,11 +155,9 @@ def ten_times(document):
         (put("config.nodes", 3), "on 3 nodes"),
         # Steps and losses.
         (keep_steps(3), "rank 0 timed 3 steps, of at least 21"),
-        (keep_steps(1), "rank 0 timed 1 steps, of at least 21"),
         (put("samples.0.data_wait_s", [0.01]), "data_wait_s"),
         (put("samples.1.host_s", []), "host_s"),
         (put("samples.1.loss", [7.0]), "losses"),
-        (lose, "not finite"),
         (put("samples.1.loss.20", None), "not finite"),
         # Status.
         (put("parity.passed", False), "parity.passed is false"),

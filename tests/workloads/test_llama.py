@@ -65,9 +65,7 @@ class TestModel:
 
 
 class TestRefusals:
-    def test_tokens_that_fill_fp8s_gemms_are_taken_and_what_a_proof_takes_at_once_fills_them_too(self):
-        for length, batch_size in ((64, 1), (24, 2), (10, 8), (2048, 3)):
-            LLMMicro(sequence_length=length).check(batch_size, fp8=True)
+    def test_what_a_proof_takes_at_once_fills_fp8s_gemms(self):
         for length, piece in ((2048, 2), (24, 2), (20, 4), (1001, 16)):
             workload = LLMMicro(sequence_length=length)
             assert workload.piece == piece
