@@ -72,10 +72,8 @@ class OutOfMemory(Polite):
 
     def evidence(self, model):
         if dist.get_rank() == 1:
-            raise torch.OutOfMemoryError(
-                "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB of which "
-                "3.00 GiB is free."
-            )
+            said = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB of which "
+            raise torch.OutOfMemoryError(f"{said}3.00 GiB is free.")
         return super().evidence(model)
 
 
@@ -199,8 +197,7 @@ class TinyLanguage:
 
     def build(self, device):
         torch.manual_seed(self.seed)
-        sizes = self._sizes
-        return Language(sizes["vocab_size"], sizes["sequence_length"], sizes["width"], sizes["depth"]).to(device)
+        return Language(*self._sizes.values()).to(device)
 
     def batches(self, batch_size, rank, device):
         generator = torch.Generator().manual_seed(1000 * self.seed + rank)
@@ -230,7 +227,5 @@ class Narrow(TinyLinear):
 
     def batches(self, batch_size, rank, device):
         if batch_size > 40 and rank == 1:
-            raise RuntimeError(
-                "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte"
-            )
+            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1")
         return super().batches(batch_size, rank, device)

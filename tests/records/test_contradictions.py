@@ -116,25 +116,22 @@ def ten_times(document):
     document["summary"]["joules_per_unit"] /= 10
 
 
+FIGURES = (
+    *("step_time_s", "median_step_s", "data_wait_s", "data_wait_share", "host_s", "host_lead_s", "idle_share"),
+    *("backward_s", "joules_per_unit", "units_per_kwh", "sm_clock_mhz", "loss_last"),
+)
+OTHER_WORK = {"workload": "vit", "optimizer": "AdamW(lr=1)", "accumulation": 2, "data": "device", "method_version": 2}
+POSITIVE = ("summary.joules_per_unit", "summary.host_s", "telemetry.0.energy_j", "memory.0.peak_allocated_bytes")
+
+
 @pytest.mark.parametrize(
     ("edit", "said"),
     [
         # A summary that its samples do not give.
         (halve_samples, "timed_s|telemetry|step_time_s"),
-        (scale("summary.step_time_s", 0.5), "step_time_s"),
-        (scale("summary.median_step_s", 0.5), "median_step_s"),
+        *((scale(f"summary.{name}", 0.5), name) for name in FIGURES),
         (scale("summary.throughput_per_s", 1 + 1e-8), "throughput_per_s"),
         (put("summary.slow_steps", 3), "slow_steps"),
-        (put("summary.data_wait_s", 0.0), "data_wait_s"),
-        (put("summary.data_wait_share", 0.0), "data_wait_share"),
-        (scale("summary.host_s", 2), "host_s"),
-        (scale("summary.host_lead_s", 2), "host_lead_s"),
-        (put("summary.idle_share", 0.9), "idle_share"),
-        (scale("summary.backward_s", 0.1), "backward_s"),
-        (scale("summary.joules_per_unit", 0.5), "joules_per_unit"),
-        (scale("summary.units_per_kwh", 2), "units_per_kwh"),
-        (scale("summary.sm_clock_mhz", 2), "sm_clock_mhz"),
-        (put("summary.loss_last", 0.1), "loss_last"),
         (put("summary.step_time_ci_s", [0.01, 0.02]), "interval"),
         (scale("telemetry.0.energy_j", 0.5), "energy_j"),
         (scale("telemetry.1.timed_s", 0.5), "telemetry of rank 1"),
@@ -184,18 +181,11 @@ def ten_times(document):
         ),
         # The fingerprint, by which records are compared.
         (put("fingerprint", {}), "fingerprint is empty"),
-        (put("fingerprint.workload", "vit-base"), "fingerprint.workload"),
-        (put("fingerprint.optimizer", "AdamW(lr=0.1)"), "fingerprint.optimizer"),
-        (put("fingerprint.accumulation", 2), "fingerprint.accumulation"),
-        (put("fingerprint.data", "device"), "fingerprint.data"),
-        (put("fingerprint.method_version", 2), "fingerprint.method_version"),
+        *((put(f"fingerprint.{name}", value), f"fingerprint.{name}") for name, value in OTHER_WORK.items()),
         # Nothing is negative.
-        (put("summary.joules_per_unit", -5), "joules_per_unit"),
-        (put("telemetry.0.energy_j", -5), "energy_j"),
-        (put("memory.0.peak_allocated_bytes", -1), "peak_allocated_bytes"),
-        (put("memory.0.peak_allocated_bytes", 10**400), "peak_allocated_bytes"),
+        *((put(path, -1), path.split(".")[-1]) for path in POSITIVE),
         (put("samples.0.data_wait_s.3", -0.01), "data_wait_s"),
-        (put("summary.host_s", -1), "host_s"),
+        (put("memory.0.peak_allocated_bytes", 10**400), "peak_allocated_bytes"),
     ],
 )
 def test_each_edit_of_a_sound_record_is_found(edit, said, tmp_path):

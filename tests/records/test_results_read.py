@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from builders import in_one_file, measured, profile, published
+from builders import in_one_file, measured, published
 
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
@@ -59,22 +59,6 @@ def test_a_broken_file_is_told_to_whom_it_may_belong(tmp_path):
     (tmp_path / "unknown").mkdir()
     (tmp_path / "unknown" / "anybodys.json").write_text("{")
     assert broken_names(tmp_path) == ["anybodys.json"]
-
-
-def test_a_fault_behind_what_was_left_out_is_told_by_its_own_line(tmp_path):
-    """Records of format 2 had their samples in the middle."""
-    document = json.loads(measured("mine", profile=profile()).model_dump_json())
-    document["summary"] = document.pop("summary") | {"step_time_s": "soon"}
-    path = tmp_path / "mine" / "wrong.json"
-    path.parent.mkdir()
-    path.write_text(json.dumps(document | {"schema_version": 2}, indent=1))
-    lines = path.read_text().splitlines()
-    expected = next(number for number, line in enumerate(lines, start=1) if '"soon"' in line)
-    (broken,) = results.read(tmp_path, ["mine"]).broken
-
-    assert lines.index(' "samples": [') < expected
-    assert (broken.path, broken.line) == (path, expected)
-    assert broken.reason.startswith("field summary.step_time_s: ")
 
 
 @pytest.mark.parametrize("folder", ["", "not-there-yet"])

@@ -70,10 +70,8 @@ def test_a_text_is_read_and_what_is_none_or_without_end_is_refused_by_name(tmp_p
     ids=["top", "nested", "flow", "JSON"],
 )
 def test_a_name_that_a_mapping_has_twice_is_told_with_both_lines(text, name, line, first):
-    assert (
-        refused(parse_yaml, text, PATH)
-        == f"{PATH} line {line}: {name!r} is given twice, the first time on line {first}"
-    )
+    what = f"{PATH} line {line}: {name!r} is given twice, the first time on line {first}"
+    assert refused(parse_yaml, text, PATH) == what
 
 
 def test_the_same_name_in_two_mappings_is_no_double_nor_are_brackets_side_by_side_deep():
@@ -171,17 +169,12 @@ def test_in_indented_json_it_is_the_line_on_which_the_field_is_written(filler, b
     ("document", "text", "prefix", "what"),
     [
         (
-            {"name": "round", "legs": [{"metres": 5}, {"metres": -1}]},
-            "name: round\nlegs:\n- metres: 5\n- metres: -1\n",
+            {"name": "a", "legs": [{"metres": -1}]},
+            "name: a\nlegs:\n- metres: -1\n",
             (),
-            "line 4, field legs.1.metres: input should be greater than 0",
+            "line 3, field legs.0.metres: ",
         ),
-        (
-            {"name": "two", "leg": []},
-            "trips:\n- name: one\n- name: two\n  leg: []\n",
-            ("trips", 1),
-            "line 4, field trips.1.leg: ",
-        ),
+        ({"name": "b", "leg": []}, "trips:\n- a\n- name: b\n  leg: []\n", ("trips", 1), "line 4, field trips.1.leg: "),
         ({"legs": []}, "trips:\n\n- legs: []\n", ("trips", 0), "line 3, field trips.0.name: field required"),
         (["a"], "- a\n", (), "line 1, field the whole file: "),
     ],

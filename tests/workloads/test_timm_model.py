@@ -86,14 +86,9 @@ class TestWhatIsChanged:
             for block, other in zip(plain.blocks, model.blocks, strict=True):
                 for bias in (block.attn.q_bias, block.attn.v_bias):
                     bias.normal_()
-                bias = torch.cat((block.attn.q_bias, block.attn.k_bias, block.attn.v_bias))
-                other.attn.load_state_dict(
-                    {
-                        "qkv.weight": block.attn.qkv.weight,
-                        "qkv.bias": bias,
-                        **{f"proj.{kind}": getattr(block.attn.proj, kind) for kind in ("weight", "bias")},
-                    }
-                )
+                other.attn.qkv.weight.copy_(block.attn.qkv.weight)
+                other.attn.qkv.bias.copy_(torch.cat((block.attn.q_bias, block.attn.k_bias, block.attn.v_bias)))
+                other.attn.proj.load_state_dict(block.attn.proj.state_dict())
             x = torch.randn(2, 5, 192)
             assert torch.allclose(plain.blocks[0].attn(x), model.blocks[0].attn(x), atol=1e-6)
         called = []
