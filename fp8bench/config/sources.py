@@ -89,12 +89,11 @@ def _known(values: Mapping[str, Any], file: "_File") -> dict[str, Any]:
         name = written.replace("-", "_")
         if name in known:
             raise UsageError(f"{file.name} gives {name!r} twice, spelt with '-' and with '_'", "Keep one of them")
-        at = f"{file.name}{file.at(written)}"
         if isinstance(value, str) and not value.strip(" ,"):
-            what = f"{name} from {at}: invalid value {value!r}: it is empty"
+            what = f"{name} from {file.name}{file.at(written)}: invalid value {value!r}: it is empty"
             raise UsageError(what, "Give it a value, or omit the line")
         if name not in OPTIONS:
-            raise unknown_name(f"field of {at}:", name, list(OPTIONS), "fp8bench run --dry-run")
+            raise unknown_name(f"field of {file.name}{file.at(written)}:", name, OPTIONS, "fp8bench run --dry-run")
         known[name] = _many(name, value)
     return known
 

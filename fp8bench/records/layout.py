@@ -132,27 +132,23 @@ def _with_samples(record: Record, path: Path) -> Record | Broken:
             beside = samples_path(path, record.run_id)
             data = bytes_of(beside)
             if sha256(data).hexdigest() != record.samples_sha256:
-                return _without_samples(path, f"{beside.name} is not the file that was written with it")
+                raise ValueError(f"{beside.name} is not the file that was written with it")
             raw, stored = Samples.model_validate_json(data), record.step_times
-            if raw.run_id != record.run_id:
-                raise ValueError("of another record")
+            if raw.run_id != record.run_id or len(raw.series) != len(record.telemetry):
+                raise ValueError("the file that it names is of another record")
             record = _with_raw(record, raw, step_times=None, samples_sha256=None)
-        except OSError as error:
-            return _without_samples(path, f"{beside.name}: {error.strerror}")
         except ValidationError as error:
             return invalid(beside, error, data.decode("utf-8", "replace"))
-        except ValueError:
-            return _without_samples(path, "the file that it names is of another record")
+        except (OSError, ValueError) as error:
+            why = f"{beside.name}: {error.strerror}" if isinstance(error, OSError) else error
+            remedy = "Restore that file, or move the record away"
+            return Broken(path, f"lacks its samples: {why}", remedy, readable=True)
         found += of_step_times(stored, step_times(record))
     found += contradictions(record)
     if not found:
         return record
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return Broken(path, f"contradicts itself: {found[0]}{more}", "Measure again, or move the file away", readable=True)
-
-
-def _without_samples(path: Path, why: str) -> Broken:
-    return Broken(path, f"lacks its samples: {why}", "Restore that file, or move the record away", readable=True)
 
 
 def _has_raw(record: Record) -> bool:

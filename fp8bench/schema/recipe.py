@@ -150,20 +150,14 @@ def checked_layers(value: str, whose: str, torchao: bool) -> str:
     """Return a choice of layers. whose: mode or option, for errors. torchao: has its own rule. Raises UsageError for a
     regular expression that is invalid, or cannot be part of a mode's name.
     """
-    if value in (ALL_LAYERS, AUTO_LAYERS):
+    if value in (ALL_LAYERS, AUTO_LAYERS) or (value == LIBRARY_LAYERS and torchao):
         return value
     if value == LIBRARY_LAYERS:
-        if torchao:
-            return value
-        raise UsageError(
-            f"{whose}: layers={LIBRARY_LAYERS} is torchao's own rule for small shapes, which this mode does not have",
-            "Use all, auto or a regular expression, or name it for one mode: --mode torchao-float8:layers=torchao",
-        )
+        what = f"{whose}: layers={LIBRARY_LAYERS} is torchao's own rule for small shapes, which this mode does not have"
+        raise UsageError(what, "Use all, auto or a regular expression, or --mode torchao-float8:layers=torchao")
     if len(value) > LONGEST_REGEX or re.search(r"[,/\s]", value):
-        raise UsageError(
-            f"{whose}: layers={value!r} cannot stand in a mode's name",
-            f"Use at most {LONGEST_REGEX} characters without commas, slashes and spaces, as in layers=mlp",
-        )
+        remedy = f"Use at most {LONGEST_REGEX} characters without commas, slashes and spaces, as in layers=mlp"
+        raise UsageError(f"{whose}: layers={value!r} cannot stand in a mode's name", remedy)
     try:
         re.compile(value)
     except re.error as error:

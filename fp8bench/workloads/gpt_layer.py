@@ -107,10 +107,8 @@ class GPTLayerWorkload(TokenWorkload):
     def check(self, batch_size: int, fp8: bool) -> None:
         """Raise ModeUnavailable for a loader, or if the number of tokens does not suit fp8's GEMMs."""
         if self.data == "loader":
-            raise ModeUnavailable(
-                f"a batch of {self.name} consists of activations, which a loader cannot provide",
-                "Omit --data: it is `device` for this workload",
-            )
+            what = f"a batch of {self.name} consists of activations, which a loader cannot provide"
+            raise ModeUnavailable(what, "Omit --data: it is `device` for this workload")
         super().check(batch_size, fp8)
 
     def model(self) -> nn.Module:

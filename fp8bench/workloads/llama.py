@@ -140,8 +140,6 @@ def _llama() -> Any:
     try:
         from transformers.models.llama import modeling_llama
     except ImportError as error:
-        raise ModeUnavailable(
-            f"language models need transformers, which cannot be imported: {error}",
-            "Install it with `pip install 'fp8bench[llm]'`",
-        ) from error
+        what = f"language models need transformers, which cannot be imported: {error}"
+        raise ModeUnavailable(what, "Install it with `pip install 'fp8bench[llm]'`") from error
     return modeling_llama

@@ -31,13 +31,9 @@ class Resizable:
         architecture = {name: sizes.get(name, size) for name, size in self.architecture.items()}
         for size, of, times in self.multiples:
             if architecture[size] % (times * architecture[of]):
-                what = (
-                    f"no {self.name} has {size}={architecture[size]} and {of}={architecture[of]}: the first must be a"
-                )
-                twice = "twice " if times > 1 else ""
-                raise UsageError(
-                    f"{what} multiple of {twice}the second", f"Give another --size {of} or {size}, or both"
-                )
+                what = f"no {self.name} has {size}={architecture[size]} and {of}={architecture[of]}: the first must be"
+                factor = "twice " if times > 1 else ""
+                raise UsageError(f"{what} a multiple of {factor}the second", f"Give another --size {of} or {size}")
         other = copy(self)
         beside = {name: size for name, size in sizes.items() if name not in architecture}
         vars(other).update(beside, architecture=architecture)
