@@ -17,43 +17,18 @@ from fp8bench.schema.yaml_text import parse_mapping
 FILE = "nightly.yaml"
 OF_IMAGES = find_workload("vit-micro").usual
 
-TEXT_OF_EVERY_FIELD = {
+VALUES: dict[str, object] = {
+    **dict(workload="vit-micro", instance="p5", gpus=3, batch_size=32, warmup=0, steps=7, min_time_s=2.5, timeout_s=9),
+    **dict(compile="off", cuda_graphs="off", optimizer="adamw", data="device", workers=0, seed=9, te_attention="sdpa"),
+    **dict(sequence_length=512, image_size=384, classes=100, weight_dtype="float16", parallel="fsdp", rounds=5),
+    **dict(tensor_parallel=2, grad_accumulation=4, activation_checkpointing="full", fp8_layers="mlp", max_rounds=4),
+    **dict(session="nightly-7", name="vendor-a", results_dir=Path("elsewhere"), aa=True, allow_busy=True, price=3.5),
+}
+TEXT_OF_EVERY_FIELD = {name: (str(value).lower(), value) for name, value in VALUES.items()} | {
     "mode": ("te-fp8:current", ("te-fp8:current",)),
-    "workload": ("vit-micro", "vit-micro"),
-    "instance": ("p5", "p5"),
-    "gpus": ("3", 3),
-    "batch_size": ("32", 32),
-    "warmup": ("0", 0),
-    "steps": ("7", 7),
-    "min_time_s": ("2.5", 2.5),
-    "timeout_s": ("90", 90.0),
-    "compile": ("off", "off"),
-    "cuda_graphs": ("off", "off"),
-    "optimizer": ("adamw", "adamw"),
-    "data": ("device", "device"),
-    "workers": ("0", 0),
-    "seed": ("9", 9),
-    "te_attention": ("sdpa", "sdpa"),
-    "sequence_length": ("512", 512),
-    "image_size": ("384", 384),
-    "classes": ("100", 100),
-    "weight_dtype": ("float16", "float16"),
     "size": ("depth=1, embed_dim=32", ("depth=1", "embed_dim=32")),
     "te_switch": ("fused-qkv", ("fused-qkv",)),
-    "parallel": ("fsdp", "fsdp"),
-    "tensor_parallel": ("2", 2),
-    "grad_accumulation": ("4", 4),
-    "activation_checkpointing": ("full", "full"),
-    "fp8_layers": ("mlp", "mlp"),
-    "rounds": ("5", 5),
     "precision": ("0.5%", 0.005),
-    "max_rounds": ("4", 4),
-    "session": ("nightly-7", "nightly-7"),
-    "name": ("vendor-a", "vendor-a"),
-    "aa": ("true", True),
-    "allow_busy": ("1", True),
-    "price": ("3.5", 3.5),
-    "results_dir": ("elsewhere", Path("elsewhere")),
 }
 
 

@@ -50,31 +50,30 @@ class Raises(Polite):
 
     def evidence(self, model):
         if dist.get_rank() == 1:
-            raise ZeroDivisionError("rank one has had enough")
+            self.end()
         return super().evidence(model)
 
+    def end(self):
+        raise ZeroDivisionError("rank one has had enough")
 
-class Killed(Polite):
+
+class Killed(Raises):
     """Rank 1 is killed, as by the kernel when memory runs out."""
 
     name = "outside-killed"
 
-    def evidence(self, model):
-        if dist.get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().evidence(model)
+    def end(self):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
-class OutOfMemory(Polite):
+class OutOfMemory(Raises):
     """Rank 1 runs out of memory, in torch's words."""
 
     name = "outside-out-of-memory"
 
-    def evidence(self, model):
-        if dist.get_rank() == 1:
-            said = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB of which "
-            raise torch.OutOfMemoryError(f"{said}3.00 GiB is free.")
-        return super().evidence(model)
+    def end(self):
+        said = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB of which "
+        raise torch.OutOfMemoryError(f"{said}3.00 GiB is free.")
 
 
 class AcrossTheBatch(Polite):

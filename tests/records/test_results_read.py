@@ -116,7 +116,6 @@ def test_it_is_named_with_its_line_and_reason_and_the_rest_is_read(text, line, r
 
 def test_a_file_or_folder_that_the_system_does_not_give_is_named(tmp_path, monkeypatch):
     results.write(GOOD, tmp_path)
-    (tmp_path / "mine" / "loop.json").symlink_to("loop.json")
     (tmp_path / "locked").mkdir()
     scandir = os.scandir
 
@@ -129,8 +128,7 @@ def test_a_file_or_folder_that_the_system_does_not_give_is_named(tmp_path, monke
     found = results.read(tmp_path, ["mine"])
 
     assert [kept.record.run_id for kept in found] == ["good"]
-    assert {broken.path.name: broken.line for broken in found.broken} == {"loop.json": None, "locked": None}
-    assert f"cannot read {tmp_path / 'locked'}: Permission denied" in map(str, found.broken)
+    assert [str(broken) for broken in found.broken] == [f"cannot read {tmp_path / 'locked'}: Permission denied"]
     with pytest.raises(UsageError, match=r"cannot read .*absent\.json"):
         results.read_record(tmp_path / "absent.json")
 
@@ -205,10 +203,8 @@ def test_what_version_1_recorded_otherwise_is_brought_over_and_what_it_did_not_r
     [
         ({"colour": "green"}, "colour"),
         ({"telemetry": [{"rank": 0, "before": None, "after": None, "mood": "good"}]}, "telemetry.0.mood"),
-        ({"telemetry": [{"before": None, "after": None}]}, "telemetry.0.rank"),
         ({"telemetry": [{"rank": 0, "after": "hot"}]}, "telemetry.0.after"),
         ({"telemetry": ["nothing"]}, "telemetry.0"),
-        ({"telemetry": None}, "telemetry"),
         ({"evidence": "none"}, "evidence"),
         ({"config": None}, "value error"),
         ({"config": document()["config"] | {"batch_size": "many"}}, '"many"'),

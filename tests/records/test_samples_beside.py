@@ -29,7 +29,6 @@ def three(tmp_path):
 
 
 def sound(folder):
-    """What can be believed of a folder, and the files that were left out."""
     told = []
     found = results.sound(results.read(folder, ["mine"]), told.extend, lambda records: records[-1:])
     return found, [broken.path for broken in told]

@@ -116,7 +116,6 @@ class TestRefusals:
         ("model", "size", "patch", "remedy"),
         [
             ("vit_tiny_patch16_224", 33, 16, "Use --image-size 32 or 48"),
-            ("swin_tiny_patch4_window7_224", 57, 4, "Use --image-size 56 or 60"),
             ("convnext_tiny", 34, 4, "Use --image-size 32 or 36"),
         ],
     )
