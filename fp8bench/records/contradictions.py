@@ -55,27 +55,28 @@ def contradictions(record: Record) -> list[str]:
 
 
 def _of_status(record: Record) -> Iterator[str]:
-    for name in ("cause", "reason", "remedy"):
-        if (found := getattr(record, name)) is not None:
-            yield f"its status is ok, and it has the {name} {found!r}"
+    given = {name: getattr(record, name) for name in ("cause", "reason", "remedy")}
+    yield from (f"its status is ok, and it has the {name} {said!r}" for name, said in given.items() if said is not None)
     parity, executed = record.parity, record.evidence.executed if record.evidence else None
     if parity is None or not parity.passed:
         yield f"its status is ok, and {'it has no parity' if parity is None else 'parity.passed is false'}"
         return
     if parity.reason is not None:
         yield f"parity has passed, and has the reason {parity.reason!r}"
+    if parity.separation is not None and parity.separation < parity.tolerance.min_separation:
+        yield f"parity has passed, and its separation is {parity.separation:.3g}"
     bounded = [
         (f"parity.{name}", getattr(parity, name), getattr(parity.tolerance, bound))
         for name, bound in _ERRORS_WITHIN.items()
     ]
-    # Separation is the one figure that must not be small.
-    bounded.append(("the least separation", parity.tolerance.min_separation, parity.separation))
     if executed is not None:
         of_update = executed.update_bound or executed.bound
-        for name, bound in (("first_gradient_error", executed.bound), ("state_error", executed.bound)):
-            bounded.append((f"evidence.executed.{name}", getattr(executed, name), bound))
-        for name in ("gradient_error", "update_error"):
-            bounded.append((f"evidence.executed.{name}", getattr(executed, name), of_update))
+        bounded += [
+            ("evidence.executed.gradient_error", executed.gradient_error, of_update),
+            ("evidence.executed.first_gradient_error", executed.first_gradient_error, executed.bound),
+            ("evidence.executed.update_error", executed.update_error, of_update),
+            ("evidence.executed.state_error", executed.state_error, executed.bound),
+        ]
     for name, error, allowed in bounded:
         if error is not None and allowed is not None and error > allowed:
             yield f"its status is ok, and {name} is {error:.3g}, with a bound of {allowed:.3g}"

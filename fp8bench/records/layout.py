@@ -35,6 +35,7 @@ SomeRecord = TypeVar("SomeRecord", bound=RecordHead)
 Document = dict[str, Any]
 
 RUN = "run"
+BEGINNING_BYTES = 1024  # enough for a record's version, kind and instance, which are among its first fields
 AHEAD = timedelta(days=1)  # how far clocks may differ
 
 
@@ -97,12 +98,15 @@ def see(path: Path) -> Seen | Broken:
     """Return a record's file, of which only the kind and the instance are looked at."""
     try:
         text = bytes_of(path)
-        # Of one that was cut off, as far as it goes.
-        document = from_json(text, allow_partial=True)
     except OSError as error:
         return unreadable(path, error)
+    document: Any = {}
+    try:
+        document = from_json(text, allow_partial=True)
     except ValueError:
-        document = {}
+        with suppress(ValueError, AttributeError):
+            # What was cut off within a field may have another value.
+            document = dict([*from_json(text[:BEGINNING_BYTES], allow_partial=True).items()][:-1])
     fields = document if isinstance(document, dict) else {}
     kind, instance = fields.get("kind", RUN), fields.get("instance")
     if isinstance(kind, str) and isinstance(instance, str):
