@@ -68,7 +68,9 @@ def test_the_file_of_one_that_nobody_knew_is_one_that_people_can_read_and_write_
     assert load([path]).instances["my-box"] == OWN.model_copy(update={"prices": (TODAY,)})
     assert text.startswith("key: my-box\n")
     assert "Größe 2" in text
-    assert [*yaml.safe_load(text)["prices"][0]] == ["usd_per_hour", "purchase", "as_of", "source"]
+    assert yaml.safe_load(text)["prices"] == [
+        {"usd_per_hour": 3.0, "purchase": "on_demand", "as_of": "2026-11-21", "source": "given with --price"}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -99,19 +101,24 @@ def test_every_kept_instance_is_found_and_nothing_else_nor_written_where_there_i
 
 @pytest.mark.parametrize(
     ("line", "words"),
-    [(3, "true 010 1:30"), (5, "12:30 010 0x10 0b11 1_000 true yes .nan .inf '3.2' -3"), (None, "3 3.2 0.5 12")],
+    [
+        (3, ["true", "010", "1:30"]),
+        (5, ["12:30", "010", "0x10", "0b11", "1_000", "true", "yes", ".nan", ".inf", "'3.2'", "-3"]),
+        (None, ["3", "3.2", "0.5", "12"]),
+    ],
     ids=["number of GPUs", "price", "right"],
 )
 def test_what_is_no_plain_number_is_refused_by_line(tmp_path, line, words):
     path = own_file(tmp_path, "")
-    for word in words.split():
+    for word in words:
         gpus, usd = (word, "3") if line == 3 else ("1", word)
         path.write_text(f"key: my-box\ngpu: null\ngpu_count: {gpus}\nprices:\n- usd_per_hour: {usd}\n{OF_A_DAY}")
         if line is None:
             assert load([path]).instances["my-box"].prices[0].usd_per_hour == float(word)
-        else:
-            with pytest.raises(UsageError, match=rf"instance\.yaml line {line}"):
-                load([path])
+            continue
+        with pytest.raises(UsageError, match=rf"instance\.yaml line {line}") as caught:
+            load([path])
+        assert caught.value.exit_code == 2
 
 
 def test_two_prices_of_one_day_are_refused_unless_they_are_of_unlike_things(tmp_path):
