@@ -39,7 +39,7 @@ def modes(
         for e in shown
     ]
     if fields:
-        headers, rows = ["field", "of recipes", "takes", "default", "in --recipe FILE", "what it is"], []
+        headers, rows = ["field", "of recipes", "takes", "default", "in the library", "what it is"], []
         for field in FIELDS.values():
             of = dict.fromkeys(
                 recipe for e in shown for recipe, names in e.recipe_fields.items() if field.name in names

@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
-from fp8bench.config.options import Folder, Options, machine_label, options_of
+from pydantic import Field
+
+from fp8bench.config.options import Folder, Options, options_of
 from fp8bench.config.request import OPTIONS
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.launch.place import Place, place_on
@@ -19,7 +21,7 @@ from fp8bench.records.select import BY_WORK, in_order, latest_alike, same_work
 from fp8bench.schema import option as limits
 from fp8bench.schema.errors import Status, require_known
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.machine import MachineIdentity
+from fp8bench.schema.machine import LABEL, MAX_LABEL, MachineIdentity
 from fp8bench.schema.option import Option
 from fp8bench.schema.record import RecordHead
 from fp8bench.tables.document import Document
@@ -42,7 +44,7 @@ class Request(Options):
     command: ClassVar[str]
 
     instance: Annotated[str, of_run("instance")] = "auto"
-    name: Annotated[str | None, of_run("name")] = None
+    name: Annotated[str | None, Field(pattern=LABEL, max_length=MAX_LABEL), of_run("name")] = None
     results_dir: Annotated[Folder, of_run("results_dir")] = Path("results")
 
     @classmethod
@@ -86,7 +88,7 @@ class Prepared(Place, Generic[ConfigT]):
 
 def place_of(request: Request, machine: Machine) -> Place:
     """Return where to measure and store. Raises UsageError, and ModeUnavailable if the machine is not that instance."""
-    return place_on(machine, request.instance, request.results_dir, machine_label(request.name))
+    return place_on(machine, request.instance, request.results_dir, request.name)
 
 
 def head(prepared: Prepared[Any], label: str) -> dict[str, Any]:

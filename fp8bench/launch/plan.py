@@ -1,5 +1,5 @@
 """Decides what runs: turns a request and a machine into one configuration for each mode or variant, and a number of
-rounds. Needs no torch, and is pure except for reading the file of --recipe. rounds.py decides the order.
+rounds. Needs no torch, and is pure. rounds.py decides the order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -7,9 +7,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from fp8bench import registry
-from fp8bench.config.recipe_file import recipe_in
+from fp8bench.config.options import read_sizes, sized, sizes_of
 from fp8bench.config.request import OBEYED_BY_WORKERS, RunRequest
-from fp8bench.config.sizes import read_sizes, sized, sizes_of
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.recipes import chosen, switched
 from fp8bench.launch.rounds import ARMS, Entry, Stop
@@ -81,7 +80,6 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
             raise UsageError(f"--size {name}={size}: that is an option", f"Use {flag_of(name)} {size}")
     entry = registry.find_workload(workload)
     labels = request.mode or tuple(entry.name for entry in registry.modes().values() if device in entry.default_on)
-    of_file = recipe_in(request.recipe) if request.recipe is not None else None
     settings = request.of_workers(device, entry.usual)
     _require_applicable(settings, entry)
     if request.batch_size == AUTO:
@@ -94,7 +92,7 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
         settings["workers"] = share if machine.has_gpu and settings["data"] != "device" else 0
     _require_division(settings, request.batch_size == AUTO, ranks.world_size, ranks.local_world_size)
     settings |= {"workload": workload, "device": device, "world_size": ranks.world_size, "nodes": ranks.nodes}
-    modes = chosen(labels, of_file, request.fp8_layers)
+    modes = chosen(labels, request.fp8_layers)
     configs = [RunConfig(mode=mode.name, recipe=recipe, **settings) for mode, recipe in modes]
     return switched(configs, request.te_switch, entry)
 

@@ -12,7 +12,6 @@ it names. A search names each file that it could not read, and continues. It lea
 those of the few runs that are shown.
 """
 
-import gc
 import itertools
 import math
 import os
@@ -20,8 +19,8 @@ import resource
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar, overload
 
@@ -38,21 +37,16 @@ _Item = TypeVar("_Item")
 
 PUBLISHED = "published"
 
-RECORD_BYTES = 8 << 20
-"""Bytes, more than the two files of a run take: those of one GPU take a tenth of a MiB."""
+RECORD_BYTES = 8 << 20  # bytes, more than the two files of a run take: those of one GPU take a tenth of a MiB
 
 ELSEWHERE = ("/var/tmp", "~", ".", "/dev/shm")
 """Folders for a record that neither its own folder nor that for temporary files takes; those in memory come last."""
 
-MANY = 20
-"""After so many tries all records are checked: each try selects among all of them."""
-
-Folders = Path | Sequence[Path]
-"""A folder of results, or several that are searched together."""
+MANY = 20  # after so many tries all records are checked: each try selects among all of them
+Folders = Path | Sequence[Path]  # A folder of results, or several that are searched together
 
 
 def folders_of(results: Folders) -> tuple[Path, ...]:
-    """Return each of the folders."""
     return (results,) if isinstance(results, Path) else tuple(results)
 
 
@@ -104,7 +98,7 @@ def write(record: RecordHead, results_dir: Path) -> Path:
 
 
 def _plain(name: str) -> str:
-    """Return the name of a file or folder. Raises UsageError for one that would lie elsewhere, or be hidden."""
+    # One that would lie elsewhere, or be hidden.
     if name.startswith(".") or "/" in name or "\0" in name or not name:
         raise UsageError(f"a record cannot be kept under the name {name!r}", "Give letters, digits, '.', '_' and '-'")
     return name
@@ -208,51 +202,36 @@ def read_kind(
 def _search(
     results_dir: Folders, wanted: set[str], model: type[SomeRecord], beginning: str = ""
 ) -> Found[Kept[SomeRecord]]:
-    """Return the records of one kind and of these instances, each run once, and the broken files that may be among
-    them: a file that names no instance may be of any that other records in its folder name.
-    """
+    # A broken file that names no instance may be of any that other records in its folder name.
     kind = model.model_fields["kind"].default
     seen: list[tuple[Path, str, SomeRecord | None]] = []
     broken: list[Broken] = []
-    in_folder: dict[str, set[str]] = {}
-    with _without_collector():
-        for path in record_files(*folders_of(results_dir), PUBLISHED_RESULTS):
-            if isinstance(path, Path) and not path.name.startswith(beginning):
-                continue
-            one = path if isinstance(path, Broken) else layout.see(path)
-            if isinstance(one, Broken):
-                broken.append(one)
-                continue
-            path = one.path
-            in_folder.setdefault(os.path.dirname(path), set()).add(one.instance)
-            if one.kind == kind and not wanted.isdisjoint((one.instance, path.parent.name)):
-                record = layout.read(one, model) if one.instance in wanted else None
-                if isinstance(record, Broken):
-                    broken.append(record)
-                else:
-                    seen.append((path, one.instance, record))
+    in_folder: dict[Path, set[str]] = {}
+    for path in record_files(*folders_of(results_dir), PUBLISHED_RESULTS):
+        if isinstance(path, Path) and not path.name.startswith(beginning):
+            continue
+        one = path if isinstance(path, Broken) else layout.see(path)
+        if isinstance(one, Broken):
+            broken.append(one)
+            continue
+        in_folder.setdefault(one.path.parent, set()).add(one.instance)
+        if one.kind == kind and not wanted.isdisjoint((one.instance, one.path.parent.name)):
+            record = layout.read(one, model) if one.instance in wanted else None
+            if isinstance(record, Broken):
+                broken.append(record)
+            else:
+                seen.append((one.path, one.instance, record))
     found: dict[str, list[Kept[SomeRecord]]] = {}
     for path, instance, record in seen:
-        if fault := strayed(path, instance, in_folder[os.path.dirname(path)]):
+        if fault := strayed(path, instance, in_folder[path.parent]):
             broken.append(fault)
         elif record is not None:
             found.setdefault(record.run_id, []).append(Kept(record, path))
     # A record's own file is named after it.
     each = [sorted(files, key=lambda kept: kept.path.stem != kept.record.run_id) for files in found.values()]
     oldest_first = sorted((own for own, *_ in each), key=lambda kept: kept.record.created_utc)
-    among = (one for one in broken if wanted & in_folder.get(os.path.dirname(one.path), wanted))
+    among = (one for one in broken if wanted & in_folder.get(one.path.parent, wanted))
     return Found(oldest_first, among, {own.record.run_id: others for own, *others in each if others})
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def instances_of(found: Found[Kept[Record]]) -> set[str]:
@@ -286,10 +265,9 @@ def sound(
     unread: Callable[[Sequence[Broken]], None],
     shown: Callable[[list[Record]], Iterable[Record]],
 ) -> list[Record]:
-    """Return the runs that were found, without those of the shown that contradict themselves or their raw parts, whose
-    copies take their place, and without those that rely on the parity of one that is not there. shown: of runs, oldest
-    first, those that are to be believed; asked again if one is left out. unread: called with what is left out, the
-    search's own first.
+    """Return the runs that were found, without those of the `shown` (of all, oldest first; asked again if one is left
+    out) that contradict themselves or their raw parts, whose copies take their place, and without those that rely on
+    the parity of one that is not there. unread: called with what is left out, the search's own first.
     """
     unread(found.broken)
     left = {kept.record.run_id: [kept, *found.copies.get(kept.record.run_id, ())] for kept in found}
@@ -298,9 +276,7 @@ def sound(
         records = [files[0].record for files in left.values()]
         believed = records if tries >= MANY else list(shown(records))
         relied = [of for one in believed if one.parity and (of := one.parity.of_run) in left]
-        new = [
-            run_id for run_id in dict.fromkeys((*(one.run_id for one in believed), *relied)) if run_id not in checked
-        ]
+        new = dict.fromkeys(one for one in (*(one.run_id for one in believed), *relied) if one not in checked)
         if not new:
             there = {run_id: files[0].record for run_id, files in left.items()}
             lost = {one.run_id: why for one in believed if (why := lacks_parity(one, there))}
@@ -320,9 +296,7 @@ def sound(
 
 
 def lacks_parity(record: Record, there: Mapping[str, Record]) -> str:
-    """Return why a record that relies on the parity of another cannot; empty if it can, or measured its own. there: the
-    records that may be relied on, by their ids.
-    """
+    """Return why a record cannot rely on another's parity; empty if it can or need not. there: by their ids."""
     mine = record.parity
     if mine is None or mine.of_run is None:
         return ""

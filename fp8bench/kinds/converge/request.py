@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from fp8bench import registry
+from fp8bench.config.options import read_sizes, sizes_of
 from fp8bench.config.request import RunRequest
-from fp8bench.config.sizes import read_sizes, sizes_of
 from fp8bench.kinds.one_record import Prepared, Request, of_run, place_of
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import this_machine

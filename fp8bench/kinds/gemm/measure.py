@@ -12,9 +12,8 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, NonNegativeInt, PositiveFloat, PositiveInt
 
 from fp8bench import registry
-from fp8bench.config.options import is_whole, within
+from fp8bench.config.options import is_whole, sized, within
 from fp8bench.config.request import RunRequest
-from fp8bench.config.sizes import sized
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
 from fp8bench.launch.place import AUTO

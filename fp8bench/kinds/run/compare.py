@@ -169,9 +169,7 @@ class _Pairing:
 
 def _references(rows: Sequence[Row], wanted: Reference) -> list[Row]:
     ok = [row for row in rows if row.status == "ok"]
-    fitting = [
-        row for row in ok if wanted.names(row.instance, (row.mode, row.mode_label)) and wanted.takes(row.execution)
-    ]
+    fitting = [row for row in ok if wanted.names(row.instance, (row.mode, row.mode_label), row.execution)]
     if not fitting and wanted.asked_for:
         there = ", ".join(sorted({row.label for row in ok}))
         raise UsageError(f"no ok record of {wanted.label} to be the reference", f"There are: {there or 'none'}")
