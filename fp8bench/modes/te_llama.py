@@ -20,8 +20,8 @@ The arguments that make te.TransformerLayer compute Llama's layer, because its d
   hidden_dropout, attention_dropout     the model's, not 0.1
   fuse_qkv_params, not interleaved      rows are all queries, all keys, all values, heads in order
 
-The mask is causal by default, and is set explicitly nevertheless. One difference remains: under autocast the layer's
-residual stream is bf16, and the plain model's is float32. The head and the embedding are unchanged.
+One difference remains: under autocast the layer's residual stream is bf16, and the plain model's is float32. The head
+and the embedding are unchanged.
 """
 
 from typing import Any
@@ -58,7 +58,6 @@ def has_llama_layers(model: nn.Module) -> bool:
 
 
 def llama_models(model: nn.Module) -> list[Any]:
-    """Return every LlamaModel in the model; none if the layers are elsewhere."""
     return list(named_exactly(model, (_MODULE, "LlamaModel")).values())
 
 
@@ -130,8 +129,7 @@ class TELlamaLayer(SharedLayer):
 
 def rotation(llama: Any) -> Tensor:
     """Return the angle of each position and pair, [positions, 1, 1, head width] float32, by the model's own
-    frequencies. Raises ModeUnavailable for frequencies that change while the model runs, and for a rotation that is
-    scaled.
+    frequencies. Raises ModeUnavailable for frequencies that change while the model runs, and for a scaled rotation.
     """
     rotary = llama.rotary_emb
     if rotary.rope_type not in _PLAIN_ROTATIONS or rotary.attention_scaling != 1:
@@ -166,8 +164,7 @@ def _odd_parts(layer: Any) -> list[str]:
 
 def divide_llama(model: nn.Module, group: Group) -> dict[str, Share]:
     """Share every converted layer among the ranks of a group, in place; the last norm and the head process this rank's
-    tokens. Returns the shares of weights outside of layers. Raises ModeUnavailable for a head without the loss, or
-    sizes.
+    tokens. Returns the shares of weights outside of layers. Raises ModeUnavailable for a head without the loss.
     """
     head: Any = getattr(model, "lm_head", None)
     llamas = llama_models(model)

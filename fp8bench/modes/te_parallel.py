@@ -35,7 +35,6 @@ class Share:
     summed: bool = False
 
     def part(self, full: Tensor, rank: int, size: int) -> Tensor:
-        """Return the part of rank `rank` of `size`."""
         if self.order is not None:
             full = full[self.order.to(full.device)]
         return full if self.dim is None else full.chunk(size, self.dim)[rank]
@@ -83,7 +82,6 @@ class SharedLayer(ConvertedLayer):
         self.shares: dict[str, Share] = {}
 
     def made(self, **options: Any) -> Any:
-        """Return a new te.TransformerLayer."""
         return self.te.TransformerLayer(**{**CAUSAL, **self.sizes, **options})
 
     @torch.no_grad()
@@ -124,7 +122,6 @@ class SharedLayer(ConvertedLayer):
 
 
 def require_divisible(what: str, number: int, size: int) -> None:
-    """Raise ModeUnavailable if the number is not divisible."""
     if number % size:
         raise ModeUnavailable(
             f"--tensor-parallel {size} does not divide the model's {number} {what}",
@@ -146,7 +143,6 @@ def gathered(part: Tensor, group: Group) -> Tensor:
 
 
 def mean_over(loss: Tensor, group: Group) -> Tensor:
-    """Return the mean of the group's losses, one from each rank."""
     mean: Tensor = _Mean.apply(loss, group)
     return mean
 

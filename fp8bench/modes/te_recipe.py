@@ -31,12 +31,8 @@ _PROJ = (("attn.proj",), ("self_attn.o_proj",))
 _MLP = (("mlp.fc1", "mlp.fc2"), ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"))
 
 STANDS_FOR = {
-    "layer.self_attention.layernorm_qkv": _QKV,
-    "layer.self_attention.proj": _PROJ,
-    "layer.layernorm_mlp": _MLP,
-    "qkv": _QKV,
-    "proj": _PROJ,
-    "mlp": _MLP,
+    **{"layer.self_attention.layernorm_qkv": _QKV, "layer.self_attention.proj": _PROJ, "layer.layernorm_mlp": _MLP},
+    **{"qkv": _QKV, "proj": _PROJ, "mlp": _MLP},
 }
 """The end of a module's name within its block, and the plain layers that it may contain, in timm and in Llama."""
 
@@ -116,8 +112,7 @@ def leave_out(
     off: Callable[[], Any],
 ) -> list[str]:
     """Exclude modules from fp8 whose layers are not chosen, in place; return these layers. plain: all linear layers of
-    the plain model. off: creates a disabled autocast. Raises ModeUnavailable if none is left, or a part of a module is
-    chosen.
+    the plain model. off: creates a disabled autocast. Raises ModeUnavailable if none is left, or part of one is chosen.
     """
     found = [(module, stands_for(name, plain)) for name, module in modules.items()]
     choice.require_some([layer for _, layers in found for layer in layers], label)

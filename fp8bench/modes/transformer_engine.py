@@ -4,8 +4,7 @@ layers and layer norms one by one. Ranks share whole layers by Transformer Engin
 
 te-fp8 runs the blocks' linear layers in fp8 (forward e4m3; backward e5m2 under `delayed` and `current`, e4m3 under
 `block` and `mxfp8`). The default recipe is fixed as `delayed`, because Transformer Engine's own depends on the GPU.
-Attention is fp8 only with `dpa=on`. Under DDP amax histories are reduced over the data-parallel group. Transformer
-Engine is imported on first use, never with this file.
+Attention is fp8 only with `dpa=on`. Transformer Engine is imported on first use, never with this file.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,15 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 from fp8bench.modes.layers import LayerChoice, counted
-from fp8bench.modes.protocol import (
-    BF16_TOLERANCE,
-    FP8_TOLERANCE,
-    Rounding,
-    compute_capability,
-    count_linears,
-    named,
-    refuse_recipe,
-)
+from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, Rounding, compute_capability, named, refuse_recipe
 from fp8bench.modes.te_attention import UNFUSED, AttentionLog, attention_backend, listen
 from fp8bench.modes.te_block import ConvertedLayer, Swaps, TEBlock, TESDPABlock, plan_swaps, swap_layers, timm_blocks
 from fp8bench.modes.te_gpt import SPLIT_QKV, Options, TEGPTLayer, convert_gpt, gpt_layers, split_packed
@@ -108,7 +99,7 @@ class TEBF16:
         import_te()
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """Replace every known block, or else layers one by one, in place, by one with the same weights."""
+        """Replace every known block, or else layers one by one, in place."""
         te = import_te()
         if self.te_attention == "te":
             self._attention_log = listen()
@@ -138,7 +129,6 @@ class TEBF16:
         return model
 
     def fp8_weights(self) -> AbstractContextManager[Any]:
-        """Return the context in which a layer is created."""
         return nullcontext()
 
     def forward_context(self) -> AbstractContextManager[Any]:
@@ -149,13 +139,12 @@ class TEBF16:
         return import_te().checkpoint(function, *args, use_reentrant=False, **kwargs)
 
     def clear_gradients(self, model: nn.Module) -> None:
-        """Clear the gradients that are stored separately from their weights."""
         for layer in named(model, TEGPTLayer).values():
             layer.clear_gradients()
 
     def divide(self, model: nn.Module, group: Group) -> dict[str, Share]:
-        """Share the converted layers among the ranks of a group, in place. Returns this rank's share of each weight
-        that is divided or whose gradient must be summed, by name. Raises ModeUnavailable for other layers.
+        """Share the converted layers among ranks, in place. Returns this rank's share of each weight that is divided or
+        whose gradient must be summed, by name. Raises ModeUnavailable for other layers.
         """
         found: dict[str, Share] = {}
         if layers := named(model, TEGPTLayer):
@@ -172,7 +161,6 @@ class TEBF16:
         return found | shares
 
     def plain_weights(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
-        """Return the plain model's names of each trained weight of a converted block; others keep their names."""
         return {
             f"{name}.{own}": tuple(f"{name}.{one}" for one in of)
             for name, block in named(model, ConvertedLayer).items()
@@ -180,7 +168,6 @@ class TEBF16:
         }
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
-        """Return the number of Transformer Engine layers in the model, and the attention backend that it chose."""
         converted = sum(self._gemms[type(module).__name__] for module in te_layers(model))
         has_blocks = self._swaps is None or bool(self._swaps.blocks)
         # If layers are swapped one by one, attention is the model's own.
@@ -189,7 +176,7 @@ class TEBF16:
         dtypes = {str(block.residual_dtype).removeprefix("torch.") for block in named(model, ConvertedLayer).values()}
         return {
             "converted_layers": converted,
-            "total_layers": converted + count_linears(model),
+            "total_layers": converted + len(named(model, nn.Linear)),
             "recipe": None,
             "attention": f"te:{backend or 'unknown'}" if te_attends else None,
             "residual_dtypes": sorted(dtypes),
@@ -233,7 +220,6 @@ class TEFP8(TEBF16):
         self.compile_policy = compile_policy(self.recipe)
 
     def check(self, device: torch.device) -> None:
-        """Check the requirements of te-bf16, and those of the recipe as Transformer Engine states them."""
         super().check(device)
         te = import_te()
         probes = {"block": "is_fp8_block_scaling_available", "mxfp8": "is_mxfp8_available"}
@@ -279,8 +265,7 @@ class TEFP8(TEBF16):
 
     def before_sharding(self, model: nn.Module) -> bool:
         """Let layers find out again whether FSDP2 shards them, which they keep from the gate's pass on whole weights: a
-        sharded layer casts its weight again in backward, another keeps it in fp8. Return False: weights keep their
-        dtype.
+        sharded layer casts its weight again in backward, another keeps it in fp8. Weights keep their dtype.
         """
         for layer in te_layers(model):
             layer.__dict__.pop("_is_fsdp2", None)
@@ -315,14 +300,13 @@ class TEFP8(TEBF16):
         return [tensor for tensor in held if isinstance(tensor, torch.Tensor)] if self.recipe == "delayed" else []
 
     def forget(self, model: nn.Module) -> None:
-        """Let the scales of delayed scaling be as if no pass had run."""
         state = self.step_state(model)
         for scale, history in zip(state[::2], state[1::2], strict=True):
             scale.fill_(1)
             history.zero_()
 
     def apart(self) -> AbstractContextManager[Any]:
-        """As `own_state`, because amax histories of all models of a process are rolled after each pass of any."""
+        # Amax histories of all models of a process are rolled after each pass of any.
         return own_state()
 
     def fp8_weights(self) -> Any:

@@ -14,7 +14,7 @@ The bound on each is what rounding alone does to this block in this number: the 
 autocast), in float32, and for an fp8 mode with its linear layers rounded. A gradient that is nothing but rounding (of a
 key's bias) is judged by its size, and named in the record.
 
-All blocks of the converted model run in one pass and in one context of the mode: Transformer Engine takes the end of an
+All blocks of the converted model run in one pass and one context of the mode: Transformer Engine takes the end of an
 autocast for the end of a pass, and the backward of the first module for the end of a step.
 """
 

@@ -106,19 +106,16 @@ def between(
 @contextmanager
 def _standing_in(model: nn.Module, names: Sequence[str], stand_in: Callable[..., Any]) -> Iterator[list[nn.Module]]:
     blocks = [model.get_submodule(name) for name in names]
-    own = []
+    own = {id(block): block.__dict__.get("forward") for block in blocks}
     for name, block in zip(names, blocks, strict=True):
-        own.append(block.__dict__.get("forward"))
         block.__dict__["forward"] = partial(stand_in, name)
     try:
         yield blocks
     finally:
-        # Backwards, since one block may have several names.
-        for block, forward in reversed(list(zip(blocks, own, strict=True))):
-            if forward is None:
-                del block.__dict__["forward"]
-            else:
-                block.__dict__["forward"] = forward
+        for block in blocks:
+            block.__dict__.pop("forward", None)
+            if own[id(block)] is not None:
+                block.__dict__["forward"] = own[id(block)]
 
 
 def of_glue(

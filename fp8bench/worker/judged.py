@@ -66,7 +66,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Rounded:
-    """What rounding alone makes of parts, by `what`: other runs without fp8, and with fp8. more: errors on top."""
+    """What rounding alone makes of parts, by `what`: runs without fp8, and with fp8. more: errors on top."""
 
     bf16: Sequence[Mapping[str, Part]]
     fp8: Sequence[Mapping[str, Part]]
@@ -87,11 +87,6 @@ class Judged:
     def share(self) -> float:
         """The error as a share of its bound; infinite if it is no number."""
         return self.error / self.bound if not math.isnan(self.error) else math.inf
-
-    @property
-    def fault(self) -> str:
-        """The error in words."""
-        return f"{self.part.what} {self.words.format(error=self.error, bound=self.bound)}"
 
 
 def of_weights(gradients: Mapping[str, Tensor | None], where: str = "") -> list[Part]:
@@ -149,18 +144,16 @@ def _of_noise(plain: Part, sizes: Sequence[float], other: Sequence[Tensor] | Non
     times = math.inf if other is None and plain.tensors is not None else _share(size, max(sizes))
     if 0 < size < min(sizes) or size == 0 < min(sizes):
         times = max(times, _share(min(sizes), size))
-    return Judged(
-        plain, times, OF_NOISE, True, "is rounding, and {error:.3g} times as large or small (at most {bound:g})"
-    )
+    words = "is rounding, and {error:.3g} times as large or small (at most {bound:g})"
+    return Judged(plain, times, OF_NOISE, True, words)
 
 
 def _groups(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Tensor, more: float) -> list[Judged]:
     def gradient(part: Part) -> Tensor:
         return part.tensors[0] if part.tensors else torch.zeros_like(found)
 
-    judged = []
-    mine = gradient(plain)
-    errors = zip(*_errors_of_groups(mine, [*map(gradient, bf16), *map(gradient, fp8), found]), strict=True)
+    judged, mine = [], gradient(plain)
+    errors = zip(*errors_of_groups(mine, [*map(gradient, bf16), *map(gradient, fp8), found]), strict=True)
     for number, (rows, (*of_rounding, error)) in enumerate(zip(mine.tensor_split(GROUPS), errors, strict=True)):
         part = Part(f"{plain.what} in rows {number + 1}/{GROUPS}", plain.kind, [rows], weight=plain.weight)
         of_bf16, of_fp8 = (max(found, default=0.0) for found in (of_rounding[: len(bf16)], of_rounding[len(bf16) :]))
@@ -169,7 +162,7 @@ def _groups(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Tenso
     return judged
 
 
-def _errors_of_groups(plain: Tensor, others: Sequence[Tensor]) -> list[list[float]]:
+def errors_of_groups(plain: Tensor, others: Sequence[Tensor]) -> list[list[float]]:
     mine = numbers(plain)
     whole, *apart = norms_of_groups([mine, *(numbers(other).to(mine.device) - mine for other in others)])
     return [list(map(_share, one, whole)) for one in apart]
@@ -214,7 +207,8 @@ def faults_of(judged: Sequence[Judged]) -> list[str]:
     for one in judged:
         if not one.error <= one.bound:
             first.setdefault(one.part.weight or one.part.what, one)
-    return [one.fault for one in sorted(first.values(), key=lambda one: -one.share)[:SHOWN]]
+    worst = sorted(first.values(), key=lambda one: -one.share)[:SHOWN]
+    return [f"{one.part.what} {one.words.format(error=one.error, bound=one.bound)}" for one in worst]
 
 
 def _error(plain: Part, other: Sequence[Tensor] | None) -> float:
@@ -225,12 +219,8 @@ def _error(plain: Part, other: Sequence[Tensor] | None) -> float:
         return 0.0 if not present else 1.0 if other is None else math.inf
     if [one.shape for one in mine] != [one.shape for one in other]:
         return math.inf
-    return max((_apart(one, two, plain.through) for one, two in zip(mine, other, strict=True)), default=0.0)
-
-
-def _apart(plain: Tensor, other: Tensor, through: Tensor | None) -> float:
-    mine, theirs = numbers(plain).to(other.device), numbers(other)
-    return _share(norm(theirs - mine), _least(mine, through))
+    pairs = [(numbers(one).to(two.device), numbers(two)) for one, two in zip(mine, other, strict=True)]
+    return max((_share(norm(two - one), _least(one, plain.through)) for one, two in pairs), default=0.0)
 
 
 def _least(values: Tensor, through: Tensor | None) -> float:
@@ -249,7 +239,7 @@ def _size(tensors: Sequence[Tensor] | None) -> float:
 
 
 def _off_scale(plain: Tensor, other: Tensor) -> float:
-    """Return how far <other, plain> / <plain, plain> is from 1; 0 if the plain one is zero."""
+    # How far <other, plain> / <plain, plain> is from 1.
     mine, theirs = plain.flatten().double(), other.to(plain.device).flatten().double()
     whole = float(mine @ mine)
     return abs(float(mine @ theirs) / whole - 1) if whole > 0 else 0.0

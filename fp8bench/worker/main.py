@@ -23,10 +23,9 @@ from fp8bench.stats.length import PROFILED_STEPS, Length
 from fp8bench.worker import parity
 from fp8bench.worker.clock import clock_for
 from fp8bench.worker.environment import environment
-from fp8bench.worker.execution.afterwards import require_changing, require_still, require_work
+from fp8bench.worker.execution.afterwards import require_changing, require_still, require_work, sketches
 from fp8bench.worker.execution.build import Choice, choose, ready_to_train, specialize
 from fp8bench.worker.execution.decide import Execution, decide
-from fp8bench.worker.execution.moved import sketches
 from fp8bench.worker.execution.proof import Gate
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.memory import peak_memory, require_memory, reset_peaks
@@ -56,8 +55,7 @@ def measure(
     config: RunConfig, rank: int, device: torch.device, aside: Aside, earlier: dict[str, Any] | None = None
 ) -> RankReport:
     """Run one rank inside its group; a refusal is a report too, with what was found before it. earlier: the parity that
-    another process of the session measured. Raises RunFailed without memory: siblings may be waiting, and must be ended
-    from outside.
+    another process of the session measured. Raises RunFailed without memory, which must end waiting siblings too.
     """
     of_session = None if earlier is None else Parity.model_validate(earlier)
     return reported(lambda found: _stages(config, rank, device, aside, found, of_session), rank, config, aside)
@@ -113,8 +111,9 @@ def _stages(
         aside.keep(RankReport(**found))
         aside.enough()
         progress.stage("profiling")
-        training = replace(training, launch=decided[0].launch)
-        profiled = profile(training, rank, config.mode_label, fmean(timed.samples.step_s), aside)
+        profiled = profile(
+            replace(training, launch=decided[0].launch), rank, config.mode_label, fmean(timed.samples.step_s), aside
+        )
     found["profile"] = profiled.profile
     found["evidence"] = to_evidence(mode, proof, compiled, decided[0], profiled)
     with agreement():
@@ -134,8 +133,7 @@ def proved(
     earlier: Parity | None = None,
 ) -> tuple[Proof, Choice]:
     """Return the model as the gate proved it, and how it will be executed; fill in the report's environment, facts,
-    parity and evidence. earlier: the parity of another process of the session. Raises ModeUnavailable if the mode
-    cannot run, and MeasurementInvalid if it fails the gate.
+    parity and evidence. Raises ModeUnavailable if the mode cannot run, and MeasurementInvalid if it fails the gate.
     """
     specialize()
     with agreement():

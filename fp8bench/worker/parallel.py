@@ -2,7 +2,7 @@
 
 If one rank stops while another waits for it in a collective, both hang. So each stage that may refuse is an
 `agreement`: all ranks exchange what they found, and the first refusal by rank is raised on every rank. A crash or a
-hang cannot be exchanged; the launcher then ends the others. `execution.parallel` decides how ranks share a model.
+hang cannot be exchanged; the launcher then ends the others.
 """
 
 import os

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fp8bench.worker.execution.checkpointing import repeated_blocks
+from fp8bench.worker.execution.checkpointing import repeated_blocks, weights_of
 from fp8bench.worker.execution.step import bf16_autocast
 from fp8bench.worker.plain_weights import gradient_of, trained_weights
 
@@ -54,7 +54,7 @@ def differentiable(values: Any) -> list[Tensor]:
 
 
 def copied(values: Any) -> Any:
-    """Return the same with copies of the tensors that take a gradient, which may then be changed in place."""
+    """Return the same with copies of the tensors that take a gradient, which may be changed in place."""
     return mapped(lambda one: one.clone() if one.requires_grad else one, values)
 
 
@@ -114,10 +114,10 @@ class Run:
 def _candidates(model: nn.Module) -> dict[str, nn.Module]:
     # Blocks if they are not called within another: not what holds repeated blocks, nor a sequence with most weights.
     repeated = set(map(id, repeated_blocks(model)))
-    whole = _size(model)
+    whole = weights_of(model)
 
     def holds_blocks(module: nn.Module) -> bool:
-        trunk = type(module).forward is nn.Sequential.forward and 2 * _size(module) > whole
+        trunk = type(module).forward is nn.Sequential.forward and 2 * weights_of(module) > whole
         return trunk or any(id(inner) in repeated for inner in module.modules() if inner is not module)
 
     return {
@@ -125,10 +125,6 @@ def _candidates(model: nn.Module) -> dict[str, nn.Module]:
         for name, module in model.named_modules()
         if module is not model and trained_weights(module) and (id(module) in repeated or not holds_blocks(module))
     }
-
-
-def _size(module: nn.Module) -> int:
-    return sum(weight.numel() for weight in module.parameters())
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ class _Ending:
         signal.signal(signal.SIGTERM, lambda *_: None)
 
     def within(self, seconds: float) -> bool:
-        """Wait this long, or until it is time to end; return whether it is."""
+        """Wait so long, or until it is time to end; return whether it is."""
         ready, _, _ = select.select([sys.stdin.fileno(), self._woken], [], [], max(0.0, seconds))
         if self._woken in ready or os.getppid() != self._parent:
             return True
@@ -149,22 +149,19 @@ def sample_all(uuid: str, period_s: float, file: IO[str]) -> None:
     ending = _Ending()
     try:
         with nvml.opened():
-            _sample(_Card(pynvml.nvmlDeviceGetHandleByUUID(uuid)), ending, period_s, file)
+            card = _Card(pynvml.nvmlDeviceGetHandleByUUID(uuid))
+            _write(file, card.header()._asdict())
+            due = time.monotonic()
+            while True:
+                _write(file, card.sample())
+                now = time.monotonic()
+                due = next_due(due, now, period_s)
+                if ending.within(due - now):
+                    break
+            _write(file, card.sample())
     except pynvml.NVMLError as error:
         # NVML did not start, or knows no such GPU: what a card refuses later is written as null.
         _write(file, Header(None, None, denied={}, error=str(error))._asdict())
-
-
-def _sample(card: _Card, ending: _Ending, period_s: float, file: IO[str]) -> None:
-    _write(file, card.header()._asdict())
-    due = time.monotonic()
-    while True:
-        _write(file, card.sample())
-        now = time.monotonic()
-        due = next_due(due, now, period_s)
-        if ending.within(due - now):
-            break
-    _write(file, card.sample())
 
 
 def _write(file: IO[str], value: Any) -> None:

@@ -39,11 +39,7 @@ def make_workload(config: RunConfig) -> Workload:
     return workload
 
 
-OF_SAMPLES = {
-    "sequence_length": "a language model",
-    "image_size": "a model of timm",
-    "classes": "a model of timm",
-}
+OF_SAMPLES = {"sequence_length": "a language model", "image_size": "a model of timm", "classes": "a model of timm"}
 """Settings that only some workloads take, and which ones do."""
 
 
@@ -65,9 +61,8 @@ def check_workload(workload: Workload, config: RunConfig, mode: Mode) -> None:
             "in that",
             f"Use --weight-dtype float32{'' if computes == 'float32' else f' or {computes}'}, or another mode",
         )
-    check: Callable[[int, bool], None] | None = getattr(workload, "check", None)
-    if check is not None:
-        check(config.batch_size, bool(stated(mode, "fp8")))
+    check: Callable[[int, bool], None] = getattr(workload, "check", lambda *_: None)
+    check(config.batch_size, bool(stated(mode, "fp8")))
 
 
 def facts_of(workload: Workload, config: RunConfig, device: torch.device, sharded: bool) -> WorkloadFacts:

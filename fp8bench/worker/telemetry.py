@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
-from types import TracebackType
 from typing import IO
 
 import torch
@@ -30,9 +29,7 @@ class Sampler:
     """The sampler of one rank's GPU, within the context. On a CPU it does nothing."""
 
     def __init__(self, device: torch.device, rank: int, period_s: float = PERIOD_S) -> None:
-        self._device = device
-        self._rank = rank
-        self._period_s = period_s
+        self._device, self._rank, self._period_s = device, rank, period_s
         self._process: subprocess.Popen[bytes] | None = None
         self._file: IO[bytes] | None = None
         self._trouble: str | None = None
@@ -56,9 +53,7 @@ class Sampler:
                 self._trouble = f"the sampler did not start: {_line(error)}"
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._end()
         if self._file is not None:
             self._file.close()
@@ -160,8 +155,7 @@ def read(
 
 
 def _series(samples: list[Sample], timed_from_s: float, timed_to_s: float) -> TelemetrySeries | None:
-    # From shortly before the first timed step to the first one after the last, which shows where the energy counter
-    # ended.
+    # From shortly before the first timed step to the first one after the last, where the energy counter ended.
     kept = [sample for sample in samples if timed_from_s - BEFORE_S <= sample.at_s <= timed_to_s]
     if not kept:
         return None

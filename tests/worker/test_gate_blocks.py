@@ -151,7 +151,7 @@ class TestFaults:
 def test_errors_of_groups_of_rows_are_those_of_each_group_by_itself():
     plain, other = torch.randn(100, 3, 7), torch.randn(100, 3, 7)
     plain[:9] = 0
-    [found, missing] = judged._errors_of_groups(plain, [other, torch.zeros_like(plain)])
+    [found, missing] = judged.errors_of_groups(plain, [other, torch.zeros_like(plain)])
     for number, (mine, theirs) in enumerate(zip(plain.tensor_split(12), other.tensor_split(12), strict=True)):
         error = float((theirs - mine).norm() / mine.norm()) if mine.any() else math.inf
         assert found[number] == pytest.approx(error, rel=1e-5)

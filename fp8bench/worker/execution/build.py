@@ -1,6 +1,5 @@
 """Makes a model ready to train: matches what was requested (`--compile`, `--cuda-graphs`) with what the mode and the
-device can do; then wraps and joins the model, with its optimizer and its batches. Whether a capture works and proves
-equal is seen later (`decide`).
+device can do; then wraps and joins the model, with its optimizer and batches. `decide` sees whether a capture works.
 
 torch.compile takes nothing, the complete model, or each of its blocks, in place: one is compiled and the others share
 the result, in seconds instead of minutes. The complete model goes inside DDP; on several GPUs torch then cuts the graph
@@ -146,7 +145,7 @@ def ready_to_train(
     with stream(device, choice.graph):
         parts = build(config, device, mode, workload, model, choice)
         batches = Batches(workload, *samples_of(config, rank), device)
-        # Objects made so far stay: the collector need not traverse them again and again while steps are timed.
+        # Objects made so far stay: the collector need not traverse them while steps are timed.
         gc.collect()
         gc.freeze()
         try:
@@ -186,9 +185,9 @@ SHAPES = 64
 
 
 def specialize() -> None:
-    """Let torch.compile make functions for one shape, which is all that a training loop has. The passes of a proof have
-    others, and after a second shape torch would make those for any: Transformer Engine compiles its sums of bias
-    gradients by itself, and a step of te-fp8 took 101.0 ms instead of 98.4 (ViT-Huge, batch 64, an H200).
+    """Let torch.compile make functions for one shape each. Passes of a proof have others than the training loop, and
+    torch would then make those for any: Transformer Engine compiles its sums of bias gradients by itself, and a step of
+    te-fp8 took 101.0 ms instead of 98.4 (ViT-Huge, batch 64, an H200).
     """
     import torch._dynamo.config
 

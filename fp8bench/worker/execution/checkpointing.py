@@ -41,12 +41,13 @@ def _blocks(model: nn.Module, least: int) -> Iterator[nn.Module]:
         if alike and composite and isinstance(child, nn.Sequential | nn.ModuleList | nn.ModuleDict):
             for member in members:
                 inner = list(_blocks(member, least=2))
-                yield from inner if 2 * _weights(*inner) > _weights(member) else [member]
+                yield from inner if 2 * weights_of(*inner) > weights_of(member) else [member]
         else:
             yield from _blocks(child, least)
 
 
-def _weights(*modules: nn.Module) -> int:
+def weights_of(*modules: nn.Module) -> int:
+    """Return the number of parameters."""
     return sum(weight.numel() for module in modules for weight in module.parameters())
 
 
@@ -62,8 +63,6 @@ _GEMMS = ("mm", "addmm", "_scaled_mm")
 
 @dataclass
 class Checkpoints:
-    """The blocks of a model that are checkpointed."""
-
     kind: CheckpointChoice = "none"
     blocks: list[nn.Module] = field(default_factory=list)
 
@@ -81,9 +80,8 @@ def apply(kind: CheckpointChoice, model: nn.Module, mode: Mode) -> Checkpoints:
         return Checkpoints()
     found = Checkpoints(kind, list(repeated_blocks(model)))
     if not found.blocks:
-        raise ModeUnavailable(
-            "this model has no list of identical blocks to checkpoint one by one", "Use --activation-checkpointing none"
-        )
+        why = "this model has no list of identical blocks to checkpoint one by one"
+        raise ModeUnavailable(why, "Use --activation-checkpointing none")
     for block in found.blocks:
         block.forward = _checkpointed(block.forward, found, mode)
     return found

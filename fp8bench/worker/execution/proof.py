@@ -22,8 +22,8 @@ parts. All are relative and without unit, |.| the Euclidean norm over all weight
                   direction, so this is seen even if fp8's rounding is as large as d
 
 Bounds are those on steps (`rounding.of_steps`): the loss's; the gradient's for the others, twice that for one weight;
-under Adam BY_ADAM for the update and the gradient after it. They are narrow compared with the faults that they must
-find: a step that never came has an error of 1. The optimizer by itself is held to narrow bounds (`optimizers`).
+under Adam BY_ADAM for the update and the gradient after it. A step that never came has an error of 1. The optimizer by
+itself is held to narrow bounds (`optimizers`).
 
 Where a weight exceeds its bound, plain steps are run once more, from weights that differ in bf16's last digit: what
 this changes is rounding alone. A weight that is hardly further off is judged by its size, named and counted. On an
@@ -83,7 +83,6 @@ class Apart:
 
     @property
     def sortable(self) -> float:
-        """The error; infinite if it is not a number, which is the furthest."""
         return math.inf if math.isnan(self.error) else self.error
 
 
@@ -138,7 +137,7 @@ class Errors:
 
     @property
     def furthest(self) -> str | None:
-        """The weight that is furthest off, but for those of rounding; None without any."""
+        """The weight that is furthest off, but for those of rounding."""
         others = self.weights.keys() - set(self.of_rounding)
         return max(sorted(others), key=lambda name: self.weights[name].sortable, default=None)
 
@@ -215,7 +214,7 @@ class Gate:
 
 
 def executed_steps(launch: Launch, batches: Sequence[Batch]) -> list[float]:
-    """Run the same steps as they will be timed and return their losses; other results stay in place."""
+    """Run steps as they will be timed, and return their losses; other results stay in place."""
     return [loss.item() for loss in [launch(batch, NO_MARKS).clone() for batch in batches]]
 
 
@@ -316,7 +315,7 @@ def small(weight: Tensor) -> float:
 
 
 def _moment(key: str, values: Tensor) -> Tensor:
-    """Return a moment in units of a gradient: Adam's second one is a mean of squares."""
+    # In units of a gradient: Adam's second one is a mean of squares.
     return values.abs().sqrt() if key == "exp_avg_sq" else values
 
 
@@ -344,7 +343,7 @@ def _state_error(parts: Parts, before: Sequence[Tensor], plain: Sequence[Tensor]
     if not before:
         return None
     apart = whole = 0.0
-    for start, one, other in zip(before, plain, scales(parts), strict=True):
+    for start, one, other in zip(before, plain, scales(parts.mode, parts.plain), strict=True):
         expected = _double(one, parts)
         size = expected.norm().clamp(min=torch.finfo(torch.float64).tiny)
         apart = math.hypot(apart, norm((_double(other, parts) - expected) / size))
@@ -385,7 +384,6 @@ class _Sums:
 
     @property
     def all(self) -> Apart:
-        """How far all weights are together."""
         return _apart(*self._sums[:, :3].sum(0).tolist())
 
     @property
@@ -405,7 +403,7 @@ class _Sums:
 
 
 def _apart(apart: float, whole: float, found: float, least: float = 0.0) -> Apart:
-    """Return this of sums of squares: the difference, the expected, the found, and the least to measure against."""
+    # Of sums of squares: the difference, the expected, the found, and the least to measure against.
     return Apart(
         0.0 if apart == 0 else ratio(math.sqrt(apart), math.sqrt(max(whole, least))),
         math.sqrt(found) / math.sqrt(whole) - 1 if whole > 0 else 0.0 if found == 0 else math.inf,

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.schema.rank import GraphEvidence
-from fp8bench.worker.clock import between, passes
-from fp8bench.worker.execution.step import NO_MARKS, Marks, Parts, Split, step
+from fp8bench.worker.clock import Marks, between, passes
+from fp8bench.worker.execution.step import NO_MARKS, Parts, Split, step
 from fp8bench.workloads.protocol import Batch
 
 AHEAD = 2
@@ -100,7 +100,6 @@ class Replay:
         return Split(forward, backward, optimizer)
 
     def evidence(self, reason: str) -> GraphEvidence:
-        """Return the evidence for the record. reason: why steps are replayed."""
         return GraphEvidence(enabled=True, reason=reason, capture_s=self.capture_s, pool_bytes=self.pool_bytes)
 
 
@@ -109,7 +108,7 @@ def like(tensor: Tensor) -> str:
     return f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
 
 
-class _Passes:
+class _Passes(Marks):
     """Events around each pass, inside the graph (`external`: each replay records them again)."""
 
     def __init__(self, micro_batches: int) -> None:

@@ -18,7 +18,6 @@ from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import kept_bytes
 from fp8bench.schema.rank import CompileEvidence, GraphEvidence
-from fp8bench.worker.execution import decide as decide_module
 from fp8bench.worker.execution import reference
 from fp8bench.worker.execution.build import Choice, choose, choose_compile
 from fp8bench.worker.execution.parallel.choose import by_memory, choose_strategy, parameters, samples_of
@@ -147,7 +146,7 @@ def test_one_rank_without_room_for_another_model_is_proved_with_fewer_layers_and
     def missing(parts, *_):
         return 5 * GIB if parts.workload.sizes()["depth"] == 2 else 0
 
-    monkeypatch.setattr(decide_module, "missing_for_twin", missing)
+    monkeypatch.setattr(reference, "missing_for_twin", missing)
     replay = replace(PLAIN, graph=GraphEvidence(enabled=True, reason="auto"))
     found = decided(None, replay, parts=some_parts(warm=1))
     assert (found.executed.layers, found.executed.of_layers) == (1, 2)

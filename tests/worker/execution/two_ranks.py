@@ -20,7 +20,7 @@ from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker.execution import step
-from fp8bench.worker.execution.moved import sketches, spread
+from fp8bench.worker.execution.afterwards import sketches, spread
 from fp8bench.worker.execution.parallel.strategy import DDP, mesh_of
 from fp8bench.worker.execution.parallel.tensor import OwnTensorParallel
 from fp8bench.worker.execution.step import NO_MARKS
