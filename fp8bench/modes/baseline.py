@@ -64,7 +64,6 @@ class BaselineTF32(BaselineFP32):
     matmul_precision: ClassVar[str] = "high"
 
     def check(self, device: torch.device) -> None:
-        """Require compute capability 8.0, which introduced tf32 units."""
         if compute_capability(device) < (8, 0):
             raise ModeUnavailable(
                 f"tf32 needs a GPU of compute capability 8.0 or more, and this is {device.type}",

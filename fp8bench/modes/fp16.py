@@ -31,7 +31,6 @@ class LossScaling:
         self._skipped = torch.zeros((), dtype=torch.int64, device=device)
 
     def scaled(self, loss: Tensor) -> Tensor:
-        """Return the scaled loss, from which backward starts. loss: a scalar."""
         scaled: Tensor = self._scaler.scale(loss)
         return scaled
 
@@ -50,7 +49,6 @@ class LossScaling:
         return [self._scaler._scale, self._scaler._growth_tracker]  # type: ignore[list-item]
 
     def evidence(self) -> dict[str, Any]:
-        """Return the counts over all steps of the process: warm-up, proof, timed and profiled ones."""
         scale, _ = self.state()
         counts = {"optimizer_steps": int(self._steps), "skipped_steps": int(self._skipped)}
         return {"loss_scale": float(scale), **counts}
@@ -69,16 +67,13 @@ class BaselineFP16(BaselineBF16):
     loss_scaling: LossScaling | None = None
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """Return the model unchanged, and create the scaling of the loss."""
         self.loss_scaling = LossScaling(next(model.parameters()).device)
         return model
 
     def forward_context(self) -> AbstractContextManager[Any]:
-        """Return fp16 autocast, which replaces the loop's bf16 autocast."""
         return torch.autocast("cuda" if torch.cuda.is_available() else "cpu", dtype=torch.float16)
 
     def step_state(self, model: nn.Module) -> list[Tensor]:
-        """Return the scale and the count that decides when it grows."""
         return self.loss_scaling.state() if self.loss_scaling is not None else []
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:

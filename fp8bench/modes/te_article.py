@@ -40,8 +40,6 @@ class TEBF16Article(TEBF16):
 
 
 class TEFP8Article(TEFP8):
-    """The same block under Transformer Engine's fp8 autocast, as the articles run it."""
-
     name = "te-fp8-article"
 
     def convert(self, model: nn.Module) -> nn.Module:

@@ -76,7 +76,6 @@ class ConvertedLayer(nn.Module):
 
     @property
     def plain_weights(self) -> dict[str, tuple[str, ...]]:
-        """The plain layer's names of each weight."""
         return {own: plain for here, plain in self._pairs for own in here}
 
     def copy_from(self, plain: nn.Module) -> None:
@@ -111,7 +110,6 @@ def _found(module: nn.Module, name: str) -> Any:
 
 @torch.no_grad()
 def copy_weight(target: Any, source: Tensor) -> None:
-    """Raises ModeUnavailable if Transformer Engine's weight has another shape."""
     if target.shape != source.shape:
         raise ModeUnavailable(
             f"this Transformer Engine keeps a weight as {list(target.shape)} where the model has {list(source.shape)}",
@@ -135,8 +133,6 @@ class _TimmBlock(ConvertedLayer):
 
 
 class TEBlock(_TimmBlock):
-    """te.TransformerLayer with the arguments that make it timm's Block."""
-
     def __init__(self, te: Any, block: Block) -> None:
         super().__init__(TIMM_NAMES)
         self.layer = te.TransformerLayer(
@@ -158,8 +154,6 @@ class TEBlock(_TimmBlock):
 
 
 class TESDPABlock(_TimmBlock):
-    """Transformer Engine's linear layers around torch's attention."""
-
     def __init__(self, te: Any, block: Block) -> None:
         super().__init__(TIMM_NAMES, MODULES)
         attn, dim, eps = block.attn, block.attn.qkv.in_features, block.norm1.eps
@@ -183,7 +177,6 @@ class TESDPABlock(_TimmBlock):
 
 
 def layer_sizes(block: Block) -> dict[str, Any]:
-    """Return the arguments of te.TransformerLayer."""
     attn = block.attn
     return {
         "hidden_size": attn.qkv.in_features,
@@ -297,7 +290,6 @@ def swap_layers(te: Any, model: nn.Module, names: Iterable[str]) -> None:
 
 
 def te_linear(te: Any, plain: Any) -> nn.Module:
-    """Return a te.Linear with the layer's weight and bias."""
     return _with_weights(te.Linear, plain, plain.in_features, plain.out_features, bias=plain.bias is not None)
 
 

@@ -122,7 +122,6 @@ def gpt_layers(model: nn.Module) -> dict[str, Any]:
 
 
 def convert_gpt(te: Any, model: nn.Module, te_attention: TEAttention, options: Options) -> nn.Module:
-    """Replace each layer, or its linear layers, in place."""
     for name, layer in gpt_layers(model).items():
         if te_attention == "te":
             model.set_submodule(name, TEGPTLayer(te, layer, options).train(layer.training))
@@ -163,7 +162,6 @@ class TEGPTLayer(SharedLayer):
         self._accumulate()
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: [batch, sequence, width]."""
         for weight in self.accumulated():
             weight.overwrite_main_grad = self.options.first
         # A divided layer takes the sequence as the first dimension; each rank has a part of it.

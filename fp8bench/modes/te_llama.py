@@ -88,8 +88,6 @@ def convert_llama(te: Any, model: nn.Module, te_attention: TEAttention, options:
 
 
 class TELlamaLayer(SharedLayer):
-    """te.TransformerLayer with the call signature of LlamaDecoderLayer."""
-
     def __init__(self, te: Any, plain: Any, angles: Tensor, options: Options) -> None:
         """angles: [positions, 1, 1, head width] float32, one tensor for all layers."""
         attention, head_dim = plain.self_attn, plain.self_attn.head_dim

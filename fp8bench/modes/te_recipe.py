@@ -47,7 +47,6 @@ def versions() -> str:
 
 
 def compile_policy(recipe: str | None) -> CompilePolicy:
-    """Return the policy of a recipe. recipe: its name without fields; None for te-bf16."""
     if recipe != "delayed":
         return CompilePolicy(auto=False, reason=f"{versions()} breaks torch.compile's graphs: {ISLANDS}")
     return CompilePolicy(

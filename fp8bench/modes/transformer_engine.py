@@ -88,7 +88,6 @@ class TEBF16:
         self._swaps: Swaps | None = None
 
     def check(self, device: torch.device) -> None:
-        """Require an NVIDIA GPU with bf16 units (compute capability 8.0), and Transformer Engine."""
         if device.type != "cuda":
             raise ModeUnavailable(
                 f"Transformer Engine needs an NVIDIA GPU, and this is a {device.type}",
@@ -99,7 +98,6 @@ class TEBF16:
         import_te()
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """Replace every known block, or else layers one by one, in place."""
         te = import_te()
         if self.te_attention == "te":
             self._attention_log = listen()
@@ -120,7 +118,6 @@ class TEBF16:
         return model
 
     def convert_timm(self, te: Any, model: nn.Module, block_class: Callable[..., nn.Module]) -> nn.Module:
-        """Replace every timm Block, in place."""
         for name, block in timm_blocks(model).items():
             converted: Any = block_class(te, block)
             if SPLIT_QKV in self.te_switches:
@@ -135,7 +132,6 @@ class TEBF16:
         return nullcontext()
 
     def checkpoint(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run Transformer Engine's own checkpoint, whose second forward pass is in fp8 as the first is."""
         return import_te().checkpoint(function, *args, use_reentrant=False, **kwargs)
 
     def clear_gradients(self, model: nn.Module) -> None:
@@ -208,7 +204,6 @@ class TEFP8(TEBF16):
         te_switches: str | None = None,
         fp8_layer_names: tuple[str, ...] | None = None,
     ) -> None:
-        """recipe: the name with its fields. fp8_layer_names: the names for `layers=auto`."""
         super().__init__(te_attention=te_attention, te_switches=te_switches)
         self._recipe = split_recipe(recipe or "delayed")
         self.recipe = self._recipe.base
@@ -239,7 +234,6 @@ class TEFP8(TEBF16):
         return Rounding(frozenset(filter(self._layers.takes, able)), torch.float8_e4m3fn if e4m3 else torch.float8_e5m2)
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """Convert as te-bf16 does; modules of other layers stay in bf16. Raises ModeUnavailable."""
         plain = list(named(model, nn.Linear))
         if self._recipe.fp8_attention:
             require_fp8_attention(self._recipe, model, compute_capability(next(model.parameters()).device))
@@ -343,10 +337,8 @@ def own_state() -> Iterator[None]:
 
 
 def te_layers(model: nn.Module) -> list[Any]:
-    """Return Transformer Engine's linear modules in the model."""
     return [module for module in model.modules() if is_te(module, *GEMMS)]
 
 
 def is_te(module: nn.Module, *kinds: str) -> bool:
-    """Return whether the module is one of these of Transformer Engine."""
     return type(module).__module__.startswith("transformer_engine") and type(module).__name__ in kinds

@@ -48,11 +48,9 @@ class Pair:
 
     @cached_property
     def names(self) -> dict[nn.Parameter, str]:
-        """The plain model's trained weights with their names."""
         return {weight: name for name, weight in trained_weights(self.plain).items()}
 
     def more(self, least: tuple[float, float] = (0.0, 0.0)) -> dict[Kind, float]:
-        """Return the stated bounds, or these at least."""
         output, gradient = map(max, self.stated, least)
         return {"output": output, "input gradient": gradient, "weight gradient": gradient}
 

@@ -79,8 +79,6 @@ class HostClock(Marks):
 
 
 class CudaClock(HostClock):
-    """Uses events for the device's steps, and the host clock for what the host did meanwhile."""
-
     def __init__(self, device: torch.device) -> None:
         super().__init__()
         self._device = device
@@ -129,7 +127,6 @@ def _record() -> torch.cuda.Event:
 
 
 def between(start: torch.cuda.Event, end: torch.cuda.Event) -> float:
-    """Return the seconds between two events, by the device's clock."""
     milliseconds: float = start.elapsed_time(end)
     return milliseconds / 1e3
 

@@ -85,7 +85,6 @@ class Judged:
 
     @property
     def share(self) -> float:
-        """The error as a share of its bound; infinite if it is no number."""
         return self.error / self.bound if not math.isnan(self.error) else math.inf
 
 
@@ -98,7 +97,6 @@ def of_weights(gradients: Mapping[str, Tensor | None], where: str = "") -> list[
 
 
 def judged(plain: Mapping[str, Part], rounding: Rounded, found: Mapping[str, Part]) -> list[Judged]:
-    """Return each part of the plain model beside the converted one's."""
     return [
         one
         for what, part in plain.items()
@@ -177,7 +175,6 @@ def norms_of_groups(tensors: Sequence[Tensor]) -> list[list[float]]:
 
 
 def measured(judged: Sequence[Judged], blocks: int) -> BlockParity:
-    """Return the numbers for the record. blocks: how many there are."""
     errors = [one for one in judged if not one.rounding]
 
     def worst(kind: Kind) -> float | None:

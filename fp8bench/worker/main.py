@@ -163,7 +163,6 @@ def proved(
 
 
 def gate_of(proof: Proof, again: Callable[[], Mode]) -> Gate:
-    """Return what the proof of steps needs to know from the gate's. again: makes the mode anew."""
     return Gate(proof.of_steps, proof.loss_size, again, frozenset(trained_weights(proof.model)))
 
 
@@ -180,7 +179,6 @@ def profile(training: Training, rank: int, label: str, step_time_s: float, aside
 
 
 def require_finite(rank: int, losses: list[float]) -> None:
-    """Raise MeasurementInvalid for a loss that is not finite. losses: one per step, warm-up first."""
     bad = next((step for step, loss in enumerate(losses) if not math.isfinite(loss)), None)
     if bad is not None:
         raise MeasurementInvalid(
@@ -191,7 +189,6 @@ def require_finite(rank: int, losses: list[float]) -> None:
 
 
 def require_fp8_kernels(label: str, evidence: Evidence) -> None:
-    """Raise MeasurementInvalid if the profile of an fp8 mode shows no GEMM in fp8."""
     if evidence.fp8 and not evidence.emulated and evidence.fp8_kernels is False:
         raise MeasurementInvalid(
             f"{label} ran no GEMM in fp8: the profile shows none",

@@ -82,7 +82,6 @@ def copied(tensors: Iterable[Tensor], place: torch.device) -> list[Tensor]:
 
 
 def size(tensors: Iterable[Tensor]) -> int:
-    """Return the size in bytes."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
@@ -108,7 +107,6 @@ def fits(needed: int, peak: int, memory: int) -> bool:
 
 
 def reset_peaks(device: torch.device) -> None:
-    """Reset the peaks, and give the allocator's unused memory back."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()

@@ -33,7 +33,6 @@ class Tie:
     plain: tuple[str, ...]
 
     def fits(self, plain: Mapping[str, torch.Size], trained: Mapping[str, torch.Size]) -> bool:
-        """Return whether both exist, and have as many rows of the same kind. plain, trained: shapes by name."""
         if not (set(self.plain) <= set(plain) and set(self.trained) <= set(trained)):
             return False
         rows = _stacked([trained[name] for name in self.trained])
@@ -63,7 +62,6 @@ def ties(mode: Mode, model: nn.Module) -> list[Tie]:
 
 
 def shapes_of(model: nn.Module) -> dict[str, torch.Size]:
-    """Return the shapes of the trained weights by name."""
     return {name: weight.shape for name, weight in trained_weights(model).items()}
 
 

@@ -215,11 +215,9 @@ class Batches(Iterator[Batch]):
 
     @property
     def prefetched(self) -> int:
-        """How many batches may be waiting."""
         return prefetched(self._made)
 
     def close(self) -> None:
-        """End what makes the batches, if it can be ended."""
         getattr(self._made, "close", lambda: None)()
 
 
@@ -237,7 +235,6 @@ class Bindings:
 
     @classmethod
     def of(cls, model: nn.Module, workload: Workload) -> "Bindings":
-        """Note those of the model's classes, of the modules that define them, of the workload's, and of torch."""
         classes = {base for one in model.modules() for base in type(one).__mro__ if base is not object}
         names = {*ALWAYS, hooks.__name__, type(workload).__module__, *(one.__module__ for one in classes)}
         modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
@@ -245,7 +242,6 @@ class Bindings:
         return cls({(id(one), name): (one, held) for one in holders for name, held in _held(one)})
 
     def replaced(self) -> str | None:
-        """Return in words the first that is another one now; None if none is."""
         for (_, name), (holder, held) in self.noted.items():
             now = vars(holder).get(name)
             if (now is not held and not _of_torch(now)) or (isinstance(held, dict) and held):

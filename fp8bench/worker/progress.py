@@ -66,7 +66,6 @@ class ProgressFile:
             struct.pack_into("<ddd", self._map, _AT, *[self._since_s] * 3)
 
     def stage(self, stage: Stage) -> None:
-        """Note that a stage begins, and how long the one before it was."""
         if self._map is None:
             return
         now, place = monotonic(), _SECONDS + 8 * self._place
@@ -83,7 +82,6 @@ class ProgressFile:
             struct.pack_into("<qd", self._map, _STEPS, steps, pace_s or 0.0)
 
     def step(self) -> None:
-        """Note that a step begins."""
         if self._map is not None:
             now = perf_counter()
             _STAMP.pack_into(self._map, _HEAD.size + _STAMP.size * (self._step % _KEPT), now)

@@ -45,7 +45,6 @@ class Aside:
 
 
 def reported(stages: Callable[[dict[str, Any]], None], rank: int, config: RunConfig, aside: Aside) -> RankReport:
-    """Return the report of a rank whose stages fill in its fields. See `measure`."""
     found: dict[str, Any] = {"rank": rank}
     try:
         try:
@@ -79,7 +78,6 @@ def stopped(error: Fp8benchError, found: dict[str, Any]) -> RankReport:
 
 
 def out_of_memory(rank: int, config: RunConfig, error: BaseException) -> RunFailed:
-    """Return an error that says which rank, how much it requested (in torch's words), and what to do."""
     shorter = "" if config.sequence_length is None else f" or --sequence-length (now {config.sequence_length})"
     wanted = next((part for part in str(error).split(". ") if "ried to allocate" in part), str(error).split("\n")[0])
     return RunFailed(
@@ -91,7 +89,6 @@ def out_of_memory(rank: int, config: RunConfig, error: BaseException) -> RunFail
 
 
 def compile_failure(label: str, error: Exception) -> RunFailed | None:
-    """Return the failure, or None if the error is not a compiler's. label: the mode's."""
     chain: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in chain:
@@ -117,7 +114,6 @@ def to_evidence(
     execution: Execution | None = None,
     profiled: Profiled = NOT_PROFILED,
 ) -> Evidence:
-    """Return what the mode says of its model, what the gate saw of attention, the profile, and how steps ran."""
     found, islands = mode.evidence(proof.model), stated(mode, "compile_islands")
     own = {name: found[name] for name in _OWN_FIELDS if name in found}
     if own.get("attention") is None:

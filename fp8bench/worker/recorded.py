@@ -49,12 +49,10 @@ def leaves(values: Any) -> list[Any]:
 
 
 def differentiable(values: Any) -> list[Tensor]:
-    """Return the tensors that take a gradient."""
     return [one for one in leaves(values) if isinstance(one, Tensor) and one.requires_grad]
 
 
 def copied(values: Any) -> Any:
-    """Return the same with copies of the tensors that take a gradient, which may be changed in place."""
     return mapped(lambda one: one.clone() if one.requires_grad else one, values)
 
 
@@ -77,7 +75,6 @@ def numbers(tensor: Tensor) -> Tensor:
 
 
 def opaque(values: Any) -> bool:
-    """Return whether tensors with a gradient are hidden in an object."""
     objects = [vars(one) for one in leaves(values) if not isinstance(one, Tensor) and hasattr(one, "__dict__")]
     return any(isinstance(one, Tensor) and one.requires_grad for held in objects for one in held.values())
 
@@ -104,8 +101,6 @@ class Call:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a block. weights: gradients by the plain model's names; None for a weight without one."""
-
     outputs: list[Tensor]
     inputs: list[Tensor]
     weights: Mapping[str, Tensor | None]

@@ -19,7 +19,6 @@ def norm(values: Tensor) -> float:
 
 
 def ratio(part: float, whole: float) -> float:
-    """Return part / whole; NaN if the whole is zero."""
     return part / whole if whole > 0 else math.nan
 
 
@@ -35,5 +34,4 @@ def logits_error(plain: Tensor, other: Tensor) -> float:
 
 
 def centred(logits: Tensor) -> Tensor:
-    """Return the logits without what all samples have in common."""
     return logits - logits.mean(0, keepdim=True)

@@ -60,7 +60,6 @@ def read_header(line: str) -> Header:
 
 
 def read_sample(line: str) -> Sample:
-    """Return a sample from one of the lines after the header. Raises ValueError if the line is not a sample."""
     values = json.loads(line)
     if not isinstance(values, list) or len(values) != len(Sample._fields) or values[0] is None:
         raise ValueError("not a sampler's sample")
@@ -137,7 +136,6 @@ class _Ending:
         signal.signal(signal.SIGTERM, lambda *_: None)
 
     def within(self, seconds: float) -> bool:
-        """Wait so long, or until it is time to end; return whether it is."""
         ready, _, _ = select.select([sys.stdin.fileno(), self._woken], [], [], max(0.0, seconds))
         if self._woken in ready or os.getppid() != self._parent:
             return True

@@ -19,7 +19,6 @@ from fp8bench.workloads.resizable import as_named
 
 
 def make_mode(config: RunConfig) -> Mode:
-    """Return the mode, with its recipe and the fields of the configuration that its class names."""
     entry, recipe = registry.find_mode(config.mode_label)
     mode_class = registry.load(entry)
     options = {name: getattr(config, name) for name in stated(mode_class, "config_fields")}

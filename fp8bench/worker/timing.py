@@ -48,7 +48,6 @@ class Compilations:
 
 
 def compilations() -> Compilations:
-    """Return the compilations so far; all zero if torch.compile was never loaded."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     if dynamo is None:
         return Compilations()
@@ -71,16 +70,12 @@ def allocator_retries(device: torch.device) -> int | None:
 
 @dataclass(frozen=True)
 class LoopResult:
-    """Of a loop, one per step."""
-
     times: StepTimes
     losses: list[float]
 
 
 @dataclass(frozen=True)
 class Training:
-    """What the loop needs. batches: continues where the last loop stopped."""
-
     launch: Launch
     batches: Iterator[Batch]
     device: torch.device
@@ -193,7 +188,6 @@ def to_samples(
     allocator_retries: int | None,
     split: Split | None = None,
 ) -> RankSamples:
-    """Return the samples. result: lead-in and timed steps. split: of separate steps, if the clock saw no passes."""
     times = result.times
     seen = {name: values[LEAD_IN:] for name, values in vars(times).items() if isinstance(values, list)}
     timed = seen if split is None else {**seen, **vars(split)}

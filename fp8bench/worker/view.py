@@ -178,7 +178,6 @@ def _take_gradient(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def apart(plain: View, other: View) -> tuple[float, float]:
-    """Return the errors of logits and input gradient."""
     return logits_error(plain.logits, other.logits), relative_error([plain.input_gradient], [other.input_gradient])
 
 

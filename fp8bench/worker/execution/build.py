@@ -34,8 +34,6 @@ from fp8bench.workloads.protocol import Workload
 
 @dataclass(frozen=True)
 class Choice:
-    """What was decided before anything was built."""
-
     compile: CompileEvidence
     graph: GraphEvidence
     strategy: Strategy = field(default_factory=DDP)

@@ -68,7 +68,6 @@ class Checkpoints:
 
 
 def require(kind: CheckpointChoice, mode: Mode) -> None:
-    """Raise ModeUnavailable if the mode's GEMMs cannot be distinguished from the rest."""
     refusal: str | None = stated(mode, "selective_refusal")
     if kind == "selective" and refusal:
         raise ModeUnavailable(refusal, "Use --activation-checkpointing full or none")
@@ -102,7 +101,6 @@ def _checkpointed(plain: Callable[..., Any], checkpoints: Checkpoints, mode: Mod
 
 
 def _every_second() -> Callable[..., CheckpointPolicy]:
-    """Return a policy that keeps attention's outputs and every second GEMM's; each pass counts its own GEMMs."""
     kept = {getattr(torch.ops.aten, name).default for name in _ATTENTION if hasattr(torch.ops.aten, name)}
     kept.add(torch.ops._c10d_functional.reduce_scatter_tensor.default)
     gemms = {getattr(torch.ops.aten, name).default for name in _GEMMS}

@@ -47,7 +47,6 @@ class Execution:
     captured_peak: int = 0
 
     def with_afterwards(self, after: Afterwards) -> "Execution":
-        """Return this with what was found after the timed steps."""
         spreads = [one for one in (self.executed.spread, after.spread) if one is not None]
         errors = {"after_loss_error": after.loss_error, "after_gradient_error": after.gradient_error}
         executed = self.executed.model_copy(update={**errors, "spread": max(spreads, default=None)})
@@ -95,8 +94,6 @@ def copies_size(parts: Parts, config: RunConfig) -> int:
 
 @dataclass
 class _Trial:
-    """Steps that are run repeatedly from one start, and what they must give."""
-
     config: RunConfig
     choice: Choice
     parts: Parts

@@ -57,7 +57,6 @@ diverges without a warm-up of its rate.
 
 
 def make_optimizer(name: OptimizerName, parameters: Iterable[nn.Parameter], device: torch.device) -> Optimizer:
-    """Return a new optimizer. parameters: sharded or not."""
     groups: dict[object, list[nn.Parameter]] = {}
     for parameter in parameters:
         groups.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)
@@ -99,7 +98,6 @@ class UpdateRule:
 
     @torch.no_grad()
     def step(self, name: str, weight: Tensor, gradient: Tensor) -> None:
-        """Change the weight of this name in place by a step along its gradient."""
         if self._optimizer == "none":
             return
         self._steps[name] += 1

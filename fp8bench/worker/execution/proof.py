@@ -143,7 +143,6 @@ class Errors:
 
     @property
     def every(self) -> dict[str, float | None]:
-        """All errors by their name in the evidence."""
         return {**self.values, "weight_error": self.weights[name].error if (name := self.furthest) else None}
 
     @property
@@ -154,7 +153,6 @@ class Errors:
 
 
 def bound_on_spread(join: Join) -> float:
-    """Return how far weights of ranks that hold the same may be apart."""
     return MAX_SPREAD_IN_LAYERS if "tp" in join else MAX_SPREAD
 
 
@@ -277,7 +275,6 @@ def compare(
 
 
 def rounding(parts: Parts, before: Snapshot, plain: Expected, nudged: Expected) -> Rounding:
-    """Return how far plain steps are from plain steps that were nudged. Every rank calls this."""
 
     def found(name: str) -> _Results:
         return nudged.weights[name], nudged.gradients[name], {key: one[name] for key, one in nudged.states.items()}
@@ -334,7 +331,6 @@ def _unshared(parts: Parts, plain: Expected) -> float:
 
 
 def loss_error(plain: Sequence[float], executed: Sequence[float], fresh: float) -> float:
-    """Return the error of the losses of executed and plain steps (see the module); NaN if one is not finite."""
     apart = [abs(b - a) for a, b in zip(plain, executed, strict=True)]
     return math.nan if not all(map(math.isfinite, apart)) else ratio(max(apart), max(map(abs, (*plain, fresh))))
 
@@ -379,7 +375,6 @@ class _Sums:
 
     @property
     def whole(self) -> float:
-        """The norm of what is wanted of all weights."""
         return float(self._sums[:, 1].sum().sqrt())
 
     @property
@@ -398,7 +393,6 @@ class _Sums:
 
     @property
     def worst(self) -> float:
-        """The error of the weight that is furthest off; of all together if they are zero."""
         return max((one.sortable for one in self.each.values()), default=self.all.error)
 
 

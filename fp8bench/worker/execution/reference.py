@@ -198,7 +198,6 @@ def pieces(parts: Parts, batch: Batch) -> list[int]:
 
 
 def whole_bytes(parts: Parts, optimizer: OptimizerName) -> int:
-    """Return the bytes of a second model with its gradients and optimizer state."""
     return kept_bytes(sum(parts.strategy.elements(*named) for named in parts.plain.named_parameters()), optimizer)
 
 
@@ -281,7 +280,6 @@ def or_not_proved() -> Iterator[None]:
 
 @contextmanager
 def _on_host(parts: Parts) -> Iterator[None]:
-    """Keep the timed model's weights and its optimizer's state on the host meanwhile."""
 
     @torch.no_grad()
     def move(place: torch.device) -> None:

@@ -90,7 +90,6 @@ class Replay:
         return self._loss
 
     def split(self, batches: Iterator[Batch], steps: int) -> Split:
-        """Replay `steps` more steps, wait after each, and read the events inside the graph."""
         passes = []
         for _ in range(steps):
             self(next(batches), NO_MARKS)
@@ -122,7 +121,6 @@ class _Passes(Marks):
     forward_done = backward_done = record
 
     def seconds(self) -> tuple[float, float, float]:
-        """Return the seconds of forward, backward and optimizer in the replay that ended last."""
         begun, *ends, ended = self._events
         forward, backward, optimizer = (part or [] for part in passes([begun], [ends], [ended], between))
         return forward[0], backward[0], optimizer[0]

@@ -68,7 +68,6 @@ NO_MARKS = Marks()
 
 
 def bf16_autocast(device: torch.device) -> torch.autocast:
-    """Return the autocast in which every mode is trained and proved."""
     return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
@@ -114,7 +113,6 @@ def backward(parts: Parts, loss: Tensor) -> None:
 
 
 def update(parts: Parts) -> None:
-    """Run the optimizer's step, and let the mode update sharded weights after it."""
     if parts.strategy.sharded:
         for weight in trained_weights(parts.plain).values():
             if weight.grad is not None:
@@ -147,8 +145,6 @@ def micro_batches(batch: Batch, number: int) -> list[Batch]:
 
 
 class PythonLaunch:
-    """Launches each step kernel by kernel, as most training scripts do."""
-
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
@@ -170,7 +166,6 @@ def gradients_are_finite(parts: Parts) -> bool:
 
 
 def scales(mode: Mode, model: nn.Module) -> list[Tensor]:
-    """Return what the mode keeps from step to step, in a fixed order; see `Mode.step_state`."""
     state = getattr(mode, "step_state", None)
     return list(state(model)) if state is not None else []
 
@@ -185,7 +180,6 @@ class Snapshot:
 
     @classmethod
     def of(cls, parts: Parts, place: torch.device) -> "Snapshot":
-        """Return the present state. place: where the copies are kept."""
         named = dict(parts.plain.named_parameters())
         return cls(
             dict(zip(named, copied(map(local, named.values()), place), strict=True)),

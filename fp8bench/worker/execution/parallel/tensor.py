@@ -234,7 +234,6 @@ class TensorParallel(Strategy):
         return join_of("", self.size)
 
     def divide(self, model: nn.Module) -> None:
-        """Share the layers of the model's blocks. Raises ModeUnavailable without a plan for the model or its sizes."""
         plan = plan_for(model, self.size)
         self._plan, self._orders = plan.name, plan.orders
         plan.prepare()
