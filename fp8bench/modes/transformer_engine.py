@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from fp8bench.modes import te_block
 from fp8bench.modes.layers import LayerChoice, counted
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, Rounding, compute_capability, named, refuse_recipe
 from fp8bench.modes.te_attention import UNFUSED, AttentionLog, attention_backend, listen
@@ -313,6 +314,40 @@ class TEFP8(TEBF16):
         if self._resolved is None:
             self._resolved = make_recipe(self._recipe)
         return self._resolved
+
+
+class ArticleBlock(ConvertedLayer):
+    """The block that two well-known articles put into timm's ViT: sizes and dropouts are passed to te.TransformerLayer,
+    everything else has its default. So it reads timm's [batch, tokens, width] as [sequence, batch, width], under a
+    causal mask: token t of an image attends to token t of the images before it in the batch. The class token starts
+    equal in every image, so the logits are the same for every image, and the gradient at the input is exactly zero.
+    """
+
+    def __init__(self, te: Any, block: te_block.Block) -> None:
+        super().__init__(te_block.TIMM_NAMES, fused_qkv=False)
+        self.layer = te.TransformerLayer(**te_block.layer_sizes(block))
+        self.copy_from(block)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.noted(self.layer(x))
+
+
+class TEBF16Article(TEBF16):
+    """The articles' block in bf16. Hidden and never ranked: it shows the purpose of the parity gate, and must end
+    `invalid`. The model's weights are copied, so that attention is the only difference.
+    """
+
+    name = "te-bf16-article"
+
+    def convert(self, model: nn.Module) -> nn.Module:
+        return self.convert_timm(import_te(), model, ArticleBlock)
+
+
+class TEFP8Article(TEFP8):
+    name = "te-fp8-article"
+
+    def convert(self, model: nn.Module) -> nn.Module:
+        return self.convert_timm(import_te(), model, ArticleBlock)
 
 
 @contextmanager

@@ -69,7 +69,7 @@ class Parity(Frozen):
         "of the plain model, what errors of the loss are relative to; null: not recorded"
     )
     of_run: str | None = optional("the process of the session that measured this; null: the record's own")
-    depends_on: str | None = optional("digest of what it holds for, see `worker.relied`; null: not recorded")
+    depends_on: str | None = optional("digest of what it holds for, see `worker.subject`; null: not recorded")
 
 
 class CompileEvidence(Frozen):

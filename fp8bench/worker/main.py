@@ -36,8 +36,7 @@ from fp8bench.worker.plugin import INSTEAD, Bindings
 from fp8bench.worker.profiler import Profiled, profile_steps
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.rank_report import Aside, reported, to_evidence
-from fp8bench.worker.relied import depends_on, relied_on
-from fp8bench.worker.subject import check_workload, facts_of, make_mode, make_workload
+from fp8bench.worker.subject import check_workload, depends_on, facts_of, make_mode, make_workload, relied_on
 from fp8bench.worker.timing import Training, compiled_to, time_steps, train
 from fp8bench.workloads import protocol as of_workload
 from fp8bench.workloads.protocol import Workload

@@ -93,16 +93,17 @@ class _Card:
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
-        self._denied = {name: words for name, query in _COLUMNS.items() if (words := self._refusal(query))}
+        self._denied = {name: words for name, query in _COLUMNS.items() if (words := self._asked(query)[1])}
 
     def header(self) -> Header:
-        denied = self._denied | {name: words for name, query in _ONCE.items() if (words := self._refusal(query))}
-        values: dict[str, Any] = {name: self._query(query) for name, query in _ONCE.items()}
+        once = {name: self._asked(query) for name, query in _ONCE.items()}
+        denied = self._denied | {name: words for name, (_, words) in once.items() if words}
+        values: dict[str, Any] = {name: value for name, (value, _) in once.items()}
         return Header(**values, denied=denied, error=None)
 
     def sample(self) -> Sample:
         def column(name: str) -> Any:
-            return None if name in self._denied else self._query(_COLUMNS[name])
+            return None if name in self._denied else self._asked(_COLUMNS[name])[0]
 
         before = time.monotonic()
         energy = column("energy_j")
@@ -110,18 +111,12 @@ class _Card:
         at_s = (before + time.monotonic()) / 2
         return Sample(at_s=at_s, energy_j=energy, **{name: column(name) for name in _COLUMNS if name != "energy_j"})
 
-    def _query(self, query: Callable[[Any], float]) -> float | None:
+    def _asked(self, query: Callable[[Any], float]) -> tuple[float | None, str | None]:
+        # The value, and a refusal that will last.
         try:
-            return query(self._handle)
-        except pynvml.NVMLError:
-            return None
-
-    def _refusal(self, query: Callable[[Any], float]) -> str | None:
-        try:
-            query(self._handle)
+            return query(self._handle), None
         except pynvml.NVMLError as error:
-            return str(error) if error.value in _LASTING else None
-        return None
+            return None, str(error) if error.value in _LASTING else None
 
 
 class _Ending:

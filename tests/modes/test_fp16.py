@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from worker.execution.executing import CAPTURED, FrozenScales, Replayed, gate, settings, some_parts
 
-from fp8bench.modes.fp16 import BaselineFP16, LossScaling, _begin_momentum
+from fp8bench.modes.baseline import BaselineFP16, LossScaling, _begin_momentum
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.worker.execution.build import choose
 from fp8bench.worker.execution.decide import decide

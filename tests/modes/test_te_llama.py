@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from fp8bench.modes.te_article import TEBF16Article
 from fp8bench.modes.te_llama import TELlamaLayer
-from fp8bench.modes.transformer_engine import TEBF16, is_te
+from fp8bench.modes.transformer_engine import TEBF16, TEBF16Article, is_te
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.worker.parity import prove
 from fp8bench.workloads.llama import LLMMicro

@@ -8,9 +8,8 @@ from modes.te_stand_in import fp8
 from torch import nn
 
 from fp8bench.modes.layers import LayerChoice, counted
-from fp8bench.modes.te_article import TEFP8Article
 from fp8bench.modes.te_recipe import compile_policy, leave_out, make_recipe, require_fp8_attention, stands_for
-from fp8bench.modes.transformer_engine import TEFP8, te_layers
+from fp8bench.modes.transformer_engine import TEFP8, TEFP8Article, te_layers
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.recipe import split_recipe
 from fp8bench.worker.parity import prove

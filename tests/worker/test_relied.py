@@ -11,7 +11,7 @@ from worker import faulty_blocks
 from fp8bench.modes.baseline import BaselineBF16
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.worker.parity import prove
-from fp8bench.worker.relied import depends_on, relied_on
+from fp8bench.worker.subject import depends_on, relied_on
 from fp8bench.workloads.vit import ViTMicro
 
 CPU = torch.device("cpu")

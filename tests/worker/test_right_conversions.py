@@ -7,8 +7,7 @@ from worker import faulty_blocks as faulty
 from worker.plain_models import OF_IMAGES, OF_TOKENS, Attending, OfTokens, Patched, PlainModel
 
 from fp8bench import registry
-from fp8bench.modes.baseline import BaselineBF16, BaselineFP32
-from fp8bench.modes.fp16 import BaselineFP16
+from fp8bench.modes.baseline import BaselineBF16, BaselineFP16, BaselineFP32
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.worker import parity
 from fp8bench.worker.plain_weights import trained_weights

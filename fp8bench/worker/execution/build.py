@@ -84,18 +84,14 @@ def choose_graph(
     choice: GraphChoice, mode: Mode, device: torch.device, joined_refusal: str | None = None
 ) -> GraphEvidence:
     """Return whether to capture, and why. joined_refusal: why not steps of ranks joined so. Raises ModeUnavailable."""
-    if choice == "off":
-        return GraphEvidence(enabled=False, reason="requested with --cuda-graphs off")
     refusal = joined_refusal or stated(mode, "capture_refusal")
     if device.type != "cuda":
         refusal = f"CUDA graphs need an NVIDIA GPU, and this is a {device.type}"
-    if choice == "on":
-        if refusal:
-            raise ModeUnavailable(refusal, "Leave --cuda-graphs at auto")
-        return GraphEvidence(enabled=True, reason="requested with --cuda-graphs on")
-    if refusal:
-        return GraphEvidence(enabled=False, reason=f"auto: {refusal}")
-    return GraphEvidence(enabled=True, reason="auto: the step was captured, and proved equal")
+    if choice == "on" and refusal:
+        raise ModeUnavailable(refusal, "Leave --cuda-graphs at auto")
+    if choice != "auto":
+        return GraphEvidence(enabled=choice == "on", reason=f"requested with --cuda-graphs {choice}")
+    return GraphEvidence(enabled=not refusal, reason=f"auto: {refusal or 'the step was captured, and proved equal'}")
 
 
 def build(
@@ -116,20 +112,6 @@ def build(
 
 
 @contextmanager
-def stream(device: torch.device, graph: GraphEvidence) -> Iterator[None]:
-    """Queue a captured step, from DDP's construction on, on a new stream: the default one cannot be captured."""
-    context: AbstractContextManager[object] = nullcontext()
-    if graph.enabled and device.type == "cuda":
-        own = torch.cuda.Stream(device)
-        own.wait_stream(torch.cuda.current_stream(device))
-        context = torch.cuda.stream(own)
-    with context:
-        yield
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-@contextmanager
 def ready_to_train(
     config: RunConfig,
     rank: int,
@@ -140,7 +122,13 @@ def ready_to_train(
     choice: Choice,
 ) -> Iterator[tuple[Parts, Batches]]:
     """Yield what a step needs, and its batches. If the step may be captured, it has its own current stream."""
-    with stream(device, choice.graph):
+    context: AbstractContextManager[object] = nullcontext()
+    if choice.graph.enabled and device.type == "cuda":
+        # From DDP's construction on: the default stream cannot be captured.
+        own = torch.cuda.Stream(device)
+        own.wait_stream(torch.cuda.current_stream(device))
+        context = torch.cuda.stream(own)
+    with context:
         parts = build(config, device, mode, workload, model, choice)
         batches = Batches(workload, *samples_of(config, rank), device)
         # Objects made so far stay: the collector need not traverse them while steps are timed.
@@ -151,6 +139,8 @@ def ready_to_train(
         finally:
             # End the loader's processes here, and not at some time while the interpreter shuts down.
             batches.close()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def wrap(model: nn.Module, scope: CompileScope | None, world_size: int, sharded: bool = False) -> nn.Module:

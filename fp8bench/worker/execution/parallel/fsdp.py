@@ -47,7 +47,11 @@ class FSDP(Strategy):
 
     def join(self, model: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
         mesh = (self._tensor.mesh or mesh_of(1, device))[DATA]
-        _send_from_first(model, self.group())
+        group = self.group()
+        first = 0 if group is None else dist.get_process_group_ranks(group)[0]
+        with torch.no_grad():
+            for tensor in [*model.parameters(), *model.buffers()]:
+                dist.broadcast(tensor.to_local() if isinstance(tensor, DTensor) else tensor.detach(), first, group)
         before, notes = getattr(mode, "before_sharding", None), tuple(stated(mode, "sharding_notes"))
         if before is not None and not self._tensor.prepares_sharding:
             before, notes = None, (*notes, "weights of layers that ranks share are not gathered in float8")
@@ -104,10 +108,3 @@ def _synced(model: FSDPModule, last: bool) -> Iterator[None]:
         yield
     finally:
         model.set_requires_gradient_sync(True)
-
-
-@torch.no_grad()
-def _send_from_first(model: nn.Module, group: dist.ProcessGroup | None) -> None:
-    first = 0 if group is None else dist.get_process_group_ranks(group)[0]
-    for tensor in [*model.parameters(), *model.buffers()]:
-        dist.broadcast(tensor.to_local() if isinstance(tensor, DTensor) else tensor.detach(), first, group)
