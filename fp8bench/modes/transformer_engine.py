@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from fp8bench.modes import te_block
+from fp8bench.modes import te_block, te_recipe
 from fp8bench.modes.layers import LayerChoice, counted
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, Rounding, compute_capability, named, refuse_recipe
 from fp8bench.modes.te_attention import UNFUSED, AttentionLog, attention_backend, listen
@@ -24,15 +24,7 @@ from fp8bench.modes.te_gpt import SPLIT_QKV, Options, TEGPTLayer, convert_gpt, g
 from fp8bench.modes.te_llama import GEMMS as LLAMA_GEMMS
 from fp8bench.modes.te_llama import TELlamaLayer, convert_llama, divide_llama, has_llama_layers
 from fp8bench.modes.te_parallel import Group, Share
-from fp8bench.modes.te_recipe import (
-    ISLANDS,
-    compile_policy,
-    fields_of,
-    leave_out,
-    make_recipe,
-    require_fp8_attention,
-    versions,
-)
+from fp8bench.modes.te_recipe import ISLANDS, compile_policy, versions
 from fp8bench.modes.torchao import convertible
 from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
@@ -237,11 +229,11 @@ class TEFP8(TEBF16):
     def convert(self, model: nn.Module) -> nn.Module:
         plain = list(named(model, nn.Linear))
         if self._recipe.fp8_attention:
-            require_fp8_attention(self._recipe, model, compute_capability(next(model.parameters()).device))
+            te_recipe.require_fp8_attention(self._recipe, model, compute_capability(next(model.parameters()).device))
         model = super().convert(model)
         if self._layers.layers != ALL_LAYERS:
             modules = {name: module for name, module in model.named_modules() if is_te(module, *GEMMS)}
-            self._left_out = leave_out(modules, plain, self._layers, self.name, self._off)
+            self._left_out = te_recipe.leave_out(modules, plain, self._layers, self.name, self._off)
         return model
 
     def _off(self) -> Any:
@@ -279,7 +271,7 @@ class TEFP8(TEBF16):
             "converted_layers": number,
             "attention": f"{found['attention']}+fp8" if self._recipe.fp8_attention else found["attention"],
             "recipe": "; ".join(sorted(recipes)),
-            "recipe_fields": fields_of(in_fp8[0].fp8_meta.get("recipe")),
+            "recipe_fields": te_recipe.fields_of(in_fp8[0].fp8_meta.get("recipe")),
             "fp8_layers": number,
             "layers": self._layers.layers,
             "layers_left_in_bf16": counted(self._left_out),
@@ -312,7 +304,7 @@ class TEFP8(TEBF16):
     def _te_recipe(self) -> Any:
         # One object for the entire run, because Transformer Engine compares recipes by identity.
         if self._resolved is None:
-            self._resolved = make_recipe(self._recipe)
+            self._resolved = te_recipe.make_recipe(self._recipe)
         return self._resolved
 
 

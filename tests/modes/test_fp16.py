@@ -18,8 +18,6 @@ INFINITE = float("inf")
 
 
 class Trained:
-    """One weight under a scaled loss."""
-
     def __init__(self, **of_sgd):
         self.weight = nn.Parameter(torch.ones(4))
         self.optimizer = torch.optim.SGD([self.weight], lr=0.5, **of_sgd)

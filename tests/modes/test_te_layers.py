@@ -17,8 +17,6 @@ CPU = torch.device("cpu")
 
 
 class Residual(nn.Module):
-    """A block that Transformer Engine has no block for."""
-
     def __init__(self, width=32, inner=64):
         super().__init__()
         self.norm = nn.LayerNorm(width, eps=1e-3)
@@ -134,8 +132,6 @@ class TestTimmBlocks:
 
 
 class TinyConvNext(ViTMicro):
-    """Smaller than any that timm has a name for."""
-
     def build(self, device):
         from timm.models.convnext import ConvNeXt
 

@@ -14,7 +14,6 @@ CPU = torch.device("cpu")
 
 
 def of_micro(recipe, **options):
-    """The evidence of a converted vit-micro."""
     mode = TorchAOFloat8(recipe, **options)
     return mode.evidence(mode.convert(ViTMicro().build(CPU)))
 

@@ -13,7 +13,6 @@ OFF = CompileEvidence(enabled=False, reason="test")
 
 
 def gather(found, kernels, compiled, profiled=NOT_PROFILED, **stated):
-    """The evidence of a mode that says so much, and a gate that saw these kernels of attention."""
     mode = SimpleNamespace(evidence=lambda _model: found, **stated)
     return to_evidence(mode, SimpleNamespace(model=None, kernels=kernels), compiled, profiled=profiled)
 

@@ -37,8 +37,6 @@ class Averaged(ViTMicro):
 
 
 class Shortened(LLMMicro):
-    """Half of its 64 tokens are for the gate."""
-
     gate_length = 32
 
 

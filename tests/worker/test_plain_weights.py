@@ -47,8 +47,6 @@ class FusedMode(BaselineBF16):
 
 
 class Split(nn.Module):
-    """A packed layer as three."""
-
     def __init__(self, packed):
         super().__init__()
         for role, weight, bias in zip("qkv", packed.weight.chunk(3), packed.bias.chunk(3), strict=True):
@@ -132,7 +130,6 @@ class TestTies:
 
 
 def perturbed(kind, seed=0):
-    """A model of a kind before and after."""
     model, fresh = PlainModel(kind).build(CPU), PlainModel(kind).build(CPU)
     perturb(model, seed)
     return model, fresh

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from builders import config, evidence
+from builders import evidence
 from outside.outside_plugins import Polite, TinyLinear
 from worker.execution import executing
 
@@ -20,14 +20,11 @@ from fp8bench.worker.rank_report import Aside
 from fp8bench.workloads.vit import ViTMicro
 
 CPU = torch.device("cpu")
-SETTINGS = {"device": "cpu", "world_size": 1, "batch_size": 8, "warmup": 1, "steps": 3, "data": "device", "workers": 0}
 
 pytestmark = pytest.mark.usefixtures("process_group")
 
 
 class Counting(Polite):
-    """Counts its forward passes."""
-
     passes = 0
 
     def forward_context(self):
@@ -36,8 +33,6 @@ class Counting(Polite):
 
 
 class PretendsFp8(Counting):
-    """Says that its products run in fp8, and converts nothing."""
-
     fp8 = True
 
 
@@ -46,7 +41,7 @@ def measured(monkeypatch):
     def run(mode, workload=TinyLinear, rank=0, aside=Aside()):  # noqa: B008
         monkeypatch.setattr(main, "make_mode", lambda _config: mode)
         monkeypatch.setattr(main, "make_workload", lambda _config: workload())
-        return measure(config("a-mode", **SETTINGS), rank, CPU, aside)
+        return measure(executing.settings(mode="a-mode", data="device"), rank, CPU, aside)
 
     return run
 
@@ -157,7 +152,9 @@ def test_a_capture_that_was_asked_for_and_fails_is_unsupported_and_one_that_is_w
     found = []
     for launch in (executing.Replayed, executing.StaleInput, executing.Uncapturable):
         monkeypatch.setattr(main, "decide", partial(decide, capture=launch))
-        report = measure(config("a-mode", **{**SETTINGS, "cuda_graphs": "on", "batch_size": 2}), 0, CPU, Aside())
+        report = measure(
+            executing.settings(mode="a-mode", data="device", cuda_graphs="on", batch_size=2), 0, CPU, Aside()
+        )
         found.append((report.status, report.cause))
         if report.status == "ok":
             assert report.evidence.graph.enabled

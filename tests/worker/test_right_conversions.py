@@ -86,8 +86,6 @@ def test_models_of_timm(mode, name):
 
 
 class TestKeysOfAttention:
-    """The bias of a key moves no logit: its gradient is rounding."""
-
     @pytest.mark.parametrize("mode", [BaselineBF16, BaselineFP32, TorchAOFloat8])
     def test_its_bias_is_named(self, mode):
         found = parity.prove(mode(), PlainModel(Attending), 0, CPU).parity.blocks

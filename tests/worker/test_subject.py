@@ -51,8 +51,6 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
 class SaysItsSize:
-    """As LLM7B does, without its model."""
-
     @staticmethod
     def parameters():
         return LLAMA_7B
@@ -60,8 +58,6 @@ class SaysItsSize:
 
 @pytest.fixture
 def require(monkeypatch):
-    """Whether a run fits so many GiB that are free."""
-
     def check(device, free=0, sharded=False, workload=SaysItsSize(), **values):  # noqa: B008
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (free * GIB, 142 * GIB))
         monkeypatch.setattr(memory, "free_host_bytes", lambda: free and free * GIB)

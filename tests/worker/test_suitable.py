@@ -19,8 +19,6 @@ CPU = torch.device("cpu")
 
 
 class Vectors:
-    """A workload of one such model, with batches of vectors."""
-
     unit = "samples"
 
     def __init__(self, model):

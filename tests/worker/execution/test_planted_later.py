@@ -6,9 +6,9 @@ import re
 
 import pytest
 import torch
-from builders import config
 from outside.outside_plugins import Polite
 from torch import nn
+from worker.execution.executing import settings
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.stats.length import LEAD_IN, PACE_STEPS, PROOF_STEPS
@@ -43,8 +43,8 @@ def measured(monkeypatch):
         monkeypatch.setattr(main, "ready_to_train", after_the_gate)
         monkeypatch.setattr(main, "make_mode", lambda _config: mode())
         monkeypatch.setattr(main, "make_workload", lambda config: workload(data=config.data))
-        asked = {"device": "cpu", "world_size": 1, "batch_size": 8, "warmup": WARMUP, "steps": STEPS, "workers": 0}
-        return measure(config("a-mode", **{**asked, "data": "device", **values}), 0, CPU, Aside())
+        asked = {"mode": "a-mode", "warmup": WARMUP, "steps": STEPS, "data": "device"}
+        return measure(settings(**{**asked, **values}), 0, CPU, Aside())
 
     return run
 
@@ -138,8 +138,6 @@ def test_a_mode_that_freezes_weights_when_it_converts_again_is_refused(measured)
 
 
 class MeanOfValues(Polite):
-    """Has no attention in batches that are larger than the gate's."""
-
     def convert(self, model):
         for block in model.blocks:
 
@@ -164,8 +162,6 @@ def test_attention_that_is_left_out_of_large_batches_has_no_gradient_at_queries_
 
 
 class Counting(ViTMicro):
-    """Counts the batches that it gave and the losses that it computed."""
-
     begins = 0
 
     def __init__(self, **settings):

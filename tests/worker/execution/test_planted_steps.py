@@ -169,8 +169,6 @@ def test_hooks_of_all_optimizers_change_the_step_and_not_the_reference(optimizer
 
 
 class Scaling:
-    """A loss scale of 1."""
-
     def scaled(self, loss):
         return loss
 
@@ -184,8 +182,6 @@ class LessLoss(Scaling):
 
 
 class OwnDescent(Scaling):
-    """Is plain gradient descent, whatever the optimizer."""
-
     @torch.no_grad()
     def step(self, optimizer):
         for group in optimizer.param_groups:

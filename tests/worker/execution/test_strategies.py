@@ -1,5 +1,6 @@
 """How ranks are joined: as requested, or by what fits a GPU's memory; the reason is on record."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -180,9 +181,6 @@ def test_plain_steps_need_the_host_for_what_waits_there_and_for_copies(monkeypat
 def test_a_dry_run_refuses_what_a_rank_refuses(settings, asked):
     run = config(**{"world_size": 1, "mode": "baseline-bf16", **asked, **settings})
     machine = Machine(gpus=("NVIDIA H200",), product_name=None, cpu_count=8)
-    try:
+    refused = obstacle(run, machine, load()) is not None
+    with pytest.raises(ModeUnavailable) if refused else nullcontext():
         choose(run, BaselineBF16(), CUDA, ViTMicro())
-        refused = False
-    except ModeUnavailable:
-        refused = True
-    assert (obstacle(run, machine, load()) is not None) == refused

@@ -109,8 +109,6 @@ def counted(base):
 
 
 class FaultyOnOne(TorchAOFloat8):
-    """On rank 1 a weight is not trained."""
-
     def convert(self, model):
         model = super().convert(model)
         model.head.bias.requires_grad_(dist.get_rank() == 0)
