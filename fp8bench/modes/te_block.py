@@ -96,7 +96,6 @@ class ConvertedLayer(nn.Module):
                 copy_weight(target, part)
 
     def noted(self, y: Tensor) -> Tensor:
-        """Return the output, whose dtype is the residual stream's."""
         self.residual_dtype = y.dtype
         return y
 
@@ -172,8 +171,7 @@ class TESDPABlock(_TimmBlock):
         rate = self.attention_dropout if self.training else 0.0
         attended = nn.functional.scaled_dot_product_attention(query, key, value, dropout_p=rate)
         x = x + self.dropout(self.proj(attended.transpose(1, 2).reshape(batch, tokens, dim)))
-        x = x + self.dropout(self.mlp(x))
-        return x
+        return x + self.dropout(self.mlp(x))
 
 
 def layer_sizes(block: Block) -> dict[str, Any]:

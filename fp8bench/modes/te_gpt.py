@@ -19,9 +19,8 @@ attention replaces the packed tensor by its three parts; Transformer Engine then
 packed, and runs the same kernels. Under torch.compile the hook does nothing, because there Transformer Engine refuses
 to look at addresses.
 
-The arguments that make te.TransformerLayer compute the layer, because its defaults do not: attn_input_format="bshd"
-(the default reads [sequence, batch, width]), hidden_dropout and attention_dropout of 0 (the defaults are 0.1), and
-qkv_weight_interleaved=False. By default its mask is causal, its GELU the tanh form and its epsilon 1e-5.
+te.TransformerLayer computes the layer with attn_input_format="bshd" (the default reads [sequence, batch, width]),
+dropouts of 0 (the defaults are 0.1), and qkv_weight_interleaved=False.
 """
 
 from collections.abc import Callable, Iterator

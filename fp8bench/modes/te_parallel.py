@@ -3,8 +3,7 @@
 
 Queries, keys, values and the first MLP layer are divided by rows into complete heads; the projection and the second MLP
 layer by columns. Between the two each rank has a part of the sequence, which must be the first dimension
-(`attn_input_format="sbhd"`). So the input of the first layer is scattered, and the output of the last one gathered, or
-used as it is.
+(`attn_input_format="sbhd"`): the first layer's input is scattered, and the last one's output gathered, or used so.
 
 Parameters that every rank has in full (norms, biases added after the scattering) see only a part of the sequence on
 each rank, which computes a summand of their gradient (`SUMMED`); the sum is up to what joins the ranks.

@@ -104,11 +104,7 @@ def require_fp8_attention(recipe: Recipe, model: nn.Module, capability: tuple[in
 
 
 def leave_out(
-    modules: Mapping[str, nn.Module],
-    plain: Collection[str],
-    choice: LayerChoice,
-    label: str,
-    off: Callable[[], Any],
+    modules: Mapping[str, nn.Module], plain: Collection[str], choice: LayerChoice, label: str, off: Callable[[], Any]
 ) -> list[str]:
     """Exclude modules from fp8 whose layers are not chosen, in place; return these layers. plain: all linear layers of
     the plain model. off: creates a disabled autocast. Raises ModeUnavailable if none is left, or part of one is chosen.

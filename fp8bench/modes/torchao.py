@@ -35,7 +35,6 @@ def is_head(fqn: str) -> bool:
 
 
 def convertible(module: nn.Module, fqn: str) -> bool:
-    """Return whether a linear layer can go to fp8. fqn: its dotted name in the model."""
     if is_head(fqn) or not isinstance(module, nn.Linear):
         return False
     return module.in_features % ALIGNMENT == 0 and module.out_features % ALIGNMENT == 0

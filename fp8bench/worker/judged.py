@@ -199,7 +199,6 @@ def measured(judged: Sequence[Judged], blocks: int) -> BlockParity:
 
 
 def faults_of(judged: Sequence[Judged]) -> list[str]:
-    """Return what exceeds its bound, in words, the worst first; of one weight only the first."""
     first: dict[str, Judged] = {}
     for one in judged:
         if not one.error <= one.bound:

@@ -5,8 +5,7 @@ executed -> time -> profile -> report
 """
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
@@ -29,7 +28,7 @@ from fp8bench.worker.execution.decide import Execution, decide
 from fp8bench.worker.execution.proof import Gate
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.memory import peak_memory, require_memory, reset_peaks
-from fp8bench.worker.parallel import agreement, device_of, process_group
+from fp8bench.worker.parallel import agreement
 from fp8bench.worker.parity import Proof
 from fp8bench.worker.plain_weights import trained_weights
 from fp8bench.worker.plugin import INSTEAD, Bindings
@@ -40,14 +39,6 @@ from fp8bench.worker.subject import check_workload, depends_on, facts_of, make_m
 from fp8bench.worker.timing import Training, compiled_to, time_steps, train
 from fp8bench.workloads import protocol as of_workload
 from fp8bench.workloads.protocol import Workload
-
-
-@contextmanager
-def rank_group(config: RunConfig, rank: int, local_rank: int, init_method: str) -> Iterator[torch.device]:
-    """Yield this rank's device while the process group exists. Raises ModeUnavailable if torch sees no such device."""
-    device = device_of(config.device, local_rank, config.world_size // config.nodes)
-    with process_group(rank, config.world_size, device, init_method):
-        yield device
 
 
 def measure(

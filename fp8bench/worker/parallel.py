@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import register_rendezvous_handler
 
-from fp8bench.schema.config import Device
+from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.errors import Fp8benchError, ModeUnavailable
 
 TIMEOUT = timedelta(days=2)
@@ -42,19 +42,22 @@ register_rendezvous_handler("store", _at_a_store)
 
 
 @contextmanager
-def process_group(rank: int, world_size: int, device: torch.device, init_method: str) -> Iterator[None]:
-    """Join a process group, NCCL between GPUs or gloo between CPU processes; leave it whatever happens."""
+def rank_group(config: RunConfig, rank: int, local_rank: int, init_method: str) -> Iterator[torch.device]:
+    """Yield this rank's device while it is in a process group, NCCL between GPUs or gloo between CPU processes. Raises
+    ModeUnavailable if torch sees no such device.
+    """
+    device = device_of(config.device, local_rank, config.world_size // config.nodes)
     on_gpu = device.type == "cuda"
     dist.init_process_group(
         backend="nccl" if on_gpu else "gloo",
         init_method=init_method,
         rank=rank,
-        world_size=world_size,
+        world_size=config.world_size,
         timeout=TIMEOUT,
         device_id=device if on_gpu else None,
     )
     try:
-        yield
+        yield device
     finally:
         dist.destroy_process_group()
 

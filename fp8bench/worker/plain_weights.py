@@ -40,7 +40,6 @@ class Tie:
 
 
 def trained_weights(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the trained parameters by name, each once, in the model's order."""
     return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
 
 

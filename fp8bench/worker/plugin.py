@@ -137,7 +137,6 @@ def _checked(found: type, method: str, words: str, expected: type | Callable[[An
 
 
 def require(plugin: Any, method: str, value: object, words: str, expected: type | Callable[[Any], bool]) -> None:
-    """Raise RunFailed unless the value that the method returned is what is expected of it. words: what that is."""
     if not (isinstance(value, expected) if isinstance(expected, type) else expected(value)):
         raise wrong(plugin, method, f"returned {_shown(value)}, and not {words}")
 

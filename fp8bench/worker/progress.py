@@ -69,11 +69,11 @@ class ProgressFile:
         if self._map is None:
             return
         now, place = monotonic(), _SECONDS + 8 * self._place
-        (before,) = struct.unpack_from("<d", self._map, place)
-        struct.pack_into("<d", self._map, place, before + now - self._since_s)
+        (before,) = _STAMP.unpack_from(self._map, place)
+        _STAMP.pack_into(self._map, place, before + now - self._since_s)
         self._since_s, self._place = now, STAGES.index(stage)
-        struct.pack_into("<d", self._map, _SINCE, now)
-        struct.pack_into("<d", self._map, _AT, now)
+        for written in (_SINCE, _AT):
+            _STAMP.pack_into(self._map, written, now)
         struct.pack_into("<q", self._map, _STAGE, self._place)
 
     def announce(self, steps: int, pace_s: float | None = None) -> None:
@@ -104,14 +104,6 @@ def read_progress(path: Path) -> Progress | None:
     # A timed step is not paced like those of the warm-up, which may be eager.
     own = [stamp for stamp in stamps if stamp >= since_s] if STAGES[stage] == "timing" else stamps
     paces = [later - earlier for earlier, later in pairwise(own)]
-    return Progress(
-        STAGES[stage],
-        step,
-        median(paces) if paces else None,
-        steps or None,
-        pace_s or None,
-        at_s,
-        began_s,
-        since_s,
-        {name: each for name, each in zip(STAGES, seconds, strict=True) if each},
-    )
+    each = {name: spent for name, spent in zip(STAGES, seconds, strict=True) if spent}
+    latest_s = median(paces) if paces else None
+    return Progress(STAGES[stage], step, latest_s, steps or None, pace_s or None, at_s, began_s, since_s, each)

@@ -40,7 +40,6 @@ def mapped(function: Callable[[Tensor], Tensor], values: Any) -> Any:
 
 
 def leaves(values: Any) -> list[Any]:
-    """Return what is in containers and dataclasses, in order."""
     found: list[Any] = []
     for one in tree_leaves(values):
         is_data = is_dataclass(one) and not isinstance(one, type)
@@ -64,7 +63,6 @@ def leaf(value: Tensor, device: torch.device, dtype: torch.dtype | None = None) 
 
 
 def gradient_at(tensor: Tensor) -> Tensor:
-    """Return the gradient of a tensor that takes one, zero if none came."""
     return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
 
 
@@ -133,7 +131,6 @@ class Recording:
 
 @contextmanager
 def recording(model: nn.Module, found: Recording) -> Iterator[None]:
-    """Record the calls of blocks in forward passes with gradients."""
     kind, home = next(model.parameters()).device.type, found.place
     keep = partial(leaf, device=home)
     running: list[Any] = []
@@ -202,7 +199,6 @@ def forward(
 
 
 def backward(call: Call, outputs: Sequence[Tensor], scale: float = 1.0) -> None:
-    """Run backward from the gradients that the plain block had at its outputs."""
     tensors = [scale * one.to(output) for one, output in zip(call.at_outputs, outputs, strict=True)]
     torch.autograd.backward(list(outputs), tensors)
 

@@ -14,7 +14,6 @@ def relative_error(plain: Sequence[Tensor], other: Sequence[Tensor]) -> float:
 
 
 def norm(values: Tensor) -> float:
-    """Return the Euclidean norm, in float64."""
     return float(torch.linalg.vector_norm(values.detach(), dtype=torch.float64))
 
 

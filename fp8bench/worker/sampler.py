@@ -7,7 +7,7 @@ It writes a header, a JSON object (`Header`), then samples, one JSON array per l
 each flushed at once. Times are time.monotonic(), on Linux the clock of the rank's perf_counter(). It ends at the end of
 its standard input, which comes when the rank closes it or dies, even by SIGKILL; when its parent has changed, because
 processes that the rank forked keep the input open; and on SIGTERM: each time after one more sample, so that the energy
-counter is known after the last step too. The counter moves every 20 to 100 ms (PETSc's manual, PetscLogGpuEnergyMeter).
+counter is known after the last step too.
 """
 
 import json
@@ -52,7 +52,6 @@ class Sample(NamedTuple):
 
 
 def read_header(line: str) -> Header:
-    """Return the header from the file's first line. Raises ValueError if the line is not a header."""
     values = json.loads(line)
     if not isinstance(values, dict) or set(values) != set(Header._fields) or not isinstance(values["denied"], dict):
         raise ValueError("not a sampler's header")

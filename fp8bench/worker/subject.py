@@ -39,7 +39,6 @@ def make_mode(config: RunConfig) -> Mode:
 
 
 def make_workload(config: RunConfig) -> Workload:
-    """Return the workload at the sizes in its name, with the fields of the configuration that its class names."""
     entry = registry.find_workload(config.workload)
     workload_class = registry.load(entry)
     options = {name: getattr(config, name) for name in of_workload.stated(workload_class, "config_fields")}

@@ -83,9 +83,24 @@ class Sampler:
         return read(self._read(), self._rank, timed_from_s, timed_to_s, self._period_s, self._trouble)
 
     def _end(self) -> None:
-        if self._process is not None:
-            self._trouble = _end(self._process)
-            self._process = None
+        process, self._process = self._process, None
+        if process is None:
+            return
+        code = process.poll()
+        if process.stdin is not None:
+            process.stdin.close()
+        if code is not None:
+            self._trouble = f"the sampler ended early, with exit code {code}"
+            return
+        process.terminate()
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            # A process that hangs inside a driver cannot even be killed. Do not wait for it.
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)
+            self._trouble = f"the sampler did not end within {END_S:g} s"
 
     def _read(self) -> bytes:
         if self._file is None:
@@ -97,24 +112,6 @@ class Sampler:
 def _uuid(device: torch.device) -> str:
     """Return the GPU's name in NVML, which ignores CUDA_VISIBLE_DEVICES and numbers GPUs differently from CUDA."""
     return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
-
-
-def _end(process: "subprocess.Popen[bytes]") -> str | None:
-    code = process.poll()
-    if process.stdin is not None:
-        process.stdin.close()
-    if code is not None:
-        return f"the sampler ended early, with exit code {code}"
-    process.terminate()
-    try:
-        process.wait(END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        # A process that hangs inside a driver cannot even be killed. Do not wait for it.
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(END_S)
-        return f"the sampler did not end within {END_S:g} s"
-    return None
 
 
 def read(

@@ -173,7 +173,6 @@ class _Watch:
 
 
 def compiled_to(decided: CompileEvidence, after_first_step: Compilations, end: Compilations) -> CompileEvidence:
-    """Return the evidence with what torch.compile made of the model; unchanged if it was off."""
     if not decided.enabled:
         return decided
     counted = {name: value for name, value in vars(end).items() if name != "frames"}

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from fp8bench.worker import parity
 
 
-def verdict(base, plant, workload):
+def verdict(base, plant, workload, earlier=None):
     """What the gate says of a mode, made by `base`, with a fault in the model that it converts."""
 
     class Planted(base):
@@ -20,12 +20,12 @@ def verdict(base, plant, workload):
             plant(model)
             return model
 
-    return parity.prove(Planted(), workload, 0, torch.device("cpu")).parity
+    return parity.prove(Planted(), workload, 0, torch.device("cpu"), earlier=earlier).parity
 
 
-def refusal(base, plant, workload):
+def refusal(base, plant, workload, earlier=None):
     """Why the gate refuses it."""
-    found = verdict(base, plant, workload)
+    found = verdict(base, plant, workload, earlier)
     assert not found.passed
     return found.reason
 

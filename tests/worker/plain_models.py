@@ -100,25 +100,19 @@ def tied_head(model):
 Attending = model("Attending", (Attention, Block, Attention, Block))
 Tied = model("Tied", head=tied_head)
 TiedByHand = model(
-    "TiedByHand",
-    forward=lambda m, tokens: F.linear(m.between(m.embed(tokens)), m.embed.weight),
-    head=lambda _: None,
+    "TiedByHand", forward=lambda m, tokens: F.linear(m.between(m.embed(tokens)), m.embed.weight), head=lambda _: None
 )
 Twice = model("Twice", between=lambda m, x: m.blocks[0](m.blocks[1](m.blocks[0](x))))
 Shared = model("Shared", blocks=lambda m: nn.ModuleList([m.blocks[0]] * 3))
 Padded = model("Padded", embed=lambda _: nn.Embedding(WORDS, WIDTH, padding_idx=3))
 Unused = model(
-    "Unused",
-    (Block, block(spare=lambda: nn.Linear(WIDTH, WIDTH))),
-    spare=lambda _: nn.Parameter(torch.ones(5)),
+    "Unused", (Block, block(spare=lambda: nn.Linear(WIDTH, WIDTH))), spare=lambda _: nn.Parameter(torch.ones(5))
 )
 Patched = model(
     "Patched", patched=lambda m: setattr(m.blocks[1], "forward", lambda x, block=m.blocks[1]: x - block.added(x))
 )
 Recurrent = model(
-    "Recurrent",
-    between=lambda m, x: m.through(m.gru(x)[0]),
-    gru=lambda _: nn.GRU(WIDTH, WIDTH, batch_first=True),
+    "Recurrent", between=lambda m, x: m.through(m.gru(x)[0]), gru=lambda _: nn.GRU(WIDTH, WIDTH, batch_first=True)
 )
 WeightNormed = model(
     "WeightNormed",

@@ -37,14 +37,10 @@ def on(**found):
 @pytest.mark.parametrize(
     ("compiled", "islands", "warned"),
     [
-        (OFF, None, []),
-        (on(), None, []),
-        (on(graphs=1), None, []),
+        *((quiet, None, []) for quiet in (OFF, on(), on(graphs=1), on(graphs=9, graph_breaks=8))),
         (on(graphs=0, graph_breaks=0), None, ["torch.compile was on but compiled nothing"]),
-        (on(graphs=9, graph_breaks=8), None, []),
         (on(graphs=9, graph_breaks=8), "islands", ["torch.compile's graph broke 8 times: islands"]),
     ],
-    ids=["off", "not yet known", "one graph", "nothing", "broke", "broke, with the mode's reason"],
 )
 def test_what_compiled_nothing_or_broke_for_a_reason_is_warned_of(compiled, islands, warned):
     assert list(gather({}, frozenset(), compiled, compile_islands=islands).warnings) == warned

@@ -76,12 +76,7 @@ SHARED = {"sharded": True, "world_size": 2}
 HOST = {"world_size": 4, "nodes": 2}
 ROOM = {
     "enough": (CUDA, 141, {}, None),
-    "another optimizer helps": (
-        CUDA,
-        79,
-        {},
-        r"needs 100\.4 GiB .* 21\.4 GiB are missing\. .*use --optimizer sgd, ",
-    ),
+    "another optimizer helps": (CUDA, 79, {}, r"needs 100\.4 GiB .* 21\.4 GiB are missing\. .*use --optimizer sgd, "),
     "no optimizer helps": (CUDA, 40, {}, "No batch size helps: use --parallel fsdp"),
     "a part each": (CUDA, 79, SHARED, None),
     "one rank has it all": (CUDA, 79, {**SHARED, "world_size": 1}, r"21\.4 GiB are missing"),
@@ -92,12 +87,7 @@ ROOM = {
         r"needs 50\.2 GiB a rank for weights and gradients of the whole",
     ),
     "a host": (CPU, 204, HOST, None),
-    "a host's processes": (
-        CPU,
-        24,
-        HOST,
-        r"12\.0 GiB are free for each of 2 .* 88\.4 GiB are missing\. .* a GPU or",
-    ),
+    "a host's processes": (CPU, 24, HOST, r"12\.0 GiB are free for each of 2 .* 88\.4 GiB are missing\. .* a GPU or"),
     "the gate on a host": (CPU, 24, {**HOST, "sharded": True}, "weights and gradients of the whole model, which the"),
     "an unknown host": (CPU, None, {}, None),
     "an unknown size": (CUDA, 0, {"workload": object()}, None),

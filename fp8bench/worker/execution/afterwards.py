@@ -286,12 +286,7 @@ def _standing(now: Mapping[str, float], then: Mapping[str, float], taught: set[s
 
 
 def _rounding_alone(
-    parts: Parts,
-    unseen: Callable[[], Workload],
-    plain: nn.Module,
-    batch: Batch,
-    expected: Plain,
-    tolerance: Tolerance,
+    parts: Parts, unseen: Callable[[], Workload], plain: nn.Module, batch: Batch, expected: Plain, tolerance: Tolerance
 ) -> tuple[float, bool] | None:
     """Run the plain model again, each time rounded otherwise. Return what that does to its gradients, and whether a
     fault shows beside it on every rank; None if gradients are not compared, or without room. Every rank calls this.

@@ -2,10 +2,9 @@
 device can do; then wraps and joins the model, with its optimizer and batches. `decide` sees whether a capture works.
 
 torch.compile takes nothing, the complete model, or each of its blocks, in place: one is compiled and the others share
-the result, in seconds instead of minutes. The complete model goes inside DDP; on several GPUs torch then cuts the graph
-at DDP's gradient buckets, so that all-reduce can begin before backward ends (optimize_ddp; ViT-Huge's one graph becomes
-98). Layers that ranks share are divided first, then blocks checkpointed, compiled, joined: gathering a block's weights
-lies outside of its graph, and of what is recomputed.
+the result. The complete model goes inside DDP; on several GPUs torch then cuts the graph at DDP's gradient buckets, so
+that all-reduce can begin before backward ends (optimize_ddp). Layers that ranks share are divided first, then blocks
+checkpointed, compiled, joined: gathering a block's weights lies outside of its graph, and of what is recomputed.
 """
 
 import gc
@@ -113,13 +112,7 @@ def build(
 
 @contextmanager
 def ready_to_train(
-    config: RunConfig,
-    rank: int,
-    device: torch.device,
-    mode: Mode,
-    workload: Workload,
-    model: nn.Module,
-    choice: Choice,
+    config: RunConfig, rank: int, device: torch.device, mode: Mode, workload: Workload, model: nn.Module, choice: Choice
 ) -> Iterator[tuple[Parts, Batches]]:
     """Yield what a step needs, and its batches. If the step may be captured, it has its own current stream."""
     context: AbstractContextManager[object] = nullcontext()

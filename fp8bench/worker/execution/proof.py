@@ -182,7 +182,6 @@ def complaints(errors: Errors, lost: Collection[str] = ()) -> list[str]:
 
 
 def to_evidence(errors: Errors, piece: int) -> ExecutedEvidence:
-    """Return the evidence for the record. piece: samples that a plain step took at once."""
     found = {name: None if error is None else finite(error) for name, error in errors.every.items()}
     return ExecutedEvidence(
         steps=PROOF_STEPS,
@@ -212,7 +211,6 @@ class Gate:
 
 
 def executed_steps(launch: Launch, batches: Sequence[Batch]) -> list[float]:
-    """Run steps as they will be timed, and return their losses; other results stay in place."""
     return [loss.item() for loss in [launch(batch, NO_MARKS).clone() for batch in batches]]
 
 
@@ -227,12 +225,7 @@ def gradients_apart(parts: Parts, expected: Mapping[str, Tensor]) -> Apart | Non
 
 
 def compare(
-    parts: Parts,
-    before: Snapshot,
-    plain: Expected,
-    losses: Sequence[float],
-    gate: Gate,
-    first: Apart | None = None,
+    parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[float], gate: Gate, first: Apart | None = None
 ) -> Errors:
     """Compare what is in `parts` after the steps as executed with what was expected; every rank calls this. first: of
     the first step's gradients. What is not finite passes no limit.

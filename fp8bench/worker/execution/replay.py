@@ -1,9 +1,8 @@
 """The complete step captured once as a CUDA graph, then replayed: forward, backward, all-reduce and optimizer.
 
-The graph reads its batch from where it was at capture; each fresh one is copied there on the same stream. By the
-documentation of torch and NVIDIA, capture needs one stream for warm-up, DDP's construction, capture and replay; eleven
-warm-up steps, because DDP times its first ten with events; nothing that waits for the device inside the step; and
-thread-local capture mode, because a loader's thread pins memory meanwhile.
+The graph reads its batch from where it was at capture; each fresh one is copied there on the same stream. Capture needs
+one stream for warm-up, DDP's construction, capture and replay; eleven warm-up steps, because DDP times its first ten
+with events; and thread-local capture mode, because a loader's thread pins memory meanwhile.
 
 The host may be AHEAD steps ahead of the device and then waits, as launches from Python wait for the launch queue;
 without a limit it would be minutes ahead, and call every loader too slow. The passes of a replay are timed by events
@@ -29,14 +28,10 @@ AHEAD = 2
 
 
 class CaptureFailed(ModeUnavailable):
-    """Raised when the step cannot be captured; `what` says why."""
-
     usual_cause = "capture"
 
 
 class Replay:
-    """A step's graph, which is captured when this object is created."""
-
     def __init__(self, parts: Parts, batch: Batch) -> None:
         """batch: like all later ones, not trained on. Raises CaptureFailed; then DDP may be in the middle of a step."""
         self._batch = Batch(*(tensor.clone() for tensor in batch))

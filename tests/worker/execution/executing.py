@@ -45,6 +45,10 @@ def some_parts(mode=None, workload=None, choice=PLAIN, warm=2, rank=0, **values)
     return parts, batches
 
 
+def blocks_of(model):
+    return next(module for module in model.modules() if isinstance(module, nn.ModuleList | nn.Sequential))
+
+
 def gate(parts, tolerance=BF16_TOLERANCE):
     return Gate(tolerance, 0.0, lambda: copy.deepcopy(parts.mode))
 

@@ -149,8 +149,10 @@ class Waits(Polite):
     ("choice", "mode", "device", "enabled", "reason"),
     [
         ("auto", Polite(), CUDA, True, "auto: the step was captured, and proved equal"),
-        ("on", Polite(), CUDA, True, "requested with --cuda-graphs on"),
-        ("off", Polite(), CUDA, False, "requested with --cuda-graphs off"),
+        *(
+            (choice, Polite(), CUDA, choice == "on", f"requested with --cuda-graphs {choice}")
+            for choice in ("on", "off")
+        ),
         ("auto", Polite(), CPU, False, "auto: CUDA graphs need an NVIDIA GPU, and this is a cpu"),
         ("auto", Waits(), CUDA, False, "auto: this mode waits for the device in every step"),
     ],

@@ -8,7 +8,7 @@ import pytest
 import torch
 from outside.outside_plugins import Polite
 from torch import nn
-from worker.execution.executing import settings
+from worker.execution.executing import blocks_of, settings
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.stats.length import LEAD_IN, PACE_STEPS, PROOF_STEPS
@@ -76,10 +76,6 @@ class Later(Polite):
         if self.passes == type(self).ends:
             self.undo()
         return super().forward_context()
-
-
-def blocks_of(model):
-    return next(module for module in model.modules() if isinstance(module, nn.ModuleList | nn.Sequential))
 
 
 def caches(model):
@@ -162,18 +158,13 @@ def test_attention_that_is_left_out_of_large_batches_has_no_gradient_at_queries_
 
 
 class Counting(ViTMicro):
-    begins = 0
-
-    def __init__(self, **settings):
-        super().__init__(**settings)
-        self.losses = 0
+    begins = losses = 0
 
     def batches(self, batch_size, rank, device):
         for step, batch in enumerate(super().batches(batch_size, rank, device)):
             yield self.given(batch) if step >= self.begins else batch
 
-    def given(self, batch):
-        return batch
+    given = staticmethod(lambda batch: batch)
 
     def loss(self, model, batch):
         self.losses += torch.is_grad_enabled()
@@ -184,13 +175,11 @@ class Counting(ViTMicro):
 
 
 class Shrinks(Counting):
-    def given(self, batch):
-        return Batch(batch.inputs[:1], batch.targets[:1])
+    given = staticmethod(lambda batch: Batch(batch.inputs[:1], batch.targets[:1]))
 
 
 class SmallerImages(Counting):
-    def given(self, batch):
-        return Batch(batch.inputs[..., ::2, ::2].contiguous(), batch.targets)
+    given = staticmethod(lambda batch: Batch(batch.inputs[..., ::2, ::2].contiguous(), batch.targets))
 
     def build(self, device):
         model = super().build(device)

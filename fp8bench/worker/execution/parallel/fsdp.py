@@ -58,8 +58,7 @@ class FSDP(Strategy):
         float8 = before is not None and bool(before(model))
         gathered: str | None = stated(mode, "gathered_dtype")
         policy = MixedPrecisionPolicy(
-            param_dtype=getattr(torch, gathered) if gathered else None,
-            reduce_dtype=torch.float32 if gathered else None,
+            param_dtype=getattr(torch, gathered) if gathered else None, reduce_dtype=torch.float32 if gathered else None
         )
         blocks = list(repeated_blocks(model))
         for block in blocks:

@@ -13,11 +13,10 @@ norms work on it, and it is gathered before a layer that is shared by rows. The 
 embedding and layers may count the tokens of a part.
 
 Transformer Engine's layers are shared by the library's own arguments (see `modes.te_parallel`), with weights that are
-plain tensors. When the mode divides the model, it says which part of which weight a rank has. That is before the parity
-gate, which therefore proves layers as they are shared, even for a recipe that does not allow a second model in a
-process. If each rank computes a summand of a weight's gradient, the summands are added on arrival, before accumulation.
-Several groups are joined by FSDP2, which replaces every weight by a sharded one, and its hooks with it: summands are
-then added after each reduction over the groups.
+plain tensors, before the parity gate, which therefore proves layers as they are shared. If each rank computes a summand
+of a weight's gradient, the summands are added on arrival, before accumulation. Several groups are joined by FSDP2,
+which replaces every weight by a sharded one, and its hooks with it: summands are then added after each reduction over
+the groups.
 """
 
 import inspect
