@@ -171,7 +171,8 @@ class TESDPABlock(_TimmBlock):
         rate = self.attention_dropout if self.training else 0.0
         attended = nn.functional.scaled_dot_product_attention(query, key, value, dropout_p=rate)
         x = x + self.dropout(self.proj(attended.transpose(1, 2).reshape(batch, tokens, dim)))
-        return x + self.dropout(self.mlp(x))
+        x = x + self.dropout(self.mlp(x))
+        return x
 
 
 def layer_sizes(block: Block) -> dict[str, Any]:

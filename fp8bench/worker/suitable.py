@@ -59,7 +59,13 @@ def require_provable(model: nn.Module, workload: Workload, batch: Batch, reset: 
     views = [again(part) for part in parts]
     shares = [len(part.inputs) / len(batch.inputs) for part in parts]
     mean = sum(share * view.loss for share, view in zip(shares, views, strict=True))
-    scales = _scales(whole, views, shares)
+    # For each part with a gradient at its input in the whole batch, the multiple of it that it has alone.
+    places = torch.tensor([len(view.input_gradient) for view in views]).cumsum(0)[:-1].tolist()
+    scales = [
+        share * float((view.input_gradient * mine).sum(dtype=torch.float64)) / norm(mine) ** 2
+        for mine, view, share in zip(whole.input_gradient.tensor_split(places), views, shares, strict=True)
+        if mine.any()
+    ]
     fits = _apart(whole.loss, mean, *(view.loss for view in views)) <= OF_LOSS
     if not fits or not all(abs(scale - 1) <= OF_GRADIENT for scale in scales):
         told = f", gradients {', '.join(f'{scale:.2f}' for scale in scales)} times as large" if scales else ""
@@ -84,17 +90,6 @@ def _require_alone(name: str, samples: float, later: float | None) -> None:
             f"{most:g}",
             "Mask its attention (is_causal=True), or state causal = False",
         )
-
-
-def _scales(whole: View, views: list[View], shares: list[float]) -> list[float]:
-    """Return, for each part with a gradient at its input in the whole batch, the multiple of it that it has alone."""
-    cuts = torch.tensor([len(view.input_gradient) for view in views]).cumsum(0)[:-1].tolist()
-    pairs = zip(whole.input_gradient.tensor_split(cuts), views, shares, strict=True)
-    return [
-        share * float((view.input_gradient * mine).sum(dtype=torch.float64)) / norm(mine) ** 2
-        for mine, view, share in pairs
-        if mine.any()
-    ]
 
 
 def _apart(loss: float, other: float, *more: float) -> float:

@@ -263,7 +263,7 @@ def judge(measured: dict[str, float], tolerance: Tolerance, gradient_is_zero: bo
 def sdpa_kernels(loss: Tensor) -> frozenset[str]:
     """Return the attention kernels in the autograd graph of `loss`; none for plain GEMMs."""
     seen: set[Any] = {None}
-    pending = [loss.grad_fn]
+    pending: list[Any] = [loss.grad_fn]
     while pending:
         if (node := pending.pop()) not in seen:
             seen.add(node)

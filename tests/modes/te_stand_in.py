@@ -1,9 +1,6 @@
-"""Stands in for Transformer Engine on a CPU: same names of arguments, parameters and defaults, plain torch inside. Its
-autocast nests, and modules note whether they ran in fp8 and under which recipe; nothing is rounded. Recipes have the
-fields and defaults of release 2.20.
-
-It shows that our conversion passes what it must pass and copies what it must copy. It proves nothing about Transformer
-Engine itself; tests/gpu does that on a real one.
+"""Stands in for Transformer Engine 2.20 on a CPU: same names of arguments, parameters and defaults, with plain torch. Its
+autocast nests, and modules note whether they ran in fp8 and under which recipe; nothing is rounded. It shows that our
+conversion passes and copies what it must; tests/gpu has the real one.
 """
 
 import sys

@@ -1,6 +1,4 @@
-"""Transformer Engine's layer in the place of a GPT's, with each of its switches, on a stand-in: arguments, copied
-weights, and a gate that sees what each switch could get wrong. tests/gpu has the real one.
-"""
+"""Transformer Engine's layer in the place of a GPT's, with each of its switches, and what each could get wrong."""
 
 import re
 

@@ -1,6 +1,4 @@
-"""Transformer Engine layer by layer, on a stand-in: which layers, with which weights, and refusals. tests/gpu has the
-real one.
-"""
+"""Transformer Engine layer by layer: which layers, with which weights, and refusals."""
 
 import pytest
 import torch

@@ -1,7 +1,4 @@
-"""Transformer Engine's layers in Llama, on a stand-in: arguments, copied weights, refusals. tests/gpu has the real one.
-
-Weights are drawn large here, so that attention is sharp: whatever is wrong about it then moves every logit.
-"""
+"""Transformer Engine's layers in Llama. Weights are large, so that a fault of attention moves every logit."""
 
 import pytest
 import torch

@@ -1,6 +1,4 @@
-"""Transformer Engine's recipes and layers in fp8, on a stand-in: which object is made, which module runs in fp8 under
-it, and what is on record. tests/gpu has the real one.
-"""
+"""Transformer Engine's recipes and layers in fp8: which object is made, which module runs under it, what is recorded."""
 
 import pytest
 import torch

@@ -1,6 +1,4 @@
-"""The gate on real models: right conversions pass, and each way of computing something else is refused with its
-reason.
-"""
+"""The gate on real models: right conversions pass, and what computes something else is refused with its reason."""
 
 import math
 import re

@@ -1,7 +1,5 @@
 """Two ranks, or four, that settle how steps of a sharded model are executed: rightly, and wrongly in each way. One
-set of processes for all of it, since each takes seconds to begin.
-
-python -m worker.execution.joined FOLDER RANKS
+set of processes for all of it, since each takes seconds to begin: python -m worker.execution.joined FOLDER RANKS
 """
 
 import sys

@@ -1,6 +1,4 @@
-"""From warm-up to what is timed: steps that are executed wrongly are found, whatever is wrong with them, and a capture
-that fails leaves training as it was.
-"""
+"""From warm-up to what is timed: wrong steps are found, and a capture that fails leaves training as it was."""
 
 import math
 import re

@@ -1,7 +1,4 @@
-"""Ranks whose model is sharded: steps are proved against a whole model's, and each fault is found.
-
-All scenes run in two processes, or in four (see `joined`); a test looks at what the ranks wrote down of one.
-"""
+"""Ranks whose model is sharded: what the ranks of `joined` wrote down of each scene."""
 
 import pytest
 import torch

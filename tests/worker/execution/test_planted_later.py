@@ -1,6 +1,4 @@
-"""Faults that begin after the gate: a mode, a workload or its batches that do less before timing, when it begins, or in
-its last steps. Each is refused by its name.
-"""
+"""Faults that begin after the gate: before timing, when it begins, or in its last steps."""
 
 import re
 

@@ -1,6 +1,4 @@
-"""What is right passes every proof, and far from its bounds: modes, optimizers, micro-batches, weights of 16 bits, many
-steps on one batch. Each through a rank's whole run.
-"""
+"""What is right passes every proof, and far from its bounds, each through a rank's whole run."""
 
 import pytest
 import torch

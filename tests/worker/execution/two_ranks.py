@@ -1,7 +1,5 @@
-"""Two ranks, each in a process of its own, that settle how their steps are executed and write down what came of it:
-rightly, and with each fault of ranks that share gradients; and that run the gate. One set of processes for all of it.
-
-python -m worker.execution.two_ranks FOLDER 2
+"""Two ranks that settle how steps are executed, rightly and with each fault of ranks that share gradients, and that run
+the gate: python -m worker.execution.two_ranks FOLDER 2
 """
 
 import sys
