@@ -1,4 +1,4 @@
-"""Stands in for Transformer Engine 2.20 on a CPU: same names of arguments, parameters and defaults, with plain torch. Its
+"""Stands in for Transformer Engine 2.20 on a CPU: same names of arguments, parameters and defaults. Its
 autocast nests, and modules note whether they ran in fp8 and under which recipe; nothing is rounded. It shows that our
 conversion passes and copies what it must; tests/gpu has the real one.
 """

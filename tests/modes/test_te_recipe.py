@@ -1,4 +1,4 @@
-"""Transformer Engine's recipes and layers in fp8: which object is made, which module runs under it, what is recorded."""
+"""Transformer Engine's recipes and layers in fp8: which object is made, which module runs under it."""
 
 import pytest
 import torch
