@@ -1,11 +1,14 @@
 """What a rank asks before anything is built, what it says of its machine, and how it tells what broke."""
 
+import sys
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
-from builders import config
+from builders import config, environment, parity
 from outside.outside_plugins import TinyLinear
+from worker import faulty_blocks
 
 from fp8bench.machine.identity import settings_given
 from fp8bench.modes.baseline import BaselineBF16
@@ -14,9 +17,11 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import kept_bytes
 from fp8bench.schema.private import A_PATH
 from fp8bench.worker import memory
-from fp8bench.worker.environment import environment
+from fp8bench.worker.environment import environment as found_here
+from fp8bench.worker.parity import prove
 from fp8bench.worker.rank_report import compile_failure, out_of_memory
-from fp8bench.worker.subject import check_workload, make_workload
+from fp8bench.worker.subject import check_workload, depends_on, make_workload, relied_on
+from fp8bench.workloads.vit import ViTMicro
 
 LLM = {"workload": "llm-micro", "device": "cpu", "world_size": 1}
 
@@ -122,10 +127,76 @@ def test_settings_are_kept_and_paths_are_not_and_packages_named_by_the_workloads
     for name, value in (kept | paths).items():
         monkeypatch.setenv(name, value)
     settings_given.cache_clear()
-    found = environment(CPU).variables
+    found = found_here(CPU).variables
     settings_given.cache_clear()
     assert found.items() >= (kept | {"NCCL_TOPO_FILE": A_PATH}).items()
     assert "CUDNN_HOME" not in found
     assert not [value for value in found.values() if value.startswith("/")]
-    assert "transformers" not in environment(CPU).versions
-    assert environment(CPU, ("transformers",)).versions["transformers"]
+    assert "transformers" not in found_here(CPU).versions
+    assert found_here(CPU, ("transformers",)).versions["transformers"]
+
+
+EARLIER = parity(loss_size=2.5, of_run="the first", depends_on="digest")
+
+
+def test_a_digest_differs_with_settings_software_and_variables_and_is_the_same_for_the_same():
+    versions = {**environment().versions, "torch": "9.9.9"}
+    others = [
+        depends_on(config(seed=1), environment()),
+        depends_on(config("te-fp8", "delayed"), environment()),
+        depends_on(config(), environment().model_copy(update={"versions": versions})),
+        depends_on(config(), environment().model_copy(update={"driver": "1"})),
+        depends_on(config(), environment().model_copy(update={"variables": {"NVTE_FUSED_ATTN": "0"}})),
+    ]
+    assert depends_on(config(), environment()) == depends_on(config(), environment())
+    assert len({depends_on(config(), environment()), *others}) == 6
+
+
+def test_a_digest_differs_once_the_code_of_a_users_model_does(tmp_path, monkeypatch):
+    def digest(text):
+        (tmp_path / "my_net.py").write_text(text)
+        return depends_on(config(), environment())
+
+    before = depends_on(config(), environment())
+    monkeypatch.setitem(sys.modules, "my_net", SimpleNamespace(__file__=str(tmp_path / "my_net.py")))
+    assert len({before, digest("a = 1"), digest("a = 2")}) == 3
+
+
+@pytest.mark.usefixtures("process_group")
+@pytest.mark.parametrize(
+    ("earlier", "digest", "relies"),
+    [
+        (EARLIER, "digest", True),
+        (None, "digest", False),
+        (EARLIER, "another", False),
+        (EARLIER.model_copy(update={"passed": False}), "digest", False),
+        # Of a record of an older format.
+        (EARLIER.model_copy(update={"loss_size": None}), "digest", False),
+    ],
+)
+def test_it_is_relied_on_if_it_passed_and_depends_on_the_same(earlier, digest, relies):
+    assert relied_on(earlier, digest, CPU) == (earlier if relies else None)
+
+
+@pytest.mark.usefixtures("process_group")
+class TestProve:
+    @pytest.mark.parametrize("mode", [BaselineBF16, TorchAOFloat8])
+    def test_the_model_is_the_same_and_no_block_runs_alone(self, mode, monkeypatch):
+        whole = prove(mode(), ViTMicro(data="device"), 0, CPU)
+        monkeypatch.setattr("fp8bench.worker.parity.blocks", None)
+        earlier = whole.parity.model_copy(update={"of_run": "the first"})
+        short = prove(mode(), ViTMicro(data="device"), 0, CPU, earlier=earlier)
+
+        assert short.parity == earlier
+        assert (short.kernels, short.loss_size, short.of_steps) == (whole.kernels, whole.loss_size, whole.of_steps)
+        torch.testing.assert_close(short.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
+
+    @pytest.mark.parametrize(
+        ("plant", "reason"),
+        [
+            (faulty_blocks.own_weights, "not hold the numbers of blocks.0.attn.qkv.weight"),
+            (lambda model: setattr(model.blocks[0], "mlp", torch.nn.Identity()), "blocks.0.mlp"),
+        ],
+    )
+    def test_what_a_mode_does_to_weights_is_seen_again(self, plant, reason):
+        assert reason in faulty_blocks.refusal(BaselineBF16, plant, ViTMicro(data="device"), EARLIER)

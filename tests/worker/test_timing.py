@@ -12,9 +12,9 @@ from builders import workload_facts
 from outside.outside_plugins import TinyLinear
 from torch import nn
 from worker.execution.executing import plain_parts
-from worker.test_evidence import gather
+from worker.test_rank import gather
 
-from fp8bench.schema.rank import CompileEvidence
+from fp8bench.schema.rank import CompileEvidence, RankTelemetry
 from fp8bench.stats.length import LEAD_IN, Length
 from fp8bench.stats.summary import summarize
 from fp8bench.worker import clock, timing
@@ -91,13 +91,13 @@ def test_the_launcher_sees_every_step_and_when_timing_began(warmup, tmp_path):
 
 
 def test_the_telemetry_is_asked_for_over_the_timed_steps_alone(monkeypatch):
-    asked = []
+    asked, seen = [], RankTelemetry(rank=1, timed_s=1.0)
 
     @contextmanager
     def fake_sampler(_device, rank):
         asked.append(f"begun on {rank}")
         yield SimpleNamespace(
-            wait_ready=lambda _timeout_s: asked.append("ready"), telemetry=lambda *of: asked.append(of)
+            wait_ready=lambda _: asked.append("ready"), telemetry=lambda *of: asked.append(of) or seen
         )
         asked.append("ended")
 
@@ -106,6 +106,7 @@ def test_the_telemetry_is_asked_for_over_the_timed_steps_alone(monkeypatch):
     begun, ready, (from_s, to_s), ended = asked
     assert (begun, ready, ended) == ("begun on 1", "ready", "ended")
     assert to_s - from_s == pytest.approx(sum(timed.samples.step_s))
+    assert timed.telemetry is seen
 
 
 def test_a_loss_that_is_not_finite_becomes_null_in_the_samples():

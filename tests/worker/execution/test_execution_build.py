@@ -29,8 +29,9 @@ pytestmark = pytest.mark.usefixtures("process_group")
 
 
 @pytest.fixture
-def unset_again(monkeypatch):
-    monkeypatch.setattr("torch._dynamo.config.optimize_ddp", None)
+def unset_again():
+    with torch._dynamo.config.patch(optimize_ddp="python_reducer"):
+        yield
 
 
 @pytest.mark.usefixtures("unset_again")
@@ -248,16 +249,6 @@ def test_the_very_model_is_trained_on_batches_that_end_with_it_and_the_collector
 
 
 IN_TWO = {"cuda_graphs": "on", "grad_accumulation": 2}
-
-
-def test_the_gradients_are_those_of_the_whole_batch():
-    whole, batches = some_parts(warm=0)
-    batch = next(batches)
-    parts, _ = some_parts(warm=0, grad_accumulation=4)
-    loss, pieces = step(whole, batch, NO_MARKS), step(parts, batch, NO_MARKS)
-    assert pieces.item() == pytest.approx(loss.item(), rel=1e-3)
-    for one, other in zip(whole.plain.parameters(), parts.plain.parameters(), strict=True):
-        assert (other.grad - one.grad).norm() <= 0.03 * one.grad.norm() + 1e-6
 
 
 @pytest.mark.parametrize("mode", [None, Delayed()], ids=["plain", "scales"])
