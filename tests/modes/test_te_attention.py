@@ -39,8 +39,7 @@ def choose(monkeypatch):
 
     yield choosing
     logger.level, logger.propagate = before
-    for handler in [handler for handler in logger.handlers if isinstance(handler, AttentionLog)]:
-        logger.removeHandler(handler)
+    logger.handlers = [handler for handler in logger.handlers if not isinstance(handler, AttentionLog)]
 
 
 def test_what_tells_about_the_choice_is_kept_once_and_in_order(choose):

@@ -15,7 +15,6 @@ CPU = torch.device("cpu")
 
 
 def vision_transformer(**sizes):
-    """timm's, which takes seconds to import."""
     from timm.models.vision_transformer import VisionTransformer
 
     return VisionTransformer(**{**ViTMicro.architecture, "depth": 1, **sizes})

@@ -134,6 +134,4 @@ class TinyConvNext(ViTMicro):
         from timm.models.convnext import ConvNeXt
 
         torch.manual_seed(0)
-        return (
-            ConvNeXt(depths=(1, 1, 1, 1), dims=(16, 16, 32, 32), num_classes=16, ls_init_value=1.0).to(device).train()
-        )
+        return ConvNeXt(depths=(1, 1, 1, 1), dims=(16, 16, 32, 32), num_classes=16, ls_init_value=1.0).train()

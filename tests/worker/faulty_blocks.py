@@ -87,10 +87,9 @@ def output(change):
 
 @torch.no_grad()
 def own_weights(model):
-    generator = torch.Generator().manual_seed(1)
     for parameter in model.blocks.parameters():
         if parameter.dim() > 1:
-            parameter.normal_(0, 0.2, generator=generator)
+            parameter.normal_(0, 0.2)
 
 
 def stale(name, at_once=False):
@@ -201,7 +200,7 @@ def seventh(call):
             x = (call if place == 7 else called)(layer, x, rotary)
         return x
 
-    return around
+    return llama_with(around)
 
 
 def parallel(x, layers, rotary):
@@ -214,18 +213,13 @@ def parallel(x, layers, rotary):
     return x
 
 
-def of_loss(change):
-    """Change the loss, and leave the logits. change: is given the model and the loss."""
-
-    def head(model, x, targets):
-        found = model.lm_head(model.model.norm(x), targets)
-        return found if targets is None else change(model, found)
-
-    return head
+def scaled_loss(model, x, targets):
+    return (1 if targets is None else 2) * model.lm_head(model.model.norm(x), targets)
 
 
-scaled_loss = of_loss(lambda _model, loss: 2 * loss)
-with_penalty = of_loss(lambda model, loss: loss + 1e-4 * model.model.layers[7].mlp.up_proj.weight.square().sum())
+def with_penalty(model, x, targets):
+    weight = model.model.layers[7].mlp.up_proj.weight
+    return model.lm_head(model.model.norm(x), targets) + (0 if targets is None else 1e-4 * weight.square().sum())
 
 
 def loss_of_others(model, x, targets):

@@ -36,10 +36,6 @@ def gains_of_2048_wide(monkeypatch):
     monkeypatch.setattr(llama, "INITIAL_STD", 0.02 * math.sqrt(2048 / 128))
 
 
-def alone(x):
-    return torch.eye(x.shape[1]).bool()[None, None]
-
-
 DEEP = {
     "all weights frozen but the last": (frozen(lambda names: names[:-1]), "does not train model.embed_tokens.weight"),
     "one frozen": (frozen(lambda names: [f"{LAYER}.mlp.up_proj.weight"]), f"does not train {LAYER}.mlp.up_proj.weight"),
@@ -53,7 +49,7 @@ DEEP = {
     "the gradient halved": (replaced(f"{LAYER}.mlp", faulty.gradient_times(0.5)), f"the gradient of {LAYER}.mlp"),
     "the gradient doubled": (replaced(LAYER, faulty.gradient_times(2.0)), LAYER),
     "the gradient doubled between": (
-        llama_with(seventh(lambda layer, x, rotary: called(layer, faulty.Scaled.apply(x, 2.0), rotary))),
+        seventh(lambda layer, x, r: called(layer, faulty.Scaled.apply(x, 2.0), r)),
         f"the gradient given to {LAYER[:-1]}6",
     ),
     "an output detached": (replaced(LAYER, output(torch.detach)), f"its block '{LAYER}' gives"),
@@ -69,26 +65,23 @@ DEEP = {
     "the last block called twice": (llama_with(in_order((17, (17, 17)))), "calls model.layers.17 where"),
     "two blocks exchanged": (llama_with(in_order((7, (8,)), (8, (7,)))), "where the plain model calls model.layers.7"),
     "two blocks in parallel": (llama_with(faulty.parallel), f"the gradient given to {LAYER}"),
-    "a block without gradients": (llama_with(seventh(torch.no_grad()(called))), "what model.layers.8 is given"),
-    "a block whose input is detached": (
-        llama_with(seventh(lambda layer, x, rotary: called(layer, x.detach(), rotary))),
-        f"what {LAYER} is given",
-    ),
-    "a block whose part is detached": (
-        llama_with(seventh(lambda layer, x, rotary: x + (called(layer, x, rotary) - x).detach())),
+    "a block without gradients": (seventh(torch.no_grad()(called)), "what model.layers.8 is given"),
+    "an input detached": (seventh(lambda layer, x, r: called(layer, x.detach(), r)), f"what {LAYER} is given"),
+    "a part detached": (
+        seventh(lambda layer, x, r: x + (called(layer, x, r) - x).detach()),
         f"the gradient given to {LAYER}",
     ),
     "blocks tied": (
-        lambda model: model.model.layers.__setitem__(8, model.model.layers[7]),
+        lambda model: setattr(model.model.layers, "8", model.model.layers[7]),
         "does not train model.layers.8",
     ),
     "blocks tied behind their names": (faulty.untied_names, "model.layers.8"),
     "angles of another position": (
-        llama_with(seventh(lambda layer, x, rotary: called(layer, x, tuple(one.roll(1, 1) for one in rotary)))),
+        seventh(lambda layer, x, r: called(layer, x, tuple(one.roll(1, 1) for one in r))),
         f"what is given to {LAYER}",
     ),
     "a mask for one layer": (
-        llama_with(seventh(lambda layer, x, rotary: called(layer, x, rotary, attention_mask=alone(x)))),
+        seventh(lambda layer, x, r: called(layer, x, r, attention_mask=torch.eye(x.shape[1]).bool()[None, None])),
         f"what {LAYER} is given",
     ),
     "no rotation in one layer": (replaced(LAYER, faulty.no_rotation), LAYER),

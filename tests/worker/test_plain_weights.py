@@ -99,8 +99,7 @@ class TestModes:
         proof = parity.prove(mode(), workload, 0, CPU)
         assert proof.parity.passed, proof.parity.reason
         fresh = mode().convert(workload.build(CPU))
-        assert proof.model.state_dict().keys() == fresh.state_dict().keys()
-        assert all(map(torch.equal, proof.model.state_dict().values(), fresh.state_dict().values()))
+        torch.testing.assert_close(proof.model.state_dict(), fresh.state_dict(), rtol=0, atol=0)
 
     @pytest.mark.parametrize(("said", "named"), LIES.values(), ids=LIES)
     def test_lies_are_refused(self, said, named):

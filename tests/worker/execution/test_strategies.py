@@ -108,12 +108,7 @@ def test_a_sharded_model_is_compiled_block_by_block_and_never_captured():
 @pytest.mark.slow
 def test_a_single_rank_may_be_sharded_and_its_blocks_compiled_before(monkeypatch):
     compiled = []
-
-    def compile(method):
-        compiled.append(method.__self__)
-        return method
-
-    monkeypatch.setattr(torch, "compile", compile)
+    monkeypatch.setattr(torch, "compile", lambda method: compiled.append(method.__self__) or method)
     choice = Choice(CompileEvidence(enabled=True, reason="test", scope="blocks"), PLAIN.graph, FSDP("test"))
     values = {"optimizer": "adamw"}
     parts, batches = some_parts(choice=choice, warm=1, **values)
