@@ -21,10 +21,9 @@ The arguments that make te.TransformerLayer compute timm's Block, because its de
 Two differences remain, inside the gate's tolerance and stated in the evidence: GELU is the tanh form and timm's the erf
 form, and under autocast the residual stream of the TransformerLayer is bf16 and timm's is float32.
 
-In a model whose blocks have no equivalent, or whose attention must remain torch's, te.Linear and te.LayerNorm replace
-single layers. A linear layer is swapped if fp8 can take it, by the rule of every fp8 mode (`modes.torchao`), so that
-modes differ in how they compute and not in what they convert. A layer whose class is not exactly a plain layer's is
-unchanged, because a subclass may compute something else.
+In a model whose blocks have no equivalent, te.Linear and te.LayerNorm replace single layers. A linear layer is swapped
+if fp8 can take it, by the rule of every fp8 mode (`modes.torchao`), so that modes differ in how they compute and not in
+what they convert. A subclass of a plain layer may compute something else, and is unchanged.
 """
 
 from collections.abc import Iterable, Sequence

@@ -5,10 +5,8 @@ y = post_attention_layernorm(x). Queries and keys are rotated by their position,
 Layers are recognized by class name and module, so that transformers is never imported for another kind of model. A part
 that the converted layer would not compute is refused.
 
-There are two ways, so that attention and fusion can be the same when precisions are compared:
-
-  te    te.TransformerLayer for each layer: norms, attention, MLP and residuals in Transformer Engine's own kernels.
-  sdpa  te.Linear for each linear layer; everything else is unchanged, with torch's scaled_dot_product_attention.
+There are two ways, as for timm's Block: te.TransformerLayer for each layer (te), or te.Linear for each linear layer and
+everything else unchanged (sdpa).
 
 The arguments that make te.TransformerLayer compute Llama's layer, because its defaults do not:
 

@@ -17,14 +17,11 @@ from torch import Tensor, nn
 
 from fp8bench.worker import recorded
 from fp8bench.worker.judged import Judged, Kind, Part, Rounded, judged, of_weights
-from fp8bench.worker.plain_weights import gradient_of, trained_weights
+from fp8bench.worker.plain_weights import SHOWN, gradient_of, trained_weights
 from fp8bench.worker.recorded import Call, differentiable, gradient_at, leaf, leaves, numbers
 from fp8bench.worker.relative import norm
 
 SIMPLE = (bool, int, float, str)
-
-SHOWN = 3
-"""The most faults of a kind, and names, in words."""
 
 
 @dataclass(frozen=True)

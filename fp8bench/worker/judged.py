@@ -13,6 +13,7 @@ from torch import Tensor
 from fp8bench.modes.layers import counted
 from fp8bench.modes.protocol import BF16_TOLERANCE
 from fp8bench.schema.rank import BlockParity
+from fp8bench.worker.plain_weights import SHOWN
 from fp8bench.worker.recorded import numbers
 from fp8bench.worker.relative import finite, norm
 
@@ -45,8 +46,6 @@ one.
 
 OF_GROUP = 1.5
 """How many times the bound of a weight applies to what rounding does to a group of its rows."""
-
-SHOWN = 3
 
 OTHER_SCALE = "is another multiple, by {error:.3g} (at most {bound:.3g})"
 

@@ -20,8 +20,8 @@ from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.errors import Fp8benchError, ModeUnavailable
 
 TIMEOUT = timedelta(days=2)
-"""How long a collective waits for a late rank: longer than any phase may take. A late rank is ended and named by the
-phase's deadline; a collective that gave up first would name a rank that waited.
+"""Longer than any phase may take: a late rank is ended and named by the phase's deadline, and a collective that gave up
+first would name a rank that waited.
 """
 
 JOIN = timedelta(seconds=60)

@@ -19,7 +19,7 @@ from fp8bench.modes.protocol import Mode
 from fp8bench.worker.relative import relative_error
 
 SHOWN = 3
-"""The most names that a fault lists."""
+"""The most names, or faults of a kind, that a refusal lists."""
 
 QUANTIZED = 0.07
 """How far a weight may be from the plain one if it exists in fp8 alone: e4m3 has 3 bits, and rounds by 2^-4 at most."""

@@ -1,9 +1,8 @@
 """Shows the progress of a rank without disturbing it, by a few bytes in a file that both sides map into memory.
 
-The rank writes a number that the launcher reads from time to time: no pipe can fill, no reader can be late, and a stamp
-costs about a microsecond. The step times shown live are the host's pace, which equals the GPU's as long as the launch
-queue is full; what is recorded comes from the clock. perf_counter and monotonic are the same clock on Linux, shared by
-all processes of a machine. This module imports no torch, because the launcher uses it.
+No pipe can fill, no reader can be late, and a stamp costs about a microsecond. The step times shown live are the host's
+pace, which equals the GPU's as long as the launch queue is full. perf_counter and monotonic are the same clock on
+Linux, shared by all processes of a machine. This module imports no torch, because the launcher uses it.
 """
 
 import mmap

@@ -2,8 +2,8 @@
 dataclasses, which their arguments and outputs are.
 
 A block is an element of the model's list of repeated blocks, or an outermost module that is called beside them and has
-weights: the embedding, the last norm, the head. What a block gives in an object that is neither a container nor a
-dataclass cannot be told apart; such a block counts as part of what lies between.
+weights: the embedding, the last norm, the head. One that gives an object that is neither a container nor a dataclass
+counts as part of what lies between.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

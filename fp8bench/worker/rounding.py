@@ -4,9 +4,8 @@ Rounding does not add up to the same in every model: in ViT-Huge it turns a fift
 language model of 32 layers half of it. So how far an fp8 mode may be from the plain model must follow from the model.
 
 Each layer computes as under autocast, but its input, its weight and the gradient of its output are first rounded, each
-scaled so that its largest value is the format's largest. Attention, norms and the head are left alone. On an H200, fp8
-modes of ViT-Huge, llm-1b and llm-7b were 0.96 to 1.03 times as far off as this (evidence/README.md), but for delayed
-scaling, up to 1.34 times.
+scaled so that its largest value is the format's largest. On an H200, fp8 modes of ViT-Huge, llm-1b and llm-7b were 0.96
+to 1.03 times as far off as this (evidence/README.md), but for delayed scaling, up to 1.34 times.
 """
 
 import math
@@ -24,8 +23,7 @@ from fp8bench.schema.rank import Tolerance
 
 OVER_ROUNDING = 1.5
 """How many times further off than rounding alone an fp8 mode may be. Delayed scaling was up to 1.34 times as far off
-(ViT-Huge at 256 px), because its scales follow larger values of earlier passes. In the smallest models, which round few
-values, torchao's layers were 0.85 to 1.1 times as far off.
+(ViT-Huge at 256 px), because its scales follow larger values of earlier passes.
 """
 
 MOST = 0.9

@@ -46,13 +46,11 @@ from fp8bench.worker.judged import GROUPS, ROWS, norms_of_groups
 from fp8bench.worker.memory import SPARE, free_bytes
 from fp8bench.worker.memory import size as size_of
 from fp8bench.worker.parallel import agreement, largest
-from fp8bench.worker.plain_weights import by_plain_names, ties, trained_weights
+from fp8bench.worker.plain_weights import SHOWN, by_plain_names, ties, trained_weights
 from fp8bench.worker.plugin import Batches
 from fp8bench.worker.relative import norm, ratio
 from fp8bench.worker.rounding import GRIDS, MOST, rounded
 from fp8bench.workloads.protocol import Batch, Workload
-
-SHOWN = 3
 
 FEWEST_LOSSES = 4
 """Timed steps whose losses tell anything."""

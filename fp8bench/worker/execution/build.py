@@ -65,13 +65,11 @@ def choose_compile(
     """Return whether to compile, what, and why. not_whole: why not the complete model. Raises ModeUnavailable."""
     if choice == "on" and not_whole:
         raise ModeUnavailable(not_whole, "Use --compile blocks")
-    if choice in ("on", "blocks"):
-        if policy.refusal:
-            raise ModeUnavailable(policy.refusal, "Leave --compile at auto, or choose another recipe")
+    if choice in ("on", "blocks") and policy.refusal:
+        raise ModeUnavailable(policy.refusal, "Leave --compile at auto, or choose another recipe")
+    if choice != "auto":
         scope: CompileScope = "blocks" if choice == "blocks" else "model"
-        return CompileEvidence(enabled=True, reason=f"requested with --compile {choice}", scope=scope)
-    if choice == "off":
-        return CompileEvidence(enabled=False, reason="requested with --compile off")
+        return CompileEvidence(enabled=choice != "off", reason=f"requested with --compile {choice}", scope=scope)
     if policy.auto and device.type == "cpu":
         return CompileEvidence(enabled=False, reason="auto: on a CPU compiling takes longer than the run")
     scope = "blocks" if policy.auto and not_whole else "model"

@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.step import Parts, Snapshot, gradient_of, gradients_are_finite
-from fp8bench.worker.plain_weights import trained_weights
+from fp8bench.worker.plain_weights import SHOWN, trained_weights
 from fp8bench.worker.relative import norm
 
 
@@ -131,8 +131,6 @@ and of itself (two units of float32's last place).
 
 OF_IMPLEMENTATION = frozenset({"foreach", "fused", "capturable", "differentiable"})
 """Settings that say how torch computes a step, not what."""
-
-SHOWN = 3
 
 
 def faults(parts: Parts, before: Snapshot, name: OptimizerName) -> list[str]:
