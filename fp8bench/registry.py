@@ -174,15 +174,15 @@ BUILTIN_MODES = (
         needs=Needs(compute_capability=(8, 0), gpu=True), **_LIKE_BASELINE,
     ),
     ModeEntry(
-        "baseline-fp16", "fp8bench.modes.fp16:BaselineFP16", "torch under fp16 autocast, the loss scaled", **_PLAIN
+        "baseline-fp16", f"{_BASELINE}:BaselineFP16", "torch under fp16 autocast, the loss scaled", **_PLAIN
     ),
     ModeEntry(
-        "te-bf16-article", "fp8bench.modes.te_article:TEBF16Article",
+        "te-bf16-article", f"{_TE}:TEBF16Article",
         "the articles' block, which attends across the batch: shows why the parity gate exists",
         needs=_TE_BF16, hidden=True,
     ),
     ModeEntry(
-        "te-fp8-article", "fp8bench.modes.te_article:TEFP8Article", "the articles' block in its fp8 form: as wrong",
+        "te-fp8-article", f"{_TE}:TEFP8Article", "the articles' block in its fp8 form: as wrong",
         recipes=tuple(_OF_TE), recipe_fields=_OF_ARTICLE, needs=_TE_FP8, hidden=True,
     ),
 )  # fmt: skip

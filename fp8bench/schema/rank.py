@@ -64,7 +64,7 @@ class Parity(Frozen):
     tolerance: Tolerance
     loss_size: float | None = optional("of the plain model, what its errors are relative to; null: not recorded")
     of_run: str | None = optional("the process of the session that measured this; null: the record's own")
-    depends_on: str | None = optional("digest of what it holds for, see `worker.relied`; null: not recorded")
+    depends_on: str | None = optional("digest of what it holds for, see `worker.subject`; null: not recorded")
 
 
 class CompileEvidence(Frozen):

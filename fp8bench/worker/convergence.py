@@ -169,9 +169,9 @@ def validation_loss(parts: Parts, batches: Sequence[Batch], compiled: bool) -> f
 
     It changes nothing that a step reads.
     """
-    before = [scale.clone() for scale in scales(parts)]
+    before = [scale.clone() for scale in scales(parts.mode, parts.plain)]
     with torch.no_grad(), uncompiled() if compiled else nullcontext():
         losses = torch.stack([forward(parts, parts.plain, batch).double() for batch in batches])
-        for scale, kept in zip(scales(parts), before, strict=True):
+        for scale, kept in zip(scales(parts.mode, parts.plain), before, strict=True):
             scale.copy_(kept)
     return of_ranks([float(losses.mean())], parts.device, dist.ReduceOp.SUM, 1 / dist.get_world_size())[0]

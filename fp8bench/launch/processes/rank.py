@@ -186,7 +186,7 @@ def main(folder: Path, rank: int, pipe: int, entry: str) -> NoReturn:
 def measure(folder: Path, rank: int, teller: Teller) -> None:
     """Do the work of the task as one of a run's ranks, and send its report."""
     # This imports torch.
-    from fp8bench.worker.main import rank_group
+    from fp8bench.worker.parallel import rank_group
     from fp8bench.worker.rank_report import Aside, stopped
 
     task = Task.model_validate_json((folder / TASK).read_bytes())
