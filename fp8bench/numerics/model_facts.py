@@ -20,7 +20,6 @@ from fp8bench.modes.torchao import require_convertible
 from fp8bench.numerics.gemm.linear_layers import linear_gemms
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, ModeUnavailable, UsageError
-from fp8bench.schema.files import made_of
 from fp8bench.schema.model import Answer, Asked, LinearLayers, ModelFacts, Refusal, TransformerEngineParts
 from fp8bench.workloads.protocol import Workload, stated
 from fp8bench.workloads.resizable import as_named
@@ -33,8 +32,7 @@ def facts_of(workload: Workload, name: str | None = None) -> ModelFacts:
     can be proved with, and UsageError for one that does not run on the meta device.
     """
     batch_size = stated(workload, "piece")
-    check = getattr(workload, "check", None)
-    if check is not None:
+    if (check := getattr(workload, "check", None)) is not None:
         check(batch_size, False)
     model = workload.build(META)
     parts, refusal = _transformer_engine(model)
@@ -58,8 +56,12 @@ def facts_of(workload: Workload, name: str | None = None) -> ModelFacts:
         fp8_layers=sum(one.calls_per_step or 0 for one in forward if one.stays_bf16 is None),
         fp8_share=sum(one.shape.flops * (one.calls_per_step or 0) for one in fp8) / flops,
         groups=tuple(
-            made_of(
-                LinearLayers, one, number=one.calls_per_step or 1, in_features=one.shape.k, out_features=one.shape.n
+            LinearLayers(
+                layers=one.layers,
+                number=one.calls_per_step or 1,
+                in_features=one.shape.k,
+                out_features=one.shape.n,
+                stays_bf16=one.stays_bf16,
             )
             for one in forward
         ),
@@ -70,10 +72,9 @@ def facts_of(workload: Workload, name: str | None = None) -> ModelFacts:
 
 
 def _transformer_engine(model: nn.Module) -> tuple[TransformerEngineParts | None, str | None]:
-    if has_llama_layers(model):
-        return TransformerEngineParts(blocks=sum(len(llama.layers) for llama in llama_models(model))), None
-    if layers := gpt_layers(model):
-        return TransformerEngineParts(blocks=len(layers)), None
+    llamas = llama_models(model) if has_llama_layers(model) else ()
+    if blocks := sum(len(llama.layers) for llama in llamas) or len(gpt_layers(model)):
+        return TransformerEngineParts(blocks=blocks), None
     try:
         swaps = plan_swaps(model)
     except ModeUnavailable as refusal:
@@ -92,8 +93,7 @@ def refusal_of(config: RunConfig, workload: Workload, model: nn.Module) -> Refus
             plan_swaps(model)
         elif config.mode.startswith("torchao-"):
             require_convertible(model)
-        check = getattr(workload, "check", None)
-        if check is not None:
+        if (check := getattr(workload, "check", None)) is not None:
             check(config.batch_size, fp8)
     except ModeUnavailable as refusal:
         return Refusal.of(refusal)

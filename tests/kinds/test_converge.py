@@ -11,8 +11,7 @@ from report.made_converge import BASELINE, Ranks
 
 from fp8bench.config.options import read
 from fp8bench.kinds.converge import KIND, measure
-from fp8bench.kinds.converge.measure import in_turns, run_config, task_of
-from fp8bench.kinds.converge.request import WORKLOADS, ConvergeRequest, prepare
+from fp8bench.kinds.converge.measure import WORKLOADS, ConvergeRequest, in_turns, prepare, run_config, task_of
 from fp8bench.launch.place import register
 from fp8bench.launch.signals import Interrupt
 from fp8bench.machine.identity import together

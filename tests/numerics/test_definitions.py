@@ -1,4 +1,4 @@
-"""Formats by definition, held against ml_dtypes, which has all of them, torch, C's floats, and torchao's blocks."""
+"""Formats by definition, held against ml_dtypes, which has all of them, torch, and C's floats."""
 
 import math
 import struct
@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fp8bench.numerics.definitions import DEFINITIONS, E2M1, E4M3, E5M2, E8M0, bits, decode, encode
-from fp8bench.numerics.definitions import in_blocks as cast_in_blocks
 
 ML_DTYPES = {
     "bfloat16": (ml_dtypes.bfloat16, np.uint16),
@@ -159,41 +158,3 @@ class TestBits:
     def test_errors_are_of_the_value_as_given(self, name, value, errors):
         one = bits(DEFINITIONS[name], value)
         assert (one.absolute_error, one.relative_error) == errors
-
-
-def in_blocks(values):
-    """The values after the cast, and the scale of each."""
-    found = cast_in_blocks(values)
-    return [one.becomes for one in found], [one.scale for one in found]
-
-
-def drawn(rows=8, columns=128, spread=3.0):
-    by = torch.Generator().manual_seed(1)
-    sizes = torch.exp2(torch.randn(rows, columns // 16, generator=by) * spread).repeat_interleave(16, 1)
-    return torch.randn(rows, columns, generator=by) * sizes
-
-
-@pytest.mark.usefixtures("one_thread")
-class TestBlocks:
-    @pytest.mark.slow
-    def test_mxfp8_is_torchaos_with_scales_rounded_up(self):
-        mx = pytest.importorskip("torchao.prototype.mx_formats.mx_tensor")
-        scales, values = mx.to_mx(drawn(), torch.float8_e4m3fn, 32, mx.ScaleCalculationMode.RCEIL)
-        theirs = values.float().view(8, 4, 32) * scales.float().unsqueeze(-1)
-        for row, becomes, scale in zip(drawn(), theirs.view(8, 128), scales.float(), strict=True):
-            assert in_blocks(row.tolist()) == (becomes.tolist(), scale.repeat_interleave(32).tolist())
-
-    def test_one_scale_serves_a_block_alone_in_which_nothing_saturates_and_zeros_stay_zeros(self):
-        values = [0.0] * 100
-        values[0], values[1], values[32], values[69] = 448.0, 1e-4, 1.0, 3e-4
-        becomes, scales = in_blocks(values)
-        assert scales[::32] == [1.0, 2.0**-8, 2.0**-20, 2.0**-127]
-        assert becomes[:2] == [448, 0], "beside an outlier"
-        assert (becomes[32], becomes[69]) == (1, pytest.approx(3e-4, rel=0.04))
-        becomes, _ = in_blocks([0.0] * 40 + [1e-44] + [0.0] * 7)
-        assert all(map(math.isfinite, becomes))
-        assert not any(becomes[:32])
-        assert in_blocks([0.0] * 3)[0] == [0.0] * 3
-        found = cast_in_blocks([460.0, -700.0, math.inf, 1.0])
-        assert not any(one.saturated for one in found)
-        assert (found[0].scale, found[2].becomes, found[3].becomes) == (2, None, 1)

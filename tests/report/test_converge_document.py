@@ -60,21 +60,19 @@ class TestAnswer:
     def test_what_a_mode_costs_and_what_it_gains_is_one_sentence(self, catalog):
         [said] = sentences(document([record()], catalog, options()))
         assert said == (
-            "te-fp8:delayed costs 0.0105 nats (0.0093 to 0.0117) at equal steps and gains 0.2758 nats (0.2746 to "
-            "0.2771) at equal money (0.11 USD); it comes to the same loss for 24.2 % (24.1 to 24.3) less money."
+            "te-fp8:delayed costs +0.0105 nats (+0.0093 to +0.0117) at equal steps and gains -0.2758 nats (-0.2771 to "
+            "-0.2746) at equal money (0.11 USD); the same loss takes -24.2 % (-24.3 to -24.1) money."
         )
 
     def test_one_seed_decides_nothing(self, catalog):
         one = record(trained(BASELINE), trained(FP8), settings={"seeds": (0,)})
         [said] = sentences(document([one], catalog, options()))
-        assert "is inconclusive at equal steps (+0.0100 nats, and one seed is not a measurement)" in said
-        assert "is inconclusive at equal money (0.11 USD; -0.2763 nats, and one seed" in said
+        assert "is inconclusive at equal steps: +0.0100 nats, and one seed is not a measurement" in said
+        assert "is inconclusive at equal money (0.11 USD): -0.2763 nats, and one seed" in said
 
     def test_without_a_price_time_is_what_is_equal(self, catalog):
         found = document([record(instance="own")], catalog.model_copy(update={"gpus": {}}), options("own"))
-        assert sentences(found)[0].endswith(
-            "at equal time (7.5 s); it comes to the same loss for 24.2 % (24.1 to 24.3) less time."
-        )
+        assert sentences(found)[0].endswith("at equal time (7.5 s); the same loss takes -24.2 % (-24.3 to -24.1) time.")
         assert "equal money" not in table(found)
         assert table(found)["same loss"] == ("-", "-24.2")
         assert "own: no price: the catalogue does not know 'own'" in notes(found)
@@ -125,7 +123,7 @@ class TestTable:
         later, money = (table(found)[name][2] for name in ("equal time", "equal money"))
         assert later.startswith("+0.8"), "it is slower"
         assert money.startswith("-0.1"), "and it costs even less"
-        assert sentences(found)[1].startswith("baseline-bf16 on p4d shows no difference at equal steps and gains 0.1")
+        assert sentences(found)[1].startswith("baseline-bf16 on p4d shows no difference at equal steps and gains -0.1")
 
     def test_the_share_of_an_instance_is_said(self, catalog):
         found = document([record(settings={"world_size": 2})], catalog, options())
