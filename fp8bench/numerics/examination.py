@@ -4,13 +4,12 @@ whatever the mode rounds counts as its error. It runs as in training, in its con
 loss.
 
 A block's weight gradient is that of its four linear layers. Its output includes the residual stream, which no mode
-casts, so its error is smaller; te-bf16 shows what Transformer Engine's bfloat16 stream and tanh GELU add. -exact inputs
-apply to the linear layer only. Delayed scaling first sees as many other draws as the mode needs (`settle_passes`), for
-an -exact input the same draw. saturated and flushed come from this package's own casts of the operands (`scaling`).
+casts, so its error is smaller; te-bf16 shows what Transformer Engine's bfloat16 stream and tanh GELU add. Delayed
+scaling first sees as many other draws as the mode needs (`settle_passes`), for an -exact input the same draw. saturated
+and flushed come from this package's own casts of the operands (`scaling`).
 
-Errors are as in `schema.numerics`, in float64. e4m3 rounds normal values by 0.026, e5m2 by 0.053, so a product of two
-is off by 0.037, and so is a sum of many products of either sign. A bit of mantissa is worth 6 dB. The cosine is
-insensitive to a wrong size, as Adam is.
+Errors are in float64. e4m3 rounds normal values by 0.026, e5m2 by 0.053, so a product of two is off by 0.037, and so is
+a sum of many products of either sign. The cosine is insensitive to a wrong size, as Adam is.
 """
 
 import math
@@ -46,8 +45,6 @@ ALIGNMENTS = {"te-fp8:mxfp8": 32}
 
 
 class Examined(NamedTuple):
-    """The errors of each mode, and the traces of the jump."""
-
     rows: tuple[LayerError, ...]
     history: AmaxJump
 

@@ -47,6 +47,7 @@ def test_where_nothing_could_run_the_exit_code_is_3_and_the_reason_is_told(numer
     assert "needs an NVIDIA GPU" in done.stdout
     [record] = kept(tmp_path)
     assert (record.status, record.remedy is not None) == ("unsupported", True)
+    assert "needs an NVIDIA GPU" in record.reason
     assert not (tmp_path / "errors.png").exists()
 
 

@@ -110,7 +110,7 @@ class ConvergeRequest(Request):
     allow_busy: Annotated[bool, of_run("allow_busy")] = False
 
 
-OF_RUN = ("device", "world_size", "nodes", "batch_size", "steps", "optimizer", "compile", "cuda_graphs", "te_attention")
+OF_RUN = {"device", "world_size", "nodes", "batch_size", "steps", "optimizer", "compile", "cuda_graphs", "te_attention"}
 """Settings of the configuration that are those of its runs."""
 
 
@@ -158,22 +158,22 @@ def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Jo
         made = registry.load(registry.find_workload(run.workload))(data="device", workers=0, seed=run.seed)
         return byte_level(made, sizes)
 
-    def sequence_length() -> int:
+    def length() -> int:
         return int(workload().sizes()["sequence_length"])
 
-    text = read(request.text, lambda: bytes_needed(sequence_length(), run.batch_size, run.world_size))
+    text = read(request.text, lambda: bytes_needed(length(), run.batch_size, run.world_size))
     config = ConvergeConfig(
         modes=modes,
         seeds=tuple(range(run.seed, run.seed + request.seeds)),
         workload=run.workload.partition(",")[0],
         sizes=sizes,
-        sequence_length=sequence_length(),
+        sequence_length=length(),
         validate_every=min(request.validate_every or -(-run.steps // VALIDATIONS), run.steps),
         validation_batches=VALIDATION_BATCHES,
         text=text.facts,
         learning_rate=request.on(device, "learning_rate"),
         rate_warmup=run.steps // 10,
-        **run.model_dump(include={*OF_RUN}),
+        **run.model_dump(include=OF_RUN),
     )
     require_enough(text, config.sequence_length, config.batch_size, config.world_size)
     if (check := getattr(workload(), "check", None)) is not None:
@@ -271,11 +271,14 @@ def measure(prepared: Prepared[Job], log: Log, executor: Executor | None = None)
 
 
 def task_of(job: Job, mode: str, seed: int) -> Task:
-    """Return one training, with what its ranks need to know."""
-    same = job.config.model_dump(include=TextPlan.model_fields.keys() & ConvergeConfig.model_fields.keys())
-    plan = TextPlan(text_file=job.text_file, text_sha256=job.config.text.sha256, **same)
+    """Return one training, and its ranks' plan, which has the sequence length, a size of the model."""
+    entry, recipe = registry.find_mode(mode)
+    same = job.config.model_dump(include={"workload", *OF_RUN})
+    config = RunConfig(mode=entry.name, recipe=recipe, seed=seed, workers=0, **EXECUTED, **same)
+    planned = job.config.model_dump(include=TextPlan.model_fields.keys() & ConvergeConfig.model_fields.keys())
+    plan = TextPlan(text_file=job.text_file, text_sha256=job.config.text.sha256, **planned)
     work = Work(target=WORKER, given={"plan": plan.model_dump(mode="json")})
-    return Task(config=run_config(job.config, mode, seed), work=work, timeout_s=job.timeout_s)
+    return Task(config=config, work=work, timeout_s=job.timeout_s)
 
 
 def _train_missing(job: Job, path: Path, executor: Executor, log: Log) -> tuple[list[Done], list[Trained], list[str]]:
@@ -334,13 +337,6 @@ def in_turns(config: ConvergeConfig) -> list[tuple[str, int]]:
     return [(mode, seed) for number, seed in enumerate(config.seeds) for mode in alternating[number % 2]]
 
 
-def run_config(config: ConvergeConfig, mode: str, seed: int) -> RunConfig:
-    """Return the configuration of one training's ranks. The sequence length, a size of the model, is in the plan."""
-    entry, recipe = registry.find_mode(mode)
-    same = config.model_dump(include={"workload", *OF_RUN})
-    return RunConfig(mode=entry.name, recipe=recipe, seed=seed, workers=0, **EXECUTED, **same)
-
-
 def _trained(mode: str, seed: int, reports: Sequence[RankReport]) -> Trained:
     culprit = min((one for one in reports if one.status != "ok"), key=lambda one: one.collateral, default=None)
     first = reports[0]
@@ -395,7 +391,7 @@ def fingerprint(config: ConvergeConfig, work: WorkFacts | None) -> dict[str, Any
         "kind": "converge",
         "workload": config.workload,
         "sizes": dict(work.sizes) if work else None,
-        **{name: getattr(config, name) for name in ("optimizer", "learning_rate", "rate_warmup", "steps")},
+        **config.model_dump(include={"optimizer", "learning_rate", "rate_warmup", "steps"}),
         "sequences_per_step": config.batch_size * config.world_size,
         "text": config.text.sha256,
         "method_version": METHOD_VERSION,
