@@ -112,9 +112,8 @@ def make_case(config: NumericsConfig, layer: LayerName, name: InputName, settle:
     """Draw the operands of a layer and compute its reference. settle: passes before the one that is measured."""
     exact = name.endswith(EXACT)
     of = shapes(layer, config.width, config.tokens)
-    drawn = [draw(name, of, config.seed, number) for number in range(1 if exact else settle + 1)]
+    drawn = [draw(name, of, config.seed, 0 if exact else number) for number in range(settle + 1)]
     draws = [Operands(*(values.to(device) for values in operands)) for operands in drawn]
-    draws += draws[:1] * (settle + 1 - len(draws))
     plain = plain_layer(layer, config.width, config.seed, exact).to(device)
     measured = Operands(*(values.double() for values in draws[0]))
     return Case(layer, name, plain, tuple(draws), _pass(deepcopy(plain).double(), measured))

@@ -36,9 +36,6 @@ DELAYED = "te-fp8:delayed"
 STEPS, UP_AT, DOWN_AT, FACTOR, ROWS = 100, 20, 60, 100.0, 128
 """The jump: its steps, where values grow by FACTOR and shrink again, and the rows of a step, as wide as the layer."""
 
-INPUT = 0
-"""The input's index among a linear module's forward tensors (input, weight, output) in fp8_meta."""
-
 
 class ScaledCast(NamedTuple):
     """A tensor after a cast. values: float32, divided by the scale again. saturated: share of the values that would
@@ -174,9 +171,10 @@ def read_transformer_engine(values: Sequence[Tensor], scheme: Delayed, device: t
     for tensor in values:
         with torch.autocast(device.type, dtype=torch.bfloat16), te.autocast(enabled=True, recipe=recipe):
             layer(tensor.to(device))
+            # Of a linear module's forward tensors (input, weight, output) the input is the first.
             state: Any = layer.fp8_meta["scaling_fwd"]
-            scales.append(float(state.scale[INPUT]))
-            amaxes.append(float(state.amax_history[0][INPUT]))
+            scales.append(float(state.scale[0]))
+            amaxes.append(float(state.amax_history[0][0]))
     return _trace(values, scheme, "transformer_engine", amaxes, scales)
 
 

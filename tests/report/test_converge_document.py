@@ -13,7 +13,7 @@ from fp8bench.kinds.kind import CompareOptions
 from fp8bench.pricing.catalog import load
 from fp8bench.records.named import parse_reference
 from fp8bench.schema.errors import UsageError
-from fp8bench.tables.document import Note, Sentence, Table
+from fp8bench.tables.document import Heading, Note, Sentence, Table
 from fp8bench.tables.render import render
 
 TODAY = date(2026, 11, 22)
@@ -119,6 +119,10 @@ class TestTable:
     def test_instances_are_compared_with_the_first_ones_reference(self, catalog):
         found = document([record(), on_a100()], catalog, options("p5", "p4d"))
         assert table(found)["instance"] == ("p5", "p5", "p4d", "p4d")
+        two = document([record(), on_a100(settings={"nodes": 2})], catalog, options("p5", "p4d"))
+        assert parts(two, Heading)[0].text.endswith(
+            "p5 (NVIDIA H100 80GB HBM3), 2 nodes of p4d (NVIDIA A100-SXM4-40GB)"
+        )
         assert [table(found)["equal steps"][row] for row in (0, 2)] == ["-", "+0.0000 +-0.0000"]
         later, money = (table(found)[name][2] for name in ("equal time", "equal money"))
         assert later.startswith("+0.8"), "it is slower"

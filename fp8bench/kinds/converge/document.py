@@ -240,11 +240,12 @@ def _lines(report: ConvergeReport) -> Iterator[tuple[object, ...]]:
 def _blocks(records: Sequence[ConvergeRecord], reports: Sequence[ConvergeReport]) -> tuple[tuple[doc.Part, ...], ...]:
     config, names, letters = records[0].config, labels(records), doc.Letters()
     rows = [row for report in reports for row in report.rows]
-    nodes = f"{config.nodes} nodes of " if config.nodes > 1 else ""
+    nodes = [f"{one.config.nodes} nodes of " if one.config.nodes > 1 else "" for one in records]
+    places = where(records, [of + name for of, name in zip(nodes, names, strict=True)])
     sizes = "".join(f", {name} {size}" for name, size in config.sizes.items() if name != "sequence_length")
     title = (
         f"{config.workload}{sizes}: {config.steps} steps of {config.batch_size * config.world_size} x "
-        f"{config.sequence_length} bytes of {config.text.name}, on {nodes}{where(records, names)}"
+        f"{config.sequence_length} bytes of {config.text.name}, on {places}"
     )
     table = _table(rows, letters)
     warned = [f"the reference, {rows[0].name}, diverged: {_how(rows[0])}"] if rows[0].diverged else []
@@ -326,7 +327,7 @@ def _answer(row: Row) -> str:
         return f"{row.name} shares no seed with a reference that finished: its loss cannot be judged."
     said = [f"{row.name} {_clause(row.equal_steps, 'at equal steps')}"]
     if row.equal_money is not None:
-        usd = number(row.equal_money_usd, ".2g", after=" USD")
+        usd = number(row.equal_money_usd, ",.2f" if (row.equal_money_usd or 0) >= 0.1 else ".2g", after=" USD")
         said.append(_clause(row.equal_money, f"at equal money ({usd})"))
     elif row.equal_time is not None:
         said.append(_clause(row.equal_time, f"at equal time ({number(row.equal_time_s, '.3g', after=' s')})"))
