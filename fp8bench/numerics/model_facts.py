@@ -20,6 +20,7 @@ from fp8bench.modes.torchao import require_convertible
 from fp8bench.numerics.gemm.linear_layers import linear_gemms
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, ModeUnavailable, UsageError
+from fp8bench.schema.files import made_of
 from fp8bench.schema.model import Answer, Asked, LinearLayers, ModelFacts, Refusal, TransformerEngineParts
 from fp8bench.workloads.protocol import Workload, stated
 from fp8bench.workloads.resizable import as_named
@@ -56,12 +57,8 @@ def facts_of(workload: Workload, name: str | None = None) -> ModelFacts:
         fp8_layers=sum(one.calls_per_step or 0 for one in forward if one.stays_bf16 is None),
         fp8_share=sum(one.shape.flops * (one.calls_per_step or 0) for one in fp8) / flops,
         groups=tuple(
-            LinearLayers(
-                layers=one.layers,
-                number=one.calls_per_step or 1,
-                in_features=one.shape.k,
-                out_features=one.shape.n,
-                stays_bf16=one.stays_bf16,
+            made_of(
+                LinearLayers, one, number=one.calls_per_step or 1, in_features=one.shape.k, out_features=one.shape.n
             )
             for one in forward
         ),

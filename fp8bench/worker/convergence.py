@@ -65,9 +65,8 @@ def _stages(
     proof, choice = proved(config, mode, model, rank, device, found, progress)
     text = read(plan.text_file)
     if text.facts.sha256 != plan.text_sha256:
-        raise RunFailed(
-            f"{text.name} is not the text that this training began with", "Leave it as it is, and run again"
-        )
+        why = f"{text.name} is not the text that this training began with"
+        raise RunFailed(why, "Leave it as it is, and run again")
     workload = OnText(model, text, config.world_size, config.seed)
 
     reset_peaks(device)

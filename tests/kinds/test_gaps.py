@@ -116,9 +116,8 @@ class TestCurves:
     def test_between_two_validations_it_is_scipys_monotone_cubic(self, steps, losses, part):
         from scipy.interpolate import PchipInterpolator
 
-        places = [0.0, *accumulate(steps)]
-        points = list(zip(places, losses, strict=False))
-        spent = part * places[-1]
+        points = list(zip([0.0, *accumulate(steps)], losses, strict=False))
+        spent = part * points[-1][0]
         expected = float(PchipInterpolator(*zip(*points, strict=True))(spent))
         assert gaps.loss_at(points, spent) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 

@@ -55,7 +55,7 @@ VALIDATIONS, VALIDATION_BATCHES = 8, 8
 EXECUTED: dict[str, Any] = {"warmup": 3, "min_time_s": 0.0, "data": "device"}
 """Settings of a run that every training uses. warmup: the least steps that do not count; a capture needs more."""
 
-MOST_SEEDS = Limit(100, "every mode is trained from its start for each of them")
+SEEDS = Limit(100, "every mode is trained from its start for each of them")
 RATE = Limit(1, "no optimizer here trains at a higher rate")
 
 
@@ -72,7 +72,7 @@ class ConvergeRequest(Request):
             if_unset="baseline-bf16, te-fp8, torchao-float8; on a CPU without te-fp8",
         ),
     ] = ()
-    seeds: Annotated[PositiveInt, Option("How many seeds: each trains every mode", limit=MOST_SEEDS)] = 3
+    seeds: Annotated[PositiveInt, Option("How many seeds: each trains every mode", limit=SEEDS)] = 3
     steps: Annotated[
         PositiveInt | None, of_run("steps", "Steps of each training", default=ByDevice(cuda=300, cpu=40))
     ] = None
