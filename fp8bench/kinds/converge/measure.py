@@ -391,7 +391,7 @@ def fingerprint(config: ConvergeConfig, work: WorkFacts | None) -> dict[str, Any
         "kind": "converge",
         "workload": config.workload,
         "sizes": dict(work.sizes) if work else None,
-        **config.model_dump(include={"optimizer", "learning_rate", "rate_warmup", "steps"}),
+        **{name: getattr(config, name) for name in ("optimizer", "learning_rate", "rate_warmup", "steps")},
         "sequences_per_step": config.batch_size * config.world_size,
         "text": config.text.sha256,
         "method_version": METHOD_VERSION,
