@@ -98,16 +98,19 @@ class StudyTable(Generic[RowT]):
     """A table of a study: the same rows for one record, and for several side by side.
 
     naming: the columns that name a row. columns: what is shown of one record; beside: of each record side by side;
-    without any, there is no such table. Columns that say nothing are omitted. rows: of a record's numbers. key: as
-    in `beside`. against: adds a column that compares each record with the first. refused: returns the status and the
-    reason of a row without a value; the first column that follows the naming ones shows it, with a letter.
+    without any, there is no such table. Columns that say nothing are omitted. rows: of a record's numbers. heading: of
+    the table, if it is not the only one. key, order: as in `beside`. against: adds a column that compares each record
+    with the first. refused: returns the status and the reason of a row without a value; the first column that follows
+    the naming ones shows it, with a letter.
     """
 
     naming: Sequence[Column[RowT]]
     columns: Sequence[Column[RowT]]
     rows: Callable[[Any], Sequence[RowT]] = lambda report: report.rows
+    heading: str = ""
     beside: Sequence[Column[RowT]] = ()
     key: Callable[[RowT], Hashable] = id
+    order: Callable[[RowT], Any] | None = None
     against: Against[RowT] | None = None
     refused: Callable[[RowT], tuple[str, str] | None] = lambda _row: None
 
@@ -115,7 +118,7 @@ class StudyTable(Generic[RowT]):
         """Return the rows of one record, or of several joined by their keys."""
         if len(of_records) == 1:
             return [(row,) for row in of_records[0]]
-        return beside(of_records, self.key)
+        return beside(of_records, self.key, self.order)
 
     def of(self, found: Aligned[RowT], names: Sequence[str], letters: doc.Letters) -> doc.Table:
         """Return the table of one record, or of several side by side. found: at least one row. names: of the records,
@@ -190,7 +193,8 @@ class Study(Generic[RecordT, ReportT]):
         for table in self.tables:
             rows = [table.rows(report) for report in reports]
             if any(rows) and (table.columns if len(group) == 1 else table.beside):
-                blocks.append([table.of(table.aligned(rows), names, letters)])
+                above = [doc.Heading(table.heading)] if table.heading else []
+                blocks.append([*above, table.of(table.aligned(rows), names, letters)])
         warned = [
             doc.Warned(f"{name}: {text}" if several else text)
             for name, report in zip(names, reports, strict=True)
