@@ -22,8 +22,8 @@ from typing import Annotated, Any, Literal
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from fp8bench import registry
-from fp8bench.config.request import RunRequest
 from fp8bench.config.options import read_sizes, sizes_of
+from fp8bench.config.request import RunRequest
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
 from fp8bench.launch.processes import Executor
