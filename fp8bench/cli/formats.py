@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import show
-from fp8bench.numerics.definitions import DEFINITIONS, E4M3, E8M0, Bits, Definition, bits
+from fp8bench.numerics.definitions import BLOCK, DEFINITIONS, E4M3, E8M0, MXFP8, Bits, Definition, bits, in_blocks
 from fp8bench.schema.errors import UsageError, require_known
-from fp8bench.tables.document import NOTHING, CsvLines, Document, Note, Table, blocks, notes
+from fp8bench.tables.document import NOTHING, CsvLines, Document, Note, Table, blocks, notes, telling
 from fp8bench.tables.study import Column, word
 
+HELP = "fp8bench numerics formats --help"
 FIELDS = (
     *("name", "bits", "sign_bits", "exponent_bits", "mantissa_bits", "max", "min"),
     *("smallest_normal", "smallest_subnormal", "eps", "specials"),
@@ -39,6 +40,7 @@ def _digits(one: Bits) -> str | None:
 CASTS: tuple[Column[Bits], ...] = (
     Column("value", lambda one: one.value, ".6g", once=True),
     word("dtype", lambda one: one.dtype),
+    Column("scale", lambda one: one.scale, ".4g"),
     Column("becomes", _becomes, str),
     Column("error", lambda one: one.relative_error, ".2g"),
     word("sign exponent mantissa", _digits),
@@ -47,17 +49,24 @@ CASTS: tuple[Column[Bits], ...] = (
 
 def formats(
     cast: Annotated[tuple[str, ...], option("NUMBER[,NUMBER...]", "Show what each becomes, and its bits.")] = (),
+    block: Annotated[tuple[str, ...], option(MXFP8, "Cast the values as blocks that share a scale, too.")] = (),
     names: Annotated[
         tuple[str, ...], option("NAME", "Only this format. Repeatable.", "number_formats", "--dtype")
     ] = (),
     form: Form = "table",
 ) -> None:
-    """Limits of number formats; what a value becomes in each, with its bits."""
+    """Limits of number formats; the bits of a value in each, what it becomes, and block scales."""
     values = [number for text in cast for number in parse_numbers(text)]
     for name in names:
-        require_known("--dtype", name, list(DEFINITIONS), "fp8bench numerics formats --help")
+        require_known("--dtype", name, list(DEFINITIONS), HELP)
+    for name in block:
+        require_known("--block", name, [MXFP8], HELP)
+    if block and not values:
+        raise UsageError("--block casts values, and there are none", "Add them, as --cast 300,1,1e-4")
     chosen = [one for name, one in DEFINITIONS.items() if name in (names or DEFINITIONS)]
-    show(document(chosen, [bits(one, value) for value in values for one in chosen]), form)
+    casts = [[bits(one, value) for value in values] for one in chosen]
+    casts += [in_blocks(values)] if block else []
+    show(document(chosen, [one for of_a_value in zip(*casts, strict=True) for one in of_a_value]), form)
 
 
 COMMANDS = {"formats": formats}
@@ -87,21 +96,26 @@ def document(formats: Sequence[Definition], casts: Sequence[Bits]) -> Document:
     data = {"dtypes": [_flat(one, FIELDS) for one in formats], "casts": [_flat(one, Bits._fields) for one in casts]}
     rows = data["casts"] or data["dtypes"]
     if casts:
-        columns = [column.cells(casts) for column in CASTS]
-        saturated = (
-            f"{SATURATES} beyond max, where the format has no inf: saturated. torch before 2.12 gives nan there."
-        )
+        value, dtype, scale, *others = (column.cells(casts) for column in CASTS)
+        columns = [value, dtype, *telling(scale), *others]
         said = notes(
             (True, "By the formats' definitions, to nearest, ties to even, from float32. error: relative."),
-            (any(one.saturated for one in casts), saturated),
+            (
+                scale.says_something,
+                "scale: of a block of the values, which are one row of a tensor; bits are those of value / scale.",
+            ),
+            (
+                any(one.saturated for one in casts),
+                f"{SATURATES} beyond max, where the format has no inf: saturated. torch before 2.12 gives nan there.",
+            ),
             (any(one.becomes is None for one in casts), f"{NOTHING} the format has no bits for it."),
         )
     else:
         columns = [column.cells(formats) for column in LIMITS]
         said = [
             Note("s+e+m: bits of sign, exponent, mantissa. eps: from 1 to the next value. _x2: two values to a byte."),
-            Note(f"mxfp8: 32 {E4M3.name} share a {E8M0.name}."),
-            Note("What values become, bit by bit: --cast 2.07,-0.78."),
+            Note(f"{MXFP8}: {BLOCK} {E4M3.name} share a {E8M0.name}."),
+            Note("What values become, bit by bit: --cast 2.07,-0.78; in blocks that share a scale: --block mxfp8."),
         ]
     lines = CsvLines(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
     return Document(blocks([Table(tuple(columns), whole=True)], said), data=data, lines=lines)

@@ -1,14 +1,20 @@
-"""Number formats: their limits, and what a value becomes in one, bit by bit. Without torch.
+"""Number formats: their limits, what a value becomes in one, bit by bit, and blocks that share a scale (MXFP8).
+Without torch.
 
     value = (-1)^sign * 2^(exponent - bias) * 1.mantissa        a normal number
     value = (-1)^sign * 2^(1 - bias)        * 0.mantissa        a subnormal number, if the exponent's bits are all 0
 
 A format with inf and nan reserves its highest exponent for them (IEEE 754); one with nan alone (e4m3fn, e8m0fnu) has it
-where all bits but the sign are 1. e8m0fnu is an exponent alone, without zero: the scale of a block in MXFP8.
-Sources: OCP OFP8; OCP Microscaling Formats 1.0.
+where all bits but the sign are 1. e8m0fnu is an exponent alone, without zero. In MXFP8, 32 consecutive values of e4m3
+along the dimension that a GEMM sums over share a scale in e8m0:
+
+    2^ceil(log2(amax / max)): rounded up, as in Transformer Engine and cuDNN, so that nothing saturates
+
+Sources: OCP OFP8; OCP Microscaling Formats 1.0; Transformer Engine's documentation of MXFP8.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -72,11 +78,15 @@ BFLOAT16, FLOAT16 = Definition("bfloat16", 8, 7, 127), Definition("float16", 5, 
 DEFINITIONS = {one.name: one for one in (FLOAT32, BFLOAT16, FLOAT16, E4M3, E5M2, E8M0, E2M1)}
 """The definitions by torch's names, in the order in which they are shown."""
 
+MXFP8 = "mxfp8"
+BLOCK = 32
+"""How many values of MXFP8 share a scale."""
+
 
 class Bits(NamedTuple):
     """What a value becomes in a format. sign, exponent, mantissa: its digits, the most significant first; empty where
-    the format has none. saturated: whether it was beyond max and became max. becomes and the errors are None if the
-    format has no bits for the value.
+    the format has none. scale: by which its block is divided first; None without a block. saturated: whether it was
+    beyond max and became max. becomes and the errors are None if the format has no bits for the value.
     """
 
     value: float
@@ -87,6 +97,7 @@ class Bits(NamedTuple):
     sign: str = ""
     exponent: str = ""
     mantissa: str = ""
+    scale: float | None = None
     saturated: bool = False
 
 
@@ -101,7 +112,7 @@ def decode(definition: Definition, pattern: int) -> float:
     hidden_bit = 1 << definition.mantissa_bits
     exponent, mantissa = divmod(unsigned, hidden_bit)
     if exponent == 0 and definition.subnormal:
-        exponent, hidden_bit = 1, 0
+        return sign * math.ldexp(mantissa, 1 - definition.bias - definition.mantissa_bits)
     return sign * math.ldexp(hidden_bit + mantissa, exponent - definition.bias - definition.mantissa_bits)
 
 
@@ -129,13 +140,14 @@ def _on_grid(definition: Definition, magnitude: float) -> int:
     return max(0, steps + (exponent - lowest - (not definition.subnormal) << definition.mantissa_bits))
 
 
-def bits(definition: Definition, value: float) -> Bits:
-    """Return what the value becomes. It is a float32 first, as in a tensor to be cast."""
-    given = decode(FLOAT32, encode(FLOAT32, value) or 0)
-    pattern = encode(definition, given)
+def bits(definition: Definition, value: float, scale: float | None = None) -> Bits:
+    """Return what the value becomes. It is a float32 first, as in a tensor to be cast. scale: of its block, above 0."""
+    factor = 1.0 if scale is None else scale
+    scaled = decode(FLOAT32, encode(FLOAT32, value) or 0) / factor
+    pattern = encode(definition, scaled)
     if pattern is None:
-        return Bits(value, definition.name)
-    becomes = decode(definition, pattern)
+        return Bits(value, definition.name, scale=scale)
+    becomes = decode(definition, pattern) * factor
     exact = becomes == value or (math.isnan(becomes) and math.isnan(value))
     error = 0.0 if exact else abs(becomes - value)
     digits = f"{pattern:0{definition.bits}b}"
@@ -149,5 +161,20 @@ def bits(definition: Definition, value: float) -> Bits:
         sign=digits[: definition.sign_bits],
         exponent=digits[definition.sign_bits : mantissa_at],
         mantissa=digits[mantissa_at:],
-        saturated=math.isfinite(becomes) and _on_grid(definition, abs(given)) > definition.largest,
+        scale=scale,
+        saturated=math.isfinite(becomes) and _on_grid(definition, abs(scaled)) > definition.largest,
     )
+
+
+def in_blocks(values: Sequence[float]) -> list[Bits]:
+    """Return what each value becomes in MXFP8. values: one row of a tensor, which is cut into blocks from its start.
+    inf and nan are values of their own, whatever the scale.
+    """
+    found: list[Bits] = []
+    for start in range(0, len(values), BLOCK):
+        block = values[start : start + BLOCK]
+        exact = max((abs(value) for value in block if math.isfinite(value)), default=0.0) / E4M3.max
+        mantissa, exponent = math.frexp(exact)
+        scale = max(math.ldexp(1.0, exponent - (mantissa == 0.5)), E8M0.min) if exact else E8M0.min
+        found += [bits(E4M3, value, scale)._replace(dtype=MXFP8) for value in block]
+    return found

@@ -225,6 +225,8 @@ numerics formats --cast 1e400 | --cast '1e400' is inf in float64 | Give inf
 numerics formats --cast -1e-400 | --cast '-1e-400' is -0.0 in float64
 numerics formats --dtype float8_e4m3 | --dtype | 'float8_e4m3fn'
 numerics formats --dtype int8 | --dtype 'int8'
+numerics formats --cast 1 --block mxfp6 | --block 'mxfp6'
+numerics formats --block mxfp8 | --block casts values, and there are none
 numerics formats --format yaml | --format 'yaml'
 gemm --format html | --format 'html'
 gemm --plot products.gif | cannot draw products.gif

@@ -90,6 +90,13 @@ def test_values_have_their_bits_and_stand_in_the_order_given_and_what_has_none_o
     ] == []
 
 
+def test_values_of_a_block_share_a_scale(casts, formats):
+    found = casts("--cast", "448,1,1e-4", "--dtype", "float16", "--block", "mxfp8")
+    assert [(one["dtype"], one["scale"]) for one in found] == 3 * [("float16", None), ("mxfp8", 1)]
+    assert [one["becomes"] for one in found if one["dtype"] == "mxfp8"] == [448, 1, 0]
+    assert "scale" in formats("--cast", "1", "--block", "mxfp8")
+
+
 @pytest.mark.parametrize(
     ("text", "numbers"),
     [("1e6", [1e6]), (" 1 , -2.5", [1, -2.5]), ("inf,-inf,Infinity", [math.inf, -math.inf, math.inf]), ("0e5", [0])],

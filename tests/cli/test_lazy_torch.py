@@ -77,7 +77,7 @@ compare p4d p5 | Which instance? p4d
 list modes | te-fp8
 list workloads | vit-huge
 list instances | p5.48xlarge
-numerics formats --cast 0.3952 | 0.40625
+numerics formats --cast 0.3952 --block mxfp8 | 0.40625
 results import IMPORT | results/p5/
 run --dry-run | vit-micro
 run --help | --precision

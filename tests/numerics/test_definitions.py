@@ -1,4 +1,4 @@
-"""Formats by definition, held against ml_dtypes, which has all of them, torch, and C's floats."""
+"""Formats by definition, held against ml_dtypes, which has all of them, torch, C's floats, and torchao's blocks."""
 
 import math
 import struct
@@ -11,7 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fp8bench.numerics.definitions import DEFINITIONS, E2M1, E8M0, bits, decode, encode
+from fp8bench.numerics.definitions import DEFINITIONS, E2M1, E4M3, E5M2, E8M0, bits, decode, encode
+from fp8bench.numerics.definitions import in_blocks as cast_in_blocks
 
 ML_DTYPES = {
     "bfloat16": (ml_dtypes.bfloat16, np.uint16),
@@ -53,19 +54,26 @@ class TestLimits:
         assert (ours.exponent_bits, ours.mantissa_bits) == (theirs.nexp, theirs.nmant)
         assert ours.smallest_subnormal in (None, theirs.smallest_subnormal)
 
-    def test_of_float32_they_are_torchs_and_e8m0_has_no_subnormals(self):
-        float32 = DEFINITIONS["float32"]
-        assert (float32.max, float32.smallest_subnormal) == (torch.finfo(torch.float32).max, 2**-149)
-        assert E8M0.smallest_subnormal is None
+    def test_as_they_are_published(self):
+        limits = [(one.max, one.smallest_normal, one.smallest_subnormal, one.eps) for one in (E4M3, E5M2, E2M1, E8M0)]
+        assert limits == [
+            (448, 2**-6, 2**-9, 0.125),
+            (57344, 2**-14, 2**-16, 0.25),
+            (6, 1, 0.5, 0.5),
+            (2.0**127, 2.0**-127, None, 1),
+        ]
+        assert DEFINITIONS["float32"].max == torch.finfo(torch.float32).max
+        assert DEFINITIONS["float32"].smallest_subnormal == 2**-149
 
 
 class TestDecode:
     @pytest.mark.parametrize("name", [*BYTES, *WORDS])
     def test_every_pattern_as_torch(self, name):
-        patterns = range(1 << DEFINITIONS[name].bits)
-        integers = torch.uint8 if name in BYTES else torch.int16
+        definition = DEFINITIONS[name]
+        patterns = range(1 << definition.bits)
+        integers = {8: torch.uint8, 16: torch.int16}[definition.bits]
         by_torch = torch.tensor(patterns).to(integers).view(getattr(torch, name)).to(torch.float64).tolist()
-        assert all(map(same, [decode(DEFINITIONS[name], one) for one in patterns], by_torch))
+        assert all(map(same, [decode(definition, one) for one in patterns], by_torch))
 
     @given(st.integers(0, 2**32 - 1))
     def test_float32_as_c(self, pattern):
@@ -118,7 +126,6 @@ class TestBits:
     @pytest.mark.parametrize(
         ("name", "value", "becomes", "saturated"),
         [
-            # Half of the last step beyond max is a tie, which goes to the even of two: to max.
             ("float8_e4m3fn", 464, 448, False),
             ("float8_e4m3fn", 464.5, 448, True),
             ("float8_e4m3fn", -1e9, -448, True),
@@ -152,3 +159,41 @@ class TestBits:
     def test_errors_are_of_the_value_as_given(self, name, value, errors):
         one = bits(DEFINITIONS[name], value)
         assert (one.absolute_error, one.relative_error) == errors
+
+
+def in_blocks(values):
+    """The values after the cast, and the scale of each."""
+    found = cast_in_blocks(values)
+    return [one.becomes for one in found], [one.scale for one in found]
+
+
+def drawn(rows=8, columns=128, spread=3.0):
+    by = torch.Generator().manual_seed(1)
+    sizes = torch.exp2(torch.randn(rows, columns // 16, generator=by) * spread).repeat_interleave(16, 1)
+    return torch.randn(rows, columns, generator=by) * sizes
+
+
+@pytest.mark.usefixtures("one_thread")
+class TestBlocks:
+    @pytest.mark.slow
+    def test_mxfp8_is_torchaos_with_scales_rounded_up(self):
+        mx = pytest.importorskip("torchao.prototype.mx_formats.mx_tensor")
+        scales, values = mx.to_mx(drawn(), torch.float8_e4m3fn, 32, mx.ScaleCalculationMode.RCEIL)
+        theirs = values.float().view(8, 4, 32) * scales.float().unsqueeze(-1)
+        for row, becomes, scale in zip(drawn(), theirs.view(8, 128), scales.float(), strict=True):
+            assert in_blocks(row.tolist()) == (becomes.tolist(), scale.repeat_interleave(32).tolist())
+
+    def test_one_scale_serves_a_block_alone_in_which_nothing_saturates_and_zeros_stay_zeros(self):
+        values = [0.0] * 100
+        values[0], values[1], values[32], values[69] = 448.0, 1e-4, 1.0, 3e-4
+        becomes, scales = in_blocks(values)
+        assert scales[::32] == [1.0, 2.0**-8, 2.0**-20, 2.0**-127]
+        assert becomes[:2] == [448, 0], "beside an outlier"
+        assert (becomes[32], becomes[69]) == (1, pytest.approx(3e-4, rel=0.04))
+        becomes, _ = in_blocks([0.0] * 40 + [1e-44] + [0.0] * 7)
+        assert all(map(math.isfinite, becomes))
+        assert not any(becomes[:32])
+        assert in_blocks([0.0] * 3)[0] == [0.0] * 3
+        found = cast_in_blocks([460.0, -700.0, math.inf, 1.0])
+        assert not any(one.saturated for one in found)
+        assert (found[0].scale, found[2].becomes, found[3].becomes) == (2, None, 1)
