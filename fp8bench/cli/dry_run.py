@@ -180,7 +180,7 @@ def lines(found: Forecast) -> list[str]:
         amount = "unknown: the machine is" if found.usd is None else f"about {_span(found.usd, MONEY)} USD at"
         cost = f"{amount} {usd_per_hour:,.2f} USD an hour{borrowed}"
     if found.seconds is None:
-        unknown = f"unknown, since there is no record here of {' and '.join(found.unknown)} at this work"
+        unknown = f"unknown, since there is no record here of {', '.join(found.unknown)} at this work"
         return [*obstacles, f"time: {unknown}", f"cost: {cost}"]
     assumed = "compiling and steps as in the latest session of this work, and every round, also of a resumed session"
     return [
