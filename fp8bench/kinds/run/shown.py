@@ -258,7 +258,8 @@ def _of_all(rows: Sequence[Row], view: View) -> Iterator[str]:
     proved = [row for row in rows if row.proof_version is not None]
     older = [row for row in proved if (row.proof_version or 0) < PROOF_VERSION]
     versions = ", ".join(map(str, sorted({row.proof_version or 1 for row in older})))
-    which = "Every measured row was" if len(older) == len(proved) else f"{counted(len(older), 'row')}:"
+    some = ", ".join(dict.fromkeys(row.label for row in older)) if len(older) <= 3 else f"{len(older)} rows"
+    which = "Every measured row was" if len(older) == len(proved) else f"{some}:"
     machines = {(row.instance, row.machine): None for row in rows if row.status == "ok" and row.machine is not None}
     several = Counter(instance for instance, _ in machines)
     counts = ", ".join(f"{count} of {instance}" for instance, count in several.items() if count > 1)
