@@ -66,6 +66,10 @@ def rank_1_sleeps(rank, progress):
     wait_for_others()
 
 
+def all_hang(rank, progress):
+    wait_for_others()
+
+
 def rank_1_terminated(rank, progress):
     end_of_rank_1(rank, lambda: os.kill(os.getpid(), signal.SIGTERM))
 
