@@ -15,7 +15,6 @@ a field existed, or that it was not recorded.
 """
 
 import json
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -35,16 +34,17 @@ SomeRecord = TypeVar("SomeRecord", bound=RecordHead)
 Document = dict[str, Any]
 
 RUN = "run"
-BEGINNING_BYTES = 1024  # enough for a record's version, kind and instance, which are among its first fields
-AHEAD = timedelta(days=1)  # how far clocks may differ
+AHEAD = timedelta(days=1)
+"""How far clocks may differ."""
+
+BEGINNING_BYTES = 1024
+"""Enough for a record's version, kind and instance, which are among its first fields."""
 
 
 def texts_of(record: RecordHead) -> tuple[str, str | None]:
     """Return the texts of a whole record's file and of the file with its raw part; None if it has none."""
     if not isinstance(record, Record):
         return _text(record), None
-    if not _has_raw(record):
-        return _text(_bare(record)), None
     raw = Samples(
         schema_version=SCHEMA_VERSION,
         run_id=record.run_id,
@@ -52,8 +52,8 @@ def texts_of(record: RecordHead) -> tuple[str, str | None]:
         series=tuple(one.series for one in record.telemetry),
         kernels=record.profile.kernels if record.profile else (),
     )
-    text = _text(raw)
-    return _text(_bare(record, sha256(text.encode()).hexdigest())), text
+    text = _text(raw) if _has_raw(record) else None
+    return _text(_bare(record, text and sha256(text.encode()).hexdigest())), text
 
 
 def _text(model: Frozen) -> str:
@@ -85,11 +85,10 @@ def _with_raw(record: Record, raw: Samples, **own: Any) -> Record:
 
 @dataclass(frozen=True)
 class Seen:
-    """A record's file, of which only the kind and the instance were looked at. document: its fields, unchecked."""
+    """A record's file. kind, instance: from the beginning of its text, if they are there."""
 
     path: Path
     text: bytes
-    document: Document
     kind: str
     instance: str
 
@@ -100,32 +99,27 @@ def see(path: Path) -> Seen | Broken:
         text = bytes_of(path)
     except OSError as error:
         return unreadable(path, error)
-    document: Any = {}
-    try:
-        document = from_json(text, allow_partial=True)
-    except ValueError:
-        with suppress(ValueError, AttributeError):
-            # What was cut off within a field may have another value.
-            document = dict([*from_json(text[:BEGINNING_BYTES], allow_partial=True).items()][:-1])
-    fields = document if isinstance(document, dict) else {}
-    kind, instance = fields.get("kind", RUN), fields.get("instance")
+    fields = {"kind": RUN, **_beginning(text, "kind", "instance")}
+    kind, instance = fields["kind"], fields.get("instance")
     if isinstance(kind, str) and isinstance(instance, str):
-        return Seen(path, text, fields, kind, instance)
-    record = _parsed(Seen(path, text, fields, RUN, ""), Record)
+        return Seen(path, text, kind, instance)
+    record = _parsed(text, path, Record)
     assert isinstance(record, Broken)
     return record
 
 
 def read(seen: Seen, model: type[SomeRecord]) -> SomeRecord | Broken:
     """Return a record, read strictly, without its raw part, which is not looked at. model: the class of its kind."""
-    record = _parsed(seen, model)
+    record = _parsed(seen.text, seen.path, model)
     return cast("SomeRecord", _bare(record)) if isinstance(record, Record) and _has_raw(record) else record
 
 
 def whole(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
     """Return all of a record, read strictly. A run that contradicts itself or its raw part is broken."""
-    seen = see(path)
-    record = _parsed(seen, model) if isinstance(seen, Seen) else seen
+    try:
+        record = _parsed(bytes_of(path), path, model)
+    except OSError as error:
+        return unreadable(path, error)
     return cast("SomeRecord | Broken", _with_samples(record, path)) if isinstance(record, Record) else record
 
 
@@ -136,17 +130,17 @@ def _with_samples(record: Record, path: Path) -> Record | Broken:
             beside = samples_path(path, record.run_id)
             data = bytes_of(beside)
             if sha256(data).hexdigest() != record.samples_sha256:
-                raise ValueError(f"{beside.name} is not the file that was written with it")
+                return _without_samples(path, f"{beside.name} is not the file that was written with it")
             raw, stored = Samples.model_validate_json(data), record.step_times
-            if raw.run_id != record.run_id or len(raw.series) != len(record.telemetry):
-                raise ValueError("the file that it names is of another record")
+            if raw.run_id != record.run_id:
+                raise ValueError("of another record")
             record = _with_raw(record, raw, step_times=None, samples_sha256=None)
+        except OSError as error:
+            return _without_samples(path, f"{beside.name}: {error.strerror}")
         except ValidationError as error:
             return invalid(beside, error, data.decode("utf-8", "replace"))
-        except (OSError, ValueError) as error:
-            why = f"{beside.name}: {error.strerror}" if isinstance(error, OSError) else error
-            remedy = "Restore that file, or move the record away"
-            return Broken(path, f"lacks its samples: {why}", remedy, readable=True)
+        except ValueError:
+            return _without_samples(path, "the file that it names is of another record")
         found += of_step_times(stored, step_times(record))
     found += contradictions(record)
     if not found:
@@ -155,25 +149,42 @@ def _with_samples(record: Record, path: Path) -> Record | Broken:
     return Broken(path, f"contradicts itself: {found[0]}{more}", "Measure again, or move the file away", readable=True)
 
 
+def _without_samples(path: Path, why: str) -> Broken:
+    return Broken(path, f"lacks its samples: {why}", "Restore that file, or move the record away", readable=True)
+
+
 def _has_raw(record: Record) -> bool:
     kernels = record.profile.kernels if record.profile else ()
     return bool(record.samples or kernels or any(one.series for one in record.telemetry))
 
 
-def _parsed(seen: Seen, model: type[SomeRecord]) -> SomeRecord | Broken:
-    path, version = seen.path, seen.document.get("schema_version")
+def _beginning(data: bytes, *names: str) -> Document:
+    """Return the first fields of a document, or all of them if these names are not among the first."""
+    # What was cut off within a field may have another value.
+    fields = dict(list(_document(data[:BEGINNING_BYTES], allow_partial=True).items())[:-1])
+    return fields if fields.keys() >= {*names} else _document(data)
+
+
+def _document(data: bytes, allow_partial: bool = False) -> Document:
+    """Return the fields of a document; none of one that is broken. allow_partial: whether its end may be missing."""
+    try:
+        fields = from_json(data, allow_partial=allow_partial)
+    except ValueError:
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _parsed(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
+    version = _beginning(data, "schema_version").get("schema_version")
     if isinstance(version, int) and version > SCHEMA_VERSION:
         reason = f"has schema version {version}, and this fp8bench reads up to {SCHEMA_VERSION}"
         return Broken(path, reason, "Upgrade fp8bench, or move the file away")
-    text = seen.text
     # A version of any other type is refused by the model: `True == 1`.
-    if type(version) is int and version == 1:
-        with suppress(ValueError):
-            text = to_json(from_version_1(from_json(text)))
+    text = to_json(from_version_1(_document(data))) if type(version) is int and version == 1 else data
     try:
         record = model.model_validate_json(text)
     except ValidationError as error:
-        return invalid(path, error, seen.text.decode("utf-8", "replace"))
+        return invalid(path, error, data.decode("utf-8", "replace"))
     older = record.schema_version < SCHEMA_VERSION
     if isinstance(record, Record):
         measured = record.status == "ok" and record.source == "measured"
