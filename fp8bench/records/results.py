@@ -12,6 +12,7 @@ it names. A search names each file that it could not read, and continues. It lea
 those of the few runs that are shown.
 """
 
+import gc
 import itertools
 import math
 import os
@@ -19,8 +20,8 @@ import resource
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar, overload
 
@@ -206,32 +207,45 @@ def _search(
     kind = model.model_fields["kind"].default
     seen: list[tuple[Path, str, SomeRecord | None]] = []
     broken: list[Broken] = []
-    in_folder: dict[Path, set[str]] = {}
-    for path in record_files(*folders_of(results_dir), PUBLISHED_RESULTS):
-        if isinstance(path, Path) and not path.name.startswith(beginning):
-            continue
-        one = path if isinstance(path, Broken) else layout.see(path)
-        if isinstance(one, Broken):
-            broken.append(one)
-            continue
-        in_folder.setdefault(one.path.parent, set()).add(one.instance)
-        if one.kind == kind and not wanted.isdisjoint((one.instance, one.path.parent.name)):
-            record = layout.read(one, model) if one.instance in wanted else None
-            if isinstance(record, Broken):
-                broken.append(record)
-            else:
-                seen.append((one.path, one.instance, record))
+    in_folder: dict[str, set[str]] = {}
+    with _without_collector():
+        for path in record_files(*folders_of(results_dir), PUBLISHED_RESULTS):
+            if isinstance(path, Path) and not path.name.startswith(beginning):
+                continue
+            one = path if isinstance(path, Broken) else layout.see(path)
+            if isinstance(one, Broken):
+                broken.append(one)
+                continue
+            in_folder.setdefault(os.path.dirname(one.path), set()).add(one.instance)
+            if one.kind == kind and not wanted.isdisjoint((one.instance, one.path.parent.name)):
+                record = layout.read(one, model) if one.instance in wanted else None
+                if isinstance(record, Broken):
+                    broken.append(record)
+                else:
+                    seen.append((one.path, one.instance, record))
     found: dict[str, list[Kept[SomeRecord]]] = {}
     for path, instance, record in seen:
-        if fault := strayed(path, instance, in_folder[path.parent]):
+        if fault := strayed(path, instance, in_folder[os.path.dirname(path)]):
             broken.append(fault)
         elif record is not None:
             found.setdefault(record.run_id, []).append(Kept(record, path))
     # A record's own file is named after it.
     each = [sorted(files, key=lambda kept: kept.path.stem != kept.record.run_id) for files in found.values()]
     oldest_first = sorted((own for own, *_ in each), key=lambda kept: kept.record.created_utc)
-    among = (one for one in broken if wanted & in_folder.get(one.path.parent, wanted))
+    among = (one for one in broken if wanted & in_folder.get(os.path.dirname(one.path), wanted))
     return Found(oldest_first, among, {own.record.run_id: others for own, *others in each if others})
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    # Records hold no cycles, and the collector would walk through all of them again and again.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def instances_of(found: Found[Kept[Record]]) -> set[str]:

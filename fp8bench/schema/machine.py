@@ -138,7 +138,7 @@ def differing(a: Software | None, b: Software | None) -> list[str]:
     """Return the names of what differs between the software of two records; only `software` if one is unknown."""
     if a is None or b is None:
         return [] if a is b else ["software"]
-    return [name for name in {**a, **b} if a.get(name) != b.get(name)]
+    return [] if a == b else [name for name in {**a, **b} if a.get(name) != b.get(name)]
 
 
 def same_machine(a: MachineIdentity | None, b: MachineIdentity | None) -> bool:
