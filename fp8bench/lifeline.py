@@ -11,8 +11,7 @@ from contextlib import contextmanager
 
 _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 1, 36, 37
 
-GONE = 1
-"""The exit code of a process that found its parent gone."""
+GONE = 1  # the exit code of a process that found its parent gone
 
 
 def leave_with(parent: int) -> None:

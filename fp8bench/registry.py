@@ -1,7 +1,6 @@
 """The names of modes, workloads and kinds of measurement, and where their code is; nothing is imported before it is
 used. A built-in mode is one file under `modes/` and one entry here; a kind is one folder under `kinds/`. An outside
-package adds modes and workloads through the entry-point groups `fp8bench.modes` and `fp8bench.workloads`, which name a
-class.
+package adds classes of both through the entry-point groups `fp8bench.modes` and `fp8bench.workloads`.
 """
 
 import os
@@ -19,13 +18,10 @@ from fp8bench.schema.errors import UsageError, refusal_of, unknown_name
 if TYPE_CHECKING:
     from fp8bench.schema.config import Device
 
-MODE_GROUP = "fp8bench.modes"
-WORKLOAD_GROUP = "fp8bench.workloads"
-
 
 class Needs(NamedTuple):
-    """What a mode or a workload requires, as far as known without torch; its class decides. module: that it imports.
-    extra: of this package, that installs it. compute_capability: the lowest. recipes_of_gpu: that no CPU can emulate.
+    """What a mode or a workload requires, as far as known without torch. module: that it imports. extra: of this
+    package, that installs it. compute_capability: the lowest. recipes_of_gpu: that no CPU can emulate.
     """
 
     module: str | None = None
@@ -55,10 +51,10 @@ class ModeEntry(NamedTuple):
 
 
 class WorkloadEntry(NamedTuple):
-    """A workload before it is imported. None: its class decides, as for an outside workload. default_on: the devices on
-    which it runs if none is named. defaults: its own of a run's options, with the sequence length or the image size if
-    it takes one. head_dim: width of an attention head. unit: what throughput counts. member: its name within its
-    family. te_switches: the options of Transformer Engine's layer that it can be trained with.
+    """A workload before it is imported. None: its class decides, as for an outside workload. default_on: devices on
+    which it runs if none is named. defaults: of a run's options its own, and those that it alone takes. head_dim: width
+    of an attention head. unit: what throughput counts. member: its name within its family. te_switches: the options of
+    Transformer Engine's layer that it can be trained with.
     """
 
     name: str
@@ -80,13 +76,11 @@ class WorkloadEntry(NamedTuple):
 
 class FamilyEntry(NamedTuple):
     """A family of workloads, `PREFIX:MEMBER`, one for each model of a library. every: what its members have in common,
-    named by the prefix; the `of` of its class returns a member's. names: a function that returns the members' names
-    without torch. refuses: one that raises UsageError with better advice than the nearest name.
+    named by the prefix; the `of` of its class returns a member's. names: a function that returns the members' names.
     """
 
     every: WorkloadEntry
     names: str
-    refuses: str
     example: str
 
     def members(self) -> list[str]:
@@ -95,17 +89,19 @@ class FamilyEntry(NamedTuple):
 
     def entry(self, member: str) -> WorkloadEntry:
         """Return the entry of a member. Raises UsageError with the nearest name if there is no such member."""
-        attribute(self.refuses)(member)
         prefix, known = self.every.name, self.members()
-        name = f"{prefix}:{member}"
+        plain, _, tag = member.partition(".")
+        if tag and plain in known:
+            what = f"{prefix} model {member!r} names pretrained weights ({tag}), and weights are always drawn here"
+            raise UsageError(what, f"Use {prefix}:{plain}")
         if member not in known:
             names = [f"{prefix}:{one}" for one in known]
-            raise unknown_name("workload", name, names, f"fp8bench list workloads {prefix}")
-        return self.every._replace(name=name, summary=f"{member}, as {prefix} builds it", member=member)
+            raise unknown_name("workload", f"{prefix}:{member}", names, f"fp8bench list workloads {prefix}")
+        return self.every._replace(name=f"{prefix}:{member}", summary=f"{member}, as {prefix} builds it", member=member)
 
 
 class KindEntry(NamedTuple):
-    """A kind of measurement before it is imported. summary: a summary of the command that runs it."""
+    """A kind of measurement before it is imported. summary: of the command that runs it."""
 
     name: str
     target: str
@@ -178,15 +174,15 @@ BUILTIN_MODES = (
         needs=Needs(compute_capability=(8, 0), gpu=True), **_LIKE_BASELINE,
     ),
     ModeEntry(
-        "baseline-fp16", "fp8bench.modes.fp16:BaselineFP16", "torch under fp16 autocast, the loss scaled", **_PLAIN
+        "baseline-fp16", f"{_BASELINE}:BaselineFP16", "torch under fp16 autocast, the loss scaled", **_PLAIN
     ),
     ModeEntry(
-        "te-bf16-article", "fp8bench.modes.te_article:TEBF16Article",
+        "te-bf16-article", f"{_TE}:TEBF16Article",
         "the articles' block, which attends across the batch: shows why the parity gate exists",
         needs=_TE_BF16, hidden=True,
     ),
     ModeEntry(
-        "te-fp8-article", "fp8bench.modes.te_article:TEFP8Article", "the articles' block in its fp8 form: as wrong",
+        "te-fp8-article", f"{_TE}:TEFP8Article", "the articles' block in its fp8 form: as wrong",
         recipes=tuple(_OF_TE), recipe_fields=_OF_ARTICLE, needs=_TE_FP8, hidden=True,
     ),
 )  # fmt: skip
@@ -219,7 +215,6 @@ FAMILIES = {
             **_VIT,
         ),
         names="fp8bench.workloads.timm_names:model_names",
-        refuses="fp8bench.workloads.timm_names:require_plain",
         example="convnext_base",
     )
 }
@@ -250,13 +245,13 @@ KINDS = tuple(
 
 def modes() -> dict[str, ModeEntry]:
     """Return every mode by name, including hidden ones. An outside package cannot take the name of a built-in mode."""
-    outside = (ModeEntry(*told, recipes=None) for told in _outside(MODE_GROUP))
+    outside = (ModeEntry(*told, recipes=None) for told in _outside("fp8bench.modes"))
     return {entry.name: entry for entry in (*outside, *BUILTIN_MODES)}
 
 
 def workloads() -> dict[str, WorkloadEntry]:
     """Return every workload by name. An outside package cannot take the name of a built-in workload."""
-    outside = (WorkloadEntry(*told, defaults=None, te_switches=None) for told in _outside(WORKLOAD_GROUP))
+    outside = (WorkloadEntry(*told, defaults=None, te_switches=None) for told in _outside("fp8bench.workloads"))
     return {entry.name: entry for entry in (*outside, *BUILTIN_WORKLOADS)}
 
 

@@ -23,31 +23,16 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 def check(
-    against: Annotated[
-        str | None, option("DIR|SESSION", "Reference: a folder of results, or a session in --results-dir.")
-    ] = None,
+    against: Annotated[str | None, option("DIR|SESSION", "Reference: a folder, or a session in --results-dir.")] = None,
     max_regression: Annotated[Share, option("3%", "How much longer a step may take [3%].")] = 0.03,
     session: Annotated[str | None, option("NAME", "Session to check [the latest].")] = None,
-    plan: Annotated[
-        bool, Option("Only which slow-down these rounds find, and how many find the limit; --against may be left out")
-    ] = False,
-    nights: Annotated[
-        bool, Option("Sessions are nights: judge the latest three together, with how the reference's nights differ")
-    ] = False,
-    history: Annotated[
-        bool, Option("Only a line a night, and the night at which a variant changed; --against is not used")
-    ] = False,
-    strict: Annotated[
-        bool, Option("Fail for what the reference lacks, too; exit code 4 where a record is broken")
-    ] = False,
+    plan: Annotated[bool, Option("Only which slow-down these rounds find; needs no --against")] = False,
+    nights: Annotated[bool, Option("Judge the latest three nights, with how the reference's nights differ")] = False,
+    history: Annotated[bool, Option("Only a line a night, and where a variant changed; needs no --against")] = False,
+    strict: Annotated[bool, Option("Fail for what the reference lacks; exit code 4 where a record is broken")] = False,
     allow_mismatch: Annotated[bool, Option("Check against another machine, software or work, marked")] = False,
-    under_test: Annotated[
-        tuple[str, ...],
-        option("NAME", "Software whose version may differ, as torch, transformer-engine. Repeat for several."),
-    ] = (),
-    export: Annotated[
-        tuple[str, ...], option("FORMAT=FILE", f"Write a file too: {'|'.join(EXPORTS)}. Repeat for several.")
-    ] = (),
+    under_test: Annotated[tuple[str, ...], option("NAME", "Software that may differ, as torch. Repeatable.")] = (),
+    export: Annotated[tuple[str, ...], option("FORMAT=FILE", f"Write {'|'.join(EXPORTS)} too. Repeatable.")] = (),
     summary: Annotated[bool, Option(f"Append the result as markdown to ${SUMMARY}")] = False,
     form: Form = "table",
     results_dir: ResultsDir = Path("results"),

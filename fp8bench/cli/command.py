@@ -1,7 +1,6 @@
-"""What applies to the options of every command: how they are made of a function's parameters and a model's fields,
-which of them `--help` shows, that none accepts an empty value, and that FP8BENCH_ variables are obeyed or warned about.
-`run`, and `explain` when it measures, merge variables, files and defaults themselves (`config.sources`), so that each
-value keeps its origin.
+"""What applies to the options of every command: how they are made of parameters and models, which of them `--help`
+shows, that none is empty, and which FP8BENCH_ variables count. `run`, `sweep`, and `explain` when it
+measures, merge variables, files and defaults themselves (`config.sources`), so that each value keeps its origin.
 """
 
 import inspect

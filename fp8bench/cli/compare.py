@@ -21,9 +21,7 @@ from fp8bench.schema.option import flag_of
 class Shown(View):
     """Options for the rows and columns of a table, and for its purpose. All are optional."""
 
-    job: Annotated[str | None, option("UNITS", "Show hours and USD to train on so many images or tokens, as 90M.")] = (
-        None
-    )
+    job: Annotated[str | None, option("UNITS", "Show hours and USD of so many images or tokens, as 90M.")] = None
     budget: Annotated[str | None, option("USD", "Show what so many USD train, and for how long, as 100k.")] = None
     within: Annotated[str | None, option("TIME", "Show how many instances spend the budget in it, as 30d.")] = None
     gpus: Annotated[
@@ -41,8 +39,7 @@ def compare(
         tuple[str, ...], argument("[INSTANCE...]", "Names in the catalogue or in the results.", "instances")
     ] = (),
     kind: Annotated[
-        Literal["run", "gemm", "numerics", "converge", "collectives"],
-        option(None, "Kind of record: runs, or what these commands kept."),
+        Literal["run", "gemm", "numerics", "converge", "collectives"], option(None, "Which command's records.")
     ] = "run",
     strict: Strict = False,
     form: Annotated[
@@ -50,9 +47,7 @@ def compare(
         option(None, "How to print; answer: JSON of the answer alone.", None, "--format"),
     ] = "table",
     results_dir: ResultsDirs = (Path("results"),),
-    bundle: Annotated[
-        Path | None, option("FILE", "The table of which `fp8bench results bundle` kept the records.")
-    ] = None,
+    bundle: Annotated[Path | None, option("FILE", "The table that `fp8bench results bundle` kept.")] = None,
 ) -> None:
     with ExitStack() as stack:
         kept = None
@@ -66,9 +61,7 @@ def compare(
             try:
                 selection = Selection(**made.selection)
             except ValidationError as error:
-                what = (
-                    f"{bundle} was made by fp8bench {made.fp8bench}, with options that this one, {__version__}, lacks"
-                )
+                what = f"{bundle} was made by fp8bench {made.fp8bench}, with options that {__version__} lacks"
                 raise UsageError(what, "Read it with that fp8bench") from error
             instances, results_dir, kept = made.instances, (folder / RESULTS,), (catalog, made.today)
         elif not instances:

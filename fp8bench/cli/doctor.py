@@ -7,8 +7,7 @@ import typer
 
 from fp8bench.cli.options import AsJson, Form
 from fp8bench.cli.output import show
-from fp8bench.doctor.document import document
-from fp8bench.doctor.examine import examine
+from fp8bench.doctor.examine import document, examine
 from fp8bench.schema.option import Option
 
 

@@ -8,16 +8,8 @@ from fp8bench.cli.listings import summary_of
 from fp8bench.cli.output import load_catalog
 from fp8bench.config.request import OPTIONS
 from fp8bench.config.sources import Resolved
-from fp8bench.launch.forecast import (
-    Forecast,
-    duration,
-    execution,
-    forecast,
-    largest_batch,
-    obstacle,
-    price_today,
-    too_large,
-)
+from fp8bench.launch import forecast as ahead
+from fp8bench.launch.forecast import Forecast, duration
 from fp8bench.launch.plan import owned
 from fp8bench.launch.prepare import Prepared
 from fp8bench.machine.gpus import Machine, this_machine
@@ -30,7 +22,6 @@ from fp8bench.schema.record import Record
 from fp8bench.tables.document import NOTHING, Cells, Document, Rows, Sentence, Table, blocks
 from fp8bench.tables.written import counted
 
-BY_VARIANT = "by variant"
 MONEY = "{:,.2f}".format
 
 
@@ -49,17 +40,17 @@ def look_ahead(
     # The instance's own come last: the latest session tells.
     kept = sorted(results.read(prepared.results_dir, [key, *others]), key=lambda one: one.record.instance == key)
     obstacles = [
-        obstacle(entry.config, machine, catalog, here=planned is None)
+        ahead.obstacle(entry.config, machine, catalog, here=planned is None)
         or (f"cannot take the model: {one.what}" if one else None)
-        or (too_large(entry.config, facts.parameters, catalog.instances[key]) if planned and facts else None)
+        or (ahead.too_large(entry.config, facts.parameters, catalog.instances[key]) if planned and facts else None)
         for entry, one in zip(prepared.entries, refused, strict=True)
     ]
     # Loader processes are a share of the machine's cores.
     free = () if planned is None else ("workers",)
-    price = price_today(prepared, catalog, usd_per_hour)
+    price = ahead.price_today(prepared, catalog, usd_per_hour)
 
     def by(records: Sequence[Record]) -> Forecast:
-        return forecast(prepared.entries, prepared.stop, obstacles, records, price, free)
+        return ahead.forecast(prepared.entries, prepared.stop, obstacles, records, price, free)
 
     known = [record for record, _ in kept]
     found = by(known)
@@ -72,8 +63,7 @@ def look_ahead(
     predicted = foreseen(measured, [key], catalog)
     found = by([*(one for each in predicted for one in each.rounds), *known])
     told = {run_id for turn in found.turns for run_id in turn.run_ids}
-    used = [each for each in predicted if each.latest.run_id in told]
-    if not used:
+    if not (used := [each for each in predicted if each.latest.run_id in told]):
         return found
     names = ", ".join(dict.fromkeys(str(each.measured_on) for each in used))
     return found._replace(predicted=f"{names}, within {max(each.elsewhere for each in used) * 100:.0f} %")
@@ -88,14 +78,11 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
     for entry, run in zip(prepared.entries, runs, strict=True):
         if entry.config in prepared.to_size:
             run["batch_size"] = AUTO
-    executed = [execution(entry.config) for entry in prepared.entries]
+    executed = [ahead.execution(entry.config) for entry in prepared.entries]
     # A value that is not set depends on the machine; for a few options it means off.
     shown = {name: OPTIONS[name].shown_unset if value in (None, []) else value for name, value in requested.items()}
-    settings = {
-        "setting": requested,
-        "value": [BY_VARIANT if name in own else value for name, value in shown.items()],
-        "origin": [*origins.values()],
-    }
+    values = ["by variant" if name in own else value for name, value in shown.items()]
+    settings = {"setting": requested, "value": values, "origin": [*origins.values()]}
     configs = {name: [NOTHING if run[name] is None else run[name] for run in runs] for name in runs[0]}
     alike = len(set(executed)) == 1
     model = answer.facts if answer is not None else None
@@ -105,27 +92,23 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
         if turn.memory_bytes:
             memory.append(f"{turn.label} {gib(turn.memory_bytes)}")
         if turn.memory_bytes and has and model is not None:
-            number = most[turn.label] = largest_batch(entry.config, turn.memory_bytes, model.parameters, has)
+            number = most[turn.label] = ahead.largest_batch(entry.config, turn.memory_bytes, model.parameters, has)
             fits = "fits" if number >= entry.config.batch_size else "may not fit: surely"
             memory[-1] += f" ({fits} to about batch {number})"
     if memory:
         outlook.append(f"memory of a GPU: {', '.join(memory)}" + (f"; it has {has:g} GiB" if has else ""))
-    may_run = [turn for turn in found.turns if not turn.obstacle]
-    if model is not None and not all(turn.memory_bytes for turn in may_run):
+    if model is not None and not all(turn.memory_bytes for turn in found.turns if not turn.obstacle):
         config = prepared.entries[0].config
         least = kept_bytes(model.parameters, config.optimizer)
         shared = f"; where FSDP2 shards them, {gib(least / config.world_size)}" if config.world_size > 1 else ""
         outlook.append(f"memory of a GPU, at least: {gib(least)} of weights, gradients and optimizer state{shared}")
     if prepared.here is None:
-        told = f"predicted from {found.predicted}" if found.predicted else ""
-        told = told or "those of its records, or of as many of its GPUs elsewhere"
-        what = f"planned for {prepared.instance.key}, which this machine is not"
-        outlook.append(f"{what}: time and memory are {told}" if memory else what)
+        records = "those of its records, or of as many of its GPUs elsewhere"
+        source = f": time and memory are {f'predicted from {found.predicted}' if found.predicted else records}"
+        outlook.append(f"planned for {prepared.instance.key}, which this machine is not{source * bool(memory)}")
     if prepared.to_size:
-        outlook.append(
-            "batch size: each mode's is found first, in a few more starts; the estimate is of batch "
-            f"{prepared.to_size[0].batch_size}, and without them"
-        )
+        size = prepared.to_size[0].batch_size
+        outlook.append(f"batch size: each mode's is found first, in a few more starts; the estimate is of batch {size}")
     column = Rows([*zip(found.turns, executed, strict=True)]).column
     of_each = (
         column("variant", lambda row: row[0].label, "word"),
@@ -146,7 +129,7 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
             [*map(Sentence, outlook)],
         ),
         data={
-            "settings": {name: {"value": requested[name], "origin": origins[name]} for name in requested},
+            "settings": {name: {"value": value, "origin": origins[name]} for name, value in requested.items()},
             "instance": prepared.instance.key,
             "rounds": prepared.stop.rounds,
             "runs": runs,
@@ -191,23 +174,20 @@ def lines(found: Forecast) -> list[str]:
     if len(obstacles) == len(found.turns):
         return [*obstacles, "nothing would run"]
     usd_per_hour, share = found.price
-    rate = f"{usd_per_hour:,.2f} USD an hour" if usd_per_hour is not None else None
-    if share:
-        rate = f"{rate}, as {share} cost, since no price of this machine is known"
     cost = "unknown, since no price of this machine is known; --price gives one"
-    if rate is not None:
-        cost = f"unknown, as the time is; the machine is {rate}"
-    if found.usd is not None:
-        cost = f"about {_span(found.usd, MONEY)} USD at {rate}"
+    if usd_per_hour is not None:
+        borrowed = f", as {share} cost, since no price of this machine is known" if share else ""
+        amount = "unknown: the machine is" if found.usd is None else f"about {_span(found.usd, MONEY)} USD at"
+        cost = f"{amount} {usd_per_hour:,.2f} USD an hour{borrowed}"
     if found.seconds is None:
-        unknown = f"unknown, since there is no record here of {' and '.join(found.unknown)} at this work"
+        unknown = f"unknown, since there is no record here of {', '.join(found.unknown)} at this work"
         return [*obstacles, f"time: {unknown}", f"cost: {cost}"]
+    assumed = "compiling and steps as in the latest session of this work, and every round, also of a resumed session"
     return [
         *obstacles,
         f"time: about {_span(found.seconds, duration)} for {_rounds(found)}",
         f"cost: {cost}",
-        f"assumed: {found.start_up_s:.0f} s to start, prove and profile a mode; compiling and steps as in the "
-        "latest session of the same work here; every round is run, also where a session is resumed",
+        f"assumed: {found.start_up_s:.0f} s to start, prove and profile a mode; {assumed}",
     ]
 
 

@@ -1,8 +1,7 @@
 """`fp8bench explain`: how a mode's step spends its time, and in one sentence why it is not faster than another.
 
-A mode is named by what is kept of it: a record, or a trace. A word is interpreted in this order: a file; the beginning
-of a run's id; INSTANCE:MODE, if there are results of that instance; MODE. A mode's measurement is that of its first row
-in `compare`, and its step time is that row's.
+A word is interpreted in this order: a record's file; the beginning of a run's id; INSTANCE:MODE, if there are results
+of that instance; MODE. A mode's measurement is that of its first row in `compare`, and its step time is that row's.
 """
 
 import os
@@ -21,11 +20,11 @@ from fp8bench.cli.progress import OfSession, shown
 from fp8bench.config.request import OPTIONS
 from fp8bench.config.sources import resolve
 from fp8bench.kinds.run.explain import PICTURE, Choice, choose, document, explain_steps, rows_of
+from fp8bench.kinds.run.row import Row
 from fp8bench.launch.place import register
 from fp8bench.launch.prepare import examined, prepare
 from fp8bench.launch.session import exit_code_of, measure, session
-from fp8bench.profiling.facts import StepFacts, facts_of, facts_of_trace
-from fp8bench.profiling.trace import looks_like_a_trace, read_trace
+from fp8bench.profiling.facts import StepFacts, facts_of
 from fp8bench.records import named, results
 from fp8bench.records.results import Found, read_record, sound
 from fp8bench.records.select import ALL, Filter
@@ -40,8 +39,8 @@ def explain(
         tuple[str, ...],
         argument(
             "[RECORD [REFERENCE]]",
-            "A record's or kept trace's file, a run's id or its beginning, INSTANCE:MODE, or MODE; a mode may have its "
-            ":RECIPE and /VARIANT (as /graphed).",
+            "A record's file, a run's id or its beginning, INSTANCE:MODE, or MODE; a mode may have its :RECIPE and "
+            "/VARIANT (as /graphed).",
             "modes",
         ),
     ] = (),
@@ -74,17 +73,15 @@ def explain(
 
 
 def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | None, wanted: Filter) -> None:
-    several = max(len(names), len(modes))
-    for refused, what in (
-        (names and modes, "both records and --mode were given"),
-        (not several, "nothing to explain was named"),
-        (several > 2, f"{several} were named, and only one is compared with another"),
-    ):
-        if refused:
-            raise UsageError(what, "Name one or two records, or measure one or two modes with --mode")
+    remedy, several = "Name one or two records, or measure one or two modes with --mode", max(len(names), len(modes))
+    if names and modes:
+        raise UsageError("both records and --mode were given", remedy)
+    if not several:
+        raise UsageError("nothing to explain was named", remedy)
+    if several > 2:
+        raise UsageError(f"{several} were named, and only one is compared with another", remedy)
     if trace is not None and not modes:
-        remedy = "Give --mode MODE with it"
-        raise UsageError("--trace keeps the trace of a measurement, and nothing is measured", remedy)
+        raise UsageError("--trace keeps the trace of a measurement, and nothing is measured", "Give --mode MODE too")
     for name, value in vars(wanted).items():
         if modes and value is not None:
             remedy = f"Set {variable_of(name)}={value} to measure so"
@@ -121,9 +118,6 @@ def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Fil
     Raises UsageError if the word names nothing, several, or no profile.
     """
     if named.names_a_file(name):
-        # Only a trace has a list of events.
-        if looks_like_a_trace(Path(name)):
-            return facts_of_trace(read_trace(Path(name)), Path(name).name)
         return _facts(read_record(Path(name)), name, results_dir)
     measured = results.known_instances(results_dir)
     kept = results.read(results_dir, measured)
@@ -153,13 +147,17 @@ def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Fil
         raise UsageError(f"{name} was profiled on {' and '.join(found)}", remedy)
     (choice,) = found.values()
     log(choice.sentence)
-    return replace(facts_of(choice.record), step_time_s=choice.row.step_time_s)
+    return _timed(choice.record, choice.row)
 
 
 def _facts(record: Record, name: str, results_dir: Path) -> StepFacts:
     _require_profile(record, name)
-    row = rows_of([record], load_catalog(results_dir), date.today())[0]
-    return replace(facts_of(record), step_time_s=row.step_time_s)
+    return _timed(record, rows_of([record], load_catalog(results_dir), date.today())[0])
+
+
+def _timed(record: Record, row: Row) -> StepFacts:
+    facts = facts_of(record)
+    return replace(facts, step_time_s=row.step_time_s or facts.step_time_s)
 
 
 def _require_profile(record: Record, name: str) -> None:

@@ -39,7 +39,7 @@ def modes(
         for e in shown
     ]
     if fields:
-        headers, rows = ["field", "of recipes", "takes", "default", "in --recipe FILE", "what it is"], []
+        headers, rows = ["field", "of recipes", "takes", "default", "in the library", "what it is"], []
         for field in FIELDS.values():
             of = dict.fromkeys(
                 recipe for e in shown for recipe, names in e.recipe_fields.items() if field.name in names
@@ -54,10 +54,7 @@ def modes(
 
 def workloads(
     name: Annotated[
-        str | None,
-        argument(
-            "[NAME]", "Look at the model of this one; `timm` or a pattern as 'timm:eva*' lists timm's.", "workloads"
-        ),
+        str | None, argument("[NAME]", "Look at its model; `timm` or 'timm:eva*' lists timm's.", "workloads")
     ] = None,
     form: FormOfTables = "table",
     as_json: AsJson = False,
@@ -137,12 +134,7 @@ def facts_document(facts: ModelFacts) -> Document:
     parts: list[Sequence[Part]] = [
         [Heading(facts.workload), Sentence(sizes)],
         [Table(tuple(column.cells(facts.groups) for column in COLUMNS))] if facts.groups else [],
-        notes(
-            (
-                facts.not_called,
-                f"{', '.join(facts.not_called)}: their weights are used without calling them, so no mode converts them",
-            )
-        ),
+        notes((facts.not_called, f"{', '.join(facts.not_called)}: used without a call, so no mode converts them")),
         [*map(Sentence, summary_of(facts))],
     ]
     return Document(blocks(*parts), data=facts.model_dump(mode="json"))
@@ -152,11 +144,9 @@ def summary_of(facts: ModelFacts | None) -> list[str]:
     """Return lines on the model, its fp8 layers and Transformer Engine in it; none without facts."""
     if facts is None:
         return []
-    a_unit = facts.unit.removesuffix("s")
-    article = "an" if a_unit[0] in "aeiou" else "a"
+    flops = f"{facts.flops_per_unit / 1e9:,.4g} GFLOP per {facts.unit.removesuffix('s')}, forward and backward"
     return [
-        f"model: {facts.parameters / 1e6:,.1f} M parameters, {facts.flops_per_unit / 1e9:,.4g} GFLOP {article} "
-        f"{a_unit}, forward and backward",
+        f"model: {facts.parameters / 1e6:,.1f} M parameters, {flops}",
         f"fp8: {facts.fp8_layers} of {counted(facts.linear_layers, 'linear layer')} can go to fp8, "
         f"{facts.fp8_share * 100:.0f} % of its FLOPs",
         f"te modes: {_transformer_engine(facts)}",

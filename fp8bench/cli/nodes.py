@@ -89,7 +89,6 @@ def refused_everywhere(error: Fp8benchError, say: Callable[[], None], environ: M
 
 
 def code_of(error: BaseException) -> int:
-    """Return the exit code of an error."""
     return signals.exit_code(error) if isinstance(error, KeyboardInterrupt) else int(getattr(error, "exit_code", 1))
 
 
@@ -107,12 +106,12 @@ def _joined(place: Elastic) -> "Iterator[Agent]":
             # No other node is left to be told.
             raise
         except BaseException as error:
-            ours = isinstance(error, Fp8benchError) and not isinstance(error, Interrupted)
             if not agent.met and isinstance(error, Fp8benchError):
                 agent.refuse(error)
             elif agent.leads:
                 code = code_of(error)
-                agent.end(code, str(error) if ours else "" if code == 0 else f"ended with exit code {code}")
+                ours = isinstance(error, Fp8benchError) and not isinstance(error, Interrupted)
+                agent.end(code, str(error) if ours else f"ended with exit code {code}" if code else "")
             elif not isinstance(error, typer.Exit):
                 agent.leave(error)
             raise

@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from fp8bench.config.options import Folder, fraction
-from fp8bench.config.sizes import sized
+from fp8bench.config.options import Folder, fraction, sized
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.instance import Purchase
 from fp8bench.schema.option import Option

@@ -20,9 +20,7 @@ from fp8bench.pricing.catalog import find
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, require_region
 from fp8bench.records import results
 from fp8bench.records.layout import RUN
-from fp8bench.records.named import names_a_file
-from fp8bench.records.results import read_record
-from fp8bench.records.select import Measurement
+from fp8bench.records.select import Filter
 from fp8bench.registry import find_workload
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.instance import Catalog
@@ -34,12 +32,7 @@ def predict(
     instance: Annotated[str | None, argument("INSTANCE", "To predict: a name in the catalogue.", "instances")] = None,
     source: Annotated[
         str | None,
-        option(
-            "INSTANCE[:MODE[:RECIPE]][/VARIANT]|FILE",
-            "Whose records to predict from, all modes or one; or a record's file.",
-            "instances",
-            "--from",
-        ),
+        option("INSTANCE[:MODE[:RECIPE]][/VARIANT]", "Whose records to predict from.", "instances", "--from"),
     ] = None,
     gpus: Annotated[
         PositiveInt | None, Option("How many of its GPUs train [all]", metavar="N", limit=IMPORTED_BATCH_SIZE)
@@ -65,21 +58,15 @@ def predict(
     called = find(catalog, instance)
     require_region(region, catalog, [called.key])
     there = target(called, catalog, gpus, query)
-    found = _sources(source, workload, batch_size, catalog, results_dir)
+    found = _sources(parse_source(source, workload, batch_size), catalog, results_dir)
     predicted = predictions(found, there, known(), catalog, query)
     show(document(predicted), form)
     if all(row.status == "unsupported" for row in predicted.rows):
         raise typer.Exit(ModeUnavailable.exit_code)
 
 
-def _sources(name: str, workload: str | None, batch_size: int | None, catalog: Catalog, results_dir: Path) -> Sources:
-    """Return what `--from` names. Without a workload, an instance's measurements are those of most of its records."""
-    if names_a_file(name):
-        for flag, value in {"--batch-size": batch_size, "--workload": workload}.items():
-            if value is not None:
-                raise UsageError(f"{flag} does not apply to a record's file", f"Omit {flag}")
-        return sources([Measurement((read_record(Path(name)),))], catalog)
-    requested = parse_source(name, workload, batch_size)
+def _sources(requested: Filter, catalog: Catalog, results_dir: Path) -> Sources:
+    """Return the sources of an instance; without a workload, those of most of its records."""
     there = results.read(results_dir, {str(requested.instance)})
     # Rows of several workloads are not comparable.
     every = Counter(record.what.workload for record in replace(requested, status="ok").of(one.record for one in there))
@@ -91,7 +78,7 @@ def _sources(name: str, workload: str | None, batch_size: int | None, catalog: C
 
     def shown(records: list[Record]) -> list[Record]:
         if not records:
-            remedy = "Name one that has records with --from, or a record's file"
+            remedy = "Name one that has records with --from"
             raise results.nothing_found(f"for instance {requested.instance!r}", results_dir, remedy, RUN)
         return [record for one in wanted(records, requested) for record in one.rounds]
 

@@ -1,7 +1,7 @@
 """`fp8bench prices`: what instances cost and since when; current offers; and the user's own contract."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated, get_args
@@ -81,32 +81,28 @@ def update(
     fetched = offers.fetch(requested)
     for line in (*fetched.said, *(f"gpuhunt has no catalogue of {one} here" for one in fetched.missing)):
         warn(line)
-    covered = [one for one in wanted if one.provider in fetched.items]
-    found = offers.offers(fetched, catalog, covered, date.today())
+    covered = {one.key: one for one in wanted if one.provider in fetched.items}
+    found = offers.offers(fetched, catalog, list(covered.values()), date.today())
     if not found:
-        what = f"gpuhunt offers none of {', '.join(one.key for one in covered)}"
-        raise UsageError(what, "Name others, or omit --provider")
-    last = _last(results_dir, catalog, {one.key: one.provider for one in covered})
+        raise UsageError(f"gpuhunt offers none of {', '.join(covered)}", "Name others, or omit --provider")
+    # Of each provider, the offers in the last snapshot that has any.
+    newest: dict[str | None, list[Offer]] = {}
+    for kept in snapshots(results_dir):
+        of_file: dict[str | None, list[Offer]] = {}
+        for offer in snapshot.read(kept, list(catalog.instances)):
+            if offer.instance in covered:
+                of_file.setdefault(covered[offer.instance].provider, []).append(offer)
+        newest |= of_file
+    last = [offer for of_provider in newest.values() for offer in of_provider]
     changed = snapshot.changes(found, snapshot.known_offers(catalog), [offer.place for offer in last])
     path = None
     if dry_run:
         log("--dry-run: no snapshot is kept")
     elif {offer.model_dump_json() for offer in found} != {offer.model_dump_json() for offer in last}:
         path = keep_snapshot(snapshot.text_of(found), date.today(), results_dir)
-    offered = {offer.instance for offer in found}
-    missing = [one.key for one in wanted if one.key not in offered]
+    missing = [one.key for one in wanted if one.key not in {offer.instance for offer in found}]
     versions = [f"{one} ({fetched.versions.get(one) or 'local'})" for one in fetched.items]
     show(document_of_changes(changed, len(found), path, versions, missing), form)
-
-
-def _last(results_dir: Path, catalog: Catalog, providers: Mapping[str, str | None]) -> list[Offer]:
-    """Return the offers of these instances in the last snapshot that has any of their provider."""
-    newest: dict[str | None, list[Offer]] = {}
-    for path in snapshots(results_dir):
-        of_file = [offer for offer in snapshot.read(path, list(catalog.instances)) if offer.instance in providers]
-        for provider in dict.fromkeys(providers[offer.instance] for offer in of_file):
-            newest[provider] = [offer for offer in of_file if providers[offer.instance] == provider]
-    return [offer for offers in newest.values() for offer in offers]
 
 
 def set_price(

@@ -12,12 +12,11 @@ from fp8bench.launch.forecast import duration
 from fp8bench.launch.processes import Watch
 from fp8bench.launch.processes.blame import compiles
 from fp8bench.launch.rounds import Entry, Schedule
-from fp8bench.launch.sweep.halving import Halving, Turn
-from fp8bench.launch.sweep.space import in_words
+from fp8bench.launch.sweep.halving import Halving, Turn, in_words
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record, Session
-from fp8bench.tables.written import low_to_high, rate, with_interval, workers
+from fp8bench.tables.written import rate, with_interval, workers
 from fp8bench.worker.progress import Progress
 
 LINE_EVERY_S = 15.0
@@ -28,11 +27,11 @@ class Quiet:
     """Shows nothing of what goes well."""
 
     def begins(self, what: str, work: str, compiles: bool = False, stages: bool = True) -> Watch:
-        """Show what begins. compiles: whether its first step may take long. stages: whether each has a line."""
+        """compiles: whether its first step may take long. stages: whether each has a line."""
         return lambda _progress: None
 
     def ended(self, what: str, outcome: str) -> None:
-        """Show how it ended."""
+        pass
 
 
 class Lines(Quiet):
@@ -48,13 +47,13 @@ class Lines(Quiet):
             now, same = time.monotonic(), progress.stage == stage
             if same and now - told_at < LINE_EVERY_S:
                 return
-            at_first_step = same and progress.stage == "warming up" and progress.step <= 1
-            doing = " (compiling)" if at_first_step and compiles else ""
+            first_step = same and progress.stage == "warming up" and progress.step <= 1
+            doing = " (compiling)" if first_step and compiles else ""
             stage, told_at = progress.stage, now
             # The number of steps is agreed on after warm-up.
-            step = f"step {progress.step}" if progress.steps is None else f"step {progress.step} of {progress.steps}"
-            told = (f"{progress.stage}{doing}", step, *filter(None, [_median(progress)]))
-            log(f"  after {now - began:.0f} s: {', '.join(told)}")
+            of = "" if progress.steps is None else f" of {progress.steps}"
+            told = (f"{progress.stage}{doing}", f"step {progress.step}{of}", _median(progress))
+            log(f"  after {now - began:.0f} s: {', '.join(filter(None, told))}")
 
         return watch if stages else super().begins(what, work)
 
@@ -120,11 +119,9 @@ class OfSession:
         stop, config = self._schedule.stop, entry.config
         of = f" of {stop.rounds}" if stop.most == stop.rounds else f" (at most {stop.most})"
         trained_by = workers(config.world_size, config.device).replace("process", "CPU process")
-        work = (
-            f"{config.workload}, batch {config.batch_size} x {trained_by}, {config.warmup} + at least {config.steps} "
-            "steps"
-        )
-        return self._on.begins(f"{entry.label}, round {place.round}{of}", work, compiles(config) is True)
+        work = f"{config.workload}, batch {config.batch_size} x {trained_by}"
+        steps = f"{config.warmup} + at least {config.steps} steps"
+        return self._on.begins(f"{entry.label}, round {place.round}{of}", f"{work}, {steps}", compiles(config) is True)
 
     def ended(self, entry: Entry, record: Record, path: Path) -> None:
         outcome, so_far = status_of(record), self._schedule.estimate(entry)
@@ -162,16 +159,11 @@ class OfSweep:
 
     def _worth(self, config: RunConfig, halving: Halving) -> str:
         """Return the units per USD, or per second without a price, of its rounds, or of its look if it has none."""
-        rounds, price, found_s = halving.measured(config), self._usd_per_hour, halving.unit_s(config)
+        price, found_s = self._usd_per_hour, halving.unit_s(config)
         if found_s is None:
             return "-"
-
-        def said(throughput: float) -> str:
-            return rate(throughput if price is None else units_per_usd(throughput, price))
-
-        ends = rounds.interval if rounds is not None else None
-        interval = f" ({low_to_high(1 / ends[1], 1 / ends[0], said)})" if ends is not None else ""
-        return f"{said(1 / found_s)} units/{'s' if price is None else 'USD'}{interval}"
+        value = 1 / found_s if price is None else units_per_usd(1 / found_s, price)
+        return f"{rate(value)} units/{'s' if price is None else 'USD'}"
 
 
 def _called(turn: Turn) -> str:

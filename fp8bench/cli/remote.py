@@ -10,8 +10,7 @@ from pathlib import Path
 
 from fp8bench.cli.output import log, warn
 from fp8bench.records.files import samples_path
-from fp8bench.remote.mirror import Mirror
-from fp8bench.remote.store import Unreachable
+from fp8bench.remote.mirror import Mirror, Unreachable
 from fp8bench.schema.address import address_of
 from fp8bench.schema.errors import Fp8benchError, RunFailed
 from fp8bench.tables.written import counted

@@ -25,17 +25,14 @@ REPLACE = "Name another file, or replace it with --force"
 def report(
     selection: Selection,
     instances: Annotated[
-        tuple[str, ...],
-        argument("[INSTANCE...]", "Names in the catalogue or in the results [all that were measured].", "instances"),
+        tuple[str, ...], argument("[INSTANCE...]", "Names in the catalogue or the results [all].", "instances")
     ] = (),
     output: Annotated[
         Path | None, option("FILE", "Where it is written [report.html, or the plot's name].", None, "-o", "--output")
     ] = None,
     force: Annotated[bool, Option("Replace the file if it exists")] = False,
     plot: Annotated[str | None, option("|".join(PLOTS), "Draw only this, as .png, .svg or .pdf.")] = None,
-    job: Annotated[
-        str | None, option("UNITS", "Time and cost of so many images or tokens, as 90M or 1.2e9 [1M, of tokens 1e9].")
-    ] = None,
+    job: Annotated[str | None, option("UNITS", "Cost of so many images or tokens [1M, of tokens 1e9].")] = None,
     strict: Strict = False,
     results_dir: ResultsDir = Path("results"),
 ) -> None:

@@ -95,12 +95,8 @@ class Figure(Options):
     batch_size: Annotated[str, option("N", "Samples a GPU and step.")]
     gpus: Annotated[str, option("N", "GPUs over all.")]
     source: Annotated[str, option("TEXT", "Where the figure is from: a title, an address.")]
-    published_on: Annotated[
-        str | None, option("DATE", "Makes it `published`, priced for that day; else `external`.")
-    ] = None
-    derivation: Annotated[
-        str | None, option("TEXT", "How the step time follows from what was published [as it was].")
-    ] = None
+    published_on: Annotated[str | None, option("DATE", "Makes it `published`, priced for that day.")] = None
+    derivation: Annotated[str | None, option("TEXT", "How the step time follows from the source.")] = None
     workload: Annotated[str, option("NAME", "What was trained.", "workloads")] = "vit-huge"
     compile: Annotated[bool | None, Option("Whether torch.compile was on [unknown]")] = None
     attention: Annotated[str | None, option("NAME", "Attention implementation [unknown].")] = None
@@ -146,9 +142,7 @@ def _notices(figure: Record, kept: Sequence[Record]) -> Iterator[str]:
 
 def bundle(
     file: Annotated[Path, argument("FILE", "Where it is written.")],
-    instances: Annotated[
-        tuple[str, ...], argument("INSTANCE...", "Names in the catalogue or in the results.", "instances")
-    ],
+    instances: Annotated[tuple[str, ...], argument("INSTANCE...", "As those of `compare`.", "instances")],
     selection: Selection,
     price: WhatIf = (),
     results_dir: ResultsDirs = (Path("results"),),

@@ -23,8 +23,8 @@ from fp8bench.cli.progress import OfSession, shown
 from fp8bench.cli.remote import send_one, synced
 from fp8bench.config.request import RunRequest
 from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.check_shown import UntilDecided
 from fp8bench.kinds.run.compare import compare
-from fp8bench.kinds.run.decided import UntilDecided
 from fp8bench.kinds.run.seconds import seconds
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import View
@@ -52,25 +52,15 @@ USUAL_REGRESSION, USUAL_MINUTES = 0.03, 60
 
 
 def run(
-    config: Annotated[
-        Path | None, option("FILE", "YAML file with any of these settings, or with variants of a mode.")
-    ] = None,
-    dry_run: Annotated[
-        bool, Option("Print every setting with its origin, what cannot run here, and the time and cost; run nothing")
-    ] = False,
+    config: Annotated[Path | None, option("FILE", "YAML file with these settings, or variants of a mode.")] = None,
+    dry_run: Annotated[bool, Option("Print settings, what cannot run here, time and cost; run nothing")] = False,
     quiet: Annotated[bool, Option("No progress; warnings and errors only")] = False,
     as_json: Annotated[bool, Option("Print the records as JSON", flags=("--json",))] = False,
     notes: Annotated[bool, Option("Where the session's seconds went too, by phase and mode")] = False,
-    until_decided: Annotated[
-        Path | None,
-        option("DIR", "Add rounds until `check` decides on every variant that this folder of results has too."),
-    ] = None,
-    max_regression: Annotated[
-        Share | None, option("3%", "With --until-decided: how much longer a step may take [3%].")
-    ] = None,
+    until_decided: Annotated[Path | None, option("DIR", "Add rounds until `check` decides against it.")] = None,
+    max_regression: Annotated[Share | None, option("3%", "Of --until-decided: how much longer a step is [3%].")] = None,
     max_minutes: Annotated[
-        PositiveFloat | None,
-        option("N", f"With --until-decided: begin no round that would end later [{USUAL_MINUTES}]."),
+        PositiveFloat | None, option("N", f"Of --until-decided: no round ends later [{USUAL_MINUTES}].")
     ] = None,
     emit: Emit = None,
     strict: Strict = False,

@@ -41,9 +41,7 @@ class Scope(Options):
         PositiveInt | None, Option("Only records with this many micro-batches a step", metavar="N", limit=BATCH_SIZE)
     ] = None
     every: Annotated[bool, Option("Every record, not only the latest of each variant", flags=("--all",))] = False
-    allow_mismatch: Annotated[
-        bool, Option("Show what is not comparable, and compare unlike machines and software, marked")
-    ] = False
+    allow_mismatch: Annotated[bool, Option("Compare unlike work, machines and software, marked")] = False
 
     def resolved(
         self,
@@ -105,12 +103,7 @@ class Selection(Scope):
 
     reference: Annotated[
         str | None,
-        option(
-            "INSTANCE:MODE[:RECIPE][/VARIANT]",
-            "Row to compare the others with, in one of its variants (as /graphed) or its best [the first's "
-            "baseline-bf16].",
-            "instances",
-        ),
+        option("INSTANCE:MODE[:RECIPE][/VARIANT]", "Row to compare with [the first's baseline-bf16].", "instances"),
     ] = None
 
 

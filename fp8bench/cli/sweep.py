@@ -25,8 +25,7 @@ from fp8bench.launch.place import register
 from fp8bench.launch.prepare import examined, prepare
 from fp8bench.launch.processes.watch import SpawnExecutor
 from fp8bench.launch.sweep import search
-from fp8bench.launch.sweep.halving import Halving
-from fp8bench.launch.sweep.space import space, switched_on
+from fp8bench.launch.sweep.halving import Halving, space, switched_on
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import lock
 from fp8bench.schema.batch import AUTO
@@ -59,21 +58,15 @@ USUAL: dict[Device, dict[str, tuple[Any, ...]]] = {
 
 def sweep(
     config: Annotated[Path | None, option("FILE", "YAML file with settings, as of `run`.")] = None,
-    batch_size: Annotated[
-        str | None, option("LIST|auto", "Samples a GPU and step: 64,256 or auto [auto; on a CPU 16,32].")
-    ] = None,
-    compile: Annotated[
-        str | None, option("LIST", "Of auto, on, blocks and off [auto,blocks,off; on a CPU auto].")
-    ] = None,
-    cuda_graphs: Annotated[str | None, option("LIST", "Of auto, on and off [auto,off; on a CPU auto].")] = None,
+    batch_size: Annotated[str | None, option("LIST|auto", "Samples a GPU: 64,256 or auto [auto; CPU 16,32].")] = None,
+    compile: Annotated[str | None, option("LIST", "Of auto,on,blocks,off [auto,blocks,off; CPU auto].")] = None,
+    cuda_graphs: Annotated[str | None, option("LIST", "Of auto,on,off [auto,off; CPU auto].")] = None,
     te_attention: Annotated[str | None, option("LIST", "Of te and sdpa [both].")] = None,
     steps: Annotated[str | None, option("N", f"Timed steps of a round, at least [{ROUND_STEPS}].")] = None,
     look_steps: Annotated[int, Field(ge=2, le=10_000), option("N", "Timed steps of a look.")] = LOOK_STEPS,
     budget: Annotated[str | None, option("TIME", f"Of this call: 600s, 10min or 2h [{DEFAULT_BUDGET}].")] = None,
     budget_usd: Annotated[float | None, option("USD", "The same in money.")] = None,
-    session: Annotated[
-        str | None, option("NAME|latest", "Name of the sweep; one that exists is resumed, nothing repeated.")
-    ] = None,
+    session: Annotated[str | None, option("NAME|latest", "Name of the sweep; one that exists is resumed.")] = None,
     dry_run: Annotated[bool, Option("Print what would be looked at, its time and its cost; run nothing")] = False,
     quiet: Annotated[bool, Option("No progress; warnings and errors only")] = False,
     emit: Emit = None,

@@ -3,8 +3,7 @@ pydantic refuses is told in one line that names its flag. Numbers within a text 
 """
 
 import os
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -16,11 +15,7 @@ from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import Frozen
-from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.option import ByDevice, Limit, Option, flag_of
-
-_LONGEST = 40
-"""The number of characters of an invalid value that its error repeats."""
 
 
 class Options(Frozen):
@@ -35,20 +30,18 @@ class Options(Frozen):
             raise ValueError("it must be a number in the digits 0 to 9, without underscores")
         if not isinstance(value, bool):
             return value
-        word = {True: "on", False: "off"}[value]
-        if word in words_of(kind):
-            return word
         if kind in (int, float):
             raise ValueError("it must be a number")
-        return value
+        word = "on" if value else "off"
+        return word if word in words_of(kind) else value
 
     @field_validator("*", mode="after")
     @classmethod
     def _bounded(cls, value: Any, info: ValidationInfo) -> Any:
         option = option_of(cls.model_fields[str(info.field_name)])
-        numeric = value is not None and value != AUTO
-        if numeric and option is not None and option.limit is not None and value > option.limit.most:
-            raise ValueError(option.limit.refusal)
+        limit = option.limit if option is not None else None
+        if limit is not None and value not in (None, AUTO) and value > limit.most:
+            raise ValueError(limit.refusal)
         return value
 
     def on(self, device: Device, name: str) -> Any:
@@ -85,10 +78,9 @@ def options_of(model: type[BaseModel]) -> dict[str, Option]:
 def kind_of(field: FieldInfo) -> Any:
     """Return the type of a given value: int for `Annotated[PositiveInt | None, ...]`, and a Literal unchanged."""
     kind: Any = field.annotation
-    given = [one for one in get_args(kind) if one is not type(None)]
     if type(None) in get_args(kind):
         # For a number that may also be a word (`auto`), the type of the number.
-        kind = given[0]
+        kind = next(one for one in get_args(kind) if one is not type(None))
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
@@ -124,10 +116,10 @@ def invalid(where: str, value: object, error: ValidationError, help: str) -> Usa
 
 
 def quoted(value: object) -> str:
-    """Return the value in the form in which an error repeats it: cut, and an address without its secrets."""
+    """Return the value as an error repeats it: cut, and an address without its secrets."""
     text = value if isinstance(value, str) else repr(value)
     text = str(Address(text)) if is_address(text) else text
-    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    text = text if len(text) <= 40 else f"{text[:40]}..."
     return repr(text) if isinstance(value, str) else text
 
 
@@ -150,9 +142,32 @@ def fraction(text: str) -> float:
     return float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
 
 
-def machine_label(text: str | None) -> str | None:
-    """Return the name of a machine. Raises UsageError for characters that are not allowed in every file name."""
-    if text is not None and (len(text) > MAX_LABEL or not re.fullmatch(LABEL, text)):
-        what = f"--name {text!r} is not a name of letters, digits, dots, dashes and underscores, {MAX_LABEL} at most"
-        raise UsageError(what, "Give, for example, --name vendor-a")
-    return text
+SIZE = Limit(2**24, "no model has it")
+
+
+def read_sizes(words: Iterable[str]) -> dict[str, int]:
+    """Return the sizes of words as NAME=N, by name. Raises UsageError; only the workload knows which names exist."""
+    found: dict[str, int] = {}
+    for word in words:
+        name, equals, number = map(str.strip, word.partition("="))
+        if not (name and equals and number):
+            raise UsageError(f"--size {quoted(word)} is not NAME=N", "Give, for example, --size num_hidden_layers=4")
+        flag = f"--size {name}"
+        if not is_whole(number) or not number.strip("0"):
+            what = f"{flag} {quoted(number)} is not a whole number of at least 1"
+            raise UsageError(what, f"Give, for example, {flag}=1")
+        size = within(flag, number, number, SIZE)
+        if found.setdefault(name, size) != size:
+            raise UsageError(f"{flag} is given as {found[name]} and as {size}", "Give one of them")
+    return found
+
+
+def sizes_of(workload: str) -> dict[str, int]:
+    """Return the sizes in a workload's name. Raises UsageError for invalid ones."""
+    return read_sizes(workload.split(",")[1:])
+
+
+def sized(workload: str, sizes: Mapping[str, int] | None = None) -> str:
+    """Return the name with these sizes, in place of its own and sorted. Raises UsageError for an invalid one in it."""
+    every = sizes_of(workload) | dict(sizes or {})
+    return ",".join([workload.partition(",")[0], *(f"{name}={every[name]}" for name in sorted(every))])

@@ -16,11 +16,9 @@ from fp8bench.schema.config import Device, RunConfig, VariantSettings
 from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.option import ByDevice, Option
 
-MAX_ROUNDS = 30
-"""The limit of rounds where their number is not fixed: an hour or two of four modes on a GPU."""
+MAX_ROUNDS = 30  # where the number of rounds is not fixed: an hour or two of four modes on a GPU
 
 LATEST = "latest"
-"""The name of the newest session."""
 
 OBEYED_BY_WORKERS = options_of(RunConfig)
 """The options that are also fields of a configuration, by the same name."""
@@ -34,7 +32,7 @@ def _share(value: Any) -> Any:
 
 
 def _whole_or_auto(value: Any) -> Any:
-    """Convert a batch size. A word that is neither a number nor `auto` gets one error, not one for each type."""
+    # A word that is neither a number nor `auto` gets one error, not one for each type.
     if value is None or value == AUTO or isinstance(value, bool):
         return value
     try:
@@ -47,7 +45,6 @@ def _whole_or_auto(value: Any) -> Any:
 
 
 OF_A_CALL = partial(Option, one_round=False)
-"""An option that does not apply to a single round, as `explain --mode` measures it."""
 NONE_OF_A_CALL = partial(OF_A_CALL, shown_unset="none")
 OF_PRICE = partial(NONE_OF_A_CALL, limit=limits.USD_PER_HOUR, metavar="USD_PER_HOUR")
 
@@ -123,10 +120,6 @@ class RunRequest(_OptionsOfWorkers):
             metavar=f"N|{AUTO}",
         ),
     ] = None
-    recipe: Annotated[
-        Path | None,
-        NONE_OF_A_CALL("YAML file of a scaling recipe with its fields, of the modes named without one", metavar="FILE"),
-    ] = None
     fp8_layers: Annotated[
         str | None,
         OF_A_CALL(
@@ -200,5 +193,4 @@ class RunRequest(_OptionsOfWorkers):
         return tuple(self.model_copy(update=update) for update in own)
 
 
-OPTIONS = options_of(RunRequest)
-"""Every option by its field's name, in the order of help."""
+OPTIONS = options_of(RunRequest)  # every option by its field's name, in the order of help

@@ -1,10 +1,6 @@
-"""Merges settings from flags, variables, a file and defaults, and keeps the origin of each value.
-
-    command-line flags  >  FP8BENCH_* environment variables  >  the --config YAML file  >  defaults
-
-An empty variable counts as unset, as in most programs; an empty value in the file, as on the command line, is an error.
-
-pydantic-settings merges the same sources, but tells no origins and no lines, and ignores unknown variables.
+"""Merges settings and keeps the origin of each value: command-line flags > FP8BENCH_* environment variables > the
+--config YAML file > defaults. An empty variable counts as unset, as in most programs; an empty value in the file, as on
+the command line, is an error. pydantic-settings merges the same sources, but tells no origins and no lines.
 
 A file may have several variants of an experiment: under `variants`, each is a mode with its own settings, and those
 next to `variants` apply to all of them. If one variant has a setting, all of them get it, from the file or as the
@@ -41,10 +37,7 @@ OF_ALL = frozenset({"warmup", "steps", "min_time_s", "workers", "seed"})
 OWN = tuple(name for name in OBEYED_BY_WORKERS if name not in OF_ALL)
 """The settings that a variant may have: all those that a table distinguishes rows by, or marks."""
 
-BESIDE = {
-    "mode": ("modes", "write the mode as a variant"),
-    "te_switch": ("switches", "use it without this file: each combination is a variant of its own"),
-}
+BESIDE = {"mode": ("modes", "write the mode as a variant"), "te_switch": ("switches", "use it without this file")}
 """Options that make several measurements of one themselves; and the alternative to each."""
 
 
@@ -71,15 +64,11 @@ def resolve(
     faults. Raises UsageError with the first invalid field, its origin and its value.
     """
     file = _File(file_name or "file", file_text)
-    values: dict[str, Any] = {}
-    origins = dict.fromkeys([*OPTIONS, VARIANTS], "default")
-    of_all = {name: value for name, value in file_values.items() if name != VARIANTS}
-    layers: list[tuple[str, Mapping[str, Any]]] = [(file.name, _known(of_all, file))]
-    layers += [(variable_of(name), {name: value}) for name, value in _from_environment(environ).items()]
-    layers.append(("flag", flags))
-    for origin, layer in layers:
-        values.update(layer)
-        origins.update(dict.fromkeys(layer, origin))
+    of_file = _known({name: value for name, value in file_values.items() if name != VARIANTS}, file)
+    variables = _from_environment(environ)
+    values = {**of_file, **variables, **flags}
+    origins = dict.fromkeys([*OPTIONS, VARIANTS], "default") | dict.fromkeys(of_file, file.name)
+    origins |= {name: variable_of(name) for name in variables} | dict.fromkeys(flags, "flag")
     try:
         request = RunRequest(**values)
     except ValidationError as error:
@@ -104,8 +93,7 @@ def _known(values: Mapping[str, Any], file: "_File") -> dict[str, Any]:
             what = f"{name} from {file.name}{file.at(written)}: invalid value {value!r}: it is empty"
             raise UsageError(what, "Give it a value, or omit the line")
         if name not in OPTIONS:
-            where = f"field of {file.name}{file.at(written)}:"
-            raise unknown_name(where, name, list(OPTIONS), "fp8bench run --dry-run")
+            raise unknown_name(f"field of {file.name}{file.at(written)}:", name, OPTIONS, "fp8bench run --dry-run")
         known[name] = _many(name, value)
     return known
 
@@ -119,14 +107,15 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def unknown_variable(variable: str) -> UsageError:
-    """Return the error for an FP8BENCH_ variable without a field. The nearest name is sought without the prefix."""
+    """Return the error for an FP8BENCH_ variable without a field."""
+    # The prefix that all have makes none nearer.
     by_name = {name.upper(): variable_of(name) for name in OPTIONS}
     near = [by_name[name] for name in nearest(variable.removeprefix(PREFIX), by_name)]
     return unknown_name("variable", variable, [], "fp8bench run --dry-run", family=near)
 
 
 def _many(name: str, value: Any) -> Any:
-    """Split options of several values: of a file a list or a mapping, of a variable words with commas between."""
+    # Of a file a list or a mapping, of a variable words with commas between.
     if name == "size" and isinstance(value, Mapping):
         return tuple(f"{each}={number}" for each, number in value.items())
     if name not in ("mode", "te_switch", "size") or not isinstance(value, str):
@@ -142,8 +131,6 @@ def _many(name: str, value: Any) -> Any:
 
 
 class _File(NamedTuple):
-    """The file, whose faults are told with their line."""
-
     name: str
     text: str
 
@@ -154,19 +141,18 @@ class _File(NamedTuple):
         return max(line_of(self.text, (*within, name)) for name in spelt)
 
     def at(self, field: str) -> str:
-        """Return e.g. ` line 7`; nothing without a text."""
         return f" line {self.line(field)}" if self.text else ""
 
-    def variant(self, number: int, name: str | None = None) -> str:
-        """Return e.g. `article.yaml line 7, variant 2`, counted from 1, with the setting if one is named."""
-        where = (VARIANTS, number - 1) if name is None else (VARIANTS, number - 1, name)
-        return f"{self.name} line {self.line(*where)}{f', {name} of' if name else ','} variant {number}"
+    def variant(self, number: int, *name: str) -> str:
+        """Return e.g. `article.yaml line 7, batch_size of variant 2`, counted from 1; a setting need not be named."""
+        line = self.line(VARIANTS, number - 1, *name)
+        return f"{self.name} line {line}, {''.join(f'{one} of ' for one in name)}variant {number}"
 
 
 def _variants_of(
     listed: Any, file: _File, values: Mapping[str, Any], origins: Mapping[str, str]
 ) -> tuple[tuple[VariantSettings, ...], tuple[str, ...]]:
-    """Return each variant with all its settings, and which settings any of them has. listed: the file's list."""
+    # Each variant with all its settings, and which settings any of them has.
     if not isinstance(listed, list) or not listed:
         what = f"{file.name} line {file.line(VARIANTS)}, {VARIANTS}: it is not a list of variants"
         raise UsageError(what, "Write each as `- {mode: te-fp8, batch_size: 128}`")
@@ -201,10 +187,10 @@ def _settings(one: Any, number: int, file: _File) -> Mapping[str, Any]:
         at = file.variant(number, name)
         if name in settings:
             raise UsageError(f"{at} is given twice, spelt with '-' and with '_'", "Keep one")
-        if name not in ("mode", *OWN) and name in OPTIONS:
-            raise UsageError(f"{at}: it is the same for all variants", f"Write it beside `{VARIANTS}`, for all")
         if name not in ("mode", *OWN):
             error = unknown_name("setting", name, ["mode", *OWN], HELP)
+            if name in OPTIONS:
+                error = UsageError("it is the same for all variants", f"Write it beside `{VARIANTS}`, for all")
             raise UsageError(f"{at}: {error.what}", error.remedy)
         settings[name] = value
     at, mode = file.variant(number, "mode"), settings.get("mode")

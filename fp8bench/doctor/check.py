@@ -29,6 +29,13 @@ class Verdict(NamedTuple):
     remedy: str | None = None
 
 
+def judged(found: str | None, bad: object, remedy: str, status: Status = "warning", unknown: str = "") -> Verdict:
+    """Return the status and remedy if it is bad, else ok. found: None if it is not known. unknown: why it is not."""
+    if found is None:
+        return Verdict("unknown", unknown)
+    return Verdict(status, found, remedy) if bad else Verdict("ok", found)
+
+
 class Unanswered(Exception):
     """A probe gave no answer that could be judged. Its argument is the verdict, which says what that means."""
 
@@ -40,9 +47,7 @@ class Failure(Frozen):
     message: str
 
     def verdict(self, form: str, remedy: str | None) -> Verdict:
-        """A probe that timed out proves nothing; one that failed proves that what it tried does not work, if there is a
-        remedy for that. form: the text, with a placeholder for the message.
-        """
+        """One that timed out proves nothing; with a remedy, one that failed proves that what it tried does not work."""
         found, proves = form.format(self.message), remedy is not None and self.kind != "timeout"
         return Verdict("problem", found, remedy) if proves else Verdict("unknown", found)
 
@@ -74,10 +79,8 @@ class MachineFacts:
 
 
 class Finding(Frozen):
-    """The result of a check. name: a short slug that never changes. found: one line with the numbers. remedy: one
-    sentence in the imperative, which every warning and problem has. warning: a number measured here may be worse or
-    less steady than necessary. problem: a mode does not run here, or its number would be incorrect. unknown: the state
-    could not be determined.
+    """The result of a check. name: never changes. remedy: a sentence in the imperative. warning: a number measured here
+    may be worse than necessary. problem: a mode does not run here, or its number would be incorrect.
     """
 
     name: str
@@ -118,14 +121,12 @@ class Check:
 
 
 class GpuCount(Frozen):
-    """The number of GPUs of one product."""
-
     name: str
     count: int
 
 
 class MachineSummary(Frozen):
-    """The machine in a few words that do not identify it. cores: the cores that this process may use."""
+    """The machine in a few words that do not identify it."""
 
     gpus: tuple[GpuCount, ...]
     cpu: str | None
@@ -133,8 +134,6 @@ class MachineSummary(Frozen):
 
 
 class Examination(Frozen):
-    """All findings about a machine."""
-
     machine: MachineSummary
     findings: tuple[Finding, ...]
 
@@ -145,15 +144,9 @@ class Examination(Frozen):
 
     @property
     def summary(self) -> str:
-        """The counts without zeroes, e.g. `2 problems, 1 warning, 14 ok, 6 unknown (no GPU here)`."""
+        """The counts without zeroes, e.g. `2 problems, 1 warning, 14 ok, 6 unknown`."""
         counts = Counter(finding.status for finding in self.findings)
         plural = {"problem": "problems", "warning": "warnings"}
-        found = ((counts[status], status) for status in WORST_FIRST if counts[status])
-        words = [counted(count, status, plural.get(status, status)) for count, status in found]
-        reasons = Counter(finding.found for finding in self.findings if finding.status == "unknown")
-        for reason, count in reasons.most_common(1):
-            if len(reasons) == 1:
-                words[-1] += f" ({reason})"
-            elif count > 1:
-                words[-1] += f" ({reason}: {count})"
-        return ", ".join(words) or "nothing was examined"
+        return ", ".join(
+            counted(counts[status], status, plural.get(status, status)) for status in WORST_FIRST if counts[status]
+        )

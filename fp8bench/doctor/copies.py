@@ -10,9 +10,7 @@ _LIBRARY = re.compile(r"^lib(?:(cudnn)(?:_(?!frontend)\w+)?|(cublas)(?:Lt)?|(ncc
 
 
 class Copy(Frozen):
-    """One installation of a family of libraries. folder: shortened, so that it names no user. version: None if neither
-    the files' names nor the package that contains them state it.
-    """
+    """folder: shortened, so that it names no user. version: None if neither the files' names nor their package tell."""
 
     family: str
     folder: str
@@ -23,14 +21,12 @@ class Copy(Frozen):
 
 
 def own_copies() -> tuple[Copy, ...]:
-    """Return the copies that this process has mapped now. A later call may find more."""
+    """Return the copies that this process has mapped now."""
     return copies(Path("/proc/self/maps").read_text())
 
 
 def copies(maps: str) -> tuple[Copy, ...]:
-    """Return every copy in the text of a `maps` file, by family and folder. Its sixth column, the path, may contain
-    spaces, and ends in ` (deleted)` for a file that was replaced.
-    """
+    """Return every copy in a `maps` file. Its sixth column, the path, ends in ` (deleted)` if the file was replaced."""
     columns = [line.split(maxsplit=5) for line in maps.splitlines()]
     paths = {parts[5].removesuffix(" (deleted)") for parts in columns if len(parts) == 6 and parts[5].startswith("/")}
     files: dict[tuple[str, str], set[str]] = {}

@@ -1,11 +1,6 @@
-"""Checks of NVIDIA's driver, of each GPU, and of the host.
-
-Of GPUs: other users and MIG first, then what makes one slower than its product's name promises: power, clocks, heat,
-memory errors. A GPU is idle during the examination, so its present clocks mean nothing; its limits and its slowdowns
-do. Of the host: environment variables that change what is measured, those of NCCL apart, because they change how
-gradients are transferred; then speed, load, cores, governor, memory, shared memory and open files.
-
-The value of a variable is shown only if it is a plain number or switch; any other may be private.
+"""Checks of NVIDIA's driver, of each GPU, and of the host. A GPU is idle during the examination, so its present clocks
+mean nothing; its limits and its slowdowns do. The value of a variable is shown only if it is a plain number or switch;
+any other may be private.
 """
 
 import re
@@ -13,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
-from fp8bench.doctor.check import Check, MachineFacts, Status, Verdict
+from fp8bench.doctor.check import Check, MachineFacts, Status, Verdict, judged
 from fp8bench.machine.busy import is_held
 from fp8bench.machine.driver import GpuFacts
 from fp8bench.machine.host import LOOP_TURNS
@@ -25,6 +20,7 @@ Says = Callable[[GpuFacts], object]
 """What is wrong with a GPU in words; false if nothing."""
 
 NOT_REPORTED = "the driver does not report it"
+NOT_TOLD = "the system does not report it"
 BUSY_PERCENT = 10
 # NVML_COMPUTEMODE_DEFAULT, NVML_COMPUTEMODE_PROHIBITED; modes 1 and 3 admit one process:
 DEFAULT_MODE, PROHIBITED_MODE = 0, 2
@@ -47,17 +43,13 @@ def driver(facts: MachineFacts) -> Verdict:
     cuda = "an unknown CUDA" if found.cuda is None else f"CUDA {'.'.join(map(str, found.cuda))}"
     products = Counter(gpu.name for gpu in found.gpus)
     counts = ", ".join(f"{count} x {name}" for name, count in products.items())
-    text = f"{found.version or 'of unknown version'}, supports {cuda}; {counts}"
-    if len(products) > 1:
-        remedy = "Show GPUs of one product with CUDA_VISIBLE_DEVICES"
-        return Verdict("warning", f"{text}: the step waits for the slowest GPU", remedy)
-    return Verdict("ok", text)
+    mixed = ": the step waits for the slowest GPU" if len(products) > 1 else ""
+    text = f"{found.version or 'of unknown version'}, supports {cuda}; {counts}{mixed}"
+    return judged(text, mixed, "Show GPUs of one product with CUDA_VISIBLE_DEVICES")
 
 
 def gpus_judged(gpus: Gpus, says: Says, fine: str, remedy: str, status: Status = "warning") -> Verdict:
-    """Name the GPUs with what is wrong, equal texts once: `GPU 0: 350 of 700 W; GPUs 1, 3: 400 of 700 W`. fine: the
-    text if nothing is.
-    """
+    """Name the GPUs with what is wrong, equal texts once: `GPU 0: 350 of 700 W; GPUs 1, 3: 400 of 700 W`."""
     wrong: dict[object, list[str]] = {}
     for gpu in gpus:
         if text := says(gpu):
@@ -71,9 +63,7 @@ def once(texts: Iterable[str]) -> str:
 
 
 def busy(gpus: Gpus) -> Verdict:
-    """A GPU that others compute on gives wrong times; one with allocated memory only may. Its use is described by
-    counts and sizes, never by names.
-    """
+    """A GPU that others compute on gives wrong times; one with allocated memory only may. Nobody is named."""
     working = [gpu for gpu in gpus if (gpu.utilization_percent or 0) >= BUSY_PERCENT]
     held = [gpu for gpu in gpus if is_held(gpu.processes, gpu.memory_used_bytes)]
 
@@ -115,19 +105,19 @@ def nvlink(gpus: Gpus) -> Verdict:
 
 def power(gpus: Gpus) -> Verdict:
     """The limit is compared with the default; if that is unknown, with the highest that may be set."""
-    normal = {gpu.index: gpu.power_max_w if gpu.power_default_w is None else gpu.power_default_w for gpu in gpus}
-    gpus = [gpu for gpu in gpus if normal[gpu.index] is not None]
-    if not gpus:
+    known = [gpu for gpu in gpus if (gpu.power_default_w, gpu.power_max_w) != (None, None)]
+    if not known:
         return Verdict("unknown", NOT_REPORTED)
 
     def low(gpu: GpuFacts) -> object:
-        limit_w, normal_w = gpu.power_limit_w or 0, normal[gpu.index] or 0
+        normal_w = (gpu.power_max_w if gpu.power_default_w is None else gpu.power_default_w) or 0
+        limit_w = gpu.power_limit_w or 0
         return limit_w < normal_w - TOLERANCE_W and f"{limit_w:.0f} of {normal_w:.0f} W"
 
-    most_w = [gpu.power_max_w for gpu in gpus if gpu.power_max_w and gpu.power_max_w > (gpu.power_limit_w or 0) + 1]
-    fine = once(f"{gpu.power_limit_w:.0f} W, as by default" for gpu in gpus)
+    most_w = [gpu.power_max_w for gpu in known if gpu.power_max_w and gpu.power_max_w > (gpu.power_limit_w or 0) + 1]
+    fine = once(f"{gpu.power_limit_w:.0f} W, as by default" for gpu in known)
     fine += f" (up to {max(most_w):.0f} W may be set)" if most_w else ""
-    return gpus_judged(gpus, low, fine, "Set it back: `sudo nvidia-smi -pl` with the larger number")
+    return gpus_judged(known, low, fine, "Set it back: `sudo nvidia-smi -pl` with the larger number")
 
 
 def clocks(gpus: Gpus) -> Verdict:
@@ -181,34 +171,37 @@ def check(name: str, title: str, judge: Callable[[Gpus], Verdict], *fields: str)
     return Check(name, "gpu", title, of_facts, "gpu")
 
 
-def each(says: Says, fine: str, remedy: str) -> Callable[[Gpus], Verdict]:
-    return lambda gpus: gpus_judged(gpus, says, fine, remedy)
-
-
-def slowed(gpu: GpuFacts) -> str:
+def throttling(gpus: Gpus) -> Verdict:
     """Slowdowns that an idle, sound GPU never has. Idleness, the power cap and clock settings are none."""
-    reasons = gpu.throttle_reasons or 0
-    return ", ".join(IN_FULL.get(name, name) for bit, name in SLOWDOWNS.items() if reasons & bit)
+
+    def slowed(gpu: GpuFacts) -> str:
+        reasons = gpu.throttle_reasons or 0
+        return ", ".join(IN_FULL.get(name, name) for bit, name in SLOWDOWNS.items() if reasons & bit)
+
+    return gpus_judged(gpus, slowed, "none", "Fix the cooling or the power supply, or measure on another machine")
 
 
-# A slice has only part of the units, memory and bandwidth of the catalogue's GPU.
-SLICE = "on; a run sees a slice and would be priced as the whole"
-RESTARTS = "off, and the driver starts the GPU again for every process"
-REPAIR = "Fix the cooling or the power supply, or measure on another machine"
+def mig(gpus: Gpus) -> Verdict:
+    """A slice has only part of the units, memory and bandwidth of the catalogue's GPU."""
+    sliced = "on; a run sees a slice and would be priced as the whole"
+    return gpus_judged(gpus, lambda gpu: gpu.mig and sliced, "off", "Turn it off: `sudo nvidia-smi -mig 0`")
+
+
+def persistence(gpus: Gpus) -> Verdict:
+    restarts = "off, and the driver starts the GPU again for every process"
+    return gpus_judged(gpus, lambda gpu: not gpu.persistence and restarts, "on", "Turn it on: `sudo nvidia-smi -pm 1`")
+
 
 PER_GPU = (
     check("busy", "other users", busy, "processes", "memory_used_bytes"),
-    check("mig", "MIG", each(lambda gpu: gpu.mig and SLICE, "off", "Turn it off: `sudo nvidia-smi -mig 0`")),
+    check("mig", "MIG", mig),
     check("compute-mode", "compute mode", compute_mode),
     check("nvlink", "NVLink", nvlink, "index"),
     check("power-limit", "power limit", power, "power_limit_w"),
     check("clocks", "application clocks", clocks, "application_clock_mhz"),
-    check("throttling", "throttling now", each(slowed, "none", REPAIR), "throttle_reasons"),
+    check("throttling", "throttling now", throttling, "throttle_reasons"),
     check("temperature", "temperature", temperature, "temperature_c"),
-    check(
-        *("persistence", "persistence mode"),
-        each(lambda gpu: not gpu.persistence and RESTARTS, "on", "Turn it on: `sudo nvidia-smi -pm 1`"),
-    ),
+    check("persistence", "persistence mode", persistence),
     check("ecc", "memory errors", ecc),
 )
 
@@ -270,25 +263,21 @@ def environment(facts: MachineFacts) -> Verdict:
     environ = facts.environ
     found = {name: effect for spoils, effect, names in SPOILS for name in names if spoils(environ.get(name, ""))}
     text = "; ".join(f"{shown(name, environ)} ({effect})" for name, effect in found.items())
-    return judged(text or "none that spoils a number", bool(found), f"Unset them: `unset {' '.join(found)}`")
+    return judged(text or "none that spoils a number", found, f"Unset them: `unset {' '.join(found)}`")
 
 
 def nccl_settings(facts: MachineFacts) -> Verdict:
     found = [name for name in NCCL_SPEED if facts.environ.get(name)]
     text = ", ".join(shown(name, facts.environ) for name in found) or "none in the environment"
-    if found and len(facts.driver.gpus) == 1:
-        return Verdict("ok", f"{text}: without effect on one GPU")
-    return judged(text, bool(found), f"Unset them: `unset {' '.join(found)}`")
+    alone = len(facts.driver.gpus) == 1
+    text += ": without effect on one GPU" if found and alone else ""
+    return judged(text, found and not alone, f"Unset them: `unset {' '.join(found)}`")
 
 
-def judged(text: str, bad: bool, remedy: str) -> Verdict:
-    return Verdict("warning", text, remedy) if bad else Verdict("ok", text)
-
-
-def slow(facts: MachineFacts, text: str, bad: bool, remedy: str) -> Verdict:
+def slow(facts: MachineFacts, text: str | None, bad: bool, remedy: str, unknown: str = NOT_TOLD) -> Verdict:
     """Warn of a slow or uneven host. With a GPU, one remedy needs no fast host."""
     replay = "; with `--cuda-graphs on` no step waits for Python to launch" if facts.driver.gpus else ""
-    return judged(text, bad, remedy + replay)
+    return judged(text, bad, remedy + replay, unknown=unknown)
 
 
 def speed(facts: MachineFacts) -> Verdict:
@@ -301,10 +290,9 @@ def speed(facts: MachineFacts) -> Verdict:
 
 
 def load(facts: MachineFacts) -> Verdict:
-    if facts.host.load is None:
-        return Verdict("unknown", "the system does not report its load")
-    text, busy = f"load {facts.host.load:.1f} on {facts.host.cores:g} cores", BUSY_LOAD * facts.host.cores
-    return slow(facts, text, facts.host.load > busy, "Wait for the other work to end")
+    load, cores = facts.host.load, facts.host.cores
+    text = None if load is None else f"load {load:.1f} on {cores:g} cores"
+    return slow(facts, text, (load or 0) > BUSY_LOAD * cores, "Wait for the other work to end")
 
 
 def cores(facts: MachineFacts) -> Verdict:
@@ -318,20 +306,17 @@ def cores(facts: MachineFacts) -> Verdict:
 
 def governor(facts: MachineFacts) -> Verdict:
     """`performance` keeps the clock high; the others follow the load with a delay."""
-    governors = facts.host.governors
-    if governors is None:
-        return Verdict("unknown", "not reported, as in most virtual machines")
-    remedy = "Set it: `sudo cpupower frequency-set -g performance`"
-    return slow(facts, ", ".join(governors), governors != ("performance",), remedy)
+    governors, remedy = facts.host.governors, "Set it: `sudo cpupower frequency-set -g performance`"
+    text, unknown = governors and ", ".join(governors), "not reported, as in most virtual machines"
+    return slow(facts, text or None, governors != ("performance",), remedy, unknown)
 
 
 def memory(facts: MachineFacts) -> Verdict:
     """Free memory for one rank per GPU, or one rank on the CPU."""
     free, needed = facts.host.memory_free_bytes, max(len(facts.driver.gpus), 1) * HOST_BYTES_A_GPU
-    if free is None:
-        return Verdict("unknown", "the system does not report its free memory")
-    text = f"{free / GIB:.0f} GiB" + (f"; a run needs {needed // GIB} GiB" if free < needed else "")
-    return judged(text, free < needed, "Free memory, or raise the container's limit")
+    few = free is not None and free < needed
+    text = None if free is None else f"{free / GIB:.0f} GiB" + f"; a run needs {needed // GIB} GiB" * few
+    return judged(text, few, "Free memory, or raise the container's limit", unknown=NOT_TOLD)
 
 
 def shared_memory(facts: MachineFacts) -> Verdict:
@@ -342,9 +327,8 @@ def shared_memory(facts: MachineFacts) -> Verdict:
     free_text, size_text = (gib(count) if count >= GIB else f"{count >> 20} MiB" for count in (free, size))
     text = f"{free_text} free of {size_text}" + (f" for {gpus} GPUs" if gpus > 1 else "")
     remedy = "Enlarge it: `docker run --shm-size=16g`, or `sudo mount -o remount,size=16g /dev/shm`"
-    if gpus and free < SHM_LEAST_BYTES:
-        return Verdict("problem", text, remedy)
-    return judged(text, free < max(gpus, 1) * SHM_LEAST_BYTES, remedy)
+    status: Status = "problem" if gpus and free < SHM_LEAST_BYTES else "warning"
+    return judged(text, free < max(gpus, 1) * SHM_LEAST_BYTES, remedy, status)
 
 
 def open_files(facts: MachineFacts) -> Verdict:

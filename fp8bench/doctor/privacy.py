@@ -29,9 +29,7 @@ _SITE = re.compile(r"^.*/((?:site|dist)-packages/)")
 
 
 def short_path(path: str) -> str:
-    """Return a path without the owner of its folder: from site-packages/ on; complete under the system's own roots;
-    otherwise its last part.
-    """
+    """Return a path from site-packages/ on; complete under the system's own roots; otherwise its last part."""
     if _HOME.fullmatch(path):
         return "~"
     if site := _SITE.match(path):

@@ -35,9 +35,8 @@ _ERROR_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Failed|Exit|Interrup
 
 @dataclass(frozen=True)
 class Probe:
-    """A probe. answer: the type of its output. run: makes it, in the probe's process. needs: without which it can find
-    nothing; `te` is a GPU and Transformer Engine. environ: what makes it report, beside the environment of a run;
-    `{folder}` is an empty folder.
+    """run: makes the answer, in the probe's process. needs: `te` is a GPU and Transformer Engine. environ: beside that
+    of a run; `{folder}` is an empty folder.
     """
 
     name: str
@@ -47,7 +46,6 @@ class Probe:
     environ: Mapping[str, str] = field(default_factory=dict)
 
     def variables(self, environ: Mapping[str, str], folder: Path) -> dict[str, str]:
-        """Return the complete environment of its process. environ: that of a run."""
         return {**environ, **{name: value.format(folder=folder) for name, value in self.environ.items()}}
 
 
@@ -99,9 +97,8 @@ def run_probes(
     limit_s: float,
     command: tuple[str, ...] = COMMAND,
 ) -> dict[str, Frozen | Failure]:
-    """Return answers by name. environ: that of a run. folder: an empty one, for output and caches. limit_s: the limit
-    for all probes together. command: what is run, before the probe's name. Every process that is left at the end, for
-    whatever reason, is killed, with everything that it started.
+    """Return answers by name. environ: that of a run. folder: an empty one. limit_s: for all probes together. Every
+    process that is left at the end, for whatever reason, is killed, with everything that it started.
     """
     deadline = time.monotonic() + limit_s
     waiting = list(probes)
@@ -158,9 +155,7 @@ def _answer(probe: Probe, output: Path, code: int) -> Frozen | Failure:
 
 
 def error_line(stderr: str) -> str:
-    """Return the line of a traceback that has the error: the last one that begins with an error's name, because advice
-    may follow it; otherwise the last line.
-    """
+    """Return the last line that begins with an error's name, because advice may follow it; otherwise the last line."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     named = [line for line in stderr.splitlines() if _ERROR_LINE.match(line)]
     line = (named or lines or [""])[-1].strip()

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING
 
-from fp8bench.doctor.check import SKIPPED, Failure, MachineFacts, Verdict
+from fp8bench.doctor.check import SKIPPED, Failure, MachineFacts, Verdict, judged
 from fp8bench.doctor.copies import Copy, own_copies
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import release
@@ -36,7 +36,6 @@ ONE_CUDNN = (
     "Point CUDNN_HOME at the cuDNN that torch brings (site-packages/nvidia/cudnn) and put its lib folder first in "
     "LD_LIBRARY_PATH"
 )
-SHAPE = "ViT-Huge, batch 64"
 # 387.7 ms a step of ViT-Huge at batch 64 on an H200, torchao tensorwise, eager; the baseline took 137.5:
 UNCOMPILED = "without it torchao-float8 runs at about 0.36 of the baseline's speed"
 # The size of every matrix that is multiplied here:
@@ -47,8 +46,6 @@ TOLERANCE = 0.02
 
 
 class ImportResult(Frozen):
-    """A package that was imported."""
-
     version: str
 
 
@@ -75,12 +72,10 @@ def package(name: str) -> Callable[[MachineFacts], Verdict]:
         found = result.version if isinstance(result, ImportResult) else installed
         if found is None:
             return Verdict("problem", "not installed", install)
-        text = f"{found}, imports" if imports else found
-        if release(found) < least:
-            return Verdict("problem", f"{text}; older than the supported {supported}", install)
-        if below and release(found) >= below[0]:
-            return Verdict("warning", f"{text}; newer than the supported {supported}", install)
-        return Verdict("ok", text)
+        text, old = f"{found}, imports" if imports else found, release(found) < least
+        new = any(release(found) >= limit for limit in below)
+        text += f"; {'older' if old else 'newer'} than the supported {supported}" if old or new else ""
+        return judged(text, old or new, install, "problem" if old else "warning")
 
     return judge
 
@@ -118,15 +113,14 @@ def torch_and_cuda() -> TorchResult:
 
 
 def torch_of(facts: MachineFacts) -> TorchResult:
-    """Return what torch answered. Raises Unanswered."""
     return facts.answer("torch", TorchResult, SKIPPED, "torch does not import")
 
 
 def gpus_of_torch(facts: MachineFacts) -> Verdict:
     torch, driver = torch_of(facts), facts.driver
     if torch.cuda is None:
-        text = f"torch {torch.version} was built without CUDA"
-        return Verdict("problem", text, "Install a torch that was built for CUDA")
+        built = f"torch {torch.version} was built without CUDA"
+        return Verdict("problem", built, "Install a torch that was built for CUDA")
     built = f"torch was built for CUDA {torch.cuda}"
     if torch.cuda_error is not None:
         remedy = "Check `nvidia-smi`, and restart the machine if the driver was updated"
@@ -141,10 +135,9 @@ def gpus_of_torch(facts: MachineFacts) -> Verdict:
 
 def nccl(facts: MachineFacts) -> Verdict:
     """Without it, training on several GPUs is impossible."""
-    if found := torch_of(facts).nccl:
-        return Verdict("ok", found)
-    several = len(facts.driver.gpus) > 1
-    return Verdict("problem" if several else "warning", "torch has none", "Install a torch that was built with NCCL")
+    found, several = torch_of(facts).nccl, len(facts.driver.gpus) > 1
+    remedy = "Install a torch that was built with NCCL"
+    return judged(found or "torch has none", not found, remedy, "problem" if several else "warning")
 
 
 class PrecisionResult(Frozen):
@@ -189,9 +182,7 @@ def gemm_error(
 
 
 def gemm(error: str, units: tuple[int, int], lacking: Verdict, call: str) -> Callable[[MachineFacts], Verdict]:
-    """Make the judge of a precision on the least capable GPU. error: the field of the result. lacking: the verdict on
-    one with less than the units need.
-    """
+    """Judge a precision on the least capable GPU. error: the result's field. lacking: for one below the units."""
 
     def judge(facts: MachineFacts) -> Verdict:
         probed = [found.capability] if isinstance(found := facts.answers.get("precision"), PrecisionResult) else []
@@ -204,9 +195,9 @@ def gemm(error: str, units: tuple[int, int], lacking: Verdict, call: str) -> Cal
         remedy = "Reinstall torch for this GPU and driver, and run `nvidia-smi -q` to see whether the GPU is sound"
         absent = f"{text} has it; whether a GEMM runs was {SKIPPED}"
         result = facts.answer("precision", PrecisionResult, absent, f"{text}; a small GEMM: {{}}", remedy)
-        if failed := getattr(result, error):
-            return Verdict("problem", f"{text}; {call} failed: {failed}", remedy)
-        return Verdict("ok", f"{text}; {call} runs and is right")
+        failed = getattr(result, error)
+        how = f"failed: {failed}" if failed else "runs and is right"
+        return judged(f"{text}; {call} {how}", failed, remedy, "problem")
 
     return judge
 
@@ -226,9 +217,8 @@ class CompileResult(Frozen):
 
 
 def compiled() -> CompileResult:
-    """Test whether torch.compile works on the GPU: Inductor, Triton, and the C compiler that Triton's launcher needs.
-    The doctor starts this probe with empty caches, because what an earlier run compiled proves nothing about today.
-    Dynamo's fallbacks are not enabled, so a compiler that fails raises.
+    """Test Inductor, Triton, and the C compiler that Triton's launcher needs. The caches are empty, because what an
+    earlier run compiled proves nothing about today.
     """
     import torch
     from torch._dynamo.utils import counters
@@ -248,16 +238,15 @@ def torch_compile(facts: MachineFacts) -> Verdict:
     if on := [name for name in off if facts.environ.get(name) not in (None, "", "0")]:
         remedy = f"Unset {' and '.join(on)}"
     result = facts.answer("compile", CompileResult, "not tried", f"{{}} ({UNCOMPILED})", remedy)
-    if result.graphs == 0:
-        return Verdict("problem", f"it compiles nothing: {UNCOMPILED}", remedy)
-    if not result.right:
+    if result.graphs and not result.right:
         return Verdict("problem", "what it compiles gives wrong numbers", "Reinstall torch and its Triton")
-    return Verdict("ok", f"compiles on the GPU; {UNCOMPILED}")
+    text = f"compiles on the GPU; {UNCOMPILED}" if result.graphs else f"it compiles nothing: {UNCOMPILED}"
+    return judged(text, not result.graphs, remedy, "problem")
 
 
 class TransformerEngineResult(ImportResult):
-    """What Transformer Engine reported. recipes: why each is not available; None if it is. linear_error: the error of a
-    te.Linear, forward and backward, in fp8 with delayed scaling; None if it ran, or if that is not available.
+    """recipes: why each is not available; None if it is. linear_error: of a te.Linear in fp8 with delayed scaling; None
+    if it ran, or if that is not available.
     """
 
     recipes: dict[str, str | None]
@@ -301,8 +290,8 @@ def recipes(facts: MachineFacts) -> Verdict:
     for name, reason in result.recipes.items():
         names.setdefault((reason or "").rstrip(". "), []).append(name)
     available = ", ".join(names.pop(""))
-    text = "; ".join([available] * bool(available) + [f"not {', '.join(of)}: {reason}" for reason, of in names.items()])
-    return Verdict("ok", text) if available else Verdict("warning", text, ELSEWHERE)
+    refused = (f"not {', '.join(of)}: {reason}" for reason, of in names.items())
+    return judged("; ".join(filter(None, (available, *refused))), not available, ELSEWHERE)
 
 
 class LibrariesResult(Frozen):
@@ -313,9 +302,8 @@ class LibrariesResult(Frozen):
 
 
 def libraries() -> LibrariesResult:
-    """Find which copies of cuDNN, cuBLAS and NCCL a process of the te modes maps. The order is that of a run: torch,
-    then Transformer Engine, then the patch embedding's convolution, which is the first use of cuDNN. Many parts of
-    cuDNN are loaded only by that use.
+    """In a run's order: torch, Transformer Engine, and the patch embedding's convolution, which is the first use of
+    cuDNN and loads many parts of it.
     """
     import torch
     import transformer_engine.pytorch  # noqa: F401
@@ -345,18 +333,18 @@ def cudnn(facts: MachineFacts) -> Verdict:
         return Verdict("problem", f"{len(found)} mapped in one process: {text}", ONE_CUDNN)
     if isinstance(used, Failure):
         return used.verdict("the first use of cuDNN: {}", ONE_CUDNN)
-    if isinstance(used, LibrariesResult) and used.use_error:
-        return Verdict("problem", f"{text or 'none mapped'}; its first use failed: {used.use_error}", ONE_CUDNN)
-    return Verdict("ok", text) if text else Verdict("unknown", "no file of cuDNN is mapped; torch may contain it")
+    if failed := getattr(used, "use_error", None):
+        return Verdict("problem", f"{text or 'none mapped'}; its first use failed: {failed}", ONE_CUDNN)
+    return judged(text or None, False, "", unknown="no file of cuDNN is mapped; torch may contain it")
 
 
 def cublas_and_nccl(facts: MachineFacts) -> Verdict:
     families = {family: copies for family in ("cublas", "nccl") if (copies := mapped(facts, family))}
     text = "; ".join(f"{family} {' and '.join(map(str, copies))}" for family, copies in families.items())
-    if any(len(copies) > 1 for copies in families.values()):
-        remedy = "Put the folders of torch's own libraries (site-packages/nvidia/*/lib) first in LD_LIBRARY_PATH"
-        return Verdict("warning", f"several mapped in one process: {text}", remedy)
-    return Verdict("ok", text) if text else Verdict("unknown", "neither is mapped; both may be linked into torch")
+    several = any(len(copies) > 1 for copies in families.values())
+    text = f"several mapped in one process: {text}" if several else text
+    remedy = "Put the folders of torch's own libraries (site-packages/nvidia/*/lib) first in LD_LIBRARY_PATH"
+    return judged(text or None, several, remedy, unknown="neither is mapped; both may be linked into torch")
 
 
 class AttentionResult(Frozen):
@@ -368,16 +356,14 @@ class AttentionResult(Frozen):
 
 
 def refusals(log: Iterable[logging.LogRecord]) -> tuple[str, ...]:
-    """Return the lines of a log with the reasons why a kernel was refused, each once."""
+    """Return the reasons why a kernel was refused, each once."""
     texts = (record.getMessage() for record in log)
     return tuple(dict.fromkeys(" ".join(text.split()) for text in texts if text.startswith("Disabling ")))
 
 
 def attention() -> AttentionResult:
-    """Find which attention Transformer Engine runs for ViT-Huge: fused, flash, or the slow one. One block of ViT-Huge,
-    converted by mode te-bf16 itself, runs forward and backward at batch 64 on the GPU; if no attention can run, it
-    raises. The reasons why other kernels were refused are in Transformer Engine's log at debug level, for which the
-    doctor sets NVTE_DEBUG=1 and NVTE_DEBUG_LEVEL=2.
+    """Run one block of ViT-Huge, converted by te-bf16 itself; if no attention can run, it raises. Why other kernels
+    were refused is in Transformer Engine's log at debug level.
     """
     import torch
     from timm.models.vision_transformer import Block
@@ -406,9 +392,11 @@ def te_attention(facts: MachineFacts) -> Verdict:
     if result.backend is None:
         return Verdict("unknown", "it ran, but this Transformer Engine does not report which")
     if result.backend in ("fused", "flash"):
-        return Verdict("ok", f"{result.backend} ({SHAPE}, bf16, forward and backward)")
+        return Verdict("ok", f"{result.backend} (ViT-Huge, batch 64, bf16, forward and backward)")
     reasons = "; ".join(reason.rstrip(". ") for reason in result.reasons) or "no reason given"
-    return Verdict("problem", f"{result.backend} ({SHAPE}): far slower, without a warning. {reasons}", remedy)
+    return Verdict(
+        "problem", f"{result.backend} (ViT-Huge, batch 64): far slower, without a warning. {reasons}", remedy
+    )
 
 
 def _train(module: "torch.nn.Module", x: "torch.Tensor", context: AbstractContextManager[object] | None = None) -> None:

@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
-from fp8bench.config.options import Folder, Options, machine_label, options_of
+from pydantic import Field
+
+from fp8bench.config.options import Folder, Options, options_of
 from fp8bench.config.request import OPTIONS
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.launch.place import Place, place_on
@@ -19,7 +21,7 @@ from fp8bench.records.select import BY_WORK, in_order, latest_alike, same_work
 from fp8bench.schema import option as limits
 from fp8bench.schema.errors import Status, require_known
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.machine import MachineIdentity
+from fp8bench.schema.machine import LABEL, MAX_LABEL, MachineIdentity
 from fp8bench.schema.option import Option
 from fp8bench.schema.record import RecordHead
 from fp8bench.tables.document import Document
@@ -35,15 +37,14 @@ def of_run(name: str, help: str | None = None, **changes: Any) -> Option:
 
 class Request(Options):
     """What a user requests of a kind whose call makes one record; each field is an option, with its bounds in its type.
-
-    A field with several values is plural; its flag is singular and can be repeated. None or empty means the option's
-    default, or what the machine has. `config.options.read` makes it of the command line's words.
+    A field with several values is plural, and its flag singular; None or empty means the default, or what the machine
+    has.
     """
 
     command: ClassVar[str]
 
     instance: Annotated[str, of_run("instance")] = "auto"
-    name: Annotated[str | None, of_run("name")] = None
+    name: Annotated[str | None, Field(pattern=LABEL, max_length=MAX_LABEL), of_run("name")] = None
     results_dir: Annotated[Folder, of_run("results_dir")] = Path("results")
 
     @classmethod
@@ -87,7 +88,7 @@ class Prepared(Place, Generic[ConfigT]):
 
 def place_of(request: Request, machine: Machine) -> Place:
     """Return where to measure and store. Raises UsageError, and ModeUnavailable if the machine is not that instance."""
-    return place_on(machine, request.instance, request.results_dir, machine_label(request.name))
+    return place_on(machine, request.instance, request.results_dir, request.name)
 
 
 def head(prepared: Prepared[Any], label: str) -> dict[str, Any]:
@@ -139,9 +140,7 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
     def compare(
         self, options: CompareOptions, catalog: Catalog, results_dirs: Sequence[Path], log: Log, unread: Unread
     ) -> Document:
-        """Compare the latest record of each work, or every record, in the order of the instances. Logs a warning for an
-        instance without records. Raises UsageError if no record is found.
-        """
+        """Compare the latest record of each work, or all, in the order of the instances; UsageError for none."""
         keys = options.instances
         found = results.read_kind(results_dirs, keys, self.record)
         unread(found.broken)

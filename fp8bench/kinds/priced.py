@@ -6,14 +6,7 @@ from typing import NamedTuple
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.pricing.catalog import doubted
-from fp8bench.pricing.choose import (
-    OLD_DAYS,
-    choose,
-    has_no_price,
-    of_listed,
-    only_another_machines,
-    why_no_price,
-)
+from fp8bench.pricing.choose import OLD_DAYS, choose, has_no_price, of_listed, only_another_machines, why_no_price
 from fp8bench.schema.instance import Catalog, Instance, Price, Purchase
 from fp8bench.schema.record import RecordHead
 
@@ -92,19 +85,19 @@ def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOpt
         return Priced(None, nodes, why_none)
     elsewhere = instance is not None and only_another_machines(instance.prices, query)
     not_yet = _not_yet(instance, options.today)
-    if price is not None:
+    if instance and price:
         # The price in a user's own contract holds however old it is.
         old = price.as_of is not None and not price.own and (day - price.as_of).days > OLD_DAYS
-        found = Priced(price, nodes, "", elsewhere, not_yet, instead_of=instead_of, old=old)
-        there = instance.gpu_count * nodes if instance else 0
-        return found._replace(share_of=record.instance, gpus=(used.workers, there)) if used.workers < there else found
+        share = (used.workers, there) if used.workers < (there := instance.gpu_count * nodes) else None
+        of = instance.key if share else None
+        return Priced(price, nodes, "", elsewhere, not_yet, of, share, instead_of, old)
     if elsewhere:
         return Priced(None, nodes, PRICED_ELSEWHERE, elsewhere)
     # A listed instance is matched by the GPU's name: no slice or unknown GPU gets another GPU's price.
     if has_no_price(instance) and used.on_gpu and ran_on and used.workers % nodes == 0:
-        share = of_listed(ran_on.name, used.workers // nodes, catalog, query)
-        if share:
-            return Priced(share.price, nodes, share_of=share.instance, gpus=(used.workers, share.of * nodes))
+        listed = of_listed(ran_on.name, used.workers // nodes, catalog, query)
+        if listed:
+            return Priced(listed.price, nodes, share_of=listed.instance, gpus=(used.workers, listed.of * nodes))
     return Priced(None, nodes, why_no_price(record.instance, instance, query), elsewhere, not_yet)
 
 

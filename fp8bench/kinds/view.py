@@ -85,12 +85,6 @@ class View(Options):
 AS_IT_IS = View()
 
 
-def _count(text: str) -> float:
-    """Return the number of `90M`, `1.5B`, `90_000_000` or `9e7`; 0 if it is none."""
-    found = COUNT.fullmatch(text.strip())
-    return float(found[1].replace(",", "").replace("_", "")) * SCALES[found[2].lower()] if found else 0.0
-
-
 class Budget(NamedTuple):
     """USD to spend. hours: in which; None if that does not matter."""
 
@@ -104,12 +98,10 @@ def parse_budget(usd: str | None, within: str | None) -> Budget | None:
         raise UsageError(f"--within {quoted(within)} is the time of a budget, and none is given", "Give --budget too")
     if usd is None:
         return None
-    amount, found = _count(usd), TIME.fullmatch(within.strip()) if within is not None else None
-    if not 0 < amount <= BUDGET_USD.most:
-        what = f"--budget {quoted(usd)} is not an amount of USD above 0"
-        raise UsageError(f"{what}: {BUDGET_USD.refusal}" if amount else what, "Give, for example, --budget 100k")
+    amount = _above_zero("--budget", usd, BUDGET_USD, "an amount of USD", "--budget 100k")
     if within is None:
         return Budget(amount)
+    found = TIME.fullmatch(within.strip())
     hours = float(found[1]) * HOURS[found[2].lower()] if found else 0.0
     if hours > 0:
         return Budget(amount, hours)
@@ -118,13 +110,17 @@ def parse_budget(usd: str | None, within: str | None) -> Budget | None:
 
 def parse_job(text: str) -> float:
     """Parse `90M`, `1.5B`, `90_000_000` or `9e7`: units of work. Raises UsageError unless it is a number above 0."""
-    units = _count(text)
-    if units > JOB_UNITS.most:
-        raise UsageError(f"--job {quoted(text)} is too large: {JOB_UNITS.refusal}", "Give a smaller number")
-    if units <= 0:
-        remedy = "Give, for example, --job 90M (k, M, B or T)"
-        raise UsageError(f"--job {quoted(text)} is not a number of units above 0", remedy)
-    return units
+    return _above_zero("--job", text, JOB_UNITS, "a number of units", "--job 90M (k, M, B or T)")
+
+
+def _above_zero(flag: str, text: str, limit: Limit, what: str, example: str) -> float:
+    found = COUNT.fullmatch(text.strip())
+    count = float(found[1].replace(",", "").replace("_", "")) * SCALES[found[2].lower()] if found else 0.0
+    if count > limit.most:
+        raise UsageError(f"{flag} {quoted(text)} is too large: {limit.refusal}", "Give a smaller number")
+    if count <= 0:
+        raise UsageError(f"{flag} {quoted(text)} is not {what} above 0", f"Give, for example, {example}")
+    return count
 
 
 def parse_price(text: str) -> tuple[str, float]:

@@ -80,9 +80,7 @@ def assemble(
     marks: Sequence[str] = (),
     machine: MachineIdentity | None = None,
 ) -> Record:
-    """Return the record of a run, with the status of the rank that stopped the others. reports: one per rank, by rank.
-    marks: circumstances that a reader must know. machine: the launcher's, used if no report names one.
-    """
+    """Return the record of a run, with the status of the rank that stopped the others. reports: by rank."""
     first = reports[0]
     # A rank's own failure goes before one caused by another rank's.
     stopped = [report for report in reports if report.status != "ok"]
@@ -148,10 +146,9 @@ def _late(config: RunConfig, samples: Sequence[RankSamples]) -> list[str]:
 
 
 def phases(since_s: float, begun_s: float, seen: Progress | None, ended_s: float, now_s: float) -> dict[Phase, float]:
-    """Return where the seconds of a measurement went, by phase: those of a session's records follow one another without
-    a gap. All times are of the monotonic clock, which the processes of a machine share. since_s: the record before this
-    one was written, or the command began. begun_s, ended_s: of the ranks' processes. seen: how far rank 0 came; None:
-    it said nothing.
+    """Return where the seconds of a measurement went, by phase, without a gap to the record before; all times are
+    monotonic. since_s: the record before was written, or the command began. seen: how far rank 0 came; None: it said
+    nothing.
     """
     found: dict[Phase, float] = {"prepare": begun_s - since_s, "start": ended_s - begun_s}
     if seen is not None:

@@ -27,12 +27,9 @@ from fp8bench.schema.machine import same_machine
 from fp8bench.schema.recipe import AUTO_LAYERS
 from fp8bench.schema.record import Record
 
-_TENSORWISE: tuple[Precision, Precision] = ("fp8-tensorwise", "fp8-tensorwise-fast")
-_ROWWISE: tuple[Precision, Precision] = ("fp8-rowwise", "fp8-rowwise-fast")
-
-PRECISIONS = {
-    **dict.fromkeys(("tensorwise", "delayed", "current"), _TENSORWISE),
-    **dict.fromkeys(("rowwise", "rowwise_with_gw_hp"), _ROWWISE),
+PRECISIONS: dict[str, tuple[Precision, Precision]] = {
+    **dict.fromkeys(("tensorwise", "delayed", "current"), ("fp8-tensorwise", "fp8-tensorwise-fast")),
+    **dict.fromkeys(("rowwise", "rowwise_with_gw_hp"), ("fp8-rowwise", "fp8-rowwise-fast")),
 }
 """The precisions of each recipe that `fp8bench gemm` times: without and with fast accumulation."""
 
@@ -55,12 +52,10 @@ def capability_of(place: Place) -> tuple[int, int] | None:
 def resolved(
     configs: Sequence[RunConfig], place: Place, to_size: Container[RunConfig] = (), kept: Iterable[Record] = ()
 ) -> tuple[list[RunConfig], tuple[str, ...]]:
-    """Return the configurations with their lists of layers, and a line about each list that `auto` decided. to_size:
-    those whose batch size is yet to be found. kept: records of the session that is resumed, whose layers stay. Raises
-    UsageError for one in `to_size`, or without a record of its GEMMs, and ModeUnavailable if no layer pays.
+    """Return the configurations with their lists of layers, and a line about each list that `auto` decided. kept:
+    records of the session that is resumed, whose layers stay. Raises UsageError, and ModeUnavailable if no layer pays.
     """
-    ran = [one.config for one in kept if one.config is not None]
-    before = {(one.mode_label, one.batch_size): one.fp8_layer_names for one in ran}
+    before = {(one.config.mode_label, one.config.batch_size): one.config.fp8_layer_names for one in kept if one.config}
     found, notes = [], []
     for config in configs:
         recipe, label = recipe_of(config), config.mode_label
@@ -156,7 +151,7 @@ def judge(products: Sequence[ProductTimings], recipe: str, te: bool) -> tuple[tu
             return time_s(one, "bf16")
         return time_s(one, *((fast, slow) if one.product.role == "forward" else (slow, fast)), casts=casts)
 
-    def total(times: Sequence[float | None]) -> float | None:
+    def total(times: list[float | None]) -> float | None:
         return None if None in times else sum(filter(None, times))
 
     groups: dict[str, list[str]] = {}

@@ -150,9 +150,8 @@ def same_but_size(config: RunConfig, record: Record) -> bool:
 def known_tries(
     config: RunConfig, records: Iterable[Record], search: BatchSearch, tried: Iterable[Record] = ()
 ) -> BatchSearch:
-    """Return the search with the latest result of earlier runs of this configuration per size, small sizes first, and
-    what the searches of these runs ran into. records: of this machine and its software. tried: likewise, of searches
-    that did not finish.
+    """Return the search with the latest result of earlier runs of this configuration per size, small sizes first.
+    tried: records of searches that did not finish.
     """
     latest: dict[int, tuple[Record, bool] | BatchTry] = {}
     found = [*((record, True) for record in records), *((record, False) for record in tried)]
@@ -186,9 +185,7 @@ class Sized(NamedTuple):
 def search(
     config: RunConfig, known: BatchSearch, run: Callable[[RunConfig], Record], say: Callable[[str], None]
 ) -> Sized:
-    """Try sizes until the largest that fits is known, that of `config` first. known: earlier tries. run: runs one
-    configuration; its record's cause is `oom` if any rank ran out of memory. say: takes a line about each try.
-    """
+    """Try sizes until the largest that fits is known, that of `config` first. known: earlier tries."""
     record, found, memory = None, known, known.memory_bytes
     while (tried := next_size(found, config)) is not None:
         record = run(config.model_copy(update={"batch_size": tried, **TRY}))
@@ -221,9 +218,8 @@ def blank_search(config: RunConfig) -> BatchSearch:
 def find_sizes(
     prepared: Prepared, rounds: Schedule, executor: Executor, say: Callable[[str], None]
 ) -> Iterator[tuple[Entry, Sized]]:
-    """Search for each configuration of `prepared.to_size`, and give its entries of `rounds` the size that was found;
-    those without a size are dropped. Each try is kept as soon as it exists. Raises Interrupted after Ctrl-C, SIGTERM or
-    SIGHUP, once every worker has ended.
+    """Search for each configuration of `prepared.to_size`, and give its entries of `rounds` the size that was found, or
+    drop them. Each try is kept as soon as it exists. Raises Interrupted once every worker has ended.
     """
     here, key, folder = prepared.here or Here(), prepared.instance.key, prepared.results_dir / TRIES
 

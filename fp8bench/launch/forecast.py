@@ -74,18 +74,14 @@ Ends = tuple[float, float]
 
 
 class PriceToday(NamedTuple):
-    """The price of the machine now. usd_per_hour: of the complete machine; None if unknown. share: set if no price of
-    the machine is known and as many GPUs of a listed instance stand in for it.
-    """
+    """USD per hour of the complete machine now; None if unknown. share: of a listed instance, whose price stands in."""
 
     usd_per_hour: float | None
     share: Share | None = None
 
 
 class ExpectedTurn(NamedTuple):
-    """One mode in one round; None if unknown. all_s, usd: of all rounds. memory_bytes: the most that a GPU needed.
-    run_ids: of the records that tell.
-    """
+    """One mode in one round; None if unknown. all_s, usd: of all rounds. memory_bytes: the most that a GPU needed."""
 
     label: str
     seconds: float | None
@@ -97,9 +93,8 @@ class ExpectedTurn(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """What to expect of a session. turns: one per entry. rounds: the smallest and the largest number. start_up_s:
-    assumed for each turn. unknown: labels of modes that may run, but have no record of how long they take. seconds,
-    usd: of all rounds; None if the time of a mode, or the price, is unknown. predicted: from what, where none of it was
+    """What to expect of a session. turns: one per entry. rounds: the fewest and the most. unknown: labels of modes
+    without a record of how long they take. seconds, usd: of all rounds. predicted: from what, where none of it was
     measured.
     """
 
@@ -299,9 +294,7 @@ def too_large(config: RunConfig, parameters: int, instance: Instance) -> str | N
 
 
 def largest_batch(config: RunConfig, memory_bytes: int, parameters: int, has_gib: float) -> int:
-    """Return about how many samples a GPU surely has room for, if what a step needs beside what training keeps grows
-    with the batch. memory_bytes: at the batch of `config`.
-    """
+    """Return about how many samples a GPU surely has room for. memory_bytes: as needed at the batch of `config`."""
     kept = kept_bytes(parameters, config.optimizer) + (parameters * FLOAT32_BYTES if config.world_size > 1 else 0)
     a_sample = max(1.0, memory_bytes - kept) / config.batch_size
     return max(0, int((ROOM * has_gib * GIB - kept) / a_sample))

@@ -1,5 +1,5 @@
 """Decides what runs: turns a request and a machine into one configuration for each mode or variant, and a number of
-rounds. Needs no torch, and is pure except for reading the file of --recipe. rounds.py decides the order.
+rounds. Needs no torch, and is pure. rounds.py decides the order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -7,9 +7,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from fp8bench import registry
-from fp8bench.config.recipe_file import recipe_in
+from fp8bench.config.options import read_sizes, sized, sizes_of
 from fp8bench.config.request import OBEYED_BY_WORKERS, RunRequest
-from fp8bench.config.sizes import read_sizes, sized, sizes_of
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.recipes import chosen, switched
 from fp8bench.launch.rounds import ARMS, Entry, Stop
@@ -36,9 +35,7 @@ IN_WORDS = {"batch_size": "batch", "grad_accumulation": "micro-batches", "te_att
 
 
 def ranks_for(requested: int | None, machine: Machine, elastic: Elastic | None = None) -> Elastic:
-    """Return the ranks as a group: torchrun's, as requested (--gpus), or one for each GPU and CPU_RANKS on a CPU.
-    Raises UsageError if --gpus disagrees with torchrun or with the cores, and ModeUnavailable for too few GPUs.
-    """
+    """Return the ranks as a group: torchrun's, as requested (--gpus), or one for each GPU and CPU_RANKS on a CPU."""
     there = len(machine.gpus)
     shown = "1 GPU" if there == 1 else f"{there} GPUs"
     if elastic is not None:
@@ -67,9 +64,7 @@ def ranks_for(requested: int | None, machine: Machine, elastic: Elastic | None =
 
 
 def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> list[RunConfig]:
-    """Return one configuration per mode or variant, in the order requested. Raises UsageError for unknown names, for
-    sizes that do not divide and for variants that are the same here, and ModeUnavailable for missing GPUs.
-    """
+    """Return one configuration per mode or variant, in the order requested. Raises UsageError and ModeUnavailable."""
     if not request.variants:
         return _of_modes(request, machine, elastic)
     return apart([config for each in request.each() for config in _of_modes(each, machine, elastic)], request.variants)
@@ -85,7 +80,6 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
             raise UsageError(f"--size {name}={size}: that is an option", f"Use {flag_of(name)} {size}")
     entry = registry.find_workload(workload)
     labels = request.mode or tuple(entry.name for entry in registry.modes().values() if device in entry.default_on)
-    of_file = recipe_in(request.recipe) if request.recipe is not None else None
     settings = request.of_workers(device, entry.usual)
     _require_applicable(settings, entry)
     if request.batch_size == AUTO:
@@ -98,7 +92,7 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
         settings["workers"] = share if machine.has_gpu and settings["data"] != "device" else 0
     _require_division(settings, request.batch_size == AUTO, ranks.world_size, ranks.local_world_size)
     settings |= {"workload": workload, "device": device, "world_size": ranks.world_size, "nodes": ranks.nodes}
-    modes = chosen(labels, of_file, request.fp8_layers)
+    modes = chosen(labels, request.fp8_layers)
     configs = [RunConfig(mode=mode.name, recipe=recipe, **settings) for mode, recipe in modes]
     return switched(configs, request.te_switch, entry)
 
@@ -201,9 +195,9 @@ def setting_in_words(name: str, value: object) -> str:
 
 
 def apart(configs: Sequence[RunConfig], variants: Sequence[VariantSettings]) -> list[RunConfig]:
-    """Return the configurations, all different: where the batch size is yet to be found, the first one tried is not a
-    size that another variant was given. Raises UsageError for two variants that are the same on this machine, e.g. if
-    one leaves a setting to the machine that the other gives.
+    """Return the configurations, all different: a batch size that is yet to be found begins at none that another
+    variant has. Raises UsageError for two that are the same here, e.g. if one leaves to the machine what the other
+    gives.
     """
     given = [config for config, one in zip(configs, variants, strict=True) if one.get("batch_size") != AUTO]
     found: list[RunConfig] = []

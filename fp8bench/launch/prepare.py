@@ -13,8 +13,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from fp8bench import registry
+from fp8bench.config.options import sizes_of
 from fp8bench.config.request import RunRequest
-from fp8bench.config.sizes import sizes_of
 from fp8bench.launch import auto_layers, resume
 from fp8bench.launch.nodes.place import Elastic, elastic_from
 from fp8bench.launch.place import Place, place_on
@@ -97,8 +97,8 @@ def prepare(
         if place.instance.key != auto:
             resumed["instance"] = place.instance.key
         if "mode" in resumed:
-            require_in_names(resumed["mode"], request.recipe, request.fp8_layers, kept.session_id)
-            resumed |= {"recipe": None, "fp8_layers": None}
+            require_in_names(resumed["mode"], request.fp8_layers, kept.session_id)
+            resumed["fp8_layers"] = None
         request = request.model_copy(update={**resumed, "session": kept.session_id})
     configs = plan(request, machine, elastic)
     to_size = list(configs) if request.batch_size == AUTO else []

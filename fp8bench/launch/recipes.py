@@ -1,13 +1,11 @@
-"""Decides each mode's recipe (its own, or that of `--recipe FILE`), layers in fp8 (`--fp8-layers`) and switches of
+"""Decides each mode's recipe, layers in fp8 (`--fp8-layers`) and switches of
 Transformer Engine's layer (`--te-switch`), and refuses what cannot work, as far as that is known without torch.
 """
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
 from fp8bench import registry
-from fp8bench.config.recipe_file import recipe_in
 from fp8bench.registry import ModeEntry, WorkloadEntry
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
@@ -25,24 +23,11 @@ from fp8bench.schema.record import RequestedMode
 from fp8bench.schema.switches import LADDER, NONE, RUNGS, of_fp8, parse, requiring_first, split
 
 
-def chosen(labels: Sequence[str], recipe: str | None, layers: str | None) -> list[tuple[ModeEntry, str | None]]:
-    """Return each mode with its recipe, once. labels: as requested. recipe: from a file, written as in a mode's name.
-    layers: as `layers=` takes it. Raises UsageError for unknown names, and for a recipe or layers that no mode takes.
+def chosen(labels: Sequence[str], layers: str | None) -> list[tuple[ModeEntry, str | None]]:
+    """Return each mode with its recipe, once. labels: as requested. layers: as `layers=` takes it. Raises UsageError
+    for unknown names, and for layers that no mode takes.
     """
     found = [registry.find_mode(label) for label in labels]
-    if recipe is not None:
-        base = split_recipe(recipe).base
-        takes = [":" not in label and base in one.recipe_fields for label, (one, _) in zip(labels, found, strict=True)]
-        if not any(takes):
-            name = next(one.name for one in registry.BUILTIN_MODES if base in one.recipe_fields)
-            raise UsageError(
-                f"--recipe is of {name}, and of the modes here none is that without a recipe of its own",
-                f"Add --mode {name}, or omit --recipe",
-            )
-        found = [
-            (entry, str(read_recipe(entry.name, recipe, entry.recipe_fields)) if given else own)
-            for given, (entry, own) in zip(takes, found, strict=True)
-        ]
     if layers is not None:
         having = [one.name for one, own in found if _has_layers(one, split_recipe(own))]
         if not having:
@@ -64,19 +49,12 @@ def _has_layers(entry: ModeEntry, recipe: Recipe) -> bool:
     return "layers" in entry.recipe_fields.get(recipe.base, ())
 
 
-def require_in_names(labels: Sequence[str], file: Path | None, layers: str | None, session: str) -> None:
-    """Raise UsageError if a given file's recipe or choice of layers is of none of a session's modes (labels)."""
-    recipes = [split_recipe(own) for _, own in map(registry.find_mode, labels)]
-    unlike = None
-    if file is not None:
-        wanted, scalings = split_recipe(recipe_in(file)), [str(one.with_layers(ALL_LAYERS)) for one in recipes]
-        unlike = "--recipe" if str(wanted.with_layers(ALL_LAYERS)) not in scalings else None
-    if layers is not None and layers not in [one.layers for one in recipes]:
-        unlike = "--fp8-layers"
-    if unlike is not None:
+def require_in_names(labels: Sequence[str], layers: str | None, session: str) -> None:
+    """Raise UsageError if a given choice of layers is of none of a session's modes (labels)."""
+    if layers is not None and layers not in [split_recipe(own).layers for _, own in map(registry.find_mode, labels)]:
         raise UsageError(
-            f"session {session!r} was measured with {', '.join(labels)}, and {unlike} applies to none of them",
-            f"Omit {unlike} to resume it with its own settings, or choose another name with --session",
+            f"session {session!r} was measured with {', '.join(labels)}, and --fp8-layers applies to none of them",
+            "Omit --fp8-layers to resume it with its own settings, or choose another name with --session",
         )
 
 
@@ -88,7 +66,7 @@ def recipe_of(config: RunConfig) -> Recipe | None:
 
 def require_possible(configs: Sequence[RunConfig], capability: Callable[[], tuple[int, int] | None]) -> None:
     """Raise UsageError for a regular expression that matches no layer and for settings that exclude each other, and
-    ModeUnavailable for fp8 attention without a backend. capability: returns the GPU's; None if unknown, or on a CPU.
+    ModeUnavailable for fp8 attention without a backend. capability: of the GPU; None if unknown.
     """
     for config in configs:
         recipe, label = recipe_of(config), config.mode_label
@@ -209,9 +187,7 @@ def _heeds_switches(mode: str) -> bool:
 
 
 def switched(configs: Sequence[RunConfig], requested: Sequence[str], workload: WorkloadEntry) -> list[RunConfig]:
-    """Return one configuration for each combination of a te mode, and one for any other mode. requested: the values of
-    `--te-switch`. Raises UsageError for an unknown word, a workload that does not take it, and what excludes another.
-    """
+    """Return one configuration for each combination of a te mode, and one for any other mode. Raises UsageError."""
     if not requested:
         return list(configs)
     wanted = tuple(dict.fromkeys(one for text in requested for one in parse(text)))

@@ -35,9 +35,7 @@ BASELINE = "baseline-bf16"
 
 @dataclass(frozen=True)
 class Entry:
-    """What is measured in every round. arm: set if a mode is compared with itself. note: words that tell a variant from
-    others of its mode.
-    """
+    """What is measured in every round. arm: of a mode compared with itself. note: what tells variants apart."""
 
     config: RunConfig
     arm: Arm | None = None
@@ -88,9 +86,7 @@ class Schedule:
     _parities: dict[RunConfig, Parity] = field(default_factory=dict)
 
     def restore(self, records: Iterable[Record]) -> None:
-        """Count earlier rounds of this session that are `ok` and of exactly the same configuration. Entries that
-        stopped then are tried again.
-        """
+        """Count earlier rounds that are `ok` and of the same configuration; what stopped then is tried again."""
         for record in records:
             arm = record.session.arm if record.session else None
             for entry in self.entries:
@@ -112,9 +108,7 @@ class Schedule:
         return self.goes_on(number)
 
     def round(self, number: int) -> list[tuple[Entry, Session]]:
-        """Return the entries of round `number` (from 1) in order; none if all is done, or if all that is left of a
-        resumed session belongs to later rounds. Ask for the rounds in sequence.
-        """
+        """Return the entries of round `number` (from 1) in order, if any is left. Ask for the rounds in sequence."""
         ordered = [entry for entry in self.entries[:: 1 if number % 2 else -1] if self._wants(entry, number)]
         return [(entry, self.place(entry, number, position)) for position, entry in enumerate(ordered, start=1)]
 
@@ -167,15 +161,15 @@ class Schedule:
 
     def arms_compared(self) -> list[tuple[str, Ratio]]:
         """Return the label of each mode that is compared with itself, and the ratio of arm B to arm A."""
-        pairs = zip(self.entries[::2], self.entries[1::2], strict=False)
-        found = [(first, self.estimate(first), self.estimate(second)) for first, second in pairs if first.arm]
-        return [(self._label(first), ratio(b, a)) for first, a, b in found if a is not None and b is not None]
-
-    def _label(self, entry: Entry) -> str:
-        # With every variant that ran: comparing two executions compares no mode with itself.
-        label, note = entry.config.switched_label, f" ({entry.note})" if entry.note else ""
-        ran = [f"{label}{suffix(variant)}{note}" for variant in sorted(self._variants.get(entry.config, ()))]
-        return " and ".join(ran or [entry.name])
+        found = []
+        for first, second in zip(self.entries[::2], self.entries[1::2], strict=False):
+            a, b = self.estimate(first), self.estimate(second)
+            if first.arm and a is not None and b is not None:
+                # With every variant that ran: comparing two executions compares no mode with itself.
+                label, note = first.config.switched_label, f" ({first.note})" if first.note else ""
+                ran = [f"{label}{suffix(variant)}{note}" for variant in sorted(self._variants.get(first.config, ()))]
+                found.append((" and ".join(ran or [first.name]), ratio(b, a)))
+        return found
 
     def _done(self, entry: Entry) -> int:
         return len(self._times.get(entry, []))
@@ -190,9 +184,7 @@ class Schedule:
         return number <= self._needed(entry) if self.stop.looks else not self.precise()
 
     def _needed(self, entry: Entry) -> int:
-        """Return how many rounds the entry needs by what is known so far: those to the first look that settles it; a
-        baseline as many as those that are compared with it.
-        """
+        """Return how many rounds the entry needs as far as known: a baseline as many as those compared with it."""
         others = [one for one in self.entries if one not in self._stopped and self._base(one) == entry]
         if others:
             return max(map(self._needed, others))

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,9 +41,7 @@ class Turned(NamedTuple):
 
 @contextmanager
 def session(prepared: Prepared, warn: Callable[[str], None]) -> Iterator[Schedule]:
-    """Return the rounds of this call (see `schedule`); while they run, no other call can run the same session. warn:
-    also called if that cannot be ensured. Raises UsageError if another call runs it, and as `schedule` does.
-    """
+    """Yield the rounds of this call (see `schedule`); meanwhile no other call can run the same session."""
     name, remedy = prepared.request.session, "Wait until it ends, or choose another name with --session"
     path = prepared.results_dir / prepared.instance.key / f".session-{name}.lock"
     with nullcontext() if name is None else lock.held(path, f"session {name!r}", remedy, warn):
@@ -52,9 +49,8 @@ def session(prepared: Prepared, warn: Callable[[str], None]) -> Iterator[Schedul
 
 
 def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: None) -> Schedule:
-    """Return the rounds of this call: those of a new session, or those that the named session lacks. warn: takes a line
-    about each record that cannot be read, whose round is run again. Raises UsageError without a latest one, and for a
-    session of another machine, other software or other settings.
+    """Return the rounds of this call: those of a new session, or those that the named session lacks. A record that
+    cannot be read is told, and its round is run again. Raises UsageError as `resume.find` does.
     """
     if prepared.request.session is None:
         return Schedule(prepared.entries, prepared.stop, new_session_id(datetime.now(UTC)))
@@ -66,13 +62,11 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
     resume.refuse_unlike(kept, sized, aa, prepared.request.variants, prepared.to_size)
     mine = {record.run_id for record in kept.records}
     of_session = results.Found((one for one in found if one.record.run_id in mine), found.broken, found.copies)
-
-    def unread(broken: Sequence[Broken]) -> None:
-        for one in broken:
-            warn(f"warning: {one.told}")
-
+    broken = list[Broken]()
     rounds = Schedule(prepared.entries, prepared.stop, kept.session_id)
-    rounds.restore(results.sound(of_session, unread, list))
+    rounds.restore(results.sound(of_session, broken.extend, list))
+    for one in broken:
+        warn(f"warning: {one.told}")
     return rounds
 
 
@@ -87,9 +81,8 @@ def measure(
     undecided: Callable[[int], bool] | None = None,
 ) -> Iterator[Turned]:
     """Run every turn of `rounds`, after the batch sizes that are yet to be found. A mode for which none is found keeps
-    the record that says why. say: takes a line about each size that is tried. executor: of several nodes; None for
-    fresh processes here. undecided: asked at each look, with the number of rounds of this call, whether the
-    session goes on to the next. For the others see `run_rounds`.
+    the record that says why. executor: None for fresh processes here. undecided: asked at each look, with the rounds of
+    this call, whether to go on to the next.
     """
     since_s = time.monotonic() if since_s is None else since_s
     stop, variants = prepared.stop, prepared.request.variants
@@ -129,10 +122,9 @@ def run_rounds(
     since_s: float,
     undecided: Callable[[int], bool] | None = None,
 ) -> Iterator[Turned]:
-    """Yield each turn once its record is kept, also if its ranks were interrupted after their last timed step.
-
-    traces: paths for the Chrome traces of the first round, by the label of the entry. since_s: when the command began,
-    by the monotonic clock. Raises Interrupted after Ctrl-C, SIGTERM or SIGHUP, once every worker has ended.
+    """Yield each turn once its record is kept, also if a signal came after its last timed step. traces: paths of the
+    first round's Chrome traces, by label. since_s: when the command began, monotonic. Raises Interrupted, with no
+    worker left.
     """
     first = number = schedule.first_round
     while schedule.goes_on(number) or (undecided and undecided(number - first) and schedule.one_more(number)):
@@ -151,7 +143,12 @@ def run_rounds(
                 begun_s = time.monotonic()
                 work, timeout_s = MEASURES_A_RUN.relying(schedule.parity(entry)), prepared.request.timeout_s
                 task = Task(config=entry.config, trace=trace, place=place, work=work, timeout_s=timeout_s)
-                reports = executor.run(task, partial(_noting, seen, watch))
+
+                def noted(progress: Progress, watch: Watch = watch, seen: list[Progress] = seen) -> None:
+                    seen[:] = [progress]
+                    watch(progress)
+
+                reports = executor.run(task, noted)
             except KeyboardInterrupt as interrupt:
                 interrupted, reports = interrupt, getattr(interrupt, "reports", ())
             ended_s = time.monotonic()
@@ -176,11 +173,6 @@ def run_rounds(
         number += 1
 
 
-def _noting(seen: list[Progress], watch: Watch, progress: Progress) -> None:
-    seen[:] = [progress]
-    watch(progress)
-
-
 def _how_to_resume(schedule: Schedule, prepared: Prepared) -> str:
     untried = schedule.untried
     if len(untried) == len(schedule.entries):
@@ -195,9 +187,7 @@ def _how_to_resume(schedule: Schedule, prepared: Prepared) -> str:
 
 
 def written(record: Record, reports: Sequence[RankReport], results_dir: Path) -> tuple[Record, Path]:
-    """Write the record and, if it failed, what its ranks left behind; the remedy then names that file. Return the
-    record as written, and its path.
-    """
+    """Write the record and, if it failed, what its ranks left behind, which the remedy then names."""
     log = log_of(reports) if record.status == "failed" else ""
     if log and (logged := results.write_log(record, log, results_dir)):
         record = record.model_copy(update={"remedy": f"{record.remedy}; tracebacks and stacks are in {logged}"})
@@ -207,11 +197,8 @@ def written(record: Record, reports: Sequence[RankReport], results_dir: Path) ->
 
 def exit_code_of(statuses: Iterable[Status], named: bool = False) -> int:
     """Return 5 if anything broke, else 4 if a measurement is invalid, else 3 if a mode could not run here, else 0.
-    named: whether the user named the modes; a machine's default modes count only if none could run.
+    Modes that the user did not name count only if none could run.
     """
     found = set(statuses)
-    if "failed" in found:
-        return 5
-    if "invalid" in found:
-        return 4
-    return 3 if found == {"unsupported"} or (named and "unsupported" in found) else 0
+    unsupported = found == {"unsupported"} or (named and "unsupported" in found)
+    return 5 if "failed" in found else 4 if "invalid" in found else 3 if unsupported else 0

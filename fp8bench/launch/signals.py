@@ -116,9 +116,7 @@ def _handle(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Sig
 
 
 class Process(NamedTuple):
-    """A process as the kernel sees it. state: of its main thread, one letter of proc(5). began: in clock ticks since
-    boot. threads: how many it has, an ended main thread included.
-    """
+    """A process as the kernel sees it. state: of its main thread, as in proc(5). began: in clock ticks since boot."""
 
     pid: int
     parent: int
@@ -176,9 +174,7 @@ def descendants(of: int, among: list[Process], without: frozenset[tuple[int, int
 
 @contextmanager
 def process_tree(server: Callable[[], int | None] = lambda: None) -> Iterator["ProcessTree"]:
-    """Yield the tree of what this process starts meanwhile, whoever forked it; at the end none is left. server: returns
-    the process, started before, whose descendants count too.
-    """
+    """Yield the tree of what this process and the server start meanwhile; at the end none of it is left."""
     # Imported here because it imports ctypes.
     from fp8bench.lifeline import adopting_orphans
 
@@ -275,8 +271,8 @@ class _NeverFailing(io.FileIO):
 
 
 def never_failing(descriptor: int, encoding: str = "utf-8") -> TextIO:
-    """Return a text stream that writes to the descriptor line by line, and leaves it open. A write never fails: a
-    closed terminal, a reader that stopped or a full disk is no reason to end a measurement.
+    """Return a text stream, line by line. A write never fails: a closed terminal, a reader that stopped or a full disk
+    is no reason to end a measurement.
     """
     raw = _NeverFailing(descriptor, "w", closefd=False)
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors="backslashreplace", line_buffering=True)

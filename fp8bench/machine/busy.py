@@ -29,26 +29,18 @@ POLL_S = 0.25
 
 @dataclass(frozen=True)
 class BusyGpu:
-    """index: as in nvidia-smi. processes: the visible ones. memory_bytes: that is in use."""
+    """index: as in nvidia-smi. processes: the visible ones; none if a container hides them."""
 
     index: int
     processes: int
     memory_bytes: int
 
     @property
-    def reason(self) -> str:
-        """What uses it, in words."""
+    def use(self) -> str:
+        """What uses it, in words, which a record has too."""
         if self.processes == 0:
-            return f"{gib(self.memory_bytes)} are in use by processes that cannot be seen from here"
-        holders = counted(self.processes, "other process", "other processes")
-        return f"{holders} {'holds' if self.processes == 1 else 'hold'} {gib(self.memory_bytes)}"
-
-    @property
-    def mark(self) -> str:
-        """The flag in a record."""
-        if self.processes == 0:
-            return f"busy GPU: {gib(self.memory_bytes)} of processes unseen"
-        return f"busy GPU: {counted(self.processes, 'other process', 'other processes')}, {gib(self.memory_bytes)}"
+            return f"{gib(self.memory_bytes)} of processes unseen"
+        return f"{counted(self.processes, 'other process', 'other processes')}, {gib(self.memory_bytes)}"
 
 
 def is_held(processes: int | None, used_bytes: int | None) -> bool:
@@ -87,10 +79,10 @@ def require_idle(environ: Mapping[str, str], local_rank: int | None, allow_busy:
         return (f"could not see whether the GPU is busy: {error}",)
     if busy and not allow_busy:
         raise ModeUnavailable(
-            "; ".join(f"GPU {gpu.index} is busy: {gpu.reason}" for gpu in busy),
+            "; ".join(f"GPU {gpu.index} is busy: {gpu.use}" for gpu in busy),
             "End them, choose other GPUs with CUDA_VISIBLE_DEVICES, or measure anyway, marked, with --allow-busy",
         )
-    return tuple(gpu.mark for gpu in busy)
+    return tuple(f"busy GPU: {gpu.use}" for gpu in busy)
 
 
 def room_bytes(device: Literal["cuda", "cpu"], ranks: int, environ: Mapping[str, str]) -> int | None:

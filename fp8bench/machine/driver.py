@@ -15,7 +15,7 @@ DISPLAY_CLASS = "0x03"
 
 
 class GpuFacts(Frozen):
-    """Facts of one GPU. index: NVML's. Memory in use is of all processes, without what the driver reserves."""
+    """index: NVML's. Memory in use is of all processes, without what the driver reserves."""
 
     index: int
     name: str

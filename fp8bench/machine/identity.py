@@ -1,7 +1,6 @@
-"""Which machine this is, for its records: a keyed digest of what no other machine has, and what is installed on it. The
+"""Which machine this is, for its records: a digest from which nothing can be derived, and what is installed on it. The
 digest is made as sd_id128_get_machine_app_specific of systemd does: HMAC-SHA256 of fp8bench's own constant, keyed with
-what is unique to the machine, cut short. Nothing can be derived from it: no serial number, host name or UUID. A
-container with some of a machine's GPUs is another machine than one with others: it sees nothing else.
+what is unique to the machine. A container with some of its GPUs is another machine than one with others.
 """
 
 import hashlib
@@ -118,8 +117,8 @@ def settings_here() -> Software:
 
 @cache
 def settings_given() -> dict[str, str]:
-    """Return the variables that may change numbers as they were when this, or a parent's, was first called: libraries
-    set some of their own while they are imported (Transformer Engine NVTE_CUDA_INCLUDE_DIR).
+    """Return the variables that may change numbers as first seen: libraries set some of their own while they are
+    imported (Transformer Engine NVTE_CUDA_INCLUDE_DIR).
     """
     return settings_in(os.environ)
 

@@ -34,8 +34,7 @@ class LayerChoice:
         """Raise ModeUnavailable if no layer goes to fp8, or if that is unknown. names: all layers that could."""
         if self.layers == AUTO_LAYERS and self.names is None:
             raise ModeUnavailable(
-                f"{label}: layers=auto is only resolved by `fp8bench run`",
-                "Name the layers by a regular expression",
+                f"{label}: layers=auto is only resolved by `fp8bench run`", "Name the layers by a regular expression"
             )
         if not any(map(self.takes, names)):
             shown = list(dict.fromkeys(map(fold, names)))

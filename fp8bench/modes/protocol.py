@@ -135,7 +135,6 @@ def stated(mode: Mode | type[Mode], name: str) -> Any:
 
 
 def refuse_recipe(mode: str, recipe: str | None) -> None:
-    """Raise UsageError if a mode without recipes is given one."""
     if recipe is not None:
         raise UsageError(f"mode {mode!r} has no recipes, so not {recipe!r}", f"Use `--mode {mode}`")
 
@@ -151,7 +150,6 @@ def named_exactly(model: nn.Module, *kinds: tuple[str, str]) -> dict[str, Any]:
 
 
 def count_linears(model: nn.Module) -> int:
-    """Return the number of plain and converted `nn.Linear` layers (a subclass counts)."""
     return len(named(model, nn.Linear))
 
 

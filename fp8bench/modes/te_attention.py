@@ -28,20 +28,16 @@ def attention_backend() -> str | None:
 
 
 class AttentionLog(logging.Handler):
-    """said: the lines about the choice, each once, in order."""
-
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
         self.said: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Store a line about the choice."""
         line = record.getMessage()
         if _TELLING.match(line) and line not in self.said:
             self.said.append(line)
 
     def evidence(self) -> dict[str, Any]:
-        """Return the fields for a record; empty if nothing was logged."""
         return {"attention_choice": list(self.said)} if self.said else {}
 
 

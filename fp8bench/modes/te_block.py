@@ -2,7 +2,7 @@
 all converted layers.
 
 timm's Block is pre-norm: x + proj(attention(norm1(x))), then x + fc2(gelu(fc1(norm2(x)))). Its constructor's signature
-changes between versions, so parts are matched by name. A part that a conversion would silently lose is refused.
+changes between versions, so parts are matched by name. A part that a conversion would lose is refused.
 
 There are two blocks, so that attention can be the same when precisions are compared:
 
@@ -21,10 +21,9 @@ The arguments that make te.TransformerLayer compute timm's Block, because its de
 Two differences remain, inside the gate's tolerance and stated in the evidence: GELU is the tanh form and timm's the erf
 form, and under autocast the residual stream of the TransformerLayer is bf16 and timm's is float32.
 
-In a model whose blocks have no equivalent, or whose attention must remain torch's, te.Linear and te.LayerNorm replace
-single layers. A linear layer is swapped if fp8 can take it, by the rule of every fp8 mode (`modes.torchao`), so that
-modes differ in how they compute and not in what they convert. A layer whose class is not exactly a plain layer's is
-unchanged, because a subclass may compute something else.
+In a model whose blocks have no equivalent, te.Linear and te.LayerNorm replace single layers. A linear layer is swapped
+if fp8 can take it, by the rule of every fp8 mode (`modes.torchao`), so that modes differ in how they compute and not in
+what they convert. A subclass of a plain layer may compute something else, and is unchanged.
 """
 
 from collections.abc import Iterable, Sequence
@@ -76,7 +75,6 @@ class ConvertedLayer(nn.Module):
 
     @property
     def plain_weights(self) -> dict[str, tuple[str, ...]]:
-        """The plain layer's names of each weight."""
         return {own: plain for here, plain in self._pairs for own in here}
 
     def copy_from(self, plain: nn.Module) -> None:
@@ -97,7 +95,6 @@ class ConvertedLayer(nn.Module):
                 copy_weight(target, part)
 
     def noted(self, y: Tensor) -> Tensor:
-        """Return the output, whose dtype is the residual stream's."""
         self.residual_dtype = y.dtype
         return y
 
@@ -111,7 +108,6 @@ def _found(module: nn.Module, name: str) -> Any:
 
 @torch.no_grad()
 def copy_weight(target: Any, source: Tensor) -> None:
-    """Copy a weight. Raises ModeUnavailable if Transformer Engine's weight has another shape."""
     if target.shape != source.shape:
         raise ModeUnavailable(
             f"this Transformer Engine keeps a weight as {list(target.shape)} where the model has {list(source.shape)}",
@@ -121,8 +117,6 @@ def copy_weight(target: Any, source: Tensor) -> None:
 
 
 class _TimmBlock(ConvertedLayer):
-    """timm's call signature."""
-
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         """x: [batch, tokens, dim]. A mask is refused, because a block converted without one would ignore it."""
         if attn_mask is not None or is_causal:
@@ -137,8 +131,6 @@ class _TimmBlock(ConvertedLayer):
 
 
 class TEBlock(_TimmBlock):
-    """te.TransformerLayer with the arguments that make it timm's Block."""
-
     def __init__(self, te: Any, block: Block) -> None:
         super().__init__(TIMM_NAMES)
         self.layer = te.TransformerLayer(
@@ -160,8 +152,6 @@ class TEBlock(_TimmBlock):
 
 
 class TESDPABlock(_TimmBlock):
-    """Transformer Engine's linear layers around torch's attention, with residuals added as in timm."""
-
     def __init__(self, te: Any, block: Block) -> None:
         super().__init__(TIMM_NAMES, MODULES)
         attn, dim, eps = block.attn, block.attn.qkv.in_features, block.norm1.eps
@@ -185,7 +175,6 @@ class TESDPABlock(_TimmBlock):
 
 
 def layer_sizes(block: Block) -> dict[str, Any]:
-    """Return the arguments of te.TransformerLayer for the block's sizes, dropouts and device."""
     attn = block.attn
     return {
         "hidden_size": attn.qkv.in_features,
@@ -259,7 +248,6 @@ class Swaps:
     why: str | None = None
 
     def evidence(self) -> dict[str, Any]:
-        """Return the fields for a record. Empty if complete blocks are replaced and no other layers."""
         if not self.linears and not self.norms:
             return {}
         swapped = {"te_blocks": len(self.blocks), "te_linears": len(self.linears), "te_norms": len(self.norms)}
@@ -281,13 +269,18 @@ def plan_swaps(model: nn.Module) -> Swaps:
             + why_none(model, lambda layer: id(layer) in exactly),
             "Use a model whose linear layers have widths that are multiples of 16, or baseline modes",
         )
-    # Around complete blocks the model is unchanged, except for layers that are worth an fp8 GEMM.
-    norms = () if whole else tuple(name for name, norm in named_exactly(model, *_NORMS).items() if _affine(norm))
+    # Around complete blocks the model is unchanged, except for layers that are worth an fp8 GEMM. te.LayerNorm has one
+    # axis, a weight and a bias.
+    norms = tuple(
+        name
+        for name, norm in named_exactly(model, *_NORMS).items()
+        if not whole and len(norm.normalized_shape) == 1 and norm.weight is not None and norm.bias is not None
+    )
     return Swaps(whole, linears, norms, why)
 
 
 def swap_layers(te: Any, model: nn.Module, names: Iterable[str]) -> None:
-    """Swap the layers of these names, in place and one at a time: memory never holds two copies of all weights."""
+    """Swap layers in place and one at a time: memory never holds two copies of all weights."""
     for name in names:
         plain = model.get_submodule(name)
         made = te_norm(te, plain) if isinstance(plain, nn.LayerNorm) else te_linear(te, plain)
@@ -295,26 +288,16 @@ def swap_layers(te: Any, model: nn.Module, names: Iterable[str]) -> None:
 
 
 def te_linear(te: Any, plain: Any) -> nn.Module:
-    """Return a te.Linear with the layer's weight and bias."""
-    sizes = (plain.in_features, plain.out_features)
-    return _with_weights(te.Linear(*sizes, bias=plain.bias is not None, **_as(plain.weight)), plain)
+    return _with_weights(te.Linear, plain, plain.in_features, plain.out_features, bias=plain.bias is not None)
 
 
 def te_norm(te: Any, plain: nn.LayerNorm) -> nn.Module:
     """Return a te.LayerNorm with the layer's weights. Under autocast its output is bf16; torch's is float32."""
-    return _with_weights(te.LayerNorm(plain.normalized_shape[0], eps=plain.eps, **_as(plain.weight)), plain)
+    return _with_weights(te.LayerNorm, plain, plain.normalized_shape[0], eps=plain.eps)
 
 
-def _as(weight: Tensor) -> dict[str, Any]:
-    return {"params_dtype": weight.dtype, "device": weight.device}
-
-
-def _with_weights(made: nn.Module, plain: nn.Module) -> nn.Module:
+def _with_weights(kind: Any, plain: Any, *sizes: int, **options: Any) -> nn.Module:
+    made: nn.Module = kind(*sizes, **options, params_dtype=plain.weight.dtype, device=plain.weight.device)
     for name, weight in plain.named_parameters():
         copy_weight(getattr(made, name), weight)
     return made
-
-
-def _affine(norm: Any) -> bool:
-    """Return whether the norm has one axis, a weight and a bias, as te.LayerNorm does."""
-    return len(norm.normalized_shape) == 1 and norm.weight is not None and norm.bias is not None

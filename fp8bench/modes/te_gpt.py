@@ -14,14 +14,13 @@ About split-qkv: from 2.19 on, te.MultiheadAttention passes the output of its pr
 (`qkv_layer`), and attention takes three slices of it. The gradient of a slice is a tensor of the whole's size: zeros,
 into which the slice's gradient is copied. Three of these are filled, and added up: 50 of 388 ms a step in ViT-Huge at
 batch 256 on an H100. Yet attention's backward pass writes the three gradients side by side into one tensor, which
-already is the whole's gradient. Up to 2.18, a function of Transformer Engine returned that tensor; the function here
-does. A hook on attention replaces the packed tensor by its three parts; Transformer Engine then finds out from
-addresses that they are packed, and runs the same kernels. With a release that splits by itself, the hook has nothing to
-do. Under torch.compile it does nothing, because there Transformer Engine refuses to look at addresses.
+already is the whole's gradient; the function here returns it, as one of Transformer Engine's did up to 2.18. A hook on
+attention replaces the packed tensor by its three parts; Transformer Engine then finds out from addresses that they are
+packed, and runs the same kernels. Under torch.compile the hook does nothing, because there Transformer Engine refuses
+to look at addresses.
 
-The arguments that make te.TransformerLayer compute the layer, because its defaults do not: attn_input_format="bshd"
-(the default reads [sequence, batch, width]), hidden_dropout and attention_dropout of 0 (the defaults are 0.1), and
-qkv_weight_interleaved=False. By default its mask is causal, its GELU the tanh form and its epsilon 1e-5.
+te.TransformerLayer computes the layer with attn_input_format="bshd" (the default reads [sequence, batch, width]),
+dropouts of 0 (the defaults are 0.1), and qkv_weight_interleaved=False.
 """
 
 from collections.abc import Callable, Iterator
@@ -55,11 +54,9 @@ class Options:
     first: bool = True
 
     def begin(self, first: bool) -> None:
-        """Begin a forward pass; first: of its step."""
         self.first = first
 
     def of_layer(self) -> dict[str, Any]:
-        """Return the arguments of te.TransformerLayer."""
         found: dict[str, Any] = {"fuse_qkv_params": "fused-qkv" in self.switches}
         if "fused-wgrad" in self.switches:
             found["fuse_wgrad_accumulation"] = True
@@ -120,12 +117,10 @@ def whole_of(parts: tuple[Tensor, ...], dim: int) -> Tensor | None:
 
 
 def gpt_layers(model: nn.Module) -> dict[str, Any]:
-    """Return every plain layer by dotted name."""
     return named_exactly(model, ("fp8bench.workloads.gpt_layer", "GPTLayer"))
 
 
 def convert_gpt(te: Any, model: nn.Module, te_attention: TEAttention, options: Options) -> nn.Module:
-    """Replace each layer, or its linear layers, in place."""
     for name, layer in gpt_layers(model).items():
         if te_attention == "te":
             model.set_submodule(name, TEGPTLayer(te, layer, options).train(layer.training))
@@ -135,8 +130,6 @@ def convert_gpt(te: Any, model: nn.Module, te_attention: TEAttention, options: O
 
 
 class TEGPTLayer(SharedLayer):
-    """te.TransformerLayer as a replacement of GPTLayer."""
-
     def __init__(self, te: Any, plain: Any, options: Options) -> None:
         weight = plain.qkv.weight
         sizes = {
@@ -158,19 +151,16 @@ class TEGPTLayer(SharedLayer):
         self._accumulate()
 
     def made(self, **options: Any) -> Any:
-        """Return a new te.TransformerLayer, with its attention split if that is switched on."""
         layer = super().made(**options)
         if SPLIT_QKV in self.options.switches:
             split_packed(layer)
         return layer
 
     def divide(self, group: Group) -> None:
-        """Share the layer among the ranks of a group, with new gradients beside its weights."""
         super().divide(group)
         self._accumulate()
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: [batch, sequence, width]."""
         for weight in self.accumulated():
             weight.overwrite_main_grad = self.options.first
         # A divided layer takes the sequence as the first dimension; each rank has a part of it.
@@ -179,16 +169,14 @@ class TEGPTLayer(SharedLayer):
         return y if self.group is None else gathered(y, self.group)
 
     def accumulated(self) -> Iterator[Any]:
-        """Return the weights whose gradient is stored separately."""
         return (weight for weight in self.layer.parameters() if hasattr(weight, "main_grad"))
 
     def clear_gradients(self) -> None:
-        """Clear the gradients that zero_grad does not clear."""
         for weight in self.accumulated():
             weight.main_grad.zero_()
 
     def _accumulate(self) -> None:
-        """Attach float32 gradients to the weights of GEMMs. Norms and biases get none, because no GEMM makes theirs."""
+        # To the weights of GEMMs alone.
         for weight in self.layer.parameters() if "fused-wgrad" in self.options.switches else ():
             if weight.dim() > 1:
                 weight.main_grad = torch.zeros_like(weight, dtype=torch.float32)

@@ -5,10 +5,8 @@ y = post_attention_layernorm(x). Queries and keys are rotated by their position,
 Layers are recognized by class name and module, so that transformers is never imported for another kind of model. A part
 that the converted layer would not compute is refused.
 
-There are two ways, so that attention and fusion can be the same when precisions are compared:
-
-  te    te.TransformerLayer for each layer: norms, attention, MLP and residuals in Transformer Engine's own kernels.
-  sdpa  te.Linear for each linear layer; everything else is unchanged, with torch's scaled_dot_product_attention.
+There are two ways, as for timm's Block: te.TransformerLayer for each layer (te), or te.Linear for each linear layer and
+everything else unchanged (sdpa).
 
 The arguments that make te.TransformerLayer compute Llama's layer, because its defaults do not:
 
@@ -20,8 +18,8 @@ The arguments that make te.TransformerLayer compute Llama's layer, because its d
   hidden_dropout, attention_dropout     the model's, not 0.1
   fuse_qkv_params, not interleaved      rows are all queries, all keys, all values, heads in order
 
-The mask is causal by default, and is set explicitly nevertheless. One difference remains: under autocast the layer's
-residual stream is bf16, and the plain model's is float32. The head and the embedding are unchanged.
+One difference remains: under autocast the layer's residual stream is bf16, and the plain model's is float32. The head
+and the embedding are unchanged.
 """
 
 from typing import Any
@@ -58,7 +56,6 @@ def has_llama_layers(model: nn.Module) -> bool:
 
 
 def llama_models(model: nn.Module) -> list[Any]:
-    """Return every LlamaModel in the model; none if the layers are elsewhere."""
     return list(named_exactly(model, (_MODULE, "LlamaModel")).values())
 
 
@@ -89,8 +86,6 @@ def convert_llama(te: Any, model: nn.Module, te_attention: TEAttention, options:
 
 
 class TELlamaLayer(SharedLayer):
-    """te.TransformerLayer with the call signature of LlamaDecoderLayer."""
-
     def __init__(self, te: Any, plain: Any, angles: Tensor, options: Options) -> None:
         """angles: [positions, 1, 1, head width] float32, one tensor for all layers."""
         attention, head_dim = plain.self_attn, plain.self_attn.head_dim
@@ -130,8 +125,7 @@ class TELlamaLayer(SharedLayer):
 
 def rotation(llama: Any) -> Tensor:
     """Return the angle of each position and pair, [positions, 1, 1, head width] float32, by the model's own
-    frequencies. Raises ModeUnavailable for frequencies that change while the model runs, and for a rotation that is
-    scaled.
+    frequencies. Raises ModeUnavailable for frequencies that change while the model runs, and for a scaled rotation.
     """
     rotary = llama.rotary_emb
     if rotary.rope_type not in _PLAIN_ROTATIONS or rotary.attention_scaling != 1:
@@ -166,8 +160,7 @@ def _odd_parts(layer: Any) -> list[str]:
 
 def divide_llama(model: nn.Module, group: Group) -> dict[str, Share]:
     """Share every converted layer among the ranks of a group, in place; the last norm and the head process this rank's
-    tokens. Returns the shares of weights outside of layers. Raises ModeUnavailable for a head without the loss, or
-    sizes.
+    tokens. Returns the shares of weights outside of layers. Raises ModeUnavailable for a head without the loss.
     """
     head: Any = getattr(model, "lm_head", None)
     llamas = llama_models(model)

@@ -3,8 +3,7 @@
 
 Queries, keys, values and the first MLP layer are divided by rows into complete heads; the projection and the second MLP
 layer by columns. Between the two each rank has a part of the sequence, which must be the first dimension
-(`attn_input_format="sbhd"`). So the input of the first layer is scattered, and the output of the last one gathered, or
-used as it is.
+(`attn_input_format="sbhd"`): the first layer's input is scattered, and the last one's output gathered, or used so.
 
 Parameters that every rank has in full (norms, biases added after the scattering) see only a part of the sequence on
 each rank, which computes a summand of their gradient (`SUMMED`); the sum is up to what joins the ranks.
@@ -35,7 +34,6 @@ class Share:
     summed: bool = False
 
     def part(self, full: Tensor, rank: int, size: int) -> Tensor:
-        """Return the part of rank `rank` of `size`."""
         if self.order is not None:
             full = full[self.order.to(full.device)]
         return full if self.dim is None else full.chunk(size, self.dim)[rank]
@@ -83,7 +81,6 @@ class SharedLayer(ConvertedLayer):
         self.shares: dict[str, Share] = {}
 
     def made(self, **options: Any) -> Any:
-        """Return a new te.TransformerLayer."""
         return self.te.TransformerLayer(**{**CAUSAL, **self.sizes, **options})
 
     @torch.no_grad()
@@ -124,7 +121,6 @@ class SharedLayer(ConvertedLayer):
 
 
 def require_divisible(what: str, number: int, size: int) -> None:
-    """Raise ModeUnavailable if the number is not divisible."""
     if number % size:
         raise ModeUnavailable(
             f"--tensor-parallel {size} does not divide the model's {number} {what}",
@@ -146,7 +142,6 @@ def gathered(part: Tensor, group: Group) -> Tensor:
 
 
 def mean_over(loss: Tensor, group: Group) -> Tensor:
-    """Return the mean of the group's losses, one from each rank."""
     mean: Tensor = _Mean.apply(loss, group)
     return mean
 

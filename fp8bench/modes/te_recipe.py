@@ -31,12 +31,8 @@ _PROJ = (("attn.proj",), ("self_attn.o_proj",))
 _MLP = (("mlp.fc1", "mlp.fc2"), ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"))
 
 STANDS_FOR = {
-    "layer.self_attention.layernorm_qkv": _QKV,
-    "layer.self_attention.proj": _PROJ,
-    "layer.layernorm_mlp": _MLP,
-    "qkv": _QKV,
-    "proj": _PROJ,
-    "mlp": _MLP,
+    **{"layer.self_attention.layernorm_qkv": _QKV, "layer.self_attention.proj": _PROJ, "layer.layernorm_mlp": _MLP},
+    **{"qkv": _QKV, "proj": _PROJ, "mlp": _MLP},
 }
 """The end of a module's name within its block, and the plain layers that it may contain, in timm and in Llama."""
 
@@ -51,7 +47,6 @@ def versions() -> str:
 
 
 def compile_policy(recipe: str | None) -> CompilePolicy:
-    """Return the policy of a recipe. recipe: its name without fields; None for te-bf16."""
     if recipe != "delayed":
         return CompilePolicy(auto=False, reason=f"{versions()} breaks torch.compile's graphs: {ISLANDS}")
     return CompilePolicy(
@@ -109,15 +104,10 @@ def require_fp8_attention(recipe: Recipe, model: nn.Module, capability: tuple[in
 
 
 def leave_out(
-    modules: Mapping[str, nn.Module],
-    plain: Collection[str],
-    choice: LayerChoice,
-    label: str,
-    off: Callable[[], Any],
+    modules: Mapping[str, nn.Module], plain: Collection[str], choice: LayerChoice, label: str, off: Callable[[], Any]
 ) -> list[str]:
     """Exclude modules from fp8 whose layers are not chosen, in place; return these layers. plain: all linear layers of
-    the plain model. off: creates a disabled autocast. Raises ModeUnavailable if none is left, or a part of a module is
-    chosen.
+    the plain model. off: creates a disabled autocast. Raises ModeUnavailable if none is left, or part of one is chosen.
     """
     found = [(module, stands_for(name, plain)) for name, module in modules.items()]
     choice.require_some([layer for _, layers in found for layer in layers], label)

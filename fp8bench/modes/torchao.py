@@ -31,19 +31,16 @@ CLASSIFIERS = frozenset({"head", "head_dist"})
 
 
 def is_head(fqn: str) -> bool:
-    """Return whether the layer of that dotted name computes the logits."""
     return fqn.rpartition(".")[2] in HEADS or fqn.partition(".")[0] in CLASSIFIERS
 
 
 def convertible(module: nn.Module, fqn: str) -> bool:
-    """Return whether a linear layer can go to fp8. fqn: its dotted name in the model."""
     if is_head(fqn) or not isinstance(module, nn.Linear):
         return False
     return module.in_features % ALIGNMENT == 0 and module.out_features % ALIGNMENT == 0
 
 
 def require_convertible(model: nn.Module) -> None:
-    """Raise ModeUnavailable for a model without any layer that can go to fp8."""
     if any(convertible(module, name) for name, module in model.named_modules()):
         return
     raise ModeUnavailable(
@@ -80,14 +77,12 @@ class TorchAOFloat8:
     config_fields: ClassVar[tuple[str, ...]] = ("fp8_layer_names",)
 
     def __init__(self, recipe: str | None = None, fp8_layer_names: tuple[str, ...] | None = None) -> None:
-        """recipe: the name with its fields. fp8_layer_names: the names for `layers=auto`."""
         named = split_recipe(recipe or "tensorwise")
         self.recipe = named.base
         self._layers = LayerChoice(named.layers, fp8_layer_names)
         self._emulated = False
 
     def check(self, device: torch.device) -> None:
-        """Require torchao; on a GPU, compute capability 8.9; on a CPU, a recipe that can be emulated."""
         _float8()
         capability = compute_capability(device)
         if device.type == "cuda" and capability < (8, 9):
@@ -104,7 +99,6 @@ class TorchAOFloat8:
             )
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """Swap the chosen linear layers that are convertible, in place. Raises ModeUnavailable if there are none."""
         float8 = _float8()
         require_convertible(model)
         self._emulated = next(model.parameters()).device.type == "cpu"
@@ -129,7 +123,6 @@ class TorchAOFloat8:
         return Rounding(names, torch.float8_e5m2 if self.recipe == "tensorwise" else torch.float8_e4m3fn)
 
     def _module_filter(self, float8: Any) -> Callable[[nn.Module, str], bool]:
-        """Return the function that decides whether a module is converted, given the module and its dotted name."""
         own = None
         if self._layers.layers == LIBRARY_LAYERS:
             try:
@@ -147,7 +140,6 @@ class TorchAOFloat8:
         return takes
 
     def forward_context(self) -> AbstractContextManager[Any]:
-        """Return an empty context, because the converted layers cast by themselves."""
         return nullcontext()
 
     @property
@@ -157,7 +149,6 @@ class TorchAOFloat8:
 
     @property
     def sharding_notes(self) -> tuple[str, ...]:
-        """Why weights are not gathered in float8, if they are not."""
         if self.recipe == "tensorwise":
             return ()
         return (f"torchao gathers weights in float8 with the tensorwise recipe alone, and this is {self.recipe}",)
@@ -177,7 +168,6 @@ class TorchAOFloat8:
             _float8().precompute_float8_dynamic_scale_for_fsdp(model)
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
-        """Return the number of Float8Linear layers in the model, and how they report that they cast."""
         found, linears = _float8_linears(model), named(model, nn.Linear)
         casts = {module.extra_repr().partition("cast_configs=")[2].strip('"') for module in found.values()}
         return {
@@ -199,7 +189,6 @@ def _float8_linears(model: nn.Module) -> dict[str, Any]:
 
 
 def _float8() -> Any:
-    """Return torchao.float8. Raises ModeUnavailable if it cannot be imported."""
     try:
         import torchao.float8
     except ImportError as error:

@@ -4,8 +4,7 @@ layers and layer norms one by one. Ranks share whole layers by Transformer Engin
 
 te-fp8 runs the blocks' linear layers in fp8 (forward e4m3; backward e5m2 under `delayed` and `current`, e4m3 under
 `block` and `mxfp8`). The default recipe is fixed as `delayed`, because Transformer Engine's own depends on the GPU.
-Attention is fp8 only with `dpa=on`. Under DDP amax histories are reduced over the data-parallel group. Transformer
-Engine is imported on first use, never with this file.
+Attention is fp8 only with `dpa=on`. Transformer Engine is imported on first use, never with this file.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,31 +15,16 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from fp8bench.modes import te_block, te_recipe
 from fp8bench.modes.layers import LayerChoice, counted
-from fp8bench.modes.protocol import (
-    BF16_TOLERANCE,
-    FP8_TOLERANCE,
-    Rounding,
-    compute_capability,
-    count_linears,
-    named,
-    refuse_recipe,
-)
+from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, Rounding, compute_capability, named, refuse_recipe
 from fp8bench.modes.te_attention import UNFUSED, AttentionLog, attention_backend, listen
 from fp8bench.modes.te_block import ConvertedLayer, Swaps, TEBlock, TESDPABlock, plan_swaps, swap_layers, timm_blocks
 from fp8bench.modes.te_gpt import SPLIT_QKV, Options, TEGPTLayer, convert_gpt, gpt_layers, split_packed
 from fp8bench.modes.te_llama import GEMMS as LLAMA_GEMMS
 from fp8bench.modes.te_llama import TELlamaLayer, convert_llama, divide_llama, has_llama_layers
 from fp8bench.modes.te_parallel import Group, Share
-from fp8bench.modes.te_recipe import (
-    ISLANDS,
-    compile_policy,
-    fields_of,
-    leave_out,
-    make_recipe,
-    require_fp8_attention,
-    versions,
-)
+from fp8bench.modes.te_recipe import ISLANDS, compile_policy, versions
 from fp8bench.modes.torchao import convertible
 from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
@@ -97,7 +81,6 @@ class TEBF16:
         self._swaps: Swaps | None = None
 
     def check(self, device: torch.device) -> None:
-        """Require an NVIDIA GPU with bf16 units (compute capability 8.0), and Transformer Engine."""
         if device.type != "cuda":
             raise ModeUnavailable(
                 f"Transformer Engine needs an NVIDIA GPU, and this is a {device.type}",
@@ -108,7 +91,6 @@ class TEBF16:
         import_te()
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """Replace every known block, or else layers one by one, in place, by one with the same weights."""
         te = import_te()
         if self.te_attention == "te":
             self._attention_log = listen()
@@ -129,7 +111,6 @@ class TEBF16:
         return model
 
     def convert_timm(self, te: Any, model: nn.Module, block_class: Callable[..., nn.Module]) -> nn.Module:
-        """Replace every timm Block, in place."""
         for name, block in timm_blocks(model).items():
             converted: Any = block_class(te, block)
             if SPLIT_QKV in self.te_switches:
@@ -138,24 +119,21 @@ class TEBF16:
         return model
 
     def fp8_weights(self) -> AbstractContextManager[Any]:
-        """Return the context in which a layer is created."""
         return nullcontext()
 
     def forward_context(self) -> AbstractContextManager[Any]:
         return nullcontext()
 
     def checkpoint(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run Transformer Engine's own checkpoint, whose second forward pass is in fp8 as the first is."""
         return import_te().checkpoint(function, *args, use_reentrant=False, **kwargs)
 
     def clear_gradients(self, model: nn.Module) -> None:
-        """Clear the gradients that are stored separately from their weights."""
         for layer in named(model, TEGPTLayer).values():
             layer.clear_gradients()
 
     def divide(self, model: nn.Module, group: Group) -> dict[str, Share]:
-        """Share the converted layers among the ranks of a group, in place. Returns this rank's share of each weight
-        that is divided or whose gradient must be summed, by name. Raises ModeUnavailable for other layers.
+        """Share the converted layers among ranks, in place. Returns this rank's share of each weight that is divided or
+        whose gradient must be summed, by name. Raises ModeUnavailable for other layers.
         """
         found: dict[str, Share] = {}
         if layers := named(model, TEGPTLayer):
@@ -172,7 +150,6 @@ class TEBF16:
         return found | shares
 
     def plain_weights(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
-        """Return the plain model's names of each trained weight of a converted block; others keep their names."""
         return {
             f"{name}.{own}": tuple(f"{name}.{one}" for one in of)
             for name, block in named(model, ConvertedLayer).items()
@@ -180,7 +157,6 @@ class TEBF16:
         }
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
-        """Return the number of Transformer Engine layers in the model, and the attention backend that it chose."""
         converted = sum(self._gemms[type(module).__name__] for module in te_layers(model))
         has_blocks = self._swaps is None or bool(self._swaps.blocks)
         # If layers are swapped one by one, attention is the model's own.
@@ -189,7 +165,7 @@ class TEBF16:
         dtypes = {str(block.residual_dtype).removeprefix("torch.") for block in named(model, ConvertedLayer).values()}
         return {
             "converted_layers": converted,
-            "total_layers": converted + count_linears(model),
+            "total_layers": converted + len(named(model, nn.Linear)),
             "recipe": None,
             "attention": f"te:{backend or 'unknown'}" if te_attends else None,
             "residual_dtypes": sorted(dtypes),
@@ -221,7 +197,6 @@ class TEFP8(TEBF16):
         te_switches: str | None = None,
         fp8_layer_names: tuple[str, ...] | None = None,
     ) -> None:
-        """recipe: the name with its fields. fp8_layer_names: the names for `layers=auto`."""
         super().__init__(te_attention=te_attention, te_switches=te_switches)
         self._recipe = split_recipe(recipe or "delayed")
         self.recipe = self._recipe.base
@@ -233,7 +208,6 @@ class TEFP8(TEBF16):
         self.compile_policy = compile_policy(self.recipe)
 
     def check(self, device: torch.device) -> None:
-        """Check the requirements of te-bf16, and those of the recipe as Transformer Engine states them."""
         super().check(device)
         te = import_te()
         probes = {"block": "is_fp8_block_scaling_available", "mxfp8": "is_mxfp8_available"}
@@ -253,14 +227,13 @@ class TEFP8(TEBF16):
         return Rounding(frozenset(filter(self._layers.takes, able)), torch.float8_e4m3fn if e4m3 else torch.float8_e5m2)
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """Convert as te-bf16 does; modules of other layers stay in bf16. Raises ModeUnavailable."""
         plain = list(named(model, nn.Linear))
         if self._recipe.fp8_attention:
-            require_fp8_attention(self._recipe, model, compute_capability(next(model.parameters()).device))
+            te_recipe.require_fp8_attention(self._recipe, model, compute_capability(next(model.parameters()).device))
         model = super().convert(model)
         if self._layers.layers != ALL_LAYERS:
             modules = {name: module for name, module in model.named_modules() if is_te(module, *GEMMS)}
-            self._left_out = leave_out(modules, plain, self._layers, self.name, self._off)
+            self._left_out = te_recipe.leave_out(modules, plain, self._layers, self.name, self._off)
         return model
 
     def _off(self) -> Any:
@@ -279,8 +252,7 @@ class TEFP8(TEBF16):
 
     def before_sharding(self, model: nn.Module) -> bool:
         """Let layers find out again whether FSDP2 shards them, which they keep from the gate's pass on whole weights: a
-        sharded layer casts its weight again in backward, another keeps it in fp8. Return False: weights keep their
-        dtype.
+        sharded layer casts its weight again in backward, another keeps it in fp8. Weights keep their dtype.
         """
         for layer in te_layers(model):
             layer.__dict__.pop("_is_fsdp2", None)
@@ -299,7 +271,7 @@ class TEFP8(TEBF16):
             "converted_layers": number,
             "attention": f"{found['attention']}+fp8" if self._recipe.fp8_attention else found["attention"],
             "recipe": "; ".join(sorted(recipes)),
-            "recipe_fields": fields_of(in_fp8[0].fp8_meta.get("recipe")),
+            "recipe_fields": te_recipe.fields_of(in_fp8[0].fp8_meta.get("recipe")),
             "fp8_layers": number,
             "layers": self._layers.layers,
             "layers_left_in_bf16": counted(self._left_out),
@@ -315,14 +287,13 @@ class TEFP8(TEBF16):
         return [tensor for tensor in held if isinstance(tensor, torch.Tensor)] if self.recipe == "delayed" else []
 
     def forget(self, model: nn.Module) -> None:
-        """Let the scales of delayed scaling be as if no pass had run."""
         state = self.step_state(model)
         for scale, history in zip(state[::2], state[1::2], strict=True):
             scale.fill_(1)
             history.zero_()
 
     def apart(self) -> AbstractContextManager[Any]:
-        """As `own_state`, because amax histories of all models of a process are rolled after each pass of any."""
+        # Amax histories of all models of a process are rolled after each pass of any.
         return own_state()
 
     def fp8_weights(self) -> Any:
@@ -333,8 +304,42 @@ class TEFP8(TEBF16):
     def _te_recipe(self) -> Any:
         # One object for the entire run, because Transformer Engine compares recipes by identity.
         if self._resolved is None:
-            self._resolved = make_recipe(self._recipe)
+            self._resolved = te_recipe.make_recipe(self._recipe)
         return self._resolved
+
+
+class ArticleBlock(ConvertedLayer):
+    """The block that two well-known articles put into timm's ViT: sizes and dropouts are passed to te.TransformerLayer,
+    everything else has its default. So it reads timm's [batch, tokens, width] as [sequence, batch, width], under a
+    causal mask: token t of an image attends to token t of the images before it in the batch. The class token starts
+    equal in every image, so the logits are the same for every image, and the gradient at the input is exactly zero.
+    """
+
+    def __init__(self, te: Any, block: te_block.Block) -> None:
+        super().__init__(te_block.TIMM_NAMES, fused_qkv=False)
+        self.layer = te.TransformerLayer(**te_block.layer_sizes(block))
+        self.copy_from(block)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.noted(self.layer(x))
+
+
+class TEBF16Article(TEBF16):
+    """The articles' block in bf16. Hidden and never ranked: it shows the purpose of the parity gate, and must end
+    `invalid`. The model's weights are copied, so that attention is the only difference.
+    """
+
+    name = "te-bf16-article"
+
+    def convert(self, model: nn.Module) -> nn.Module:
+        return self.convert_timm(import_te(), model, ArticleBlock)
+
+
+class TEFP8Article(TEFP8):
+    name = "te-fp8-article"
+
+    def convert(self, model: nn.Module) -> nn.Module:
+        return self.convert_timm(import_te(), model, ArticleBlock)
 
 
 @contextmanager
@@ -359,10 +364,8 @@ def own_state() -> Iterator[None]:
 
 
 def te_layers(model: nn.Module) -> list[Any]:
-    """Return Transformer Engine's linear modules in the model."""
     return [module for module in model.modules() if is_te(module, *GEMMS)]
 
 
 def is_te(module: nn.Module, *kinds: str) -> bool:
-    """Return whether the module is one of these of Transformer Engine."""
     return type(module).__module__.startswith("transformer_engine") and type(module).__name__ in kinds

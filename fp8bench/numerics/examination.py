@@ -4,13 +4,12 @@ whatever the mode rounds counts as its error. It runs as in training, in its con
 loss.
 
 A block's weight gradient is that of its four linear layers. Its output includes the residual stream, which no mode
-casts, so its error is smaller; te-bf16 shows what Transformer Engine's bfloat16 stream and tanh GELU add. -exact inputs
-apply to the linear layer only. Delayed scaling first sees as many other draws as the mode needs (`settle_passes`), for
-an -exact input the same draw. saturated and flushed come from this package's own casts of the operands (`scaling`).
+casts, so its error is smaller; te-bf16 shows what Transformer Engine's bfloat16 stream and tanh GELU add. Delayed
+scaling first sees as many other draws as the mode needs (`settle_passes`), for an -exact input the same draw. saturated
+and flushed come from this package's own casts of the operands (`scaling`).
 
-Errors are as in `schema.numerics`, in float64. e4m3 rounds normal values by 0.026, e5m2 by 0.053, so a product of two
-is off by 0.037, and so is a sum of many products of either sign. A bit of mantissa is worth 6 dB. The cosine is
-insensitive to a wrong size, as Adam is.
+Errors are in float64. e4m3 rounds normal values by 0.026, e5m2 by 0.053, so a product of two is off by 0.037, and so is
+a sum of many products of either sign. The cosine is insensitive to a wrong size, as Adam is.
 """
 
 import math
@@ -27,7 +26,7 @@ from fp8bench import registry
 from fp8bench.modes.protocol import Mode, stated
 from fp8bench.numerics.layers import Operands, autocast, convert, draw, plain_layer, shapes, weights
 from fp8bench.numerics.memory import layers_bytes, require
-from fp8bench.numerics.scaling import CASTS, DELAYED, OperandCast, examine_jump, scale_for, scaled_cast
+from fp8bench.numerics.scaling import CASTS, DELAYED, examine_jump, scale_for, scaled_cast
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, first_line
 from fp8bench.schema.formats import padded
 from fp8bench.schema.numerics import (
@@ -46,8 +45,6 @@ ALIGNMENTS = {"te-fp8:mxfp8": 32}
 
 
 class Examined(NamedTuple):
-    """The errors of each mode, and the traces of the jump."""
-
     rows: tuple[LayerError, ...]
     history: AmaxJump
 
@@ -65,10 +62,8 @@ class Case(NamedTuple):
 def device_for(config: NumericsConfig) -> torch.device:
     """Return the device. Raises ModeUnavailable if torch cannot use it."""
     if config.device == "cuda" and not torch.cuda.is_available():
-        raise ModeUnavailable(
-            "this machine has a GPU, and torch cannot use it",
-            "Install a torch for CUDA, or hide the GPU with CUDA_VISIBLE_DEVICES= to use the CPU",
-        )
+        remedy = "Install a torch for CUDA, or hide the GPU with CUDA_VISIBLE_DEVICES= to use the CPU"
+        raise ModeUnavailable("this machine has a GPU, and torch cannot use it", remedy)
     return torch.device(config.device)
 
 
@@ -87,8 +82,7 @@ def examine(config: NumericsConfig, progress: Callable[[str], None]) -> Examined
         if able and (layer == "linear" or not name.endswith(EXACT)):
             progress(f"{layer}, {name} input")
             case = make_case(config, layer, name, settle, device)
-            for label in able:
-                rows += _rows(label, case)
+            rows += [row for label in able for row in _rows(label, case)]
     rows.sort(key=lambda row: (config.layers.index(row.layer) if row.layer else -1, config.modes.index(row.mode)))
     progress("a jump under delayed scaling")
     return Examined(tuple(rows), examine_jump(config.width, config.seed, device, DELAYED in able))
@@ -108,19 +102,18 @@ def refusal_of(label: str, device: torch.device, width: int) -> ModeUnavailable 
     except ModeUnavailable as refusal:
         return refusal
     multiple = ALIGNMENTS.get(label.partition(",")[0], 1)
-    if width % multiple:
-        why = f"{label} scales blocks of {multiple}, and {width} is no multiple"
-        return ModeUnavailable(why, f"Use {padded(width, multiple)}")
-    return None
+    if width % multiple == 0:
+        return None
+    why = f"{label} scales blocks of {multiple}, and {width} is no multiple"
+    return ModeUnavailable(why, f"Use {padded(width, multiple)}")
 
 
 def make_case(config: NumericsConfig, layer: LayerName, name: InputName, settle: int, device: torch.device) -> Case:
     """Draw the operands of a layer and compute its reference. settle: passes before the one that is measured."""
     exact = name.endswith(EXACT)
     of = shapes(layer, config.width, config.tokens)
-    drawn = [draw(name, of, config.seed, number) for number in range(1 if exact else settle + 1)]
+    drawn = [draw(name, of, config.seed, 0 if exact else number) for number in range(settle + 1)]
     draws = [Operands(*(values.to(device) for values in operands)) for operands in drawn]
-    draws += draws[:1] * (settle + 1 - len(draws))
     plain = plain_layer(layer, config.width, config.seed, exact).to(device)
     measured = Operands(*(values.double() for values in draws[0]))
     return Case(layer, name, plain, tuple(draws), _pass(deepcopy(plain).double(), measured))
@@ -132,27 +125,30 @@ def _rows(label: str, case: Case) -> list[LayerError]:
     try:
         found = run_mode(make_mode(label), case)
     except (ModeUnavailable, MeasurementInvalid) as refusal:
-        return [_refused(label, refusal, case)]
+        return [_refused(label, refusal, layer=case.layer, input=case.input)]
     except torch.OutOfMemoryError as error:
         raise RunFailed(f"{label} ran out of memory on {case.layer}", "Lower --width, or free the GPU") from error
     except (RuntimeError, ValueError, AssertionError) as error:
         # A library's own requirement, or a fault of a kernel: the other modes can still be examined.
-        return [_refused(label, RunFailed(first_line(error), "Look at the library's version, and at --width"), case)]
+        failure = RunFailed(first_line(error), "Look at the library's version, and at --width")
+        return [_refused(label, failure, layer=case.layer, input=case.input)]
     finally:
         torch.set_float32_matmul_precision(matmul)
         torch.backends.cudnn.allow_tf32 = cudnn
-    rows = []
-    for tensor in TENSORS:
-        of: Any = {"mode": label, "layer": case.layer, "input": case.input, "tensor": tensor}
-        numbers = errors(found[tensor], case.reference[tensor])
-        if numbers["relative_error"] is None:
-            remedy = "Do not train with this mode before it is known why"
-            of |= {"status": "invalid", "reason": f"{tensor} is not finite", "remedy": remedy}
-        else:
-            saturated, flushed = shares(label, case, tensor)
-            of |= {"status": "ok", "saturated": saturated, "flushed": flushed, **numbers}
-        rows.append(LayerError(**of))
-    return rows
+    return [_row(label, case, tensor, errors(found[tensor], case.reference[tensor])) for tensor in TENSORS]
+
+
+def _row(label: str, case: Case, tensor: TensorName, numbers: dict[str, Any]) -> LayerError:
+    of: dict[str, Any] = {"layer": case.layer, "input": case.input, "tensor": tensor}
+    if numbers["relative_error"] is None:
+        remedy = "Do not train with this mode before it is known why"
+        return _refused(label, MeasurementInvalid(f"{tensor} is not finite", remedy), **of)
+    saturated, flushed = shares(label, case, tensor)
+    return LayerError(mode=label, status="ok", saturated=saturated, flushed=flushed, **numbers, **of)
+
+
+def _refused(label: str, why: Fp8benchError, **of: Any) -> LayerError:
+    return LayerError(mode=label, status=why.status, reason=why.what, remedy=why.remedy, **of)
 
 
 def run_mode(mode: Mode, case: Case) -> dict[str, Tensor]:
@@ -185,33 +181,27 @@ def shares(label: str, case: Case, tensor: TensorName) -> tuple[float | None, fl
     known = CASTS.get(label, {}).get(tensor, ()) if case.layer == "linear" else ()
     if not known:
         return None, None
-
-    def operand(of: OperandCast, number: int = 0) -> Tensor:
-        return weights(case.plain)[0].detach() if of.operand == "weight" else getattr(case.draws[number], of.operand)
-
-    def scale(of: OperandCast) -> Tensor:
-        if label != DELAYED:
-            return scale_for(operand(of), of.to, of.across, of.power_of_2)
-        # The passes before this one are the history. Its largest amax gives the smallest of their scales.
-        return torch.stack([scale_for(operand(of, number), of.to) for number in range(1, len(case.draws))]).amin()
-
-    made = [scaled_cast(operand(of), scale(of), of.to) for of in known]
+    made = []
+    for of in known:
+        weight = weights(case.plain)[0].detach()
+        values = [weight if of.operand == "weight" else getattr(draw, of.operand) for draw in case.draws]
+        if label == DELAYED:
+            # The passes before this one are the history. Its largest amax gives the smallest of their scales.
+            scale = torch.stack([scale_for(earlier, of.to) for earlier in values[1:]]).amin()
+        else:
+            scale = scale_for(values[0], of.to, of.across, of.power_of_2)
+        made.append(scaled_cast(values[0], scale, of.to))
     return max(one.saturated for one in made), max(one.flushed for one in made)
-
-
-def _refused(label: str, why: Fp8benchError, case: Case | None = None) -> LayerError:
-    of: Any = {"layer": case.layer, "input": case.input} if case else {}
-    return LayerError(mode=label, status=why.status, reason=why.what, remedy=why.remedy, **of)
 
 
 def errors(found: Tensor, reference: Tensor) -> dict[str, Any]:
     """Return fields of `LayerError`; None: not finite. found: any dtype. reference: float64, of the same shape."""
-    exact, other = reference.double().flatten(), found.detach().double().flatten()
+    values = found.detach()
+    exact, other = reference.double().flatten(), values.double().flatten()
     size = exact.norm()
     # A division by 0 gives nan or inf.
     relative = float((other - exact).norm() / size)
     # The values decide, because the gradient of a float32 weight is float32 even if it was computed in bfloat16.
-    values = found.detach()
     in_bf16 = torch.equal(values.to(torch.bfloat16).to(values.dtype), values)
     rounded = exact.to(torch.bfloat16 if in_bf16 else torch.float32).double()
     numbers = {

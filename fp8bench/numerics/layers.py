@@ -34,14 +34,9 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.numerics import EXACT, InputName, LayerName
 
 MLP_RATIO = 4
-HEADS, HEAD_MULTIPLE = 16, 16
 IMAGES = 8
 EPSILON = 1e-6
 """The epsilon of the layer norms of timm's ViT."""
-
-DEGREES_OF_FREEDOM = 3
-OUTLIER_FACTOR, CHANNELS_AN_OUTLIER, LEAST_OUTLIERS = 100.0, 128, 2
-"""One channel in CHANNELS_AN_OUTLIER is an outlier, and at least LEAST_OUTLIERS are."""
 
 GRADIENT_SIZE = 1e-4
 """Of a normal output gradient: as small as in training, where e5m2 without a scale loses much (it ends at 1.5e-5)."""
@@ -84,10 +79,7 @@ def plain_layer(layer: LayerName, width: int, seed: int, exact: bool) -> nn.Modu
 
 def heads(width: int) -> int:
     """Return 16 if each head is then a multiple of 16 wide, as in ViT-Huge; otherwise 8, 4, 2 or 1."""
-    count = HEADS
-    while width % (count * HEAD_MULTIPLE):
-        count //= 2
-    return count
+    return next(count for count in (16, 8, 4, 2, 1) if width % (16 * count) == 0)
 
 
 def convert(mode: Mode, plain: nn.Module) -> nn.Module:
@@ -129,10 +121,8 @@ def draw(name: InputName, layer_shapes: tuple[Sequence[int], Sequence[int]], see
         draw_values(kind, shape, generator(seed, kind, what, number))
         for what, shape in zip(("input", "gradient"), layer_shapes, strict=True)
     )
-    gradient = gradient * GRADIENT_SIZE
-    if name.endswith(EXACT):
-        return Operands(representable(given, E4M3), representable(gradient, BOTH))
-    return Operands(given, gradient)
+    drawn = Operands(given, gradient * GRADIENT_SIZE)
+    return Operands(*map(representable, drawn, (E4M3, BOTH))) if name.endswith(EXACT) else drawn
 
 
 def draw_weight(shape: Sequence[int], seed: int, what: str) -> Tensor:
@@ -144,11 +134,10 @@ def draw_values(kind: str, shape: Sequence[int], by: torch.Generator) -> Tensor:
     """Return float32 values of the distribution, on the CPU. For outliers, channels are the last dimension."""
     values = torch.randn(tuple(shape), generator=by)
     if kind == "heavy-tailed":
-        squares = [torch.randn(tuple(shape), generator=by).square() for _ in range(DEGREES_OF_FREEDOM)]
-        # By definition: a normal value over the root mean square of DEGREES_OF_FREEDOM other normal values.
+        # By definition: a normal value over the root mean square of as many others as there are degrees of freedom.
+        squares = [torch.randn(tuple(shape), generator=by).square() for _ in range(3)]
         values /= torch.stack(squares).mean(0).sqrt()
     if kind == "outlier":
-        channels = shape[-1]
-        count = max(LEAST_OUTLIERS, channels // CHANNELS_AN_OUTLIER)
-        values[..., torch.randperm(channels, generator=by)[:count]] *= OUTLIER_FACTOR
+        # One channel in 128, and at least two.
+        values[..., torch.randperm(shape[-1], generator=by)[: max(2, shape[-1] // 128)]] *= 100.0
     return values

@@ -15,11 +15,8 @@ from fp8bench.schema.gemm import Shape
 from fp8bench.schema.machine import gib
 from fp8bench.schema.numerics import LayerName
 
-WEIGHT_BYTES = 52
-"""46, plus an eighth for the allocator."""
-
-ACTIVATION_BYTES = 400
-"""Per token and channel: about 30 tensors of a block, and their draws, in float32 or float64."""
+WEIGHT_BYTES, ACTIVATION_BYTES = 52, 400
+"""Of a weight 46, plus an eighth for the allocator. Per token and channel: about 30 tensors of a block, and draws."""
 
 WEIGHTS: dict[LayerName, int] = {"linear": MLP_RATIO, "block": 4 + 2 * MLP_RATIO}
 """The weights of a layer, in squares of its width. A block has queries, keys, values and projection, and its MLP."""

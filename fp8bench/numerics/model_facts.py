@@ -33,8 +33,7 @@ def facts_of(workload: Workload, name: str | None = None) -> ModelFacts:
     can be proved with, and UsageError for one that does not run on the meta device.
     """
     batch_size = stated(workload, "piece")
-    check = getattr(workload, "check", None)
-    if check is not None:
+    if (check := getattr(workload, "check", None)) is not None:
         check(batch_size, False)
     model = workload.build(META)
     parts, refusal = _transformer_engine(model)
@@ -70,10 +69,9 @@ def facts_of(workload: Workload, name: str | None = None) -> ModelFacts:
 
 
 def _transformer_engine(model: nn.Module) -> tuple[TransformerEngineParts | None, str | None]:
-    if has_llama_layers(model):
-        return TransformerEngineParts(blocks=sum(len(llama.layers) for llama in llama_models(model))), None
-    if layers := gpt_layers(model):
-        return TransformerEngineParts(blocks=len(layers)), None
+    llamas = llama_models(model) if has_llama_layers(model) else ()
+    if blocks := sum(len(llama.layers) for llama in llamas) or len(gpt_layers(model)):
+        return TransformerEngineParts(blocks=blocks), None
     try:
         swaps = plan_swaps(model)
     except ModeUnavailable as refusal:
@@ -92,8 +90,7 @@ def refusal_of(config: RunConfig, workload: Workload, model: nn.Module) -> Refus
             plan_swaps(model)
         elif config.mode.startswith("torchao-"):
             require_convertible(model)
-        check = getattr(workload, "check", None)
-        if check is not None:
+        if (check := getattr(workload, "check", None)) is not None:
             check(config.batch_size, fp8)
     except ModeUnavailable as refusal:
         return Refusal.of(refusal)

@@ -5,16 +5,10 @@
     rounded  = step * round(v / step)                      to nearest, ties to even; exact in float32
 
 Values beyond max saturate, as in Transformer Engine and torchao. A tensor is multiplied by scale = max / amax first and
-divided by it afterwards, where amax is the largest magnitude of what shares the scale (a tensor or a row).
+divided by it afterwards, where amax is the largest magnitude of what shares the scale (a tensor or a row). CASTS has
+each recipe's, by torchao 0.18, float8/float8_linear.py and config.py, and Transformer Engine 2.20, common/recipe.
 
-  tensorwise, current  one scale per tensor, from the tensor itself; output gradients in e5m2, the others in e4m3.
-  delayed              the same formats; the scale comes from the tensors of earlier passes.
-  rowwise              e4m3 throughout; a scale for each row or column that is summed over, a power of two.
-  rowwise_with_gw_hp   the same, but the weight gradient is in bfloat16, and the weight has one scale in the GEMM of the
-                       input gradient.
-
-Sources: torchao 0.18, float8/float8_linear.py and config.py; Transformer Engine 2.20, common/recipe. te-fp8:block and
-te-fp8:mxfp8 are not simulated. Delayed scaling casts with a scale from earlier steps and records the amax; then
+Delayed scaling casts with a scale from earlier steps and records the amax; then
 
     amax   = max of the last `history_len` steps' amaxes, or this step's alone (algo `most_recent`)
     scale  = max / amax, in float32                        for the next step; the first step's is 1
@@ -42,9 +36,6 @@ DELAYED = "te-fp8:delayed"
 STEPS, UP_AT, DOWN_AT, FACTOR, ROWS = 100, 20, 60, 100.0, 128
 """The jump: its steps, where values grow by FACTOR and shrink again, and the rows of a step, as wide as the layer."""
 
-INPUT = 0
-"""The input's index among a linear module's forward tensors (input, weight, output) in fp8_meta."""
-
 
 class ScaledCast(NamedTuple):
     """A tensor after a cast. values: float32, divided by the scale again. saturated: share of the values that would
@@ -60,9 +51,8 @@ def scaled_cast(values: Tensor, scale: Tensor | float, to: Definition) -> Scaled
     """Multiply values by the scale, round them, saturate, and divide by the scale (float32, broadcast)."""
     scaled = values.float() * scale
     rounded = round_to(scaled, to)
-    saturated = (rounded.abs() > to.max).double().mean()
-    flushed = ((rounded == 0) & (scaled != 0)).double().mean()
-    return ScaledCast(rounded.clamp(-to.max, to.max) / scale, float(saturated), float(flushed))
+    lost = (rounded.abs() > to.max), (rounded == 0) & (scaled != 0)
+    return ScaledCast(rounded.clamp(-to.max, to.max) / scale, *(float(share.double().mean()) for share in lost))
 
 
 def round_to(values: Tensor, to: Definition) -> Tensor:
@@ -79,9 +69,8 @@ def scale_for(values: Tensor, to: Definition, across: int | None = None, power_o
     amax = magnitudes.amax() if across is None else magnitudes.amax(dim=across, keepdim=True)
     # A tensor of zeros may have any scale.
     scale = torch.where(amax > 0, to.max / amax.double(), 1.0).float()
-    if not power_of_2:
-        return scale
-    return (scale.view(torch.int32) >> FLOAT32.mantissa_bits << FLOAT32.mantissa_bits).view(torch.float32)
+    without_mantissa = scale.view(torch.int32) >> FLOAT32.mantissa_bits << FLOAT32.mantissa_bits
+    return without_mantissa.view(torch.float32) if power_of_2 else scale
 
 
 def representable(values: Tensor, to: Definition) -> Tensor:
@@ -100,7 +89,7 @@ class OperandCast(NamedTuple):
     """
 
     operand: Literal["input", "weight", "output_gradient"]
-    to: Definition
+    to: Definition = E4M3
     across: int | None = None
     power_of_2: bool = False
 
@@ -108,9 +97,9 @@ class OperandCast(NamedTuple):
 Casts = dict[TensorName, tuple[OperandCast, ...]]
 
 PER_TENSOR: Casts = {
-    "output": (OperandCast("input", E4M3), OperandCast("weight", E4M3)),
-    "input_gradient": (OperandCast("output_gradient", E5M2), OperandCast("weight", E4M3)),
-    "weight_gradient": (OperandCast("output_gradient", E5M2), OperandCast("input", E4M3)),
+    "output": (OperandCast("input"), OperandCast("weight")),
+    "input_gradient": (OperandCast("output_gradient", E5M2), OperandCast("weight")),
+    "weight_gradient": (OperandCast("output_gradient", E5M2), OperandCast("input")),
 }
 ROWWISE: Casts = {
     "output": (OperandCast("input", E4M3, -1, True), OperandCast("weight", E4M3, -1, True)),
@@ -165,8 +154,9 @@ def simulate(values: Sequence[Tensor], scheme: Delayed | None) -> ScalingTrace:
     """Cast the tensor of each step to e4m3 under the scheme. scheme: None for current scaling."""
     amaxes = [float(tensor.abs().amax()) for tensor in values]
     if scheme is None:
-        return _trace(values, None, "simulated", amaxes, [float(scale_for(tensor, E4M3)) for tensor in values])
-    scales = [1.0, *(next_scale(amaxes[:step], scheme) for step in range(1, len(values)))]
+        scales = [float(scale_for(tensor, E4M3)) for tensor in values]
+    else:
+        scales = [1.0, *(next_scale(amaxes[:step], scheme) for step in range(1, len(values)))]
     return _trace(values, scheme, "simulated", amaxes, scales)
 
 
@@ -177,14 +167,14 @@ def read_transformer_engine(values: Sequence[Tensor], scheme: Delayed, device: t
     te = import_te()
     recipe = DelayedScaling(amax_history_len=scheme.history_len, amax_compute_algo=scheme.algo)
     layer = te.Linear(values[0].shape[-1], 16, bias=False, params_dtype=torch.bfloat16, device=device)
-    amaxes: list[float] = []
-    scales: list[float] = []
+    amaxes, scales = [], []
     for tensor in values:
         with torch.autocast(device.type, dtype=torch.bfloat16), te.autocast(enabled=True, recipe=recipe):
             layer(tensor.to(device))
+            # Of a linear module's forward tensors (input, weight, output) the input is the first.
             state: Any = layer.fp8_meta["scaling_fwd"]
-            scales.append(float(state.scale[INPUT]))
-            amaxes.append(float(state.amax_history[0][INPUT]))
+            scales.append(float(state.scale[0]))
+            amaxes.append(float(state.amax_history[0][0]))
     return _trace(values, scheme, "transformer_engine", amaxes, scales)
 
 
@@ -204,8 +194,8 @@ def _trace(
     errors = [float((one.values - tensor).norm() / tensor.norm()) for one, tensor in zip(made, values, strict=True)]
     return ScalingTrace(
         scaling="delayed" if scheme else "current",
-        algo=scheme.algo if scheme else None,
-        history_len=scheme.history_len if scheme else None,
+        algo=scheme and scheme.algo,
+        history_len=scheme and scheme.history_len,
         source=source,
         amax=tuple(amaxes),
         scale=tuple(scales),

@@ -76,19 +76,18 @@ def _gpus(row: Prediction | Measured) -> str:
 
 
 def _answers(best: Prediction) -> list[str]:
-    unit, measured, said = best.unit, best.measured, []
+    measured, said = best.measured, []
     if best.usd_per_hour is not None:
         dated = f"price of {best.price_as_of}" if best.price_as_of else "a price without a date"
-        whole = "the whole instance" if best.price_share_of == best.instance else best.price_share_of
-        share = f", {best.price_share:.3g} of {whole}'s" if whole else ""
+        of = f", {best.price_share:.3g} of {best.price_share_of}'s" if best.price_share_of else ""
         said.append(
-            f"{best.variant_label} at batch {best.batch_size} is predicted to buy {_per_usd(best)} {unit} for a dollar "
-            f"on {best.instance}, at {best.usd_per_hour:,.2f} USD/h ({dated}{share})."
+            f"{best.variant_label} at batch {best.batch_size} is predicted to buy {_per_usd(best)} {best.unit} for a "
+            f"dollar on {best.instance}, at {best.usd_per_hour:,.2f} USD/h ({dated}{of})."
         )
     if measured.units_per_usd and best.break_even_usd_per_hour and measured.usd_per_hour:
         even = with_interval(best.break_even_usd_per_hour, best.break_even_range_usd_per_hour, ",.2f")
         said.append(
-            f"It was measured at {rate(measured.units_per_usd)} {unit} for a dollar on {measured.instance} "
+            f"It was measured at {rate(measured.units_per_usd)} {best.unit} for a dollar on {measured.instance} "
             f"({measured.usd_per_hour:,.2f} USD/h). A dollar buys as many on {best.instance} at {even} USD/h for "
             f"{_gpus(best)}."
         )
@@ -110,13 +109,8 @@ def _parts(row: Prediction) -> doc.Table:
 
 def _about_range(error: ModelError) -> str:
     if error.cases == 0:
-        return (
-            "Ranges are the measured 95 % intervals: the GPU is the same, and so is the number of GPUs. By how much "
-            "machines of one kind differ is unknown."
-        )
-    worst = " and ".join(
-        f"{one.target} from {one.source} ({one.mode}, {one.error * 100:+.1f} %)" for one in error.worst
-    )
+        return "Ranges are the measured 95 % intervals: the GPUs are the same, and as many; machines may still differ."
+    worst = " and ".join(f"{one.target} from {one.source}, {one.error * 100:+.1f} %" for one in error.worst)
     return (
         f"Ranges: the measured 95 % intervals, widened by {error.share * 100:.0f} % to either side: the most that the "
         f"model was off in {error.cases} predictions of what was measured ({error.basis}): {worst}. Few machines are "

@@ -25,8 +25,7 @@ from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog, Instance
 from fp8bench.schema.machine import GIB, gib
 from fp8bench.schema.record import Record
-
-Range = tuple[float, float]
+from fp8bench.tables.written import Interval
 
 FP8_UNITS = (8, 9)
 RECIPES = {"te-fp8:block": ((9, 0), (9, 0)), "te-fp8:mxfp8": ((10, 0), None)}
@@ -60,9 +59,10 @@ def target(instance: Instance, catalog: Catalog, gpus: int | None, query: PriceQ
             f"Give --gpus {instance.gpu_count} or less",
         )
     used = gpus or instance.gpu_count
-    paid = of_used(instance, gpu.name, used, catalog, query)
-    about = why_no_price(key, instance, query) if paid is None else ""
-    if paid is not None and paid.instance != key:
+    paid, about = of_used(instance, gpu.name, used, catalog, query), ""
+    if paid is None:
+        about = why_no_price(key, instance, query)
+    elif paid.instance != key:
         about = f"no price of {key} is known: {paid} stand in for it"
     return Target(instance, Machine(gpu, used), paid, about)
 
@@ -74,7 +74,7 @@ class Measured(Frozen):
     gpu: str
     world_size: int
     step_time_s: float
-    step_time_ci_s: Range | None
+    step_time_ci_s: Interval | None
     throughput_per_s: float
     usd_per_hour: float | None
     units_per_usd: float | None
@@ -104,19 +104,19 @@ class Prediction(Labelled, Frozen):
     batch_size: int
     unit: str
     step_time_s: float | None = None
-    step_time_range_s: Range | None = None
+    step_time_range_s: Interval | None = None
     throughput_per_s: float | None = None
-    throughput_range_per_s: Range | None = None
+    throughput_range_per_s: Interval | None = None
     usd_per_hour: float | None
     price_as_of: date | None
     price_source: str | None
     price_share: float
     price_share_of: str | None = None
     units_per_usd: float | None = None
-    units_per_usd_range: Range | None = None
+    units_per_usd_range: Interval | None = None
     usd_per_million_units: float | None = None
     break_even_usd_per_hour: float | None = None
-    break_even_range_usd_per_hour: Range | None = None
+    break_even_range_usd_per_hour: Interval | None = None
     gemm_share_of_peak: float | None = None
     measured: Measured
     model_error: ModelError | None = None
@@ -186,11 +186,9 @@ def _prediction(source: Source, target: Target, known: Known, catalog: Catalog, 
         span = step.least_s * low / source.step_s / off, step.step_s * high / source.step_s * off
         rates = units / span[1], units / span[0]
 
-    def at(formula: Callable[[float, float], float], by: float | None) -> tuple[float | None, Range | None]:
+    def at(formula: Callable[[float, float], float], by: float | None) -> tuple[float | None, Interval | None]:
         """Apply a formula of throughput and price to the prediction and to its range."""
-        if not by:
-            return None, None
-        return formula(rate, by), rates and (formula(rates[0], by), formula(rates[1], by))
+        return (formula(rate, by), rates and (formula(rates[0], by), formula(rates[1], by))) if by else (None, None)
 
     per_usd, per_usd_range = at(cost.units_per_usd, paid.usd_per_hour if paid else None)
     even, even_range = at(cost.break_even_usd_per_hour, measured.units_per_usd)
@@ -236,8 +234,9 @@ def _measured(source: Source, catalog: Catalog, query: PriceQuery) -> Measured:
     query = replace(query, machine=record.machine.id if record.machine else None)
     paid = of_used(catalog.instances.get(record.instance), machine.gpu.name, machine.gpus, catalog, query)
     throughput, usd = source.summary.units_per_step / source.step_s, paid.usd_per_hour if paid else None
-    return Measured(
-        instance=record.instance,
+    return made_of(
+        Measured,
+        record,
         gpu=machine.gpu.name,
         world_size=machine.gpus,
         step_time_s=source.step_s,
@@ -245,7 +244,6 @@ def _measured(source: Source, catalog: Catalog, query: PriceQuery) -> Measured:
         throughput_per_s=throughput,
         usd_per_hour=usd,
         units_per_usd=cost.units_per_usd(throughput, usd) if usd else None,
-        run_id=record.run_id,
         run_ids=tuple(one.run_id for one in source.measurement.rounds),
     )
 
@@ -317,16 +315,17 @@ def _foreseen(origins: Sequence[Source], instance: Instance, catalog: Catalog, l
     for *_, origin, error in best.values():
         with suppress(UsageError):
             step = predict(origin.work, origin.machine, there.machine, limits.limits)
-            # Where the communication was not measured, all of it may be hidden.
-            reach = (1 + error.share) * step.step_s / step.least_s - 1
-            by, gpus = step.step_s / origin.step_s, there.machine.gpus / origin.machine.gpus
             # DDP keeps one more copy of the gradients, in its buckets.
             buckets = (origin.work.gradient_bytes or 0.0) * ((there.machine.gpus > 1) - (origin.machine.gpus > 1))
+            by, gpus = step.step_s / origin.step_s, there.machine.gpus / origin.machine.gpus
             told = instance.key, by, gpus, gpu.product_names[0], round(buckets)
-            rounds = tuple(scaled(one, *told) for one in origin.measurement.rounds)
-            doubts = tuple(_warnings(origin, there, error, limits))
             yield Measurement(
-                rounds, measured_on=origin.record.instance, origin="predicted", elsewhere=reach, doubts=doubts
+                tuple(scaled(one, *told) for one in origin.measurement.rounds),
+                measured_on=origin.record.instance,
+                origin="predicted",
+                # Where the communication was not measured, all of it may be hidden.
+                elsewhere=(1 + error.share) * step.step_s / step.least_s - 1,
+                doubts=tuple(_warnings(origin, there, error, limits)),
             )
 
 
@@ -345,19 +344,16 @@ def scaled(
     config, summary, times, there = record.config, record.summary, record.step_times, record.environment
     if config is None or summary is None or times is None or there is None:
         raise ValueError(f"{record.run_id} was not measured")
-    seconds = {field: getattr(times, field) * by for field in ("mean_s", "median_s", "spread_s", "warmup_s")}
-    changed = {
+    unknown = ("step_time_ci_s", "joules_per_unit", "units_per_kwh", "sm_clock_mhz", "host_lead_s", "data_wait_share")
+    new_summary = {
+        **dict.fromkeys(unknown),
+        "flags": (),
         "step_time_s": summary.step_time_s * by,
         "units_per_step": round(summary.units_per_step * gpus),
         "throughput_per_s": summary.throughput_per_s * gpus / by,
         "flops_per_step": summary.flops_per_step and round(summary.flops_per_step * gpus),
     }
-    unknown = ("step_time_ci_s", "joules_per_unit", "units_per_kwh", "sm_clock_mhz", "host_lead_s", "data_wait_share")
-    memory = tuple(
-        one.model_copy(update={"peak_allocated_bytes": one.peak_allocated_bytes + more_bytes})
-        for one in record.memory
-        if one.peak_allocated_bytes is not None
-    )
+    new_times = {field: getattr(times, field) * by for field in ("mean_s", "median_s", "spread_s", "warmup_s")}
     ranks = {"world_size": round(config.world_size * gpus), "nodes": config.nodes * nodes}
     found = as_of(instance, record)
     return found.model_copy(
@@ -365,9 +361,13 @@ def scaled(
             "run_id": found.run_id if nodes == 1 else f"{found.run_id}-{nodes}-nodes",
             "config": config.model_copy(update=ranks),
             "environment": there.model_copy(update={"device_name": product or there.device_name}),
-            "summary": summary.model_copy(update={**changed, **dict.fromkeys(unknown), "flags": ()}),
-            "step_times": times.model_copy(update=seconds),
-            "memory": memory,
+            "summary": summary.model_copy(update=new_summary),
+            "step_times": times.model_copy(update=new_times),
+            "memory": tuple(
+                one.model_copy(update={"peak_allocated_bytes": one.peak_allocated_bytes + more_bytes})
+                for one in record.memory
+                if one.peak_allocated_bytes is not None
+            ),
             **{"profile": None, "telemetry": (), "samples": ()},
         }
     )

@@ -29,12 +29,10 @@ class Source:
 
     @property
     def label(self) -> str:
-        """The mode with its recipe, e.g. `te-fp8:delayed`."""
         return self.record.what.mode_label
 
     @property
     def step_s(self) -> float:
-        """Elapsed time over steps, the mean over rounds."""
         return self.work.step_s
 
     @property
@@ -58,22 +56,20 @@ def tokens_of(sizes: dict[str, object]) -> int | None:
 def source(measurement: Measurement, catalog: Catalog) -> Source:
     """Return a measurement's source, by the profile nearest to its step time. Raises UsageError for what is missing."""
     latest = measurement.latest
-    config, name = latest.config, f"{latest.instance}:{latest.what.mode}"
+    config, there, name = latest.config, latest.environment, f"{latest.instance}:{latest.what.mode}"
     if latest.status != "ok":
         raise UsageError(f"{name} is {latest.status}", f"See why with `fp8bench compare {latest.instance}`")
-    if config is None or latest.environment is None:
+    if config is None or there is None:
         raise UsageError(f"{name} is a {latest.source} figure, which has no profile", "Name a measured record")
     if config.device == "cpu":
         raise UsageError(f"{name} was measured on a CPU, from which no GPU can be predicted", "Name a record of a GPU")
     if config.nodes > 1:
         what = f"{name} ran on {config.nodes} nodes, whose network no figure here covers"
         raise UsageError(what, "Name a record of one host")
-    product = latest.environment.device_name
-    gpu = catalog.gpu_by_product(product)
+    gpu, time = catalog.gpu_by_product(there.device_name), unit_time(measurement)
     if gpu is None:
-        what = f"{name} ran on {product!r}, which the catalogue does not know, so its peak and bandwidth are unknown"
+        what = f"{name} ran on {there.device_name!r}, which the catalogue does not know, so its peak is unknown"
         raise UsageError(what, "Name a record of a GPU that `fp8bench list instances` lists")
-    time = unit_time(measurement)
     profiled = [(one, one.profile, one.summary) for one in measurement.rounds if one.profile and one.summary]
     if time is None or not profiled:
         remedy = f"Measure it again: `fp8bench run --mode {latest.what.mode_label}`"
@@ -91,8 +87,8 @@ def source(measurement: Measurement, catalog: Catalog) -> Source:
         causal=record.parity is not None and record.parity.later_leakage is not None,
         flops=None if flops is None else flops / record.what.world_size,
     )
-    machine, interval_s = Machine(gpu, config.world_size), time.step_time_s(summary.units_per_step)[1]
-    return Source(measurement, record, profile, summary, machine, work, interval_s)
+    interval_s = time.step_time_s(summary.units_per_step)[1]
+    return Source(measurement, record, profile, summary, Machine(gpu, config.world_size), work, interval_s)
 
 
 class Sources(NamedTuple):

@@ -22,25 +22,22 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
+from fp8bench.schema.collectives import bus_factor
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import PREDICTION_ERRORS_JSON, Frozen, first_fault, read_text
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Gpu
 from fp8bench.schema.rank import Category
-from fp8bench.stats.collectives import bus_factor
 
-PartName = Category | Literal["idle"]
-RULES: dict[Category, str] = {
+PEAKS: Mapping[Category, str] = {"gemm_fp8": "dense_fp8_tflops", "gemm_bf16": "dense_bf16_tflops"}
+CARRIED_OVER: tuple[Category, ...] = ("gemm_fp32", "other")
+RULES: Mapping[Category, str] = {
     "gemm_fp8": "dense fp8 peak",
     "gemm_bf16": "dense bf16 peak",
-    "gemm_fp32": "carried over",
     "attention": "memory, SMs and peak",
-    "cast": "memory and SMs",
-    "elementwise": "memory and SMs",
-    "copy": "memory and SMs",
-    "optimizer": "memory and SMs",
     "nccl": "links",
-    "other": "carried over",
+    **dict.fromkeys(CARRIED_OVER, "carried over"),
+    **dict.fromkeys(("cast", "elementwise", "copy", "optimizer"), "memory and SMs"),
 }
 
 NEGLIGIBLE = 0.01
@@ -143,7 +140,7 @@ class Work:
 class Part(Frozen):
     """One kind of work of a step. ratio: predicted over measured seconds; None if no rule applies."""
 
-    name: PartName
+    name: Category | Literal["idle"]
     rule: str
     measured_s: float
     predicted_s: float
@@ -169,12 +166,11 @@ def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -
     # Without the communication that they hid, kernels are shorter.
     alone = _longer(measured, -work.hidden_s * limits.beside_s)
     kernels = {kind: alone[kind] * (1.0 if ratio is None else ratio) for kind, ratio in ratios.items()}
-    shared, hidden_s, may_be_hidden_s, said = _communication(work, measured_on, target, sum(kernels.values()))
+    shared, hidden_s, said = _communication(work, measured_on, target, sum(kernels.values()))
     parts = []
-    for kind, predicted_s in _longer(kernels, hidden_s * limits.beside_s).items():
-        measured_s = measured[kind]
-        shown = None if ratios[kind] is None or not measured_s else predicted_s / measured_s
-        parts.append(Part(name=kind, rule=RULES[kind], measured_s=measured_s, predicted_s=predicted_s, ratio=shown))
+    for kind, found_s in _longer(kernels, hidden_s * limits.beside_s).items():
+        ratio = None if ratios[kind] is None or not measured[kind] else found_s / measured[kind]
+        parts.append(Part(name=kind, rule=RULES[kind], measured_s=measured[kind], predicted_s=found_s, ratio=ratio))
     if shared.measured_s or shared.predicted_s:
         parts.append(shared)
     busy_s = sum(part.predicted_s for part in parts)
@@ -198,7 +194,7 @@ def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -
         said.append("gaps between kernels, the host's launches and the loader take as long as measured")
     # Profiled steps that were busier than the timed step is long are scaled to the timed step.
     to_timed = work.step_s / (work.busy_s + work.idle_s)
-    least_busy_s = busy_s - may_be_hidden_s
+    least_busy_s = busy_s - (shared.predicted_s if measured_on.gpus == 1 else 0.0)
     return Step(
         step_s=(busy_s + idle_beside(busy_s)) * to_timed,
         least_s=(least_busy_s + idle_beside(least_busy_s)) * to_timed,
@@ -221,14 +217,12 @@ def _ratio(kind: Category, work: Work, measured_on: Machine, target: Machine, li
             f"{share * 100:.0f} % of this step is float32 GEMMs, and no float32 peak of {target.gpu.name} is known",
             "Predict a mode of 16 or 8 bits",
         )
-    rule = RULES[kind]
-    if rule == "carried over":
+    if kind in CARRIED_OVER:
         return None
     if same:
         return 1.0
-    peak = {"dense bf16 peak": "dense_bf16_tflops", "dense fp8 peak": "dense_fp8_tflops"}.get(rule)
-    if peak is not None:
-        return measured_on.figure(peak) / target.figure(peak)
+    if kind in PEAKS:
+        return measured_on.figure(PEAKS[kind]) / target.figure(PEAKS[kind])
     amounts = limits.kinds.get(kind, Amounts(dram_gb=1.0, sm_gcycles=0.0))
     flops_a_byte = work.attention_flops_a_byte if kind == "attention" else 0.0
     return seconds(amounts, target, flops_a_byte) / seconds(amounts, measured_on, flops_a_byte)
@@ -236,11 +230,11 @@ def _ratio(kind: Category, work: Work, measured_on: Machine, target: Machine, li
 
 def _communication(
     work: Work, measured_on: Machine, target: Machine, kernels_s: float
-) -> tuple[Part, float, float, list[str]]:
+) -> tuple[Part, float, list[str]]:
     measured_s = work.by_category.get("nccl", 0.0)
     part = Part(name="nccl", rule=RULES["nccl"], measured_s=measured_s, predicted_s=0.0)
     if target.gpus == 1:
-        return part, 0.0, 0.0, []
+        return part, 0.0, []
     if measured_on.gpus == 1:
         if (gradients := work.gradient_bytes) is None:
             raise UsageError(
@@ -254,7 +248,7 @@ def _communication(
             f"all-reduced at a link's full {link_gb_s:.0f} GB/s, hidden behind nothing; at a range's lower end all of "
             "it is hidden"
         )
-        return part.model_copy(update={"predicted_s": all_s}), 0.0, all_s, [said]
+        return part.model_copy(update={"predicted_s": all_s}), 0.0, [said]
     ratio = bus_factor("all-reduce", target.gpus) / bus_factor("all-reduce", measured_on.gpus)
     if measured_on.gpu.name != target.gpu.name:
         ratio *= measured_on.figure("nvlink_gb_s") / target.figure("nvlink_gb_s")
@@ -262,7 +256,7 @@ def _communication(
     hidden = work.hidden_s / work.nccl_s if work.nccl_s > 0 else 0.0
     exposed_s = max(all_s * (1 - hidden), all_s - kernels_s)
     said = f"communication takes {ratio:.2f} times as long, by links; {hidden * 100:.0f} % of it is hidden, as measured"
-    return part.model_copy(update={"predicted_s": exposed_s, "ratio": ratio}), all_s - exposed_s, 0.0, [said]
+    return part.model_copy(update={"predicted_s": exposed_s, "ratio": ratio}), all_s - exposed_s, [said]
 
 
 def gradient_bytes(flops: float, tokens: float) -> float:

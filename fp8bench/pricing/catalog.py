@@ -6,11 +6,11 @@ user's, and marked as doubted: the rate of one GPU or of a month is easily mista
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import cache, reduce
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from fp8bench.pricing import snapshot
 from fp8bench.schema.errors import UsageError, unknown_name
@@ -18,25 +18,24 @@ from fp8bench.schema.files import INSTANCES_YAML, Frozen, bytes_of, read_text, w
 from fp8bench.schema.instance import INSTANCE_FILE, SNAPSHOT_SUFFIX, Catalog, Gpu, Instance, Price, Unread, read_own
 from fp8bench.schema.yaml_text import line_of, parse_yaml
 
-_Item = TypeVar("_Item", bound=Frozen)
-_EMPTY = Catalog.model_construct(instances={}, gpus={})
 _KEY = re.compile(rb"""^key:[ \t]*["']?([a-z0-9][a-z0-9._-]*)""", re.MULTILINE)
 
 ABSURD = 5
 """A price more than this many times the catalogue's, or less than that fraction of it, is doubted."""
 
 
-def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
-    """Return the catalogue with each overlay's entries. A file has the lists `instances` and `gpus`, which replace
-    entries of the same name; or it is one instance (a mapping with a `key`) or a snapshot, whose prices go first.
-    """
-    return reduce(_with, overlays, _own() if base == INSTANCES_YAML else _with(_EMPTY, base))
+class Listed(Frozen):
+    """A file of many: the catalogue. meta: for those who edit it."""
+
+    meta: dict[str, Any] = Field(default_factory=dict)
+    instances: tuple[Instance, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
 
 
 @cache
-def _own() -> Catalog:
-    # It does not change while the program runs.
-    return _with(_EMPTY, INSTANCES_YAML)
+def load() -> Catalog:
+    """Return the catalogue that travels with the program."""
+    return laid_over(Catalog.model_construct(instances={}, gpus={}), INSTANCES_YAML)
 
 
 def load_beside(files: Iterable[Path]) -> Catalog:
@@ -44,7 +43,7 @@ def load_beside(files: Iterable[Path]) -> Catalog:
     catalog = load()
     for path in files:
         try:
-            catalog = _with(catalog, path)
+            catalog = laid_over(catalog, path)
         except UsageError as error:
             unread = Unread(instances=_may_be_of(path), what=error.what, remedy=error.remedy)
             catalog = catalog.model_copy(update={"unread": (*catalog.unread, unread)})
@@ -68,15 +67,19 @@ def _may_be_of(path: Path) -> frozenset[str]:
     return frozenset({path.absolute().parent.name, *([key[1].decode()] if key else [])})
 
 
-def _with(catalog: Catalog, path: Path) -> Catalog:
+def laid_over(catalog: Catalog, path: Path) -> Catalog:
+    """Return the catalogue with a file's entries: one instance or a snapshot, whose prices go first; or lists, which
+    replace entries of the same name. Raises UsageError with the file's line.
+    """
     if path.suffix == SNAPSHOT_SUFFIX:
-        found = []
+        prices: dict[str, tuple[Price, ...]] = {}
         for offer in snapshot.read(path, list(catalog.instances)):
             price = doubted(offer.price, catalog.instances[offer.instance])
             # A price far from the catalogue's is chosen only if there is nothing else.
             price = price.model_copy(update={"doubtful": price.doubt is not None})
-            found.append(offer.model_copy(update={"price": price}))
-        return snapshot.joined(catalog, found)
+            prices[offer.instance] = (*prices.get(offer.instance, ()), price)
+        offered = [catalog.instances[key] for key in prices]
+        return _with(catalog, *(one.model_copy(update={"prices": prices[one.key] + one.prices}) for one in offered))
     text = read_text(path)
     document = parse_yaml(text, path)
     if document is None:
@@ -85,16 +88,22 @@ def _with(catalog: Catalog, path: Path) -> Catalog:
         raise UsageError(f"{path} line 1 is not a mapping", "Write lists `instances:` and `gpus:`")
     if "key" in document:
         own = read_own(text, path)
-        joined = _joined(own, catalog.instances.get(own.key), path, text)
-        return catalog.model_copy(update={"instances": {**catalog.instances, own.key: joined}})
-    for name in document:
-        if name not in ("meta", "instances", "gpus"):
-            raise _error(path, text, (name,), f"unknown section {name!r}", "Use `instances:` and `gpus:`")
-    instances = {instance.key: instance for instance in _items(Instance, "instances", document, path, text)}
-    gpus = {gpu.name: gpu for gpu in _items(Gpu, "gpus", document, path, text)}
-    return Catalog.model_construct(
-        instances={**catalog.instances, **instances}, gpus={**catalog.gpus, **gpus}, unread=catalog.unread
-    )
+        return _with(catalog, _joined(own, catalog.instances.get(own.key), path, text))
+    try:
+        listed = Listed.model_validate(document)
+    except ValidationError as error:
+        raise wrong_field(error, path, text) from error
+    names = {"instances": [one.key for one in listed.instances], "gpus": [one.name for one in listed.gpus]}
+    for section, found in names.items():
+        for place, name in enumerate(found):
+            if name in found[:place]:
+                raise _error(path, text, (section, place), f"{name!r} is there twice", "Keep one of them")
+    gpus = {**catalog.gpus, **{gpu.name: gpu for gpu in listed.gpus}}
+    return _with(catalog, *listed.instances).model_copy(update={"gpus": gpus})
+
+
+def _with(catalog: Catalog, *instances: Instance) -> Catalog:
+    return catalog.model_copy(update={"instances": {**catalog.instances, **{one.key: one for one in instances}}})
 
 
 def _joined(own: Instance, known: Instance | None, path: Path, text: str) -> Instance:
@@ -114,11 +123,15 @@ def _joined(own: Instance, known: Instance | None, path: Path, text: str) -> Ins
     return own.model_copy(update={"prices": (*prices, *known.prices)})
 
 
+def _error(path: Path, text: str, where: tuple[str | int, ...], what: str, remedy: str) -> UsageError:
+    return UsageError(f"{path} line {line_of(text, where)}: {what}", remedy)
+
+
 def doubted(price: Price, known: Instance) -> Price:
     """Return the price, with how far it is from the catalogue's for the same purchase if by more than ABSURD times."""
     alike = [one for one in known.prices if one.purchase == price.purchase and one.usd_per_hour and not one.doubtful]
-    usual = next(iter(alike), None)
     dated = [(one.as_of, one) for one in alike if one.as_of is not None]
+    usual = alike[0] if alike else None
     if dated:
         day = price.as_of or max(as_of for as_of, _ in dated)
         usual = min(dated, key=lambda found: abs(found[0] - day))[1]
@@ -144,24 +157,3 @@ def find(catalog: Catalog, name: str, more: Iterable[str] = ()) -> Instance:
     having = [one.key for one in catalog.instances.values() if name.lower() in (one.gpu or "").lower()]
     known = [*catalog.instances, *reversed(by_type), *more]
     raise unknown_name("instance", name, known, "fp8bench list instances", family=having)
-
-
-def _items(model: type[_Item], section: str, document: dict[Any, Any], path: Path, text: str) -> list[_Item]:
-    entries = document.get(section) or []
-    if not isinstance(entries, list):
-        raise _error(path, text, (section,), f"{section} is not a list", "Begin its items with `-`")
-    found: dict[str, _Item] = {}
-    for number, entry in enumerate(entries):
-        try:
-            item = model.model_validate(entry)
-        except ValidationError as error:
-            raise wrong_field(error, path, text, (section, number)) from error
-        name = entry.get("key") or entry.get("name")
-        if name in found:
-            raise _error(path, text, (section, number), f"{name!r} is there twice", "Keep one of them")
-        found[name] = item
-    return list(found.values())
-
-
-def _error(path: Path, text: str, where: tuple[str | int, ...], what: str, remedy: str) -> UsageError:
-    return UsageError(f"{path} line {line_of(text, where)}: {what}", remedy)

@@ -17,8 +17,8 @@ OLD_DAYS = 90
 
 @dataclass(frozen=True)
 class PriceQuery:
-    """as_of: the date for which the price must apply. current: whether that is today, so that an undated price will do.
-    machine: id of the measured machine; None, if unknown, takes no machine's own price, ANY_MACHINE that of any.
+    """as_of: the day that is priced. current: whether that is today, so that an undated price will do. machine: id of
+    the measured machine; None, if unknown, takes no machine's own price, ANY_MACHINE that of any.
     """
 
     as_of: date
@@ -34,26 +34,27 @@ def choose(prices: Sequence[Price], query: PriceQuery) -> Price | None:
     between equals. With a region, only prices of it (or of all) count.
     """
     known = [price for price in prices if _fits(price, query)]
-    dated = [price for price in known if price.as_of is not None and price.as_of <= query.as_of]
-    undated = [price for price in known if price.as_of is None and query.current]
 
     def rank(price: Price) -> tuple[bool, bool, bool, int]:
         return not price.own, price.doubtful, price.as_of is None, -price.as_of.toordinal() if price.as_of else 0
 
-    return min(dated + undated, key=rank, default=None)
+    return min(known, key=rank, default=None)
 
 
 def _fits(price: Price, query: PriceQuery) -> bool:
-    if price.usd_per_hour is None or price.purchase != query.purchase or has_ended(price, query.as_of):
-        return False
-    if price.machine not in (None, query.machine) and query.machine != ANY_MACHINE:
-        return False
-    return query.region is None or price.region in (query.region, EVERYWHERE)
+    return (
+        price.usd_per_hour is not None
+        and price.purchase == query.purchase
+        and (query.current if price.as_of is None else price.as_of <= query.as_of)
+        and (price.until is None or query.as_of < price.until)
+        and (price.machine in (None, query.machine) or query.machine == ANY_MACHINE)
+        and in_region(price, query.region)
+    )
 
 
-def has_ended(price: Price, day: date) -> bool:
-    """Return whether the price's source says that it no longer holds on the day."""
-    return price.until is not None and day >= price.until
+def in_region(price: Price, region: str | None) -> bool:
+    """Return whether the price holds in a region, or in all; of None every one does."""
+    return region is None or price.region in (region, EVERYWHERE)
 
 
 def only_another_machines(prices: Sequence[Price], query: PriceQuery) -> bool:
@@ -70,26 +71,24 @@ def why_no_price(key: str, instance: Instance | None, query: PriceQuery) -> str:
         return f"no price: the catalogue does not know {key!r}; {give}"
     known = [price for price in instance.prices if price.usd_per_hour is not None]
     bought = [price for price in known if price.purchase == query.purchase]
-    here = [price for price in bought if query.region is None or price.region in (query.region, EVERYWHERE)]
-    ends = [price.until for price in here if price.until is not None and has_ended(price, query.as_of)]
-    earliest = min((price.as_of for price in here if price.as_of is not None), default=None)
+    here = [price for price in bought if in_region(price, query.region)]
+    days = [price.as_of for price in here if price.as_of is not None]
+    ends = [price.until for price in here if price.until is not None and price.until <= query.as_of]
     if not known:
-        reason = next((f" ({price.reason})" for price in instance.prices if price.reason), "")
-        return f"no price: none is known of {key!r}{reason}; {give}"
-    if not bought:
+        what = f"none is known of {key!r}{next((f' ({one.reason})' for one in instance.prices if one.reason), '')}"
+    elif not bought:
         there = ", ".join(sorted({price.purchase for price in known}))
-        what = f"none of {key!r} is {query.purchase}; there are {there}; choose with --purchase, or"
+        what = f"none of {key!r} is {query.purchase}; there are {there}; choose with --purchase"
     elif not here:
         there = ", ".join(sorted({price.region for price in bought if price.region})) or "none that name a region"
-        what = f"none of {key!r} is of region {query.region}; there are {there}; choose with --region, or"
+        what = f"none of {key!r} is of region {query.region}; there are {there}; choose with --region"
     elif len(ends) == len(here):
-        what = f"those of {key!r} ended, the last on {max(ends)}; choose with --purchase, or"
-    elif earliest is None:
-        return f"no price: those of {key!r} have no date and apply only today; see them with --price-as-of today"
+        what = f"those of {key!r} ended, the last on {max(ends)}; choose with --purchase"
+    elif days:
+        what = f"none of {key!r} is known for {query.as_of}: the earliest is of {min(days)}; --price-as-of takes it"
     else:
-        takes = f"--price-as-of {earliest} takes it, or"
-        what = f"none of {key!r} is known for {query.as_of}: the earliest is of {earliest}; {takes}"
-    return f"no price: {what} {give}"
+        what = f"those of {key!r} have no date and apply only today, with --price-as-of today"
+    return f"no price: {what}; {give}"
 
 
 def require_region(region: str | None, catalog: Catalog, keys: Iterable[str]) -> None:
@@ -100,8 +99,8 @@ def require_region(region: str | None, catalog: Catalog, keys: Iterable[str]) ->
     }
     everywhere = set().union(*regions.values())
     if region is not None and region not in everywhere:
-        of_these = set().union(*(regions.get(key, set()) for key in keys)) or everywhere
-        raise UsageError(f"no price is of region {region!r}", f"There are: {', '.join(sorted(of_these)) or 'none'}")
+        there = sorted(set().union(*(regions.get(key, set()) for key in keys)) or everywhere)
+        raise UsageError(f"no price is of region {region!r}", f"There are: {', '.join(there) or 'none'}")
 
 
 class Share(NamedTuple):
@@ -123,7 +122,6 @@ class Share(NamedTuple):
         return (self.price.usd_per_hour or 0.0) * self.share
 
     def __str__(self) -> str:
-        """Return the share in words, e.g. `2 of 8 GPUs of p5en`."""
         return f"{self.gpus} of {self.of} GPUs of {self.instance}"
 
 

@@ -5,15 +5,12 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from fp8bench.pricing.choose import EVERYWHERE, OLD_DAYS, PriceQuery, choose
+from fp8bench.pricing.choose import OLD_DAYS, PriceQuery, choose, in_region
 from fp8bench.pricing.snapshot import Change
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Instance, Price, Purchase
 from fp8bench.tables.document import CsvLines, Document, Letters, Note, Sentence, Table, blocks
 from fp8bench.tables.study import Column, word
-
-MOST_NAMED = 6
-"""The number of instances that a sentence names; json has all."""
 
 
 class KnownPrice(Frozen):
@@ -46,30 +43,22 @@ def known(instance: Instance, query: PriceQuery, purchases: Iterable[Purchase]) 
     found: list[KnownPrice] = []
     for purchase in purchases:
         chosen = choose(instance.prices, replace(query, purchase=purchase))
-        there = [
-            price
-            for price in instance.prices
-            if price.purchase == purchase and (query.region is None or price.region in (query.region, EVERYWHERE))
-        ]
+        there = [one for one in instance.prices if one.purchase == purchase and in_region(one, query.region)]
         priced = sorted((one for one in there if one.usd_per_hour is not None), key=lambda one: one is not chosen)
-        if not priced:
-            why = next((one.reason for one in there if one.reason), None)
-            priced = [Price(usd_per_hour=None, purchase=purchase, as_of=None, source=None, reason=why)]
-        found += [_line(instance, one, query.as_of, one is chosen) for one in priced]
+        why = next((one.reason for one in there if one.reason), None)
+        none = Price(usd_per_hour=None, purchase=purchase, as_of=None, source=None, reason=why)
+        for one in priced or [none]:
+            usd = one.usd_per_hour
+            found.append(made_of(
+                KnownPrice, instance, one,
+                instance=instance.key,
+                usd_per_gpu_hour=usd / instance.gpu_count if usd and instance.gpu_count else None,
+                age_days=(query.as_of - one.as_of).days if one.as_of else None,
+                doubtful=one.doubtful or one.doubt is not None,
+                in_force=one is chosen,
+                note=one.doubt or one.note,
+            ))  # fmt: skip
     return found
-
-
-def _line(instance: Instance, price: Price, today: date, in_force: bool) -> KnownPrice:
-    usd = price.usd_per_hour
-    return made_of(
-        KnownPrice, instance, price,
-        instance=instance.key,
-        usd_per_gpu_hour=usd / instance.gpu_count if usd and instance.gpu_count else None,
-        age_days=(today - price.as_of).days if price.as_of else None,
-        doubtful=price.doubtful or price.doubt is not None,
-        in_force=in_force,
-        note=price.doubt or price.note,
-    )  # fmt: skip
 
 
 def document_of_known(prices: Sequence[KnownPrice], hidden: int) -> Document:
@@ -99,14 +88,14 @@ def document_of_known(prices: Sequence[KnownPrice], hidden: int) -> Document:
 def _notes(one: KnownPrice, said: Letters, alone: bool) -> str:
     if one.usd_per_hour is None:
         return said.refer("no price", one.reason) if one.reason else "no price"
-    notes = (
-        "in force" if one.in_force and not alone else "",
-        f"ended {one.until}" if one.until is not None and not one.in_force else "",
-        "your own" if one.own else "",
-        "per-GPU price x GPUs" if one.derived else "",
-        "doubtful" if one.doubtful else "",
-    )
-    return ", ".join(filter(None, notes))
+    notes = {
+        "in force": one.in_force and not alone,
+        f"ended {one.until}": one.until is not None and not one.in_force,
+        "your own": one.own,
+        "per-GPU price x GPUs": one.derived,
+        "doubtful": one.doubtful,
+    }
+    return ", ".join(text for text, holds in notes.items() if holds)
 
 
 def _counts(prices: Sequence[KnownPrice], hidden: int) -> list[str]:
@@ -116,9 +105,8 @@ def _counts(prices: Sequence[KnownPrice], hidden: int) -> list[str]:
     without = ", ".join(dict.fromkeys(f"{one.instance} ({one.purchase})" for one in prices if one.usd_per_hour is None))
     remedy = "`fp8bench prices update` takes current offers, `fp8bench prices set` your own price."
     lines = {
-        f"Instances: {len({one.instance for one in prices})}. Prices in force: {len(used)}.": True,
-        f"Undated, and so never called current: {undated} of these.": undated,
-        f"Older than {OLD_DAYS} days: {old} of these.": old,
+        f"Instances: {len({one.instance for one in prices})}. Prices in force: {len(used)}, of which {undated} have no "
+        f"date, and so are never called current, and {old} are older than {OLD_DAYS} days.": True,
         f"Without a price: {without}.": without,
         remedy: undated or old or without,
         f"{hidden} more prices are known; --all lists them, and so does an instance's name.": hidden,
@@ -127,13 +115,13 @@ def _counts(prices: Sequence[KnownPrice], hidden: int) -> list[str]:
 
 
 CHANGED: tuple[Column[Change], ...] = (
-    word("instance", lambda one: one.place.instance, once=True),
-    word("bought", lambda one: one.place.purchase),
-    word("region", lambda one: one.place.region or None),
-    Column("was, USD/h", lambda one: one.before, ",.2f"),
-    word("as of", lambda one: "new" if one.before is None else str(one.since or "undated")),
-    Column("is, USD/h", lambda one: "gone" if one.now is None else f"{one.now:,.2f}", str),
-    Column("change", lambda one: one.share, "+z.1f", scale=100, after=" %"),
+    word("instance", lambda one: one.instance, once=True),
+    word("bought", lambda one: one.purchase),
+    word("region", lambda one: one.region or None),
+    Column("was, USD/h", lambda one: one.usd_per_hour_before, ",.2f"),
+    word("as of", lambda one: "new" if one.usd_per_hour_before is None else str(one.as_of_before or "undated")),
+    Column("is, USD/h", lambda one: "gone" if one.usd_per_hour is None else f"{one.usd_per_hour:,.2f}", str),
+    Column("change", lambda one: one.change, "+z.1f", scale=100, after=" %"),
 )
 
 
@@ -141,14 +129,12 @@ def document_of_changes(
     changes: Sequence[Change], offers: int, path: Path | None, versions: Sequence[str], not_offered: Sequence[str]
 ) -> Document:
     """Show an update. path: of the new snapshot, if any. versions: in words. not_offered: instances without offer."""
-    count = f"{len(changes)} of them are new, changed or gone" if changes else "No price changed; they have a newer day"
-    kept = f"{count}. Kept as {path}." if path else "They are those of the last snapshot, so that none was written."
-    said = [f"{offers} offers of instances of the catalogue, from {', '.join(versions)}.", kept]
+    kept = f"Kept as {path}." if path else "They are those of the last snapshot, so that none was written."
+    said = [
+        f"{offers} offers of instances of the catalogue, from {', '.join(versions)}; {len(changes)} changed. {kept}"
+    ]
     if not_offered:
-        shown = ", ".join(not_offered[:MOST_NAMED])
-        more = f" and {len(not_offered) - MOST_NAMED} more" if len(not_offered) > MOST_NAMED else ""
-        said.append(f"Not offered there, so that their prices stay as they were: {shown}{more}.")
-    lines = [(*one.place, one.before, str(one.since) if one.since else None, one.now, one.share) for one in changes]
+        said.append(f"Not offered there, so that their prices stay as they were: {', '.join(not_offered)}.")
     table = [Table(tuple(column.cells(changes) for column in CHANGED), naming=3)] if changes else []
     return Document(
         blocks(table, [*map(Sentence, said)]),
@@ -157,10 +143,7 @@ def document_of_changes(
             "offers": offers,
             "catalogues": list(versions),
             "not_offered": list(not_offered),
-            "changes": [dict(zip(CHANGE_FIELDS, line, strict=True)) for line in lines],
+            "changes": list(changes),
         },
-        lines=CsvLines(CHANGE_FIELDS, tuple(lines)),
+        lines=CsvLines.of(Change, changes),
     )
-
-
-CHANGE_FIELDS = ("instance", "purchase", "region", "usd_per_hour_before", "as_of_before", "usd_per_hour", "change")

@@ -7,24 +7,21 @@ import logging
 import os
 import re
 import socket
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
 from importlib.metadata import version
+from logging.handlers import BufferingHandler
 from typing import Any, NamedTuple, Protocol, cast
 
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.instance import Catalog, Instance, Offer, OfferedAs, Price
 
 PROVIDERS = {
-    "aws": "aws",
-    "azure": "azure",
-    "gcp": "gcp",
-    "lambda": "lambdalabs",
-    "nebius": "nebius",
-    "oci": "oci",
+    "aws": "aws", "azure": "azure", "gcp": "gcp", "lambda": "lambdalabs", "nebius": "nebius", "oci": "oci",
     "runpod": "runpod",
-}
+}  # fmt: skip
 """The catalogue's names of providers, and gpuhunt's."""
 
 LOCAL = "GPUHUNT_CATALOG_DIR"
@@ -87,7 +84,8 @@ def fetch(providers: Iterable[str]) -> Fetched:
         names = ", ".join(f"{PROVIDERS[one]}.csv" for one in missing)
         raise UsageError(f"{LOCAL} {local} has none of {names}", f"Name gpuhunt's folder, or unset {LOCAL}")
     versions = {one: catalog.catalog[PROVIDERS[one]].version for one in found} if local is None else {}
-    return Fetched(found, versions, tuple(missing), tuple(dict.fromkeys(said)))
+    told = dict.fromkeys(record.getMessage() for record in said)
+    return Fetched(found, versions, tuple(missing), tuple(told))
 
 
 def _load(catalog: Any, error_of_gpuhunt: type[Exception]) -> None:
@@ -107,21 +105,15 @@ def _load(catalog: Any, error_of_gpuhunt: type[Exception]) -> None:
 
 
 @contextmanager
-def _warnings_of_gpuhunt() -> Iterator[list[str]]:
-    said: list[str] = []
-
-    class Noted(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            said.append(record.getMessage())
-
-    logger, handler = logging.getLogger("gpuhunt"), Noted(logging.WARNING)
-    propagates = logger.propagate
-    logger.addHandler(handler)
-    logger.propagate = False
+def _warnings_of_gpuhunt() -> Iterator[list[logging.LogRecord]]:
+    logger, kept = logging.getLogger("gpuhunt"), BufferingHandler(sys.maxsize)
+    kept.setLevel(logging.WARNING)
+    propagates, logger.propagate = logger.propagate, False
+    logger.addHandler(kept)
     try:
-        yield said
+        yield kept.buffer
     finally:
-        logger.removeHandler(handler)
+        logger.removeHandler(kept)
         logger.propagate = propagates
 
 
@@ -153,10 +145,9 @@ def _origin(fetched: Fetched, provider: str, today: date) -> tuple[date, str]:
     tool = f"gpuhunt {version('gpuhunt')}"
     if of_provider is None:
         return today, f"{tool}, local catalogue of {theirs}"
-    found = re.match(r"(\d{4})(\d{2})(\d{2})\b", of_provider)
     day = today
     with suppress(ValueError):
-        day = date(*map(int, found.groups())) if found else today
+        day = date.fromisoformat(of_provider[:8])
     return day, f"{tool}, catalogue {of_provider} of {theirs}"
 
 

@@ -1,4 +1,4 @@
-"""Snapshots of prices as text: written, read as strictly as the catalogue, joined to it, and compared."""
+"""Snapshots of prices as text: written, read as strictly as the catalogue, and compared."""
 
 import csv
 import io
@@ -6,23 +6,21 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
 from fp8bench.schema.errors import UsageError, unknown_name
-from fp8bench.schema.files import bytes_of, first_fault, read_text
-from fp8bench.schema.instance import FIELDS, Catalog, Offer, OfferedAs, Price
+from fp8bench.schema.files import Frozen, bytes_of, first_fault, read_text
+from fp8bench.schema.instance import FIELDS, Catalog, Offer, OfferedAs, Price, Purchase
 
 
 def text_of(offers: Iterable[Offer]) -> str:
     """Return the text of a snapshot."""
     buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(FIELDS)
-    for offer in offers:
-        price = offer.price.model_dump(mode="json")
-        writer.writerow([offer.instance, *(price[name] for name in FIELDS[1:])])
+    writer = csv.DictWriter(buffer, FIELDS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({"instance": offer.instance, **offer.price.model_dump(mode="json")} for offer in offers)
     return buffer.getvalue()
 
 
@@ -83,28 +81,18 @@ def instances_in(path: Path) -> frozenset[str]:
     return frozenset(line.partition(",")[0].strip() for line in lines if line.strip())
 
 
-def joined(catalog: Catalog, offers: Iterable[Offer]) -> Catalog:
-    """Return the catalogue with a snapshot's prices before its own; later snapshots go before earlier ones."""
-    prices: dict[str, tuple[Price, ...]] = {}
-    for offer in offers:
-        prices[offer.instance] = (*prices.get(offer.instance, ()), offer.price)
-    own = {key: catalog.instances[key] for key in prices if key in catalog.instances}
-    changed = {key: one.model_copy(update={"prices": (*prices[key], *one.prices)}) for key, one in own.items()}
-    return catalog.model_copy(update={"instances": {**catalog.instances, **changed}})
+class Change(Frozen):
+    """What costs another price now, in USD an hour: the names are those of json and csv. change: 0.1 is 10 % dearer.
+    Null: unknown before, undated, or gone.
+    """
 
-
-class Change(NamedTuple):
-    """In USD per hour. before: None if unknown. now: None if gone. since: of the known price; None: undated."""
-
-    place: OfferedAs
-    before: float | None
-    now: float | None
-    since: date | None
-
-    @property
-    def share(self) -> float | None:
-        """The relative change; 0.1 is 10 % more expensive."""
-        return self.now / self.before - 1 if self.now and self.before else None
+    instance: str
+    purchase: Purchase
+    region: str | None
+    usd_per_hour_before: float | None
+    as_of_before: date | None
+    usd_per_hour: float | None
+    change: float | None
 
 
 def known_offers(catalog: Catalog) -> dict[OfferedAs, Price]:
@@ -122,11 +110,19 @@ def known_offers(catalog: Catalog) -> dict[OfferedAs, Price]:
 def changes(offers: Sequence[Offer], known: dict[OfferedAs, Price], last: Iterable[OfferedAs]) -> list[Change]:
     """Return what is new or costs another price, in the offers' order; then what only the last snapshot had."""
     now = {offer.place: offer.price.usd_per_hour for offer in offers}
-    places = [*now, *(place for place in last if place in known and place not in now)]
     found = []
-    for place in places:
-        before = known.get(place)
-        usd, since = (before.usd_per_hour, before.as_of) if before else (None, None)
-        if before is None or usd != now.get(place):
-            found.append(Change(place, usd, now.get(place), since))
+    for place in [*now, *(place for place in last if place in known and place not in now)]:
+        before, usd = known.get(place), now.get(place)
+        was, since = (before.usd_per_hour, before.as_of) if before else (None, None)
+        if before is None or usd != was:
+            change = usd / was - 1 if usd and was else None
+            found.append(
+                Change(
+                    **place._asdict(),
+                    usd_per_hour_before=was,
+                    as_of_before=since,
+                    usd_per_hour=usd,
+                    change=change,
+                )
+            )
     return found

@@ -14,12 +14,10 @@ account of times, not of deeper causes: removing the named obstacle may reveal a
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from fp8bench.profiling.facts import PARTS, StepFacts
 from fp8bench.profiling.facts import milliseconds as ms
-from fp8bench.schema.execution import suffix
 from fp8bench.schema.rank import GEMMS, Category
 from fp8bench.stats.certainty import NOISE
 
@@ -30,20 +28,13 @@ Gain = Literal["casts eat the gain", "shapes too small", "attention dominates", 
 Nothing = Literal["faster", "another machine", "mode and machine", "none"]
 Cause = Wait | Grown | Gain | Nothing | Literal["communication-bound", "throttled"]
 
-# Our choices, as shares. Of a step, below which no cause is named, because processes of a mode differ by 1 to 2 %:
-NOTICEABLE = 0.03
-# Of the busy time, from which attention may dominate:
-ATTENTION_SHARE = 0.4
-# Of the reference's clock; above it, the difference is usual for runs at a power limit:
-SLOWER_CLOCK = 0.97
-# Of the difference of two machines' steps, from which a part is named:
-WORTH_NAMING = 0.05
-# What GEMMs should gain by fp8 at least. Its peak is twice that of bf16, and ViT-Huge at batch 64 on an H200 reaches
-# 1.8; GEMMs far below are too small to be bound by arithmetic:
-FAIR_FP8_SPEED_UP = 1.3
-
-# The peak of fp8 over that of bf16, by NVIDIA's data sheets of Ada, Hopper and Blackwell:
-PEAK_FP8_SPEED_UP = 2.0
+# Our choices. The share of a step below which no cause is named, because processes of a mode differ by 1 to 2 %; of the
+# busy time from which attention may dominate; of the reference's clock above which the difference is usual at a power
+# limit; and of the difference of two machines' steps from which a part is named:
+NOTICEABLE, ATTENTION_SHARE, SLOWER_CLOCK, WORTH_NAMING = 0.03, 0.4, 0.97, 0.05
+# What GEMMs should gain by fp8 at least. Its peak is twice that of bf16 (NVIDIA's data sheets of Ada, Hopper and
+# Blackwell), and ViT-Huge at batch 64 on an H200 reaches 1.8; GEMMs far below are too small to be bound by arithmetic:
+FAIR_FP8_SPEED_UP, PEAK_FP8_SPEED_UP = 1.3, 2.0
 # Half of the last digit that is shown:
 SMALLEST_S = 0.5e-4
 
@@ -57,8 +48,8 @@ GROWN: dict[Cause, tuple[str, tuple[Category, ...]]] = {
     "other kernels": ("other kernels", ("other",)),
 }
 
-# A cause, the seconds per step that it accounts for, and its clause of a sentence.
 Measured = tuple[Cause, float, str]
+"""A cause, the seconds per step that it accounts for, and its clause of a sentence."""
 
 
 class Explanation(NamedTuple):
@@ -73,11 +64,8 @@ def explain(facts: StepFacts, reference: StepFacts | None) -> Explanation:
     """Explain why `facts` is not faster than `reference`, or what limits it. Both do the same work on each GPU."""
     if facts.emulated:
         return Explanation("emulated", f"{facts.label} is emulated here, so its speed is not that of fp8.", {})
-    if reference is not None and None in (facts.step_time_s, reference.step_time_s):
-        # If one of them was not timed, the kernels' times are compared.
-        facts, reference = replace(facts, step_time_s=None), replace(reference, step_time_s=None)
     measured = _measured(facts) if reference is None else [*_measured(facts, reference), *_grown(facts, reference)]
-    least_s = max(NOTICEABLE * facts.known_s, 1e-12)
+    least_s = max(NOTICEABLE * facts.step_time_s, 1e-12)
     # If the GPU waits for the host, shorter kernels only lengthen the wait.
     waits = ("host-bound", "loader-bound") if facts.host_bound else ()
     noticed = sorted((one for one in measured if one[1] >= least_s), key=lambda one: (one[0] not in waits, -one[1]))
@@ -88,13 +76,12 @@ def explain(facts: StepFacts, reference: StepFacts | None) -> Explanation:
 
 def _explanation(facts: StepFacts, reference: StepFacts | None, noticed: Sequence[Measured]) -> tuple[Cause, str]:
     if reference is None:
-        said, because = f"{facts.label} takes {_length(facts)}", ", and"
-    elif facts.known_s < reference.known_s * (1 - NOISE):
-        kernels = f"; its kernels need {ms(facts.busy_s)} ms, the reference's {ms(reference.busy_s)}"
+        said, because = f"{facts.label} takes {ms(facts.step_time_s)} ms a step", ", and"
+    elif facts.step_time_s < reference.step_time_s * (1 - NOISE):
         return "faster", (
-            f"{facts.label} is {reference.known_s / facts.known_s:.2f} times as fast as {reference.label} "
-            f"({_length(facts)}, the reference's {ms(reference.known_s)}{kernels if facts.step_time_s else ''}). "
-            f"{_limit(facts)}"
+            f"{facts.label} is {reference.step_time_s / facts.step_time_s:.2f} times as fast as {reference.label} "
+            f"({ms(facts.step_time_s)} ms a step, the reference's {ms(reference.step_time_s)}; its kernels need "
+            f"{ms(facts.busy_s)} ms, the reference's {ms(reference.busy_s)}). {_limit(facts)}"
         )
     else:
         said, because = f"{facts.label} is not faster than {reference.label}", " because"
@@ -110,42 +97,36 @@ def _explanation(facts: StepFacts, reference: StepFacts | None, noticed: Sequenc
     parts = [(name, facts.seconds(*kind), reference.seconds(*kind)) for name, kind in kinds]
     name, mine, theirs = max(parts, key=lambda part: abs(part[1] - part[2]))
     return "none", (
-        f"{said} ({_length(facts)}, the reference's {ms(reference.known_s)}). The largest difference is in {name}: "
-        f"{ms(mine)} ms, the reference's {ms(theirs)}."
+        f"{said} ({ms(facts.step_time_s)} ms a step, the reference's {ms(reference.step_time_s)}). The largest "
+        f"difference is in {name}: {ms(mine)} ms, the reference's {ms(theirs)}."
     )
 
 
 def _measured(facts: StepFacts, reference: StepFacts | None = None) -> Iterator[Measured]:
     """Yield the causes that a step alone may show."""
     for_data, spinning, busy = facts.idle_for_data_s, facts.exposed_nccl_s, ms(facts.busy_s)
-    length, usual = ms(facts.known_s), reference.exposed_nccl_s if reference else 0.0
-    words = (
-        f"it is loader-bound: the {_device(facts)} is idle for {ms(for_data)} of {length} ms a step, while the host "
-        "waits for the next batch"
-    )
+    length = ms(facts.step_time_s)
+    words = f"it is loader-bound: the device is idle for {ms(for_data)} of {length} ms a step, waiting for a batch"
     yield "loader-bound", for_data, words
     if facts.host_bound:
-        needed = f", the reference's {ms(reference.busy_s)}" if reference else ""
+        waits = "between one replay of its graph and the next" if facts.replayed else "waiting for Python to launch"
+        also = f" and only communicates for {ms(spinning)} more" if spinning > 0 else ""
         words = (
-            f"it is host-bound: the GPU is idle for {ms(facts.idle_s or 0.0)} of {length} ms a step"
-            f"{f', {ms(for_data)} of them for a batch' if for_data >= NOTICEABLE * facts.known_s else ''} "
-            f"(its kernels need {busy} ms{needed})"
-            f"{f' and only communicates for {ms(spinning)} more' if spinning > 0 else ''}, "
-            f"{'between one replay of its graph and the next' if facts.replayed else 'waiting for Python to launch'}"
+            f"it is host-bound: the GPU is idle for {ms(facts.idle_otherwise_s)} of {length} ms a step{also} (its "
+            f"kernels need {busy} ms), {waits}"
         )
         yield "host-bound", facts.idle_otherwise_s + spinning, words
     else:
-        beside = f", and {ms(usual)} of the reference's" if usual else ""
         words = (
             f"it is communication-bound: {ms(spinning)} of {length} ms a step are communication that nothing hides "
-            f"({ms(facts.profile.nccl_s)} ms in all){beside}"
+            f"({ms(facts.profile.nccl_s)} ms in all)"
         )
-        yield "communication-bound", spinning - usual, words
+        yield "communication-bound", spinning - (reference.exposed_nccl_s if reference else 0.0), words
     attention, casts = facts.seconds("attention"), facts.seconds("cast")
     if facts.fp8 and attention >= ATTENTION_SHARE * facts.busy_s:
         words = (
-            f"attention dominates: it takes {ms(attention)} of the {busy} ms that the device is busy, more than the "
-            f"GEMMs ({ms(facts.gemms_s)}), and fp8 does not shorten it"
+            f"attention dominates: it takes {ms(attention)} of the {busy} ms that the device is busy, its GEMMs "
+            f"{ms(facts.gemms_s)}, and fp8 does not shorten it"
         )
         yield "attention dominates", attention - facts.gemms_s, words
     # At its peak fp8 halves a GEMM, so it has saved at most the GEMM's own time.
@@ -179,12 +160,12 @@ def _grown(facts: StepFacts, reference: StepFacts) -> Iterator[Measured]:
             f"{ms(their_gemms)}, where fp8 should be {FAIR_FP8_SPEED_UP} times as fast at least"
         )
         yield "shapes too small", gemms - their_gemms / FAIR_FP8_SPEED_UP, words
-    if _slower_clock(facts, reference):
-        clock, usual = facts.sm_clock_mhz or 0.0, reference.sm_clock_mhz or 0.0
-        lost, flags = facts.busy_s * (1 - clock / usual), f" ({', '.join(facts.flags)})" if facts.flags else ""
+    clock, usual_clock = facts.sm_clock_mhz, reference.sm_clock_mhz
+    if clock and usual_clock and clock < SLOWER_CLOCK * usual_clock:
+        lost, flags = facts.busy_s * (1 - clock / usual_clock), ", ".join(("", *facts.flags))
         words = (
-            f"its GPU was slowed down: it ran at {clock:.0f} MHz and the reference's at {usual:.0f}{flags}, which "
-            f"costs about {ms(lost)} ms a step"
+            f"its GPU was slowed down: it ran at {clock:.0f} MHz and the reference's at {usual_clock:.0f}{flags}, "
+            f"which costs about {ms(lost)} ms a step"
         )
         yield "throttled", lost, words
     parts = [(cause, name, facts.seconds(*kind), reference.seconds(*kind)) for cause, (name, kind) in GROWN.items()]
@@ -194,15 +175,6 @@ def _grown(facts: StepFacts, reference: StepFacts) -> Iterator[Measured]:
     for cause, name, mine, theirs in parts:
         more = f"{ms(mine - theirs)} ms a step more ({ms(mine)}, the reference's {ms(theirs)})"
         yield cause, mine - theirs, f"its {name} take{'s' * (cause == 'attention')} {more}"
-
-
-def _device(facts: StepFacts) -> str:
-    return "GPU" if facts.device == "cuda" else "CPU"
-
-
-def _slower_clock(facts: StepFacts, reference: StepFacts) -> bool:
-    mine, theirs = facts.sm_clock_mhz, reference.sm_clock_mhz
-    return bool(mine and theirs and mine < SLOWER_CLOCK * theirs)
 
 
 def _replay_saves(facts: StepFacts) -> str:
@@ -217,15 +189,11 @@ def _replay_saves(facts: StepFacts) -> str:
     )
 
 
-def _length(facts: StepFacts) -> str:
-    return f"{ms(facts.known_s)} ms {'a step' if facts.step_time_s is not None else 'of kernels a step'}"
-
-
 def _limit(facts: StepFacts) -> str:
     gaps = "gaps between kernels" if facts.host_bound is False else "the host, while the GPU is idle"
     parts = {
         gaps if facts.device == "cuda" else "Python, between operators": facts.idle_otherwise_s,
-        f"the loader, while the {_device(facts)} is idle": facts.idle_for_data_s,
+        "the loader, while the device is idle": facts.idle_for_data_s,
         "communication that nothing hides": facts.exposed_nccl_s,
         "attention": facts.seconds("attention"),
         "casts and scales": facts.seconds("cast"),
@@ -234,7 +202,7 @@ def _limit(facts: StepFacts) -> str:
     name = max(parts, key=lambda name: parts[name])
     return (
         f"Beside its GEMMs ({ms(facts.gemms_s)} ms), what limits it most is {name}: {ms(parts[name])} of "
-        f"{ms(facts.known_s)} ms."
+        f"{ms(facts.step_time_s)} ms."
     )
 
 
@@ -256,48 +224,30 @@ def across(facts: StepFacts, reference: StepFacts, labels: Sequence[str]) -> Exp
     cause = two_machines(facts, reference)
     if cause is None or facts.emulated or reference.emulated:
         return None
+    said = f"{labels[0]} takes {ms(facts.step_time_s)} ms a step and {labels[1]} {ms(reference.step_time_s)}"
     if cause == "another machine":
-        return Explanation(cause, _difference(facts, reference, labels), {})
-    remedy = "Compare them on as many GPUs."
-    if facts.instance != reference.instance:
-        there = f"{reference.instance}:{facts.label}{suffix(facts.execution)}"
-        remedy = f"Compare them on one machine: `fp8bench explain {there} {labels[1]}`."
+        return Explanation(cause, f"{said}: {_difference(facts, reference)}", {})
     what = "execution" if facts.label == reference.label else "mode"
-    where = "; ".join(
-        (f"{one.world_size} x " if one.world_size is not None else "")
-        + (one.device_name or ("GPU" if one.device == "cuda" else "process"))
-        for one in (facts, reference)
-    )
+    where = (f"{one.world_size or '?'} x {one.device_name or one.device}" for one in (facts, reference))
     sentence = (
-        f"{labels[0]} takes {_length(facts)} and {labels[1]} {_length(reference)}, but both the {what} and the machine "
-        f"differ ({where}), and these times do not tell which of the two makes the difference. {remedy}"
+        f"{said}, but both the {what} and the machine differ ({'; '.join(where)}), and these times do not tell which "
+        "of the two makes the difference. Compare them on one machine, on as many GPUs."
     )
     return Explanation(cause, sentence, {})
 
 
-def _difference(facts: StepFacts, reference: StepFacts, labels: Sequence[str]) -> str:
-    untimed = facts.step_time_s is None or reference.step_time_s is None
-    mine_s, theirs_s = (one.busy_s if untimed else one.known_s for one in (facts, reference))
-    more_s, unit = mine_s - theirs_s, "ms of kernels a step" if untimed else "ms a step"
-    said = f"{labels[0]} takes as long as {labels[1]}, {ms(mine_s)} {unit}"
-    if abs(more_s) >= SMALLEST_S:
-        said = (
-            f"{labels[0]} takes {ms(abs(more_s))} {unit} {'more' if more_s > 0 else 'less'} than {labels[1]} "
-            f"({ms(mine_s)}, the reference's {ms(theirs_s)})"
-        )
-    # GEMMs of all types are one part, because a mode's are the same on both.
+def _difference(facts: StepFacts, reference: StepFacts) -> str:
+    """Return the parts that differ, the largest first. GEMMs of all types are one part, because a mode's are the same
+    on both; they are always named, because a reader asks for them first.
+    """
     kinds: dict[str, tuple[Category, ...]] = {"GEMMs": GEMMS}
     kinds |= {name: (kind,) for kind, name in PARTS.items() if kind not in GEMMS}
     parts = {name: facts.seconds(*kind) - reference.seconds(*kind) for name, kind in kinds.items()}
-    if not untimed:
-        parts["idle"] = (facts.idle_s or 0.0) - (reference.idle_s or 0.0)
-    least_s = max(SMALLEST_S, WORTH_NAMING * abs(more_s))
-    named = {name: seconds for name, seconds in parts.items() if abs(seconds) >= least_s}
-    listed = ", ".join(f"{name} {s * 1e3:+z.1f}" for name, s in sorted(named.items(), key=lambda part: -abs(part[1])))
-    # GEMMs are mentioned if they are not named: a reader asks for them first.
-    gemms = abs(parts["GEMMs"])
-    about = "; GEMMs take as long" if gemms < SMALLEST_S else f"; GEMMs differ by {ms(gemms)} ms"
+    parts["idle"] = facts.idle_s - reference.idle_s
+    least_s = max(SMALLEST_S, WORTH_NAMING * abs(facts.step_time_s - reference.step_time_s))
+    named = [(name, seconds) for name, seconds in parts.items() if name == "GEMMs" or abs(seconds) >= least_s]
+    listed = ", ".join(f"{name} {s * 1e3:+z.1f}" for name, s in sorted(named, key=lambda part: -abs(part[1])))
     mine, theirs = facts.sm_clock_mhz, reference.sm_clock_mhz
-    unlike = _slower_clock(facts, reference) or _slower_clock(reference, facts)
+    unlike = mine and theirs and min(mine, theirs) < SLOWER_CLOCK * max(mine, theirs)
     clocks = f" Its GPU ran at {mine:.0f} MHz and the reference's at {theirs:.0f}." if unlike else ""
-    return f"{said}{f': {listed}' if listed else ''}{'' if 'GEMMs' in named else about}.{clocks}{_replay_saves(facts)}"
+    return f"{listed}.{clocks}{_replay_saves(facts)}"

@@ -1,10 +1,8 @@
-"""What is known about one mode's step when it is explained, from a record or from a kept trace."""
+"""What is known about one mode's step when it is explained, from its record."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from fp8bench.profiling.kernels import breakdown
-from fp8bench.profiling.trace import Trace
 from fp8bench.registry import switches_of
 from fp8bench.schema.execution import Variant, is_compiled, is_replayed
 from fp8bench.schema.machine import release
@@ -39,7 +37,7 @@ ADVICE = {
 
 @dataclass(frozen=True)
 class StepFacts:
-    """Seconds per step, on rank 0's device. A None is unknown. source: the run's id, or the trace's name.
+    """Seconds per step, on rank 0's device. A None is unknown. source: the run's id.
 
     step_time_s: timed without a profiler. host_lead_s: how far the host is ahead of the GPU. data_wait_s: how long the
     host waited for a batch. fp8: whether it is an fp8 mode. replayed: whether each step was one CUDA graph;
@@ -48,7 +46,7 @@ class StepFacts:
 
     label: str
     profile: Profile
-    step_time_s: float | None
+    step_time_s: float
     source: str
     fp8: bool
     instance: str | None = None
@@ -80,33 +78,28 @@ class StepFacts:
         return self.profile.busy_s
 
     @property
-    def known_s(self) -> float:
-        """The step's time, or the time that its kernels need if it was not timed."""
-        return self.busy_s if self.step_time_s is None else self.step_time_s
-
-    @property
     def length_s(self) -> float:
         """What shares refer to: a profiled step may be busy for longer than a timed one lasts."""
-        return max(self.busy_s, self.step_time_s or 0.0)
+        return max(self.busy_s, self.step_time_s)
 
     @property
-    def idle_s(self) -> float | None:
-        """Time in which nothing ran, never negative; None if the step was not timed."""
-        return None if self.step_time_s is None else max(0.0, self.step_time_s - self.busy_s)
+    def idle_s(self) -> float:
+        """Time in which nothing ran, never negative."""
+        return max(0.0, self.step_time_s - self.busy_s)
 
     @property
     def host_bound(self) -> bool | None:
-        """Whether the GPU waits for the host, by its idle time; None on a CPU, and if the step was not timed."""
-        return starved(None if self.step_time_s is None else self.profile.idle_share(self.step_time_s))
+        """Whether the GPU waits for the host, by its idle time; None on a CPU."""
+        return starved(self.profile.idle_share(self.step_time_s))
 
     @property
     def idle_for_data_s(self) -> float:
         """Idle time in which the host waits for a batch. A wait while the GPU is busy is free."""
-        return 0.0 if self.host_bound is False else min(self.idle_s or 0.0, self.data_wait_s or 0.0)
+        return 0.0 if self.host_bound is False else min(self.idle_s, self.data_wait_s or 0.0)
 
     @property
     def idle_otherwise_s(self) -> float:
-        return (self.idle_s or 0.0) - self.idle_for_data_s
+        return self.idle_s - self.idle_for_data_s
 
     @property
     def replay_saves_at_most_s(self) -> float | None:
@@ -131,7 +124,7 @@ class StepFacts:
 
     def parts(self) -> list[tuple[str, float]]:
         """Return the names and seconds of the step's parts, without those of 0, in the order of PARTS, idle last."""
-        found = [*((name, self.seconds(category)) for category, name in PARTS.items()), (IDLE, self.idle_s or 0.0)]
+        found = [*((name, self.seconds(category)) for category, name in PARTS.items()), (IDLE, self.idle_s)]
         return [(name, seconds) for name, seconds in found if seconds > 0]
 
 
@@ -165,12 +158,6 @@ def facts_of(record: Record) -> StepFacts:
         sm_clock_mhz=summary.sm_clock_mhz,
         flags=summary.flags,
     )
-
-
-def facts_of_trace(trace: Trace, source: str) -> StepFacts:
-    """Return the facts of a kept trace, which knows only what its own key says about the run."""
-    profile, known = breakdown(trace), trace.metadata
-    return StepFacts(known.mode, profile, known.step_time_s, source, profile.has_fp8_gemm, replayed=trace.replayed)
 
 
 def milliseconds(seconds: float) -> str:

@@ -141,19 +141,18 @@ def breakdown(trace: Trace) -> Profile:
         category = categorize(span.name, device)
         spans.append((span, "optimizer" if span.in_optimizer and category != "nccl" else category))
     others = [(span, category) for span, category in spans if category != "nccl"]
+    communication = [(span, category) for span, category in spans if category == "nccl"]
     seconds: dict[Category, float] = defaultdict(float)
     for category, share in _first_come(others):
         seconds[category] += share
-    communication = [(span, category) for span, category in spans if category == "nccl"]
     if communication:
         seconds["nccl"] = _covered(spans) - _covered(others)
     by_category = {category: per_step(total) for category, total in seconds.items()}
-    of_kernel: dict[tuple[str, Category], float] = defaultdict(float)
-    calls: dict[tuple[str, Category], int] = defaultdict(int)
+    of_kernel: dict[tuple[str, Category], list[Span]] = defaultdict(list)
     for span, category in spans:
-        of_kernel[span.name, category] += span.duration_s
-        calls[span.name, category] += not span.continued
-    longest = sorted(of_kernel, key=lambda key: (-of_kernel[key], key))
+        of_kernel[span.name, category].append(span)
+    total_s = {key: sum(span.duration_s for span in of) for key, of in of_kernel.items()}
+    longest = sorted(total_s, key=lambda key: (-total_s[key], key))
     return Profile(
         device=device,
         steps=steps,
@@ -162,13 +161,13 @@ def breakdown(trace: Trace) -> Profile:
         nccl_s=per_step(_covered(communication)),
         kernels=tuple(
             KernelTime(
-                name=key[0],
-                category=key[1],
-                seconds_per_step=per_step(of_kernel[key]),
-                calls_per_step=calls[key] / steps,
+                name=name,
+                category=category,
+                seconds_per_step=per_step(total_s[name, category]),
+                calls_per_step=sum(not span.continued for span in of_kernel[name, category]) / steps,
             )
-            for rank, key in enumerate(longest)
-            if rank < LONGEST or key[1] in GEMMS
+            for rank, (name, category) in enumerate(longest)
+            if rank < LONGEST or category in GEMMS
         ),
     )
 

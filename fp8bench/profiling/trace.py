@@ -104,35 +104,27 @@ def read_trace(path: Path) -> Trace:
     return Trace(metadata, spans, as_graphs)
 
 
-def looks_like_a_trace(path: Path) -> bool:
-    """Return whether the file is meant as a trace, complete or not. An unreadable file is not a trace."""
-    try:
-        data = bytes_of(path)
-    except OSError:
-        return False
-    return data.startswith(_GZIP) or b'"traceEvents"' in data
-
-
 def _read_document(path: Path) -> dict[str, Any]:
     try:
         data = bytes_of(path)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "Check the name and its permissions") from error
+    document: Any = None
     try:
         if data.startswith(_GZIP):
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
                 data = file.read(LARGEST_BYTES + 1)
-            if len(data) > LARGEST_BYTES:
-                raise UsageError(f"{path} unzips to more than {LARGEST_BYTES >> 20} MiB", _MAKE_ANOTHER)
-        document = json.loads(data)
+        wrong = f"unzips to more than {LARGEST_BYTES >> 20} MiB"
+        if len(data) <= LARGEST_BYTES:
+            wrong, document = "is not a Chrome trace: it has no list of traceEvents", json.loads(data)
     except (OSError, EOFError, zlib.error) as error:
-        raise UsageError(f"{path} is not a whole gzip file: {error}", _MAKE_ANOTHER) from error
+        wrong = f"is not a whole gzip file: {error}"
     except ValueError as error:
-        raise UsageError(f"{path} is not JSON: {error}", _MAKE_ANOTHER) from error
-    except RecursionError as error:
-        raise UsageError(f"{path} is nested too deeply", _MAKE_ANOTHER) from error
+        wrong = f"is not JSON: {error}"
+    except RecursionError:
+        wrong = "is nested too deeply"
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
-        raise UsageError(f"{path} is not a Chrome trace: it has no list of traceEvents", _MAKE_ANOTHER)
+        raise UsageError(f"{path} {wrong}", _MAKE_ANOTHER)
     return document
 
 
@@ -184,9 +176,8 @@ def cpu_spans(events: ByKind) -> tuple[Span, ...]:
 def _spans(pieces: Iterable[tuple[float, str, float, bool, bool]]) -> tuple[Span, ...]:
     """Put pieces in order, in seconds from the first: start, name, microseconds, of the optimizer, continued."""
     found = sorted(pieces, key=lambda piece: float(piece[0]))
-    first = found[0][0] if found else 0.0
     return tuple(
-        Span(name, (start - first) * MICROSECOND, duration * MICROSECOND, in_optimizer, continued)
+        Span(name, (start - found[0][0]) * MICROSECOND, duration * MICROSECOND, in_optimizer, continued)
         for start, name, duration, in_optimizer, continued in found
     )
 

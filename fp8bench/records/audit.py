@@ -1,7 +1,10 @@
 """Checks that every record is complete and agrees with itself, with its raw part, which a search leaves alone."""
 
 import json
+import os
+from collections import Counter
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +16,6 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import read_text
 from fp8bench.schema.instance import read_own
 from fp8bench.schema.record import Record, RecordHead
-
-Models = Mapping[str, type[RecordHead]]
-"""The model of each kind's record."""
 
 
 class Bad(NamedTuple):
@@ -32,8 +32,8 @@ class Audit(NamedTuple):
     bad: tuple[Bad, ...]
 
 
-def verify(folder: Path, models: Models) -> Audit:
-    """Verify every record below the folder, and every instance's file."""
+def verify(folder: Path, models: Mapping[str, type[RecordHead]]) -> Audit:
+    """Verify every record below the folder, and every instance's file. models: of each kind's record."""
     paths, own = list(record_files(folder)), instances.files(folder)
     seen = {path: layout.see(path) for path in paths if isinstance(path, Path)}
     there: dict[Path, set[str]] = {}
@@ -42,25 +42,21 @@ def verify(folder: Path, models: Models) -> Audit:
             there.setdefault(path.parent, set()).add(file.instance)
     read = {path: _read(file, models, there.get(path.parent, ())) for path, file in seen.items()}
     runs = {one.run_id: one for one in read.values() if isinstance(one, Record)}
-    bad: list[Bad] = []
-
-    def found(path: Path, reason: str) -> None:
-        if reason:
-            bad.append(Bad(path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path), reason))
-
-    for broken in (path for path in paths if isinstance(path, Broken)):
-        found(broken.path, broken.reason)
+    found = [(path.path, path.reason) for path in paths if isinstance(path, Broken)]
     for path, one in read.items():
-        found(path, one if isinstance(one, str) else lacks_parity(one, runs) if isinstance(one, Record) else "")
+        found.append(
+            (path, one if isinstance(one, str) else lacks_parity(one, runs) if isinstance(one, Record) else "")
+        )
     for path in own:
         try:
             read_own(read_text(path), path)
         except UsageError as error:
-            found(path, error.what)
+            found.append((path, error.what))
+    bad = (Bad(os.path.relpath(path, folder), reason) for path, reason in found if reason)
     return Audit(len(paths) + len(own), tuple(bad))
 
 
-def _read(file: Seen | Broken, models: Models, there: Collection[str]) -> RecordHead | str:
+def _read(file: Seen | Broken, models: Mapping[str, type[RecordHead]], there: Collection[str]) -> RecordHead | str:
     """Return a record, or what is wrong with it by itself."""
     if isinstance(file, Seen) and file.kind not in models:
         return f"is of the unknown kind {file.kind!r}"
@@ -68,8 +64,8 @@ def _read(file: Seen | Broken, models: Models, there: Collection[str]) -> Record
     if isinstance(record, Broken):
         return record.reason if record.line is None else f"line {record.line}: {record.reason}"
     assert isinstance(file, Seen)
-    path, twice = file.path, name_twice(file.text)
-    if twice is not None:
+    path = file.path
+    if (twice := name_twice(file.text)) is not None:
         return f"has the name {twice!r} twice"
     if record.run_id != path.stem:
         return f"is a copy or was renamed: its run id is {record.run_id}"
@@ -84,13 +80,9 @@ def name_twice(data: bytes) -> str | None:
     found: list[str] = []
 
     def seen(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = dict(pairs)
-        if len(names) < len(pairs):
-            found.extend(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
-        return names
+        found.extend(name for name, number in Counter(name for name, _ in pairs).items() if number > 1)
+        return dict(pairs)
 
-    try:
+    with suppress(ValueError, RecursionError):
         json.loads(data, object_pairs_hook=seen)
-    except (ValueError, RecursionError):
-        return None
     return found[0] if found else None

@@ -19,16 +19,13 @@ from fp8bench.schema.instance import Catalog
 
 MANIFEST, CATALOGUE, TEXT, RESULTS = "bundle.json", "catalogue.json", "README.md", "results"
 
-MOST_BYTES = 2**31
-"""Of all parts together: a file that unpacks to more is no bundle."""
+MOST_BYTES = 2**31  # of all parts together: a file that unpacks to more is no bundle
 
 REMEDY = "Get the file again, or make one with `fp8bench results bundle`"
 
 
 class Bundle(Frozen):
-    """What was compared. today: the day of the comparison. selection: its options by name. prices: what-if prices, as
-    `INSTANCE=USD`. sha256: of each other part by its name in the file.
-    """
+    """What was compared, on which day. selection: options by name. prices: `INSTANCE=USD`. sha256: of other parts."""
 
     instances: tuple[str, ...] = Field(min_length=1)
     today: date
@@ -39,9 +36,7 @@ class Bundle(Frozen):
 
 
 def write(path: Path, bundle: Bundle, parts: Mapping[str, bytes]) -> None:
-    """Write a bundle with the digests of its parts. Raises UsageError if the file exists or its folder does not, and
-    RunFailed if it cannot be written.
-    """
+    """Write a bundle with its parts' digests. Raises UsageError for a wrong name, RunFailed if it cannot be written."""
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent}", f"Make it with `mkdir -p {path.parent}`, or name another")
     manifest = bundle.model_copy(update={"sha256": {name: _digest(data) for name, data in parts.items()}})
@@ -61,9 +56,7 @@ def write(path: Path, bundle: Bundle, parts: Mapping[str, bytes]) -> None:
 
 
 def unpack(path: Path, folder: Path) -> tuple[Bundle, Catalog]:
-    """Write the records of a bundle to `folder`, and return what was compared and the catalogue. Raises UsageError for
-    what is no bundle, and for a part that is not what was written.
-    """
+    """Write a bundle's records to `folder`; return what was compared, and the catalogue. Raises UsageError."""
     try:
         with zipfile.ZipFile(path) as file:
             if sum(one.file_size for one in file.infolist()) > MOST_BYTES:

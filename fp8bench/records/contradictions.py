@@ -7,13 +7,12 @@ hold is null, and contradicts nothing; how an interval, steadiness and flags are
 import json
 import math
 from collections.abc import Iterator
-from itertools import chain
 from statistics import median
 from typing import Any
 
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.rank import Evidence, Parity
-from fp8bench.schema.record import Figure, Record, StepTimes, Summary
+from fp8bench.schema.rank import Evidence
+from fp8bench.schema.record import Record, StepTimes
 from fp8bench.schema.switches import split
 from fp8bench.stats.steps import slowest_rank
 from fp8bench.stats.summary import figures
@@ -42,61 +41,55 @@ def contradictions(record: Record) -> list[str]:
     """Return what contradicts what in a whole record, in words, the causes first; empty if it agrees with itself."""
     config = record.config
     if config is None:
-        return [*_of_workload(record), *_of_units(record, record.what), *_of_rate(record)]
-    ok = record.status == "ok"
-    parts = (
-        _of_status(record) if ok else (),
-        _of_work(record, config),
-        _of_evidence(record, record.evidence, config) if ok and record.evidence is not None else (),
-        _of_ranks(record, config),
-        _of_steps(record, config) if ok else (),
-        _of_units(record, config),
-        _of_telemetry(record) if ok else (),
-        _of_summary(record, record.summary, config) if record.summary is not None and record.samples else (),
-    )
-    return list(chain(*parts))
+        return [*_of_workload(record), *_of_units(record), *_of_rate(record)]
+    of_any = [*_of_work(record, config), *_of_ranks(record, config), *_of_units(record), *_of_summary(record, config)]
+    if record.status != "ok":
+        return of_any
+    return [
+        *_of_status(record),
+        *_of_evidence(record, config),
+        *_of_steps(record, config),
+        *_of_telemetry(record),
+        *of_any,
+    ]
 
 
 def _of_status(record: Record) -> Iterator[str]:
-    for name in ("cause", "reason", "remedy"):
-        if (found := getattr(record, name)) is not None:
-            yield f"its status is ok, and it has the {name} {found!r}"
-    if record.parity is None:
-        yield "its status is ok, and it has no parity"
-    else:
-        yield from _of_parity(record.parity)
-    executed = record.evidence.executed if record.evidence else None
-    for name in ("gradient_error", "first_gradient_error", "update_error", "state_error"):
-        error, bound = getattr(executed, name, None), getattr(executed, "bound", None)
-        if name in ("gradient_error", "update_error"):
-            bound = getattr(executed, "update_bound", None) or bound
-        if bound is not None and error is not None and error > bound:
-            yield f"its status is ok, and evidence.executed.{name} is {error:.3g}, with a bound of {bound:.3g}"
-
-
-def _of_parity(parity: Parity) -> Iterator[str]:
-    if not parity.passed:
-        yield "its status is ok, and parity.passed is false"
+    given = {name: getattr(record, name) for name in ("cause", "reason", "remedy")}
+    yield from (f"its status is ok, and it has the {name} {said!r}" for name, said in given.items() if said is not None)
+    parity, executed = record.parity, record.evidence.executed if record.evidence else None
+    if parity is None or not parity.passed:
+        yield f"its status is ok, and {'it has no parity' if parity is None else 'parity.passed is false'}"
         return
     if parity.reason is not None:
         yield f"parity has passed, and has the reason {parity.reason!r}"
-    for name, bound in _ERRORS_WITHIN.items():
-        error, allowed = getattr(parity, name), getattr(parity.tolerance, bound)
-        if error is not None and error > allowed:
-            yield f"parity has passed, and its {name} is {error:.3g}, with a bound of {allowed:.3g}"
     if parity.separation is not None and parity.separation < parity.tolerance.min_separation:
         yield f"parity has passed, and its separation is {parity.separation:.3g}"
+    bounded = [
+        (f"parity.{name}", getattr(parity, name), getattr(parity.tolerance, bound))
+        for name, bound in _ERRORS_WITHIN.items()
+    ]
+    if executed is not None:
+        of_update = executed.update_bound or executed.bound
+        bounded += [
+            ("evidence.executed.gradient_error", executed.gradient_error, of_update),
+            ("evidence.executed.first_gradient_error", executed.first_gradient_error, executed.bound),
+            ("evidence.executed.update_error", executed.update_error, of_update),
+            ("evidence.executed.state_error", executed.state_error, executed.bound),
+        ]
+    for name, error, allowed in bounded:
+        if error is not None and allowed is not None and error > allowed:
+            yield f"its status is ok, and {name} is {error:.3g}, with a bound of {allowed:.3g}"
 
 
 def _of_work(record: Record, config: RunConfig) -> Iterator[str]:
     """Compare the fingerprint, which says what may be compared, with what was run."""
-    fingerprint = record.fingerprint
+    fingerprint, sizes = record.fingerprint, _sizes(record)
     if record.status == "ok" and not fingerprint:
         yield "field fingerprint is empty"
     yield from _of_workload(record)
     if not isinstance(fingerprint.get("sizes") or {}, dict):
         yield f"field fingerprint.sizes is {fingerprint['sizes']!r}, and not sizes by their names"
-    sizes = _sizes(record)
     optimizer = str(fingerprint.get("optimizer") or config.optimizer).partition("(")[0].lower()
     for name, claimed, real in (
         ("accumulation", fingerprint.get("accumulation"), config.grad_accumulation),
@@ -116,8 +109,11 @@ def _of_workload(record: Record) -> Iterator[str]:
         yield f"field fingerprint.workload is {claimed!r}, and the record is of {real!r}"
 
 
-def _of_evidence(record: Record, evidence: Evidence, config: RunConfig) -> Iterator[str]:
-    yield from _of_precision(record, evidence, config)
+def _of_evidence(record: Record, config: RunConfig) -> Iterator[str]:
+    evidence = record.evidence
+    if evidence is None:
+        return
+    yield from _of_precision(record, config, evidence)
     on_gpu = record.environment.device_name is not None if record.environment else None
     if on_gpu is not None and on_gpu != (config.device == "cuda"):
         yield f"its device is {config.device}, and its environment has {'a' if on_gpu else 'no'} GPU"
@@ -135,11 +131,9 @@ def _of_evidence(record: Record, evidence: Evidence, config: RunConfig) -> Itera
             yield f"{name} is {asked} in its configuration, and {ran} in evidence.parallel"
 
 
-def _of_precision(record: Record, evidence: Evidence, config: RunConfig) -> Iterator[str]:
-    if config.mode.startswith(_FP8) and not evidence.fp8:
-        yield f"its mode is {config.mode_label}, and evidence.fp8 is false"
-    if config.mode.startswith(_NEVER_FP8) and evidence.fp8:
-        yield f"its mode is {config.mode_label}, and evidence.fp8 is true"
+def _of_precision(record: Record, config: RunConfig, evidence: Evidence) -> Iterator[str]:
+    if config.mode.startswith(_NEVER_FP8 if evidence.fp8 else _FP8):
+        yield f"its mode is {config.mode_label}, and evidence.fp8 is {json.dumps(evidence.fp8)}"
     if evidence.fp8 and evidence.fp8_kernels is False and not evidence.emulated:
         yield "evidence.fp8 is true, and evidence.fp8_kernels is false"
     seen = record.profile.has_fp8_gemm if record.profile is not None and record.profile.device == "cuda" else None
@@ -179,13 +173,11 @@ def _of_steps(record: Record, config: RunConfig) -> Iterator[str]:
             yield f"its status is ok, and a loss of rank {rank.rank} is not finite"
 
 
-def _of_units(record: Record, what: RunConfig | Figure) -> Iterator[str]:
-    """Compare the units of a step with the samples that its ranks take, of `batch_size` a rank and step."""
-    summary = record.summary
+def _of_units(record: Record) -> Iterator[str]:
+    what, summary = record.what, record.summary
     if summary is None:
         return
-    configured = record.config.sequence_length if record.config is not None else None
-    tokens = configured if configured is not None else _sizes(record).get("sequence_length")
+    tokens = getattr(what, "sequence_length", None) or _sizes(record).get("sequence_length")
     samples, counted = what.batch_size * what.world_size, summary.units_per_step
     ranks = f"{what.world_size} rank{'s' if what.world_size > 1 else ''}"
     a_sample = {"images": 1, "tokens": tokens}.get(summary.unit)
@@ -203,8 +195,7 @@ def _of_units(record: Record, what: RunConfig | Figure) -> Iterator[str]:
 
 def _of_rate(record: Record) -> Iterator[str]:
     summary = record.summary
-    rate = summary.units_per_step / summary.step_time_s if summary is not None else None
-    if summary is not None and not _close(summary.throughput_per_s, rate):
+    if summary and not _close(summary.throughput_per_s, rate := summary.units_per_step / summary.step_time_s):
         yield f"summary.throughput_per_s is {summary.throughput_per_s:.6g}, and its units and step time give {rate:.6g}"
 
 
@@ -231,8 +222,11 @@ def _of_older_method(record: Record) -> bool:
     return record.method_version is not None and record.method_version < BY_ELAPSED_TIME
 
 
-def _of_summary(record: Record, summary: Summary, config: RunConfig) -> Iterator[str]:
+def _of_summary(record: Record, config: RunConfig) -> Iterator[str]:
     """Compute the summary again. A figure that it lacks was not recorded; one that nothing gives was not measured."""
+    summary = record.summary
+    if summary is None or not record.samples:
+        return
     units = summary.units_per_step
     try:
         given = figures(record.samples, units, record.telemetry, config.device == "cuda", record.profile)

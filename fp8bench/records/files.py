@@ -30,9 +30,7 @@ def writing(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Broken:
-    """A file or folder that cannot be read. line: from 1; None for all of it. readable: whether it could be read, and
-    is left out all the same. what: the whole sentence, where it is not path, line and reason.
-    """
+    """A file or folder that is left out. line: from 1. readable: could be read. what: for path, line and reason."""
 
     path: Path
     reason: str
@@ -42,7 +40,6 @@ class Broken:
     what: str = ""
 
     def __str__(self) -> str:
-        """Return one line with the file, the line and the reason."""
         at = f" line {self.line}" if self.line is not None else ""
         comma = "," if self.reason.startswith("field ") else ""
         return self.what or f"{self.path}{at}{comma} {self.reason}"
@@ -85,8 +82,8 @@ def is_record(name: str) -> bool:
 
 
 def record_files(*roots: Path) -> Iterator[Path | Broken]:
-    """Yield the records below the roots, by folder and name; for a folder that cannot be read, why. Hidden files, as
-    those still being written, are omitted. Links are followed, each folder is searched once, and a root may be missing.
+    """Yield the records below the roots, by folder and name, and why a folder cannot be read. What is hidden, as files
+    still being written, is omitted. Links are followed, each folder is searched once, and a root may be missing.
     """
     seen: set[str] = set()
     for root in filter(Path.is_dir, roots):

@@ -22,51 +22,44 @@ IDENTITY = frozenset(
 FACTS = frozenset("mode workload device_name cpu driver python versions unit name category".split())
 """Fields that tell what a record is of: a word in them stays even if somebody uses it as a password."""
 
-LOGS = frozenset({"log", "traceback"})
-"""Fields whose text has lines."""
+LOGS = frozenset({"log", "traceback"})  # fields whose text has lines
 
 LONGEST_LOG = 1 << 20
 """Characters. Of a longer log the beginning and the end are kept: where it broke, and the consequences."""
 
 
-def fit(model: ModelT, environ: Mapping[str, str] | None = None) -> ModelT:
+def fit(model: ModelT, environ: Mapping[str, str] = os.environ) -> ModelT:
     """Return a record or a report as it may be written; the same object if nothing had to be changed."""
-    return _fit_model(model, secrets_of(os.environ if environ is None else environ), IDENTITY)
+    found = _fit_model(model, secrets_of(environ), IDENTITY)
+    return model if found == model else found
 
 
-def fit_log(text: str, environ: Mapping[str, str] | None = None) -> str:
+def fit_log(text: str, environ: Mapping[str, str] = os.environ) -> str:
     """Return a log as it may be written, line by line."""
-    return _fit_log(text, secrets_of(os.environ if environ is None else environ))
+    return _fit_log(text, secrets_of(environ))
 
 
 def _fit_log(text: str, secrets: Collection[str]) -> str:
-    found = "\n".join(map(inert, shortened(without(text, secrets), LONGEST_LOG).split("\n")))
-    return text if found == text else found
+    return "\n".join(map(inert, shortened(without(text, secrets), LONGEST_LOG).split("\n")))
 
 
 def _fit_model(model: ModelT, secrets: Collection[str], omitted: Collection[str] = ()) -> ModelT:
-    changed = {}
+    update = {}
     for name, value in vars(model).items():
         if name not in omitted:
             is_log = name in LOGS and isinstance(value, str)
-            found = _fit_log(value, secrets) if is_log else _fit(value, () if name in FACTS else secrets)
-            if found is not value:
-                changed[name] = found
-    return model.model_copy(update=changed) if changed else model
+            update[name] = _fit_log(value, secrets) if is_log else _fit(value, () if name in FACTS else secrets)
+    return model.model_copy(update=update)
 
 
 def _fit(value: Any, secrets: Collection[str]) -> Any:
-    """Return a value as it may be written; the same object if nothing had to be changed."""
     if isinstance(value, str):
-        found = inert(shortened(without(value, secrets)))
-        return value if found == value else found
+        return inert(shortened(without(value, secrets)))
     if isinstance(value, BaseModel):
         return _fit_model(value, secrets)
     if isinstance(value, dict):
-        items = {_fit(name, secrets): _fit(each, secrets) for name, each in value.items()}
-        return value if all(items.get(name, items) is each for name, each in value.items()) else items
+        return {_fit(name, secrets): _fit(each, secrets) for name, each in value.items()}
+    # Thousands of samples hold no text.
     if isinstance(value, list | tuple) and value and not isinstance(value[0], float | int):
-        each = [_fit(one, secrets) for one in value]
-        same = all(one is other for one, other in zip(each, value, strict=True))
-        return value if same else type(value)(each)
+        return type(value)(_fit(one, secrets) for one in value)
     return value

@@ -10,8 +10,7 @@ from fp8bench.records.lock import held
 from fp8bench.schema.files import read_text, write_atomically
 from fp8bench.schema.instance import INSTANCE_FILE, SNAPSHOT_SUFFIX, SNAPSHOTS, Instance, Price, read_own
 
-WAIT_S = 5.0
-"""Seconds to wait for another process that writes the same file."""
+WAIT_S = 5.0  # seconds to wait for another process that writes the same file
 
 
 def files(results_dir: Path) -> list[Path]:
@@ -53,9 +52,8 @@ def keep(
     results_dir: Path,
     warn: Callable[[str], None] = lambda _line: None,
 ) -> Path | None:
-    """Write down an instance that is not in the catalogue, and the price that the user gave, newest first. warn: called
-    if the file cannot be locked. Returns the path, or None if there is nothing to write. Raises UsageError if the file
-    cannot be read or written, or another process holds it for longer than WAIT_S.
+    """Write down an instance that is not in the catalogue, and the price that the user gave, newest first; return the
+    path, or None. warn: as of `held`. Raises UsageError if it cannot be read or written, or is held for over WAIT_S.
     """
     if in_catalog and price is None:
         return None

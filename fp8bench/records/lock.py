@@ -19,9 +19,8 @@ UNKNOWN_TO_THE_FILE_SYSTEM = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNO
 
 @contextmanager
 def held(path: Path, what: str, remedy: str, warn: Callable[[str], None], wait_s: float = 0.0) -> Iterator[None]:
-    """Hold the lock on `path` within the context. what: is locked, in words. wait_s: for another process to end. warn:
-    called if the file system has no locks; the work is done all the same. Raises UsageError that names the holder if
-    another process has the lock, or if the file cannot be created.
+    """Hold the lock on `path`. what: is locked, in words. wait_s: for its holder. warn: called if the file system has
+    no locks; the work is done all the same. Raises UsageError that names the holder, or if there can be no file.
     """
     descriptor = _locked(path, what, remedy, time.monotonic() + wait_s)
     if descriptor is None:
@@ -39,7 +38,6 @@ def held(path: Path, what: str, remedy: str, warn: Callable[[str], None], wait_s
 
 
 def _locked(path: Path, what: str, remedy: str, deadline: float) -> int | None:
-    """Return the open file that is locked; None if the file system has no locks."""
     while True:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)

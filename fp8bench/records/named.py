@@ -23,7 +23,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Reference:
-    """A mode of an instance. instance: empty for any. mode: with or without its recipe. execution: None for any."""
+    """A mode of an instance (empty: any), with or without its recipe. execution: None for any."""
 
     instance: str
     mode: str
@@ -32,16 +32,12 @@ class Reference:
 
     @property
     def label(self) -> str:
-        """The reference as on the command line."""
         return f"{self.instance}:{self.mode}{suffix(self.execution)}"
 
-    def names(self, instance: str, modes: Collection[str]) -> bool:
-        """Return whether this is a mode of the instance. modes: its name without its recipe, and with it."""
-        return self.instance in ("", instance) and self.mode in modes
-
-    def takes(self, execution: Variant | None) -> bool:
-        """Return whether this refers to steps that were executed in this way."""
-        return self.execution in (None, execution)
+    def names(self, instance: str, modes: Collection[str], execution: Variant | None) -> bool:
+        """Return whether this is a mode of the instance, executed so. modes: its name without and with its recipe."""
+        same = self.instance in ("", instance) and self.mode in modes
+        return same and self.execution in (None, execution)
 
 
 def parse_reference(text: str | None, instances: Sequence[str]) -> Reference:
@@ -65,7 +61,7 @@ def parse_mode(text: str, instances: Collection[str]) -> Reference:
 
 
 def written(label: str) -> str:
-    """Return a mode as it is kept: the fields of its recipe in the kept order; a mode without fields as it is."""
+    """Return a mode as it is kept, the fields of its recipe in the kept order."""
     if "=" not in label:
         return label
     try:
@@ -77,7 +73,7 @@ def written(label: str) -> str:
 
 
 def names_a_file(name: str) -> bool:
-    """Return whether a path was meant, even of a missing file, which is then reported and not searched for as an id."""
+    """Return whether a path was meant, even of a missing file, which is then not searched for as an id."""
     return Path(name).is_file() or name.startswith(("/", "./", "../")) or name.endswith((".json", ".json.gz"))
 
 
@@ -121,8 +117,8 @@ def of_mode(reference: Reference, kept: Iterable[Kept[Record]]) -> list[Kept[Rec
 def candidates(
     name: str, records: Iterable[Record], reference: Reference, wanted: Filter, like: Filter
 ) -> list[Record]:
-    """Return a mode's records that are ok, executed as named, `wanted`, and of the work `like` if any are; none if none
-    is ok and executed so. name: as the user wrote it. Raises UsageError if there are some, but none wanted.
+    """Return a mode's records that are ok, executed as named, `wanted`, and of the work `like` if any are. name: as the
+    user wrote it. Raises UsageError if some are ok and executed so, but none is wanted.
     """
     fitting = Filter(status="ok", execution=reference.execution).of(records)
     found = wanted.of(fitting)

@@ -38,21 +38,16 @@ _Item = TypeVar("_Item")
 
 PUBLISHED = "published"
 
-RECORD_BYTES = 8 << 20
-"""Bytes, more than the two files of a run take: those of one GPU take a tenth of a MiB."""
+RECORD_BYTES = 8 << 20  # bytes, more than the two files of a run take: those of one GPU take a tenth of a MiB
 
 ELSEWHERE = ("/var/tmp", "~", ".", "/dev/shm")
 """Folders for a record that neither its own folder nor that for temporary files takes; those in memory come last."""
 
-MANY = 20
-"""After so many tries all records are checked: each try selects among all of them."""
-
-Folders = Path | Sequence[Path]
-"""A folder of results, or several that are searched together."""
+MANY = 20  # after so many tries all records are checked: each try selects among all of them
+Folders = Path | Sequence[Path]  # A folder of results, or several that are searched together
 
 
 def folders_of(results: Folders) -> tuple[Path, ...]:
-    """Return each of the folders."""
     return (results,) if isinstance(results, Path) else tuple(results)
 
 
@@ -104,7 +99,7 @@ def write(record: RecordHead, results_dir: Path) -> Path:
 
 
 def _plain(name: str) -> str:
-    """Return the name of a file or folder. Raises UsageError for one that would lie elsewhere, or be hidden."""
+    # One that would lie elsewhere, or be hidden.
     if name.startswith(".") or "/" in name or "\0" in name or not name:
         raise UsageError(f"a record cannot be kept under the name {name!r}", "Give letters, digits, '.', '_' and '-'")
     return name
@@ -208,9 +203,7 @@ def read_kind(
 def _search(
     results_dir: Folders, wanted: set[str], model: type[SomeRecord], beginning: str = ""
 ) -> Found[Kept[SomeRecord]]:
-    """Return the records of one kind and of these instances, each run once, and the broken files that may be among
-    them: a file that names no instance may be of any that other records in its folder name.
-    """
+    # A broken file that names no instance may be of any that other records in its folder name.
     kind = model.model_fields["kind"].default
     seen: list[tuple[Path, str, SomeRecord | None]] = []
     broken: list[Broken] = []
@@ -223,14 +216,13 @@ def _search(
             if isinstance(one, Broken):
                 broken.append(one)
                 continue
-            path = one.path
-            in_folder.setdefault(os.path.dirname(path), set()).add(one.instance)
-            if one.kind == kind and not wanted.isdisjoint((one.instance, path.parent.name)):
+            in_folder.setdefault(os.path.dirname(one.path), set()).add(one.instance)
+            if one.kind == kind and not wanted.isdisjoint((one.instance, one.path.parent.name)):
                 record = layout.read(one, model) if one.instance in wanted else None
                 if isinstance(record, Broken):
                     broken.append(record)
                 else:
-                    seen.append((path, one.instance, record))
+                    seen.append((one.path, one.instance, record))
     found: dict[str, list[Kept[SomeRecord]]] = {}
     for path, instance, record in seen:
         if fault := strayed(path, instance, in_folder[os.path.dirname(path)]):
@@ -246,6 +238,7 @@ def _search(
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
+    # Records hold no cycles, and the collector would walk through all of them again and again.
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -286,10 +279,9 @@ def sound(
     unread: Callable[[Sequence[Broken]], None],
     shown: Callable[[list[Record]], Iterable[Record]],
 ) -> list[Record]:
-    """Return the runs that were found, without those of the shown that contradict themselves or their raw parts, whose
-    copies take their place, and without those that rely on the parity of one that is not there. shown: of runs, oldest
-    first, those that are to be believed; asked again if one is left out. unread: called with what is left out, the
-    search's own first.
+    """Return the runs that were found, without those of the `shown` (of all, oldest first; asked again if one is left
+    out) that contradict themselves or their raw parts, whose copies take their place, and without those that rely on
+    the parity of one that is not there. unread: called with what is left out, the search's own first.
     """
     unread(found.broken)
     left = {kept.record.run_id: [kept, *found.copies.get(kept.record.run_id, ())] for kept in found}
@@ -298,9 +290,7 @@ def sound(
         records = [files[0].record for files in left.values()]
         believed = records if tries >= MANY else list(shown(records))
         relied = [of for one in believed if one.parity and (of := one.parity.of_run) in left]
-        new = [
-            run_id for run_id in dict.fromkeys((*(one.run_id for one in believed), *relied)) if run_id not in checked
-        ]
+        new = dict.fromkeys(one for one in (*(one.run_id for one in believed), *relied) if one not in checked)
         if not new:
             there = {run_id: files[0].record for run_id, files in left.items()}
             lost = {one.run_id: why for one in believed if (why := lacks_parity(one, there))}
@@ -320,9 +310,7 @@ def sound(
 
 
 def lacks_parity(record: Record, there: Mapping[str, Record]) -> str:
-    """Return why a record that relies on the parity of another cannot; empty if it can, or measured its own. there: the
-    records that may be relied on, by their ids.
-    """
+    """Return why a record cannot rely on another's parity; empty if it can or need not. there: by their ids."""
     mine = record.parity
     if mine is None or mine.of_run is None:
         return ""

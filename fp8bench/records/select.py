@@ -1,7 +1,6 @@
 """Selects records: those that a `Filter` takes, the latest of each variant, and the rounds that make one row of a
 table. Two runs are of one variant if their settings are the same, or if both are known to be executed in the same way:
-a run may have stopped before that was decided. A failure stays in the table until the same variant is run again:
-success at another batch size, or without a graph, does not undo a failure at this size, or with a graph.
+a run may have stopped before that was decided. A failure stays in the table until the same variant is run again.
 """
 
 import json
@@ -56,13 +55,9 @@ class Filter:
     def words(self) -> str:
         """For a sentence about records: ` of vit-huge at batch size 64 with adam in 4 micro-batches`, or nothing."""
         number = self.grad_accumulation
-        parts = {
-            f" of {self.workload}": self.workload,
-            f" at batch size {self.batch_size}": self.batch_size,
-            f" with {self.optimizer}": self.optimizer,
-            f" in {number} {'micro-batch' if number == 1 else 'micro-batches'}": number,
-        }
-        return "".join(text for text, given in parts.items() if given)
+        given = {"of": self.workload, "at batch size": self.batch_size, "with": self.optimizer, "in": number}
+        said = "".join(f" {word} {value}" for word, value in given.items() if value)
+        return f"{said} micro-batches" if number else said
 
     @property
     def flags(self) -> str:
@@ -72,7 +67,7 @@ class Filter:
 
 
 def broadest_first(there: Mapping[str, Collection[tuple[str, object]]]) -> list[str]:
-    """Return workloads, those of most instances, then of most entries first. there: of each, (instance, entry)."""
+    """Return workloads, those of most instances, then of most entries first. there: (instance, entry) of each."""
     return sorted(there, key=lambda name: (-len({key for key, _ in there[name]}), -len(there[name]), name))
 
 
@@ -85,12 +80,10 @@ def work_of(record: Record) -> Filter:
 def _values(record: RecordHead, name: str) -> tuple[object, ...]:
     if name in ("instance", "status", "source", "execution"):
         return (getattr(record, name, None),)
-    if not isinstance(record, Record):
-        return (getattr(getattr(record, "config", None), name, None),)
-    if name == "session":
-        return (session(record),)
-    what = record.what
-    return (what.mode, what.mode_label) if name == "mode" else (getattr(what, name, None),)
+    what = record.what if isinstance(record, Record) else getattr(record, "config", None)
+    if isinstance(record, Record) and name in ("session", "mode"):
+        return (session(record),) if name == "session" else (record.what.mode, record.what.mode_label)
+    return (getattr(what, name, None),)
 
 
 ALL = Filter()
@@ -98,10 +91,9 @@ ALL = Filter()
 
 @dataclass(frozen=True)
 class Measurement:
-    """A row of a table. rounds: its `ok` records of one machine and software, oldest first; without any, the one that
-    says why. stopped: rounds of the same mode and session that are not `ok`. measured_on: another instance, whose
-    rounds these are, of the same GPUs or as predicted (origin). elsewhere: by what share this one may differ. doubts:
-    about a prediction.
+    """A row of a table. rounds: its `ok` records of one machine and software, oldest first; or the one that says why
+    there are none. stopped: others of its mode and session. measured_on: another instance, whose rounds these are, of
+    the same GPUs or as predicted (origin). elsewhere: by what share this one may differ. doubts: about a prediction.
     """
 
     rounds: tuple[Record, ...]
@@ -113,7 +105,7 @@ class Measurement:
 
     @property
     def latest(self) -> Record:
-        """The record that represents all rounds in what does not differ between them."""
+        """The record that stands for all rounds in what does not differ between them."""
         return self.rounds[-1]
 
     @property
@@ -143,14 +135,13 @@ _requested: Callable[[RunConfig], Key] = attrgetter(
 
 
 def variant(record: Record) -> Key:
-    """Return what makes two records two rows and not two tries of one: all that is compared, and all that is marked."""
+    """Return what makes two records two rows and not two tries of one."""
     # Up to format 3 this was not recorded, and there was no other way.
     joined = record.joined or ("ddp" if record.what.world_size > 1 else "none")
     return (*_asked(record), record.execution, record.attention, joined)
 
 
 def _asked(record: Record) -> Key:
-    """Return the mode, the work, and the settings that make two rows, of which a figure from elsewhere has none."""
     what, config = record.what, record.config
     settings = _requested(config) if config is not None else ()
     return (*_mode(record), what.workload, what.batch_size, what.world_size, *settings)
@@ -163,7 +154,6 @@ def planned(record: Record) -> Key:
 
 
 def _mode(record: Record) -> Key:
-    """Return the mode on its instance, with the switches of its layer."""
     switches = record.config.te_switches if record.config is not None else None
     return record.instance, record.what.mode, record.what.recipe, switches
 
@@ -194,8 +184,8 @@ def latest_first(records: Iterable[Record], key: Callable[[Record], object] = se
 
 def select(records: Sequence[Record], every: bool, wanted: Filter = ALL) -> list[Measurement]:
     """Return the latest session's rounds of each variant, machine and software, or with `every` each record by itself.
-    records: oldest first. What was not measured stands in for an instance only while nothing of it was measured. A
-    stopped run is kept until its variant is run again. A mode that was invalid in any round of the session is invalid.
+    records: oldest first. What was not measured stands in for an instance only while nothing of it was measured. A mode
+    that was invalid in any round of the session is invalid.
     """
     chosen = wanted.of(records)
     if every:
@@ -262,7 +252,7 @@ def execution(record: Record) -> Variant | None:
 
 
 def variants(record: Record) -> frozenset[Variant]:
-    """Return how its steps were executed, or would have been: one variant if known, else all that are possible."""
+    """Return how its steps were, or would have been, executed: one variant if known, else all that are possible."""
     config, evidence = record.config, record.evidence
     if record.status == "ok" or config is None:
         return frozenset(VARIANTS if record.execution is None else (record.execution,))

@@ -10,7 +10,6 @@ from typing import Any
 from fp8bench.records.select import grouped
 from fp8bench.scaling.points import REFERENCE, Point, Scaled
 from fp8bench.scaling.projected import Projection, Projections
-from fp8bench.schema.config import mode_label
 from fp8bench.tables import chart
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import FAINT, INK
@@ -103,7 +102,7 @@ def _projected(found: Projections) -> list[list[doc.Part]]:
     unit = found.rows[0].unit
     columns: tuple[Column[Projection], ...] = (
         word("projected nodes x GPUs", lambda r: f"{r.nodes} x {r.world_size / r.nodes:g}"),
-        word("mode", lambda r: mode_label(r.mode, r.recipe)),
+        word("mode", lambda r: r.mode_label),
         Column(f"{unit}/s/GPU", lambda r: ends(r.units_per_s_per_gpu, ",.1f"), str, "interval"),
         Column("left of 1 node", lambda r: ends(r.share_of_one_node, ".1f", 100, " %"), str, "interval"),
         Column("communication, ms", lambda r: r.ring_s, ".1f", scale=1e3),

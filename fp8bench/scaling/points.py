@@ -40,13 +40,8 @@ BILLION = 1e9
 REFERENCE = "baseline-bf16"
 
 
-class Point(Labelled, Frozen):
-    """A point in SI units; ratios have no unit; a pair is a 95 % interval. The names are the keys of `--format json`.
-
-    share_of_smallest: the rate per GPU over that on the series' smallest number of nodes. faster_vs_reference: the rate
-    over baseline-bf16's on the same number of GPUs, minus 1. printed_faster: the same gain as a published source prints
-    it. work, estimate, measurement: the fingerprint, seconds per unit of all GPUs together, and the records.
-    """
+class Series(Labelled, Frozen):
+    """What is trained, and on what."""
 
     instance: str
     gpu: str
@@ -55,6 +50,16 @@ class Point(Labelled, Frozen):
     recipe: str | None
     execution: Variant | None = None
     batch_size: int | None = None
+
+
+class Point(Series):
+    """A point in SI units; ratios have no unit; a pair is a 95 % interval. The names are the keys of `--format json`.
+
+    share_of_smallest: the rate per GPU over that on the series' smallest number of nodes. faster_vs_reference: the rate
+    over baseline-bf16's on the same number of GPUs, minus 1. printed_faster: the same gain as a published source prints
+    it. work, estimate, measurement: the fingerprint, seconds per unit of all GPUs together, and the records.
+    """
+
     grad_accumulation: int | None = None
     source: Source
     device: Device = "cuda"
@@ -96,6 +101,11 @@ class Point(Labelled, Frozen):
     def series(self) -> tuple[object, ...]:
         """What points have in common that differ only in the number of nodes."""
         return (*self.group, self.variant_label)
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """What points have in common that differ only in the mode."""
+        return (*self.group, self.nodes, self.world_size)
 
 
 class Scaled(NamedTuple):
@@ -194,21 +204,16 @@ def _of_throughput(record: ThroughputRecord, catalog: Catalog, options: CompareO
     for one in record.points:
         paid = priced(record, Used(one.world_size, one.nodes, on_gpu=True), catalog, options, day)
         usd, price = paid.usd_per_hour, paid.price
-        points.append(
-            made_of(
-                Point,
-                record.provenance,
-                record,
-                one,
-                gpu=(instance.gpu if instance else None) or "unknown GPU",
-                usd_per_hour=usd,
-                price_as_of=price.as_of if price else None,
-                price_source=price.source if price else None,
-                usd_per_billion_units=usd and usd / 3600 / (one.units_per_s_per_gpu * one.world_size) * BILLION,
-                run_ids=(record.run_id,),
-                marks=(record.source, *([] if usd else [paid.why_none])),
-            )
-        )
+        values = {
+            "gpu": (instance.gpu if instance else None) or "unknown GPU",
+            "usd_per_hour": usd,
+            "price_as_of": price and price.as_of,
+            "price_source": price and price.source,
+            "usd_per_billion_units": usd and usd / 3600 / (one.units_per_s_per_gpu * one.world_size) * BILLION,
+            "run_ids": (record.run_id,),
+            "marks": (record.source, *([] if usd else [paid.why_none])),
+        }
+        points.append(made_of(Point, record.provenance, record, one, **values))
     return points
 
 
@@ -219,20 +224,18 @@ def _compared(points: Sequence[Point]) -> list[Point]:
     models: dict[object, Point] = {}
     for one in in_order:
         smallest.setdefault(one.series, one)
-        place = (one.group, one.nodes, one.world_size)
         if one.mode == REFERENCE:
-            models[place] = max(models.get(place, one), one, key=lambda each: each.units_per_s_per_gpu)
-    return [_against(one, smallest[one.series], models.get((one.group, one.nodes, one.world_size))) for one in in_order]
+            models[one.place] = max(models.get(one.place, one), one, key=lambda each: each.units_per_s_per_gpu)
+    return [_against(one, smallest[one.series], models.get(one.place)) for one in in_order]
 
 
 def _against(one: Point, smallest: Point, model: Point | None) -> Point:
-    marks, size = list(one.marks), {"smallest_nodes": smallest.nodes, "smallest_world_size": smallest.world_size}
-    update: dict[str, Any] = {**size, "is_reference": model is one}
+    marks = list(one.marks)
+    update: dict[str, Any] = {"smallest_nodes": smallest.nodes, "smallest_world_size": smallest.world_size}
     if one is not smallest:
         update["share_of_smallest"], update["share_of_smallest_ci"] = rate_ratio(one, smallest)
-        name = counted(smallest.nodes, "node")
-        if smallest.nodes == 1 and smallest.source == "measured":
-            name = workers(smallest.world_size, smallest.device)
+        gpus = smallest.nodes == 1 and smallest.source == "measured"
+        name = workers(smallest.world_size, smallest.device) if gpus else counted(smallest.nodes, "node")
         marks += _unlike(one, smallest, name)
     if model is not None and model is not one and not one.emulated and not model.emulated:
         ratio, ends = rate_ratio(one, model)
@@ -240,7 +243,7 @@ def _against(one: Point, smallest: Point, model: Point | None) -> Point:
         marks += [mark for mark in _unlike(one, model, model.variant_label) if "machine" in mark]
         if one.final_loss is not None and model.final_loss is not None:
             update["final_loss_vs_reference"] = one.final_loss - model.final_loss
-    return one.model_copy(update={**update, "marks": tuple(marks)})
+    return one.model_copy(update={**update, "is_reference": model is one, "marks": tuple(marks)})
 
 
 def rate_ratio(one: Point, other: Point) -> tuple[float, Interval | None]:

@@ -18,12 +18,12 @@ from fp8bench.predict.source import tokens_of
 from fp8bench.predict.step import gradient_bytes
 from fp8bench.records.results import Folders, read_kind
 from fp8bench.records.select import Measurement
-from fp8bench.scaling.points import Point
+from fp8bench.scaling.points import Point, Series
+from fp8bench.schema.collectives import bus_factor, bus_gb_s
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import Frozen, made_of
+from fp8bench.schema.files import made_of
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
 from fp8bench.schema.record import Record
-from fp8bench.stats.collectives import bus_factor, bus_gb_s
 
 MOST_NODES = 8
 GIGA, BITS = 1e9, 8
@@ -35,19 +35,12 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Of a number by the dtype in which it travels; of others, as float8 ones, 1."""
 
 
-class Projection(Frozen):
+class Projection(Series):
     """A mode on `nodes` nodes like the measured one. Pairs are ranges, not 95 % intervals: their ends are equal if the
     record shows how much communication other kernels hide. ring_s: seconds of all communication.
     """
 
     status: str = "projected"
-    instance: str
-    gpu: str
-    workload: str
-    mode: str
-    recipe: str | None
-    execution: str | None
-    batch_size: int | None
     device: str = "cuda"
     nodes: int
     world_size: int
@@ -85,11 +78,10 @@ class OneNode(NamedTuple):
 
     def ring_s(self, nodes: int) -> float:
         """Return the seconds of all communication of a step; 0 for one GPU."""
-        used = [*([self.within] if self.gpus > 1 else []), *([self.between] if nodes > 1 else [])]
-        if not used:
+        links = [self.within] * (self.gpus > 1) + [self.between] * (nodes > 1)
+        if not links:
             return 0.0
-        share = bus_factor("all-gather", nodes * self.gpus)
-        return share * self.sent * self.gradient_bytes / (min(used) * GIGA)
+        return bus_factor("all-gather", nodes * self.gpus) * self.sent * self.gradient_bytes / (min(links) * GIGA)
 
     def project(self, nodes: int) -> tuple[float, float, float]:
         """Return the seconds of a step at least and at most, and of all communication."""
@@ -123,28 +115,28 @@ def projections(
     for point in best.values():
         try:
             if point.measurement is None or point.source != "measured":
-                raise UsageError(
-                    f"{point.mode} on {point.instance} is {point.source}, without steps", "Measure one node"
-                )
+                what = f"{point.mode} on {point.instance} is {point.source}, without steps"
+                raise UsageError(what, "Measure one node")
             node, said = one_node(point.measurement, point.gpu, network_gbps, collectives, catalog)
         except UsageError as error:
             omitted[f"not projected: {error.what}. {error.remedy}"] = None
             continue
-        assumed.update(dict.fromkeys(said))
+        assumed |= dict.fromkeys(said)
         for count in nodes:
             least_s, most_s, all_s = node.project(count)
-            share, usd = (node.step_s / most_s, node.step_s / least_s), point.usd_per_billion_units
+            low, high = node.step_s / most_s, node.step_s / least_s
+            rate, usd = point.units_per_s_per_gpu, point.usd_per_billion_units
             rows.append(
                 made_of(
                     Projection,
                     point,
                     nodes=count,
                     world_size=count * node.gpus,
-                    units_per_s_per_gpu=(point.units_per_s_per_gpu * share[0], point.units_per_s_per_gpu * share[1]),
-                    share_of_one_node=share,
+                    units_per_s_per_gpu=(rate * low, rate * high),
+                    share_of_one_node=(low, high),
                     step_s=(least_s, most_s),
                     ring_s=all_s,
-                    usd_per_billion_units=usd and (usd / share[1], usd / share[0]),
+                    usd_per_billion_units=usd and (usd / high, usd / low),
                     from_run_ids=point.run_ids,
                 )
             )
@@ -231,17 +223,18 @@ def links_of(
     """Return the links of a node with so many GPUs (0 within a node of one), and their sources in sentences."""
     measured: dict[bool, float] = {}
     for one in (one for one in collectives if one.instance == instance and one.status == "ok"):
-        for each in (each for each in one.timings if each.operation == "all-reduce" and each.time_s is not None):
-            gb_s = bus_gb_s("all-reduce", each.size_bytes, each.time_s or 0.0, one.config.world_size)
-            measured[one.config.nodes > 1] = max(gb_s, measured.get(one.config.nodes > 1, 0.0))
-    listed_instance, listed_gpu = catalog.instances.get(instance), catalog.gpus.get(gpu)
-    nvlink = listed_gpu.nvlink_gb_s if listed_gpu else None
-    within = measured.get(False) or (nvlink / BOTH_DIRECTIONS if nvlink else 0.0)
+        ranks, several = one.config.world_size, one.config.nodes > 1
+        for each in one.timings:
+            if each.operation == "all-reduce" and each.time_s is not None:
+                gb_s = bus_gb_s("all-reduce", each.size_bytes, each.time_s, ranks)
+                measured[several] = max(gb_s, measured.get(several, 0.0))
+    listed, nvlink = catalog.instances.get(instance), catalog.gpus[gpu].nvlink_gb_s if gpu in catalog.gpus else None
+    within = measured.get(False) or (nvlink or 0.0) / BOTH_DIRECTIONS
     if gpus > 1 and not within:
         remedy = f"Measure them: `fp8bench collectives --instance {instance}` there"
         raise UsageError(f"the links between GPUs of {instance} are not known", remedy)
-    listed = (listed_instance.network or {}).get("gbps") if listed_instance else None
-    between = network_gbps / BITS if network_gbps else measured.get(True) or (listed or 0.0) / BITS
+    full = (listed.network or {}).get("gbps") if listed else None
+    between = network_gbps / BITS if network_gbps else measured.get(True) or (full or 0.0) / BITS
     if not between:
         remedy = "Give it to `fp8bench scaling` with --network-gbps, in Gbit/s of one node and direction"
         raise UsageError(f"the network of {instance} is not known", remedy)

@@ -13,13 +13,8 @@ from urllib.parse import unquote
 
 from fp8bench.schema.errors import UsageError
 
-SEPARATOR = "://"
-SSH = ("ssh", "sftp")
-S3 = ("s3", "s3a")
-GCS = ("gs", "gcs")
-SCHEMES = (*S3, *GCS, *SSH)
+SSH, S3, GCS = ("ssh", "sftp"), ("s3", "s3a"), ("gs", "gcs")
 LIST = "s3://, gs://, ssh:// or sftp://"
-
 HIDDEN = "***"
 
 
@@ -32,7 +27,7 @@ class Address:
     @property
     def scheme(self) -> str:
         """The scheme, e.g. `s3`."""
-        return self.url.partition(SEPARATOR)[0].lower()
+        return self.url.partition("://")[0].lower()
 
     @property
     def rest(self) -> str:
@@ -40,13 +35,9 @@ class Address:
         return self._split[1]
 
     @property
-    def _userinfo(self) -> str:
-        return self._split[0]
-
-    @property
     def _split(self) -> tuple[str, str]:
         """What comes before the host's `@`, and the rest. A password may contain a slash, and a path an `@`."""
-        after = self.url.partition(SEPARATOR)[2].rstrip("/")
+        after = self.url.partition("://")[2].rstrip("/")
         userinfo, _, rest = after.rpartition("@")
         is_one = userinfo and (self.scheme in SSH or "/" not in userinfo or ":" in userinfo)
         return (userinfo, rest) if is_one else ("", after)
@@ -54,24 +45,24 @@ class Address:
     @property
     def user(self) -> str:
         """The user of ssh; empty if none is given."""
-        return self._userinfo.partition(":")[0]
+        return self._split[0].partition(":")[0]
 
     @property
     def password(self) -> str:
         """The password in the form that the server takes; empty if none is given."""
-        return unquote(self._userinfo.partition(":")[2])
+        return unquote(self._split[0].partition(":")[2])
 
     def __str__(self) -> str:
         """Return the address without its secrets: a password, and any userinfo but a plain user name of ssh."""
-        plain = self.scheme in SSH and ":" not in self._userinfo
-        who = self._userinfo and f"{self.user if plain else HIDDEN}@"
-        return f"{self.scheme}{SEPARATOR}{who}{self.rest.partition('?')[0]}"
+        userinfo, rest = self._split
+        who = userinfo and f"{userinfo if self.scheme in SSH and ':' not in userinfo else HIDDEN}@"
+        return f"{self.scheme}://{who}{rest.partition('?')[0]}"
 
     def clean(self, text: str) -> str:
         """Return a message from elsewhere on one line, without the secrets."""
-        written = self._userinfo.partition(":")[2]
-        own = () if self.scheme in SSH else (self._userinfo, self.user)
-        for secret in sorted(filter(None, {written, self.password, *own}), key=len, reverse=True):
+        userinfo = self._split[0]
+        own = () if self.scheme in SSH else (userinfo, self.user)
+        for secret in sorted({userinfo.partition(":")[2], self.password, *own} - {""}, key=len, reverse=True):
             text = text.replace(secret, HIDDEN)
         return " ".join(text.split())
 
@@ -85,8 +76,7 @@ class Address:
         return Path(home) / "fp8bench" / "remote" / f"{name}-{digest}"
 
 
-_known: dict[Path, Address] = {}
-"""The addresses of the mirrors that this process uses."""
+_known: dict[Path, Address] = {}  # the addresses of the mirrors that this process uses
 
 
 def is_address(text: object) -> bool:
@@ -97,18 +87,21 @@ def is_address(text: object) -> bool:
 def parse(text: str) -> Address:
     """Parse an address. Raises UsageError for an unknown scheme, a missing bucket or host, or misplaced credentials."""
     address = Address(text.strip())
-    host, _, path = address.rest.partition("/")
-    if address.scheme not in SCHEMES:
-        raise UsageError(f"{address} has the unknown scheme {address.scheme}://", f"Give a folder, or {LIST}")
-    if not host:
-        raise UsageError(f"{address} names no {'host' if address.scheme in SSH else 'bucket'}", "Add it after ://")
-    if "?" in address.rest or "#" in address.rest or ".." in path.split("/"):
-        raise UsageError(f"{address} is not the address of a folder", "Omit '?', '#' and '..'")
-    if address._userinfo and address.scheme not in SSH:
-        kind = (
-            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" if address.scheme in S3 else "GOOGLE_APPLICATION_CREDENTIALS"
-        )
-        raise UsageError(f"{address} has credentials, which do not belong in an address", f"Omit them, and set {kind}")
+    scheme, (userinfo, rest) = address.scheme, address._split
+    host, _, path = rest.partition("/")
+    variables = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" if scheme in S3 else "GOOGLE_APPLICATION_CREDENTIALS"
+    for wrong, what, remedy in (
+        (scheme not in (*SSH, *S3, *GCS), f"has the unknown scheme {scheme}://", f"Give a folder, or {LIST}"),
+        (not host, f"names no {'host' if scheme in SSH else 'bucket'}", "Add it after ://"),
+        ("?" in rest or "#" in rest or ".." in path.split("/"), "is no folder's address", "Omit '?', '#' and '..'"),
+        (
+            userinfo and scheme not in SSH,
+            "has credentials, which do not belong there",
+            f"Omit them, and set {variables}",
+        ),
+    ):
+        if wrong:
+            raise UsageError(f"{address} {what}", remedy)
     return address
 
 

@@ -7,8 +7,7 @@ from pydantic import Field, PositiveInt
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, optional
 
-AUTO = "auto"
-"""The value of --batch-size that fits the batch to the memory of the machine."""
+AUTO = "auto"  # the value of --batch-size that fits the batch to the memory of the machine
 
 Fit = Literal["fits", "no headroom", "executed otherwise", "too large"]
 """The outcome of trying a size, over all ranks.

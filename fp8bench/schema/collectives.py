@@ -1,7 +1,8 @@
 """Collectives as measured: what was requested, and the times of each operation at each size.
 
-Sizes are defined as in nccl-tests (doc/PERFORMANCE.md): the bytes of the complete array, which every rank has before an
-all-reduce, after an all-gather, and before a reduce-scatter.
+Sizes and bandwidths are defined as in nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md). A size is the
+bytes of the complete array, which every rank has before an all-reduce, after an all-gather, and before a
+reduce-scatter.
 """
 
 from itertools import product
@@ -22,6 +23,20 @@ ITEM_BYTES: dict[Dtype, int] = {"bf16": 2, "fp32": 4}
 
 Backend = Literal["nccl", "gloo"]
 BACKENDS: dict[Device, Backend] = {"cuda": "nccl", "cpu": "gloo"}
+
+
+def bus_factor(operation: Operation, ranks: int) -> float:
+    """Return the bytes that must travel over each rank's link with any algorithm, relative to the array's: 2 (n - 1) /
+    n in an all-reduce, (n - 1) / n in the others. Raises ValueError for fewer than two ranks.
+    """
+    if ranks < 2:
+        raise ValueError("a collective has at least two ranks")
+    return (2 if operation == "all-reduce" else 1) * (ranks - 1) / ranks
+
+
+def bus_gb_s(operation: Operation, size_bytes: float, time_s: float, ranks: int) -> float:
+    """Return the bus bandwidth, S / t times the factor of the operation, in GB/s (1e9 bytes)."""
+    return size_bytes / time_s / 1e9 * bus_factor(operation, ranks)
 
 
 class CollectivesConfig(Frozen):

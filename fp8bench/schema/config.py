@@ -1,8 +1,7 @@
-"""What one group of workers runs: one mode and one workload, with every number resolved.
-
-`RunRequest` (config/request.py) is what a user requests, with gaps. `RunConfig` is what a worker obeys and what a
-record keeps. A field with an `Option` is also an option of `fp8bench run`, which is declared nowhere else. The value
-after a field's `=` is the one for records that are older than the field.
+"""What one group of workers runs: one mode and one workload, with every number resolved. `RunRequest`
+(config/request.py) is what a user requests, with gaps; `RunConfig` is what a worker obeys and a record keeps. A field
+with an `Option` is also an option of `fp8bench run`, which is declared nowhere else. The value after a field's `=` is
+the one for records that are older than the field.
 """
 
 from functools import partial
@@ -43,7 +42,7 @@ class OfMode(Frozen):
 
     @property
     def mode_label(self) -> str:
-        """The label of the mode with its recipe (see the function `mode_label`)."""
+        """The mode with its recipe: `te-fp8:delayed`."""
         return mode_label(self.mode, self.recipe)
 
 

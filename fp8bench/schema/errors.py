@@ -1,8 +1,6 @@
 """The error classes, and helpers that word errors. Each error says what failed and what to do about it, and carries the
-program's exit code.
-
-Errors are raised anywhere and caught once, in `fp8bench.cli.app`, which prints one line and exits. They pickle by their
-constructor's arguments, so that a worker process can send one to its parent.
+program's exit code. Errors are raised anywhere and caught once, in `fp8bench.cli.app`, which prints one line. They
+pickle by their constructor's arguments, so that a worker process can send one to its parent.
 """
 
 import re
@@ -12,8 +10,7 @@ from difflib import SequenceMatcher, get_close_matches
 from traceback import walk_tb
 from typing import ClassVar, Literal
 
-Status = Literal["ok", "unsupported", "failed", "invalid"]
-"""How a run ended, for its record."""
+Status = Literal["ok", "unsupported", "failed", "invalid"]  # how a run ended, for its record
 
 Cause = Literal[
     "unavailable", "capture", "parity", "execution", "nan", "no-fp8", "oom", "host-death", "crash", "timeout"
@@ -34,9 +31,7 @@ timeout: a phase took longer than its deadline
 
 
 class Fp8benchError(Exception):
-    """Something failed that the user can fix. what: one sentence without its full stop. remedy: one sentence in the
-    imperative. cause: the cause of the run that the error stops; None for the usual cause of the class.
-    """
+    """Something failed that the user can fix. what, remedy: sentences without full stop. cause: None for the usual."""
 
     exit_code = 5
     status: ClassVar[Status] = "failed"
@@ -44,9 +39,7 @@ class Fp8benchError(Exception):
 
     def __init__(self, what: str, remedy: str, cause: Cause | None = None) -> None:
         super().__init__(what, remedy, cause)
-        self.what = what
-        self.remedy = remedy
-        self.cause = cause or self.usual_cause
+        self.what, self.remedy, self.cause = what, remedy, cause or self.usual_cause
 
     def __str__(self) -> str:
         return f"{self.what}. {self.remedy}."
@@ -86,23 +79,16 @@ class Interrupted(Fp8benchError):
 
     def __init__(self, what: str, remedy: str, code: int = exit_code) -> None:
         super().__init__(what, remedy)
-        self.args = (what, remedy, code)
-        self.exit_code = code
+        self.args, self.exit_code = (what, remedy, code), code
 
 
-MOST_NAMES = 4
-"""The most names in a suggestion. There is a separate command to list them all."""
-
+MOST_NAMES = 4  # in a suggestion; a command lists them all
 LIKENESS, OF_SHORT, MUCH_LESS = 0.75, 0.6, 0.035
-"""The least likeness of a suggestion, from 0 to 1 (difflib); that of a name of three letters at most; and by how much
-less like it a name is no suggestion beside the best.
-"""
+"""The least likeness of a suggestion (difflib), that of a name of up to three letters, and how far behind the best."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], listing: str, family: Iterable[str] = ()) -> UsageError:
-    """Return the error for an unknown name, with the nearest known ones. listing: the command that shows every known
-    name. family: see `nearest`.
-    """
+    """Return the error for an unknown name, with the nearest known ones. listing: the command that shows all."""
     meant = did_you_mean(nearest(name, known, family))
     return UsageError(f"unknown {kind} {name!r}", f"{meant}See every one with `{listing}`")
 
@@ -120,9 +106,8 @@ def did_you_mean(names: Sequence[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str], family: Iterable[str] = ()) -> list[str]:
-    """Return the names nearest to `name`, the best first; empty if none is near. family: known names that `name` may
-    refer to as a group (e.g. the instances that have this GPU). They come before the names that contain `name`, and
-    behind those that are spelt almost as it is.
+    """Return the names nearest to `name`, the best first: those spelt almost so, or else the family that it may mean
+    (e.g. the instances that have this GPU) and names that contain it.
     """
     said, spelt = name.lower(), {one.lower(): one for one in known}
     least = LIKENESS if len(said) > 3 else OF_SHORT
@@ -139,7 +124,6 @@ def first_line(error: Exception) -> str:
 
 
 LONGEST = 600
-"""The most characters shown of an error message that another program wrote."""
 
 
 def in_words(text: str) -> str:
@@ -153,30 +137,14 @@ _ACTIVE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-
 
 
 def inert(text: str) -> str:
-    """Return text from elsewhere in a form that is safe to print: on one line, without control characters (C0, C1),
-    invisible or bidirectional ones, or lone surrogates: ESC as `\\x1b`. What only breaks a line becomes a space.
+    """Return text from elsewhere in a form that is safe to print: on one line, and control characters, invisible or
+    bidirectional ones and lone surrogates written out, ESC as `\\x1b`.
     """
     return _ACTIVE.sub(lambda found: ascii(found[0])[1:-1], _SPACES.sub(" ", text))
 
 
 def refusal_of(error: BaseException) -> ModeUnavailable | None:
-    """Return what is wrong with the library whose import raised this error; None for any other error. A damaged library
-    may raise anything: ImportError, OSError for a shared library that does not load, or RuntimeError.
-    """
-    library = _library_of(error)
-    if library is None:
-        return None
-    return ModeUnavailable(
-        in_words(f"{library} cannot be imported: {type(error).__name__}: {error}").rstrip("."),
-        "Install it as `fp8bench doctor` advises; `fp8bench --debug ...` shows where the import fails",
-    )
-
-
-def _library_of(error: BaseException) -> str | None:
-    """Return the top-level name of the library that was being imported, of several the first; None if none was, or only
-    Python's own: a name that its standard library lacks is a mistake in this program.
-    """
-    named = error.name.partition(".")[0] if isinstance(error, ImportError) and error.name else ""
+    """Return what is wrong with the library whose import raised this error, which may be of any class; None if none."""
     imported: list[str] = []
     for frame, _ in walk_tb(error.__traceback__):
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -184,5 +152,12 @@ def _library_of(error: BaseException) -> str | None:
             imported = []
         elif frame.f_code.co_name == "<module>":
             imported.append(package)
-    found = next(iter(imported), named)
-    return found if found not in ("", "fp8bench", *sys.stdlib_module_names) else None
+    # Of several libraries the first.
+    library = (imported or [(isinstance(error, ImportError) and error.name) or ""])[0].partition(".")[0]
+    # A name that Python's own library lacks is a mistake in this program.
+    if library in ("", "fp8bench", *sys.stdlib_module_names):
+        return None
+    return ModeUnavailable(
+        in_words(f"{library} cannot be imported: {type(error).__name__}: {error}").rstrip("."),
+        "Install it as `fp8bench doctor` advises; `fp8bench --debug ...` shows where the import fails",
+    )

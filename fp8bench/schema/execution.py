@@ -4,7 +4,6 @@ An execution has three parts: what torch.compile compiled of the model, how rank
 launched. A variant names the first and the third in one word. It is compared, and is not part of the fingerprint.
 """
 
-from itertools import product
 from typing import Annotated, Literal, get_args
 
 from pydantic import StringConstraints
@@ -13,28 +12,24 @@ from fp8bench.schema.errors import UsageError, did_you_mean, nearest
 
 CompileChoice = Literal["auto", "on", "off", "blocks"]
 GraphChoice = Literal["auto", "on", "off"]
+ParallelChoice = Literal["auto", "ddp", "fsdp"]
+CheckpointChoice = Literal["none", "selective", "full"]
+Trainer = Literal["sgd", "adam", "adamw"]
 OptimizerName = Literal["sgd", "adam", "adamw", "none"]
 """none: a step ends after backward, and no weight changes."""
 
 FLOAT32_BYTES = 4
 
-STATES: dict[OptimizerName, int] = {"sgd": 1, "adam": 2, "adamw": 2, "none": 0}
-"""The number of tensors as large as the weights that an optimizer keeps: momentum, or both moments."""
-
 
 def kept_bytes(parameters: int, optimizer: OptimizerName) -> int:
     """Return the bytes of weights, gradients and optimizer state of a model whose parameters are float32."""
-    return parameters * FLOAT32_BYTES * (2 + STATES[optimizer])
+    # Momentum, or both moments.
+    states = {"none": 0, "sgd": 1, "adam": 2, "adamw": 2}[optimizer]
+    return parameters * FLOAT32_BYTES * (2 + states)
 
-
-Trainer = Literal["sgd", "adam", "adamw"]
-"""An optimizer that changes weights."""
 
 CompileScope = Literal["model", "blocks"]
 """What torch.compile compiled: the complete model, or each of its blocks separately."""
-
-ParallelChoice = Literal["auto", "ddp", "fsdp"]
-CheckpointChoice = Literal["none", "selective", "full"]
 
 Join = Annotated[str, StringConstraints(pattern=r"^(none|ddp|fsdp|tp\d+|fsdp\+tp\d+)$")]
 """How ranks are joined. none: a single rank has nothing to share. ddp: each rank holds the complete model. fsdp: each
@@ -53,12 +48,12 @@ VARIANTS: tuple[Variant, ...] = get_args(Variant)
 on each block. graphed: the complete step replayed as one CUDA graph.
 """
 
-_BY_PARTS = dict(zip(product((False, True), (None, "model", "blocks")), VARIANTS, strict=True))
+_SCOPES: tuple[CompileScope | None, ...] = (None, "model", "blocks")
 
 
 def variant_of(compiled: CompileScope | None, graphed: bool) -> Variant:
     """Return the variant for a scope of torch.compile and a kind of launch."""
-    return _BY_PARTS[graphed, compiled]
+    return VARIANTS[len(_SCOPES) * graphed + _SCOPES.index(compiled)]
 
 
 def is_compiled(variant: Variant) -> bool:
@@ -71,19 +66,12 @@ def is_replayed(variant: Variant) -> bool:
     return "graphed" in variant.split("+")
 
 
-_SCOPES: dict[CompileChoice, tuple[CompileScope | None, ...]] = {
-    "auto": (None, "model", "blocks"),
-    "on": ("model",),
-    "off": (None,),
-    "blocks": ("blocks",),
-}
-_LAUNCHES: dict[GraphChoice, tuple[bool, ...]] = {"auto": (False, True), "on": (True,), "off": (False,)}
-
-
 def variants_of(compile: CompileChoice, cuda_graphs: GraphChoice, on_gpu: bool) -> tuple[Variant, ...]:
     """Return the variants that a run of these settings may have: one, or several if `auto` decides."""
-    launches = (False,) if cuda_graphs == "auto" and not on_gpu else _LAUNCHES[cuda_graphs]
-    return tuple(variant_of(scope, graphed) for graphed in launches for scope in _SCOPES[compile])
+    chosen: dict[CompileChoice, CompileScope | None] = {"on": "model", "off": None, "blocks": "blocks"}
+    scopes = _SCOPES if compile == "auto" else (chosen[compile],)
+    launches = (False, True) if cuda_graphs == "auto" and on_gpu else (cuda_graphs == "on",)
+    return tuple(variant_of(scope, graphed) for graphed in launches for scope in scopes)
 
 
 def suffix(variant: Variant | None) -> str:
@@ -96,9 +84,9 @@ def split_variant(text: str, what: str) -> tuple[str, Variant | None]:
     label, _, word = text.partition("/")
     if not word:
         return label, None
-    found = next((variant for variant in VARIANTS if variant == word), None)
-    if found is None:
-        turned = [variant for variant in VARIANTS if set(variant.split("+")) == set(word.split("+"))]
-        meant = did_you_mean(turned or nearest(word, VARIANTS))
-        raise UsageError(f"{what}: unknown variant {word!r}", f"{meant}Variants are {', '.join(VARIANTS)}")
-    return label, found
+    for variant in VARIANTS:
+        if variant == word:
+            return label, variant
+    turned = [variant for variant in VARIANTS if set(variant.split("+")) == set(word.split("+"))]
+    meant = did_you_mean(turned or nearest(word, VARIANTS))
+    raise UsageError(f"{what}: unknown variant {word!r}", f"{meant}Variants are {', '.join(VARIANTS)}")

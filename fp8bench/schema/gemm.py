@@ -1,9 +1,8 @@
 """GEMMs (general matrix multiplications), as `fp8bench gemm` measures them.
 
-A GEMM is (M, N, K): rows of the output, columns of the output (the output features of a linear layer's forward
-GEMM), and the inner dimension that is summed over. It costs 2 M N K floating-point operations.
-
-A linear layer performs three GEMMs per step. With T rows in (batch x tokens), I features in and O out:
+A GEMM is (M, N, K): rows and columns of the output, and the inner dimension that is summed over. It costs 2 M N K
+floating-point operations. A linear layer performs three per step. With T rows in (batch x tokens), I features in and O
+out:
 
   forward          Y  = X W^T     (T, O, I)
   input gradient   dX = dY W      (T, I, O)
@@ -29,26 +28,24 @@ Precision = Literal["bf16", "fp8-tensorwise", "fp8-tensorwise-fast", "fp8-rowwis
 """
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-Casts = Literal["none", "eager", "compiled"]
+Casts = Literal["none", "compiled", "eager"]
 """What is timed with the GEMM. none: operands are already in its format. eager: separate torch operations cast both
 operands from bf16. compiled: torch.compile's kernels cast them.
 """
 
+CASTS: tuple[Casts, ...] = get_args(Casts)
 Arithmetic = Literal["bf16", "fp8"]
 Fp8Format = Literal["e4m3", "e5m2"]
 Pair = tuple[Fp8Format, Fp8Format]
 Output = Literal["bf16", "fp32", "e4m3"]
-"""The format to which an fp8 GEMM rounds its sums: bf16, and others in older records."""
 
 PAIRS: tuple[Pair, ...] = tuple(product(get_args(Fp8Format), repeat=2))
 REFUSED_PAIR: Pair = ("e5m2", "e5m2")
 """cuBLASLt has no GEMM of two e5m2 matrices, and torch refuses it (as of CUDA 13.2, torch 2.15)."""
 
-TimingStatus = Literal["ok", "invalid", "unsupported"]
-
 
 class Shape(Frozen):
-    """The sizes of a GEMM: rows of the output, columns of the output, the inner dimension."""
+    """The sizes of a GEMM."""
 
     m: PositiveInt
     n: PositiveInt
@@ -56,7 +53,6 @@ class Shape(Frozen):
 
     @classmethod
     def cube(cls, size: int) -> "Shape":
-        """Return the shape with M = N = K."""
         return cls(m=size, n=size, k=size)
 
     @property
@@ -65,14 +61,13 @@ class Shape(Frozen):
         return 2 * self.m * self.n * self.k
 
     def tflops(self, time_s: float) -> float:
-        """Return the TFLOP/s of a GEMM of this shape that takes `time_s` seconds."""
         return self.flops / time_s / 1e12
 
     @property
-    def misaligned(self) -> tuple[tuple[str, int, int], ...]:
-        """Each dimension that is invalid for fp8: its name, its size, and the next valid size."""
+    def misaligned(self) -> tuple[str, int, int] | None:
+        """The first dimension that is invalid for fp8: its name, its size, and the next valid size."""
         sizes = (("M", self.m), ("N", self.n), ("K", self.k))
-        return tuple((name, size, padded(size)) for name, size in sizes if size != padded(size))
+        return next(((name, size, padded(size)) for name, size in sizes if size != padded(size)), None)
 
     @property
     def is_cube(self) -> bool:
@@ -104,8 +99,8 @@ class Product(Frozen):
             return f"{', '.join(names)} {self.role}"
         if self.formats is None:
             return str(self.shape)
-        output = f"to {self.output}" if self.output != "bf16" else ""
-        return ", ".join(filter(None, (" x ".join(self.formats), "bias" if self.bias else "", output)))
+        output = f", to {self.output}" if self.output != "bf16" else ""
+        return f"{' x '.join(self.formats)}{', bias' if self.bias else ''}{output}"
 
 
 class Timing(Frozen):
@@ -113,7 +108,7 @@ class Timing(Frozen):
 
     precision: Precision
     casts: Casts = "none"
-    status: TimingStatus = "ok"
+    status: Literal["ok", "invalid", "unsupported"] = "ok"
     reason: str | None = optional("of another status than ok")
     emulated: bool = Field(default=False, description="computed without fp8 units: the time is not that of fp8")
     error: float | None = optional("relative, against exact sums; null: not finite", ge=0)

@@ -1,12 +1,9 @@
-"""GPU instances, their dated prices and their GPUs, as in the catalogue; and snapshots of what was offered.
+"""GPU instances, their dated prices and their GPUs, as in the catalogue; and snapshots of what was offered, with a line
+per price (results/prices/2026-11-22.csv; 2026-11-22.2.csv is the second of that day).
 
 Conventions of the data: a price is for the complete instance. A price whose `as_of` is null has a source without a
 date, so it is never called current. `derived` is a per-GPU rate times the GPU count. A `doubtful` price is chosen only
 if there is no other. A null price has a reason. Arithmetic peaks are dense, in TFLOP/s.
-
-results/prices/2026-11-22.csv      a snapshot, with a line per price:
-                                   instance,usd_per_hour,purchase,region,zone,as_of,source
-results/prices/2026-11-22.2.csv    the second snapshot of that day
 """
 
 from datetime import date
@@ -21,7 +18,10 @@ from fp8bench.schema.files import Frozen, optional, wrong_field
 Purchase = Literal["on_demand", "spot", "capacity_block"]
 
 INSTANCE_FILE = "instance.yaml"
-"""The file that defines a single instance, in its folder of results."""
+SNAPSHOTS, SNAPSHOT_SUFFIX = "prices", ".csv"
+"""In the folder of results: the file of an instance in its own folder, and the folder of snapshots."""
+
+BOTH_DIRECTIONS = 2  # the NVLink bandwidth in datasheets is the sum of its directions
 
 
 class Price(Frozen):
@@ -79,17 +79,11 @@ def read_own(text: str, path: Path) -> Instance:
     for number, price in enumerate(found.prices):
         before = first.setdefault(price.same_thing, number)
         if found.prices[before].usd_per_hour != price.usd_per_hour:
-            lines = [line_of(text, ("prices", place)) for place in (number, before)]
-            raise UsageError(
-                f"{path} line {lines[0]}: a second price of {price.purchase}, {price.as_of or 'undated'}: "
-                f"{price.usd_per_hour}, and {found.prices[before].usd_per_hour} on line {lines[1]}",
-                "Keep one of them, or give each its own as_of or region",
-            )
+            line, of_before = (line_of(text, ("prices", place)) for place in (number, before))
+            what = f"{path} line {line}: another price of one thing and day is {price.usd_per_hour}, and that on line"
+            remedy = "Keep one of them, or give each its own as_of or region"
+            raise UsageError(f"{what} {of_before} is {found.prices[before].usd_per_hour}", remedy)
     return found
-
-
-BOTH_DIRECTIONS = 2
-"""The NVLink bandwidth in datasheets is the sum of its directions."""
 
 
 class Gpu(Frozen):
@@ -150,12 +144,6 @@ class Catalog(Frozen):
     def gpu_by_product(self, product_name: str | None) -> Gpu | None:
         """Return the GPU whose driver reports `product_name`, or None. An unknown GPU has no known peak."""
         return next((gpu for gpu in self.gpus.values() if product_name in gpu.product_names), None)
-
-
-SNAPSHOTS = "prices"
-"""The folder of snapshots, in the folder of results."""
-
-SNAPSHOT_SUFFIX = ".csv"
 
 
 class Offer(Frozen):

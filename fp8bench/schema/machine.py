@@ -1,8 +1,6 @@
 """Where a record was made: the machine, without its owner or name, and the software. And which of both two records must
-share before a difference between their times is a difference between their modes.
-
-This module is pure. Old records have software too, because it is derived from their environment. An unknown value
-equals another unknown value and nothing else.
+share before a difference between their times is one between their modes. Pure. Old records have software too, since it
+is derived from their environment. An unknown value equals another unknown value and nothing else.
 """
 
 import re
@@ -71,28 +69,20 @@ Software: TypeAlias = Mapping[str, str | None]
 names. A null value is unknown or absent.
 """
 
-RELEASE = "fp8bench"
-"""The key of fp8bench's own version. The method has a version of its own, so another release is shown, and no more."""
-
+RELEASE = "fp8bench"  # the key of our own version; since the method has one too, another release is only shown
 _MATTERS = re.compile("NCCL_|NVTE_|(PY)?TORCH_|TORCHINDUCTOR_|CUBLAS|CUDA_DEVICE_MAX_CONNECTIONS|GLOO_|OMP_|MKL_NUM")
 _MATTERS_NOT = re.compile("_(VERSION|CACHE_DIR|ARCH_LIST)$|^NCCL_DEBUG")
-"""What an image says of itself, for which GPUs extensions are built, what torch sets in some processes only, and what
-is printed.
-"""
 
-_TALK = re.compile("NCCL_|GLOO_|TORCH_(NCCL|SYMM_MEM|GLOO)_")
-"""By which ranks talk to each other."""
+_TALK = re.compile("NCCL_|GLOO_|TORCH_(NCCL|SYMM_MEM|GLOO)_")  # by which ranks talk to each other
 
 PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton")
-OF_SOME = ("transformers",)
-"""Packages that are named only in records of workloads that use them."""
+OF_SOME = ("transformers",)  # packages that are named only in records of workloads that use them
 
 LIBRARIES = ("cuda", "cudnn", "nccl")
 COMES_WITH: Mapping[str, tuple[str, ...]] = {"torch": ("triton", *LIBRARIES)}
 """What another version of a package brings."""
 
-HARDWARE = ("GPU", "CPU")
-"""The keys in which two instances are expected to differ."""
+HARDWARE = ("GPU", "CPU")  # the keys in which two instances are expected to differ
 
 
 def variables_that_matter(variables: Mapping[str, str]) -> dict[str, str]:
@@ -105,7 +95,7 @@ def _matters(name: str) -> bool:
 
 
 def checkout_of(environment: Environment | None) -> str | None:
-    """Return the `checkout` of fp8bench that an environment had."""
+    """Return the `checkout` of an environment's fp8bench."""
     return None if environment is None else checkout(environment.git_commit, environment.git_dirty)
 
 
@@ -115,9 +105,8 @@ def checkout(commit: str | None, dirty: bool | None) -> str | None:
 
 
 def software_of(environment: Environment | None, talks: bool = True) -> Software | None:
-    """Return what determines speed in an environment; None if a record has no environment (an imported figure, or a run
-    that died early). Of Python's version it has the minor one, `3.12`; it has the CPU's name only if no GPU computes.
-    talks: whether there are other ranks to talk to.
+    """Return what determines speed in an environment, None of none (an imported figure, a run that died early). It has
+    the CPU's name only if no GPU computes. talks: whether there are other ranks to talk to.
     """
     if environment is None:
         return None
@@ -149,7 +138,7 @@ def differing(a: Software | None, b: Software | None) -> list[str]:
     """Return the names of what differs between the software of two records; only `software` if one is unknown."""
     if a is None or b is None:
         return [] if a is b else ["software"]
-    return [name for name in dict.fromkeys([*a, *b]) if a.get(name) != b.get(name)]
+    return [] if a == b else [name for name in {**a, **b} if a.get(name) != b.get(name)]
 
 
 def same_machine(a: MachineIdentity | None, b: MachineIdentity | None) -> bool:
@@ -159,12 +148,10 @@ def same_machine(a: MachineIdentity | None, b: MachineIdentity | None) -> bool:
 
 def differences(software: Software | None, reference: Software | None) -> list[str]:
     """Return a text such as `torch (2.11.0, reference 2.12.0)` for each difference."""
+    names = differing(software, reference)
     if software is None or reference is None:
-        return differing(software, reference)
-    return [
-        f"{name} ({in_words(software, name)}, reference {in_words(reference, name)})"
-        for name in differing(software, reference)
-    ]
+        return names
+    return [f"{name} ({in_words(software, name)}, reference {in_words(reference, name)})" for name in names]
 
 
 def changes(before: Software | None, after: Software | None) -> dict[str, str]:

@@ -1,8 +1,7 @@
-"""One option of `fp8bench run`, declared once: next to a field's type, in its `Annotated`.
-
-The declaration yields the flag with its help and completion, the environment variable, the key of a file, the line of
-`--dry-run`, what a resumed session restores, and the field of the run's configuration. An option that each worker obeys
-is declared in `schema.config.RunConfig`; one that concerns the run as a whole in `config.request.RunRequest`.
+"""One option of `fp8bench run`, declared once: next to a field's type, in its `Annotated`. The declaration yields the
+flag with its help and completion, the environment variable, the key of a file, the line of `--dry-run`, what a resumed
+session restores, and the field of the run's configuration. An option that each worker obeys is declared in
+`schema.config.RunConfig`; one that concerns the run as a whole in `config.request.RunRequest`.
 """
 
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ class Limit(NamedTuple):
 
     @property
     def refusal(self) -> str:
-        """The end of an error's sentence that states the limit."""
         return f"the most is {self.most:,}, since {self.why}"
 
 
@@ -49,7 +47,6 @@ class ByDevice(NamedTuple):
     cpu: float
 
     def on(self, device: Literal["cuda", "cpu"]) -> float:
-        """Return the default for a device."""
         return self.cuda if device == "cuda" else self.cpu
 
 
@@ -57,10 +54,9 @@ class ByDevice(NamedTuple):
 class Option:
     """The declaration of an option. help: a sentence without its full stop, to which the default is appended. default:
     the request's, if the configuration declares the option or devices differ in it; None if `launch.plan` computes it.
-    if_unset: what help shows for a computed default; shown_unset: what `--dry-run` shows. metavar: None to derive it
-    from the type. complete: a function of `cli.names`. one_round: whether the option also applies to `explain --mode`,
-    which runs each mode once. flags: none for the one of the field's name. argument: whether it is given by its place,
-    without a flag.
+    if_unset, shown_unset: what help and `--dry-run` show for a computed one. metavar: None to derive it from the type.
+    complete: a function of `cli.names`. one_round: also of `explain --mode`. flags: none for the one of the field's
+    name. argument: given by its place.
     """
 
     help: str

@@ -1,9 +1,7 @@
 """Keeping secrets out of everything that is written or shown. A record is meant to be shared, and a library's message
-in it may quote the address of a cache with its password.
-
-Of the environment's variables, only those that change measured numbers are named at all, each with a value that cannot
-be a secret (`settings_in`). The values of variables whose names suggest a secret, and what is between `://` and `@` in
-an address, are removed from any text (`secrets_of`, `without`).
+in it may quote the address of a cache with its password. Of the environment's variables, only those that change
+measured numbers are named at all, each with a value that cannot be a secret (`settings_in`). The values of variables
+whose names suggest a secret, and what is between `://` and `@` in an address, are removed from any text.
 """
 
 import re
@@ -13,12 +11,8 @@ from pathlib import Path
 from fp8bench.schema.address import HIDDEN
 from fp8bench.schema.errors import inert
 
-SECRET_NAME = re.compile(
-    r"TOKEN|SECRET|PASSW|PASSPHRASE|KEY|CREDENTIAL|AUTH(?!OR)|SESSION|COOKIE|PRIVATE", re.IGNORECASE
-)
-_NO_SECRET = re.compile(r"^(XDG_|DESKTOP_SESSION$)")
-"""Variables of a desktop that hold the kind and name of its session."""
-
+SECRET_NAME = re.compile("(?i)TOKEN|SECRET|PASSW|PASSPHRASE|KEY|CREDENTIAL|AUTH(?!OR)|SESSION|COOKIE|PRIVATE")
+_NO_SECRET = re.compile(r"^(XDG_|DESKTOP_SESSION$)")  # of a desktop: the kind and name of its session
 SHORTEST_SECRET = 6
 _USERINFO = re.compile(r"(?<=://)[^\s\"'<>]+@")
 
@@ -51,15 +45,10 @@ is a number or a switch.
 _NUMBER_OR_SWITCH = re.compile(r"[+-]?\d{1,12}(\.\d{1,6})?[KMGkmg]?|on|off|true|false|yes|no|none|auto", re.IGNORECASE)
 _WORDS = re.compile(r"[\w.,:;=+^\[\]| -]{0,120}")
 
-SET = "(set)"
-"""Replaces a value that may be private."""
+SET, A_PATH = "(set)", "(a path)"
+"""Stand for a value that may be private, and for a path: that it is set may matter, but its place is private."""
 
-A_PATH = "(a path)"
-"""Replaces a path: the fact that the variable is set may matter, but its location is private."""
-
-LONGEST = 4000
-_BEGINNING, _END = 3000, 800
-"""Numbers of characters kept from the beginning and the end of a text longer than LONGEST."""
+LONGEST, _BEGINNING, _END = 4000, 3000, 800  # of a longer text, the characters kept of its beginning and its end
 
 
 def settings_in(environ: Mapping[str, str]) -> dict[str, str]:

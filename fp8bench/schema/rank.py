@@ -1,8 +1,6 @@
 """What one rank finds out and reports: raw samples, memory, what its GPU did, whether its mode computes the same as the
-plain model, and what was actually run.
-
-`RankReport` is the only message that a rank's process returns. A rank that could not finish reports that there too,
-with the status for the record. If a rank has died, the launcher reports it.
+plain model, and what was actually run. `RankReport` is the only message that a rank's process returns, also if it could
+not finish. If a rank has died, the launcher reports it.
 """
 
 from typing import Annotated, Any, Literal
@@ -14,15 +12,14 @@ from fp8bench.schema.execution import CheckpointChoice, CompileScope, Join
 from fp8bench.schema.files import Frozen, optional
 from fp8bench.schema.machine import Environment, MachineIdentity
 
-Duration = Annotated[float, Field(ge=0)]
-"""Seconds; finite, like every number of a record."""
+Duration = Annotated[float, Field(ge=0)]  # seconds; finite, like every number of a record
 Bytes = Annotated[int, Field(ge=0, lt=1 << 60)]
 
 
 class Tolerance(Frozen):
-    """How far a mode may deviate from the plain model and still count as computing the same (see `worker.parity`). All
-    values are relative, without unit. settle_passes: forward and backward passes before the comparison, for recipes
-    whose scales come from earlier passes (delayed scaling starts with a scale of 1, under which gradients vanish).
+    """How far a mode may deviate from the plain model and still count as computing the same (see `worker.parity`), all
+    relative. settle_passes: passes before the comparison, for recipes whose scales come from earlier ones (delayed
+    scaling starts with a scale of 1, under which gradients vanish).
     """
 
     logits: float = Field(gt=0)
@@ -65,11 +62,9 @@ class Parity(Frozen):
     rounding_input_gradient_error: float | None = None
     blocks: BlockParity | None = optional("null in older records, which were proved as a whole")
     tolerance: Tolerance
-    loss_size: float | None = optional(
-        "of the plain model, what errors of the loss are relative to; null: not recorded"
-    )
+    loss_size: float | None = optional("of the plain model, what its errors are relative to; null: not recorded")
     of_run: str | None = optional("the process of the session that measured this; null: the record's own")
-    depends_on: str | None = optional("digest of what it holds for, see `worker.relied`; null: not recorded")
+    depends_on: str | None = optional("digest of what it holds for, see `worker.subject`; null: not recorded")
 
 
 class CompileEvidence(Frozen):
@@ -89,7 +84,7 @@ class CompileEvidence(Frozen):
 
 
 class GraphEvidence(Frozen):
-    """Whether each timed step was one CUDA graph replay, and why. Fields are null if it was not, or if unknown."""
+    """Whether each timed step was one CUDA graph replay, and why."""
 
     enabled: bool
     reason: str
@@ -112,12 +107,9 @@ class ParallelEvidence(Frozen):
     notes: tuple[str, ...] = ()
 
 
-Reference = Literal["whole model", "sharded model"]
-
-
 class ExecutedEvidence(Frozen):
-    """A comparison of steps executed as timed with the same steps run plainly eager, from the same weights, optimizer
-    state and batches. Errors are relative, the worst of any rank (see `worker.execution.proof`).
+    """Steps executed as timed against the same steps run plainly eager, from the same weights, optimizer state and
+    batches. Errors are relative, the worst of any rank (see `worker.execution.proof`).
     """
 
     steps: int = Field(gt=0, description="so many were compared, one after the other")
@@ -143,7 +135,7 @@ class ExecutedEvidence(Frozen):
     of_layers: int | None = optional("of the model that was timed, then")
     after_loss_error: float | None = optional("of one step after the timed ones, against the plain model; null: none")
     after_gradient_error: float | None = optional("the same of its gradients; null if sharded")
-    reference: Reference = Field(default="whole model", description="plainly eager, what was compared with")
+    reference: Literal["whole model", "sharded model"] = Field(default="whole model", description="compared with")
     bound: float | None = optional("how far off gradients, update and scales might be; null in older records")
     update_bound: float | None = optional("on the update and the last gradient, if Adam made it; null: as the others")
 
@@ -186,9 +178,7 @@ class RankSamples(Frozen):
 
 
 class RankMemory(Frozen):
-    """Peaks over the steps after warm-up (up to format 3, including warm-up), with a CUDA graph's pool. The GPU's
-    figures are from torch's allocator; null on a CPU.
-    """
+    """Peaks over the steps after warm-up (up to format 3 with it), with a CUDA graph's pool, by torch's allocator."""
 
     rank: int
     peak_allocated_bytes: Bytes | None
@@ -242,8 +232,7 @@ GEMMS: tuple[Category, ...] = ("gemm_fp8", "gemm_bf16", "gemm_fp32")
 
 HOST_BOUND_IDLE = 0.10
 """The share of a step from which an idle GPU counts as waiting for its host: in records of ViT-Huge on H200s, a GPU
-that its kernels limit is idle for 0.3 to 5.0 %, and one that waits for Python (te-fp8 at batch 64) for 43 to 50 %. The
-host's lead does not show this: a deep model fills the launch queue although its GPU never waits.
+that its kernels limit is idle for 0.3 to 5.0 %, and one that waits for Python (te-fp8 at batch 64) for 43 to 50 %.
 """
 
 
@@ -274,7 +263,7 @@ class Profile(Frozen):
     kernels: tuple[KernelTime, ...] = Field(default=(), description="the longest, and every GEMM; longest first")
 
     def seconds(self, *categories: Category) -> float:
-        """Return the seconds per step of these categories together."""
+        """Return the seconds per step of these categories."""
         return sum(self.by_category.get(category, 0.0) for category in categories)
 
     @property
@@ -283,9 +272,7 @@ class Profile(Frozen):
         return max(0.0, self.nccl_s - self.seconds("nccl"))
 
     def idle_share(self, step_time_s: float) -> float | None:
-        """Return the share of a timed step in which the GPU ran nothing, 0 if it was busy for longer than the step;
-        None on a CPU, where the host does the work. step_time_s: the step time as measured without a profiler.
-        """
+        """Return the share of a step in which the GPU ran nothing; None on a CPU. step_time_s: without a profiler."""
         return max(0.0, 1 - self.busy_s / step_time_s) if self.device == "cuda" else None
 
     @property

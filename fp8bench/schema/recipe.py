@@ -1,9 +1,6 @@
-"""A scaling recipe with its fields, as it is written after a mode's name: `te-fp8:delayed,history=16,margin=1`.
-
-    MODE[:RECIPE][,FIELD=VALUE...]
-
-Fields are separated by commas, in any order. They are stored in one order, without those that have their default value,
-so that equal recipes have equal names: tables, sessions and `--reference` identify a mode by its name and recipe.
+"""A scaling recipe with its fields, as it is written after a mode's name, `MODE[:RECIPE][,FIELD=VALUE...]`:
+`te-fp8:delayed,history=16,margin=1`. Fields stand in any order. They are stored in one order, without those that have
+their default value, so that equal recipes have equal names: tables, sessions and `--reference` identify a mode so.
 `layers` says which linear layers go to fp8: `all`, `auto` (launch/auto_layers.py), `torchao` (that library's own rule
 for small shapes), or a regular expression that is searched for in each layer's dotted name. The expression must not
 contain a comma or a slash, because they mean something else in a mode's name.
@@ -15,7 +12,6 @@ from dataclasses import dataclass, field
 
 from fp8bench.schema.errors import UsageError, did_you_mean, nearest, unknown_name
 
-LISTING = "fp8bench list modes --fields"
 ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS = "all", "auto", "torchao"
 LONGEST_REGEX = 80
 """Characters. The limit exists because the file of a record is named after its mode."""
@@ -26,9 +22,8 @@ KnownFields = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class RecipeField:
-    """A field of a recipe. upstream: its name in Transformer Engine's recipe and in a file of --recipe. words: its only
-    values; empty if its values are integers from `least` to `most`, or a regular expression if `most` is None. default:
-    the default value. defaults: by recipe, where the default differs.
+    """A field of a recipe. upstream: its name in Transformer Engine's recipe. words: its only values; empty for
+    integers from `least` to `most`, or a regular expression if `most` is None. defaults: by recipe, if another one.
     """
 
     name: str
@@ -45,7 +40,7 @@ class RecipeField:
 
     @property
     def takes(self) -> str:
-        """A description of the valid values, in words."""
+        """The valid values, in words."""
         if self.words:
             return " or ".join(self.words)
         if self.most is not None:
@@ -74,7 +69,7 @@ FIELDS = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """A parsed recipe. values: the values of the fields that differ from their defaults."""
+    """A parsed recipe. values: of the fields that differ from their defaults."""
 
     base: str
     values: Mapping[str, str] = field(default_factory=dict)
@@ -95,15 +90,14 @@ class Recipe:
         return self.value("dpa") == "on"
 
     def with_layers(self, layers: str) -> "Recipe":
-        """Return the recipe with another choice of layers, which is not validated here."""
+        """Return the recipe with another choice of layers, unchecked."""
         return Recipe(self.base, {**self.values, "layers": layers})
 
 
 def split_recipe(text: str | None) -> Recipe:
     """Split a recipe's name without validating it, which `read_recipe` does. text: None for a mode without recipes."""
     base, *fields = (text or "").split(",")
-    pairs = (one.partition("=") for one in fields)
-    return Recipe(base, {name: value for name, _, value in pairs})
+    return Recipe(base, {name: value for name, _, value in (one.partition("=") for one in fields)})
 
 
 def read_recipe(mode: str, text: str, known: KnownFields) -> Recipe:
@@ -117,17 +111,16 @@ def read_recipe(mode: str, text: str, known: KnownFields) -> Recipe:
         raise unknown_name(f"recipe of {mode}", first, known, "fp8bench list modes")
     values: dict[str, str] = {}
     for word in words:
-        name, equals, value = (part.strip() for part in word.partition("="))
+        name, _, value = (part.strip() for part in word.partition("="))
         if name not in known[first]:
             raise _unknown_field(mode, first, name, known)
-        if not equals or not value:
+        if not value:
             what = f"field {name!r} of {mode}:{first} has no value"
             raise UsageError(what, f"Write {name}={FIELDS[name].default_of(first)}")
         if name in values:
             raise UsageError(f"field {name!r} of {mode}:{first} is given twice", "Keep one of them")
         values[name] = _checked(mode, first, name, value)
-    kept = {name: value for name, value in values.items() if value != FIELDS[name].default_of(first)}
-    return Recipe(first, kept)
+    return Recipe(first, {name: value for name, value in values.items() if value != FIELDS[name].default_of(first)})
 
 
 def _unknown_field(mode: str, recipe: str, name: str, known: KnownFields) -> UsageError:
@@ -138,17 +131,15 @@ def _unknown_field(mode: str, recipe: str, name: str, known: KnownFields) -> Usa
     by_upstream = next((one.name for one in FIELDS.values() if one.upstream == name), None)
     if by_upstream in known[recipe]:
         return UsageError(f"{name!r} is called {by_upstream!r} in a mode's name", f"Write {by_upstream}=VALUE")
-    return unknown_name(f"field of {mode}:{recipe}", name, known[recipe], LISTING)
+    return unknown_name(f"field of {mode}:{recipe}", name, known[recipe], "fp8bench list modes --fields")
 
 
 def _checked(mode: str, recipe: str, name: str, value: str) -> str:
-    """Return the value in the form in which it is stored. Raises UsageError if it is invalid."""
     known = FIELDS[name]
     if known.words and value.lower() in known.words:
         return value.lower()
-    if known.most is not None and value.isascii() and value.isdecimal() and len(value) <= len(str(known.most)):
-        if known.least <= int(value) <= known.most:
-            return str(int(value))
+    if known.most is not None and re.fullmatch("[0-9]{1,9}", value) and known.least <= int(value) <= known.most:
+        return str(int(value))
     if not known.words and known.most is None:
         return checked_layers(value, f"{mode}:{recipe}", torchao=mode.startswith(LIBRARY_LAYERS))
     what, meant = f"{mode}:{recipe}: invalid value {value!r} of {name}", did_you_mean(nearest(value, known.words)[:1])
@@ -156,23 +147,17 @@ def _checked(mode: str, recipe: str, name: str, value: str) -> str:
 
 
 def checked_layers(value: str, whose: str, torchao: bool) -> str:
-    """Validate a choice of layers and return it. whose: mode or option, for errors. torchao: whether its own rule is
-    available. Raises UsageError for a regular expression that is invalid, or cannot be part of a mode's name.
+    """Return a choice of layers. whose: mode or option, for errors. torchao: has its own rule. Raises UsageError for a
+    regular expression that is invalid, or cannot be part of a mode's name.
     """
-    if value in (ALL_LAYERS, AUTO_LAYERS):
+    if value in (ALL_LAYERS, AUTO_LAYERS) or (value == LIBRARY_LAYERS and torchao):
         return value
     if value == LIBRARY_LAYERS:
-        if torchao:
-            return value
-        raise UsageError(
-            f"{whose}: layers={LIBRARY_LAYERS} is torchao's own rule for small shapes, which this mode does not have",
-            "Use all, auto or a regular expression, or name it for one mode: --mode torchao-float8:layers=torchao",
-        )
+        what = f"{whose}: layers={LIBRARY_LAYERS} is torchao's own rule for small shapes, which this mode does not have"
+        raise UsageError(what, "Use all, auto or a regular expression, or --mode torchao-float8:layers=torchao")
     if len(value) > LONGEST_REGEX or re.search(r"[,/\s]", value):
-        raise UsageError(
-            f"{whose}: layers={value!r} cannot stand in a mode's name",
-            f"Use at most {LONGEST_REGEX} characters without commas, slashes and spaces, as in layers=mlp",
-        )
+        remedy = f"Use at most {LONGEST_REGEX} characters without commas, slashes and spaces, as in layers=mlp"
+        raise UsageError(f"{whose}: layers={value!r} cannot stand in a mode's name", remedy)
     try:
         re.compile(value)
     except re.error as error:
@@ -189,8 +174,8 @@ multiples of 16 on 10, where it also supports current and mxfp8. It does not sup
 
 
 def attention_refusal(recipe: str, head_dim: int | None, capability: tuple[int, int] | None) -> str | None:
-    """Return why Transformer Engine has no fp8 backend of attention for training, as the end of a sentence; None if no
-    reason is known. recipe: its name without fields. head_dim: width of a head; capability: of the GPU; None: unknown.
+    """Return why Transformer Engine cannot train fp8 attention, as the end of a sentence; None if no reason is known.
+    recipe: its name without fields. head_dim: width of a head. capability: of the GPU. None: unknown.
     """
     if head_dim is not None and (head_dim % FP8_HEAD_STEP or head_dim > FP8_HEAD_DIM_OF_9):
         return f"heads are {head_dim} wide, and it takes multiples of {FP8_HEAD_STEP} up to {FP8_HEAD_DIM_OF_9}"

@@ -1,18 +1,12 @@
-"""A record: everything that one measurement found, and nothing about prices.
-
-A record belongs to one process group, i.e. one round of one mode. Its `session` says which records belong together, and
-reports combine them. Its raw part (`Samples`) is a file beside it; tables need the record alone.
+"""A record: everything that one measurement found, and nothing about prices. It belongs to one process group, i.e. one
+round of one mode; its `session` says which records belong together, and reports combine them. Its raw part (`Samples`)
+is a file beside it; tables need the record alone.
 
 History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones). A version only added fields, whose
 defaults are what older records mean, but for these:
-  2  kind, session, profile, telemetry as a series, the split of the step, energy.  3  machine; raw parts at the end.
-  4  evidence.graph and .executed replace the two errors in evidence.compile; the optimizer is a setting. A field is a
-     line of the file with any array of numbers in it, and so is an element of an array of objects.
-  5  batch search.  6  parallel execution, sequence length.  7  variants, recipes with fields, image sizes, switches.
-  8  rounding errors and the bounds that follow.  9  phases, proof version, blocks.
+  2  telemetry is a series.  4  evidence.graph and .executed replace the two errors in evidence.compile.
   10  the raw part lies beside the record, in RUN_ID.samples.json, whose digest the record has (samples_sha256); what
       tables need of it is in the record (step_times).
-  11  the looks of a session that may end early.  12  the process of a session in whose gate a record's parity is.
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  a step's time is the slowest rank's, from the start of one step to the start of the next; a run's is the median.
@@ -22,12 +16,6 @@ History of the method (`METHOD_VERSION`; different methods are never compared un
      loader queue, so that a slow loader becomes visible. A single rank is not wrapped by DDP.
   4  as 3; what a library compiles by itself is for the shapes of the timed step, and not for any shape since the passes
      of a proof have others. It shortens steps of Transformer Engine alone.
-
-History of the proof (`PROOF_VERSION`; records of different proofs are compared, and older ones are marked):
-  1  logits, loss and input gradient of the whole model before timing; the steps as executed, where they are compiled,
-     replayed, sharded or accumulated. A record of it does not name its version.
-  2  also every weight's gradient and which weights train, layer by layer; the steps as timed, however they are
-     executed; the samples that a batch holds.
 """
 
 from collections.abc import Collection
@@ -80,7 +68,7 @@ timed one. write: from the last step to the record.
 
 
 class RequestedMode(OfMode):
-    """A mode that a session was requested with. te_switches: of Transformer Engine's layer, if the mode has it."""
+    """A mode that a session was requested with, with the switches of its layer."""
 
     te_switches: Switches | None = None
 
@@ -207,7 +195,7 @@ class RecordHead(Frozen):
 
     @property
     def talks(self) -> bool:
-        """Whether there may be several ranks, so that variables by which these talk determine its speed."""
+        """Whether there may be several ranks, whose speed depends on the variables by which they talk."""
         return True
 
 
@@ -247,24 +235,20 @@ class Record(RecordHead):
     @property
     def compiled(self) -> bool | None:
         """Whether torch.compile was on; None if unknown."""
-        if self.evidence is not None:
-            return self.evidence.compile.enabled
-        return self.figure.compile if self.figure else None
+        return self.evidence.compile.enabled if self.evidence else self.figure.compile if self.figure else None
 
     @property
     def execution(self) -> Variant | None:
         """How the steps were executed; None if unknown."""
-        if self.evidence is not None:
-            compile, graph = self.evidence.compile, self.evidence.graph
-            return variant_of(compile.scope if compile.enabled else None, graph is not None and graph.enabled)
-        compiled = self.compiled
-        return None if compiled is None else variant_of("model" if compiled else None, graphed=False)
+        if self.compiled is None:
+            return None
+        graph = self.evidence.graph if self.evidence else None
+        scope = self.evidence.compile.scope if self.evidence else "model"
+        return variant_of(scope if self.compiled else None, graph is not None and graph.enabled)
 
     @property
     def joined(self) -> str | None:
-        """How ranks are joined, with whatever else distinguishes a step from a plain one: `ddp`, `fsdp+tp2, 4
-        micro-batches, full activation checkpointing`; None if unknown.
-        """
+        """How ranks are joined: `ddp`, `fsdp+tp2, 4 micro-batches, full activation checkpointing`; None if unknown."""
         evidence, config = self.evidence, self.config
         if evidence is None or evidence.join is None:
             return None
@@ -277,9 +261,7 @@ class Record(RecordHead):
 
     @property
     def not_replayed(self) -> str | None:
-        """Why the steps were launched from Python on a GPU although the setting was `auto`; None if they were replayed,
-        if the setting was not `auto`, or if the reason is unknown.
-        """
+        """Why steps were launched from Python on a GPU although the setting was `auto`; None if not so, or unknown."""
         graph = self.evidence.graph if self.evidence else None
         left_open = self.config is not None and (self.config.device, self.config.cuda_graphs) == ("cuda", "auto")
         return graph.reason if left_open and graph is not None and not graph.enabled else None
@@ -287,9 +269,7 @@ class Record(RecordHead):
     @property
     def attention(self) -> str | None:
         """Which attention ran; None if unknown."""
-        if self.evidence is not None:
-            return self.evidence.attention
-        return self.figure.attention if self.figure else None
+        return self.evidence.attention if self.evidence else self.figure.attention if self.figure else None
 
     @property
     def proof_version(self) -> int | None:
@@ -313,7 +293,7 @@ class Record(RecordHead):
 
 def not_comparable(record: RecordHead, reference: RecordHead, under_test: Collection[str] = ()) -> list[str]:
     """Return the reasons against a verdict on two measurements of ONE instance, each difference with both values; none
-    for two instances, or if one of them was not measured by fp8bench. under_test: names of software that may differ.
+    for any others. under_test: names of software that may differ.
     """
     if record.instance != reference.instance or not _measured(record, reference):
         return []
@@ -325,7 +305,7 @@ def not_comparable(record: RecordHead, reference: RecordHead, under_test: Collec
 
 def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:
     """Return how the software of two measurements differs where that is only shown: of one instance fp8bench's release,
-    of two all but the hardware, which the comparison is about. A CPU and a GPU are not comparable at all.
+    of two all but the hardware, which the comparison is about.
     """
     mine, theirs = _software(record, reference)
     if not _measured(record, reference) or mine is None or theirs is None:
@@ -333,6 +313,7 @@ def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:
     if record.instance == reference.instance:
         return differences({RELEASE: mine[RELEASE]}, {RELEASE: theirs[RELEASE]})
     if (mine["GPU"] is None) != (theirs["GPU"] is None):
+        # Not comparable at all.
         return []
     return differences(without(mine, *HARDWARE), without(theirs, *HARDWARE))
 

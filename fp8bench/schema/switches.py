@@ -10,24 +10,18 @@ from pydantic import StringConstraints
 
 from fp8bench.schema.errors import UsageError, did_you_mean, nearest
 
-NONE = "none"
-"""The word on a command line for Transformer Engine's layer without any switch."""
-
-LADDER = "ladder"
-"""The word on a command line for all rungs, one after the other."""
-
+NONE, LADDER = "none", "ladder"
+"""The words on a command line for the layer without any switch, and for all rungs, one after the other."""
 
 NAMES = ("parallel-setup", "fused-qkv", "fused-wgrad", "weight-cache", "fp8-weights", "split-qkv")
 """The switches, in the order in which a combination names them."""
 
-REQUIRED = {"fused-wgrad": "fused-qkv", "fp8-weights": "fused-qkv"}
-"""Switches, and the one that each requires."""
+REQUIRED = {"fused-wgrad": "fused-qkv", "fp8-weights": "fused-qkv"}  # switches, and the one that each requires
 
 OF_FP8 = ("weight-cache", "fp8-weights")
 """Switches that concern fp8 weights, so that they have no effect on a mode without fp8."""
 
-ONLY_GAIN = ("split-qkv",)
-"""Switches that cost nothing anywhere, so that a sweep does not try without them."""
+ONLY_GAIN = ("split-qkv",)  # switches that cost nothing anywhere, so that a sweep does not try without them
 
 Switches = Annotated[str, StringConstraints(pattern=rf"^({'|'.join(NAMES)})(\+({'|'.join(NAMES)}))*$")]
 """One or several switches, in the form that `joined` writes."""
@@ -37,13 +31,13 @@ RUNGS = (
     *("weight-cache", "fused-qkv+fused-wgrad+weight-cache"),
 )
 """The rungs of the ladder, as in the tutorial: from the layer without switches, with fused-qkv, which fused-wgrad
-requires, also alone, to all switches that gain."""
+requires, also alone, to all switches that gain.
+"""
 
 
 def joined(names: Iterable[str]) -> str | None:
     """Return the switches in their fixed order, with the ones that they require; None if there are none."""
-    wanted = set(names)
-    wanted |= {REQUIRED[name] for name in wanted if name in REQUIRED}
+    wanted = {one for name in names for one in (name, REQUIRED.get(name))}
     return "+".join(name for name in NAMES if name in wanted) or None
 
 
@@ -65,10 +59,8 @@ def of_fp8(switches: str | None) -> tuple[str, ...]:
 
 def parse(text: str) -> tuple[str | None, ...]:
     """Return the combinations of a `--te-switch`: one, or all rungs; None is no switch. Raises UsageError."""
-    if text == LADDER:
-        return tuple(rung or None for rung in RUNGS)
-    if text == NONE:
-        return (None,)
+    if text in (NONE, LADDER):
+        return tuple(rung or None for rung in RUNGS) if text == LADDER else (None,)
     for name in text.split("+"):
         if name not in NAMES:
             meant = did_you_mean(nearest(name, (*NAMES, NONE, LADDER)))

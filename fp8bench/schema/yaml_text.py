@@ -35,8 +35,7 @@ _PLAIN_NUMBER = re.compile(
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-SHOWN = 40
-"""The most characters of a value that an error shows."""
+SHOWN = 40  # the most characters of a value that an error shows
 
 
 class _Loader(_Base):  # type: ignore[misc]

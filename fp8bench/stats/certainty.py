@@ -8,9 +8,8 @@ So a session that may end early is looked at after LOOKS rounds alone, and its i
 the share OUTSIDE of cases, and 5 % over all (Pocock, Group sequential methods in the design and analysis of clinical
 trials, Biometrika 1977). benchmarks/simulate.py shows what that is worth.
 
-`--precision` has one look, and two ways to stop too soon would make its intervals too narrow: after a few processes
-that happen to agree, so there are enough rounds to show a state of one process in five; and each mode by itself when
-its own interval happens to be narrow, so all go on until the last is certain. Rounds are counted in pairs of opposite
+`--precision` has one look, and neither stops after a few processes that happen to agree (there are enough to show a
+state of one in five), nor a mode by itself (all go on until the last is certain). Rounds come in pairs of opposite
 order.
 """
 

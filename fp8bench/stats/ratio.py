@@ -48,9 +48,8 @@ class Ratio(NamedTuple):
 
 
 def ratio(ours: Estimate, reference: Estimate, noise: float = NOISE) -> Ratio:
-    """Compare two estimates. noise: how far from 1 the complete interval must be for a verdict (0.01 is 1 %).
-
-    Raises ValueError for a noise that is not in [0, 1).
+    """Compare two estimates. noise: how far from 1 the complete interval must be for a verdict; ValueError if it is not
+    in [0, 1).
     """
     if not 0 <= noise < 1:
         raise ValueError(f"noise is a share of at least 0 and below 1, not {noise}")
@@ -85,9 +84,7 @@ class Regression(NamedTuple):
 
 
 def regression(ours: Estimate, reference: Estimate, allowed: float) -> Regression:
-    """Judge a slow-down. allowed: how much longer a step may take, as a share of the reference's (0.03 is 3 %). Raises
-    ValueError if it is not in [0, 1).
-    """
+    """Judge a slow-down. allowed: how much longer a step may take, as a share; ValueError if it is not in [0, 1)."""
     value, interval, _, why = ratio(ours, reference, noise=allowed)
     return Regression(value, None, "inconclusive", why) if interval is None else regression_in(value, interval, allowed)
 
@@ -105,9 +102,7 @@ def regression_in(
 
 
 def smallest_found(judged: Regression, allowed: float) -> float | None:
-    """Return the smallest slow-down that would have been called a regression, as a share; None with one process on a
-    side. allowed: as in `regression`.
-    """
+    """Return the smallest slow-down that would have been called a regression, as a share; None for one process."""
     return None if judged.interval is None else (1 + allowed) * judged.value / judged.interval[0] - 1
 
 
@@ -150,10 +145,8 @@ def differ(one: Sequence[float], other: Sequence[float]) -> bool:
 def self_check(
     modes: Sequence[Sequence[Process]], differ: Callable[[Sequence[Process], Sequence[Process]], bool]
 ) -> SelfCheck:
-    """Compare modes with themselves. modes: for each mode what `differ` takes of its processes, an even number, four or
-    more. differ: whether two halves are called different; a faulty one can be passed to see the check fail.
-
-    Raises ValueError if there are no modes, or for another number of processes.
+    """Compare modes with themselves. modes: for each mode what `differ` takes of its processes: an even number, four or
+    more, else ValueError. differ: whether two halves are called different; with a faulty one the check must fail.
     """
     if not modes or any(len(processes) < FEWEST_PROCESSES or len(processes) % 2 for processes in modes):
         raise ValueError("an A/A test needs an even number of processes a mode, four or more")

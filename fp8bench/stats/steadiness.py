@@ -67,6 +67,7 @@ def outliers(samples: Sequence[float]) -> tuple[int, ...]:
 
 
 def _autocorrelations(samples: Sequence[float], furthest: int) -> Floats | None:
+    """Return them from lag 0 on; None for constant samples, or fewer than three."""
     values = np.asarray(samples, dtype=np.float64)
     if len(values) < 3 or values.min() == values.max():
         return None
@@ -77,15 +78,13 @@ def _autocorrelations(samples: Sequence[float], furthest: int) -> Floats | None:
 
 
 def lag1_autocorrelation(samples: Sequence[float]) -> float | None:
-    """Return the correlation of a step with the previous one, -1 to 1 (Box & Jenkins 1970). None for constant samples
-    or fewer than three.
-    """
+    """Return the correlation of a step with the previous one, -1 to 1 (Box & Jenkins 1970), or None."""
     correlations = _autocorrelations(samples, 1)
     return None if correlations is None else float(correlations[1])
 
 
 def effective_samples(samples: Sequence[float]) -> float | None:
-    """Return how many independent steps would determine the mean as well; 1 to n. None as for the autocorrelation.
+    """Return how many independent steps would determine the mean as well; 1 to n, or None.
 
     n / (1 + 2 * sum of autocorrelations), summed by Geyer's initial positive sequence: pairs of neighbouring lags are
     added while a pair is positive, because beyond that there is only noise.
@@ -116,9 +115,7 @@ def positive_correlation(samples: Sequence[float], fitted: int = 1) -> float:
 
 
 class _Fit(NamedTuple):
-    """Sen's slope. values: the thinned steps, seconds. rises: the later minus the earlier value of all pairs. slope: in
-    seconds from one value to the next. change: from the first to the last, over the median.
-    """
+    """Sen's slope. values: the thinned steps. rises: of all pairs. slope: from one value to the next, in seconds."""
 
     values: Floats
     rises: Floats
@@ -148,8 +145,8 @@ def _pairs(count: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 
 
 def drift(samples: Sequence[float]) -> float | None:
-    """Return the change of the steps from the first to the last, over their median: Sen's slope times n - 1. -0.02
-    means that they fell by 2 %. None for fewer than 8 samples, or a median of 0.
+    """Return the change of the steps from the first to the last, over their median: Sen's slope times n - 1. None for
+    fewer than 8 samples, or a median of 0.
     """
     fit = _fit(samples)
     return fit.change if fit else None
@@ -169,15 +166,21 @@ def _third(samples: Sequence[float]) -> tuple[float, float]:
     return float(kept.mean()), t_quantile(max(1.0, len(kept) / dependence - 1)) * math.sqrt(2 * variance)
 
 
-def thirds(samples: Sequence[float]) -> float | None:
-    """Return by how much the last third of the steps took longer than the first, over the median; -0.1: 10 % less.
-
-    Based on 20 % trimmed means. None for fewer than 40 steps, whose thirds' noise is unknown, or a median of 0.
-    """
+def _outer_thirds(samples: Sequence[float]) -> tuple[float, bool] | None:
+    """Return by how much the last third took longer than the first, over the median, and whether that is no chance."""
     middle, length = float(np.median(samples)) if len(samples) else 0.0, len(samples) // 3
     if len(samples) < FEWEST_FOR_THIRDS or not middle:
         return None
-    return (_third(samples[-length:])[0] - _third(samples[:length])[0]) / middle
+    (first, noise), (last, other_noise) = _third(samples[:length]), _third(samples[-length:])
+    return (last - first) / middle, abs(last - first) > BEYOND_T * min(noise, other_noise)
+
+
+def thirds(samples: Sequence[float]) -> float | None:
+    """Return by how much the last third of the steps took longer than the first, over the median, by 20 % trimmed
+    means. None for fewer than 40 steps, whose thirds' noise is unknown, or a median of 0.
+    """
+    found = _outer_thirds(samples)
+    return found[0] if found else None
 
 
 def unsteady(samples: Sequence[float], recompilations: int | None, allocator_retries: int | None) -> str | None:
@@ -186,24 +189,20 @@ def unsteady(samples: Sequence[float], recompilations: int | None, allocator_ret
     A recompilation or an emptied cache of the allocator is warm-up by itself. Otherwise there must be a drift of more
     than 2 % that is significant at 5 %, two-sided, or outer thirds that differ as much. Arguments as in `steadiness`.
     """
-
-    def times(count: int) -> str:
-        return "once" if count == 1 else f"{count} times"
-
-    if recompilations:
-        return f"torch.compile recompiled {times(recompilations)} while steps were timed"
-    if allocator_retries:
-        return f"the GPU ran out of memory and the allocator retried {times(allocator_retries)} while steps were timed"
+    for count, what in (
+        (recompilations, "torch.compile recompiled"),
+        (allocator_retries, "the GPU ran out of memory and the allocator retried"),
+    ):
+        if count:
+            return f"{what} {'once' if count == 1 else f'{count} times'} while steps were timed"
     fit = _fit(samples)
     if fit and abs(fit.change) > TOLERATED_DRIFT and _significant(fit):
         direction = "rose" if fit.change > 0 else "fell"
         return f"steps still {direction} by {100 * abs(fit.change):.1f} % while they were timed"
-    between, length = thirds(samples), len(samples) // 3
-    if between is not None and abs(between) > TOLERATED_DRIFT:
-        (first, noise), (last, other_noise) = _third(samples[:length]), _third(samples[-length:])
-        if abs(last - first) > BEYOND_T * min(noise, other_noise):
-            slower, other = ("last", "first") if between > 0 else ("first", "last")
-            return f"the {slower} third of the timed steps took {100 * abs(between):.1f} % longer than the {other}"
+    between, certain = _outer_thirds(samples) or (0.0, False)
+    if certain and abs(between) > TOLERATED_DRIFT:
+        slower, other = ("last", "first") if between > 0 else ("first", "last")
+        return f"the {slower} third of the timed steps took {100 * abs(between):.1f} % longer than the {other}"
     return None
 
 
@@ -218,8 +217,7 @@ def _significant(fit: _Fit) -> bool:
     # Beyond nine digits the residuals are rounding of the arithmetic, which is highly dependent.
     digits = 9 - math.ceil(math.log10(largest)) if largest > 0 else 0
     left: list[float] = (fit.values - fit.slope * np.arange(n)).round(digits).tolist()
-    counted = effective_samples(left)
-    correlation = positive_correlation(left, fitted=2)
+    counted, correlation = effective_samples(left), positive_correlation(left, fitted=2)
     independent = min(n if counted is None else counted, n * (1 - correlation) / (1 + correlation))
     score = float(np.count_nonzero(fit.rises > 0) - np.count_nonzero(fit.rises < 0))
     variance = n * (n - 1) * (2 * n + 5) / 18 * n / independent

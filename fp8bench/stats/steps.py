@@ -132,10 +132,10 @@ def straggler(samples: Sequence[RankSamples]) -> Straggler | None:
     step_s = median(longest_rank([rank.step_s for rank in samples]))
     found = []
     for where, of in MEASURES.items():
-        each = {rank.rank: median(series) for rank in samples if (series := of(rank))}
+        each = [(median(series), rank.rank) for rank in samples if (series := of(rank))]
         if len(each) == len(samples):
-            latest = max(each, key=each.__getitem__)
-            others = median(value for rank, value in each.items() if rank != latest)
-            found.append(Straggler(latest, (each[latest] - others) / step_s, where))
+            late_s, latest = max(each, key=lambda one: one[0])
+            others_s = median(value for value, rank in each if rank != latest)
+            found.append(Straggler(latest, (late_s - others_s) / step_s, where))
     worst = max(found, key=lambda one: one.share, default=None)
     return worst if worst is not None and worst.share >= LATE_SHARE else None

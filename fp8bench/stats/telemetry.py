@@ -51,8 +51,8 @@ def drawn_between(
 
 
 def _counter_at(known: list[tuple[float, float]], moment: float) -> float:
-    after = next((place for place, (at, _) in enumerate(known) if at >= moment), len(known) - 1)
-    (at_0, counter_0), (at_1, counter_1) = known[max(1, after) - 1], known[max(1, after)]
+    after = max(1, next((place for place, (at, _) in enumerate(known) if at >= moment), len(known) - 1))
+    (at_0, counter_0), (at_1, counter_1) = known[after - 1], known[after]
     # Two samples at one moment would mean that the clock stood still.
     return counter_0 + (counter_1 - counter_0) * (moment - at_0) / (at_1 - at_0) if at_1 > at_0 else counter_0
 
@@ -79,13 +79,15 @@ def median_sm_clock(telemetry: Sequence[RankTelemetry]) -> float | None:
 
 def flags(telemetry: Sequence[RankTelemetry]) -> tuple[str, ...]:
     """Return what a reader should know, each with the worst rank's figure. telemetry: that of every GPU rank."""
+
+    def most(bit: int) -> float:
+        return max((_share(rank, bit) for rank in telemetry), default=0.0)
+
     found = []
-    capped = max((_share(rank, POWER_CAP) for rank in telemetry), default=0.0)
-    if capped >= POWER_CAPPED_SHARE:
+    if (capped := most(POWER_CAP)) >= POWER_CAPPED_SHARE:
         found.append(f"power-capped {_percent(capped)} of the time")
     # After a single sample: it is a fault of the machine or its cooling (nvml.h: a factor of two or more).
-    shares = {words: max((_share(rank, bit) for rank in telemetry), default=0.0) for bit, words in SLOWDOWNS.items()}
-    throttled = [f"{words} {_percent(share)}" for words, share in shares.items() if share > 0]
+    throttled = [f"{words} {_percent(share)}" for bit, words in SLOWDOWNS.items() if (share := most(bit)) > 0]
     if throttled:
         found.append(f"throttled: {', '.join(throttled)}")
     clocks = [
@@ -111,10 +113,9 @@ def round_flags(clocks: Sequence[float | None]) -> tuple[str | None, ...]:
     clocks: each round's median SM clock in MHz; None is unknown.
     """
     best = max((clock for clock in clocks if clock is not None), default=0)
-    drops = [None if clock is None else 1 - clock / best for clock in clocks]
+    drops = [0.0 if clock is None else 1 - clock / best for clock in clocks]
     return tuple(
-        f"clock {drop * 100:.1f} % below this mode's best round" if drop is not None and drop > ROUND_DROP else None
-        for drop in drops
+        f"clock {drop * 100:.1f} % below this mode's best round" if drop > ROUND_DROP else None for drop in drops
     )
 
 

@@ -99,8 +99,7 @@ def sheet(height_in: float, width_in: float, salt: str = "fp8bench") -> Iterator
 
 
 def _drawn(made: Any, suffix: str) -> bytes:
-    drawn = BytesIO()
-    dpi = PIXELS / made.get_figwidth()
+    drawn, dpi = BytesIO(), PIXELS / made.get_figwidth()
     made.savefig(drawn, format=suffix[1:], dpi=dpi, metadata=OF_NOTHING[suffix], facecolor="white")
     return drawn.getvalue()
 

@@ -6,7 +6,6 @@ out, and the page forbids itself every request and every script, so that an erro
 
 import base64
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from fp8bench.schema.errors import inert
-from fp8bench.tables.document import Cells, Emphasis, Note, Table, Tone
+from fp8bench.tables.document import Note, Table
 from fp8bench.tables.row_chart import Chart
 
 HERE = Path(__file__).parent
@@ -62,7 +61,10 @@ def render(page: Page) -> str:
         "what": lambda part: "Chart" if isinstance(part, Chart) else type(part).__name__,
         # Safe: an SVG has only what chart.inlined lets through.
         "drawn": lambda chart: Markup(chart.svg()),
-        "rows": _rows,
+        "rows": lambda table: [
+            (emphasis, [(one, one.texts[place], one.tones[place] if one.tones else "") for one in table.columns])
+            for place, emphasis in enumerate(table.emphasis or [""] * table.height)
+        ],
         # Keep a number and its per cent sign on one line.
         "whole": lambda text: text.replace(" %", "\u00a0%"),
     }
@@ -78,9 +80,3 @@ def render(page: Page) -> str:
 
 def _harmless(value: Any) -> Any:
     return inert(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _rows(table: Table) -> Iterator[tuple[Emphasis, list[tuple[Cells, str, Tone]]]]:
-    plain: list[Emphasis] = [""] * table.height
-    for place, emphasis in enumerate(table.emphasis or plain):
-        yield emphasis, [(one, one.texts[place], one.tones[place] if one.tones else "") for one in table.columns]

@@ -10,8 +10,8 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fp8bench.schema.errors import inert
 from fp8bench.tables.document import Cells, Document, Heading, Note, Part, Sentence, Table, Warned
@@ -48,9 +48,13 @@ def render(document: Document, form: str) -> str:
     safe = {PIPE: inert, "latex": latex}.get(form, markdown)
 
     def text(part: Part) -> str:
-        if isinstance(part, Table):
-            return plain(part) if form == PIPE else _escaped(part, safe, "latex_raw" if form == "latex" else "github")
-        return safe(f"warning: {part.text}" if isinstance(part, Warned) else part.text)
+        if not isinstance(part, Table):
+            return safe(f"warning: {part.text}" if isinstance(part, Warned) else part.text)
+        if form == PIPE:
+            return plain(part)
+        headings = [safe(f"{one.of}: {one.title}" if one.of else one.title) for one in part.columns]
+        rows = [[safe(cell) for cell in cells] for cells in part.rows()]
+        return tabulated(rows, part.columns, "latex_raw" if form == "latex" else "github", headings)
 
     return "\n\n".join(("\n" if form == PIPE else "\n\n").join(map(text, block)) for block in document.blocks)
 
@@ -75,12 +79,6 @@ def tabulated(
     sides = ["right" if cells.numeric else "left" for cells in columns]
     text = tabulate(rows, headings, form, colalign=sides if rows else None, disable_numparse=True)
     return "\n".join(line.rstrip() for line in text.split("\n"))
-
-
-def _escaped(table: Table, safe: Callable[[str], str], form: str) -> str:
-    headings = [safe(f"{one.of}: {one.title}" if one.of else one.title) for one in table.columns]
-    rows = [[safe(cell) for cell in cells] for cells in table.rows()]
-    return tabulated(rows, table.columns, form, headings)
 
 
 def markdown(text: str) -> str:
@@ -115,19 +113,14 @@ def drawn_of(table: Table) -> Table:
     return table._replace(columns=tuple(columns))
 
 
-class Fitted(NamedTuple):
-    """A table whose texts are split into lines by line breaks, and the headings of columns that did not fit."""
-
-    table: Table
-    omitted: tuple[str, ...] = ()
-
-
-def fitted(table: Table, width: int) -> Fitted:
-    """Return the table folded into the width. Headings wider than their cells give way first, then the widest."""
-    columns, omitted = list(table.columns), []
+def fitted(table: Table, width: int) -> tuple[Table, tuple[str, ...]]:
+    """Return the table folded into the width by line breaks, and the headings of columns that did not fit. Headings
+    wider than their cells give way first, then the widest.
+    """
+    columns, omitted = list(table.columns), list[str]()
     while _least(columns, 0, numbers=False) > width and any(cells.spare for cells in columns):
         spare = max(place for place, cells in enumerate(columns) if cells.spare)
-        omitted.append(columns.pop(spare).heading)
+        omitted.insert(0, columns.pop(spare).heading)
     ways = ((0, False), (1, False), (1, True))
     level, numbers = next((way for way in ways if _least(columns, *way) <= width), ways[-1])
     least = [_narrowest(cells, level, numbers) for cells in columns]
@@ -139,7 +132,7 @@ def fitted(table: Table, width: int) -> Fitted:
     for place, (cells, wide) in enumerate(zip(columns, widths, strict=True)):
         heading, *texts = (_folded(text, wide, level) for text in (cells.heading, *cells.texts))
         columns[place] = cells._replace(heading=heading, texts=tuple(texts))
-    return Fitted(table._replace(columns=tuple(columns)), tuple(reversed(omitted)))
+    return table._replace(columns=tuple(columns)), tuple(omitted)
 
 
 def omission(headings: Sequence[str]) -> list[str]:
@@ -219,23 +212,17 @@ def _terminal(document: Document) -> str:
 
 def print_table(table: Table, console: "Console") -> None:
     """Print the table, folded or divided into as many tables as the console's width needs."""
-    from rich.text import Text
-
     drawn = drawn_of(table)
-    folded = fitted(drawn, console.width)
     needed = _least([cells for cells in drawn.columns if not cells.spare], 0, False)
-    if table.whole or (not drawn.numbered and needed <= console.width):
-        _draw(folded.table, console)
-        for line in omission(folded.omitted):
-            console.print(Text(line, style=LOOKS[Note]))
-        return
-    for place, part in enumerate(divided(drawn, console.width)):
+    whole = table.whole or (not drawn.numbered and needed <= console.width)
+    for place, part in enumerate([drawn] if whole else divided(drawn, console.width)):
         if place:
             console.print()
-        _draw(fitted(part, console.width).table, console)
+        folded, omitted = fitted(part, console.width)
+        _draw(folded, console, omission(omitted))
 
 
-def _draw(table: Table, console: "Console") -> None:
+def _draw(table: Table, console: "Console", below: Sequence[str]) -> None:
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -250,6 +237,8 @@ def _draw(table: Table, console: "Console") -> None:
         styled = (Text(text, style=tone) for text, tone in zip(texts, tones, strict=True))
         frame.add_row(*styled, style=STYLES.get(style, ""))
     console.print(frame)
+    for line in below:
+        console.print(Text(line, style=LOOKS[Note]))
 
 
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")

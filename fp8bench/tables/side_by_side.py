@@ -13,9 +13,10 @@ READ = ("", "torch", "cuda", "transformer-engine", "torchao", "driver")
 """The parts of an environment that change a GEMM's time or a mode's error: device, package versions, driver."""
 
 MOMENTS: tuple[Callable[[RecordHead], str], ...] = (
-    lambda record: f"{record.created_utc:%Y-%m-%d %H:%M}",
-    lambda record: f"{record.created_utc:%Y-%m-%d %H:%M:%S}",
-    lambda record: record.run_id,
+    lambda record: record.instance,
+    lambda record: f"{record.instance} {record.created_utc:%Y-%m-%d %H:%M}",
+    lambda record: f"{record.instance} {record.created_utc:%Y-%m-%d %H:%M:%S}",
+    lambda record: f"{record.instance} {record.run_id}",
 )
 
 
@@ -24,11 +25,9 @@ def labels(records: Sequence[RecordHead]) -> tuple[str, ...]:
 
     def label(record: RecordHead) -> str:
         alike = [other for other in records if other.instance == record.instance]
-        if len(alike) == 1:
-            return record.instance
         # The least precision that distinguishes all records of this instance.
         precise = (write for write in MOMENTS if len(set(map(write, alike))) == len(alike))
-        return f"{record.instance} {next(precise, MOMENTS[-1])(record)}"
+        return next(precise, MOMENTS[-1])(record)
 
     return tuple(map(label, records))
 

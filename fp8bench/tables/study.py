@@ -101,7 +101,7 @@ class StudyTable(Generic[RowT]):
     without any, there is no such table. Columns that say nothing are omitted. rows: of a record's numbers. heading: of
     the table, if it is not the only one. key, order: as in `beside`. against: adds a column that compares each record
     with the first. refused: returns the status and the reason of a row without a value; the first column that follows
-    the naming ones shows it, with a letter for the reason.
+    the naming ones shows it, with a letter.
     """
 
     naming: Sequence[Column[RowT]]
@@ -128,23 +128,20 @@ class StudyTable(Generic[RowT]):
         first, *others = self.columns if alone else self.beside
         for place, name in enumerate([""] if alone else names):
             mine = [rows[place] for rows in found]
-            shown.append(self._referring(first, mine, letters, name))
+            cells = first.cells(mine, name)
+            refused = (None if row is None else self.refused(row) for row in mine)
+            texts = (letters.refer(*why) if why else text for why, text in zip(refused, cells.texts, strict=True))
+            shown.append(cells._replace(texts=tuple(texts)))
             if place and self.against is not None:
                 pairs = [(rows[place], rows[0]) for rows in found]
                 known = [None if one is None or other is None else self.against(one, other) for one, other in pairs]
-                texts, tones = zip(*(ratio or (doc.NOTHING, "") for ratio in known), strict=True)
-                shown.append(doc.Cells("ratio", texts, of=name, tones=tones))
+                ratios, tones = zip(*(ratio or (doc.NOTHING, "") for ratio in known), strict=True)
+                shown.append(doc.Cells("ratio", ratios, of=name, tones=tones))
             shown += [column.cells(mine, name) for column in others]
         rows = [next(row for row in of_key if row is not None) for of_key in found]
         naming = doc.telling(*(column.cells(rows) for column in self.naming))
         emphasis: tuple[doc.Emphasis, ...] = tuple("faint" if alone and self.refused(row) else "" for row in rows)
         return doc.Table((*naming, *doc.telling(*shown)), len(naming), emphasis=emphasis)
-
-    def _referring(self, column: Column[RowT], rows: Sequence[RowT | None], letters: doc.Letters, of: str) -> doc.Cells:
-        cells = column.cells(rows, of)
-        refused = (None if row is None else self.refused(row) for row in rows)
-        texts = (letters.refer(*why) if why else text for why, text in zip(refused, cells.texts, strict=True))
-        return cells._replace(texts=tuple(texts))
 
 
 class Report(Protocol):

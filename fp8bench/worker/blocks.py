@@ -14,7 +14,7 @@ The bound on each is what rounding alone does to this block in this number: the 
 autocast), in float32, and for an fp8 mode with its linear layers rounded. A gradient that is nothing but rounding (of a
 key's bias) is judged by its size, and named in the record.
 
-All blocks of the converted model run in one pass and in one context of the mode: Transformer Engine takes the end of an
+All blocks of the converted model run in one pass and one context of the mode: Transformer Engine takes the end of an
 autocast for the end of a pass, and the backward of the first module for the end of a step.
 """
 
@@ -48,11 +48,9 @@ class Pair:
 
     @cached_property
     def names(self) -> dict[nn.Parameter, str]:
-        """The plain model's trained weights with their names."""
         return {weight: name for name, weight in trained_weights(self.plain).items()}
 
     def more(self, least: tuple[float, float] = (0.0, 0.0)) -> dict[Kind, float]:
-        """Return the stated bounds, or these at least."""
         output, gradient = map(max, self.stated, least)
         return {"output": output, "input gradient": gradient, "weight gradient": gradient}
 

@@ -1,8 +1,8 @@
 """Measures when steps begin and end: on a GPU with CUDA events, on a CPU with perf_counter.
 
 A step's time runs from its start to the start of the next, so nothing between steps escapes it. On a GPU the starts are
-events on the compute stream, and no step waits for the device: their difference is the device's time for a step, idle
-time included. Two more events split it into forward (with the copy of the batch), backward (with what it cannot hide of
+events on the compute stream, whose difference is the device's time for a step, idle time included; no step waits for
+the device. Two more events split it into forward (with the copy of the batch), backward (with what it cannot hide of
 the all-reduce) and optimizer; micro-batches are added up.
 
 The host's lead is how much later the GPU reached the start of a step than the host recorded it. A faster host runs
@@ -37,7 +37,15 @@ class StepTimes:
     host_lead_s: list[float] | None
 
 
-class HostClock:
+class Marks:
+    """Told when a step reaches the end of a pass, for each micro-batch in turn. These do nothing."""
+
+    def forward_done(self) -> None: ...
+
+    def backward_done(self) -> None: ...
+
+
+class HostClock(Marks):
     """Uses perf_counter alone: on a CPU the work is done when the call returns. Call methods in this order: `finish`
     once, forward_done and backward_done alternately for each micro-batch, or never, if Python sees no pass end.
     """
@@ -57,8 +65,7 @@ class HostClock:
     def forward_done(self) -> None:
         self._passes[-1].append(perf_counter())
 
-    def backward_done(self) -> None:
-        self._passes[-1].append(perf_counter())
+    backward_done = forward_done
 
     def finish(self) -> StepTimes:
         self._starts.append(perf_counter())
@@ -70,14 +77,8 @@ class HostClock:
         forward, backward, optimizer = passes(self._ready, self._passes, ends, lambda start, end: end - start)
         return StepTimes(self._starts[0], steps, host, waits, forward, backward, optimizer, host_lead_s=None)
 
-    def since_first_step(self) -> list[float]:
-        """Return when each step started, in seconds after the first step did."""
-        return [start - self._starts[0] for start in self._starts]
-
 
 class CudaClock(HostClock):
-    """Uses events for the device's steps, and the host clock for what the host did meanwhile."""
-
     def __init__(self, device: torch.device) -> None:
         super().__init__()
         self._device = device
@@ -96,9 +97,7 @@ class CudaClock(HostClock):
         super().forward_done()
         self._ended[-1].append(_record())
 
-    def backward_done(self) -> None:
-        super().backward_done()
-        self._ended[-1].append(_record())
+    backward_done = forward_done
 
     def finish(self) -> StepTimes:
         self._started.append(_record())
@@ -113,7 +112,7 @@ class CudaClock(HostClock):
             forward_s=forward,
             backward_s=backward,
             optimizer_s=optimizer,
-            host_lead_s=[device - at for device, at in zip(reached, self.since_first_step(), strict=False)],
+            host_lead_s=[device - (at - host.began_s) for device, at in zip(reached, self._starts, strict=False)],
         )
 
 
@@ -128,7 +127,6 @@ def _record() -> torch.cuda.Event:
 
 
 def between(start: torch.cuda.Event, end: torch.cuda.Event) -> float:
-    """Return the seconds between two events, by the device's clock."""
     milliseconds: float = start.elapsed_time(end)
     return milliseconds / 1e3
 

@@ -37,8 +37,6 @@ NANOSECONDS = 9
 
 TORCH: dict[Dtype, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
-Call = Callable[[], object]
-
 
 def measure(_config: RunConfig, rank: int, device: torch.device, aside: Aside, plan: dict[str, Any]) -> RankReport:
     """Time every case of `plan`, a CollectivesConfig; `found` is a RankOutcome. Raises RunFailed without memory."""
@@ -57,19 +55,18 @@ def measure(_config: RunConfig, rank: int, device: torch.device, aside: Aside, p
 def _times(config: CollectivesConfig, rank: int, device: torch.device) -> tuple[RankTimes, ...]:
     cases = config.cases
     wrong: dict[int, int] = {}
-    rounds: dict[int, list[tuple[float, ...]]] = {number: [] for number in range(len(cases))}
+    rounds: list[list[tuple[float, ...]]] = [[] for _ in cases]
+    right = dict.fromkeys(range(len(cases)), True)
     for turn in range(config.rounds):
-        order = range(len(cases)) if turn % 2 == 0 else reversed(range(len(cases)))
-        for number in order:
+        for number in range(len(cases)) if turn % 2 == 0 else reversed(range(len(cases))):
             arrays = Arrays(cases[number], rank, config.world_size, device)
             if number not in wrong:
                 wrong[number] = wrong_elements(arrays)
-                rounds[number] = [] if largest(wrong[number], device) == 0 else [()]
-            if rounds[number] != [()]:
+                # Of any rank: no rank waits for one that does not time it.
+                right[number] = largest(wrong[number], device) == 0
+            if right[number]:
                 rounds[number].append(_repetitions(arrays, device, config.seconds))
-    return tuple(
-        RankTimes(wrong=wrong[number], rounds_s=tuple(filter(None, rounds[number]))) for number in range(len(cases))
-    )
+    return tuple(RankTimes(wrong=wrong[number], rounds_s=tuple(of_case)) for number, of_case in enumerate(rounds))
 
 
 class Arrays:
@@ -94,7 +91,6 @@ class Arrays:
             dist.reduce_scatter_tensor(self.result, self.ours)
 
     def fill(self) -> None:
-        """Fill the rank's array with its `_values`."""
         self.ours.copy_(self._values(self.rank, self.ours.numel()))
 
     def expected(self) -> Tensor:
@@ -133,22 +129,16 @@ def _repetitions(arrays: Arrays, device: torch.device, seconds: float) -> tuple[
     return tuple(max(round(one, NANOSECONDS), 1e-9) for one in _elapsed(arrays.work, count, device))
 
 
-def _elapsed(call: Call, count: int, device: torch.device) -> list[float]:
+def _elapsed(call: Callable[[], object], count: int, device: torch.device) -> list[float]:
     """Time calls that ranks begin together: an all-reduce aligns hosts, an uncounted first call the devices."""
     largest(0, device)
     call()
-    return _on_gpu(call, count, device) if device.type == "cuda" else _on_host(call, count)
-
-
-def _on_host(call: Call, count: int) -> list[float]:
-    stamps = [time.perf_counter()]
-    for _ in range(count):
-        call()
-        stamps.append(time.perf_counter())
-    return [end - start for start, end in pairwise(stamps)]
-
-
-def _on_gpu(call: Call, count: int, device: torch.device) -> list[float]:
+    if device.type != "cuda":
+        stamps = [time.perf_counter()]
+        for _ in range(count):
+            call()
+            stamps.append(time.perf_counter())
+        return [end - start for start, end in pairwise(stamps)]
     events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
     events[0].record()
     for event in events[1:]:

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from typing import Any, cast
 
@@ -39,7 +40,7 @@ from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.rank_report import NOT_PROFILED, Aside, reported, to_evidence
 from fp8bench.worker.relative import finite
 from fp8bench.worker.subject import make_mode, make_workload
-from fp8bench.worker.timing import Training, compilations, compiled_to, train
+from fp8bench.worker.timing import LoopResult, Training, compilations, compiled_to, train
 from fp8bench.workloads.on_text import OnText
 from fp8bench.workloads.protocol import Batch, Workload
 from fp8bench.workloads.text import byte_level, read
@@ -64,29 +65,31 @@ def _stages(
     proof, choice = proved(config, mode, model, rank, device, found, progress)
     text = read(plan.text_file)
     if text.facts.sha256 != plan.text_sha256:
-        raise RunFailed(
-            f"{text.name} is not the text that this training began with", "Leave it as it is, and run again"
-        )
+        why = f"{text.name} is not the text that this training began with"
+        raise RunFailed(why, "Leave it as it is, and run again")
     workload = OnText(model, text, config.world_size, config.seed)
 
     reset_peaks(device)
     progress.stage("warming up")
     with ready_to_train(config, rank, device, mode, cast(Workload, workload), proof.model, choice) as (parts, batches):
         groups = parts.optimizer.param_groups
-        for group in groups:
-            # A captured step reads the rate each time, so on a GPU it is a tensor.
-            group["lr"] = torch.tensor(float(group["lr"]), device=device) if device.type == "cuda" else group["lr"]
+        for group in groups if device.type == "cuda" else ():
+            # A captured step reads the rate each time, so it is a tensor.
+            group["lr"] = torch.tensor(float(group["lr"]), device=device)
         # The start is needed once, and a GPU may have no room for it during training.
         start = Snapshot.of(parts, torch.device("cpu"))
         from_python = Training(PythonLaunch(parts), batches, device)
         warmup = choice.warmup(config.warmup)
-        train(from_python, 1, clock_for(device), lambda _step: progress.step())
+
+        def steps(training: Training, count: int) -> LoopResult:
+            return train(training, count, clock_for(device), lambda _step: progress.step())
+
+        steps(from_python, 1)
         after_first_step = compilations()
-        train(from_python, warmup - 1, clock_for(device), lambda _step: progress.step())
+        steps(from_python, warmup - 1)
         gate = gate_of(proof, lambda: make_mode(config))
         execution = decide(config, parts, choice, batches, gate, progress.stage)
-        as_executed = replace(from_python, launch=execution.launch)
-        paced = train(as_executed, PACE_STEPS, clock_for(device), lambda _step: progress.step())
+        paced = steps(replace(from_python, launch=execution.launch), PACE_STEPS)
         start.restore(parts)
         held_out = workload.validation(config.batch_size, plan.validation_batches, rank, device)
         training = Training(execution.launch, workload.batches(config.batch_size, rank, device), device)
@@ -94,20 +97,20 @@ def _stages(
         progress.stage("timing")
 
         def before(step: int) -> None:
-            if step <= plan.rate_warmup:
-                set_rate(groups, rate_at(step, plan))
+            for group in groups if step <= plan.rate_warmup else ():
+                if isinstance(group["lr"], Tensor):
+                    group["lr"].fill_(rate_at(step, plan))
+                else:
+                    group["lr"] = rate_at(step, plan)
             progress.step()
 
-        def validated() -> float:
-            return validation_loss(parts, held_out, choice.compile.enabled)
-
+        validated = partial(validation_loss, parts, held_out, choice.compile.enabled)
         curve = trained(training, config.steps, plan.validate_every, before, validated)
         at_end = compilations()
         found["memory"] = peak_memory(device, rank, execution.captured_peak)
         progress.stage("profiling")
-        profiled = NOT_PROFILED
-        if device.type == "cuda":
-            profiled = profile(training, rank, config.mode_label, fmean(curve.step_s), aside)
+        on_gpu = device.type == "cuda"
+        profiled = profile(training, rank, config.mode_label, fmean(curve.step_s), aside) if on_gpu else NOT_PROFILED
     compiled = compiled_to(choice.compile, after_first_step, at_end)
     found["evidence"] = to_evidence(mode, proof, compiled, execution, profiled)
     with agreement():
@@ -119,15 +122,6 @@ def _stages(
 def rate_at(step: int, plan: TextPlan) -> float:
     """Return the learning rate of step number `step` (from 0): it rises in equal steps, then stays constant."""
     return plan.learning_rate * min(1.0, (step + 1) / (plan.rate_warmup + 1))
-
-
-def set_rate(groups: Sequence[dict[str, Any]], value: float) -> None:
-    """Set the optimizer's learning rate, in place if it is a tensor."""
-    for group in groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(value)
-        else:
-            group["lr"] = value
 
 
 def trained(
@@ -169,9 +163,9 @@ def validation_loss(parts: Parts, batches: Sequence[Batch], compiled: bool) -> f
 
     It changes nothing that a step reads.
     """
-    before = [scale.clone() for scale in scales(parts)]
+    before = [scale.clone() for scale in scales(parts.mode, parts.plain)]
     with torch.no_grad(), uncompiled() if compiled else nullcontext():
         losses = torch.stack([forward(parts, parts.plain, batch).double() for batch in batches])
-        for scale, kept in zip(scales(parts), before, strict=True):
+        for scale, kept in zip(scales(parts.mode, parts.plain), before, strict=True):
             scale.copy_(kept)
     return of_ranks([float(losses.mean())], parts.device, dist.ReduceOp.SUM, 1 / dist.get_world_size())[0]

@@ -19,10 +19,16 @@ def environment(device: torch.device, packages: Sequence[str] = ()) -> Environme
     """Return what may affect a number and cannot be looked up afterwards. packages: further ones of the workload."""
     on_gpu = device.type == "cuda"
     commit, dirty = git_state()
+    versions = {name: installed(name) for name in (*PACKAGES, *packages)}
+    if on_gpu:
+        cudnn, nccl = torch.backends.cudnn.version(), torch.cuda.nccl.version()
+        versions["cuda"] = torch.version.cuda
+        versions["cudnn"] = None if cudnn is None else str(cudnn)
+        versions["nccl"] = ".".join(map(str, nccl)) if isinstance(nccl, tuple) else str(nccl)
     return Environment(
         fp8bench=__version__,
         python=platform.python_version(),
-        versions={name: installed(name) for name in (*PACKAGES, *packages)} | (_cuda_versions() if on_gpu else {}),
+        versions=versions,
         device_name=torch.cuda.get_device_name(device) if on_gpu else None,
         compute_capability="{}.{}".format(*torch.cuda.get_device_capability(device)) if on_gpu else None,
         driver=driver_version() if on_gpu else None,
@@ -32,13 +38,3 @@ def environment(device: torch.device, packages: Sequence[str] = ()) -> Environme
         git_commit=commit,
         git_dirty=dirty,
     )
-
-
-def _cuda_versions() -> dict[str, str | None]:
-    cudnn = torch.backends.cudnn.version()
-    nccl = torch.cuda.nccl.version()
-    return {
-        "cuda": torch.version.cuda,
-        "cudnn": None if cudnn is None else str(cudnn),
-        "nccl": ".".join(map(str, nccl)) if isinstance(nccl, tuple) else str(nccl),
-    }

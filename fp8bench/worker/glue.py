@@ -15,25 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fp8bench.worker import recorded
 from fp8bench.worker.judged import Judged, Kind, Part, Rounded, judged, of_weights
-from fp8bench.worker.plain_weights import gradient_of, trained_weights
-from fp8bench.worker.recorded import (
-    Call,
-    copied,
-    differentiable,
-    gradient_at,
-    leaf,
-    leaves,
-    mapped,
-    numbers,
-    without_autocast,
-)
+from fp8bench.worker.plain_weights import SHOWN, gradient_of, trained_weights
+from fp8bench.worker.recorded import Call, differentiable, gradient_at, leaf, leaves, numbers
 from fp8bench.worker.relative import norm
 
 SIMPLE = (bool, int, float, str)
-
-SHOWN = 3
-"""The most faults of a kind, and names, in words."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +61,13 @@ def between(
             generator = torch.Generator(one.device).manual_seed(len(roots))
             noise = torch.empty(one.shape, device=one.device).normal_(0, 1, generator=generator)
             roots.append((one, (noise * (size / max(1, one.numel()) ** 0.5)).to(one.dtype)))
-        output = mapped(partial(leaf, device=device, dtype=without_autocast(call, device)), call.output)
+        output = recorded.mapped(
+            partial(leaf, device=device, dtype=recorded.without_autocast(call, device)), call.output
+        )
         kept = [leaf(one, one.device) if isinstance(one, Tensor) else one for one in given]
         came.append((name, kept, differentiable(output)))
         # Copies, since the model may change them in place; without a gradient where the model wants none.
-        return copied(output)
+        return recorded.copied(output)
 
     model.zero_grad(set_to_none=True)
     with _standing_in(model, list(waiting), stand_in) as blocks:
@@ -106,19 +96,16 @@ def between(
 @contextmanager
 def _standing_in(model: nn.Module, names: Sequence[str], stand_in: Callable[..., Any]) -> Iterator[list[nn.Module]]:
     blocks = [model.get_submodule(name) for name in names]
-    own = []
+    own = {id(block): block.__dict__.get("forward") for block in blocks}
     for name, block in zip(names, blocks, strict=True):
-        own.append(block.__dict__.get("forward"))
         block.__dict__["forward"] = partial(stand_in, name)
     try:
         yield blocks
     finally:
-        # Backwards, since one block may have several names.
-        for block, forward in reversed(list(zip(blocks, own, strict=True))):
-            if forward is None:
-                del block.__dict__["forward"]
-            else:
-                block.__dict__["forward"] = forward
+        for block in blocks:
+            block.__dict__.pop("forward", None)
+            if own[id(block)] is not None:
+                block.__dict__["forward"] = own[id(block)]
 
 
 def of_glue(

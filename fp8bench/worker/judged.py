@@ -13,6 +13,7 @@ from torch import Tensor
 from fp8bench.modes.layers import counted
 from fp8bench.modes.protocol import BF16_TOLERANCE
 from fp8bench.schema.rank import BlockParity
+from fp8bench.worker.plain_weights import SHOWN
 from fp8bench.worker.recorded import numbers
 from fp8bench.worker.relative import finite, norm
 
@@ -46,8 +47,6 @@ one.
 OF_GROUP = 1.5
 """How many times the bound of a weight applies to what rounding does to a group of its rows."""
 
-SHOWN = 3
-
 OTHER_SCALE = "is another multiple, by {error:.3g} (at most {bound:.3g})"
 
 Kind = Literal["output", "input gradient", "weight gradient"]
@@ -66,7 +65,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Rounded:
-    """What rounding alone makes of parts, by `what`: other runs without fp8, and with fp8. more: errors on top."""
+    """What rounding alone makes of parts, by `what`: runs without fp8, and with fp8. more: errors on top."""
 
     bf16: Sequence[Mapping[str, Part]]
     fp8: Sequence[Mapping[str, Part]]
@@ -85,13 +84,7 @@ class Judged:
 
     @property
     def share(self) -> float:
-        """The error as a share of its bound; infinite if it is no number."""
         return self.error / self.bound if not math.isnan(self.error) else math.inf
-
-    @property
-    def fault(self) -> str:
-        """The error in words."""
-        return f"{self.part.what} {self.words.format(error=self.error, bound=self.bound)}"
 
 
 def of_weights(gradients: Mapping[str, Tensor | None], where: str = "") -> list[Part]:
@@ -103,7 +96,6 @@ def of_weights(gradients: Mapping[str, Tensor | None], where: str = "") -> list[
 
 
 def judged(plain: Mapping[str, Part], rounding: Rounded, found: Mapping[str, Part]) -> list[Judged]:
-    """Return each part of the plain model beside the converted one's."""
     return [
         one
         for what, part in plain.items()
@@ -149,18 +141,16 @@ def _of_noise(plain: Part, sizes: Sequence[float], other: Sequence[Tensor] | Non
     times = math.inf if other is None and plain.tensors is not None else _share(size, max(sizes))
     if 0 < size < min(sizes) or size == 0 < min(sizes):
         times = max(times, _share(min(sizes), size))
-    return Judged(
-        plain, times, OF_NOISE, True, "is rounding, and {error:.3g} times as large or small (at most {bound:g})"
-    )
+    words = "is rounding, and {error:.3g} times as large or small (at most {bound:g})"
+    return Judged(plain, times, OF_NOISE, True, words)
 
 
 def _groups(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Tensor, more: float) -> list[Judged]:
     def gradient(part: Part) -> Tensor:
         return part.tensors[0] if part.tensors else torch.zeros_like(found)
 
-    judged = []
-    mine = gradient(plain)
-    errors = zip(*_errors_of_groups(mine, [*map(gradient, bf16), *map(gradient, fp8), found]), strict=True)
+    judged, mine = [], gradient(plain)
+    errors = zip(*errors_of_groups(mine, [*map(gradient, bf16), *map(gradient, fp8), found]), strict=True)
     for number, (rows, (*of_rounding, error)) in enumerate(zip(mine.tensor_split(GROUPS), errors, strict=True)):
         part = Part(f"{plain.what} in rows {number + 1}/{GROUPS}", plain.kind, [rows], weight=plain.weight)
         of_bf16, of_fp8 = (max(found, default=0.0) for found in (of_rounding[: len(bf16)], of_rounding[len(bf16) :]))
@@ -169,7 +159,7 @@ def _groups(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Tenso
     return judged
 
 
-def _errors_of_groups(plain: Tensor, others: Sequence[Tensor]) -> list[list[float]]:
+def errors_of_groups(plain: Tensor, others: Sequence[Tensor]) -> list[list[float]]:
     mine = numbers(plain)
     whole, *apart = norms_of_groups([mine, *(numbers(other).to(mine.device) - mine for other in others)])
     return [list(map(_share, one, whole)) for one in apart]
@@ -184,7 +174,6 @@ def norms_of_groups(tensors: Sequence[Tensor]) -> list[list[float]]:
 
 
 def measured(judged: Sequence[Judged], blocks: int) -> BlockParity:
-    """Return the numbers for the record. blocks: how many there are."""
     errors = [one for one in judged if not one.rounding]
 
     def worst(kind: Kind) -> float | None:
@@ -209,12 +198,12 @@ def measured(judged: Sequence[Judged], blocks: int) -> BlockParity:
 
 
 def faults_of(judged: Sequence[Judged]) -> list[str]:
-    """Return what exceeds its bound, in words, the worst first; of one weight only the first."""
     first: dict[str, Judged] = {}
     for one in judged:
         if not one.error <= one.bound:
             first.setdefault(one.part.weight or one.part.what, one)
-    return [one.fault for one in sorted(first.values(), key=lambda one: -one.share)[:SHOWN]]
+    worst = sorted(first.values(), key=lambda one: -one.share)[:SHOWN]
+    return [f"{one.part.what} {one.words.format(error=one.error, bound=one.bound)}" for one in worst]
 
 
 def _error(plain: Part, other: Sequence[Tensor] | None) -> float:
@@ -225,12 +214,8 @@ def _error(plain: Part, other: Sequence[Tensor] | None) -> float:
         return 0.0 if not present else 1.0 if other is None else math.inf
     if [one.shape for one in mine] != [one.shape for one in other]:
         return math.inf
-    return max((_apart(one, two, plain.through) for one, two in zip(mine, other, strict=True)), default=0.0)
-
-
-def _apart(plain: Tensor, other: Tensor, through: Tensor | None) -> float:
-    mine, theirs = numbers(plain).to(other.device), numbers(other)
-    return _share(norm(theirs - mine), _least(mine, through))
+    pairs = [(numbers(one).to(two.device), numbers(two)) for one, two in zip(mine, other, strict=True)]
+    return max((_share(norm(two - one), _least(one, plain.through)) for one, two in pairs), default=0.0)
 
 
 def _least(values: Tensor, through: Tensor | None) -> float:
@@ -249,7 +234,7 @@ def _size(tensors: Sequence[Tensor] | None) -> float:
 
 
 def _off_scale(plain: Tensor, other: Tensor) -> float:
-    """Return how far <other, plain> / <plain, plain> is from 1; 0 if the plain one is zero."""
+    # How far <other, plain> / <plain, plain> is from 1.
     mine, theirs = plain.flatten().double(), other.to(plain.device).flatten().double()
     whole = float(mine @ mine)
     return abs(float(mine @ theirs) / whole - 1) if whole > 0 else 0.0

@@ -5,8 +5,7 @@ executed -> time -> profile -> report
 """
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
@@ -23,41 +22,30 @@ from fp8bench.stats.length import PROFILED_STEPS, Length
 from fp8bench.worker import parity
 from fp8bench.worker.clock import clock_for
 from fp8bench.worker.environment import environment
-from fp8bench.worker.execution.afterwards import require_changing, require_still, require_work
+from fp8bench.worker.execution.afterwards import require_changing, require_still, require_work, sketches
 from fp8bench.worker.execution.build import Choice, choose, ready_to_train, specialize
 from fp8bench.worker.execution.decide import Execution, decide
-from fp8bench.worker.execution.moved import sketches
 from fp8bench.worker.execution.proof import Gate
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.memory import peak_memory, require_memory, reset_peaks
-from fp8bench.worker.parallel import agreement, device_of, process_group
+from fp8bench.worker.parallel import agreement
 from fp8bench.worker.parity import Proof
 from fp8bench.worker.plain_weights import trained_weights
 from fp8bench.worker.plugin import INSTEAD, Bindings
 from fp8bench.worker.profiler import Profiled, profile_steps
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.rank_report import Aside, reported, to_evidence
-from fp8bench.worker.relied import depends_on, relied_on
-from fp8bench.worker.subject import check_workload, facts_of, make_mode, make_workload
+from fp8bench.worker.subject import check_workload, depends_on, facts_of, make_mode, make_workload, relied_on
 from fp8bench.worker.timing import Training, compiled_to, time_steps, train
 from fp8bench.workloads import protocol as of_workload
 from fp8bench.workloads.protocol import Workload
-
-
-@contextmanager
-def rank_group(config: RunConfig, rank: int, local_rank: int, init_method: str) -> Iterator[torch.device]:
-    """Yield this rank's device while the process group exists. Raises ModeUnavailable if torch sees no such device."""
-    device = device_of(config.device, local_rank, config.world_size // config.nodes)
-    with process_group(rank, config.world_size, device, init_method):
-        yield device
 
 
 def measure(
     config: RunConfig, rank: int, device: torch.device, aside: Aside, earlier: dict[str, Any] | None = None
 ) -> RankReport:
     """Run one rank inside its group; a refusal is a report too, with what was found before it. earlier: the parity that
-    another process of the session measured. Raises RunFailed without memory: siblings may be waiting, and must be ended
-    from outside.
+    another process of the session measured. Raises RunFailed without memory, which must end waiting siblings too.
     """
     of_session = None if earlier is None else Parity.model_validate(earlier)
     return reported(lambda found: _stages(config, rank, device, aside, found, of_session), rank, config, aside)
@@ -113,8 +101,9 @@ def _stages(
         aside.keep(RankReport(**found))
         aside.enough()
         progress.stage("profiling")
-        training = replace(training, launch=decided[0].launch)
-        profiled = profile(training, rank, config.mode_label, fmean(timed.samples.step_s), aside)
+        profiled = profile(
+            replace(training, launch=decided[0].launch), rank, config.mode_label, fmean(timed.samples.step_s), aside
+        )
     found["profile"] = profiled.profile
     found["evidence"] = to_evidence(mode, proof, compiled, decided[0], profiled)
     with agreement():
@@ -134,8 +123,7 @@ def proved(
     earlier: Parity | None = None,
 ) -> tuple[Proof, Choice]:
     """Return the model as the gate proved it, and how it will be executed; fill in the report's environment, facts,
-    parity and evidence. earlier: the parity of another process of the session. Raises ModeUnavailable if the mode
-    cannot run, and MeasurementInvalid if it fails the gate.
+    parity and evidence. Raises ModeUnavailable if the mode cannot run, and MeasurementInvalid if it fails the gate.
     """
     specialize()
     with agreement():
@@ -165,7 +153,6 @@ def proved(
 
 
 def gate_of(proof: Proof, again: Callable[[], Mode]) -> Gate:
-    """Return what the proof of steps needs to know from the gate's. again: makes the mode anew."""
     return Gate(proof.of_steps, proof.loss_size, again, frozenset(trained_weights(proof.model)))
 
 
@@ -182,7 +169,6 @@ def profile(training: Training, rank: int, label: str, step_time_s: float, aside
 
 
 def require_finite(rank: int, losses: list[float]) -> None:
-    """Raise MeasurementInvalid for a loss that is not finite. losses: one per step, warm-up first."""
     bad = next((step for step, loss in enumerate(losses) if not math.isfinite(loss)), None)
     if bad is not None:
         raise MeasurementInvalid(
@@ -193,7 +179,6 @@ def require_finite(rank: int, losses: list[float]) -> None:
 
 
 def require_fp8_kernels(label: str, evidence: Evidence) -> None:
-    """Raise MeasurementInvalid if the profile of an fp8 mode shows no GEMM in fp8."""
     if evidence.fp8 and not evidence.emulated and evidence.fp8_kernels is False:
         raise MeasurementInvalid(
             f"{label} ran no GEMM in fp8: the profile shows none",

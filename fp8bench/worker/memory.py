@@ -7,7 +7,7 @@ share weights each keep a part, but the gate looks at the complete model. On a h
 kernel would end a process, after minutes without memory for anything else.
 
 Copies of what a step changes are kept on the GPU if there is room next to the step: the way to the host and back takes
-some 20 s for ViT-Huge in every process (pageable memory, several times over 10 GB).
+some 20 s for ViT-Huge in every process.
 """
 
 import resource
@@ -50,8 +50,8 @@ def room_on(device: torch.device, ranks: int) -> Room | None:
 
 
 def require_memory(config: RunConfig, workload: Workload, device: torch.device, sharded: bool) -> None:
-    """Raise ModeUnavailable if a rank has no room for what it keeps, with what is missing and helps. sharded: whether
-    ranks share weights. A workload that does not say how many parameters it has is not examined.
+    """Raise ModeUnavailable if a rank has no room for what it keeps. sharded: whether ranks share weights. A workload
+    that does not say how many parameters it has is not examined.
     """
     count: Callable[[], int] | None = getattr(workload, "parameters", None)
     room = room_on(device, config.world_size // config.nodes)
@@ -82,7 +82,6 @@ def copied(tensors: Iterable[Tensor], place: torch.device) -> list[Tensor]:
 
 
 def size(tensors: Iterable[Tensor]) -> int:
-    """Return the size in bytes."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
@@ -96,12 +95,10 @@ def free_bytes(device: torch.device) -> int:
 
 def place_for(needed: int, device: torch.device) -> torch.device:
     """Return where copies of `needed` bytes are kept, after warm-up: on `device`, or on the host."""
-    host = torch.device("cpu")
     if device.type != "cuda":
-        return host
-    free, total = torch.cuda.mem_get_info(device)
-    others = total - free - torch.cuda.memory_reserved(device)
-    return device if fits(needed, torch.cuda.max_memory_reserved(device), total - others) else host
+        return torch.device("cpu")
+    own = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
+    return device if fits(needed, torch.cuda.max_memory_reserved(device), own) else torch.device("cpu")
 
 
 def fits(needed: int, peak: int, memory: int) -> bool:
@@ -110,7 +107,6 @@ def fits(needed: int, peak: int, memory: int) -> bool:
 
 
 def reset_peaks(device: torch.device) -> None:
-    """Reset the peaks, and give the allocator's unused memory back."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()

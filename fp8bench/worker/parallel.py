@@ -2,7 +2,7 @@
 
 If one rank stops while another waits for it in a collective, both hang. So each stage that may refuse is an
 `agreement`: all ranks exchange what they found, and the first refusal by rank is raised on every rank. A crash or a
-hang cannot be exchanged; the launcher then ends the others. `execution.parallel` decides how ranks share a model.
+hang cannot be exchanged; the launcher then ends the others.
 """
 
 import os
@@ -16,12 +16,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import register_rendezvous_handler
 
-from fp8bench.schema.config import Device
+from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.errors import Fp8benchError, ModeUnavailable
 
 TIMEOUT = timedelta(days=2)
-"""How long a collective waits for a late rank: longer than any phase may take. A late rank is ended and named by the
-phase's deadline; a collective that gave up first would name a rank that waited.
+"""Longer than any phase may take: a late rank is ended and named by the phase's deadline, and a collective that gave up
+first would name a rank that waited.
 """
 
 JOIN = timedelta(seconds=60)
@@ -42,19 +42,22 @@ register_rendezvous_handler("store", _at_a_store)
 
 
 @contextmanager
-def process_group(rank: int, world_size: int, device: torch.device, init_method: str) -> Iterator[None]:
-    """Join a process group, NCCL between GPUs or gloo between CPU processes; leave it whatever happens."""
+def rank_group(config: RunConfig, rank: int, local_rank: int, init_method: str) -> Iterator[torch.device]:
+    """Yield this rank's device while it is in a process group, NCCL between GPUs or gloo between CPU processes. Raises
+    ModeUnavailable if torch sees no such device.
+    """
+    device = device_of(config.device, local_rank, config.world_size // config.nodes)
     on_gpu = device.type == "cuda"
     dist.init_process_group(
         backend="nccl" if on_gpu else "gloo",
         init_method=init_method,
         rank=rank,
-        world_size=world_size,
+        world_size=config.world_size,
         timeout=TIMEOUT,
         device_id=device if on_gpu else None,
     )
     try:
-        yield
+        yield device
     finally:
         dist.destroy_process_group()
 

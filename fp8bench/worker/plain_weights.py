@@ -19,7 +19,7 @@ from fp8bench.modes.protocol import Mode
 from fp8bench.worker.relative import relative_error
 
 SHOWN = 3
-"""The most names that a fault lists."""
+"""The most names, or faults of a kind, that a refusal lists."""
 
 QUANTIZED = 0.07
 """How far a weight may be from the plain one if it exists in fp8 alone: e4m3 has 3 bits, and rounds by 2^-4 at most."""
@@ -33,7 +33,6 @@ class Tie:
     plain: tuple[str, ...]
 
     def fits(self, plain: Mapping[str, torch.Size], trained: Mapping[str, torch.Size]) -> bool:
-        """Return whether both exist, and have as many rows of the same kind. plain, trained: shapes by name."""
         if not (set(self.plain) <= set(plain) and set(self.trained) <= set(trained)):
             return False
         rows = _stacked([trained[name] for name in self.trained])
@@ -41,7 +40,6 @@ class Tie:
 
 
 def trained_weights(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the trained parameters by name, each once, in the model's order."""
     return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
 
 
@@ -63,34 +61,28 @@ def ties(mode: Mode, model: nn.Module) -> list[Tie]:
 
 
 def shapes_of(model: nn.Module) -> dict[str, torch.Size]:
-    """Return the shapes of the trained weights by name."""
     return {name: weight.shape for name, weight in trained_weights(model).items()}
 
 
 def faults_of(ties: Sequence[Tie], plain: Mapping[str, torch.Size], converted: Mapping[str, torch.Size]) -> list[str]:
     """Return why trained weights are not those of the plain model. plain, converted: shapes by name."""
     named = Counter(name for tie in ties for name in tie.plain)
-    missing, unknown = [name for name in plain if name not in named], sorted(set(named) - set(plain))
-    twice = [name for name, times in named.items() if times > 1]
+    unknown, twice = set(named) - set(plain), [name for name, times in named.items() if times > 1]
+    kinds = {
+        "it does not train {} of the plain model": [name for name in plain if name not in named],
+        "it trains {}, which the plain model does not have by that name (the mode's plain_weights)": [
+            name for tie in ties if set(tie.plain) & unknown for name in tie.trained
+        ],
+        "it trains {} more than once (the mode's plain_weights)": twice,
+    }
     faults = []
-
-    def listed(names: Sequence[str]) -> str:
-        more = len(names) - SHOWN
-        return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-    if missing:
-        faults.append(f"it does not train {listed(missing)} of the plain model")
-    if unknown:
-        trained = [name for tie in ties if set(tie.plain) & set(unknown) for name in tie.trained]
-        faults.append(
-            f"it trains {listed(trained)}, which the plain model does not have by that name (the mode's plain_weights)"
-        )
-    if twice:
-        faults.append(f"it trains {listed(twice)} more than once (the mode's plain_weights)")
+    for words, names in kinds.items():
+        if names:
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            faults.append(words.format(", ".join(names[:SHOWN]) + more))
     for tie in () if unknown or twice else ties:
         if not tie.fits(plain, converted):
-            mine = [tuple(converted[name]) for name in tie.trained]
-            theirs = [tuple(plain[name]) for name in tie.plain]
+            mine, theirs = [tuple(converted[name]) for name in tie.trained], [tuple(plain[name]) for name in tie.plain]
             faults.append(
                 f"its {', '.join(tie.trained)} of {mine} is no {', '.join(tie.plain) or 'weight'} of {theirs}"
             )

@@ -5,8 +5,7 @@ batches, and whether it leaves the plain model alone.
 A mode may replace functions or methods that the plain model is made of too, as packages of fused kernels do
 (`apply_..._to_llama()`). Then the plain model, from which everything is proved, computes the same as the converted one,
 whatever that is. So what the names of its modules and classes stand for is noted before the mode is imported, and
-looked at again after the gate and after timing. What a mode replaces within its `forward_context` alone is its own
-business.
+looked at again after the gate and after timing. What is replaced within `forward_context` alone is the mode's business.
 """
 
 import inspect
@@ -15,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -31,16 +30,14 @@ from fp8bench.workloads.protocol import Batch, Workload, prefetched
 
 Plugin = TypeVar("Plugin")
 SHOWN = 2
-"""The number of trailing parts of a file's path that are shown: a record need not reveal whose home folder this was."""
+"""Trailing parts of a file's path that are shown: a record need not reveal whose home folder this was."""
 
 
 def _are_names(value: object) -> bool:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or not all(isinstance(of, Sequence) for of in value.values()):
         return False
     several = [(of,) if isinstance(of, str) else of for of in value.values()]
-    return all(isinstance(of, Sequence) for of in several) and all(
-        isinstance(name, str) for names in (value, *several) for name in names
-    )
+    return all(isinstance(name, str) for names in (value, *several) for name in names)
 
 
 Returns = Mapping[str, tuple[str, type | Callable[[Any], bool]]]
@@ -82,9 +79,8 @@ def require_stated(mode: Mode) -> None:
     for name in ("logits", "loss", "input_gradient", "max_leakage"):
         own, limit = getattr(tolerance, name), getattr(widest, name)
         if own > limit:
-            says = (
-                f"has {name}={own:g}, and {'an fp8 mode' if fp8 else 'a mode without fp8'} may have {limit:g} at most"
-            )
+            kind = "an fp8 mode" if fp8 else "a mode without fp8"
+            says = f"has {name}={own:g}, and {kind} may have {limit:g} at most"
             raise wrong(mode, "tolerance", says, "State no wider bound: what rounding explains is added to it")
     if tolerance.min_separation < widest.min_separation:
         raise wrong(mode, "tolerance", f"allows a separation below {widest.min_separation:g}")
@@ -117,11 +113,8 @@ def made(kind: str, name: str, found: type[Plugin], returns: Returns, *values: A
     if missing is not None:
         raise _wrong(f"{what} has no method {missing}", found)
     known = {**returns, **(IF_THERE if kind == "mode" else {})}
-    checks = {
-        method: _checked(found, method, *of)
-        for method, of in known.items()
-        if of[1] is not object and callable(getattr(found, method, None))
-    }
+    checked = [name for name, of in known.items() if of[1] is not object and callable(getattr(found, name, None))]
+    checks = {name: _checked(found, name, *known[name]) for name in checked}
     # A class of its own, and no attributes of the object: a copy of that must call its own methods.
     own = type(found.__name__, (found,), {"__module__": found.__module__, "__doc__": found.__doc__, **checks})
     plugin: Plugin = own(*values, **options)
@@ -144,17 +137,14 @@ def _checked(found: type, method: str, words: str, expected: type | Callable[[An
 
 
 def require(plugin: Any, method: str, value: object, words: str, expected: type | Callable[[Any], bool]) -> None:
-    """Raise RunFailed unless the value that the method returned is what is expected of it. words: what that is."""
-    right = isinstance(value, expected) if isinstance(expected, type) else expected(value)
-    if not right:
+    if not (isinstance(value, expected) if isinstance(expected, type) else expected(value)):
         raise wrong(plugin, method, f"returned {_shown(value)}, and not {words}")
 
 
 def wrong(plugin: Any, method: str, does: str, remedy: str | None = None) -> RunFailed:
     """Return the error that a method of a mode or a workload does something wrong. does: what, after its name."""
     of = type(plugin)
-    name = getattr(plugin, "name", of.__name__)
-    found = getattr(of, method, of)
+    name, found = getattr(plugin, "name", of.__name__), getattr(of, method, of)
     return _wrong(f"{of.__name__}.{method} of {name!r} {does}", found if callable(found) else of, remedy)
 
 
@@ -164,7 +154,7 @@ def _wrong(what: str, found: Any, remedy: str | None = None) -> RunFailed:
 
 
 def place_of(found: Any) -> str | None:
-    """Return `FOLDER/FILE.py:LINE` of a function's or a class's first line; None if it has no source."""
+    """Return `FOLDER/FILE.py:LINE` of a function's or a class's first line, None without source."""
     found = inspect.unwrap(found)
     try:
         file, (_, line) = inspect.getsourcefile(found) or "", inspect.getsourcelines(found)
@@ -174,7 +164,6 @@ def place_of(found: Any) -> str | None:
 
 
 def _shown(value: object) -> str:
-    """Return a value in words: a tensor by its shape, and what has long contents by its type."""
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     if isinstance(value, Tensor):
@@ -189,11 +178,10 @@ class Batches(Iterator[Batch]):
     """
 
     def __init__(self, workload: Workload, batch_size: int, rank: int, device: torch.device) -> None:
-        self._workload = workload
+        self._wrong = partial(wrong, workload, "batches")
         self._made = workload.batches(batch_size, rank, device)
         require(workload, "batches", self._made, "an iterator", Iterator)
-        self.taken = 0
-        self.size = batch_size
+        self.taken, self.size = 0, batch_size
         self.unlike: tuple[int, int] | None = None
         self.shape = torch.Size()
         self.first: torch.Size | None = None
@@ -224,19 +212,12 @@ class Batches(Iterator[Batch]):
         self.taken += 1
         return batch
 
-    def _wrong(self, does: str, remedy: str | None = None) -> Exception:
-        return wrong(self._workload, "batches", does, remedy)
-
     @property
     def prefetched(self) -> int:
-        """How many batches may be waiting."""
         return prefetched(self._made)
 
     def close(self) -> None:
-        """End what makes the batches, if it can be ended."""
-        close = getattr(self._made, "close", None)
-        if close is not None:
-            close()
+        getattr(self._made, "close", lambda: None)()
 
 
 ALWAYS = ("torch", "torch.nn.functional")
@@ -253,7 +234,6 @@ class Bindings:
 
     @classmethod
     def of(cls, model: nn.Module, workload: Workload) -> "Bindings":
-        """Note those of the model's classes, of the modules that define them, of the workload's, and of torch."""
         classes = {base for one in model.modules() for base in type(one).__mro__ if base is not object}
         names = {*ALWAYS, hooks.__name__, type(workload).__module__, *(one.__module__ for one in classes)}
         modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
@@ -261,7 +241,6 @@ class Bindings:
         return cls({(id(one), name): (one, held) for one in holders for name, held in _held(one)})
 
     def replaced(self) -> str | None:
-        """Return in words the first that is another one now; None if none is."""
         for (_, name), (holder, held) in self.noted.items():
             now = vars(holder).get(name)
             if (now is not held and not _of_torch(now)) or (isinstance(held, dict) and held):
@@ -271,13 +250,13 @@ class Bindings:
 
 
 def _of_torch(held: Any) -> bool:
-    """Return whether it is a function of torch, which replaces some of its own when its compiler is imported."""
+    # torch replaces some functions of its own when its compiler is imported.
     code = getattr(held, "__code__", None)
     return code is not None and Path(code.co_filename).is_relative_to(Path(torch.__file__).parent)
 
 
 def _held(one: ModuleType | type) -> Iterator[tuple[str, Any]]:
-    """Yield what can be called, and torch's hooks of all modules, which are none as long as nobody registers any."""
+    # What can be called, and torch's hooks of all modules, which are none as long as nobody registers any.
     for name, held in list(vars(one).items()):
         descriptor = isinstance(held, staticmethod | classmethod | property)
         if callable(held) or descriptor or (one is hooks and name.startswith("_global_") and held == {}):

@@ -1,9 +1,8 @@
 """Shows the progress of a rank without disturbing it, by a few bytes in a file that both sides map into memory.
 
-The rank writes a number that the launcher reads from time to time: no pipe can fill, no reader can be late, and a stamp
-costs about a microsecond. The step times shown live are the host's pace, which equals the GPU's as long as the launch
-queue is full; what is recorded comes from the clock. perf_counter and monotonic are the same clock on Linux, shared by
-all processes of a machine. This module imports no torch, because the launcher uses it.
+No pipe can fill, no reader can be late, and a stamp costs about a microsecond. The step times shown live are the host's
+pace, which equals the GPU's as long as the launch queue is full. perf_counter and monotonic are the same clock on
+Linux, shared by all processes of a machine. This module imports no torch, because the launcher uses it.
 """
 
 import mmap
@@ -66,15 +65,14 @@ class ProgressFile:
             struct.pack_into("<ddd", self._map, _AT, *[self._since_s] * 3)
 
     def stage(self, stage: Stage) -> None:
-        """Note that a stage begins, and how long the one before it was."""
         if self._map is None:
             return
         now, place = monotonic(), _SECONDS + 8 * self._place
-        (before,) = struct.unpack_from("<d", self._map, place)
-        struct.pack_into("<d", self._map, place, before + now - self._since_s)
+        (before,) = _STAMP.unpack_from(self._map, place)
+        _STAMP.pack_into(self._map, place, before + now - self._since_s)
         self._since_s, self._place = now, STAGES.index(stage)
-        struct.pack_into("<d", self._map, _SINCE, now)
-        struct.pack_into("<d", self._map, _AT, now)
+        for written in (_SINCE, _AT):
+            _STAMP.pack_into(self._map, written, now)
         struct.pack_into("<q", self._map, _STAGE, self._place)
 
     def announce(self, steps: int, pace_s: float | None = None) -> None:
@@ -83,7 +81,6 @@ class ProgressFile:
             struct.pack_into("<qd", self._map, _STEPS, steps, pace_s or 0.0)
 
     def step(self) -> None:
-        """Note that a step begins."""
         if self._map is not None:
             now = perf_counter()
             _STAMP.pack_into(self._map, _HEAD.size + _STAMP.size * (self._step % _KEPT), now)
@@ -106,14 +103,6 @@ def read_progress(path: Path) -> Progress | None:
     # A timed step is not paced like those of the warm-up, which may be eager.
     own = [stamp for stamp in stamps if stamp >= since_s] if STAGES[stage] == "timing" else stamps
     paces = [later - earlier for earlier, later in pairwise(own)]
-    return Progress(
-        STAGES[stage],
-        step,
-        median(paces) if paces else None,
-        steps or None,
-        pace_s or None,
-        at_s,
-        began_s,
-        since_s,
-        {name: each for name, each in zip(STAGES, seconds, strict=True) if each},
-    )
+    each = {name: spent for name, spent in zip(STAGES, seconds, strict=True) if spent}
+    latest_s = median(paces) if paces else None
+    return Progress(STAGES[stage], step, latest_s, steps or None, pace_s or None, at_s, began_s, since_s, each)

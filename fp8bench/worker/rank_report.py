@@ -13,14 +13,13 @@ from fp8bench.machine.identity import installed
 from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, first_line, in_words
-from fp8bench.schema.rank import CompileEvidence, Evidence, Profile, RankReport
+from fp8bench.schema.rank import CompileEvidence, Evidence, RankReport
 from fp8bench.worker.execution.decide import Execution
 from fp8bench.worker.parity import Proof
 from fp8bench.worker.profiler import Profiled
 
 NO_HOST_MEMORY = "DefaultCPUAllocator: can't allocate memory"
 """Part of the error of torch's allocator of host memory, which has no class of its own."""
-
 
 COMPILERS = ("torch._dynamo", "torch._inductor", "torch._functorch", "triton")
 """Modules whose errors are those of a compiler."""
@@ -41,12 +40,11 @@ class Aside:
 
     @property
     def folder(self) -> Path | None:
-        """The folder for temporary files, which the launcher removes even if the rank is killed; None: the system's."""
+        """For temporary files, which the launcher removes even if the rank is killed; None: the system's."""
         return self.progress.parent if self.progress else None
 
 
 def reported(stages: Callable[[dict[str, Any]], None], rank: int, config: RunConfig, aside: Aside) -> RankReport:
-    """Return the report of a rank whose stages fill in its fields. See `measure`."""
     found: dict[str, Any] = {"rank": rank}
     try:
         try:
@@ -80,7 +78,6 @@ def stopped(error: Fp8benchError, found: dict[str, Any]) -> RankReport:
 
 
 def out_of_memory(rank: int, config: RunConfig, error: BaseException) -> RunFailed:
-    """Return an error that says which rank, how much it requested (in torch's words), and what to do."""
     shorter = "" if config.sequence_length is None else f" or --sequence-length (now {config.sequence_length})"
     wanted = next((part for part in str(error).split(". ") if "ried to allocate" in part), str(error).split("\n")[0])
     return RunFailed(
@@ -92,7 +89,6 @@ def out_of_memory(rank: int, config: RunConfig, error: BaseException) -> RunFail
 
 
 def compile_failure(label: str, error: Exception) -> RunFailed | None:
-    """Return the failure, or None if the error is not a compiler's. label: of the mode."""
     chain: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in chain:
@@ -118,7 +114,6 @@ def to_evidence(
     execution: Execution | None = None,
     profiled: Profiled = NOT_PROFILED,
 ) -> Evidence:
-    """Return what the mode says of its model, what the gate saw of attention, the profile, and how steps ran."""
     found, islands = mode.evidence(proof.model), stated(mode, "compile_islands")
     own = {name: found[name] for name in _OWN_FIELDS if name in found}
     if own.get("attention") is None:
@@ -130,23 +125,18 @@ def to_evidence(
         warnings.append(f"torch.compile's graph broke {compiled.graph_breaks} times: {islands}")
     if profiled.warning is not None:
         warnings.append(profiled.warning)
-    if _attention_unseen(own["attention"], profiled.profile):
-        warnings.append(f"attention is said to be {own['attention']}, and the profile shows no kernel of attention")
+    said, profile = own["attention"] or ":unfused", profiled.profile
+    if profile and profile.device == "cuda" and not (said.endswith(":unfused") or profile.by_category.get("attention")):
+        # A fallback without a warning.
+        warnings.append(f"attention is said to be {said}, and the profile shows no kernel of attention")
     if execution is not None:
         own |= {name: getattr(execution, name) for name in ("join", "parallel", "graph", "executed")}
         warnings += [execution.warning] if execution.warning is not None else []
     return Evidence(
         **{"converted_layers": None, "total_layers": None, "recipe": None, **own},
         fp8=bool(stated(mode, "fp8")),
-        fp8_kernels=None if profiled.profile is None else profiled.profile.has_fp8_gemm,
+        fp8_kernels=None if profile is None else profile.has_fp8_gemm,
         compile=compiled,
         warnings=tuple(warnings),
         details={name: value for name, value in found.items() if name not in _OWN_FIELDS},
     )
-
-
-def _attention_unseen(said: str | None, profile: Profile | None) -> bool:
-    """Return whether a fused attention was named but no such kernel ran: a fallback without a warning."""
-    if said is None or said.endswith(":unfused") or profile is None or profile.device != "cuda":
-        return False
-    return profile.by_category.get("attention", 0.0) == 0

@@ -2,8 +2,8 @@
 dataclasses, which their arguments and outputs are.
 
 A block is an element of the model's list of repeated blocks, or an outermost module that is called beside them and has
-weights: the embedding, the last norm, the head. What a block gives in an object that is neither a container nor a
-dataclass cannot be told apart; such a block counts as part of what lies between.
+weights: the embedding, the last norm, the head. One that gives an object that is neither a container nor a dataclass
+counts as part of what lies between.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fp8bench.worker.execution.checkpointing import repeated_blocks
+from fp8bench.worker.execution.checkpointing import repeated_blocks, weights_of
 from fp8bench.worker.execution.step import bf16_autocast
 from fp8bench.worker.plain_weights import gradient_of, trained_weights
 
@@ -40,7 +40,6 @@ def mapped(function: Callable[[Tensor], Tensor], values: Any) -> Any:
 
 
 def leaves(values: Any) -> list[Any]:
-    """Return what is in containers and dataclasses, in order."""
     found: list[Any] = []
     for one in tree_leaves(values):
         is_data = is_dataclass(one) and not isinstance(one, type)
@@ -49,12 +48,10 @@ def leaves(values: Any) -> list[Any]:
 
 
 def differentiable(values: Any) -> list[Tensor]:
-    """Return the tensors that take a gradient."""
     return [one for one in leaves(values) if isinstance(one, Tensor) and one.requires_grad]
 
 
 def copied(values: Any) -> Any:
-    """Return the same with copies of the tensors that take a gradient, which may then be changed in place."""
     return mapped(lambda one: one.clone() if one.requires_grad else one, values)
 
 
@@ -66,7 +63,6 @@ def leaf(value: Tensor, device: torch.device, dtype: torch.dtype | None = None) 
 
 
 def gradient_at(tensor: Tensor) -> Tensor:
-    """Return the gradient of a tensor that takes one, zero if none came."""
     return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
 
 
@@ -77,7 +73,6 @@ def numbers(tensor: Tensor) -> Tensor:
 
 
 def opaque(values: Any) -> bool:
-    """Return whether tensors with a gradient are hidden in an object."""
     objects = [vars(one) for one in leaves(values) if not isinstance(one, Tensor) and hasattr(one, "__dict__")]
     return any(isinstance(one, Tensor) and one.requires_grad for held in objects for one in held.values())
 
@@ -104,8 +99,6 @@ class Call:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a block. weights: gradients by the plain model's names; None for a weight without one."""
-
     outputs: list[Tensor]
     inputs: list[Tensor]
     weights: Mapping[str, Tensor | None]
@@ -114,10 +107,10 @@ class Run:
 def _candidates(model: nn.Module) -> dict[str, nn.Module]:
     # Blocks if they are not called within another: not what holds repeated blocks, nor a sequence with most weights.
     repeated = set(map(id, repeated_blocks(model)))
-    whole = _size(model)
+    whole = weights_of(model)
 
     def holds_blocks(module: nn.Module) -> bool:
-        trunk = type(module).forward is nn.Sequential.forward and 2 * _size(module) > whole
+        trunk = type(module).forward is nn.Sequential.forward and 2 * weights_of(module) > whole
         return trunk or any(id(inner) in repeated for inner in module.modules() if inner is not module)
 
     return {
@@ -125,10 +118,6 @@ def _candidates(model: nn.Module) -> dict[str, nn.Module]:
         for name, module in model.named_modules()
         if module is not model and trained_weights(module) and (id(module) in repeated or not holds_blocks(module))
     }
-
-
-def _size(module: nn.Module) -> int:
-    return sum(weight.numel() for weight in module.parameters())
 
 
 @dataclass(frozen=True)
@@ -142,7 +131,6 @@ class Recording:
 
 @contextmanager
 def recording(model: nn.Module, found: Recording) -> Iterator[None]:
-    """Record the calls of blocks in forward passes with gradients."""
     kind, home = next(model.parameters()).device.type, found.place
     keep = partial(leaf, device=home)
     running: list[Any] = []
@@ -211,7 +199,6 @@ def forward(
 
 
 def backward(call: Call, outputs: Sequence[Tensor], scale: float = 1.0) -> None:
-    """Run backward from the gradients that the plain block had at its outputs."""
     tensors = [scale * one.to(output) for one, output in zip(call.at_outputs, outputs, strict=True)]
     torch.autograd.backward(list(outputs), tensors)
 

@@ -14,12 +14,10 @@ def relative_error(plain: Sequence[Tensor], other: Sequence[Tensor]) -> float:
 
 
 def norm(values: Tensor) -> float:
-    """Return the Euclidean norm, in float64."""
     return float(torch.linalg.vector_norm(values.detach(), dtype=torch.float64))
 
 
 def ratio(part: float, whole: float) -> float:
-    """Return part / whole; NaN if the whole is zero."""
     return part / whole if whole > 0 else math.nan
 
 
@@ -35,5 +33,4 @@ def logits_error(plain: Tensor, other: Tensor) -> float:
 
 
 def centred(logits: Tensor) -> Tensor:
-    """Return the logits without what all samples have in common."""
     return logits - logits.mean(0, keepdim=True)

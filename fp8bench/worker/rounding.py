@@ -4,14 +4,14 @@ Rounding does not add up to the same in every model: in ViT-Huge it turns a fift
 language model of 32 layers half of it. So how far an fp8 mode may be from the plain model must follow from the model.
 
 Each layer computes as under autocast, but its input, its weight and the gradient of its output are first rounded, each
-scaled so that its largest value is the format's largest. Attention, norms and the head are left alone. On an H200, fp8
-modes of ViT-Huge, llm-1b and llm-7b were 0.96 to 1.03 times as far off as this (evidence/README.md), but for delayed
-scaling, up to 1.34 times.
+scaled so that its largest value is the format's largest. On an H200, fp8 modes of ViT-Huge, llm-1b and llm-7b were 0.96
+to 1.03 times as far off as this (evidence/README.md), but for delayed scaling, up to 1.34 times.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,8 +23,7 @@ from fp8bench.schema.rank import Tolerance
 
 OVER_ROUNDING = 1.5
 """How many times further off than rounding alone an fp8 mode may be. Delayed scaling was up to 1.34 times as far off
-(ViT-Huge at 256 px), because its scales follow larger values of earlier passes. In the smallest models, which round few
-values, torchao's layers were 0.85 to 1.1 times as far off.
+(ViT-Huge at 256 px), because its scales follow larger values of earlier passes.
 """
 
 MOST = 0.9
@@ -37,7 +36,6 @@ GRIDS = (1.0, 0.7, 0.8, 0.6)
 
 LARGE = 10_000_000
 """From so many weights on rounding averages out, and a model or block is looked at with the first alone."""
-
 
 FORWARD = torch.float8_e4m3fn
 """The format of inputs and weights in every recipe."""
@@ -54,7 +52,7 @@ def rounded(model: nn.Module, rounding: Rounding, full: float = 1.0) -> Iterator
     named = ((name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear))
     layers = [layer for name, layer in named if name in rounding.layers]
     for layer in layers:
-        layer.__dict__["forward"] = _rounding_forward(layer, rounding.gradient, full)
+        layer.__dict__["forward"] = partial(_forward, layer, rounding.gradient, full)
     try:
         yield
     finally:
@@ -67,16 +65,15 @@ def explained(logits_error: float, input_gradient_error: float, plain: Tolerance
     of two computations without fp8. stated: the mode's own, kept where rounding alone makes errors that are not finite.
     """
     errors = {"logits": logits_error, "input_gradient": input_gradient_error}
-    bounds = {
-        name: min(MOST, math.hypot(OVER_ROUNDING * error, getattr(plain, name))) for name, error in errors.items()
-    }
-    return stated.model_copy(update={name: bounds[name] for name, error in errors.items() if math.isfinite(error)})
+    finite = {name: error for name, error in errors.items() if math.isfinite(error)}
+    bounds = {n: min(MOST, math.hypot(OVER_ROUNDING * error, getattr(plain, n))) for n, error in finite.items()}
+    return stated.model_copy(update=bounds)
 
 
 def of_steps(gate: Tolerance, stated: Tolerance) -> Tolerance:
     """Return the bounds on steps as executed: the gate's, but on gradients at least what the mode states. After warm-up
     two fp8 computations may differ more than in the fresh model: two layers of llm-1b by 0.34, where the gate allowed
-    0.29. The faults looked for are far from either bound: a lost step has an error of 1, an old batch more.
+    0.29. Faults are far from either bound: a lost step has an error of 1.
     """
     return gate.model_copy(update={"input_gradient": max(gate.input_gradient, stated.input_gradient)})
 
@@ -88,15 +85,11 @@ def round_to(values: Tensor, dtype: torch.dtype, full: float = 1.0) -> Tensor:
     return ((values.float() * scale).to(dtype).float() / scale).to(values.dtype)
 
 
-def _rounding_forward(layer: nn.Linear, gradient: torch.dtype, full: float) -> Callable[[Tensor], Tensor]:
-    def forward(x: Tensor) -> Tensor:
-        kind = x.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
-        weight, bias = layer.weight.to(dtype), layer.bias
-        y: Tensor = _RoundedProduct.apply(x.to(dtype), weight, gradient, full)
-        return y if bias is None else y + bias.to(dtype)
-
-    return forward
+def _forward(layer: nn.Linear, gradient: torch.dtype, full: float, x: Tensor) -> Tensor:
+    kind = x.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    y: Tensor = _RoundedProduct.apply(x.to(dtype), layer.weight.to(dtype), gradient, full)
+    return y if layer.bias is None else y + layer.bias.to(dtype)
 
 
 class _RoundedProduct(torch.autograd.Function):

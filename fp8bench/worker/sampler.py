@@ -7,7 +7,7 @@ It writes a header, a JSON object (`Header`), then samples, one JSON array per l
 each flushed at once. Times are time.monotonic(), on Linux the clock of the rank's perf_counter(). It ends at the end of
 its standard input, which comes when the rank closes it or dies, even by SIGKILL; when its parent has changed, because
 processes that the rank forked keep the input open; and on SIGTERM: each time after one more sample, so that the energy
-counter is known after the last step too. The counter moves every 20 to 100 ms (PETSc's manual, PetscLogGpuEnergyMeter).
+counter is known after the last step too.
 """
 
 import json
@@ -52,7 +52,6 @@ class Sample(NamedTuple):
 
 
 def read_header(line: str) -> Header:
-    """Return the header from the file's first line. Raises ValueError if the line is not a header."""
     values = json.loads(line)
     if not isinstance(values, dict) or set(values) != set(Header._fields) or not isinstance(values["denied"], dict):
         raise ValueError("not a sampler's header")
@@ -60,7 +59,6 @@ def read_header(line: str) -> Header:
 
 
 def read_sample(line: str) -> Sample:
-    """Return a sample from one of the lines after the header. Raises ValueError if the line is not a sample."""
     values = json.loads(line)
     if not isinstance(values, list) or len(values) != len(Sample._fields) or values[0] is None:
         raise ValueError("not a sampler's sample")
@@ -94,16 +92,17 @@ class _Card:
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
-        self._denied = {name: words for name, query in _COLUMNS.items() if (words := self._refusal(query))}
+        self._denied = {name: words for name, query in _COLUMNS.items() if (words := self._asked(query)[1])}
 
     def header(self) -> Header:
-        denied = self._denied | {name: words for name, query in _ONCE.items() if (words := self._refusal(query))}
-        values: dict[str, Any] = {name: self._query(query) for name, query in _ONCE.items()}
+        once = {name: self._asked(query) for name, query in _ONCE.items()}
+        denied = self._denied | {name: words for name, (_, words) in once.items() if words}
+        values: dict[str, Any] = {name: value for name, (value, _) in once.items()}
         return Header(**values, denied=denied, error=None)
 
     def sample(self) -> Sample:
         def column(name: str) -> Any:
-            return None if name in self._denied else self._query(_COLUMNS[name])
+            return None if name in self._denied else self._asked(_COLUMNS[name])[0]
 
         before = time.monotonic()
         energy = column("energy_j")
@@ -111,18 +110,12 @@ class _Card:
         at_s = (before + time.monotonic()) / 2
         return Sample(at_s=at_s, energy_j=energy, **{name: column(name) for name in _COLUMNS if name != "energy_j"})
 
-    def _query(self, query: Callable[[Any], float]) -> float | None:
+    def _asked(self, query: Callable[[Any], float]) -> tuple[float | None, str | None]:
+        # The value, and a refusal that will last.
         try:
-            return query(self._handle)
-        except pynvml.NVMLError:
-            return None
-
-    def _refusal(self, query: Callable[[Any], float]) -> str | None:
-        try:
-            query(self._handle)
+            return query(self._handle), None
         except pynvml.NVMLError as error:
-            return str(error) if error.value in _LASTING else None
-        return None
+            return None, str(error) if error.value in _LASTING else None
 
 
 class _Ending:
@@ -137,7 +130,6 @@ class _Ending:
         signal.signal(signal.SIGTERM, lambda *_: None)
 
     def within(self, seconds: float) -> bool:
-        """Wait this long, or until it is time to end; return whether it is."""
         ready, _, _ = select.select([sys.stdin.fileno(), self._woken], [], [], max(0.0, seconds))
         if self._woken in ready or os.getppid() != self._parent:
             return True
@@ -149,22 +141,19 @@ def sample_all(uuid: str, period_s: float, file: IO[str]) -> None:
     ending = _Ending()
     try:
         with nvml.opened():
-            _sample(_Card(pynvml.nvmlDeviceGetHandleByUUID(uuid)), ending, period_s, file)
+            card = _Card(pynvml.nvmlDeviceGetHandleByUUID(uuid))
+            _write(file, card.header()._asdict())
+            due = time.monotonic()
+            while True:
+                _write(file, card.sample())
+                now = time.monotonic()
+                due = next_due(due, now, period_s)
+                if ending.within(due - now):
+                    break
+            _write(file, card.sample())
     except pynvml.NVMLError as error:
         # NVML did not start, or knows no such GPU: what a card refuses later is written as null.
         _write(file, Header(None, None, denied={}, error=str(error))._asdict())
-
-
-def _sample(card: _Card, ending: _Ending, period_s: float, file: IO[str]) -> None:
-    _write(file, card.header()._asdict())
-    due = time.monotonic()
-    while True:
-        _write(file, card.sample())
-        now = time.monotonic()
-        due = next_due(due, now, period_s)
-        if ending.within(due - now):
-            break
-    _write(file, card.sample())
 
 
 def _write(file: IO[str], value: Any) -> None:

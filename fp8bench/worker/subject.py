@@ -1,25 +1,35 @@
-"""What is measured: the mode and the workload that a configuration names, checked, and what they say of a step."""
+"""What is measured: the mode and the workload that a configuration names, checked, and what they say of a step; and
+what their parity depends on. A later process of a session relies on that of an earlier one if all of it is the same; it
+compares names, shapes and values of weights itself, and proves the steps that it executes.
+"""
 
 import operator
+import sys
+import sysconfig
 from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
 
 import torch
 
+import fp8bench
 from fp8bench import registry
 from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, in_words
+from fp8bench.schema.machine import Environment, software_of
 from fp8bench.schema.option import flag_of
-from fp8bench.schema.rank import WorkloadFacts
+from fp8bench.schema.rank import Parity, WorkloadFacts
+from fp8bench.schema.record import METHOD_VERSION, PROOF_VERSION
 from fp8bench.worker import plugin
 from fp8bench.worker.execution.optimizers import described
+from fp8bench.worker.parallel import largest
 from fp8bench.workloads import protocol as of_workload
 from fp8bench.workloads.protocol import Workload
 from fp8bench.workloads.resizable import as_named
 
 
 def make_mode(config: RunConfig) -> Mode:
-    """Return the mode, with its recipe and the fields of the configuration that its class names."""
     entry, recipe = registry.find_mode(config.mode_label)
     mode_class = registry.load(entry)
     options = {name: getattr(config, name) for name in stated(mode_class, "config_fields")}
@@ -29,7 +39,6 @@ def make_mode(config: RunConfig) -> Mode:
 
 
 def make_workload(config: RunConfig) -> Workload:
-    """Return the workload at the sizes in its name, with the fields of the configuration that its class names."""
     entry = registry.find_workload(config.workload)
     workload_class = registry.load(entry)
     options = {name: getattr(config, name) for name in of_workload.stated(workload_class, "config_fields")}
@@ -39,11 +48,7 @@ def make_workload(config: RunConfig) -> Workload:
     return workload
 
 
-OF_SAMPLES = {
-    "sequence_length": "a language model",
-    "image_size": "a model of timm",
-    "classes": "a model of timm",
-}
+OF_SAMPLES = {"sequence_length": "a language model", "image_size": "a model of timm", "classes": "a model of timm"}
 """Settings that only some workloads take, and which ones do."""
 
 
@@ -65,9 +70,8 @@ def check_workload(workload: Workload, config: RunConfig, mode: Mode) -> None:
             "in that",
             f"Use --weight-dtype float32{'' if computes == 'float32' else f' or {computes}'}, or another mode",
         )
-    check: Callable[[int, bool], None] | None = getattr(workload, "check", None)
-    if check is not None:
-        check(config.batch_size, bool(stated(mode, "fp8")))
+    check: Callable[[int, bool], None] = getattr(workload, "check", lambda *_: None)
+    check(config.batch_size, bool(stated(mode, "fp8")))
 
 
 def facts_of(workload: Workload, config: RunConfig, device: torch.device, sharded: bool) -> WorkloadFacts:
@@ -92,3 +96,27 @@ def _counted(workload: Workload, name: str, batch_size: int) -> int:
             f"Correct {name} in the workload's class",
         )
     return count
+
+
+def depends_on(config: RunConfig, environment: Environment) -> str:
+    """Return a digest of configuration, versions, driver, GPU and variables, and of the code: fp8bench, and what
+    this process has loaded that is not installed, as a user's model is.
+    """
+    found = sha256(f"{METHOD_VERSION} {PROOF_VERSION} {config.model_dump_json()}".encode())
+    found.update(repr(sorted((software_of(environment) or {}).items())).encode())
+    # By their names first: thousands of modules are loaded, and few are not installed.
+    paths = sysconfig.get_paths().values()
+    installed = tuple({*paths, *(str(Path(path).resolve()) for path in paths)})
+    named = {of for one in list(sys.modules.values()) if (of := getattr(one, "__file__", None))}
+    others = (Path(of).resolve() for of in named if of.endswith(".py") and not of.startswith(installed))
+    own = Path(fp8bench.__file__).resolve().parent.rglob("*.py")
+    # Some of torch's modules give the name of no file.
+    for path in sorted({*own, *filter(Path.is_file, others)}):
+        found.update(str(path).encode() + path.read_bytes())
+    return found.hexdigest()
+
+
+def relied_on(earlier: Parity | None, digest: str, device: torch.device) -> Parity | None:
+    """Return the earlier process's parity if every rank may rely on it. digest: what this process depends on."""
+    fits = earlier is not None and earlier.passed and earlier.loss_size is not None and earlier.depends_on == digest
+    return earlier if largest(int(not fits), device) == 0 else None

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
-from types import TracebackType
 from typing import IO
 
 import torch
@@ -30,9 +29,7 @@ class Sampler:
     """The sampler of one rank's GPU, within the context. On a CPU it does nothing."""
 
     def __init__(self, device: torch.device, rank: int, period_s: float = PERIOD_S) -> None:
-        self._device = device
-        self._rank = rank
-        self._period_s = period_s
+        self._device, self._rank, self._period_s = device, rank, period_s
         self._process: subprocess.Popen[bytes] | None = None
         self._file: IO[bytes] | None = None
         self._trouble: str | None = None
@@ -56,9 +53,7 @@ class Sampler:
                 self._trouble = f"the sampler did not start: {_line(error)}"
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._end()
         if self._file is not None:
             self._file.close()
@@ -88,9 +83,24 @@ class Sampler:
         return read(self._read(), self._rank, timed_from_s, timed_to_s, self._period_s, self._trouble)
 
     def _end(self) -> None:
-        if self._process is not None:
-            self._trouble = _end(self._process)
-            self._process = None
+        process, self._process = self._process, None
+        if process is None:
+            return
+        code = process.poll()
+        if process.stdin is not None:
+            process.stdin.close()
+        if code is not None:
+            self._trouble = f"the sampler ended early, with exit code {code}"
+            return
+        process.terminate()
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            # A process that hangs inside a driver cannot even be killed. Do not wait for it.
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)
+            self._trouble = f"the sampler did not end within {END_S:g} s"
 
     def _read(self) -> bytes:
         if self._file is None:
@@ -102,24 +112,6 @@ class Sampler:
 def _uuid(device: torch.device) -> str:
     """Return the GPU's name in NVML, which ignores CUDA_VISIBLE_DEVICES and numbers GPUs differently from CUDA."""
     return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
-
-
-def _end(process: "subprocess.Popen[bytes]") -> str | None:
-    code = process.poll()
-    if process.stdin is not None:
-        process.stdin.close()
-    if code is not None:
-        return f"the sampler ended early, with exit code {code}"
-    process.terminate()
-    try:
-        process.wait(END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        # A process that hangs inside a driver cannot even be killed. Do not wait for it.
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(END_S)
-        return f"the sampler did not end within {END_S:g} s"
-    return None
 
 
 def read(
@@ -160,8 +152,7 @@ def read(
 
 
 def _series(samples: list[Sample], timed_from_s: float, timed_to_s: float) -> TelemetrySeries | None:
-    # From shortly before the first timed step to the first one after the last, which shows where the energy counter
-    # ended.
+    # From shortly before the first timed step to the first one after the last, where the energy counter ended.
     kept = [sample for sample in samples if timed_from_s - BEFORE_S <= sample.at_s <= timed_to_s]
     if not kept:
         return None

@@ -7,8 +7,7 @@ prefetched is dropped -> lead-in -> timed steps -> the split of a step, if the c
 The number of timed steps follows from warm-up's pace. What the loader made ahead is dropped; otherwise the timed steps
 would live on it, and a loader that is too slow would go unnoticed. The lead-in, a few steps that are not timed, waits
 for the first batches of the emptied loader and fills the launch queue again; it and the timed steps are one loop, which
-never waits for the device: losses are read after the last step. Compilations after the first step are counted
-separately.
+never waits for the device: losses are read after the last step.
 """
 
 import sys
@@ -49,12 +48,10 @@ class Compilations:
 
 
 def compilations() -> Compilations:
-    """Return the compilations so far; all zero if torch.compile was never loaded."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     if dynamo is None:
         return Compilations()
-    counters = dynamo.counters
-    spent = dynamo.calculate_time_spent()
+    counters, spent = dynamo.counters, dynamo.calculate_time_spent()
     breaks = counters["graph_break"]
     return Compilations(
         frames=counters["frames"]["total"],
@@ -73,16 +70,12 @@ def allocator_retries(device: torch.device) -> int | None:
 
 @dataclass(frozen=True)
 class LoopResult:
-    """The times and losses of a loop, one per step."""
-
     times: StepTimes
     losses: list[float]
 
 
 @dataclass(frozen=True)
 class Training:
-    """What the loop needs. batches: continues where the last loop stopped."""
-
     launch: Launch
     batches: Iterator[Batch]
     device: torch.device
@@ -164,7 +157,7 @@ class _Watch:
         self.retries: int | None = None
 
     def agreed(self, steps: int, pace: float) -> None:
-        """Note the number of timed steps and their seconds each; the lead-in begins now."""
+        """The lead-in begins now. pace: the expected seconds of each step."""
         self._timed_from = self._step + LEAD_IN
         self._progress.announce(self._timed_from + steps, pace)
 
@@ -180,7 +173,6 @@ class _Watch:
 
 
 def compiled_to(decided: CompileEvidence, after_first_step: Compilations, end: Compilations) -> CompileEvidence:
-    """Return the evidence with what torch.compile made of the model; unchanged if it was off."""
     if not decided.enabled:
         return decided
     counted = {name: value for name, value in vars(end).items() if name != "frames"}
@@ -195,7 +187,6 @@ def to_samples(
     allocator_retries: int | None,
     split: Split | None = None,
 ) -> RankSamples:
-    """Return the samples. result: lead-in and timed steps. split: of separate steps, if the clock saw no passes."""
     times = result.times
     seen = {name: values[LEAD_IN:] for name, values in vars(times).items() if isinstance(values, list)}
     timed = seen if split is None else {**seen, **vars(split)}

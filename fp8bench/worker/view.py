@@ -79,18 +79,12 @@ def look_scaled(model: nn.Module, workload: Workload, batch: Batch, mode: modes.
     return view
 
 
-@dataclass(frozen=True)
-class Leaks:
-    """How much logits depend on other samples and on later tokens, by how much on their own; NaN if on nothing."""
-
-    samples: float
-    later: float | None = None
-
-
 def leakage(
     model: nn.Module, workload: Workload, batch: Batch, context: AbstractContextManager[Any] | None = None
-) -> Leaks:
-    """Measure leaks by the gradient of one sample's logits at the input; for a causal model, of its first half."""
+) -> tuple[float, float | None]:
+    """Return how much logits depend on other samples, and in a causal model on later tokens, by how much on their own;
+    NaN if on nothing. Seen by the gradient of one sample's logits at the input; in a causal model, of its first half's.
+    """
     inputs, logits = passed(logits_of, model, workload, batch, context)
     middle, causal = logits.shape[0] // 2, stated(workload, "causal")
     half = logits.shape[1] // 2
@@ -99,7 +93,7 @@ def leakage(
     own = gradient[middle].clone()
     gradient[middle] = 0
     later = ratio(norm(own[half:]), norm(own[:half])) if causal else None
-    return Leaks(ratio(norm(gradient), norm(own)), later)
+    return ratio(norm(gradient), norm(own)), later
 
 
 def passed(
@@ -123,7 +117,7 @@ def passed(
 
 @contextmanager
 def _embedding(model: nn.Module, found: list[Tensor]) -> Iterator[None]:
-    """Put the first embedding's output in a pass with gradients into `found`, if that is empty."""
+    # Put the first embedding's output in a pass with gradients into `found`, if that is empty.
     without: list[Tensor] = []
 
     def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
@@ -174,7 +168,6 @@ def observed(model: nn.Module, workload: Workload, batch: Batch) -> tuple[Tensor
 
 
 def logits_of(model: nn.Module, workload: Workload, batch: Batch) -> Tensor:
-    """Return the logits alone, as `observed` does."""
     by_workload: Callable[[nn.Module, Batch], Tensor] | None = getattr(workload, "logits", None)
     return by_workload(model, batch) if by_workload is not None else observed(model, workload, batch)[0]
 
@@ -185,38 +178,36 @@ def _take_gradient(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def apart(plain: View, other: View) -> tuple[float, float]:
-    """Return the errors of logits and input gradient."""
-    of_logits = logits_error(plain.logits, other.logits)
-    return of_logits, relative_error([plain.input_gradient], [other.input_gradient])
+    return logits_error(plain.logits, other.logits), relative_error([plain.input_gradient], [other.input_gradient])
 
 
 def compare(
     plain: View,
     converted: View,
-    leaked: Leaks,
+    leaked: tuple[float, float | None],
     tolerance: Tolerance,
     rounding: tuple[float, float] | None = None,
     found: Sequence[str] = (),
     by_block: BlockParity | None = None,
     of_bf16: tuple[float, float] = (0.0, 0.0),
 ) -> Parity:
-    """Measure and judge; what is not finite never passes. rounding: errors that rounding alone makes of logits and
-    gradient, from which their bounds follow; None if the tolerance is all. found: faults by name and by block. of_bf16:
-    errors of autocast.
+    """Measure and judge; what is not finite never passes. leaked: see `leakage`. rounding: errors that rounding alone
+    makes of logits and gradient, from which their bounds follow; None if the tolerance is all. found: faults by name
+    and by block. of_bf16: errors of autocast.
     """
     tolerance = _widened(tolerance, of_bf16)
     if rounding is not None:
         tolerance = explained(*rounding, _widened(modes.BF16_TOLERANCE, of_bf16), tolerance)
-    own, others = centred(plain.logits), centred(converted.logits)
+    of_logits, of_gradient = apart(plain, converted)
     measured = {
-        "logits_error": logits_error(plain.logits, converted.logits),
+        "logits_error": of_logits,
         "loss_error": ratio(abs(converted.loss - plain.loss), plain.loss_size),
-        "input_gradient_error": relative_error([plain.input_gradient], [converted.input_gradient]),
-        "separation": ratio(norm(others), norm(own)),
-        "leakage": leaked.samples,
+        "input_gradient_error": of_gradient,
+        "separation": ratio(norm(centred(converted.logits)), norm(centred(plain.logits))),
+        "leakage": leaked[0],
     }
-    if leaked.later is not None:
-        measured["later_leakage"] = leaked.later
+    if leaked[1] is not None:
+        measured["later_leakage"] = leaked[1]
     is_zero = not converted.input_gradient.any().item()
     to_judge = measured
     if is_zero and not plain.input_gradient.any():
@@ -238,7 +229,6 @@ def compare(
 
 
 def reason_of(faults: Sequence[str]) -> str | None:
-    """Return why a mode does not pass, in words; None without a fault."""
     return f"it does not compute what the plain model does: {'; '.join(faults)}" if faults else None
 
 
@@ -252,39 +242,31 @@ def judge(measured: dict[str, float], tolerance: Tolerance, gradient_is_zero: bo
     """Return what sets the converted model apart as a whole, in words. Written so that NaN fails every test."""
     separation, least, most = measured["separation"], tolerance.min_separation, tolerance.max_leakage
     leakage, later = measured["leakage"], measured.get("later_leakage", 0.0)
-    told = [
-        (
-            separation >= least,
-            "its logits hardly differ between different inputs "
-            f"(separation {separation:.3g} of the plain model's, at least {least:g})",
-        ),
-        (not gradient_is_zero, "the gradient at its input is exactly zero"),
-        (
-            gradient_is_zero or leakage <= most,
-            f"the samples of a batch see each other (leakage {leakage:.3g}, at most {most:g})",
-        ),
-        (
-            later <= most,
-            f"its tokens see later ones, which a causal model must not (leakage {later:.3g}, at most {most:g})",
-        ),
-    ]
+    faults = []
+    if not separation >= least:
+        apart = f"separation {separation:.3g} of the plain model's, at least {least:g}"
+        faults.append(f"its logits hardly differ between different inputs ({apart})")
+    if gradient_is_zero:
+        faults.append("the gradient at its input is exactly zero")
+    elif not leakage <= most:
+        faults.append(f"the samples of a batch see each other (leakage {leakage:.3g}, at most {most:g})")
+    if not later <= most:
+        words = "its tokens see later ones, which a causal model must not"
+        faults.append(f"{words} (leakage {later:.3g}, at most {most:g})")
     for name, differs in {"logits": "differ", "loss": "differs", "input_gradient": "differs"}.items():
         error, bound = measured[f"{name}_error"], getattr(tolerance, name)
-        told.append((error <= bound, f"its {name.replace('_', ' ')} {differs} by {error:.3g} (at most {bound:.3g})"))
-    return [words for right, words in told if not right]
+        if not error <= bound:
+            faults.append(f"its {name.replace('_', ' ')} {differs} by {error:.3g} (at most {bound:.3g})")
+    return faults
 
 
 def sdpa_kernels(loss: Tensor) -> frozenset[str]:
     """Return the attention kernels in the autograd graph of `loss`; none for plain GEMMs."""
-    found: set[str] = set()
-    seen: set[Any] = set()
-    pending = [loss.grad_fn]
+    seen: set[Any] = {None}
+    pending: list[Any] = [loss.grad_fn]
     while pending:
-        node = pending.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        name = node.name().rpartition("::")[2]
-        found.update(short for prefix, short in _SDPA_KERNELS.items() if name.removesuffix("Backward0") == prefix)
-        pending.extend(parent for parent, _ in node.next_functions)
-    return frozenset(found)
+        if (node := pending.pop()) not in seen:
+            seen.add(node)
+            pending.extend(parent for parent, _ in node.next_functions)
+    names = {node.name().rpartition("::")[2].removesuffix("Backward0") for node in seen - {None}}
+    return frozenset(short for name, short in _SDPA_KERNELS.items() if name in names)

@@ -3,8 +3,8 @@ the work of a model: its parameters, and the FLOPs of a forward and a backward p
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from math import gcd, prod
 from typing import Any, ClassVar
 
@@ -16,28 +16,11 @@ from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.workloads.fake_data import endless_batches, fake_images, seeded
-from fp8bench.workloads.protocol import Batch
+from fp8bench.workloads.protocol import Batch, stated
 from fp8bench.workloads.resizable import Resizable
 
 Sizes = Sequence[int]
-Work = tuple[int, int]
-"""Parameters, and FLOPs of a sample's step."""
-
-
-def work_of(build: Callable[[], nn.Module], sample: Callable[[], Tensor]) -> Work:
-    """Return the work of one sample, on the meta device: attention takes the plain path, and its GEMMs count once."""
-    with torch.device("meta"):
-        model, inputs = build(), sample()
-    return sum(parameter.numel() for parameter in model.parameters()), flops_of(lambda: model(inputs))
-
-
-def work_of_blocks(
-    build: Callable[..., nn.Module], sizes: Mapping[str, Any], depth: str, sample: Callable[[], Tensor]
-) -> Work:
-    """Return the work of a model of equal blocks, counted of one and of two. depth: the size that is their number."""
-    of_one, of_two = (work_of(partial(build, **{**sizes, depth: blocks}), sample) for blocks in (1, 2))
-    parameters, flops = (one + (two - one) * (sizes[depth] - 1) for one, two in zip(of_one, of_two, strict=True))
-    return parameters, flops
+Work = tuple[int, int]  # parameters, and FLOPs of a sample's step
 
 
 def flops_of(forward: Callable[[], object]) -> int:
@@ -59,21 +42,52 @@ def _convolution_backward(gradient: Sizes, inputs: Sizes, weight: Sizes, *argume
 
 
 class SeededModel(ABC):
-    """A workload whose model follows from the seed."""
+    """A workload whose model follows from the seed, and whose work is linear in the batch."""
 
     def __init__(self, data: DataSource = "loader", workers: int = 0, seed: int = 0) -> None:
         self.data: DataSource = data
-        self.workers = workers
-        self.seed = seed
+        self.workers, self.seed = workers, seed
 
     @abstractmethod
     def model(self) -> nn.Module:
         """Return the model with weights drawn on torch's default device."""
 
+    @abstractmethod
+    def sample(self) -> Tensor:
+        """Return the inputs of one sample, on torch's default device."""
+
+    @abstractmethod
+    def sizes(self) -> dict[str, int | str]: ...
+
+    def work(self) -> Work:
+        """Return the work of one sample."""
+        return _work(type(self), tuple(self.sizes().items()))
+
     def build(self, device: torch.device) -> nn.Module:
         with seeded(self.seed, device):
             model = self.model()
         return model.to(device).train()
+
+    def flops_per_step(self, batch_size: int) -> int:
+        return batch_size * self.work()[1]
+
+
+@cache
+def _work(made: Any, sizes: tuple[tuple[str, Any], ...]) -> Work:
+    # Of equal blocks, one and two are counted.
+    depth, own = stated(made, "depth_size"), dict(sizes)
+    if depth is None:
+        return _counted(made().resized(**own))
+    of_one, of_two = (_counted(made().resized(**{**own, depth: blocks})) for blocks in (1, 2))
+    parameters, flops = (one + (two - one) * (own[depth] - 1) for one, two in zip(of_one, of_two, strict=True))
+    return parameters, flops
+
+
+def _counted(workload: Any) -> Work:
+    # On the meta device attention takes the plain path, and its GEMMs count once.
+    with torch.device("meta"):
+        model, inputs = workload.model(), workload.sample()
+    return sum(parameter.numel() for parameter in model.parameters()), flops_of(lambda: model(inputs))
 
 
 class ImageClassifier(SeededModel):
@@ -85,6 +99,9 @@ class ImageClassifier(SeededModel):
     @abstractmethod
     def images(self) -> tuple[int, int]:
         """The height and width of an image in pixels, and the number of classes."""
+
+    def sample(self) -> Tensor:
+        return torch.empty(1, 3, *[self.images[0]] * 2)
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
         dataset = fake_images(*self.images, self.seed)
@@ -105,7 +122,13 @@ class TokenWorkload(Resizable, SeededModel):
     causal: ClassVar[bool] = True
     usual_length: ClassVar[int] = 2048
     gate_length: ClassVar[int | None] = 2048
-    sequence_length: int
+    config_fields: ClassVar[tuple[str, ...]] = ("sequence_length",)
+
+    def __init__(
+        self, data: DataSource = "loader", workers: int = 0, seed: int = 0, sequence_length: int | None = None
+    ) -> None:
+        super().__init__(data, workers, seed)
+        self.sequence_length = sequence_length or self.usual_length
 
     @property
     def piece(self) -> int:
@@ -117,22 +140,12 @@ class TokenWorkload(Resizable, SeededModel):
         tokens = self.units_per_step(batch_size)
         if fp8 and tokens % ALIGNMENT:
             length, fewer = self.sequence_length, self.sequence_length // ALIGNMENT * ALIGNMENT
-            raise ModeUnavailable(
-                f"fp8 GEMMs need a multiple of {ALIGNMENT} tokens, and batch {batch_size} x sequence {length} are "
-                f"{tokens:,}",
-                f"Use --sequence-length {fewer or ALIGNMENT} or {fewer + ALIGNMENT}, or a --batch-size that is a "
-                f"multiple of {ALIGNMENT // gcd(ALIGNMENT, length)}",
-            )
-
-    @abstractmethod
-    def work(self) -> Work:
-        """Return the work of one sample. Every operation is linear in the batch."""
+            what = f"fp8 GEMMs need a multiple of {ALIGNMENT} tokens, and batch {batch_size} x sequence {length} are"
+            remedy = f"Use --sequence-length {fewer or ALIGNMENT} or {fewer + ALIGNMENT}, or a --batch-size that is a"
+            raise ModeUnavailable(f"{what} {tokens:,}", f"{remedy} multiple of {ALIGNMENT // gcd(ALIGNMENT, length)}")
 
     def units_per_step(self, batch_size: int) -> int:
         return batch_size * self.sequence_length
-
-    def flops_per_step(self, batch_size: int) -> int:
-        return batch_size * self.work()[1]
 
     def parameters(self) -> int:
         return self.work()[0]

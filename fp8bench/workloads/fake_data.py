@@ -87,8 +87,8 @@ class EndlessSampler(Sampler[int]):
 
 
 class LoaderBatches:
-    """Endless batches from a DataLoader, copied to the device; for a GPU from pinned memory, without waiting.
-    prefetched: how many may be waiting. The loader's processes start with the first batch, and end with `close`.
+    """Endless batches from a DataLoader, copied to the device; for a GPU from pinned memory, without waiting. Its
+    processes start with the first batch, and end with `close`. prefetched: how many batches may be waiting.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class LoaderBatches:
         return Batch(inputs.to(self._device, non_blocking=True), targets.to(self._device, non_blocking=True))
 
     def close(self) -> None:
-        """End the loader's processes now. They end with the iterator that started them."""
+        """End the loader's processes, which end with the iterator that started them."""
         self._batches = None
 
 

@@ -14,7 +14,7 @@ layer, so that attention is as sharp: otherwise the gate would not notice its fa
 """
 
 from collections.abc import Iterator, Mapping
-from functools import cache
+from contextlib import nullcontext
 from itertools import repeat
 from math import sqrt
 from typing import Any, ClassVar
@@ -24,12 +24,11 @@ from torch import Tensor, nn
 
 from fp8bench.schema.config import DataSource, WeightDtype
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.workloads.base import TokenWorkload, Work, work_of
+from fp8bench.workloads.base import TokenWorkload
 from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.resizable import Multiple
 
-STD, STD_WIDTH = 0.023, 4096
-"""The standard deviation of weights, and the width at which it applies."""
+STD, STD_WIDTH = 0.023, 4096  # the standard deviation of weights, and the width at which it applies
 
 EPSILON = 1e-5
 SEEDS_A_RANK = 1_000_003
@@ -76,11 +75,8 @@ class GPTModel(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x: [batch, sequence, hidden]."""
         # The meta device, on which layers are counted, has no autocast.
-        if self.autocast or x.is_meta:
+        with nullcontext() if self.autocast or x.is_meta else torch.autocast(x.device.type, enabled=False):
             out: Tensor = self.layer(x)
-            return out
-        with torch.autocast(x.device.type, enabled=False):
-            out = self.layer(x)
         return out
 
 
@@ -100,8 +96,7 @@ class GPTLayerWorkload(TokenWorkload):
         sequence_length: int | None = None,
         weight_dtype: WeightDtype = "bfloat16",
     ) -> None:
-        super().__init__(data, workers, seed)
-        self.sequence_length = sequence_length or self.usual_length
+        super().__init__(data, workers, seed, sequence_length)
         self.weight_dtype = weight_dtype
 
     @property
@@ -112,17 +107,15 @@ class GPTLayerWorkload(TokenWorkload):
     def check(self, batch_size: int, fp8: bool) -> None:
         """Raise ModeUnavailable for a loader, or if the number of tokens does not suit fp8's GEMMs."""
         if self.data == "loader":
-            raise ModeUnavailable(
-                f"a batch of {self.name} consists of activations, which a loader cannot provide",
-                "Omit --data: it is `device` for this workload",
-            )
+            what = f"a batch of {self.name} consists of activations, which a loader cannot provide"
+            raise ModeUnavailable(what, "Omit --data: it is `device` for this workload")
         super().check(batch_size, fp8)
 
     def model(self) -> nn.Module:
         return GPTModel(**self.architecture, dtype=self.dtype)
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
-        """Return the same batch, which stays on the device, forever: (x, the gradient at the output)."""
+        """Return one batch, which stays on the device, forever: (x, the gradient at the output)."""
         generator = torch.Generator(device).manual_seed(self.seed * SEEDS_A_RANK + rank)
         shape = (batch_size, self.sequence_length, self.architecture["hidden"])
         x, gradient = (torch.rand(shape, generator=generator, device=device, dtype=self.dtype) for _ in range(2))
@@ -134,8 +127,8 @@ class GPTLayerWorkload(TokenWorkload):
         loss: Tensor = total / len(batch.inputs)
         return loss
 
-    def work(self) -> Work:
-        return _work(tuple(self.architecture.items()), self.sequence_length)
+    def sample(self) -> Tensor:
+        return torch.empty(1, self.sequence_length, self.architecture["hidden"], dtype=self.dtype)
 
     def sizes(self) -> dict[str, int | str]:
         return {**super().sizes(), "weight_dtype": self.weight_dtype}
@@ -147,9 +140,3 @@ class GPTLayerMicro(GPTLayerWorkload):
     name = "gpt-layer-micro"
     usual_length: ClassVar[int] = 64
     architecture: ClassVar[Mapping[str, Any]] = dict(hidden=64, ffn=256, heads=4)
-
-
-@cache
-def _work(architecture: tuple[tuple[str, int], ...], sequence_length: int) -> Work:
-    sizes: dict[str, Any] = dict(architecture)
-    return work_of(lambda: GPTModel(**sizes), lambda: torch.empty(1, sequence_length, sizes["hidden"]))

@@ -9,16 +9,14 @@ llm-1b has 1,225,861,120 parameters, llm-7b (Llama 2 7B's sizes) 6,738,415,616, 
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from functools import cache, partial
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.workloads.base import TokenWorkload, Work, work_of_blocks
+from fp8bench.workloads.base import TokenWorkload
 from fp8bench.workloads.fake_data import endless_batches, fake_tokens
 from fp8bench.workloads.head import Head
 from fp8bench.workloads.protocol import Batch
@@ -60,7 +58,6 @@ class LLM1B(TokenWorkload):
     """A model whose layers have Llama 3.2 1B's sizes: grouped-query attention, 4 query heads per group."""
 
     name = "llm-1b"
-    config_fields: ClassVar[tuple[str, ...]] = ("sequence_length",)
     packages: ClassVar[tuple[str, ...]] = ("transformers",)
     depth_size: ClassVar[str | None] = "num_hidden_layers"
     multiples: ClassVar[tuple[Multiple, ...]] = (
@@ -68,21 +65,10 @@ class LLM1B(TokenWorkload):
         Multiple("hidden_size", "num_attention_heads", 2),
         Multiple("num_attention_heads", "num_key_value_heads"),
     )
-    architecture: ClassVar[Mapping[str, Any]] = dict(
-        hidden_size=2048,
-        num_hidden_layers=18,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        intermediate_size=8192,
-        vocab_size=32000,
-        rope_theta=500_000,
-    )
-
-    def __init__(
-        self, data: DataSource = "loader", workers: int = 0, seed: int = 0, sequence_length: int | None = None
-    ) -> None:
-        super().__init__(data, workers, seed)
-        self.sequence_length = sequence_length or self.usual_length
+    architecture: ClassVar[dict[str, Any]] = dict(
+        hidden_size=2048, num_hidden_layers=18, num_attention_heads=32, num_key_value_heads=8, intermediate_size=8192,
+        vocab_size=32000, rope_theta=500_000,
+    )  # fmt: skip
 
     def check(self, batch_size: int, fp8: bool) -> None:
         """Raise ModeUnavailable also if transformers is missing."""
@@ -90,38 +76,43 @@ class LLM1B(TokenWorkload):
         super().check(batch_size, fp8)
 
     def model(self) -> nn.Module:
-        return _causal_lm(self.sequence_length, **self.architecture)
+        sizes = dict(self.architecture)
+        rope = {"rope_type": "default", "rope_theta": float(sizes.pop("rope_theta"))}
+        config = _llama().LlamaConfig(
+            **sizes,
+            max_position_embeddings=self.sequence_length,
+            rope_parameters=rope,
+            initializer_range=INITIAL_STD,
+            tie_word_embeddings=False,
+            use_cache=False,
+            attn_implementation="sdpa",
+        )
+        return CausalLM(config)
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
         dataset = fake_tokens(self.sequence_length, self.architecture["vocab_size"], self.seed)
         return endless_batches(dataset, batch_size, rank, device, self.data, self.workers)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the loss, which the model's head computes within the forward pass (see `workloads.head`)."""
+        # Computed by the model's head within the forward pass (see `workloads.head`).
         loss: Tensor = model(batch.inputs, batch.targets)
         return loss
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return all logits at once, [batch, sequence, words]."""
         logits: Tensor = model(batch.inputs)
         return logits
 
-    def work(self) -> Work:
-        return _work(tuple(self.architecture.items()), self.sequence_length)
+    def sample(self) -> Tensor:
+        return torch.empty(1, self.sequence_length, dtype=torch.int64)
 
 
 class LLM7B(LLM1B):
     """A model with Llama 2 7B's sizes: every query head has its own key and value head."""
 
     name = "llm-7b"
-    architecture: ClassVar[Mapping[str, Any]] = {
-        **LLM1B.architecture,
-        "hidden_size": 4096,
-        "num_hidden_layers": 32,
-        "num_key_value_heads": 32,
-        "intermediate_size": 11008,
-        "rope_theta": 10_000,
-    }
+    architecture: ClassVar[dict[str, Any]] = LLM1B.architecture | dict(
+        hidden_size=4096, num_hidden_layers=32, num_key_value_heads=32, intermediate_size=11008, rope_theta=10_000
+    )
 
 
 class LLM8B(LLM1B):
@@ -129,13 +120,9 @@ class LLM8B(LLM1B):
 
     name = "llm-8b"
     usual_length: ClassVar[int] = 8192
-    architecture: ClassVar[Mapping[str, Any]] = {
-        **LLM1B.architecture,
-        "hidden_size": 4096,
-        "num_hidden_layers": 32,
-        "intermediate_size": 14336,
-        "vocab_size": 128_256,
-    }
+    architecture: ClassVar[dict[str, Any]] = LLM1B.architecture | dict(
+        hidden_size=4096, num_hidden_layers=32, intermediate_size=14336, vocab_size=128_256
+    )
 
 
 class LLMMicro(LLM1B):
@@ -143,42 +130,16 @@ class LLMMicro(LLM1B):
 
     name = "llm-micro"
     usual_length: ClassVar[int] = 64
-    architecture: ClassVar[Mapping[str, Any]] = dict(
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=128,
-        vocab_size=256,
-        rope_theta=10_000,
-    )
+    architecture: ClassVar[dict[str, Any]] = dict(
+        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=128,
+        vocab_size=256, rope_theta=10_000,
+    )  # fmt: skip
 
 
 def _llama() -> Any:
     try:
         from transformers.models.llama import modeling_llama
     except ImportError as error:
-        raise ModeUnavailable(
-            f"language models need transformers, which cannot be imported: {error}",
-            "Install it with `pip install 'fp8bench[llm]'`",
-        ) from error
+        what = f"language models need transformers, which cannot be imported: {error}"
+        raise ModeUnavailable(what, "Install it with `pip install 'fp8bench[llm]'`") from error
     return modeling_llama
-
-
-def _causal_lm(sequence_length: int, rope_theta: float, **sizes: int) -> CausalLM:
-    config = _llama().LlamaConfig(
-        **sizes,
-        max_position_embeddings=sequence_length,
-        rope_parameters={"rope_type": "default", "rope_theta": float(rope_theta)},
-        initializer_range=INITIAL_STD,
-        tie_word_embeddings=False,
-        use_cache=False,
-        attn_implementation="sdpa",
-    )
-    return CausalLM(config)
-
-
-@cache
-def _work(architecture: tuple[tuple[str, Any], ...], sequence_length: int) -> Work:
-    tokens = partial(torch.empty, 1, sequence_length, dtype=torch.int64)
-    return work_of_blocks(partial(_causal_lm, sequence_length), dict(architecture), "num_hidden_layers", tokens)

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from fp8bench.schema.config import DataSource
-from fp8bench.schema.errors import UsageError, first_line, in_words, nearest
+from fp8bench.schema.errors import UsageError, did_you_mean, first_line, in_words, nearest
 from fp8bench.workloads.base import flops_of
 from fp8bench.workloads.fake_data import endless_batches, fake_examples
 from fp8bench.workloads.protocol import Batch
@@ -113,8 +113,8 @@ def _looked_at(member: str) -> Net:
     made, file = getattr(module, called, None), str(getattr(module, "__file__", name))
     if not isinstance(made, type) or not issubclass(made, nn.Module):
         near = nearest(called, [one for one, held in vars(module).items() if isinstance(held, type)])
-        hint = f"Did you mean {near[0]!r}? " if near else ""
-        raise _wrong(member, f"{called} is no torch.nn.Module of {name}", _place(file, 1), f"{hint}Name a class of it")
+        remedy = f"{did_you_mean(near[:1])}Name a class of it"
+        raise _wrong(member, f"{called} is no torch.nn.Module of {name}", _place(file, 1), remedy)
     at = _place(file, inspect.getsourcelines(made)[1])
     told = partial(_told, member, str(Path(file).parent), at)
     if not callable(getattr(made, "example", None)):
@@ -144,7 +144,7 @@ def _looked_at(member: str) -> Net:
 
 
 def _built(made: type[nn.Module], device: torch.device) -> nn.Module:
-    """Make the model on the device itself, or on the CPU if it cannot be made there (`.item()` of a meta tensor)."""
+    # On the device itself, or on the CPU if it cannot be made there (`.item()` of a meta tensor).
     try:
         with device:
             return made().to(device).train()

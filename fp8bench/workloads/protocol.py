@@ -4,10 +4,9 @@
     model = workload.build(device)
     for batch in workload.batches(batch_size, rank, device): loss = workload.loss(model, batch)
 
-The iterator of `batches` may have an attribute `prefetched`: how many batches may be waiting in it, prepared before the
-step that takes them. The loop empties that queue before it times steps, because steps that consume batches prepared
-earlier hide a loader that is too slow. It times an integer number of full queues, because processes that fill a queue
-together deliver in bursts. Without the attribute, no batches are assumed to be prepared ahead.
+The iterator of `batches` may have an attribute `prefetched`: how many batches may be waiting in it. The loop empties
+that queue before it times steps, because steps that consume batches prepared earlier hide a loader that is too slow. It
+times an integer number of full queues, because processes that fill a queue together deliver in bursts.
 
 A batch is (inputs, targets), both on the device. Inputs are floating point, or integer tokens for a model that reads
 them with torch.nn.Embedding. The parity gate takes the gradient at the inputs or at the output of the embedding, and
@@ -51,13 +50,11 @@ class Batch(NamedTuple):
 
 class Workload(Protocol):
     """The contract of a workload. unit: what throughput counts, "images" or "tokens". config_fields: more fields of
-    RunConfig that its class takes as keywords. packages: the packages that build its model, whose versions are
-    recorded. causal: whether there is a logit for every token, [batch, tokens, ...], that depends on no later token.
-    depth_size: which of `sizes()` is the number of identical blocks, so that `resized` can make the same model with
-    fewer of them; None if there is none.
-    gate_length: how many tokens of a sample the parity gate looks at, which keeps the whole model's activations; None
-    for all. The proof of steps has all.
-    piece: samples that a proof processes at once: two or more, and a number that fp8 kernels can take.
+    RunConfig that its class takes as keywords. packages: that build its model, whose versions are recorded. causal:
+    whether there is a logit for every token, [batch, tokens, ...], that depends on no later token. depth_size: which of
+    `sizes()` is the number of identical blocks, so that `resized` can make fewer of them. gate_length: how many tokens
+    of a sample the parity gate looks at, which keeps the whole model's activations; None for all. piece: samples that a
+    proof processes at once: two or more, and a number that fp8 kernels can take.
     """
 
     name: str

@@ -4,15 +4,15 @@ from collections.abc import Collection, Mapping
 from copy import copy
 from typing import Any, ClassVar, NamedTuple, Self
 
-from fp8bench.config.sizes import sizes_of
-from fp8bench.schema.errors import UsageError, nearest
+from fp8bench.config.options import sizes_of
+from fp8bench.schema.errors import UsageError, did_you_mean, nearest
 from fp8bench.schema.option import Limit
 
 DEPTH = Limit(4096, "no model has them, and each takes time to build")
 
 
 class Multiple(NamedTuple):
-    """The size `size` is a multiple of `times` x the size `of`. times: 1 or 2."""
+    """The size `size` is a multiple of `times` (1 or 2) x the size `of`."""
 
     size: str
     of: str
@@ -31,11 +31,9 @@ class Resizable:
         architecture = {name: sizes.get(name, size) for name, size in self.architecture.items()}
         for size, of, times in self.multiples:
             if architecture[size] % (times * architecture[of]):
-                raise UsageError(
-                    f"no {self.name} has {size}={architecture[size]} and {of}={architecture[of]}: the first must be a "
-                    f"multiple of {'twice ' if times > 1 else ''}the second",
-                    f"Give another --size {of if of in sizes else size}, or both",
-                )
+                what = f"no {self.name} has {size}={architecture[size]} and {of}={architecture[of]}: the first must be"
+                factor = "twice " if times > 1 else ""
+                raise UsageError(f"{what} a multiple of {factor}the second", f"Give another --size {of} or {size}")
         other = copy(self)
         beside = {name: size for name, size in sizes.items() if name not in architecture}
         vars(other).update(beside, architecture=architecture)
@@ -47,16 +45,13 @@ def resized(workload: Any, sizes: Mapping[str, int], fixed: Collection[str] = ()
     if not sizes:
         return workload
     if not hasattr(workload, "resized"):
-        raise UsageError(
-            f"workload {workload.name!r} has sizes that cannot be changed",
-            f"Omit --size {next(iter(sizes))}, or choose another workload with --workload",
-        )
+        what = f"workload {workload.name!r} has sizes that cannot be changed"
+        raise UsageError(what, f"Omit --size {next(iter(sizes))}, or choose another workload with --workload")
     known = [name for name, size in workload.sizes().items() if type(size) is int and name not in fixed]
     for name in sizes:
         if name not in known:
-            meant = " or ".join(map(repr, nearest(name, known)))
-            hint = f"Did you mean {meant}? " if meant else ""
-            raise UsageError(f"unknown size of {workload.name} {name!r}", f"{hint}Name one of {', '.join(known)}")
+            remedy = f"{did_you_mean(nearest(name, known))}Name one of {', '.join(known)}"
+            raise UsageError(f"unknown size of {workload.name} {name!r}", remedy)
     depth = sizes.get(getattr(workload, "depth_size", None) or "", 0)
     if depth > DEPTH.most:
         raise UsageError(f"{depth} blocks are too many: {DEPTH.refusal}", "Give a smaller number")
@@ -64,5 +59,5 @@ def resized(workload: Any, sizes: Mapping[str, int], fixed: Collection[str] = ()
 
 
 def as_named(workload: Any, name: str) -> Any:
-    """Return a `Workload` with the sizes in the name by which it was found (see `config.sizes`)."""
+    """Return a `Workload` with the sizes in the name by which it was found (see `config.options`)."""
     return resized(workload, sizes_of(name))

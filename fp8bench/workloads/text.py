@@ -23,17 +23,12 @@ from fp8bench.workloads.resizable import resized
 
 VOCABULARY = 256
 
-HELD_OUT = 20
-"""One file out of this many is held out; of a single file, the last part of this many parts."""
+HELD_OUT = 20  # one file out of this many is held out; of a single file, the last part of this many parts
 
 OMITTED = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "pydoc_data"})
-"""Folders that are not sources of the standard library, or that distributions omit. pydoc_data is generated."""
+"""Folders that are not sources of the standard library, or that distributions omit, or that are generated."""
 
-GENERATED = "_sysconfigdata"
-"""The prefix of files that describe how this Python was built."""
-
-MOST_BYTES = 2**31
-"""The limit of the text's size, because the complete text is in each GPU's memory."""
+MOST_BYTES = 2**31  # of a text, because each GPU's memory holds all of it
 
 
 @dataclass(frozen=True)
@@ -53,16 +48,10 @@ class Text:
 
 
 def byte_level(workload: Any, sizes: Mapping[str, int]) -> Any:
-    """Return a `Workload` with a vocabulary of bytes and these sizes. Raises UsageError if it takes no tokens, or not
-    these sizes.
-    """
-    resizable = hasattr(workload, "resized") and "vocab_size" in workload.sizes()
-    if workload.unit != "tokens" or not resizable:
-        fault = "has no vocabulary to change" if workload.unit == "tokens" else f"takes {workload.unit}"
-        raise UsageError(
-            f"workload {workload.name!r} {fault}, and a text is trained on as tokens of {VOCABULARY} kinds",
-            "Choose a language model with --workload; see `fp8bench list workloads`",
-        )
+    """Return a `Workload` with a vocabulary of bytes and these sizes. Raises UsageError if it cannot have them."""
+    if workload.unit != "tokens" or not hasattr(workload, "resized") or "vocab_size" not in workload.sizes():
+        what = f"workload {workload.name!r} takes {workload.unit}, and has no vocabulary of {VOCABULARY} bytes"
+        raise UsageError(what, "Choose a language model with --workload; see `fp8bench list workloads`")
     return resized(workload, sizes, fixed=("vocab_size",)).resized(vocab_size=VOCABULARY)
 
 
@@ -75,21 +64,16 @@ def read(file: str | None, least: Callable[[], int] = lambda: HELD_OUT) -> Text:
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "is no file" if path.exists() else "there is no such file"
             raise UsageError(f"--text {path} cannot be read: {what}", "Name a file of text")
-        size = path.stat().st_size
-        if size > MOST_BYTES:
-            raise UsageError(
-                f"--text {path} has {size / 2**30:.1f} GiB, and each GPU holds the whole text: the most is "
-                f"{MOST_BYTES / 2**30:.0f} GiB",
-                f"Take a part: `head -c {MOST_BYTES // 2**30}G {path}`",
-            )
+        if (size := path.stat().st_size) > MOST_BYTES:
+            most = MOST_BYTES // 2**30
+            what = f"--text {path} has {size / 2**30:.1f} GiB, and each GPU holds it whole: the most is {most} GiB"
+            raise UsageError(what, f"Take a part: `head -c {most}G {path}`")
         content = path.read_bytes()
     except OSError as error:
         raise UsageError(f"--text {path} cannot be read: {error.strerror}", "Check its name and permissions") from error
-    if len(content) < HELD_OUT:
-        raise UsageError(
-            f"--text {path} has {len(content)} bytes, which is not enough text to train on",
-            f"Give a text of {least():,} bytes or more",
-        )
+    if size < HELD_OUT:
+        what = f"--text {path} has {size} bytes, which is not enough text to train on"
+        raise UsageError(what, f"Give a text of {least():,} bytes or more")
     border = len(content) - len(content) // HELD_OUT
     return Text(path.name, content[:border], content[border:])
 
@@ -97,30 +81,28 @@ def read(file: str | None, least: Callable[[], int] = lambda: HELD_OUT) -> Text:
 def standard_library(folder: Path | None = None) -> Text:
     """Return the sources of the standard library, one file in HELD_OUT held out. Raises UsageError without any."""
     root = folder or Path(sysconfig.get_path("stdlib"))
-    train, validation = bytearray(), bytearray()
-    for number, path in enumerate(_sources(root)):
-        part = validation if number % HELD_OUT == HELD_OUT - 1 else train
-        try:
-            part += path.read_bytes()
-        except OSError as error:
-            raise UsageError(f"cannot read {path}: {error.strerror}", "Name a file of text with --text") from error
+    paths: list[Path] = []
+    for place, inner, names in os.walk(root):
+        inner[:] = set(inner) - OMITTED
+        # _sysconfigdata describes how this Python was built.
+        paths += [Path(place, one) for one in names if one.endswith(".py") and not one.startswith("_sysconfigdata")]
+    # An order that does not depend on the file system.
+    paths.sort(key=lambda path: path.relative_to(root).parts)
+    try:
+        parts = [path.read_bytes() for path in paths]
+    except OSError as error:
+        what = f"cannot read {error.filename}: {error.strerror}"
+        raise UsageError(what, "Name a file of text with --text") from error
+    validation = parts[HELD_OUT - 1 :: HELD_OUT]
     if not validation:
         what = f"the sources of Python's standard library are not in {root}"
         raise UsageError(what, "Name a file of text with --text")
-    return Text("Python's standard library", bytes(train), bytes(validation))
-
-
-def _sources(root: Path) -> list[Path]:
-    found: list[Path] = []
-    for folder, inner, names in os.walk(root):
-        inner[:] = sorted(set(inner) - OMITTED)
-        found += [Path(folder, one) for one in names if one.endswith(".py") and not one.startswith(GENERATED)]
-    # An order that does not depend on the file system.
-    return sorted(found, key=lambda path: path.relative_to(root).parts)
+    del parts[HELD_OUT - 1 :: HELD_OUT]
+    return Text("Python's standard library", b"".join(parts), b"".join(validation))
 
 
 def sequences(size: int, length: int) -> int:
-    """Return how many sequences of `length` tokens `size` bytes have. Each is followed by a byte, its last target."""
+    """Return how many sequences of `length` tokens `size` bytes have. A byte follows each, its last target."""
     return max(0, (size - 1) // length)
 
 
@@ -156,12 +138,10 @@ def bytes_needed(length: int, batch_size: int, world_size: int) -> int:
 def require_enough(text: Text, length: int, batch_size: int, world_size: int) -> None:
     """Raise UsageError if either part has too few sequences for one batch of all ranks."""
     together = batch_size * world_size
-    needed = together * length + 1
+    needs = f"a step of {together} sequences of {length} tokens needs {together * length + 1:,}"
     for what, part in (("held out", text.validation), ("to train on", text.train)):
         if sequences(len(part), length) < together:
             raise UsageError(
-                f"{text.name} is too short: {len(part):,} bytes are {what}, and a step of {together} sequences of "
-                f"{length} tokens needs {needed:,}",
-                f"Give a text of {bytes_needed(length, batch_size, world_size):,} bytes or more with --text, or lower "
-                "--batch-size or --sequence-length",
+                f"{text.name} is too short: {len(part):,} bytes are {what}, and {needs}",
+                f"Give {bytes_needed(length, batch_size, world_size):,} bytes or more, or lower --batch-size",
             )

@@ -13,6 +13,8 @@ without a row of logits for each image: both are seen on the meta device, where 
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from math import gcd, lcm
@@ -23,13 +25,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import ModeUnavailable, first_line
 from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.workloads.base import ImageClassifier, Work, flops_of
 
-USUAL_CLASSES = 1000
-"""The number of classes of a model that timm registers without a head."""
+USUAL_CLASSES = 1000  # the number of classes of a model that timm registers without a head
 
 CHANNELS = 3
 HIDING = 0.1
@@ -45,15 +45,8 @@ class TimmModel(ImageClassifier):
     member: ClassVar[str] = ""
     config_fields: ClassVar[tuple[str, ...]] = ("image_size", "classes")
 
-    def __init__(
-        self,
-        data: DataSource = "loader",
-        workers: int = 0,
-        seed: int = 0,
-        image_size: int | None = None,
-        classes: int | None = None,
-    ) -> None:
-        super().__init__(data, workers, seed)
+    def __init__(self, image_size: int | None = None, classes: int | None = None, **settings: Any) -> None:
+        super().__init__(**settings)
         self._asked = image_size, classes
 
     @classmethod
@@ -66,11 +59,8 @@ class TimmModel(ImageClassifier):
         size, classes = self._asked
         (channels, height, width), own_classes = _registered(self.member)
         if channels != CHANNELS or (size is None and height != width):
-            raise ModeUnavailable(
-                f"{self.name} takes images of {channels} x {height} x {width}, and random ones are square, with "
-                f"{CHANNELS} channels",
-                "Name another model" if channels != CHANNELS else "Give a side with --image-size",
-            )
+            what = f"{self.name} takes images of {channels} x {height} x {width}, and random ones are square, in colour"
+            raise ModeUnavailable(what, "Name another model, or give a side with --image-size")
         resized = size is not None and (size, size) != (height, width)
         return Made(self.member, size or height, classes or own_classes or USUAL_CLASSES, resized)
 
@@ -78,9 +68,11 @@ class TimmModel(ImageClassifier):
         """Raise ModeUnavailable if the model cannot be proved, or does not take these images, or fp8 the batch."""
         norms, output, of_layers = _survey(self.made, batch_size)
         if norms:
+            what = (
+                f"{self.name} has {len(norms)} BatchNorm layers (the first is {norms[0]}), by which samples of a batch"
+            )
             raise ModeUnavailable(
-                f"{self.name} has {len(norms)} BatchNorm layers (the first is {norms[0]}), by which samples of a batch "
-                "see each other: no mode of it can be proved, since that is how a faulty conversion shows",
+                f"{what} see each other: no mode of it can be proved, since that is how a faulty conversion shows",
                 "Use a model that has LayerNorm instead, such as timm:convnext_base or a ViT",
             )
         expected = f"{batch_size} x {self.made.classes}"
@@ -97,13 +89,12 @@ class TimmModel(ImageClassifier):
         grows = {name: rows for name, rows in of_layers.items() if twice[name] == 2 * rows}
         name = next((name for name in wrong if name not in grows), wrong[0])
         step = lcm(*(ALIGNMENT // gcd(ALIGNMENT, rows // batch_size) for rows in grows.values()), 1)
-        remedy = f"Use a --batch-size that is a multiple of {step}"
-        if name not in grows:
-            remedy = "No batch size changes that: use a mode without fp8, or another model"
+        what = f"fp8 GEMMs need a multiple of {ALIGNMENT} rows, and {name} of {self.name} has {of_layers[name]:,}"
         raise ModeUnavailable(
-            f"fp8 GEMMs need a multiple of {ALIGNMENT} rows, and {name} of {self.name} has {of_layers[name]:,} "
-            f"at batch {batch_size} and {self.made.image_px} px",
-            remedy,
+            f"{what} at batch {batch_size} and {self.made.image_px} px",
+            f"Use a --batch-size that is a multiple of {step}"
+            if name in grows
+            else "No batch size changes that: use a mode without fp8, or another model",
         )
 
     def model(self) -> nn.Module:
@@ -113,12 +104,11 @@ class TimmModel(ImageClassifier):
     def images(self) -> tuple[int, int]:
         return self.made.image_px, self.made.classes
 
-    def flops_per_step(self, batch_size: int) -> int:
-        """Return the FLOPs. All are linear in the batch, because images do not see each other; two are counted."""
-        return batch_size * _work(self.made)[1]
+    def work(self) -> Work:
+        return _work(self.made)
 
     def parameters(self) -> int:
-        return _work(self.made)[0]
+        return self.work()[0]
 
     def sizes(self) -> dict[str, int | str]:
         """Return the sizes and the number of parameters, because versions of timm may differ in a model."""
@@ -128,7 +118,7 @@ class TimmModel(ImageClassifier):
 
 @dataclass(frozen=True)
 class Made:
-    """What is to be built. resized: whether images have a size that is not the model's own."""
+    """What is to be built. resized: to images of another size than the model's own."""
 
     model: str
     image_px: int
@@ -187,7 +177,6 @@ def _give_qkv_its_bias(model: nn.Module) -> None:
 
 @torch.no_grad()
 def _unhide(model: nn.Module) -> None:
-    """Make each block, and the head, influence the logits."""
     for name, parameter in model.named_parameters():
         if _LAYER_SCALE.search(name) and parameter.abs().max() <= HIDING:
             parameter.fill_(1.0)
@@ -200,14 +189,14 @@ def _unhide(model: nn.Module) -> None:
 
 
 def _heads(model: Any) -> tuple[nn.Module, ...]:
-    """There are several in a distilled model."""
+    # There are several in a distilled model.
     found = model.get_classifier() if hasattr(model, "get_classifier") else ()
     return tuple(found) if isinstance(found, tuple | list) else (found,)
 
 
 @cache
 def _survey(made: Made, batch_size: int) -> tuple[list[str], str, dict[str, int]]:
-    """Return BatchNorm layers, the form of the output, and the rows of each linear layer that fp8 supports."""
+    # BatchNorm layers, the form of the output, and the rows of each linear layer that fp8 supports.
     rows: dict[str, int] = {}
 
     def note(name: str, layer: nn.Linear, arguments: tuple[Tensor, ...]) -> None:
@@ -227,18 +216,28 @@ def _survey(made: Made, batch_size: int) -> tuple[list[str], str, dict[str, int]
 
 @cache
 def _work(made: Made) -> Work:
+    # Of two images, since a model may treat one in another way.
     model, images = _meta(made, 2)
     flops = flops_of(lambda: _pass(made, model, images))
     return sum(parameter.numel() for parameter in model.parameters()), flops // 2
 
 
 def _meta(made: Made, batch_size: int) -> tuple[nn.Module, Tensor]:
-    with torch.device("meta"):
-        images = torch.empty(batch_size, CHANNELS, made.image_px, made.image_px)
-        try:
-            return _build(made).train(), images
-        except (AssertionError, RuntimeError, ValueError) as error:
-            raise _refused(made, error) from error
+    with _refusing(made), torch.device("meta"):
+        return _build(made).train(), torch.empty(batch_size, CHANNELS, made.image_px, made.image_px)
+
+
+@contextmanager
+def _refusing(made: Made) -> Iterator[None]:
+    try:
+        yield
+    except (AssertionError, RuntimeError, ValueError) as error:
+        what, remedy = f"run on the meta device, where its work is counted: {first_line(error)}", "Name another model"
+        if made.resized:
+            what = f"take images of {made.image_px} px: {first_line(error)}"
+            own = _registered(made.model)[0][1]
+            remedy = f"Omit --image-size, which is then {own}, or give a size that its patches and windows divide"
+        raise ModeUnavailable(f"timm:{made.model} does not {what}", remedy) from error
 
 
 def _pass(made: Made, model: nn.Module, images: Tensor) -> object:
@@ -247,10 +246,8 @@ def _pass(made: Made, model: nn.Module, images: Tensor) -> object:
         if isinstance(layer, nn.Conv2d) and layer.in_channels == CHANNELS and layer.padding in ((0, 0), "valid"):
             if layer.kernel_size == layer.stride and max(layer.stride) > 1:
                 layer.register_forward_pre_hook(partial(_require_whole_patches, made))
-    try:
+    with _refusing(made):
         return model(images)
-    except (AssertionError, RuntimeError, ValueError) as error:
-        raise _refused(made, error) from error
 
 
 def _require_whole_patches(made: Made, layer: nn.Conv2d, inputs: tuple[Tensor, ...]) -> None:
@@ -261,22 +258,6 @@ def _require_whole_patches(made: Made, layer: nn.Conv2d, inputs: tuple[Tensor, .
         return
     patch = lcm(*layer.stride)
     below = made.image_px // patch * patch
+    what = f"timm:{made.model} does not take images of {made.image_px} px: it cuts them into patches of {patch} px, and"
     sizes = f"{below} or {below + patch}" if below else f"{patch}"
-    raise ModeUnavailable(
-        f"timm:{made.model} does not take images of {made.image_px} px: it cuts them into patches of {patch} px, and "
-        "would ignore what is left over",
-        f"Use --image-size {sizes}",
-    )
-
-
-def _refused(made: Made, error: Exception) -> ModeUnavailable:
-    (_, own, _), _ = _registered(made.model)
-    if not made.resized:
-        return ModeUnavailable(
-            f"timm:{made.model} does not run on the meta device, where its work is counted: {first_line(error)}",
-            "Name another model",
-        )
-    return ModeUnavailable(
-        f"timm:{made.model} does not take images of {made.image_px} px: {first_line(error)}",
-        f"Omit --image-size, which is then {own}, or give a size that its patches and windows divide",
-    )
+    raise ModeUnavailable(f"{what} would ignore what is left over", f"Use --image-size {sizes}")

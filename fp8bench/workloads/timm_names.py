@@ -9,8 +9,6 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from fp8bench.schema.errors import UsageError
-
 _REGISTERED = re.compile(r"^@register_model\s*\n(?:@.*\n)*def (\w+)\(", re.MULTILINE)
 
 
@@ -21,13 +19,3 @@ def model_names() -> tuple[str, ...]:
     folders = (spec.submodule_search_locations or ()) if spec else ()
     sources = [path for folder in folders for path in Path(folder, "models").glob("*.py")]
     return tuple(sorted({name for path in sources for name in _REGISTERED.findall(path.read_text("utf-8"))}))
-
-
-def require_plain(member: str) -> None:
-    """Raise UsageError for a name with the tag of pretrained weights, such as `vit_base_patch16_224.augreg_in21k`."""
-    name, dot, tag = member.partition(".")
-    if dot and name in model_names():
-        raise UsageError(
-            f"timm model {member!r} names pretrained weights ({tag}), and weights are always drawn here",
-            f"Use timm:{name}",
-        )

@@ -4,14 +4,11 @@ ViT-Huge/16 at 224 px has 632,199,400 parameters and costs 763.5 GFLOP an image,
 the first layer's input is not computed and not counted).
 """
 
-from collections.abc import Mapping
-from functools import cache
 from typing import Any, ClassVar
 
-import torch
 from torch import nn
 
-from fp8bench.workloads.base import ImageClassifier, work_of_blocks
+from fp8bench.workloads.base import ImageClassifier
 from fp8bench.workloads.resizable import Multiple, Resizable
 
 
@@ -21,20 +18,19 @@ class ViTHuge(Resizable, ImageClassifier):
     name = "vit-huge"
     depth_size: ClassVar[str | None] = "depth"
     multiples: ClassVar[tuple[Multiple, ...]] = (Multiple("embed_dim", "num_heads"), Multiple("img_size", "patch_size"))
-    architecture: ClassVar[Mapping[str, Any]] = dict(
+    architecture: ClassVar[dict[str, Any]] = dict(
         img_size=224, patch_size=16, embed_dim=1280, depth=32, num_heads=16, num_classes=1000
     )
 
     def model(self) -> nn.Module:
-        return _vision_transformer(**self.architecture)
+        from timm.models.vision_transformer import VisionTransformer
+
+        model: nn.Module = VisionTransformer(**self.architecture)
+        return model
 
     @property
     def images(self) -> tuple[int, int]:
         return self.architecture["img_size"], self.architecture["num_classes"]
-
-    def flops_per_step(self, batch_size: int) -> int:
-        """Return the FLOPs, which are linear in the batch."""
-        return batch_size * _flops_per_image(tuple(self.architecture.items()))
 
     def sizes(self) -> dict[str, int | str]:
         return dict(self.architecture)
@@ -44,33 +40,15 @@ class ViTHuge256(ViTHuge):
     """The second article's model: no class token, average pooling, 256 px (256 tokens), 1024 classes."""
 
     name = "vit-huge-256"
-    architecture: ClassVar[Mapping[str, Any]] = {
-        **ViTHuge.architecture,
-        "class_token": False,
-        "global_pool": "avg",
-        "img_size": 256,
-        "num_classes": 1024,
-    }
+    architecture: ClassVar[dict[str, Any]] = ViTHuge.architecture | dict(
+        class_token=False, global_pool="avg", img_size=256, num_classes=1024
+    )
 
 
 class ViTMicro(ViTHuge):
     """A model that is small enough for two CPU cores, with widths in multiples of 16 so that float8 can be emulated."""
 
     name = "vit-micro"
-    architecture: ClassVar[Mapping[str, Any]] = dict(
+    architecture: ClassVar[dict[str, Any]] = dict(
         img_size=32, patch_size=8, embed_dim=64, depth=2, num_heads=4, num_classes=16
     )
-
-
-def _vision_transformer(**architecture: Any) -> nn.Module:
-    from timm.models.vision_transformer import VisionTransformer
-
-    model: nn.Module = VisionTransformer(**architecture)
-    return model
-
-
-@cache
-def _flops_per_image(architecture: tuple[tuple[str, Any], ...]) -> int:
-    sizes = dict(architecture)
-    image = (1, 3, sizes["img_size"], sizes["img_size"])
-    return work_of_blocks(_vision_transformer, sizes, "depth", lambda: torch.empty(image))[1]

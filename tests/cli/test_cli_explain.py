@@ -24,29 +24,27 @@ from typer.testing import CliRunner
 from fp8bench.cli.program import PROGRAM
 from fp8bench.schema.errors import UsageError
 
-TRACE = Path(__file__).parent.parent / "profiling" / "data" / "trace-te-fp8.json.gz"
 BF16 = {"gemm_bf16": 0.065, "attention": 0.012, "cast": 0.01, "elementwise": 0.046}
 FP8 = {"gemm_fp8": 0.035, "attention": 0.012, "cast": 0.016, "elementwise": 0.04}
 
 
-def steps_of(values):
-    """Samples of eight ranks whose every step takes what the summary says."""
+def of(mode, recipe, by_category, instance, **values):
+    """A record of eight ranks whose every step takes what the summary says."""
     found = values["summary"]
     lead = None if found.host_lead_s is None else (found.host_lead_s,) * 3
-    return tuple(rank_samples(rank, (found.step_time_s,) * 3, host_lead_s=lead) for rank in range(8))
+    ranks = tuple(rank_samples(rank, (found.step_time_s,) * 3, host_lead_s=lead) for rank in range(8))
+    shape = profile(by_category=by_category, busy_s=sum(by_category.values()))
+    return measured(instance, mode, recipe, **{"samples": ranks, "profile": shape, **values})
 
 
 def bf16(instance="p5", **changes):
-    shape = profile(by_category=BF16, busy_s=sum(BF16.values()))
-    values = {"profile": shape, "summary": summary(0.1386, host_lead_s=0.05), **changes}
-    return measured(instance, **{"samples": steps_of(values), **values})
+    return of("baseline-bf16", None, BF16, instance, **{"summary": summary(0.1386, host_lead_s=0.05), **changes})
 
 
 def fp8(instance="p5", **changes):
     """A step of 141.1 ms that waits for the host."""
-    shape = profile(by_category=FP8, busy_s=sum(FP8.values()))
-    values = {"profile": shape, "summary": summary(0.1411, host_lead_s=0.006), "minutes": 1, **changes}
-    return measured(instance, "te-fp8", "delayed", **{"samples": steps_of(values), **values})
+    values = {"summary": summary(0.1411, host_lead_s=0.006), "minutes": 1, **changes}
+    return of("te-fp8", "delayed", FP8, instance, **values)
 
 
 @pytest.fixture
@@ -91,13 +89,6 @@ def test_what_names_a_mode_or_a_record(modes_of, results):
     names = ["te-fp8", "te-fp8:delayed", "te-fp8/eager", "p5:te-fp8", "p5:te-fp8:delayed/eager"]
     for name in (*names, file, record.run_id, record.run_id[:16]):
         assert [mode["label"] for mode in modes_of(name)] == ["te-fp8:delayed"], name
-
-
-@pytest.mark.slow
-def test_a_kept_trace(modes_of, results):
-    found = modes_of(TRACE, "baseline-bf16")
-    assert [mode["label"] for mode in found] == ["te-fp8:delayed", "baseline-bf16"]
-    assert found[0]["by_category"]["gemm_fp8"] == pytest.approx(0.0352, abs=1e-4)
 
 
 def test_the_latest_record_is_taken_of_the_round_in_the_middle_and_the_step_time_of_all_rounds(
@@ -175,13 +166,9 @@ def test_a_mode_of_two_instances_wants_its_instance_unless_it_was_profiled_on_on
     ],
 )
 def test_what_has_nothing_to_explain(explain, tmp_path, record, said):
-    path = keep(record, tmp_path / "results")
-    for name in (path, record.run_id):
+    for name in (keep(record, tmp_path / "results"), record.run_id):
         with pytest.raises(UsageError, match=said):
             explain(name)
-    (tmp_path / "foreign.json").write_text('{"traceEvents": []}')
-    with pytest.raises(UsageError, match=r"foreign.json is a trace without the key 'fp8bench'"):
-        explain("foreign.json")
 
 
 @pytest.mark.slow

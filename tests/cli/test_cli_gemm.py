@@ -67,23 +67,17 @@ def test_the_exit_code_says_how_it_went(call, measures):
     assert "[a] for a reason" in call(code=4).stdout
 
 
-@pytest.fixture
-def products(tmp_path):
-    """Two records of products, in a folder of results."""
-    records = [gemm_record(run_id="20260501T100000Z-a"), sweep_record(run_id="20260502T100000Z-b")]
-    return tmp_path, records, [write(record, tmp_path) for record in records]
-
-
-def test_a_record_is_named_by_its_file_its_id_or_how_that_begins_and_what_names_none_or_several_is_told(products):
-    folder, (first, _), (path, _) = products
+def test_a_record_is_named_by_its_file_its_id_or_how_that_begins_and_what_names_none_or_several_is_told(tmp_path):
+    first, last = gemm_record(run_id="20260501T100000Z-a"), sweep_record(run_id="20260502T100000Z-b")
+    path, _ = (write(record, tmp_path) for record in (first, last))
     for name in (str(path), first.run_id, "20260501"):
-        assert find_kept(name, folder, GemmRecord) == first
+        assert find_kept(name, tmp_path, GemmRecord) == first
     for name, where, kind, said in (
-        ("202605", folder, GemmRecord, f"2 run ids begin with '202605'. Give more of it: {first.run_id}, "),
-        ("2025", folder, GemmRecord, f"no file is called '2025'.* The latest are: {first.run_id}, "),
-        ("2025", folder / "elsewhere", GemmRecord, "keeps none of its kind: measure one first"),
-        (str(path), folder, NumericsRecord, "is a record of kind gemm, not numerics"),
-        (str(folder / "missing.json"), folder, GemmRecord, r"cannot read .*missing\.json: No such file"),
+        ("202605", tmp_path, GemmRecord, f"2 run ids begin with '202605'. Give more of it: {first.run_id}, "),
+        ("2025", tmp_path, GemmRecord, f"no file is called '2025'.* The latest are: {first.run_id}, "),
+        ("2025", tmp_path / "elsewhere", GemmRecord, "keeps none of its kind: measure one first"),
+        (str(path), tmp_path, NumericsRecord, "is a record of kind gemm, not numerics"),
+        (str(tmp_path / "missing.json"), tmp_path, GemmRecord, r"cannot read .*missing\.json: No such file"),
     ):
         with pytest.raises(UsageError, match=said):
             find_kept(name, where, kind)
@@ -99,15 +93,7 @@ def test_an_id_that_others_begin_with_is_itself_and_a_path_is_one_even_where_not
     assert {name: names_a_file(name) for name in named} == named
 
 
-@pytest.fixture
-def measures_nothing(monkeypatch):
-    """A measurement fails the test."""
-    for kind in (gemm, numerics):
-        monkeypatch.setattr(kind, "KIND", replace(kind.KIND, measure=lambda *_: pytest.fail("measured")))
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("measures_nothing")
 @pytest.mark.parametrize(
     ("record", "begins", "plots"),
     [
@@ -116,10 +102,13 @@ def measures_nothing(monkeypatch):
     ],
     ids=["products", "errors"],
 )
-def test_what_was_kept_is_shown_and_drawn_and_nothing_is_measured(command, tmp_path, record, begins, plots):
-    path = write(record, tmp_path)
+def test_what_was_kept_is_shown_and_drawn_and_nothing_is_measured(
+    command, tmp_path, monkeypatch, record, begins, plots
+):
+    for kind in (gemm, numerics):
+        monkeypatch.setattr(kind, "KIND", replace(kind.KIND, measure=lambda *_: pytest.fail("measured")))
     drawn = [word for flag, name in plots.items() for word in (flag, tmp_path / name)]
-    done = command(record.kind, "--record", path, "--results-dir", tmp_path, *drawn)
+    done = command(record.kind, "--record", write(record, tmp_path), "--results-dir", tmp_path, *drawn)
     assert done.stdout.startswith(begins)
     assert done.stderr.endswith(f"{[*plots.values()][-1]}\n")
     assert all((tmp_path / name).stat().st_size > 10_000 for name in plots.values())

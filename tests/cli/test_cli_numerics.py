@@ -34,7 +34,7 @@ def test_a_table_on_stdout_and_a_record_in_the_results_and_the_same_call_prints_
     assert lines[0].startswith("numerics, width 32, 64 tokens, seed 3, on cpu")
     assert ["normal", "torchao-float8:rowwise", "3.7e-02"] in [line.split()[:3] for line in lines]
     assert "unsupported [a]" in done.stdout
-    assert "A jump: values 100 times as large" in done.stdout
+    assert "The jump: values are 100 times as large" in done.stdout
     [record] = kept(tmp_path)
     assert (record.status, record.instance, record.config.seed) == ("ok", "cpu", 3)
     assert f"kept as results/cpu/{record.run_id}.json" in done.stderr
@@ -47,6 +47,7 @@ def test_where_nothing_could_run_the_exit_code_is_3_and_the_reason_is_told(numer
     assert "needs an NVIDIA GPU" in done.stdout
     [record] = kept(tmp_path)
     assert (record.status, record.remedy is not None) == ("unsupported", True)
+    assert "needs an NVIDIA GPU" in record.reason
     assert not (tmp_path / "errors.png").exists()
 
 

@@ -1,6 +1,5 @@
 """`fp8bench predict`: what is printed, what is refused, and that it is kept apart from what was measured."""
 
-import shutil
 from functools import partial
 
 import pytest
@@ -8,7 +7,6 @@ from builders import environment, evidence, profile, rank_samples, rounds, steps
 from cli.calling import keep_all
 from kept import record_paths
 
-from fp8bench.records.files import samples_path
 from fp8bench.schema.errors import UsageError
 
 PARTS = {"gemm_bf16": 0.06, "elementwise": 0.025, "attention": 0.01}
@@ -62,13 +60,6 @@ def test_of_several_workloads_the_one_of_most_records_is_predicted_and_said(pred
     said = "fp8bench: predicting vit-huge, the workload of most records; --workload chooses another (vit-huge-256)\n"
     assert said in command("predict", *words).stderr
     assert "workload of most" not in command("predict", "p5", "--from", "h200-1x:te-fp8").stderr
-
-
-def test_a_records_file_is_a_source_wherever_it_lies(predict, folder):
-    path = record_paths(folder / "results" / "h200-1x", "*te-fp8*.json")[0]
-    shutil.move(samples_path(path), folder)
-    shutil.move(path, folder / "kept.json")
-    assert [row["mode"] for row in predict("p5", "--from", "kept.json")] == ["te-fp8"]
 
 
 def test_fp8_on_a_gpu_without_it_is_unsupported_with_exit_code_3_only_where_nothing_else_ran(predict, command):

@@ -102,15 +102,13 @@ class TestUpdate:
         names = [path.name for path in instances.snapshots(tmp_path / "results")]
         assert (names, path.read_text()) == ([f"{TODAY}.csv", f"{TODAY}.2.csv"], first)
 
-    def test_offline_is_one_line_with_the_remedy(self, monkeypatch, tmp_path, command):
+    def test_offline_and_without_the_extra_the_remedy_is_named(self, monkeypatch, tmp_path, command):
         monkeypatch.delenv("GPUHUNT_CATALOG_DIR", raising=False)
         monkeypatch.setenv("GPUHUNT_CATALOG_URL", (tmp_path / "nothing").as_uri())
         with pytest.raises(
             RunFailed, match=r"cannot be reached: .* Connect to the internet, or name .* GPUHUNT_CATALOG_D"
         ):
             command("prices", "update")
-
-    def test_without_the_extra_its_install_command_is_named(self, monkeypatch, command):
         monkeypatch.setitem(sys.modules, "gpuhunt", None)
         with pytest.raises(ModeUnavailable, match=r"Install it: `pip install 'fp8bench\[prices\]'`"):
             command("prices", "update")

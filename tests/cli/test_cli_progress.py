@@ -46,9 +46,7 @@ def begun(entry=ENTRY, on=None, **stop):
     [
         ({"world_size": 8}, {}, ", round 2 of 3: vit-huge, batch 64 x 8 GPUs, 2 + at least 21 steps\n"),
         ({"world_size": 8}, {"precision": 0.01, "max_rounds": 10}, "round 2 (at most 10): "),
-        ({"device": "cpu", "world_size": 1}, {}, "batch 64 x 1 CPU process, "),
         ({"device": "cpu", "world_size": 2}, {}, "batch 64 x 2 CPU processes, "),
-        ({"world_size": 1}, {}, "batch 64 x 1 GPU, "),
     ],
 )
 def test_a_turn_begins_with_what_runs_where_and_how_often(settings, stop, words, capsys):

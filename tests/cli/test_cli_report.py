@@ -38,7 +38,7 @@ def test_the_page_of_all_that_was_measured_is_one_file_that_is_replaced_only_whe
     with pytest.raises(UsageError) as refused:
         command("report")
     assert str(refused.value) == "report.html exists. Name another file, or replace it with --force."
-    assert "The job of 90 million images takes" in report("--job", "90M", "--force")[0]
+    assert "The job of 90.0 M images takes" in report("--job", "90M", "--force")[0]
 
 
 @pytest.mark.usefixtures("kept")

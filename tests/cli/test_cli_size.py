@@ -6,8 +6,6 @@ import pytest
 from cli.calling import call
 from kept import documents
 
-from fp8bench.schema.errors import UsageError
-
 pytestmark = pytest.mark.slow
 
 RUN = ("run", "--mode", "baseline-bf16", "--gpus", "1", "--quiet", "--rounds", "1", "--warmup", "1", "--steps", "3")
@@ -54,19 +52,3 @@ def test_a_dry_run_says_where_the_sizes_are_from_and_what_the_model_is(command, 
     assert plan["settings"]["size"] == {"value": ["depth=1", "embed_dim=32"], "origin": "FP8BENCH_SIZE"}
     assert plan["runs"][0]["workload"] == "vit-micro,depth=1,embed_dim=32"
     assert (plan["model"]["sizes"]["depth"], plan["model"]["sizes"]["embed_dim"]) == (1, 32)
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("--size", "layers=1"), "unknown size of vit-micro 'layers'"),
-        (("--size", "num_heads=5"), "embed_dim=64 and num_heads=5"),
-        (("--workload", "timm:convnext_atto", "--size", "depth=1"), "has sizes that cannot be changed"),
-    ],
-)
-@pytest.mark.parametrize("asked", [RUN, ("sweep", "--mode", "baseline-bf16", "--gpus", "1", "--dry-run")])
-def test_what_is_no_model_is_one_line_and_wrong_usage(asked, words, told, command, tmp_path):
-    with pytest.raises(UsageError, match=told) as refused:
-        command(*asked, *SHORT, *words)
-    assert "\n" not in str(refused.value)
-    assert not (tmp_path / "results").exists()

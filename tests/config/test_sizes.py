@@ -2,7 +2,7 @@
 
 import pytest
 
-from fp8bench.config.sizes import read_sizes, sized, sizes_of
+from fp8bench.config.options import read_sizes, sized, sizes_of
 from fp8bench.config.sources import resolve
 from fp8bench.registry import find_workload, switches_of, unit_of
 from fp8bench.schema.errors import UsageError

@@ -104,12 +104,7 @@ def precise(**fields):
         ({"compute_mode": 3}, "compute-mode", "ok", "one process a GPU"),
         ({"compute_mode": None}, "compute-mode", "unknown", "does not report it"),
         ({"utilization_percent": 98, "processes": 1}, "busy", "problem", "1 other process(es), 0.0 GiB in use, 98 %"),
-        (
-            {"processes": 2, "memory_used_bytes": 9 * GIB},
-            "busy",
-            "warning",
-            "2 other process(es), 9.0 GiB in use, 0 % b",
-        ),
+        ({"processes": 2, "memory_used_bytes": 9 * GIB}, "busy", "warning", "2 other process(es), 9.0 GiB in use"),
         ({"memory_used_bytes": 9 * GIB}, "busy", "warning", "9.0 GiB in use, held by no visible process"),
         ({"memory_used_bytes": GIB // 2}, "busy", "ok", "no other process, at most 0.5 GiB"),
         ({"processes": None, "memory_used_bytes": None}, "busy", "unknown", "does not report it"),
@@ -193,6 +188,7 @@ def compiling(answer, **environ):
 
 
 NO_GRAPH = CompileResult(graphs=0, right=True)
+NOT_COMPILING = compiling(NO_GRAPH, TORCHDYNAMO_DISABLE="1")
 NO_COMPILER = Failure(kind="error", message="RuntimeError: No C compiler")
 UNUSABLE = probing(h200_host(), libraries=LibrariesResult(copies=COPIES, use_error="CUDNN_STATUS_SUBLIBRARY"))
 BROKEN_TE = probing(h200_host(), transformer_engine=Failure(kind="error", message="OSError: libcudart.so.12"))
@@ -291,13 +287,7 @@ NAMELESS_CUDNN = (TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None)
         (probing(h200_host(), attention=LATE), "te-attention", "unknown", "no answer", ""),
         (h200_host(), "torch-compile", "ok", "compiles on the GPU", ""),
         (compiling(NO_GRAPH), "torch-compile", "problem", "0.36 of the baseline's speed", "C compiler"),
-        (
-            compiling(NO_GRAPH, TORCHDYNAMO_DISABLE="1"),
-            "torch-compile",
-            "problem",
-            "compiles nothing",
-            "Unset TORCHDYNAMO",
-        ),
+        (NOT_COMPILING, "torch-compile", "problem", "compiles nothing", "Unset TORCHDYNAMO"),
         (compiling(CompileResult(graphs=1, right=False)), "torch-compile", "problem", "wrong numbers", "Triton"),
         (compiling(NO_COMPILER), "torch-compile", "problem", "No C compiler (without it", "C compiler"),
         (compiling(LATE), "torch-compile", "unknown", "no answer within 50 s", ""),

@@ -23,7 +23,7 @@ from fp8bench.config.sources import resolve
 from fp8bench.kinds.converge.measure import trainings_in
 from fp8bench.predict.step import known as predictions_known
 from fp8bench.pricing import catalog as catalogs
-from fp8bench.profiling.trace import looks_like_a_trace, read_trace
+from fp8bench.profiling.trace import read_trace
 from fp8bench.records import layout, results
 from fp8bench.records.audit import verify
 from fp8bench.records.files import samples_path
@@ -88,7 +88,11 @@ def read_every_way(path: Path) -> None:
 
 def of_instance(path: Path) -> None:
     catalogs.load_beside([path])
-    catalogs.load([path])
+    of_catalogue(path)
+
+
+def of_catalogue(path: Path) -> None:
+    catalogs.laid_over(catalogs.load(), path)
 
 
 def of_config(path: Path) -> None:
@@ -96,18 +100,13 @@ def of_config(path: Path) -> None:
     resolve({}, {}, parse_mapping(text, path), str(path), text)
 
 
-def of_trace(path: Path) -> None:
-    looks_like_a_trace(path)
-    read_trace(path)
-
-
 READERS: dict[str, tuple[str, list[bytes], Callable[[Path], object]]] = {
     "record": ("r.json", [path.read_bytes() for path in GOLDEN], read_every_way),
     "instance": ("mine/instance.yaml", [INSTANCE], of_instance),
-    "catalogue": ("instances.yaml", [INSTANCES_YAML.read_bytes()[:3000]], lambda path: catalogs.load([path])),
+    "catalogue": ("instances.yaml", [INSTANCES_YAML.read_bytes()[:3000]], of_catalogue),
     "prices": ("prices/20260501.csv", [SNAPSHOT], of_instance),
     "configuration": ("c.yaml", [CONFIG], of_config),
-    "trace": ("t.json", [TRACE, gzip.compress(TRACE, mtime=0)], of_trace),
+    "trace": ("t.json", [TRACE, gzip.compress(TRACE, mtime=0)], read_trace),
     "trainings": (".c.jsonl", [b"\n{}\n", b'\n{"trained": {"mode": "a"}}\n'], trainings_in),
     "predictions": ("p.json", [PREDICTION_ERRORS_JSON.read_bytes()[:5000]], predictions_known),
 }

@@ -11,8 +11,7 @@ from cli.calling import invoked
 from fp8bench.config.sources import resolve
 from fp8bench.pricing import catalog
 from fp8bench.records import instances, results
-from fp8bench.remote.mirror import belongs, names_in, send
-from fp8bench.remote.store import RemoteFile
+from fp8bench.remote.mirror import RemoteFile, belongs, names_in, send
 from fp8bench.schema.errors import UsageError
 
 ODD = ["a b", "ä", "-x", "a\nb", "\x1b[31m", "a;b", "$(id)", "%s", "a'b", "x" * 200, "\udcff", "..."]

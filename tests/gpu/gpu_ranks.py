@@ -21,8 +21,9 @@ from fp8bench.worker.execution.build import choose, ready_to_train
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.replay import Replay
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
-from fp8bench.worker.main import gate_of, rank_group
+from fp8bench.worker.main import gate_of
 from fp8bench.worker.memory import peak_memory
+from fp8bench.worker.parallel import rank_group
 from fp8bench.worker.parity import prove
 from fp8bench.worker.subject import make_mode, make_workload
 from fp8bench.workloads.llama import LLM1B

@@ -53,10 +53,7 @@ P5 = [*on("p5", 0.10, minutes=20), *on("p5", 0.08, "te-fp8", minutes=30, recipe=
 
 OWN = (("p5", 50.0), ("p4d", 20.0))
 ON_A_CPU = (("baseline-fp32", 0.8), ("baseline-bf16", 0.4))
-OTHER = [
-    *on("undated", 0.3, minutes=60),
-    *on("undated", 0.2, "te-fp8", minutes=70, recipe="delayed"),
-]
+OTHER = [*on("undated", 0.3, minutes=60), *on("undated", 0.2, "te-fp8", minutes=70, recipe="delayed")]
 
 
 def test_the_interval_of_a_session_that_might_end_early_is_wider():
@@ -126,25 +123,20 @@ class TestWhichMode:
         said = next(sentences(compared(*on("p5", 0.1), *on("p5", 0.0999, "te-fp8", minutes=10, recipe="delayed"))))
         assert "te-fp8 there: not told apart, +0.1 % (" in said
 
-    def test_a_gain_that_needs_a_graph_says_what_is_left_without(self):
-        replayed = compared(*on("p5", 0.1), *on("p5", 0.08, "te-fp8", minutes=10, recipe="delayed", evidence=GRAPHED))
-        _, condition = sentences(replayed)
-        assert condition.endswith("launched from Python: not measured (fp8bench run --cuda-graphs off).")
-        slow = on("p5", 0.15, "te-fp8", minutes=20, recipe="delayed")
-        both = compared(
-            *on("p5", 0.1), *on("p5", 0.08, "te-fp8", minutes=10, recipe="delayed", evidence=GRAPHED), *slow
-        )
-        _, condition = sentences(both)
-        assert "launched from Python: te-fp8 takes 150 ms on p5 at batch 64, 33.3 % fewer images" in condition
-
-    def test_a_step_that_was_launched_on_another_machine_is_judged_by_that_machines_bf16(self):
+    def test_a_gain_that_needs_a_graph_says_what_is_left_without_by_bf16_of_the_same_machine(self):
         first, second = ({"machine": machine_called(name)} for name in ("first", "second"))
+        base = on("p5", 0.1, **first)
         graphed = on("p5", 0.08, "te-fp8", minutes=10, recipe="delayed", evidence=GRAPHED, **first)
-        launched = on("p5", 0.15, "te-fp8", minutes=20, recipe="delayed", **second)
-        alone = compared(*on("p5", 0.1, **first), *graphed, *launched)
-        assert any("not measured" in line for line in sentences(alone))
-        both = compared(*on("p5", 0.1, **first), *graphed, *launched, *on("p5", 0.12, minutes=30, **second))
-        assert any("te-fp8 takes 150 ms on p5 at batch 64, 20.0 % fewer" in line for line in sentences(both))
+        here, there = (on("p5", 0.15, "te-fp8", minutes=20, recipe="delayed", **machine) for machine in (first, second))
+        not_measured = "launched from Python: not measured (fp8bench run --cuda-graphs off)."
+        takes = "launched from Python: te-fp8 takes 150 ms on p5 at batch 64, "
+        for launched, said in (
+            ([], not_measured),
+            (here, f"{takes}33.3 % fewer images"),
+            (there, not_measured),
+            ([*there, *on("p5", 0.12, minutes=30, **second)], f"{takes}20.0 % fewer"),
+        ):
+            assert any(said in line for line in sentences(compared(*base, *graphed, *launched)))
 
 
 class TestWhichInstance:
@@ -160,13 +152,7 @@ class TestWhichInstance:
         )
 
     def test_what_other_providers_ask_is_said_where_two_list_both_gpus(self):
-        listed = {
-            ("one", "p5"): 50.0,
-            ("one", "p4d"): 20.0,
-            ("two", "p5"): 40.0,
-            ("two", "p4d"): 10.0,
-            ("3", "p5"): 1.0,
-        }
+        listed = {("one", "p5"): 50, ("one", "p4d"): 20, ("two", "p5"): 40, ("two", "p4d"): 10, ("3", "p5"): 1}
         gpus = {"p5": "H100-SXM5-80GB", "p4d": "A100-SXM4-40GB"}
         known = [
             builders.instance(f"{who}-{what}", provider=who, gpu=gpus[what], gpu_count=8, prices=(price(usd, NEW),))
@@ -338,11 +324,10 @@ def test_rows_that_decide_nothing_say_why(changes, why):
     )
 
 
-def test_the_answer_of_grouped_rows_stands_once_below_the_tables():
+def test_groups_have_a_heading_each_and_share_notes_and_the_answer_of_all_rows_below_them():
     every = compared(*on("p5", 0.1), *on("p5", 0.08, "te-fp8", minutes=10, recipe="delayed"))
     text = render(document(*grouped(every, "mode")), "plain")
-
-    assert text.count("Which mode?") == text.count("All of these rows") == 1
+    assert text.count("Which mode?") == text.count("All of these rows") == text.count("With 3 processes a row") == 1
     assert text.index("mode: te-fp8") < text.index("All of these rows") < text.index("Which mode? te-fp8")
 
 

@@ -110,6 +110,9 @@ CASES = {
     "failed for the first time": ([*new(), REFUSED[1]], old(), {}, ["failed", "ok"], 1),
     "a round that failed": ([*new(), BROKEN], old(), {}, ["ok"], 0, "1 of 5 rounds failed: out of memory"),
     "machines": (new(*SLOWER, **HERE), old(**THERE), {}, ["not comparable"], 4, "machine (here"),
+    "machines, with software under test": (
+        *(new(**THERE), old(**HERE), {"under_test": ("torch",)}, ["not comparable"], 4, "machine (there"),
+    ),
     "machines that may differ": (
         *(new(*SLOWER, **HERE), old(**THERE), {"allow_mismatch": True}, ["regression"], 1, "machine (here"),
     ),
@@ -178,20 +181,17 @@ def test_one_round_finds_nothing_and_plans_nothing():
     assert checked(new(), old()).plan_exit_code == 0
 
 
-def test_two_attentions_have_names_of_their_own_in_every_export():
-    found = checked([*new(**FUSED), *new(**SDPA, minutes=610)], old(**FUSED))
+def cases(found):
     (suite,) = junitparser.JUnitXml.fromstring(EXPORTS["junit"](found).encode())
-    names = [case.name for case in suite]
-    assert [name.rpartition(" ")[2] for name in names] == ["[te:fused]", "[sdpa:flash]"]
+    return [*suite]
 
 
-def test_variants_that_one_name_has_are_a_case_each_in_junit():
-    switched = {"mode": "te-fp8", "recipe": "delayed", "settings": {"te_switches": "split-qkv"}}
+def test_variants_that_one_name_has_are_a_case_each_in_junit_and_attentions_are_named():
+    both = checked([*new(**FUSED), *new(**SDPA, minutes=610)], old(**FUSED))
+    assert [case.name.rpartition(" ")[2] for case in cases(both)] == ["[te:fused]", "[sdpa:flash]"]
     plain = {"mode": "te-fp8", "recipe": "delayed", "minutes": 620}
-    found = checked([*new(**switched), *new(**plain)], [*old(**switched), *old(**plain)])
-    (suite,) = junitparser.JUnitXml.fromstring(EXPORTS["junit"](found).encode())
-    assert [row.outcome for row in found.rows] == ["ok", "ok"]
-    assert suite.tests == len([*suite]) == 2
+    switched = {**plain, "minutes": 0, "settings": {"te_switches": "split-qkv"}}
+    assert len(cases(checked([*new(**switched), *new(**plain)], [*old(**switched), *old(**plain)]))) == 2
 
 
 def test_of_a_reference_of_several_softwares_the_one_that_is_like_ours_counts():
@@ -250,11 +250,6 @@ def test_what_is_under_test_may_differ_and_nothing_else(tested, versions, driver
     words = sentence(found)
     assert ("torch 2.15.0 -> 2.16.0" in words) == ("torch" in tested)
     assert outcome != "ok" or words.startswith("Passed with torch 2.15.0 -> 2.16.0")
-
-
-def test_another_machine_is_not_judged_whatever_is_under_test():
-    (row,) = checked(new(**THERE, **software()), old(**HERE, **software()), under_test=("torch",)).rows
-    assert row.outcome == "not comparable"
 
 
 @pytest.mark.parametrize("name", ["tensorflow", "GPU"])

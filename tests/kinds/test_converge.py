@@ -11,8 +11,7 @@ from report.made_converge import BASELINE, Ranks
 
 from fp8bench.config.options import read
 from fp8bench.kinds.converge import KIND, measure
-from fp8bench.kinds.converge.measure import in_turns, run_config, task_of
-from fp8bench.kinds.converge.request import WORKLOADS, ConvergeRequest, prepare
+from fp8bench.kinds.converge.measure import WORKLOADS, ConvergeRequest, in_turns, prepare, task_of
 from fp8bench.launch.place import register
 from fp8bench.launch.signals import Interrupt
 from fp8bench.machine.identity import together
@@ -65,13 +64,14 @@ class TestPrepare:
         monkeypatch.setitem(WORKLOADS, "cpu", "outside-language")
         words = dict.fromkeys(("workload", "batch_size", "steps"))
         config = prepared(**words).config.config
-        assert (config.workload, config.batch_size, config.steps, config.seeds) == (
-            "outside-language",
-            16,
-            40,
+        assert (config.workload, config.batch_size, config.steps) == ("outside-language", 16, 40)
+        assert (config.seeds, config.world_size, config.optimizer, config.learning_rate, config.rate_warmup) == (
             (0, 1, 2),
+            1,
+            "adamw",
+            2e-3,
+            4,
         )
-        assert (config.world_size, config.optimizer, config.learning_rate, config.rate_warmup) == (1, "adamw", 2e-3, 4)
         assert (config.validate_every, config.validation_batches) == (5, 8)
         assert (config.compile, config.cuda_graphs, config.te_attention) == ("auto", "auto", "te")
 
@@ -141,10 +141,9 @@ class TestPrepare:
             prepared(text=str(file))
 
     def test_under_torchrun_the_ranks_of_all_nodes_train_on_the_same_text(self, prepared, text):
-        config = prepared(environ=TORCHRUN).config.config
-        assert (config.world_size, config.nodes) == (4, 2)
-        run = run_config(config, BASELINE, 0)
-        assert (run.world_size, run.nodes) == (4, 2)
+        job = prepared(environ=TORCHRUN).config
+        for config in (job.config, task_of(job, BASELINE, 0).config):
+            assert (config.world_size, config.nodes) == (4, 2)
         with pytest.raises(UsageError, match="--gpus 2 disagrees with torchrun, which made 4 processes"):
             prepared(environ=TORCHRUN, gpus="2")
         alike = prepared().alike
@@ -160,7 +159,6 @@ class TestTraining:
         ranks = Ranks()
         trained(prepared(seeds="2"), ranks)
         assert ranks.ran == [(MODES[0], 0), (MODES[1], 0), (MODES[1], 1), (MODES[0], 1)]
-        assert ranks.ran == list(in_turns(prepared(seeds="2").config.config))
         ranks = Ranks({(MODES[1], 0): BROKEN})
         trained(prepared(*MODES, "torchao-float8", seeds="2", gpus="2"), ranks)
 

@@ -116,25 +116,42 @@ class TestCurves:
     def test_between_two_validations_it_is_scipys_monotone_cubic(self, steps, losses, part):
         from scipy.interpolate import PchipInterpolator
 
-        places = [0.0, *accumulate(steps)]
-        points = list(zip(places, losses, strict=False))
-        spent = part * places[-1]
+        points = list(zip([0.0, *accumulate(steps)], losses, strict=False))
+        spent = part * points[-1][0]
         expected = float(PchipInterpolator(*zip(*points, strict=True))(spent))
         assert gaps.loss_at(points, spent) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
-    @pytest.mark.parametrize(("loss", "spent"), [(4.5, 0.5), (4.0, 1.0), (3.0, 2.0), (2.9, None), (5.0, None)])
-    def test_what_was_spent_when_a_loss_was_first_reached(self, loss, spent):
-        found = gaps.spent_to(gaps.by_cost(curve(5.0, 4.0, 3.0)), loss)
-        assert found == (spent if spent is None else pytest.approx(spent))
+    @pytest.mark.parametrize(
+        ("losses", "loss", "spent"),
+        [
+            *[((5.0, 4.0, 3.0), *found) for found in ((4.5, 0.5), (4.0, 1.0), (3.0, 2.0), (2.9, None), (5.0, None))],
+            # A curve that rises again counts from where it first was there.
+            ((5.0, 4.0, 4.5, 3.0), 4.0, 1.0),
+        ],
+    )
+    def test_what_was_spent_when_a_loss_was_first_reached(self, losses, loss, spent):
+        assert gaps.spent_to(gaps.by_cost(curve(*losses)), loss) == (spent and pytest.approx(spent))
 
-    def test_a_curve_that_rises_again_counts_from_where_it_first_was_there(self):
-        assert gaps.spent_to(gaps.by_cost(curve(5.0, 4.0, 4.5, 3.0)), 4.0) == 1.0
+
+SLOW = curve(5.0, 4.0, 3.0)
+"""It falls by 1 a second."""
+FAST = curve(5.0, 4.0, 3.0, step_s=0.25)
 
 
 class TestGaps:
-    def test_at_equal_steps_losses_of_the_same_step_are_compared(self):
-        ours, reference = curve(5.3, 4.3, 3.8, step_s=0.25), curve(5.0, 4.0, 3.5)
-        assert gaps.gap_in_the_end(gaps.by_steps(ours), gaps.by_steps(reference)) == pytest.approx(0.3)
+    @pytest.mark.parametrize(
+        ("ours", "reference", "gap"),
+        [
+            # At equal steps, losses of the same step are compared.
+            (gaps.by_steps(curve(5.3, 4.3, 3.3, step_s=0.25)), gaps.by_steps(SLOW), 0.3),
+            # At equal time, the faster one has come further: by 0.75 to 1 in the last quarter of the first second.
+            (gaps.by_cost(FAST), gaps.by_cost(SLOW), -0.875),
+            # Three times as dear, for the reference's 2 USD it falls by 4 / 3, and not by 2.
+            (gaps.by_cost(FAST, 3.0), gaps.by_cost(SLOW, 1.0), 2 / 3 * 0.875),
+        ],
+    )
+    def test_what_is_equal_is_steps_time_or_money(self, ours, reference, gap):
+        assert gaps.gap_in_the_end(ours, reference) == pytest.approx(gap)
 
     def test_the_last_quarter_counts_and_no_single_moment(self):
         """Three quarters alike, then 0.1 above and below by turns, as losses move from step to step."""
@@ -143,24 +160,12 @@ class TestGaps:
         gap = gaps.gap_in_the_end(gaps.by_steps(curve(*ours)), gaps.by_steps(curve(*level)))
         assert abs(gap) < 0.02
 
-    def test_at_equal_time_the_faster_one_has_come_further(self):
-        """It falls by 2 a second and the reference by 1: apart by 0.75 to 1 in the last quarter of the first second."""
-        ours, reference = curve(5.0, 4.0, 3.0, step_s=0.25), curve(5.0, 4.0, 3.0)
-        assert gaps.gap_in_the_end(gaps.by_cost(ours), gaps.by_cost(reference)) == pytest.approx(-0.875)
-
-    def test_at_equal_money_a_dearer_machine_has_to_be_faster(self):
-        """Twice as fast and three times as dear: for the reference's 2 USD it falls by 4 / 3, and not by 2."""
-        ours, reference = curve(5.0, 4.0, 3.0, step_s=0.25), curve(5.0, 4.0, 3.0)
-        gap = gaps.gap_in_the_end(gaps.by_cost(ours, 3.0), gaps.by_cost(reference, 1.0))
-        assert gap == pytest.approx(2 / 3 * 0.875)
-        assert gaps.ratio_to_same_loss(gaps.by_cost(ours, 3.0), gaps.by_cost(reference, 1.0)) == pytest.approx(1.5)
-
     def test_to_the_same_loss_is_to_one_that_both_came_to(self):
         """By 1.6 a second and by 1; ours ends at 3.4, the reference at 3.0."""
-        ours, reference = curve(5.0, 4.2, 3.4, step_s=0.25), curve(5.0, 4.0, 3.0)
-        found = gaps.ratio_to_same_loss(gaps.by_cost(ours), gaps.by_cost(reference))
-        assert found == pytest.approx(1 / 1.6)
-        assert gaps.ratio_to_same_loss(gaps.by_cost(reference), gaps.by_cost(ours)) == pytest.approx(1.6)
+        ours, reference = gaps.by_cost(curve(5.0, 4.2, 3.4, step_s=0.25)), gaps.by_cost(SLOW)
+        assert gaps.ratio_to_same_loss(ours, reference) == pytest.approx(1 / 1.6)
+        assert gaps.ratio_to_same_loss(reference, ours) == pytest.approx(1.6)
+        assert gaps.ratio_to_same_loss(gaps.by_cost(FAST, 3.0), reference) == pytest.approx(1.5)
 
     def test_without_a_curve_or_a_loss_that_fell_there_is_no_gap(self):
         points = gaps.by_steps(curve(5.0, 4.0))

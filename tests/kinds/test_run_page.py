@@ -17,10 +17,11 @@ from builders import (
 from report.comparing import NEW, catalog, compared
 
 from fp8bench.kinds.run.page import page
-from fp8bench.kinds.run.plots import PLOTS, charts, count_said, shown_rows, time_said
+from fp8bench.kinds.run.plots import PLOTS, charts, shown_rows
 from fp8bench.kinds.run.sentences import sentences
 from fp8bench.tables.document import Table
 from fp8bench.tables.row_chart import Bars, Scatter
+from fp8bench.tables.written import brief_count, time_said
 
 TODAY = date(2026, 7, 1)
 BASELINE = rounds(0.100, 0.101, 0.100, 0.099)
@@ -146,11 +147,10 @@ def test_rows_of_unlike_environments_have_a_column_each():
 
 
 @pytest.mark.parametrize(
-    ("units", "said"),
-    [(800, "800"), (1e6, "1 million"), (90e6, "90 million"), (2.5e9, "2.5 billion"), (1e13, "10 trillion")],
+    ("units", "said"), [(800, "800"), (34e3, "34.0 k"), (90e6, "90.0 M"), (2.5e9, "2.50 B"), (1e13, "10.0 T")]
 )
-def test_a_job_is_said_in_words(units, said):
-    assert count_said(units) == said
+def test_a_count_has_three_digits(units, said):
+    assert brief_count(units) == said
 
 
 @pytest.mark.parametrize(("hours", "said"), [(0.379, "22.7 min"), (34.06, "34.1 h"), (124.8, "5.2 days")])

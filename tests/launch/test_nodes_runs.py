@@ -228,19 +228,13 @@ def test_all_ranks_of_two_nodes_take_part_in_collectives_and_node_0_keeps_the_re
     assert (second.records(), second.stdout()) == ([], "")
 
 
-@pytest.mark.parametrize(
-    ("command", "words", "other", "said"),
-    [
-        (("collectives",), COLLECTIVES, ("--size", "1M"), "sizes is 64K on node 0"),
-        (("run", *TINY), ("--steps", "3"), ("--steps", "4"), "steps is 3 on node 0"),
-    ],
-)
-def test_unlike_nodes_are_refused_on_both_before_any_rank_begins(started, command, words, other, said):
-    nodes = started(words, (*words, *other), command=command)
+def test_unlike_nodes_are_refused_on_both_before_any_rank_begins(started):
+    """Of `run` in tests/faults/test_torchrun.py."""
+    nodes = started(COLLECTIVES, (*COLLECTIVES, "--size", "1M"), command=("collectives",))
 
     assert [node.torchrun.wait(LIMIT_S) for node in nodes] == [1, 1]
     for node in nodes:
-        assert f"the nodes differ: {said}" in node.errors()
+        assert "the nodes differ: sizes is 64K on node 0" in node.errors()
         assert node.records() == []
 
 

@@ -111,10 +111,6 @@ def test_what_cannot_be_planned_is_refused_with_its_option_and_a_remedy(asked, e
         planned(**{**ONE_MODE, **asked})
 
 
-def test_a_cpu_machine_takes_any_number_of_processes_that_its_cores_can():
-    assert {config.world_size for config in planned(NO_GPU, gpus=16)} == {16}
-
-
 @pytest.mark.parametrize(
     ("cpu_count", "asked", "workers"),
     [
@@ -129,6 +125,8 @@ def test_loader_workers_are_as_asked_for_or_a_share_of_the_cores(cpu_count, aske
     machine = Machine(gpus=("NVIDIA H200",) * 8, product_name=None, cpu_count=cpu_count)
 
     assert {config.workers for config in planned(machine, **asked)} == {workers}
+    # A CPU takes any number of processes that its cores can.
+    assert {config.world_size for config in planned(NO_GPU, gpus=16)} == {16}
 
 
 @pytest.mark.parametrize("gpus", [None, 16])

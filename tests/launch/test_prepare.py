@@ -14,7 +14,7 @@ from fp8bench.launch import prepare as preparing
 from fp8bench.launch.place import register
 from fp8bench.launch.prepare import examined, prepare, require_modes
 from fp8bench.machine.gpus import Machine
-from fp8bench.pricing.catalog import load
+from fp8bench.pricing.catalog import load_beside
 from fp8bench.records import instances
 from fp8bench.records.lock import held
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
@@ -43,7 +43,7 @@ def prepared_on(monkeypatch, tmp_path):
 
 
 def prices(tmp_path, key):
-    return load(instances.files(tmp_path)).instances[key].prices
+    return load_beside(instances.files(tmp_path)).instances[key].prices
 
 
 def test_the_machine_is_asked_once_and_bears_the_name_that_was_given(prepared_on):

@@ -1,4 +1,4 @@
-"""What a run's modes are made of --recipe and --fp8-layers, which options of Transformer Engine's layer a plan
+"""What a run's modes are made of --fp8-layers, which options of Transformer Engine's layer a plan
 measures, and what is refused before a process starts, each with its reason.
 """
 
@@ -23,64 +23,42 @@ HOPPER, BLACKWELL = (9, 0), (10, 0)
 
 
 @pytest.mark.parametrize(
-    ("modes", "recipe", "layers", "expected"),
+    ("modes", "layers", "expected"),
     [
-        # A file's recipe is of the modes that are named without one; layers, of those that name none of their own.
-        (
-            "te-bf16 te-fp8 te-fp8:current",
-            "delayed,history=16",
-            None,
-            "te-bf16 te-fp8:delayed,history=16 te-fp8:current",
-        ),
+        # Layers are of the modes that name none of their own.
         (
             "baseline-bf16 te-fp8 torchao-float8:layers=attn",
-            None,
             "mlp",
             "baseline-bf16 te-fp8:delayed,layers=mlp torchao-float8:tensorwise,layers=attn",
         ),
-        ("te-fp8", None, "all", "te-fp8:delayed"),
+        ("te-fp8", "all", "te-fp8:delayed"),
     ],
 )
-def test_which_modes_have_the_recipe_of_a_file_and_the_layers(modes, recipe, layers, expected):
-    found = chosen(modes.split(), recipe, layers)
+def test_which_modes_have_the_layers(modes, layers, expected):
+    found = chosen(modes.split(), layers)
     assert [f"{entry.name}:{own}" if own else entry.name for entry, own in found] == expected.split()
 
 
 @pytest.mark.parametrize(
-    ("modes", "recipe", "layers", "told"),
+    ("modes", "layers", "told"),
     [
-        *(
-            (modes, "delayed,history=16", None, r"^--recipe is of te-fp8.*\. .*--mode te-fp8")
-            for modes in ("te-bf16", "te-fp8:current", "torchao-float8")
-        ),
-        ("baseline-bf16", None, "mlp", "applies to none of the modes: baseline-bf16"),
-        ("te-fp8-article", None, "mlp", "applies to none of the modes: te-fp8-article"),
-        ("te-fp8 torchao-float8", None, "torchao", "torchao's own rule"),
-        ("te-fp8", None, "a,b", "cannot stand in a mode's name"),
+        ("baseline-bf16", "mlp", "applies to none of the modes: baseline-bf16"),
+        ("te-fp8-article", "mlp", "applies to none of the modes: te-fp8-article"),
+        ("te-fp8 torchao-float8", "torchao", "torchao's own rule"),
+        ("te-fp8", "a,b", "cannot stand in a mode's name"),
     ],
 )
-def test_a_recipe_that_no_mode_takes_and_layers_that_cannot_be_chosen_are_refused(modes, recipe, layers, told):
+def test_layers_that_cannot_be_chosen_are_refused(modes, layers, told):
     with pytest.raises(UsageError, match=told):
-        chosen(modes.split(), recipe, layers)
+        chosen(modes.split(), layers)
 
 
-@pytest.mark.parametrize(
-    ("recipe", "layers", "told"),
-    [
-        (None, None, None),
-        (None, "mlp", None),
-        ("recipe: delayed\nmargin: 1\n", "mlp", None),
-        (None, "attn", "--fp8-layers applies to none of them"),
-        ("recipe: delayed\nmargin: 2\n", None, "--recipe applies to none of them"),
-    ],
-)
-def test_a_resumed_session_has_its_own_recipes_and_layers(tmp_path, recipe, layers, told):
-    file = None
-    if recipe is not None:
-        file = tmp_path / "recipe.yaml"
-        file.write_text(recipe)
-    with nullcontext() if told is None else pytest.raises(UsageError, match=told):
-        require_in_names(["baseline-bf16", "te-fp8:delayed,margin=1,layers=mlp"], file, layers, "monday")
+def test_a_resumed_session_has_its_own_layers():
+    labels = ["baseline-bf16", "te-fp8:delayed,margin=1,layers=mlp"]
+    for layers in (None, "mlp"):
+        require_in_names(labels, layers, "monday")
+    with pytest.raises(UsageError, match="--fp8-layers applies to none of them"):
+        require_in_names(labels, "attn", "monday")
 
 
 @pytest.mark.parametrize(

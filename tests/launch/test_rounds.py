@@ -42,10 +42,6 @@ def run(scheduled: Schedule, outcomes: dict[Entry, list[Record]]) -> list[str]:
     return orders
 
 
-def test_every_other_round_runs_backwards():
-    assert run(schedule(rounds=3), {entry: [steady()] for entry in LETTERS}) == ["A B C D", "D C B A", "A B C D"]
-
-
 @pytest.mark.parametrize("outcome", [unsupported(), invalid(), unsupported(status="failed")], ids=lambda r: r.status)
 def test_a_mode_that_stopped_is_not_run_again_and_the_others_keep_their_balance(outcome):
     outcomes = {A: [steady()], B: [outcome], C: [steady()], D: [steady(), outcome]}

@@ -146,16 +146,6 @@ def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_and_one_th
     assert [record.session.round for record in kept if record.session] == [3, 4, 5, 5]
 
 
-def test_a_listener_is_told_of_each_turn_and_its_progress(tmp_path):
-    said = []
-
-    def begins(entry, place):
-        return lambda progress: said.append((entry.label, place.round, place.position, progress.step))
-
-    list(session(FakeExecutor(tmp_path), BASELINE, TE_FP8, begins=begins))
-    assert said == [("baseline-bf16", 1, 1, 5), ("te-fp8:delayed", 1, 2, 5)]
-
-
 @pytest.mark.parametrize(
     ("stop", "code"),
     [

@@ -3,17 +3,12 @@ Other workloads too: a torch.nn.Module of the current directory, and a language 
 """
 
 import json
-import os
-import signal
 import time
-from tempfile import TemporaryFile
 from textwrap import dedent
 
-import fork_server
 import pytest
-from cli.calling import call, environment, one_line
+from cli.calling import call, one_line
 from kept import documents
-from launch.seen import ended, until
 
 pytestmark = pytest.mark.slow
 
@@ -127,15 +122,6 @@ def test_what_this_machine_cannot_run_is_on_record_with_exit_code_3_and_the_mode
     assert (first["reason"], first["remedy"]) == ("this mode needs a GPU from the future", "Wait")
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("mode", ["te-bf16", "te-fp8", "baseline-tf32", "torchao-float8:rowwise_with_gw_hp"])
-def test_modes_that_need_a_gpu_say_so_and_what_to_do(run, mode):
-    code, [record], _ = run("--mode", mode, "--gpus", "1", "--warmup", "0", "--steps", "1")
-    assert (code, record["status"]) == (3, "unsupported")
-    assert record["reason"]
-    assert record["remedy"]
-
-
 @pytest.mark.parametrize(
     ("mode", "words", "cause"),
     [
@@ -157,25 +143,6 @@ def test_a_rank_that_dies_is_named_its_siblings_end_in_time_and_other_modes_stil
     assert log.stem == records[0]["run_id"]
     assert f"tracebacks and stacks are in results/cpu/{log.name}." in errors
     assert "rank 1: ended by itself" in log.read_text()
-
-
-@pytest.mark.thorough
-def test_ctrl_c_ends_every_rank_keeps_what_was_finished_and_exits_with_130(tmp_path, outside_site, slowness):
-    flags = ("--rounds", "1", "--mode", "outside-polite", "--mode", "outside-sleeps")
-    variables = environment(PYTHONPATH=str(outside_site), OUTSIDE_PIDS=str(tmp_path))
-    with (
-        TemporaryFile("w+") as said,
-        fork_server.begin(["run", *TINY, *flags], tmp_path, variables, [said.fileno()] * 3) as running,
-    ):
-        pids = until(lambda: len(found := [int(one.name) for one in tmp_path.glob("[0-9]*")]) == 2 and found, 240)
-        os.killpg(running.pid, signal.SIGINT)
-        assert running.wait(40 * slowness) == 130
-        said.seek(0)
-        errors = said.read()
-    assert "interrupted" in errors
-    assert "Traceback" not in errors
-    assert [record["config"]["mode"] for record in stored(tmp_path)] == ["outside-polite"]
-    until(lambda: ended(pids), 30)
 
 
 NET = dedent("""
@@ -264,9 +231,3 @@ def test_two_ranks_train_a_language_model_under_both_cpu_modes(tmp_path):
         assert record["samples"][0]["loss"][0] != record["samples"][1]["loss"][0]
     evidence = records[1]["evidence"]
     assert (evidence["converted_layers"], evidence["total_layers"], evidence["emulated"]) == (14, 15, True)
-
-    shown = call(tmp_path, "compare", "cpu", "--columns", "mode,throughput,per-gpu", "--format", "json")
-    [row, _] = json.loads(shown.stdout)
-    assert row["throughput_per_gpu_per_s"] == row["throughput_per_s"] / 2
-    table = call(tmp_path, "compare", "cpu", "--columns", "mode,throughput,per-gpu").stdout
-    assert table.splitlines()[0].split() == ["mode", "tokens/s", "tokens/s/GPU"]

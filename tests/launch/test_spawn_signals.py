@@ -18,7 +18,6 @@ from fp8bench.schema.files import ROOT
 pytestmark = pytest.mark.thorough
 
 TINY = ("--workload", "outside-linear", "--batch-size", "8", "--warmup", "1", "--min-time", "0", "--rounds", "1")
-CODES = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 
 
 @pytest.fixture
@@ -69,23 +68,6 @@ def gone(them):
 def left_in(tmp_path):
     """Compilers keep their caches there on purpose."""
     return [path.name for path in (tmp_path / "temporary").iterdir() if not path.name.startswith("torchinductor")]
-
-
-@pytest.mark.parametrize(("number", "code"), CODES, ids=lambda value: getattr(value, "name", ""))
-def test_while_it_spawns_a_signal_to_the_parent_alone_ends_everything(launched, tmp_path, slowness, number, code):
-    launcher = launched(*TINY, "--mode", "outside-polite")
-    ranks = until(lambda: below(launcher))
-    sent = time.monotonic()
-    launcher.send_signal(number)
-    _, errors = launcher.communicate(timeout=20 * slowness)
-
-    assert time.monotonic() - sent < 10 * slowness
-    assert launcher.returncode == code
-    assert "interrupted while outside-polite ran; its workers have ended" in errors
-    assert "Nothing was finished before it: run the same command again." in errors
-    assert "Traceback" not in errors
-    assert gone(ranks)
-    assert left_in(tmp_path) == []
 
 
 def test_while_ranks_train_sigterm_ends_loader_processes_too(tmp_path, slowness):

@@ -52,16 +52,6 @@ def session_of(*records: Record) -> resume.Kept:
 
 
 class TestPlan:
-    def test_labels_name_what_tells_variants_of_a_mode_apart_and_no_more(self):
-        assert [entry.label for entry in planned()] == [
-            "baseline-bf16 (batch 4)",
-            "baseline-bf16 (batch 8)",
-            "baseline-fp32",
-        ]
-        assert [entry.label for entry in planned(SMALL, LARGE, aa="on")] == [
-            f"baseline-bf16 (batch {size}) {arm}" for size in (4, 8) for arm in "AB"
-        ]
-
     def test_what_is_left_to_the_machine_is_called_that(self):
         assert variant_notes(({**SMALL, "batch_size": None}, LARGE)) == ["batch by default", "batch 8"]
 

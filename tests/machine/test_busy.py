@@ -85,12 +85,12 @@ def test_an_idle_machine_has_no_marks_and_is_not_waited_for(held, fake):
     [
         (
             {"GPU-aa": [], "GPU-bb": [10 * GIB, int(2.3 * GIB)]},
-            "GPU 1 is busy: 2 other processes hold 12.3 GiB",
+            "GPU 1 is busy: 2 other processes, 12.3 GiB",
             ("busy GPU: 2 other processes, 12.3 GiB",),
         ),
         (
             {"GPU-aa": [GIB], "GPU-bb": [GIB, GIB]},
-            "GPU 0 is busy: 1 other process holds 1.0 GiB; GPU 1 is busy: 2 other processes hold 2.0 GiB",
+            "GPU 0 is busy: 1 other process, 1.0 GiB; GPU 1 is busy: 2 other processes, 2.0 GiB",
             ("busy GPU: 1 other process, 1.0 GiB", "busy GPU: 2 other processes, 2.0 GiB"),
         ),
     ],
@@ -112,7 +112,7 @@ def test_every_busy_gpu_is_refused_with_who_holds_it_or_marked_where_that_is_all
 def test_much_memory_without_a_process_is_somebody_in_another_container(processes, fake):
     fake.held["GPU-aa"] = 3 * GIB
     fake.processes["GPU-aa"] = processes
-    with pytest.raises(ModeUnavailable, match=r"GPU 0 is busy: 3\.0 GiB are in use by processes that cannot be seen"):
+    with pytest.raises(ModeUnavailable, match=r"GPU 0 is busy: 3\.0 GiB of processes unseen"):
         require_idle({}, None, allow_busy=False)
 
     assert require_idle({}, None, allow_busy=True) == ("busy GPU: 3.0 GiB of processes unseen",)
@@ -124,7 +124,7 @@ def test_processes_whose_share_is_unknown_hold_all_that_is_in_use_also_under_an_
     for fake.newer in (True, False):
         (found,) = busy_gpus(fake.gpus()[:1])
         assert found == BusyGpu(index=0, processes=2, memory_bytes=7 * GIB)
-        assert found.reason == "2 other processes hold 7.0 GiB"
+        assert found.use == "2 other processes, 7.0 GiB"
 
 
 def test_memory_that_is_being_freed_is_waited_for_and_nvml_that_does_not_say_is_marked_and_refuses_nothing(fake):

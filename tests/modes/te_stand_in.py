@@ -1,9 +1,6 @@
-"""Stands in for Transformer Engine on a CPU: same names of arguments, parameters and defaults, plain torch inside. Its
-autocast nests, and modules note whether they ran in fp8 and under which recipe; nothing is rounded. Recipes have the
-fields and defaults of release 2.20.
-
-It shows that our conversion passes what it must pass and copies what it must copy. It proves nothing about Transformer
-Engine itself; tests/gpu does that on a real one.
+"""Stands in for Transformer Engine 2.20 on a CPU: same names of arguments, parameters and defaults. Its
+autocast nests, and modules note whether they ran in fp8 and under which recipe; nothing is rounded. It shows that our
+conversion passes and copies what it must; tests/gpu has the real one.
 """
 
 import sys
@@ -194,11 +191,10 @@ class LayerNorm(nn.Module):
 class _Norm(_GEMMs):
     """What the modules with a norm before them share; RMSNorm has no bias."""
 
-    def make_norm(self, width, eps, normalization):
-        assert normalization in ("LayerNorm", "RMSNorm")
+    def make_norm(self, width, eps, rms):
         self.eps = eps
         self.layer_norm_weight = nn.Parameter(torch.ones(width))
-        self.layer_norm_bias = nn.Parameter(torch.zeros(width)) if normalization == "LayerNorm" else None
+        self.layer_norm_bias = None if rms else nn.Parameter(torch.zeros(width))
 
     def norm(self, x):
         if self.layer_norm_bias is None:
@@ -209,20 +205,12 @@ class _Norm(_GEMMs):
 
 class LayerNormLinear(_Norm):
     def __init__(
-        self,
-        in_features,
-        out_features,
-        eps=1e-5,
-        bias=True,
-        params_dtype=None,
-        device=None,
-        split=False,
-        normalization="LayerNorm",
+        self, in_features, out_features, eps=1e-5, bias=True, params_dtype=None, device=None, split=False, rms=False
     ):
         super().__init__()
         self.weight = _parameter(out_features, in_features)
         self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
-        self.make_norm(in_features, eps, normalization)
+        self.make_norm(in_features, eps, rms)
         if split:
             for role, part in zip(("query", "key", "value"), self.weight.detach().chunk(3), strict=True):
                 setattr(self, f"{role}_weight", nn.Parameter(part.clone()))
@@ -240,26 +228,17 @@ class LayerNormLinear(_Norm):
 
 
 class LayerNormMLP(_Norm):
-    def __init__(
-        self,
-        hidden_size,
-        ffn_hidden_size,
-        eps=1e-5,
-        bias=True,
-        activation="gelu",
-        params_dtype=None,
-        device=None,
-        normalization="LayerNorm",
-    ):
+    def __init__(self, width, ffn_hidden_size, eps=1e-5, bias=True, activation="gelu", rms=False, **_of_tensors):
         super().__init__()
         assert activation in ("gelu", "swiglu")
-        self.make_norm(hidden_size, eps, normalization)
+        assert _of_tensors.keys() <= {"params_dtype", "device"}
+        self.make_norm(width, eps, rms)
         self.gated = activation == "swiglu"
         rows = 2 * ffn_hidden_size if self.gated else ffn_hidden_size
-        self.fc1_weight, self.fc2_weight = _parameter(rows, hidden_size), _parameter(hidden_size, ffn_hidden_size)
+        self.fc1_weight, self.fc2_weight = _parameter(rows, width), _parameter(width, ffn_hidden_size)
         self.fc1_bias = nn.Parameter(torch.zeros(rows)) if bias else None
-        self.fc2_bias = nn.Parameter(torch.zeros(hidden_size)) if bias else None
-        self.to(params_dtype or torch.float32)
+        self.fc2_bias = nn.Parameter(torch.zeros(width)) if bias else None
+        self.to(_of_tensors.get("params_dtype") or torch.float32)
 
     def forward(self, x, is_first_microbatch=None, gather=lambda x: x, scatter=lambda x: x):
         x = self.linear("fc1", gather(self.norm(x)), self.fc1_weight, self.fc1_bias, is_first_microbatch)
@@ -295,15 +274,13 @@ class DotProductAttention(nn.Module):
         return o if self.batch_first else o.transpose(0, 1)
 
 
-class _Attention(nn.Module):
-    def __init__(self, dim, heads, groups, width, eps, bias, fused, normalization, core):
-        super().__init__()
-        self.core_attention = core
-        self.width, self.rows = width, [heads * width, groups * width, groups * width]
-        self.layernorm_qkv = LayerNormLinear(
-            dim, sum(self.rows), eps=eps, bias=bias, split=not fused, normalization=normalization
-        )
-        self.proj = Linear(heads * width, dim, bias=bias)
+DEFAULTS = {
+    **{"num_gqa_groups": None, "layernorm_epsilon": 1e-5, "hidden_dropout": 0.1, "attention_dropout": 0.1},
+    **{"kv_channels": None, "self_attn_mask_type": "causal", "attn_input_format": "sbhd", "fuse_qkv_params": False},
+    **{"qkv_weight_interleaved": True, "bias": True, "activation": "gelu", "normalization": "LayerNorm"},
+    **{"params_dtype": None, "device": None, "set_parallel_mode": False, "sequence_parallel": False, "tp_group": None},
+    "fuse_wgrad_accumulation": False,
+}
 
 
 class TransformerLayer(nn.Module):
@@ -311,58 +288,33 @@ class TransformerLayer(nn.Module):
     a key for every query. With a group of several ranks, this rank's heads and columns, and a part of the sequence.
     """
 
-    def __init__(
-        self,
-        hidden_size,
-        ffn_hidden_size,
-        num_attention_heads,
-        num_gqa_groups=None,
-        layernorm_epsilon=1e-5,
-        hidden_dropout=0.1,
-        attention_dropout=0.1,
-        kv_channels=None,
-        self_attn_mask_type="causal",
-        attn_input_format="sbhd",
-        fuse_qkv_params=False,
-        qkv_weight_interleaved=True,
-        bias=True,
-        activation="gelu",
-        normalization="LayerNorm",
-        params_dtype=None,
-        device=None,
-        set_parallel_mode=False,
-        sequence_parallel=False,
-        tp_group=None,
-        fuse_wgrad_accumulation=False,
-    ):
+    def __init__(self, hidden_size, ffn_hidden_size, num_attention_heads, **options):
         super().__init__()
-        assert not (fuse_qkv_params and qkv_weight_interleaved), "the stand-in knows only the plain order"
-        assert fuse_qkv_params or not fuse_wgrad_accumulation, "the one needs the other"
-        size = dist.get_world_size(tp_group) if tp_group is not None else 1
-        assert size == 1 or (set_parallel_mode and sequence_parallel and attn_input_format == "sbhd")
-        self.group = tp_group if size > 1 else None
-        self.alone = (set_parallel_mode, sequence_parallel, tp_group is not None)
-        groups, width = num_gqa_groups or num_attention_heads, kv_channels or hidden_size // num_attention_heads
-        self.self_attention = _Attention(
-            hidden_size,
-            num_attention_heads // size,
-            groups // size,
-            width,
-            layernorm_epsilon,
-            bias,
-            fuse_qkv_params,
-            normalization,
-            DotProductAttention(attn_input_format == "bshd", self_attn_mask_type == "causal", attention_dropout),
+        assert options.keys() <= DEFAULTS.keys(), options.keys() - DEFAULTS.keys()
+        o = types.SimpleNamespace(**DEFAULTS | options)
+        assert o.normalization in ("LayerNorm", "RMSNorm")
+        assert not (o.fuse_qkv_params and o.qkv_weight_interleaved), "the stand-in knows only the plain order"
+        assert o.fuse_qkv_params or not o.fuse_wgrad_accumulation, "the one needs the other"
+        size = dist.get_world_size(o.tp_group) if o.tp_group is not None else 1
+        assert size == 1 or (o.set_parallel_mode and o.sequence_parallel and o.attn_input_format == "sbhd")
+        self.group = o.tp_group if size > 1 else None
+        self.alone = (o.set_parallel_mode, o.sequence_parallel, o.tp_group is not None)
+        self.batch_first, self.causal = o.attn_input_format == "bshd", o.self_attn_mask_type == "causal"
+        self.hidden_dropout, self.attention_dropout = o.hidden_dropout, o.attention_dropout
+        groups, width = o.num_gqa_groups or num_attention_heads, o.kv_channels or hidden_size // num_attention_heads
+        eps, rms, heads = o.layernorm_epsilon, o.normalization == "RMSNorm", num_attention_heads // size
+        self.self_attention = a = nn.Module()
+        a.core_attention = DotProductAttention(self.batch_first, self.causal, o.attention_dropout)
+        a.width, a.rows = width, [heads * width, groups // size * width, groups // size * width]
+        a.layernorm_qkv = LayerNormLinear(
+            hidden_size, sum(a.rows), eps=eps, bias=o.bias, split=not o.fuse_qkv_params, rms=rms
         )
-        self.layernorm_mlp = LayerNormMLP(
-            hidden_size, ffn_hidden_size // size, layernorm_epsilon, bias, activation, normalization=normalization
-        )
+        a.proj = Linear(heads * width, hidden_size, bias=o.bias)
+        self.layernorm_mlp = LayerNormMLP(hidden_size, ffn_hidden_size // size, eps, o.bias, o.activation, rms)
         for module in self.modules():
             if isinstance(module, _GEMMs):
-                module.fused = fuse_wgrad_accumulation
-        self.batch_first, self.causal = attn_input_format == "bshd", self_attn_mask_type == "causal"
-        self.hidden_dropout, self.attention_dropout = hidden_dropout, attention_dropout
-        self.to(params_dtype or torch.float32)
+                module.fused = o.fuse_wgrad_accumulation
+        self.to(o.params_dtype or torch.float32)
 
     def forward(self, x, rotary_pos_emb=None, is_first_microbatch=None):
         if torch.is_autocast_enabled(x.device.type):

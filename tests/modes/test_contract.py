@@ -38,7 +38,6 @@ def assert_options_are_of_the_configuration(taker, fields):
 
 
 def refusal(mode):
-    """Why this machine cannot run the mode, or None."""
     try:
         mode.check(CPU)
     except ModeUnavailable as unavailable:

@@ -18,17 +18,6 @@ SAID = [
 ]
 
 
-class Heard(logging.Handler):
-    """What reaches a logger."""
-
-    def __init__(self):
-        super().__init__()
-        self.messages = []
-
-    def emit(self, record):
-        self.messages.append(record.getMessage())
-
-
 @pytest.fixture
 def choose(monkeypatch):
     """Chooses as the real one does at the first forward pass of a shape: it sets its logger's level, and tells why."""
@@ -50,8 +39,7 @@ def choose(monkeypatch):
 
     yield choosing
     logger.level, logger.propagate = before
-    for handler in [handler for handler in logger.handlers if isinstance(handler, AttentionLog)]:
-        logger.removeHandler(handler)
+    logger.handlers = [handler for handler in logger.handlers if not isinstance(handler, AttentionLog)]
 
 
 def test_what_tells_about_the_choice_is_kept_once_and_in_order(choose):
@@ -64,12 +52,13 @@ def test_what_tells_about_the_choice_is_kept_once_and_in_order(choose):
 
 
 def test_nothing_of_it_is_printed_and_what_other_loggers_say_is_heard(choose, capsys, monkeypatch):
-    heard = Heard()
-    monkeypatch.setattr(logging.getLogger(), "handlers", [heard])
+    heard, handler = [], logging.Handler()
+    handler.emit = lambda record: heard.append(record.getMessage())
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
     listen()
     choose()
     logging.getLogger("another").warning("something")
-    assert (capsys.readouterr().err, heard.messages) == ("", ["something"])
+    assert (capsys.readouterr().err, heard) == ("", ["something"])
 
 
 def test_a_version_without_that_logger_is_not_listened_to(monkeypatch):

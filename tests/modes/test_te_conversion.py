@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from fp8bench.modes.te_article import TEBF16Article
 from fp8bench.modes.te_block import TEBlock, timm_blocks
-from fp8bench.modes.transformer_engine import TEBF16, TEFP8
+from fp8bench.modes.transformer_engine import TEBF16, TEFP8, TEBF16Article
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.worker.parity import prove
 from fp8bench.workloads.vit import ViTMicro
@@ -16,7 +15,6 @@ CPU = torch.device("cpu")
 
 
 def vision_transformer(**sizes):
-    """timm's, which takes seconds to import."""
     from timm.models.vision_transformer import VisionTransformer
 
     return VisionTransformer(**{**ViTMicro.architecture, "depth": 1, **sizes})

@@ -1,6 +1,4 @@
-"""Transformer Engine's layer in the place of a GPT's, with each of its switches, on a stand-in: arguments, copied
-weights, and a gate that sees what each switch could get wrong. tests/gpu has the real one.
-"""
+"""Transformer Engine's layer in the place of a GPT's, with each of its switches, and what each could get wrong."""
 
 import re
 
@@ -62,10 +60,7 @@ class TestGate:
     def test_every_switch_computes_the_layer_and_its_gradients(self, switches):
         found = prove(Plain(te_switches=switches), Micro(), 0, CPU).parity
         assert found.passed, found.reason
-        assert (found.logits_error, found.weight_gradient_error) == (
-            pytest.approx(0, abs=1e-5),
-            pytest.approx(0, abs=1e-4),
-        )
+        assert (found.logits_error, found.weight_gradient_error) == pytest.approx((0, 0), abs=1e-4)
         assert (found.leakage, found.later_leakage) == (0, 0)
 
     def test_linear_layers_alone_compute_it_too_and_in_bf16_as_it_is_timed(self):
@@ -150,7 +145,6 @@ class TestArguments:
 
 
 def plain_gradients(mode, model):
-    """The gradients by the plain model's names."""
     shapes = {name: weight.shape for name, weight in trained_weights(Micro().build(CPU)).items()}
     gradients = {name: gradient_of(weight) for name, weight in trained_weights(model).items()}
     return by_plain_names(ties(mode, model), gradients, shapes)
@@ -169,9 +163,7 @@ class TestMicroBatches:
     @pytest.mark.parametrize("switches", ["fused-qkv+fused-wgrad", "weight-cache", ALL])
     def test_gradients_of_several_are_those_of_the_whole_batch(self, switches):
         whole, summed = self.gradients(None, 1), self.gradients(switches, 2)
-        assert whole.keys() == summed.keys()
-        for name, gradient in whole.items():
-            torch.testing.assert_close(summed[name].float(), gradient, rtol=1e-4, atol=1e-4, msg=name)
+        torch.testing.assert_close(summed, whole, rtol=1e-4, atol=1e-4, check_dtype=False)
 
     def test_the_next_step_overwrites_what_the_last_one_left(self):
         mode, model = converted("fused-qkv+fused-wgrad")
@@ -182,8 +174,7 @@ class TestMicroBatches:
             announce(mode, True)
             workload.loss(model, batch).backward()
             found.append({name: one.clone() for name, one in plain_gradients(mode, model).items()})
-        for name, gradient in found[0].items():
-            torch.testing.assert_close(found[1][name], gradient, msg=name)
+        torch.testing.assert_close(*found)
 
     def test_later_ones_are_told_so_only_with_the_cache(self):
         told = []

@@ -1,6 +1,4 @@
-"""Transformer Engine layer by layer, on a stand-in: which layers, with which weights, and refusals. tests/gpu has the
-real one.
-"""
+"""Transformer Engine layer by layer: which layers, with which weights, and refusals."""
 
 import pytest
 import torch
@@ -17,8 +15,6 @@ CPU = torch.device("cpu")
 
 
 class Residual(nn.Module):
-    """A block that Transformer Engine has no block for."""
-
     def __init__(self, width=32, inner=64):
         super().__init__()
         self.norm = nn.LayerNorm(width, eps=1e-3)
@@ -134,12 +130,8 @@ class TestTimmBlocks:
 
 
 class TinyConvNext(ViTMicro):
-    """Smaller than any that timm has a name for."""
-
     def build(self, device):
         from timm.models.convnext import ConvNeXt
 
         torch.manual_seed(0)
-        return (
-            ConvNeXt(depths=(1, 1, 1, 1), dims=(16, 16, 32, 32), num_classes=16, ls_init_value=1.0).to(device).train()
-        )
+        return ConvNeXt(depths=(1, 1, 1, 1), dims=(16, 16, 32, 32), num_classes=16, ls_init_value=1.0).train()

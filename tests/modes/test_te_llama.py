@@ -1,15 +1,11 @@
-"""Transformer Engine's layers in Llama, on a stand-in: arguments, copied weights, refusals. tests/gpu has the real one.
-
-Weights are drawn large here, so that attention is sharp: whatever is wrong about it then moves every logit.
-"""
+"""Transformer Engine's layers in Llama. Weights are large, so that a fault of attention moves every logit."""
 
 import pytest
 import torch
 from torch import nn
 
-from fp8bench.modes.te_article import TEBF16Article
 from fp8bench.modes.te_llama import TELlamaLayer
-from fp8bench.modes.transformer_engine import TEBF16, is_te
+from fp8bench.modes.transformer_engine import TEBF16, TEBF16Article, is_te
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.worker.parity import prove
 from fp8bench.workloads.llama import LLMMicro

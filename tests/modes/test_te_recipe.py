@@ -1,6 +1,4 @@
-"""Transformer Engine's recipes and layers in fp8, on a stand-in: which object is made, which module runs in fp8 under
-it, and what is on record. tests/gpu has the real one.
-"""
+"""Transformer Engine's recipes and layers in fp8: which object is made, which module runs under it."""
 
 import pytest
 import torch
@@ -8,9 +6,8 @@ from modes.te_stand_in import fp8
 from torch import nn
 
 from fp8bench.modes.layers import LayerChoice, counted
-from fp8bench.modes.te_article import TEFP8Article
 from fp8bench.modes.te_recipe import compile_policy, leave_out, make_recipe, require_fp8_attention, stands_for
-from fp8bench.modes.transformer_engine import TEFP8, te_layers
+from fp8bench.modes.transformer_engine import TEFP8, TEFP8Article, te_layers
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.recipe import split_recipe
 from fp8bench.worker.parity import prove
@@ -94,13 +91,8 @@ class TestLayers:
 
     def test_what_the_layers_ran_under_is_on_record_field_by_field(self):
         found = self.converted(TEFP8("delayed,history=16,amax=most_recent"))
-        assert found["recipe_fields"] == {
-            "amax_history_len": 16,
-            "margin": 0,
-            "amax_compute_algo": "most_recent",
-            "fp8_format": "HYBRID",
-            "fp8_dpa": False,
-        }
+        fields = {"amax_history_len": 16, "margin": 0, "amax_compute_algo": "most_recent"}
+        assert found["recipe_fields"] == {**fields, "fp8_format": "HYBRID", "fp8_dpa": False}
         assert (found["layers"], found["layers_left_in_bf16"], found["fp8_layers"]) == ("all", [], 8)
 
     @pytest.mark.parametrize(

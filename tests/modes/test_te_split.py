@@ -63,14 +63,12 @@ def test_only_the_parts_of_one_contiguous_tensor_in_their_order_are_a_whole():
     assert whole_of(tuple(torch.randn(4, 3, 2).transpose(0, 2).unbind(1)), 1) is None, "not contiguous"
 
 
-def given_to_attention(model, monkeypatch):
+def given_to_attention(model):
     """(arguments, keywords) of each call of the stand-in's attention, which takes slices as 2.20 does."""
     given = []
     for module in model.modules():
         if type(module).__name__ == "DotProductAttention":
-            own = module.forward
-            forward = lambda *args, own=own, **named: given.append((args, named)) or own(*args, **named)  # noqa: E731
-            monkeypatch.setattr(module, "forward", forward)
+            module.register_forward_pre_hook(lambda _, *given_: given.append(given_), with_kwargs=True)
     return given
 
 
@@ -79,11 +77,11 @@ def given_to_attention(model, monkeypatch):
 class TestConverted:
     @pytest.mark.parametrize("workload", [ViTMicro, GPTLayerMicro])
     @pytest.mark.parametrize(("switches", "packed"), [(None, True), ("split-qkv", False)])
-    def test_attention_is_given_three_tensors_and_computes_the_same(self, workload, switches, packed, monkeypatch):
+    def test_attention_is_given_three_tensors_and_computes_the_same(self, workload, switches, packed):
         of = workload(data="device")
         proof = prove(TEBF16(te_switches=switches), of, 0, CPU)
         assert proof.parity.passed, proof.parity.reason
-        given = given_to_attention(proof.model, monkeypatch)
+        given = given_to_attention(proof.model)
         look(proof.model, of, next(of.batches(2, 0, CPU)))
         assert given
         assert all((named["qkv_layer"] is not None) is packed for _args, named in given)
@@ -92,7 +90,7 @@ class TestConverted:
     def test_while_torch_compiles_the_packed_tensor_is_left(self, monkeypatch):
         workload = ViTMicro(data="device")
         model = TEBF16(te_switches="split-qkv").convert(workload.build(CPU))
-        given = given_to_attention(model, monkeypatch)
+        given = given_to_attention(model)
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
         look(model, workload, next(workload.batches(2, 0, CPU)))
         assert given[0][1]["qkv_layer"] is not None

@@ -1,6 +1,7 @@
 """Layers through modes on a CPU: what fp8 adds, what it does not, and what a mode that fails leaves behind."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -84,25 +85,16 @@ def found(rows):
 @pytest.mark.slow
 class TestOnACPU:
     def test_every_mode_that_runs_has_a_row_for_each_layer_input_and_tensor_in_order(self, rows, found):
-        expected = [
-            (mode, layer, name, tensor)
-            for mode in RAN
-            for layer in LAYERS
-            for name in INPUTS
-            for tensor in TENSORS
-            if layer == "linear" or name not in EXACT_INPUTS
-        ]
-        assert set(found) == set(expected)
+        every = product(RAN, LAYERS, INPUTS, TENSORS)
+        assert set(found) == {one for one in every if one[1] == "linear" or one[2] not in EXACT_INPUTS}
         ran = [(LAYERS.index(row.layer), MODES.index(row.mode)) for row in rows if row.layer]
         assert ran == sorted(ran)
 
     def test_a_mode_that_does_not_run_has_one_row_that_says_why(self, rows):
-        refused = {row.mode: row for row in rows if row.status != "ok"}
-        assert set(refused) == set(MODES) - set(RAN)
-        for row in refused.values():
-            assert (row.status, row.layer, row.relative_error) == ("unsupported", None, None)
-            assert row.reason
-            assert row.remedy
+        refused = [row for row in rows if row.status != "ok"]
+        assert {row.mode for row in refused} == set(MODES) - set(RAN)
+        assert {(row.status, row.layer, row.relative_error) for row in refused} == {("unsupported", None, None)}
+        assert all(row.reason and row.remedy for row in refused)
 
     @pytest.mark.parametrize("layer", LAYERS)
     @pytest.mark.parametrize("tensor", TENSORS)
@@ -157,16 +149,11 @@ class TestRefusals:
             device_for(config("baseline-bf16", device="cuda"))
 
     @pytest.mark.parametrize(
-        ("layers", "width", "read"),
-        [
-            (("linear",), 2048, 747 * 2**20),
-            (("linear",), 4096, 3025 * 2**20),
-            (("block",), 2048, 2322 * 2**20),
-            (("linear", "block"), 2048, 2322 * 2**20),
-        ],
+        ("layers", "width", "mib"),
+        [(LAYERS[:1], 2048, 747), (LAYERS[:1], 4096, 3025), (LAYERS[1:], 2048, 2322), (LAYERS, 2048, 2322)],
     )
-    def test_the_memory_needed_is_what_was_read_and_little_more(self, layers, width, read):
-        assert read < layers_bytes(layers, width, tokens=64) < 1.25 * read
+    def test_the_memory_needed_is_what_was_read_and_little_more(self, layers, width, mib):
+        assert mib < layers_bytes(layers, width, tokens=64) / 2**20 < 1.25 * mib
 
     def test_a_width_beyond_memory_is_refused_before_anything_is_drawn(self, monkeypatch):
         monkeypatch.setattr(memory, "free_host_bytes", lambda: 100 * 2**30)

@@ -5,8 +5,8 @@ import torch
 from numerics import te_delayed_stand_in
 from torch import nn
 
-from fp8bench.modes.te_article import TEBF16Article
 from fp8bench.modes.torchao import TorchAOFloat8
+from fp8bench.modes.transformer_engine import TEBF16Article
 from fp8bench.numerics.definitions import E4M3, E5M2
 from fp8bench.numerics.layers import convert, draw, draw_weight, heads, plain_layer, weights
 from fp8bench.numerics.scaling import CASTS, scale_for, scaled_cast

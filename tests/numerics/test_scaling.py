@@ -1,6 +1,5 @@
 """The reference casts against torch's own, delayed scaling's rule and jump, and what is read off a te.Linear."""
 
-import numpy as np
 import pytest
 import torch
 from numerics import te_delayed_stand_in
@@ -15,7 +14,6 @@ from fp8bench.numerics.scaling import (
     Delayed,
     examine_jump,
     jump,
-    next_scale,
     read_transformer_engine,
     round_to,
     scale_for,
@@ -48,22 +46,6 @@ class TestCasts:
         assert scale_for(values, E4M3, across=-1).flatten().tolist() == [64, 896, 1]
         assert scale_for(values, E4M3, across=-1, power_of_2=True).flatten().tolist() == [64, 512, 1]
         assert scale_for(values, E4M3, across=0, power_of_2=True).tolist() == [[256, 64]]
-
-
-@pytest.mark.parametrize(
-    ("amaxes", "scheme", "expected"),
-    [
-        ([7.0], LAST_FOUR, 64),
-        ([7.0, 3.5], LAST_FOUR, 64),
-        ([7.0, 3.5], Delayed(4, "most_recent"), 128),
-        # It forgets an amax after as many steps as the history is long.
-        ([56.0, 7.0, 7.0, 7.0], LAST_FOUR, 8),
-        ([56.0, 7.0, 7.0, 7.0, 7.0], LAST_FOUR, 64),
-        ([3.0], LAST_FOUR, float(np.float32(448 / 3))),
-    ],
-)
-def test_the_next_scale_is_the_largest_value_over_the_windows_greatest_amax(amaxes, scheme, expected):
-    assert next_scale(amaxes, scheme) == expected
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +83,8 @@ class TestTheJump:
         trace = traces["max", 16]
         windows = [trace.amax[max(0, step - 16) : step] for step in range(1, STEPS)]
         assert trace.scale[1:] == pytest.approx([448 / max(window) for window in windows], rel=1e-6)
+        trace = traces["most_recent", 16]
+        assert trace.scale[1:] == pytest.approx([448 / amax for amax in trace.amax[:-1]], rel=1e-6)
 
     @pytest.mark.parametrize(
         ("way", "steps"), [(("max", 16), 16), (("most_recent", 16), 1), (("max", 1024), None), ((None, None), 0)]

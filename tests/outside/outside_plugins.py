@@ -50,33 +50,30 @@ class Raises(Polite):
 
     def evidence(self, model):
         if dist.get_rank() == 1:
-            raise ZeroDivisionError("rank one has had enough")
+            self.end()
         return super().evidence(model)
 
+    def end(self):
+        raise ZeroDivisionError("rank one has had enough")
 
-class Killed(Polite):
+
+class Killed(Raises):
     """Rank 1 is killed, as by the kernel when memory runs out."""
 
     name = "outside-killed"
 
-    def evidence(self, model):
-        if dist.get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().evidence(model)
+    def end(self):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
-class OutOfMemory(Polite):
+class OutOfMemory(Raises):
     """Rank 1 runs out of memory, in torch's words."""
 
     name = "outside-out-of-memory"
 
-    def evidence(self, model):
-        if dist.get_rank() == 1:
-            raise torch.OutOfMemoryError(
-                "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB of which "
-                "3.00 GiB is free."
-            )
-        return super().evidence(model)
+    def end(self):
+        said = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB of which "
+        raise torch.OutOfMemoryError(f"{said}3.00 GiB is free.")
 
 
 class AcrossTheBatch(Polite):
@@ -199,8 +196,7 @@ class TinyLanguage:
 
     def build(self, device):
         torch.manual_seed(self.seed)
-        sizes = self._sizes
-        return Language(sizes["vocab_size"], sizes["sequence_length"], sizes["width"], sizes["depth"]).to(device)
+        return Language(*self._sizes.values()).to(device)
 
     def batches(self, batch_size, rank, device):
         generator = torch.Generator().manual_seed(1000 * self.seed + rank)
@@ -230,7 +226,5 @@ class Narrow(TinyLinear):
 
     def batches(self, batch_size, rank, device):
         if batch_size > 40 and rank == 1:
-            raise RuntimeError(
-                "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte"
-            )
+            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1")
         return super().batches(batch_size, rank, device)

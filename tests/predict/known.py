@@ -22,20 +22,11 @@ FP8_STEP = {"gemm_fp8": 0.03, "gemm_bf16": 0.01, "elementwise": 0.055}
 def gpu(name: str, **changes: Any) -> Gpu:
     """1000 TFLOP/s in bf16, 2000 in fp8, 4 TB/s."""
     values: dict[str, Any] = {
-        "product_names": (f"NVIDIA {name}",),
-        "compute_capability": "9.0",
-        "dense_bf16_tflops": 1000,
-        "dense_fp8_tflops": 2000,
-        "dense_fp4_tflops": None,
-        "memory_bandwidth_gb_s": 4000,
-        "memory_gb": 80,
-        "nvlink_gb_s": 900,
-        "tdp_w": 700,
-        "sm_count": 100,
+        "product_names": (f"NVIDIA {name}",), "compute_capability": "9.0", "sources": {}, "figures": "dense",
+        "dense_bf16_tflops": 1000, "dense_fp8_tflops": 2000, "dense_fp4_tflops": None,
+        "memory_bandwidth_gb_s": 4000, "memory_gb": 80, "nvlink_gb_s": 900, "tdp_w": 700, "sm_count": 100,
         "sm_clock_mhz": 1000,
-        "sources": {},
-        "figures": "dense",
-    }
+    }  # fmt: skip
     return Gpu(name=name, **{**values, **changes})
 
 
@@ -49,16 +40,11 @@ GPUS = (
 def catalog(*more: Any) -> Catalog:
     """Each GPU alone and by eights, at 10 USD an hour for each; `bare` is of a GPU that nobody knows."""
     machines = [
-        instance(
-            f"{one.name.lower()}-{count}x",
-            gpu=one.name,
-            gpu_count=count,
-            gpu_memory_gib=80,
-            prices=(price(10.0 * count, region=None),),
-        )
+        instance(f"{one.name.lower()}-{count}x", gpu=one.name, gpu_count=count, gpu_memory_gib=80,
+                 prices=(price(10.0 * count, region=None),))
         for one in GPUS
         for count in (1, 2, 8)
-    ]
+    ]  # fmt: skip
     every = (*machines, instance("bare", gpu=None, gpu_count=1), *more)
     return Catalog(instances={one.key: one for one in every}, gpus={one.name: one for one in GPUS})
 

@@ -27,20 +27,21 @@ def parts(step):
     return {part.name: part for part in step.parts}
 
 
-def test_on_the_same_gpu_a_step_takes_what_was_measured():
-    step = predict(work(), FAST, FAST)
-    assert step.step_s == pytest.approx(0.1)
-    assert step.least_s == step.step_s
-
-
-def test_half_the_bandwidth_doubles_what_memory_limits_and_leaves_gemms():
-    step = predict(work(), FAST, NARROW)
+def test_half_the_bandwidth_doubles_what_memory_limits_and_leaves_gemms_and_what_no_rule_covers():
+    same, step = predict(work(), FAST, FAST), predict(work(), FAST, NARROW)
+    assert same.step_s == same.least_s == pytest.approx(0.1)
     found = parts(step)
     assert found["gemm_bf16"].predicted_s == pytest.approx(0.05)
     assert found["elementwise"].predicted_s == pytest.approx(0.06)
     # 350 of 600 operations a byte: 7 / 12 of attention goes by the peak, which is the same.
     assert found["attention"].predicted_s == pytest.approx(0.01 * (7 / 12 + 5 / 12 * 2))
     assert step.step_s == pytest.approx(sum(part.predicted_s for part in step.parts))
+    for name in ("idle", "other"):
+        assert (found[name].rule, found[name].ratio) == ("carried over", None)
+        assert found[name].predicted_s == pytest.approx(0.005)
+    unknown = predict(work(tokens=None), FAST, NARROW)
+    assert parts(unknown)["attention"].ratio == pytest.approx(2.0)
+    assert any("does not say how long a sequence is" in text for text in unknown.assumed)
 
 
 @pytest.mark.parametrize("category", ["cast", "copy", "optimizer", "elementwise"])
@@ -74,30 +75,17 @@ BESIDE = Limits(beside_s=0.5)
 SHARED = {"gemm_bf16": 0.06, "elementwise": 0.02, "optimizer": 0.004, "nccl": 0.002}
 
 
-def test_kernels_that_hid_communication_are_shorter_where_there_is_none():
+def test_kernels_are_as_much_shorter_or_longer_as_they_hide_less_or_more_communication():
     shared = work(by_category=SHARED, nccl_s=0.018)
     alone = parts(predict(shared, machine(gpus=2), FAST, BESIDE))
     # 16 ms were hidden, so 8 of the 80 ms are the price of that.
-    assert alone["gemm_bf16"].predicted_s == pytest.approx(0.054)
-    assert alone["elementwise"].predicted_s == pytest.approx(0.018)
-    assert alone["optimizer"].predicted_s == pytest.approx(0.004)
-    assert alone["nccl"].predicted_s == 0.0
+    kinds = ("gemm_bf16", "elementwise", "optimizer", "nccl")
+    assert [alone[kind].predicted_s for kind in kinds] == pytest.approx([0.054, 0.018, 0.004, 0.0])
     assert alone["gemm_bf16"].ratio == pytest.approx(0.9)
-
-
-def test_kernels_that_hide_more_are_longer_and_those_that_hide_as_much_are_not():
-    shared = work(by_category=SHARED, nccl_s=0.018)
     assert predict(shared, machine(gpus=2), machine(gpus=2), BESIDE).step_s == pytest.approx(0.1)
     eight = predict(shared, machine(gpus=2), machine(gpus=8), BESIDE)
     assert parts(eight)["gemm_bf16"].predicted_s == pytest.approx(0.06 + 0.75 * 0.016 * 0.5 * 0.06 / 0.08)
     assert "kernels take 0.50 s longer for each second of communication that they hide" in eight.assumed
-
-
-def test_idle_time_and_other_kernels_are_carried_over():
-    found = parts(predict(work(), FAST, NARROW))
-    for name in ("idle", "other"):
-        assert (found[name].rule, found[name].ratio) == ("carried over", None)
-        assert found[name].predicted_s == pytest.approx(0.005)
 
 
 def test_a_profile_that_was_busier_than_the_timed_step_is_brought_to_it():
@@ -106,19 +94,13 @@ def test_a_profile_that_was_busier_than_the_timed_step_is_brought_to_it():
     assert predict(busier, FAST, WEAK).step_s == pytest.approx(0.4)
 
 
-def test_a_gpu_that_waits_for_its_host_is_no_faster_elsewhere_and_slower_only_where_it_has_more_to_do():
+@pytest.mark.parametrize(("bandwidth", "step_s"), [(40_000.0, 0.1), (2000.0, 0.1), (800.0, 0.15)])
+def test_a_gpu_that_waits_for_its_host_is_no_faster_elsewhere_and_slower_only_where_it_has_more_to_do(
+    bandwidth, step_s
+):
     waiting = work(by_category={"elementwise": 0.03}, host_bound=True)
-    faster = machine("faster", memory_bandwidth_gb_s=40_000.0)
-    slower = machine("slower", memory_bandwidth_gb_s=800.0)
-    assert predict(waiting, FAST, faster).step_s == pytest.approx(0.1)
-    assert predict(waiting, FAST, NARROW).step_s == pytest.approx(0.1)
-    assert predict(waiting, FAST, slower).step_s == pytest.approx(0.15)
-
-
-def test_attention_of_unknown_length_goes_by_no_peak_and_says_so():
-    step = predict(work(tokens=None), FAST, NARROW)
-    assert parts(step)["attention"].ratio == pytest.approx(2.0)
-    assert any("does not say how long a sequence is" in text for text in step.assumed)
+    other = machine("other", memory_bandwidth_gb_s=bandwidth)
+    assert predict(waiting, FAST, other).step_s == pytest.approx(step_s)
 
 
 @given(peak=st.floats(1.0, 1e5), bandwidth=st.floats(1.0, 1e5), more=st.floats(1.0, 100.0), idle=st.floats(0.0, 0.05))
@@ -129,18 +111,18 @@ def test_a_better_gpu_is_never_predicted_to_be_slower(peak, bandwidth, more, idl
     assert predict(measured, FAST, better).step_s <= predict(measured, FAST, one).step_s * (1 + 1e-9)
 
 
-def test_communication_scales_with_the_ring_and_stays_as_hidden_as_it_was():
-    shared = work(by_category={"gemm_bf16": 0.08, "nccl": 0.005}, nccl_s=0.02)
-    step = predict(shared, machine(gpus=2), machine(gpus=8))
-    assert parts(step)["nccl"].predicted_s == pytest.approx(0.005 * 1.75)
-    half = machine("half", gpus=2, nvlink_gb_s=450.0)
-    assert parts(predict(shared, machine(gpus=2), half))["nccl"].predicted_s == pytest.approx(0.01)
-
-
-def test_no_more_communication_is_hidden_than_there_is_to_hide_it():
-    slow = machine("slow", gpus=2, nvlink_gb_s=90.0)
-    shared = work(by_category={"gemm_bf16": 0.08, "nccl": 0.0}, nccl_s=0.02)
-    assert parts(predict(shared, machine(gpus=2), slow))["nccl"].predicted_s == pytest.approx(0.2 - 0.08)
+@pytest.mark.parametrize(
+    ("exposed_s", "target", "found_s"),
+    [
+        (0.005, machine(gpus=8), 0.005 * 1.75),
+        (0.005, machine("half", gpus=2, nvlink_gb_s=450.0), 0.01),
+        # No more is hidden than there is to hide it.
+        (0.0, machine("slow", gpus=2, nvlink_gb_s=90.0), 0.2 - 0.08),
+    ],
+)
+def test_communication_scales_with_the_ring_and_stays_as_hidden_as_it_was(exposed_s, target, found_s):
+    shared = work(by_category={"gemm_bf16": 0.08, "nccl": exposed_s}, nccl_s=0.02)
+    assert parts(predict(shared, machine(gpus=2), target))["nccl"].predicted_s == pytest.approx(found_s)
 
 
 def test_from_one_gpu_to_several_the_gradients_travel_unhidden_or_all_hidden():
@@ -168,12 +150,9 @@ def test_a_figure_that_the_catalogue_lacks_is_named(field, category):
         predict(work(by_category={category: 0.09}), FAST, unknown, Limits(kinds={"elementwise": HALF}))
 
 
-def test_gradients_of_unknown_size_are_refused():
+def test_gradients_of_unknown_size_and_float32_gemms_are_refused():
     with pytest.raises(UsageError, match="whose size this record does not say"):
         predict(work(flops=None), FAST, machine(gpus=2))
-
-
-def test_float32_gemms_have_no_peak_to_go_by():
     in_float32 = work(by_category={"gemm_fp32": 0.05, "elementwise": 0.03})
     assert predict(in_float32, FAST, FAST).step_s == pytest.approx(0.1)
     with pytest.raises(UsageError, match=r"50 % of this step is float32 GEMMs"):

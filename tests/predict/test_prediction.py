@@ -1,6 +1,5 @@
 """Predictions: what they start from, their numbers and ranges, what they warn of, and how they are shown."""
 
-import json
 import re
 
 import pytest
@@ -26,7 +25,7 @@ from fp8bench.predict.step import Machine, gradient_bytes
 from fp8bench.records.select import select
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.rank import RankMemory
-from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, render
+from fp8bench.tables.render import PIPE, render
 
 CATALOG = catalog(
     instance("small", gpu="Fast", gpu_count=1, gpu_memory_gib=20, provider="a cloud"),
@@ -48,8 +47,8 @@ def fp8(recipe="delayed"):
     return one_source(*records(mode="te-fp8", recipe=recipe, by_category=FP8_STEP, evidence=found))
 
 
-def test_a_prediction_is_called_one_and_is_priced():
-    (row,) = predicted(some(), errors=[case_of()]).rows
+def test_a_prediction_is_called_one_is_priced_and_its_range_is_the_measured_interval_widened_by_the_error():
+    (row,) = predicted(some(), errors=[case_of(error=0.25)]).rows
     assert (row.source, row.status) == ("predicted", "predicted")
     assert row.step_time_s == pytest.approx(0.135)
     assert row.throughput_per_s == pytest.approx(64 / 0.135)
@@ -59,12 +58,7 @@ def test_a_prediction_is_called_one_and_is_priced():
     assert row.measured.units_per_usd == pytest.approx(640 * 360)
     assert row.break_even_usd_per_hour == pytest.approx(10 * 0.1 / 0.135)
     assert sum(part.predicted_s for part in row.parts) == pytest.approx(row.step_time_s)
-
-
-def test_its_range_is_the_measured_interval_widened_by_the_error():
-    source = one_source()
-    (row,) = predicted(some(), errors=[case_of(error=0.25)]).rows
-    low, high = source.interval_s
+    low, high = one_source().interval_s
     assert row.step_time_range_s == pytest.approx((1.35 * low / 1.25, 1.35 * high * 1.25))
     slowest, fastest = row.throughput_range_per_s
     assert slowest == pytest.approx(64 / row.step_time_range_s[1])
@@ -72,18 +66,41 @@ def test_its_range_is_the_measured_interval_widened_by_the_error():
     assert row.break_even_range_usd_per_hour[0] < row.break_even_usd_per_hour < row.break_even_range_usd_per_hour[1]
 
 
-def test_no_second_machine_no_range():
-    (row,) = predicted(some()).rows
+@pytest.mark.parametrize(
+    ("settings", "known", "warned"),
+    [
+        ({}, what_is_known(), "no range: no record of a second machine tests such a change"),
+        (
+            {"workload": "vit-huge-256"},
+            what_is_known(case_of()),
+            "no range: untested for vit-huge-256, since all cases ",
+        ),
+        ({}, what_is_known(case_of(), workloads={"vit-huge": (8,)}), "untested at batch 64: the cases are at 8"),
+    ],
+)
+def test_what_no_case_tests_has_no_range_and_another_batch_size_is_said(settings, known, warned):
+    source = some(*records(settings={"world_size": 1, **settings}))
+    (row,) = predictions(source, of("narrow-1x"), known, CATALOG, QUERY).rows
     assert row.step_time_s is not None
-    assert (row.step_time_range_s, row.units_per_usd_range, row.model_error) == (None, None, None)
-    assert row.warnings == ("no range: no record of a second machine tests such a change",)
+    assert (row.step_time_range_s is row.model_error is None) == warned.startswith("no range")
+    assert [text.startswith(warned) for text in row.warnings] == [True]
 
 
-def test_the_same_gpu_in_another_instance_has_the_measured_interval():
+def test_the_same_gpu_in_another_instance_has_the_measured_interval_and_the_share_of_its_price():
     (row,) = predicted(some(*records("fast-2x")), "fast-8x", gpus=2).rows
     assert row.step_time_s == pytest.approx(0.1)
     assert row.step_time_range_s == pytest.approx(one_source(*records("fast-2x")).interval_s)
     assert (row.price_share, row.usd_per_hour) == (0.25, 20.0)
+    rented = instance("rented", gpu="Fast", gpu_count=8, provider="a cloud", prices=(price(160.0, region=None),))
+    found = predicted(some(), "mine", known=catalog(rented, instance("mine", gpu="Fast", gpu_count=4)))
+    assert "no price of mine is known: 4 of 8 GPUs of rented stand in for it" in found.warnings
+    (row,) = found.rows
+    assert (row.usd_per_hour, row.price_share, row.price_share_of) == (80.0, 0.5, "rented")
+    assert "no price: none is known of 'small'" in of("small").about_price
+    # A record that ran on another GPU than its instance has no price of it.
+    renamed = CATALOG.instances["fast-1x"].model_copy(update={"gpu": "Old"})
+    known = CATALOG.model_copy(update={"instances": {**CATALOG.instances, "fast-1x": renamed}})
+    assert predicted(some(), known=known).rows[0].measured.usd_per_hour is None
 
 
 def test_more_gpus_than_were_measured_are_warned_of():
@@ -95,21 +112,6 @@ def test_more_gpus_than_were_measured_are_warned_of():
     assert found.warnings == ("8 GPUs are predicted from 1: the model was tested on up to 2",)
 
 
-def test_a_workload_without_cases_is_untested_and_a_batch_size_is_said():
-    (row,) = predicted(some(*records(settings={"workload": "vit-huge-256"})), errors=[case_of()]).rows
-    assert (row.step_time_range_s, row.model_error) == (None, None)
-    assert any("untested for vit-huge-256" in text for text in row.warnings)
-    found = predictions(some(), of("narrow-1x"), what_is_known(case_of(), workloads={"vit-huge": (8,)}), CATALOG, QUERY)
-    assert found.rows[0].warnings == ("untested at batch 64: the cases are at 8",)
-
-
-def test_what_a_target_cannot_run_comes_last_and_has_no_numbers():
-    rows = predicted(Sources((fp8(), one_source()), ("omitted: x",)), "old-1x").rows
-    assert [(row.mode, row.status) for row in rows] == [("baseline-bf16", "predicted"), ("te-fp8", "unsupported")]
-    assert "no fp8 units" in rows[1].reason
-    assert (rows[1].step_time_s, rows[1].units_per_usd, rows[1].parts) == (None, None, ())
-
-
 def test_doubtful_figures_of_the_catalogue_are_named():
     doubted = gpu("Doubted", doubtful=("dense_bf16_tflops", "tdp_w"))
     known = catalog(instance("doubted-1x", gpu="Doubted", gpu_count=1, gpu_memory_gib=80))
@@ -118,31 +120,6 @@ def test_doubtful_figures_of_the_catalogue_are_named():
     assert "doubtful in the catalogue: dense_bf16_tflops of Doubted" in found.rows[0].warnings
     assert "no price" in found.warnings[0]
     assert found.rows[0].units_per_usd is None
-
-
-def test_a_machine_of_ones_own_without_a_price_costs_a_share_of_a_listed_one():
-    """As in `compare`: the measured one, and the predicted one."""
-    rented = instance("rented", gpu="Fast", gpu_count=8, provider="a cloud", prices=(price(160.0, region=None),))
-    known = catalog(rented, instance("mine", gpu="Fast", gpu_count=4, gpu_memory_gib=80))
-    (row,) = predicted(some(*records("fast-custom", settings={"world_size": 2})), "mine", known=known).rows
-    assert (row.measured.instance, row.measured.usd_per_hour) == ("fast-custom", 40.0)
-    assert (row.usd_per_hour, row.price_share, row.price_share_of) == (80.0, 0.5, "rented")
-    found = predicted(some(), "mine", known=known)
-    assert "no price of mine is known: 4 of 8 GPUs of rented stand in for it" in found.warnings
-    assert found.rows[0].measured.usd_per_hour == 10.0
-
-
-def test_a_record_that_ran_on_another_gpu_than_its_instance_has_no_price_of_it():
-    known = catalog()
-    fast = known.instances["fast-1x"].model_copy(update={"gpu": "Old"})
-    known = known.model_copy(update={"instances": {**known.instances, "fast-1x": fast}})
-    (row,) = predicted(some(), known=known).rows
-    assert row.measured.usd_per_hour is None
-
-
-def test_an_instance_without_a_price_says_why():
-    assert of("small").paid is None
-    assert "no price: none is known of 'small'" in of("small").about_price
 
 
 def test_a_gpu_that_the_catalogue_does_not_know_is_refused_by_its_figures():
@@ -166,13 +143,9 @@ def test_recipes_run_where_their_units_are(recipe, capability, said):
     assert unsupported(fp8(recipe), there._replace(machine=Machine(odd, 1))) == said
 
 
-def test_what_does_not_fit_into_memory_cannot_run():
-    assert unsupported(one_source(), of("small")) == (
-        "it needs 26.0 GiB of each GPU, and Fast has 20: predict a smaller batch"
-    )
-
-
-def test_what_nearly_fills_the_memory_is_warned_of_and_so_is_what_is_unknown():
+def test_what_does_not_fit_into_memory_cannot_run_and_what_nearly_does_or_is_unknown_is_warned_of():
+    too_little = "it needs 26.0 GiB of each GPU, and Fast has 20: predict a smaller batch"
+    assert unsupported(one_source(), of("small")) == too_little
     full = RankMemory(rank=0, peak_allocated_bytes=79 * 2**30, peak_reserved_bytes=None, peak_host_bytes=1)
     for memory, said in (
         ((full,), "needs 79.0 of 80 GiB: it may not fit"),
@@ -184,16 +157,6 @@ def test_what_nearly_fills_the_memory_is_warned_of_and_so_is_what_is_unknown():
 
 def sources_of(*of):
     return sources(select(of, every=False), catalog())
-
-
-def test_the_work_is_that_of_one_gpu():
-    found = one_source(*records("fast-8x"))
-    assert found.machine.gpus == 8
-    assert found.work.step_s == pytest.approx(0.1)
-    assert found.work.flops == 6 * 10**9 * 197 * 64
-    assert gradient_bytes(found.work.flops, 197 * 64) == pytest.approx(4e9)
-    assert found.summary.units_per_step == 512
-    assert found.label == "baseline-bf16"
 
 
 def test_the_profile_is_of_the_round_nearest_the_measurement():
@@ -223,18 +186,15 @@ def of_a_language_model(**changes):
 
 
 def test_a_language_model_says_how_many_tokens_a_sequence_has_and_that_none_sees_a_later_one():
-    work = of_a_language_model().work
-    assert (work.tokens, work.sequences, work.causal) == (2048, 64, True)
-    assert gradient_bytes(work.flops, TOKENS) == pytest.approx(4e9)
-    assert not one_source(*records()).work.causal
-
-
-def test_a_language_model_is_predicted_in_tokens_and_is_untested():
-    (row,) = predicted(Sources((of_a_language_model(),), ())).rows
-    assert (row.unit, row.status) == ("tokens", "predicted")
-    assert row.throughput_per_s == pytest.approx(TOKENS / row.step_time_s)
-    assert (row.model_error, row.step_time_range_s) == (None, None)
-    assert any("untested for llm-1b" in text for text in row.warnings)
+    of_text = of_a_language_model()
+    assert (of_text.work.tokens, of_text.work.sequences, of_text.work.causal) == (2048, 64, True)
+    (row,) = predicted(Sources((of_text,), ())).rows
+    assert (row.unit, row.throughput_per_s) == ("tokens", pytest.approx(TOKENS / row.step_time_s))
+    found = one_source(*records("fast-8x"))
+    assert not found.work.causal
+    for one, gpus, tokens in ((of_text, 1, TOKENS), (found, 8, 197 * 64)):
+        assert (one.machine.gpus, one.work.step_s) == (gpus, pytest.approx(0.1))
+        assert gradient_bytes(one.work.flops, tokens) == pytest.approx(4e9)
 
 
 @pytest.mark.parametrize(
@@ -295,13 +255,6 @@ def shown(key="narrow-1x", gpus=None, sources=None, errors=None):
     return document(predicted(found, key, errors or [case_of()], gpus))
 
 
-@pytest.mark.parametrize("form", [*FORMATS, PIPE, TERMINAL])
-def test_every_format_calls_it_a_prediction(form):
-    text = render(shown(), form)
-    assert "redicted" in text
-    assert "te-fp8" in text
-
-
 def test_a_reader_learns_what_it_buys_how_far_to_believe_it_and_what_is_assumed():
     text = render(shown(), PIPE)
     assert text.startswith("Predicted for 1 Narrow of narrow-1x from what was measured on 1 Fast of fast-1x.")
@@ -315,17 +268,10 @@ def test_a_reader_learns_what_it_buys_how_far_to_believe_it_and_what_is_assumed(
     assert "omitted: fast-1x:te-bf16 is invalid" in text
 
 
-def test_json_is_a_list_of_predictions_with_every_number():
-    rows = json.loads(render(shown(), "json"))
-    assert {row["source"] for row in rows} == {"predicted"}
-    assert rows[0]["units_per_usd_range"][0] < rows[0]["units_per_usd"] < rows[0]["units_per_usd_range"][1]
-    assert rows[0]["measured"]["instance"] == "fast-1x"
-    assert rows[0]["model_error"]["cases"] == 1
-    assert [part["name"] for part in rows[0]["parts"]][-1] == "idle"
-    assert "gain_vs_reference" not in rows[0]
-
-
-def test_what_cannot_run_says_so_and_has_its_reason_below():
+def test_what_cannot_run_comes_last_has_no_numbers_and_its_reason_below():
+    found = predicted(Sources((fp8(), one_source()), ()), "old-1x").rows
+    assert [(row.mode, row.status) for row in found] == [("baseline-bf16", "predicted"), ("te-fp8", "unsupported")]
+    assert (found[1].step_time_s, found[1].units_per_usd, found[1].parts) == (None, None, ())
     elsewhere = (case_of("another architecture", left_out="GPU type"),)
     text = render(shown("old-1x", errors=elsewhere), PIPE)
     assert re.search(r"te-fp8:delayed/eager +64 x 1 +unsupported +- +- +\[a\]", text)

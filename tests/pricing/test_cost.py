@@ -20,8 +20,6 @@ from fp8bench.pricing.cost import (
 
 throughputs = st.floats(min_value=1e-3, max_value=1e7)
 prices = st.floats(min_value=1e-2, max_value=1e4)
-step_times = st.floats(min_value=1e-4, max_value=1e3)
-
 P4D = units_per_usd(throughput_per_s=8 * 64 / 0.41, usd_per_hour=32.77)
 P5 = units_per_usd(throughput_per_s=8 * 64 / 0.199, usd_per_hour=98.32)
 
@@ -35,23 +33,6 @@ def test_the_published_example():
     assert usd_per_million_units(P5) == pytest.approx(10.615, abs=0.001)
     assert even == pytest.approx(32.77 * 0.41 / 0.199)
     assert gain(units_per_usd(8 * 64 / 0.199, even), P4D) == pytest.approx(0, abs=1e-12)
-
-
-@given(throughputs, prices)
-def test_units_for_a_usd(throughput_per_s, usd_per_hour):
-    units = units_per_usd(throughput_per_s, usd_per_hour)
-
-    assert units_per_usd(1.0, 1.0) == 3600
-    assert units * usd_per_million_units(units) == pytest.approx(1e6)
-    assert units_per_usd(throughput_per_s, 2 * usd_per_hour) == pytest.approx(units / 2)
-    assert units_per_usd(2 * throughput_per_s, usd_per_hour) == pytest.approx(2 * units)
-
-
-@given(throughputs, throughputs)
-def test_a_gain_there_and_back_cancels_and_a_row_gains_nothing_over_itself(one, other):
-    assert (1 + gain(one, other)) * (1 + gain(other, one)) == pytest.approx(1)
-    assert gain(one, one) == 0
-    assert (gain(150.0, 100.0), gain(50.0, 100.0)) == (pytest.approx(0.5), pytest.approx(-0.5))
 
 
 @given(throughputs, throughputs, prices, st.floats(min_value=1.01, max_value=10))
@@ -72,16 +53,6 @@ def test_mfu_is_one_at_the_dense_peak_and_known_of_vit_huge_on_one_h200():
     assert mfu(763.5e9 * 64, 0.1375, 1, 989) == pytest.approx(0.3593, abs=0.0001)
 
 
-@given(st.integers(1, 10**15), step_times, st.integers(1, 1024), st.floats(min_value=1, max_value=1e4))
-def test_mfu_scales_with_work_and_against_time_gpus_and_peak(flops_per_step, step_time_s, gpus, peak_tflops):
-    share = mfu(flops_per_step, step_time_s, gpus, peak_tflops)
-
-    assert mfu(2 * flops_per_step, step_time_s, gpus, peak_tflops) == pytest.approx(2 * share)
-    assert mfu(flops_per_step, 2 * step_time_s, gpus, peak_tflops) == pytest.approx(share / 2)
-    assert mfu(flops_per_step, step_time_s, 2 * gpus, peak_tflops) == pytest.approx(share / 2)
-    assert mfu(flops_per_step, step_time_s, gpus, 2 * peak_tflops) == pytest.approx(share / 2)
-
-
 @pytest.mark.parametrize(
     ("ci", "rates"), [((0.09, 0.12), (100 * 0.1 / 0.12, 100 * 0.1 / 0.09)), (None, None), ((0.0, 0.2), None)]
 )
@@ -94,20 +65,11 @@ def test_a_job_takes_as_long_and_costs_as_much_as_its_units():
     assert job_usd(90e6, 662_458.0) == pytest.approx(135.86, abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("points", "on"),
-    [
-        ([(1.0, 3.0), (2.0, 2.0), (3.0, 2.5), (4.0, 1.0)], [True, True, False, True]),
-        ([(1.0, 2.0), (1.0, 3.0), (2.0, 2.0)], [True, False, False]),
-        (
-            [(4.0, 10.0), (2.0, 12.0), (4.0, 11.0), (5.0, 10.0), (1.0, 40.0), (4.0, 10.0)],
-            [True, True, False, False, True, True],
-        ),
-        ([], []),
-    ],
-)
-def test_what_is_slower_and_dearer_is_off_the_front_and_equal_ones_are_on_it_together(points, on):
-    assert front(points) == on
+def test_what_is_slower_and_dearer_is_off_the_front_and_equal_ones_are_on_it_together():
+    assert front([]) == []
+    assert front([(1.0, 2.0), (1.0, 3.0), (2.0, 2.0)]) == [True, False, False]
+    points = [(4.0, 10.0), (2.0, 12.0), (4.0, 11.0), (5.0, 10.0), (1.0, 40.0), (4.0, 10.0)]
+    assert front(points) == [True, True, False, False, True, True]
 
 
 @given(st.lists(st.tuples(*[st.integers(1, 6).map(float)] * 2), max_size=12))

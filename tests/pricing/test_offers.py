@@ -36,32 +36,26 @@ def listed(offered):
     return [(one.instance, one.price.purchase, one.price.region, one.price.usd_per_hour) for one in offered]
 
 
-def test_the_region_that_the_catalogue_lists_first_goes_first_and_not_the_cheapest(catalog, local):
-    local(aws=AWS)
-
+def test_the_region_that_the_catalogue_lists_first_goes_first_and_of_zones_the_cheapest_stands_for_it(catalog, local):
+    local(aws=AWS, gcp=GCP)
     assert listed(found(catalog, "aws")) == [
         ("p5", "on_demand", "us-east-1", 50.0),
         ("p5", "on_demand", "eu-west-1", 40.0),
         ("p5", "spot", "us-east-1", 15.0),
         ("p5-4xlarge", "on_demand", "us-east-1", 6.5),
     ]
+    # Other terms are not on demand.
+    (only,) = found(catalog, "gcp")
+    assert listed([only]) == [("a3-highgpu-8g", "on_demand", "us-central1", 87.0)]
+    assert only.price.zone == "us-central1-b"
 
 
 def test_an_instance_is_known_by_its_providers_name_or_by_what_its_gpus_driver_calls_them(catalog, local):
     local(runpod=RUNPOD, nebius=NEBIUS)
-
     assert listed(found(catalog, "nebius", "runpod")) == [
         ("nebius-8x-h200", "on_demand", "eu-north1", 28.0),
         ("runpod-1x-h100", "on_demand", "CA", 2.6),
     ]
-
-
-def test_of_zones_the_cheapest_stands_for_the_region_and_other_terms_are_not_on_demand(catalog, local):
-    local(gcp=GCP)
-    (only,) = found(catalog, "gcp")
-
-    assert (only.instance, only.price.region, only.price.zone) == ("a3-highgpu-8g", "us-central1", "us-central1-b")
-    assert only.price.usd_per_hour == 87.0
 
 
 def test_a_published_catalogue_is_of_the_day_of_its_version(catalog, monkeypatch, tmp_path):

@@ -5,12 +5,12 @@ from datetime import date
 
 import pytest
 
-from fp8bench.pricing.catalog import load, load_beside, require_read
+from fp8bench.pricing.catalog import load_beside, require_read
 from fp8bench.pricing.choose import PriceQuery, choose
-from fp8bench.pricing.snapshot import changes, known_offers, read, text_of
+from fp8bench.pricing.snapshot import changes, known_offers, read
 from fp8bench.records import instances
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.instance import FIELDS, Offer, Price
+from fp8bench.schema.instance import FIELDS
 
 HEADER = ",".join(FIELDS)
 DAY = date(2026, 11, 20)
@@ -75,14 +75,6 @@ def test_a_file_that_is_no_snapshot_is_refused(text, words, tmp_path):
         read(path, KNOWN)
 
 
-def test_offers_are_read_as_they_were_written(tmp_path):
-    price = Price(usd_per_hour=50.04, purchase="spot", region=None, zone="a", as_of=DAY, source="a, b")
-    path = tmp_path / "2026-11-20.csv"
-    path.write_text(text_of([Offer(instance="p5", price=price)]))
-
-    assert read(path, KNOWN) == [Offer(instance="p5", price=price)]
-
-
 def test_the_newest_snapshot_of_the_day_holds_and_an_earlier_day_has_its_own(snapshot, tmp_path):
     snapshot(line(usd="52", as_of="2026-11-18"), name="2026-11-18.csv")
     for number, usd in ((2, "50"), (10, "49")):
@@ -102,7 +94,7 @@ def test_ones_own_price_goes_before_a_newer_snapshot(snapshot, written, tmp_path
 
 def test_a_price_far_from_the_catalogues_is_doubted_and_not_taken(snapshot, tmp_path):
     snapshot(line(usd="6.88"))
-    doubted = load(instances.files(tmp_path)).instances["p5"].prices[0]
+    doubted = load_beside(instances.files(tmp_path)).instances["p5"].prices[0]
 
     assert doubted.doubtful
     assert "6.88 USD/h (an offer), is 1/8.0 of the catalogue's 55.04" in doubted.doubt
@@ -131,16 +123,16 @@ def test_a_second_snapshot_of_a_day_is_written_beside_the_first_or_refused_in_on
 
 def test_what_is_new_changed_and_gone_is_told_with_what_was_known(snapshot, tmp_path):
     snapshot(line(usd="52", as_of="2026-11-18"), line(region="eu-west-9", as_of="2026-11-18"), name="2026-11-18.csv")
-    catalog = load(instances.files(tmp_path))
+    catalog = load_beside(instances.files(tmp_path))
     last = read(tmp_path / "prices" / "2026-11-18.csv", KNOWN)
     now = read(snapshot(line(usd="26"), line(region="ap-east-9"), line("p4d", usd="21.957642")), KNOWN)
 
     found = changes(now, known_offers(catalog), [offer.place for offer in last])
 
-    assert [(one.place.region, one.before, one.now) for one in found] == [
+    assert [(one.region, one.usd_per_hour_before, one.usd_per_hour) for one in found] == [
         ("us-east-1", 52, 26),
         ("ap-east-9", None, 50),
         ("eu-west-9", 50, None),
     ]
-    assert [one.share for one in found] == [-0.5, None, None]
-    assert found[0].since == date(2026, 11, 18)
+    assert [one.change for one in found] == [-0.5, None, None]
+    assert found[0].as_of_before == date(2026, 11, 18)

@@ -31,18 +31,16 @@ def bf16(step_time_s=0.1, **milliseconds):
 
 WAITS = made("fp8", gemm_fp8=40, elementwise=20)
 FAILED_CAPTURE = replace(WAITS, replayed=False, not_replayed="an event was queried")
-SLOWED = replace(
-    made("fp8", step_time_s=0.12, gemm_fp8=90, elementwise=26),
-    sm_clock_mhz=1200.0,
-    flags=("throttled: hot 40 % of the time",),
-)
+HOT = {"sm_clock_mhz": 1200.0, "flags": ("throttled: hot 40 % of the time",)}
+SLOWED = replace(made("fp8", step_time_s=0.12, gemm_fp8=90, elementwise=26), **HOT)
 CPU = replace(made("baseline-bf16", device="cpu", fp8=False, gemm_bf16=20, elementwise=10), host_lead_s=None)
+USUAL = bf16(0.095, gemm_bf16=60, cast=2, copy=5, elementwise=25)
 COULD_SAVE = "Replaying the step as one CUDA graph (`--cuda-graphs on`) could save 37.7 ms a step at most."
 
 EXPLAINED = {
     "host-bound": (
         *(HOST_BOUND, BASELINE, "host-bound"),
-        "the GPU is idle for 37.7 of 141.1 ms a step (its kernels need 103.4 ms, the reference's 133.2), waiting for",
+        "the GPU is idle for 37.7 of 141.1 ms a step (its kernels need 103.4 ms), waiting for Python to launch.",
         COULD_SAVE,
     ),
     "alone and replayed": (
@@ -67,34 +65,21 @@ EXPLAINED = {
     ),
     "casts, where GEMMs save nothing": (
         made("fp8", step_time_s=0.13, gemm_fp8=62, cast=30, elementwise=30),
-        bf16(gemm_bf16=60, elementwise=30),
-        "casts eat the gain",
+        *(bf16(gemm_bf16=60, elementwise=30), "casts eat the gain"),
         "its GEMMs save nothing (62.0 ms a step, the reference's 60.0)",
     ),
     "casts alone": (
         *(TORCHAO, None, "casts eat the gain"),
         "they take 41.0 ms a step, and fp8 can have saved at most 35.2 ms in its",
     ),
-    "casts that grew most": (
-        made("fp8", gemm_fp8=30, elementwise=25, cast=22, copy=17),
-        bf16(0.095, gemm_bf16=60, cast=2, copy=5, elementwise=25),
-        "casts eat the gain",
-    ),
-    "copies that grew more than casts": (
-        made("fp8", gemm_fp8=30, elementwise=25, cast=14, copy=25),
-        bf16(0.095, gemm_bf16=60, cast=2, copy=5, elementwise=25),
-        "copies",
-    ),
+    "casts that grew most": (made("fp8", gemm_fp8=30, elementwise=25, cast=22, copy=17), USUAL, "casts eat the gain"),
+    "copies that grew more": (made("fp8", gemm_fp8=30, elementwise=25, cast=14, copy=25), USUAL, "copies"),
     "shapes": (
-        made("fp8", gemm_fp8=56, cast=4, elementwise=38),
-        bf16(gemm_bf16=60, elementwise=38),
-        "shapes too small",
+        *(made("fp8", gemm_fp8=56, cast=4, elementwise=38), bf16(gemm_bf16=60, elementwise=38), "shapes too small"),
         "take 56.0 ms a step and the reference's 60.0, where fp8 should be 1.3 times as fast",
     ),
     "attention": (
-        made("fp8", gemm_fp8=10, cast=6, attention=82),
-        bf16(gemm_bf16=16, attention=80),
-        "attention dominates",
+        *(made("fp8", gemm_fp8=10, cast=6, attention=82), bf16(gemm_bf16=16, attention=80), "attention dominates"),
         "it takes 82.0 of the 98.0 ms",
     ),
     "communication": (
@@ -103,19 +88,16 @@ EXPLAINED = {
     ),
     "communication while the host is late": (
         *(facts("te-fp8-eager-two-gpus", 0.1454, exposed_nccl_s=0.012), TE_BF16, "host-bound"),
-        "idle for 23.1 of 145.4 ms a step",
-        "and only communicates for 12.0 more, waiting for Python",
+        "idle for 23.1 of 145.4 ms a step and only communicates for 12.0 more",
     ),
     "loader": (
         *(replace(HOST_BOUND, data_wait_s=0.03), BASELINE, "loader-bound"),
-        "idle for 30.0 of 141.1 ms a step, while the host waits for the next batch",
+        "idle for 30.0 of 141.1 ms a step, waiting for a batch",
     ),
     "a wait for data while the GPU is busy": (replace(TORCHAO, data_wait_s=0.03), COMPILED, "casts eat the gain"),
     "throttled": (
-        SLOWED,
-        replace(bf16(gemm_bf16=76, elementwise=22), sm_clock_mhz=1800.0),
-        "throttled",
-        "it ran at 1200 MHz and the reference's at 1800 (throttled: hot 40 % of the time)",
+        *(SLOWED, replace(bf16(gemm_bf16=76, elementwise=22), sm_clock_mhz=1800.0), "throttled"),
+        "it ran at 1200 MHz and the reference's at 1800, throttled: hot 40 % of the time,",
         "costs about 38.7 ms a step",
     ),
     "no fp8": (replace(BASELINE, label="te-fp8:delayed", fp8=True), BASELINE, "no fp8 kernels", "because none of its"),
@@ -126,28 +108,19 @@ EXPLAINED = {
         "te-fp8:delayed is 1.22 times as fast as baseline-bf16 (113.7 ms a step, the reference's 138.6; its kernels",
         "Beside its GEMMs (36.1 ms), what limits it most is norms, activations, sums and copies: 34.6 of 113.7 ms.",
     ),
-    "faster by kernels": (
-        *(replace(TE_FP8, step_time_s=None), BASELINE, "faster"),
-        "is 1.29 times as fast as baseline-bf16 (103.4 ms of kernels a step, the reference's 133.2)",
-    ),
-    "no slower by kernels": (
-        *(replace(HOST_BOUND, label="other"), replace(TE_FP8, step_time_s=None), "none"),
-        "other is not faster than te-fp8:delayed (103.4 ms of kernels a step",
-    ),
-    "gaps": (
-        made("te-bf16", step_time_s=0.105, fp8=False, gemm_bf16=60, elementwise=39),
-        bf16(gemm_bf16=60, elementwise=39),
-        "gaps between kernels",
-    ),
+    "gaps": (*(bf16(0.105, gemm_bf16=60, elementwise=39), bf16(gemm_bf16=60, elementwise=39), "gaps between kernels"),),
     "nothing that is noticed": (
-        made("te-bf16", step_time_s=0.102, fp8=False, gemm_bf16=62, elementwise=38.5),
-        bf16(gemm_bf16=60, elementwise=38),
-        "none",
+        bf16(0.102, gemm_bf16=62, elementwise=38.5),
+        *(bf16(gemm_bf16=60, elementwise=38), "none"),
         "The largest difference is in GEMMs: 62.0 ms, the reference's 60.0.",
     ),
     "alone": (BASELINE, None, "none", "baseline-bf16 takes 138.6 ms a step. Beside its GEMMs"),
-    "alone and not timed": (replace(BASELINE, step_time_s=None), None, "none", "takes 133.2 ms of kernels a step"),
-    "a cpu that waits": (replace(CPU, data_wait_s=0.05), None, "loader-bound", "the CPU is idle for 50.0 of 100.0 ms"),
+    "a cpu that waits": (
+        replace(CPU, data_wait_s=0.05),
+        None,
+        "loader-bound",
+        "the device is idle for 50.0 of 100.0 ms",
+    ),
     "a cpu": (CPU, None, "none", "what limits it most is Python, between operators"),
 }
 
@@ -157,19 +130,16 @@ def test_the_cause_and_its_figures_in_one_line(case):
     one, reference, cause, *said = case
     explanation = explain(one, reference)
     assert explanation.cause == cause
-    assert all(words in explanation.sentence for words in said)
+    assert [words for words in said if words not in explanation.sentence] == []
     assert explanation.sentence.endswith(".")
     assert "\n" not in explanation.sentence
 
 
-@pytest.mark.parametrize("changes", [{"replayed": True}, {"step_time_s": None}, {"step_time_s": 0.062}])
-def test_nothing_is_said_of_replaying_where_it_could_save_nothing(changes):
-    one = replace(WAITS, **changes)
-    assert one.replay_saves_at_most_s is None
-    assert "could save" not in explain(one, None).sentence
-
-
 def test_what_a_replay_would_save_is_what_the_gpu_waits_for_its_host():
+    for changes in ({"replayed": True}, {"step_time_s": 0.062}):
+        one = replace(WAITS, **changes)
+        assert one.replay_saves_at_most_s is None
+        assert "could save" not in explain(one, None).sentence
     assert WAITS.replay_saves_at_most_s == pytest.approx(0.04)
     assert replace(WAITS, data_wait_s=0.03).replay_saves_at_most_s == pytest.approx(0.01)
     # NCCL's kernels spin while no work comes.
@@ -187,11 +157,11 @@ def test_idle_time_convicts_the_host_whatever_its_lead(host_lead_s):
     assert "host-bound" not in explain(replace(deep, host_lead_s=host_lead_s), reference).explained_s
 
 
-@pytest.mark.parametrize("step_time_s", [0.09, 0.1, 0.105, 0.115, 0.3])
-def test_the_host_is_to_blame_where_the_tables_mark_says_so(step_time_s):
-    one = made("fp8", step_time_s=step_time_s, gemm_fp8=60, elementwise=35)
-    assert bool(one.host_bound) == (bottleneck(one.profile.idle_share(step_time_s), None) is not None)
-    assert ("host-bound" in explain(one, None).explained_s) == bool(one.host_bound)
+def test_the_host_is_to_blame_where_the_tables_mark_says_so():
+    for step_time_s in (0.09, 0.1, 0.105, 0.115, 0.3):
+        one = made("fp8", step_time_s=step_time_s, gemm_fp8=60, elementwise=35)
+        assert bool(one.host_bound) == (bottleneck(one.profile.idle_share(step_time_s), None) is not None)
+        assert ("host-bound" in explain(one, None).explained_s) == bool(one.host_bound)
 
 
 def test_what_each_cause_accounts_for():
@@ -208,26 +178,19 @@ def test_what_each_cause_accounts_for():
     assert "communication-bound" not in explain(*EXPLAINED["communication while the host is late"][:2]).explained_s
 
 
-@pytest.mark.parametrize(("step_time_s", "faster"), [(0.0989, True), (0.0991, False), (0.102, False)])
-def test_a_difference_within_the_noise_of_verdicts_is_not_faster(step_time_s, faster):
-    explanation = explain(
-        made("fp8", step_time_s=step_time_s, gemm_fp8=30, elementwise=65), bf16(gemm_bf16=50, elementwise=45)
-    )
-    assert (explanation.cause == "faster") is faster
+def test_a_difference_within_the_noise_of_verdicts_is_not_faster():
+    for step_time_s, faster in ((0.0989, True), (0.0991, False), (0.102, False)):
+        one = made("fp8", step_time_s=step_time_s, gemm_fp8=30, elementwise=65)
+        assert (explain(one, bf16(gemm_bf16=50, elementwise=45)).cause == "faster") is faster
 
 
-@pytest.mark.parametrize(
-    ("part", "cause"),
-    [
-        ("copy", "copies"),
-        ("elementwise", "norms and sums"),
-        ("attention", "attention"),
-        ("optimizer", "optimizer"),
-        ("nccl", "communication-bound"),
-        ("gemm_bf16", "GEMMs"),
-        ("other", "other kernels"),
-    ],
-)
+GROWS = {
+    **{"copy": "copies", "elementwise": "norms and sums", "attention": "attention", "optimizer": "optimizer"},
+    **{"nccl": "communication-bound", "gemm_bf16": "GEMMs", "other": "other kernels"},
+}
+
+
+@pytest.mark.parametrize(("part", "cause"), GROWS.items())
 def test_the_part_that_grew_most_is_the_cause_and_casts_are_none_without_fp8(part, cause):
     usual = {"gemm_bf16": 50, "copy": 5, "elementwise": 20, "attention": 10, "optimizer": 2, "nccl": 1, "cast": 2}
     grown = {**usual, part: usual.get(part, 0) + 6, "cast": 10}

@@ -2,11 +2,9 @@
 
 import pytest
 from builders import emulated, environment, evidence, measured, profile, proof, published, replayed, summary
-from steps_of_vit_huge import DATA
 
 from fp8bench.kinds.run.explain import explain_steps
-from fp8bench.profiling.facts import ADVICE, facts_of, facts_of_trace, unused_switches
-from fp8bench.profiling.trace import read_trace
+from fp8bench.profiling.facts import ADVICE, facts_of, unused_switches
 from fp8bench.schema.switches import ONLY_GAIN
 
 
@@ -30,25 +28,17 @@ def test_of_a_record_whose_steps_might_be_replayed(enabled):
     assert facts.executed == proof()
 
 
-def test_the_wait_for_data_from_its_share():
-    record = measured(summary=summary(0.1, data_wait_share=0.05), profile=profile())
-    assert facts_of(record).data_wait_s == pytest.approx(0.005)
+def test_the_wait_for_data_from_its_share_and_idle_time_that_is_never_negative():
+    assert facts_of(
+        measured(summary=summary(0.1, data_wait_share=0.05), profile=profile())
+    ).data_wait_s == pytest.approx(0.005)
+    assert facts_of(measured(summary=summary(0.08), profile=profile())).idle_s == 0.0
 
 
-@pytest.mark.parametrize(
-    ("meant", "categories", "fp8"),
-    [
-        (True, {"gemm_bf16": 0.09}, True),
-        (False, {"gemm_fp8": 0.09}, True),
-        (False, {"gemm_bf16": 0.09}, False),
-    ],
-)
-def test_a_mode_is_fp8_when_it_means_it_or_does_it(meant, categories, fp8):
-    record = measured(evidence=evidence(fp8=meant), profile=profile(by_category=categories))
-    assert facts_of(record).fp8 is fp8
-
-
-def test_an_emulation_is_one():
+def test_a_mode_is_fp8_when_it_means_it_or_does_it_and_an_emulation_is_one():
+    for meant, category, fp8 in ((True, "gemm_bf16", True), (False, "gemm_fp8", True), (False, "gemm_bf16", False)):
+        record = measured(evidence=evidence(fp8=meant), profile=profile(by_category={category: 0.09}))
+        assert facts_of(record).fp8 is fp8
     assert facts_of(emulated(profile=profile(device="cpu"))).emulated
 
 
@@ -56,19 +46,6 @@ def test_an_emulation_is_one():
 def test_a_record_without_a_profile_has_no_facts(record):
     with pytest.raises(ValueError, match="profile"):
         facts_of(record)
-
-
-def test_idle_time_is_never_negative():
-    facts = facts_of(measured(summary=summary(0.08), profile=profile()))
-    assert facts.idle_s == 0.0
-
-
-def test_of_a_trace():
-    facts = facts_of_trace(read_trace(DATA / "trace-te-fp8.json.gz"), "trace.json.gz")
-    assert (facts.label, facts.source, facts.fp8) == ("te-fp8:delayed", "trace.json.gz", True)
-    assert facts.step_time_s == pytest.approx(0.1411, abs=1e-4)
-    assert (facts.gemms_s, facts.exposed_nccl_s) == (pytest.approx(0.03605, abs=1e-5), 0.0)
-    assert facts.instance is facts.host_lead_s is None
 
 
 def of(version="2.20.2", mode="te-fp8", recipe="delayed", attention="te:fused", compiled=False, **settings):
@@ -84,26 +61,23 @@ def of(version="2.20.2", mode="te-fp8", recipe="delayed", attention="te:fused", 
     )
 
 
-@pytest.mark.parametrize("settings", [{}, {"mode": "te-bf16", "recipe": None}, {"version": "2.19"}, {"version": "3.0"}])
-def test_transformer_engines_attention_without_it(settings):
-    assert unused_switches(of(**settings)) == ("split-qkv",)
+BF16 = {"mode": "te-bf16", "recipe": None}
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "unused"),
     [
-        {"te_switches": "split-qkv"},
-        {"version": "2.18.1"},
-        {"version": None},
-        {"attention": "sdpa:flash"},
-        {"compiled": True},
-        {"workload": "llm-1b"},
-        {"workload": "timm:vit_large_patch16_224"},
-        {"mode": "baseline-bf16", "recipe": None, "attention": "sdpa:cudnn"},
+        *((settings, True) for settings in ({}, BF16, {"version": "2.19"}, {"version": "3.0"})),
+        *(({"version": version}, False) for version in ("2.18.1", None)),
+        *(({"workload": name}, False) for name in ("llm-1b", "timm:vit_large_patch16_224")),
+        ({"te_switches": "split-qkv"}, False),
+        ({"attention": "sdpa:flash"}, False),
+        ({"compiled": True}, False),
+        ({"mode": "baseline-bf16", "recipe": None, "attention": "sdpa:cudnn"}, False),
     ],
 )
-def test_nothing_is_advised_where_it_is_on_or_has_no_effect(settings):
-    assert unused_switches(of(**settings)) == ()
+def test_a_switch_is_advised_unless_it_is_on_or_has_no_effect(settings, unused):
+    assert unused_switches(of(**settings)) == (("split-qkv",) if unused else ())
 
 
 def test_the_explanation_ends_with_it_once_for_both_modes():

@@ -10,15 +10,7 @@ import pytest
 from steps_of_vit_huge import DATA
 
 from fp8bench.profiling.kernels import breakdown
-from fp8bench.profiling.trace import (
-    TraceMetadata,
-    cpu_spans,
-    gpu_spans,
-    keep_trace,
-    looks_like_a_trace,
-    read_trace,
-    replayed,
-)
+from fp8bench.profiling.trace import cpu_spans, gpu_spans, keep_trace, read_trace, replayed
 from fp8bench.schema.errors import RunFailed, UsageError
 
 REAL = DATA / "trace-te-fp8.json.gz"
@@ -71,6 +63,10 @@ def test_a_replay_has_every_kernel_and_its_optimizer_though_the_host_launched_on
     assert found.by_category["optimizer"] == pytest.approx(usual.by_category["optimizer"], rel=0.05)
 
 
+def of(*events, **facts):
+    return {"fp8bench": FACTS | facts, "traceEvents": [*events]}
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -80,15 +76,15 @@ def test_a_replay_has_every_kernel_and_its_optimizer_though_the_host_launched_on
         ([], "is not a Chrome trace"),
         ({"fp8bench": FACTS}, "is not a Chrome trace"),
         ({"traceEvents": [KERNEL]}, "without the key 'fp8bench'"),
-        ({"fp8bench": FACTS | {"steps": 0}, "traceEvents": [KERNEL]}, "field fp8bench.steps"),
-        ({"fp8bench": FACTS | {"device": "tpu"}, "traceEvents": [KERNEL]}, "field fp8bench.device"),
-        ({"fp8bench": FACTS | {"host": "h"}, "traceEvents": [KERNEL]}, "field fp8bench.host"),
-        ({"fp8bench": "te-fp8", "traceEvents": [KERNEL]}, "field fp8bench"),
-        ({"fp8bench": FACTS, "traceEvents": []}, "has no kernel of a GPU"),
-        ({"fp8bench": FACTS | {"device": "cpu"}, "traceEvents": [KERNEL]}, "has no operator"),
-        ({"fp8bench": FACTS, "traceEvents": [{"ph": "X", "cat": "kernel"}]}, "not as torch.profiler writes it"),
-        ({"fp8bench": FACTS, "traceEvents": ["event"]}, "not as torch.profiler writes it"),
-        ({"fp8bench": FACTS, "traceEvents": [KERNEL | {"ts": "soon"}]}, "not as torch.profiler writes it"),
+        (of(KERNEL, steps=0), "field fp8bench.steps"),
+        (of(KERNEL, device="tpu"), "field fp8bench.device"),
+        (of(KERNEL, host="h"), "field fp8bench.host"),
+        (of(KERNEL) | {"fp8bench": "te-fp8"}, "field fp8bench"),
+        (of(), "has no kernel of a GPU"),
+        (of(device="cpu"), "has no operator"),
+        (of({"ph": "X", "cat": "kernel"}), "not as torch.profiler writes it"),
+        (of("event"), "not as torch.profiler writes it"),
+        (of(KERNEL | {"ts": "soon"}), "not as torch.profiler writes it"),
     ],
 )
 def test_anything_else_is_refused_in_one_line(write, content, said):
@@ -99,14 +95,9 @@ def test_anything_else_is_refused_in_one_line(write, content, said):
     assert "fp8bench explain --mode" in refused.value.remedy
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_one_that_is_not_there(tmp_path):
     with pytest.raises(UsageError, match=r"cannot read .*: No such file"):
         read_trace(tmp_path / "none.json")
-
-
-def test_the_step_may_be_untimed(write):
-    trace = read_trace(write({"fp8bench": FACTS | {"step_time_s": None}, "traceEvents": [KERNEL]}))
-    assert trace.metadata.step_time_s is None
 
 
 def test_a_kept_trace_reads_as_its_source_and_names_no_machine(tmp_path):
@@ -122,24 +113,12 @@ def test_a_kept_trace_reads_as_its_source_and_names_no_machine(tmp_path):
 
 
 def test_a_trace_is_kept_unzipped_under_a_plain_name_without_the_keys_of_its_machine(tmp_path, write):
-    label = {"ph": "M", "name": "process_labels", "args": {"labels": "GPU 0"}}
-    document = {"fp8bench": FACTS, "traceEvents": [KERNEL, label]}
+    document = of(KERNEL, {"ph": "M", "name": "process_labels", "args": {"labels": "GPU 0"}}, step_time_s=None)
     keep_trace(write({"host_name": "a-machine", "traceName": "/home/x/t.json", **document}), tmp_path / "kept.json")
     assert json.loads((tmp_path / "kept.json").read_bytes()) == document
-    assert read_trace(tmp_path / "kept.json").metadata == TraceMetadata.model_validate(FACTS)
-
-
-def test_a_trace_that_cannot_be_kept(tmp_path):
-    (tmp_path / "file").touch()
+    assert read_trace(tmp_path / "kept.json").metadata.step_time_s is None
     with pytest.raises(RunFailed, match="cannot write"):
-        keep_trace(REAL, tmp_path / "file" / "kept.json")
-
-
-def test_what_looks_like_a_trace(write, tmp_path):
-    assert looks_like_a_trace(REAL)
-    assert looks_like_a_trace(write({"traceEvents": []}))
-    assert not looks_like_a_trace(write({"schema_version": 2}))
-    assert not looks_like_a_trace(tmp_path / "none.json")
+        keep_trace(REAL, tmp_path / "kept.json" / "kept.json")
 
 
 def event(cat, name, ts, dur, tid=1, **args):
@@ -181,23 +160,23 @@ def own_time(*events):
     return {name: pytest.approx(time) for name, time in total.items()}
 
 
+# The kernels run long after the annotation has ended.
+LAUNCHES = [launch(90, 1), launch(110, 2), launch(120, 3, cat="cuda_driver", tid=2), launch(160, 4)]
+
+
 @pytest.mark.parametrize(
-    ("annotated", "launches", "of_optimizer"),
+    ("name", "launches", "of_optimizer"),
     [
-        # All kernels run long after the annotation has ended.
-        (
-            annotation(OPTIMIZER, 100, 50),
-            [launch(90, 1), launch(110, 2), launch(120, 3, cat="cuda_driver", tid=2), launch(160, 4)],
-            [False, True, True, False],
-        ),
-        (annotation("DistributedDataParallel.forward", 0, 50), [launch(10, 1)], [False] * 4),
-        (annotation(OPTIMIZER, 0, 50), [], [False] * 4),
+        (OPTIMIZER, LAUNCHES, [False, True, True, False]),
+        ("DistributedDataParallel.forward", LAUNCHES, [False] * 4),
+        (OPTIMIZER, [], [False] * 4),
     ],
     ids=["by its launch", "another annotation", "launch not traced"],
 )
-def test_a_kernel_is_the_optimizers_when_it_was_launched_in_its_annotation(annotated, launches, of_optimizer):
+def test_a_kernel_is_the_optimizers_when_it_was_launched_in_its_annotation(name, launches, of_optimizer):
     kernels = (kernel(f"kernel {number}", 1000 + 10 * number, 5, number) for number in (1, 2, 3, 4))
-    assert [span.in_optimizer for span in gpu_spans(by_kind(annotated, *launches, *kernels))] == of_optimizer
+    spans = gpu_spans(by_kind(annotation(name, 100, 50), *launches, *kernels))
+    assert [span.in_optimizer for span in spans] == of_optimizer
 
 
 def test_the_kernels_of_a_replay_share_the_correlation_of_its_launch():
@@ -226,34 +205,27 @@ def test_gpu_spans_begin_at_zero_and_are_in_order():
     assert (second.name, second.start_s) == ("late", pytest.approx(20e-6))
 
 
-@pytest.mark.parametrize(
-    ("operators", "times"),
-    [
-        (
-            [operator("outer", 0, 100), operator("inner", 20, 40), operator("innermost", 30, 10)],
-            {"outer": 60, "inner": 30, "innermost": 10},
-        ),
-        ([operator("one", 0, 100), operator("other", 20, 40, tid=2)], {"one": 100, "other": 40}),
-        # Rounding may let the inner one end late.
-        ([operator("outer", 0, 100), operator("inner", 50, 50.5)], {"outer": 50, "inner": 50}),
-        (
-            [operator("aten::mm", 0, 100), annotation("gloo:all_reduce", 50, 100)],
-            {"aten::mm": 100, "gloo:all_reduce": 100},
-        ),
-    ],
-    ids=["nested", "two threads", "late by rounding", "gloo beside"],
-)
+OWN_TIMES = {
+    "nested": (
+        [operator("outer", 0, 100), operator("inner", 20, 40), operator("innermost", 30, 10)],
+        {"outer": 60, "inner": 30, "innermost": 10},
+    ),
+    "two threads": ([operator("one", 0, 100), operator("other", 20, 40, tid=2)], {"one": 100, "other": 40}),
+    # Rounding may let the inner one end late.
+    "late by rounding": ([operator("outer", 0, 100), operator("inner", 50, 50.5)], {"outer": 50, "inner": 50}),
+    "gloo beside": ([operator("mm", 0, 100), annotation("gloo:reduce", 50, 100)], {"mm": 100, "gloo:reduce": 100}),
+}
+
+
+@pytest.mark.parametrize(("operators", "times"), OWN_TIMES.values(), ids=OWN_TIMES)
 def test_an_operators_own_time_is_without_those_it_calls(operators, times):
     assert own_time(*operators) == times
 
 
-def test_an_operator_in_pieces_is_counted_once():
+def test_an_operator_in_pieces_is_counted_once_also_one_that_starts_with_another():
     spans = cpu_spans(by_kind(operator("outer", 0, 100), operator("a", 20, 10), operator("b", 50, 10)))
     names = [("outer", False), ("a", False), ("outer", True), ("b", False), ("outer", True)]
     assert [(span.name, span.continued) for span in spans] == names
-
-
-def test_an_operator_that_starts_with_another_is_counted_too():
     both = operator("aten::linear", 0, 100), operator("aten::addmm", 0, 90)
     assert sum(not span.continued for span in cpu_spans(by_kind(*both)) if span.name == "aten::linear") == 1
     assert own_time(*both) == {"aten::linear": 10, "aten::addmm": 90}

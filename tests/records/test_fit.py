@@ -47,11 +47,8 @@ def test_what_is_written_is_what_is_fit(tmp_path, monkeypatch):
     assert json.loads(path.read_text())["reason"] == "*** \\udcff"
     assert log.read_text() == "first ***\n\\x1b[31mred \\udcff\n"
     figure = published("p4d")
-    odd = {
-        "figure": figure.figure.model_copy(update={"attention": "\udcff"}),
-        "provenance": figure.provenance.model_copy(update={"citation": "a\x1b[31m \udcff"}),
-    }
-    path = results.write(figure.model_copy(update=odd), tmp_path)
+    odd = figure.provenance.model_copy(update={"citation": "a\x1b[31m \udcff"})
+    path = results.write(figure.model_copy(update={"provenance": odd}), tmp_path)
     assert json.loads(path.read_bytes())["provenance"]["citation"] == "a\\x1b[31m \\udcff"
     assert fit_log("a\nb", {}) == "a\nb"
     assert len(fit_log("x" * 50_000_000, {})) <= LONGEST_LOG

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from builders import instance, price
 
-from fp8bench.pricing.catalog import load
+from fp8bench.pricing.catalog import laid_over, load, load_beside
 from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.records.instances import files, keep
 from fp8bench.schema.errors import UsageError
@@ -41,7 +41,7 @@ def own_file(folder, text):
 def test_prices_are_kept_newest_first_and_the_last_of_a_day_holds(tmp_path, given, prices):
     for each in given:
         keep(OWN, each, in_catalog=False, results_dir=tmp_path)
-    kept = load(files(tmp_path)).instances["my-box"].prices
+    kept = load_beside(files(tmp_path)).instances["my-box"].prices
 
     assert kept == prices
     assert choose(kept, PriceQuery(as_of=date(2026, 11, 21), current=True)) == prices[0]
@@ -52,12 +52,12 @@ def test_the_file_holds_ones_own_prices_in_front_of_the_catalogues_and_none_of_t
     """The catalogue's own would grow old there, and hide those of a newer catalogue."""
     p5 = load().instances["p5"]
     keep(p5, P5_BEFORE, in_catalog=True, results_dir=tmp_path)
-    path = keep(load(files(tmp_path)).instances["p5"], P5_TODAY, in_catalog=True, results_dir=tmp_path)
+    path = keep(load_beside(files(tmp_path)).instances["p5"], P5_TODAY, in_catalog=True, results_dir=tmp_path)
     written = Instance.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     own = tuple(each.model_copy(update={"own": True}) for each in (P5_TODAY, P5_BEFORE))
 
     assert written == p5.model_copy(update={"prices": (P5_TODAY, P5_BEFORE)})
-    assert load([path]).instances["p5"] == p5.model_copy(update={"prices": (*own, *p5.prices)})
+    assert laid_over(load(), path).instances["p5"] == p5.model_copy(update={"prices": (*own, *p5.prices)})
 
 
 def test_the_file_of_one_that_nobody_knew_is_one_that_people_can_read_and_write_and_the_catalogue_reads(tmp_path):
@@ -65,7 +65,7 @@ def test_the_file_of_one_that_nobody_knew_is_one_that_people_can_read_and_write_
     text = path.read_text(encoding="utf-8")
 
     assert path == tmp_path / "my-box" / "instance.yaml"
-    assert load([path]).instances["my-box"] == OWN.model_copy(update={"prices": (TODAY,)})
+    assert laid_over(load(), path).instances["my-box"] == OWN.model_copy(update={"prices": (TODAY,)})
     assert text.startswith("key: my-box\n")
     assert "Größe 2" in text
     assert yaml.safe_load(text)["prices"] == [
@@ -114,10 +114,10 @@ def test_what_is_no_plain_number_is_refused_by_line(tmp_path, line, words):
         gpus, usd = (word, "3") if line == 3 else ("1", word)
         path.write_text(f"key: my-box\ngpu: null\ngpu_count: {gpus}\nprices:\n- usd_per_hour: {usd}\n{OF_A_DAY}")
         if line is None:
-            assert load([path]).instances["my-box"].prices[0].usd_per_hour == float(word)
+            assert laid_over(load(), path).instances["my-box"].prices[0].usd_per_hour == float(word)
             continue
         with pytest.raises(UsageError, match=rf"instance\.yaml line {line}") as caught:
-            load([path])
+            laid_over(load(), path)
         assert caught.value.exit_code == 2
 
 
@@ -126,6 +126,6 @@ def test_two_prices_of_one_day_are_refused_unless_they_are_of_unlike_things(tmp_
     text += f"- usd_per_hour: 3\n{OF_A_DAY}- usd_per_hour: 300\n{OF_A_DAY}"
     path = own_file(tmp_path, text)
     with pytest.raises(UsageError, match=r"instance\.yaml line 9: .* on line 5"):
-        load([path])
+        laid_over(load(), path)
     path.write_text(f"{text}  region: elsewhere\n")
-    assert len(load([path]).instances["my-box"].prices) == 2
+    assert len(laid_over(load(), path).instances["my-box"].prices) == 2

@@ -42,35 +42,23 @@ def files_in(folder):
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def record_in(folder):
-    """The record that was kept in a folder of its own."""
-    (path,) = (path for path in files_in(folder) if is_record(path.name))
-    return path
-
-
 no_space = refusing(errno.ENOSPC)
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
-class TestUmask:
-    @pytest.fixture(autouse=True)
-    def under(self, umask):
-        before = os.umask(umask)
-        yield
-        os.umask(before)
-
-    def test_decides_who_may_read_a_record_and_its_log(self, tmp_path, mode):
-        record = measured()
-        paths = [results.write(record, tmp_path), results.write_log(record, "what it said", tmp_path)]
-
-        assert [path and path.stat().st_mode & 0o777 for path in paths] == [mode, mode]
-
-    def test_and_one_that_had_to_be_kept_elsewhere(self, tmp_path, mode, kept_in, monkeypatch):
+def test_the_umask_decides_who_may_read_a_record_its_log_and_what_is_kept_elsewhere(
+    tmp_path, umask, mode, kept_in, monkeypatch
+):
+    before, record = os.umask(umask), measured()
+    try:
+        paths = [results.write(record, tmp_path / "r"), results.write_log(record, "what it said", tmp_path / "r")]
         monkeypatch.setattr(results, "write_atomically", no_space)
         with pytest.raises(RunFailed):
-            results.write(measured(), tmp_path / "results")
-
-        assert [path.stat().st_mode & 0o777 for path in files_in(kept_in)] == [mode, mode]
+            results.write(record, tmp_path / "other")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (*paths, *files_in(kept_in))} == {mode}
+    assert len(files_in(kept_in)) == 2
 
 
 class TestWrite:
@@ -121,24 +109,8 @@ class TestWrite:
             with suppress(RunFailed):
                 results.write(measured(), tmp_path / "results")
         left = files_in(tmp_path / "results")
-
-        assert len(left) in (0, 2)
-        assert [results.read_record(path) for path in [*left, *files_in(kept_in)] if is_record(path.name)] == [
-            measured()
-        ]
-
-    @pytest.mark.usefixtures("file_system")
-    def test_a_record_is_never_overwritten(self, tmp_path, kept_in):
-        first = measured(step_time_s=0.1, run_id="same")
-        second = measured(step_time_s=0.2, run_id="same")
-        path = results.write(first, tmp_path)
-
-        with pytest.raises(RunFailed, match="File exists") as caught:
-            results.write(second, tmp_path)
-
-        assert results.read_record(path) == first
-        assert str(path) in caught.value.what
-        assert results.read_record(record_in(kept_in)) == second
+        kept = [results.read_record(path) for path in [*left, *files_in(kept_in)] if is_record(path.name)]
+        assert (len(left) in (0, 2), kept) == (True, [measured()])
 
     @pytest.mark.usefixtures("file_system")
     def test_a_record_that_appears_meanwhile_is_not_overwritten(self, tmp_path, kept_in, monkeypatch):
@@ -152,12 +124,14 @@ class TestWrite:
             path.write_text("the other's")
 
         monkeypatch.setattr(os, "fsync", other_process_wins)
-        with pytest.raises(RunFailed):
+        with pytest.raises(RunFailed, match="File exists") as caught:
             results.write(record, tmp_path / "r")
 
+        assert str(path) in caught.value.what
         assert path.read_text() == "the other's"
         assert files_in(tmp_path / "r") == [path]
-        assert results.read_record(record_in(kept_in)) == record
+        (kept,) = (path for path in files_in(kept_in) if is_record(path.name))
+        assert results.read_record(kept) == record
 
     @pytest.mark.parametrize("failing", [2, 1], ids=["the folder", "the record"])
     def test_a_record_in_place_is_not_reported_as_unwritten_and_ctrl_c_leaves_no_temporary_file(

@@ -6,8 +6,6 @@ from hashlib import sha256
 
 import pytest
 from builders import in_one_file, invalid, measured, place, profile, published, rounds
-from hypothesis import given
-from hypothesis import strategies as st
 from report.made_gemm import gemm_record
 
 from fp8bench.records import layout, results
@@ -31,7 +29,6 @@ def three(tmp_path):
 
 
 def sound(folder):
-    """What can be believed of a folder, and the files that were left out."""
     told = []
     found = results.sound(results.read(folder, ["mine"]), told.extend, lambda records: records[-1:])
     return found, [broken.path for broken in told]
@@ -64,14 +61,6 @@ class TestLayout:
         assert results.read_record(path, type(record)) == record
         assert beside.exists() == bool(getattr(record, "samples", ()))
 
-    @given(st.lists(st.floats(1e-6, 1e3), min_size=3, max_size=30))
-    def test_no_sample_loses_a_digit(self, tmp_path_factory, steps):
-        (rank, *_) = measured(settings={"world_size": 1}).samples
-        record = invalid(samples=(rank.model_copy(update={"step_s": tuple(steps)}),))
-        path = results.write(record, tmp_path_factory.mktemp("one"))
-
-        assert results.read_record(path).samples == record.samples
-
     def test_a_field_is_a_line_and_so_is_an_element_of_an_array_of_objects(self, tmp_path):
         record = measured(profile=profile())
         path, beside = kept(tmp_path, record)
@@ -79,15 +68,8 @@ class TestLayout:
 
         assert path.read_text().count("\n") == 2 + fields + 1 + len(record.memory)
         assert beside.read_text().count("\n") < 100
-
-    @pytest.mark.parametrize("indent", [None, 1, 2])
-    def test_however_a_record_is_laid_out_it_is_the_same(self, tmp_path, indent):
-        path, _ = kept(tmp_path, record := measured("mine", profile=profile()))
-        document = json.loads(path.read_text())
-        path.write_text(json.dumps(dict(sorted(document.items())), indent=indent))
-
-        assert results.read_record(path) == record
-        assert [one.record.run_id for one in results.read(tmp_path, ["mine"])] == [record.run_id]
+        path.write_text(json.dumps(dict(sorted(json.loads(path.read_text()).items())), indent=2))
+        assert results.read_record(path) == record, "however it is laid out"
 
 
 class TestRead:

@@ -45,16 +45,10 @@ def shown(*records):
         pytest.param(oom(asked=GRAPHS), ran(minutes=1, asked=PLAIN, graphed=False), False, id="graphs, then none"),
         pytest.param(oom(asked=AUTO), ran(minutes=1, asked=PLAIN, graphed=False), False, id="auto tells nothing"),
         pytest.param(
-            oom(asked=AUTO, evidence=evidence(graph=replayed())),
-            ran(minutes=1, asked=GRAPHS),
-            True,
-            id="both were graphs",
+            oom(evidence=evidence(graph=replayed())), ran(minutes=1, asked=GRAPHS), True, id="both were graphs"
         ),
         pytest.param(
-            oom(asked=AUTO, evidence=evidence()),
-            ran(minutes=1, asked=PLAIN, graphed=False),
-            False,
-            id="stopped before it was known whether it would be replayed",
+            oom(evidence=evidence()), ran(minutes=1, asked=PLAIN, graphed=False), False, id="stopped too early"
         ),
         pytest.param(oom(512), ran(256, minutes=1), False, id="success at a smaller batch"),
         pytest.param(oom(64), published("p5", "te-fp8", "delayed", minutes=1), False, id="a figure from elsewhere"),

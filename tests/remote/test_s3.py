@@ -9,8 +9,7 @@ from cli.calling import one_line
 
 from fp8bench.records import results
 from fp8bench.records.files import samples_path
-from fp8bench.remote.mirror import Mirror
-from fp8bench.remote.store import Refused, Store, Unreachable
+from fp8bench.remote.mirror import Mirror, Refused, Store, Unreachable
 from fp8bench.schema.address import parse
 
 pytestmark = pytest.mark.thorough

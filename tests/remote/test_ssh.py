@@ -1,12 +1,14 @@
-"""Results on a host that is reached by the secure shell, on a real server."""
+"""Results on a host that is reached by the secure shell, on a real server; and what is said without the extra."""
 
 import getpass
+import sys
 
 import pytest
 
-from fp8bench.remote.mirror import Mirror
-from fp8bench.remote.store import Refused
+from fp8bench.cli.remote import synced
+from fp8bench.remote.mirror import Mirror, Refused, Store
 from fp8bench.schema.address import parse
+from fp8bench.schema.errors import UsageError
 
 
 @pytest.fixture
@@ -58,3 +60,12 @@ def test_an_unknown_host_and_a_wrong_password_are_refused_without_secrets(
     with pytest.raises(Refused, match=said) as refused:
         Mirror(parse(f"ssh://{login}@127.0.0.1:{port}/far")).pull()
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("url", "package"), [("s3://b/x", "s3fs"), ("gs://b/x", "gcsfs"), ("ssh://h/x", "sshfs")])
+def test_a_missing_extra_is_named_with_its_installation_and_a_folder_needs_none(monkeypatch, url, package, tmp_path):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UsageError, match=rf"needs {package}.*pip install 'fp8bench\[remote\]'"):
+        Store(parse(url), 20).files()
+    with synced(tmp_path, measuring=False) as mirror:
+        assert mirror is None

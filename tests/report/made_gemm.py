@@ -34,9 +34,9 @@ SWEEP = (512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
 
 def timing(precision: Precision, time_s: float, spread: float = 0.005, **changes: Any) -> Timing:
     """An `ok` timing with an interval of `spread` to either side."""
-    values: dict[str, Any] = {"time_ci_s": (time_s * (1 - spread), time_s * (1 + spread)), "repetitions": 3}
-    values["samples_s"] = (time_s, time_s * (1 - spread), time_s * (1 + spread))
-    return Timing(precision=precision, time_s=time_s, error=0.0017, **{**values, **changes})
+    ends = (time_s * (1 - spread), time_s * (1 + spread))
+    values: dict[str, Any] = {"time_ci_s": ends, "repetitions": 3, "samples_s": (time_s, *ends), "error": 0.0017}
+    return Timing(precision=precision, time_s=time_s, **{**values, **changes})
 
 
 def cube(*of: Timing, size: int = 64, **changes: Any) -> ProductTimings:

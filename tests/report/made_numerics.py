@@ -3,7 +3,7 @@
 from builders import environment, head
 
 from fp8bench.kinds.numerics.measure import NumericsRecord
-from fp8bench.schema.numerics import INPUTS, TENSORS, AmaxJump, LayerError, NumericsConfig, ScalingTrace
+from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, AmaxJump, LayerError, NumericsConfig, ScalingTrace
 
 SIZES = {"baseline-bf16": 3e-3, "torchao-float8:tensorwise": 4e-2, "te-fp8:delayed": 3.9e-2}
 STEPS, UP_AT, DOWN_AT = 12, 4, 8
@@ -64,7 +64,7 @@ def record(*rows, instance="p5", minutes=0, measured=False, **changes):
     if not rows:
         rows = tuple(
             row(mode, layer, name, tensor)
-            for layer in ("linear", "block")
+            for layer in LAYERS
             for mode in SIZES
             for name in INPUTS
             for tensor in TENSORS
@@ -80,13 +80,7 @@ def record(*rows, instance="p5", minutes=0, measured=False, **changes):
         "fingerprint": {"kind": "numerics"},
         "environment": environment(),
         "config": NumericsConfig(
-            device="cuda",
-            modes=modes,
-            layers=("linear", "block"),
-            inputs=INPUTS,
-            width=1280,
-            tokens=2048,
-            seed=0,
+            device="cuda", modes=modes, layers=LAYERS, inputs=INPUTS, width=1280, tokens=2048, seed=0
         ),
         "rows": rows,
         "history": history(measured),

@@ -14,7 +14,7 @@ from fp8bench.kinds.run import plots
 from fp8bench.kinds.run.explain import COLOURS as OF_PARTS
 from fp8bench.kinds.run.explain import explain_steps, step_bars
 from fp8bench.kinds.run.plots import Shown
-from fp8bench.profiling.facts import IDLE, PARTS, StepFacts, facts_of
+from fp8bench.profiling.facts import IDLE, PARTS, facts_of
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.tables import chart, row_chart
 from fp8bench.tables import chart as charts
@@ -266,13 +266,6 @@ def test_a_png_is_wide_enough_for_a_readme_whatever_the_case_of_its_suffix(tmp_p
     header = (tmp_path / "STEPS.PNG").read_bytes()[:24]
     assert header.startswith(b"\x89PNG")
     assert int.from_bytes(header[16:20]) == 1800
-
-
-def test_a_step_that_was_not_timed_ends_with_its_kernels(tmp_path):
-    untimed = StepFacts(label="te-fp8", profile=profile(), step_time_s=None, source="a trace", fp8=False)
-    step_bars(explain_steps(untimed, None).modes).write(tmp_path / "steps.svg")
-    assert {"90.0 ms", "of kernels"} <= set(texts(tmp_path / "steps.svg"))
-    assert IDLE not in texts(tmp_path / "steps.svg")
 
 
 def test_without_matplotlib_the_remedy_is_told(monkeypatch, tmp_path):

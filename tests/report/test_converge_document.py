@@ -13,7 +13,7 @@ from fp8bench.kinds.kind import CompareOptions
 from fp8bench.pricing.catalog import load
 from fp8bench.records.named import parse_reference
 from fp8bench.schema.errors import UsageError
-from fp8bench.tables.document import Note, Sentence, Table
+from fp8bench.tables.document import Heading, Note, Sentence, Table
 from fp8bench.tables.render import render
 
 TODAY = date(2026, 11, 22)
@@ -60,21 +60,19 @@ class TestAnswer:
     def test_what_a_mode_costs_and_what_it_gains_is_one_sentence(self, catalog):
         [said] = sentences(document([record()], catalog, options()))
         assert said == (
-            "te-fp8:delayed costs 0.0105 nats (0.0093 to 0.0117) at equal steps and gains 0.2758 nats (0.2746 to "
-            "0.2771) at equal money (0.11 USD); it comes to the same loss for 24.2 % (24.1 to 24.3) less money."
+            "te-fp8:delayed costs +0.0105 nats (+0.0093 to +0.0117) at equal steps and gains -0.2758 nats (-0.2771 to "
+            "-0.2746) at equal money (0.11 USD); the same loss takes -24.2 % (-24.3 to -24.1) money."
         )
 
     def test_one_seed_decides_nothing(self, catalog):
         one = record(trained(BASELINE), trained(FP8), settings={"seeds": (0,)})
         [said] = sentences(document([one], catalog, options()))
-        assert "is inconclusive at equal steps (+0.0100 nats, and one seed is not a measurement)" in said
-        assert "is inconclusive at equal money (0.11 USD; -0.2763 nats, and one seed" in said
+        assert "is inconclusive at equal steps: +0.0100 nats, and one seed is not a measurement" in said
+        assert "is inconclusive at equal money (0.11 USD): -0.2763 nats, and one seed" in said
 
     def test_without_a_price_time_is_what_is_equal(self, catalog):
         found = document([record(instance="own")], catalog.model_copy(update={"gpus": {}}), options("own"))
-        assert sentences(found)[0].endswith(
-            "at equal time (7.5 s); it comes to the same loss for 24.2 % (24.1 to 24.3) less time."
-        )
+        assert sentences(found)[0].endswith("at equal time (7.5 s); the same loss takes -24.2 % (-24.3 to -24.1) time.")
         assert "equal money" not in table(found)
         assert table(found)["same loss"] == ("-", "-24.2")
         assert "own: no price: the catalogue does not know 'own'" in notes(found)
@@ -121,11 +119,15 @@ class TestTable:
     def test_instances_are_compared_with_the_first_ones_reference(self, catalog):
         found = document([record(), on_a100()], catalog, options("p5", "p4d"))
         assert table(found)["instance"] == ("p5", "p5", "p4d", "p4d")
+        two = document([record(), on_a100(settings={"nodes": 2})], catalog, options("p5", "p4d"))
+        assert parts(two, Heading)[0].text.endswith(
+            "p5 (NVIDIA H100 80GB HBM3), 2 nodes of p4d (NVIDIA A100-SXM4-40GB)"
+        )
         assert [table(found)["equal steps"][row] for row in (0, 2)] == ["-", "+0.0000 +-0.0000"]
         later, money = (table(found)[name][2] for name in ("equal time", "equal money"))
         assert later.startswith("+0.8"), "it is slower"
         assert money.startswith("-0.1"), "and it costs even less"
-        assert sentences(found)[1].startswith("baseline-bf16 on p4d shows no difference at equal steps and gains 0.1")
+        assert sentences(found)[1].startswith("baseline-bf16 on p4d shows no difference at equal steps and gains -0.1")
 
     def test_the_share_of_an_instance_is_said(self, catalog):
         found = document([record(settings={"world_size": 2})], catalog, options())
@@ -151,20 +153,18 @@ class TestMachines:
 
 
 @pytest.mark.slow
-def test_the_curves_are_drawn_over_steps_and_money(catalog, tmp_path):
-    document([record(), on_a100()], catalog, options("p5", "p4d")).figure("curves").draw(tmp_path / "a.svg")
-    text = (tmp_path / "a.svg").read_text()
-    words = ("te-fp8:delayed on p4d", "USD", "step", "loss on what is held out, nats a byte")
-    assert [word for word in words if word not in text] == []
+def test_the_curves_are_drawn_over_steps_and_money_or_without_prices_over_time(catalog, tmp_path):
+    def panels(found):
+        found.figure("curves").draw(tmp_path / "a.svg")
+        return (tmp_path / "a.svg").read_text().split('<g id="axes_')[1:]
 
-
-@pytest.mark.slow
-def test_without_prices_curves_are_drawn_over_time(catalog, tmp_path):
-    one = record(
-        *(trained(mode, seed, emulated=mode == FP8) for mode in (BASELINE, FP8) for seed in SEEDS), instance="own"
-    )
-    document([one], catalog.model_copy(update={"gpus": {}}), options("own")).figure("curves").draw(tmp_path / "a.svg")
-    _, over_steps, over_time = (tmp_path / "a.svg").read_text().split('<g id="axes_')
+    over_steps, over_money = panels(document([record(), on_a100()], catalog, options("p5", "p4d")))
+    assert "loss on what is held out, nats a byte" in over_steps
+    assert "USD" in over_money
+    assert "te-fp8:delayed on p4d" in over_money
+    one = record(*of_seeds(BASELINE), *of_seeds(FP8, emulated=True), instance="own")
+    without_price = catalog.model_copy(update={"gpus": {}})
+    over_steps, over_time = panels(document([one], without_price, options("own")))
     assert "seconds of training" in over_time
     of_fp8 = STYLES[1]["color"].lower()
     assert of_fp8 in over_steps

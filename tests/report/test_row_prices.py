@@ -62,16 +62,15 @@ PRICES = {
         options={"as_of": date(2022, 12, 31)},
     ),
     "undated, today": Case([measured("undated")], {"usd_per_hour": 40.0, "price_as_of": None}, said=("undated price",)),
-    "90 days old": Case(
-        [measured("p5")],
-        unsaid=("older than",),
-        options={"prices": catalog(instance("p5", price(50.0, TODAY - timedelta(90))))},
-    ),
-    "91 days old": Case(
-        [measured("p5")],
-        said=(f"price of {TODAY - timedelta(91)}, older than 90 days",),
-        options={"prices": catalog(instance("p5", price(50.0, TODAY - timedelta(91))))},
-    ),
+    **{
+        f"{days} days old": Case(
+            [measured("p5")],
+            said=(f"price of {TODAY - timedelta(days)}, older than 90 days",) if days > 90 else (),
+            unsaid=() if days > 90 else ("older than",),
+            options={"prices": catalog(instance("p5", price(50.0, TODAY - timedelta(days))))},
+        )
+        for days in (90, 91)
+    },
     "old, and in one's own contract": Case(
         [measured("p5")], {"usd_per_hour": 60.0}, unsaid=("older than",), options={"prices": own_price(OLD)}
     ),

@@ -32,26 +32,17 @@ CATALOG = Catalog(instances={"p5": P5}, gpus={H100.name: H100})
 
 def series(mode="baseline-bf16", rates=None, losses=None, printed=None, workload="llm-1b", **changes):
     """Published throughput. rates: units a second and GPU by number of nodes; losses, printed: likewise."""
-    rates = rates or {1: 1000.0, 2: 900.0}
+    rates, losses, printed = rates or {1: 1000.0, 2: 900.0}, losses or {}, printed or {}
+    points = tuple(
+        ThroughputPoint(nodes=nodes, world_size=8 * nodes, units_per_s_per_gpu=rate, final_loss=losses.get(nodes),
+                        printed_faster=printed.get(nodes))
+        for nodes, rate in rates.items()
+    )  # fmt: skip
     values = {
         **builders.head("p5", f"{workload}-{mode}", -60),
-        "method_version": None,
-        "source": "published",
+        **{"mode": mode, "workload": workload, "unit": "tokens", "points": points, "method_version": None},
+        **{"source": "published", "fingerprint": {"workload": workload, "method_version": None}},
         "provenance": Provenance(citation="a study", published_on=date(2024, 11, 20)),
-        "fingerprint": {"workload": workload, "method_version": None},
-        "mode": mode,
-        "workload": workload,
-        "unit": "tokens",
-        "points": tuple(
-            ThroughputPoint(
-                nodes=nodes,
-                world_size=8 * nodes,
-                units_per_s_per_gpu=rate,
-                final_loss=(losses or {}).get(nodes),
-                printed_faster=(printed or {}).get(nodes),
-            )
-            for nodes, rate in rates.items()
-        ),
     }
     return ThroughputRecord(**{**values, **changes})
 

@@ -5,7 +5,7 @@ import re
 from datetime import date
 
 import pytest
-from builders import emulated, environment, fingerprint, machine_called, measured_on_cpu, published, rounds, unsupported
+from builders import emulated, environment, fingerprint, machine_called, measured_on_cpu, published, unsupported
 from scaling.made_scaling import CATALOG, gathered, in_pieces, nodes_of, series, sized
 
 from fp8bench.scaling.document import document
@@ -63,69 +63,44 @@ def test_rounds_give_intervals_to_rates_shares_gains_and_costs():
     assert point.usd_per_billion_units == pytest.approx(100 / 3600 / (16 * 64 / 0.091) * 1e9, rel=1e-3)
 
 
-def test_published_and_measured_are_held_against_their_own():
-    measured = [*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.2, 0.2)]
-    found = gathered(*measured, figures=[series(workload="vit-huge", rates={1: 10, 2: 9})])
-    shares = {(one.source, one.nodes): one.share_of_smallest for one in found.points}
-    assert shares["measured", 2] == pytest.approx(0.5)
-    assert shares["published", 2] == pytest.approx(0.9)
-
-
 def test_other_software_or_another_machine_than_the_smallests_is_marked():
     other = environment(versions={"torch": "2.15.0"})
     found = gathered(*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.11, 0.11, environment=other))
-    marks = {one.nodes: one.marks for one in found.points}
-    assert "unlike 8 GPUs in torch" in marks[2]
-    assert not any(mark.startswith("unlike") for mark in marks[1])
+    assert ["unlike 8 GPUs in torch" in one.marks for one in found.points] == [False, True]
 
     def on(machine, *shape, **mode):
         return nodes_of(*shape, machine=machine_called(machine), **mode)
 
-    found = gathered(
-        *on("a", 1, 0.100, 0.101),
-        *on("a", 1, 0.080, 0.081, mode="te-bf16"),
-        *on("b", 1, 0.070, 0.071, mode="te-fp8", recipe="delayed"),
-        *on("a", 2, 0.110, 0.111),
-        *on("b", 2, 0.090, 0.091, mode="te-bf16"),
-    )
-    marks = {(one.mode, one.nodes): [mark for mark in one.marks if "machine" in mark] for one in found.points}
-    differ = "machines of one type differ by up to 4 %"
-    assert marks == {
-        ("baseline-bf16", 1): [],
-        ("te-bf16", 1): [],
-        ("te-fp8", 1): [f"on another machine than baseline-bf16/eager: {differ}"],
-        ("baseline-bf16", 2): [],
-        ("te-bf16", 2): [
-            f"on another machine than 8 GPUs: {differ}",
-            f"on another machine than baseline-bf16/eager: {differ}",
-        ],
-    }
+    records = [*on("a", 1, 0.1, 0.1), *on("a", 1, 0.08, 0.08, mode="te-bf16"), *on("b", 1, 0.07, 0.07, mode="te-fp8")]
+    found = gathered(*records, *on("a", 2, 0.11, 0.11), *on("b", 2, 0.09, 0.09, mode="te-bf16"))
+    marks = [[mark.partition(": ")[0] for mark in one.marks if "machine" in mark] for one in found.points]
+    size, mode = (f"on another machine than {name}" for name in ("8 GPUs", "baseline-bf16/eager"))
+    assert marks == [[], [], [mode], [], [size, mode]]
 
 
 def test_an_emulation_is_neither_faster_nor_priced():
-    def of(size, make, step, minutes):
-        return rounds(step, step, make=make, instance="p5", minutes=minutes, session_id=f"{size}",
-                      settings={"world_size": size})  # fmt: skip
+    def of(make, minutes):
+        sizes = ({"world_size": size} for size in (1, 2))
+        return [make(instance="p5", settings=one, minutes=minutes + place) for place, one in enumerate(sizes)]
 
-    found = gathered(*of(1, measured_on_cpu, 0.1, 0), *of(2, measured_on_cpu, 0.1, 10))
-    assert {one.device for one in found.points} == {"cpu"}
-    both = [
-        one.model_copy(update={"config": one.config.model_copy(update={"mode": "torchao-float8"})})
-        for size, minutes in ((1, 20), (2, 30))
-        for one in rounds(0.2, 0.2, make=lambda *_, **given: emulated(**given), instance="p5", minutes=minutes,
-                          session_id=f"e{size}", settings={"world_size": size})
-    ]  # fmt: skip
-    shown = gathered(*of(1, measured_on_cpu, 0.1, 0), *of(2, measured_on_cpu, 0.1, 10), *both)
+    def fake(**given):
+        record = emulated(**given)
+        return record.model_copy(update={"config": record.config.model_copy(update={"mode": "torchao-float8"})})
+
+    shown = gathered(*of(measured_on_cpu, 0), *of(fake, 9))
     made_up = [one for one in shown.points if one.emulated]
     assert len(made_up) == 2
     assert all(one.faster_vs_reference is None and one.usd_per_billion_units is None for one in made_up)
 
 
-def test_an_instance_without_a_price_says_why():
+def test_an_instance_without_a_price_says_why_and_measured_and_published_are_held_against_their_own():
     bare = CATALOG.model_copy(update={"instances": {"p5": CATALOG.instances["p5"].model_copy(update={"prices": ()})}})
-    found = gathered(figures=STUDY, catalog=bare)
-    assert all(one.usd_per_billion_units is None for one in found.points)
+    measured = [*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.2, 0.2)]
+    found = gathered(*measured, figures=[series(workload="vit-huge", rates={1: 10, 2: 9})], catalog=bare)
+    assert {one.usd_per_billion_units for one in found.points} == {None}
     assert any("no price" in mark for mark in found.points[0].marks)
+    shares = {(one.source, one.nodes): one.share_of_smallest for one in found.points}
+    assert (shares["measured", 2], shares["published", 2]) == (pytest.approx(0.5), pytest.approx(0.9))
 
 
 def test_the_workload_that_most_instances_have_and_of_those_that_of_most_sizes_is_shown():
@@ -154,13 +129,13 @@ def test_one_size_has_no_share_and_unlike_work_is_compared_on_request_alone():
     assert [one.share_of_smallest for one in gathered(*records, allow_mismatch=True).points] == [None, 1.0]
 
 
-def test_unlike_micro_batches_are_series_of_their_own():
+def test_unlike_micro_batches_are_series_of_their_own_and_name_the_row():
     records = [*in_pieces(1, 1, 2), *in_pieces(4, 1, 2)]
-    points = gathered(*records).points
-    assert [(one.grad_accumulation, one.share_of_smallest is None) for one in points] == [
-        (1, True), (1, False), (4, True), (4, False)
-    ]  # fmt: skip
+    shares = [(one.grad_accumulation, one.share_of_smallest is None) for one in gathered(*records).points]
+    assert shares == [(1, True), (1, False), (4, True), (4, False)]
     assert {one.grad_accumulation for one in gathered(*records, grad_accumulation=4).points} == {4}
+    assert "micro-batches" in shown(gathered(*records)).splitlines()[1]
+    assert "micro-batch" not in shown(gathered(*in_pieces(4, 1, 2)))
 
 
 def test_what_did_not_run_and_who_has_no_record_is_named():
@@ -170,7 +145,6 @@ def test_what_did_not_run_and_who_has_no_record_is_named():
     assert "no record of vit-huge for p4d" in found.notes
 
 
-BOTH = (series(), series("te-fp8", {1: 1100.0, 2: 1080.0}))
 FAR = sized(*nodes_of(1, 0.1, 0.1), *nodes_of(1, 0.08, 0.08, mode="te-fp8", recipe="delayed"))
 
 
@@ -182,25 +156,16 @@ def ahead_of(found, *nodes):
     return projections(found.points, nodes, None, [], CATALOG)
 
 
-def test_the_table_has_a_row_a_size_and_mode():
-    text = shown(gathered(figures=BOTH))
-    assert re.search(r"^1 x 8 +baseline-bf16 +1,000 +- +- ", text, re.MULTILINE)
-    assert re.search(r"^2 x 8 +te-fp8 +1,080 +98.2 % +\+20.0 % ", text, re.MULTILINE)
-
-
 def test_a_projection_stands_apart_with_its_warning_and_machines_find_it_apart_too():
     found = gathered(*FAR)
-    text = shown(found, ahead_of(found, 2, 4))
-    table, _, projected = text.partition("Projected, and not measured")
+    table, _, projected = shown(found, ahead_of(found, 2, 4)).partition("Projected, and not measured")
     assert "4 x 8" not in table
     assert re.search(r"^4 x 8 +baseline-bf16", projected, re.MULTILINE)
     assert "no profile saw communication: a range" in projected
-    found = gathered(*FAR)
     data = json.loads(shown(found, ahead_of(found, 2), "json"))
     assert {one["nodes"] for one in data["points"]} == {1}
     assert {(one["nodes"], one["status"]) for one in data["projected"]} == {(2, "projected")}
-    lines = shown(found, ahead_of(found, 2), "csv").splitlines()
-    assert len(lines) == 1 + len(data["points"])
+    assert len(shown(found, ahead_of(found, 2), "csv").splitlines()) == 1 + len(data["points"])
 
 
 @pytest.mark.slow
@@ -216,21 +181,10 @@ def test_it_is_drawn(tmp_path, suffix):
         assert "stroke-dasharray" in text
 
 
-def test_micro_batches_that_differ_name_the_row():
-    text = shown(gathered(*in_pieces(1, 1, 2), *in_pieces(4, 1, 2)))
-    assert "micro-batches" in text.splitlines()[1]
-    assert "micro-batch" not in shown(gathered(*in_pieces(4, 1, 2)))
-
-
-def on_cpu(make=measured_on_cpu):
-    """Records of one and of two processes of a CPU."""
-    sizes = ({"workload": "vit-micro", "world_size": size} for size in (1, 2))
-    return [make(settings=settings, minutes=number) for number, settings in enumerate(sizes)]
-
-
 def test_a_cpu_has_processes_and_a_row_without_an_interval_says_why():
-    text = shown(gathered(*on_cpu(), instances=("cpu",)))
+    on_cpu = [measured_on_cpu(settings={"workload": "vit-micro", "world_size": size}, minutes=size) for size in (1, 2)]
+    text = shown(gathered(*on_cpu, instances=("cpu",)))
     assert text.startswith("Throughput of vit-micro on nodes x processes: images/s a process")
     assert "GPU" not in text
-    assert "one process." in shown(gathered(*on_cpu(), instances=("cpu",)))
+    assert "one process." in text
     assert "one process." not in shown(gathered(*nodes_of(1, 0.100, 0.101), *nodes_of(2, 0.110, 0.111)))

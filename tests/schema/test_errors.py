@@ -149,9 +149,6 @@ def test_the_library_is_the_one_that_was_asked_for_and_only_its_import_counts(li
     assert refusal_of(library("import json.no_such_module")).what.startswith(f"{NAME} cannot be imported")
     error = library("def fail():\n    raise OSError('a disk failed')", lambda module: module.fail())
     assert refusal_of(error) is None
-
-
-def test_a_missing_library_is_named_and_a_module_of_the_package_itself_is_no_library():
     with pytest.raises(ImportError) as caught:
         importlib.import_module("no_such_library.part")
     assert refusal_of(caught.value).what.startswith("no_such_library cannot be imported: ModuleNotFoundError")

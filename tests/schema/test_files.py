@@ -29,28 +29,6 @@ meta:
 inline: {a: 1, b: [10, 20]}
 """
 
-NESTED_JSON = """\
-{
- "schema_version": 1,
- "config": {
-  "mode": "te-fp8",
-  "batch_size": 64
- },
- "samples": [
-  {
-   "rank": 0,
-   "step_s": [0.1,
-    0.2
-   ]
-  },
-  {
-   "rank": 1,
-   "step_s": []
-  }
- ]
-}
-"""
-
 
 class Leg(Frozen):
     metres: float = Field(gt=0)
@@ -92,10 +70,8 @@ def test_a_text_is_read_and_what_is_none_or_without_end_is_refused_by_name(tmp_p
     ids=["top", "nested", "flow", "JSON"],
 )
 def test_a_name_that_a_mapping_has_twice_is_told_with_both_lines(text, name, line, first):
-    assert (
-        refused(parse_yaml, text, PATH)
-        == f"{PATH} line {line}: {name!r} is given twice, the first time on line {first}"
-    )
+    what = f"{PATH} line {line}: {name!r} is given twice, the first time on line {first}"
+    assert refused(parse_yaml, text, PATH) == what
 
 
 def test_the_same_name_in_two_mappings_is_no_double_nor_are_brackets_side_by_side_deep():
@@ -156,10 +132,6 @@ def test_a_mapping_has_names_of_text_and_values_as_written_and_anything_else_on_
         (NESTED_YAML, ("prices", 1, "region"), 8),
         (NESTED_YAML, ("meta", "deep", "deeper"), 11),
         (NESTED_YAML, ("inline", "b", 1), 12),
-        (NESTED_JSON, ("schema_version",), 2),
-        (NESTED_JSON, ("config", "batch_size"), 5),
-        (NESTED_JSON, ("samples", 0, "step_s", 1), 11),
-        (NESTED_JSON, ("samples", 1, "rank"), 15),
         # Of a missing field, its nearest parent's; of text without structure, the first.
         (NESTED_YAML, ("prices", 1, "as_of"), 6),
         (NESTED_YAML, ("prices", 9), 3),
@@ -197,17 +169,12 @@ def test_in_indented_json_it_is_the_line_on_which_the_field_is_written(filler, b
     ("document", "text", "prefix", "what"),
     [
         (
-            {"name": "round", "legs": [{"metres": 5}, {"metres": -1}]},
-            "name: round\nlegs:\n- metres: 5\n- metres: -1\n",
+            {"name": "a", "legs": [{"metres": -1}]},
+            "name: a\nlegs:\n- metres: -1\n",
             (),
-            "line 4, field legs.1.metres: input should be greater than 0",
+            "line 3, field legs.0.metres: ",
         ),
-        (
-            {"name": "two", "leg": []},
-            "trips:\n- name: one\n- name: two\n  leg: []\n",
-            ("trips", 1),
-            "line 4, field trips.1.leg: ",
-        ),
+        ({"name": "b", "leg": []}, "trips:\n- a\n- name: b\n  leg: []\n", ("trips", 1), "line 4, field trips.1.leg: "),
         ({"legs": []}, "trips:\n\n- legs: []\n", ("trips", 0), "line 3, field trips.0.name: field required"),
         (["a"], "- a\n", (), "line 1, field the whole file: "),
     ],

@@ -9,9 +9,7 @@ from fp8bench.schema.private import A_PATH, LONGEST, SET, secrets_of, settings_i
     ("name", "value", "shown"),
     [
         ("NCCL_ALGO", "Ring", "Ring"),
-        ("OMP_NUM_THREADS", "8", "8"),
         ("NCCL_BUFFSIZE", "4M", "4M"),
-        ("TORCHINDUCTOR_MAX_AUTOTUNE", "1", "1"),
         ("NVTE_SOMETHING_NEW", "true", "true"),
         ("NVTE_SOMETHING_NEW", "hunter2", SET),
         ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True,max_split_size_mb:4", None),

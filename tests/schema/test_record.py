@@ -1,7 +1,7 @@
 """Records are frozen, know no fields but their own, hold their invariants, and come back from JSON as they went."""
 
 import json
-from datetime import UTC, date
+from datetime import date
 
 import pynvml
 import pytest
@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fp8bench.schema.rank import POWER_CAP, SLOWDOWNS, RankReport, RankTelemetry
-from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Provenance, Record, Session, Summary
+from fp8bench.schema.record import SCHEMA_VERSION, Provenance, Record, Session, Summary
 
 FIELDS_OF_THE_CONTRACT = (
     "schema_version kind method_version run_id status reason source created_utc instance session config fingerprint "
@@ -66,34 +66,22 @@ def test_a_field_that_a_record_or_a_part_of_it_does_not_know_is_refused(part):
 
 
 @pytest.mark.parametrize(
-    ("make", "field", "values"),
+    ("make", "wrong"),
     [
-        (measured, "status", ["fine"]),
-        (measured, "source", ["guessed"]),
-        (measured, "created_utc", ["soon", "2026-05-01T10:00:00"]),
-        (summary_with, "step_time_s", [0, -1, "fast", None, *NOT_FINITE]),
-        (summary_with, "throughput_per_s", [0, -1, "fast", None, float("nan")]),
-        (summary_with, "units_per_step", [0, -1, "fast", None, float("nan")]),
-        (summary_with, "loss_last", NOT_FINITE),
-        (summary_with, "data_wait_s", NOT_FINITE),
-        (summary_with, "host_lead_s", NOT_FINITE),
-        (session_with, "round", [0, None]),
-        (session_with, "position", [0]),
-        (session_with, "arm", ["C"]),
-        (session_with, "session_id", [None]),
-        (config, "world_size", [0]),
-        (config, "batch_size", [0]),
-        (config, "steps", [0]),
-        (config, "warmup", [-1]),
-        (config, "workers", [-1]),
-        (config, "device", ["tpu"]),
+        (measured, {"status": ["fine"], "source": ["guessed"], "created_utc": ["soon", "2026-05-01T10:00:00"]}),
+        (summary_with, dict.fromkeys(("step_time_s", "throughput_per_s", "units_per_step"), (0, -1, "fast", None))),
+        (summary_with, dict.fromkeys(("step_time_s", "loss_last", "data_wait_s", "host_lead_s"), NOT_FINITE)),
+        (session_with, {"round": [0, None], "position": [0], "arm": ["C"], "session_id": [None]}),
+        (config, {**dict.fromkeys(("world_size", "batch_size", "steps"), (0,)), "device": ["tpu"]}),
+        (config, dict.fromkeys(("warmup", "workers"), (-1,))),
     ],
 )
-def test_a_value_that_means_nothing_is_refused(make, field, values):
-    for value in values:
-        with pytest.raises(ValidationError) as caught:
-            make(**{field: value})
-        assert caught.value.errors()[0]["loc"] == (field,)
+def test_a_value_that_means_nothing_is_refused(make, wrong):
+    for field, values in wrong.items():
+        for value in values:
+            with pytest.raises(ValidationError) as caught:
+                make(**{field: value})
+            assert caught.value.errors()[0]["loc"] == (field,)
 
 
 def test_samples_are_finite_columns_equally_long_and_what_the_driver_would_not_say_is_null_in_its_place():
@@ -108,32 +96,22 @@ def test_samples_are_finite_columns_equally_long_and_what_the_driver_would_not_s
     assert found.series is found.energy_j is found.power_limit_w is None
 
 
-@pytest.mark.parametrize("status", ["unsupported", "failed", "invalid"])
-def test_what_stopped_says_why_and_has_no_summary(status):
-    assert (unsupported(status=status).summary, unsupported(status=status).status) == (None, status)
-    for wrong in ({"reason": None}, {"summary": measured().summary}):
-        with pytest.raises(ValidationError, match="another status than ok needs a reason, and has no summary"):
-            unsupported(status=status, **wrong)
-
-
 @pytest.mark.parametrize(
     ("make", "wrong", "why"),
     [
         (measured, {"summary": None}, "status ok needs a summary"),
+        (unsupported, {"reason": None}, "needs a reason"),
+        (unsupported, {"summary": measured().summary, "status": "failed"}, "has no summary"),
         (published, {"source": "external", "provenance": PUBLISHED}, "a published record, and no other"),
-        (published, {"source": "published", "provenance": EXTERNAL}, "a published record, and no other"),
+        (published, {"provenance": EXTERNAL}, "a published record, and no other"),
         (published, {"provenance": None}, "a published record, and no other"),
         (measured, {"provenance": PUBLISHED}, "a published record, and no other"),
         (measured, {"config": None}, "a measured record has a config"),
         (measured, {"figure": published().figure}, "a measured record has a config and no figure"),
         (published, {"figure": None}, "an imported one a figure"),
-        (published, {"published_on": None, "figure": None}, "an imported one a figure"),
         (published, {"config": config()}, "no config"),
-        (published, {"published_on": None, "config": config()}, "no config"),
         (measured, {"source": "published", "provenance": PUBLISHED}, "an imported one a figure and no config"),
-        (measured, {"source": "external", "provenance": EXTERNAL}, "an imported one a figure and no config"),
         (published, {"source": "measured"}, "a published record, and no other"),
-        (published, {"published_on": None, "source": "measured"}, "a measured record has a config"),
     ],
 )
 def test_a_record_that_does_not_fit_together_is_refused(make, wrong, why):
@@ -175,6 +153,7 @@ def test_a_record_comes_back_as_it_went_with_every_field_of_the_contract(record)
     assert back == record
     assert back.model_dump_json() == text
     assert set(FIELDS_OF_THE_CONTRACT) <= set(json.loads(text))
+    assert json.loads(text)["schema_version"] == SCHEMA_VERSION == 12
     assert "usd" not in text
     assert "price" not in text
 
@@ -184,17 +163,6 @@ def test_a_ranks_report_comes_back_to_the_last_bit_of_its_samples(times, losses)
     samples = rank_samples(step_s=tuple(times), host_s=tuple(times), loss=tuple(losses))
     for report in (rank_report(samples=samples, profile=profile()), rank_report(3, status="failed", samples=None)):
         assert RankReport.model_validate_json(report.model_dump_json()) == report
-
-
-def test_versions_time_and_every_ranks_samples_are_written_as_they_are():
-    text = measured(settings={"world_size": 3}).model_dump_json()
-    document, back = json.loads(text), Record.model_validate_json(text)
-    assert document["schema_version"] == SCHEMA_VERSION == 12
-    assert document["method_version"] == METHOD_VERSION == 4
-    assert document["created_utc"] == "2026-05-01T10:00:00Z"
-    assert back.created_utc.utcoffset() == UTC.utcoffset(None)
-    assert [rank.rank for rank in back.samples] == [0, 1, 2]
-    assert all(len(rank.step_s) == 3 and len(rank.warmup_step_s) == 2 for rank in back.samples)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,5 @@ def test_it_is_reached_once_enough_processes_agree_and_by_every_mode_after_pairs
     assert not reached([agreeing(FEWEST_ROUNDS - 2)], 0.01)
     assert not reached([agreeing(FEWEST_ROUNDS), agreeing(FEWEST_ROUNDS, by=0.2)], 0.01)
     assert not reached([agreeing(FEWEST_ROUNDS + 1)], 0.01)
-
-
-for unknown in (None, estimate([1.0])):
-    assert not reached([agreeing(FEWEST_ROUNDS), unknown], 0.5)
+    for unknown in (None, estimate([1.0])):
+        assert not reached([agreeing(FEWEST_ROUNDS), unknown], 0.5)

@@ -2,8 +2,6 @@
 
 import pytest
 from builders import measured, profile, rank_report, rank_samples, summary
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fp8bench.stats.steps import (
     bottleneck,
@@ -15,29 +13,17 @@ from fp8bench.stats.steps import (
     straggler,
 )
 
-seconds = st.floats(min_value=1e-6, max_value=1e3)
-ranks = st.integers(0, 20).flatmap(
-    lambda steps: st.lists(st.lists(seconds, min_size=steps, max_size=steps), min_size=1, max_size=6)
-)
-
 
 def test_a_step_is_the_slowest_ranks_and_a_process_the_rank_whose_steps_add_up_to_most():
     several = [[1.0, 5.0, 3.0], [2.0, 4.0, 3.5]]
     assert (slowest_rank(several), longest_rank(several)) == ([2.0, 5.0, 3.5], [2.0, 4.0, 3.5])
+    rows = [[1.0, 1.0, 4.0], [1.0, 3.0, 1.0], [3.0, 1.0, 1.0]]
+    assert (slowest_rank(rows), longest_rank(rows)) == ([3.0, 3.0, 4.0], rows[0])
     for of, shorter in ((slowest_rank, "shorter"), (longest_rank, "different steps")):
         with pytest.raises(ValueError, match="no rank"):
             of([])
         with pytest.raises(ValueError, match=shorter):
             of([[1.0, 2.0], [1.0]])
-
-
-@pytest.mark.slow
-@given(ranks)
-def test_a_step_lasts_as_long_as_one_rank_and_no_rank_lasts_longer(per_rank):
-    steps, total = slowest_rank(per_rank), sum(longest_rank(per_rank))
-    assert steps == [max(step) for step in zip(*per_rank, strict=True)]
-    assert total == max(map(sum, per_rank))
-    assert sum(steps) >= total * (1 - 1e-12)
 
 
 def test_slow_steps_are_slow_beside_the_median_which_one_late_step_does_not_move():

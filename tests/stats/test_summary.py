@@ -28,13 +28,6 @@ def test_the_step_time_is_the_elapsed_time_of_the_rank_that_took_longest_over_it
     assert summary.throughput_per_s == 3 * 4 * 3 / sum(rows[0])
 
 
-def test_two_per_cent_of_steps_at_three_times_the_rest_do_not_vanish():
-    steps = tuple(3.0 if place % 50 == 7 else 1.0 for place in range(200))
-    summary = summarize(ranks_with(steps), workload_facts(batch_size=64))
-    assert summary.throughput_per_s == pytest.approx(64 * 200 / sum(steps))
-    assert summary.slow_steps == 4
-
-
 @given(
     st.integers(1, 12).flatmap(lambda steps: st.lists(st.tuples(*[seconds] * steps), min_size=1, max_size=8)),
     st.integers(1, 512),
@@ -81,66 +74,44 @@ def test_the_idle_share_is_of_rank_0s_gpu_and_of_no_cpu():
     assert summarize(samples, workload_facts()).idle_share is None
 
 
-def test_what_one_rank_does_not_know_or_has_no_sample_of_is_unknown():
+def test_what_one_rank_does_not_know_or_has_no_sample_of_is_unknown_and_the_hosts_lead_is_the_least():
     summary = summarize([rank_samples(0), rank_samples(1, forward_s=None)], workload_facts())
     assert (summary.forward_s, summary.backward_s) == (None, pytest.approx(0.06))
     for empty in ("forward_s", "host_lead_s"):
         samples = [rank_samples(rank, **{"host_lead_s": (0.1, 0.1, 0.1), empty: ()}) for rank in range(2)]
         assert getattr(summarize(samples, workload_facts()), empty) is None
-
-
-def test_the_hosts_lead_is_that_of_the_rank_nearest_to_starving():
     leads = [rank_samples(0, host_lead_s=(0.03, 0.04, 0.05)), rank_samples(1, host_lead_s=(0.0, 0.001, 0.9))]
     assert summarize(leads, workload_facts()).host_lead_s == 0.001
     assert summarize([*leads, rank_samples(2)], workload_facts()).host_lead_s is None
 
 
-def test_energy_is_that_of_all_gpus_over_the_units_of_all_timed_steps():
+def test_energy_is_that_of_all_gpus_over_the_units_of_all_timed_steps_and_flags_are_of_gpus_alone():
     ranks = ranks_with((0.1,) * 10, (0.1,) * 10)
     gpus = [telemetry(0, energy_j=6000.0), telemetry(1, energy_j=6800.0)]
     summary = summarize(ranks, workload_facts(batch_size=64), gpus, on_gpu=True)
-    assert summary.joules_per_unit == pytest.approx(12_800 / (2 * 64 * 10))
-    assert summary.units_per_kwh == pytest.approx(360_000)
-    assert summary.sm_clock_mhz == 1755
-    assert summary.flags == ()
-
-
-def test_a_gpu_that_was_throttled_or_said_nothing_is_a_flag_and_a_cpu_misses_nothing():
+    assert (summary.joules_per_unit, summary.units_per_kwh) == pytest.approx((12_800 / (2 * 64 * 10), 360_000))
+    assert (summary.sm_clock_mhz, summary.flags) == (1755, ())
     hot = telemetry(0, throttle_reasons=(0x4, 0x20 | 0x4, 0x4, 0x4))
     silent = RankTelemetry(rank=1, warning="NVML: library not found")
-    flags = summarize(ranks_with((0.1,), (0.1,)), workload_facts(), [hot, silent], on_gpu=True).flags
+    flags = summarize(ranks, workload_facts(), [hot, silent], on_gpu=True).flags
     assert flags == ("power-capped 100 % of the time", "throttled: hot 25 %", "telemetry missing on 1 of 2")
-    summary = summarize(ranks_with((0.1,)), workload_facts())
-    assert summary.joules_per_unit is summary.units_per_kwh is summary.sm_clock_mhz is None
-    assert summary.flags == ()
+    of_cpu = summarize(ranks, workload_facts())
+    assert of_cpu.joules_per_unit is of_cpu.units_per_kwh is of_cpu.sm_clock_mhz is None
+    assert of_cpu.flags == ()
 
 
-@pytest.mark.parametrize(
-    ("name", "counts", "said"),
-    [
-        ("recompilations", (0, 0), None),
-        ("recompilations", (None, None), None),
-        ("recompilations", (None, 2), "torch.compile recompiled 2 times while steps were timed"),
-        (
-            "allocator_retries",
-            (0, 1),
-            "the GPU ran out of memory and the allocator retried once while steps were timed",
-        ),
-    ],
-)
-def test_what_one_rank_had_still_to_warm_up_makes_the_run_unsteady(name, counts, said):
-    samples = [rank_samples(rank, steps_about(0.1), **{name: count}) for rank, count in enumerate(counts)]
-    assert summarize(samples, workload_facts()).steadiness.unsteady == said
-
-
-def test_the_steadiness_is_of_the_steps_of_the_rank_that_took_longest():
+def test_the_steadiness_is_of_the_rank_that_took_longest_and_what_any_had_to_warm_up_and_losses_are_rank_0s():
     late = list(steps_about(0.1))
     late[4] = 0.5
-    steadiness = summarize(ranks_with(steps_about(0.1), tuple(late)), workload_facts()).steadiness
-    assert 4 in steadiness.outliers
-
-
-def test_the_losses_are_rank_0s_first_and_last_with_the_warm_up_counted():
+    ranks = ranks_with(steps_about(0.1), tuple(late))
+    assert 4 in summarize(ranks, workload_facts()).steadiness.outliers
+    for name, counts, said in (
+        ("recompilations", (None, None), None),
+        ("recompilations", (None, 2), "torch.compile recompiled 2 times"),
+        ("allocator_retries", (0, 1), "the GPU ran out of memory and the allocator retried once"),
+    ):
+        samples = [rank_samples(rank, steps_about(0.1), **{name: count}) for rank, count in enumerate(counts)]
+        assert summarize(samples, workload_facts()).steadiness.unsteady == (said and f"{said} while steps were timed")
     samples = [rank_samples(0, loss=(6.0, 5.0, None, 4.0)), rank_samples(1, loss=(60.0, 50.0, 40.0, 30.0))]
     summary = summarize(samples, workload_facts())
     assert (summary.loss_first, summary.loss_last) == (6.0, 4.0)

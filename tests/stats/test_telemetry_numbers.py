@@ -31,38 +31,27 @@ class TestDrawnBetween:
     @pytest.mark.parametrize(
         ("from_s", "to_s", "joules"),
         [
-            (0.0, 3.0, 400.0),
-            (0.5, 2.5, 300.0),
-            (1.0, 2.0, 200.0),
-            (1.25, 1.75, 100.0),
-            (-0.2, 3.2, 440.0),
+            *((0.0, 3.0, 400.0), (0.5, 2.5, 300.0), (1.0, 2.0, 200.0), (1.25, 1.75, 100.0), (-0.2, 3.2, 440.0)),
+            *((-0.3, 2.0, None), (1.0, 3.3, None), (4.0, 5.0, None), (-5.0, -4.0, None)),
         ],
-        ids=["all", "between", "on samples", "inside one gap", "a little beyond"],
     )
-    def test_the_counter_is_on_the_line_between_its_samples(self, from_s, to_s, joules):
-        assert drawn_between(*LINE, from_s, to_s, reach_s=0.2) == pytest.approx(joules)
-
-    @pytest.mark.parametrize(("from_s", "to_s"), [(-0.3, 2.0), (1.0, 3.3), (4.0, 5.0), (-5.0, -4.0)])
-    def test_it_reaches_no_further(self, from_s, to_s):
-        assert drawn_between(*LINE, from_s, to_s, reach_s=0.2) is None
-
-    def test_a_sample_that_nvml_refused_is_bridged(self):
-        assert drawn_between([0.0, 1.0, 2.0], [100.0, None, 300.0], 0.5, 1.5, 0.2) == pytest.approx(100)
+    def test_the_counter_is_on_the_line_between_its_samples_and_reaches_no_further(self, from_s, to_s, joules):
+        assert drawn_between(*LINE, from_s, to_s, reach_s=0.2) == (joules and pytest.approx(joules))
 
     @pytest.mark.parametrize(
-        ("at_s", "counter"),
+        ("at_s", "counter", "joules"),
         [
-            ([], []),
-            ([1.0], [5.0]),
-            ([0.0, 1.0], [None, 5.0]),
-            ([0.0, 3.0], [5.0, 5.0]),
-            ([0.0, 3.0], [500.0, 1.0]),
-            ([1.0, 1.0], [1.0, 2.0]),
+            pytest.param([0.0, 1.0, 2.0], [100.0, None, 300.0], 20.0, id="one that NVML refused"),
+            pytest.param([], [], None, id="none"),
+            pytest.param([1.0], [5.0], None, id="one"),
+            pytest.param([0.0, 1.0], [None, 5.0], None, id="one known"),
+            pytest.param([0.0, 3.0], [5.0, 5.0], None, id="it stood still"),
+            pytest.param([0.0, 3.0], [500.0, 1.0], None, id="it was reset"),
+            pytest.param([1.0, 1.0], [1.0, 2.0], None, id="two at one moment"),
         ],
-        ids=["none", "one", "one known", "it stood still", "it was reset", "two at one moment"],
     )
-    def test_a_counter_that_says_nothing_is_null(self, at_s, counter):
-        assert drawn_between(at_s, counter, 0.9, 1.1, 0.2) is None
+    def test_a_missing_sample_is_bridged_and_a_counter_that_says_nothing_is_null(self, at_s, counter, joules):
+        assert drawn_between(at_s, counter, 0.9, 1.1, 0.2) == (joules and pytest.approx(joules))
 
     @pytest.mark.parametrize("moves_every_s", [0.02, 0.07, 0.093])
     @pytest.mark.parametrize(("timed_s", "within"), [(3.0, 0.015), (10.0, 0.002)])
@@ -85,53 +74,39 @@ class TestDrawnBetween:
         assert sum(part or 0 for part in parts) == pytest.approx(whole or 0, abs=1e-6)
 
 
-class TestEnergy:
-    def test_it_is_the_sum_of_all_ranks_over_all_units(self):
-        joules, per_kwh = energy([gpu(0, energy_j=6000.0), gpu(1, energy_j=4000.0)], units=2000)
-        assert (joules, per_kwh) == (pytest.approx(5.0), pytest.approx(720_000))
-
-    @pytest.mark.parametrize(
-        ("telemetry", "units"),
-        [
-            ([], 100),
-            ([gpu(0), gpu(1, energy_j=None)], 100),
-            ([RankTelemetry(rank=0, warning="NVML: Driver Not Loaded")], 100),
-            ([gpu(0)], 0),
-        ],
-        ids=["a CPU", "one without", "no NVML", "no units"],
-    )
-    def test_it_is_unknown_where_one_rank_does_not_know(self, telemetry, units):
-        assert energy(telemetry, units) == (None, None)
-
-
-class TestEnergySpread:
-    @pytest.mark.parametrize(
-        ("rounds", "expected"),
-        [
-            ([1.4, 1.2, 1.3], (1.2, 1.4)),
-            ([1.4, None, 1.3], (1.3, 1.4)),
-            ([1.4, 1.4], (1.4, 1.4)),
-            ([1.4, None], None),
-            ([], None),
-        ],
-    )
-    def test_it_is_the_least_and_the_most_of_the_rounds_that_know(self, rounds, expected):
-        assert energy_spread(rounds) == expected
-
-
-class TestMedianClock:
-    def test_it_is_the_slowest_ranks_over_the_timed_steps_only(self):
-        assert median_sm_clock([gpu(0, sm_clock_mhz=(1700, 1800, 1900, 1980)), gpu(1, sm_clock_mhz=1755)]) == 1755
-        clocks = (345, 345, 345, 1755, 1770, 1785, 345, 345)
-        at_s = (-3.0, -2.0, -1.0, 0.0, 5.0, 10.0, 10.1, 11.0)
-        assert median_sm_clock([gpu(before=4, at_s=at_s, sm_clock_mhz=clocks)]) == 1770
-
-    @pytest.mark.parametrize("telemetry", [[], [RankTelemetry(rank=0)], [gpu(sm_clock_mhz=None)], [gpu(0, 0, 3)]])
-    def test_it_is_unknown_without_a_sample(self, telemetry):
-        assert median_sm_clock(telemetry) is None
-
-
 NO_NVML = RankTelemetry(rank=1, warning="NVML: Driver Not Loaded")
+
+
+@pytest.mark.parametrize(
+    ("telemetry", "units", "found"),
+    [
+        ([gpu(0, energy_j=6000.0), gpu(1, energy_j=4000.0)], 2000, (5.0, 720_000)),
+        *(([], 100, (None, None)), ([gpu(0), gpu(1, energy_j=None)], 100, (None, None))),
+        *(([NO_NVML], 100, (None, None)), ([gpu(0)], 0, (None, None))),
+    ],
+    ids=["two", "a CPU", "one without", "no NVML", "no units"],
+)
+def test_energy_is_the_sum_of_all_ranks_over_all_units_if_every_rank_knows(telemetry, units, found):
+    assert energy(telemetry, units) == pytest.approx(found)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "expected"),
+    [([1.4, 1.2, 1.3], (1.2, 1.4)), ([1.4, None, 1.3], (1.3, 1.4)), ([1.4, None], None), ([], None)],
+)
+def test_its_spread_is_the_least_and_the_most_of_the_rounds_that_know(rounds, expected):
+    assert energy_spread(rounds) == expected
+
+
+def test_the_clock_is_the_slowest_ranks_median_over_the_timed_steps_only():
+    assert median_sm_clock([gpu(0, sm_clock_mhz=(1700, 1800, 1900, 1980)), gpu(1, sm_clock_mhz=1755)]) == 1755
+    clocks = (345, 345, 345, 1755, 1770, 1785, 345, 345)
+    at_s = (-3.0, -2.0, -1.0, 0.0, 5.0, 10.0, 10.1, 11.0)
+    assert median_sm_clock([gpu(before=4, at_s=at_s, sm_clock_mhz=clocks)]) == 1770
+    for without in ([], [RankTelemetry(rank=0)], [gpu(sm_clock_mhz=None)], [gpu(0, 0, 3)]):
+        assert median_sm_clock(without) is None
+
+
 SLOWED = (0x20, 0x48, 0, None, 0)
 BEFORE = {"memory_clock_mhz": (1593, *(3201,) * 4), "throttle_reasons": (0x20, 0, 0, 0, 0)}
 

@@ -2,7 +2,6 @@
 module, what it computed before, and its arguments), and functions that plant one fault in a converted model.
 """
 
-import math
 from functools import partial
 
 import torch
@@ -12,7 +11,7 @@ from torch.nn import functional as F
 from fp8bench.worker import parity
 
 
-def verdict(base, plant, workload):
+def verdict(base, plant, workload, earlier=None):
     """What the gate says of a mode, made by `base`, with a fault in the model that it converts."""
 
     class Planted(base):
@@ -21,12 +20,12 @@ def verdict(base, plant, workload):
             plant(model)
             return model
 
-    return parity.prove(Planted(), workload, 0, torch.device("cpu")).parity
+    return parity.prove(Planted(), workload, 0, torch.device("cpu"), earlier=earlier).parity
 
 
-def refusal(base, plant, workload):
+def refusal(base, plant, workload, earlier=None):
     """Why the gate refuses it."""
-    found = verdict(base, plant, workload)
+    found = verdict(base, plant, workload, earlier)
     assert not found.passed
     return found.reason
 
@@ -81,12 +80,16 @@ def filled(name, value):
     return lambda model: nn.init.constant_(model.get_parameter(name), value)
 
 
+def output(change):
+    """Change what a module gives."""
+    return lambda _module, before, *args, **kwargs: change(before(*args, **kwargs))
+
+
 @torch.no_grad()
 def own_weights(model):
-    generator = torch.Generator().manual_seed(1)
     for parameter in model.blocks.parameters():
         if parameter.dim() > 1:
-            parameter.normal_(0, 0.2, generator=generator)
+            parameter.normal_(0, 0.2)
 
 
 def stale(name, at_once=False):
@@ -123,36 +126,8 @@ def identity(_module, _before, x, *_args, **_kwargs):
     return x
 
 
-def zeros(_module, _before, x, *_args, **_kwargs):
-    return torch.zeros_like(x)
-
-
-def of_ones(_module, before, x):
-    return before(torch.ones_like(x))
-
-
-def not_a_number(_module, before, x):
-    return before(x) * math.nan
-
-
-def no_mlp(layer, _before, x):
-    return x.new_zeros(*x.shape[:-1], layer.out_features)
-
-
-def no_attention(_module, _before, hidden_states, **_kwargs):
-    return torch.zeros_like(hidden_states), None
-
-
-def dropout(_module, before, *args, **kwargs):
-    return F.dropout(before(*args, **kwargs), 0.1)
-
-
 def gradient_times(factor):
-    return lambda _module, before, *args, **kwargs: Scaled.apply(before(*args, **kwargs), factor)
-
-
-def detached_output(_module, before, *args, **kwargs):
-    return before(*args, **kwargs).detach()
+    return output(lambda y: Scaled.apply(y, factor))
 
 
 def sees_the_next(_module, before, x, **rest):
@@ -180,29 +155,9 @@ def causal(block, _before, x):
     return x + block.mlp(block.norm2(x))
 
 
-def no_gain(norm, _before, x):
-    return F.rms_norm(x, x.shape[-1:], None, norm.variance_epsilon)
-
-
 def no_rotation(_module, before, x, position_embeddings=None, **rest):
     cos, sin = position_embeddings
     return before(x, position_embeddings=(torch.ones_like(cos), torch.zeros_like(sin)), **rest)
-
-
-def layer_scale(_module, before, x):
-    return x + 1e-5 * (before(x) - x)
-
-
-def without_bias(layer, _before, x):
-    return F.linear(x, layer.weight)
-
-
-def without_shift(norm, _before, x):
-    return F.layer_norm(x, x.shape[-1:], norm.weight, None, norm.eps)
-
-
-def wider_epsilon(norm, _before, x):
-    return F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias, math.e)
 
 
 def llama_with(around, head=None):
@@ -220,6 +175,10 @@ def llama_with(around, head=None):
     return plant
 
 
+def called(layer, x, rotary, **more):
+    return layer(x, position_embeddings=rotary, **more)
+
+
 def in_order(*order, number=18):
     """Call layers in another order. order: pairs of a place and the layers called there."""
     changed = dict(order)
@@ -227,21 +186,21 @@ def in_order(*order, number=18):
     def around(x, layers, rotary):
         for place in range(number):
             for one in changed.get(place, (place,)):
-                x = layers[one](x, position_embeddings=rotary)
+                x = called(layers[one], x, rotary)
         return x
 
     return around
 
 
 def seventh(call):
-    """Call layer 7 otherwise. call: is given the layer, its input, the angles."""
+    """Call layer 7 otherwise. call: is given the layer, its input, the rotary angles."""
 
     def around(x, layers, rotary):
         for place, layer in enumerate(layers):
-            x = call(layer, x, rotary) if place == 7 else layer(x, position_embeddings=rotary)
+            x = (call if place == 7 else called)(layer, x, rotary)
         return x
 
-    return around
+    return llama_with(around)
 
 
 def parallel(x, layers, rotary):
@@ -249,61 +208,23 @@ def parallel(x, layers, rotary):
     for place, layer in enumerate(layers):
         if place == 8:
             continue
-        y = layer(x, position_embeddings=rotary)
-        x = y + layers[8](x, position_embeddings=rotary) - x if place == 7 else y
+        y = called(layer, x, rotary)
+        x = y + called(layers[8], x, rotary) - x if place == 7 else y
     return x
 
 
-def without_gradient(layer, x, rotary):
-    with torch.no_grad():
-        return layer(x, position_embeddings=rotary)
+def scaled_loss(model, x, targets):
+    return (1 if targets is None else 2) * model.lm_head(model.model.norm(x), targets)
 
 
-def detached_between(layer, x, rotary):
-    return layer(x.detach(), position_embeddings=rotary)
-
-
-def detached_after_all(layer, x, rotary):
-    """Values are right, and the layer gets no gradient."""
-    return x + (layer(x, position_embeddings=rotary) - x).detach()
-
-
-def turned_for_one(layer, x, rotary):
-    """The angles are of the next position."""
-    return layer(x, position_embeddings=tuple(one.roll(1, 1) for one in rotary))
-
-
-def masked_for_one(layer, x, rotary):
-    """A token sees itself alone."""
-    alone = torch.eye(x.shape[1], dtype=torch.bool)[None, None]
-    return layer(x, position_embeddings=rotary, attention_mask=alone)
-
-
-def scaled_between(layer, x, rotary):
-    return layer(Scaled.apply(x, 2.0), position_embeddings=rotary)
-
-
-def of_loss(change):
-    """Change the loss, and leave the logits. change: is given the model and the loss."""
-
-    def head(model, x, targets):
-        found = model.lm_head(model.model.norm(x), targets)
-        return found if targets is None else change(model, found)
-
-    return head
-
-
-scaled_loss = of_loss(lambda _model, loss: 2 * loss)
-with_penalty = of_loss(lambda model, loss: loss + 1e-4 * model.model.layers[7].mlp.up_proj.weight.square().sum())
+def with_penalty(model, x, targets):
+    weight = model.model.layers[7].mlp.up_proj.weight
+    return model.lm_head(model.model.norm(x), targets) + (0 if targets is None else 1e-4 * weight.square().sum())
 
 
 def loss_of_others(model, x, targets):
     """The loss is not of the logits, but of those of the tokens before."""
     return model.lm_head(model.model.norm(x), None if targets is None else targets.roll(1, 1))
-
-
-def tied_blocks(model):
-    model.model.layers[8] = model.model.layers[7]
 
 
 def untied_names(model):
@@ -327,10 +248,6 @@ def first_rows_untrained(gradient):
     changed = gradient.clone()
     changed[: len(gradient) // 3] = 0
     return changed
-
-
-def without_positions(model):
-    model._pos_embed = lambda x: torch.cat([model.cls_token.expand(len(x), -1, -1), x], 1)
 
 
 def positions_untrained(model):

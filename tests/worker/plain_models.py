@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from types import MappingProxyType, SimpleNamespace
 from typing import ClassVar
 
 import torch
@@ -48,119 +49,123 @@ class Attention(nn.Module):
 
 
 class OfTokens(nn.Module):
-    """[batch, tokens] integers to logits of [batch, tokens, words]; `between` is what is special."""
+    """[batch, tokens] integers to logits of [batch, tokens, words]."""
 
     kinds = (Block, Block)
+    own = MappingProxyType({})
 
     def __init__(self):
         super().__init__()
         self.embed = nn.Embedding(WORDS, WIDTH)
         self.blocks = nn.ModuleList(kind() for kind in self.kinds)
         self.head = nn.Linear(WIDTH, WORDS)
-        self.more()
+        for name, make in self.own.items():
+            setattr(self, name, make(self))
 
-    def more(self):
-        """What a kind of model has beside these."""
-
-    def between(self, x):
+    def through(self, x):
         for block in self.blocks:
             x = block(x)
         return x
+
+    between = through
 
     def forward(self, tokens):
         return self.head(self.between(self.embed(tokens)))
 
 
-class Attending(OfTokens):
-    kinds = (Attention, Block, Attention, Block)
+def block(forward=Block.forward, **own):
+    """A kind of block. own: what it has beside a Block's parts."""
+
+    class Changed(Block):
+        def __init__(self):
+            super().__init__()
+            for name, make in own.items():
+                setattr(self, name, make())
+
+    Changed.forward = forward
+    return Changed
 
 
-class Tied(OfTokens):
-    """The head has the embedding's weight."""
-
-    def more(self):
-        self.head = nn.Linear(WIDTH, WORDS, bias=False)
-        self.head.weight = self.embed.weight
+def model(name, kinds=(Block, Block), between=OfTokens.through, forward=OfTokens.forward, **own):
+    """A kind of model. own: what it has beside the parts of OfTokens, or in their place, made of the model itself."""
+    return type(name, (OfTokens,), {"kinds": kinds, "between": between, "forward": forward, "own": own})
 
 
-class TiedByHand(OfTokens):
-    """The root's forward uses the embedding's weight for its logits."""
-
-    def more(self):
-        self.head = None
-
-    def forward(self, tokens):
-        return F.linear(self.between(self.embed(tokens)), self.embed.weight)
+def tied_head(model):
+    head = nn.Linear(WIDTH, WORDS, bias=False)
+    head.weight = model.embed.weight
+    return head
 
 
-class Twice(OfTokens):
-    """Calls one block twice, another once."""
-
-    def between(self, x):
-        return self.blocks[0](self.blocks[1](self.blocks[0](x)))
-
-
-class Shared(OfTokens):
-    """One block stands twice in the list."""
-
-    def more(self):
-        self.blocks = nn.ModuleList([self.blocks[0]] * 3)
-
-
-class Padded(OfTokens):
-    def more(self):
-        self.embed = nn.Embedding(WORDS, WIDTH, padding_idx=3)
+Attending = model("Attending", (Attention, Block, Attention, Block))
+Tied = model("Tied", head=tied_head)
+TiedByHand = model(
+    "TiedByHand", forward=lambda m, tokens: F.linear(m.between(m.embed(tokens)), m.embed.weight), head=lambda _: None
+)
+Twice = model("Twice", between=lambda m, x: m.blocks[0](m.blocks[1](m.blocks[0](x))))
+Shared = model("Shared", blocks=lambda m: nn.ModuleList([m.blocks[0]] * 3))
+Padded = model("Padded", embed=lambda _: nn.Embedding(WORDS, WIDTH, padding_idx=3))
+Unused = model(
+    "Unused", (Block, block(spare=lambda: nn.Linear(WIDTH, WIDTH))), spare=lambda _: nn.Parameter(torch.ones(5))
+)
+Patched = model(
+    "Patched", patched=lambda m: setattr(m.blocks[1], "forward", lambda x, block=m.blocks[1]: x - block.added(x))
+)
+Recurrent = model(
+    "Recurrent", between=lambda m, x: m.through(m.gru(x)[0]), gru=lambda _: nn.GRU(WIDTH, WIDTH, batch_first=True)
+)
+WeightNormed = model(
+    "WeightNormed",
+    between=lambda m, x: m.through(m.back(m.normed(x))),
+    normed=lambda _: nn.utils.parametrizations.weight_norm(nn.Linear(WIDTH, 24)),
+    back=lambda _: nn.Linear(24, WIDTH),
+)
+Positions = model(
+    "Positions",
+    forward=lambda m, tokens: m.head(m.between(m.scale * (m.embed(tokens) + m.position(torch.arange(TOKENS))))),
+    position=lambda _: nn.Embedding(TOKENS, WIDTH),
+    scale=lambda _: nn.Parameter(torch.ones(())),
+)
+# What blocks add has a factor of zero at first, one number for each block.
+Zeros = model("Zeros", (block(lambda b, x: x + b.gate * b.added(x), gate=lambda: nn.Parameter(torch.zeros(()))),) * 6)
+# Complex numbers pass between two halves of a block, and between a block and the root.
+Waves = model(
+    "Waves",
+    between=lambda m, x: m.through(torch.fft.irfft(m.mixes(x), n=WIDTH, dim=-1)),
+    mixes=lambda _: block(lambda b, x: torch.fft.rfft((x + b.added(x)).float(), dim=-1))(),
+)
+# A block gives an object of its own.
+Opaque = model(
+    "Opaque",
+    between=lambda m, x: m.through(m.boxes(x).inside),
+    boxes=lambda _: block(lambda b, x: SimpleNamespace(inside=x + b.added(x)))(),
+)
 
 
 class Frozen(OfTokens):
     """One weight of a block and the embedding are not trained."""
 
-    def more(self):
+    def __init__(self):
+        super().__init__()
         self.embed.requires_grad_(False)
         self.blocks[0].up.weight.requires_grad_(False)
 
 
-class Unused(OfTokens):
-    """A weight of a block and one of the root take no part."""
-
-    def more(self):
-        self.spare = nn.Parameter(torch.ones(5))
-        self.blocks[1].spare = nn.Linear(WIDTH, WIDTH)
+def add_in_place(block, x):
+    x += block.shift
+    return Block.forward(block, x).mul_(0.9)
 
 
 class InPlace(OfTokens):
     """Blocks add to their input, the root to what blocks gave."""
 
-    class Adds(Block):
-        def __init__(self):
-            super().__init__()
-            self.shift = nn.Parameter(torch.zeros(WIDTH))
-
-        def forward(self, x):
-            x += self.shift
-            return super().forward(x).mul_(0.9)
-
-    kinds = (Adds, Adds)
-
-    def more(self):
-        self.position = nn.Parameter(torch.randn(TOKENS, WIDTH) / 10)
+    kinds = (block(add_in_place, shift=lambda: nn.Parameter(torch.zeros(WIDTH))),) * 2
+    own = MappingProxyType({"position": lambda _: nn.Parameter(torch.randn(TOKENS, WIDTH) / 10)})
 
     def forward(self, tokens):
         x = self.embed(tokens)
         x += self.position
         return self.head(self.between(x).mul_(1.5))
-
-
-class Positions(OfTokens):
-    """A second embedding, of positions, and a scale of its own on the root."""
-
-    def more(self):
-        self.position = nn.Embedding(TOKENS, WIDTH)
-        self.scale = nn.Parameter(torch.ones(()))
-
-    def forward(self, tokens):
-        places = torch.arange(tokens.shape[1])
-        return self.head(self.between(self.scale * (self.embed(tokens) + self.position(places))))
 
 
 @dataclass
@@ -169,50 +174,27 @@ class Hidden:
     depth: int
 
 
+def second(block, hidden, mask=None):
+    return Block.forward(block, hidden.state).masked_fill(mask == -math.inf, 0.0), hidden.depth
+
+
 class Nested(OfTokens):
     """Blocks take keywords, tuples and dicts, and give a dataclass, a tuple or a dict."""
 
-    class First(Block):
-        def forward(self, *, hidden, extra):
-            rotation, flags = extra
-            y = hidden + self.added(hidden * rotation["cos"]) * flags["gain"]
-            return Hidden(y, 1)
-
-    class Second(Block):
-        def forward(self, hidden, mask=None):
-            return super().forward(hidden.state).masked_fill(mask == -math.inf, 0.0), hidden.depth
-
-    class Third(Block):
-        def forward(self, both):
-            return {"state": super().forward(both[0]), "none": None}
-
-    def more(self):
-        self.first, self.second, self.third = self.First(), self.Second(), self.Third()
+    def __init__(self):
+        super().__init__()
+        self.first = block(
+            lambda b, *, hidden, extra: Hidden(hidden + b.added(hidden * extra[0]["cos"]) * extra[1]["gain"], 1)
+        )()
+        self.second = block(second)()
+        self.third = block(lambda b, both: {"state": both[0] + b.added(both[0]), "none": None})()
 
     def between(self, x):
         angles = torch.linspace(0, 1, WIDTH)
         hidden = self.first(hidden=x, extra=({"cos": angles.cos()}, {"gain": 0.5}))
         mask = torch.zeros(WIDTH)
         mask[0] = -math.inf
-        return super().between(self.third(self.second(hidden, mask=mask))["state"])
-
-
-class Opaque(OfTokens):
-    """A block gives an object of its own."""
-
-    class Box:
-        def __init__(self, inside):
-            self.inside = inside
-
-    class Boxes(Block):
-        def forward(self, x):
-            return Opaque.Box(super().forward(x))
-
-    def more(self):
-        self.boxes = self.Boxes()
-
-    def between(self, x):
-        return super().between(self.boxes(x).inside)
+        return self.through(self.third(self.second(hidden, mask=mask))["state"])
 
 
 class Checkpointed(OfTokens):
@@ -224,107 +206,52 @@ class Checkpointed(OfTokens):
         return x
 
 
-class Doubles(OfTokens):
-    """A buffer of float64 inside a block, and norms that are computed in float32 by hand."""
-
-    class Rotates(Block):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("table", torch.randn(WIDTH, WIDTH, dtype=torch.float64) / WIDTH**0.5)
-
-        def added(self, x):
-            normed = self.norm(x.float()).to(x.dtype)
-            return self.down(F.gelu(self.up((normed.double() @ self.table).float())))
-
-    kinds = (Rotates, Rotates)
+def rotated(block, x):
+    normed = block.norm(x.float()).to(x.dtype)
+    return x + block.down(F.gelu(block.up((normed.double() @ block.table).float())))
 
 
-class Counting(OfTokens):
-    """A buffer that each pass changes."""
-
-    class Counts(Block):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
-            self.register_buffer("mean", torch.zeros(WIDTH))
-
-        def forward(self, x):
-            self.passes += 1
-            self.mean.lerp_(x.detach().float().mean((0, 1)), 0.1)
-            return super().forward(x)
-
-    kinds = (Counts, Counts)
+def counted(block, x):
+    block.passes += 1
+    block.mean.lerp_(x.detach().float().mean((0, 1)), 0.1)
+    return Block.forward(block, x)
 
 
-class Zeros(OfTokens):
-    """What blocks add has a factor of zero at first, one number for each block."""
-
-    class Gated(Block):
-        def __init__(self):
-            super().__init__()
-            self.gate = nn.Parameter(torch.zeros(()))
-
-        def forward(self, x):
-            return x + self.gate * self.added(x)
-
-    kinds = (Gated,) * 6
-
-
-class Patched(OfTokens):
-    """A block's forward is an attribute of the block."""
-
-    def more(self):
-        block = self.blocks[1]
-        block.forward = lambda x: x - block.added(x)
-
-
-class Waves(OfTokens):
-    """Complex numbers pass between two halves of a block, and between a block and the root."""
-
-    class Mixes(Block):
-        def forward(self, x):
-            return torch.fft.rfft(super().forward(x).float(), dim=-1)
-
-    def more(self):
-        self.mixes = self.Mixes()
-
-    def between(self, x):
-        return super().between(torch.fft.irfft(self.mixes(x), n=WIDTH, dim=-1))
-
-
-class Recurrent(OfTokens):
-    """A GRU beside the blocks."""
-
-    def more(self):
-        self.gru = nn.GRU(WIDTH, WIDTH, batch_first=True)
-
-    def between(self, x):
-        return super().between(self.gru(x)[0])
+# A buffer of float64 inside a block, and norms that are computed in float32 by hand.
+Doubles = model(
+    "Doubles",
+    (block(rotated, table=lambda: nn.Buffer(torch.randn(WIDTH, WIDTH, dtype=torch.float64) / WIDTH**0.5)),) * 2,
+)
+# Buffers that each pass changes.
+Counting = model(
+    "Counting",
+    (
+        block(
+            counted,
+            passes=lambda: nn.Buffer(torch.zeros((), dtype=torch.int64)),
+            mean=lambda: nn.Buffer(torch.zeros(WIDTH)),
+        ),
+    )
+    * 2,
+)
 
 
 class Encoder(OfTokens):
     """torch's own layers, which have a faster path without gradients, and a mask of minus infinities."""
 
     kinds = (partial(nn.TransformerEncoderLayer, WIDTH, 2, 2 * WIDTH, 0.0, batch_first=True),) * 2
-
-    def more(self):
-        self.attention = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
-        self.last = nn.LayerNorm(WIDTH)
+    own = MappingProxyType(
+        {
+            "attention": lambda _: nn.MultiheadAttention(WIDTH, 2, batch_first=True),
+            "last": lambda _: nn.LayerNorm(WIDTH),
+        }
+    )
 
     def between(self, x):
         mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
         for block in self.blocks:
             x = block(x, src_mask=mask, is_causal=True)
         return self.last(x + self.attention(x, x, x, need_weights=False)[0])
-
-
-class WeightNormed(OfTokens):
-    def more(self):
-        self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(WIDTH, 24))
-        self.back = nn.Linear(24, WIDTH)
-
-    def between(self, x):
-        return super().between(self.back(self.normed(x)))
 
 
 class ByHand(nn.Module):
@@ -373,8 +300,6 @@ class OnTheRoot(nn.Module):
 
 
 class InARow(nn.Sequential):
-    """A root that is a list of layers."""
-
     def __init__(self):
         first, middle, last = nn.Linear(3 * IMAGE * IMAGE, 64), nn.Linear(64, 64), nn.Linear(64, CLASSES)
         super().__init__(nn.Flatten(), first, nn.ReLU(), middle, nn.ReLU(), last)
@@ -421,12 +346,7 @@ class DeepLlama(LLM1B):
     """As deep as llm-1b, and narrow. Its weights are scaled: each layer has the gain of one that is 2048 wide."""
 
     architecture: ClassVar = dict(
-        hidden_size=128,
-        num_hidden_layers=18,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=512,
-        vocab_size=512,
-        rope_theta=500_000,
+        **dict(hidden_size=128, num_hidden_layers=18, num_attention_heads=4, num_key_value_heads=2),
+        **dict(intermediate_size=512, vocab_size=512, rope_theta=500_000),
     )
     usual_length: ClassVar = 64

@@ -22,7 +22,6 @@ def _rank(rank, folder, size, scenes):
 
 
 def of_ranks(program, folder, size, limit_s):
-    """What each rank of such a program found."""
     here = environment(PYTHONPATH=str(Path(__file__).parents[1]))
     code, _, errors = fork_server.called([str(folder), str(size)], folder, here, limit_s, ("-m", program))
     assert code == 0, errors

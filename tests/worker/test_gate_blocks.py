@@ -4,8 +4,21 @@ import math
 
 import pytest
 import torch
+from torch.nn import functional as F
 from worker import faulty_blocks as faulty
-from worker.faulty_blocks import filled, frozen, gradients, in_order, llama_with, refusal, replaced, seventh, stale
+from worker.faulty_blocks import (
+    called,
+    filled,
+    frozen,
+    gradients,
+    in_order,
+    llama_with,
+    output,
+    refusal,
+    replaced,
+    seventh,
+    stale,
+)
 from worker.plain_models import DeepLlama
 
 from fp8bench.modes.baseline import BaselineBF16
@@ -36,35 +49,50 @@ DEEP = {
     "the gradient halved": (replaced(f"{LAYER}.mlp", faulty.gradient_times(0.5)), f"the gradient of {LAYER}.mlp"),
     "the gradient doubled": (replaced(LAYER, faulty.gradient_times(2.0)), LAYER),
     "the gradient doubled between": (
-        llama_with(seventh(faulty.scaled_between)),
+        seventh(lambda layer, x, r: called(layer, faulty.Scaled.apply(x, 2.0), r)),
         f"the gradient given to {LAYER[:-1]}6",
     ),
-    "an output detached": (replaced(LAYER, faulty.detached_output), f"its block '{LAYER}' gives"),
+    "an output detached": (replaced(LAYER, output(torch.detach)), f"its block '{LAYER}' gives"),
     "a block that is nothing": (replaced(LAYER, faulty.identity), LAYER),
-    "an MLP that is nothing": (replaced(f"{LAYER}.mlp", faulty.zeros), f"{LAYER}.mlp"),
+    "an MLP that is nothing": (replaced(f"{LAYER}.mlp", output(torch.zeros_like)), f"{LAYER}.mlp"),
     "an MLP that is its input": (replaced(f"{LAYER}.mlp", faulty.identity), f"the output of {LAYER}"),
-    "an attention that is nothing": (replaced(f"{LAYER}.self_attn", faulty.no_attention), f"{LAYER}.self_attn"),
+    "an attention that is nothing": (
+        replaced(f"{LAYER}.self_attn", output(lambda both: (torch.zeros_like(both[0]), None))),
+        f"{LAYER}.self_attn",
+    ),
     "a block skipped": (llama_with(in_order((7, ()))), f"leaves out {LAYER}"),
     "a block called twice": (llama_with(in_order((7, (7, 7)))), f"calls {LAYER} where the plain model"),
     "the last block called twice": (llama_with(in_order((17, (17, 17)))), "calls model.layers.17 where"),
     "two blocks exchanged": (llama_with(in_order((7, (8,)), (8, (7,)))), "where the plain model calls model.layers.7"),
     "two blocks in parallel": (llama_with(faulty.parallel), f"the gradient given to {LAYER}"),
-    "a block without gradients": (llama_with(seventh(faulty.without_gradient)), "what model.layers.8 is given"),
-    "a block whose input is detached": (llama_with(seventh(faulty.detached_between)), f"what {LAYER} is given"),
-    "a block whose part is detached": (
-        llama_with(seventh(faulty.detached_after_all)),
+    "a block without gradients": (seventh(torch.no_grad()(called)), "what model.layers.8 is given"),
+    "an input detached": (seventh(lambda layer, x, r: called(layer, x.detach(), r)), f"what {LAYER} is given"),
+    "a part detached": (
+        seventh(lambda layer, x, r: x + (called(layer, x, r) - x).detach()),
         f"the gradient given to {LAYER}",
     ),
-    "blocks tied": (faulty.tied_blocks, "does not train model.layers.8"),
+    "blocks tied": (
+        lambda model: setattr(model.model.layers, "8", model.model.layers[7]),
+        "does not train model.layers.8",
+    ),
     "blocks tied behind their names": (faulty.untied_names, "model.layers.8"),
-    "angles of another position": (llama_with(seventh(faulty.turned_for_one)), f"what is given to {LAYER}"),
-    "a mask for one layer": (llama_with(seventh(faulty.masked_for_one)), f"what {LAYER} is given"),
+    "angles of another position": (
+        seventh(lambda layer, x, r: called(layer, x, tuple(one.roll(1, 1) for one in r))),
+        f"what is given to {LAYER}",
+    ),
+    "a mask for one layer": (
+        seventh(lambda layer, x, r: called(layer, x, r, attention_mask=torch.eye(x.shape[1]).bool()[None, None])),
+        f"what {LAYER} is given",
+    ),
     "no rotation in one layer": (replaced(LAYER, faulty.no_rotation), LAYER),
     "gate for up": (faulty.gate_and_up_exchanged, LAYER),
     "no causal mask in one layer": (faulty.not_causal, LAYER),
     "attention across the batch in one layer": (replaced(LAYER, faulty.across_the_samples), LAYER),
-    "dropout in a block": (replaced(f"{LAYER}.mlp", faulty.dropout), LAYER),
-    "a gain that is ignored": (replaced(f"{LAYER}.input_layernorm", faulty.no_gain), f"{LAYER}.input_layernorm"),
+    "dropout in a block": (replaced(f"{LAYER}.mlp", output(lambda y: F.dropout(y, 0.1))), LAYER),
+    "a gain that is ignored": (
+        replaced(f"{LAYER}.input_layernorm", lambda _, before, x: F.rms_norm(x, x.shape[-1:], None, 1e-6)),
+        f"{LAYER}.input_layernorm",
+    ),
     "a gain that was not copied": (filled(f"{LAYER}.input_layernorm.weight", 1), f"{LAYER}.input_layernorm.weight"),
     "no last norm": (replaced("model.norm", faulty.identity), "model.norm"),
     "no call of the last norm": (
@@ -78,17 +106,29 @@ DEEP = {
     "weights of the conversion": (stale(f"{LAYER}.mlp.up_proj", at_once=True), LAYER),
 }
 
+
+def without_bias(layer, _before, x):
+    return F.linear(x, layer.weight)
+
+
+def without_shift(norm, _before, x):
+    return F.layer_norm(x, x.shape[-1:], norm.weight, None, norm.eps)
+
+
 VIT = {
-    "a bias dropped": (replaced("blocks.1.mlp.fc1", faulty.without_bias), "blocks.1.mlp.fc1.bias"),
+    "a bias dropped": (replaced("blocks.1.mlp.fc1", without_bias), "blocks.1.mlp.fc1.bias"),
     "a bias not copied": (filled("blocks.1.mlp.fc1.bias", 0), "blocks.1.mlp.fc1.bias"),
-    "a shift dropped": (replaced("blocks.1.norm2", faulty.without_shift), "blocks.1.norm2.bias"),
+    "a shift dropped": (replaced("blocks.1.norm2", without_shift), "blocks.1.norm2.bias"),
     "a shift not copied": (filled("blocks.1.norm2.bias", 0), "blocks.1.norm2.bias"),
     "fresh norms": (faulty.fresh_norms, "blocks.0.norm1.weight"),
-    "another epsilon": (replaced("blocks.1.norm2", faulty.wider_epsilon), "blocks.1"),
-    "a tiny LayerScale": (replaced("blocks.1", faulty.layer_scale), "blocks.1"),
+    "another epsilon": (lambda model: setattr(model.blocks[1].norm2, "eps", math.e), "blocks.1"),
+    "a tiny LayerScale": (replaced("blocks.1", lambda _, before, x: x + 1e-5 * (before(x) - x)), "blocks.1"),
     "a causal mask in one layer": (replaced("blocks.1", faulty.causal), "blocks.1"),
     "attention across the batch in one layer": (replaced("blocks.1", faulty.across_the_batch), "blocks.1"),
-    "no positions": (faulty.without_positions, "what is given to blocks.0"),
+    "no positions": (
+        lambda model: setattr(model, "_pos_embed", lambda x: torch.cat([model.cls_token.expand(len(x), -1, -1), x], 1)),
+        "what is given to blocks.0",
+    ),
     "positions untrained": (faulty.positions_untrained, "the gradient of pos_embed"),
     "no class token": (faulty.without_class_token, "the gradient of cls_token"),
     "a last norm that is nothing": (replaced("norm", faulty.identity), "norm"),
@@ -102,9 +142,9 @@ VIT = {
 }
 
 GPT = {
-    "a bias dropped": (replaced("layer.fc1", faulty.without_bias), "layer.fc1.bias"),
-    "a shift dropped": (replaced("layer.ln2", faulty.without_shift), "layer.ln2.bias"),
-    "an MLP that is nothing": (replaced("layer.fc2", faulty.no_mlp), "layer.fc2"),
+    "a bias dropped": (replaced("layer.fc1", without_bias), "layer.fc1.bias"),
+    "a shift dropped": (replaced("layer.ln2", without_shift), "layer.ln2.bias"),
+    "an MLP that is nothing": (replaced("layer.fc2", output(torch.zeros_like)), "layer.fc2"),
     "a weight gradient halved": (gradients("layer.qkv.weight", lambda g: g / 2), "layer.qkv.weight"),
     "the queries of packed weights untrained": (
         gradients("layer.qkv.weight", faulty.first_rows_untrained),
@@ -151,7 +191,7 @@ class TestFaults:
 def test_errors_of_groups_of_rows_are_those_of_each_group_by_itself():
     plain, other = torch.randn(100, 3, 7), torch.randn(100, 3, 7)
     plain[:9] = 0
-    [found, missing] = judged._errors_of_groups(plain, [other, torch.zeros_like(plain)])
+    [found, missing] = judged.errors_of_groups(plain, [other, torch.zeros_like(plain)])
     for number, (mine, theirs) in enumerate(zip(plain.tensor_split(12), other.tensor_split(12), strict=True)):
         error = float((theirs - mine).norm() / mine.norm()) if mine.any() else math.inf
         assert found[number] == pytest.approx(error, rel=1e-5)

@@ -1,6 +1,4 @@
-"""The gate on real models: right conversions pass, and each way of computing something else is refused with its
-reason.
-"""
+"""The gate on real models: right conversions pass, and what computes something else is refused with its reason."""
 
 import math
 import re
@@ -37,8 +35,6 @@ class Averaged(ViTMicro):
 
 
 class Shortened(LLMMicro):
-    """Half of its 64 tokens are for the gate."""
-
     gate_length = 32
 
 
@@ -66,8 +62,8 @@ FAULTS = {
     "the next token": (LAYERS(faulty.sees_the_next), LLMMicro, LATER),
     "weights not copied": (faulty.own_weights, ViTMicro, "does not hold the numbers of blocks.0.attn.qkv.weight"),
     "weights not copied, averaged": (faulty.own_weights, Averaged, "not hold the numbers of blocks.0.attn.qkv.weight"),
-    "an output that ignores its input": (BLOCKS(faulty.of_ones), ViTMicro, NOTHING_ELSE),
-    "not a number": (BLOCKS(faulty.not_a_number), ViTMicro, "by nan"),
+    "an output that ignores its input": (BLOCKS(lambda _, f, x: f(torch.ones_like(x))), ViTMicro, NOTHING_ELSE),
+    "not a number": (BLOCKS(faulty.output(lambda y: y * math.nan)), ViTMicro, "by nan"),
 }
 
 
@@ -111,15 +107,11 @@ class TestProve:
         found = of(BaselineBF16, plant, workload)
         assert not found.passed
         assert re.search(reason, found.reason)
-        if plant is FAULTS["a causal mask"][0]:
-            assert found.input_gradient_error > BF16_TOLERANCE.input_gradient
         if reason is NOTHING_ELSE:
             assert found.separation == 0
         if reason is LATER:
-            assert found.later_leakage > BF16_TOLERANCE.max_leakage
-            assert found.leakage == 0
-        if plant is FAULTS["not a number"][0]:
-            assert found.logits_error is None
+            assert found.later_leakage > BF16_TOLERANCE.max_leakage > found.leakage == 0
+        assert (found.logits_error is None) == (reason == "by nan")
         if workload is Averaged and reason.endswith(SEEN):
             assert found.logits_error < BF16_TOLERANCE.logits, "leakage alone shows it in a shallow model"
             assert found.leakage > BF16_TOLERANCE.max_leakage

@@ -1,5 +1,6 @@
 """What a plug-in's class lacks, what its methods return instead of what they should, and what it must leave alone."""
 
+import inspect
 from contextlib import contextmanager
 from copy import copy
 
@@ -39,8 +40,7 @@ class WithoutEvidence(Mode):
 
 
 class WithoutRecipe(Mode):
-    def __init__(self):
-        super().__init__()
+    def __init__(self): ...
 
 
 class Slotted:
@@ -58,11 +58,6 @@ class Workload:
 
     def batches(self, batch_size, rank, device):
         return (Batch(torch.zeros(batch_size, 2), torch.zeros(batch_size)) for _ in range(self.ends))
-
-
-def line_of(text):
-    with open(__file__) as file:
-        return next(number for number, line in enumerate(file, start=1) if line.startswith(text))
 
 
 def test_a_method_is_checked_at_its_first_call_alone_on_an_object_of_its_class_and_a_copy_calls_its_own():
@@ -91,7 +86,7 @@ def test_a_class_that_is_no_mode_is_named_with_its_place(found, said):
     with pytest.raises(RunFailed) as refused:
         made("mode", "own", found, OF_MODE, None)
     assert said in refused.value.what
-    assert f"test_plugin.py:{line_of(f'class {found.__name__}')}" in refused.value.what
+    assert f"test_plugin.py:{inspect.getsourcelines(found)[1]}" in refused.value.what
 
 
 def test_a_class_of_another_library_names_no_line_that_it_has_not_and_batches_are_counted_and_closed():
@@ -166,21 +161,13 @@ def mean_of_values(query, key, value, *args, **kwargs):
     return value.mean(-2, keepdim=True).expand_as(query)
 
 
-def by_hand(x):
-    return F.silu(1.7 * x) / 1.7
-
-
-def without_weight_gradients(self, x):
-    return F.linear(x, self.weight.detach(), self.bias)
-
-
 PATCHES = {
     "no MLP": (timm.layers.Mlp, "forward", lambda self, x: x, ViTMicro),
-    "another activation": (nn.GELU, "forward", lambda self, x: by_hand(x), ViTMicro),
+    "another activation": (nn.GELU, "forward", lambda self, x: F.silu(1.7 * x) / 1.7, ViTMicro),
     "attention is a mean": (F, "scaled_dot_product_attention", mean_of_values, ViTMicro),
     "no rotation": (modeling_llama, "apply_rotary_pos_emb", lambda q, k, *args, **kwargs: (q, k), LLMMicro),
     "no MLP in Llama": (modeling_llama.LlamaMLP, "forward", lambda self, x: x, LLMMicro),
-    "no weight gradients": (nn.Linear, "forward", without_weight_gradients, ViTMicro),
+    "no weight gradients": (nn.Linear, "forward", lambda s, x: F.linear(x, s.weight.detach(), s.bias), ViTMicro),
 }
 
 

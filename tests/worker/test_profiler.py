@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,7 +19,6 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def steps():
-    """Takes steps of a small model, and counts them."""
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
@@ -100,15 +100,10 @@ def test_a_profiler_that_fails_costs_the_profile_and_the_steps_still_run(call, e
 
 
 def test_what_the_steps_raise_is_theirs_and_passes_through(monkeypatch):
-    class Idle:
-        def __init__(self, activities, acc_events): ...
-
-        def start(self): ...
-
     def out_of_memory(_steps):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(profiler, "profile", Idle)
+    monkeypatch.setattr(profiler, "profile", lambda **_: SimpleNamespace(start=lambda: None))
     with pytest.raises(torch.OutOfMemoryError):
         profile_steps(out_of_memory, CPU, "baseline-bf16", 0.1, None)
 

@@ -1,33 +1,33 @@
 """One rank from its birth to its report, in this process: what it reports, what it shows, and when it is refused."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
-from builders import config, evidence
+from builders import evidence, profile
 from outside.outside_plugins import Polite, TinyLinear
 from worker.execution import executing
 
 from fp8bench.modes.baseline import BaselineBF16
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import MeasurementInvalid, RunFailed
+from fp8bench.schema.rank import CompileEvidence
 from fp8bench.stats.length import LEAD_IN, PACE_STEPS, PROFILED_STEPS
 from fp8bench.worker import main, profiler
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.main import measure
+from fp8bench.worker.profiler import Profiled
 from fp8bench.worker.progress import Progress, read_progress
-from fp8bench.worker.rank_report import Aside
+from fp8bench.worker.rank_report import NOT_PROFILED, Aside, to_evidence
 from fp8bench.workloads.vit import ViTMicro
 
 CPU = torch.device("cpu")
-SETTINGS = {"device": "cpu", "world_size": 1, "batch_size": 8, "warmup": 1, "steps": 3, "data": "device", "workers": 0}
 
 pytestmark = pytest.mark.usefixtures("process_group")
 
 
 class Counting(Polite):
-    """Counts its forward passes."""
-
     passes = 0
 
     def forward_context(self):
@@ -36,8 +36,6 @@ class Counting(Polite):
 
 
 class PretendsFp8(Counting):
-    """Says that its products run in fp8, and converts nothing."""
-
     fp8 = True
 
 
@@ -46,7 +44,7 @@ def measured(monkeypatch):
     def run(mode, workload=TinyLinear, rank=0, aside=Aside()):  # noqa: B008
         monkeypatch.setattr(main, "make_mode", lambda _config: mode)
         monkeypatch.setattr(main, "make_workload", lambda _config: workload())
-        return measure(config("a-mode", **SETTINGS), rank, CPU, aside)
+        return measure(executing.settings(mode="a-mode", data="device"), rank, CPU, aside)
 
     return run
 
@@ -157,7 +155,9 @@ def test_a_capture_that_was_asked_for_and_fails_is_unsupported_and_one_that_is_w
     found = []
     for launch in (executing.Replayed, executing.StaleInput, executing.Uncapturable):
         monkeypatch.setattr(main, "decide", partial(decide, capture=launch))
-        report = measure(config("a-mode", **{**SETTINGS, "cuda_graphs": "on", "batch_size": 2}), 0, CPU, Aside())
+        report = measure(
+            executing.settings(mode="a-mode", data="device", cuda_graphs="on", batch_size=2), 0, CPU, Aside()
+        )
         found.append((report.status, report.cause))
         if report.status == "ok":
             assert report.evidence.graph.enabled
@@ -165,3 +165,70 @@ def test_a_capture_that_was_asked_for_and_fails_is_unsupported_and_one_that_is_w
             # Eleven before a capture, whatever was asked for; then the pace of what was captured, and the lead-in.
             assert len(report.samples.warmup_step_s) == 11 + PACE_STEPS + LEAD_IN
     assert found == [("ok", None), ("invalid", "execution"), ("unsupported", "capture")]
+
+
+OFF = CompileEvidence(enabled=False, reason="test")
+
+
+def gather(found, kernels, compiled, profiled=NOT_PROFILED, **stated):
+    mode = SimpleNamespace(evidence=lambda _model: found, **stated)
+    return to_evidence(mode, SimpleNamespace(model=None, kernels=kernels), compiled, profiled=profiled)
+
+
+def test_known_words_take_their_place_all_others_are_kept_and_a_silent_mode_is_unknown():
+    found = {"converted_layers": 3, "total_layers": 4, "recipe": "rowwise", "emulated": True, "gelu": "tanh"}
+    evidence = gather(found, frozenset({"flash"}), OFF)
+    assert {name: getattr(evidence, name) for name in found if name != "gelu"} | evidence.details == found
+    assert evidence.attention == "sdpa:flash"
+    assert gather({"attention": "te:fused"}, frozenset({"flash"}), OFF).attention == "te:fused"
+    evidence = gather({}, frozenset(), OFF)
+    assert (evidence.converted_layers, evidence.attention) == (None, None)
+    failed = Profiled(None, "the profiler failed, so which kernels ran is unknown: CUPTI is busy")
+    evidence = gather({"warnings": ("it is hot",)}, frozenset(), OFF, profiled=failed)
+    assert evidence.warnings == ("it is hot", failed.warning)
+
+
+def on(**found):
+    return CompileEvidence(enabled=True, reason="asked", **found)
+
+
+@pytest.mark.parametrize(
+    ("compiled", "islands", "warned"),
+    [
+        *((quiet, None, []) for quiet in (OFF, on(), on(graphs=1), on(graphs=9, graph_breaks=8))),
+        (on(graphs=0, graph_breaks=0), None, ["torch.compile was on but compiled nothing"]),
+        (on(graphs=9, graph_breaks=8), "islands", ["torch.compile's graph broke 8 times: islands"]),
+    ],
+)
+def test_what_compiled_nothing_or_broke_for_a_reason_is_warned_of(compiled, islands, warned):
+    assert list(gather({}, frozenset(), compiled, compile_islands=islands).warnings) == warned
+
+
+@pytest.mark.parametrize(
+    ("profiled", "seen"),
+    [
+        (Profiled(None), None),
+        (Profiled(profile()), False),
+        (Profiled(profile(by_category={"gemm_fp8": 0.01, "gemm_bf16": 0.05})), True),
+    ],
+    ids=["not profiled", "no fp8 product", "fp8 products"],
+)
+def test_whether_fp8_ran_is_what_the_profile_saw_and_unknown_without_one(profiled, seen):
+    evidence = gather({}, frozenset(), OFF, fp8=True, profiled=profiled)
+    assert (evidence.fp8, evidence.fp8_kernels) == (True, seen)
+
+
+@pytest.mark.parametrize(
+    ("said", "by_category", "device", "warned"),
+    [
+        ("te:fused", {"gemm_bf16": 0.09}, "cuda", True),
+        ("te:fused", {"gemm_bf16": 0.07, "attention": 0.02}, "cuda", False),
+        ("te:unfused", {"gemm_bf16": 0.09}, "cuda", False),
+        ("sdpa:flash-cpu", {"gemm_bf16": 0.09}, "cpu", False),
+        (None, {"gemm_bf16": 0.09}, "cuda", False),
+    ],
+)
+def test_attention_that_is_named_but_not_seen_among_the_kernels_is_warned_about(said, by_category, device, warned):
+    seen = Profiled(profile(by_category=by_category, device=device))
+    evidence = gather({"attention": said}, frozenset(), OFF, profiled=seen)
+    assert any("shows no kernel of attention" in warning for warning in evidence.warnings) is warned

@@ -7,13 +7,12 @@ import subprocess
 import sys
 import time
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 
 import pytest
 from worker.sampled import ENDS_WITHIN_S, FAKE, PATIENCE_S, UUID, ends_in_time, is_running
 
-from fp8bench.worker.sampler import Sample, next_due, read_header, read_sample
+from fp8bench.worker.sampler import next_due, read_header, read_sample
 
 pytestmark = pytest.mark.slow
 
@@ -67,18 +66,18 @@ def wrote(start):
     return run
 
 
-def lines_of(path: Path) -> list[str]:
+def lines_of(path):
     return path.read_text().splitlines() if path.exists() else []
 
 
-def wait_for_lines(path: Path, count: int) -> None:
+def wait_for_lines(path, count):
     deadline = time.monotonic() + PATIENCE_S
     while len(lines_of(path)) < count:
         assert time.monotonic() < deadline, "the sampler wrote too little"
         time.sleep(0.005)
 
 
-def samples(path: Path) -> list[Sample]:
+def samples(path):
     return [read_sample(line) for line in lines_of(path)[1:]]
 
 

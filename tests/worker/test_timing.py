@@ -12,7 +12,7 @@ from builders import workload_facts
 from outside.outside_plugins import TinyLinear
 from torch import nn
 from worker.execution.executing import plain_parts
-from worker.test_evidence import gather
+from worker.test_rank import gather
 
 from fp8bench.schema.rank import CompileEvidence, RankTelemetry
 from fp8bench.stats.length import LEAD_IN, Length
@@ -21,17 +21,7 @@ from fp8bench.worker import clock, timing
 from fp8bench.worker.clock import StepTimes
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.progress import Progress, ProgressFile, read_progress
-from fp8bench.worker.timing import (
-    MAX_REASONS,
-    REASON_LENGTH,
-    Compilations,
-    LoopResult,
-    Training,
-    compilations,
-    compiled_to,
-    time_steps,
-    to_samples,
-)
+from fp8bench.worker.timing import Compilations, LoopResult, Training, compilations, compiled_to, time_steps
 
 CPU = torch.device("cpu")
 NO_FILE = ProgressFile(None)
@@ -40,8 +30,6 @@ pytestmark = pytest.mark.usefixtures("process_group")
 
 
 class Growing(TinyLinear):
-    """Its batches are of these sizes, one after the other."""
-
     def __init__(self, *sizes):
         super().__init__()
         self.sizes_in_turn = sizes
@@ -77,10 +65,9 @@ def test_warm_up_is_kept_apart_from_the_timed_steps_and_every_loss_is_kept():
 def test_the_parts_of_a_step_add_up_to_it_and_what_timed_steps_last_is_measured():
     timed = time_steps(training(), 0, Length(5, 3, min_time_s=0.2), NO_FILE)
     samples = timed.samples
-    parts = (samples.data_wait_s, samples.forward_s, samples.backward_s, samples.optimizer_s)
-    assert [sum(step) for step in zip(*parts, strict=True)] == pytest.approx(samples.step_s)
-    assert len(samples.step_s) > 3
-    assert len(samples.loss) == 5 + LEAD_IN + len(samples.step_s)
+    parts = zip(samples.data_wait_s, samples.forward_s, samples.backward_s, samples.optimizer_s, strict=True)
+    assert list(map(sum, parts)) == pytest.approx(samples.step_s)
+    assert len(samples.loss) - LEAD_IN - 5 == len(samples.step_s) > 3
     assert timed.telemetry is samples.allocator_retries is None
 
 
@@ -104,16 +91,14 @@ def test_the_launcher_sees_every_step_and_when_timing_began(warmup, tmp_path):
 
 
 def test_the_telemetry_is_asked_for_over_the_timed_steps_alone(monkeypatch):
-    asked = []
-
-    def answered(from_s, to_s):
-        asked.append((from_s, to_s))
-        return RankTelemetry(rank=1, timed_s=to_s - from_s)
+    asked, seen = [], RankTelemetry(rank=1, timed_s=1.0)
 
     @contextmanager
     def fake_sampler(_device, rank):
         asked.append(f"begun on {rank}")
-        yield SimpleNamespace(wait_ready=lambda _timeout_s: asked.append("ready"), telemetry=answered)
+        yield SimpleNamespace(
+            wait_ready=lambda _: asked.append("ready"), telemetry=lambda *of: asked.append(of) or seen
+        )
         asked.append("ended")
 
     monkeypatch.setattr(timing, "Sampler", fake_sampler)
@@ -121,12 +106,12 @@ def test_the_telemetry_is_asked_for_over_the_timed_steps_alone(monkeypatch):
     begun, ready, (from_s, to_s), ended = asked
     assert (begun, ready, ended) == ("begun on 1", "ready", "ended")
     assert to_s - from_s == pytest.approx(sum(timed.samples.step_s))
-    assert timed.telemetry == RankTelemetry(rank=1, timed_s=to_s - from_s)
+    assert timed.telemetry is seen
 
 
 def test_a_loss_that_is_not_finite_becomes_null_in_the_samples():
     steps = result([1.0] * (LEAD_IN + 2), [1.0] * LEAD_IN + [math.nan, math.inf])
-    samples = to_samples(0, result([1.0], [1.5]), steps, 0, None)
+    samples = timing.to_samples(0, result([1.0], [1.5]), steps, 0, None)
     assert samples.loss == (1.5, *[1.0] * LEAD_IN, None, None)
 
 
@@ -165,8 +150,8 @@ def test_reasons_are_a_few_short_lines(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", dynamo)
     found = compilations()
     assert (found.frames, found.graphs, found.split_graphs, found.graph_breaks, found.seconds) == (3, 21, 98, 40, 34)
-    assert len(found.graph_break_reasons) == MAX_REASONS
-    assert all(len(reason) == REASON_LENGTH and "\n" not in reason for reason in found.graph_break_reasons)
+    assert len(found.graph_break_reasons) == timing.MAX_REASONS
+    assert all(len(reason) == timing.REASON_LENGTH and "\n" not in reason for reason in found.graph_break_reasons)
 
 
 DECIDED = CompileEvidence(enabled=True, reason="asked for")
@@ -244,5 +229,4 @@ def test_steps_run_from_start_to_start_add_up_to_the_whole_time_and_split_into_w
     times = ticking(1, (0.0, 1.0, 2.0, 5.0, 7.0, 11.0, 12.0), micro_batches=2).finish()
     assert (times.forward_s, times.backward_s, times.optimizer_s) == ([3.0], [7.0], [1.0])
     assert (times.step_s, times.data_wait_s) == ([12.0], [1.0])
-    assert ticking(3, map(float, count(100))).since_first_step() == [0.0, 4.0, 8.0]
     assert isinstance(clock.clock_for(torch.device("cpu")), clock.HostClock)

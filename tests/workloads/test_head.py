@@ -59,10 +59,5 @@ def test_torch_compile_takes_it_whole(parts, monkeypatch):
     layer, x, targets = parts
     expected = computed(layer, x, targets, chunked=True)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    compiled.zero_grad()
-    x = x.clone().requires_grad_()
-    loss = compiled(x, targets)
-    (loss * 0.25).backward()
-    assert apart(loss.detach(), expected[0]) < 1e-5
-    assert apart(x.grad, expected[1]) < 1e-5
-    assert apart(layer.weight.grad, expected[2]) < 1e-5
+    found = computed(compiled, x, targets, chunked=True)
+    assert all(apart(one, other) < 1e-5 for one, other in zip(found, expected, strict=True))

@@ -9,27 +9,21 @@ from torch import nn
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.workloads.llama import LLM1B, LLM7B, LLM8B, LLMMicro
+from fp8bench.workloads.resizable import resized
 
 pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize(("workload_class", "published"), [(LLM1B, 1.2e9), (LLM7B, 6.7e9), (LLM8B, 8.03e9)])
-def test_the_sizes_are_the_published_ones(workload_class, published):
-    assert workload_class().parameters() == pytest.approx(published, rel=0.05)
-    if workload_class is LLM8B:
-        assert (LLM8B().parameters(), LLM8B().units_per_step(1)) == (8_030_261_248, 8192)
+def test_the_sizes_are_the_published_ones():
+    found = [(made().parameters(), made().units_per_step(1)) for made in (LLM1B, LLM7B, LLM8B)]
+    assert found == [(1_225_861_120, 2048), (6_738_415_616, 2048), (8_030_261_248, 8192)]
 
 
-def test_parameters_and_flops_of_all_layers_follow_from_two():
-    class Shallow(LLM1B):
-        architecture = {**LLM1B.architecture, "num_hidden_layers": 3}  # noqa: RUF012
-
-    meta = torch.device("meta")
-    model = Shallow(sequence_length=64).build(meta)
-    assert sum(parameter.numel() for parameter in model.parameters()) == Shallow(sequence_length=64).parameters()
-    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
+def test_parameters_of_all_layers_follow_from_two():
+    shallow = resized(LLM1B(sequence_length=64), {"num_hidden_layers": 3})
+    assert sum(one.numel() for one in shallow.build(torch.device("meta")).parameters()) == shallow.parameters()
 
 
 def test_a_token_costs_six_operations_a_weight_and_its_attention_and_a_shorter_sequence_is_another_work():
@@ -71,9 +65,7 @@ class TestModel:
 
 
 class TestRefusals:
-    def test_tokens_that_fill_fp8s_gemms_are_taken_and_what_a_proof_takes_at_once_fills_them_too(self):
-        for length, batch_size in ((64, 1), (24, 2), (10, 8), (2048, 3)):
-            LLMMicro(sequence_length=length).check(batch_size, fp8=True)
+    def test_what_a_proof_takes_at_once_fills_fp8s_gemms(self):
         for length, piece in ((2048, 2), (24, 2), (20, 4), (1001, 16)):
             workload = LLMMicro(sequence_length=length)
             assert workload.piece == piece

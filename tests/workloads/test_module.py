@@ -136,7 +136,6 @@ def test_samples_that_see_each_other_are_refused_as_of_an_outside_workload(workl
         ("import no_such_library", "ModuleNotFoundError: No module named 'no_such_library'", 1, "correct it"),
         ("x = 1\n1 / 0", "ZeroDivisionError", 2, "correct it"),
         ("class Nett: pass", "Net is no torch.nn.Module of", 1, "Did you mean 'Nett'"),
-        ("class Net: pass", "Net is no torch.nn.Module of", 1, "Name a class"),
         (OF_IMAGES.replace("example", "sample"), "has no method example", 5, "Return (inputs, labels)"),
         (OF_IMAGES.replace("__init__(self)", "__init__(self, width)"), "Net() fails: TypeError", 5, "defaults"),
         (OF_IMAGES.replace("nn.Linear(32, 8)", "nn.Linear(32, eight)"), "Net() fails: NameError", 9, "correct it"),
@@ -146,7 +145,6 @@ def test_samples_that_see_each_other_are_refused_as_of_an_outside_workload(workl
         (OF_IMAGES.replace("4, 4)", "4, 4).double()"), "torch.float64", 5, "float32"),
         (OF_IMAGES.replace("nn.Linear(64", "nn.Linear(65"), "forward fails on ([16, 3, 4, 4]", 12, "Correct it"),
         (OF_IMAGES.replace("(inputs))", "(inputs)).sum()"), "forward gives [], and not logits", 5, "classes"),
-        (OF_IMAGES.replace("(inputs))", "(inputs)),"), "forward gives tuple, and not logits", 5, "classes"),
         (OF_IMAGES.replace("zeros(batch_size,", "zeros(batch_size, 3,"), "the cross entropy of its logits", 5, "Corr"),
     ],
 )

@@ -63,12 +63,10 @@ def test_the_size_that_is_the_depth_is_the_number_of_blocks(entry):
     [
         (ViTMicro(), {"dept": 1}, r"unknown size of vit-micro 'dept'\. Did you mean 'depth'\? Name one of img_size"),
         (ViTMicro(), {"num_heads": 5}, "embed_dim=64 and num_heads=5: the first must be a multiple of the second"),
-        (ViTMicro(), {"img_size": 36}, "img_size=36 and patch_size=8"),
         (ViTMicro(), {"depth": 10_000}, "10000 blocks are too many"),
         (ViTHuge256(), {"class_token": 1}, "unknown size of vit-huge-256 'class_token'"),
         (LLMMicro(), {"num_key_value_heads": 3}, "num_attention_heads=4 and num_key_value_heads=3"),
         (LLMMicro(), {"hidden_size": 60}, "hidden_size=60 and num_attention_heads=4: .* of twice the second"),
-        (GPTLayerMicro(), {"heads": 3}, "hidden=64 and heads=3"),
         (GPTLayerMicro(), {"weight_dtype": 3}, "unknown size of gpt-layer-micro 'weight_dtype'"),
         (TimmModel.of("convnext_atto")(), {"depth": 1}, "has sizes that cannot be changed"),
     ],

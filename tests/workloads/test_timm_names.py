@@ -7,13 +7,6 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.workloads.timm_names import model_names
 
 
-def test_a_model_is_found_by_its_name_with_the_options_of_its_family():
-    entry = registry.find_workload("timm:convnext_base")
-    assert (entry.name, entry.member) == ("timm:convnext_base", "convnext_base")
-    assert set(entry.usual) == {"optimizer", "data", "weight_dtype", "image_size", "classes"}
-    assert len(model_names()) > 900
-
-
 @pytest.mark.parametrize(
     ("name", "what", "remedy"),
     [
@@ -36,3 +29,5 @@ def test_the_names_are_those_that_timm_itself_gives():
     import timm
 
     assert set(model_names()) == set(timm.list_models())
+    entry = registry.find_workload("timm:convnext_base")
+    assert set(entry.usual) == {"optimizer", "data", "weight_dtype", "image_size", "classes"}

@@ -15,5 +15,4 @@ KIND = OneRecord(
     statuses=lambda record, _request: [record.status],
     on_nodes=True,
     document=shown(STUDY),
-    figures={"plot": ("bandwidth", "bandwidth over size")},
 )

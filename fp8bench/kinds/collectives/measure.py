@@ -125,15 +125,15 @@ def prepare(request: CollectivesRequest, environ: Mapping[str, str]) -> Prepared
 def several(requested: int | None, machine: Machine, elastic: "Elastic | None" = None) -> "Elastic":
     """Return two ranks or more. Raises as `ranks_for`; UsageError for one rank, ModeUnavailable for one GPU."""
     ranks = ranks_for(requested, machine, elastic)
-    if ranks.world_size > 1:
-        return ranks
-    if elastic is not None or requested is not None:
+    if ranks.world_size == 1 and elastic is None and requested is None:
+        raise ModeUnavailable(
+            "this machine shows one GPU, which has no other to communicate with",
+            "Run it where there are two, or set CUDA_VISIBLE_DEVICES= to time CPU processes",
+        )
+    if ranks.world_size == 1:
         remedy = "Give torchrun more --nproc-per-node or --nnodes" if elastic else "Give --gpus 2, or more"
         raise UsageError("one rank has no other to communicate with", remedy)
-    raise ModeUnavailable(
-        "this machine shows one GPU, which has no other to communicate with",
-        "Run it where there are two, or set CUDA_VISIBLE_DEVICES= to time CPU processes",
-    )
+    return ranks
 
 
 def parse_size(text: str) -> int:

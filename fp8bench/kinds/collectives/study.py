@@ -1,21 +1,18 @@
-"""Collectives as rows and columns: times, and the bandwidths that nccl-tests defines (`stats.collectives`)."""
+"""Collectives as rows and columns: times, and the bandwidths that nccl-tests defines (`schema.collectives`)."""
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.records.select import grouped
-from fp8bench.schema.collectives import Backend, CollectiveTiming, Dtype, Operation
+from fp8bench.schema.collectives import Backend, CollectiveTiming, Dtype, Operation, bus_gb_s
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
-from fp8bench.stats.collectives import algorithm_gb_s, bus_gb_s
-from fp8bench.tables import chart
 from fp8bench.tables.document import CsvLines
 from fp8bench.tables.study import Column, Study, StudyTable, word
-from fp8bench.tables.written import number, with_interval
+from fp8bench.tables.written import Interval, number, with_interval
 
 METHOD = (
     "Bus bandwidth is that of nccl-tests: bytes over time, times 2 (n - 1) / n for an all-reduce and (n - 1) / n for "
@@ -25,14 +22,11 @@ METHOD = (
 )
 BY_LINK = "of link: of NVLink in one direction, by its datasheet."
 
-COLOURS: dict[Operation, str] = {"all-reduce": "#0072B2", "all-gather": "#D55E00", "reduce-scatter": "#009E73"}
-
 
 class CollectiveRow(Frozen):
     """One operation at one size. size_bytes: of the complete array. Times are in seconds, bandwidths in GB/s (1e9
     bytes); a pair is a 95 % interval, of this group of processes. share_of_link: bus bandwidth over the datasheet's
-    NVLink bandwidth in one direction. rank_of_size: among the record's sizes, because sizes are rounded up to complete
-    elements for each rank.
+    NVLink bandwidth in one direction. requested: the size that was rounded up to complete elements for each rank.
     """
 
     run_id: str
@@ -46,14 +40,14 @@ class CollectiveRow(Frozen):
     status: str
     reason: str | None = None
     time_s: float | None = None
-    time_ci_s: tuple[float, float] | None = None
+    time_ci_s: Interval | None = None
     rounds: int = 0
     repetitions: int = 0
     algorithm_gb_s: float | None = None
     bus_gb_s: float | None = None
-    bus_gb_s_ci: tuple[float, float] | None = None
+    bus_gb_s_ci: Interval | None = None
     share_of_link: float | None = None
-    rank_of_size: int = Field(default=0, exclude=True)
+    requested: int = Field(default=0, exclude=True)
 
 
 class CollectivesReport(Frozen):
@@ -79,22 +73,22 @@ class CollectivesReport(Frozen):
 
 def collectives_report(record: CollectivesRecord, catalog: Catalog) -> CollectivesReport:
     """Return the numbers of a record. The catalogue gives the bandwidth of links from datasheets."""
-    gpu = catalog.gpu_by_product(record.device_name)
-    several = record.config.nodes > 1
-    link_gb_s = None if gpu is None or gpu.nvlink_gb_s is None or several else gpu.nvlink_gb_s / BOTH_DIRECTIONS
-    rows = tuple(_row(record, timing, link_gb_s) for timing in record.timings)
-    return made_of(CollectivesReport, record, record.config, link_gb_s=link_gb_s, rows=rows)
+    config, gpu = record.config, catalog.gpu_by_product(record.device_name)
+    link_gb_s = gpu.nvlink_gb_s / BOTH_DIRECTIONS if gpu and gpu.nvlink_gb_s and config.nodes == 1 else None
+    rows = tuple(
+        _row(record, timing, config.sizes_bytes[place % len(config.sizes_bytes)], link_gb_s)
+        for place, timing in enumerate(record.timings)
+    )
+    return made_of(CollectivesReport, record, config, link_gb_s=link_gb_s, rows=rows)
 
 
-def _row(record: CollectivesRecord, timing: CollectiveTiming, link_gb_s: float | None) -> CollectiveRow:
-    ranks, case = record.config.world_size, (timing.operation, timing.dtype)
-    sizes = sorted(one.size_bytes for one in record.timings if (one.operation, one.dtype) == case)
-    of: dict[str, Any] = {"rounds": len(timing.rounds_s), "rank_of_size": sizes.index(timing.size_bytes)}
+def _row(record: CollectivesRecord, timing: CollectiveTiming, requested: int, link_gb_s: float | None) -> CollectiveRow:
+    of: dict[str, Any] = {"rounds": len(timing.rounds_s), "requested": requested}
     if timing.time_s is not None:
-        bus = partial(bus_gb_s, timing.operation, timing.size_bytes, ranks=ranks)
+        bus = partial(bus_gb_s, timing.operation, timing.size_bytes, ranks=record.config.world_size)
         of |= {
             "repetitions": sum(map(len, timing.rounds_s)),
-            "algorithm_gb_s": algorithm_gb_s(timing.size_bytes, timing.time_s),
+            "algorithm_gb_s": timing.size_bytes / timing.time_s / 1e9,
             "bus_gb_s": bus(timing.time_s),
             "bus_gb_s_ci": timing.time_ci_s and tuple(map(bus, reversed(timing.time_ci_s))),
             "share_of_link": None if link_gb_s is None else bus(timing.time_s) / link_gb_s,
@@ -140,7 +134,7 @@ TABLE = StudyTable[CollectiveRow](
         Column("of link", lambda row: row.share_of_link, ".0f", scale=100, after=" %", better="more"),
     ),
     beside=(TIME, BUS),
-    key=lambda row: (row.operation, row.dtype, row.rank_of_size),
+    key=lambda row: (row.operation, row.dtype, row.requested),
     refused=lambda row: (row.status, row.reason) if row.reason else None,
 )
 
@@ -148,29 +142,16 @@ TABLE = StudyTable[CollectiveRow](
 def answers(report: CollectivesReport) -> list[str]:
     """Say for each operation the most bandwidth that it reaches, and the time of its smallest message."""
     said = []
-    for operation, rows in grouped(report.rows, lambda row: row.operation).items():
-        timed = [row for row in rows if row.bus_gb_s and row.time_s]
-        if not timed:
-            continue
-        most = max(timed, key=lambda row: row.bus_gb_s or 0.0)
-        small = min(timed, key=lambda row: (row.size_bytes, row.time_s))
+    timed = [row for row in report.rows if row.bus_gb_s and row.time_s]
+    for operation, rows in grouped(timed, lambda row: row.operation).items():
+        most = max(rows, key=lambda row: row.bus_gb_s or 0.0)
+        small = min(rows, key=lambda row: (row.size_bytes, row.time_s))
         of_link = f", {most.share_of_link * 100:.0f} % of its link" if most.share_of_link else ""
         said.append(
             f"{operation}: {gb_s(most.bus_gb_s)} GB/s at most, with {size_of(most.size_bytes)} of {most.dtype}{of_link}"
             f"; {_microseconds(small, interval=False)} us for {size_of(small.size_bytes)}."
         )
     return said
-
-
-def draw(report: CollectivesReport, path: Path) -> None:
-    """Draw bus bandwidth over the array's size: a colour for each operation, broken lines for fp32."""
-    lines = []
-    for (operation, dtype), rows in grouped(report.rows, lambda row: (row.operation, row.dtype)).items():
-        points = [(row.size_bytes, row.bus_gb_s) for row in rows if row.bus_gb_s]
-        lines.append(chart.Line(f"{operation}, {dtype}", points, COLOURS[operation], broken=dtype == "fp32"))
-    level = ("NVLink, datasheet", report.link_gb_s) if report.link_gb_s else None
-    titles = "size of the whole array", "bus bandwidth, GB/s"
-    chart.lines(path, f"Collectives of {report.where}", lines, titles, size_of, log_y=True, level=level)
 
 
 STUDY = Study[CollectivesRecord, CollectivesReport](
@@ -180,5 +161,4 @@ STUDY = Study[CollectivesRecord, CollectivesReport](
     found=answers,
     notes=lambda reports, _names: [METHOD, *([BY_LINK] if len(reports) == 1 and reports[0].link_gb_s else [])],
     lines=lambda reports: CsvLines.of(CollectiveRow, [row for report in reports for row in report.rows]),
-    figures=(("bandwidth", draw),),
 )

@@ -3,8 +3,7 @@ at equal steps, at equal time and at equal money.
 """
 
 from fp8bench.kinds.converge import document, measure
-from fp8bench.kinds.converge.measure import ConvergeRecord
-from fp8bench.kinds.converge.request import ConvergeRequest, prepare
+from fp8bench.kinds.converge.measure import ConvergeRecord, ConvergeRequest
 from fp8bench.kinds.one_record import OneRecord
 
 KIND = OneRecord(
@@ -15,7 +14,7 @@ KIND = OneRecord(
         *("--mode", "baseline-bf16", "--mode", "baseline-fp32", "--seeds", "1", "--steps", "4"),
         *("--batch-size", "2", "--sequence-length", "16"),
     ),
-    prepare=prepare,
+    prepare=measure.prepare,
     measure=measure.measure,
     # Divergence is a finding, not an error.
     statuses=lambda record, _request: (one.status for one in record.trainings),

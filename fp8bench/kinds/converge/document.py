@@ -4,10 +4,6 @@ reference, which is the first mode of the first record.
 
 Records of several instances are joined with their prices, so that what a dollar buys on one is compared with what it
 buys on another. A mode whose fp8 is emulated has neither time nor money, because they mean nothing.
-
-The curves are the validation loss over steps on the left, and over money, or time without a price, on the right. A line
-for each mode is the mean over its seeds, and the pale lines around it are the seeds. No two modes differ by colour
-alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +13,7 @@ from itertools import accumulate, cycle
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
@@ -36,16 +32,13 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.tables import chart
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import FAINT, INK
-from fp8bench.tables.side_by_side import differences_line, labels
+from fp8bench.tables.side_by_side import differences_line, labels, where
 from fp8bench.tables.study import Column, word
-from fp8bench.tables.written import number
-
-if TYPE_CHECKING:
-    from fp8bench.tables.chart import Axes
+from fp8bench.tables.written import change, number
 
 HOUR_S = 3600.0
-
 Spent = Literal["steps", "time", "money"]
+OVER: dict[Spent, str] = {"steps": "step", "time": "seconds of training", "money": "USD"}
 
 
 class Row(Frozen):
@@ -117,8 +110,8 @@ def compare(records: Sequence[ConvergeRecord], catalog: Catalog, options: Compar
         price = priced(record, used, catalog, options, options.as_of or options.today)
         rows = []
         for mode in record.config.modes:
-            row = _row(record, mode, price.usd_per_hour, name if len(records) > 1 else "")
-            rows.append(_against(row, reference) if reference else row.model_copy(update={"is_reference": True}))
+            row = _row(record, mode, price.usd_per_hour, name if len(records) > 1 else "", reference is None)
+            rows.append(_against(row, reference) if reference else row)
             reference = reference or row
         reports.append(
             made_of(
@@ -133,25 +126,25 @@ def compare(records: Sequence[ConvergeRecord], catalog: Catalog, options: Compar
     return reports
 
 
-def _row(record: ConvergeRecord, mode: str, usd_per_hour: float | None, where: str) -> Row:
+def _row(record: ConvergeRecord, mode: str, usd_per_hour: float | None, where: str, is_reference: bool) -> Row:
     trained = [one for one in record.trainings if one.mode == mode]
     stopped = next((one for one in trained if one.status != "ok"), None)
     curves = {one.seed: one.curve for one in trained if one.curve is not None}
-    diverged = [found for seed, curve in curves.items() if (found := gaps.divergence(curve, seed)) is not None]
+    diverged = {seed: found for seed, curve in curves.items() if (found := gaps.divergence(curve, seed)) is not None}
     step_s = fmean(sum(one.step_s) / len(one.step_s) for one in curves.values()) if curves else None
-    finished = {seed: curve for seed, curve in curves.items() if seed not in {one.seed for one in diverged}}
+    finished = {seed: curve for seed, curve in curves.items() if seed not in diverged}
     emulated = any(one.evidence is not None and one.evidence.emulated for one in trained)
     seconds = fmean(one.elapsed_s[-1] for one in finished.values()) if finished and not emulated else None
     return Row(
         instance=record.instance,
         run_id=record.run_id,
         mode=mode,
-        is_reference=False,
+        is_reference=is_reference,
         status="ok" if curves else stopped.status if stopped else "unsupported",
         reason=stopped.reason if stopped else None,
         emulated=emulated,
         seeds=len(curves),
-        diverged=tuple(diverged),
+        diverged=tuple(diverged.values()),
         final_loss=gaps.estimate(gaps.by_steps(curve)[-1][1] for curve in finished.values()),
         step_time_s=step_s,
         tokens_per_s=record.work.tokens_per_step / step_s if record.work and step_s else None,
@@ -194,11 +187,7 @@ METHOD = (
     "a pair; ?: it contains 0. Time is that of training steps alone; money is that time at the price of an hour. It is "
     "what so many steps show: a longer training may come to something else."
 )
-ONE_PRICE = "On one instance what is equal in time is equal in money."
 EMULATED = "fp8 is emulated on a CPU: its losses are those of fp8, and its times are not, so none are compared."
-
-PLACES = 60
-"""Number of places along an axis at which means are drawn."""
 
 STYLES: tuple[dict[str, Any], ...] = (
     {"color": INK, "linestyle": "-"},
@@ -208,6 +197,7 @@ STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#CC79A7", "linestyle": (0, (3, 1, 1, 1, 1, 1))},
     {"color": "#E69F00", "linestyle": (0, (7, 1))},
 )
+"""Of curves: no two modes differ by colour alone."""
 
 
 def document(
@@ -249,40 +239,34 @@ def _lines(report: ConvergeReport) -> Iterator[tuple[object, ...]]:
 
 def _blocks(records: Sequence[ConvergeRecord], reports: Sequence[ConvergeReport]) -> tuple[tuple[doc.Part, ...], ...]:
     config, names, letters = records[0].config, labels(records), doc.Letters()
-    rows, named = [row for report in reports for row in report.rows], list(zip(names, reports, strict=True))
-    where = ", ".join(
-        f"{f'{record.config.nodes} nodes of ' if record.config.nodes > 1 else ''}{name} ({record.device_name or 'CPU'})"
-        for name, record in zip(names, records, strict=True)
-    )
+    rows = [row for report in reports for row in report.rows]
+    nodes = [f"{one.config.nodes} nodes of " if one.config.nodes > 1 else "" for one in records]
+    places = where(records, [of + name for of, name in zip(nodes, names, strict=True)])
     sizes = "".join(f", {name} {size}" for name, size in config.sizes.items() if name != "sequence_length")
     title = (
         f"{config.workload}{sizes}: {config.steps} steps of {config.batch_size * config.world_size} x "
-        f"{config.sequence_length} bytes of {config.text.name}, on {where}"
+        f"{config.sequence_length} bytes of {config.text.name}, on {places}"
     )
     table = _table(rows, letters)
-    warned = [f"{f'{name}: ' if len(named) > 1 else ''}{text}" for name, report in named for text in report.warnings]
-    if rows[0].diverged:
-        warned.insert(0, f"the reference, {rows[0].name}, diverged: {_how(rows[0])}")
-    one_price = len({(row.instance, row.usd_per_hour) for row in rows}) == 1 and any(row.equal_money for row in rows)
+    warned = [f"the reference, {rows[0].name}, diverged: {_how(rows[0])}"] if rows[0].diverged else []
+    notes = [*differences_line(records, names), METHOD.format(rows[0].name)]
+    if any(row.emulated for row in rows):
+        notes.append(EMULATED)
+    for name, report in zip(names, reports, strict=True):
+        warned += [f"{name}: {text}" if len(names) > 1 else text for text in report.warnings]
+        if usd_per_hour := report.rows[0].usd_per_hour:
+            share = f" for {report.share}" if report.share else ""
+            dated = f"of {report.price_as_of}" if report.price_as_of else "without a date"
+            notes.append(f"{name}: {usd_per_hour:,.2f} USD an hour{share}, by a price {dated}.")
+        if report.no_price:
+            notes.append(f"{name}: {report.no_price}.")
     return doc.blocks(
         [doc.Heading(title)],
         [table, *map(doc.Note, letters.lines())],
         [doc.Sentence(_answer(row)) for row in rows if not row.is_reference and row.seeds],
-        [
-            *map(doc.Note, differences_line(records, names)),
-            doc.Note(METHOD.format(rows[0].name)),
-            *doc.notes((one_price, ONE_PRICE), (any(row.emulated for row in rows), EMULATED)),
-            *(doc.Note(f"{name}: {_price(report)}.") for name, report in named if report.rows[0].usd_per_hour),
-            *(doc.Note(f"{name}: {report.no_price}.") for name, report in named if report.no_price),
-        ],
+        [*map(doc.Note, notes)],
         [*map(doc.Warned, warned)],
     )
-
-
-def _price(report: ConvergeReport) -> str:
-    dated = f"of {report.price_as_of}" if report.price_as_of else "without a date"
-    share = f" for {report.share}" if report.share else ""
-    return f"{report.rows[0].usd_per_hour:,.2f} USD an hour{share}, by a price {dated}"
 
 
 def _table(rows: Sequence[Row], letters: doc.Letters) -> doc.Table:
@@ -298,7 +282,7 @@ def _table(rows: Sequence[Row], letters: doc.Letters) -> doc.Table:
 
         return Column(heading, attrgetter(name), write, unit=unit, tone=tone, **looks)
 
-    same_loss = ("money", "% money") if any(row.money_to_same_loss for row in rows) else ("time", "% time")
+    same_loss = "money" if any(row.money_to_same_loss for row in rows) else "time"
     naming = [*([word("instance", attrgetter("where"), once=True)] if rows[0].where else []), word("mode", mode)]
     # Losses are without their interval: seeds differ by more than modes do, which only their pairs show.
     columns: list[Column[Row]] = [
@@ -309,7 +293,7 @@ def _table(rows: Sequence[Row], letters: doc.Letters) -> doc.Table:
         gap("equal_steps", "equal steps", "nats", _half_width, kind="interval"),
         gap("equal_time", "equal time", "nats", _half_width, kind="interval", spare=any(r.equal_money for r in rows)),
         gap("equal_money", "equal money", "nats", _half_width, kind="interval"),
-        gap(f"{same_loss[0]}_to_same_loss", "same loss", same_loss[1], _percent),
+        gap(f"{same_loss}_to_same_loss", "same loss", f"% {same_loss}", _percent),
     ]
     cells = [column.cells(rows) for column in columns]
     # Modes, seeds and losses stand there even if none is known.
@@ -336,62 +320,52 @@ def _how(row: Row) -> str:
 
 
 def _answer(row: Row) -> str:
-    """Return what the mode costs at equal steps, and what it gains for the same time or money."""
-    name = row.name
+    # What the mode costs at equal steps, and what it gains for the same time or money.
     if row.diverged:
-        return f"{name} diverged under {len(row.diverged)} of {row.seeds} seeds: {_how(row)}."
+        return f"{row.name} diverged under {len(row.diverged)} of {row.seeds} seeds: {_how(row)}."
     if row.equal_steps is None:
-        return f"{name} shares no seed with a reference that finished: its loss cannot be judged."
-    said = f"{name} {_clause(row.equal_steps, 'at equal steps')}"
-    if row.equal_money is not None and row.equal_money_usd is not None:
-        usd = number(row.equal_money_usd, ".2f" if row.equal_money_usd >= 0.1 else ".2g", after=" USD")
-        said += f" and {_clause(row.equal_money, 'at equal money', usd)}"
+        return f"{row.name} shares no seed with a reference that finished: its loss cannot be judged."
+    said = [f"{row.name} {_clause(row.equal_steps, 'at equal steps')}"]
+    if row.equal_money is not None:
+        usd = number(row.equal_money_usd, ",.2f" if (row.equal_money_usd or 0) >= 0.1 else ".2g", after=" USD")
+        said.append(_clause(row.equal_money, f"at equal money ({usd})"))
     elif row.equal_time is not None:
-        said += f" and {_clause(row.equal_time, 'at equal time', number(row.equal_time_s, '.3g', after=' s'))}"
+        said.append(_clause(row.equal_time, f"at equal time ({number(row.equal_time_s, '.3g', after=' s')})"))
     spent, what = (row.money_to_same_loss, "money") if row.money_to_same_loss else (row.time_to_same_loss, "time")
+    same = ""
     if spent and spent.verdict in ("gains", "costs") and spent.low is not None and spent.high is not None:
-        least, most = sorted((abs(spent.low) * 100, abs(spent.high) * 100))
-        share = f"{abs(spent.value) * 100:.1f} % ({least:.1f} to {most:.1f})"
-        said += f"; it comes to the same loss for {share} {'less' if spent.value < 0 else 'more'} {what}"
-    return f"{said}."
+        same = f"; the same loss takes {change(spent.value, (spent.low, spent.high))} {what}"
+    return f"{' and '.join(said)}{same}."
 
 
-def _clause(gap: Gap, at: str, spent: str = "") -> str:
-    before, where = (f"{spent}; ", f"{at} ({spent})") if spent else ("", at)
+def _clause(gap: Gap, at: str) -> str:
     if gap.low is None or gap.high is None:
-        return f"is inconclusive {at} ({before}{gap.value:+z.4f} nats, and one seed is not a measurement)"
-    least, most = sorted((abs(gap.low), abs(gap.high)))
-    if most < UNSEEN:
-        return f"shows no difference {where}"
-    if gap.verdict in ("costs", "gains"):
-        return f"{gap.verdict} {abs(gap.value):.4f} nats ({least:.4f} to {most:.4f}) {where}"
-    return f"is inconclusive {at} ({before}{gap.low:+z.4f} to {gap.high:+z.4f} nats)"
+        return f"is inconclusive {at}: {gap.value:+z.4f} nats, and one seed is not a measurement"
+    if max(abs(gap.low), abs(gap.high)) < UNSEEN:
+        return f"shows no difference {at}"
+    verdict = "is inconclusive with" if gap.verdict == "inconclusive" else gap.verdict
+    return f"{verdict} {gap.value:+z.4f} nats ({gap.low:+z.4f} to {gap.high:+z.4f}) {at}"
 
 
 def _draw(rows: Sequence[Row], path: Path) -> None:
+    # Over steps, and over money, or time without a price. A mode's line is the mean over its seeds, the pale ones.
     lines = list(zip((row for row in rows if row.curves), cycle(STYLES), strict=False))
     timed = [row for row, _ in lines if not row.emulated]
-    priced = bool(timed) and all(row.usd_per_hour for row in timed)
-    axis: tuple[Spent, str] = ("money", "USD") if priced else ("time", "seconds of training")
-    columns: tuple[tuple[Spent, str], ...] = (("steps", "step"), axis)
+    columns: tuple[Spent, ...] = ("steps", "money" if timed and all(row.usd_per_hour for row in timed) else "time")
     with chart.figure(4.2, path) as figure:
         panels = figure.subplots(1, 2, sharey=True)
-        for axes, (spent, label) in zip(panels, columns, strict=True):
+        for axes, spent in zip(panels, columns, strict=True):
             chart.panel(axes, "both", FAINT)
+            axes.set_xlabel(OVER[spent], fontsize=9.5, color=FAINT)
             for row, style in lines:
-                _losses(axes, [points for seed in row.curves if (points := row.over(spent, seed))], style)
-            axes.set_xlabel(label, fontsize=9.5, color=FAINT)
+                every = [points for seed in row.curves if (points := row.over(spent, seed))]
+                for points in every:
+                    axes.plot(*zip(*points, strict=True), color=style["color"], linewidth=0.7, alpha=0.35, zorder=2)
+                # Up to the least that any of the seeds spent.
+                end = min((points[-1][0] for points in every), default=0.0)
+                places = [end * part / 60 for part in range(61)] if every else []
+                means = [fmean(gaps.loss_at(points, place) for points in every) for place in places]
+                axes.plot(places, means, linewidth=1.8, zorder=3, **style)
         panels[0].set_title("loss on what is held out, nats a byte", **chart.SMALL_TITLE)
         entries = [{"linewidth": 1.8, "label": row.name, **style} for row, style in lines]
         chart.legend(figure, entries, min(3, len(entries)), handlelength=3.2)
-
-
-def _losses(axes: "Axes", every: Sequence[Points], style: dict[str, Any]) -> None:
-    for points in every:
-        axes.plot(*zip(*points, strict=True), color=style["color"], linewidth=0.7, alpha=0.35, zorder=2)
-    if every:
-        # Up to the least that any of the seeds spent.
-        end = min(points[-1][0] for points in every)
-        places = [end * part / PLACES for part in range(PLACES + 1)]
-        means = [fmean(gaps.loss_at(points, place) for points in every) for place in places]
-        axes.plot(places, means, linewidth=1.8, zorder=3, **style)

@@ -11,7 +11,7 @@ a mean over the last quarter of what is spent, because a loss changes from step 
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from operator import itemgetter
 from statistics import fmean, stdev
@@ -58,14 +58,13 @@ def estimate(values: Iterable[float | None], ratios: bool = False) -> Gap | None
     known = [math.log(value) if ratios else value for value in values if value is not None]
     if not known:
         return None
-    of_gap: Callable[[float], float] = math.expm1 if ratios else float
-    mean, seeds = fmean(known), len(known)
-    if seeds == 1:
-        return Gap(value=of_gap(mean), low=None, high=None, seeds=1, verdict="inconclusive")
-    reach = t_quantile(seeds - 1) * stdev(known) / math.sqrt(seeds)
-    low, high = of_gap(mean - reach), of_gap(mean + reach)
+    mean, seeds, reach = fmean(known), len(known), math.inf
+    if seeds > 1:
+        reach = t_quantile(seeds - 1) * stdev(known) / math.sqrt(seeds)
+    value, low, high = (math.expm1(one) if ratios else one for one in (mean, mean - reach, mean + reach))
     verdict: Literal["costs", "gains", "inconclusive"] = "costs" if low > 0 else "gains" if high < 0 else "inconclusive"
-    return Gap(value=of_gap(mean), low=low, high=high, seeds=seeds, verdict=verdict)
+    ends = {"low": low, "high": high} if seeds > 1 else {"low": None, "high": None}
+    return Gap(value=value, seeds=seeds, verdict=verdict, **ends)
 
 
 def divergence(curve: Curve, seed: int) -> Diverged | None:
@@ -73,12 +72,11 @@ def divergence(curve: Curve, seed: int) -> Diverged | None:
     the first step.
     """
     lost = [step for step, loss in enumerate(curve.train_loss, start=1) if loss is None]
-    lost = lost or [one.step for one in curve.validation if one.loss is None]
+    lost += [one.step for one in curve.validation if one.loss is None]
     if lost:
         return Diverged(seed=seed, step=lost[0], why="not finite")
-    losses = [loss for _, loss in by_steps(curve)]
-    rose = losses[-1] > losses[0]
-    return Diverged(seed=seed, step=curve.validation[-1].step, why="above the start") if rose else None
+    (_, first), *_, (_, last) = by_steps(curve)
+    return Diverged(seed=seed, step=curve.validation[-1].step, why="above the start") if last > first else None
 
 
 def by_steps(curve: Curve) -> Points:
@@ -119,11 +117,8 @@ def _cubic(points: Points, place: int, spent: float) -> float:
     width = right - left
     part = (spent - left) / width
     rest = 1 - part
-    return (
-        first * rest**2 * (1 + 2 * part)
-        + last * part**2 * (1 + 2 * rest)
-        + width * part * rest * (_slope(points, place) * rest - _slope(points, place + 1) * part)
-    )
+    level = first * rest**2 * (1 + 2 * part) + last * part**2 * (1 + 2 * rest)
+    return level + width * part * rest * (_slope(points, place) * rest - _slope(points, place + 1) * part)
 
 
 def _slope(points: Points, place: int) -> float:

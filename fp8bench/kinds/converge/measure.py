@@ -12,28 +12,183 @@ text, the machine and its software. The finished record replaces it.
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from fp8bench import registry
-from fp8bench.kinds.converge.request import EXECUTED, OF_RUN, Job
+from fp8bench.config.options import read_sizes, sizes_of
+from fp8bench.config.request import RunRequest
 from fp8bench.kinds.kind import Log
-from fp8bench.kinds.one_record import Prepared, head
+from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
 from fp8bench.launch.processes import Executor
 from fp8bench.launch.processes.rank import Task, Work
+from fp8bench.machine.busy import require_idle
+from fp8bench.machine.gpus import this_machine
 from fp8bench.records import lock, results
 from fp8bench.records.fit import fit_log
-from fp8bench.schema.config import RunConfig
+from fp8bench.schema import option as limits
+from fp8bench.schema.config import Device, RunConfig, TEAttention
 from fp8bench.schema.converge import ConvergeConfig, Curve, TextPlan, Trained, WorkFacts
-from fp8bench.schema.errors import Interrupted, RunFailed, Status
+from fp8bench.schema.errors import Interrupted, RunFailed, Status, UsageError
+from fp8bench.schema.execution import CompileChoice, GraphChoice, Trainer
 from fp8bench.schema.files import Frozen, bytes_of, write_atomically
 from fp8bench.schema.machine import Environment
+from fp8bench.schema.option import ByDevice, Limit, Option
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
+from fp8bench.workloads.text import byte_level, bytes_needed, read, require_enough
+
+MODES: dict[Device, tuple[str, ...]] = {
+    "cuda": ("baseline-bf16", "te-fp8", "torchao-float8"),
+    "cpu": ("baseline-bf16", "torchao-float8"),
+}
+WORKLOADS: dict[Device, str] = {"cuda": "llm-1b", "cpu": "llm-micro"}
+VALIDATIONS, VALIDATION_BATCHES = 8, 8
+"""Validations in a training, unless --validate-every says otherwise: the last quarter begins and ends with one."""
+
+EXECUTED: dict[str, Any] = {"warmup": 3, "min_time_s": 0.0, "data": "device"}
+"""Settings of a run that every training uses. warmup: the least steps that do not count; a capture needs more."""
+
+SEEDS = Limit(100, "every mode is trained from its start for each of them")
+RATE = Limit(1, "no optimizer here trains at a higher rate")
+
+
+class ConvergeRequest(Request):
+    """The options of `fp8bench converge`."""
+
+    command = "converge"
+
+    modes: Annotated[
+        tuple[str, ...],
+        of_run(
+            "mode",
+            "Precision mode to train in, the reference first: two or more. Repeatable",
+            if_unset="baseline-bf16, te-fp8, torchao-float8; on a CPU without te-fp8",
+        ),
+    ] = ()
+    seeds: Annotated[PositiveInt, Option("How many seeds: each trains every mode", limit=SEEDS)] = 3
+    steps: Annotated[
+        PositiveInt | None, of_run("steps", "Steps of each training", default=ByDevice(cuda=300, cpu=40))
+    ] = None
+    text: Annotated[
+        str | None, Option("Text to train on, as bytes", if_unset="Python's standard library", metavar="FILE")
+    ] = None
+    workload: Annotated[
+        str | None, of_run("workload", "Language model to train", if_unset="llm-1b; on a CPU llm-micro")
+    ] = None
+    sizes: Annotated[
+        tuple[str, ...],
+        of_run("size", "Another size of the model, as num_hidden_layers=4. Repeatable"),
+    ] = ()
+    sequence_length: Annotated[PositiveInt | None, of_run("sequence_length")] = None
+    batch_size: Annotated[
+        PositiveInt | None,
+        of_run(
+            "batch_size", "Samples a GPU and step", if_unset="4; of llm-micro 8, of llm-7b and llm-8b 1", metavar="N"
+        ),
+    ] = None
+    gpus: Annotated[PositiveInt | None, of_run("gpus", if_unset="all; on a CPU 1 process")] = None
+    validate_every: Annotated[
+        PositiveInt | None, Option("Steps between two validations", if_unset="an eighth of all", limit=limits.STEPS)
+    ] = None
+    optimizer: Annotated[Trainer, of_run("optimizer", "Optimizer", if_unset="")] = "adamw"
+    learning_rate: Annotated[
+        PositiveFloat | None,
+        Option("Learning rate", default=ByDevice(cuda=3e-4, cpu=2e-3), limit=RATE, metavar="RATE"),
+    ] = None
+    seed: Annotated[NonNegativeInt, of_run("seed", "The first seed, of weights and of the order of data")] = 0
+    compile: Annotated[CompileChoice, of_run("compile")] = "auto"
+    cuda_graphs: Annotated[GraphChoice, of_run("cuda_graphs")] = "auto"
+    te_attention: Annotated[TEAttention, of_run("te_attention")] = "te"
+    timeout_s: Annotated[PositiveFloat | None, of_run("timeout_s")] = None
+    allow_busy: Annotated[bool, of_run("allow_busy")] = False
+
+
+OF_RUN = {"device", "world_size", "nodes", "batch_size", "steps", "optimizer", "compile", "cuda_graphs", "te_attention"}
+"""Settings of the configuration that are those of its runs."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to train. config: kept in the record. text_file: None is the standard library. timeout_s: of a phase."""
+
+    config: ConvergeConfig
+    text_file: str | None
+    timeout_s: float | None
+
+
+def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Job]:
+    """Check the request, the text, and the machine. Writes nothing. Raises UsageError and ModeUnavailable."""
+    # Imported here because it imports numpy, which help does not need.
+    from fp8bench.launch.nodes.place import elastic_from
+    from fp8bench.launch.plan import plan
+
+    machine, elastic = this_machine(environ), elastic_from(environ)
+    device: Device = "cuda" if machine.has_gpu else "cpu"
+    as_a_run: dict[str, Any] = {
+        **EXECUTED,
+        "mode": request.modes or MODES[device],
+        "workload": request.workload or WORKLOADS[device],
+        "steps": request.on(device, "steps"),
+        "gpus": request.gpus if elastic else request.gpus or len(machine.gpus) or 1,
+        **request.model_dump(include={"batch_size", "seed", "optimizer", "compile", "cuda_graphs", "te_attention"}),
+    }
+    runs = plan(RunRequest(**as_a_run), machine, elastic)
+    run, modes = runs[0], tuple(one.mode_label for one in runs)
+    if len(runs) < 2:
+        reference = "baseline-fp32" if modes[0] == "baseline-bf16" else "baseline-bf16"
+        raise UsageError(
+            f"{modes[0]} alone was named, and there is nothing to compare its loss with",
+            f"Name the reference first: --mode {reference} --mode {modes[0]}",
+        )
+    place = place_of(request, machine)
+    sizes = sizes_of(run.workload) | read_sizes(request.sizes)
+    if request.sequence_length is not None:
+        sizes["sequence_length"] = request.sequence_length
+
+    @cache
+    def workload() -> Any:
+        # Its module imports torch; invalid words fail before this.
+        made = registry.load(registry.find_workload(run.workload))(data="device", workers=0, seed=run.seed)
+        return byte_level(made, sizes)
+
+    def length() -> int:
+        return int(workload().sizes()["sequence_length"])
+
+    text = read(request.text, lambda: bytes_needed(length(), run.batch_size, run.world_size))
+    config = ConvergeConfig(
+        modes=modes,
+        seeds=tuple(range(run.seed, run.seed + request.seeds)),
+        workload=run.workload.partition(",")[0],
+        sizes=sizes,
+        sequence_length=length(),
+        validate_every=min(request.validate_every or -(-run.steps // VALIDATIONS), run.steps),
+        validation_batches=VALIDATION_BATCHES,
+        text=text.facts,
+        learning_rate=request.on(device, "learning_rate"),
+        rate_warmup=run.steps // 10,
+        **run.model_dump(include=OF_RUN),
+    )
+    require_enough(text, config.sequence_length, config.batch_size, config.world_size)
+    if (check := getattr(workload(), "check", None)) is not None:
+        # Without the library that builds its model, no mode can train the workload here.
+        from fp8bench.launch.processes.rank import hide_harmless
+
+        hide_harmless()
+        check(run.batch_size, False)
+    warnings = require_idle(environ, None, request.allow_busy) if machine.has_gpu else ()
+    passes = config.steps * config.batch_size * config.world_size * config.sequence_length / len(text.train)
+    if passes > 1:
+        warnings = (*warnings, f"every byte of {text.name} is trained on {passes:.1f} times")
+    alike = {"the text's SHA-256": text.facts.sha256[:16]}
+    return Prepared(Job(config, request.text, request.timeout_s), warnings, alike, **vars(place))
+
 
 WORKER = "fp8bench.worker.convergence:measure"
 BY_GRAVITY: tuple[Status, ...] = ("failed", "invalid", "unsupported")
@@ -80,14 +235,6 @@ def trainings_in(path: Path) -> list[Done]:
     return found
 
 
-def _file_of(prepared: Prepared[Job]) -> Path:
-    config, machine, here = prepared.config.config, prepared.machine, prepared.here
-    settings = config.model_dump(mode="json", exclude={"nodes"} if config.nodes == 1 else None)
-    text = json.dumps([settings, machine and machine.id, dict(here.software) if here else {}], sort_keys=True)
-    name = f".converge-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
-    return prepared.results_dir / prepared.instance.key / name
-
-
 def _keep(done: Done, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,10 +255,13 @@ def measure(prepared: Prepared[Job], log: Log, executor: Executor | None = None)
     """
     from fp8bench.launch.processes.watch import SpawnExecutor
 
-    executor = executor or SpawnExecutor()
-    path, remedy = _file_of(prepared), "Wait until it ends, or give another --seed"
+    config, machine, here = prepared.config.config, prepared.machine, prepared.here
+    settings = config.model_dump(mode="json", exclude={"nodes"} if config.nodes == 1 else None)
+    text = json.dumps([settings, machine and machine.id, dict(here.software) if here else {}], sort_keys=True)
+    name = f".converge-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
+    path, remedy = prepared.results_dir / prepared.instance.key / name, "Wait until it ends, or give another --seed"
     with lock.held(path.with_suffix(".lock"), "this very comparison", remedy, log):
-        done, stopped, logs = _train_missing(prepared.config, path, executor, log)
+        done, stopped, logs = _train_missing(prepared.config, path, executor or SpawnExecutor(), log)
         record = _assembled(prepared, done, stopped)
         if logs and (written := results.write_log(record, "\n\n".join(logs), prepared.results_dir)):
             log(f"tracebacks and stacks are in {written}")
@@ -121,11 +271,14 @@ def measure(prepared: Prepared[Job], log: Log, executor: Executor | None = None)
 
 
 def task_of(job: Job, mode: str, seed: int) -> Task:
-    """Return one training, with what its ranks need to know."""
-    same = job.config.model_dump(include=TextPlan.model_fields.keys() & ConvergeConfig.model_fields.keys())
-    plan = TextPlan(text_file=job.text_file, text_sha256=job.config.text.sha256, **same)
+    """Return one training, and its ranks' plan, which has the sequence length, a size of the model."""
+    entry, recipe = registry.find_mode(mode)
+    same = job.config.model_dump(include={"workload", *OF_RUN})
+    config = RunConfig(mode=entry.name, recipe=recipe, seed=seed, workers=0, **EXECUTED, **same)
+    planned = job.config.model_dump(include=TextPlan.model_fields.keys() & ConvergeConfig.model_fields.keys())
+    plan = TextPlan(text_file=job.text_file, text_sha256=job.config.text.sha256, **planned)
     work = Work(target=WORKER, given={"plan": plan.model_dump(mode="json")})
-    return Task(config=run_config(job.config, mode, seed), work=work, timeout_s=job.timeout_s)
+    return Task(config=config, work=work, timeout_s=job.timeout_s)
 
 
 def _train_missing(job: Job, path: Path, executor: Executor, log: Log) -> tuple[list[Done], list[Trained], list[str]]:
@@ -182,13 +335,6 @@ def in_turns(config: ConvergeConfig) -> list[tuple[str, int]]:
     """Return the modes and seeds in the order of training."""
     alternating = (config.modes, config.modes[::-1])
     return [(mode, seed) for number, seed in enumerate(config.seeds) for mode in alternating[number % 2]]
-
-
-def run_config(config: ConvergeConfig, mode: str, seed: int) -> RunConfig:
-    """Return the configuration of one training's ranks. The sequence length, a size of the model, is in the plan."""
-    entry, recipe = registry.find_mode(mode)
-    same = config.model_dump(include={"workload", *OF_RUN})
-    return RunConfig(mode=entry.name, recipe=recipe, seed=seed, workers=0, **EXECUTED, **same)
 
 
 def _trained(mode: str, seed: int, reports: Sequence[RankReport]) -> Trained:

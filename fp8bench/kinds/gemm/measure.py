@@ -12,9 +12,8 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, NonNegativeInt, PositiveFloat, PositiveInt
 
 from fp8bench import registry
-from fp8bench.config.options import is_whole, within
+from fp8bench.config.options import is_whole, sized, within
 from fp8bench.config.request import RunRequest
-from fp8bench.config.sizes import sized
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
 from fp8bench.launch.place import AUTO
@@ -32,6 +31,8 @@ from fp8bench.schema.formats import ALIGNMENT, padded
 from fp8bench.schema.option import ByDevice, Option
 from fp8bench.schema.record import METHOD_VERSION, Record, RecordHead
 
+Words = tuple[str, ...]
+
 
 class GemmRequest(Request):
     """The options of `fp8bench gemm`."""
@@ -40,12 +41,10 @@ class GemmRequest(Request):
 
     workload: Annotated[str | None, of_run("workload", "GEMMs of its linear layers, forward and backward")] = None
     batch_size: Annotated[PositiveInt | None, of_run("batch_size", "Samples a step", metavar="N")] = None
-    shapes: Annotated[
-        tuple[str, ...], Option("Rows, output features, inner dimension. Repeatable", metavar="M,N,K")
-    ] = ()
+    shapes: Annotated[Words, Option("Rows, output features, inner dimension. Repeatable", metavar="M,N,K")] = ()
     sweep: Annotated[bool, Option("Square GEMMs, from small to large")] = False
     precisions: Annotated[
-        tuple[str, ...],
+        Words,
         Option(
             "bf16, fp8-tensorwise, fp8-rowwise, or either with -fast for fast accumulation. Repeatable",
             if_unset="all",
@@ -53,7 +52,7 @@ class GemmRequest(Request):
         ),
     ] = ()
     pairs: Annotated[
-        tuple[str, ...],
+        Words,
         Option(
             "Of --shape: fp8 formats of its operands, e4m3,e4m3, e4m3,e5m2, e5m2,e4m3, or all. Repeatable",
             if_unset="e4m3,e4m3",
@@ -112,15 +111,15 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
     shapes = tuple(map(parse_shape, request.shapes))
     # bf16 is always measured, as fp8's reference.
     precisions = tuple(dict.fromkeys(("bf16", *request.chosen("precision", request.precisions, gemm.PRECISIONS))))
-    words = [",".join(part.strip() for part in word.lower().replace("x", ",").split(",")) for word in request.pairs]
+    words = [",".join(_parts(word)) for word in request.pairs]
     named = request.chosen("--pair", words, (*map(",".join, gemm.PAIRS), "all")) if words else ()
     pairs = tuple(pair for pair in gemm.PAIRS if {",".join(pair), "all"} & set(named))
     _require_one_way(request)
     if request.workload is not None:
         registry.find_workload(request.workload)
     for shape in shapes if precisions != ("bf16",) else ():
-        for name, size, _ in shape.misaligned:
-            m, n, k = map(padded, (shape.m, shape.n, shape.k))
+        if shape.misaligned is not None:
+            (name, size, _), (m, n, k) = shape.misaligned, map(padded, (shape.m, shape.n, shape.k))
             raise UsageError(
                 f"--shape {shape.m},{shape.n},{shape.k} has {name} = {size}, which is not divisible by {ALIGNMENT}, as "
                 "fp8 GEMMs need",
@@ -160,13 +159,16 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
     return Prepared(config, warnings, **vars(place))
 
 
+def _parts(text: str) -> list[str]:
+    return [word.strip() for word in text.lower().replace("x", ",").split(",")]
+
+
 def parse_shape(text: str) -> gemm.Shape:
     """Parse `12608,5120,1280` or `12608x5120x1280`: M, N, K. Raises UsageError."""
-    words = [word.strip() for word in text.lower().replace("x", ",").split(",")]
+    words = _parts(text)
     if len(words) != len(gemm.Shape.model_fields) or not all(map(is_whole, words)):
-        raise UsageError(
-            f"--shape {text!r} is not three whole numbers", "Give M,N,K: rows, output features, inner dimension"
-        )
+        what = f"--shape {text!r} is not three whole numbers"
+        raise UsageError(what, "Give M,N,K: rows, output features, inner dimension")
     m, n, k = (within("--shape", text, word, limits.DIMENSION) for word in words)
     if 0 in (m, n, k):
         raise UsageError(f"--shape {text!r} has a dimension of 0", "Give dimensions above 0")
@@ -208,10 +210,23 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
         log(f"{number} of {len(wanted)}: {f'{one.label}, {one.shape}' if one.layers else one.label}")
         found.append(bench.measure(one, config.precisions))
     of_step = Filter(workload=config.workload, batch_size=config.batch_size)
+    # Without named formats there is no such field, as in records that knew no such option.
+    pairs: list[JsonValue] = [" x ".join(pair) for pair in config.pairs]
+    formats: dict[str, JsonValue] = {"pairs": pairs, "bias": False, "outputs": []} if pairs else {}
     return GemmRecord(
         **head(prepared, f"gemm-{config.workload or ('sweep' if config.sweep else 'shapes')}"),
         status="ok",
-        fingerprint=fingerprint(config, sizes, bench.timer.flush_bytes is not None),
+        fingerprint={
+            "workload": config.workload,
+            "batch_size": config.batch_size,
+            "sizes": dict(sizes) if sizes is not None else None,
+            "shapes": [[shape.m, shape.n, shape.k] for shape in config.shapes],
+            "sweep": config.sweep,
+            "data": "normal",
+            **formats,
+            "cache": "warm" if bench.timer.flush_bytes is None else "flushed",
+            "method_version": METHOD_VERSION,
+        },
         environment=environment(bench.device),
         config=config,
         products=tuple(found),
@@ -255,31 +270,11 @@ def _kept_runs(prepared: Prepared[GemmConfig], log: Log) -> list[Record]:
     return alike
 
 
-def fingerprint(config: GemmConfig, sizes: Mapping[str, int | str] | None, flushed: bool) -> dict[str, JsonValue]:
-    """Return what must be equal for two records' GEMMs to be compared one by one."""
-    # Without named formats there is no such field, as in records that knew no such option.
-    formats: dict[str, JsonValue] = {}
-    if config.pairs:
-        formats = {"pairs": [" x ".join(pair) for pair in config.pairs], "bias": False, "outputs": []}
-    return {
-        "workload": config.workload,
-        "batch_size": config.batch_size,
-        "sizes": dict(sizes) if sizes is not None else None,
-        "shapes": [[shape.m, shape.n, shape.k] for shape in config.shapes],
-        "sweep": config.sweep,
-        "data": "normal",
-        **formats,
-        "cache": "flushed" if flushed else "warm",
-        "method_version": METHOD_VERSION,
-    }
-
-
 def statuses(record: GemmRecord, request: GemmRequest) -> list[Status]:
     """Return `invalid` if a GEMM was not computed correctly, and how each named precision, or all of fp8, ended:
     `unsupported` if it ran for no shape.
     """
-    timings = [timing for one in record.products for timing in one.timings]
-    ran = {timing.precision for timing in timings if timing.status == "ok"}
-    fp8 = {timing.precision for timing in timings if timing.precision != "bf16"}
-    invalid: list[Status] = ["invalid"] if any(timing.status == "invalid" for timing in timings) else []
-    return [*invalid, *("ok" if name in ran else "unsupported" for name in request.precisions or fp8)]
+    ended = {(timing.precision, timing.status) for one in record.products for timing in one.timings}
+    invalid: list[Status] = ["invalid"] if any(status == "invalid" for _, status in ended) else []
+    named = request.precisions or {precision for precision, _ in ended if precision != "bf16"}
+    return [*invalid, *("ok" if (name, "ok") in ended else "unsupported" for name in named)]

@@ -1,43 +1,36 @@
-"""GEMMs as columns, sentences and a picture: a line for each GEMM, precision and way of casting, of one record or more.
+"""GEMMs as numbers, columns, sentences and a picture: a line for each GEMM, precision and way of casting.
 
-A ratio is the first record's time over this one's: above 1, this record is faster; a `?` says that their intervals
-overlap.
+Two times are called different if their 95 % intervals do not overlap. That is a stricter rule than a test of their
+ratio, and a narrower claim: both intervals are of one process, and another process may differ. `stats.ratio`, which
+compares modes over processes, would rightly call all of this inconclusive. Emulated GEMMs have no speed-up: their time
+is not that of fp8. Side by side, a ratio is the first record's time over this one's.
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from itertools import product
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product, takewhile
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
 
 from fp8bench.kinds.gemm.measure import GemmRecord
-from fp8bench.kinds.gemm.report import (
-    CAST_WAYS,
-    COMPARED,
-    OF_CASTS,
-    GemmReport,
-    Line,
-    compared,
-    gemm_report,
-    in_order,
-    steps,
-)
 from fp8bench.records.select import grouped
-from fp8bench.schema.gemm import (
-    Casts,
-    ModeGain,
-    Precision,
-    Shape,
-    StepBound,
-    Timing,
-)
+from fp8bench.schema.files import Frozen, made_of
+from fp8bench.schema.gemm import CASTS, Arithmetic, Casts, ModeGain, Precision, ProductTimings, Shape, StepBound, Timing
+from fp8bench.schema.instance import Catalog
 from fp8bench.tables import chart
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import INK
 from fp8bench.tables.study import Column, Study, StudyTable, word
 from fp8bench.tables.written import counted, rate, ratio, with_interval
 
-CASTS: dict[Casts, str] = {"none": "casts free", "compiled": "with compiled casts", "eager": "with eager casts"}
+Verdict = Literal["faster", "slower", "undecided"]
+OF_CASTS = ("status", "reason", "time_s", "time_ci_s")
+OF_TIMING = ("precision", "status", "reason", "emulated", "error", "repetitions", "time_s", "time_ci_s")
+COMPARED = ("speedup_vs_bf16", "verdict")
+SAID: dict[Casts, str] = {"none": "casts free", "compiled": "with compiled casts", "eager": "with eager casts"}
 TONES: dict[str | None, doc.Tone] = {"faster": "good", "slower": "bad"}
 DIGITS = 4
 """Digits of a time that is shown; its interval has the same precision. The data has all digits."""
@@ -56,24 +49,181 @@ BAR = 0.8
 """The height of a GEMM's bars together, of the distance between two GEMMs."""
 
 
-def _time(heading: str, scale: float) -> Column[Line]:
+class MeasuredCeiling(Frozen):
+    """The fastest GEMM of a record in one arithmetic, with casts free. Candidates are the large squares, which run
+    before the power limit is felt, and all other GEMMs, because a shape that suits the GPU better may be even faster.
+    """
 
-    def write(timing: Timing) -> str:
-        before_point = len(str(int((timing.time_s or 0.0) * scale)))
-        return with_interval(timing.time_s, timing.time_ci_s, f",.{max(0, DIGITS - before_point)}f", scale)
+    arithmetic: Arithmetic
+    tflops: float
+    precision: Precision
+    shape: Shape
 
-    return Column(heading, lambda line: line.timing, write, "interval", better="less")
+
+class BreakEven(Frozen):
+    """The smallest M = N = K that is faster in fp8, and whose larger ones all are too; null if the largest is not."""
+
+    precision: Precision
+    casts: Casts
+    size: int | None
+    sizes: tuple[int, ...]
+
+
+class Line(NamedTuple):
+    """A GEMM in one precision and way of casting. row: its numbers, if casts are free."""
+
+    of: ProductTimings
+    timing: Timing
+    row: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def way(self) -> tuple[Precision, Casts]:
+        return self.timing.precision, self.timing.casts
+
+    @property
+    def tflops(self) -> float | None:
+        """The operations over the whole time, casts too."""
+        return self.of.product.shape.tflops(self.timing.time_s) if self.timing.time_s else None
+
+
+class GemmReport(Frozen):
+    """The numbers of one record. rounds: of each GEMM. peaks: from datasheets, in TFLOP/s; null if the GPU is unknown.
+    lines: one for each timing, not in the data.
+
+    rows: one for each GEMM and precision, and in `with_casts` the same GEMM after the casts of both operands. Times are
+    in seconds for each GEMM; a speed-up is over bf16, which casts nothing.
+    """
+
+    run_id: str
+    instance: str
+    device_name: str | None
+    workload: str | None
+    batch_size: int | None
+    is_sweep: bool
+    cold_cache: bool
+    rounds: int
+    rows: tuple[Mapping[str, Any], ...]
+    ceilings: tuple[MeasuredCeiling, ...]
+    peak_bf16_tflops: float | None
+    peak_fp8_tflops: float | None
+    break_even: tuple[BreakEven, ...]
+    bounds: tuple[StepBound, ...]
+    warnings: tuple[str, ...]
+    lines: tuple[Line, ...] = Field(exclude=True)
+
+    @property
+    def what(self) -> str:
+        """What was measured, e.g. `vit-huge, batch 64`; `GEMMs` for shapes."""
+        return f"{self.workload}, batch {self.batch_size}" if self.workload else "GEMMs"
+
+
+def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
+    """Return the numbers of a record. The catalogue gives the datasheet's peaks, by the exact name of the GPU."""
+    gpu = catalog.gpu_by_product(record.device_name)
+    peaks = {"bf16": gpu.dense_bf16_tflops, "fp8": gpu.dense_fp8_tflops} if gpu else {}
+    ceilings = measured_ceilings(record)
+    highest = {ceiling.arithmetic: ceiling.tflops for ceiling in ceilings}
+    lines: list[Line] = []
+    for one, timing in _alone(record):
+        gemm, shape, bf16 = one.product, one.product.shape, one.find("bf16")
+        ways = [other for other in one.timings if other.precision == timing.precision and other is not timing]
+        ceiling, peak = highest.get(timing.arithmetic), peaks.get(timing.arithmetic)
+        on_units = shape.tflops(timing.on_units_s) if timing.on_units_s else None
+        row = {
+            "run_id": record.run_id,
+            "instance": record.instance,
+            "device_name": record.device_name,
+            "workload": record.config.workload,
+            "batch_size": record.config.batch_size,
+            "product": gemm.label,
+            "role": gemm.role,
+            **shape.model_dump(),
+            **{name: getattr(gemm, name) for name in ("calls_per_step", "formats", "bias", "output")},
+            **{name: getattr(timing, name) for name in OF_TIMING},
+            "tflops": shape.tflops(timing.time_s) if timing.time_s else None,
+            "share_of_ceiling": on_units / ceiling if on_units and ceiling else None,
+            "share_of_peak": on_units / peak if on_units and peak else None,
+            **dict(zip(COMPARED, compared(timing, bf16), strict=True)),
+            "with_casts": [
+                {"casts": way.casts}
+                | {name: getattr(way, name) for name in OF_CASTS}
+                | dict(zip(COMPARED, compared(way, bf16), strict=True))
+                for way in ways
+            ],
+        }
+        lines += [Line(one, timing, row), *(Line(one, way) for way in sorted(ways, key=lambda x: CASTS.index(x.casts)))]
+    return made_of(
+        GemmReport,
+        record,
+        record.config,
+        is_sweep=record.config.sweep,
+        cold_cache=record.flush_bytes is not None,
+        rows=tuple(line.row for line in lines if line.row),
+        ceilings=ceilings,
+        peak_bf16_tflops=peaks.get("bf16"),
+        peak_fp8_tflops=peaks.get("fp8"),
+        break_even=tuple(break_even(record.products)),
+        lines=tuple(lines),
+    )
+
+
+def _alone(record: GemmRecord) -> Iterable[tuple[ProductTimings, Timing]]:
+    return ((one, timing) for one in record.products for timing in one.timings if timing.casts == "none")
+
+
+def measured_ceilings(record: GemmRecord) -> tuple[MeasuredCeiling, ...]:
+    """Return bf16's ceiling, then fp8's, each if the record has large squares of it."""
+    found = []
+    for square in record.ceilings:
+        every = [(square.tflops, square.precision, Shape.cube(square.size))]
+        for one, timing in _alone(record):
+            if timing.arithmetic == square.arithmetic and timing.on_units_s:
+                every.append((one.product.shape.tflops(timing.on_units_s), timing.precision, one.product.shape))
+        tflops, precision, shape = max(every, key=lambda one: one[0])
+        found.append(MeasuredCeiling(arithmetic=square.arithmetic, tflops=tflops, precision=precision, shape=shape))
+    return tuple(found)
+
+
+def break_even(products: Sequence[ProductTimings]) -> list[BreakEven]:
+    """Return the break-even of each fp8 precision and way of casting, over the square sizes that were timed in it and
+    in bf16; nothing for emulated ones, or for a single size, which has no "from there on".
+    """
+    cubes = (one for one in products if one.product.shape.is_cube and not one.product.layers)
+    squares = sorted(cubes, key=lambda one: one.product.shape.m)
+    found = []
+    for way in dict.fromkeys((t.precision, t.casts) for one in squares for t in one.timings if t.precision != "bf16"):
+        judged = [(one.product.shape.m, compared(one.find(*way), one.find("bf16"))[1]) for one in squares]
+        known = [(size, verdict) for size, verdict in judged if verdict is not None]
+        faster = [size for size, _ in takewhile(lambda one: one[1] == "faster", reversed(known))]
+        if len(known) > 1:
+            sizes, size = tuple(size for size, _ in known), faster[-1] if faster else None
+            found.append(BreakEven(precision=way[0], casts=way[1], size=size, sizes=sizes))
+    return found
+
+
+def compared(timing: Timing | None, reference: Timing | None) -> tuple[float | None, Verdict | None]:
+    """Return how many times as fast as the reference it is, None if either was not timed or is emulated; and the
+    verdict, None also if either has no interval, or if both are the same.
+    """
+    if timing is None or reference is None or not timing.on_units_s or not reference.on_units_s:
+        return None, None
+    speedup = reference.on_units_s / timing.on_units_s
+    if timing is reference or timing.time_ci_s is None or reference.time_ci_s is None:
+        return speedup, None
+    if timing.time_ci_s[1] < reference.time_ci_s[0]:
+        return speedup, "faster"
+    return speedup, "slower" if timing.time_ci_s[0] > reference.time_ci_s[1] else "undecided"
+
+
+def _microseconds(timing: Timing) -> str:
+    before_point = len(str(int((timing.time_s or 0.0) * 1e6)))
+    return with_interval(timing.time_s, timing.time_ci_s, f",.{max(0, DIGITS - before_point)}f", 1e6)
 
 
 def _name(line: Line) -> str | None:
     """Return the name of the GEMM, if it has another than its shape."""
-    label = line.of.product.label if line.of else None
-    return None if line.of is None or label == str(line.of.product.shape) else label
-
-
-def _per_step_s(line: Line) -> float | None:
-    calls = line.row["calls_per_step"] if line.row else None
-    return line.timing.time_s * calls if line.timing.time_s and calls else None
+    label = line.of.product.label
+    return None if label == str(line.of.product.shape) else label
 
 
 def _against(line: Line, first: Line) -> tuple[str, doc.Tone]:
@@ -81,62 +231,45 @@ def _against(line: Line, first: Line) -> tuple[str, doc.Tone]:
     return ratio(speedup, verdict), TONES.get(verdict, "")
 
 
-WAY: tuple[Column[Line], ...] = (
-    word("precision", lambda line: line.timing.precision, once=True),
-    word("casts", lambda line: None if line.timing.precision == "bf16" else line.timing.casts.replace("none", "free")),
-)
+MICROSECONDS = Column[Line]("us (95 %)", lambda line: line.timing, _microseconds, "interval", better="less")
 TFLOPS = Column[Line]("TFLOP/s", lambda line: line.tflops, rate, better="more")
-MICROSECONDS = _time("us (95 %)", 1e6)
 SHARE: dict[str, Any] = {"scale": 100, "after": " %"}
 TABLE = StudyTable[Line](
     rows=lambda report: report.lines,
     naming=(
         word("GEMM", _name, once=True),
-        word("M x N x K", lambda line: str(line.of.product.shape) if line.of else None, once=True),
-        *WAY,
+        word("M x N x K", lambda line: str(line.of.product.shape), once=True),
+        word("precision", lambda line: line.timing.precision, once=True),
+        word("casts", lambda line: line.timing.casts.replace("none", "free") if line.way[0] != "bf16" else None),
     ),
     columns=(
         MICROSECONDS,
         TFLOPS,
-        Column("of ceiling", lambda line: line.row and line.row["share_of_ceiling"], ".0f", **SHARE),
-        Column("of peak", lambda line: line.row and line.row["share_of_peak"], ".0f", spare=True, **SHARE),
+        Column("of ceiling", lambda line: line.row.get("share_of_ceiling"), ".0f", **SHARE),
+        Column("of peak", lambda line: line.row.get("share_of_peak"), ".0f", spare=True, **SHARE),
         Column(
             "speed-up",
-            lambda line: line.of and compared(line.timing, line.of.find("bf16")),
+            lambda line: compared(line.timing, line.of.find("bf16")),
             lambda found: ratio(*found),
             better="more",
         ),
-        Column("error", lambda line: line.row and line.row["formats"] and line.row["error"], ".2g", **SHARE),
-        Column("calls", lambda line: line.of and line.of.product.calls_per_step, "d", once=True, spare=True),
-        Column("ms a step", _per_step_s, ".2f", scale=1e3, spare=True),
+        Column("error", lambda line: line.row.get("formats") and line.row["error"], ".2g", **SHARE),
+        Column("calls", lambda line: line.of.product.calls_per_step, "d", once=True, spare=True),
     ),
     beside=(MICROSECONDS, TFLOPS),
-    key=lambda line: (line.of and (line.of.product.label, line.of.product.shape), line.way),
+    key=lambda line: (line.of.product.label, line.of.product.shape, line.way),
     against=_against,
     refused=lambda line: (line.timing.status, line.timing.reason) if line.timing.reason is not None else None,
-)
-STEP = StudyTable[Line](
-    rows=steps,
-    heading="All GEMMs of a step, each as often as a step makes it:",
-    naming=WAY,
-    columns=(),
-    beside=(_time("ms a step (interval)", 1e3), TFLOPS),
-    key=lambda line: line.way,
-    order=lambda line: in_order(line.way),
-    against=_against,
 )
 
 
 def csv_of(reports: Sequence[GemmReport]) -> doc.CsvLines:
     """Return a line for each GEMM, precision and record: every field of a row, and the record's warnings."""
     rows: list[dict[str, Any]] = []
-    for row, warnings in [(row, report.warnings) for report in reports for row in report.rows]:
+    for row, warnings in ((row, report.warnings) for report in reports for row in report.rows):
         ways = {one["casts"]: one for one in row["with_casts"]}
-        casts = {
-            f"{way}_casts_{name}": ways.get(way, {}).get(name)
-            for way in CAST_WAYS[1:]
-            for name in (*OF_CASTS, *COMPARED)
-        }
+        names = product(CASTS[1:], (*OF_CASTS, *COMPARED))
+        casts = {f"{way}_casts_{name}": ways.get(way, {}).get(name) for way, name in names}
         rows.append({**row, **casts, "warnings": warnings})
         del rows[-1]["with_casts"]
     return doc.CsvLines(tuple(rows[0]) if rows else (), tuple(tuple(row.values()) for row in rows))
@@ -152,13 +285,13 @@ def found(report: GemmReport) -> list[str]:
             for one in report.ceilings
         )
         said.append(f"Measured ceilings, the fastest GEMMs seen: {', '.join(fastest)}.")
-    peaks = (("bf16", report.peak_bf16_tflops), ("fp8", report.peak_fp8_tflops))
-    if known := [f"{name} {peak:,.0f} TFLOP/s" for name, peak in peaks if peak is not None]:
+    peaks = {"bf16": report.peak_bf16_tflops, "fp8": report.peak_fp8_tflops}
+    if known := [f"{name} {peak:,.0f} TFLOP/s" for name, peak in peaks.items() if peak is not None]:
         said.append(f"Datasheet's peaks, dense: {', '.join(known)}.")
-    for precision in dict.fromkeys(one.precision for one in report.break_even):
-        mine = [one for way in CAST_WAYS for one in report.break_even if (one.precision, one.casts) == (precision, way)]
+    for precision, mine in grouped(report.break_even, lambda one: one.precision).items():
         pays = ", ".join(
-            f"{f'from {Shape.cube(one.size)} on' if one.size else 'at no size'} ({CASTS[one.casts]})" for one in mine
+            f"{f'from {Shape.cube(one.size)} on' if one.size else 'at no size'} ({SAID[one.casts]})"
+            for one in sorted(mine, key=lambda one: CASTS.index(one.casts))
         )
         largest = max(max(one.sizes) for one in mine)
         said.append(f"{precision} is faster than bf16 {pays}; cubes were measured up to {largest}.")
@@ -166,7 +299,8 @@ def found(report: GemmReport) -> list[str]:
 
 
 def _bound(one: StepBound, report: GemmReport) -> Iterable[str]:
-    gains = ", ".join(f"{gain.speedup:.2f}x ({CASTS[gain.casts]})" for gain in one.at_most)
+    gains = ", ".join(f"{gain.speedup:.2f}x ({SAID[gain.casts]})" for gain in one.at_most)
+    alone_s = one.bf16_products_s + one.other_products_s
     if one.step_time_s is None:
         yield (
             f"fp8 makes the GEMMs of the converted layers {gains} as fast; no baseline-bf16 run of "
@@ -178,19 +312,18 @@ def _bound(one: StepBound, report: GemmReport) -> Iterable[str]:
         gemms = f"{one.bf16_products_s * 1e3:.1f} ms of GEMMs that fp8 modes convert"
         most = f"fp8 can give it at most {gains}" if one.reason is None else f"no bound, since {one.reason}"
         yield f"A step takes {one.step_time_s * 1e3:.1f} ms ({how}) and has {gemms}: {most}."
-    known = one.step_time_s is not None and one.reason is None
-    for mode in one.modes if known else ():
-        beyond = mode.speedup > max((gain.speedup for gain in one.at_most), default=math.inf)
-        more = ", more than its GEMMs can: the mode replaces other parts too" if beyond else ""
-        limit = f", and is {mode.held_back_by}" if mode.held_back_by else ""
-        gives = f"{mode.speedup:.2f}x ({mode.step_time_s * 1e3:.1f} ms)"
-        yield f"{mode.label} ({_setting(mode)}) gives {gives}{more}{limit}."
-    alone_s = one.bf16_products_s + one.other_products_s
-    if known and one.profiled_products_s and abs(alone_s / one.profiled_products_s - 1) > UNLIKE:
-        yield (
-            f"In the step's profile all GEMMs take {one.profiled_products_s * 1e3:.1f} ms, and timed alone those of "
-            f"the linear layers take {alone_s * 1e3:.1f}: the bound is only as good as that."
-        )
+    if one.step_time_s is not None and one.reason is None:
+        for mode in one.modes:
+            beyond = mode.speedup > max((gain.speedup for gain in one.at_most), default=math.inf)
+            more = ", more than its GEMMs can: the mode replaces other parts too" if beyond else ""
+            limit = f", and is {mode.held_back_by}" if mode.held_back_by else ""
+            gives = f"{mode.speedup:.2f}x ({mode.step_time_s * 1e3:.1f} ms)"
+            yield f"{mode.label} ({_setting(mode)}) gives {gives}{more}{limit}."
+        if one.profiled_products_s and abs(alone_s / one.profiled_products_s - 1) > UNLIKE:
+            yield (
+                f"In the step's profile all GEMMs take {one.profiled_products_s * 1e3:.1f} ms, and timed alone those "
+                f"of the linear layers take {alone_s * 1e3:.1f}: the bound is only as good as that."
+            )
     if one.left_in_bf16:
         yield f"{one.left_in_bf16} GEMMs have no valid fp8 time, and count as bf16 here."
 
@@ -202,9 +335,6 @@ def _setting(one: StepBound | ModeGain) -> str:
 def notes(reports: Sequence[GemmReport], names: Sequence[str]) -> list[str]:
     """Return how to read the tables."""
     first, several = reports[0], len(reports) > 1
-    # If any row has named formats, all have.
-    named = any(row["formats"] for row in first.rows)
-    timings = [line.timing for report in reports for line in report.lines]
     emulated = [
         name for name, one in zip(names, reports, strict=True) if any(line.timing.emulated for line in one.lines)
     ]
@@ -216,23 +346,13 @@ def notes(reports: Sequence[GemmReport], names: Sequence[str]) -> list[str]:
         (True, f"Times are {medians}, {process}, {cache}. ?: the 95 % intervals overlap."),
         (several, f"ratio: the time of {names[0]} over this one's, so above 1 this one is faster."),
         (
-            several and any(map(steps, reports)),
-            "A step's interval goes from the sum of its GEMMs' lower ends to that of their upper ones.",
-        ),
-        (
-            any(timing.casts != "none" for timing in timings),
+            any(line.timing.casts != "none" for report in reports for line in report.lines),
             "TFLOP/s count a GEMM's operations over the whole time, casts too. Eager casts are torch operations one by "
             "one: a fused cast is cheaper.",
         ),
         (
-            named,
-            "bf16's GEMM has a bf16 output, and the bias where fp8's has it. error: of the output, against exact sums "
-            "of the same fp8 operands; rounding to e4m3 makes 2.6 %.",
-        ),
-        (
-            named and any(timing.status == "unsupported" for timing in timings),
-            "cuBLASLt takes e4m3 x e4m3, e4m3 x e5m2 and e5m2 x e4m3, and has no GEMM of e5m2 x e5m2; torch adds no "
-            "bias to an fp32 output.",
+            any(row["formats"] for row in first.rows),
+            "error: of the output, against exact sums of the same fp8 operands; rounding to e4m3 makes 2.6 %.",
         ),
     )
     return [text for holds, text in every if holds]
@@ -244,23 +364,20 @@ def draw(report: GemmReport, path: Path) -> None:
     """
     where = f"{report.what}, {report.device_name or f'CPU of {report.instance}'}"
     if report.is_sweep:
-        every = sorted(report.lines, key=lambda line: line.flops)
         # The cheaper casts of those that were timed.
-        casts: Casts = "compiled" if any(line.timing.casts == "compiled" for line in every) else "eager"
+        casts: Casts = "compiled" if any(line.timing.casts == "compiled" for line in report.lines) else "eager"
         drawn = []
         for precision, way in product(COLOURS, ("none", casts)):
             name = precision if way == "none" else f"{precision}, {way} casts"
-            points = [
-                (line.of.product.shape.m, line.tflops)
-                for line in every
-                if line.way == (precision, way) and line.of and line.of.product.shape.is_cube and line.tflops
-            ]
+            mine = [line for line in report.lines if line.way == (precision, way)]
+            shapes = [(line.of.product.shape, line.tflops) for line in mine]
+            points = sorted((shape.m, tflops) for shape, tflops in shapes if shape.is_cube and tflops)
             if points:
                 drawn.append(chart.Line(name, points, COLOURS[precision], broken=way != "none"))
         chart.lines(path, f"TFLOP/s by size: {where}; broken: with {casts} casts", drawn, ("M = N = K", "TFLOP/s"))
         return
 
-    def name_of(row: dict[str, Any]) -> str:
+    def name_of(row: Mapping[str, Any]) -> str:
         shape = f"{row['m']} x {row['n']} x {row['k']}"
         return shape if row["product"] == shape else f"{row['product']}\n{shape}"
 
@@ -293,7 +410,7 @@ def draw(report: GemmReport, path: Path) -> None:
 STUDY = Study[GemmRecord, GemmReport](
     report=gemm_report,
     title=lambda reports, where: f"{reports[0].what}, on {where}; M x N x K: rows, output features, inner",
-    tables=(TABLE, STEP),
+    tables=(TABLE,),
     found=found,
     notes=notes,
     lines=csv_of,

@@ -5,7 +5,7 @@ invalid word fails before that.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, field_validator
 
@@ -20,6 +20,12 @@ from fp8bench.schema.formats import ALIGNMENT, padded
 from fp8bench.schema.numerics import EXACT, INPUTS, LAYERS, AmaxJump, LayerError, NumericsConfig
 from fp8bench.schema.option import ByDevice, Option
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
+
+MODES = ("baseline-fp32", "baseline-bf16", "torchao-float8", "te-fp8")
+"""Modes that are examined if none is named, each with all its recipes: those to compare with come first."""
+
+TOKENS: dict[Device, int] = {"cuda": 2048, "cpu": 64}
+WORST_FIRST: tuple[Status, ...] = ("failed", "invalid", "unsupported")
 
 
 class NumericsRequest(Request):
@@ -49,10 +55,8 @@ class NumericsRequest(Request):
     @classmethod
     def _aligned(cls, width: int | None) -> int | None:
         if width is not None and width != padded(width):
-            raise UsageError(
-                f"--width {width} is not divisible by {ALIGNMENT}, as fp8 GEMMs need it",
-                f"Pad it: --width {padded(width)}",
-            )
+            why = f"--width {width} is not divisible by {ALIGNMENT}, as fp8 GEMMs need it"
+            raise UsageError(why, f"Pad it: --width {padded(width)}")
         return width
 
 
@@ -63,35 +67,30 @@ class NumericsRecord(RecordHead):
     config: NumericsConfig
     rows: tuple[LayerError, ...]
     history: AmaxJump
+    warnings: ClassVar[tuple[str, ...]] = ()
 
     def model_post_init(self, _context: Any) -> None:
         if (self.status == "ok") != any(row.status == "ok" for row in self.rows):
             raise ValueError("a record of numerics is ok where one of its rows is, and not otherwise")
 
 
-MODES = ("baseline-fp32", "baseline-bf16", "torchao-float8", "te-fp8")
-"""Modes that are examined if none is named, each with all its recipes: those to compare with come first."""
-
-TOKENS = {"cuda": 2048, "cpu": 64}
-WORST_FIRST: tuple[Status, ...] = ("failed", "invalid", "unsupported")
-
-
 def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> Prepared[NumericsConfig]:
     """Check the request, then the machine. Writes nothing. Raises UsageError and ModeUnavailable."""
-    modes = _modes(request.modes)
+    found = [registry.find_mode(label) for label in request.modes]
+    if not found:
+        entries = [registry.find_mode(name)[0] for name in MODES]
+        found = [(entry, recipe) for entry in entries for recipe in (entry.recipes or (None,))]
     layers = request.chosen("layer", request.layers, LAYERS)
     inputs = request.chosen("input", request.inputs, INPUTS)
     if "linear" not in layers and all(name.endswith(EXACT) for name in inputs):
-        raise UsageError(
-            f"{', '.join(inputs)} are inputs of the linear layer alone: a block makes its operands itself",
-            "Add --layer linear, or another --input",
-        )
+        why = f"{', '.join(inputs)} are inputs of the linear layer alone: a block makes its operands itself"
+        raise UsageError(why, "Add --layer linear, or another --input")
     machine = this_machine(environ)
     place = place_of(request, machine)
     device: Device = "cuda" if machine.has_gpu else "cpu"
     config = NumericsConfig(
         device=device,
-        modes=modes,
+        modes=tuple(dict.fromkeys(mode_label(entry.name, recipe) for entry, recipe in found)),
         layers=layers,
         inputs=inputs,
         width=request.on(device, "width"),
@@ -109,30 +108,18 @@ def measure(prepared: Prepared[NumericsConfig], log: Log) -> NumericsRecord:
     config = prepared.config
     device = examination.device_for(config)
     examined = examination.examine(config, log)
-    ok = any(row.status == "ok" for row in examined.rows)
-    worst = None if ok else min(examined.rows, key=lambda row: WORST_FIRST.index(row.status))
+    outcome: dict[str, Any] = {"status": "ok"}
+    if all(row.status != "ok" for row in examined.rows):
+        worst = min(examined.rows, key=lambda row: WORST_FIRST.index(row.status))
+        outcome = worst.model_dump(include={"status", "reason", "remedy"})
+    # What must be equal for errors to be compared; modes, layers and inputs need not be.
+    same = config.model_dump(include={"width", "tokens", "seed"})
     return NumericsRecord(
         **head(prepared, "numerics"),
-        status=worst.status if worst else "ok",
-        reason=worst.reason if worst else None,
-        remedy=worst.remedy if worst else None,
-        # What must be equal for errors to be compared; modes, layers and inputs need not be.
-        fingerprint={
-            "kind": "numerics",
-            **config.model_dump(include={"width", "tokens", "seed"}),
-            "method_version": METHOD_VERSION,
-        },
+        **outcome,
+        fingerprint={"kind": "numerics", **same, "method_version": METHOD_VERSION},
         environment=environment(device),
         config=config,
         rows=examined.rows,
         history=examined.history,
     )
-
-
-def _modes(requested: tuple[str, ...]) -> tuple[str, ...]:
-    if requested:
-        found = [registry.find_mode(label) for label in requested]
-    else:
-        entries = [registry.find_mode(name)[0] for name in MODES]
-        found = [(entry, recipe) for entry in entries for recipe in (entry.recipes or (None,))]
-    return tuple(dict.fromkeys(mode_label(entry.name, recipe) for entry, recipe in found))

@@ -69,7 +69,7 @@ def gather(
 
 
 def _published(instances: Collection[str], workloads: Collection[str | None]) -> list[str]:
-    """Say where the throughput is that was published of them, without the step times that a row needs."""
+    # Throughput has no step times, which a row needs.
     figures = results.read_kind((), instances, ThroughputRecord)
     there = dict.fromkeys((one.instance, one.workload) for one in figures if one.workload in workloads)
     return [
@@ -88,10 +88,10 @@ def _nothing(
         )
     key, wanted = without[0], options.wanted
     remedy = f"Run `{run_there(key, options)}` there, or add a figure with `fp8bench results import`"
-    if key in measured:
-        remedy = "; ".join((remedy, *_published([key], {wanted.workload})))
-        return UsageError(f"no record{wanted.words} for instance {key!r}", remedy)
-    return results.nothing_found(f"for instance {key!r}", results_dir, remedy, RUN)
+    if key not in measured:
+        return results.nothing_found(f"for instance {key!r}", results_dir, remedy, RUN)
+    remedy = "; ".join((remedy, *_published([key], {wanted.workload})))
+    return UsageError(f"no record{wanted.words} for instance {key!r}", remedy)
 
 
 class Run(Kind):

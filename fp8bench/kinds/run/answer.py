@@ -142,7 +142,7 @@ class Comparison(Frozen):
 
 def tried(row: Row) -> tuple[int, bool]:
     """Return what two rows must have in common: the batch size, and whether they were timed."""
-    return row.batch_size, not row.timed
+    return row.batch_size, row.timed
 
 
 def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], against: Against) -> Answer:
@@ -158,11 +158,19 @@ def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], 
             by_batch = _by_batch(mine, theirs, against)
             pairs += by_batch[:1]
             opposite += (each for each in by_batch if each.decided and each.row.instance != by_batch[0].row.instance)
-            at_best += _at_best(mine, theirs, rows, against)
+            # Each at its best batch: both were given the same sizes, or one source published both.
+            given = [
+                {row.batch_size for row in rows if row.instance == name and (row.status == "ok" or row.cause == "oom")}
+                for name in (one, other)
+            ]
+            pair = _compared(mine, theirs, against) if given[0] == given[1] or not timed else None
+            at_best += [pair] if pair and pair.row.batch_size != pair.reference.batch_size else []
     # Published figures decide only where nothing else does.
     deciding = {pair.instances: pair for pair in reversed(pairs)}.values()
     wins = {name: {pair.instances for pair in deciding if pair.decided and pair.row.instance == name} for name in of}
-    given = {name: {row.batch_size for row in rows if row.instance == name and row.source == "measured"} for name in of}
+    tried_here = {
+        name: {row.batch_size for row in rows if row.instance == name and row.source == "measured"} for name in of
+    }
     # A larger size than any that an instance was given, at which another one was measured.
     largest = max((row.batch_size for row in ran if row.instance in of and row.source == "measured"), default=0)
     return Answer(
@@ -171,7 +179,7 @@ def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], 
         opposite=tuple(opposite),
         at_best=tuple(at_best),
         best=next((name for name in of if 1 < len(of) == len(wins[name]) + 1), None),
-        missing=tuple((name, largest) for name, sizes in given.items() if sizes and max(sizes) < largest),
+        missing=tuple((name, largest) for name, sizes in tried_here.items() if sizes and max(sizes) < largest),
     )
 
 
@@ -179,91 +187,73 @@ def _worth(row: Row) -> tuple[float, float]:
     return row.units_per_usd or 0.0, row.throughput_per_s or 0.0
 
 
-def _best(rows: Sequence[Row]) -> Row:
-    return max(rows, key=_worth)
-
-
 def _compared(rows: Sequence[Row], others: Sequence[Row], against: Against) -> Pair | None:
     """Return the better of the best of both beside the other; None if the two cannot be compared."""
+    found = _pair(rows, others, against)
+    return found if found is None or found.gain >= 0 else _pair([found.reference], [found.row], against)
+
+
+def _pair(rows: Sequence[Row], others: Sequence[Row], against: Against) -> Pair | None:
+    """Return the best of the rows beside the best of the others."""
     if not rows or not others:
         return None
-    found = _pair(_best(rows), _best(others), against)
-    return found if found is None or found.gain >= 0 else _pair(found.reference, found.row, against)
-
-
-def _pair(row: Row, other: Row, against: Against) -> Pair | None:
+    row, other = max(rows, key=_worth), max(others, key=_worth)
     judged = against(row, other)
     return None if judged.speedup_vs_reference is None else Pair(row=judged, reference=other)
 
 
 def _by_batch(one: Sequence[Row], other: Sequence[Row], against: Against) -> list[Pair]:
     """Return the pairs at each size that both have of a mode, the largest first."""
-    common = {(row.mode_label, tried(row)) for row in one} & {(row.mode_label, tried(row)) for row in other}
+    common = {(row.mode_label, row.batch_size) for row in one} & {(row.mode_label, row.batch_size) for row in other}
     found = []
-    for key in sorted({size for _, size in common}, key=_largest_first):
+    for size in sorted({size for _, size in common}, reverse=True):
         mine, theirs = (
-            [row for row in rows if tried(row) == key and (row.mode_label, key) in common] for rows in (one, other)
+            [row for row in rows if row.batch_size == size and (row.mode_label, size) in common]
+            for rows in (one, other)
         )
         found.append(_compared(mine, theirs, against))
     return [pair for pair in found if pair is not None]
-
-
-def _largest_first(tried: tuple[int, bool]) -> tuple[bool, int]:
-    return tried[1], -tried[0]
-
-
-def _at_best(one: Sequence[Row], other: Sequence[Row], rows: Sequence[Row], against: Against) -> Iterator[Pair]:
-    """Yield the pair of each instance at its best batch size, if both were given the same sizes and are best at two, or
-    one source published both.
-    """
-    if not one or not other:
-        return
-    given = [
-        {row.batch_size for row in rows if row.instance == name and (row.status == "ok" or row.cause == "oom")}
-        for name in (one[0].instance, other[0].instance)
-    ]
-    published = not any(row.timed for row in (*one, *other))
-    pair = _compared(one, other, against) if published or given[0] == given[1] else None
-    if pair is not None and pair.row.batch_size != pair.reference.batch_size:
-        yield pair
 
 
 def _modes(of: dict[str, list[Row]], reference: Reference, against: Against) -> Iterator[OfMode]:
     """Yield what the best mode of each instance gains: at the largest size that all instances can tell it of; of a
     single instance, at each.
     """
-    found = [_gains(rows, reference, against) for rows in of.values()]
-    for published in (False, True):
-        those = [{key: gain for key, gain in gains.items() if key[1] == published} for gains in found]
-        those = [gains for gains in those if gains]
-        common = {key for gains in those for key in gains if all(key in other for other in those)}
-        for gains in those:
-            shown = sorted(common or gains, key=_largest_first)
-            yield from (gains[key] for key in (shown if len(those) == 1 else shown[:1]))
+    for timed in (True, False):
+        found = [_gains([row for row in rows if row.timed == timed], reference, against) for rows in of.values()]
+        found = [gains for gains in found if gains]
+        common = set.intersection(*map(set, found)) if found else set()
+        for gains in found:
+            sizes = sorted(common or gains, reverse=True)
+            yield from (gains[size] for size in (sizes if len(found) == 1 else sizes[:1]))
 
 
-def _gains(rows: Sequence[Row], reference: Reference, against: Against) -> dict[tuple[int, bool], OfMode]:
-    """Return, by size, what the best row's mode gains on all machines that ran both rows. Of two, the smaller gain is
-    told; from three on, the mean of their ratios. The interval of one machine does not hold what the others say.
+def _gains(rows: Sequence[Row], reference: Reference, against: Against) -> dict[int, OfMode]:
+    """Return, by batch size, what the best row's mode gains on all machines that ran both rows. Of two, the smaller
+    gain is told; from three on, the mean of their ratios. The interval of one machine does not hold what the others
+    say.
     """
-    found: dict[tuple[int, bool], OfMode] = {}
-    rows = [row for row in rows if row.measured_on is None]
-    for key in {tried(row) for row in rows}:
-        alike = [row for row in rows if tried(row) == key]
+    found: dict[int, OfMode] = {}
+    own = [row for row in rows if row.measured_on is None]
+    for size, alike in grouped(own, lambda row: row.batch_size).items():
         by_machine = grouped(alike, lambda row: row.machine)
-        known = [gain for there in by_machine.values() if (gain := _gain(there, reference, against)) is not None]
+        known: list[Pair] = []
+        for there in by_machine.values():
+            base = [row for row in there if reference.mode in (row.mode, row.mode_label)]
+            known += filter(None, [_pair([row for row in there if row not in base], base, against)])
         if not known:
             continue
-        best, pairs = max(known, key=lambda gain: _worth(gain.pair.row)), []
-        sides = [side.configuration for side in (best.pair.row, best.pair.reference)]
+        best, pairs = max(known, key=lambda pair: _worth(pair.row)), list[Pair]()
         for there in by_machine.values():
-            mine, others = ([row for row in there if row.configuration == side] for side in sides)
-            pair = _pair(_best(mine), _best(others), against) if mine and others else None
-            pairs += [pair] if pair is not None else []
+            mine, others = (
+                [row for row in there if row.configuration == side.configuration] for side in (best.row, best.reference)
+            )
+            pairs += filter(None, [_pair(mine, others, against)])
         pairs.sort(key=lambda pair: pair.gain)
-        told = pairs[0] if len(pairs) == 2 else _pooled(pairs) if len(pairs) > 2 else best.pair
-        launched = _in_python(best.pair, alike, against) if best.needs_graph else None
-        found[key] = OfMode(pair=told, on_machines=tuple(pairs), needs_graph=best.needs_graph, in_python=launched)
+        told = pairs[0] if len(pairs) == 2 else _pooled(pairs) if len(pairs) > 2 else best
+        needs_graph = _is_replayed(best.row)
+        launched = _in_python(best, alike, against) if needs_graph else None
+        found[size] = OfMode(pair=told, on_machines=tuple(pairs), needs_graph=needs_graph, in_python=launched)
     return found
 
 
@@ -284,15 +274,6 @@ def _pooled(pairs: Sequence[Pair]) -> Pair:
     return pairs[0].model_copy(update={"row": row.model_copy(update=update)})
 
 
-def _gain(rows: Sequence[Row], reference: Reference, against: Against) -> OfMode | None:
-    mine = [row for row in rows if reference.mode in (row.mode, row.mode_label)]
-    others = [row for row in rows if row not in mine]
-    pair = _pair(_best(others), _best(mine), against) if mine and others else None
-    if pair is None:
-        return None
-    return OfMode(pair=pair, needs_graph=_is_replayed(pair.row))
-
-
 def _in_python(best: Pair, rows: Sequence[Row], against: Against) -> Pair | None:
     """Return the best launched row of a replayed one's mode beside its reference, or beside the best of the reference's
     mode on its own machine.
@@ -301,9 +282,9 @@ def _in_python(best: Pair, rows: Sequence[Row], against: Against) -> Pair | None
     launched = [row for row in rows if row.mode_label == mode and row.execution and not _is_replayed(row)]
     if not launched:
         return None
-    row = _best(launched)
+    row = max(launched, key=_worth)
     there = [one for one in rows if one.mode_label == base.mode_label and one.machine == row.machine]
-    return _pair(row, base, against) or (_pair(row, _best(there), against) if there else None)
+    return _pair([row], [base], against) or _pair([row], there, against)
 
 
 def _is_replayed(row: Row) -> bool:

@@ -17,6 +17,7 @@ from fp8bench.kinds.run.columns import EVERY, NOTES, OF_A_JOB
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.view import Condition, View
 from fp8bench.pricing.cost import front, job_hours
+from fp8bench.records.select import grouped as by
 from fp8bench.schema.errors import UsageError, nearest
 
 COMPARE: dict[str, Callable[[float, float], bool]] = {
@@ -99,30 +100,24 @@ def grouped(comparison: Comparison, column: str) -> list[Comparison]:
     """Return a comparison for each value of the column, in the order of their first rows, of batch sizes from the
     smallest. The answer is that of all rows, and goes with the last.
     """
-    found: dict[object, list[Row]] = {}
-    for row in comparison.rows:
-        if column == "machine":
-            # A group of one machine has it in its name.
-            unnamed = tuple(mark for mark in row.marks if not mark.startswith("machine "))
-            found.setdefault(row.machine, []).append(row.model_copy(update={"marks": unnamed}))
-        else:
-            found.setdefault(EVERY[column].value(row), []).append(row)
-    groups = sorted(found.values(), key=lambda rows: rows[0].batch_size) if column == "batch" else list(found.values())
-    tables = [
-        Comparison(rows=tuple(with_front(rows)), name=f"{column}: {_named(column, rows)}", warnings=comparison.warnings)
-        for rows in groups
-    ]
+    by_machine = column == "machine"
+    value = (lambda row: row.machine) if by_machine else EVERY[column].value
+    groups = list(by(comparison.rows, value).values())
+    if column == "batch":
+        groups.sort(key=lambda rows: rows[0].batch_size)
+    tables = []
+    for rows in groups:
+        known = value(rows[0])
+        name = "unknown" if known is None else known if isinstance(known, str) else f"{known:.6g}"
+        if by_machine:
+            # A machine may have been given a label after its first records. Its group has it in its name.
+            label = next((row.machine_label for row in rows if row.machine_label), None)
+            name = f"{label} ({known})" if label else name
+            unnamed = ([mark for mark in row.marks if not mark.startswith("machine ")] for row in rows)
+            rows = [row.model_copy(update={"marks": tuple(left)}) for row, left in zip(rows, unnamed, strict=True)]
+        tables.append(Comparison(rows=tuple(with_front(rows)), name=f"{column}: {name}", warnings=comparison.warnings))
     last = {"answer": comparison.answer, "published": comparison.published}
     return [*tables[:-1], *(table.model_copy(update=last) for table in tables[-1:])]
-
-
-def _named(column: str, rows: Sequence[Row]) -> str:
-    # A machine may have been given a label after its first records.
-    if column == "machine":
-        label = next((row.machine_label for row in rows if row.machine_label), None)
-        return f"{label} ({rows[0].machine})" if label else rows[0].machine or "unknown"
-    value = EVERY[column].value(rows[0])
-    return "unknown" if value is None else value if isinstance(value, str) else f"{value:.6g}"
 
 
 def holds(condition: Condition, row: Row) -> bool:
@@ -159,15 +154,16 @@ def best_batches(rows: Sequence[Row], of_each_machine: bool = False) -> list[Row
     def mode(row: Row) -> tuple[object, ...]:
         return row.instance, row.mode, row.recipe, row.machine if of_each_machine else None
 
-    alike: dict[object, list[Row]] = {}
-    for row in (row for row in rows if row.status == "ok"):
+    def variant(row: Row) -> tuple[object, ...]:
         # What is predicted of several GPUs may rest on one, whose ranks nothing joined.
         joined = row.joined if row.measured_on is None else None
-        key = (*mode(row), row.execution, row.attention, joined, row.world_size, row.workload)
-        alike.setdefault(key, []).append(row)
-    best = (max(found, key=lambda row: row.units_per_usd or row.throughput_per_s or 0.0) for found in alike.values())
-    kept = {row.run_id for row in best}
-    ran = {mode(row) for row in rows if row.status == "ok"}
+        return *mode(row), row.execution, row.attention, joined, row.world_size, row.workload
+
+    ok = [row for row in rows if row.status == "ok"]
+    best = (
+        max(of, key=lambda row: row.units_per_usd or row.throughput_per_s or 0.0) for of in by(ok, variant).values()
+    )
+    kept, ran = {row.run_id for row in best}, set(map(mode, ok))
     return [row for row in rows if row.run_id in kept or (row.status != "ok" and mode(row) not in ran)]
 
 
@@ -175,14 +171,11 @@ def with_front(rows: Sequence[Row]) -> list[Row]:
     """Return the rows, those with a price on or off the front of time against cost, among rows that count the same unit
     on the same kind of device.
     """
-    groups: dict[object, dict[str, tuple[float, float]]] = {}
-    for row in rows:
-        if row.units_per_usd and row.throughput_per_s:
-            point = 1 / row.throughput_per_s, 1 / row.units_per_usd
-            groups.setdefault((row.unit, row.device), {})[row.run_id] = point
-    on_front = {
-        run_id: on for points in groups.values() for run_id, on in zip(points, front([*points.values()]), strict=True)
-    }
+    priced = [row for row in rows if row.units_per_usd and row.throughput_per_s]
+    on_front: dict[str, bool] = {}
+    for alike in by(priced, lambda row: (row.unit, row.device)).values():
+        points = [(1 / (row.throughput_per_s or 1.0), 1 / (row.units_per_usd or 1.0)) for row in alike]
+        on_front |= {row.run_id: on for row, on in zip(alike, front(points), strict=True)}
     return [row.model_copy(update={"pareto": on_front.get(row.run_id)}) for row in rows]
 
 

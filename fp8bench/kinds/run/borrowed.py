@@ -57,7 +57,7 @@ def borrow(
     """
     known = [name for name in _not_run(records, options) if name in catalog.instances]
     borrowed = [one for name in known for one in lent(elsewhere, name, catalog)]
-    left = [name for name in known if all(one.latest.instance != name for one in borrowed)]
+    left = [name for name in known if name not in {one.latest.instance for one in borrowed}]
     return [*borrowed, *(options.foresee(elsewhere, left, catalog) if options.foresee and elsewhere and left else ())]
 
 

@@ -13,16 +13,7 @@ from fp8bench.kinds.kind import Labelled
 from fp8bench.kinds.run.compare import likeness, unlike_work
 from fp8bench.kinds.run.sides import Sides, ran
 from fp8bench.kinds.run.unit_cost import unit_time
-from fp8bench.records.select import (
-    Key,
-    Measurement,
-    execution,
-    grouped,
-    planned,
-    session,
-    system,
-    variants,
-)
+from fp8bench.records.select import Key, Measurement, execution, grouped, planned, session, system, variants
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, made_of
@@ -150,18 +141,15 @@ def check(
             rows.append(_row(one.latest, "missing", f"not measured now{instead}", None, one))
             continue
         taken.add(like.latest.run_id)
-        of_nights = _like_it(sides.nights, like), _like_it(sides.nights_before, one)
-        rows.append(_compared(like, one, max_regression, allow_mismatch, tested, of_nights))
+        rows.append(_compared(like, one, sides, max_regression, allow_mismatch, tested))
         moved = changes(one.software, like.software)
         differed |= {text: None for name, text in moved.items() if name in tested}
     for each in (each for each in sides.now if each.latest.run_id not in taken):
         if ran(each):
             rows.append(_row(each.latest, "new", "not in the reference", each, None))
-        else:
-            again = any(not ran(one) and planned(one.latest) == planned(each.latest) for one in theirs)
-            rows.append(
-                _row(each.latest, "failed before" if again else "failed", _why_stopped(each.latest), None, None)
-            )
+            continue
+        again = any(not ran(one) and planned(one.latest) == planned(each.latest) for one in theirs)
+        rows.append(_row(each.latest, "failed before" if again else "failed", _why_stopped(each.latest), None, None))
     return Check(
         max_regression=max_regression,
         strict=strict,
@@ -187,8 +175,8 @@ def _one_each(sides: Sides) -> list[Measurement]:
         own = system(one.latest)
         return ran(one), own in systems, own[0] in machines, one.latest.created_utc
 
-    groups = grouped(sides.before, lambda one: _variant(one.latest))
-    return [max(together, key=nearness) for together in groups.values()]
+    groups = grouped(sides.before, lambda one: _variant(one.latest)).values()
+    return [max(together, key=nearness) for together in groups]
 
 
 def _like(record: Record, mine: Sequence[Measurement], theirs: Sequence[Measurement]) -> Measurement | None:
@@ -211,12 +199,7 @@ def _like_it(nights: Sequence[Measurement], wanted: Measurement) -> list[Estimat
 
 
 def _compared(
-    mine: Measurement,
-    one: Measurement,
-    allowed: float,
-    allow_mismatch: bool,
-    tested: Sequence[str],
-    nights: tuple[Sequence[Estimate], Sequence[Estimate]],
+    mine: Measurement, one: Measurement, sides: Sides, allowed: float, allow_mismatch: bool, tested: Sequence[str]
 ) -> CheckedRow:
     ours, theirs = mine.latest, one.latest
     if not ran(mine):
@@ -230,6 +213,7 @@ def _compared(
     # Another release of fp8bench is among the marks, and bars nothing: the method has a version of its own.
     if (other_work or not_comparable(ours, theirs, tested)) and not allow_mismatch:
         return _row(theirs, "not comparable", "; ".join(unlike), mine, one, marks[len(unlike) :])
+    nights = _like_it(sides.nights, mine), _like_it(sides.nights_before, one)
     found, reference = unit_time(mine), unit_time(one)
     if found is None or reference is None:
         return _row(theirs, "inconclusive", "there are no samples", mine, one, marks)
@@ -281,17 +265,19 @@ def _row(
 ) -> CheckedRow:
     fields: dict[str, Any] = {}
     for prefix, side in (("", mine), ("reference_", one)):
-        if side is not None:
-            summary, found = side.latest.summary, unit_time(side) if ran(side) else None
-            time_s, interval = found.step_time_s(summary.units_per_step) if found and summary else (None, None)
-            run_ids = tuple(each.run_id for each in side.rounds)
-            values = {"step_time_s": time_s, "step_time_ci_s": interval, "rounds": len(run_ids), "run_ids": run_ids}
-            fields |= {f"{prefix}{name}": value for name, value in values.items()}
-    summary, interval = mine.latest.summary if mine else None, fields.get("step_time_ci_s")
-    if summary is not None and fields["step_time_s"]:
-        fields["throughput_per_s"] = summary.units_per_step / fields["step_time_s"]
-    if summary is not None and interval:
-        fields["throughput_ci_per_s"] = (summary.units_per_step / interval[1], summary.units_per_step / interval[0])
+        if side is None:
+            continue
+        run_ids = tuple(each.run_id for each in side.rounds)
+        fields |= {f"{prefix}rounds": len(run_ids), f"{prefix}run_ids": run_ids}
+        summary, found = side.latest.summary, unit_time(side) if ran(side) else None
+        if found and summary:
+            time_s, interval = found.step_time_s(summary.units_per_step)
+            fields |= {f"{prefix}step_time_s": time_s, f"{prefix}step_time_ci_s": interval}
+            if side is mine:
+                units = summary.units_per_step
+                ends = interval and (units / interval[1], units / interval[0])
+                fields |= {"throughput_per_s": units / time_s, "throughput_ci_per_s": ends}
+    summary = mine.latest.summary if mine else None
     return made_of(
         CheckedRow,
         record,

@@ -1,21 +1,28 @@
-"""A check for its reader: the answer in a sentence, and a row for each variant, failures first; and in file formats.
+"""A check for its reader: the answer in a sentence, and a row for each variant, failures first; and in file formats;
+and rounds that are added to a session until a check of it decides (`fp8bench run --until-decided`).
 
 JUnit XML (junit-10.xsd of Jenkins' xUnit plugin): a test case for each variant. A variant that fails is a failure, one
 that did not run an error, and one that is not judged is skipped.
 """
 
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass, field
+from operator import attrgetter
+from pathlib import Path
 from xml.etree import ElementTree
 
-from fp8bench.kinds.run.check import Check, CheckedRow
-from fp8bench.schema.errors import inert
+from fp8bench.kinds.run.check import Check, CheckedRow, check
+from fp8bench.kinds.run.sides import find
+from fp8bench.records import results
+from fp8bench.records.select import Filter
+from fp8bench.schema.errors import UsageError, inert
 from fp8bench.tables import document as doc
 from fp8bench.tables.render import render
 from fp8bench.tables.study import Column, word
-from fp8bench.tables.written import change, with_interval
+from fp8bench.tables.written import change
 
 SUITE = "fp8bench check"
 
@@ -25,6 +32,18 @@ NAMING: tuple[Column[CheckedRow], ...] = (
     word("execution", lambda row: row.execution),
     Column("batch x GPUs", lambda row: f"{row.batch_size} x {row.world_size}", str),
     word("work", lambda row: f"{row.workload}, {row.optimizer}"),
+)
+
+
+def _ms(heading: str, prefix: str = "") -> Column[CheckedRow]:
+    time, interval = attrgetter(f"{prefix}step_time_s"), attrgetter(f"{prefix}step_time_ci_s")
+    return Column(heading, time, ".1f", "interval", scale=1e3, interval=interval)
+
+
+MEASURED: tuple[Column[CheckedRow], ...] = (
+    Column("step time, change (95 %)", lambda row: change(row.change, row.change_ci), str, "interval"),
+    _ms("now, ms"),
+    _ms("reference, ms", "reference_"),
 )
 ROUNDS: Column[CheckedRow] = Column(
     "rounds", lambda row: f"{row.rounds or doc.NOTHING} / {row.reference_rounds or doc.NOTHING}", str
@@ -38,34 +57,22 @@ def document(check: Check) -> doc.Document:
         decided: doc.Tone = "good" if row.outcome == "ok" else "doubtful" if row.outcome == "inconclusive" else ""
         return "bad" if check.fails(row) else decided
 
-    ms = partial(with_interval, form=".1f", scale=1e3)
-    columns: tuple[Column[CheckedRow], ...] = (
-        Column("outcome", lambda row: row.outcome, kind="verdict", tone=tone),
-        Column("step time, change (95 %)", lambda row: change(row.change, row.change_ci), str, "interval"),
-        Column("now, ms", lambda row: ms(row.step_time_s, row.step_time_ci_s), str, "interval"),
-        Column(
-            "reference, ms", lambda row: ms(row.reference_step_time_s, row.reference_step_time_ci_s), str, "interval"
-        ),
-        ROUNDS,
-    )
+    outcome: Column[CheckedRow] = Column("outcome", lambda row: row.outcome, kind="verdict", tone=tone)
     undecided = check.of("inconclusive")
-    remedies = (
-        (
-            check.of("not comparable"),
-            "What is not comparable was not judged: measure a new reference, or give --allow-mismatch.",
+    remedies = {
+        "What is not comparable was not judged: measure a new reference, or give --allow-mismatch.": check.of(
+            "not comparable"
         ),
-        (undecided and any(map(check.fails, check.rows)), f"Undecided variants: {_power(undecided, check)}"),
-        (
-            check.of("missing"),
-            "A reference that holds other hosts too has a folder of each: give --against that folder.",
-        ),
-    )
+        f"Undecided variants: {_power(undecided, check)}": undecided and any(map(check.fails, check.rows)),
+        "A reference that holds other hosts too has a folder of each: give --against that folder.": check.of("missing"),
+    }
     against = (
         f"Session {', '.join(check.sessions)} against {check.reference}; a step may take {_allowed(check)} longer."
     )
-    above, below = [sentence(check), against], [text for holds, text in remedies if holds]
+    above, below = [sentence(check), against], [text for text, holds in remedies.items() if holds]
+    noted = {row: [*([row.reason] if row.reason else []), *row.marks] for row in check.rows}
     code = check.exit_code
-    return _document(check, columns, above, below, lambda _row: True, passed=code == 0, exit_code=code)
+    return _document(check, (outcome, *MEASURED, ROUNDS), above, below, noted, passed=code == 0, exit_code=code)
 
 
 def plan(check: Check) -> doc.Document:
@@ -75,10 +82,9 @@ def plan(check: Check) -> doc.Document:
         Column("finds from", lambda row: row.smallest_found, "+.1f", scale=100, after=" %"),
         Column(f"rounds for {_found(check)}", lambda row: row.rounds_to_find, "d"),
     )
-    unknown = [plan_sentence(check)]
-    return _document(
-        check, columns, unknown, (), lambda row: row.smallest_found is None, exit_code=check.plan_exit_code
-    )
+    unknown = [row for row in check.rows if row.smallest_found is None]
+    noted = {row: [*([row.reason] if row.reason else []), *row.marks] for row in unknown}
+    return _document(check, columns, [plan_sentence(check)], (), noted, exit_code=check.plan_exit_code)
 
 
 def _document(
@@ -86,28 +92,24 @@ def _document(
     columns: Sequence[Column[CheckedRow]],
     above: Sequence[str],
     below: Sequence[str],
-    noted: Callable[[CheckedRow], bool],
+    noted: Mapping[CheckedRow, Sequence[str]],
     **data: object,
 ) -> doc.Document:
     rows, letters = check.rows, doc.Letters()
-
-    def notes(row: CheckedRow) -> str:
-        texts = [*([row.reason] if row.reason else []), *row.marks] if noted(row) else []
-        return " ".join(f"[{letters.of(text)}]" for text in texts)
-
     # The work is named if several were checked, the execution if any is known.
     *naming, work = (column.cells(rows) for column in NAMING)
     naming = [one for one in naming if one.heading != "execution" or one.says_something]
     naming += [work] if len({(row.workload, row.optimizer) for row in rows}) > 1 else []
-    shown = (*columns, Column("notes", notes, kind="note"))
+    notes = tuple(" ".join(f"[{letters.of(text)}]" for text in noted.get(row, ())) for row in rows)
     emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if check.fails(row) else "" for row in rows)
-    table = doc.Table((*naming, *(one.cells(rows) for one in shown)), 3, numbered=True, emphasis=emphasis)
-    said = [*map(doc.Sentence, above)], [*map(doc.Sentence, below)]
-    return doc.Document(
-        doc.blocks(said[0], [table], [*map(doc.Note, letters.lines())], said[1]),
-        data={**check.model_dump(mode="json"), **data},
-        lines=doc.CsvLines.of(CheckedRow, rows),
+    shown = (*naming, *(one.cells(rows) for one in columns), doc.Cells("notes", notes, "note"))
+    blocks = doc.blocks(
+        [*map(doc.Sentence, above)],
+        [doc.Table(shown, 3, numbered=True, emphasis=emphasis)],
+        [*map(doc.Note, letters.lines())],
+        [*map(doc.Sentence, below)],
     )
+    return doc.Document(blocks, data={**check.model_dump(mode="json"), **data}, lines=doc.CsvLines.of(CheckedRow, rows))
 
 
 def sentence(check: Check) -> str:
@@ -153,11 +155,9 @@ def _power(rows: Sequence[CheckedRow], check: Check) -> str:
 
 
 def _names(rows: Sequence[CheckedRow], check: Check) -> str:
-    names = ((_name(row, check), row) for row in rows)
     measured = ("regression", "inconclusive")
-    return ", ".join(
-        f"{name}, {change(row.change, row.change_ci)}" if row.outcome in measured else name for name, row in names
-    )
+    changes = (f", {change(row.change, row.change_ci)}" if row.outcome in measured else "" for row in rows)
+    return ", ".join(f"{_name(row, check)}{by}" for row, by in zip(rows, changes, strict=True))
 
 
 def _name(row: CheckedRow, check: Check) -> str:
@@ -220,3 +220,46 @@ EXPORTS: Mapping[str, Callable[[Check], str]] = {
     "json": lambda check: render(document(check), "json"),
 }
 """Exports by the name that `--export` takes; each returns the text of one file."""
+
+
+@dataclass(frozen=True)
+class UntilDecided:
+    """What the session is held against. reference: a folder of results. max_regression: as in `Check`. limit_s: for all
+    rounds of this call, in seconds. Raises UsageError for a reference in which nothing ran.
+    """
+
+    reference: Path
+    max_regression: float
+    limit_s: float
+    began_s: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        remedy = "Give a folder of results, as for `fp8bench check --against`"
+        if not self.reference.is_dir():
+            raise UsageError(f"--until-decided {self.reference} is no folder", remedy)
+        found = results.read(self.reference, results.known_instances(self.reference))
+        if not Filter(source="measured", status="ok").of(record for record, _ in found):
+            raise UsageError(f"--until-decided {self.reference} has no measurement that ran", remedy)
+
+    def undecided(self, results_dir: Path, session: str) -> str:
+        """Return which variants of the session are undecided, in a sentence; empty if none is. One that the reference
+        measured in a single round has no interval, however many rounds are added here.
+        """
+        sides = find(results_dir, session, str(self.reference), lambda _broken: None)
+        found = check(sides, self.max_regression, allow_mismatch=True)
+        left = tuple(row for row in found.of("inconclusive") if row.reference_rounds > 1)
+        return sentence(found.model_copy(update={"rows": left})) if left else ""
+
+    def of(self, results_dir: Path, session: str, say: Callable[[str], None]) -> Callable[[int], bool]:
+        """Return a function that takes the rounds of this call and returns whether another is run: something is
+        undecided, and as much time is left as a round took so far. say: takes the reason.
+        """
+
+        def undecided(rounds: int) -> bool:
+            spent_s = time.monotonic() - self.began_s
+            if spent_s + spent_s / max(rounds, 1) > self.limit_s or not (left := self.undecided(results_dir, session)):
+                return False
+            say(f"more rounds. {left}")
+            return True
+
+        return undecided

@@ -7,10 +7,9 @@ and software may prevent a verdict (`likeness`). All rows are priced on one day,
 that no gain compares prices of different years.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
-from functools import cache, partial
 from typing import NamedTuple
 
 from pydantic import JsonValue
@@ -24,7 +23,7 @@ from fp8bench.kinds.run.unit_cost import UnitTime, unit_time, used
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import OLD_DAYS, require_region
 from fp8bench.records.named import Reference
-from fp8bench.records.select import Measurement, broadest_first, select
+from fp8bench.records.select import Measurement, broadest_first, grouped, select
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import differing, in_words
@@ -49,42 +48,26 @@ def compare(
     """
     require_region(options.region, catalog, options.instances)
     selected = [*select(records, options.every, options.wanted), *lent]
-    workload, others = _workload(selected, options)
-    chosen = [one for one in selected if workload is None or _work_of(one) == workload]
-    of = {one.latest.run_id: one.latest for one in chosen}
-    day = options.as_of or options.today
-    found = {one.latest.run_id: unit_time(one) for one in chosen}
+    by_work = grouped(selected, lambda one: str(one.latest.fingerprint.get("workload") or one.latest.what.workload))
+    there = {work: [(one.latest.instance, one.latest.run_id) for one in ones] for work, ones in by_work.items()}
+    asked = options.wanted.workload is not None or options.every or options.allow_mismatch
+    every_work = asked or options.view.group_by == "workload"
+    workload, *others = [""] if every_work or len(by_work) < 2 else broadest_first(there)
+    chosen = by_work.get(workload, selected)
+    pairing = _Pairing(
+        options,
+        {one.latest.run_id: one.latest for one in chosen},
+        {one.latest.run_id: unit_time(one) for one in chosen},
+    )
 
     def priced_on(on: date, one: Measurement) -> Priced:
         return priced(one.latest, used(one.latest, catalog), catalog, options, on)
 
     def rows_on(on: date, measurements: Sequence[Measurement]) -> list[Row]:
-        return [to_row(one, found[one.latest.run_id], priced_on(on, one), catalog) for one in measurements]
-
-    bare = _distinguished(rows_on(day, chosen))
-    fitting = _references(bare, options.reference)
-    # What was timed and what was published are not compared with each other, and each has its own reference.
-    reference = _best(fitting)
-    ran = reference or next((row for row in bare if row.status == "ok"), None)
-    model = {timed: _best([row for row in fitting if row.timed == timed]) or ran for timed in (True, False)}
-    unlike = {row.run_id: _other_work(row, model[row.timed], of) for row in bare}
-    references = fitting if options.allow_mismatch else [row for row in fitting if not unlike[row.run_id]]
-    against = partial(_against, of, found, options)
-
-    reference_of = _reference_finder(references, options)
-
-    def beside_its_reference(row: Row) -> Row:
-        row = _with_other_work(row, model[row.timed], unlike[row.run_id], options.allow_mismatch)
-        if row.status != "ok" or reference is None or (unlike[row.run_id] and not options.allow_mismatch):
-            return row
-        own = reference_of(row)
-        if own is not None:
-            return against(row, own)
-        missing = f"{reference.instance} has no {reference.mode_label} of batch {row.batch_size} to compare it with"
-        return row.model_copy(update={"marks": (*row.marks, not_compared(missing))})
+        return [to_row(one, pairing.found[one.latest.run_id], priced_on(on, one), catalog) for one in measurements]
 
     def answered(rows: Sequence[Row], on: date) -> Answer:
-        said = answer(_of_one_work(rows, reference, of), options.reference, options.instances, against)
+        said = answer(pairing.of_one_work(rows, reference), options.reference, options.instances, pairing.against)
         pairs = (one.model_copy(update={"elsewhere": elsewhere(one, catalog, options.query(on))}) for one in said.pairs)
         return said.model_copy(update={"pairs": tuple(pairs)})
 
@@ -93,51 +76,100 @@ def compare(
         unpriced, place = row.units_per_usd is None, options.instances.index(row.instance)
         return row.status != "ok", row.emulated, row.device == "cpu", unpriced, -worth, place
 
+    day = options.as_of or options.today
+    bare = _distinguished(rows_on(day, chosen))
+    fitting = _references(bare, options.reference)
+    reference = _best(fitting)
+    ranked = sorted(pairing.beside_references(bare, fitting), key=rank)
     prices = {one.latest.run_id: priced_on(day, one) for one in chosen}
     warnings = tuple(_warnings(bare, reference, prices, options, workload, others))
-    ranked = sorted(map(beside_its_reference, bare), key=rank)
+    # The answer at the prices of the day of the newest published figure, unless a day was requested.
+    figures = [one for one in chosen if one.latest.source == "published" and one.latest.provenance]
+    days = [one.latest.provenance.published_on for one in figures if one.latest.provenance]
+    then = None if options.as_of else max(filter(None, days), default=None)
     return Comparison(
         rows=tuple(row.model_copy(update={"warnings": warnings}) for row in ranked),
         answer=answered(bare, day),
-        published=_as_published(chosen, options, lambda on, ones: answered(rows_on(on, ones), on)),
+        published=(then, answered(rows_on(then, figures), then)) if then else None,
         warnings=warnings,
     )
 
 
-def _as_published(
-    chosen: Sequence[Measurement],
-    options: CompareOptions,
-    answered: Callable[[date, Sequence[Measurement]], Answer],
-) -> tuple[date, Answer] | None:
-    """Return the answer at the prices of the day of the newest published figure; None if a day was requested."""
-    of = {one.latest.run_id: one for one in chosen if one.latest.source == "published" and one.latest.provenance}
-    known = [one.latest.provenance.published_on for one in of.values() if one.latest.provenance]
-    day = max(filter(None, known), default=None)
-    return None if day is None or options.as_of is not None else (day, answered(day, [*of.values()]))
+@dataclass(frozen=True)
+class _Pairing:
+    """How rows are paired. of, found: the record and the times of each row, by its run's id."""
 
+    options: CompareOptions
+    of: Mapping[str, Record]
+    found: Mapping[str, UnitTime | None]
 
-def _against(
-    of: Mapping[str, Record], found: Mapping[str, UnitTime | None], options: CompareOptions, row: Row, other: Row
-) -> Row:
-    """Return a row compared with another. of, found: the record and the times of each row, by its run's id."""
-    one, two = row.run_id, other.run_id
-    mine, theirs = found[one], found[two]
-    predicted = "predicted" in (row.source, other.source)
-    like = likeness(of[one], of[two], options.allow_mismatch or (predicted and row.instance == other.instance))
-    if row.instance == other.instance and not predicted:
-        # Of one machine, wherever that was.
-        mine, theirs = (each and replace(each, elsewhere=0.0) for each in (mine, theirs))
-    elif row.measured_on or other.measured_on:
-        # Their intervals hold what machines of one type differ by.
-        like = like._replace(noise=NOISE)
-    return compared_with(row, other, mine, theirs, like)
+    def other_work(self, row: Row, model: Row | None) -> list[str]:
+        """Return what differs between a row's work and the model's; nothing if it did not run."""
+        expected = self.of[model.run_id].fingerprint if model else {}
+        return unlike_work(self.of[row.run_id].fingerprint, expected) if row.status == "ok" else []
+
+    def of_one_work(self, rows: Sequence[Row], model: Row | None) -> list[Row]:
+        """Return the timed rows of one work, and the published ones of one; what did not run is of any."""
+        found = []
+        for timed in (True, False):
+            group = [row for row in rows if row.timed == timed]
+            ran = [row for row in group if row.status == "ok"]
+            first = next((row for row in ran if model and row.run_id == model.run_id), next(iter(ran), None))
+            found += [row for row in group if not self.other_work(row, first)]
+        return found
+
+    def against(self, row: Row, other: Row) -> Row:
+        """Return a row compared with another."""
+        mine, theirs = self.found[row.run_id], self.found[other.run_id]
+        one, two = self.of[row.run_id], self.of[other.run_id]
+        predicted = "predicted" in (row.source, other.source)
+        here, there = ((each.instance, each.machine.id if each.machine else None) for each in (one, two))
+        noise = noise_between(here, there)
+        alike = predicted and row.instance == other.instance
+        like = likeness(one, two, self.options.allow_mismatch or alike)
+        if row.instance == other.instance and not predicted:
+            # Of one machine, wherever that was.
+            mine, theirs = (each and replace(each, elsewhere=0.0) for each in (mine, theirs))
+        elif row.measured_on or other.measured_on:
+            # Their intervals hold what machines of one type differ by.
+            noise = NOISE
+        return compared_with(row, other, mine, theirs, like, noise)
+
+    def beside_references(self, rows: Sequence[Row], fitting: Sequence[Row]) -> Iterator[Row]:
+        """Yield each row beside its reference: of one configuration for all rows, on the row's own machine if it ran
+        there; of another batch size if each mode is wanted at its best. Rows of other work are only marked, unless that
+        is allowed. What was timed and what was published have a reference each.
+        """
+        allowed, reference = self.options.allow_mismatch, _best(fitting)
+        ran = reference or next((row for row in rows if row.status == "ok"), None)
+        model = {timed: _best([row for row in fitting if row.timed == timed]) or ran for timed in (True, False)}
+        unlike = {row.run_id: self.other_work(row, model[row.timed]) for row in rows}
+        references = [row for row in fitting if allowed or not unlike[row.run_id]]
+        of_size = grouped(references, lambda one: self.options.view.best_batch or tried(one))
+        best_of = {size: _best(ones) for size, ones in of_size.items()}
+        best_of_all = _best(references)
+        for row in rows:
+            other, first = unlike[row.run_id], model[row.timed]
+            if other and first:
+                mark = not_compared(_other_work_said(row, first, other, allowed))
+                row = row.model_copy(update={"marks": (*row.marks, mark)})
+            if row.status != "ok" or reference is None or (other and not allowed):
+                yield row
+                continue
+            size = self.options.view.best_batch or tried(row)
+            known, best = of_size.get(size, []), best_of.get(size)
+            if not known and allowed:
+                known, best = references, best_of_all
+            here = [one for one in known if (one.instance, one.machine) == (row.instance, row.machine)]
+            own = _best([one for one in here if best and one.configuration == best.configuration]) or best
+            missing = f"{reference.instance} has no {reference.mode_label} of batch {row.batch_size} to compare it with"
+            without = {"marks": (*row.marks, not_compared(missing))}
+            yield row.model_copy(update=without) if own is None else self.against(row, own)
 
 
 def _references(rows: Sequence[Row], wanted: Reference) -> list[Row]:
     ok = [row for row in rows if row.status == "ok"]
-    fitting = [
-        row for row in ok if wanted.names(row.instance, (row.mode, row.mode_label)) and wanted.takes(row.execution)
-    ]
+    fitting = [row for row in ok if wanted.names(row.instance, (row.mode, row.mode_label), row.execution)]
     if not fitting and wanted.asked_for:
         there = ", ".join(sorted({row.label for row in ok}))
         raise UsageError(f"no ok record of {wanted.label} to be the reference", f"There are: {there or 'none'}")
@@ -153,50 +185,15 @@ def _best(fitting: Sequence[Row]) -> Row | None:
     return max(plain, key=lambda row: (row.units_per_usd if has_prices else row.throughput_per_s) or 0, default=None)
 
 
-def _reference_finder(references: Sequence[Row], options: CompareOptions) -> Callable[[Row], Row | None]:
-    """Return what finds a row's reference: of one configuration for all rows, on the row's own machine if it ran there;
-    of another batch size if each mode is wanted at its best.
-    """
-
-    @cache
-    def like(size: tuple[int, bool]) -> tuple[Sequence[Row], Row | None]:
-        found = [one for one in references if options.view.best_batch or tried(one) == size]
-        found = found or [*(references if options.allow_mismatch else ())]
-        return found, _best(found)
-
-    def reference_of(row: Row) -> Row | None:
-        found, best = like(tried(row))
-        there = [one for one in found if (one.instance, one.machine) == (row.instance, row.machine)]
-        return _best([one for one in there if best and one.configuration == best.configuration]) or best
-
-    return reference_of
-
-
-def _workload(selected: Sequence[Measurement], options: CompareOptions) -> tuple[str | None, list[str]]:
-    """Return the workload that most of the instances have, and the others; None if all are shown."""
-    asked = options.wanted.workload is not None or options.every or options.allow_mismatch
-    if asked or options.view.group_by == "workload":
-        return None, []
-    there: dict[str, list[tuple[str, object]]] = {}
-    for measurement in selected:
-        there.setdefault(_work_of(measurement), []).append((measurement.latest.instance, measurement.latest.run_id))
-    order = broadest_first(there)
-    return (order[0], order[1:]) if len(order) > 1 else (None, [])
-
-
-def _work_of(measurement: Measurement) -> str:
-    return str(measurement.latest.fingerprint.get("workload") or measurement.latest.what.workload)
-
-
 def _warnings(
     rows: Sequence[Row],
     reference: Row | None,
     prices: Mapping[str, Priced],
     options: CompareOptions,
-    shown: str | None,
+    shown: str,
     others: Sequence[str],
 ) -> Iterator[str]:
-    if shown is not None:
+    if others:
         without = [key for key in options.instances if key not in {row.instance for row in rows}]
         missing = f"; {', '.join(without)} has no record of it" if without else ""
         yield f"{shown}; also measured: {', '.join(others)} (--workload){missing}"
@@ -211,13 +208,13 @@ def _warnings(
     doubts = [found.price.doubt for _, found in of_rows if found.price and found.price.doubt]
     yield from dict.fromkeys([*doubts, *(found.not_yet for _, found in of_rows if found.not_yet)])
     # The price in a user's own contract holds however old it is.
-    catalogues = [row for row, found in of_rows if found.price and not found.price.own]
-    dates = {row.price_as_of: row.instance for row in catalogues if row.price_as_of is not None}
-    if dates and (max(dates) - min(dates)).days > OLD_DAYS:
-        first, last = min(dates), max(dates)
+    dates = {row.price_as_of: row.instance for row, found in of_rows if found.price and not found.price.own}
+    known = sorted(day for day in dates if day is not None)
+    if known and (known[-1] - known[0]).days > OLD_DAYS:
         yield (
-            f"prices are from {first} to {last} ({dates[first]} and {dates[last]}), more than {OLD_DAYS} days "
-            "apart: prices fall, so gains favour the newer one; --price-as-of DATE prices all rows on an earlier day"
+            f"prices are from {known[0]} to {known[-1]} ({dates[known[0]]} and {dates[known[-1]]}), more than "
+            f"{OLD_DAYS} days apart: prices fall, so gains favour the newer one; --price-as-of DATE prices all rows on "
+            "an earlier day"
         )
 
 
@@ -225,20 +222,16 @@ def _distinguished(rows: Sequence[Row]) -> list[Row]:
     """Return the rows, marked with their machine if one instance has several, and with each part of the software that
     differs.
     """
-    machines: dict[str, set[str | None]] = {}
-    softwares: dict[str, list[dict[str, str | None]]] = {}
-    for row in (row for row in rows if row.source == "measured"):
-        machines.setdefault(row.instance, set()).add(row.machine)
-        if row.software is not None and row.software not in (known := softwares.setdefault(row.instance, [])):
-            known.append(row.software)
+    measured = grouped((row for row in rows if row.source == "measured"), lambda row: row.instance)
     named: list[Row] = []
     for row in rows:
-        names = []
-        if len(machines.get(row.instance, ())) > 1:
+        names, others = [], measured.get(row.instance, [])
+        if len({other.machine for other in others}) > 1:
             label = f"{row.machine_label} ({row.machine})" if row.machine_label else row.machine
             names.append(Mark(f"machine {label or 'unknown'}"))
         if (mine := row.software) is not None:
-            unlike = dict.fromkeys(name for other in softwares.get(row.instance, ()) for name in differing(mine, other))
+            softwares = [other.software for other in others if other.software is not None]
+            unlike = dict.fromkeys(name for other in softwares for name in differing(mine, other))
             names += [Mark(f"{name} {in_words(mine, name)}") for name in unlike]
         named.append(row.model_copy(update={"marks": (*names, *row.marks)}))
     return named
@@ -250,63 +243,34 @@ def unlike_work(fingerprint: dict[str, JsonValue], expected: dict[str, JsonValue
     return [name for name in names if fingerprint.get(name) != expected.get(name)]
 
 
-def _other_work(row: Row, model: Row | None, of: Mapping[str, Record]) -> list[str]:
-    """Return what differs between a row's work and the model's; nothing if it did not run."""
-    expected = of[model.run_id].fingerprint if model else {}
-    return unlike_work(of[row.run_id].fingerprint, expected) if row.status == "ok" else []
-
-
-def _of_one_work(rows: Sequence[Row], model: Row | None, of: Mapping[str, Record]) -> list[Row]:
-    """Return the timed rows of one work, and the published ones of one; what did not run is of any."""
-    found = []
-    for timed in (True, False):
-        group = [row for row in rows if row.timed == timed]
-        ran = [row for row in group if row.status == "ok"]
-        there = [row for row in ran if model is not None and row.run_id == model.run_id]
-        first = next(iter([*there, *ran]), None)
-        found += [row for row in group if not _other_work(row, first, of)]
-    return found
-
-
-def _with_other_work(row: Row, model: Row | None, unlike: Sequence[str], allow_mismatch: bool) -> Row:
-    """Return the row, with a mark if it is of other work."""
-    if not unlike or model is None:
-        return row
+def _other_work_said(row: Row, model: Row, unlike: Sequence[str], allow_mismatch: bool) -> str:
     if allow_mismatch:
-        mark = f"unlike the reference in {', '.join(unlike)}"
-    elif row.source != model.source and "published" in (row.source, model.source):
-        mark = "published and measured figures are not compared with each other"
-    else:
-        flags = [CHOSEN_BY[name] for name in unlike if name in CHOSEN_BY]
-        remedy = f"compare like with like ({', '.join(flags)})"
-        # What else differs between two workloads mostly follows from the workload.
-        if "workload" not in unlike and len(flags) < len(unlike):
-            remedy = "measure both with the same settings and version of fp8bench"
-        mark = f"other work than the reference's ({', '.join(unlike)}): {remedy}"
-    return row.model_copy(update={"marks": (*row.marks, not_compared(mark))})
+        return f"unlike the reference in {', '.join(unlike)}"
+    if row.source != model.source and "published" in (row.source, model.source):
+        return "published and measured figures are not compared with each other"
+    flags = [CHOSEN_BY[name] for name in unlike if name in CHOSEN_BY]
+    remedy = f"compare like with like ({', '.join(flags)})"
+    # What else differs between two workloads mostly follows from the workload.
+    if "workload" not in unlike and len(flags) < len(unlike):
+        remedy = "measure both with the same settings and version of fp8bench"
+    return f"other work than the reference's ({', '.join(unlike)}): {remedy}"
 
 
 class Likeness(NamedTuple):
-    """verdict: whether one may be given. marks: warnings for a reader. noise: as in `stats.ratio`."""
+    """verdict: whether one may be given. marks: warnings for a reader."""
 
     verdict: bool = True
     marks: tuple[Mark, ...] = ()
-    noise: float = NOISE
 
 
 def likeness(record: Record, reference: Record, allow_mismatch: bool) -> Likeness:
     """Return how a row compares. Within one instance, different machines or software prevent a verdict, unless the user
-    requests it. Between instances, machines are the question, and different software is marked. Two machines must
-    differ by more than those of one type do.
+    requests it. Between instances, machines are the question, and different software is marked.
     """
-    one, other = ((each.instance, each.machine.id if each.machine else None) for each in (record, reference))
-    noise = noise_between(one, other)
     unlike, software = not_comparable(record, reference), unlike_software(record, reference)
-    if unlike:
-        how = "unlike the reference in" if allow_mismatch else "not comparable with the reference:"
-        return Likeness(allow_mismatch, (not_compared(f"{how} {', '.join([*unlike, *software])}"),), noise)
-    marks = (not_compared(f"unlike the reference in {', '.join(software)}"),) if software else ()
-    return Likeness(marks=marks, noise=noise)
+    how = "not comparable with the reference:" if unlike and not allow_mismatch else "unlike the reference in"
+    marks = (not_compared(f"{how} {', '.join([*unlike, *software])}"),) if unlike or software else ()
+    return Likeness(allow_mismatch or not unlike, marks)
 
 
 def _unlike_sizes(row: Row, reference: Row) -> Iterator[Mark]:
@@ -322,9 +286,11 @@ def _unlike_sizes(row: Row, reference: Row) -> Iterator[Mark]:
 
 
 def compared_with(
-    row: Row, reference: Row, found: UnitTime | None, reference_found: UnitTime | None, like: Likeness
+    row: Row, reference: Row, found: UnitTime | None, reference_found: UnitTime | None, like: Likeness, noise: float
 ) -> Row:
-    """Return the row compared with the reference. found, reference_found: None for a figure without samples."""
+    """Return the row compared with the reference. found, reference_found: None for a figure without samples. noise: by
+    how much the two must differ, as in `stats.ratio`.
+    """
     is_reference = row.run_id == reference.run_id
     update: dict[str, object] = {
         "marks": (*row.marks, *like.marks, *_unlike_sizes(row, reference)),
@@ -343,7 +309,7 @@ def compared_with(
     if found is not None and reference_found is not None and not is_reference:
         paid = row.usd_per_hour, reference.usd_per_hour
         price_ratio = None if paid[0] is None or paid[1] is None else paid[0] / paid[1]
-        update |= _judged(found, reference_found, price_ratio, like.noise)
+        update |= _judged(found, reference_found, price_ratio, noise)
     return row.model_copy(update=update)
 
 

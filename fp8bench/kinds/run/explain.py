@@ -64,15 +64,14 @@ class Explained(NamedTuple):
 
 def explain_steps(facts: StepFacts, reference: StepFacts | None) -> Explained:
     """Explain one or two steps. Raises UsageError if two are not comparable: no sentence about them would be true."""
-    modes: Sequence[StepFacts] = (facts,)
-    explanation = None
+    modes, explanation = [facts], None
     if reference is not None:
         for field in ("workload", "batch_size", "device"):
             mine, theirs = getattr(facts, field), getattr(reference, field)
             if mine is not None and theirs is not None and mine != theirs:
+                what = f"{field.replace('_', ' ')} {mine} and {theirs}"
                 raise UsageError(
-                    f"{facts.label} and {reference.label} are not comparable: "
-                    f"{field.replace('_', ' ')} {mine} and {theirs}",
+                    f"{facts.label} and {reference.label} are not comparable: {what}",
                     "Name two records of the same work on each device",
                 )
         modes = _distinct_labels(facts, reference)
@@ -107,13 +106,12 @@ def _note(mode: StepFacts) -> str:
     if mode.replayed:
         said.append("each step was replayed as one CUDA graph, so that Python launched none of its kernels")
     if proof := mode.executed:
-        errors = {
-            "loss": proof.loss_error,
-            "gradients": proof.gradient_error,
-            "weights' update": proof.update_error,
-            "scales": proof.state_error,
-        }
-        found = ", ".join(f"{name} {error:.2g}" for name, error in errors.items() if error is not None)
+        errors = zip(
+            ("loss", "gradients", "weights' update", "scales"),
+            (proof.loss_error, proof.gradient_error, proof.update_error, proof.state_error),
+            strict=True,
+        )
+        found = ", ".join(f"{name} {error:.2g}" for name, error in errors if error is not None)
         said.append(
             f"proved over {counted(proof.steps, 'step')} against the same steps plainly eager (relative errors: "
             f"{found or 'not finite'})"
@@ -131,31 +129,26 @@ def _warnings(modes: Sequence[StepFacts]) -> Iterator[str]:
     if len(set(executions)) > 1:
         yield f"{both} ran with different executions: {' and '.join(executions)}"
     for mode in modes:
-        if mode.step_time_s is not None and mode.busy_s > mode.step_time_s * LONGER_THAN_TIMED:
+        if mode.busy_s > mode.step_time_s * LONGER_THAN_TIMED:
             yield (
                 f"{mode.label} was busy for {ms(mode.busy_s)} ms a step when profiled, and a timed step lasts "
                 f"{ms(mode.step_time_s)}: its device was slower then, so its idle time is unknown"
             )
 
 
-def lines(modes: Sequence[StepFacts]) -> dict[str, tuple[float | None, ...]]:
-    """Return the seconds of each line of the table in each mode, None if unknown: parts that any mode has, the sums
-    (that of the kernels for a step that was not timed), and hidden communication if there is any.
+def lines(modes: Sequence[StepFacts]) -> dict[str, tuple[float, ...]]:
+    """Return the seconds of each line of the table in each mode: parts that any mode has, idle time, the sum, and
+    hidden communication if there is any.
     """
     parts = [dict(mode.parts()) for mode in modes]
-    found: dict[str, tuple[float | None, ...]] = {
-        name: tuple(of_mode.get(name, 0.0) for of_mode in parts)
-        for name in PARTS.values()
-        if any(name in of_mode for of_mode in parts)
+    every = {name: tuple(of.get(name, 0.0) for of in parts) for name in PARTS.values()}
+    hidden = tuple(mode.profile.nccl_overlapped_s for mode in modes)
+    return {
+        **{name: seconds for name, seconds in every.items() if any(seconds)},
+        IDLE: tuple(mode.idle_s for mode in modes),
+        "step": tuple(mode.step_time_s for mode in modes),
+        **({"communication, hidden": hidden} if any(hidden) else {}),
     }
-    if any(mode.step_time_s is None for mode in modes):
-        found["busy"] = tuple(mode.busy_s for mode in modes)
-    if any(mode.step_time_s is not None for mode in modes):
-        found[IDLE] = tuple(mode.idle_s for mode in modes)
-        found["step"] = tuple(mode.step_time_s for mode in modes)
-    if any(mode.profile.nccl_overlapped_s > 0 for mode in modes):
-        found["communication, hidden"] = tuple(mode.profile.nccl_overlapped_s for mode in modes)
-    return found
 
 
 def document(explained: Explained) -> doc.Document:
@@ -170,32 +163,30 @@ def document(explained: Explained) -> doc.Document:
 
 
 def _table(modes: Sequence[StepFacts]) -> doc.Table:
-    shown = {name: s for name, s in lines(modes).items() if max(one or 0.0 for one in s) >= SMALLEST_S}
+    shown = {name: s for name, s in lines(modes).items() if max(s) >= SMALLEST_S}
     columns = [doc.Cells("part of a step", tuple(shown), "word")]
     for place, mode in enumerate(modes):
         # A part that takes no time is not part of the step.
-        times = doc.Rows([seconds[place] or None for seconds in shown.values()])
-        columns.append(times.column(mode.label, lambda time: number(time, ".1f", 1e3), unit="ms"))
-        shares = doc.Rows([time and time / mode.length_s for time in times.of])
-        columns.append(shares.column("share", lambda share: number(share, ".1f", 100, " %")))
+        times = [seconds[place] or None for seconds in shown.values()]
+        columns.append(doc.Cells(mode.label, tuple(number(time, ".1f", 1e3) for time in times), unit="ms"))
+        shares = tuple(number(time and time / mode.length_s, ".1f", 100, " %") for time in times)
+        columns.append(doc.Cells("share", shares))
     if len(modes) > 1:
-        more = [None if None in s else (s[0] or 0.0) - (s[1] or 0.0) for s in shown.values()]
-        rounded = [0.0 if seconds is not None and abs(seconds) < SMALLEST_S else seconds for seconds in more]
-        texts = tuple("0.0" if seconds == 0 else number(seconds, "+z.1f", 1e3) for seconds in rounded)
+        more = [mine - theirs for mine, theirs in shown.values()]
+        rounded = [0.0 if abs(seconds) < SMALLEST_S else seconds for seconds in more]
+        texts = tuple(f"{seconds * 1e3:+z.1f}" if seconds else "0.0" for seconds in rounded)
         tones = tuple[doc.Tone, ...](("bad" if seconds > 0 else "good") if seconds else "" for seconds in rounded)
         columns.append(doc.Cells("difference", texts, unit="ms", tones=tones))
-    emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if name in ("busy", "step") else "" for name in shown)
+    emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if name == "step" else "" for name in shown)
     return doc.Table(tuple(columns), emphasis=emphasis)
 
 
 def step_bars(modes: Sequence[StepFacts]) -> Stacks:
-    """Return one bar for each mode. A step that was not timed ends where its kernels do."""
+    """Return one bar for each mode."""
     stacks = []
     for mode in modes:
         detail = (mode.instance, mode.workload, f"batch {mode.batch_size}" if mode.batch_size else "")
-        length = f"{ms(mode.step_time_s or mode.busy_s)} ms"
-        remark = "" if mode.step_time_s is not None else "of kernels"
-        item = Item(None, mode.label, length, ", ".join(filter(None, detail)), remark)
+        item = Item(None, mode.label, f"{ms(mode.step_time_s)} ms", ", ".join(filter(None, detail)))
         stacks.append(Stack(item, tuple((name, seconds * 1e3) for name, seconds in mode.parts())))
     caption = "By kind of kernel, from a short profile of rank 0 after the timed steps."
     title = "Where a step goes, ms"
@@ -225,10 +216,10 @@ def choose(records: Sequence[Record], fitting: Sequence[Record], catalog: Catalo
     """
     fits, found = {record.run_id for record in fitting}, dict[str, Choice]()
     for instance in dict.fromkeys(record.instance for record in fitting):
-        rows = rows_of([record for record in records if record.instance == instance], catalog, today)
-        for row in (row for row in rows if row.status == "ok" and row.run_id in fits):
-            record = profiled((record for record in records if record.run_id in row.run_ids), row)
-            if record is not None:
+        of_instance = [record for record in records if record.instance == instance]
+        for row in rows_of(of_instance, catalog, today):
+            record = profiled((record for record in of_instance if record.run_id in row.run_ids), row)
+            if row.status == "ok" and row.run_id in fits and record is not None:
                 found.setdefault(instance, Choice(record, row))
     return found
 

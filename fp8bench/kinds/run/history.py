@@ -1,8 +1,7 @@
 """`check --history`: a line for each night, and the night at which a variant changed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 from fp8bench.kinds.run.unit_cost import unit_time
@@ -12,7 +11,6 @@ from fp8bench.records.select import Key, Measurement, execution, grouped, planne
 from fp8bench.schema.execution import suffix
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import changes
-from fp8bench.schema.record import Record
 from fp8bench.stats.estimate import estimate
 from fp8bench.stats.nights import FEWEST_NIGHTS, changed_at
 from fp8bench.stats.ratio import ratio
@@ -57,7 +55,6 @@ def _variant(one: Measurement) -> Key:
 
 def _history(together: Sequence[Measurement], several: bool) -> History:
     timed = [(one, time, one.latest.summary) for one in together if one.latest.summary and (time := unit_time(one))]
-    estimates = [time.by_elapsed for _, time, _ in timed]
     nights = tuple(
         Night(
             session=session(one.latest),
@@ -67,31 +64,22 @@ def _history(together: Sequence[Measurement], several: bool) -> History:
         )
         for one, time, summary in timed
     )
-    found = History(variant=_label(together[-1].latest, several), nights=nights)
-    place = changed_at(estimates)
-    if place is None:
-        return found
-    ours, theirs = (estimate(one.value for one in side) for side in (estimates[place:], estimates[:place]))
-    compared = ratio(ours, theirs)
-    before, after = (timed[at][0].software for at in (place - 1, place))
-    return found.model_copy(
-        update={
-            "changed_at": nights[place].session,
-            "change": compared.value - 1,
-            "change_ci": compared.interval and (compared.interval[0] - 1, compared.interval[1] - 1),
-            "versions": tuple(changes(before, after).values()),
-        }
-    )
-
-
-def _label(record: Record, several: bool) -> str:
-    what = record.what
+    record, what = together[-1].latest, together[-1].latest.what
     of = f"{what.workload}, " if several else ""
-    return f"{what.mode_label}{suffix(execution(record))}, {of}{what.batch_size} x {what.world_size}"
-
-
-def _of(texts: Mapping[str, str], name: str) -> str:
-    return texts.get(name, doc.NOTHING)
+    variant = f"{what.mode_label}{suffix(execution(record))}, {of}{what.batch_size} x {what.world_size}"
+    means = [time.by_elapsed.value for _, time, _ in timed]
+    place = changed_at([time.by_elapsed for _, time, _ in timed])
+    if place is None:
+        return History(variant=variant, nights=nights)
+    compared = ratio(estimate(means[place:]), estimate(means[:place]))
+    return History(
+        variant=variant,
+        nights=nights,
+        changed_at=nights[place].session,
+        change=compared.value - 1,
+        change_ci=compared.interval and (compared.interval[0] - 1, compared.interval[1] - 1),
+        versions=tuple(changes(timed[place - 1][0].software, timed[place][0].software).values()),
+    )
 
 
 def document(measured: Sequence[Measurement], results_dir: Path) -> doc.Document:
@@ -100,13 +88,13 @@ def document(measured: Sequence[Measurement], results_dir: Path) -> doc.Document
     if not found:
         raise nothing_found("of any night", results_dir, "Run `fp8bench run` first, or name a folder", RUN)
     began = {night.session: night.created_utc for one in reversed(found) for night in one.nights}
-    nights = doc.Rows(sorted(began, key=lambda name: began[name]))
-    columns = [nights.column("night, UTC", lambda name: f"{began[name]:%Y-%m-%d %H:%M}", "word")]
+    nights = sorted(began, key=lambda name: began[name])
+    columns = [doc.Cells("night, UTC", tuple(f"{began[name]:%Y-%m-%d %H:%M}" for name in nights), "word")]
     for one in found:
         steps = {night.session: number(night.step_time_s, ".1f", 1e3) for night in one.nights}
         if one.changed_at is not None:
             steps[one.changed_at] = f"> {steps[one.changed_at]}"
-        columns.append(nights.column(f"{one.variant}, ms", partial(_of, steps)))
+        columns.append(doc.Cells(f"{one.variant}, ms", tuple(steps.get(name, doc.NOTHING) for name in nights)))
     return doc.Document(
         doc.blocks([doc.Table(tuple(columns))], [doc.Sentence(sentence(one)) for one in found]),
         data=[one.model_dump(mode="json") for one in found],

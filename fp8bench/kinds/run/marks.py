@@ -72,25 +72,21 @@ def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid
 
 
 def _what_it_is(record: Record) -> Iterator[str | Mark]:
-    config, evidence = record.config, record.evidence
-    if config is not None and config.device == "cpu":
-        yield "cpu"
-    elif config is not None and config.mode.startswith("te-") and (record.status, record.method_version) == ("ok", 3):
-        yield doubt(OF_ANY_SHAPE)
-    if evidence is not None and evidence.emulated:
-        yield "emulated"
-    if config is not None and config.te_switches:
-        yield f"with {config.te_switches}"
-    if record.source != "measured":
-        yield record.source
-    if record.provenance is not None and record.provenance.derivation is not None:
-        yield f"derived from {record.provenance.derivation}"
+    config, evidence, provenance = record.config, record.evidence, record.provenance
+    of_te = config is not None and config.device != "cpu" and config.mode.startswith("te-")
     # What was requested of a run that stopped before it was known how its steps would be executed.
-    if config is not None and record.status != "ok" and execution(record) is None:
-        if config.compile != "auto":
-            yield f"with --compile {config.compile}"
-        if config.cuda_graphs == "on":
-            yield f"with --cuda-graphs {config.cuda_graphs}"
+    asked = config if record.status != "ok" and execution(record) is None else None
+    said: dict[str | Mark, object] = {
+        "cpu": config and config.device == "cpu",
+        doubt(OF_ANY_SHAPE): of_te and (record.status, record.method_version) == ("ok", 3),
+        "emulated": evidence and evidence.emulated,
+        f"with {config and config.te_switches}": config and config.te_switches,
+        record.source: record.source != "measured",
+        f"derived from {provenance and provenance.derivation}": provenance and provenance.derivation is not None,
+        f"with --compile {asked and asked.compile}": asked and asked.compile != "auto",
+        "with --cuda-graphs on": asked and asked.cuda_graphs == "on",
+    }
+    yield from (text for text, holds in said.items() if holds)
 
 
 def _price(priced: Priced) -> Iterator[Mark]:

@@ -12,7 +12,6 @@ from fp8bench.kinds.run.explain import explain_steps
 from fp8bench.kinds.run.plots import (
     Shown,
     charts,
-    count_said,
     detail_of,
     facts_shown,
     name_of,
@@ -24,12 +23,12 @@ from fp8bench.kinds.run.sentences import sentences
 from fp8bench.kinds.run.shown import FEW_INSTANCES, document
 from fp8bench.kinds.view import View
 from fp8bench.pricing import cost
-from fp8bench.schema.machine import Environment
+from fp8bench.records.select import grouped
 from fp8bench.schema.record import Record
 from fp8bench.tables.document import NOTHING, CellKind, Cells, Note, Table, telling
 from fp8bench.tables.page import Page, Part, Section
 from fp8bench.tables.study import Column, word
-from fp8bench.tables.written import number, time_said
+from fp8bench.tables.written import brief_count, number, time_said
 
 HOW_TO_READ_PROOFS = (
     "Of each row's latest round. Errors are relative, and 1 means nothing in common; in brackets the most that the "
@@ -106,7 +105,7 @@ def _about(rows: Sequence[Row], bought: str, job: float | None) -> Iterator[str]
         yield f"Without a rank, and listed below with the cause: {stopped}."
     if best is not None and job is not None and best.units_per_usd and best.throughput_per_s:
         usd, hours = cost.job_usd(job, best.units_per_usd), cost.job_hours(job, best.throughput_per_s)
-        yield f"The job of {count_said(job)} {unit_of(best)} takes {time_said(hours)} and {usd:,.2f} USD."
+        yield f"The job of {brief_count(job)} {unit_of(best)} takes {time_said(hours)} and {usd:,.2f} USD."
 
 
 NAMING: tuple[Column[Shown], ...] = (
@@ -226,20 +225,22 @@ PRICES: tuple[Column[Row], ...] = (
 
 
 def _environments(shown: Sequence[Shown]) -> tuple[Table, ...]:
-    together: dict[tuple[tuple[str, str], ...], list[Shown]] = {}
-    for one in shown:
-        if one.latest.environment is not None:
-            together.setdefault(tuple(_facts(one.latest, one.latest.environment).items()), []).append(one)
+    """Return a column for the rows of each environment."""
+    known = [(one, _facts(one.latest)) for one in shown if one.latest.environment]
+    together = grouped(known, lambda one: tuple(one[1].items()))
     names = tuple(dict.fromkeys(name for facts in together for name, _ in facts))
-    columns = []
-    for facts, ones in together.items():
-        rows = f"row{'s' * (len(ones) > 1)} {', '.join(str(one.number) for one in ones)}"
-        texts = tuple(dict(facts).get(name, NOTHING) for name in names)
-        columns.append(Cells(f"{ones[0].row.instance}: {rows}", texts, "word"))
-    return (Table((Cells("what", names, "word"), *columns)),) if together else ()
+    columns = [Cells("what", names, "word")]
+    for ones in together.values():
+        (first, facts), numbers = ones[0], ", ".join(str(one.number) for one, _ in ones)
+        heading = f"{first.row.instance}: row{'s' * (len(ones) > 1)} {numbers}"
+        columns.append(Cells(heading, tuple(facts.get(name, NOTHING) for name in names), "word"))
+    return (Table(tuple(columns)),) if together else ()
 
 
-def _facts(record: Record, environment: Environment) -> dict[str, str]:
+def _facts(record: Record) -> dict[str, str]:
+    environment = record.environment
+    if environment is None:
+        return {}
     commit = environment.git_commit
     facts: dict[str, object] = {
         "GPU": environment.device_name,

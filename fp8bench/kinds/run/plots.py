@@ -11,7 +11,7 @@ from fp8bench.pricing import cost
 from fp8bench.profiling.facts import StepFacts, facts_of
 from fp8bench.schema.record import Record
 from fp8bench.tables.row_chart import Bar, Bars, Chart, Item, Point, Scatter, Stack, Stacks
-from fp8bench.tables.written import change, number, rate, time_said, time_unit_of
+from fp8bench.tables.written import brief_count, change, number, rate, time_said, time_unit_of
 
 MOST_DRAWN = 10
 """The most rows of a chart, which then fits a screen; its title says if there are more. The table has all."""
@@ -199,7 +199,7 @@ def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart[Any] | None
 
     return Scatter(
         "time-cost",
-        f"Time against cost of {count_said(job)} {unit}{rest}",
+        f"Time against cost of {brief_count(job)} {unit}{rest}",
         f"Down and left is better{', each instance in its cheapest row' if several else ''}. The stepped line is the "
         "front: no other row is both as quick and as cheap. A line through a point is its 95 % interval; a hollow "
         "point was not measured there. Axes do not begin at zero.",
@@ -209,18 +209,12 @@ def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart[Any] | None
     )
 
 
-def count_said(units: float) -> str:
-    """Write a count, e.g. `1 million`, `90 million`, `2.5 billion`, `800`."""
-    for scale, word in ((1e12, " trillion"), (1e9, " billion"), (1e6, " million")):
-        if units >= scale:
-            return f"{units / scale:,.6g}{word}"
-    return f"{units:,.6g}"
-
-
 def facts_shown(one: Shown) -> StepFacts | None:
     """Return the facts of the profiled round nearest the row's step time; None if no round was profiled."""
     nearest = profiled(one.rounds, one.row)
-    return None if nearest is None else replace(facts_of(nearest), step_time_s=one.row.step_time_s)
+    if nearest is None or one.row.step_time_s is None:
+        return None
+    return replace(facts_of(nearest), step_time_s=one.row.step_time_s)
 
 
 def _breakdown(ran: Sequence[Shown], a_unit: str) -> Chart[Any] | None:

@@ -2,7 +2,9 @@
 unknown or meaningless.
 """
 
+from collections.abc import Callable
 from datetime import date
+from operator import attrgetter
 from statistics import median
 from typing import Literal
 
@@ -20,7 +22,7 @@ from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, is_compiled
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.record import Record, Source, Summary
+from fp8bench.schema.record import Source, Summary
 from fp8bench.stats.certainty import RowVerdict, VerdictOn, unseen_share
 from fp8bench.stats.telemetry import energy_spread
 
@@ -156,7 +158,10 @@ class Row(Labelled, Frozen):
         return f"{self.status}: {self.cause}" if self.cause else self.status
 
 
-MIDDLES = ("joules_per_unit", "units_per_kwh", "data_wait_share")
+MIDDLES: dict[str, Callable[[Summary], float | None]] = {
+    **{name: attrgetter(name) for name in ("joules_per_unit", "units_per_kwh", "data_wait_share")},
+    "host_lead_share": lambda one: None if one.host_lead_s is None else one.host_lead_s / one.step_time_s,
+}
 """Of each, the median over rounds."""
 
 
@@ -204,30 +209,34 @@ def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, cat
 def _measured(
     row: Row, measurement: Measurement, summary: Summary, found: UnitTime | None, catalog: Catalog
 ) -> dict[str, object]:
-    summaries = [record.summary for record in measurement.rounds if record.summary]
+    record, summaries = measurement.latest, [one.summary for one in measurement.rounds if one.summary]
     # By elapsed time, like the summary's, which is used without samples.
     step_time_s, interval = summary.step_time_s, summary.step_time_ci_s
     update: dict[str, object] = {}
     if found is not None:
         step_time_s, interval = found.step_time_s(summary.units_per_step)
+        effective = [one.steadiness.effective_samples for one in summaries if one.steadiness]
         update |= {
             "median_step_time_s": found.by_medians.value * summary.units_per_step,
             "slow_steps": found.slow_steps,
             "spread_between_processes": found.by_elapsed.spread,
-            "spread_within_process": found.spread_within(
-                [n for one in summaries if one.steadiness and (n := one.steadiness.effective_samples) is not None]
-            ),
+            "spread_within_process": found.spread_within([n for n in effective if n is not None]),
             "unseen_share": unseen_share(len(found.processes)),
         }
-    leads = [None if one.host_lead_s is None else one.host_lead_s / one.step_time_s for one in summaries]
-    of_rounds = {name: [getattr(one, name) for one in summaries] for name in MIDDLES} | {"host_lead_share": leads}
-    for name, values in of_rounds.items():
-        known = [value for value in values if value is not None]
+    for name, get in MIDDLES.items():
+        known = [value for one in summaries if (value := get(one)) is not None]
         update[name] = median(known) if known else None
+    # MFU is against the dense bf16 peak and, for an fp8 mode, the fp8 peak; None for an unknown GPU.
+    gpu = catalog.gpu_by_product(record.environment.device_name) if record.environment else None
+    if gpu and summary.flops_per_step is not None and record.config:
+        in_fp8 = record.evidence is not None and record.evidence.fp8 and not record.evidence.emulated
+        peaks = {"mfu_bf16": gpu.dense_bf16_tflops, "mfu_fp8": gpu.dense_fp8_tflops if in_fp8 else None}
+        work = summary.flops_per_step, step_time_s, record.config.world_size
+        update |= {name: cost.mfu(*work, peak) if peak else None for name, peak in peaks.items()}
     throughput_per_s = summary.units_per_step / step_time_s
     # An emulation's time is not that of fp8, so no money is computed from it.
     per_usd = cost.units_per_usd(throughput_per_s, row.usd_per_hour) if row.usd_per_hour and not row.emulated else None
-    peaks = [m.peak_allocated_bytes for r in measurement.rounds for m in r.memory if m.peak_allocated_bytes is not None]
+    peak_bytes = [one.peak_allocated_bytes for each in measurement.rounds for one in each.memory]
     return {
         **update,
         "step_time_s": step_time_s,
@@ -238,18 +247,6 @@ def _measured(
         "units_per_usd": per_usd,
         "units_per_usd_ci": cost.rate_interval(per_usd, step_time_s, interval) if per_usd else None,
         "usd_per_million_units": cost.usd_per_million_units(per_usd) if per_usd else None,
-        "peak_memory_bytes": max(peaks, default=None),
-        "joules_per_unit_range": energy_spread(of_rounds["joules_per_unit"]),
-        **_utilization(measurement.latest, step_time_s, catalog),
+        "peak_memory_bytes": max((one for one in peak_bytes if one is not None), default=None),
+        "joules_per_unit_range": energy_spread([one.joules_per_unit for one in summaries]),
     }
-
-
-def _utilization(record: Record, step_time_s: float, catalog: Catalog) -> dict[str, float | None]:
-    """Return MFU against the dense bf16 peak and, for an fp8 mode, the fp8 peak; None for an unknown GPU."""
-    gpu = catalog.gpu_by_product(record.environment.device_name) if record.environment else None
-    if gpu is None or record.summary is None or record.summary.flops_per_step is None or record.config is None:
-        return {}
-    in_fp8 = record.evidence is not None and record.evidence.fp8 and not record.evidence.emulated
-    peaks = {"mfu_bf16": gpu.dense_bf16_tflops, "mfu_fp8": gpu.dense_fp8_tflops if in_fp8 else None}
-    work = record.summary.flops_per_step, step_time_s, record.config.world_size
-    return {name: cost.mfu(*work, peak) if peak else None for name, peak in peaks.items()}

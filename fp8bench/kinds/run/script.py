@@ -252,17 +252,14 @@ def require_writable(config: RunConfig) -> None:
 
 def refusal(config: RunConfig) -> str | None:
     """Return the first reason why no script can be written of such steps."""
-    of_model = VIT if config.workload.startswith("vit-") else LLAMA
-    switches = (None, SPLIT) if of_model is VIT else (None,)
-    recipe = split_recipe(config.recipe)
+    of_vit, recipe = config.workload.startswith("vit-"), split_recipe(config.recipe)
+    known = config.workload.partition(",")[0] in (*VIT, *LLAMA)
+    of_te = config.mode != "te-fp8" or recipe.base in RECIPES
     reasons = {
-        f"--workload {config.workload}: it knows {', '.join((*VIT, *LLAMA))} alone": config.workload.partition(",")[0]
-        not in of_model,
-        f"--mode {config.mode_label}": config.mode not in MODES
-        or (config.mode == "te-fp8" and recipe.base not in RECIPES)
-        or recipe.layers != ALL_LAYERS,
+        f"--workload {config.workload}: it knows {', '.join((*VIT, *LLAMA))} alone": not known,
+        f"--mode {config.mode_label}": config.mode not in MODES or not of_te or recipe.layers != ALL_LAYERS,
         f"{config.world_size} processes: it trains in one": config.world_size > 1,
-        f"--te-switch {config.te_switches}": config.te_switches not in switches,
+        f"--te-switch {config.te_switches}": config.te_switches not in ((None, SPLIT) if of_vit else (None,)),
         f"--te-attention {config.te_attention}": config.mode.startswith("te-") and config.te_attention != "te",
         f"--compile {config.compile}": config.compile == "blocks",
         f"--grad-accumulation {config.grad_accumulation}": config.grad_accumulation > 1,
@@ -299,7 +296,8 @@ def script(record: Record) -> str:
         versions=", ".join(f"{name} {known[name]}" for name in libraries if name in known),
         version=fp8bench.__version__,
     )
-    arguments = ", ".join(f"{name}={_value(name, value)}" for name, value in sizes.items())
+    values = {name: bool(value) if name == "class_token" else value for name, value in sizes.items()}
+    arguments = ", ".join(f"{name}={value!r}" for name, value in values.items())
     constants = f'\nDEVICE = torch.device("{config.device}")\nBATCH, WARMUP, STEPS = {config.batch_size}, 11, 100\n'
     if config.mode == "te-fp8":
         constants += f"RECIPE = {_recipe(record, split_recipe(config.recipe or 'delayed').base)}\n"
@@ -332,10 +330,6 @@ def script(record: Record) -> str:
     parts = (constants, model, split, conversion, train, loop, END.format())
     text = "\n\n\n".join(part.strip("\n") for part in parts if part)
     return "\n".join([head, *_imports(text), "", f"{text}\n"])
-
-
-def _value(name: str, value: object) -> object:
-    return bool(value) if name == "class_token" else repr(value)
 
 
 def _recipe(record: Record, base: str) -> str:

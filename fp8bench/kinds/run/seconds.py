@@ -29,10 +29,9 @@ def seconds(records: Sequence[Record]) -> list[doc.Part]:
         return [doc.Note("The records of this session do not say where its seconds went.")]
     every = sum(by_mode.values(), Counter[Phase]())
     phases: list[Phase] = [phase for phase in get_args(Phase) if every[phase]]
-    names = (*(WORDS.get(phase, phase) for phase in phases), "together")
-    columns = [doc.Cells("phase", names, "word")]
+    columns = [doc.Cells("phase", (*(WORDS.get(phase, phase) for phase in phases), "together"), "word")]
     for mode, sums in {**by_mode, **({"all": every} if len(by_mode) > 1 else {})}.items():
         shown = [*(sums[phase] for phase in phases), sum(sums.values())]
-        columns.append(doc.Rows(shown).column(f"{mode}, s", lambda value: number(value or None, ".1f")))
+        columns.append(doc.Cells(f"{mode}, s", tuple(number(value or None, ".1f") for value in shown)))
     plain: list[doc.Emphasis] = [""] * len(phases)
     return [doc.Table(tuple(columns), emphasis=(*plain, "strong"))]

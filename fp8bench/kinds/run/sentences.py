@@ -1,6 +1,7 @@
 """The answer in sentences: which mode, which instance, and what could change it. Every number is a row's own."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from fp8bench.kinds.priced import WHAT_IF
@@ -23,9 +24,12 @@ def sentences(comparison: Comparison) -> Iterator[str]:
     # Most training loops have no CUDA graph.
     depends = [of for of in answer.modes if of.needs_graph and of.pair.decided and of.pair.gain > 0]
     if depends:
-        launched = [of.in_python for of in depends if of.in_python is not None]
-        told = "; ".join(map(_launched, launched))
-        measured = told or "not measured (fp8bench run --cuda-graphs off)"
+        told = []
+        for pair in (of.in_python for of in depends if of.in_python is not None):
+            row, base = pair.row, pair.reference.short_label
+            outcome = f"{_more(pair)} than {base}" if pair.decided else f"not told apart from {base}"
+            told.append(f"{row.short_label} takes {(row.step_time_s or 0) * 1e3:.0f} ms {_where(row)}, {outcome}")
+        measured = "; ".join(told) or "not measured (fp8bench run --cuda-graphs off)"
         yield f"It needs the whole step replayed as one CUDA graph; launched from Python: {measured}."
     if answer.pairs:
         by = ", ".join(f"{name} {factor:.2f}x" for name, factor in answer.factors.items())
@@ -37,10 +41,21 @@ def sentences(comparison: Comparison) -> Iterator[str]:
         day, then = comparison.published
         yield f"At the prices of {day}, as published: {' '.join(_of_instances(then))}"
     if answer.missing:
-        names, size = [name for name, _ in answer.missing], answer.missing[0][1]
-        cost = _cost_of(comparison.rows, names, size)
-        asked = f"fp8bench run --batch-size {size}"
-        yield f"What could change it: {', '.join(names)} at batch {size} ({asked} there{cost})."
+        yield _missing(comparison.rows, [name for name, _ in answer.missing], answer.missing[0][1])
+
+
+def _missing(rows: Sequence[Row], names: Sequence[str], size: int) -> str:
+    """Write what could change the answer, with what all modes of that batch size took where they were measured, at the
+    price of a single instance.
+    """
+    took: defaultdict[str, float] = defaultdict(float)
+    for row in rows:
+        if row.batch_size == size and row.took_s and row.measured_on is None:
+            took[row.instance] += row.took_s
+    prices = [row.usd_per_hour for row in rows if [row.instance] == names and row.usd_per_hour]
+    cost = _minutes(max(took.values(), default=0.0), prices[0] if prices else None)
+    asked = f"fp8bench run --batch-size {size} there{f': {cost}' if cost else ''}"
+    return f"What could change it: {', '.join(names)} at batch {size} ({asked})."
 
 
 def _undecided(rows: Sequence[Row]) -> str:
@@ -117,12 +132,6 @@ def _of_modes(modes: Sequence[OfMode]) -> Iterator[str]:
         yield f"{mode}: {of_first}{rest}{_origin(first.pair)}"
 
 
-def _launched(pair: Pair) -> str:
-    row, other = pair.row, pair.reference
-    outcome = f"{_more(pair)} than {other.short_label}" if pair.decided else f"not told apart from {other.short_label}"
-    return f"{row.short_label} takes {(row.step_time_s or 0) * 1e3:.0f} ms {_where(row)}, {outcome}"
-
-
 def _machines(of: OfMode) -> str:
     """Write what single machines of the instance say, if several were measured: ` (its 3 machines: 17.1 to 19.6 %)`."""
     each = [pair.gain * 100 for pair in of.on_machines]
@@ -152,7 +161,13 @@ def _of_pair(pair: Pair) -> str:
     modes = " and ".join(dict.fromkeys((row.short_label, other.short_label)))
     how = f"at batch {row.batch_size} with {modes}{'' if pair.origin == 'measured' else f', {pair.origin}'}"
     if not pair.decided:
-        return f"{row.instance} and {other.instance} are not told apart {how}: {_interval(pair)}{_to_decide(pair)}"
+        to_decide = ""
+        # What measuring where nothing was measured takes, as it took elsewhere.
+        for one in [one for one in (row, other) if one.measured_on][:1]:
+            cost, asked = _minutes(one.took_s or 0, one.usd_per_hour), f"--mode {one.short_label}"
+            there = f"--batch-size {one.batch_size} on {one.instance} decides{f' ({cost})' if cost else ''}"
+            to_decide = f"; fp8bench run {asked} {there}"
+        return f"{row.instance} and {other.instance} are not told apart {how}: {_interval(pair)}{to_decide}"
     speedup, paid, found = row.speedup_vs_reference or 1.0, pair.price_ratio, pair.elsewhere
     # How much of the gain is speed and how much is price.
     factors = f"{speedup:.2f}x its speed at {paid:.2f}x its price; " if pair.by_value and paid else ""
@@ -163,27 +178,6 @@ def _of_pair(pair: Pair) -> str:
         ends = found and f"{found.least * 100:+.0f} % to {found.most * 100:+.0f} %"
         said += f"; at the {found.providers} providers that list both GPUs: {ends}" if found else ""
     return said
-
-
-def _to_decide(pair: Pair) -> str:
-    """Write what measuring where nothing was measured takes, as it took elsewhere."""
-    row = next((row for row in (pair.row, pair.reference) if row.measured_on), None)
-    if row is None:
-        return ""
-    asked = f"--mode {row.short_label} --batch-size {row.batch_size}"
-    cost = _minutes(row.took_s or 0, row.usd_per_hour)
-    return f"; fp8bench run {asked} on {row.instance} decides{f' ({cost})' if cost else ''}"
-
-
-def _cost_of(rows: Sequence[Row], names: Sequence[str], size: int) -> str:
-    """Write what all modes of a batch size took where they were measured, at the price of a single instance."""
-    took: dict[str, float] = {}
-    for row in rows:
-        if row.batch_size == size and row.took_s and row.measured_on is None:
-            took[row.instance] = took.get(row.instance, 0.0) + row.took_s
-    prices = [row.usd_per_hour for row in rows if [row.instance] == names and row.usd_per_hour]
-    cost = _minutes(max(took.values(), default=0.0), prices[0] if prices else None)
-    return f": {cost}" if cost else ""
 
 
 def _minutes(seconds: float, usd_per_hour: float | None) -> str:

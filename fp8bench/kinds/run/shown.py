@@ -7,7 +7,7 @@ decision. Tables of columns have short marks in their rows and letters for the r
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from textwrap import shorten
 
 from fp8bench.kinds.run.answer import ROUNDED, Comparison
@@ -16,6 +16,7 @@ from fp8bench.kinds.run.marks import Mark, Weight
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import as_json, sentences
 from fp8bench.kinds.view import AS_IT_IS, View
+from fp8bench.records.select import grouped
 from fp8bench.schema.record import PROOF_VERSION
 from fp8bench.stats.certainty import VerdictOn
 from fp8bench.tables import document as doc
@@ -50,26 +51,21 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
     in_columns = view.wide or bool(view.columns)
     told = [one.rows if in_columns or every_row else tuple(_told(one)) for one in comparisons]
     rows = tuple(row for some in told for row in some)
-    tables: list[list[doc.Part]] = [
-        [
-            *([doc.Heading(one.name)] if one.name else []),
-            _table(some, letters, view),
-            *doc.notes(
-                *((not in_columns and holds, text) for holds, text in _signs(some)),
-                (len(some) < len(one.rows), f"{counted(len(one.rows) - len(some), 'more row')}: --wide"),
-            ),
-        ]
-        for one, some in zip(comparisons, told, strict=True)
-    ]
+    tables: list[list[doc.Part]] = []
+    for one, some in zip(comparisons, told, strict=True):
+        heading = [doc.Heading(one.name)] if one.name else []
+        left = len(one.rows) - len(some)
+        more = (left, f"{counted(left, 'more row')}: --wide")
+        signs = doc.notes(*((holds and not in_columns, text) for holds, text in _signs(some)), more)
+        tables.append([*heading, _table(some, letters, view), *signs])
     # The answer is of all rows.
     said = [doc.Sentence(text) for one in comparisons for text in sentences(one)]
     if said and len(tables) > 1:
         tables.append([doc.Heading("All of these rows")])
-    tables[-1] += said
     of_all = [*_of_all(rows, view)]
     lines = [*letters.lines(), *of_all] if in_columns else notes(rows, of_all, view.notes)
     warnings = dict.fromkeys(warning for one in comparisons for warning in one.warnings)
-    tables[-1] += [*map(doc.Note, lines), *map(doc.Warned, warnings)]
+    tables[-1] += [*said, *map(doc.Note, lines), *map(doc.Warned, warnings)]
     data, answers = doc.CsvLines.of(Row, every), [as_json(one) for one in comparisons]
     return doc.Document(doc.blocks(*tables), data=every, answer=answers, lines=data)
 
@@ -100,18 +96,15 @@ def _signs(rows: Sequence[Row]) -> Iterator[tuple[bool, str]]:
 
 
 def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
+    def remark(row: Row) -> str:
+        words, long = _in_row_and_below(row, in_row=True)
+        return " ".join([", ".join(words), *(f"[{letters.of(text)}]" for text in long)]).strip()
+
     emphasis: tuple[doc.Emphasis, ...] = tuple(
         "strong" if row.is_reference else "" if row.status == "ok" else "faint" for row in rows
     )
     if not view.wide and not view.columns:
         return doc.Table(tuple(brief_columns(rows)), naming=2, whole=True, emphasis=emphasis)
-
-    def remark(row: Row) -> str:
-        words, long = _in_row_and_below(
-            row, lambda mark, words: len(mark) <= SHORT_MARK and len(", ".join([*words, mark])) <= SHORT_MARKS
-        )
-        return " ".join([", ".join(words), *(f"[{letters.of(text)}]" for text in long)]).strip()
-
     remarks = doc.Rows(rows).column(NOTES, remark, "note")
     if view.wide:
         return doc.Table((*wide_columns(rows), remarks), naming=2, numbered=True, emphasis=emphasis)
@@ -131,8 +124,13 @@ def wide_columns(rows: Sequence[Row]) -> list[doc.Cells]:
 def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
     """Yield the columns of the table that answers."""
     column = doc.Rows(rows).column
+
+    def signed(cells: doc.Cells) -> doc.Cells:
+        signs = (NOT_MEASURED.get(row.source, ("", ""))[0] for row in rows)
+        return cells._replace(texts=tuple(sign + text for sign, text in zip(signs, cells.texts, strict=True)))
+
     yield column("mode", lambda row: name_of(row, rows), "word")
-    instances, of_a_job = len({row.instance for row in rows}), rows[0].job_units is not None
+    instances = len({row.instance for row in rows})
     if instances > 1:
         yield column("instance", lambda row: row.instance, "word")
     workers = len({(row.instance, row.world_size) for row in rows}) > instances
@@ -142,18 +140,16 @@ def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
         yield column("GPUs", lambda row: str(row.world_size))
     if rows[0].budget_usd is not None:
         trained, *rest = (one.cells(rows) for one in OF_A_BUDGET.values())
-        yield from (_signed(trained, rows), *doc.telling(*rest))
+        yield from (signed(trained), *doc.telling(*rest))
     else:
-        if of_a_job:
-            hours, usd = (COLUMNS[name].cells(rows) for name in OF_A_JOB)
-            yield from (_signed(hours, rows), usd)
-        else:
-            yield _signed(column("step", _step, "interval"), rows)
-        yield column(
+        faster = column(
             "faster", lambda row: number(row.speedup_vs_reference, ".2f", after="x") + _sign(row, "throughput")
         )
-        if not of_a_job:
-            yield _per_usd(rows)
+        if rows[0].job_units is not None:
+            hours, usd = (COLUMNS[name].cells(rows) for name in OF_A_JOB)
+            yield from (signed(hours), usd, faster)
+        else:
+            yield from (signed(column("step", _step, "interval")), faster, _per_usd(rows))
     yield column("per USD", _gain, tone=tone)
 
 
@@ -168,12 +164,6 @@ def _per_usd(rows: Sequence[Row]) -> doc.Cells:
         return number(row.units_per_usd, form, scale, letter)
 
     return doc.Rows(rows).column(f"{short}/ USD", value)
-
-
-def _signed(cells: doc.Cells, rows: Sequence[Row]) -> doc.Cells:
-    """Return the cells with the sign of rows that were not measured."""
-    signs = (NOT_MEASURED.get(row.source, ("", ""))[0] for row in rows)
-    return cells._replace(texts=tuple(sign + text for sign, text in zip(signs, cells.texts, strict=True)))
 
 
 def name_of(row: Row, rows: Sequence[Row]) -> str:
@@ -228,10 +218,7 @@ def notes(rows: Sequence[Row], about_all: Sequence[str], every: bool) -> list[st
     """Return lines of notes, those that weigh most first. about_all: notes on the table as a whole. every: whether all
     are wanted, and not only the first.
     """
-    found: dict[Mark, list[Row]] = {}
-    for row in rows:
-        for mark in _in_row_and_below(row, lambda _mark, _words: False)[1]:
-            found.setdefault(mark, []).append(row)
+    found = grouped(((mark, row) for row in rows for mark in _in_row_and_below(row)[1]), lambda one: one[0])
     instances, sizes = len({row.instance for row in rows}) > 1, len({row.batch_size for row in rows}) > 1
 
     def told(named: Sequence[Row]) -> str:
@@ -243,7 +230,7 @@ def notes(rows: Sequence[Row], about_all: Sequence[str], every: bool) -> list[st
             name_of(row, rows) + f" {row.instance}" * instances + f" {row.batch_size}" * sizes for row in named
         )
 
-    ranked = [(mark.weight, f"{told(found[mark])}: {mark}") for mark in found]
+    ranked = [(mark.weight, f"{told([row for _, row in of])}: {mark}") for mark, of in found.items()]
     ranked += [(Weight.OF_ALL, text) for text in about_all]
     lines = [text for _, text in sorted(ranked, key=lambda one: one[0])]
     if every:
@@ -252,15 +239,14 @@ def notes(rows: Sequence[Row], about_all: Sequence[str], every: bool) -> list[st
     return [shorten(line, LONGEST_NOTE, placeholder=" ... (--notes)") for line in lines[:MOST_NOTES]] + more
 
 
-def _in_row_and_below(row: Row, fits: Callable[[str, list[str]], bool]) -> tuple[list[str], list[Mark]]:
-    """Return the texts in the row, and those below the table. fits: decides for a mark and the words before it."""
+def _in_row_and_below(row: Row, in_row: bool = False) -> tuple[list[str], list[Mark]]:
+    """Return the texts in the row, and those below the table. in_row: whether short marks stand in the row."""
     words = [] if row.status == "ok" else [row.outcome]
     below = [] if row.reason is None else [Mark(row.reason, Weight.NOT_RUN)]
     for mark in row.marks:
-        if fits(mark, words):
-            words.append(mark)
-        else:
-            below.append(mark)
+        fits = in_row and len(mark) <= SHORT_MARK and len(", ".join([*words, mark])) <= SHORT_MARKS
+        words += [mark] if fits else []
+        below += [] if fits else [mark]
     if row.pareto:
         words.append("Pareto")
     if row.verdict == "inconclusive" and row.verdict_why:
@@ -269,32 +255,29 @@ def _in_row_and_below(row: Row, fits: Callable[[str, list[str]], bool]) -> tuple
 
 
 def _of_all(rows: Sequence[Row], view: View) -> Iterator[str]:
-    if any(row.pareto for row in rows) and view.wide:
-        yield "Pareto: no other row is faster without costing more, or cheaper without being slower."
-    if any(row.budget_hours is not None for row in rows):
-        yield (
-            "What a budget trains is of training steps alone. Several instances are counted as if each trained by "
-            "itself: what they lose together, fp8bench scaling says."
-        )
-    if any(row.job_hours is not None for row in rows):
-        yield (
-            "A job's hours and USD are those of training steps alone: no start, evaluation, checkpoint or "
-            "interruption, and no minimum billing period."
-        )
     proved = [row for row in rows if row.proof_version is not None]
     older = [row for row in proved if (row.proof_version or 0) < PROOF_VERSION]
-    if older:
-        some = ", ".join(dict.fromkeys(row.label for row in older)) if len(older) <= 3 else f"{len(older)} rows"
-        which = "Every measured row was" if len(older) == len(proved) else f"{some}:"
-        versions = ", ".join(map(str, sorted({row.proof_version or 1 for row in older})))
-        yield f"{which} proved by older rules, which saw less (version {versions}, now {PROOF_VERSION})."
+    versions = ", ".join(map(str, sorted({row.proof_version or 1 for row in older})))
+    some = ", ".join(dict.fromkeys(row.label for row in older)) if len(older) <= 3 else f"{len(older)} rows"
+    which = "Every measured row was" if len(older) == len(proved) else f"{some}:"
     machines = {(row.instance, row.machine): None for row in rows if row.status == "ok" and row.machine is not None}
     several = Counter(instance for instance, _ in machines)
     counts = ", ".join(f"{count} of {instance}" for instance, count in several.items() if count > 1)
-    if counts and view.group_by != "machine":
-        yield f"Machines differ ({counts}): each row is compared on its own; --group-by machine has a table for each."
-    known = [row for row in rows if row.unseen_share is not None]
-    if known:
+    said: dict[str, object] = {
+        "Pareto: no other row is faster without costing more, or cheaper without being slower.": (
+            view.wide and any(row.pareto for row in rows)
+        ),
+        "What a budget trains is of training steps alone. Several instances are counted as if each trained by itself: "
+        "what they lose together, fp8bench scaling says.": any(row.budget_hours is not None for row in rows),
+        "A job's hours and USD are those of training steps alone: no start, evaluation, checkpoint or interruption, "
+        "and no minimum billing period.": any(row.job_hours is not None for row in rows),
+        f"{which} proved by older rules, which saw less (version {versions}, now {PROOF_VERSION}).": older,
+        f"Machines differ ({counts}): each row is compared on its own; --group-by machine has a table for each.": (
+            counts and view.group_by != "machine"
+        ),
+    }
+    yield from (text for text, holds in said.items() if holds)
+    if known := [row for row in rows if row.unseen_share is not None]:
         least = max(known, key=lambda row: row.unseen_share or 0)
         fewest = "a row" if {row.rounds for row in known} == {least.rounds} else "(the fewest of these rows)"
         yield (

@@ -52,12 +52,13 @@ def find(results_dir: Path, named: str | None, against: str | None, unread: Unre
     now = _sound(found, unread, lambda record: session(record) == current)
     if against is None:
         return Sides(now, now, "a reference like it")
-    folder, reference = Path(against), str(against)
-    of_folder = folder.is_dir()
-    theirs = _read(folder) if of_folder else found
-    if of_folder:
+    folder, reference = Path(against), against
+    if folder.is_dir():
+        theirs = _read(folder)
         before = _sound(theirs, unread, lambda record: session(record) != current)
         same = not before and bool(_sound(theirs, unread, lambda record: session(record) == current))
+    elif nights:
+        raise UsageError("--nights needs the nights of a reference", "Name a folder of results with --against")
     else:
         name = _session(kept, against, f"--against {against!r} is neither a folder nor a session in {results_dir}")
         before = _sound(found, unread, lambda record: session(record) == name)
@@ -74,8 +75,6 @@ def find(results_dir: Path, named: str | None, against: str | None, unread: Unre
         )
     if not nights:
         return Sides(now, before, reference)
-    if not of_folder:
-        raise UsageError("--nights needs the nights of a reference", "Name a folder of results with --against")
     of_reference = _by_session(theirs, unread, lambda record: session(record) != current)
     known = {session(one.latest) for one in of_reference}
     # A reference begins with a change that was meant.
@@ -115,11 +114,11 @@ def _sound(
 
 
 def _session(kept: Sequence[Record], name: str, unknown: str) -> str:
-    """Return the session whose name this is or begins. unknown: what UsageError says if there is none."""
+    # The one whose name this is or begins. unknown: what is said if there is none.
     names = [session(together[0]) for together in latest_first(kept)]
-    found = [one for one in names if one.startswith(name)]
-    if name in found or len(found) == 1:
-        return name if name in found else found[0]
+    found = [name] if name in names else [one for one in names if one.startswith(name)]
+    if len(found) == 1:
+        return found[0]
     latest = ", ".join((found or names)[:3])
     if found:
         raise UsageError(f"{len(found)} sessions begin with {name!r}", f"Give more of its name: {latest}")

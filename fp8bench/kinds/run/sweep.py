@@ -7,13 +7,14 @@ throughput; without a price it is shown as such.
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from statistics import fmean
+from typing import Any
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
 from fp8bench.launch.forecast import duration
-from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, Halving, Standings, When
+from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, Halving, Standings, Untried, in_words
 from fp8bench.launch.sweep.search import Sweep, begun
-from fp8bench.launch.sweep.space import Untried, in_words
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.registry import find_workload
 from fp8bench.schema.config import RunConfig
@@ -56,27 +57,12 @@ class SweepRow(Frozen):
     command: str
 
 
-class PlannedLook(Frozen):
-    """One configuration that would be looked at. seconds: its expected time. when: its turn. within_budget: whether it
-    fits together with the rounds, as far as forecasts tell.
-    """
-
-    mode: str
-    batch_size: int
-    compile: CompileChoice
-    cuda_graphs: GraphChoice
-    te_attention: str
-    when: When
-    seconds: float
-    within_budget: bool
-
-
 def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Document:
-    """Return the document. found: the search as it ended, with a leader. spent_s, turns: of this call.
+    """Return the document, whose data is what `sweep --json` prints. found: the search as it ended, with a leader.
+    spent_s, turns: of this call.
 
-    Its data is what `sweep --json` prints. A runner-up may have been dropped by its rounds, as slower. told_apart:
-    whether the interval of the two lies beyond the noise; null if one of them has fewer than two rounds.
-    runner_up_time: its time for a unit over the winner's. modes_not_tried: those that could run here, and had no look.
+    A runner-up may have been dropped by its rounds, as slower. told_apart: whether the interval of the two lies beyond
+    the noise; null if one of them has fewer than two rounds. runner_up_time: its time for a unit over the winner's.
     """
     now, wanted, usd_per_hour = found.standings(), found.wanted(), sweep.budget.usd_per_hour
     untried = [*found.not_looked_at(sweep.budget.text), *sweep.untried]
@@ -84,7 +70,7 @@ def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Do
     rows = sorted(every.values(), key=lambda row: (not row.place, row.place or -(row.throughput_per_s or 0.0)))
     second, versus = _runner_up(found, every, now.leaders)
     tried = {config.mode for config in found.looks}
-    modes_not_tried = list(dict.fromkeys(config.mode for config in wanted if config.mode not in tried))
+    left = list(dict.fromkeys(config.mode for config in wanted if config.mode not in tried))
     ended = f"the budget of {sweep.budget.text}" if wanted or now.turn else None
     usd = sweep.budget.usd(spent_s)
     cost = "" if usd is None else f", {usd:.2f} USD"
@@ -92,9 +78,9 @@ def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Do
         *answer(len(rows), rows[0], second, versus),
         f"Spent in this call: {duration(spent_s)}{cost}, {turns} starts of processes.",
     ]
-    if modes_not_tried:
-        modes = ", ".join(modes_not_tried)
-        said.append(f"Not tried in any settings: {modes}. A larger budget, or --mode, makes room for a look.")
+    if left:
+        room = "A larger budget, or --mode, makes room for a look."
+        said.append(f"Not tried in any settings: {', '.join(left)}. {room}")
     if ended:
         again = f"`fp8bench sweep --session {sweep.name}` with the same options goes on, and repeats nothing."
         said.append(f"Ended by {ended}: {again}")
@@ -118,7 +104,7 @@ def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Do
         "runner_up_time": versus.value if versus else None,
         "runner_up_time_ci": versus.interval if versus else None,
         "rows": rows,
-        "modes_not_tried": modes_not_tried,
+        "modes_not_tried": left,
         "not_tried": _as_json(untried),
     }
     return doc.Document(blocks, data=data, lines=doc.CsvLines.of(SweepRow, rows))
@@ -146,11 +132,10 @@ def _runner_up(
 def _row(config: RunConfig, halving: Halving, now: Standings, usd_per_hour: float | None) -> SweepRow:
     every = [halving.looks[config], *halving.rounds.get(config, [])]
     # The throughput of the rounds, else of the look. A single process has no interval: the next may differ.
-    found, unit_s = halving.measured(config), halving.unit_s(config)
+    found, unit_s, last = halving.measured(config), halving.unit_s(config), every[-1]
     throughput = 1 / unit_s if unit_s is not None else None
     ends = (1 / found.interval[1], 1 / found.interval[0]) if found and found.interval else None
     units = [record.summary.unit for record in every if record.summary is not None]
-    last = every[-1]
     return made_of(
         SweepRow,
         last,
@@ -210,26 +195,23 @@ def _named(row: SweepRow) -> str:
     return f"{row.mode} at batch {row.batch_size}{ran}"
 
 
+def _value(row: SweepRow, priced: bool) -> tuple[float | None, Interval | None]:
+    return (row.units_per_usd, row.units_per_usd_ci) if priced else (row.throughput_per_s, row.throughput_ci_per_s)
+
+
 def _worth(row: SweepRow) -> str:
-    value, ends, per = row.units_per_usd, row.units_per_usd_ci, "USD"
-    if value is None:
-        value, ends, per = row.throughput_per_s, row.throughput_ci_per_s, "s"
+    priced = row.units_per_usd is not None
+    value, ends = _value(row, priced)
     interval = f" ({low_to_high(*ends, rate)})" if ends else ""
-    return f"{rate(value)} {row.unit or 'units'}/{per}{interval}"
+    return f"{rate(value)} {row.unit or 'units'}/{'USD' if priced else 's'}{interval}"
 
 
 def _table(rows: Sequence[SweepRow]) -> doc.Table:
     unit = next((row.unit for row in rows if row.unit), "units")
     priced = any(row.units_per_usd is not None for row in rows)
 
-    def value(row: SweepRow) -> str:
-        if priced:
-            return rate_with_interval(row.units_per_usd, row.units_per_usd_ci)
-        return rate_with_interval(row.throughput_per_s, row.throughput_ci_per_s)
-
     def dropped(row: SweepRow) -> str | None:
-        stopped = f"{row.status}: {row.cause}" if row.cause else row.status
-        return row.dropped if row.status == "ok" else stopped
+        return row.dropped if row.status == "ok" else ": ".join(filter(None, (row.status, row.cause)))
 
     columns: tuple[Column[SweepRow], ...] = (
         Column("place", lambda row: row.place, "d"),
@@ -238,7 +220,12 @@ def _table(rows: Sequence[SweepRow]) -> doc.Table:
         word("execution", lambda row: row.execution),
         word("attention", lambda row: row.attention),
         word("rounds", lambda row: str(row.rounds) if row.rounds else "look"),
-        Column(f"{unit}/{'USD' if priced else 's'} (95 %)", value, str, "interval"),
+        Column(
+            f"{unit}/{'USD' if priced else 's'} (95 %)",
+            lambda row: rate_with_interval(*_value(row, priced)),
+            str,
+            "interval",
+        ),
         Column("peak GiB", lambda row: row.peak_memory_bytes, ".1f", scale=2**-30),
         Column("dropped", dropped, kind="note"),
     )
@@ -268,38 +255,43 @@ def _about_untried(untried: Untried) -> list[doc.Heading | doc.Note]:
     return [doc.Heading("What was not tried"), *lines] if lines else []
 
 
-PLANNED: tuple[Column[PlannedLook], ...] = (
-    word("mode", lambda look: look.mode),
-    Column("batch", lambda look: look.batch_size, "d"),
-    word("compile", lambda look: look.compile),
-    word("graphs", lambda look: look.cuda_graphs),
-    word("attention", lambda look: look.te_attention),
-    word("comes", lambda look: look.when),
-    word("in budget", lambda look: "yes" if look.within_budget else "no"),
-    Column("expected", lambda look: look.seconds, ".0f", unit="s"),
+OF_LOOK = ("mode", "batch_size", "compile", "cuda_graphs", "te_attention", "when", "seconds", "within_budget")
+"""Fields of a planned look. seconds: its expected time. within_budget: whether it fits together with the rounds."""
+
+PLANNED: tuple[Column[Mapping[str, Any]], ...] = (
+    word("mode", itemgetter("mode")),
+    Column("batch", itemgetter("batch_size"), "d"),
+    word("compile", itemgetter("compile")),
+    word("graphs", itemgetter("cuda_graphs")),
+    word("attention", itemgetter("te_attention")),
+    word("comes", itemgetter("when")),
+    word("in budget", lambda look: "yes" if look["within_budget"] else "no"),
+    Column("expected", itemgetter("seconds"), ".0f", unit="s"),
 )
 
 
 def plan_document(sweep: Sweep) -> doc.Document:
-    """Return the document of a dry run, which writes nothing. Its data is what `sweep --dry-run --json` prints.
+    """Return the document of a dry run, which writes nothing; its data is what `sweep --dry-run --json` prints.
 
     looks_done: by earlier calls of this sweep. round_turns, rounds_seconds: of all rounds, at most. known: whether all
     times are from records of the same work; else they are lower bounds. batch_sizes: whether more sizes are looked at,
     until the largest that fits is known. Raises UsageError as `begun` does.
     """
     budget, halving, rounds = sweep.budget, begun(sweep), sweep.rounds
-    looks = [
-        made_of(PlannedLook, one.config, one, mode=one.config.mode_label, within_budget=one.comes and one.fits)
-        for one in halving.looks_left()
-    ]
-    done, looks_s = len(halving.looks), sum((look.seconds for look in looks), 0.0)
-    rounds_done = sum(map(len, halving.rounds.values()))
-    turns = max(0, halving.most_round_turns(len(looks) + done) - rounds_done)
+    looks: list[dict[str, Any]] = []
+    for one in halving.looks_left():
+        settings = {name: getattr(one.config, name) for name in OF_LOOK[1:5]}
+        fits = {"when": one.when, "seconds": one.seconds, "within_budget": one.comes and one.fits}
+        looks.append({"mode": one.config.mode_label, **settings, **fits})
+    done, looks_s = len(halving.looks), sum((look["seconds"] for look in looks), 0.0)
+    turns = max(0, halving.most_round_turns(len(looks) + done) - sum(map(len, halving.rounds.values())))
     rounds_s = turns * fmean(map(halving.round_s, sweep.candidates)) if sweep.candidates else 0.0
-    known = all(map(halving.forecaster.is_known, sweep.candidates))
-    auto = sweep.blank is not None
+    known, auto = all(map(halving.forecaster.is_known, sweep.candidates)), sweep.blank is not None
     so_far = f", and {done} are done" if done else ""
     sizes = ", and after the usual settings at larger batch sizes of the leaders" if auto else ""
+    cost = "Cost: unknown, since no price of this machine is known; --price gives one."
+    if (most := budget.usd(min(looks_s + rounds_s, budget.seconds))) is not None:
+        cost = f"Cost: about {most:,.2f} USD at {budget.usd_per_hour:,.2f} USD an hour."
     said = [
         f"Would look at {len(looks)} configurations of {sweep.prepared.instance.key}{so_far}{sizes}; then {rounds} "
         f"rounds of the best, at most {turns} turns.",
@@ -307,13 +299,9 @@ def plan_document(sweep: Sweep) -> doc.Document:
         "rounds if none is dropped early.",
     ]
     if looks_s + rounds_s > budget.seconds:
-        fit = sum(look.within_budget for look in looks)
+        fit = sum(look["within_budget"] for look in looks)
         said.append(f"The budget of {budget.text} ends it earlier. At most {fit} looks fit beside the rounds.")
-    most = budget.usd(min(looks_s + rounds_s, budget.seconds))
-    if most is None:
-        said.append("Cost: unknown, since no price of this machine is known; --price gives one.")
-    else:
-        said.append(f"Cost: about {most:,.2f} USD at {budget.usd_per_hour:,.2f} USD an hour.")
+    said.append(cost)
     if not known:
         said.append("Where there is no record of the same work, only what a start and torch.compile take is counted.")
     numbers = doc.Cells("look", tuple(str(done + place) for place in range(1, len(looks) + 1)))
@@ -335,4 +323,4 @@ def plan_document(sweep: Sweep) -> doc.Document:
         "not_tried": _as_json(sweep.untried),
     }
     shown = doc.blocks([*map(doc.Sentence, said)], [table] if looks else [], _about_untried(sweep.untried))
-    return doc.Document(shown, data=data, lines=doc.CsvLines.of(PlannedLook, looks))
+    return doc.Document(shown, data=data, lines=doc.CsvLines(OF_LOOK, tuple(tuple(look.values()) for look in looks)))

@@ -75,8 +75,8 @@ class Agent:
         """Wait for the message of that name from each node that this one depends on, and return them by node.
 
         limit_s: without a limit the end of the session ends the wait too. lost: takes the nodes that are gone or late,
-        and the messages are removed once read; without it they stay, and NodeGone is raised. Raises Interrupt if a
-        signal ended one of the nodes.
+        and the messages are removed once read; without it they stay, and NodeGone is raised. Raises Interrupt for a
+        signal.
         """
         heard: dict[int, MessageT] = {}
         missing, began, said = list(self.place.peers), time.monotonic(), limit_s == math.inf
@@ -121,9 +121,7 @@ class Agent:
         return NodeGone(Lost(node, how, at_s, stage), self.called(node))
 
     def meet(self, mine: Hello, limit_s: float | None = None) -> Verdict:
-        """Exchange first messages; every node calls this once. If they cannot run together, all of them raise. limit_s:
-        for the messages of all nodes; None for MEET_S.
-        """
+        """Exchange first messages; every node calls this once. If they cannot run together, all of them raise."""
         limit_s, self.met = max(limit_s or 0.0, MEET_S), True
         self.say("hello", mine)
         if self.leads:

@@ -52,9 +52,7 @@ class NodesExecutor(SpawnExecutor):
             raise self._gone
 
     def run(self, task: Task, watch: Watch = lambda _progress: None) -> list[RankReport]:
-        """Run as `Executor.run` does. Reports name their machines; that of a node's first rank has the node's marks.
-        Raises ModeUnavailable if another node cannot run, and RunFailed if one is gone since an earlier run.
-        """
+        """Run as `Executor.run` does; reports name their machines. Raises ModeUnavailable if a node cannot run."""
         self.require_ready()
         agent, turn = self.agent, self._turns
         self._turns += 1
@@ -82,9 +80,7 @@ class NodesExecutor(SpawnExecutor):
     def _run_everywhere(
         self, turn: int, task: Task, watch: Watch, seen: dict[int, Outcome], lost: list[NodeGone]
     ) -> None:
-        """Add to `seen`, by node, what became of ranks, and to `lost` the nodes that are gone. Raises Interrupt if a
-        signal ended a node; then the others have had a moment to tell of their ranks.
-        """
+        """Add to `seen`, by node, what became of ranks, and to `lost` the nodes that are gone. Raises Interrupt."""
         agent, view = self.agent, f"view/{turn}"
         try:
             with held_back() as interrupted:
@@ -131,9 +127,8 @@ class NodesExecutor(SpawnExecutor):
         marks: Callable[[RunConfig], Sequence[str]],
         keep: Callable[[Task, Sequence[RankReport]], object] = lambda _task, _reports: None,
     ) -> int:
-        """Run what node 0 says until it ends the session, and return the exit code. Raises RunFailed if node 0 is gone.
-        marks: returns this node's before a run; raises ModeUnavailable. keep: keeps the record of a run whose leader is
-        gone.
+        """Run what node 0 says until it ends the session, and return the exit code. marks: of this node before a run.
+        keep: keeps the record of a run whose leader is gone. Raises RunFailed if node 0 is gone.
         """
         agent = self.agent
         with self:

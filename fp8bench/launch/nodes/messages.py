@@ -78,8 +78,8 @@ class Verdict(Ready):
 
 
 class Left(Frozen):
-    """A node's last message. what: the event that ended it; may be empty. code: of its processes, if it ends in order.
-    interrupted: the signal that ended it. at_s: since 1970. stage: of its rank that was furthest behind.
+    """A node's last message. what: the event that ended it. code: of its processes, if it ends in order.
+    interrupted: the signal that ended it. stage: of its rank that was furthest behind.
     """
 
     what: str = ""

@@ -1,5 +1,6 @@
 """Reads where torchrun has put this process from the variables that torchrun sets."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,16 +13,15 @@ NUMBERS = (*RANKS, "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 TORCHRUN = (*NUMBERS, "MASTER_ADDR", "MASTER_PORT")
 OF_NODES = ("GROUP_RANK", "GROUP_WORLD_SIZE")
 LARGEST_PORT = 2**16 - 1
-MOST_DIGITS = 9
+NUMBER = re.compile("[0-9]{1,9}")
 REMEDY = "Start with torchrun, or unset its variables to let fp8bench make its own processes"
 
 
 @dataclass(frozen=True)
 class Elastic:
-    """This process's place in a group that torchrun has made. node, nodes: this machine and the number of machines.
-    address, port: of the store by which the processes find each other. hosted: whether torchrun itself holds that
-    store, instead of node 0. attempt: torchrun may start all processes again with the same store. run_id: torchrun's,
-    which is then the parent of this process; empty under other launchers.
+    """This process's place in a group that torchrun has made. address, port: of the store by which the processes find
+    each other. hosted: whether torchrun holds that store, instead of node 0. attempt: torchrun may start all again with
+    the same store. run_id: of torchrun, which is then this process's parent; empty under other launchers.
     """
 
     rank: int
@@ -51,7 +51,12 @@ def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
         are = "is" if len(missing) == 1 else "are"
         raise UsageError(f"{given[0]} is set in the environment, and {', '.join(missing)} {are} not", REMEDY)
     counted = environ.keys() >= set(OF_NODES)
-    values = {name: _number(environ, name) for name in (*NUMBERS, *(OF_NODES if counted else ()))}
+    values: dict[str, int] = {}
+    for name in (*NUMBERS, *(OF_NODES if counted else ())):
+        text = environ[name]
+        if not NUMBER.fullmatch(text) or int(text) < int(name.endswith("SIZE")):
+            raise UsageError(f"{name}={text!r} in the environment is not a value that torchrun sets", REMEDY)
+        values[name] = int(text)
     for name, relation, of in (
         ("LOCAL_RANK", "not below", "LOCAL_WORLD_SIZE"),
         ("RANK", "not below", "WORLD_SIZE"),
@@ -77,7 +82,7 @@ def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
             REMEDY,
         )
     port = environ["MASTER_PORT"]
-    if not _is_number(port) or not 0 < int(port) <= LARGEST_PORT:
+    if not NUMBER.fullmatch(port) or not 0 < int(port) <= LARGEST_PORT:
         raise UsageError(
             f"MASTER_PORT={port!r} in the environment is not a port",
             f"Give a number from 1 to {LARGEST_PORT} (torchrun --master-port, or --rdzv-endpoint HOST:PORT)",
@@ -95,14 +100,3 @@ def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
         attempt=environ.get("TORCHELASTIC_RESTART_COUNT", "0"),
         run_id=environ.get("TORCHELASTIC_RUN_ID", ""),
     )
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
-
-
-def _number(environ: Mapping[str, str], name: str) -> int:
-    text, least = environ[name], int(name.endswith("SIZE"))
-    if not _is_number(text) or int(text) < least:
-        raise UsageError(f"{name}={text!r} in the environment is not a value that torchrun sets", REMEDY)
-    return int(text)

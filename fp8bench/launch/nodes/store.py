@@ -89,9 +89,7 @@ class Heard:
 
 
 class GroupStore:
-    """This node's connection to the store (see `joined`). All methods raise StoreLost. stage: the phase of this node's
-    rank that is furthest behind. heard: of each node that this one listens to.
-    """
+    """This node's connection to the store. All methods raise StoreLost. stage: of its rank furthest behind."""
 
     def __init__(self, place: Elastic, store: Any) -> None:
         """store: a torch Store with the group's prefix."""
@@ -182,9 +180,7 @@ class GroupStore:
 
 @contextmanager
 def joined(place: Elastic, log: Callable[[str], None] = lambda _line: None) -> Iterator[GroupStore]:
-    """Yield this node's connection, and give signs of life meanwhile. log: takes a line if connecting takes long.
-    Raises UsageError if there is no store at the address, or if the port is taken.
-    """
+    """Yield this node's connection, and give signs of life meanwhile. Raises UsageError without a store."""
     found = GroupStore(place, _connected(place, log))
     found._thread.start()
     try:

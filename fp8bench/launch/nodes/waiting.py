@@ -52,9 +52,7 @@ def follow(place: Elastic) -> int:
 
 @contextmanager
 def awaited(place: Elastic) -> Iterator[list[int]]:
-    """Serve the waiting ranks as the agent. The last item of the yielded list is the exit code with which they leave.
-    Raises UsageError if there is already an agent of this place.
-    """
+    """Serve the waiting ranks as the agent: they leave with the last item of the yielded list as exit code."""
     with _socket(place) as (listener, name):
         try:
             listener.bind(name)

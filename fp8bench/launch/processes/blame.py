@@ -104,11 +104,9 @@ class PhaseClock:
 
 
 class RankView(Frozen):
-    """What was seen of one rank. Launchers of several nodes combine what they see, so times are seconds since 1970:
-    every machine has its own monotonic clock. report, error: what it told. kept: what it had found, if it told no
-    report. measured: whether that is a measurement. end: if it ended by itself, before anybody sent a signal. stage:
-    None if it had not begun. stack: from faulthandler, if it was requested; empty without an answer. stopped: whether
-    its process was. log: for the file next to the record.
+    """What was seen of one rank. Times are seconds since 1970, because every node has its own monotonic clock. kept:
+    what it had found, if it told no report; measured: whether that is a measurement. end: if it ended by itself, before
+    anybody sent a signal. stack: if it was requested; empty without an answer. stopped: whether its process was.
     """
 
     rank: int
@@ -156,9 +154,7 @@ def innermost(stack: str) -> str:
 
 @dataclass(frozen=True)
 class Lost:
-    """A node that is gone with its ranks. how: words on how it ended. at_s: when it last gave a sign of life, in
-    seconds since 1970. stage: the phase in which its ranks were then; None if unknown.
-    """
+    """A node that is gone with its ranks. at_s: of its last sign of life, since 1970. stage: of its ranks then."""
 
     node: int
     how: str
@@ -268,8 +264,8 @@ def of_delay(config: RunConfig, views: Sequence[RankView], overdue: Overdue) -> 
 
 
 def held_up_by(views: Sequence[RankView], behind: Sequence[int]) -> tuple[int, ...]:
-    """Return the ranks that the others wait for: stopped ranks first of all; else, of the ranks that are behind, those
-    that have begun the smallest number of steps, without those that only wait in a collective, unless all of them do.
+    """Return the ranks that the others wait for: stopped ones; else those that are furthest behind, without those that
+    only wait in a collective, unless all do.
     """
     if stopped := tuple(view.rank for view in views if view.stopped):
         return stopped

@@ -23,7 +23,6 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
@@ -88,9 +87,8 @@ MEASURES_A_RUN = Work()
 
 
 class Task(Frozen):
-    """What all ranks of a run are to do. trace: where rank 0 keeps its Chrome trace. place: of the run's record in the
-    session; None if it is not kept. timeout_s: of each phase; None for each phase's own. node: this one, of several.
-    meet: the URL at which ranks of several nodes meet (see `worker.parallel`); those of one machine meet by a file.
+    """What all ranks of a run are to do. place: of the record in the session; None if it is not kept. timeout_s: of
+    each phase. meet: the URL at which ranks of several nodes meet; those of one machine meet by a file.
     """
 
     config: RunConfig
@@ -188,7 +186,7 @@ def main(folder: Path, rank: int, pipe: int, entry: str) -> NoReturn:
 def measure(folder: Path, rank: int, teller: Teller) -> None:
     """Do the work of the task as one of a run's ranks, and send its report."""
     # This imports torch.
-    from fp8bench.worker.main import rank_group
+    from fp8bench.worker.parallel import rank_group
     from fp8bench.worker.rank_report import Aside, stopped
 
     task = Task.model_validate_json((folder / TASK).read_bytes())
@@ -238,9 +236,8 @@ def _leave(code: int) -> NoReturn:
 
 
 def keep_files_in(folder: Path) -> None:
-    """Let multiprocessing's sockets lie in the folder, and named temporary files unless another is given: of these,
-    torch's DataLoader may leave some behind when a process of its own dies. All of `tempfile` cannot go there: torch's
-    compile cache is in its folder, and is used by later runs.
+    """Let multiprocessing's sockets and named temporary files lie in the folder: torch's DataLoader may leave some
+    behind. All of `tempfile` cannot go there, because later runs use torch's compile cache in its folder.
     """
     from multiprocessing import process
 
@@ -262,10 +259,7 @@ class End(Frozen):
 
 
 class RankError(Frozen):
-    """The error that ended a rank, written before the rank leaves its group, which makes the others fail too.
-
-    at_s: by the monotonic clock, which all processes of a machine share. connection_lost: another rank ended.
-    """
+    """The error that ended a rank, told before it leaves its group: that makes the others fail too. at_s: monotonic."""
 
     at_s: float
     what: str
@@ -298,34 +292,26 @@ def rank_error(error: BaseException) -> RankError:
     return RankError(at_s=now, what=what, cause="crash", connection_lost=lost, traceback=trace)
 
 
-@dataclass(frozen=True)
-class Known:
-    """A warning of torch's that means nothing here, and that every rank would write amid the progress. logger: the one
-    that writes it. begins: its text, before arguments are filled in. argument: one of its arguments; None for any.
-    """
-
-    logger: str
-    begins: str
-    argument: str | None = None
-
-    def __call__(self, record: logging.LogRecord) -> bool:
-        """Return whether the logger may write the record: true for any but this one."""
-        given = record.args if isinstance(record.args, tuple) else ()
-        return not (str(record.msg).startswith(self.begins) and self.argument in (None, *given))
-
-
-KNOWN = (
+HARMLESS = (
     # Weights that FSDP2 shards beside tensor parallel are gathered in two operations. Gathering computes nothing; of an
     # operation that reduces, the warning remains.
-    Known("torch.distributed.tensor._redistribute", "While redistributing from", "all_gather"),
+    ("torch.distributed.tensor._redistribute", "While redistributing from", "all_gather"),
     # torch.compile looks for a compiler of CUDA on a CPU too.
-    Known("torch.utils.cpp_extension", "No CUDA runtime is found"),
+    ("torch.utils.cpp_extension", "No CUDA runtime is found", None),
 )
+"""Warnings of torch's that mean nothing here, and that every rank would write amid the progress: the logger that writes
+one, how its text begins before arguments are filled in, and one of its arguments; None for any.
+"""
+
+
+def _others(begins: str, argument: str | None, record: logging.LogRecord) -> bool:
+    given = record.args if isinstance(record.args, tuple) else ()
+    return not (str(record.msg).startswith(begins) and argument in (None, *given))
 
 
 def hide_harmless() -> None:
     """Hide these warnings in this process. All others are shown."""
     # torch 2.15 warns about how torchao registers its enums.
     logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
-    for one in KNOWN:
-        logging.getLogger(one.logger).addFilter(one)
+    for logger, begins, argument in HARMLESS:
+        logging.getLogger(logger).addFilter(partial(_others, begins, argument))

@@ -146,8 +146,8 @@ class Server:
 
 
 def start_server(control: socket.socket) -> "subprocess.Popen[bytes]":
-    """Start the server's process. Standard output is for results alone, and NCCL may write there, as may a plug-in, so
-    both streams of the ranks go to standard error. control: its end of the socket.
+    """Start the server's process. Standard output is for results alone, so both streams of the ranks, where NCCL or a
+    plug-in may write, go to standard error.
     """
     its, errors = control.fileno(), (sys.__stderr__ or sys.stderr).fileno()
     command = [sys.executable, "-c", _BOOT, str(its), str(os.getpid())]
@@ -200,8 +200,8 @@ def serve(control: socket.socket, launcher: int) -> NoReturn:
 
 
 def unfit(wanted: Wanted, spoilt: list[str]) -> str | None:
-    """Import what the rank will import; return what a process that is forked afterwards would lack of a fresh one, and
-    which module is to blame, or None. spoilt: takes what no later rank can be rid of, the first alone.
+    """Import what the rank will import; return what a process forked afterwards would lack of a fresh one, with the
+    module to blame, or None. spoilt: takes what no later rank can be rid of, the first alone.
     """
     with suppress(OSError):
         faulthandler.register(REQUEST, rank_path(wanted.folder, wanted.rank, "stack").open("w"))

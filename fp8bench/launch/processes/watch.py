@@ -103,9 +103,9 @@ def run_ranks(
     *,
     server: Server,
 ) -> Outcome | None:
-    """Run the task's ranks of this machine from their start to their end; return None if an interrupt ended them before
-    they had timed their steps. No rank is left when it returns or raises. others: what other nodes leave these ranks.
-    server: starts them. Raises RunFailed if there is no room for what they need to begin.
+    """Run the task's ranks of this machine from start to end; return None if an interrupt ended them before they had
+    timed their steps. No rank is left when it returns or raises. others: what other nodes leave these ranks. Raises
+    RunFailed if there is no room for what they need to begin.
     """
     with ExitStack() as stack:
         try:
@@ -208,8 +208,8 @@ class Ranks:
             return ""
 
     def stacks(self) -> tuple[dict[int, str], frozenset[int]]:
-        """Return the stacks of the ranks that live, by rank, and the ranks whose processes are stopped. These are
-        continued so that they can answer: call this only when all ranks are about to be ended.
+        """Return the stacks of the ranks that live, and the ranks whose processes are stopped. These are continued so
+        that they can answer: call this only when all ranks are about to be ended.
         """
         pids = {rank: pid for rank, pid in self.processes.items() if rank not in self.ends}
         found = {rank: process(pid) for rank, pid in pids.items()}
@@ -240,9 +240,7 @@ def modules_of(config: RunConfig) -> tuple[str, ...]:
 def _wait(
     ranks: Ranks, clock: PhaseClock, watch: Watch, interrupted: Callable[[], bool], others: Others
 ) -> Overdue | None:
-    """Wait until all ranks have ended, one failed and its siblings had their grace, an interrupt came, or a phase took
-    too long; return an `Overdue` in the last case.
-    """
+    """Wait until all ranks ended, one failed and the others had their grace, or a signal or a deadline came."""
     statuses: dict[int, Status | None] = {}
     failed_s: float | None = None
     for now in ranks.looks(interrupted):

@@ -1,4 +1,9 @@
-"""Decides which look or round is next, and which configurations go on: successive halving within a budget. Pure.
+"""Lists the configurations of a sweep (mode x recipe x compile x CUDA graphs x batch x attention), and decides which
+look or round is next and which of them go on: successive halving within a budget. Pure.
+
+Settings that lead to the same execution are one configuration, and the first of them is run: `--compile auto` is `on`
+for a mode that gains by it and `off` for another, a CPU has no CUDA graphs and compiles nothing by itself, and only the
+te modes heed --te-attention, whose switches need Transformer Engine's own attention.
 
 Rounds run the best third of the looks, as `fp8bench run` does. After the looks, a configuration is dropped if its rank
 is below the kept share, or if another of its batch sizes does better; what has rounds is dropped by rounds alone. After
@@ -14,15 +19,18 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import product
 from typing import Any, Literal, NamedTuple
 
+from fp8bench import registry
 from fp8bench.launch.batch_size import judged, next_size, with_try
-from fp8bench.launch.forecast import Forecaster
-from fp8bench.launch.sweep.space import Candidates, Untried, in_words
+from fp8bench.launch.forecast import AXES, Forecaster
+from fp8bench.registry import ModeEntry
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import variants_of
 from fp8bench.schema.record import Record
+from fp8bench.schema.switches import ONLY_GAIN, joined
 from fp8bench.stats.estimate import Estimate, estimate
 from fp8bench.stats.ratio import ratio
 from fp8bench.stats.steps import step_times
@@ -44,6 +52,12 @@ When = Literal["first", "if time is left"]
 
 Key = tuple[Any, ...]
 
+Candidates = Mapping[RunConfig, int]
+"""Configurations to look at, as in full rounds and in order, and how many of their settings are not the usual ones."""
+
+Untried = list[tuple[RunConfig, str]]
+"""Configurations that are not run, and why."""
+
 
 class Turn(NamedTuple):
     """What runs next, in fresh processes. config: as in full rounds. number: of the round, or of the look."""
@@ -54,7 +68,7 @@ class Turn(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A look that is left. seconds: expected. comes, fits: whether it comes before rounds, and fits beside them."""
+    """A look that is left. comes, fits: whether it comes before rounds, and fits beside them."""
 
     config: RunConfig
     when: When
@@ -64,9 +78,7 @@ class Look(NamedTuple):
 
 
 class Standings(NamedTuple):
-    """leaders: configurations that are left, best first. dropped: the others that were looked at, and why. turn: the
-    round that is missing; None if all rounds of the leaders have run, or wait for a budget.
-    """
+    """leaders: what is left, best first. dropped: the others, and why. turn: the round that is missing."""
 
     leaders: tuple[RunConfig, ...]
     dropped: Mapping[RunConfig, str]
@@ -76,8 +88,8 @@ class Standings(NamedTuple):
 @dataclass
 class Halving:
     """The search in one call. most_rounds: of a configuration that stays. blank: with --batch-size auto, a search
-    without tries. look: settings of a look that replace those of a full round. seconds: of the budget. looks, rounds:
-    records with samples, by configuration as in full rounds; the forecaster knows them.
+    without tries. look: settings of a look. seconds: of the budget. looks, rounds: records, by configuration as in full
+    rounds.
     """
 
     candidates: Candidates
@@ -92,8 +104,8 @@ class Halving:
     def next_turn(self, spent_s: float) -> Turn | None:
         """Return the next turn; None if nothing is left or nothing fits. spent_s: of the budget."""
         look = next((look for look in self.looks_left(spent_s) if look.fits), None)
-        turn = Turn("look", look.config, len(self.looks) + 1) if look is not None else None
-        if look is not None and look.comes:
+        turn = look and Turn("look", look.config, len(self.looks) + 1)
+        if look and look.comes:
             return turn
 
         def allows(turn: Turn, left: Sequence[RunConfig]) -> bool:
@@ -150,23 +162,17 @@ class Halving:
                 begun[key] = found_s, config
         ran = [one for one in begun.values() if one[0] < math.inf or self.blank is not None]
         for _, leader in sorted(ran, key=lambda one: one[0])[:FINALISTS]:
-            first += self._sizes(leader, left)
+            search = self.batch_search(leader)
+            if search is None:
+                first += [one for one in left if _but_size(one) == _but_size(leader)]
+            # Otherwise one of its sizes failed for a reason other than memory.
+            elif len(search.tries) == len(self.sizes(leader)) and (size := next_size(search, leader)) is not None:
+                first.append(leader.model_copy(update={"batch_size": size}))
         order: dict[RunConfig, When] = {one: "first" for one in first}
         # The best modes so far first, and those of which nothing is known last.
         for one in sorted(left, key=lambda one: (candidates[one], best.get(one.mode, math.inf))):
             order.setdefault(one, "if time is left")
         return order
-
-    def _sizes(self, config: RunConfig, left: Sequence[RunConfig]) -> list[RunConfig]:
-        search = self.batch_search(config)
-        if search is None:
-            return [one for one in left if _but_size(one) == _but_size(config)]
-        if len(search.tries) < len(self.sizes(config)):
-            # One of its sizes failed for a reason other than memory.
-            return []
-        size = next_size(search, config)
-        found = [] if size is None else [config.model_copy(update={"batch_size": size})]
-        return [one for one in found if one not in self.looks]
 
     def batch_search(self, config: RunConfig) -> BatchSearch | None:
         """Return the batch sizes of a configuration that were looked at, as a search; None if they are given."""
@@ -202,9 +208,7 @@ class Halving:
         return [one for one in self.looks if _but_size(one) == _but_size(config)]
 
     def standings(self, allows: Callable[[Turn, Sequence[RunConfig]], bool] = lambda _turn, _left: True) -> Standings:
-        """Replay the rounds that ran. allows: whether the budget allows a round, given those that are left, best first;
-        one that it does not allow drops nothing.
-        """
+        """Replay the rounds that ran. allows: whether the budget allows a round; if not, that drops nothing."""
         left, dropped = self._contenders()
         waiting: list[RunConfig] = []
         for number in range(1, self.most_rounds + 1):
@@ -221,9 +225,14 @@ class Halving:
             left = [config for config in left if config not in dropped and config not in waiting]
             known = {config: found for config in left if (found := self.measured(config, number)) is not None}
             left = sorted(known, key=lambda config: known[config].value)
-            if number < self.most_rounds:
-                dropped |= _dropped_after(number, left, known)
-                left = [config for config in left if config not in dropped]
+            for place, config in enumerate(left[1:] if number < self.most_rounds else (), start=2):
+                against = ratio(known[config], known[left[0]])
+                if against.interval is not None and against.verdict == "slower":
+                    over = "{:.3f}x its time a unit ({:.3f} to {:.3f})".format(against.value, *against.interval)
+                    dropped[config] = f"after round {number} slower than the leader: {over}"
+                elif place > _kept(len(left), 1 / 2):
+                    dropped[config] = f"rank {place} of {len(left)} after round {number}"
+            left = [config for config in left if config not in dropped]
         return Standings(self._ranked([*left, *waiting], dropped), dropped, None)
 
     def most_round_turns(self, looks: int) -> int:
@@ -266,27 +275,20 @@ class Halving:
         return [config for config in (*ranked, *outgrown) if config not in dropped], dropped
 
     def _ranked(self, left: Iterable[RunConfig], dropped: Mapping[RunConfig, str]) -> tuple[RunConfig, ...]:
-        """Rank by all rounds that each has, then by the looks. A batch size with an interval comes before a better one
-        that was found later and has none yet.
-        """
-        keys = {one: (self.measured(one) is None, self.unit_s(one) or math.inf) for one in left if one not in dropped}
-        ranked = sorted(keys, key=keys.__getitem__)
-        intervals = [config for config in ranked if len(self.rounds.get(config, ())) >= INTERVAL_ROUNDS]
-        for config in intervals if self.blank is not None else ():
-            before = ranked[: ranked.index(config)]
-            if sizes := [one for one in before if _but_size(one) == _but_size(config) and one not in intervals]:
-                ranked.remove(config)
-                ranked.insert(ranked.index(sizes[0]), config)
-        return tuple(ranked)
+        """Rank by all rounds that each has, then by the looks; what has an interval comes before what has none yet."""
+
+        def key(config: RunConfig) -> tuple[bool, bool, float]:
+            rounds = len(self.rounds.get(config, ()))
+            return rounds < INTERVAL_ROUNDS, self.measured(config) is None, self.unit_s(config) or math.inf
+
+        return tuple(sorted((one for one in left if one not in dropped), key=key))
 
     def _lacking_s(self, finalists: Iterable[RunConfig]) -> float:
         """Return the seconds of the rounds that finalists lack to have an interval, or what was requested."""
-        fewest, missing_s = min(self.most_rounds, INTERVAL_ROUNDS), 0.0
-        for config in finalists:
-            rounds = self.rounds.get(config, [])
-            if all(record.status == "ok" for record in rounds):
-                missing_s += max(0, fewest - len(rounds)) * self.round_s(config)
-        return missing_s
+        fewest = min(self.most_rounds, INTERVAL_ROUNDS)
+        rounds = [(config, self.rounds.get(config, [])) for config in finalists]
+        ok = [(config, len(ran)) for config, ran in rounds if all(record.status == "ok" for record in ran)]
+        return sum(max(0, fewest - ran) * self.round_s(config) for config, ran in ok)
 
 
 def skipped(config: RunConfig, looks: Mapping[RunConfig, Record]) -> str | None:
@@ -307,23 +309,6 @@ def skipped(config: RunConfig, looks: Mapping[RunConfig, Record]) -> str | None:
     return None
 
 
-def _dropped_after(
-    number: int, ranked: Sequence[RunConfig], known: Mapping[RunConfig, Estimate]
-) -> dict[RunConfig, str]:
-    dropped: dict[RunConfig, str] = {}
-    for place, config in enumerate(ranked[1:], start=2):
-        against = ratio(known[config], known[ranked[0]])
-        if against.interval is not None and against.verdict == "slower":
-            low, high = against.interval
-            dropped[config] = (
-                f"after round {number} slower than the leader: {against.value:.3f}x its time a unit "
-                f"({low:.3f} to {high:.3f})"
-            )
-        elif place > _kept(len(ranked), 1 / 2):
-            dropped[config] = f"rank {place} of {len(ranked)} after round {number}"
-    return dropped
-
-
 def _kept(count: int, share: float) -> int:
     return max(FINALISTS, math.ceil(share * count))
 
@@ -337,3 +322,70 @@ def _look_s(record: Record) -> float | None:
 def _but_size(config: RunConfig) -> Key:
     """Return a key that two configurations share if only their batch size differs. Every turn compares all pairs."""
     return tuple(getattr(config, name) for name in RunConfig.model_fields if name != "batch_size")
+
+
+def space(
+    bases: Sequence[RunConfig], values: Mapping[str, Sequence[Any]], obstacle: Callable[[RunConfig], str | None]
+) -> tuple[Candidates, Untried]:
+    """Return the configurations to look at, from the usual settings outwards, and the others. bases: one per mode and
+    recipe. values: of AXES, the usual one first. obstacle: why a configuration cannot run here.
+    """
+    names = [name for name in AXES if name in values]
+    recipes = {base.mode: base.recipe for base in reversed(bases)}
+    found, untried = dict[tuple[Any, ...], RunConfig](), Untried()
+    for base, combination in product(bases, product(*(values[name] for name in names))):
+        config = base.model_copy(update=dict(zip(names, combination, strict=True)))
+        if config.te_attention != "te":
+            config = config.model_copy(update={"te_switches": None})
+        key, why = executed_as(config), obstacle(config)
+        if why is None and key in found:
+            why = f"cannot differ from {in_words(found[key])}"
+        if why is None:
+            found[key] = config
+        else:
+            untried.append((config, why))
+
+    def unusual(config: RunConfig) -> list[int]:
+        usual = {"recipe": recipes[config.mode], **{name: values[name][0] for name in names}}
+        return [place for place, name in enumerate(AXES) if getattr(config, name) != usual[name]]
+
+    changes = {config: unusual(config) for config in found.values()}
+    ordered = sorted(changes, key=lambda one: (len(changes[one]), min(changes[one], default=-1)))
+    return {config: len(changes[config]) for config in ordered}, untried
+
+
+def executed_as(config: RunConfig) -> tuple[Any, ...]:
+    """Return a key that is equal for two configurations whose steps cannot be executed differently."""
+    entry, scope = _entry(config.mode), str(config.compile)
+    by_auto = False if config.device == "cpu" else entry.compiled_by_auto
+    if scope == "auto" and by_auto is not None:
+        scope = "on" if by_auto else "off"
+    graphs = "off" if config.device == "cpu" and config.cuda_graphs == "auto" else config.cuda_graphs
+    attention = config.te_attention if entry.heeds_te_attention is not False else None
+    return config.mode_label, config.batch_size, scope, graphs, attention, config.te_switches
+
+
+def switched_on(config: RunConfig) -> RunConfig:
+    """Return the configuration with the switches that only gain, if its mode and its workload take them."""
+    if not _entry(config.mode).heeds_te_attention:
+        return config
+    taken = registry.switches_of(config.workload)
+    return config.model_copy(update={"te_switches": joined(name for name in ONLY_GAIN if name in taken)})
+
+
+def in_words(config: RunConfig) -> str:
+    """Return `te-fp8:delayed, batch 64, compile auto, graphs auto, attention te`, without what mode or device lacks."""
+    said = [config.mode_label, f"batch {config.batch_size}", f"compile {config.compile}"]
+    if config.device == "cuda":
+        said.append(f"graphs {config.cuda_graphs}")
+    if _entry(config.mode).heeds_te_attention is not False:
+        said.append(f"attention {config.te_attention}")
+    if config.te_switches:
+        said.append(config.te_switches)
+    return ", ".join(said)
+
+
+def _entry(name: str) -> ModeEntry:
+    """Return a mode's entry, without a search if built in: finding those of outside packages takes milliseconds."""
+    built_in = next((entry for entry in registry.BUILTIN_MODES if entry.name == name), None)
+    return built_in or registry.modes()[name]

@@ -18,8 +18,7 @@ from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import run_rounds
-from fp8bench.launch.sweep.halving import MARGIN, Halving, Turn
-from fp8bench.launch.sweep.space import Candidates, Untried
+from fp8bench.launch.sweep.halving import MARGIN, Candidates, Halving, Turn, Untried
 from fp8bench.machine.identity import Here
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.records import results
@@ -154,9 +153,8 @@ def run(
     ended: Callable[[Turn, Record, Halving], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Halving, float, int]:
-    """Run turns until the sweep or its budget ends. Return the search as it ended, and the seconds and the number of
-    turns of this call. begins: called with a turn and its expected seconds; returns what is called with its progress.
-    ended: called once its record is kept. Raises UsageError as `begun` does, and Interrupted.
+    """Run turns until the sweep or its budget ends. Return the search, and the seconds and the turns of this call.
+    begins: returns what is called with the turn's progress. Raises UsageError as `begun` does, and Interrupted.
     """
     began, turns = clock(), 0
     halving = begun(sweep)

@@ -1,12 +1,9 @@
 """GEMMs, checked and timed: one GEMM in each precision, with and without its casts.
 
-    bench = Bench.on("cuda", seconds=0.1, seed=0, compiled_casts=False, rounds=3)
-    timings = bench.measure(product, precisions)
-
 A GEMM is first compared with exact sums (`multiply`), then timed; one that fails the check is not timed. fp8 is timed
 from operands that are already cast, and with both casts before it: the cost of a mode is between these. GEMMs alone run
 at the power limit, where the clock varies from one tenth of a second to the next, so each precision is timed in rounds,
-in alternating order. The interval is of one process, and does not cover another. One round has none.
+in alternating order. The interval is of one process, and does not cover another.
 
 Each call is timed from a cold cache, as training finds it: before each repetition a buffer several times the size of
 the L2 cache is written, and operands rotate among several sets. On a GPU a repetition is between two CUDA events, and
@@ -14,10 +11,9 @@ all are queued before any is read. The buffer is written often enough to take LE
 repetition whose first event has passed when it is queued is late and not counted, and if more than MOST_LATE of them
 are, all are repeated with twice the lead.
 
-Repetitions fill a budget of time after a warm-up. A GEMM above the power limit runs at full clock for a while (70 ms of
-ViT-Huge's fc1 on an H200), and slower from then on, which is the state of a training step: so a timing starts after
-SETTLE_S of its own load, and only a ceiling without that (evidence/README.md). A CPU is timed with warm caches, which
-only shows that the command works.
+A GEMM above the power limit runs at full clock for a while (70 ms of ViT-Huge's fc1 on an H200), and slower from then
+on, which is the state of a training step: so a timing starts after SETTLE_S of its own load, and only a ceiling without
+that (evidence/README.md). A CPU is timed with warm caches, which only shows that the command works.
 """
 
 import math
@@ -32,6 +28,7 @@ from torch import Tensor
 from fp8bench.numerics.gemm import multiply as mm
 from fp8bench.numerics.gemm.multiply import Kernel, Operand, quantize
 from fp8bench.numerics.memory import gemm_bytes, operand_sets, require
+from fp8bench.records.select import grouped
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import RunFailed, first_line
 from fp8bench.schema.gemm import REFUSED_PAIR, Casts, Ceiling, Precision, Product, ProductTimings, Shape, Timing
@@ -40,7 +37,6 @@ from fp8bench.stats.estimate import estimate
 CEILING_SIZES = {"cuda": (4096, 8192), "cpu": (256, 512)}
 CEILING_PRECISIONS: tuple[Precision, ...] = ("bf16", "fp8-tensorwise", "fp8-tensorwise-fast")
 NANOSECONDS = 9
-"""The digits of a sample that are kept."""
 
 FEWEST, MOST = 20, 200
 """Repetitions: more do not make the interval narrower than the variation between processes."""
@@ -72,12 +68,12 @@ def repetitions(seconds: float, each_s: float) -> int:
 
 
 class HostTimer:
-    """Times by perf_counter: on a CPU the work is done when the call returns. flush_bytes: written before each call."""
+    """Times by perf_counter: on a CPU the work is done when the call returns. Caches stay warm."""
 
     flush_bytes: int | None = None
 
     def samples(self, call: Call, seconds: float, settled: bool = True) -> list[float]:
-        """Return seconds per repetition, in order. seconds: the budget. settled: of no meaning on a CPU."""
+        """Return seconds per repetition, in order, within a budget. settled: of no meaning on a CPU."""
         warm = [_call_s(call, number) for number in range(FEWEST_WARM)]
         return [_call_s(call, number) for number in range(repetitions(seconds, min(warm)))]
 
@@ -178,23 +174,23 @@ class Bench:
         measured in bf16 only, named formats without casts; what was not `ok` is not tried again. Raises RunFailed if
         the device fails.
         """
-        ways: tuple[Casts, ...] = ("none", "eager", "compiled") if self.compiled_casts else ("none", "eager")
+        casts: tuple[Casts, ...] = ("none", "eager", "compiled") if self.compiled_casts else ("none", "eager")
         rounds: dict[tuple[Precision, Casts], list[Timing]] = {
-            (precision, casts): []
+            (precision, way): []
             for precision in precisions
             if precision == "bf16" or product.stays_bf16 is None
-            for casts in (ways if precision != "bf16" and product.formats is None else ways[:1])
+            for way in (casts if precision != "bf16" and product.formats is None else casts[:1])
         }
 
-        def right(precision: Precision, casts: Casts) -> bool:
-            return all(timing.status == "ok" for timing in rounds[precision, casts])
+        def right(precision: Precision, way: Casts) -> bool:
+            return all(timing.status == "ok" for timing in (*rounds[precision, "none"], *rounds[precision, way]))
 
         sources = self._sources(product)
         for number in range(self.rounds):
-            for precision, casts in rounds if number % 2 == 0 else reversed(rounds):
-                if right(precision, "none") and right(precision, casts):
-                    rounds[precision, casts].append(self._attempt(product, precision, casts, sources))
-        shown = [of for (precision, casts), of in rounds.items() if casts == "none" or right(precision, "none")]
+            for one in rounds if number % 2 == 0 else reversed(rounds):
+                if right(*one):
+                    rounds[one].append(self._attempt(product, *one, sources))
+        shown = [of for (precision, way), of in rounds.items() if way == "none" or right(precision, "none")]
         return ProductTimings(product=product, timings=tuple(map(pooled, shown)))
 
     def ceilings(self, precisions: Sequence[Precision]) -> tuple[Ceiling, ...]:
@@ -202,18 +198,17 @@ class Bench:
         in fp8: the most that the device reaches before its power limit takes effect.
         """
         burst = replace(self, settled=False, rounds=1)
-        best: dict[str, Ceiling] = {}
+        found = []
         for size in CEILING_SIZES[self.device.type]:
             product = Product(shape=Shape.cube(size))
             sources = self._sources(product)
             for precision in CEILING_PRECISIONS if set(precisions) - {"bf16"} else CEILING_PRECISIONS[:1]:
                 timing = burst._attempt(product, precision, "none", sources)
-                if timing.on_units_s is None:
-                    continue
-                arithmetic, tflops = timing.arithmetic, product.shape.tflops(timing.on_units_s)
-                if arithmetic not in best or tflops > best[arithmetic].tflops:
-                    best[arithmetic] = Ceiling(arithmetic=arithmetic, tflops=tflops, precision=precision, size=size)
-        return tuple(best.values())
+                if timing.on_units_s is not None:
+                    tflops = product.shape.tflops(timing.on_units_s)
+                    found.append(Ceiling(arithmetic=timing.arithmetic, tflops=tflops, precision=precision, size=size))
+        by_arithmetic = grouped(found, lambda one: one.arithmetic)
+        return tuple(max(of, key=lambda one: one.tflops) for of in by_arithmetic.values())
 
     def _sources(self, product: Product) -> list[Pair]:
         generator = torch.Generator(self.device).manual_seed(self.seed)
@@ -236,15 +231,14 @@ class Bench:
 
     def _timed(self, product: Product, precision: Precision, casts: Casts, sources: list[Pair]) -> Timing:
         fp8, fast, rowwise = precision != "bf16", precision.endswith("-fast"), precision.startswith("fp8-rowwise")
-        multiply, shape = self.kernel.multiply if fp8 else mm.bf16_mm, product.shape
+        multiply, formats = self.kernel.multiply if fp8 else mm.bf16_mm, mm.formats(product, precision)
         cast = _compiled_quantize() if casts == "compiled" else quantize
         unscaled = torch.ones((), device=self.device)
 
         def operands(pair: Pair) -> tuple[Operand, Operand]:
             if not fp8:
                 return Operand(pair[0], unscaled), Operand(pair[1], unscaled)
-            left, right = mm.formats(product, precision)
-            return Operand(*cast(pair[0], left, rowwise)), Operand(*cast(pair[1], right, rowwise))
+            return Operand(*cast(pair[0], formats[0], rowwise)), Operand(*cast(pair[1], formats[1], rowwise))
 
         ready = list(map(operands, sources)) if casts == "none" else None
 
@@ -254,11 +248,11 @@ class Bench:
             return made, multiply(*made, fast)
 
         made, output = work(0)
-        error = mm.gemm_error(output, *made, shape)
-        wrong = mm.complaint(error, mm.limit(precision, shape.k), "the GEMM")
+        error = mm.gemm_error(output, *made, product.shape)
+        wrong = mm.complaint(error, mm.limit(precision, product.shape.k), "the GEMM")
         if casts != "none":
             for matrix, operand in zip(sources[0], made, strict=True):
-                wrong = wrong or mm.complaint(mm.cast_error(matrix, operand, shape), mm.CAST_LIMIT, "a cast")
+                wrong = wrong or mm.complaint(mm.cast_error(matrix, operand, product.shape), mm.CAST_LIMIT, "a cast")
         if wrong is not None:
             return Timing(precision=precision, casts=casts, status="invalid", reason=wrong, error=error)
         # Nothing is kept that the timing does not need.
@@ -279,11 +273,10 @@ def pooled(rounds: Sequence[Timing]) -> Timing:
     """Combine rounds, at least one, of which only the last may be other than `ok`: the mean of their medians with its
     interval over rounds, and the largest of their errors. A round that is not `ok` is returned instead.
     """
-    first, last = rounds[0], rounds[-1]
-    if last is first or last.status != "ok":
-        return last
+    if len(rounds) == 1 or rounds[-1].status != "ok":
+        return rounds[-1]
     found = estimate(median(timing.samples_s) for timing in rounds)
-    return first.model_copy(
+    return rounds[0].model_copy(
         update={
             "error": max((timing.error for timing in rounds if timing.error is not None), default=None),
             "time_s": found.value,
@@ -296,14 +289,13 @@ def pooled(rounds: Sequence[Timing]) -> Timing:
 
 
 def sees_cuda() -> bool:
-    """Return whether this torch can use a GPU. A driver may report one that torch was not built for."""
+    """Return whether this torch can use a GPU: a driver may report one that torch was not built for."""
     return torch.cuda.is_available()
 
 
 def _compiled_quantize() -> Callable[[Tensor, torch.dtype, bool], Pair]:
-    """Return the cast compiled anew by torch.compile. Kernels kept from earlier shapes would count against torch's
-    limit of recompilations, beyond which it runs eagerly without an error.
-    """
+    # Compiled anew: kernels kept from earlier shapes would count against torch's limit of recompilations, beyond which
+    # it runs eagerly without an error.
     torch.compiler.reset()
     compiled: Callable[[Tensor, torch.dtype, bool], Pair] = torch.compile(quantize, fullgraph=True, dynamic=False)
     return compiled

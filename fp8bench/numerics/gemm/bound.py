@@ -14,14 +14,13 @@ from statistics import median
 from typing import Any
 
 from fp8bench.records.select import Filter, grouped, latest_first
-from fp8bench.schema.execution import VARIANTS, Variant
-from fp8bench.schema.gemm import Arithmetic, Casts, Gain, ModeGain, ProductTimings, StepBound
+from fp8bench.schema.execution import VARIANTS
+from fp8bench.schema.gemm import CASTS, Arithmetic, Casts, Gain, ModeGain, ProductTimings, StepBound
 from fp8bench.schema.rank import GEMMS
 from fp8bench.schema.record import Record
 from fp8bench.stats.steps import bottleneck_of
 
 BASELINE = "baseline-bf16"
-WAYS: tuple[Casts, ...] = ("none", "compiled", "eager")
 
 
 def bounds(products: Sequence[ProductTimings], records: Iterable[Record], of_step: Filter) -> tuple[StepBound, ...]:
@@ -38,18 +37,14 @@ def bounds(products: Sequence[ProductTimings], records: Iterable[Record], of_ste
         for record in wanted.of(records)
         if record.summary and (record.what.mode == BASELINE or (record.evidence and record.evidence.fp8))
     ]
-    measured: dict[Variant, dict[str, list[Record]]] = {variant: {} for variant in VARIANTS}
-    by_variant = grouped(fitting, lambda record: (record.execution or "eager", record.what.mode_label))
-    for (variant, label), of_mode in by_variant.items():
-        measured[variant][label] = latest_first(of_mode)[0]
+    every = grouped(fitting, lambda record: (record.execution or "eager", record.what.mode_label))
     found = []
-    for variant, modes in measured.items():
-        if BASELINE in modes:
-            ways = set(variant.split("+"))
-            fewer = [one for one in VARIANTS if one == "eager" or set(one.split("+")) <= ways]
-            shown = {label: rounds for one in fewer for label, rounds in measured[one].items()}
-            baseline = shown.pop(BASELINE)
-            found.append(bound(products, baseline, shown.values()))
+    for variant in VARIANTS:
+        ways = {"eager", variant, *variant.split("+")}
+        shown = {label: of for one in VARIANTS for (how, label), of in every.items() if one == how and how in ways}
+        if (variant, BASELINE) in every:
+            rounds = {label: latest_first(of)[0] for label, of in shown.items()}
+            found.append(bound(products, rounds.pop(BASELINE), rounds.values()))
     return tuple(one for one in found or [bound(products)] if one is not None)
 
 
@@ -62,11 +57,10 @@ def bound(
     """
     timed = [(one, time) for one in products if (time := _fastest_s(one, "bf16", "none")) is not None]
     converted = [(one, time) for one, time in timed if one.product.stays_bf16 is None]
-    fp8_s = {way: [_fastest_s(one, "fp8", way) for one, _ in converted] for way in WAYS}
+    fp8_s = {way: [_fastest_s(one, "fp8", way) for one, _ in converted] for way in CASTS}
     if not any(fp8_s["none"]) or len(timed) < len(products):
         return None
-    bf16_s = sum(time for _, time in converted)
-    rest_s = 0.0
+    bf16_s, rest_s = sum(time for _, time in converted), 0.0
     of_step: dict[str, Any] = {}
     if baseline:
         last, step_s = baseline[-1], _step_time_s(baseline)
@@ -108,11 +102,10 @@ def bound(
     )
 
 
-def _fastest_s(one: ProductTimings, arithmetic: Arithmetic, way: Casts) -> float | None:
+def _fastest_s(one: ProductTimings, arithmetic: Arithmetic, casts: Casts) -> float | None:
     """Return the seconds a step of the fastest timing with these casts; None without one that is not emulated."""
-    alike = (timing for timing in one.timings if timing.arithmetic == arithmetic and timing.casts == way)
-    times = [timing.on_units_s * (one.product.calls_per_step or 1) for timing in alike if timing.on_units_s is not None]
-    return min(times, default=None)
+    alike = (timing.on_units_s for timing in one.timings if (timing.arithmetic, timing.casts) == (arithmetic, casts))
+    return min((time * (one.product.calls_per_step or 1) for time in alike if time is not None), default=None)
 
 
 def _step_time_s(rounds: Sequence[Record]) -> float:

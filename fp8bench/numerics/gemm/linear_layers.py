@@ -21,9 +21,6 @@ from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.schema.gemm import Product, Role, Shape
 from fp8bench.workloads.protocol import Batch, Workload
 
-WHOLE_MODEL = "(the model)"
-"""The name of a layer that is itself the complete model."""
-
 
 @dataclass(frozen=True)
 class LinearGemms:
@@ -65,9 +62,10 @@ def _watched(workload: Workload, batch_size: int) -> tuple[tuple[Product, ...], 
         number = inputs.numel() // features
         rows.add((name, number))
         why = None
-        if not convertible(layer, name):
+        if is_head(name):
+            why = "the head stays bf16 in every mode"
+        elif not convertible(layer, name):
             why = f"{features} or {out} features are not divisible by {ALIGNMENT}"
-            why = "the head stays bf16 in every mode" if is_head(name) else why
         every: tuple[tuple[Role, bool, Shape], ...] = (
             ("forward", True, Shape(m=number, n=out, k=features)),
             ("input gradient", inputs.requires_grad, Shape(m=number, n=features, k=out)),
@@ -105,21 +103,20 @@ def fold(name: str) -> str:
     only numbers is unchanged, because `*` alone names nothing. A model that is itself the layer has no name.
     """
     if not name or name.replace(".", "").isdecimal():
-        return name or WHOLE_MODEL
+        return name or "(the model)"
     return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
 
 
 def require_aligned(found: LinearGemms, batch_size: int) -> None:
-    """Raise UsageError if a GEMM that modes convert has rows that are invalid for fp8, with the next valid batch size.
-    Its other two dimensions, the layer's widths, are valid, or modes would not convert it. batch_size: of `found`. Rows
-    that no batch size mends are named first.
+    """Raise UsageError if a GEMM that modes convert has rows that are invalid for fp8, with the next valid batch size;
+    first for rows that no batch size mends. The layer's widths are valid, or modes would not convert it.
     """
     converted = [one for one in found.products if one.stays_bf16 is None]
     fixed = [one for one in converted if not set(one.layers).isdisjoint(found.fixed_rows)]
     product = next((one for one in (*fixed, *converted) if one.shape.misaligned), None)
-    if product is None:
+    if product is None or product.shape.misaligned is None:
         return
-    name, size, padded = product.shape.misaligned[0]
+    name, size, padded = product.shape.misaligned
     if product in fixed:
         remedy = f"It is not batch x tokens: pad the layer's rows to {padded}, or measure with --precision bf16 alone"
     else:

@@ -1,25 +1,16 @@
 """GEMMs in bf16 and fp8: operands, their casts, the function that multiplies them, and the check of the output.
 
-Both operands have the inner dimension last: left [M, K], right [N, K]; the output is left right^T, in bf16. In
-training, X [T, I], W [O, I] and dY [T, O] are stored row by row:
+Both operands have the inner dimension last: left [M, K], right [N, K]; the output is left right^T, in bf16. In training
+X [T, I], W [O, I] and dY [T, O] are stored row by row (TRANSPOSED: X, W; dY, W^T; dY^T, X^T). bf16 takes all of these
+at full speed; fp8 needs K contiguous in both operands, so a cast also copies a transposed one.
 
-  role              left, right          of these, transposed in memory
-  forward           X,    W              none
-  input gradient    dY,   W^T            right
-  weight gradient   dY^T, X^T            both
-
-bf16 takes all of these at full speed; fp8 needs K contiguous in both operands, so a cast also copies a transposed one.
 A cast is dynamic scaling in torchao's operations: scale = largest fp8 value / amax, in float32; q = clamp(x * scale);
-the output is multiplied by the inverse scales. Every GEMM casts both of its operands.
-
-`torch.nn.functional.scaled_mm` takes a row-major left and a column-major right matrix, and float32 inverse scales (one
-element, or [M, 1] and [1, N]). A CPU has no fp8 units: its time is marked as emulated.
+the output is multiplied by the inverse scales. A CPU has no fp8 units: its time is marked as emulated.
 
 A GEMM is checked against the exact sums over the same fp8 operands, in float32 (on a CPU float64), where such products
-are exact also in tf32: |output - exact| / |exact|, Frobenius. Rounding the output to bf16 adds 0.002.
-Fast accumulation keeps about 14 bits of a sum on compute capability 9 (DeepSeek-V3 technical report, 2024, section
-3.3.2), so its limit grows with K beyond FAST_EXACT_UP_TO. A wrong scale, a transposed operand or a missing tile errs
-far more.
+are exact also in tf32: |output - exact| / |exact|, Frobenius. Rounding the output to bf16 adds 0.002. Fast accumulation
+keeps about 14 bits of a sum on compute capability 9 (DeepSeek-V3 technical report, 2024, section 3.3.2), so its limit
+grows with K beyond FAST_EXACT_UP_TO. A wrong scale, a transposed operand or a missing tile errs far more.
 """
 
 import math
@@ -60,7 +51,6 @@ class Operand:
     inverse_scale: Tensor
 
     def scale_of(self, rows: slice) -> Tensor:
-        """Return the inverse scales of these rows, [rows, 1]."""
         return self.inverse_scale.expand(len(self.data), 1)[rows]
 
     def dequantized(self, rows: slice = slice(None)) -> Tensor:
@@ -68,16 +58,14 @@ class Operand:
         return self.data[rows].float() * self.scale_of(rows)
 
 
-Multiply = Callable[[Operand, Operand, bool], Tensor]
-"""A function (left, right, fast accumulation) -> [M, N] in bf16."""
-
-
 @dataclass(frozen=True)
 class Kernel:
-    """A function that multiplies in fp8. name: for the record. emulated: whether it runs without fp8 units."""
+    """Multiplies in fp8: (left, right, fast accumulation) -> [M, N] in bf16. name: for the record. emulated: whether it
+    runs without fp8 units.
+    """
 
     name: str
-    multiply: Multiply
+    multiply: Callable[[Operand, Operand, bool], Tensor]
     emulated: bool
 
 
@@ -134,7 +122,9 @@ def find_kernel(device: torch.device) -> Kernel:
 
 
 def public_scaled_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
-    """Multiply by torch.nn.functional.scaled_mm."""
+    """Multiply by torch.nn.functional.scaled_mm, which takes a row-major left and a column-major right matrix, and
+    float32 inverse scales: one element, or [M, 1] and [1, N].
+    """
     types = functional.ScalingType
     scaling = types.RowWise if left.inverse_scale.dim() else types.TensorWise
     scales = left.inverse_scale, scaling, right.inverse_scale.t(), scaling
@@ -147,7 +137,6 @@ def widened_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
 
 
 def bf16_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
-    """Multiply in bf16, as the reference of fp8."""
     return torch.mm(left.data, right.data.t())
 
 

@@ -2,7 +2,8 @@
 
 A mode, a workload or a loader may do less once the proofs have ended. While steps are timed, only the number of samples
 of each batch is looked at. After the last one, one more step is launched as timed, on a batch that was never trained
-on, and the plain model with the same weights computes what it should have found:
+on (one learned by heart has next to no gradient; a mode that keeps fp8 scales of earlier passes first trains on it as
+often as they need), and the plain model with the same weights computes what it should have found:
 
   after_loss_error      |l' - l| / the larger of |l| and the size of the fresh model's loss
   after_gradient_error  |g' - g| / |g|, of all weights together. Not of sharded ones, whose gradients are parts, nor
@@ -11,18 +12,14 @@ on, and the plain model with the same weights computes what it should have found
 
 Every weight, and every group of its rows, that has a gradient must also get one, and weights must move, in this step
 and while steps were timed; ranks that hold the same weights must still hold the same numbers. Both are seen by one
-number of each weight (`moved`). Every quarter of the samples must have its share in the gradient (`shares`), since
-that of half of them may be within fp8's bounds. The batch is new because one learned by heart has next to no gradient;
-a mode that keeps fp8 scales of earlier passes, which would cut off another batch's gradient, first trains on it as
-often as they need.
+number of each weight (`sketches`). Every quarter of the samples must have its share in the gradient (`shares`), since
+that of half of them may be within fp8's bounds.
 
 Where they disagree, the plain model shows what rounding alone does to the gradient of the same batch. If that takes
 more than half of a bound, the batch tells nothing, whatever the mode does, and the next one is taken. A language model
-that learns random tokens meets such batches: in a Llama of 18 layers on a CPU, after 70 steps of AdamW, the gradient of
-the first tokens grew from layer to layer down to the embedding, in one sequence to 700 times that of the others. There
-bf16 and float32 differed by 0.67 to 1.2, by 0.004 in most; a bf16 run from nudged weights differed by 0.14, one with
-operands in fp8 by 0.7. Before this was looked at, three of fifteen processes of llm-1b on an H200 were refused, each
-for one sequence.
+that learns random tokens meets such batches: after 70 steps of AdamW in 18 layers, bf16 and float32 differed by 0.67 to
+1.2 in one sequence, by 0.004 in most. Before this was looked at, three of fifteen processes of llm-1b on an H200 were
+refused, each for one sequence.
 """
 
 import math
@@ -39,8 +36,8 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.rank import Tolerance, WorkloadFacts
-from fp8bench.worker.execution.moved import sketches, spread
 from fp8bench.worker.execution.parallel.choose import samples_of
+from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.plain_step import Plain, of_plain, plain_model, take_weights
 from fp8bench.worker.execution.proof import OF_ONE_WEIGHT, Gate, bound_on_spread, small
 from fp8bench.worker.execution.reference import NotProved, nudge
@@ -49,13 +46,11 @@ from fp8bench.worker.judged import GROUPS, ROWS, norms_of_groups
 from fp8bench.worker.memory import SPARE, free_bytes
 from fp8bench.worker.memory import size as size_of
 from fp8bench.worker.parallel import agreement, largest
-from fp8bench.worker.plain_weights import by_plain_names, ties, trained_weights
+from fp8bench.worker.plain_weights import SHOWN, by_plain_names, ties, trained_weights
 from fp8bench.worker.plugin import Batches
-from fp8bench.worker.relative import ratio
+from fp8bench.worker.relative import norm, ratio
 from fp8bench.worker.rounding import GRIDS, MOST, rounded
 from fp8bench.workloads.protocol import Batch, Workload
-
-SHOWN = 3
 
 FEWEST_LOSSES = 4
 """Timed steps whose losses tell anything."""
@@ -71,6 +66,9 @@ BATCHES = 4
 
 TELLS = 0.5
 """Which share of the bounds rounding alone may take of a batch that tells a fault."""
+
+AT_ONCE = 1 << 24
+"""Elements of a sketch whose noise is made at once."""
 
 DIMENSIONS = {"images": 1, "samples": 1, "tokens": 2}
 """How many of the first dimensions of a batch's inputs count units; of other units one or two."""
@@ -89,9 +87,7 @@ def require_work(workload: Workload, facts: WorkloadFacts, batches: Batches, con
     elif batches.changed is not None and known is not None:
         step, other = batches.changed
         first = list(batches.first or shape)
-        what = (
-            f"gave a batch of {list(other)} at step {step} where the first was one of {first}, and both count {counted}"
-        )
+        what = f"gave a batch of {list(other)} at step {step}, and counts it as the first, of {first}"
         remedy = "Give batches of one shape"
     elif facts.units_per_step not in expected:
         what = f"counts {counted} a step, and its batches of {list(shape)} hold {' or '.join(map(str, expected))}"
@@ -112,6 +108,58 @@ def require_changing(losses: Sequence[float], optimizer: OptimizerName) -> None:
         )
 
 
+@torch.no_grad()
+def sketches(parts: Parts) -> dict[str, float]:
+    """Return this rank's sketch <z, w> of each trained weight w, z being seeded noise of unit variance, since a copy
+    would take memory while steps are timed. A change d moves it by |d| in the root mean square (a Johnson-Lindenstrauss
+    projection on one dimension). In 16 bits a small step may round to none.
+    """
+    found = {}
+    for number, (name, weight) in enumerate(trained_weights(parts.plain).items()):
+        values = local(weight).detach()
+        if values.dtype == torch.float32 and values.numel():
+            generator = torch.Generator(values.device).manual_seed(number)
+            found[name] = sum(
+                float(part @ torch.empty_like(part).normal_(generator=generator))
+                for part in values.double().flatten().split(AT_ONCE)
+            )
+    return found
+
+
+def spread(parts: Parts, begun: Mapping[str, float], now: Mapping[str, float]) -> float | None:
+    """Return how far sketches are from the mean of the ranks with the same weights, in units of what they changed since
+    `begun`; None if no other holds the same. Every rank calls this.
+    """
+    weights = trained_weights(parts.plain)
+    groups: dict[dist.ProcessGroup, list[str]] = {}
+    for name in now:
+        if (group := parts.strategy.replicas(weights[name])) is not None:
+            groups.setdefault(group, []).append(name)
+    apart = moved = 0.0
+    for group, names in groups.items():
+        start, mine = (
+            torch.tensor([of[name] for name in names], dtype=torch.float64, device=parts.device) for of in (begun, now)
+        )
+        mean = mine.clone()
+        dist.all_reduce(mean, group=group)
+        mean /= dist.get_world_size(group)
+        apart = math.hypot(apart, float((mine - mean).norm()))
+        moved = math.hypot(moved, float((mean - start).norm()))
+    if not groups:
+        return None
+    return 0.0 if apart == 0 else ratio(apart, moved)
+
+
+@dataclass(frozen=True)
+class Afterwards:
+    """What was found. gradient_error: None for the loss alone. spread: None if no other rank holds the same weights."""
+
+    loss_error: float
+    gradient_error: float | None
+    spread: float | None
+    warning: str | None = None
+
+
 def require_still(
     parts: Parts,
     launch: Launch,
@@ -119,7 +167,7 @@ def require_still(
     unseen: Callable[[], Workload],
     gate: Gate,
     begun: Mapping[str, float],
-) -> "Afterwards":
+) -> Afterwards:
     """Launch one more step and compare it with the plain model's; every rank calls this. unseen: makes a workload that
     trained no step, and needs no loader. begun: sketches before the timed steps. Raises MeasurementInvalid on every
     rank.
@@ -144,9 +192,9 @@ def require_still(
         if largest(int(bool(compared.faults)), parts.device) == 0:
             break
         alone = _rounding_alone(parts, unseen, plain, batch, expected, gate.tolerance)
-        if alone is None or alone.tells:
+        if alone is None or alone[1]:
             break
-        untold.append(alone.error)
+        untold.append(alone[0])
         plain.zero_grad(set_to_none=True)
     apart = spread(parts, begun, first)
     faults = []
@@ -156,7 +204,7 @@ def require_still(
     if telling:
         faults += compared.faults
         if compared.faults and alone is not None:
-            faults.append(f"rounding alone changes the plain model's by {alone.error:.3g}")
+            faults.append(f"rounding alone changes the plain model's by {alone[0]:.3g}")
     if config.optimizer != "none":
         faults += _standing(sketches(parts), timed, compared.taught, "do not move")
         faults += _standing(first, begun, compared.taught, "did not move while steps were timed")
@@ -164,15 +212,12 @@ def require_still(
         _refuse(config.mode_label, faults, [] if telling else untold)
     warning = (
         f"rounding alone changes the plain model's gradients of {len(untold)} of {len(untold) + 1} batches after the "
-        f"timed steps by up to {max(untold):.3g}; the step was compared on the last one"
-        if untold
-        else None
+        f"timed steps by up to {max(untold, default=0):.3g}; the step was compared on the last one"
     )
-    return Afterwards(compared.loss_error, compared.gradient_error, apart, warning)
+    return Afterwards(compared.loss_error, compared.gradient_error, apart, warning if untold else None)
 
 
 def _refuse(mode: str, faults: Sequence[str], untold: Sequence[float]) -> None:
-    """Raise MeasurementInvalid for a fault, or where no batch told one. untold: what rounding alone does to each."""
     if faults:
         raise MeasurementInvalid(
             f"{mode} after its timed steps no longer computes what was proved: {'; '.join(faults)}",
@@ -189,16 +234,6 @@ def _refuse(mode: str, faults: Sequence[str], untold: Sequence[float]) -> None:
 
 
 @dataclass(frozen=True)
-class Afterwards:
-    """What was found. gradient_error: None for the loss alone. spread: None if no other rank holds the same weights."""
-
-    loss_error: float
-    gradient_error: float | None
-    spread: float | None
-    warning: str | None = None
-
-
-@dataclass(frozen=True)
 class _Compared:
     """A step beside the plain model's. taught: the weights that must move; None if any must. faults: in words."""
 
@@ -209,74 +244,50 @@ class _Compared:
 
 
 def _compared(parts: Parts, expected: Plain, loss: float, gate: Gate) -> _Compared:
-    """Compare the last step, whose gradients `parts` still hold. loss: the step's."""
-    tolerance, faults = gate.tolerance, []
+    # `parts` still hold the gradients of the step.
+    tolerance, faults, plain = gate.tolerance, [], expected.gradients
     loss_error = ratio(abs(loss - expected.loss), max(abs(expected.loss), gate.loss_size))
     if not loss_error <= tolerance.loss:
         faults.append(f"its loss differs by {loss_error:.3g} (at most {tolerance.loss:.3g})")
-    if expected.gradients is None:
+    if plain is None:
         return _Compared(loss_error, None, None, faults)
-    gradient_error, taught, more = _of_gradients(parts, expected, expected.gradients, tolerance)
-    return _Compared(loss_error, gradient_error, taught, faults + more)
-
-
-def _of_gradients(
-    parts: Parts, expected: Plain, plain: Mapping[str, Tensor], tolerance: Tolerance
-) -> tuple[float, set[str], list[str]]:
-    """Return the error of all gradients, the weights that must move, and what is wrong. plain: expected gradients."""
-    shapes = {name: gradient.shape for name, gradient in plain.items()}
     of_model = ties(parts.mode, parts.plain)
     mine = {name: gradient_of(weight) for name, weight in trained_weights(parts.plain).items()}
-    found = by_plain_names(of_model, mine, shapes)
-    squares = {name: _square(gradient) for name, gradient in plain.items()}
+    found = by_plain_names(of_model, mine, {name: gradient.shape for name, gradient in plain.items()})
+    squares = {name: norm(gradient) ** 2 for name, gradient in plain.items()}
     usual = sum(squares.values()) / max(1, sum(gradient.numel() for gradient in plain.values()))
     taught = {name for name, one in plain.items() if squares[name] > small(one) ** 2 * usual * one.numel()}
     own = {name: torch.zeros_like(one) for name, one in plain.items()}
     own |= {name: one for name, one in found.items() if one is not None and name in plain}
-    missing = [name for name in sorted(taught) if _square(own[name]) < (1 - MOST) ** 2 * squares[name]]
+    missing = [name for name in sorted(taught) if norm(own[name]) ** 2 < (1 - MOST) ** 2 * squares[name]]
     missing += [f"rows {rows}" for name in sorted(taught - {*missing}) for rows in _lost_rows(name, plain, own, usual)]
     error, of_samples = _beside(own, expected, plain)
-    moving = {name for tie in of_model if set(tie.plain) <= taught - expected.lost for name in tie.trained}
-    faults, bound = [], _bound(tolerance)
-    if not error <= bound:
+    if not error <= (bound := _bound(tolerance)):
         faults.append(f"its gradients differ by {error:.3g} (at most {bound:.3g})")
     if missing:
         faults.append(f"no gradient reaches {', '.join(missing[:SHOWN])} ({len(missing)} in all)")
     if _unlike(of_samples, OF_SAMPLES):
-        told = ", ".join(f"{share:.2f}" for share in of_samples)
         faults.append(
-            f"its gradients are not those of all samples: parts of the batch count {told} times (a loss must be the "
-            "mean over samples, which that of padded ones is not)"
+            "its gradients are not those of all samples: parts of the batch count "
+            f"{', '.join(f'{share:.2f}' for share in of_samples)} times (a loss must be the mean over samples, which "
+            "that of padded ones is not)"
         )
-    return error, moving, faults
+    moving = {name for tie in of_model if set(tie.plain) <= taught - expected.lost for name in tie.trained}
+    return _Compared(loss_error, error, moving, faults)
 
 
 def _standing(now: Mapping[str, float], then: Mapping[str, float], taught: set[str] | None, words: str) -> list[str]:
-    # taught: those that must move; None if one must, any.
     still = sorted(name for name, one in now.items() if then[name] == one and (taught is None or name in taught))
     if not still or (taught is None and len(still) < len(now)):
         return []
     return [f"{len(still)} of {len(now)} weights {words}: {', '.join(still[:SHOWN])}"]
 
 
-@dataclass(frozen=True)
-class _Alone:
-    """What rounding alone does to the plain model's gradients. tells: whether a fault shows beside it, on any rank."""
-
-    error: float
-    tells: bool
-
-
 def _rounding_alone(
-    parts: Parts,
-    unseen: Callable[[], Workload],
-    plain: nn.Module,
-    batch: Batch,
-    expected: Plain,
-    tolerance: Tolerance,
-) -> _Alone | None:
-    """Run the plain model again, each time rounded otherwise. None if gradients are not compared, or without room.
-    Every rank calls this.
+    parts: Parts, unseen: Callable[[], Workload], plain: nn.Module, batch: Batch, expected: Plain, tolerance: Tolerance
+) -> tuple[float, bool] | None:
+    """Run the plain model again, each time rounded otherwise. Return what that does to its gradients, and whether a
+    fault shows beside it on every rank; None if gradients are not compared, or without room. Every rank calls this.
     """
     short = free_bytes(parts.device) < SPARE * size_of(plain.parameters())
     if expected.gradients is None or largest(int(short), parts.device) > 0:
@@ -297,7 +308,7 @@ def _rounding_alone(
         error, of_samples = _beside(found.gradients or {}, expected, expected.gradients)
         errors.append(error)
         tells = tells and error <= TELLS * _bound(tolerance) and not _unlike(of_samples, TELLS * OF_SAMPLES)
-    return _Alone(max(errors), largest(int(not tells), parts.device) == 0) if errors else None
+    return (max(errors), largest(int(not tells), parts.device) == 0) if errors else None
 
 
 def _rounded_otherwise(parts: Parts, plain: nn.Module) -> Iterator[tuple[AbstractContextManager[None], bool]]:
@@ -314,14 +325,15 @@ def _rounded_otherwise(parts: Parts, plain: nn.Module) -> Iterator[tuple[Abstrac
 
 
 def _bound(tolerance: Tolerance) -> float:
-    """Return how far gradients may be off, all together."""
     return min(MOST, OF_ONE_WEIGHT * tolerance.input_gradient)
 
 
 def _beside(own: Mapping[str, Tensor], expected: Plain, plain: Mapping[str, Tensor]) -> tuple[float, Sequence[float]]:
-    """Return the error of all gradients, and how much of each part of the samples is in them."""
+    """Return the relative error of all gradients, and how much of each part of the samples is in them."""
     seen = [{name: one for name, one in part.items() if name in plain} for part in expected.of_samples]
-    return _apart(own, plain), shares(own, seen) if seen[0] else []
+    apart = sum(norm(own[name].float() - one.float()) ** 2 for name, one in plain.items())
+    error = ratio(math.sqrt(apart), math.sqrt(sum(norm(one) ** 2 for one in plain.values())))
+    return error, shares(own, seen) if seen[0] else []
 
 
 def _unlike(of_samples: Sequence[float], most: float) -> bool:
@@ -363,13 +375,3 @@ def _lost_rows(name: str, plain: Mapping[str, Tensor], own: Mapping[str, Tensor]
         for number, (wanted, found) in enumerate(zip(*norms, strict=True), 1)
         if wanted > least and found < (1 - MOST) * wanted
     ]
-
-
-def _apart(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> float:
-    """Return |found - wanted| / |wanted| of all gradients together."""
-    apart = sum(_square(found[name].float() - one.float()) for name, one in wanted.items())
-    return ratio(math.sqrt(apart), math.sqrt(sum(map(_square, wanted.values()))))
-
-
-def _square(values: Tensor) -> float:
-    return float(torch.linalg.vector_norm(values.detach(), dtype=torch.float64)) ** 2

@@ -1,12 +1,10 @@
 """Makes a model ready to train: matches what was requested (`--compile`, `--cuda-graphs`) with what the mode and the
-device can do; then wraps and joins the model, with its optimizer and its batches. Whether a capture works and proves
-equal is seen later (`decide`).
+device can do; then wraps and joins the model, with its optimizer and batches. `decide` sees whether a capture works.
 
 torch.compile takes nothing, the complete model, or each of its blocks, in place: one is compiled and the others share
-the result, in seconds instead of minutes. The complete model goes inside DDP; on several GPUs torch then cuts the graph
-at DDP's gradient buckets, so that all-reduce can begin before backward ends (optimize_ddp; ViT-Huge's one graph becomes
-98). Layers that ranks share are divided first, then blocks checkpointed, compiled, joined: gathering a block's weights
-lies outside of its graph, and of what is recomputed.
+the result. The complete model goes inside DDP; on several GPUs torch then cuts the graph at DDP's gradient buckets, so
+that all-reduce can begin before backward ends (optimize_ddp). Layers that ranks share are divided first, then blocks
+checkpointed, compiled, joined: gathering a block's weights lies outside of its graph, and of what is recomputed.
 """
 
 import gc
@@ -35,8 +33,6 @@ from fp8bench.workloads.protocol import Workload
 
 @dataclass(frozen=True)
 class Choice:
-    """What was decided before anything was built."""
-
     compile: CompileEvidence
     graph: GraphEvidence
     strategy: Strategy = field(default_factory=DDP)
@@ -69,13 +65,11 @@ def choose_compile(
     """Return whether to compile, what, and why. not_whole: why not the complete model. Raises ModeUnavailable."""
     if choice == "on" and not_whole:
         raise ModeUnavailable(not_whole, "Use --compile blocks")
-    if choice in ("on", "blocks"):
-        if policy.refusal:
-            raise ModeUnavailable(policy.refusal, "Leave --compile at auto, or choose another recipe")
+    if choice in ("on", "blocks") and policy.refusal:
+        raise ModeUnavailable(policy.refusal, "Leave --compile at auto, or choose another recipe")
+    if choice != "auto":
         scope: CompileScope = "blocks" if choice == "blocks" else "model"
-        return CompileEvidence(enabled=True, reason=f"requested with --compile {choice}", scope=scope)
-    if choice == "off":
-        return CompileEvidence(enabled=False, reason="requested with --compile off")
+        return CompileEvidence(enabled=choice != "off", reason=f"requested with --compile {choice}", scope=scope)
     if policy.auto and device.type == "cpu":
         return CompileEvidence(enabled=False, reason="auto: on a CPU compiling takes longer than the run")
     scope = "blocks" if policy.auto and not_whole else "model"
@@ -87,18 +81,14 @@ def choose_graph(
     choice: GraphChoice, mode: Mode, device: torch.device, joined_refusal: str | None = None
 ) -> GraphEvidence:
     """Return whether to capture, and why. joined_refusal: why not steps of ranks joined so. Raises ModeUnavailable."""
-    if choice == "off":
-        return GraphEvidence(enabled=False, reason="requested with --cuda-graphs off")
     refusal = joined_refusal or stated(mode, "capture_refusal")
     if device.type != "cuda":
         refusal = f"CUDA graphs need an NVIDIA GPU, and this is a {device.type}"
-    if choice == "on":
-        if refusal:
-            raise ModeUnavailable(refusal, "Leave --cuda-graphs at auto")
-        return GraphEvidence(enabled=True, reason="requested with --cuda-graphs on")
-    if refusal:
-        return GraphEvidence(enabled=False, reason=f"auto: {refusal}")
-    return GraphEvidence(enabled=True, reason="auto: the step was captured, and proved equal")
+    if choice == "on" and refusal:
+        raise ModeUnavailable(refusal, "Leave --cuda-graphs at auto")
+    if choice != "auto":
+        return GraphEvidence(enabled=choice == "on", reason=f"requested with --cuda-graphs {choice}")
+    return GraphEvidence(enabled=not refusal, reason=f"auto: {refusal or 'the step was captured, and proved equal'}")
 
 
 def build(
@@ -119,34 +109,20 @@ def build(
 
 
 @contextmanager
-def stream(device: torch.device, graph: GraphEvidence) -> Iterator[None]:
-    """Queue a captured step, from DDP's construction on, on a new stream: the default one cannot be captured."""
+def ready_to_train(
+    config: RunConfig, rank: int, device: torch.device, mode: Mode, workload: Workload, model: nn.Module, choice: Choice
+) -> Iterator[tuple[Parts, Batches]]:
+    """Yield what a step needs, and its batches. If the step may be captured, it has its own current stream."""
     context: AbstractContextManager[object] = nullcontext()
-    if graph.enabled and device.type == "cuda":
+    if choice.graph.enabled and device.type == "cuda":
+        # From DDP's construction on: the default stream cannot be captured.
         own = torch.cuda.Stream(device)
         own.wait_stream(torch.cuda.current_stream(device))
         context = torch.cuda.stream(own)
     with context:
-        yield
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-@contextmanager
-def ready_to_train(
-    config: RunConfig,
-    rank: int,
-    device: torch.device,
-    mode: Mode,
-    workload: Workload,
-    model: nn.Module,
-    choice: Choice,
-) -> Iterator[tuple[Parts, Batches]]:
-    """Yield what a step needs, and its batches. If the step may be captured, it has its own current stream."""
-    with stream(device, choice.graph):
         parts = build(config, device, mode, workload, model, choice)
         batches = Batches(workload, *samples_of(config, rank), device)
-        # Objects made so far stay: the collector need not traverse them again and again while steps are timed.
+        # Objects made so far stay: the collector need not traverse them while steps are timed.
         gc.collect()
         gc.freeze()
         try:
@@ -154,6 +130,8 @@ def ready_to_train(
         finally:
             # End the loader's processes here, and not at some time while the interpreter shuts down.
             batches.close()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def wrap(model: nn.Module, scope: CompileScope | None, world_size: int, sharded: bool = False) -> nn.Module:
@@ -186,9 +164,9 @@ SHAPES = 64
 
 
 def specialize() -> None:
-    """Let torch.compile make functions for one shape, which is all that a training loop has. The passes of a proof have
-    others, and after a second shape torch would make those for any: Transformer Engine compiles its sums of bias
-    gradients by itself, and a step of te-fp8 took 101.0 ms instead of 98.4 (ViT-Huge, batch 64, an H200).
+    """Let torch.compile make functions for one shape each. Passes of a proof have others than the training loop, and
+    torch would then make those for any: Transformer Engine compiles its sums of bias gradients by itself, and a step of
+    te-fp8 took 101.0 ms instead of 98.4 (ViT-Huge, batch 64, an H200).
     """
     import torch._dynamo.config
 

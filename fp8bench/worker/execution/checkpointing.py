@@ -41,12 +41,13 @@ def _blocks(model: nn.Module, least: int) -> Iterator[nn.Module]:
         if alike and composite and isinstance(child, nn.Sequential | nn.ModuleList | nn.ModuleDict):
             for member in members:
                 inner = list(_blocks(member, least=2))
-                yield from inner if 2 * _weights(*inner) > _weights(member) else [member]
+                yield from inner if 2 * weights_of(*inner) > weights_of(member) else [member]
         else:
             yield from _blocks(child, least)
 
 
-def _weights(*modules: nn.Module) -> int:
+def weights_of(*modules: nn.Module) -> int:
+    """Return the number of parameters."""
     return sum(weight.numel() for module in modules for weight in module.parameters())
 
 
@@ -62,14 +63,11 @@ _GEMMS = ("mm", "addmm", "_scaled_mm")
 
 @dataclass
 class Checkpoints:
-    """The blocks of a model that are checkpointed."""
-
     kind: CheckpointChoice = "none"
     blocks: list[nn.Module] = field(default_factory=list)
 
 
 def require(kind: CheckpointChoice, mode: Mode) -> None:
-    """Raise ModeUnavailable if the mode's GEMMs cannot be distinguished from the rest."""
     refusal: str | None = stated(mode, "selective_refusal")
     if kind == "selective" and refusal:
         raise ModeUnavailable(refusal, "Use --activation-checkpointing full or none")
@@ -81,9 +79,8 @@ def apply(kind: CheckpointChoice, model: nn.Module, mode: Mode) -> Checkpoints:
         return Checkpoints()
     found = Checkpoints(kind, list(repeated_blocks(model)))
     if not found.blocks:
-        raise ModeUnavailable(
-            "this model has no list of identical blocks to checkpoint one by one", "Use --activation-checkpointing none"
-        )
+        why = "this model has no list of identical blocks to checkpoint one by one"
+        raise ModeUnavailable(why, "Use --activation-checkpointing none")
     for block in found.blocks:
         block.forward = _checkpointed(block.forward, found, mode)
     return found
@@ -104,7 +101,6 @@ def _checkpointed(plain: Callable[..., Any], checkpoints: Checkpoints, mode: Mod
 
 
 def _every_second() -> Callable[..., CheckpointPolicy]:
-    """Return a policy that keeps attention's outputs and every second GEMM's; each pass counts its own GEMMs."""
     kept = {getattr(torch.ops.aten, name).default for name in _ATTENTION if hasattr(torch.ops.aten, name)}
     kept.add(torch.ops._c10d_functional.reduce_scatter_tensor.default)
     gemms = {getattr(torch.ops.aten, name).default for name in _GEMMS}

@@ -20,21 +20,12 @@ from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import Join
 from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, ParallelEvidence
 from fp8bench.stats.length import PROOF_STEPS
-from fp8bench.worker.execution import optimizers, proof
+from fp8bench.worker.execution import optimizers, proof, reference
 from fp8bench.worker.execution.afterwards import Afterwards
 from fp8bench.worker.execution.build import Choice, build, choose
 from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.proof import Gate
-from fp8bench.worker.execution.reference import (
-    MOVED_BY_SIGNS,
-    Expected,
-    NotProved,
-    fitting_layers,
-    missing_for_twin,
-    plain_steps,
-    resized,
-    whole_bytes,
-)
+from fp8bench.worker.execution.reference import MOVED_BY_SIGNS, Expected, NotProved, plain_steps
 from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, PythonLaunch, Snapshot, scales
 from fp8bench.worker.memory import allocated, allocated_peak, place_for, reset_peaks, room_on, size
@@ -56,7 +47,6 @@ class Execution:
     captured_peak: int = 0
 
     def with_afterwards(self, after: Afterwards) -> "Execution":
-        """Return this with what `afterwards.require_still` found after the timed steps."""
         spreads = [one for one in (self.executed.spread, after.spread) if one is not None]
         errors = {"after_loss_error": after.loss_error, "after_gradient_error": after.gradient_error}
         executed = self.executed.model_copy(update={**errors, "spread": max(spreads, default=None)})
@@ -65,7 +55,6 @@ class Execution:
 
 
 Capture = Callable[[Parts, Batch], Replay]
-"""Creates a replay; a test passes a function that creates a faulty one."""
 
 
 def decide(
@@ -84,12 +73,13 @@ def decide(
     taken = [next(batches) for _ in range(PROOF_STEPS)]
     stage("capturing" if choice.graph.enabled else "comparing")
     copies = copies_size(parts, config)
-    place = place_for(copies + whole_bytes(parts, config.optimizer), parts.device)
+    place = place_for(copies + reference.whole_bytes(parts, config.optimizer), parts.device)
     room = room_on(torch.device("cpu"), config.world_size // config.nodes) if parts.device.type == "cuda" else None
-    if missing := missing_for_twin(parts, config.optimizer, 0 if place == parts.device else copies, room):
-        decided = _Trial(config, choice, parts, taken, gate).of_fewer_layers(missing)
+    trial = _Trial(config, choice, parts, taken, gate)
+    if missing := reference.missing_for_twin(parts, config.optimizer, 0 if place == parts.device else copies, room):
+        decided = trial.of_fewer_layers(missing)
     else:
-        decided = _Trial(config, choice, parts, taken, gate).of_all_layers(place, stage, capture)
+        decided = trial.of_all_layers(place, stage, capture)
     # Copies and other models are gone; what is timed begins with fresh peaks.
     gc.collect()
     reset_peaks(parts.device)
@@ -99,13 +89,11 @@ def decide(
 def copies_size(parts: Parts, config: RunConfig) -> int:
     """Return the bytes that a proof keeps next to a step: a snapshot, and the results of the plain steps."""
     copies = 3 + int(config.world_size > 1) + (3 if config.optimizer in MOVED_BY_SIGNS else 0)
-    return copies * size(map(local, parts.plain.parameters())) + 2 * size(scales(parts))
+    return copies * size(map(local, parts.plain.parameters())) + 2 * size(scales(parts.mode, parts.plain))
 
 
 @dataclass
 class _Trial:
-    """Steps that are run repeatedly from one start, and what they must give."""
-
     config: RunConfig
     choice: Choice
     parts: Parts
@@ -115,10 +103,10 @@ class _Trial:
     expected: Expected = field(init=False)
 
     def of_all_layers(self, place: torch.device, stage: Callable[[Stage], None], capture: Capture) -> Execution:
-        """place: where copies are kept."""
         parts, graph, warning = self.parts, self.choice.graph, None
         parts.optimizer.zero_grad(set_to_none=True)
         gc.collect()
+        # What is trained and its optimizer's state, before there are copies.
         resident = allocated(parts.device)
         self.before = Snapshot.of(parts, place)
         self.expected = plain_steps(parts, self.gate.again, self.config.optimizer, self.batches, place)
@@ -138,7 +126,6 @@ class _Trial:
         return self._execution(launch, graph, self._proved(launch), warning)
 
     def _replayed(self, resident: int, stage: Callable[[Stage], None], capture: Capture) -> Execution:
-        """resident: bytes of what is trained and its optimizer's state, before there were copies."""
         shapes = list(dict.fromkeys(tuple(map(like, batch)) for batch in self.batches))
         with agreement():
             if len(shapes) > 1:
@@ -159,8 +146,7 @@ class _Trial:
     def of_fewer_layers(self, missing: int) -> Execution:
         """Prove the same wrapping, sharding, checkpointing and dtypes on a model with as many layers as leave room for
         a whole one beside it; steps are then launched from Python. missing: bytes that a whole model lacks. Raises
-        NotProved on every rank if not even one layer fits, or their number has no size, and ModeUnavailable if a
-        capture was requested.
+        NotProved on every rank if not even one layer fits, their number has no size, or a capture was requested.
         """
         config, parts, graph, warning = self.config, self.parts, self.choice.graph, None
         short = f"{missing / 2**30:.1f} GiB are missing to prove the steps of the whole model"
@@ -170,7 +156,7 @@ class _Trial:
             if config.cuda_graphs == "on":
                 raise NotProved(f"a replay of all layers cannot be proved: {short}", "Use --cuda-graphs off", "oom")
         name: str | None = stated(parts.workload, "depth_size")
-        layers = 0 if name is None else fitting_layers(parts, config.optimizer, name)
+        layers = 0 if name is None else reference.fitting_layers(parts, config.optimizer, name)
         if name is None or layers == 0:
             raise NotProved(
                 f"the steps have nothing to be compared with: {short}",
@@ -179,7 +165,7 @@ class _Trial:
             )
         mode = self.gate.again()
         with apart(mode):
-            workload = resized(parts.workload, name, layers)
+            workload = reference.resized(parts.workload, name, layers)
             # Not `auto`, which would not shard a model that fits.
             same = config.model_copy(update={"parallel": "fsdp" if "fsdp" in parts.strategy.word else config.parallel})
             strategy = choose(same, mode, parts.device, workload).strategy
@@ -200,23 +186,21 @@ class _Trial:
         warning: str | None,
         captured_peak: int = 0,
     ) -> Execution:
-        parts = self.parts
+        strategy, checkpoints = self.parts.strategy, self.parts.checkpoints
         how = {
-            "grad_accumulation": parts.accumulation,
-            "activation_checkpointing": parts.checkpoints.kind,
-            "checkpointed_blocks": len(parts.checkpoints.blocks),
+            "grad_accumulation": self.parts.accumulation,
+            "activation_checkpointing": checkpoints.kind,
+            "checkpointed_blocks": len(checkpoints.blocks),
         }
-        parallel = parts.strategy.evidence().model_copy(update=how)
-        return Execution(launch, graph, parts.strategy.word, parallel, executed, warning, captured_peak)
+        parallel = strategy.evidence().model_copy(update=how)
+        return Execution(launch, graph, strategy.word, parallel, executed, warning, captured_peak)
 
     def _begin_again(self) -> None:
-        """Return to the start, and give the memory of other attempts back."""
         self.before.restore(self.parts)
         gc.collect()
         reset_peaks(self.parts.device)
 
     def _proved(self, launch: Launch) -> ExecutedEvidence:
-        """Run the steps with `launch`. Raises MeasurementInvalid if their results are not the expected ones."""
         optimizer = self.config.optimizer
         losses = proof.executed_steps(launch, self.batches[:1])
         first = proof.gradients_apart(self.parts, self.expected.first_gradients)
@@ -237,7 +221,6 @@ class _Trial:
         return proof.to_evidence(errors, self.expected.piece)
 
     def _plainer(self) -> str:
-        """Return a remedy: the options that make the step a plain one."""
         options = {
             "--compile off": self.choice.compile.enabled,
             "--cuda-graphs off": self.choice.graph.enabled,

@@ -7,8 +7,8 @@ cannot fuse, torch's default applies. The weights of each mesh are a separate gr
 
 What they do to a weight is written out once more (`UpdateRule`, by torch's documentation): torch's optimizers run hooks
 that anybody may register, and a program may replace their methods; then both sides of a comparison would change. The
-comparison of whole steps (`proof`) is a blunt measure under Adam and in fp8: decay is a ten-thousandth of Adam's
-change. Here only float32 rounds, and bounds are narrow.
+comparison of whole steps (`proof`) is a blunt measure under Adam and in fp8. Here only float32 rounds, and bounds are
+narrow.
 """
 
 import math
@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.step import Parts, Snapshot, gradient_of, gradients_are_finite
-from fp8bench.worker.plain_weights import trained_weights
+from fp8bench.worker.plain_weights import SHOWN, trained_weights
 from fp8bench.worker.relative import norm
 
 
@@ -57,16 +57,13 @@ diverges without a warm-up of its rate.
 
 
 def make_optimizer(name: OptimizerName, parameters: Iterable[nn.Parameter], device: torch.device) -> Optimizer:
-    """Return a new optimizer. parameters: sharded or not."""
     groups: dict[object, list[nn.Parameter]] = {}
     for parameter in parameters:
         groups.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)
     settings: dict[str, Any] = dict(SETTINGS[name])
-    if name == "none":
-        return NoOptimizer([{"params": group} for group in groups.values()])
-    if _fused(name, device, sharded=any(mesh is not None for mesh in groups)):
+    if name != "none" and _fused(name, device, sharded=any(mesh is not None for mesh in groups)):
         settings["fused"] = True
-    if device.type == "cuda" and name != "sgd":
+    if device.type == "cuda" and name in ("adam", "adamw"):
         settings["capturable"] = True
     made: Optimizer = CLASSES[name]([{"params": group} for group in groups.values()], **settings)
     return made
@@ -101,15 +98,14 @@ class UpdateRule:
 
     @torch.no_grad()
     def step(self, name: str, weight: Tensor, gradient: Tensor) -> None:
-        """Change the weight of this name in place by a step along its gradient."""
         if self._optimizer == "none":
             return
         self._steps[name] += 1
-        rate = self._number("lr")
-        weight.mul_(1 - rate * self._number("weight_decay"))
+        rate = float(self._settings["lr"])
+        weight.mul_(1 - rate * float(self._settings["weight_decay"]))
         if self._optimizer == "sgd":
             kept = self._kept("momentum_buffer", name, gradient)
-            kept.mul_(self._number("momentum")).add_(gradient)
+            kept.mul_(float(self._settings["momentum"])).add_(gradient)
             weight.sub_(kept, alpha=rate)
             return
         # Adam's two means are of the gradient and of its square.
@@ -118,7 +114,7 @@ class UpdateRule:
         square = self._kept("exp_avg_sq", name, gradient)
         square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
         taken = self._steps[name]
-        size = square.sqrt().div_(math.sqrt(1 - second**taken)).add_(self._number("eps"))
+        size = square.sqrt().div_(math.sqrt(1 - second**taken)).add_(float(self._settings["eps"]))
         weight.addcdiv_(mean, size, value=-rate / (1 - first**taken))
 
     def _kept(self, kind: str, name: str, like: Tensor) -> Tensor:
@@ -126,9 +122,6 @@ class UpdateRule:
         if name not in kept:
             kept[name] = torch.zeros_like(like)
         return kept[name]
-
-    def _number(self, setting: str) -> float:
-        return float(self._settings[setting])
 
 
 OF_CHANGE, OF_WEIGHT = 1e-4, 2.4e-7
@@ -139,12 +132,16 @@ and of itself (two units of float32's last place).
 OF_IMPLEMENTATION = frozenset({"foreach", "fused", "capturable", "differentiable"})
 """Settings that say how torch computes a step, not what."""
 
-SHOWN = 3
-
 
 def faults(parts: Parts, before: Snapshot, name: OptimizerName) -> list[str]:
     """Return what is wrong about the optimizer after its first step. before: that. Every rank calls this."""
-    found = _unlike_settings(parts, name)
+    held = {id(weight) for group in parts.optimizer.param_groups for weight in group["params"]}
+    absent = [weight for weight, parameter in trained_weights(parts.plain).items() if id(parameter) not in held]
+    found = [f"its optimizer does not have {', '.join(absent[:SHOWN])}"] if absent else []
+    for setting, value in settings_of(name).items():
+        others = [group.get(setting) for group in parts.optimizer.param_groups if group.get(setting) != value]
+        if others and setting not in OF_IMPLEMENTATION:
+            found.append(f"its optimizer's {setting} is {others[0]}, and not {value}")
     if wrong := _misapplied(parts, before, name):
         weights = ", ".join(wrong[:SHOWN])
         found.append(f"its optimizer makes of the gradient of {weights} something else than {name} does")
@@ -157,17 +154,6 @@ def missed(parts: Parts, steps: int) -> list[str]:
     if getattr(parts.mode, "loss_scaling", None) is not None or counts <= {float(steps)}:
         return []
     return [f"its optimizer took {min(counts):g} of {steps} steps"]
-
-
-def _unlike_settings(parts: Parts, name: OptimizerName) -> list[str]:
-    held = {id(weight) for group in parts.optimizer.param_groups for weight in group["params"]}
-    absent = [weight for weight, parameter in trained_weights(parts.plain).items() if id(parameter) not in held]
-    found = [f"its optimizer does not have {', '.join(absent[:SHOWN])}"] if absent else []
-    for setting, value in settings_of(name).items():
-        others = [group.get(setting) for group in parts.optimizer.param_groups if group.get(setting) != value]
-        if others and setting not in OF_IMPLEMENTATION:
-            found.append(f"its optimizer's {setting} is {others[0]}, and not {value}")
-    return found
 
 
 def _misapplied(parts: Parts, before: Snapshot, name: OptimizerName) -> list[str]:

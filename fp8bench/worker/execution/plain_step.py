@@ -35,17 +35,13 @@ FEW = 65_536
 def plain_model(workload: Workload, parts: Parts, optimizer: OptimizerName) -> tuple[nn.Module, float | None]:
     """Return it, and what `of_plain` needs to know of the optimizer: None where there is room for its loss alone."""
     needed = SPARE * 2 * size_of(parts.plain.parameters())
-    if parts.strategy.sharded or largest(int(free_bytes(parts.device) < needed), parts.device) > 0:
-        return _on_host(workload, parts), None
-    return workload.build(parts.device), SETTINGS[optimizer].get("lr", 0.0) if optimizer == "sgd" else math.inf
-
-
-def _on_host(workload: Workload, parts: Parts) -> nn.Module:
-    # Its numbers come from `take_weights`: drawing them there takes minutes.
+    if not parts.strategy.sharded and largest(int(free_bytes(parts.device) < needed), parts.device) == 0:
+        return workload.build(parts.device), SETTINGS[optimizer]["lr"] if optimizer == "sgd" else math.inf
+    # On the host its numbers come from `take_weights`: drawing them there takes minutes.
     model = workload.build(torch.device("meta"))
     if {name for name, _ in model.named_buffers()} <= {name for name, _ in parts.plain.named_buffers()}:
-        return model.to_empty(device="cpu").train()
-    return workload.build(torch.device("cpu"))
+        return model.to_empty(device="cpu").train(), None
+    return workload.build(torch.device("cpu")), None
 
 
 @torch.no_grad()

@@ -22,8 +22,8 @@ parts. All are relative and without unit, |.| the Euclidean norm over all weight
                   direction, so this is seen even if fp8's rounding is as large as d
 
 Bounds are those on steps (`rounding.of_steps`): the loss's; the gradient's for the others, twice that for one weight;
-under Adam BY_ADAM for the update and the gradient after it. They are narrow compared with the faults that they must
-find: a step that never came has an error of 1. The optimizer by itself is held to narrow bounds (`optimizers`).
+under Adam BY_ADAM for the update and the gradient after it. A step that never came has an error of 1. The optimizer by
+itself is held to narrow bounds (`optimizers`).
 
 Where a weight exceeds its bound, plain steps are run once more, from weights that differ in bf16's last digit: what
 this changes is rounding alone. A weight that is hardly further off is judged by its size, named and counted. On an
@@ -83,7 +83,6 @@ class Apart:
 
     @property
     def sortable(self) -> float:
-        """The error; infinite if it is not a number, which is the furthest."""
         return math.inf if math.isnan(self.error) else self.error
 
 
@@ -138,13 +137,12 @@ class Errors:
 
     @property
     def furthest(self) -> str | None:
-        """The weight that is furthest off, but for those of rounding; None without any."""
+        """The weight that is furthest off, but for those of rounding."""
         others = self.weights.keys() - set(self.of_rounding)
         return max(sorted(others), key=lambda name: self.weights[name].sortable, default=None)
 
     @property
     def every(self) -> dict[str, float | None]:
-        """All errors by their name in the evidence."""
         return {**self.values, "weight_error": self.weights[name].error if (name := self.furthest) else None}
 
     @property
@@ -155,7 +153,6 @@ class Errors:
 
 
 def bound_on_spread(join: Join) -> float:
-    """Return how far weights of ranks that hold the same may be apart."""
     return MAX_SPREAD_IN_LAYERS if "tp" in join else MAX_SPREAD
 
 
@@ -185,7 +182,6 @@ def complaints(errors: Errors, lost: Collection[str] = ()) -> list[str]:
 
 
 def to_evidence(errors: Errors, piece: int) -> ExecutedEvidence:
-    """Return the evidence for the record. piece: samples that a plain step took at once."""
     found = {name: None if error is None else finite(error) for name, error in errors.every.items()}
     return ExecutedEvidence(
         steps=PROOF_STEPS,
@@ -215,7 +211,6 @@ class Gate:
 
 
 def executed_steps(launch: Launch, batches: Sequence[Batch]) -> list[float]:
-    """Run the same steps as they will be timed and return their losses; other results stay in place."""
     return [loss.item() for loss in [launch(batch, NO_MARKS).clone() for batch in batches]]
 
 
@@ -230,12 +225,7 @@ def gradients_apart(parts: Parts, expected: Mapping[str, Tensor]) -> Apart | Non
 
 
 def compare(
-    parts: Parts,
-    before: Snapshot,
-    plain: Expected,
-    losses: Sequence[float],
-    gate: Gate,
-    first: Apart | None = None,
+    parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[float], gate: Gate, first: Apart | None = None
 ) -> Errors:
     """Compare what is in `parts` after the steps as executed with what was expected; every rank calls this. first: of
     the first step's gradients. What is not finite passes no limit.
@@ -278,7 +268,6 @@ def compare(
 
 
 def rounding(parts: Parts, before: Snapshot, plain: Expected, nudged: Expected) -> Rounding:
-    """Return how far plain steps are from plain steps that were nudged. Every rank calls this."""
 
     def found(name: str) -> _Results:
         return nudged.weights[name], nudged.gradients[name], {key: one[name] for key, one in nudged.states.items()}
@@ -316,7 +305,7 @@ def small(weight: Tensor) -> float:
 
 
 def _moment(key: str, values: Tensor) -> Tensor:
-    """Return a moment in units of a gradient: Adam's second one is a mean of squares."""
+    # In units of a gradient: Adam's second one is a mean of squares.
     return values.abs().sqrt() if key == "exp_avg_sq" else values
 
 
@@ -335,7 +324,6 @@ def _unshared(parts: Parts, plain: Expected) -> float:
 
 
 def loss_error(plain: Sequence[float], executed: Sequence[float], fresh: float) -> float:
-    """Return the error of the losses of executed and plain steps (see the module); NaN if one is not finite."""
     apart = [abs(b - a) for a, b in zip(plain, executed, strict=True)]
     return math.nan if not all(map(math.isfinite, apart)) else ratio(max(apart), max(map(abs, (*plain, fresh))))
 
@@ -344,7 +332,7 @@ def _state_error(parts: Parts, before: Sequence[Tensor], plain: Sequence[Tensor]
     if not before:
         return None
     apart = whole = 0.0
-    for start, one, other in zip(before, plain, scales(parts), strict=True):
+    for start, one, other in zip(before, plain, scales(parts.mode, parts.plain), strict=True):
         expected = _double(one, parts)
         size = expected.norm().clamp(min=torch.finfo(torch.float64).tiny)
         apart = math.hypot(apart, norm((_double(other, parts) - expected) / size))
@@ -380,12 +368,10 @@ class _Sums:
 
     @property
     def whole(self) -> float:
-        """The norm of what is wanted of all weights."""
         return float(self._sums[:, 1].sum().sqrt())
 
     @property
     def all(self) -> Apart:
-        """How far all weights are together."""
         return _apart(*self._sums[:, :3].sum(0).tolist())
 
     @property
@@ -400,12 +386,11 @@ class _Sums:
 
     @property
     def worst(self) -> float:
-        """The error of the weight that is furthest off; of all together if they are zero."""
         return max((one.sortable for one in self.each.values()), default=self.all.error)
 
 
 def _apart(apart: float, whole: float, found: float, least: float = 0.0) -> Apart:
-    """Return this of sums of squares: the difference, the expected, the found, and the least to measure against."""
+    # Of sums of squares: the difference, the expected, the found, and the least to measure against.
     return Apart(
         0.0 if apart == 0 else ratio(math.sqrt(apart), math.sqrt(max(whole, least))),
         math.sqrt(found) / math.sqrt(whole) - 1 if whole > 0 else 0.0 if found == 0 else math.inf,

@@ -7,9 +7,8 @@ over the ranks, and divided by a loss scale, by hand. Weights, buffers and fp8 s
 Batches are taken in pieces, for memory: the gate has shown that samples do not see each other. A mode that keeps scales
 must see in one piece what it sees in one as executed, and another fp8 mode sees it so where memory allows: one scale of
 the whole batch rounds otherwise than one a piece, which changed what three steps of Adam make of ViT-Huge's weights by
-0.75, and rounding of the weights' last digit by 0.55. A batch that is not divided stays whole on a CPU: torch's layer
-norm adds up 16-bit gradients of its bias in 16 bits there, and rounds more the more samples it takes (7 % of the
-gradient for 2,048 tokens). A compiled one does not.
+0.75. A batch that is not divided stays whole on a CPU: torch's eager layer norm adds up 16-bit gradients of its bias in
+16 bits there, and rounds more the more samples it takes (7 % of the gradient for 2,048 tokens).
 """
 
 import math
@@ -66,8 +65,7 @@ def plain_steps(
 ) -> Expected:
     """Run the plain steps from the state of `parts`, which does not change; every rank calls this. place: where results
     are kept. nudged: begin with weights that differ in bf16's last digit, so that all that follows is rounded
-    otherwise; the weights returned are without that. Raises NotProved on every rank without memory, even with the timed
-    model on the host.
+    otherwise; the weights returned are without that. Raises NotProved on every rank without memory.
     """
 
     def taken(at_once: int) -> Expected:
@@ -141,14 +139,12 @@ def _plain_steps(
         return Expected(
             piece=at_once,
             losses=losses,
-            weights=_held(
-                parts, {name: one - nudges[name] for name, one in weights.items()} if nudged else weights, place
-            ),
+            weights=_held(parts, {n: one - nudges[n] if nudged else one for n, one in weights.items()}, place),
             gradients=_held(parts, _gradients(weights), place),
             first_gradients=first_gradients,
             own=own,
             states={kind: _held(parts, rule.state[kind], place) for kind in MOMENTS if kind in rule.state},
-            scales=copied(_scales(mode, model), place),
+            scales=copied(scales(mode, model), place),
         )
 
 
@@ -178,7 +174,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def _updated(weights: Mapping[str, nn.Parameter], rule: UpdateRule, scale: float, skips: bool) -> bool:
-    """Average gradients over ranks, divide by the loss scale, and step, if finite or not skips. Return whether."""
+    # Return whether the step was taken: with skips it is not if a gradient is not finite.
     gradients = {name: weight.grad for name, weight in weights.items() if weight.grad is not None}
     for gradient in gradients.values():
         dist.all_reduce(gradient)
@@ -194,7 +190,7 @@ def pieces(parts: Parts, batch: Batch) -> list[int]:
     size = len(batch.inputs)
     whole, usual = size // parts.accumulation, min(int(of_workload(parts.workload, "piece")), size)
     # The value of a loss scale does not depend on the piece.
-    if scales(parts) and getattr(parts.mode, "loss_scaling", None) is None:
+    if scales(parts.mode, parts.plain) and getattr(parts.mode, "loss_scaling", None) is None:
         return [whole]
     if parts.device.type == "cpu" and parts.accumulation == 1 and not parts.compiled:
         return [size]
@@ -202,7 +198,6 @@ def pieces(parts: Parts, batch: Batch) -> list[int]:
 
 
 def whole_bytes(parts: Parts, optimizer: OptimizerName) -> int:
-    """Return the bytes of a second model with its gradients and optimizer state."""
     return kept_bytes(sum(parts.strategy.elements(*named) for named in parts.plain.named_parameters()), optimizer)
 
 
@@ -219,7 +214,7 @@ def missing_for_twin(parts: Parts, optimizer: OptimizerName, copies: int, room: 
 
 
 def fitting_layers(parts: Parts, optimizer: OptimizerName, name: str) -> int:
-    """Return how many layers, of the size `name`, leave room for a second and a plain model. Every rank calls this."""
+    """Return how many layers, of the size `name`, leave room for a second and a plain model; every rank calls this."""
     free, number = free_bytes(parts.device), int(parts.workload.sizes()[name])
     # A sharded model takes half of a whole one at most.
     models = 1.5 if parts.strategy.sharded else 2
@@ -243,21 +238,16 @@ def _take_state(parts: Parts, mode: Mode, model: nn.Module, batch: Batch) -> Non
     for name, mine in (*model.named_parameters(), *model.named_buffers()):
         if name in theirs:
             mine.copy_(parts.strategy.whole(name, theirs[name]))
-    held = scales(parts)
-    if held and len(_scales(mode, model)) != len(held):
+    held = scales(parts.mode, parts.plain)
+    if held and len(scales(mode, model)) != len(held):
         # Some modes create their state in the first forward pass.
         with torch.enable_grad(), torch.autocast(parts.device.type, torch.bfloat16), mode.forward_context():
             parts.workload.loss(model, Batch(*(tensor[: pieces(parts, batch)[0]] for tensor in batch)))
     with agreement():
-        if len(_scales(mode, model)) != len(held):
+        if len(scales(mode, model)) != len(held):
             raise NotProved("a second model keeps other scales than the first", "Use --parallel ddp")
-    for mine, scale in zip(_scales(mode, model), held, strict=True):
+    for mine, scale in zip(scales(mode, model), held, strict=True):
         mine.copy_(scale)
-
-
-def _scales(mode: Mode, model: nn.Module) -> list[Tensor]:
-    state = getattr(mode, "step_state", None)
-    return list(state(model)) if state is not None else []
 
 
 def _gradients(weights: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
@@ -290,15 +280,12 @@ def or_not_proved() -> Iterator[None]:
 
 @contextmanager
 def _on_host(parts: Parts) -> Iterator[None]:
-    """Keep the timed model's weights and its optimizer's state on the host meanwhile."""
-    states = list(parts.optimizer.state.values())
-    weights = list(parts.plain.parameters())
 
     @torch.no_grad()
     def move(place: torch.device) -> None:
-        for weight in weights:
+        for weight in parts.plain.parameters():
             weight.data = weight.data.to(place)
-        for state in states:
+        for state in parts.optimizer.state.values():
             state.update({key: one.to(place) for key, one in state.items() if isinstance(one, Tensor)})
 
     move(torch.device("cpu"))

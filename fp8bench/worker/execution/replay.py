@@ -1,9 +1,8 @@
 """The complete step captured once as a CUDA graph, then replayed: forward, backward, all-reduce and optimizer.
 
-The graph reads its batch from where it was at capture; each fresh one is copied there on the same stream. By the
-documentation of torch and NVIDIA, capture needs one stream for warm-up, DDP's construction, capture and replay; eleven
-warm-up steps, because DDP times its first ten with events; nothing that waits for the device inside the step; and
-thread-local capture mode, because a loader's thread pins memory meanwhile.
+The graph reads its batch from where it was at capture; each fresh one is copied there on the same stream. Capture needs
+one stream for warm-up, DDP's construction, capture and replay; eleven warm-up steps, because DDP times its first ten
+with events; and thread-local capture mode, because a loader's thread pins memory meanwhile.
 
 The host may be AHEAD steps ahead of the device and then waits, as launches from Python wait for the launch queue;
 without a limit it would be minutes ahead, and call every loader too slow. The passes of a replay are timed by events
@@ -21,22 +20,18 @@ from torch import Tensor
 
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.schema.rank import GraphEvidence
-from fp8bench.worker.clock import between, passes
-from fp8bench.worker.execution.step import NO_MARKS, Marks, Parts, Split, step
+from fp8bench.worker.clock import Marks, between, passes
+from fp8bench.worker.execution.step import NO_MARKS, Parts, Split, step
 from fp8bench.workloads.protocol import Batch
 
 AHEAD = 2
 
 
 class CaptureFailed(ModeUnavailable):
-    """Raised when the step cannot be captured; `what` says why."""
-
     usual_cause = "capture"
 
 
 class Replay:
-    """A step's graph, which is captured when this object is created."""
-
     def __init__(self, parts: Parts, batch: Batch) -> None:
         """batch: like all later ones, not trained on. Raises CaptureFailed; then DDP may be in the middle of a step."""
         self._batch = Batch(*(tensor.clone() for tensor in batch))
@@ -90,7 +85,6 @@ class Replay:
         return self._loss
 
     def split(self, batches: Iterator[Batch], steps: int) -> Split:
-        """Replay `steps` more steps, wait after each, and read the events inside the graph."""
         passes = []
         for _ in range(steps):
             self(next(batches), NO_MARKS)
@@ -100,7 +94,6 @@ class Replay:
         return Split(forward, backward, optimizer)
 
     def evidence(self, reason: str) -> GraphEvidence:
-        """Return the evidence for the record. reason: why steps are replayed."""
         return GraphEvidence(enabled=True, reason=reason, capture_s=self.capture_s, pool_bytes=self.pool_bytes)
 
 
@@ -109,7 +102,7 @@ def like(tensor: Tensor) -> str:
     return f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
 
 
-class _Passes:
+class _Passes(Marks):
     """Events around each pass, inside the graph (`external`: each replay records them again)."""
 
     def __init__(self, micro_batches: int) -> None:
@@ -123,7 +116,6 @@ class _Passes:
     forward_done = backward_done = record
 
     def seconds(self) -> tuple[float, float, float]:
-        """Return the seconds of forward, backward and optimizer in the replay that ended last."""
         begun, *ends, ended = self._events
         forward, backward, optimizer = (part or [] for part in passes([begun], [ends], [ended], between))
         return forward[0], backward[0], optimizer[0]

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from fp8bench.modes.protocol import Mode
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker import plain_weights
+from fp8bench.worker.clock import Marks
 from fp8bench.worker.execution.checkpointing import Checkpoints
 from fp8bench.worker.execution.parallel.strategy import DDP, Strategy, local, reduced
 from fp8bench.worker.memory import copied
@@ -27,8 +28,7 @@ from fp8bench.workloads.protocol import Batch, Workload
 @dataclass(frozen=True)
 class Parts:
     """What a step needs. model: as trained, wrapped and joined. wrapped: not joined. plain: the same weights with
-    neither, or the model itself if they are sharded. accumulation: micro-batches per step. compiled: whether any of it
-    is.
+    neither, or the model itself if they are sharded. accumulation: micro-batches per step.
     """
 
     model: nn.Module
@@ -42,16 +42,6 @@ class Parts:
     accumulation: int = 1
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     compiled: bool = False
-
-
-class Marks(Protocol):
-    """Called when a step reaches the end of a pass, for each micro-batch in turn."""
-
-    def forward_done(self) -> None:
-        return None
-
-    def backward_done(self) -> None:
-        return None
 
 
 @dataclass(frozen=True)
@@ -73,20 +63,15 @@ class Launch(Protocol):
         """Return the time of each pass, from `steps` more, untimed steps; None if the clock saw the passes."""
 
 
-class NoMarks(Marks):
-    """Marks for steps whose passes nobody times."""
-
-
-NO_MARKS = NoMarks()
+NO_MARKS = Marks()
+"""For steps whose passes nobody times."""
 
 
 def bf16_autocast(device: torch.device) -> torch.autocast:
-    """Return the autocast in which every mode is trained and proved."""
     return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
 def forward(parts: Parts, model: nn.Module, batch: Batch, first: bool = True) -> Tensor:
-    """Return the loss. first: whether the batch is the first micro-batch of its step."""
     announce(parts.mode, first)
     with bf16_autocast(parts.device), parts.mode.forward_context():
         return parts.workload.loss(model, batch)
@@ -123,13 +108,11 @@ def _micro_step(parts: Parts, piece: Batch, marks: Marks, first: bool, last: boo
 
 
 def backward(parts: Parts, loss: Tensor) -> None:
-    """Run backward from the loss, or from the loss as the mode scales it."""
     scaling = getattr(parts.mode, "loss_scaling", None)
     (loss if scaling is None else scaling.scaled(loss)).backward()
 
 
 def update(parts: Parts) -> None:
-    """Run the optimizer's step, and let the mode update sharded weights after it."""
     if parts.strategy.sharded:
         for weight in trained_weights(parts.plain).values():
             if weight.grad is not None:
@@ -151,28 +134,24 @@ def after_update(parts: Parts) -> None:
 
 def micro_batches(batch: Batch, number: int) -> list[Batch]:
     """Return the batch in equal pieces, which are views. Raises MeasurementInvalid if it cannot be divided."""
-    size = len(batch.inputs)
     if number == 1:
         return [batch]
-    if size % number:
+    if len(batch.inputs) % number:
         raise MeasurementInvalid(
-            f"a batch of {size} samples is not divided by {number} micro-batches (--grad-accumulation)",
+            f"a batch of {len(batch.inputs)} samples is not divided by {number} micro-batches (--grad-accumulation)",
             "Use a workload whose batches are as large as requested",
         )
     return [Batch(*pieces) for pieces in zip(*(tensor.chunk(number) for tensor in batch), strict=True)]
 
 
 class PythonLaunch:
-    """Launches each step kernel by kernel, as most training scripts do."""
-
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
     def __call__(self, batch: Batch, marks: Marks) -> Tensor:
         return step(self._parts, batch, marks)
 
-    def split(self, batches: Iterator[Batch], steps: int) -> None:
-        """Return None: the clock saw the passes."""
+    def split(self, batches: Iterator[Batch], steps: int) -> None: ...
 
 
 def gradient_of(weight: nn.Parameter) -> Tensor:
@@ -186,10 +165,9 @@ def gradients_are_finite(parts: Parts) -> bool:
     return all(bool(gradient_of(weight).isfinite().all()) for weight in trained_weights(parts.plain).values())
 
 
-def scales(parts: Parts) -> list[Tensor]:
-    """Return what the mode keeps from step to step, in a fixed order; see `Mode.step_state`."""
-    state = getattr(parts.mode, "step_state", None)
-    return list(state(parts.plain)) if state is not None else []
+def scales(mode: Mode, model: nn.Module) -> list[Tensor]:
+    state = getattr(mode, "step_state", None)
+    return list(state(model)) if state is not None else []
 
 
 @dataclass(frozen=True)
@@ -202,18 +180,17 @@ class Snapshot:
 
     @classmethod
     def of(cls, parts: Parts, place: torch.device) -> "Snapshot":
-        """Return the present state. place: where the copies are kept."""
         named = dict(parts.plain.named_parameters())
         return cls(
             dict(zip(named, copied(map(local, named.values()), place), strict=True)),
             copied(map(local, parts.plain.buffers()), place),
-            copied(scales(parts), place),
+            copied(scales(parts.mode, parts.plain), place),
         )
 
     @torch.no_grad()
     def restore(self, parts: Parts) -> None:
         """Restore the state in place; the optimizer's becomes that of a new one, zero in every tensor."""
-        now = [*map(local, parts.plain.parameters()), *map(local, parts.plain.buffers()), *scales(parts)]
+        now = [*map(local, (*parts.plain.parameters(), *parts.plain.buffers())), *scales(parts.mode, parts.plain)]
         for tensor, then in zip(now, [*self.weights.values(), *self.others, *self.scales], strict=True):
             tensor.copy_(then)
         for state in parts.optimizer.state.values():

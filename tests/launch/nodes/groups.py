@@ -118,12 +118,6 @@ def failing(rank: int, what: str, stage: Stage = "timing", **changes: object):
     return run
 
 
-def in_turns(*runs):
-    """The first one for the first run, and so on."""
-    left = list(runs)
-    return lambda *given: left.pop(0)(*given)
-
-
 def _until(task: Task, others: Others, interrupted: Callable[[], bool]) -> None:
     deadline = time.monotonic() + TURN_S
     while time.monotonic() < deadline and not interrupted():

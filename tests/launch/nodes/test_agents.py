@@ -15,7 +15,6 @@ from launch.nodes.groups import (
     agents,
     all_well,
     failing,
-    in_turns,
     reasons,
     waiting_in,
 )
@@ -73,18 +72,6 @@ def test_all_ranks_of_all_nodes_report_turn_after_turn_and_all_leave_with_one_ex
     assert pair.leader.agent.store.stage is None
     assert pair.end(4, "the parity gate said no") == 4
     assert pair.said == ["node 0 (host-a): the parity gate said no"]
-
-
-@pytest.mark.slow
-def test_a_rank_that_fails_on_another_node_is_named_with_node_and_phase_and_the_session_goes_on():
-    pair = Pair(in_turns(waiting_in("timing"), all_well), in_turns(failing(3, "ZeroDivisionError: enough"), all_well))
-
-    reports = pair.run()
-    assert reasons(reports) == {3: "rank 3 died: ZeroDivisionError: enough, on node 1, in the phase 'timing'"}
-    assert [report.log for report in reports] == ["", "", "", "own"]
-    assert reports[0].reason == "rank 0 was ended because rank 3 failed"
-    assert {report.status for report in pair.run()} == {"ok"}
-    assert pair.end() == 0
 
 
 def test_a_rank_that_fails_here_ends_those_elsewhere():
@@ -197,22 +184,6 @@ def test_when_a_signal_ended_a_node_it_is_reported_what_was_measured_if_all_rank
         running.done()
     assert [(one.rank, one.status) for one in interrupt.value.reports] == [(rank, "ok") for rank in reported]
     assert [one.machine for one in interrupt.value.reports] == [machine_called("aabb"[rank]) for rank in reported]
-
-
-@pytest.mark.slow
-def test_where_node_0_is_gone_node_1_keeps_the_record():
-    pair = Pair(waiting_in("timing"), waiting_in("timing"))
-    InBackground(lambda: pair.run(PLACE))
-    time.sleep(0.3)
-    pair.shared.silent[0] = 20.0
-
-    with pytest.raises(NodeGone, match=r"node 0 \(host-a\) gave no sign of life for 20 s") as gone:
-        pair.following.done()
-    assert signals.interrupt_behind(gone.value) is None
-    [(turn, reports)] = pair.kept
-    assert (turn.place, turn.config) == (PLACE, RUN)
-    assert list(reasons(reports)) == [0, 1]
-    assert [report.machine for report in reports] == [machine_called(name) for name in "aabb"]
 
 
 def leaving_a_log(task, watch, interrupted, others):

@@ -29,17 +29,14 @@ def test_the_place_is_read_from_the_variables():
     )
 
 
-def test_without_torchruns_own_count_the_node_follows_from_equal_nodes():
-    found = elastic_from(variables())
-
+@pytest.mark.parametrize(
+    "environ",
+    # Without torchrun's own count the node follows from equal nodes; where it counts, all of them name unequal ones.
+    [variables(), variables(world_size=12, GROUP_RANK="1", GROUP_WORLD_SIZE="2")],
+)
+def test_the_node_is_counted_by_torchrun_or_follows_from_equal_nodes(environ):
+    found = elastic_from(environ)
     assert (found.node, found.nodes, found.hosted) == (1, 2, False)
-    assert "does not divide WORLD_SIZE=12 into equal nodes" in refused(variables(world_size=12))
-
-
-def test_unequal_nodes_are_left_to_all_of_them_to_name_where_torchrun_counts():
-    found = elastic_from(variables(rank=9, local_rank=1, world_size=12, GROUP_RANK="1", GROUP_WORLD_SIZE="2"))
-
-    assert (found.node, found.nodes) == (1, 2)
 
 
 def test_what_is_set_on_many_machines_is_no_group():
@@ -78,6 +75,7 @@ def test_a_variable_that_is_no_number_is_refused(name, text):
         ({"world_size": 4, "rank": 1}, "LOCAL_WORLD_SIZE=8 in the environment is above WORLD_SIZE=4"),
         ({"rank": 0}, "LOCAL_RANK=1 in the environment is above RANK=0"),
         ({"GROUP_RANK": "2", "GROUP_WORLD_SIZE": "2"}, "GROUP_RANK=2 in the environment is not below GROUP_WORLD_SIZE"),
+        ({"world_size": 12}, "does not divide WORLD_SIZE=12 into equal nodes"),
         ({"GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1"}, "GROUP_WORLD_SIZE=1 in the environment is one node"),
         *[
             ({"MASTER_PORT": port}, f"MASTER_PORT={port!r} in the environment is not a port. Give a number from 1")

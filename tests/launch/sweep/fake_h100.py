@@ -11,8 +11,7 @@ from typing import Any
 from builders import config, evidence, measured, rank_samples, replayed, steps_about, summary, unsupported
 
 from fp8bench.launch.forecast import Forecaster, all_steps_s, cold_s, obstacle
-from fp8bench.launch.sweep.halving import Halving, Turn
-from fp8bench.launch.sweep.space import Candidates, space
+from fp8bench.launch.sweep.halving import Candidates, Halving, Turn, space
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing import catalog
 from fp8bench.schema.batch import BatchSearch

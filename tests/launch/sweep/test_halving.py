@@ -10,8 +10,18 @@ from launch.sweep.fake_h100 import GIB
 from launch.sweep.fake_h100 import ran as found
 
 from fp8bench.launch.forecast import Forecaster
-from fp8bench.launch.sweep.halving import Halving, Standings, Turn, skipped
-from fp8bench.launch.sweep.space import Candidates, Untried, executed_as, in_words, space, switched_on
+from fp8bench.launch.sweep.halving import (
+    Candidates,
+    Halving,
+    Standings,
+    Turn,
+    Untried,
+    executed_as,
+    in_words,
+    skipped,
+    space,
+    switched_on,
+)
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record

@@ -130,11 +130,10 @@ class Clock:
 
 
 def test_products_are_timed_under_a_lasting_load_and_ceilings_are_not(bench):
-    clock = Clock()
-    timed = dataclasses.replace(bench, timer=clock)
+    timed = dataclasses.replace(bench, timer=Clock())
     timed.measure(PRODUCT, TENSORWISE)
     timed.ceilings(("bf16",))
-    assert [settled for _, settled in clock.asked] == [True, True, True, False, False]
+    assert [settled for _, settled in timed.timer.asked] == [True, True, True, False, False]
 
 
 def test_rounds_go_there_and_back_and_share_the_budget(bench, monkeypatch):

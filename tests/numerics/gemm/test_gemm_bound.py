@@ -117,25 +117,30 @@ def test_modes_in_bf16_are_left_out_and_so_are_modes_without_a_baseline():
     assert bounds([HEAD], [], OF_STEP) == ()
 
 
+TE, TORCHAO = ("te-fp8", "delayed"), ("torchao-float8", "tensorwise")
+
+
+def beside(records):
+    """Each baseline's execution and time, and the execution and speed-up of the modes beside it."""
+    found = bounds([fc()], records, OF_STEP)
+    return [
+        (one.execution, one.step_time_s, {mode.label: (mode.execution, mode.speedup) for mode in one.modes})
+        for one in found
+    ]
+
+
 def test_compiled_modes_stand_beside_the_compiled_baseline_only():
     records = [
         run(step_time_s=0.1),
         run(step_time_s=0.09, compiled=True),
-        run("te-fp8", "delayed", 0.08),
-        run("torchao-float8", "tensorwise", 0.3),
-        run("torchao-float8", "tensorwise", 0.085, compiled=True),
+        run(*TE, 0.08),
+        run(*TORCHAO, 0.3),
+        run(*TORCHAO, 0.085, compiled=True),
     ]
-    eager, compiled = bounds([fc()], records, OF_STEP)
-    assert (eager.compiled, eager.step_time_s) == (False, 0.1)
     te, torchao = "te-fp8:delayed", "torchao-float8:tensorwise"
-    assert [(m.label, m.compiled, m.speedup) for m in eager.modes] == [
-        (te, False, pytest.approx(0.1 / 0.08)),
-        (torchao, False, pytest.approx(0.1 / 0.3)),
-    ]
-    assert (compiled.compiled, compiled.step_time_s) == (True, 0.09)
-    assert [(m.label, m.compiled, m.speedup) for m in compiled.modes] == [
-        (te, False, pytest.approx(0.09 / 0.08)),
-        (torchao, True, pytest.approx(0.09 / 0.085)),
+    assert beside(records) == [
+        ("eager", 0.1, {te: ("eager", 0.1 / 0.08), torchao: ("eager", 0.1 / 0.3)}),
+        ("compiled", 0.09, {te: ("eager", 0.09 / 0.08), torchao: ("compiled", 0.09 / 0.085)}),
     ]
 
 
@@ -148,12 +153,12 @@ def test_replayed_modes_stand_beside_the_replayed_baselines_only():
     records = [
         run(step_time_s=0.1, compiled=True),
         graphed("baseline-bf16", None, 0.09, compiled=True),
-        run("te-fp8", "delayed", 0.095),
-        graphed("te-fp8", "delayed", 0.06, fp8=True),
-        run("torchao-float8", "tensorwise", 0.085, compiled=True),
+        run(*TE, 0.095),
+        graphed(*TE, 0.06, fp8=True),
+        run(*TORCHAO, 0.085, compiled=True),
     ]
-    launched, both = bounds([fc()], records, OF_STEP)
-    assert (launched.execution, both.execution) == ("compiled", "compiled+graphed")
-    torchao = ("torchao-float8:tensorwise", "compiled")
-    assert [(m.label, m.execution) for m in launched.modes] == [("te-fp8:delayed", "eager"), torchao]
-    assert [(m.label, m.execution) for m in both.modes] == [("te-fp8:delayed", "graphed"), torchao]
+    te, torchao = "te-fp8:delayed", "torchao-float8:tensorwise"
+    assert beside(records) == [
+        ("compiled", 0.1, {te: ("eager", 0.1 / 0.095), torchao: ("compiled", 0.1 / 0.085)}),
+        ("compiled+graphed", 0.09, {te: ("graphed", 0.09 / 0.06), torchao: ("compiled", 0.09 / 0.085)}),
+    ]

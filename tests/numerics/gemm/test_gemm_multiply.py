@@ -29,13 +29,13 @@ FUNCTIONS = [kernels.widened_mm, pytest.param(kernels.public_scaled_mm, marks=ne
 SHAPE = Shape(m=48, n=64, k=96)
 
 
-def drawn(role="forward", seed=0):
-    return operands(Product(shape=SHAPE, role=role), CPU, torch.Generator().manual_seed(seed))
+def drawn(role="forward"):
+    return operands(Product(shape=SHAPE, role=role), CPU, torch.Generator().manual_seed(0))
 
 
-def quantized(rowwise=False, left_format=E4M3, role="forward"):
-    left, right = drawn(role)
-    return Operand(*quantize(left, left_format, rowwise)), Operand(*quantize(right, E4M3, rowwise))
+def quantized(rowwise=False, role="forward", **named):
+    to = formats(Product(shape=SHAPE, role=role, **named), "fp8-rowwise" if rowwise else "fp8-tensorwise")
+    return [Operand(*quantize(matrix, dtype, rowwise)) for matrix, dtype in zip(drawn(role), to, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,7 @@ def test_a_cast_keeps_the_matrix_and_lays_its_inner_dimension_contiguous(rowwise
     matrix = drawn("weight gradient")[0]
     data, inverse = quantize(matrix, dtype, rowwise)
     assert (data.dtype, data.shape, data.is_contiguous()) == (dtype, matrix.shape, True)
-    assert inverse.dtype == torch.float32
-    assert inverse.shape == ((48, 1) if rowwise else ())
+    assert (inverse.dtype, inverse.shape) == (torch.float32, (48, 1) if rowwise else ())
     assert data.float().abs().max() == torch.finfo(dtype).max
     lost = cast_error(matrix, Operand(data, inverse), SHAPE)
     assert lost < (0.03 if dtype == E4M3 else 0.06) < CAST_LIMIT
@@ -79,8 +78,7 @@ def test_the_outputs_gradient_is_e5m2_with_a_scale_a_tensor(role, precision, wan
 @pytest.mark.parametrize("rowwise", [False, True])
 @pytest.mark.parametrize("role", ["forward", "weight gradient"])
 def test_every_function_multiplies_what_it_is_given(multiply, rowwise, role):
-    product = Product(shape=SHAPE, role=role)
-    left, right = quantized(rowwise, *formats(product, "fp8-rowwise" if rowwise else "fp8-tensorwise")[:1], role)
+    left, right = quantized(rowwise, role)
     output = multiply(left, right, False)
     assert (output.shape, output.dtype) == ((48, 64), torch.bfloat16)
     assert gemm_error(output, left, right, SHAPE) < 0.003
@@ -90,11 +88,7 @@ def test_every_function_multiplies_what_it_is_given(multiply, rowwise, role):
 @pytest.mark.parametrize("pair", [pair for pair in PAIRS if pair != REFUSED_PAIR])
 @pytest.mark.parametrize("multiply", FUNCTIONS)
 def test_named_formats_are_computed_within_the_limit(multiply, pair):
-    product = Product(shape=SHAPE, formats=pair)
-    left, right = (
-        Operand(*quantize(matrix, to, False))
-        for matrix, to in zip(drawn(), formats(product, "fp8-tensorwise"), strict=True)
-    )
+    left, right = quantized(formats=pair)
     assert gemm_error(multiply(left, right, False), left, right, SHAPE) < 0.003 < limit("fp8-tensorwise", SHAPE.k)
 
 
@@ -116,10 +110,13 @@ def test_a_cpu_is_marked_as_emulated_and_without_a_function_for_it_operands_are_
 def test_a_check_in_pieces_finds_the_same(monkeypatch):
     left, right = quantized(rowwise=True)
     output = kernels.widened_mm(left, right, False)
-    whole = gemm_error(output, left, right, SHAPE), cast_error(drawn()[0], left, SHAPE)
+
+    def errors():
+        return gemm_error(output, left, right, SHAPE), cast_error(drawn()[0], left, SHAPE)
+
+    whole = errors()
     monkeypatch.setattr("fp8bench.numerics.memory.CHECKED_ELEMENTS", 96 * 5)
-    in_pieces = gemm_error(output, left, right, SHAPE), cast_error(drawn()[0], left, SHAPE)
-    assert in_pieces == pytest.approx(whole)
+    assert errors() == pytest.approx(whole)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +139,8 @@ def test_what_is_not_finite_is_told():
     left, right = quantized()
     output = kernels.widened_mm(left, right, False)
     output[0, 0] = torch.nan
-    error = gemm_error(output, left, right, SHAPE)
-    assert error is None
-    assert complaint(error, 0.01, "the GEMM") == "the GEMM is not finite"
+    assert gemm_error(output, left, right, SHAPE) is None
+    assert complaint(None, 0.01, "the GEMM") == "the GEMM is not finite"
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

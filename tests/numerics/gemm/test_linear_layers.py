@@ -51,54 +51,59 @@ class Made:
         return model(batch.inputs).sum()
 
 
-@pytest.fixture(scope="module")
-def huge():
-    return linear_gemms(ViTHuge(data="device"), 64)
-
-
-def find(found, layer, role):
-    return next(one for one in found.products if layer in one.layers and one.role == role)
-
-
 @pytest.mark.thorough
-def test_vit_huge_at_batch_64_makes_the_known_products(huge):
-    assert find(huge, "blocks.*.mlp.fc1", "forward").shape == shape(12608, 5120, 1280)
-    assert find(huge, "blocks.*.mlp.fc1", "input gradient").shape == shape(12608, 1280, 5120)
-    assert find(huge, "blocks.*.mlp.fc1", "weight gradient").shape == shape(5120, 1280, 12608)
-    assert find(huge, "blocks.*.attn.qkv", "forward").shape == shape(12608, 3840, 1280)
+def test_vit_huge_at_batch_64_makes_the_known_products_and_its_head_stays_bf16():
+    huge = linear_gemms(ViTHuge(data="device"), 64)
+    found = {(layer, one.role): one.shape for one in huge.products for layer in one.layers}
+    fc1 = "blocks.*.mlp.fc1"
+    assert found[fc1, "forward"] == shape(12608, 5120, 1280)
+    assert found[fc1, "input gradient"] == shape(12608, 1280, 5120)
+    assert found[fc1, "weight gradient"] == shape(5120, 1280, 12608)
+    assert found["blocks.*.attn.qkv", "forward"] == shape(12608, 3840, 1280)
+    assert found["head", "forward"] == shape(64, 1000, 1280)
     assert len(huge.products) == 5 * 3
     assert {one.calls_per_step for one in huge.products if "head" not in one.layers} == {32}
+    assert {one.layers for one in huge.products if one.stays_bf16 is not None} == {("head",)}
     assert (huge.fixed_rows, huge.unseen) == ((), ())
 
 
-def test_the_head_stays_bf16_as_in_the_modes(huge):
-    assert find(huge, "head", "forward").shape == shape(64, 1000, 1280)
-    assert {one.layers for one in huge.products if one.stays_bf16 is not None} == {("head",)}
+def test_the_head_stays_bf16_as_in_the_modes():
+    products = linear_gemms(ViTMicro(data="device"), 16).products
+    assert {one.layers for one in products if one.stays_bf16 is not None} == {("head",)}
 
 
-def test_layers_of_equal_shape_and_role_are_one_product_and_a_frozen_weight_has_no_gradient():
-    found = linear_gemms(Made(lambda: nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32))), 16)
-    assert [(one.layers, one.role, one.calls_per_step) for one in found.products] == [
-        (("0", "1"), "forward", 2),
-        (("0", "1"), "weight gradient", 2),
-        (("1",), "input gradient", 1),
-    ]
+class Partly(nn.Module):
+    """The second layer's weight is frozen."""
 
-    class Frozen(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second = nn.Linear(32, 32), nn.Linear(32, 32)
-            self.second.requires_grad_(False)
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(32, 32), nn.Linear(32, 32)
+        self.second.requires_grad_(False)
 
-        def forward(self, inputs: Tensor) -> Tensor:
-            return self.second(self.first(inputs))
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.second(self.first(inputs))
 
-    found = linear_gemms(Made(Frozen), 16)
-    assert [(one.layers, one.role) for one in found.products] == [
-        (("first", "second"), "forward"),
-        (("first",), "weight gradient"),
-        (("second",), "input gradient"),
-    ]
+
+@pytest.mark.parametrize(
+    ("make", "wanted"),
+    [
+        (
+            lambda: nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32)),
+            [(("0", "1"), "forward", 2), (("0", "1"), "weight gradient", 2), (("1",), "input gradient", 1)],
+        ),
+        (
+            Partly,
+            [
+                (("first", "second"), "forward", 2),
+                (("first",), "weight gradient", 1),
+                (("second",), "input gradient", 1),
+            ],
+        ),
+    ],
+)
+def test_layers_of_equal_shape_and_role_are_one_product_and_a_frozen_weight_has_no_gradient(make, wanted):
+    found = linear_gemms(Made(make), 16)
+    assert [(one.layers, one.role, one.calls_per_step) for one in found.products] == wanted
 
 
 def test_layers_that_are_not_called_are_named_and_odd_features_stay_bf16():
@@ -124,21 +129,13 @@ def test_a_workload_without_linear_layers_or_that_looks_at_its_numbers_is_refuse
         linear_gemms(Made(Peeks), 16)
 
 
-@pytest.mark.parametrize(
-    ("name", "folded"),
-    [
-        ("blocks.17.mlp.fc1", "blocks.*.mlp.fc1"),
-        ("0.weight", "*.weight"),
-        ("fc1", "fc1"),
-        ("layers.3.experts.12", "layers.*.experts.*"),
-        ("0", "0"),
-        ("0.2", "0.2"),
-        ("", "(the model)"),
-        ("conv2d", "conv2d"),
-    ],
-)
-def test_numbers_between_dots_are_folded(name, folded):
-    assert fold(name) == folded
+def test_numbers_between_dots_are_folded():
+    names = {
+        **{"blocks.17.mlp.fc1": "blocks.*.mlp.fc1", "0.weight": "*.weight"},
+        **{"layers.3.experts.12": "layers.*.experts.*", "": "(the model)"},
+        **{name: name for name in ("fc1", "0", "0.2", "conv2d")},
+    }
+    assert {name: fold(name) for name in names} == names
 
 
 @pytest.mark.parametrize(("batch_size", "fitting"), [(8, 16), (17, 32), (63, 64)])

@@ -45,6 +45,10 @@ def some_parts(mode=None, workload=None, choice=PLAIN, warm=2, rank=0, **values)
     return parts, batches
 
 
+def blocks_of(model):
+    return next(module for module in model.modules() if isinstance(module, nn.ModuleList | nn.Sequential))
+
+
 def gate(parts, tolerance=BF16_TOLERANCE):
     return Gate(tolerance, 0.0, lambda: copy.deepcopy(parts.mode))
 
@@ -73,8 +77,6 @@ class Rounded(nn.Module):
 
 
 class Delayed(Polite):
-    """A mode that keeps scales from step to step."""
-
     def convert(self, model):
         for name, module in list(model.named_modules()):
             if isinstance(module, nn.Linear) and "blocks" in name:
@@ -98,15 +100,11 @@ class Replayed(PythonLaunch):
 
 
 class StaleInput(Replayed):
-    """Reads the batch of the capture again and again."""
-
     def __call__(self, _batch, marks):
         return super().__call__(self.captured, marks)
 
 
 class NoOptimizer(Replayed):
-    """Leaves the weights as they are."""
-
     def __call__(self, batch, marks):
         self.parts.optimizer.zero_grad()
         loss = forward(self.parts, self.parts.model, batch)
@@ -115,16 +113,12 @@ class NoOptimizer(Replayed):
 
 
 class NoAllReduce(Replayed):
-    """Each rank goes its own way."""
-
     def __call__(self, batch, marks):
         with self.parts.model.no_sync():
             return super().__call__(batch, marks)
 
 
 class FrozenScales(Replayed):
-    """Its scales are those of the capture for ever."""
-
     def __init__(self, parts, batch):
         super().__init__(parts, batch)
         self.frozen = [scale.clone() for scale in parts.mode.step_state(parts.plain)]

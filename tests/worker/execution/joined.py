@@ -1,7 +1,5 @@
 """Two ranks, or four, that settle how steps of a sharded model are executed: rightly, and wrongly in each way. One
-set of processes for all of it, since each takes seconds to begin.
-
-python -m worker.execution.joined FOLDER RANKS
+set of processes for all of it, since each takes seconds to begin: python -m worker.execution.joined FOLDER RANKS
 """
 
 import sys
@@ -72,7 +70,6 @@ def settled(choice, launch=Replayed, mode=None, tolerance=BF16_TOLERANCE, worklo
         found = executing.decided(launch, choice, tolerance, (parts, batches), **run)
     except Fp8benchError as refusal:
         return {"refused": refusal.what, "remedy": refusal.remedy}
-    executed = found.executed.model_dump() if found.executed else {}
     held = [weight._local_tensor for weight in parts.plain.parameters() if isinstance(weight, DTensor)]
     return {
         "join": found.join,
@@ -80,7 +77,7 @@ def settled(choice, launch=Replayed, mode=None, tolerance=BF16_TOLERANCE, worklo
         "parallel": found.parallel.model_dump(),
         "whole_bytes": whole_bytes(parts, optimizer),
         "scaled_weights": sum(getattr(weight, "_precomputed_scale", None) is not None for weight in held),
-        **executed,
+        **found.executed.model_dump(),
     }
 
 

@@ -30,11 +30,8 @@ pytestmark = pytest.mark.usefixtures("process_group")
 
 @pytest.fixture
 def unset_again():
-    import torch._dynamo.config
-
-    before = torch._dynamo.config.optimize_ddp
-    yield
-    torch._dynamo.config.optimize_ddp = before
+    with torch._dynamo.config.patch(optimize_ddp="python_reducer"):
+        yield
 
 
 @pytest.mark.usefixtures("unset_again")
@@ -45,7 +42,6 @@ class TestWrap:
     ):
         given = []
         monkeypatch.setattr(torch, "compile", lambda model: given.append(model) or nn.Sequential(model))
-        torch._dynamo.config.optimize_ddp = not cut
         model = nn.Linear(16, 4)
         assert isinstance(wrap(model, "model", world_size), nn.Sequential)
         assert torch._dynamo.config.optimize_ddp is cut
@@ -147,8 +143,6 @@ def test_whether_to_compile_and_why(choice, policy, device, enabled, reason):
 
 
 class Waits(Polite):
-    """Reads a number back from the device in every step."""
-
     capture_refusal = "this mode waits for the device in every step"
 
 
@@ -156,8 +150,10 @@ class Waits(Polite):
     ("choice", "mode", "device", "enabled", "reason"),
     [
         ("auto", Polite(), CUDA, True, "auto: the step was captured, and proved equal"),
-        ("on", Polite(), CUDA, True, "requested with --cuda-graphs on"),
-        ("off", Polite(), CUDA, False, "requested with --cuda-graphs off"),
+        *(
+            (choice, Polite(), CUDA, choice == "on", f"requested with --cuda-graphs {choice}")
+            for choice in ("on", "off")
+        ),
         ("auto", Polite(), CPU, False, "auto: CUDA graphs need an NVIDIA GPU, and this is a cpu"),
         ("auto", Waits(), CUDA, False, "auto: this mode waits for the device in every step"),
     ],
@@ -186,7 +182,6 @@ class Stage(nn.Module):
 
 
 def holding(**modules):
-    """A model with these modules of its own."""
     model = nn.Module()
     for name, module in modules.items():
         model.add_module(name, module)
@@ -210,7 +205,7 @@ BLOCKS = {
     "a bare layer is none": (nn.Sequential(HEAD), []),
     "a model of one block": (GPTLayerMicro().build(CPU), ["layer"]),
     "a part of one block": (holding(net=GPTLayerMicro().build(CPU)), ["net.layer"]),
-    "a stage without a list": (
+    "no list": (
         holding(stages=nn.Sequential(Stage(1), Stage(2))),
         ["stages.0", "stages.1.blocks.0", "stages.1.blocks.1"],
     ),
@@ -224,8 +219,6 @@ def test_which_modules_are_blocks(model, names):
 
 
 class Watched(TinyLinear):
-    """Knows whether its batches were ended."""
-
     ended = False
 
     def batches(self, batch_size, rank, device):
@@ -235,53 +228,27 @@ class Watched(TinyLinear):
             self.ended = True
 
 
-def ready(workload=None, model=None):
-    settings = config(device="cpu", world_size=1, batch_size=8)
-    model = nn.Linear(16, 4) if model is None else model
-    return ready_to_train(settings, 0, CPU, Polite(), workload or TinyLinear(), model, PLAIN)
-
-
-def test_it_trains_the_very_model_it_was_given_on_batches_that_go_on():
-    model = nn.Linear(16, 4)
+@pytest.mark.parametrize("fails", [False, True], ids=["done", "a step failed"])
+def test_the_very_model_is_trained_on_batches_that_end_with_it_and_the_collector_does_not_walk_it(fails):
+    workload, model = Watched(), nn.Linear(16, 4)
     before = model.weight.detach().clone()
-    with ready(model=model) as (parts, batches):
+    gc.unfreeze()
+    ready = ready_to_train(config(device="cpu", world_size=1, batch_size=8), 0, CPU, Polite(), workload, model, PLAIN)
+    with pytest.raises(ZeroDivisionError) if fails else nullcontext(), ready as (parts, batches):
         assert parts.plain is parts.model is model
+        assert gc.get_freeze_count() > 1000
         first, second = next(batches), next(batches)
         losses = train(Training(PythonLaunch(parts), batches, CPU), 3, HostClock(), lambda _step: None).losses
+        assert not workload.ended
+        if fails:
+            raise ZeroDivisionError
+    assert workload.ended
     assert not torch.equal(first.inputs, second.inputs)
     assert len(losses) == 3
     assert not torch.equal(model.weight, before)
 
 
-@pytest.mark.parametrize("fails", [False, True], ids=["done", "a step failed"])
-def test_its_batches_are_ended_with_it(fails):
-    workload = Watched()
-    with pytest.raises(ZeroDivisionError) if fails else nullcontext(), ready(workload) as (_, batches):
-        next(batches)
-        assert not workload.ended
-        if fails:
-            raise ZeroDivisionError
-    assert workload.ended
-
-
-@pytest.mark.thorough
-def test_what_was_made_before_is_no_longer_walked_by_the_collector():
-    gc.unfreeze()
-    with ready():
-        assert gc.get_freeze_count() > 1000
-
-
 IN_TWO = {"cuda_graphs": "on", "grad_accumulation": 2}
-
-
-def test_the_gradients_are_those_of_the_whole_batch():
-    whole, batches = some_parts(warm=0)
-    batch = next(batches)
-    parts, _ = some_parts(warm=0, grad_accumulation=4)
-    loss, pieces = step(whole, batch, NO_MARKS), step(parts, batch, NO_MARKS)
-    assert pieces.item() == pytest.approx(loss.item(), rel=1e-3)
-    for one, other in zip(whole.plain.parameters(), parts.plain.parameters(), strict=True):
-        assert (other.grad - one.grad).norm() <= 0.03 * one.grad.norm() + 1e-6
 
 
 @pytest.mark.parametrize("mode", [None, Delayed()], ids=["plain", "scales"])
@@ -295,8 +262,6 @@ def test_the_steps_are_proved_against_whole_batches(mode):
 
 
 class FirstOnly(Replayed):
-    """Trains on the first of its micro-batches."""
-
     def __call__(self, batch, marks):
         first = micro_batches(batch, 2)[0]
         return super().__call__(type(batch)(*(torch.cat([tensor, tensor]) for tensor in first)), marks)
@@ -320,8 +285,8 @@ def gradients(parts, batch):
 def test_gradients_are_the_same_and_work_is_done_again_and_selective_does_less_than_full():
     plain, batches = some_parts(warm=0)
     batch = next(batches)
-    loss, expected, flops = gradients(plain, batch)
-    work = {"none": flops}
+    work = {}
+    loss, expected, work["none"] = gradients(plain, batch)
     for kind in ("selective", "full"):
         parts, _ = some_parts(warm=0, activation_checkpointing=kind)
         again_loss, found, work[kind] = gradients(parts, batch)
@@ -332,7 +297,6 @@ def test_gradients_are_the_same_and_work_is_done_again_and_selective_does_less_t
 
 
 @pytest.mark.thorough
-@pytest.mark.slow
 def test_a_checkpointed_block_is_compiled_into_one_graph():
     torch._dynamo.reset()
     plain, batches = some_parts(warm=0)
@@ -341,10 +305,9 @@ def test_a_checkpointed_block_is_compiled_into_one_graph():
     parts, _ = some_parts(warm=0, activation_checkpointing="selective")
     for block in parts.checkpoints.blocks:
         block.compile(backend="aot_eager", fullgraph=True)
-    loss = forward(parts, parts.model, batch)
-    loss.backward()
-    for weight, gradient in zip(parts.plain.parameters(), expected, strict=True):
-        assert torch.allclose(weight.grad, gradient, atol=1e-4)
+    forward(parts, parts.model, batch).backward()
+    found = [weight.grad for weight in parts.plain.parameters()]
+    assert all(torch.allclose(one, gradient, atol=1e-4) for one, gradient in zip(found, expected, strict=True))
     torch._dynamo.reset()
 
 

@@ -1,27 +1,16 @@
-"""From warm-up to what is timed: steps that are executed wrongly are found, whatever is wrong with them, and a capture
-that fails leaves training as it was.
-"""
+"""From warm-up to what is timed: wrong steps are found, and a capture that fails leaves training as it was."""
 
 import math
 import re
+from itertools import count
 
 import pytest
 import torch
 from outside.outside_plugins import Polite, TinyLinear
 from torch import nn
-from worker.execution.executing import (
-    CAPTURED,
-    COMPILED,
-    PLAIN,
-    Delayed,
-    FrozenScales,
-    NoOptimizer,
-    Replayed,
-    StaleInput,
-    Uncapturable,
-    decided,
-    some_parts,
-)
+from worker.execution import executing
+from worker.execution.executing import CAPTURED, Delayed, NoOptimizer, Replayed, StaleInput, decided, some_parts
+from worker.faulty_blocks import Scaled
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
@@ -42,7 +31,7 @@ def weights(parts):
 
 
 def test_a_step_that_is_neither_compiled_nor_captured_is_proved_too():
-    found, stages = settled(choice=PLAIN)
+    found, stages = settled(choice=executing.PLAIN)
     assert isinstance(found.launch, PythonLaunch)
     assert (found.executed.update_error, found.executed.weight_error, found.warning) == (0, 0, None)
     assert stages == ["comparing"]
@@ -122,7 +111,7 @@ def test_a_step_and_scales_that_are_kept_from_step_to_step_are_compared_and_froz
     found, _ = settled(parts=some_parts(Delayed()))
     assert 0 <= found.executed.state_error < 1e-3
     with pytest.raises(MeasurementInvalid, match="what it makes of fp8's scales differs by 1 "):
-        settled(FrozenScales, parts=some_parts(Delayed()), tolerance=FP8_TOLERANCE)
+        settled(executing.FrozenScales, parts=some_parts(Delayed()), tolerance=FP8_TOLERANCE)
 
 
 @pytest.mark.parametrize("launch", [StaleInput, NoOptimizer])
@@ -139,23 +128,19 @@ def test_auto_falls_back_on_python_with_the_reason_and_from_the_same_start(launc
 
 def test_a_capture_that_fails_leaves_training_as_it_was_under_auto_and_is_unsupported_where_it_was_asked_for():
     parts, batches = some_parts()
-    found, _ = settled(Uncapturable, asked="auto", parts=(parts, batches))
+    found, _ = settled(executing.Uncapturable, asked="auto", parts=(parts, batches))
     assert found.graph.reason == "auto: the step cannot be captured in a CUDA graph: it waits"
     assert all(map(torch.equal, weights(parts), after_proof(*some_parts())))
     assert math.isfinite(found.launch(next(batches), NO_MARKS).item())
     with pytest.raises(ModeUnavailable, match="it waits") as refusal:
-        settled(Uncapturable)
+        settled(executing.Uncapturable)
     assert refusal.value.cause == "capture"
 
 
 class Growing(TinyLinear):
-    """Each batch is larger than the one before."""
-
     def batches(self, batch_size, rank, device):
-        size = batch_size
-        while True:
+        for size in count(batch_size):
             yield next(super().batches(size, rank, device))
-            size += 1
 
 
 def test_batches_that_change_their_shape_are_not_captured():
@@ -167,8 +152,6 @@ def test_batches_that_change_their_shape_are_not_captured():
 
 
 class Wrong(nn.Module):
-    """Stands for what torch.compile gives: the same weights, and whatever `then` makes of the output."""
-
     def __init__(self, model, then):
         super().__init__()
         self.inner = model
@@ -178,24 +161,12 @@ class Wrong(nn.Module):
         return self.then(self.inner(inputs))
 
 
-class OnlyLooksRight(torch.autograd.Function):
-    """The same output, and half the gradient."""
-
-    @staticmethod
-    def forward(_context, output):
-        return output.clone()
-
-    @staticmethod
-    def backward(_context, gradient):
-        return gradient / 2
-
-
 @pytest.mark.parametrize(
     ("then", "told"),
     [
         (lambda output: output, None),
         (lambda output: 1.5 * output, "its gradients differ by"),
-        (OnlyLooksRight.apply, r"its gradients differ by 0\.4[0-9]+ .*weights differs by 0\.4[89]"),
+        (lambda output: Scaled.apply(output, 0.5), r"its gradients differ by 0\.4[0-9]+ .*weights differs by 0\.4[89]"),
         (lambda output: output.detach() + 0 * output.detach().requires_grad_(), "its gradients differ by 1 "),
         (lambda output: output * math.nan, "its losses differ by nan"),
     ],
@@ -203,14 +174,14 @@ class OnlyLooksRight(torch.autograd.Function):
 )
 def test_a_model_that_was_compiled_to_something_else_is_found(then, told, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda model: Wrong(model, then))
-    parts = some_parts(choice=COMPILED, warm=0, batch_size=10)
+    parts = some_parts(choice=executing.COMPILED, warm=0, batch_size=10)
     if told is None:
-        found, stages = settled(asked="off", choice=COMPILED, parts=parts)
+        found, stages = settled(asked="off", choice=executing.COMPILED, parts=parts)
         assert max(found.executed.gradient_error, found.executed.update_error) < 1e-2
         assert (found.executed.batch_size, stages) == (10, ["comparing"])
     else:
         with pytest.raises(MeasurementInvalid, match=told):
-            settled(asked="off", choice=COMPILED, parts=parts)
+            settled(asked="off", choice=executing.COMPILED, parts=parts)
 
 
 def test_blocks_that_are_compiled_in_place_are_not_compared_with_themselves(monkeypatch):
@@ -218,7 +189,7 @@ def test_blocks_that_are_compiled_in_place_are_not_compared_with_themselves(monk
     for block in parts.plain.blocks:
         block.compile(backend=lambda graph, _inputs: lambda *inputs: [0.5 * out for out in graph(*inputs)])
     with pytest.raises(MeasurementInvalid, match="its gradients differ"):
-        settled(asked="off", choice=COMPILED, parts=(parts, batches))
+        settled(asked="off", choice=executing.COMPILED, parts=(parts, batches))
 
 
 @pytest.mark.parametrize("asked", ["on", "auto", "off"])

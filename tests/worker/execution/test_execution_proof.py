@@ -11,18 +11,10 @@ from worker.execution.executing import gate, settings, some_parts
 
 from fp8bench.modes.protocol import BF16_TOLERANCE
 from fp8bench.modes.protocol import Rounding as Rounds
+from fp8bench.worker.execution import proof
 from fp8bench.worker.execution.decide import copies_size
 from fp8bench.worker.execution.optimizers import CLASSES, SETTINGS, UpdateRule, settings_of
-from fp8bench.worker.execution.proof import (
-    MAX_SPREAD,
-    Apart,
-    Errors,
-    Rounding,
-    complaints,
-    loss_error,
-    rounding,
-    to_evidence,
-)
+from fp8bench.worker.execution.proof import MAX_SPREAD, Apart, Errors, Rounding, complaints, loss_error
 from fp8bench.worker.execution.reference import NotProved, plain_steps
 from fp8bench.worker.execution.step import Snapshot
 from fp8bench.worker.memory import copied, fits, peak_memory, place_for, size
@@ -82,7 +74,7 @@ def test_a_weight_that_rounding_alone_takes_as_far_is_judged_by_its_size_and_nam
     assert len(complaints(errors)) == 1
     judged = replace(errors, rounding=of_rounding)
     assert bool(complaints(judged)) is not excused
-    evidence = to_evidence(judged, 8)
+    evidence = proof.to_evidence(judged, 8)
     assert evidence.rounding_weights == (("blocks.*.norm.weight x 1",) if excused else ())
     assert evidence.furthest_weight == ("head.weight" if excused else "blocks.0.norm.weight")
 
@@ -109,7 +101,7 @@ def test_plain_steps_from_nudged_weights_differ_by_rounding_alone(optimizer, pro
     plain, *nudged = (
         plain_steps(parts, gate(parts).again, optimizer, taken, host, nudged=nudge) for nudge in (False, True, True)
     )
-    found = [rounding(parts, before, plain, one) for one in (plain, *nudged)]
+    found = [proof.rounding(parts, before, plain, one) for one in (plain, *nudged)]
     assert found[1] == found[2], "every rank must see the same"
     assert max(*found[0].weights.values(), found[0].of_steps) == 0
     assert 0 < found[1].of_steps < 0.1
@@ -117,14 +109,12 @@ def test_plain_steps_from_nudged_weights_differ_by_rounding_alone(optimizer, pro
 
 
 class ToFp8(Polite):
-    """Says that it rounds to fp8."""
-
     def rounds(self, model):
         return Rounds(frozenset(), torch.float8_e5m2)
 
 
 class LittleRoom(ViTMicro):
-    """Has memory for so many samples at once, and keeps how many it was asked for."""
+    """Has memory for so many samples at once."""
 
     piece, room = 4, 8
 
@@ -155,7 +145,7 @@ def test_an_fp8_mode_sees_a_whole_batch_where_memory_allows(mode, room, accumula
     def plain():
         return plain_steps(parts, gate(parts).again, "sgd", [next(batches)], torch.device("cpu"))
 
-    if taken is None:
+    if not taken:
         with pytest.raises(NotProved, match="memory does not suffice"):
             plain()
     else:

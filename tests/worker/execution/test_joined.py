@@ -1,7 +1,4 @@
-"""Ranks whose model is sharded: steps are proved against a whole model's, and each fault is found.
-
-All scenes run in two processes, or in four (see `joined`); a test looks at what the ranks wrote down of one.
-"""
+"""Ranks whose model is sharded: what the ranks of `joined` wrote down of each scene."""
 
 import pytest
 import torch
@@ -19,7 +16,6 @@ def scenes(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def groups(tmp_path_factory):
-    """Two groups, whose two ranks share layers."""
     return of_ranks("worker.execution.joined", tmp_path_factory.mktemp("groups"), 4, 280)
 
 
@@ -65,19 +61,10 @@ def test_groups_that_share_layers_are_joined_by_fsdp_and_do_what_one_rank_does(g
 
 
 def test_what_was_sharded_is_on_record(scenes, groups):
-    for found in of(scenes, "fsdp"):
-        assert found["parallel"] == {
-            "reason": "test",
-            "tensor_parallel": 1,
-            "grad_accumulation": 2,
-            "activation_checkpointing": "full",
-            "checkpointed_blocks": 2,
-            "sharded_blocks": 2,
-            "gathered_dtype": "bfloat16",
-            "reduced_dtype": "float32",
-            "resharded_after_forward": True,
-            "notes": [],
-        }
+    sharded = {"sharded_blocks": 2, "gathered_dtype": "bfloat16", "reduced_dtype": "float32"}
+    asked = {"grad_accumulation": 2, "activation_checkpointing": "full", "checkpointed_blocks": 2}
+    known = {"reason": "test", "tensor_parallel": 1, "resharded_after_forward": True, "notes": []}
+    assert [found["parallel"] for found in of(scenes, "fsdp")] == [{**known, **asked, **sharded}] * 2
     for found in of(scenes, "float8"):
         assert found["parallel"]["gathered_dtype"] == "float8_e4m3fn"
         assert found["scaled_weights"] == 8, "four linear layers of each block have the scale of the whole weight"

@@ -1,14 +1,12 @@
-"""Faults that begin after the gate: a mode, a workload or its batches that do less before timing, when it begins, or in
-its last steps. Each is refused by its name.
-"""
+"""Faults that begin after the gate: before timing, when it begins, or in its last steps."""
 
 import re
 
 import pytest
 import torch
-from builders import config
 from outside.outside_plugins import Polite
 from torch import nn
+from worker.execution.executing import blocks_of, settings
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.stats.length import LEAD_IN, PACE_STEPS, PROOF_STEPS
@@ -43,8 +41,8 @@ def measured(monkeypatch):
         monkeypatch.setattr(main, "ready_to_train", after_the_gate)
         monkeypatch.setattr(main, "make_mode", lambda _config: mode())
         monkeypatch.setattr(main, "make_workload", lambda config: workload(data=config.data))
-        asked = {"device": "cpu", "world_size": 1, "batch_size": 8, "warmup": WARMUP, "steps": STEPS, "workers": 0}
-        return measure(config("a-mode", **{**asked, "data": "device", **values}), 0, CPU, Aside())
+        asked = {"mode": "a-mode", "warmup": WARMUP, "steps": STEPS, "data": "device"}
+        return measure(settings(**{**asked, **values}), 0, CPU, Aside())
 
     return run
 
@@ -78,14 +76,6 @@ class Later(Polite):
         return super().forward_context()
 
 
-def blocks_of(model):
-    return next(module for module in model.modules() if isinstance(module, nn.ModuleList | nn.Sequential))
-
-
-def skips(model):
-    blocks_of(model)[-1].forward = lambda x, *_, **__: x
-
-
 def caches(model):
     forward, kept = model.forward, []
 
@@ -101,39 +91,27 @@ def with_forward(module, change):
     module.forward = lambda *inputs, **named: change(forward, *inputs, **named)
 
 
-def one_sample(model):
-    with_forward(model, lambda forward, x: forward(x[:1]).expand(len(x), -1))
-
-
 def half(model):
     with_forward(model, lambda forward, x: forward(x[: len(x) // 2]).repeat(2, 1))
 
 
-def detaches(model):
-    with_forward(model, lambda forward, *inputs, **named: forward(*inputs, **named).detach().requires_grad_())
-
-
-def detaches_a_block(model):
-    with_forward(blocks_of(model)[-1], lambda forward, x, *_, **__: x + (forward(x) - x).detach())
-
-
-def no_weight_gradients(model):
-    blocks_of(model).requires_grad_(False)
-
-
-def one_without_gradient(model):
-    next(iter(blocks_of(model)[0].parameters())).requires_grad_(False)
-
-
-OF_MODES = (
-    *(skips, caches, one_sample, half, detaches, detaches_a_block),
-    *(no_weight_gradients, one_without_gradient),
-)
+OF_MODES = {
+    "skips": lambda model: with_forward(blocks_of(model)[-1], lambda _, x, *__, **___: x),
+    "caches": caches,
+    "one sample": lambda model: with_forward(model, lambda forward, x: forward(x[:1]).expand(len(x), -1)),
+    "half": half,
+    "detaches": lambda model: with_forward(model, lambda forward, x: forward(x).detach().requires_grad_()),
+    "detaches a block": lambda model: with_forward(
+        blocks_of(model)[-1], lambda forward, x, *_, **__: x + (forward(x) - x).detach()
+    ),
+    "no weight gradients": lambda model: blocks_of(model).requires_grad_(False),
+    "one without gradient": lambda model: next(blocks_of(model)[0].parameters()).requires_grad_(False),
+}
 
 
 @BEGINS
 @pytest.mark.parametrize("tolerance", [Polite, FP8_TOLERANCE], ids=["bf16", "fp8"])
-@pytest.mark.parametrize("fault", OF_MODES, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("fault", OF_MODES.values(), ids=OF_MODES)
 def test_a_mode_that_does_less_later_is_refused(fault, tolerance, begins, measured):
     bounds = {} if tolerance is Polite else {"tolerance": tolerance}
     report = measured(type("Planted", (Later,), {"begins": begins, "fault": staticmethod(fault), **bounds}))
@@ -154,8 +132,6 @@ def test_a_mode_that_freezes_weights_when_it_converts_again_is_refused(measured)
 
 
 class MeanOfValues(Polite):
-    """Has no attention in batches that are larger than the gate's."""
-
     def convert(self, model):
         for block in model.blocks:
 
@@ -180,20 +156,13 @@ def test_attention_that_is_left_out_of_large_batches_has_no_gradient_at_queries_
 
 
 class Counting(ViTMicro):
-    """Counts the batches that it gave and the losses that it computed."""
-
-    begins = 0
-
-    def __init__(self, **settings):
-        super().__init__(**settings)
-        self.losses = 0
+    begins = losses = 0
 
     def batches(self, batch_size, rank, device):
         for step, batch in enumerate(super().batches(batch_size, rank, device)):
             yield self.given(batch) if step >= self.begins else batch
 
-    def given(self, batch):
-        return batch
+    given = staticmethod(lambda batch: batch)
 
     def loss(self, model, batch):
         self.losses += torch.is_grad_enabled()
@@ -204,13 +173,11 @@ class Counting(ViTMicro):
 
 
 class Shrinks(Counting):
-    def given(self, batch):
-        return Batch(batch.inputs[:1], batch.targets[:1])
+    given = staticmethod(lambda batch: Batch(batch.inputs[:1], batch.targets[:1]))
 
 
 class SmallerImages(Counting):
-    def given(self, batch):
-        return Batch(batch.inputs[..., ::2, ::2].contiguous(), batch.targets)
+    given = staticmethod(lambda batch: Batch(batch.inputs[..., ::2, ::2].contiguous(), batch.targets))
 
     def build(self, device):
         model = super().build(device)

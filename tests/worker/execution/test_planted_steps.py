@@ -1,9 +1,11 @@
 """Faults planted in an eager step of one rank, each refused by its name, under the bounds of bf16 and of fp8."""
 
+from contextlib import ExitStack
+
 import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from worker.execution.executing import decided, some_parts
+from worker.execution.executing import blocks_of, decided, some_parts
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid
@@ -60,8 +62,7 @@ def of_batches(change):
 
 
 def without_gradients(patch, parts):
-    lists = torch.nn.ModuleList | torch.nn.Sequential
-    block = next(module for module in parts.plain.modules() if isinstance(module, lists))[0]
+    block = blocks_of(parts.plain)[0]
     patch.setattr(block, "forward", torch.no_grad()(block.forward))
 
 
@@ -159,18 +160,14 @@ def test_hooks_of_all_optimizers_change_the_step_and_not_the_reference(optimizer
     def times(factor):
         return lambda optimizer, *_: optimizer.param_groups[0].update(lr=factor * optimizer.param_groups[0]["lr"])
 
-    hooks = [register_optimizer_step_pre_hook(times(0.1)), register_optimizer_step_post_hook(times(10))]
-    try:
+    with ExitStack() as hooks:
+        hooks.callback(register_optimizer_step_pre_hook(times(0.1)).remove)
+        hooks.callback(register_optimizer_step_post_hook(times(10)).remove)
         with pytest.raises(MeasurementInvalid, match="its optimizer"):
             settled(tolerance, optimizer=optimizer)
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 class Scaling:
-    """A loss scale of 1."""
-
     def scaled(self, loss):
         return loss
 
@@ -184,13 +181,10 @@ class LessLoss(Scaling):
 
 
 class OwnDescent(Scaling):
-    """Is plain gradient descent, whatever the optimizer."""
-
     @torch.no_grad()
     def step(self, optimizer):
-        for group in optimizer.param_groups:
-            for weight in group["params"]:
-                self.change(weight, group["lr"])
+        for weight in optimizer.param_groups[0]["params"]:
+            self.change(weight, optimizer.param_groups[0]["lr"])
 
     def change(self, weight, rate):
         weight.sub_(weight.grad, alpha=rate)

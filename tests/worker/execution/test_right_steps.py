@@ -1,11 +1,9 @@
-"""What is right passes every proof, and far from its bounds: modes, optimizers, micro-batches, weights of 16 bits, many
-steps on one batch. Each through a rank's whole run.
-"""
+"""What is right passes every proof, and far from its bounds, each through a rank's whole run."""
 
 import pytest
 import torch
-from builders import config
 from outside.outside_plugins import TinyLinear
+from worker.execution.executing import settings
 
 from fp8bench.registry import find_mode, modes
 from fp8bench.worker import main
@@ -18,7 +16,6 @@ from fp8bench.workloads.protocol import Batch
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("process_group")]
 
 CPU = torch.device("cpu")
-SETTINGS = {"device": "cpu", "world_size": 1, "workload": "vit-micro", "batch_size": 8, "warmup": 2, "steps": 3}
 
 RIGHT = {
     **{name: {"optimizer": name} for name in ("sgd", "adam", "adamw", "none")},
@@ -44,7 +41,7 @@ RIGHT = {
 
 
 def measured(**values):
-    return measure(config(**{**SETTINGS, "data": "device", "workers": 0, **values}), 0, CPU, Aside())
+    return measure(settings(**{"data": "device", "workload": "vit-micro", "warmup": 2, **values}), 0, CPU, Aside())
 
 
 @pytest.mark.parametrize("right", RIGHT)

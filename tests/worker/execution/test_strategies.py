@@ -1,5 +1,6 @@
 """How ranks are joined: as requested, or by what fits a GPU's memory; the reason is on record."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -18,7 +19,6 @@ from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import kept_bytes
 from fp8bench.schema.rank import CompileEvidence, GraphEvidence
-from fp8bench.worker.execution import decide as decide_module
 from fp8bench.worker.execution import reference
 from fp8bench.worker.execution.build import Choice, choose, choose_compile
 from fp8bench.worker.execution.parallel.choose import by_memory, choose_strategy, parameters, samples_of
@@ -108,12 +108,7 @@ def test_a_sharded_model_is_compiled_block_by_block_and_never_captured():
 @pytest.mark.slow
 def test_a_single_rank_may_be_sharded_and_its_blocks_compiled_before(monkeypatch):
     compiled = []
-
-    def compile(method):
-        compiled.append(method.__self__)
-        return method
-
-    monkeypatch.setattr(torch, "compile", compile)
+    monkeypatch.setattr(torch, "compile", lambda method: compiled.append(method.__self__) or method)
     choice = Choice(CompileEvidence(enabled=True, reason="test", scope="blocks"), PLAIN.graph, FSDP("test"))
     values = {"optimizer": "adamw"}
     parts, batches = some_parts(choice=choice, warm=1, **values)
@@ -147,7 +142,7 @@ def test_one_rank_without_room_for_another_model_is_proved_with_fewer_layers_and
     def missing(parts, *_):
         return 5 * GIB if parts.workload.sizes()["depth"] == 2 else 0
 
-    monkeypatch.setattr(decide_module, "missing_for_twin", missing)
+    monkeypatch.setattr(reference, "missing_for_twin", missing)
     replay = replace(PLAIN, graph=GraphEvidence(enabled=True, reason="auto"))
     found = decided(None, replay, parts=some_parts(warm=1))
     assert (found.executed.layers, found.executed.of_layers) == (1, 2)
@@ -181,9 +176,6 @@ def test_plain_steps_need_the_host_for_what_waits_there_and_for_copies(monkeypat
 def test_a_dry_run_refuses_what_a_rank_refuses(settings, asked):
     run = config(**{"world_size": 1, "mode": "baseline-bf16", **asked, **settings})
     machine = Machine(gpus=("NVIDIA H200",), product_name=None, cpu_count=8)
-    try:
+    refused = obstacle(run, machine, load()) is not None
+    with pytest.raises(ModeUnavailable) if refused else nullcontext():
         choose(run, BaselineBF16(), CUDA, ViTMicro())
-        refused = False
-    except ModeUnavailable:
-        refused = True
-    assert (obstacle(run, machine, load()) is not None) == refused

@@ -1,7 +1,5 @@
-"""Two ranks, each in a process of its own, that settle how their steps are executed and write down what came of it:
-rightly, and with each fault of ranks that share gradients; and that run the gate. One set of processes for all of it.
-
-python -m worker.execution.two_ranks FOLDER 2
+"""Two ranks that settle how steps are executed, rightly and with each fault of ranks that share gradients, and that run
+the gate: python -m worker.execution.two_ranks FOLDER 2
 """
 
 import sys
@@ -20,7 +18,7 @@ from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker.execution import step
-from fp8bench.worker.execution.moved import sketches, spread
+from fp8bench.worker.execution.afterwards import sketches, spread
 from fp8bench.worker.execution.parallel.strategy import DDP, mesh_of
 from fp8bench.worker.execution.parallel.tensor import OwnTensorParallel
 from fp8bench.worker.execution.step import NO_MARKS
@@ -109,8 +107,6 @@ def counted(base):
 
 
 class FaultyOnOne(TorchAOFloat8):
-    """On rank 1 a weight is not trained."""
-
     def convert(self, model):
         model = super().convert(model)
         model.head.bias.requires_grad_(dist.get_rank() == 0)

@@ -18,14 +18,8 @@ WATTS = 500
 NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
 NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NO_PERMISSION, NVML_ERROR_NOT_FOUND = 3, 4, 6
 NVML_ERROR_LIBRARY_NOT_FOUND, NVML_ERROR_FUNCTION_NOT_FOUND, NVML_ERROR_UNKNOWN = 12, 13, 999
-_WORDS = {
-    3: "Not Supported",
-    4: "Insufficient Permissions",
-    6: "Not Found",
-    12: "NVML Shared Library Not Found",
-    13: "Function Not Found",
-    999: "Unknown Error",
-}
+_WORDS = {3: "Not Supported", 4: "Insufficient Permissions", 6: "Not Found", 12: "NVML Shared Library Not Found"}
+_WORDS |= {13: "Function Not Found", 999: "Unknown Error"}
 _energy_calls = 0
 
 
@@ -71,34 +65,17 @@ def nvmlDeviceGetClockInfo(_handle, kind):
     return _answer("clock", {NVML_CLOCK_SM: 1755, NVML_CLOCK_MEM: 3201}[kind])
 
 
-def nvmlDeviceGetMaxClockInfo(_handle, _kind):
-    return _answer("max_clock", 1980)
-
-
-def nvmlDeviceGetPowerUsage(_handle):
-    return _answer("power", WATTS * 1000)
-
-
-def nvmlDeviceGetEnforcedPowerLimit(_handle):
-    return _answer("power_limit", 700_000)
-
-
-def nvmlDeviceGetTemperature(_handle, _sensor):
-    return _answer("temperature", 61)
-
-
-def nvmlDeviceGetUtilizationRates(_handle):
-    return _answer("utilization", SimpleNamespace(gpu=99, memory=40))
-
-
-def nvmlDeviceGetCurrentClocksThrottleReasons(_handle):
-    return _answer("throttle", 4)
-
-
-if not _SCRIPT.get("old"):
-
-    def nvmlDeviceGetCurrentClocksEventReasons(_handle):
-        return _answer("events", 0)
+_FIXED = {
+    "nvmlDeviceGetMaxClockInfo": ("max_clock", 1980),
+    "nvmlDeviceGetPowerUsage": ("power", WATTS * 1000),
+    "nvmlDeviceGetEnforcedPowerLimit": ("power_limit", 700_000),
+    "nvmlDeviceGetTemperature": ("temperature", 61),
+    "nvmlDeviceGetUtilizationRates": ("utilization", SimpleNamespace(gpu=99, memory=40)),
+    "nvmlDeviceGetCurrentClocksThrottleReasons": ("throttle", 4),
+    **({} if _SCRIPT.get("old") else {"nvmlDeviceGetCurrentClocksEventReasons": ("events", 0)}),
+}
+for _name, _given in _FIXED.items():
+    globals()[_name] = lambda *_, given=_given: _answer(*given)
 
 
 def nvmlDeviceGetTotalEnergyConsumption(_handle):

@@ -8,12 +8,12 @@ parallel), that alone joins them; several such groups are joined by FSDP, becaus
 from collections.abc import Callable
 
 import torch
-from torch import nn
 
 from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import kept_bytes
+from fp8bench.worker.execution.checkpointing import weights_of
 from fp8bench.worker.execution.parallel.fsdp import FSDP
 from fp8bench.worker.execution.parallel.strategy import DDP, Strategy, mesh_of
 from fp8bench.worker.execution.parallel.tensor import OwnTensorParallel, TensorParallel
@@ -50,29 +50,24 @@ def _sharing_layers(config: RunConfig, mode: Mode, device: torch.device) -> Stra
     reason = f"requested with --tensor-parallel {config.tensor_parallel}"
     mesh = mesh_of(config.tensor_parallel, device)
     tensor = OwnTensorParallel(mesh, reason, mode) if hasattr(mode, "divide") else TensorParallel(mesh, reason)
-    if config.world_size == config.tensor_parallel and config.parallel != "fsdp":
-        return tensor
     if config.parallel == "fsdp":
         return FSDP(f"{reason} and --parallel fsdp", tensor)
+    if config.world_size == config.tensor_parallel:
+        return tensor
     return FSDP(f"{reason}; auto: FSDP2 joins groups that share layers", tensor)
 
 
 def by_memory(kept: int, memory: int) -> Strategy:
     """Choose by memory. kept: bytes of weights, gradients and optimizer state. memory: bytes of the smallest GPU."""
+    join, half = (DDP, "at most half") if kept <= MOST * memory else (FSDP, "more than half")
     what = f"weights, gradients and optimizer state take {kept / 2**30:.1f} GiB"
-    of = f"of the {memory / 2**30:.1f} GiB of a GPU"
-    if kept <= MOST * memory:
-        return DDP(f"auto: {what}, at most half {of}")
-    return FSDP(f"auto: {what}, more than half {of}")
+    return join(f"auto: {what}, {half} of the {memory / 2**30:.1f} GiB of a GPU")
 
 
 def parameters(workload: Workload) -> int:
     """Return the number of parameters that the workload trains, by its own count if it has one; nothing is computed."""
     count: Callable[[], int] | None = getattr(workload, "parameters", None)
-    if count is not None:
-        return count()
-    model: nn.Module = workload.build(torch.device("meta"))
-    return sum(parameter.numel() for parameter in model.parameters())
+    return count() if count is not None else weights_of(workload.build(torch.device("meta")))
 
 
 def samples_of(config: RunConfig, rank: int) -> tuple[int, int]:

@@ -47,15 +47,18 @@ class FSDP(Strategy):
 
     def join(self, model: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
         mesh = (self._tensor.mesh or mesh_of(1, device))[DATA]
-        _send_from_first(model, self.group())
+        group = self.group()
+        first = 0 if group is None else dist.get_process_group_ranks(group)[0]
+        with torch.no_grad():
+            for tensor in [*model.parameters(), *model.buffers()]:
+                dist.broadcast(tensor.to_local() if isinstance(tensor, DTensor) else tensor.detach(), first, group)
         before, notes = getattr(mode, "before_sharding", None), tuple(stated(mode, "sharding_notes"))
         if before is not None and not self._tensor.prepares_sharding:
             before, notes = None, (*notes, "weights of layers that ranks share are not gathered in float8")
         float8 = before is not None and bool(before(model))
         gathered: str | None = stated(mode, "gathered_dtype")
         policy = MixedPrecisionPolicy(
-            param_dtype=getattr(torch, gathered) if gathered else None,
-            reduce_dtype=torch.float32 if gathered else None,
+            param_dtype=getattr(torch, gathered) if gathered else None, reduce_dtype=torch.float32 if gathered else None
         )
         blocks = list(repeated_blocks(model))
         for block in blocks:
@@ -104,10 +107,3 @@ def _synced(model: FSDPModule, last: bool) -> Iterator[None]:
         yield
     finally:
         model.set_requires_gradient_sync(True)
-
-
-@torch.no_grad()
-def _send_from_first(model: nn.Module, group: dist.ProcessGroup | None) -> None:
-    first = 0 if group is None else dist.get_process_group_ranks(group)[0]
-    for tensor in [*model.parameters(), *model.buffers()]:
-        dist.broadcast(tensor.to_local() if isinstance(tensor, DTensor) else tensor.detach(), first, group)

@@ -123,7 +123,6 @@ class Strategy:
         return part_of(full, like)
 
     def elements(self, name: str, weight: Tensor) -> int:
-        """Return the number of elements of the complete weight. weight: as this rank has it."""
         return weight.numel()
 
     def evidence(self) -> ParallelEvidence:

@@ -6,18 +6,17 @@ up: twice a block forward, and twice backward. A group of N ranks takes the samp
 per GPU and step, so that a step on a number of GPUs is the same work however they share it.
 
 torch's layers are shared by plans, with DTensors of torch.distributed.tensor.parallel. In timm's block every rank
-computes the norms, which are cheap; the rows of qkv, all queries, all keys, all values, are rearranged so that a rank's
-part contains those of its heads. Between Llama's blocks each rank has a part of the sequence (sequence parallel): the
-embedding is scattered over it, norms work on it, and it is gathered before a layer that is shared by rows. The head
-returns the loss itself (`workloads.head`), of each rank's own tokens; for a head that returns logits there is no plan,
-since what lies between embedding and layers may count the tokens of a part.
+computes the norms, which are cheap; the rows of qkv are rearranged so that a rank's part contains those of its heads.
+Between Llama's blocks each rank has a part of the sequence (sequence parallel): the embedding is scattered over it,
+norms work on it, and it is gathered before a layer that is shared by rows. The head returns the loss itself
+(`workloads.head`), of each rank's own tokens; for a head that returns logits there is no plan, since what lies between
+embedding and layers may count the tokens of a part.
 
 Transformer Engine's layers are shared by the library's own arguments (see `modes.te_parallel`), with weights that are
-plain tensors. When the mode divides the model, it says which part of which weight a rank has. That is before the parity
-gate, which therefore proves layers as they are shared, even for a recipe that does not allow a second model in a
-process. If each rank computes a summand of a weight's gradient, the summands are added on arrival, before accumulation.
-Several groups are joined by FSDP2, which replaces every weight by a sharded one, and its hooks with it: summands are
-then added after each reduction over the groups.
+plain tensors, before the parity gate, which therefore proves layers as they are shared. If each rank computes a summand
+of a weight's gradient, the summands are added on arrival, before accumulation. Several groups are joined by FSDP2,
+which replaces every weight by a sharded one, and its hooks with it: summands are then added after each reduction over
+the groups.
 """
 
 import inspect
@@ -63,9 +62,8 @@ def plan_for(model: nn.Module, size: int) -> Plan:
     blocks = getattr(model, "blocks", None)
     if isinstance(blocks, nn.Sequential) and all(_has_linears(block, _FUSED["timm"][0]) for block in blocks):
         if not all(hasattr(block.attn, "attn_dim") for block in blocks):
-            raise ModeUnavailable(
-                "this timm does not name the width of its attention", "Upgrade it: pip install -U timm"
-            )
+            why = "this timm does not name the width of its attention"
+            raise ModeUnavailable(why, "Upgrade it: pip install -U timm")
         return _of_fused("timm", {f"blocks.{number}": block for number, block in enumerate(blocks)}, size)
     layer = getattr(model, "layer", None)
     if isinstance(layer, nn.Module) and _has_linears(layer, _FUSED["gpt-layer"][0]):
@@ -235,7 +233,6 @@ class TensorParallel(Strategy):
         return join_of("", self.size)
 
     def divide(self, model: nn.Module) -> None:
-        """Share the layers of the model's blocks. Raises ModeUnavailable without a plan for the model or its sizes."""
         plan = plan_for(model, self.size)
         self._plan, self._orders = plan.name, plan.orders
         plan.prepare()
