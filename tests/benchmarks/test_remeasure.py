@@ -12,16 +12,25 @@ import time
 import pytest
 import remeasure
 from cli.calling import call
+from marks import thorough_unless
 from remeasure import Task, run, tasks
 
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.files import ROOT
 
 TASKS = {one.name: one for one in tasks()}
+OF_EACH_KIND = {"b64", "sweep", "split", "llm", "gpt-layer-shared", "article-1", "current"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [one.name for one in tasks() if one.command.startswith(("run", "sweep"))])
+@pytest.mark.parametrize(
+    "name",
+    [
+        thorough_unless(one.name in OF_EACH_KIND, one.name)
+        for one in tasks()
+        if one.command.startswith(("run", "sweep"))
+    ],
+)
 def test_every_listed_session_is_accepted(name, tmp_path):
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     words = shlex.split(TASKS[name].command)
@@ -116,7 +125,7 @@ def test_when_the_minutes_end_so_does_what_runs_and_what_does_not_fit_never_begi
     assert "long: ended after 2 s" in said
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_session_that_is_cut_keeps_whole_records_goes_on_and_is_then_done(tmp_path, monkeypatch):
     """On a CPU, which counts as a GPU of that name here."""
     small = "--workload vit-micro --batch-size 4 --steps 30 --min-time 0 --warmup 2 --workers 0 --mode baseline-bf16"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cli.calling import one_line
 from kept import documents
+from marks import thorough_unless
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,7 +79,7 @@ class TestForAnotherMachine:
         assert "cannot run here" not in outcome.stdout
         assert "\nassumed: " in outcome.stdout
 
-    @pytest.mark.parametrize("batch_size", [64, 256])
+    @pytest.mark.parametrize("batch_size", [64, thorough_unless(False, 256)])
     def test_the_time_is_that_of_the_committed_session(self, batch_size, estimate):
         told = [one for one in documents(ROOT, "results/h200-1x/*.json") if one.get("phases_s")]
         settings = ("workload", "batch_size", "compile", "cuda_graphs")
@@ -111,7 +112,9 @@ class TestForAnotherMachine:
         assert "cannot run here: te-fp8:delayed needs a GPU of compute capability 8.9" in older
         assert "predicted from h200-2x, within 32 %" in older
 
-    @pytest.mark.parametrize(("instance", "other"), [("h200-1x", "h200-2x"), ("h100-2x", "h100-1x")])
+    @pytest.mark.parametrize(
+        ("instance", "other"), [("h200-1x", "h200-2x"), thorough_unless(False, "h100-2x", "h100-1x")]
+    )
     def test_what_is_predicted_is_near_what_was_measured(self, instance, other, tmp_path, estimate):
         own = estimate("--instance", instance)
         shutil.copytree(ROOT / "results" / other, tmp_path / "results" / other)

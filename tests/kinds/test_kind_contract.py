@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 from cli.calling import call, one_line
 from kept import record_paths
+from marks import thorough_unless
 
 from fp8bench import registry
 from fp8bench.config.options import options_of, read
@@ -26,12 +27,11 @@ OF_ONE_RECORD = [name for name, entry in ENTRIES.items() if isinstance(registry.
 OTHER = "p5"
 
 
-LONG = {"converge"}
-"""Kinds whose example takes tens of seconds."""
+LONG = {"converge", "run"}
 
 
 def marked(names):
-    return [pytest.param(name, marks=[pytest.mark.thorough] if name in LONG else []) for name in names]
+    return [thorough_unless(name not in LONG, name) for name in names]
 
 
 @pytest.fixture(scope="module", params=marked(ENTRIES))

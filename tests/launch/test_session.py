@@ -289,7 +289,7 @@ def test_a_process_knows_when_it_began():
     assert process_began_s() < time.monotonic()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_phases_of_a_real_session_add_up_to_its_wall_time(tmp_path):
     command = ["run", "--mode", "baseline-bf16", "--mode", "baseline-fp32", "--workload", "vit-micro"]
     options = ["--steps", "3", "--rounds", "1", "--min-time", "0.1", "--notes", "--results-dir", str(tmp_path)]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from marks import thorough_unless
 from scipy.stats import ttest_ind
 from simulate import ROUNDS, ignoring_processes, situation_called
 
@@ -94,7 +95,10 @@ class TestInterval:
 
     @pytest.mark.parametrize(
         ("mine", "theirs", "least"),
-        [(2, 2, 0.935), (2, 6, 0.9), (3, 3, 0.935), (3, 6, 0.935), (4, 4, 0.935), (4, 10, 0.935), (10, 10, 0.935)],
+        [
+            *(thorough_unless(False, 2, theirs, least) for theirs, least in ((2, 0.935), (6, 0.9))),
+            *((mine, theirs, 0.935) for mine, theirs in ((3, 3), (3, 6), (4, 4), (4, 10), (10, 10))),
+        ],
     )
     def test_it_holds_the_true_ratio_as_often_as_it_says_and_equal_modes_are_seldom_told_apart(
         self, mine, theirs, least

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from marks import thorough_unless
 from torch import nn
 from worker import faulty_blocks as faulty
 from worker.plain_models import OF_IMAGES, OF_TOKENS, Attending, OfTokens, Patched, PlainModel
@@ -31,8 +32,11 @@ TIMM = {
 pytestmark = pytest.mark.usefixtures("process_group")
 
 
-def modes():
-    return (*(mode() for mode in WITHOUT_FP8), *map(TorchAOFloat8, RECIPES))
+OF_CPU = [thorough_unless(mode in (BaselineBF16, "tensorwise"), mode) for mode in (*WITHOUT_FP8, *RECIPES)]
+
+
+def made(mode):
+    return TorchAOFloat8(mode) if isinstance(mode, str) else mode()
 
 
 def assert_proved(mode, workload):
@@ -53,23 +57,23 @@ def assert_equal(found, fresh):
     torch.testing.assert_close(dict(found), dict(fresh), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("mode", OF_CPU)
 @pytest.mark.parametrize("model", [*OF_TOKENS, *OF_IMAGES])
-def test_plain_models(model):
-    for mode in modes():
-        assert_proved(mode, PlainModel(model))
+def test_plain_models(model, mode):
+    assert_proved(made(mode), PlainModel(model))
 
 
+@pytest.mark.parametrize("mode", OF_CPU)
 @pytest.mark.parametrize("workload", BUILT_IN)
-def test_built_in_workloads(workload):
-    for mode in modes():
-        assert_proved(mode, workload(data="device"))
+def test_built_in_workloads(workload, mode):
+    assert_proved(made(mode), workload(data="device"))
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_other_seeds(seed):
     models = [PlainModel(model, seed) for model in (*OF_TOKENS, *OF_IMAGES)]
-    for mode in modes():
+    for mode in map(made, (*WITHOUT_FP8, *RECIPES)):
         for workload in (*models, *(workload(data="device", seed=seed) for workload in BUILT_IN)):
             assert_proved(mode, workload)
 
@@ -79,7 +83,7 @@ def test_other_seeds(seed):
 @pytest.mark.parametrize("mode", [BaselineFP32, BaselineFP16, *RECIPES])
 def test_models_of_timm(mode, name):
     workload = registry.load(registry.find_workload(f"timm:{name}"))(data="device", image_size=TIMM[name])
-    assert_proved(TorchAOFloat8(mode) if isinstance(mode, str) else mode(), workload)
+    assert_proved(made(mode), workload)
 
 
 class TestKeysOfAttention:

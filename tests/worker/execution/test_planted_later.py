@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from marks import thorough_unless
 from outside.outside_plugins import Polite
 from torch import nn
 from worker.execution.executing import blocks_of, settings
@@ -25,7 +26,7 @@ GATE = 16
 """Samples that a gate looks at."""
 WARMUP, STEPS = 6, 6
 WARM, TIMED, LAST = 3, WARMUP + PROOF_STEPS + PACE_STEPS, WARMUP + PROOF_STEPS + PACE_STEPS + LEAD_IN + 4
-BEGINS = pytest.mark.parametrize("begins", [WARM, TIMED, LAST], ids=["in warm-up", "when timed", "in the last steps"])
+BEGINS = {"in warm-up": WARM, "when timed": TIMED, "in the last steps": LAST}
 
 
 @pytest.fixture
@@ -109,11 +110,16 @@ OF_MODES = {
 }
 
 
-@BEGINS
-@pytest.mark.parametrize("tolerance", [Polite, FP8_TOLERANCE], ids=["bf16", "fp8"])
+@pytest.mark.parametrize(
+    ("begins", "bounds"),
+    [
+        thorough_unless(begins == TIMED, begins, fp8, id=f"{when}{'-fp8' * bool(fp8)}")
+        for fp8 in ({}, {"tolerance": FP8_TOLERANCE})
+        for when, begins in BEGINS.items()
+    ],
+)
 @pytest.mark.parametrize("fault", OF_MODES.values(), ids=OF_MODES)
-def test_a_mode_that_does_less_later_is_refused(fault, tolerance, begins, measured):
-    bounds = {} if tolerance is Polite else {"tolerance": tolerance}
+def test_a_mode_that_does_less_later_is_refused(fault, begins, bounds, measured):
     report = measured(type("Planted", (Later,), {"begins": begins, "fault": staticmethod(fault), **bounds}))
     assert ("as executed" if begins == WARM else "after its timed steps") in refused(report)
 
@@ -233,7 +239,7 @@ OF_WORKLOADS = {
     # The gate, which runs the same loss, sees half of it as logits of half of the samples.
     [
         *[
-            (one, begins)
+            thorough_unless(begins == TIMED, one, begins)
             for one in OF_WORKLOADS
             for begins in (WARM, TIMED, LAST)
             if (one, begins) != (HalfOfTheLoss, WARM)
