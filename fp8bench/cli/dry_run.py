@@ -83,7 +83,11 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
     shown = {name: OPTIONS[name].shown_unset if value in (None, []) else value for name, value in requested.items()}
     values = ["by variant" if name in own else value for name, value in shown.items()]
     settings = {"setting": requested, "value": values, "origin": [*origins.values()]}
-    configs = {name: [NOTHING if run[name] is None else run[name] for run in runs] for name in runs[0]}
+    configs = {name: [NOTHING if run[name] is None else str(run[name]) for run in runs] for name in runs[0]}
+    each = {name: cells for name, cells in configs.items() if name in ("mode", "recipe") or len(set(cells)) > 1}
+    of_all = ", ".join(
+        f"{name} {configs[name][0]}" for name in configs if name not in each and runs[0][name] not in (None, [])
+    )
     alike = len(set(executed)) == 1
     model = answer.facts if answer is not None else None
     outlook = [*summary_of(model), *([f"execution: {executed[0]}"] if alike else []), *prepared.notes, *lines(found)]
@@ -124,7 +128,7 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
                 Sentence(f"instance: {prepared.instance.key}"),
                 Sentence(f"would run {_rounds(found)} of these, each in fresh processes:"),
             ],
-            [_table(configs, 2)],
+            [_table(each, 2), Sentence(f"each with {of_all}")],
             [Table(of_each, naming=1)] if prepared.request.variants else [],
             [*map(Sentence, outlook)],
         ),
