@@ -19,7 +19,9 @@ pytestmark = [
 FC1 = Shape(m=12608, n=5120, k=1280)
 BF16_TFLOPS = 669
 FP8_TFLOPS = 1141
-"""Of ViT-Huge's fc1 at batch 64 on an H200, read by a bare loop that did not say whether accumulation was fast."""
+"""Of ViT-Huge's fc1 at batch 64 on an H200, read by a bare loop that did not say whether accumulation was fast. Another
+H200 reached 731 and 1232: what a card may reach at most is its own ceiling.
+"""
 
 ROUNDS = 5
 """The clock wanders: single rounds lie 3 % apart (evidence/README.md)."""
@@ -80,8 +82,9 @@ def test_fc1_of_vit_huge_is_as_fast_as_is_known():
     tflops = {timing.precision: FC1.flops / timing.time_s / 1e12 for timing in alone}
     fp8 = max(tflops["fp8-tensorwise"], tflops["fp8-tensorwise-fast"])
     print(tflops, {t.precision: [FC1.flops / end / 1e12 for end in t.time_ci_s] for t in alone})
-    assert tflops["bf16"] == pytest.approx(BF16_TFLOPS, rel=0.05), tflops
-    assert fp8 == pytest.approx(FP8_TFLOPS, rel=0.05), tflops
+    most = {one.arithmetic: one.tflops for one in bench.ceilings(PRECISIONS)}
+    assert 0.95 * BF16_TFLOPS < tflops["bf16"] < 1.02 * most["bf16"], (tflops, most)
+    assert 0.95 * FP8_TFLOPS < fp8 < 1.02 * most["fp8"], (tflops, most)
     assert fp8 / tflops["bf16"] > 1.3, tflops
 
 
