@@ -76,7 +76,7 @@ def row_of(comparison: Comparison, record: Record) -> Row:
 
 class Case(NamedTuple):
     """Records of which the last becomes the row. has: fields and their values. marks: all of them, or else said: parts
-    of some of them. unsaid: no mark has it. options: of the comparison.
+    of some of them. unsaid: no mark has it. warned: parts of all warnings, in their order. options: of the comparison.
     """
 
     records: list[Record]
@@ -84,16 +84,21 @@ class Case(NamedTuple):
     marks: tuple[str, ...] | None = None
     said: tuple[str, ...] = ()
     unsaid: tuple[str, ...] = ()
+    warned: tuple[str, ...] | None = None
     options: Mapping[str, Any] = MappingProxyType({})
 
 
 def require(case: Case) -> None:
     """Compare, and look at the row."""
-    row = row_of(compared(*case.records, **case.options), case.records[-1])
+    comparison = compared(*case.records, **case.options)
+    row = row_of(comparison, case.records[-1])
     assert {name: getattr(row, name) for name in case.has} == case.has
     assert case.marks in (None, row.marks)
     assert all(any(part in mark for mark in row.marks) for part in case.said)
     assert not any(part in mark for mark in row.marks for part in case.unsaid)
+    if case.warned is not None:
+        assert len(comparison.warnings) == len(case.warned)
+        assert all(part in said for part, said in zip(case.warned, comparison.warnings, strict=True))
 
 
 def fp8(**changes: Any) -> Record:
