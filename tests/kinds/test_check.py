@@ -143,20 +143,6 @@ def test_how_each_variant_ends_with_the_exit_code_and_why(case):
     assert all(any(words in text for row in found.rows for text in (row.reason or "", *row.marks)) for words in why)
 
 
-def test_a_row_has_its_change_and_both_step_times():
-    found = checked(new(), old())
-    (row,) = found.rows
-    assert row.change == pytest.approx(0, abs=1e-6)
-    assert row.change_ci[0] < 0 < row.change_ci[1] < 0.03
-    assert row.step_time_s == pytest.approx(row.reference_step_time_s)
-    assert row.throughput_per_s == pytest.approx(512 / row.step_time_s)
-    assert row.throughput_ci_per_s == pytest.approx([512 / end for end in reversed(row.step_time_ci_s)])
-    assert (row.rounds, row.reference_rounds, found.sessions) == (4, 4, (NEW,))
-    assert only(old(), new(*SLOWER)).change == pytest.approx(1 / 1.1 - 1)
-    gone = checked(new(mode="te-bf16"), old()).rows[0]
-    assert (gone.step_time_s, gone.rounds, gone.reference_rounds) == (None, 0, 4)
-
-
 def test_what_is_open_says_what_would_have_been_found_and_what_is_decided():
     found = checked([*new(*OPEN), *new(mode="te-bf16", minutes=620)], [*old(), *old(mode="te-bf16", minutes=10)])
     row, answer = found.rows[0], sentence(found)

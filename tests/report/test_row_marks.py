@@ -24,9 +24,8 @@ from builders import (
 )
 from report.comparing import NEW, REFUSED, Case, catalog, compared, instance, price, require, row_of, summarized
 
-from fp8bench.kinds.run.marks import OF_ANY_SHAPE
 from fp8bench.kinds.run.row import Row
-from fp8bench.schema.record import METHOD_VERSION, Record, Steadiness
+from fp8bench.schema.record import Record, Steadiness
 from fp8bench.stats.estimate import estimate
 from fp8bench.stats.ratio import ratio
 
@@ -83,17 +82,6 @@ MARKS = {
         ),
         marks=("not replayed: an event was queried", "another"),
     ),
-    **{
-        f"{mode} by method {method}": Case(
-            rounds(0.1, 0.1, mode=mode, method_version=method), marks=(OF_ANY_SHAPE,) if marked else ()
-        )
-        for mode, method, marked in (
-            ("te-bf16", 3, True),
-            ("te-bf16", METHOD_VERSION, False),
-            ("torchao-float8", 3, False),
-            ("baseline-bf16", 3, False),
-        )
-    },
     "a cpu has no graphs": Case(
         [measured_on_cpu(evidence=evidence(graph=REFUSED), settings={"cuda_graphs": "auto"})], unsaid=("replayed",)
     ),
