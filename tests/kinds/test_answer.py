@@ -20,19 +20,16 @@ from builders import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report.comparing import NEW, catalog, compared, price
-from report.made_rows import row
+from report.comparing import NEW, asked, catalog, compared, price, row
 
-from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.arranged import grouped
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.sentences import as_json, sentences
-from fp8bench.kinds.run.shown import document
+from fp8bench.kinds.run.shown import brief_columns, document
 from fp8bench.kinds.view import View
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
-from fp8bench.records.named import parse_reference
 from fp8bench.stats.certainty import LOOKS, OUTSIDE
 from fp8bench.stats.estimate import t_quantile
 from fp8bench.tables.render import render
@@ -68,14 +65,10 @@ def test_the_interval_of_a_session_that_might_end_early_is_wider():
 
 
 class TestWhichMode:
-    def test_each_instance_is_answered_by_itself(self):
-        first, second = compared(*P4D, *P5).answer.modes
-        assert (first.pair.row.instance, first.pair.row.mode) == ("p4d", "te-bf16")
-        assert first.pair.gain == pytest.approx(0.40 / 0.36 - 1)
-        assert (second.pair.row.instance, second.pair.reference.instance) == ("p5", "p5")
-        assert second.pair.gain == pytest.approx(0.10 / 0.08 - 1)
-
-    def test_a_single_instance_is_answered_at_each_batch(self):
+    def test_each_instance_is_answered_by_itself_and_a_single_one_at_each_batch(self):
+        found = [(one.pair.row.instance, one.pair.row.mode, one.pair.gain) for one in compared(*P4D, *P5).answer.modes]
+        gains = pytest.approx(0.40 / 0.36 - 1), pytest.approx(0.10 / 0.08 - 1)
+        assert found == [("p4d", "te-bf16", gains[0]), ("p5", "te-fp8", gains[1])]
         large = [*on("p5", 0.36, batch=256, minutes=40), *on("p5", 0.26, "te-fp8", 256, 50, recipe="delayed")]
         found = compared(*P5, *large).answer.modes
         assert [(one.pair.row.batch_size, round(one.pair.gain, 3)) for one in found] == [(256, 0.385), (64, 0.25)]
@@ -104,13 +97,11 @@ class TestWhichMode:
         # From three machines on, theirs is the spread that counts: 2 degrees of freedom.
         assert (high - low > 0.1) == (len(step_times_s) > 2)
 
-    def test_a_mode_that_is_worse_is_not_recommended(self):
+    def test_a_mode_that_is_worse_is_not_recommended_and_what_is_not_decided_says_so(self):
         said = next(sentences(compared(*on("p5", 0.1), *on("p5", 0.2, "te-fp8", minutes=10, recipe="delayed"))))
         assert said.startswith("Which mode? baseline-bf16 on p5 at batch 64; te-fp8 there: 50.0 % fewer images")
         low, high = map(float, re.search(r"\((\S+) to (\S+)\)", said).groups())
         assert 0 < low < 50 < high
-
-    def test_what_is_not_decided_says_so(self):
         said = next(sentences(compared(*on("p5", 0.1), *on("p5", 0.0999, "te-fp8", minutes=10, recipe="delayed"))))
         assert "te-fp8 there: not told apart, +0.1 % (" in said
 
@@ -233,25 +224,38 @@ def committed():
 
 RECORDS = committed()
 NAMES = tuple(dict.fromkeys(record.instance for record in RECORDS))
+
+
+def of_committed(records, **options):
+    names = dict.fromkeys(record.instance for record in records)
+    return compare(records, load(), asked(*names, today=date(2026, 11, 24), **options))
+
+
 ROWS = tuple(
     {
         tuple(row.run_ids): row
         for name in NAMES
-        for row in compare(
-            [one for one in RECORDS if one.instance == name],
-            load(),
-            CompareOptions((name,), date(2026, 11, 24), parse_reference(None, [name]), allow_mismatch=True),
-        ).rows
+        for row in of_committed([one for one in RECORDS if one.instance == name], allow_mismatch=True).rows
     }.values()
 )
+
+
+@pytest.mark.parametrize("names", [*((name,) for name in NAMES if name not in ("p4d", "p5")), ("p4d", "p5")], ids=str)
+def test_no_dash_stands_where_a_committed_row_has_a_figure(names):
+    shown_fields = {"faster": "speedup_vs_reference", "per USD": "gain_vs_reference", "step": "step_time_s"}
+    records = [one for one in RECORDS if one.instance in names]
+    for workload in {record.what.workload for record in records}:
+        found = of_committed(records, workload=workload)
+        for column in brief_columns(found.rows):
+            field = shown_fields.get(column.heading, "units_per_usd" if "/ USD" in column.heading else None)
+            for cell, one in zip(column.texts, found.rows, strict=True):
+                assert field is None or cell != "-" or getattr(one, field) is None
 
 
 def verdicts(chosen):
     """Every verdict between two rows that a comparison of these rows gives, by their ids."""
     ids = {run_id for row in chosen for run_id in row.run_ids}
-    records = [record for record in RECORDS if record.run_id in ids]
-    names = tuple(dict.fromkeys(record.instance for record in records))
-    found = compare(records, load(), CompareOptions(names, date(2026, 11, 24), parse_reference(None, list(names))))
+    found = of_committed([record for record in RECORDS if record.run_id in ids])
     answer = found.answer
     pairs = [*(one.pair for one in answer.modes), *answer.pairs, *answer.opposite, *answer.at_best]
     compared_rows = [*found.rows, *(pair.row for pair in pairs)]

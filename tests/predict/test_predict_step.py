@@ -170,14 +170,11 @@ def error(found, source, target, workload="vit-huge"):
     return model_error(found, workload, source, target)
 
 
-def test_no_change_has_no_error_and_what_nothing_tests_has_none_that_is_known():
+def test_no_change_has_no_error_and_what_nothing_tests_or_a_type_without_records_has_none_that_is_known():
     assert error(what_is_known(), ONE, ONE).value == 0
     assert error(what_is_known(case_of(*SCALE)), ONE, TWO) is None
     assert error(what_is_known(case_of()), ONE, OLD) is None
     assert error(what_is_known(case_of()), ONE, TWO, "llm-1b") is None
-
-
-def test_a_type_without_records_never_gets_the_error_of_types_that_have_some():
     found = what_is_known(case_of(error=0.04))
     assert error(found, ONE, TWO).share == pytest.approx(0.04)
     assert error(found, ONE, OTHER) is None

@@ -129,7 +129,6 @@ ACROSS = {
     ),
     "two executions": (on("h100-1x", NARROW, 0.101, compiled=True), H200, BOTH, "both the execution and the machine"),
     "two modes on other numbers of GPUs": (on_h200(WIDE, 0.1, **TWO_GPUS), BF16, BOTH, "on as many GPUs."),
-    "two modes on one machine": (on_h200(CASTS, 0.13), BF16, "casts eat the gain"),
     "two modes on two like machines": (on_h200(CASTS, 0.13, instance="another-h200"), BF16, "casts eat the gain"),
 }
 

@@ -6,7 +6,6 @@ import json
 from xml.etree import ElementTree
 
 import pytest
-from builders import environment
 from report.made_numerics import DOWN_AT, STEPS, history, record, refused, row
 
 from fp8bench.kinds.numerics import document as shown
@@ -100,6 +99,7 @@ class TestSideBySide:
             ["", "", "input grad.", "5.0e-02", "5.0e-02", "1.00x"],
         ]
         assert not_run == [["te-fp8:mxfp8", "unsupported [a]"]]
+        assert "seed 0, on p5en (NVIDIA H100 80GB HBM3), p5 (" in said(FIRST, OTHER)[0]
         *_, rows = tables(record(row(), instance="p5"), record(row(), instance="p4d", history=history(measured=True)))
         assert rows[1][:2] == ["delayed, max of 16", "simulation"]
         assert rows[1][2:5] == rows[1][5:] == ["1", "9.7e-01", "3"]
@@ -128,15 +128,6 @@ class TestSideBySide:
             ["", "", "-", "-", "failed [a]", "-"],
         ]
         assert not_run == [["te-fp8:mxfp8", "unsupported [b]"]]
-
-    def test_how_the_machines_differ_is_one_line_and_moments_tell_records_of_one_instance_apart(self):
-        versions = {"torch": "2.11.0", "transformer-engine": "2.20.2"}
-        other = record(row(), instance="p6", environment=environment("NVIDIA B200", versions=versions))
-        assert "p5en: NVIDIA H100 80GB HBM3, transformer-engine -; p6: NVIDIA B200, transformer-engine 2.20.2." in said(
-            FIRST, other
-        )
-        heading, *_ = said(FIRST, record(row(), instance="p5en", minutes=3))
-        assert "seed 0, on p5en 2026-05-01 10:00 (NVIDIA H100 80GB HBM3), p5en 2026-05-01 10:03 (" in heading
 
     def test_other_work_has_tables_of_its_own(self):
         other = record(row(), instance="p4d", fingerprint={"kind": "numerics", "width": 64})

@@ -163,19 +163,12 @@ VARIABLES = {
 )
 def test_rounds_of_a_session_are_rows_apart_or_one_that_is_marked(ranks, other, rows, said):
     """What a check says of such rounds is in test_check.py, and that no session is resumed so in test_resume.py."""
-    settings = {"world_size": ranks, "batch_size": 64}
-    records = [
-        record
-        for minutes, made_by in ((0, {}), (10, other))
-        for record in rounds(
-            *(0.1, 0.1004, 0.0997),
-            minutes=minutes,
-            session_id="monday",
-            settings=settings,
-            environment=environment(**{"git_commit": COMMIT, **made_by}),
-        )
-    ]
-    found = compared(*records).rows
+
+    def measured_by(minutes, **changes):
+        made_by = environment(**{"git_commit": COMMIT, **changes})
+        return rounds(0.1, 0.1004, 0.0997, minutes=minutes, settings={"world_size": ranks}, environment=made_by)
+
+    found = compared(*measured_by(0), *measured_by(10, **other)).rows
     assert [row.rounds for row in found] == rows
     marked = [any((said or "NCCL") in mark for mark in row.marks) for row in found]
     assert marked == [said is not None] * len(rows)

@@ -96,30 +96,26 @@ NUMBERS = {
 
 
 LIKENESS = {
-    "other work": Case(
-        [measured("p5"), te_bf16(fingerprint=fingerprint(optimizer="adamw", data="device"))],
-        {"verdict": None, "step_time_s": approx(0.1), **NO_RELATIVES},
-        said=("other work than the reference's (optimizer, data)",),
-    ),
+    **{
+        f"{', '.join(theirs)} of other work": Case(
+            [measured("p5"), te_bf16(fingerprint=fingerprint(**theirs))],
+            {"verdict": None, "step_time_s": approx(0.1), **NO_RELATIVES},
+            said=said,
+            options={"workload": "vit-huge"},
+        )
+        for theirs, said in (
+            ({"optimizer": "adamw", "data": "device"}, ("other work than the reference's (optimizer, data)",)),
+            ({"optimizer": "adam", "accumulation": 4}, ("like with like (--optimizer, --grad-accumulation)",)),
+            ({"data": "device"}, ("measure both with the same settings and version of fp8bench",)),
+            # Whatever follows from a workload.
+            ({"workload": "vit-huge-256", "sizes": {}, "data": "device"}, ("compare like with like (--workload)",)),
+        )
+    },
     "another machine that is allowed": Case(
         [*rounds(0.1, 0.101, machine=HERE), *rounds(0.05, 0.051, mode="te-fp8", minutes=60, machine=THERE)],
         {"speedup_vs_reference": approx(2.0, rel=0.02)},
         said=("unlike the reference in machine",),
         options={"allow_mismatch": True},
-    ),
-    "remedy: two options": Case(
-        [measured("p5"), te_bf16(fingerprint=fingerprint(optimizer="adam", accumulation=4))],
-        NO_RELATIVES,
-        said=("compare like with like (--optimizer, --grad-accumulation)",),
-    ),
-    "remedy: no option": Case(
-        [measured("p5"), te_bf16(fingerprint=fingerprint(data="device"))],
-        said=("measure both with the same settings and version of fp8bench",),
-    ),
-    "remedy: a workload, whatever follows from it": Case(
-        [measured("p5"), te_bf16(fingerprint=fingerprint("vit-huge-256", sizes={"img_size": 256}, data="device"))],
-        said=("compare like with like (--workload)",),
-        options={"workload": "vit-huge"},
     ),
     **{
         f"another batch with {next(iter(asked))}": Case(
@@ -191,6 +187,11 @@ def own_price(as_of: date) -> Any:
     return CATALOG.model_copy(update={"instances": {**CATALOG.instances, "p5": p5}})
 
 
+def of_day(day: date) -> Any:
+    return catalog(instance("p5", price(50.0, day)))
+
+
+UNLISTED = catalog(instance("p5"))
 ON = {"allow_mismatch": True, "every": True}
 PRICES = {
     "today's": Case([measured("p5")], {"usd_per_hour": 50.0, "price_as_of": NEW, "price_source": "a page"}),
@@ -209,36 +210,24 @@ PRICES = {
     ),
     "undated, today": Case([measured("undated")], {"usd_per_hour": 40.0, "price_as_of": None}, said=("undated price",)),
     **{
-        f"{days} days old": Case(
-            [measured("p5")],
-            said=(f"price of {TODAY - timedelta(days)}, older than 90 days",) if days > 90 else (),
-            unsaid=() if days > 90 else ("older than",),
-            options={"prices": catalog(instance("p5", price(50.0, TODAY - timedelta(days))))},
+        name: Case(
+            [measured("p5")], {"usd_per_hour": usd}, said=said, unsaid=() if said else ("older",), options=options
         )
-        for days in (90, 91)
+        for name, usd, said, options in (
+            ("90 days old", 50.0, (), {"prices": of_day(TODAY - timedelta(90))}),
+            ("91 days old", 50.0, ("price of 2026-04-01, older than 90 days",), {"prices": of_day(date(2026, 4, 1))}),
+            ("old, and in one's own contract", 60.0, (), {"prices": own_price(OLD)}),
+            ("assumed, where none is listed", 36.0, ("what-if",), {"price": {"p5": 36.0}, "prices": UNLISTED}),
+            ("of a region", 60.0, (), {"prices": SPOT, "region": "eu-west-1"}),
+            ("spot", 15.0, (), {"prices": SPOT, "purchase": "spot"}),
+            ("spot of an instance that nobody lists so", 50.0, ("since no spot one is known",), {"purchase": "spot"}),
+        )
     },
-    "old, and in one's own contract": Case(
-        [measured("p5")], {"usd_per_hour": 60.0}, unsaid=("older than",), options={"prices": own_price(OLD)}
-    ),
-    "assumed, where none is listed": Case(
-        [measured("p5")],
-        {"usd_per_hour": 36.0},
-        said=("what-if",),
-        options={"price": {"p5": 36.0}, "prices": catalog(instance("p5"))},
-    ),
     "doubted": Case(
         [measured("p5")],
         said=("doubtful price",),
         warned=("8.0 times the usual",),
         options={"prices": catalog(instance("p5", price(440.0, NEW, doubt="440.00 USD/h is 8.0 times the usual")))},
-    ),
-    "of a region": Case([measured("p5")], {"usd_per_hour": 60.0}, options={"prices": SPOT, "region": "eu-west-1"}),
-    "spot": Case([measured("p5")], {"usd_per_hour": 15.0}, options={"prices": SPOT, "purchase": "spot"}),
-    "spot of an instance that nobody lists so": Case(
-        [measured("p5")],
-        {"usd_per_hour": 50.0},
-        said=("on-demand price, since no spot one is known",),
-        options={"purchase": "spot"},
     ),
     "once a node": Case(
         [measured("p5", step_time_s=0.1, settings={"nodes": 2, "world_size": 16})],

@@ -13,8 +13,9 @@ from report.made_gemm import H200, gemm_record
 from rich.console import Console
 
 from fp8bench.tables.document import Cells, CsvLines, Document, Letters, Note, Sentence, Table, Warned, blocks, notes
-from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, drawn_of, fitted, print_table, render
+from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, csv_cell, drawn_of, fitted, markdown, print_table, render
 from fp8bench.tables.side_by_side import differences, labels, where
+from fp8bench.tables.written import brief_count, change, change_low_to_high, low_to_high, time_said
 
 ROWS = [("fc1", "bf16", "1.0"), ("fc1", "fp8", "0.5"), ("fc2", "fp8", "0.7")]
 MODE = Cells("mode", ("torchao-float8:rowwise", "te-fp8, eager"), "word")
@@ -76,10 +77,6 @@ def test_numbers_stand_digit_under_digit():
     assert [line.rstrip()[-2:] for line in lines] == [" n", "--", " 1", "12"]
 
 
-def test_what_fits_is_left_as_it_is():
-    assert fitted(TABLE, width_of(MODE) + width_of(STEP) + width_of(NOTES) + 4) == (TABLE, ())
-
-
 @given(st.integers(30, 70))
 def test_what_does_not_is_folded_into_the_width_and_loses_nothing(width):
     folded, omitted = fitted(TABLE, width)
@@ -90,18 +87,13 @@ def test_what_does_not_is_folded_into_the_width_and_loses_nothing(width):
         assert squeezed == [text.replace(" ", "") for text in before.texts]
 
 
-def test_names_are_folded_after_a_colon_and_numbers_last():
+def test_what_fits_stays_then_names_are_folded_after_a_colon_and_a_spare_column_without_room_is_left_out_and_named():
+    assert fitted(TABLE, width_of(MODE) + width_of(STEP) + width_of(NOTES) + 4) == (TABLE, ())
     narrow, omitted = fitted(TABLE, 42)
-    assert [one.texts[0] for one in narrow.columns] == [
-        "torchao-float8:\nrowwise", "349 (347-350)", "published\nPareto\n[a b]",
-    ]  # fmt: skip
-    assert omitted == ()
-
-
-def test_a_spare_column_goes_where_there_is_no_room_and_is_named():
-    narrow = fitted(TABLE, 30)
-    assert [one.heading for one in narrow[0].columns] == ["mode", "notes"]
-    assert narrow[1] == ("step, ms (95 %)",)
+    folded = ("torchao-float8:\nrowwise", "349 (347-350)", "published\nPareto\n[a b]")
+    assert (tuple(one.texts[0] for one in narrow.columns), omitted) == (folded, ())
+    narrow, omitted = fitted(TABLE, 30)
+    assert ([one.heading for one in narrow.columns], omitted) == (["mode", "notes"], ("step, ms (95 %)",))
     assert len(fitted(TABLE, 5)[0].columns) == 2
 
 
@@ -187,6 +179,46 @@ def test_what_comes_from_a_record_is_inert_in_every_form(text):
 def test_no_text_is_a_command_of_latex(text, escaped):
     assert render(Document(((Sentence(text),),)), "latex") == escaped
     assert escaped in text_of(Table((Cells("x", (text,), "word"),)), "latex")
+
+
+def hundredths(low, high):
+    return low_to_high(low, high, "{:.2f}".format)
+
+
+@pytest.mark.parametrize(
+    ("write", "values", "written"),
+    [
+        # What markdown would read is written out, and a text that a spreadsheet would compute begins with a quote.
+        (markdown, ("a|b",), "a\\|b"),
+        (markdown, ("a\\|b",), "a\\\\\\|b"),
+        (markdown, ("<b>",), "&lt;b>"),
+        (markdown, ("[x](y)",), "[x]\\(y)"),
+        (markdown, ("invalid [a], 3 % (standard deviation)",), "invalid [a], 3 % (standard deviation)"),
+        *((csv_cell, (text,), f"'{text}") for text in ("=1+1", "+1", "-1", "@x", "\n=1", "\uff1d1")),
+        *((csv_cell, (text,), "' =1") for text in (" =1", "\t=1", "\r=1")),
+        *((csv_cell, (value,), value) for value in (-0.5, None, True, "te-fp8", "two\nlines")),
+        (csv_cell, ((-0.05, -0.03),), "-0.05; -0.03"),
+        (csv_cell, (["=a", "b"],), "'=a; b"),
+        # Ends that tell nothing are no ends, but a difference below 0 keeps both; nor is a gain told without a bound.
+        (hundredths, (1.0, 2.0), "1.00-2.00"),
+        (hundredths, (0.004, 0.2), "at most 0.20"),
+        (hundredths, (0.0, 2.0), "at most 2.00"),
+        (hundredths, (1e-6, 2.0), "not bounded"),
+        (hundredths, (-0.07, -0.05), "-0.07 to -0.05"),
+        (hundredths, (-0.07, 0.02), "-0.07 to 0.02"),
+        (change_low_to_high, (0.2, 0.3), "+20.0 to +30.0"),
+        (change_low_to_high, (-0.9999, 0.01), "not bounded"),
+        (change_low_to_high, (-1.0, 0.3), "at most +30.0"),
+        # A change that reads as none has no minus.
+        (change, (-0.0002, (-0.0004, 0.012)), "+0.0 % (+0.0 to +1.2)"),
+        (change, (-0.0006, None), "-0.1 %"),
+        *((brief_count, (count,), text) for count, text in ((800, "800"), (34e3, "34.0 k"), (90e6, "90.0 M"))),
+        *((brief_count, (count,), text) for count, text in ((2.5e9, "2.50 B"), (1e13, "10.0 T"))),
+        *((time_said, (hours,), text) for hours, text in ((0.379, "22.7 min"), (34.06, "34.1 h"), (124.8, "5.2 days"))),
+    ],
+)
+def test_what_is_written_of_a_value(write, values, written):
+    assert write(*values) == written
 
 
 def record(instance="p5", minutes=0.0, **changes):
