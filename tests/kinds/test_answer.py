@@ -50,7 +50,6 @@ P5 = [*on("p5", 0.10, minutes=20), *on("p5", 0.08, "te-fp8", minutes=30, recipe=
 
 OWN = (("p5", 50.0), ("p4d", 20.0))
 ON_A_CPU = (("baseline-fp32", 0.8), ("baseline-bf16", 0.4))
-OTHER = [*on("undated", 0.3, minutes=60), *on("undated", 0.2, "te-fp8", minutes=70, recipe="delayed")]
 
 
 def test_the_interval_of_a_session_that_might_end_early_is_wider():

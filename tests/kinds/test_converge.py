@@ -3,7 +3,7 @@
 import os
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import date
 
 import pytest
 from builders import machine_called, workload_facts
@@ -19,7 +19,6 @@ from fp8bench.records import results
 from fp8bench.schema.errors import Interrupted, ModeUnavailable, RunFailed, UsageError
 from fp8bench.workloads.text import HELD_OUT
 
-NOW = datetime(2026, 5, 1, 10, 0, tzinfo=UTC)
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 TORCHRUN = {
     **NO_GPU,
@@ -183,7 +182,7 @@ class TestTraining:
         assert [(one.mode, one.seed) for one in record.trainings] == [(mode, seed) for mode in MODES for seed in (0, 1)]
         assert (record.status, record.instance, record.work.tokens_per_step) == ("ok", "cpu", 64)
         assert record.fingerprint["text"] == job.config.config.text.sha256
-        register(job, None, NOW.date(), lambda _line: None)
+        register(job, None, date(2026, 5, 1), lambda _line: None)
         path = results.write(record, tmp_path / "results")
         assert results.read_record(path, KIND.record) == record
         assert KIND.exit_code(record, ConvergeRequest(modes=MODES)) == 0

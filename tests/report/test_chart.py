@@ -16,9 +16,8 @@ from fp8bench.kinds.run.explain import explain_steps, step_bars
 from fp8bench.kinds.run.plots import Shown
 from fp8bench.profiling.facts import IDLE, PARTS, facts_of
 from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.tables import chart, row_chart
 from fp8bench.tables import chart as charts
-from fp8bench.tables.chart import require_drawable
+from fp8bench.tables import row_chart
 from fp8bench.tables.row_chart import COLOURS, WIDTH, Bar, Bars, Item, Point, Scatter, Stack, Stacks
 
 pytestmark = pytest.mark.slow
@@ -194,7 +193,7 @@ def test_a_file_has_the_title_and_the_same_bytes_each_time_without_their_day_or_
 
 
 def draw(path):
-    with chart.figure(1.0, path) as figure:
+    with charts.figure(1.0, path) as figure:
         figure.subplots().plot([1, 2], [3, 4])
 
 
@@ -256,4 +255,4 @@ def test_every_part_has_a_colour_of_its_own():
 def test_without_matplotlib_the_remedy_is_told(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError, match="pip install matplotlib"):
-        require_drawable(tmp_path / "steps.png")
+        charts.require_drawable(tmp_path / "steps.png")

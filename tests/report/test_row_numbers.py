@@ -47,18 +47,11 @@ from report.comparing import (
 from fp8bench.kinds.priced import PRICED_ELSEWHERE
 from fp8bench.kinds.view import View
 from fp8bench.records.select import rounds_of
-from fp8bench.schema.record import Record
 
 approx = pytest.approx
 
 MEASURED_NUMBERS = ("step_time_s", "step_time_ci_s", "throughput_per_s", "mfu_bf16", "mfu_fp8", "peak_memory_bytes")
 IMITATED = evidence(recipe="delayed", emulated=True)
-
-
-def in_tokens() -> Record:
-    record = te_bf16()
-    assert record.summary
-    return record.model_copy(update={"summary": record.summary.model_copy(update={"unit": "tokens"})})
 
 
 NUMBERS = {
@@ -71,7 +64,7 @@ NUMBERS = {
         [measured("p5"), fp8(evidence=IMITATED, step_time_s=0.01)],
         {"usd_per_hour": 50, "units_per_usd": None, "usd_per_million_units": None, **NO_RELATIVES},
     ),
-    "images against tokens": Case([measured("p5"), in_tokens()], NO_RELATIVES),
+    "images against tokens": Case([measured("p5"), te_bf16(summary=summary(unit="tokens"))], NO_RELATIVES),
     **{
         f"no MFU of {name}": Case(
             [fp8(environment=environment(name), summary=summary(flops_per_step=10**14))],

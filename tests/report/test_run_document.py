@@ -181,13 +181,6 @@ def test_a_cell(changes, text):
     assert text in re.split(r"\s{2,}", plain_lines(row(**changes))[2])
 
 
-def test_what_is_unknown_is_a_dash_and_a_silent_column_is_left_out():
-    heading, _, line, *_ = plain_lines(row(compile=None, execution=None, attention=None))
-
-    assert line.split() == ["p5", "te-fp8:delayed", "64", "x", "8", "1", *["-"] * 10]
-    assert "J/" not in heading
-
-
 @pytest.mark.parametrize(
     ("rounds", "words"),
     [

@@ -1,8 +1,5 @@
 """How a document is written in every format, and how records side by side are named and differ."""
 
-import csv
-import io
-import json
 from datetime import timedelta
 
 import pytest
@@ -12,7 +9,7 @@ from hypothesis import strategies as st
 from report.made_gemm import H200, gemm_record
 from rich.console import Console
 
-from fp8bench.tables.document import Cells, CsvLines, Document, Letters, Note, Sentence, Table, Warned, blocks, notes
+from fp8bench.tables.document import Cells, Document, Letters, Note, Sentence, Table, Warned, blocks, notes
 from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, csv_cell, drawn_of, fitted, markdown, print_table, render
 from fp8bench.tables.side_by_side import differences, labels, where
 from fp8bench.tables.written import brief_count, change, change_low_to_high, low_to_high, time_said
@@ -50,31 +47,16 @@ def width_of(cells):
     return max(len(line) for text in (cells.heading, *cells.texts) for line in text.split("\n"))
 
 
-def test_a_record_stands_over_its_quantity_in_short_lines_and_in_markdown_before_it():
+def test_a_record_stands_over_its_quantity_in_short_lines():
     assert words_of(text_of(Table(columns_of(ROWS))))[:4] == [
         *(["p5"], ["2026-05-01"], ["10:00"], ["layer", "precision", "time"])
     ]
-    heading, rule, *_ = text_of(Table(columns_of(ROWS)), "markdown").splitlines()
-    assert [cell.strip() for cell in heading.strip("|").split("|")] == [
-        *("layer", "precision", "p5 2026-05-01 10:00: time")
-    ]
-    assert set(rule) == {"|", "-"}
 
 
 def test_a_name_is_not_repeated_unless_one_before_it_differs():
-    assert words_of(text_of(Table(columns_of(ROWS))))[5:] == [
-        ["fc1", "bf16", "1.0"],
-        ["fp8", "0.5"],
-        ["fc2", "fp8", "0.7"],
-    ]
     layer, precision, time = columns_of([("fc1", "fp8", "1"), ("fc2", "fp8", "2")])
     both = Table((layer, precision._replace(once=True), time))
     assert words_of(text_of(both))[5:] == [["fc1", "fp8", "1"], ["fc2", "fp8", "2"]]
-
-
-def test_numbers_stand_digit_under_digit():
-    lines = text_of(Table((MODE, Cells("n", ("1", "12"))))).splitlines()
-    assert [line.rstrip()[-2:] for line in lines] == [" n", "--", " 1", "12"]
 
 
 @given(st.integers(30, 70))
@@ -129,12 +111,6 @@ def test_every_format_renders_a_document_without_a_table(form):
     text = render(Document(((Sentence("One."), Note("two")),), data=["One."]), form)
     assert "One." in text
     assert not text.endswith("\n")
-
-
-def test_csv_and_json_have_the_data_and_not_the_table():
-    document = Document(((TABLE,),), data={"step": 1 / 3}, lines=CsvLines(("step", "of"), ((1 / 3, None),)))
-    assert json.loads(render(document, "json")) == {"step": 1 / 3}
-    assert [*csv.reader(io.StringIO(render(document, "csv")))] == [["step", "of"], [repr(1 / 3), ""]]
 
 
 def test_a_warning_stands_in_text_and_is_left_to_standard_error_by_a_terminal():
