@@ -44,14 +44,10 @@ def test_half_the_bandwidth_doubles_what_memory_limits_and_leaves_gemms_and_what
     assert any("does not say how long a sequence is" in text for text in unknown.assumed)
 
 
-@pytest.mark.parametrize("category", ["cast", "copy", "optimizer", "elementwise"])
-def test_what_nobody_saw_on_two_gpus_goes_by_bandwidth_alone(category):
-    found = parts(predict(work(by_category={category: 0.05}), FAST, NARROW))
-    assert found[category].rule == "memory and SMs"
-    assert found[category].ratio == pytest.approx(2.0)
-
-
-def test_half_by_memory_and_half_by_the_sms_is_slowed_by_either_as_its_share_says():
+def test_half_by_memory_and_half_by_the_sms_is_slowed_by_either_as_its_share_says_else_by_bandwidth_alone():
+    kinds = ("cast", "copy", "optimizer", "elementwise")
+    unseen = parts(predict(work(by_category=dict.fromkeys(kinds, 0.02)), FAST, NARROW))
+    assert {(unseen[kind].rule, unseen[kind].ratio) for kind in kinds} == {("memory and SMs", 2.0)}
     limits = Limits(kinds={"cast": HALF})
     casts = work(by_category={"cast": 0.05})
     assert parts(predict(casts, FAST, NARROW, limits))["cast"].ratio == pytest.approx(0.5 + 0.5 * 2)

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from builders import environment, measured, measured_on_cpu, profile, summary
+from builders import environment, evidence, measured, measured_on_cpu, profile, proof, replayed, summary
 
 from fp8bench.kinds.run.explain import document, explain_steps, lines
 from fp8bench.profiling.facts import StepFacts, facts_of
@@ -166,6 +166,11 @@ def test_a_line_for_each_part_one_sentence_and_its_warnings(two_modes):
     assert shown[-1] == text_in("plain", two_modes).splitlines()[-1] == two_modes.sentence
     assert two_modes.sentence.startswith("te-fp8:delayed is not faster than baseline-bf16")
     assert two_modes.notes == ()
+    alone = explain_steps(step("te-fp8", evidence=evidence(graph=replayed(), executed=proof(state_error=None))), None)
+    (note,) = alone.notes
+    assert text_in("plain", alone).splitlines()[-1] == note
+    assert note.startswith("te-fp8:delayed: each step was replayed as one CUDA graph")
+    assert note.endswith("(relative errors: loss 0.001, gradients 0.004, weights' update 0.02)")
     warned = two_modes._replace(warnings=("both ran with different batch",))
     for form in ("plain", "markdown"):
         assert text_in(form, warned).splitlines()[-1] == "warning: both ran with different batch"

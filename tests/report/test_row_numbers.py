@@ -247,6 +247,12 @@ PRICES = {
         said=("no price: it ran on H200-SXM-141GB, and 'p5' has H100",),
         options={"prices": REAL},
     ),
+    "a share of a listed instance": Case(
+        [measured("custom-2x-nvidia-h100-80gb-hbm3", settings={"world_size": 2})],
+        {"usd_per_hour": approx(55.04 / 4), "price_share_of": "p5", "price_share": 0.25},
+        said=("share of p5: 2 of 8 GPUs, since no price of custom-2x-nvidia-h100-80gb-hbm3 is known",),
+        options={"prices": REAL, "today": date(2026, 11, 22)},
+    ),
     "no share for a slice": Case(
         [measured("custom-1x-slice", environment=environment("NVIDIA H100 80GB HBM3 MIG 1g.10gb"))],
         {"usd_per_hour": None},
@@ -350,13 +356,12 @@ def test_a_default_reference_that_is_missing_is_told_in_a_warning_and_leaves_gai
     assert {row.warnings for row in comparison.rows} == {comparison.warnings}
 
 
-def of_large_images(instance="p5"):
-    large = measured(instance, settings={"workload": "vit-huge-256"}, step_time_s=0.2, minutes=1)
-    return large.model_copy(update={"fingerprint": fingerprint("vit-huge-256", sizes={"img_size": 256})})
-
-
 def test_of_two_workloads_the_one_of_most_instances_is_shown_and_the_other_named():
-    huge, large, elsewhere = measured("p5"), of_large_images(), of_large_images("p4d")
+    of_large_images = {
+        **{"settings": {"workload": "vit-huge-256"}, "minutes": 1},
+        "fingerprint": fingerprint("vit-huge-256", sizes={"img_size": 256}),
+    }
+    huge, large, elsewhere = measured("p5"), measured("p5", **of_large_images), measured("p4d", **of_large_images)
     assert {row.run_id for row in compared(huge, large, elsewhere).rows} == {large.run_id, elsewhere.run_id}
     assert "vit-huge-256; also measured: vit-huge (--workload)" in compared(huge, large, elsewhere).warnings
     assert [row.run_id for row in compared(huge, large, workload="vit-huge").rows] == [huge.run_id]

@@ -327,6 +327,14 @@ class TestNotes:
         assert "te-fp8 p5 64 and te-fp8 p4d 64: power-capped 98 % of the time" in text
 
 
+def test_a_job_has_hours_and_usd_instead_of_steps():
+    job = {"job_hours": 34.05, "job_hours_ci": (33.91, 34.19), "job_usd": 135.9, "job_usd_ci": (135.3, 136.4)}
+    text = shown(judged(job_units=9e7, **job))
+    assert re.search(r"34\.0 \(33\.9-34\.2\) +136 \(135-136\) +1\.25x", text)
+    assert "step" not in text.splitlines()[0]
+    assert "training steps alone" in text
+
+
 def test_every_field_is_in_csv_and_json_whatever_is_shown():
     narrow = View(columns=("mode",))
     assert shown(judged(), form="json", view=narrow) == shown(judged(), form="json")
