@@ -98,16 +98,12 @@ def test_other_software_or_another_machine_than_the_smallests_is_marked():
 
 
 def test_an_emulation_is_neither_faster_nor_priced():
-    def of(make, minutes):
-        sizes = ({"world_size": size} for size in (1, 2))
-        return [make(instance="p5", settings=one, minutes=minutes + place) for place, one in enumerate(sizes)]
-
-    def fake(**given):
-        record = emulated(**given)
-        return record.model_copy(update={"config": record.config.model_copy(update={"mode": "torchao-float8"})})
-
-    shown = gathered(*of(measured_on_cpu, 0), *of(fake, 9))
-    made_up = [one for one in shown.points if one.emulated]
+    records = [
+        make(instance="p5", settings={"world_size": size}, minutes=minutes + size)
+        for make, minutes in ((measured_on_cpu, 0), (emulated, 9))
+        for size in (1, 2)
+    ]
+    made_up = [one for one in gathered(*records).points if one.emulated]
     assert len(made_up) == 2
     assert all(one.faster_vs_reference is None and one.usd_per_billion_units is None for one in made_up)
 
@@ -218,8 +214,8 @@ def of_one_node(**changes):
     return sized(*nodes_of(1, 0.1, 0.1), **changes)
 
 
-def projected(*records, nodes=(2,), catalog=CATALOG, gbps=None, collectives=(), **of):
-    return projections(gathered(*records, catalog=catalog, **of).points, nodes, gbps, collectives, catalog)
+def projected(*records, gbps=None, collectives=(), **of):
+    return projections(gathered(*records, **of).points, (2,), gbps, collectives, CATALOG)
 
 
 def of(point):
@@ -318,21 +314,17 @@ def test_links_and_networks_that_nobody_knows_are_asked_for():
 def test_fsdp_gathers_weights_twice_a_micro_batch_and_scatters_gradients_once():
     assert sent_of(of_one_node()[-1]) == 2.0
 
-    def sharded(micro_batches, **changes):
-        evidence = builders.evidence(
-            join="fsdp",
-            parallel=ParallelEvidence(
-                reason="requested", **{"gathered_dtype": "bfloat16", "reduced_dtype": "float32", **changes}
-            ),
-        )
+    def sharded(micro_batches, resharded=True, gathered="bfloat16"):
+        of = {"gathered_dtype": gathered, "reduced_dtype": "float32", "resharded_after_forward": resharded}
+        evidence = builders.evidence(join="fsdp", parallel=ParallelEvidence(reason="requested", **of))
         settings = {"grad_accumulation": micro_batches, "batch_size": 8}
         return builders.measured("p5", evidence=evidence, settings=settings)
 
     # In units of 4 bytes a weight: 2 bytes twice, and 4.
-    assert sent_of(sharded(1, resharded_after_forward=True)) == pytest.approx(2.0)
-    assert sent_of(sharded(4, resharded_after_forward=True)) == pytest.approx(5.0)
-    assert sent_of(sharded(1, resharded_after_forward=False)) == pytest.approx(1.5)
-    assert sent_of(sharded(1, resharded_after_forward=True, gathered_dtype="float8_e4m3fn")) == pytest.approx(1.5)
+    assert sent_of(sharded(1)) == pytest.approx(2.0)
+    assert sent_of(sharded(4)) == pytest.approx(5.0)
+    assert sent_of(sharded(1, resharded=False)) == pytest.approx(1.5)
+    assert sent_of(sharded(1, gathered="float8_e4m3fn")) == pytest.approx(1.5)
     assert SLOW_NETWORK._replace(sent=4.0).ring_s(2) == pytest.approx(2 * SLOW_NETWORK.ring_s(2))
 
 
