@@ -28,7 +28,7 @@ from builders import (
     summary,
     unsupported,
 )
-from report.comparing import asked, row
+from report.comparing import asked, catalog, instance, price, row
 
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.compare import compare
@@ -38,7 +38,6 @@ from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.run.shown import wide_columns as columns
 from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.pricing.catalog import load
-from fp8bench.schema.instance import Catalog, Instance, Price
 from fp8bench.stats.certainty import unseen_share
 from fp8bench.tables.render import csv_cell, render
 
@@ -100,14 +99,13 @@ def made_up_comparison() -> Comparison:
             **on_cpu,
         ),
     ]
-    priced = {
-        "p4d": Price(usd_per_hour=32.77, purchase="on_demand", as_of=date(2026, 5, 1), source="a page"),
-        "p5": Price(usd_per_hour=98.32, purchase="on_demand", as_of=date(2026, 6, 15), source="another, with a comma"),
-        "own": Price(usd_per_hour=10.0, purchase="on_demand", as_of=date(2025, 1, 1), source=None, derived=True),
-    }
-    instances = {key: Instance(key=key, gpu=None, gpu_count=8, prices=(price,)) for key, price in priced.items()}
-    catalog = Catalog(instances=instances, gpus=load().gpus)
-    return compare(records, catalog, asked("p4d", "p5", "own", "cpu", allow_mismatch=True))
+    priced = catalog(
+        instance("p4d", price(32.77, date(2026, 5, 1))),
+        instance("p5", price(98.32, date(2026, 6, 15), source="another, with a comma")),
+        instance("own", price(10.0, date(2025, 1, 1), source=None, derived=True)),
+    )
+    known = priced.model_copy(update={"gpus": load().gpus})
+    return compare(records, known, asked("p4d", "p5", "own", "cpu", allow_mismatch=True))
 
 
 def text_in(form: str, comparison: Comparison) -> str:
