@@ -128,9 +128,6 @@ def test_what_was_not_timed_says_why_below_the_table_in_text_that_does_nothing()
     text = text_in("markdown", record_of_one("p5", timing("bf16", 1e-3), timing("fp8-rowwise", 5e-4), evil))
     assert "unsupported [a]" in text
     assert "[a] out of \\\\x1b[2J memory \\| 3" in text
-    both = text_in("plain", FAST, record_of_one("p5", timing("bf16", 1e-3), WRONG))
-    assert "invalid [a]" in both
-    assert "[a] the product is off by 1" in both
 
 
 def test_named_formats_have_their_error():
@@ -183,17 +180,7 @@ def test_other_works_stand_one_after_the_other_and_data_has_every_record():
     assert second[1]["eager_casts_time_s"] == ""
 
 
-def test_a_row_is_a_product_in_a_precision_and_an_unknown_gpu_has_no_peak():
-    report = gemm_report(gemm_record(), CATALOG)
-    assert len(report.rows) == 12 * 5 + 1
-    wanted = ("blocks.*.mlp.fc1 forward", "fp8-tensorwise")
-    (row,) = [row for row in report.rows if (row["product"], row["precision"]) == wanted]
-    assert (row["m"], row["n"], row["k"]) == (12608, 5120, 1280)
-    assert row["tflops"] == pytest.approx(669 * 1.7)
-    assert row["speedup_vs_bf16"] == pytest.approx(1.7)
-    assert row["share_of_ceiling"] == pytest.approx(669 * 1.7 / 1470)
-    assert row["share_of_peak"] == pytest.approx(669 * 1.7 / 1979)
-    assert (row["verdict"], row["calls_per_step"]) == ("faster", 32)
+def test_an_unknown_gpu_has_no_peak():
     report = gemm_report(gemm_record("NVIDIA H200 NVL of tomorrow"), CATALOG)
     assert (report.peak_bf16_tflops, report.peak_fp8_tflops) == (None, None)
     assert {row["share_of_peak"] for row in report.rows} == {None}
@@ -215,16 +202,11 @@ def test_a_faster_product_is_the_ceiling_and_emulated_ones_and_those_with_casts_
     assert measured_ceilings(gemm_record(ceilings=())) == ()
 
 
-@pytest.mark.parametrize(
-    ("fp8_s", "verdict"), [(0.9e-3, "faster"), (0.995e-3, "undecided"), (1.1e-3, "slower"), (1e-3, "undecided")]
-)
-def test_times_differ_where_their_intervals_have_nothing_in_common(fp8_s, verdict):
-    assert compared(timing("fp8-rowwise", fp8_s), timing("bf16", 1e-3)) == (pytest.approx(1e-3 / fp8_s), verdict)
-
-
-def test_nothing_is_held_against_an_emulated_time_either():
-    for emulated in ((True, False), (False, True)):
-        assert compared(*(timing("fp8-rowwise", 1e-3, emulated=which) for which in emulated)) == (None, None)
+def test_times_differ_where_their_intervals_have_nothing_in_common_and_an_emulated_one_tells_nothing():
+    bf16, emulated = timing("bf16", 1e-3), timing("fp8-rowwise", 1e-3, emulated=True)
+    for fp8_s, verdict in ((0.9e-3, "faster"), (0.995e-3, "undecided"), (1.1e-3, "slower")):
+        assert compared(timing("fp8-rowwise", fp8_s), bf16) == (pytest.approx(1e-3 / fp8_s), verdict)
+    assert compared(emulated, bf16) == compared(bf16, emulated) == (None, None)
 
 
 def test_fp8_pays_from_the_smallest_size_that_is_faster_as_every_larger_one_is_of_several_squares():

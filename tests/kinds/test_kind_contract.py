@@ -61,12 +61,9 @@ def records(folder, kind):
     return [results.read_record(path, kind.record) for path in record_paths(folder, "cpu/*.json")]
 
 
-def test_it_is_called_as_it_is_registered(kind):
+def test_it_is_called_as_it_is_registered_and_the_options_of_compare_that_it_names_exist(kind):
     assert kind.name in ENTRIES
     assert kind.record.model_fields["kind"].default == kind.name
-
-
-def test_the_options_of_compare_that_it_names_exist(kind):
     fields = {*CompareOptions._fields, *Filter.__dataclass_fields__, *View.model_fields}
     # Of a price, and of a budget.
     assert kind.compare_options <= fields | {"price_as_of", "within"}

@@ -1,4 +1,4 @@
-"""The page about runs: the answer in a sentence, and the numbers of the table in every part."""
+"""The page about runs: the answer in a sentence, and the numbers of the table in every part; a session's seconds."""
 
 from datetime import date
 
@@ -18,10 +18,11 @@ from report.comparing import NEW, catalog, compared
 
 from fp8bench.kinds.run.page import page
 from fp8bench.kinds.run.plots import PLOTS, charts, shown_rows
+from fp8bench.kinds.run.seconds import seconds
 from fp8bench.kinds.run.sentences import sentences
-from fp8bench.tables.document import Table
+from fp8bench.tables.document import Document, Note, Table
+from fp8bench.tables.render import render
 from fp8bench.tables.row_chart import Bars, Scatter
-from fp8bench.tables.written import brief_count, time_said
 
 TODAY = date(2026, 7, 1)
 BASELINE = rounds(0.100, 0.101, 0.100, 0.099)
@@ -146,13 +147,21 @@ def test_rows_of_unlike_environments_have_a_column_each():
     assert {column.texts[gpus] for column in table.columns[1:]} == {"NVIDIA H100 80GB HBM3", "NVIDIA A100"}
 
 
-@pytest.mark.parametrize(
-    ("units", "said"), [(800, "800"), (34e3, "34.0 k"), (90e6, "90.0 M"), (2.5e9, "2.50 B"), (1e13, "10.0 T")]
-)
-def test_a_count_has_three_digits(units, said):
-    assert brief_count(units) == said
+def told(mode, **phases_s):
+    return measured(mode=mode).model_copy(update={"phases_s": phases_s})
 
 
-@pytest.mark.parametrize(("hours", "said"), [(0.379, "22.7 min"), (34.06, "34.1 h"), (124.8, "5.2 days")])
-def test_a_time_has_the_unit_that_reads_best(hours, said):
-    assert time_said(hours) == said
+def test_rounds_are_added_up_by_mode_and_phases_that_no_record_has_are_left_out():
+    records = [told("baseline-bf16", start=2.0, timed=3.0), told("baseline-bf16", start=1.0, timed=3.0)]
+    lines = render(Document(((*seconds([*records, told("te-bf16", start=4.0)]),),)), "markdown")
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines.splitlines() if "|" in line]
+    assert cells[2:] == [
+        ["start and imports", "3.0", "4.0", "7.0"],
+        ["timed steps", "6.0", "-", "6.0"],
+        ["together", "9.0", "4.0", "13.0"],
+    ]
+
+
+def test_records_of_older_formats_do_not_say():
+    (part,) = seconds([measured()])
+    assert isinstance(part, Note)

@@ -44,14 +44,10 @@ def test_half_the_bandwidth_doubles_what_memory_limits_and_leaves_gemms_and_what
     assert any("does not say how long a sequence is" in text for text in unknown.assumed)
 
 
-@pytest.mark.parametrize("category", ["cast", "copy", "optimizer", "elementwise"])
-def test_what_nobody_saw_on_two_gpus_goes_by_bandwidth_alone(category):
-    found = parts(predict(work(by_category={category: 0.05}), FAST, NARROW))
-    assert found[category].rule == "memory and SMs"
-    assert found[category].ratio == pytest.approx(2.0)
-
-
-def test_half_by_memory_and_half_by_the_sms_is_slowed_by_either_as_its_share_says():
+def test_half_by_memory_and_half_by_the_sms_is_slowed_by_either_as_its_share_says_else_by_bandwidth_alone():
+    kinds = ("cast", "copy", "optimizer", "elementwise")
+    unseen = parts(predict(work(by_category=dict.fromkeys(kinds, 0.02)), FAST, NARROW))
+    assert {(unseen[kind].rule, unseen[kind].ratio) for kind in kinds} == {("memory and SMs", 2.0)}
     limits = Limits(kinds={"cast": HALF})
     casts = work(by_category={"cast": 0.05})
     assert parts(predict(casts, FAST, NARROW, limits))["cast"].ratio == pytest.approx(0.5 + 0.5 * 2)
@@ -166,22 +162,15 @@ OLD = machine("Old", compute_capability="8.0")
 SCALE = ("same GPU", "another number of GPUs")
 
 
-def error(found, source, target, workload="vit-huge"):
-    return model_error(found, workload, source, target)
-
-
-def test_no_change_has_no_error_and_what_nothing_tests_has_none_that_is_known():
-    assert error(what_is_known(), ONE, ONE).value == 0
-    assert error(what_is_known(case_of(*SCALE)), ONE, TWO) is None
-    assert error(what_is_known(case_of()), ONE, OLD) is None
-    assert error(what_is_known(case_of()), ONE, TWO, "llm-1b") is None
-
-
-def test_a_type_without_records_never_gets_the_error_of_types_that_have_some():
+def test_no_change_has_no_error_and_what_nothing_tests_or_a_type_without_records_has_none_that_is_known():
+    assert model_error(what_is_known(), "vit-huge", ONE, ONE).value == 0
+    assert model_error(what_is_known(case_of(*SCALE)), "vit-huge", ONE, TWO) is None
+    assert model_error(what_is_known(case_of()), "vit-huge", ONE, OLD) is None
+    assert model_error(what_is_known(case_of()), "llm-1b", ONE, TWO) is None
     found = what_is_known(case_of(error=0.04))
-    assert error(found, ONE, TWO).share == pytest.approx(0.04)
-    assert error(found, ONE, OTHER) is None
-    assert error(found, OTHER, ONE) is None
+    assert model_error(found, "vit-huge", ONE, TWO).share == pytest.approx(0.04)
+    assert model_error(found, "vit-huge", ONE, OTHER) is None
+    assert model_error(found, "vit-huge", OTHER, ONE) is None
 
 
 @pytest.mark.parametrize(
@@ -201,5 +190,5 @@ def test_the_shipped_errors_are_those_with_a_gpu_type_left_out_wherever_it_has_n
     types = load().gpus
     like_an_h100 = types["H100-SXM5-80GB"].model_copy(update={"name": "H100-PCIe-80GB"})
     one, other = (Machine(types.get(name, like_an_h100), of) for name, of in zip((source, target), gpus, strict=True))
-    assert error(known(), one, other).share == pytest.approx(share, abs=2e-3)
-    assert error(known(), one, other, "llm-7b") is None
+    assert model_error(known(), "vit-huge", one, other).share == pytest.approx(share, abs=2e-3)
+    assert model_error(known(), "llm-7b", one, other) is None

@@ -1,4 +1,6 @@
-"""What the tests of the comparison share: a catalogue of round prices, one call that compares, and cases of rows."""
+"""What the tests of the comparison share: a catalogue of round prices, one call that compares, cases of rows, and a row
+that is changed field by field.
+"""
 
 from collections.abc import Mapping
 from datetime import date
@@ -57,16 +59,16 @@ CATALOG = catalog(
 )
 
 
-def compared(
-    *records: Record, reference: str | None = None, prices: Catalog = CATALOG, today: date = TODAY, **options: Any
-) -> Comparison:
-    """Records in the order of their time, instances in the order of their first record. options: of the comparison, and
-    what its filter has.
-    """
-    keys = tuple(dict.fromkeys(record.instance for record in records))
+def asked(*keys: str, reference: str | None = None, today: date = TODAY, **options: Any) -> CompareOptions:
+    """A comparison of these instances. options: of it, and what its filter has."""
     wanted = Filter(**{name: options.pop(name) for name in vars(ALL) if name in options})
-    asked = CompareOptions(keys, today, parse_reference(reference, keys), wanted=wanted, **options)
-    return compare(sorted(records, key=lambda record: record.created_utc), prices, asked)
+    return CompareOptions(keys, today, parse_reference(reference, keys), wanted=wanted, **options)
+
+
+def compared(*records: Record, prices: Catalog = CATALOG, **options: Any) -> Comparison:
+    """Records in the order of their time, instances in the order of their first record. options: of `asked`."""
+    keys = dict.fromkeys(record.instance for record in records)
+    return compare(sorted(records, key=lambda record: record.created_utc), prices, asked(*keys, **options))
 
 
 def row_of(comparison: Comparison, record: Record) -> Row:
@@ -76,7 +78,7 @@ def row_of(comparison: Comparison, record: Record) -> Row:
 
 class Case(NamedTuple):
     """Records of which the last becomes the row. has: fields and their values. marks: all of them, or else said: parts
-    of some of them. unsaid: no mark has it. options: of the comparison.
+    of some of them. unsaid: no mark has it. warned: parts of all warnings, in their order. options: of the comparison.
     """
 
     records: list[Record]
@@ -84,16 +86,21 @@ class Case(NamedTuple):
     marks: tuple[str, ...] | None = None
     said: tuple[str, ...] = ()
     unsaid: tuple[str, ...] = ()
+    warned: tuple[str, ...] | None = None
     options: Mapping[str, Any] = MappingProxyType({})
 
 
 def require(case: Case) -> None:
     """Compare, and look at the row."""
-    row = row_of(compared(*case.records, **case.options), case.records[-1])
+    comparison = compared(*case.records, **case.options)
+    row = row_of(comparison, case.records[-1])
     assert {name: getattr(row, name) for name in case.has} == case.has
     assert case.marks in (None, row.marks)
     assert all(any(part in mark for mark in row.marks) for part in case.said)
     assert not any(part in mark for mark in row.marks for part in case.unsaid)
+    if case.warned is not None:
+        assert len(comparison.warnings) == len(case.warned)
+        assert all(part in said for part, said in zip(case.warned, comparison.warnings, strict=True))
 
 
 def fp8(**changes: Any) -> Record:
@@ -112,3 +119,26 @@ def summarized(*changes: dict[str, Any], **of_rounds: Any) -> list[Record]:
         for record, change in zip(records, changes, strict=True)
         if record.summary
     ]
+
+
+def row(**changes: Any) -> Row:
+    """A row that took part, with every number of the table."""
+    values: dict[str, Any] = {
+        "instance": "p5",
+        "mode": "te-fp8",
+        "recipe": "delayed",
+        "status": "ok",
+        "reason": None,
+        "source": "measured",
+        "workload": "vit-huge",
+        "device": "cuda",
+        "emulated": False,
+        "compile": True,
+        "execution": "compiled",
+        "attention": "te:fused",
+        "batch_size": 64,
+        "world_size": 8,
+        "nodes": 1,
+        "run_id": "20260501T100000Z-te-fp8-delayed-000000",
+    }
+    return Row.model_validate(values | changes)

@@ -44,13 +44,10 @@ def config(**changes):
     return ConvergeConfig(**{**values, **changes})
 
 
-def loss_at(step, seed=0):
-    """It falls from 5.5 by ever less, and each seed has its own level."""
-    return 5.5 * (20 / (20 + step)) ** 0.5 + 0.1 * seed
-
-
 def curve(mode=BASELINE, seed=0, cost=None, step_s=None, fails_at=None):
-    """cost: nats at each step but the first, each seed a little more; fails_at: the step whose loss is not finite."""
+    """A loss that falls from 5.5 by ever less; each seed has its own level. cost: nats at each step but the first, each
+    seed a little more; fails_at: the step whose loss is not finite.
+    """
     cost = COSTS.get(mode, 0.0) if cost is None else cost
     each = step_s or STEP_S.get(mode, 0.1)
     end = STEPS if fails_at is None else -(-fails_at // EVERY) * EVERY
@@ -58,7 +55,7 @@ def curve(mode=BASELINE, seed=0, cost=None, step_s=None, fails_at=None):
     def loss(step):
         if fails_at is not None and step >= fails_at:
             return None
-        return loss_at(step, seed) + (cost * (1 + 0.05 * seed) if step else 0.0)
+        return 5.5 * (20 / (20 + step)) ** 0.5 + 0.1 * seed + (cost * (1 + 0.05 * seed) if step else 0.0)
 
     return Curve(
         train_loss=tuple(map(loss, range(1, end + 1))),

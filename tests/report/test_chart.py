@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 from builders import measured, profile, rounds, summary
-from report.made_rows import row
+from report.comparing import row
 
 from fp8bench.kinds.run import plots
 from fp8bench.kinds.run.explain import COLOURS as OF_PARTS
@@ -16,9 +16,8 @@ from fp8bench.kinds.run.explain import explain_steps, step_bars
 from fp8bench.kinds.run.plots import Shown
 from fp8bench.profiling.facts import IDLE, PARTS, facts_of
 from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.tables import chart, row_chart
 from fp8bench.tables import chart as charts
-from fp8bench.tables.chart import require_drawable
+from fp8bench.tables import row_chart
 from fp8bench.tables.row_chart import COLOURS, WIDTH, Bar, Bars, Item, Point, Scatter, Stack, Stacks
 
 pytestmark = pytest.mark.slow
@@ -194,7 +193,7 @@ def test_a_file_has_the_title_and_the_same_bytes_each_time_without_their_day_or_
 
 
 def draw(path):
-    with chart.figure(1.0, path) as figure:
+    with charts.figure(1.0, path) as figure:
         figure.subplots().plot([1, 2], [3, 4])
 
 
@@ -231,29 +230,21 @@ def test_a_plot_at_a_link_replaces_the_file_that_it_leads_to(tmp_path):
 FP8 = {"gemm_fp8": 0.0352, "gemm_bf16": 0.0008, "attention": 0.0116, "cast": 0.0158, "elementwise": 0.0401}
 
 
-def steps():
-    fp8 = measured(
-        "p5",
-        "te-fp8",
-        "delayed",
-        summary=summary(0.1411),
-        profile=profile(by_category=FP8, busy_s=sum(FP8.values())),
-    )
-    return explain_steps(facts_of(fp8), facts_of(measured(profile=profile(), summary=summary(0.0937)))).modes
-
-
-def texts(path):
-    """What an SVG says, in order."""
-    return [node.text for node in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
-
-
-def test_an_svg_tells_each_large_part_and_the_whole(tmp_path):
-    step_bars(steps()).write(tmp_path / "steps.svg")
-    said = texts(tmp_path / "steps.svg")
+def test_a_steps_svg_tells_each_large_part_and_the_whole_and_its_png_is_wide_enough_for_a_readme(tmp_path):
+    shape = profile(by_category=FP8, busy_s=sum(FP8.values()))
+    fp8 = measured("p5", "te-fp8", "delayed", summary=summary(0.1411), profile=shape)
+    bars = step_bars(explain_steps(facts_of(fp8), facts_of(measured(profile=profile(), summary=summary(0.0937)))).modes)
+    bars.write(tmp_path / "steps.svg")
+    said = [node.text for node in ElementTree.parse(tmp_path / "steps.svg").findall(".//{*}text")]
     assert {"35.2", "11.6", "15.8", "40.1", "37.6"} <= set(said)
     assert {"60.0", "20.0", "10.0"} <= set(said)
     assert {"141.1 ms", "93.7 ms", "te-fp8:delayed", "baseline-bf16"} <= set(said)
     assert "0.8" not in said
+    # Whatever the case of its suffix.
+    bars.write(tmp_path / "STEPS.PNG")
+    header = (tmp_path / "STEPS.PNG").read_bytes()[:24]
+    assert header.startswith(b"\x89PNG")
+    assert int.from_bytes(header[16:20]) == 1800
 
 
 def test_every_part_has_a_colour_of_its_own():
@@ -261,14 +252,7 @@ def test_every_part_has_a_colour_of_its_own():
     assert len(set(OF_PARTS.values())) == len(OF_PARTS)
 
 
-def test_a_png_is_wide_enough_for_a_readme_whatever_the_case_of_its_suffix(tmp_path):
-    step_bars(steps()).write(tmp_path / "STEPS.PNG")
-    header = (tmp_path / "STEPS.PNG").read_bytes()[:24]
-    assert header.startswith(b"\x89PNG")
-    assert int.from_bytes(header[16:20]) == 1800
-
-
 def test_without_matplotlib_the_remedy_is_told(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError, match="pip install matplotlib"):
-        require_drawable(tmp_path / "steps.png")
+        charts.require_drawable(tmp_path / "steps.png")

@@ -6,17 +6,15 @@ from datetime import date
 
 import pytest
 from builders import environment
+from report.comparing import asked
 from report.made_converge import BASELINE, FP8, SEEDS, STEP_S, STEPS, record, stopped, trained
 
 from fp8bench.kinds.converge.document import STYLES, compare, document
-from fp8bench.kinds.kind import CompareOptions
 from fp8bench.pricing.catalog import load
-from fp8bench.records.named import parse_reference
 from fp8bench.schema.errors import UsageError
 from fp8bench.tables.document import Heading, Note, Sentence, Table
 from fp8bench.tables.render import render
 
-TODAY = date(2026, 11, 22)
 TORCHAO = "torchao-float8:tensorwise"
 
 
@@ -26,7 +24,7 @@ def catalog():
 
 
 def options(*instances, **changes):
-    return CompareOptions(instances or ("p5",), TODAY, parse_reference(None, instances or ("p5",)), **changes)
+    return asked(*(instances or ("p5",)), today=date(2026, 11, 22), **changes)
 
 
 def parts(found, kind):
@@ -142,14 +140,13 @@ class TestTable:
         assert sum("\u2500" in line for line in lines) == 1
 
 
-class TestMachines:
-    def test_csv_has_a_line_a_step(self, catalog):
-        [first, *rest] = csv.DictReader(io.StringIO(render(document([record()], catalog, options()), "csv")))
-        assert (first["mode"], first["seed"], first["step"], first["train_loss"]) == (BASELINE, "0", "0", "")
-        assert float(first["validation_loss"]) == pytest.approx(5.5)
-        assert len(rest) + 1 == 2 * 3 * (STEPS + 1)
-        assert float(rest[STEPS - 1]["elapsed_s"]) == pytest.approx(STEPS * 0.1)
-        assert float(rest[-1]["usd"]) == pytest.approx(STEPS * 0.075 * 55.04 / 3600)
+def test_csv_has_a_line_a_step(catalog):
+    [first, *rest] = csv.DictReader(io.StringIO(render(document([record()], catalog, options()), "csv")))
+    assert (first["mode"], first["seed"], first["step"], first["train_loss"]) == (BASELINE, "0", "0", "")
+    assert float(first["validation_loss"]) == pytest.approx(5.5)
+    assert len(rest) + 1 == 2 * 3 * (STEPS + 1)
+    assert float(rest[STEPS - 1]["elapsed_s"]) == pytest.approx(STEPS * 0.1)
+    assert float(rest[-1]["usd"]) == pytest.approx(STEPS * 0.075 * 55.04 / 3600)
 
 
 @pytest.mark.slow

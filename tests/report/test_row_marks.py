@@ -1,22 +1,33 @@
-"""The marks of a row; each case a line. Others are in golden/comparison.txt."""
+"""The marks of a row, which of its session's rounds it holds, and its verdict; each case a line. Other marks are in
+golden/comparison.txt; times, gains and their intervals in tests/goldens.
+"""
 
+from statistics import fmean, pstdev
 from typing import Any
 
 import pytest
 from builders import (
+    environment,
     evidence,
+    invalid,
+    machine_called,
     measured,
     measured_on_cpu,
+    place,
+    published,
     rank_samples,
     replayed,
     rounds,
+    steps_about,
     summary,
     unsupported,
 )
-from report.comparing import REFUSED, Case, compared, require, summarized
+from report.comparing import NEW, REFUSED, Case, catalog, compared, instance, price, require, row_of, summarized
 
-from fp8bench.kinds.run.marks import OF_ANY_SHAPE
-from fp8bench.schema.record import METHOD_VERSION, Record
+from fp8bench.kinds.run.row import Row
+from fp8bench.schema.record import Record, Steadiness
+from fp8bench.stats.estimate import estimate
+from fp8bench.stats.ratio import ratio
 
 
 def joined(join: str, mode: str, minutes: int, **settings: Any) -> Record:
@@ -24,20 +35,13 @@ def joined(join: str, mode: str, minutes: int, **settings: Any) -> Record:
 
 
 MARKS = {
-    "nothing": Case(rounds(0.1, 0.1005, 0.0995), marks=()),
-    "one process": Case(rounds(0.1), marks=("one process",)),
     **{
-        f"waiting: {said}": Case([measured("p5", summary=summary(0.1, **found))], marks=("one process", said))
+        f"waiting: {found}": Case([measured("p5", summary=summary(0.1, **found))], marks=("one process", *said))
         for found, said in (
-            ({"idle_share": 0.38}, "host-bound (idle 38 %)"),
-            ({"idle_share": 0.1, "data_wait_share": 0.04}, "host-bound (idle 10 %)"),
+            ({"idle_share": 0.1, "data_wait_share": 0.04}, ["host-bound (idle 10 %)"]),
+            ({"idle_share": 0.099, "host_lead_s": 0.001}, []),
+            ({"idle_share": None, "host_lead_s": 0.001}, []),
         )
-    },
-    **{
-        f"busy: {share}": Case(
-            [measured("p5", summary=summary(0.1, idle_share=share, host_lead_s=0.001))], marks=("one process",)
-        )
-        for share in (0.0, 0.099, None)
     },
     "of one round": Case(
         summarized(*({"idle_share": share} for share in (0.03, 0.3, 0.04))),
@@ -78,17 +82,6 @@ MARKS = {
         ),
         marks=("not replayed: an event was queried", "another"),
     ),
-    **{
-        f"{mode} by method {method}": Case(
-            rounds(0.1, 0.1, mode=mode, method_version=method), marks=(OF_ANY_SHAPE,) if marked else ()
-        )
-        for mode, method, marked in (
-            ("te-bf16", 3, True),
-            ("te-bf16", METHOD_VERSION, False),
-            ("torchao-float8", 3, False),
-            ("baseline-bf16", 3, False),
-        )
-    },
     "a cpu has no graphs": Case(
         [measured_on_cpu(evidence=evidence(graph=REFUSED), settings={"cuda_graphs": "auto"})], unsaid=("replayed",)
     ),
@@ -144,3 +137,167 @@ def test_uneven_steps_are_marked_by_what_they_do_to_the_mean(steps, slow_steps, 
     ranks = tuple(rank_samples(rank, steps) for rank in range(8))
     (row,) = compared(*rounds(0.1, 0.1, samples=ranks)).rows
     assert (row.slow_steps, row.marks) == (slow_steps, marks)
+
+
+COMMIT, OTHER = "3f9a1c0d5e" + "0" * 30, "8b2e7f4a11" + "0" * 30
+UNSET = {"variables": {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_BACKEND": "x"}}
+VARIABLES = {
+    "OMP_NUM_THREADS": "1",
+    "NCCL_ALGO": "Ring",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1",
+    "NVTE_FLASH_ATTN": "0",
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "other", "rows", "said"),
+    [
+        *((8, {"variables": {name: value}}, [3, 3], name) for name, value in VARIABLES.items()),
+        (8, {"fp8bench": "9.9.9"}, [3, 3], "fp8bench"),
+        (8, UNSET, [3, 3], "NCCL_NVLS_ENABLE"),
+        # A variable by which ranks talk says nothing of one rank.
+        (1, UNSET, [6], None),
+        (8, {"git_commit": OTHER}, [6], "3f9a1c0d5e, 8b2e7f4a11"),
+    ],
+)
+def test_rounds_of_a_session_are_rows_apart_or_one_that_is_marked(ranks, other, rows, said):
+    """What a check says of such rounds is in test_check.py, and that no session is resumed so in test_resume.py."""
+
+    def measured_by(minutes, **changes):
+        made_by = environment(**{"git_commit": COMMIT, **changes})
+        return rounds(0.1, 0.1004, 0.0997, minutes=minutes, settings={"world_size": ranks}, environment=made_by)
+
+    found = compared(*measured_by(0), *measured_by(10, **other)).rows
+    assert [row.rounds for row in found] == rows
+    marked = [any((said or "NCCL") in mark for mark in row.marks) for row in found]
+    assert marked == [said is not None] * len(rows)
+
+
+approx = pytest.approx
+
+UNITS = 512
+BASELINE = (0.1, 0.1001, 0.0999)
+ONE = rounds(0.2, 0.2002, 0.1998, instance="one")
+TWICE = rounds(0.105, 0.1051, 0.1049, instance="two", minutes=0.5)
+TWO_PRICES = catalog(instance("one", price(4.0, NEW)), instance("two", price(8.0, NEW)))
+CLOSE = "the interval holds a difference of less than 4 %, and machines of one type differ by as much"
+
+
+def seconds_per_unit(*step_times_s: float) -> Any:
+    return estimate(fmean(steps_about(time)) / UNITS for time in step_times_s)
+
+
+def last(*records: Record, **options: Any) -> Row:
+    return row_of(compared(*records, **options), records[-1])
+
+
+def with_spikes(step_time_s: float, spikes: tuple[float, ...], again: int = 21, **changes: Any) -> list[Record]:
+    """Three rounds of 21 steps, or of ten times as many as lie between two spikes (again); in each, the step in the
+    middle between two spikes takes so many times as long as the others.
+    """
+    found = []
+    for number, spike in enumerate(spikes, start=1):
+        steps = list(steps_about(step_time_s, 21 if again == 21 else 10 * again + 1))
+        for at in range(again // 2, len(steps), again):
+            steps[at] = step_time_s * spike
+        ranks = tuple(rank_samples(rank, tuple(steps)) for rank in range(8))
+        (record,) = rounds(step_time_s, samples=ranks, **{"minutes": number, **changes})
+        found.append(record.model_copy(update={"session": place(number)}))
+    return found
+
+
+def test_of_what_steps_explain_it_knows_as_much_as_every_round_does():
+    records = rounds(0.1, 0.104, 0.102)
+    steadiness = Steadiness(lag1_autocorrelation=0, effective_samples=4, outliers=(), drift=0, unsteady=None)
+    every = [
+        one.model_copy(update={"summary": one.summary.model_copy(update={"steadiness": steadiness})}) for one in records
+    ]
+    errors = [pstdev(steps_about(time)) / 2 / time for time in (0.1, 0.104, 0.102)]
+    assert compared(*every).rows[0].spread_within_process == approx(fmean(errors), rel=1e-3)
+    assert compared(every[0], *records[1:]).rows[0].spread_within_process is None
+
+
+def test_a_session_names_its_rounds_and_stopped_ones_are_counted():
+    good = rounds(0.1, 0.104, session_id="20260501T100000Z-cccccc")
+    broke = unsupported(
+        "p5", "baseline-bf16", None, status="failed", session=place(3, "20260501T100000Z-cccccc"), minutes=9
+    )
+    (row,) = compared(*good, broke).rows
+    assert (row.status, row.rounds, row.step_time_s) == ("ok", 2, approx(0.102))
+    assert (row.run_ids, row.session_id) == (tuple(record.run_id for record in good), "20260501T100000Z-cccccc")
+    assert f"1 of 3 rounds failed: {broke.reason}" in row.marks
+    wrong = invalid("p5", "baseline-bf16", None, session=place(3, "20260501T100000Z-cccccc"), minutes=9)
+    assert [one.status for one in compared(*good, wrong).rows] == ["invalid"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"),
+    [
+        ((0.12, 0.121, 0.119), "better value"),
+        ((0.17, 0.171, 0.169), "worse value"),
+        ((0.145, 0.146, 0.144), "inconclusive"),
+        ((0.1, 0.15, 0.12), "inconclusive"),
+    ],
+    ids=["far below", "far above", "alike", "too wide to tell"],
+)
+def test_a_verdict_is_that_of_the_ratio_of_both_and_its_interval_the_ratios_turned_round(ours, verdict):
+    others = 0.144, 0.145, 0.146
+    row = last(*rounds(*others), *rounds(*ours, mode="te-fp8", recipe="delayed", minutes=0.5))
+    held = ratio(seconds_per_unit(*ours), seconds_per_unit(*others))
+    assert (row.verdict, row.verdict_why, row.verdict_on) == (verdict, held.why, "units_per_usd")
+    assert {"faster": "better value", "slower": "worse value"}.get(held.verdict, held.verdict) == verdict
+    assert row.speedup_vs_reference == approx(1 / held.value)
+    assert row.speedup_ci_vs_reference == approx((1 / held.interval[1], 1 / held.interval[0]))
+
+
+HALF = rounds(0.1, 0.1001, 0.0999, instance="two", minutes=0.5)
+SPIKED = with_spikes(0.093, (4, 4, 4), again=10, mode="te-bf16")
+VERDICTS = {
+    "slower and much cheaper": ([*TWICE, *ONE], TWO_PRICES, ("better value", "units_per_usd", None)),
+    "half the speed at half the price": ([*HALF, *ONE], TWO_PRICES, ("inconclusive", "units_per_usd", CLOSE)),
+    "one price alone": ([*ONE, *TWICE], catalog(instance("one", price(4.0, NEW))), ("faster", "throughput", None)),
+    # Twice the batch in twice the time is as fast.
+    "medians contradict": (
+        [*rounds(*BASELINE), *SPIKED],
+        None,
+        ("inconclusive", "units_per_usd", "worse value by elapsed time, better value by medians"),
+    ),
+    "both agree": (
+        [*rounds(*BASELINE), *with_spikes(0.05, (2, 2, 2), mode="te-bf16")],
+        None,
+        ("better value", "units_per_usd", None),
+    ),
+    "against a figure": ([published("p4d"), *rounds(0.1, 0.1)], None, (None, None, None)),
+}
+
+
+@pytest.mark.parametrize(("records", "prices", "wanted"), VERDICTS.values(), ids=VERDICTS)
+def test_a_verdict_its_subject_and_why(records, prices, wanted):
+    row = last(*records, allow_mismatch=True, **({"prices": prices} if prices else {}))
+    verdict, on, why = wanted
+    assert (row.verdict, row.verdict_on) == (verdict, on)
+    assert why is None or row.verdict_why == why
+    assert (row.speedup_ci_vs_reference is None) == (verdict is None)
+    assert on == "units_per_usd" or row.gain_ci_vs_reference is None
+
+
+@pytest.mark.parametrize(
+    ("machines", "instances", "verdict"),
+    [
+        (("a", "a"), ("one", "one"), "worse value"),
+        (("a", "a"), ("one", "two"), "worse value"),
+        (("a", "b"), ("one", "two"), "inconclusive"),
+        ((None, None), ("one", "one"), "worse value"),
+        ((None, None), ("one", "two"), "inconclusive"),
+    ],
+)
+def test_two_machines_must_differ_by_more_than_those_of_one_type_do(machines, instances, verdict):
+    """2 % slower at the same price, by processes that agree to 0.1 %."""
+    here, there = (machine_called(name) if name else None for name in machines)
+    reference = rounds(*BASELINE, instance=instances[0], machine=here)
+    other = rounds(0.102, 0.1021, 0.1019, instance=instances[1], minutes=0.5, mode="te-bf16", machine=there)
+    row = last(
+        *reference, *other, prices=catalog(*(instance(name, price(4.0, NEW)) for name in dict.fromkeys(instances)))
+    )
+    assert (row.verdict, row.verdict_why) == (verdict, CLOSE if verdict == "inconclusive" else None)

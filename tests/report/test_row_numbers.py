@@ -1,8 +1,8 @@
-"""A row of a comparison: its numbers, and whether it is like its reference; each case a line. What the reference has
-itself, an emulation, and a row of fewer GPUs: golden/comparison.txt.
+"""A row of a comparison: its numbers, its price, whether it is like its reference, which row is that, and their order;
+each case a line. What the reference has itself, an emulation, and a row of fewer GPUs: golden/comparison.txt.
 """
 
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -15,27 +15,38 @@ from builders import (
     measured_on_cpu,
     published,
     rank_samples,
+    replayed,
     rounds,
     summary,
     unsupported,
 )
 from report.comparing import (
+    CATALOG,
     HERE,
     NEW,
     NO_RELATIVES,
+    OLD,
     OLD_TORCH,
     REAL,
+    RELATIVE_NUMBERS,
     THERE,
+    TODAY,
     UNPRICED,
     Case,
+    catalog,
+    compared,
     fp8,
+    instance,
+    price,
     require,
+    row_of,
     summarized,
     te_bf16,
 )
 
+from fp8bench.kinds.priced import PRICED_ELSEWHERE
 from fp8bench.kinds.view import View
-from fp8bench.schema.record import Record
+from fp8bench.records.select import rounds_of
 
 approx = pytest.approx
 
@@ -43,36 +54,7 @@ MEASURED_NUMBERS = ("step_time_s", "step_time_ci_s", "throughput_per_s", "mfu_bf
 IMITATED = evidence(recipe="delayed", emulated=True)
 
 
-def in_tokens() -> Record:
-    record = te_bf16()
-    assert record.summary
-    return record.model_copy(update={"summary": record.summary.model_copy(update={"unit": "tokens"})})
-
-
-def on_gpu(device_name: str | None, mode: str = "te-fp8", **found: Any) -> Record:
-    """Two GPUs doing 98.9 TFLOP in 0.1 s: half of an H200's 989 TFLOP/s each."""
-    return measured(
-        "h200-2x",
-        mode,
-        settings={"world_size": 2},
-        environment=environment(device_name),
-        evidence=evidence(**{"recipe": "DelayedScaling", "fp8": mode == "te-fp8", **found}),
-        summary=summary(0.1, 128, flops_per_step=98_900_000_000_000),
-    )
-
-
 NUMBERS = {
-    "formulas": Case(
-        [measured("p4d", step_time_s=0.4), measured("p5", step_time_s=0.2)],
-        {
-            "throughput_per_s": approx(2560),
-            "units_per_usd": approx(184_320),
-            "usd_per_million_units": approx(5.425347, rel=1e-6),
-            "gain_vs_reference": approx(-0.2),
-            "speedup_vs_reference": approx(2.0),
-            "break_even_usd_per_hour": approx(40.0),
-        },
-    ),
     "a cpu against a gpu": Case(
         [measured("p5"), measured_on_cpu("cpu", fingerprint=fingerprint())],
         {"usd_per_hour": 1.0, "price_as_of": NEW, **NO_RELATIVES},
@@ -82,14 +64,13 @@ NUMBERS = {
         [measured("p5"), fp8(evidence=IMITATED, step_time_s=0.01)],
         {"usd_per_hour": 50, "units_per_usd": None, "usd_per_million_units": None, **NO_RELATIVES},
     ),
-    "images against tokens": Case([measured("p5"), in_tokens()], NO_RELATIVES),
-    "MFU of fp8": Case(
-        [on_gpu("NVIDIA H200")],
-        {"mfu_bf16": approx(0.5), "mfu_fp8": approx(0.249874, rel=1e-5)},
-        options={"prices": REAL},
-    ),
+    "images against tokens": Case([measured("p5"), te_bf16(summary=summary(unit="tokens"))], NO_RELATIVES),
     **{
-        f"no MFU of {name}": Case([on_gpu(name)], {"mfu_bf16": None, "mfu_fp8": None}, options={"prices": REAL})
+        f"no MFU of {name}": Case(
+            [fp8(environment=environment(name), summary=summary(flops_per_step=10**14))],
+            {"mfu_bf16": None, "mfu_fp8": None},
+            options={"prices": REAL},
+        )
         for name in ("NVIDIA H200 NVL", "H200", "nvidia h200", None)
     },
     **{
@@ -108,41 +89,26 @@ NUMBERS = {
 
 
 LIKENESS = {
-    "other work": Case(
-        [measured("p5"), te_bf16(fingerprint=fingerprint(optimizer="adamw", data="device"))],
-        {"verdict": None, "step_time_s": approx(0.1), **NO_RELATIVES},
-        said=("other work than the reference's (optimizer, data)",),
-    ),
-    "other work that is allowed": Case(
-        [measured("p5"), te_bf16(step_time_s=0.05, fingerprint=fingerprint(optimizer="adamw"))],
-        {"speedup_vs_reference": approx(2.0)},
-        marks=("one process", "unlike the reference in optimizer"),
-        options={"allow_mismatch": True},
-    ),
+    **{
+        f"{', '.join(theirs)} of other work": Case(
+            [measured("p5"), te_bf16(fingerprint=fingerprint(**theirs))],
+            {"verdict": None, "step_time_s": approx(0.1), **NO_RELATIVES},
+            said=said,
+            options={"workload": "vit-huge"},
+        )
+        for theirs, said in (
+            ({"optimizer": "adamw", "data": "device"}, ("other work than the reference's (optimizer, data)",)),
+            ({"optimizer": "adam", "accumulation": 4}, ("like with like (--optimizer, --grad-accumulation)",)),
+            ({"data": "device"}, ("measure both with the same settings and version of fp8bench",)),
+            # Whatever follows from a workload.
+            ({"workload": "vit-huge-256", "sizes": {}, "data": "device"}, ("compare like with like (--workload)",)),
+        )
+    },
     "another machine that is allowed": Case(
         [*rounds(0.1, 0.101, machine=HERE), *rounds(0.05, 0.051, mode="te-fp8", minutes=60, machine=THERE)],
         {"speedup_vs_reference": approx(2.0, rel=0.02)},
         said=("unlike the reference in machine",),
         options={"allow_mismatch": True},
-    ),
-    "remedy: two options": Case(
-        [measured("p5"), te_bf16(fingerprint=fingerprint(optimizer="adam", accumulation=4))],
-        NO_RELATIVES,
-        said=("compare like with like (--optimizer, --grad-accumulation)",),
-    ),
-    "remedy: no option": Case(
-        [measured("p5"), te_bf16(fingerprint=fingerprint(data="device"))],
-        said=("measure both with the same settings and version of fp8bench",),
-    ),
-    "remedy: a workload, whatever follows from it": Case(
-        [measured("p5"), te_bf16(fingerprint=fingerprint("vit-huge-256", sizes={"img_size": 256}, data="device"))],
-        said=("compare like with like (--workload)",),
-        options={"workload": "vit-huge"},
-    ),
-    "a batch without a reference": Case(
-        [measured("p5"), te_bf16(settings={"batch_size": 256})],
-        {"verdict": None, **NO_RELATIVES},
-        marks=("one process", "p5 has no baseline-bf16 of batch 256 to compare it with"),
     ),
     **{
         f"another batch with {next(iter(asked))}": Case(
@@ -175,7 +141,6 @@ LIKENESS = {
             ("machines", {"machine": THERE}, [f"machine (vendor-b ({THERE.id}), reference vendor-a ({HERE.id}))"]),
             ("an unknown machine", {"machine": None}, [f"machine (unknown, reference vendor-a ({HERE.id}))"]),
             ("torch", {"machine": HERE, **OLD_TORCH}, ["torch (2.10.0, reference 2.11.0)"]),
-            ("both", {"machine": THERE, **OLD_TORCH}, ["machine (vendor-b", "torch (2.10.0, reference 2.11.0)"]),
         )
     },
     "software between instances": Case(
@@ -194,15 +159,228 @@ LIKENESS = {
         {"machine": THERE.id, "machine_label": "vendor-b"},
         said=(f"machine vendor-b ({THERE.id})",),
     ),
-    "a figure has neither": Case(
-        [measured(machine=HERE), published("p4d")],
-        {"machine": None, "software": None},
-        unsaid=("machine", "software"),
-        options={"allow_mismatch": True},
+}
+
+
+SPOT = catalog(
+    instance(
+        "p5",
+        price(50.0, NEW, region="us-east-1"),
+        price(60.0, NEW, region="eu-west-1"),
+        price(15.0, NEW, region="us-east-1", purchase="spot"),
+    )
+)
+OF_ONE_MACHINE = catalog(instance("p5", price(10.0, NEW, machine=HERE.id)))
+
+
+def own_price(as_of: date) -> Any:
+    """The catalogue, with one's own price of p5 laid over it."""
+    own = price(60.0, as_of=as_of).model_copy(update={"own": True})
+    p5 = CATALOG.instances["p5"].model_copy(update={"prices": (own, *CATALOG.instances["p5"].prices)})
+    return CATALOG.model_copy(update={"instances": {**CATALOG.instances, "p5": p5}})
+
+
+def of_day(day: date) -> Any:
+    return catalog(instance("p5", price(50.0, day)))
+
+
+UNLISTED = catalog(instance("p5"))
+ON = {"allow_mismatch": True, "every": True}
+PRICES = {
+    "today's": Case([measured("p5")], {"usd_per_hour": 50.0, "price_as_of": NEW, "price_source": "a page"}),
+    **{
+        f"of {day} of a {record.source} row": Case([record], {"usd_per_hour": usd}, options={"as_of": day, **ON})
+        for day, usd in ((date(2024, 1, 1), 100.0), (TODAY, 50.0), (date(2022, 12, 31), None))
+        for record in (measured("p5"), published("p5"))
+    },
+    "none": Case(
+        [measured("p5", step_time_s=0.4), te_bf16(step_time_s=0.1)],
+        {
+            **{"speedup_vs_reference": approx(4.0), "gain_vs_reference": None, "break_even_usd_per_hour": None},
+            **{"price_as_of": None, **UNPRICED},
+        },
+        options={"as_of": date(2022, 12, 31)},
+    ),
+    "undated, today": Case([measured("undated")], {"usd_per_hour": 40.0, "price_as_of": None}, said=("undated price",)),
+    **{
+        name: Case(
+            [measured("p5")], {"usd_per_hour": usd}, said=said, unsaid=() if said else ("older",), options=options
+        )
+        for name, usd, said, options in (
+            ("90 days old", 50.0, (), {"prices": of_day(TODAY - timedelta(90))}),
+            ("91 days old", 50.0, ("price of 2026-04-01, older than 90 days",), {"prices": of_day(date(2026, 4, 1))}),
+            ("old, and in one's own contract", 60.0, (), {"prices": own_price(OLD)}),
+            ("assumed, where none is listed", 36.0, ("what-if",), {"price": {"p5": 36.0}, "prices": UNLISTED}),
+            ("of a region", 60.0, (), {"prices": SPOT, "region": "eu-west-1"}),
+            ("spot", 15.0, (), {"prices": SPOT, "purchase": "spot"}),
+            ("spot of an instance that nobody lists so", 50.0, ("since no spot one is known",), {"purchase": "spot"}),
+        )
+    },
+    "doubted": Case(
+        [measured("p5")],
+        said=("doubtful price",),
+        warned=("8.0 times the usual",),
+        options={"prices": catalog(instance("p5", price(440.0, NEW, doubt="440.00 USD/h is 8.0 times the usual")))},
+    ),
+    "once a node": Case(
+        [measured("p5", step_time_s=0.1, settings={"nodes": 2, "world_size": 16})],
+        {"usd_per_hour": 100.0, "units_per_usd": approx(16 * 64 / 0.1 * 3600 / 100.0)},
+    ),
+    **{
+        f"of {gpus} GPUs": Case(
+            [published("p5", published_on=None, world_size=gpus)],
+            {"nodes": nodes, "usd_per_hour": usd, "price_share": share, "price_share_of": share and "p5"},
+        )
+        for gpus, nodes, usd, share in (
+            (4, 1, 25.0, 0.5),
+            (8, 1, 50.0, None),
+            (9, 2, 56.25, 0.5625),
+            (16, 2, 100.0, None),
+        )
+    },
+    "of an instance that nobody knows": Case(
+        [published("unheard-of", published_on=None, world_size=16)], {"nodes": 1, "usd_per_hour": None}
+    ),
+    "of another GPU than the instance's": Case(
+        [measured("p5", environment=environment("NVIDIA H200"))],
+        UNPRICED,
+        said=("no price: it ran on H200-SXM-141GB, and 'p5' has H100",),
+        options={"prices": REAL},
+    ),
+    "a share of a listed instance": Case(
+        [measured("custom-2x-nvidia-h100-80gb-hbm3", settings={"world_size": 2})],
+        {"usd_per_hour": approx(55.04 / 4), "price_share_of": "p5", "price_share": 0.25},
+        said=("share of p5: 2 of 8 GPUs, since no price of custom-2x-nvidia-h100-80gb-hbm3 is known",),
+        options={"prices": REAL, "today": date(2026, 11, 22)},
+    ),
+    "no share for a slice": Case(
+        [measured("custom-1x-slice", environment=environment("NVIDIA H100 80GB HBM3 MIG 1g.10gb"))],
+        {"usd_per_hour": None},
+        options={"prices": REAL},
+    ),
+    "of this machine": Case(
+        rounds(0.1, machine=HERE),
+        {"usd_per_hour": 10.0},
+        unsaid=(PRICED_ELSEWHERE,),
+        options={"prices": OF_ONE_MACHINE},
+    ),
+    "of another machine": Case(
+        rounds(0.1, machine=THERE), UNPRICED, said=(PRICED_ELSEWHERE,), options={"prices": OF_ONE_MACHINE}
+    ),
+    "one's own of a day to come": Case(
+        [measured("p5")],
+        {"usd_per_hour": 50.0},
+        warned=("your price of p5 is of",),
+        options={"prices": own_price(TODAY + timedelta(days=3))},
+    ),
+    "of a day to come": Case(
+        [measured("p5")], warned=("2099-06-01 is in the future",), options={"as_of": date(2099, 6, 1)}
+    ),
+    "beside an undated one": Case([measured("p5"), measured("undated")], warned=()),
+    "beside one's own of long ago": Case(
+        [measured("p5"), measured("p4d")], warned=(), options={"prices": own_price(TODAY - timedelta(days=400))}
     ),
 }
 
 
-@pytest.mark.parametrize("case", [*NUMBERS.values(), *LIKENESS.values()], ids=[*NUMBERS, *LIKENESS])
+@pytest.mark.parametrize(
+    "case", [*NUMBERS.values(), *LIKENESS.values(), *PRICES.values()], ids=[*NUMBERS, *LIKENESS, *PRICES]
+)
 def test_the_numbers_of_a_row(case):
     require(case)
+
+
+@pytest.mark.parametrize(("days", "warnings"), [(90, 0), (91, 1)])
+def test_prices_more_than_90_days_apart_give_one_warning_with_both_dates(days, warnings):
+    later = TODAY - timedelta(days=1)
+    earlier = later - timedelta(days=days)
+    prices = catalog(instance("p4d", price(20.0, earlier)), instance("p5", price(50.0, later)))
+    records = [measured("p4d"), measured("p4d", "te-bf16"), measured("p5"), te_bf16()]
+    comparison = compared(*records, prices=prices)
+    assert len(comparison.warnings) == warnings
+    assert all(f"{earlier} to {later}" in warning and "--price-as-of" in warning for warning in comparison.warnings)
+
+
+def test_a_published_row_takes_todays_price_and_repeats_its_answer_at_that_of_its_day():
+    figures = published("p4d", step_time_s=0.4), published("p5", step_time_s=0.1)
+    comparison = compared(*figures)
+    assert comparison.answer.pairs[0].gain == approx(4 * 20 / 50 - 1)
+    day, then = comparison.published
+    assert day == date(2023, 11, 15)
+    assert then.pairs[0].gain == approx(4 * 30 / 100 - 1)
+    assert compared(*figures, as_of=TODAY).published is None
+    assert compared(measured("p4d"), measured("p5")).published is None
+    later = published("p5", "te-fp8", published_on=date(2026, 6, 15))
+    assert compared(published("p5"), later).published[0] == date(2026, 6, 15)
+
+
+THERE_ARE = {
+    "elsewhere": measured("p4d", step_time_s=0.5),
+    "eager": measured("p5", step_time_s=0.4),
+    "compiled": measured("p5", compiled=True, step_time_s=0.3, minutes=1),
+    "delayed": fp8(step_time_s=0.25),
+    "current": measured("p5", "te-fp8", "current", step_time_s=0.2),
+    "graphed": measured("p5", evidence=evidence(graph=replayed()), step_time_s=0.45, minutes=2),
+    "failed": invalid("p5", "baseline-bf16", None, evidence=evidence(True, graph=replayed()), minutes=3),
+}
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [
+        (None, "elsewhere"),
+        ("p4d:baseline-bf16", "elsewhere"),
+        ("p5:te-fp8", "current"),
+        ("p5:te-fp8:delayed", "delayed"),
+        ("p5:te-fp8:delayed/eager", "delayed"),
+        ("p5:baseline-bf16", "compiled"),
+        ("p5:baseline-bf16/compiled", "compiled"),
+        ("p5:baseline-bf16/eager", "eager"),
+        ("p5:baseline-bf16/graphed", "graphed"),
+    ],
+)
+def test_the_reference_is_the_best_ok_row_that_is_named(asked, wanted):
+    comparison = compared(*THERE_ARE.values(), reference=asked)
+    assert [row.run_id for row in comparison.rows if row.is_reference] == [THERE_ARE[wanted].run_id]
+
+
+@pytest.mark.parametrize("failed", [(), (invalid("p5", "baseline-bf16", None),)], ids=["absent", "failed"])
+def test_a_default_reference_that_is_missing_is_told_in_a_warning_and_leaves_gains_null(failed):
+    comparison = compared(record := te_bf16(), *failed)
+    row = row_of(comparison, record)
+    (warning,) = comparison.warnings
+    assert "p5:baseline-bf16" in warning
+    assert "--reference" in warning
+    assert row.units_per_usd is not None
+    assert {name: getattr(row, name) for name in RELATIVE_NUMBERS} == NO_RELATIVES
+    assert {row.warnings for row in comparison.rows} == {comparison.warnings}
+
+
+def test_of_two_workloads_the_one_of_most_instances_is_shown_and_the_other_named():
+    of_large_images = {
+        **{"settings": {"workload": "vit-huge-256"}, "minutes": 1},
+        "fingerprint": fingerprint("vit-huge-256", sizes={"img_size": 256}),
+    }
+    huge, large, elsewhere = measured("p5"), measured("p5", **of_large_images), measured("p4d", **of_large_images)
+    assert {row.run_id for row in compared(huge, large, elsewhere).rows} == {large.run_id, elsewhere.run_id}
+    assert "vit-huge-256; also measured: vit-huge (--workload)" in compared(huge, large, elsewhere).warnings
+    assert [row.run_id for row in compared(huge, large, workload="vit-huge").rows] == [huge.run_id]
+
+
+def test_rows_stand_by_what_a_dollar_buys_on_any_instance_and_those_that_have_no_rank_last():
+    slow, fast = measured("p5", step_time_s=0.4), te_bf16(step_time_s=0.1)
+    imitation = fp8(step_time_s=0.01, evidence=evidence(emulated=True))
+    between, failed = measured("p4d", step_time_s=0.5), invalid("p5")
+    own, slower = measured("my-box", step_time_s=0.01), measured("my-box", "te-bf16", step_time_s=0.02)
+    cpu = measured_on_cpu("cpu", step_time_s=1e-4, fingerprint=fingerprint())
+    comparison = compared(between, failed, imitation, cpu, slower, own, slow, fast)
+    ranked = (fast, between, slow, own, slower, cpu, imitation, failed)
+    assert [row.run_id for row in comparison.rows] == [record.run_id for record in ranked]
+
+
+def test_the_rounds_of_the_rows_that_are_shown_are_checked_and_no_other():
+    old = rounds(0.3, 0.31, session_id="20260501T090000Z-000000", minutes=-60)
+    new = rounds(0.1, 0.104, 0.102)
+    other, refused = rounds(0.2, mode="te-bf16", minutes=0.5), unsupported(minutes=7)
+    found = rounds_of(sorted((*old, *new, *other, refused), key=lambda record: record.created_utc))
+    assert sorted(record.run_id for record in found) == sorted(record.run_id for record in (*new, *other, refused))

@@ -1,4 +1,5 @@
-"""A comparison with every column in every format; test_brief_table.py has the short one.
+"""A comparison as a document: the table that answers, which fits 80 characters and whose row's name says what tells it
+from others, and the one with every column, in every format. The README has short ones.
 
 REGENERATE_GOLDEN=1 writes the files in golden/ anew; only then, and for a change of looks that is meant.
 """
@@ -8,24 +9,103 @@ import io
 import json
 import os
 import re
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
-from report.made_rows import made_up_comparison, row
+from builders import (
+    evidence,
+    fingerprint,
+    invalid,
+    measured,
+    measured_on_cpu,
+    place,
+    proof,
+    published,
+    replayed,
+    rounds,
+    summary,
+    unsupported,
+)
+from report.comparing import asked, catalog, instance, price, row
 
 from fp8bench.kinds.run.answer import Comparison
+from fp8bench.kinds.run.compare import compare
+from fp8bench.kinds.run.marks import Mark, Weight
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.run.shown import wide_columns as columns
-from fp8bench.kinds.view import View
+from fp8bench.kinds.view import AS_IT_IS, View
+from fp8bench.pricing.catalog import load
 from fp8bench.stats.certainty import unseen_share
-from fp8bench.tables.render import csv_cell, markdown, render
-from fp8bench.tables.written import change, change_low_to_high, low_to_high
+from fp8bench.tables.render import csv_cell, render
 
 GOLDEN = Path(__file__).parent / "golden"
 REGENERATE = os.environ.get("REGENERATE_GOLDEN") == "1"
 WIDE = View(wide=True)
 NUMBER = re.compile(r"-?\b\d+\.\d+(?:e-?\d+)?\b")
+
+
+def made_up_comparison() -> Comparison:
+    """One row of each kind, with fixed dates and run ids."""
+    no_fp8 = {"reason": "fp8 needs compute capability 8.9", "remedy": "Use te-bf16"}
+    gpus = {"flops_per_step": 390_912_000_000_000, "joules_per_unit": 1.42, "units_per_kwh": 2_535_211.0}
+    fp8: dict[str, Any] = {"mode": "te-fp8", "recipe": "delayed"}
+    fp8["evidence"] = evidence(
+        attention="te:fused", recipe="delayed", fp8=True, fp8_kernels=True, graph=replayed(), executed=proof()
+    )
+    fp8["settings"] = {"cuda_graphs": "auto"}
+    oom: dict[str, Any] = {"status": "failed", "reason": "the GPU ran out of memory", "cause": "oom"}
+    refused = evidence(graph=replayed(enabled=False, reason="an event was queried while the step was captured"))
+    capped = ("power-capped 98 % of the time",)
+    starved = {"host_lead_s": 0.004, "data_wait_share": 0.31}
+    on_cpu: dict[str, Any] = {"fingerprint": fingerprint(), "settings": {"world_size": 8, "batch_size": 64}}
+    records = [
+        published("own", published_on=date(2025, 3, 2), step_time_s=0.75, minutes=-10),
+        *rounds(0.41, 0.412, 0.408, instance="p4d", minutes=0.1),
+        unsupported("p4d", "te-fp8", "delayed", **no_fp8, minutes=1),
+        unsupported("p4d", "torchao-float8", "tensorwise", **no_fp8, minutes=2),
+        *rounds(0.2, 0.201, 0.199, minutes=3, summary=summary(0.2, **gpus)),
+        *rounds(0.175, 0.176, 0.174, minutes=3.2, compiled=True),
+        measured(
+            "p5",
+            "te-bf16",
+            evidence=refused,
+            step_time_s=0.37,
+            minutes=5,
+            settings={"world_size": 4, "cuda_graphs": "auto"},
+        ),
+        unsupported("p5", "te-fp8", "delayed", **oom, minutes=6.6, settings={"batch_size": 512, "cuda_graphs": "on"}),
+        *rounds(0.125, 0.124, 0.126, **fp8, minutes=3.4, summary=summary(0.125, flags=capped, **gpus)),
+        unsupported(
+            **fp8,
+            status="failed",
+            reason="rank 1 died: ended by SIGKILL",
+            cause="host-death",
+            session=place(4),
+            minutes=6.4,
+        ),
+        *rounds(0.2, 0.26, 0.15, mode="te-fp8", recipe="current", minutes=3.6, summary=summary(0.2, **starved)),
+        invalid("p5", cause="parity", minutes=7),
+        measured_on_cpu("cpu", minutes=8, step_time_s=0.8, **on_cpu),
+        measured_on_cpu(
+            "cpu",
+            "torchao-float8",
+            recipe="tensorwise",
+            minutes=9,
+            step_time_s=1.6,
+            evidence=evidence(recipe="tensorwise", emulated=True),
+            **on_cpu,
+        ),
+    ]
+    priced = catalog(
+        instance("p4d", price(32.77, date(2026, 5, 1))),
+        instance("p5", price(98.32, date(2026, 6, 15), source="another, with a comma")),
+        instance("own", price(10.0, date(2025, 1, 1), source=None, derived=True)),
+    )
+    known = priced.model_copy(update={"gpus": load().gpus})
+    return compare(records, known, asked("p4d", "p5", "own", "cpu", allow_mismatch=True))
 
 
 def text_in(form: str, comparison: Comparison) -> str:
@@ -99,13 +179,6 @@ def test_a_cell(changes, text):
     assert text in re.split(r"\s{2,}", plain_lines(row(**changes))[2])
 
 
-def test_what_is_unknown_is_a_dash_and_a_silent_column_is_left_out():
-    heading, _, line, *_ = plain_lines(row(compile=None, execution=None, attention=None))
-
-    assert line.split() == ["p5", "te-fp8:delayed", "64", "x", "8", "1", *["-"] * 10]
-    assert "J/" not in heading
-
-
 @pytest.mark.parametrize(
     ("rounds", "words"),
     [
@@ -134,64 +207,133 @@ def test_the_terminal_table_shows_every_instance_mode_and_footnote(width, monkey
     assert "fp8 needs compute capability 8.9" in printed
 
 
+def shown(*rows, form="plain", view=AS_IT_IS, **named):
+    return render(document(Comparison(rows=rows, **named), view=view), form)
+
+
+def judged(**changes):
+    known = {
+        "step_time_s": 0.3487,
+        "step_time_ci_s": (0.3472, 0.3501),
+        "throughput_per_s": 734.0,
+        "unit": "images",
+        "usd_per_hour": 3.99,
+        "units_per_usd": 662_458.0,
+        "units_per_usd_ci": (659_760.0, 665_178.0),
+        "speedup_vs_reference": 1.25,
+        "gain_vs_reference": 0.249,
+        "verdict": "better value",
+    }
+    return row(**known | changes)
+
+
+def cells(line):
+    return re.split(r"\s{2,}", line.strip())
+
+
+STEP, VALUE = "348.7 ms ±0.4 %", "662 k"
+UNDECIDED = {"verdict": "inconclusive", "verdict_on": "units_per_usd", "verdict_why": "it is close"}
+BY_SPEED = {"verdict": "faster", "verdict_on": "throughput", "gain_vs_reference": None, "units_per_usd": None}
+STOPPED = dict.fromkeys(("step_time_s", "speedup_vs_reference", "units_per_usd", "gain_vs_reference", "verdict"))
+
+
 @pytest.mark.parametrize(
-    ("text", "written"),
+    ("changes", "wanted"),
     [
-        ("a|b", "a\\|b"),
-        ("a\\|b", "a\\\\\\|b"),
-        ("<b>", "&lt;b>"),
-        ("[x](y)", "[x]\\(y)"),
-        ("invalid [a], 3 % (standard deviation)", "invalid [a], 3 % (standard deviation)"),
+        (UNDECIDED, [STEP, "1.25x", VALUE, "+24.9 %"]),
+        (BY_SPEED, [STEP, "1.25x *", "-", "-"]),
+        ({"step_time_ci_s": (0.001, 90.0)}, ["348.7 ms ±>100 %", "1.25x", VALUE, "+24.9 %"]),
+        ({"step_time_ci_s": None}, ["348.7 ms", "1.25x", VALUE, "+24.9 %"]),
+        ({"status": "failed", "cause": "oom", "reason": "no memory", **STOPPED}, ["failed: oom", "-", "-", "-"]),
     ],
 )
-def test_what_markdown_would_read_is_written_out(text, written):
-    assert markdown(text) == written
+def test_it_answers_in_one_line_a_row(changes, wanted):
+    found = judged(**changes)
+    lines = shown(found).splitlines()
+    value = "img/ USD" if found.units_per_usd else "images/ USD"
+    assert cells(lines[0]) == ["mode", "step", "faster", value, "per USD"]
+    assert cells(lines[2]) == ["te-fp8", *wanted]
+    decided = found.verdict not in (None, "inconclusive")
+    assert any(line.startswith("* certain: the whole interval on one side") for line in lines) == decided
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1", " =1", "\n=1", "\uff1d1"])
-def test_a_text_that_a_spreadsheet_would_compute_begins_with_a_quote(text):
-    assert csv_cell(text).startswith("'")
+@pytest.mark.parametrize("form", ["plain", "terminal"])
+def test_no_line_of_it_is_wider_than_80_characters(form, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = [
+        judged(mode="torchao-float8", recipe="rowwise_with_gw_hp", execution="compiled+graphed", batch_size=512),
+        judged(instance="custom-1x-nvidia-h200", execution="blocks+graphed", marks=("published", "a mark " * 9)),
+        *made_up_comparison().rows,
+    ]
+    table = shown(*rows, form=form).partition(" certain")[0]
+    assert max(len(line.rstrip()) for line in table.splitlines()) <= 80
+    assert all(word in table for word in ("step", "faster", "per USD", "custom-1x-", "348.7 ms ±0.4 %"))
 
 
-@pytest.mark.parametrize(
-    ("value", "written"),
-    [
-        (-0.5, -0.5),
-        (None, None),
-        (True, True),
-        ("te-fp8", "te-fp8"),
-        ((-0.05, -0.03), "-0.05; -0.03"),
-        (["=a", "b"], "'=a; b"),
-        ("two\nlines", "two\nlines"),
-    ],
-)
-def test_numbers_and_other_texts_are_left_as_they_are(value, written):
-    assert csv_cell(value) == written
+def test_executions_are_named_where_a_mode_has_several_by_what_tells_them_apart():
+    def names(*executions):
+        text = shown(*(judged(execution=one, mode="baseline-bf16", recipe=None) for one in executions))
+        return [cells(line)[0] for line in text.splitlines()[2 : 2 + len(executions)]]
+
+    assert names("compiled+graphed", "eager") == ["baseline-bf16, compiled", "baseline-bf16, eager"]
+    assert names("graphed", None) == ["baseline-bf16", "baseline-bf16"]
 
 
-@pytest.mark.parametrize(
-    ("ends", "text"),
-    [
-        ((1.0, 2.0), "1.00-2.00"),
-        ((0.004, 0.2), "at most 0.20"),
-        ((0.0, 2.0), "at most 2.00"),
-        ((1e-6, 2.0), "not bounded"),
-        ((-0.07, -0.05), "-0.07 to -0.05"),
-        ((-0.07, 0.02), "-0.07 to 0.02"),
-    ],
-)
-def test_ends_that_tell_nothing_are_no_ends_but_a_difference_below_0_keeps_both(ends, text):
-    assert low_to_high(*ends, "{:.2f}".format) == text
+def test_options_in_which_rows_differ_are_part_of_the_name():
+    text = shown(judged(te_switches="split-qkv"), judged(grad_accumulation=4), judged(grad_accumulation=1))
+    assert "te-fp8+split-qkv" in text
+    assert "te-fp8, 4 micro-batches" in text
+    assert "te-fp8, published" in shown(judged(source="published"), judged())
+    assert "published" not in shown(judged(source="published"), judged(source="published"))
 
 
-@pytest.mark.parametrize(
-    ("ends", "text"),
-    [((0.2, 0.3), "+20.0 to +30.0"), ((-0.9999, 0.01), "not bounded"), ((-1.0, 0.3), "at most +30.0")],
-)
-def test_nobody_is_told_of_a_gain_that_few_processes_cannot_bound(ends, text):
-    assert change_low_to_high(*ends) == text
+def test_sizes_have_a_column_where_they_differ():
+    def sizes(*rows):
+        lines = shown(*rows).splitlines()
+        return [cells(line)[1] for line in (lines[0], *lines[2 : 2 + len(rows)])]
+
+    assert sizes(judged(), judged()) == ["step", *["348.7 ms ±0.4 %"] * 2]
+    assert sizes(judged(), judged(batch_size=256)) == ["batch", "64", "256"]
+    assert sizes(judged(), judged(world_size=4)) == ["GPUs", "8", "4"]
+    assert sizes(judged(), judged(world_size=4, batch_size=256)) == ["batch", "64 x 8", "256 x 4"]
 
 
-def test_a_change_that_reads_as_none_has_no_minus():
-    assert change(-0.0002, (-0.0004, 0.012)) == "+0.0 % (+0.0 to +1.2)"
-    assert change(-0.0006, None) == "-0.1 %"
+class TestNotes:
+    def test_what_would_change_a_decision_comes_first_and_three_at_most(self):
+        marks = (
+            *("power-capped 98 % of the time", "machine a"),
+            Mark("busy GPU", Weight.DOUBT),
+            Mark("not comparable with the reference: machine", Weight.NOT_COMPARED),
+        )
+        refused = row(status="invalid", reason="the gradient at the input is 0", mode="te-bf16", recipe=None)
+        lines = shown(judged(marks=marks), refused).splitlines()[4:]
+        assert lines == [
+            "* certain: the whole interval on one side, and 4 % more between machines",
+            "Which mode? Not decided: there is no other row to compare it with.",
+            "te-bf16: the gradient at the input is 0",
+            "te-fp8: not comparable with the reference: machine",
+            "te-fp8: busy GPU",
+            "2 more notes: --notes",
+        ]
+        every = shown(judged(marks=marks), refused, view=View(notes=True))
+        assert "te-fp8: power-capped 98 % of the time" in every
+        assert "more note" not in every
+
+    def test_a_note_names_its_rows(self):
+        capped = ("power-capped 98 % of the time",)
+        text = shown(judged(marks=capped), judged(batch_size=128), judged(marks=capped, instance="p4d"))
+        assert "te-fp8 p5 64 and te-fp8 p4d 64: power-capped 98 % of the time" in text
+
+
+def test_a_job_has_hours_and_usd_instead_of_steps():
+    job = {"job_hours": 34.05, "job_hours_ci": (33.91, 34.19), "job_usd": 135.9, "job_usd_ci": (135.3, 136.4)}
+    text = shown(judged(job_units=9e7, **job))
+    assert re.search(r"34\.0 \(33\.9-34\.2\) +136 \(135-136\) +1\.25x", text)
+    assert "step" not in text.splitlines()[0]
+    assert "training steps alone" in text
+
+
+def test_every_field_is_in_csv_and_json_whatever_is_shown():
+    narrow = View(columns=("mode",))
+    assert shown(judged(), form="json", view=narrow) == shown(judged(), form="json")
+    assert shown(judged(), form="csv", view=narrow) == shown(judged(), form="csv")

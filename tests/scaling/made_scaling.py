@@ -3,16 +3,13 @@
 from datetime import date
 
 import builders
+from report.comparing import asked
 
-from fp8bench.kinds.kind import CompareOptions
-from fp8bench.records.named import parse_reference
-from fp8bench.records.select import ALL, Filter
 from fp8bench.scaling.points import scaled
 from fp8bench.schema.instance import Catalog, Gpu
 from fp8bench.schema.record import Provenance
 from fp8bench.schema.throughput import ThroughputPoint, ThroughputRecord
 
-TODAY = date(2026, 7, 1)
 H100 = Gpu(
     name="H100-SXM5-80GB", product_names=("NVIDIA H100 80GB HBM3",), compute_capability="9.0",
     dense_bf16_tflops=989.0, dense_fp8_tflops=1979.0, dense_fp4_tflops=None, memory_bandwidth_gb_s=3350.0,
@@ -82,7 +79,5 @@ def in_pieces(number, *nodes):
 
 def gathered(*records, figures=(), workload=None, catalog=CATALOG, **options):
     """What is shown of them. options: of the comparison, and what its filter has."""
-    wanted = Filter(**{name: options.pop(name) for name in vars(ALL) if name in options})
-    keys = options.pop("instances", ("p5",))
-    asked = CompareOptions(keys, TODAY, parse_reference(None, keys), wanted=wanted, **options)
-    return scaled(list(records), list(figures), workload, asked, catalog, ())
+    options = asked(*options.pop("instances", ("p5",)), **options)
+    return scaled(list(records), list(figures), workload, options, catalog, ())

@@ -1,8 +1,5 @@
 """How a document is written in every format, and how records side by side are named and differ."""
 
-import csv
-import io
-import json
 from datetime import timedelta
 
 import pytest
@@ -12,9 +9,10 @@ from hypothesis import strategies as st
 from report.made_gemm import H200, gemm_record
 from rich.console import Console
 
-from fp8bench.tables.document import Cells, CsvLines, Document, Letters, Note, Sentence, Table, Warned, blocks, notes
-from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, drawn_of, fitted, print_table, render
+from fp8bench.tables.document import Cells, Document, Letters, Note, Sentence, Table, Warned, blocks, notes
+from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, csv_cell, drawn_of, fitted, markdown, print_table, render
 from fp8bench.tables.side_by_side import differences, labels, where
+from fp8bench.tables.written import brief_count, change, change_low_to_high, low_to_high, time_said
 
 ROWS = [("fc1", "bf16", "1.0"), ("fc1", "fp8", "0.5"), ("fc2", "fp8", "0.7")]
 MODE = Cells("mode", ("torchao-float8:rowwise", "te-fp8, eager"), "word")
@@ -49,35 +47,16 @@ def width_of(cells):
     return max(len(line) for text in (cells.heading, *cells.texts) for line in text.split("\n"))
 
 
-def test_a_record_stands_over_its_quantity_in_short_lines_and_in_markdown_before_it():
+def test_a_record_stands_over_its_quantity_in_short_lines():
     assert words_of(text_of(Table(columns_of(ROWS))))[:4] == [
         *(["p5"], ["2026-05-01"], ["10:00"], ["layer", "precision", "time"])
     ]
-    heading, rule, *_ = text_of(Table(columns_of(ROWS)), "markdown").splitlines()
-    assert [cell.strip() for cell in heading.strip("|").split("|")] == [
-        *("layer", "precision", "p5 2026-05-01 10:00: time")
-    ]
-    assert set(rule) == {"|", "-"}
 
 
 def test_a_name_is_not_repeated_unless_one_before_it_differs():
-    assert words_of(text_of(Table(columns_of(ROWS))))[5:] == [
-        ["fc1", "bf16", "1.0"],
-        ["fp8", "0.5"],
-        ["fc2", "fp8", "0.7"],
-    ]
     layer, precision, time = columns_of([("fc1", "fp8", "1"), ("fc2", "fp8", "2")])
     both = Table((layer, precision._replace(once=True), time))
     assert words_of(text_of(both))[5:] == [["fc1", "fp8", "1"], ["fc2", "fp8", "2"]]
-
-
-def test_numbers_stand_digit_under_digit():
-    lines = text_of(Table((MODE, Cells("n", ("1", "12"))))).splitlines()
-    assert [line.rstrip()[-2:] for line in lines] == [" n", "--", " 1", "12"]
-
-
-def test_what_fits_is_left_as_it_is():
-    assert fitted(TABLE, width_of(MODE) + width_of(STEP) + width_of(NOTES) + 4) == (TABLE, ())
 
 
 @given(st.integers(30, 70))
@@ -90,18 +69,13 @@ def test_what_does_not_is_folded_into_the_width_and_loses_nothing(width):
         assert squeezed == [text.replace(" ", "") for text in before.texts]
 
 
-def test_names_are_folded_after_a_colon_and_numbers_last():
+def test_what_fits_stays_then_names_are_folded_after_a_colon_and_a_spare_column_without_room_is_left_out_and_named():
+    assert fitted(TABLE, width_of(MODE) + width_of(STEP) + width_of(NOTES) + 4) == (TABLE, ())
     narrow, omitted = fitted(TABLE, 42)
-    assert [one.texts[0] for one in narrow.columns] == [
-        "torchao-float8:\nrowwise", "349 (347-350)", "published\nPareto\n[a b]",
-    ]  # fmt: skip
-    assert omitted == ()
-
-
-def test_a_spare_column_goes_where_there_is_no_room_and_is_named():
-    narrow = fitted(TABLE, 30)
-    assert [one.heading for one in narrow[0].columns] == ["mode", "notes"]
-    assert narrow[1] == ("step, ms (95 %)",)
+    folded = ("torchao-float8:\nrowwise", "349 (347-350)", "published\nPareto\n[a b]")
+    assert (tuple(one.texts[0] for one in narrow.columns), omitted) == (folded, ())
+    narrow, omitted = fitted(TABLE, 30)
+    assert ([one.heading for one in narrow.columns], omitted) == (["mode", "notes"], ("step, ms (95 %)",))
     assert len(fitted(TABLE, 5)[0].columns) == 2
 
 
@@ -137,12 +111,6 @@ def test_every_format_renders_a_document_without_a_table(form):
     text = render(Document(((Sentence("One."), Note("two")),), data=["One."]), form)
     assert "One." in text
     assert not text.endswith("\n")
-
-
-def test_csv_and_json_have_the_data_and_not_the_table():
-    document = Document(((TABLE,),), data={"step": 1 / 3}, lines=CsvLines(("step", "of"), ((1 / 3, None),)))
-    assert json.loads(render(document, "json")) == {"step": 1 / 3}
-    assert [*csv.reader(io.StringIO(render(document, "csv")))] == [["step", "of"], [repr(1 / 3), ""]]
 
 
 def test_a_warning_stands_in_text_and_is_left_to_standard_error_by_a_terminal():
@@ -187,6 +155,46 @@ def test_what_comes_from_a_record_is_inert_in_every_form(text):
 def test_no_text_is_a_command_of_latex(text, escaped):
     assert render(Document(((Sentence(text),),)), "latex") == escaped
     assert escaped in text_of(Table((Cells("x", (text,), "word"),)), "latex")
+
+
+def hundredths(low, high):
+    return low_to_high(low, high, "{:.2f}".format)
+
+
+@pytest.mark.parametrize(
+    ("write", "values", "written"),
+    [
+        # What markdown would read is written out, and a text that a spreadsheet would compute begins with a quote.
+        (markdown, ("a|b",), "a\\|b"),
+        (markdown, ("a\\|b",), "a\\\\\\|b"),
+        (markdown, ("<b>",), "&lt;b>"),
+        (markdown, ("[x](y)",), "[x]\\(y)"),
+        (markdown, ("invalid [a], 3 % (standard deviation)",), "invalid [a], 3 % (standard deviation)"),
+        *((csv_cell, (text,), f"'{text}") for text in ("=1+1", "+1", "-1", "@x", "\n=1", "\uff1d1")),
+        *((csv_cell, (text,), "' =1") for text in (" =1", "\t=1", "\r=1")),
+        *((csv_cell, (value,), value) for value in (-0.5, None, True, "te-fp8", "two\nlines")),
+        (csv_cell, ((-0.05, -0.03),), "-0.05; -0.03"),
+        (csv_cell, (["=a", "b"],), "'=a; b"),
+        # Ends that tell nothing are no ends, but a difference below 0 keeps both; nor is a gain told without a bound.
+        (hundredths, (1.0, 2.0), "1.00-2.00"),
+        (hundredths, (0.004, 0.2), "at most 0.20"),
+        (hundredths, (0.0, 2.0), "at most 2.00"),
+        (hundredths, (1e-6, 2.0), "not bounded"),
+        (hundredths, (-0.07, -0.05), "-0.07 to -0.05"),
+        (hundredths, (-0.07, 0.02), "-0.07 to 0.02"),
+        (change_low_to_high, (0.2, 0.3), "+20.0 to +30.0"),
+        (change_low_to_high, (-0.9999, 0.01), "not bounded"),
+        (change_low_to_high, (-1.0, 0.3), "at most +30.0"),
+        # A change that reads as none has no minus.
+        (change, (-0.0002, (-0.0004, 0.012)), "+0.0 % (+0.0 to +1.2)"),
+        (change, (-0.0006, None), "-0.1 %"),
+        *((brief_count, (count,), text) for count, text in ((800, "800"), (34e3, "34.0 k"), (90e6, "90.0 M"))),
+        *((brief_count, (count,), text) for count, text in ((2.5e9, "2.50 B"), (1e13, "10.0 T"))),
+        *((time_said, (hours,), text) for hours, text in ((0.379, "22.7 min"), (34.06, "34.1 h"), (124.8, "5.2 days"))),
+    ],
+)
+def test_what_is_written_of_a_value(write, values, written):
+    assert write(*values) == written
 
 
 def record(instance="p5", minutes=0.0, **changes):
