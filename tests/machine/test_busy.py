@@ -80,32 +80,18 @@ def test_an_idle_machine_has_no_marks_and_is_not_waited_for(held, fake):
     assert (fake.now, fake.open) == (0.0, 0)
 
 
-@pytest.mark.parametrize(
-    ("processes", "what", "marks"),
-    [
-        (
-            {"GPU-aa": [], "GPU-bb": [10 * GIB, int(2.3 * GIB)]},
-            "GPU 1 is busy: 2 other processes, 12.3 GiB",
-            ("busy GPU: 2 other processes, 12.3 GiB",),
-        ),
-        (
-            {"GPU-aa": [GIB], "GPU-bb": [GIB, GIB]},
-            "GPU 0 is busy: 1 other process, 1.0 GiB; GPU 1 is busy: 2 other processes, 2.0 GiB",
-            ("busy GPU: 1 other process, 1.0 GiB", "busy GPU: 2 other processes, 2.0 GiB"),
-        ),
-    ],
-)
-def test_every_busy_gpu_is_refused_with_who_holds_it_or_marked_where_that_is_allowed(processes, what, marks, fake):
-    fake.processes = processes
+def test_every_busy_gpu_is_refused_with_who_holds_it_or_marked_where_that_is_allowed(fake):
+    fake.processes = {"GPU-aa": [GIB], "GPU-bb": [10 * GIB, int(2.3 * GIB)]}
     with pytest.raises(ModeUnavailable) as refusal:
         require_idle({}, None, allow_busy=False)
 
-    assert refusal.value.what == what
+    held = "1 other process, 1.0 GiB", "2 other processes, 12.3 GiB"
+    assert refusal.value.what == f"GPU 0 is busy: {held[0]}; GPU 1 is busy: {held[1]}"
     assert refusal.value.remedy == (
         "End them, choose other GPUs with CUDA_VISIBLE_DEVICES, or measure anyway, marked, with --allow-busy"
     )
     assert fake.now >= busy.RELEASE_S
-    assert require_idle({}, None, allow_busy=True) == marks
+    assert require_idle({}, None, allow_busy=True) == tuple(f"busy GPU: {one}" for one in held)
 
 
 @pytest.mark.parametrize("processes", [[], DENIED], ids=["none is seen", "seeing is denied"])
@@ -146,9 +132,6 @@ def test_memory_that_is_being_freed_is_waited_for_and_nvml_that_does_not_say_is_
         ({}, 2, []),
         ({"CUDA_VISIBLE_DEVICES": "1"}, None, ["GPU-bb"]),
         ({"CUDA_VISIBLE_DEVICES": "1,0"}, 0, ["GPU-bb"]),
-        ({"CUDA_VISIBLE_DEVICES": "GPU-b"}, 0, ["GPU-bb"]),
-        ({"CUDA_VISIBLE_DEVICES": ""}, None, []),
-        ({"CUDA_VISIBLE_DEVICES": "MIG-5f"}, None, ["GPU-aa", "GPU-bb"]),
     ],
 )
 def test_only_what_this_process_will_use_is_looked_at(environ, local_rank, looked_at, fake):

@@ -45,6 +45,8 @@ def test_it_is_the_keyed_digest_of_all_gpus_in_whatever_order_also_of_hidden_one
     assert found.id == expected[:16]
     machine(UUIDS[:1])
     assert this_machines_identity().id != found.id, "another GPU makes another machine"
+    # Nothing of the machine is in it.
+    assert not any(part in found.model_dump_json() for part in (*UUIDS, "8f2e6c1a", MACHINE_ID, platform.node()))
 
 
 @pytest.mark.parametrize("uninitialized", ["", "uninitialized"])
@@ -71,13 +73,6 @@ def test_gpus_that_are_not_told_apart_are_no_basis_nor_is_a_driver_that_breaks(m
     if uuids is None:
         monkeypatch.setattr(identity, "gpus_here", breaks)
     assert this_machines_identity().basis == "machine-id"
-
-
-def test_nothing_of_the_machine_is_in_it(machine):
-    machine(UUIDS, MACHINE_ID)
-    text = this_machines_identity().model_dump_json()
-
-    assert not any(part in text for part in (*UUIDS, "8f2e6c1a", MACHINE_ID, platform.node()))
 
 
 def test_nodes_together_are_one_machine_in_whatever_order_and_of_which_one_is_unknown_are_unknown():
