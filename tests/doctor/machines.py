@@ -160,20 +160,3 @@ def without_gpu(driver=None):
         installed={**INSTALLED, "transformer-engine": None},
         answers={"torch": torch, "timm": ANSWERS["timm"], "torchao": ANSWERS["torchao"]},
     )
-
-
-def driver_denied():
-    """A GPU that this user may not touch."""
-    return without_gpu(DriverFacts(on_the_bus=1, error="Insufficient Permissions"))
-
-
-def by_name(findings):
-    """Findings by their names, which must differ."""
-    named = {finding.name: finding for finding in findings}
-    assert len(named) == len(list(findings))
-    return named
-
-
-def statuses(findings, *wanted):
-    """Names of the findings with one of these statuses."""
-    return {finding.name for finding in findings if finding.status in wanted}
