@@ -13,7 +13,7 @@ import fork_server
 import pytest
 from cli.calling import LIMIT_S, call, environment, one_line
 from kept import documents
-from launch.seen import ended, until
+from launch.seen import ended, free_port, until
 
 from fp8bench.launch.signals import descendants, process, processes
 
@@ -22,12 +22,6 @@ pytestmark = pytest.mark.thorough
 TINY = ("--workload", "outside-linear", "--batch-size", "8", "--warmup", "1", "--min-time", "0")
 
 PLACE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return free.getsockname()[1]
 
 
 class Node:
@@ -49,13 +43,17 @@ class Node:
         return [one.pid for one in descendants(self.torchrun.pid, processes())]
 
     def stdout(self):
-        return self._text(self.out)
+        return os.pread(self.out.fileno(), 1 << 22, 0).decode()
 
     def errors(self):
-        return self._text(self.err)
+        return os.pread(self.err.fileno(), 1 << 22, 0).decode()
 
-    def _text(self, file):
-        return os.pread(file.fileno(), 1 << 22, 0).decode()
+    def kill(self):
+        """It and all below it; returns whom."""
+        killed = [self.torchrun.pid, *self.below()]
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        return killed[1:]
 
     def records(self):
         found = documents(self.folder, "results/cpu/*.json")
@@ -120,10 +118,8 @@ def test_a_node_that_is_killed_ends_the_other_within_a_minute_with_a_record_and_
     until(lambda: ": timing," in first.errors())
     # Until node 0 has heard of it.
     time.sleep(2 * slowness)
-    theirs, ours = second.below(), first.below()
-    began = time.monotonic()
-    for pid in (second.torchrun.pid, *theirs):
-        os.kill(pid, signal.SIGKILL)
+    ours, began = first.below(), time.monotonic()
+    theirs = second.kill()
     assert first.torchrun.wait(60 * slowness) == 1
     assert time.monotonic() - began < 60 * slowness
     until(lambda: ended([*ours, *theirs]), 10)
@@ -141,9 +137,7 @@ def test_where_node_0_is_killed_node_1_keeps_the_record_its_log_and_the_instance
     flags = ("--mode", "baseline-bf16", "--rounds", "2", "--steps", "100000")
     first, second = started(flags, (*flags, "--price", "3"), processes_a_node=2)
     until(lambda: ": timing," in first.errors())
-    theirs, ours = first.below(), second.below()
-    for pid in (first.torchrun.pid, *theirs):
-        os.kill(pid, signal.SIGKILL)
+    ours, theirs = second.below(), first.kill()
     assert second.torchrun.wait(60 * slowness) == 1
     until(lambda: ended([*ours, *theirs]), 10)
     [record] = second.records()
@@ -261,9 +255,7 @@ class TestConverge:
         words = (*self.MODES, *self.SMALL, "--steps", "60")
         first, second = started(words, words, command=("converge",))
         until(lambda: "2 of 4: " in first.errors())
-        ranks = [*first.below(), *second.below()]
-        for pid in (second.torchrun.pid, *second.below()):
-            os.kill(pid, signal.SIGKILL)
+        ranks = [*first.below(), *second.kill()]
 
         assert first.torchrun.wait(60 * slowness) == 1
         until(lambda: ended(ranks), 10)
