@@ -1,7 +1,5 @@
 """The search for the largest batch: which size is next, what a run says of its size, and what ends the search."""
 
-from collections.abc import Callable
-
 import pytest
 from builders import config, evidence, measured, replayed, unsupported
 
@@ -17,13 +15,10 @@ ROOM = BatchSearch(memory_bytes=100 * GIB, headroom=0.1, tries=())
 START = 64
 
 
-def takes(batch: int, at_zero: float = 6.0, a_sample: float = 0.25) -> int:
-    """Bytes of a step, on a line."""
-    return int((at_zero + a_sample * batch) * GIB)
-
-
-def tried(batch: int, fit: Fit = "fits", **line: float) -> BatchTry:
-    return BatchTry(batch_size=batch, fit=fit, peak_bytes=None if fit == "too large" else takes(batch, **line))
+def tried(batch: int, fit: Fit = "fits", a_sample: float = 0.25) -> BatchTry:
+    """With the bytes of a step on a line."""
+    peak_bytes = None if fit == "too large" else int((6.0 + a_sample * batch) * GIB)
+    return BatchTry(batch_size=batch, fit=fit, peak_bytes=peak_bytes)
 
 
 BEGUN = config(batch_size=START)
@@ -33,17 +28,6 @@ def after(*tries: BatchTry, memory_bytes: int | None = 100 * GIB, begun: RunConf
     return next_size(BatchSearch(memory_bytes=memory_bytes, headroom=0.1, tries=tries), begun)
 
 
-def searched(fits: Callable[[int], Fit], peak: Callable[[int], int] = takes) -> list[BatchTry]:
-    """All tries of a search on a machine that answers so."""
-    search = ROOM
-    while (batch := next_size(search, BEGUN)) is not None:
-        fit = fits(batch)
-        one = BatchTry(batch_size=batch, fit=fit, peak_bytes=None if fit == "too large" else peak(batch))
-        search = search.model_copy(update={"tries": (*search.tries, one)})
-    return list(search.tries)
-
-
-FLAT = {"at_zero": 6.0, "a_sample": 0.125}
 TEXT = config(batch_size=4)
 
 
@@ -53,7 +37,7 @@ TEXT = config(batch_size=4)
         ([], START),
         # Sizes are doubled; with a line, as often as it promises room for, and at most to eight times the largest.
         ([tried(64)], 128),
-        ([tried(64, **FLAT), tried(128, **FLAT)], 512),
+        ([tried(64, a_sample=0.125), tried(128, a_sample=0.125)], 512),
         ([tried(16, a_sample=0.001), tried(32, a_sample=0.001)], 8 * 32),
         # A doubling that the line calls hopeless is not tried; of 90 GiB, 6 and 0.25 a sample are 336.
         ([tried(64), tried(128)], 256),
@@ -107,7 +91,11 @@ def test_sizes_are_multiples_of_what_samples_need(begun: RunConfig, tries: list[
 )
 def test_few_sizes_are_tried_and_the_answer_is_near_the_largest(largest: int, most_tries: int) -> None:
     """Of a machine that runs out of memory beyond `largest`, whatever the line says."""
-    tries = searched(lambda batch: "fits" if batch <= largest else "too large")
+    search = ROOM
+    while (batch := next_size(search, BEGUN)) is not None:
+        one = tried(batch, "fits" if batch <= largest else "too large")
+        search = search.model_copy(update={"tries": (*search.tries, one)})
+    tries = search.tries
     answer = max((one.batch_size for one in tries if one.fit == "fits"), default=None)
     reachable = min(largest, 336)
 
@@ -162,25 +150,18 @@ def test_a_step_that_lost_its_graph_is_another_step() -> None:
     assert (one.fit, one.execution) == ("executed otherwise", "eager")
 
 
-class TestEarlierRecords:
-    CONFIG = config(batch_size=START)
+def test_of_earlier_records_of_the_same_step_the_latest_of_each_size_is_a_try_and_names_its_record() -> None:
+    before, again = ran(64, (5 * GIB,), minutes=1), ran(64, (4 * GIB,), minutes=2)
+    records = [ran(128, (9 * GIB,)), before, again]
 
-    def test_the_latest_of_each_size_is_a_try_and_names_its_record(self) -> None:
-        before, again = ran(64, (5 * GIB,), minutes=1), ran(64, (4 * GIB,), minutes=2)
-        records = [ran(128, (9 * GIB,)), before, again]
-        found = known_tries(self.CONFIG, records, ROOM)
-
-        assert [(one.batch_size, one.peak_bytes, one.run_id) for one in found.tries] == [
-            (64, 4 * GIB, again.run_id),
-            (128, 9 * GIB, records[0].run_id),
-        ]
-
-    def test_other_settings_are_another_step_and_other_numbers_of_steps_are_not(self) -> None:
-        other = measured(settings={"batch_size": 128, "optimizer": "adamw"})
-        longer = measured(settings={"batch_size": 128, "steps": 1000, "warmup": 50, "seed": 3})
-
-        assert known_tries(self.CONFIG, [other], ROOM).tries == ()
-        assert len(known_tries(self.CONFIG, [longer], ROOM).tries) == 1
+    assert [(one.batch_size, one.peak_bytes, one.run_id) for one in known_tries(BEGUN, records, ROOM).tries] == [
+        (64, 4 * GIB, again.run_id),
+        (128, 9 * GIB, records[0].run_id),
+    ]
+    # Other settings are another step, and other numbers of steps are not.
+    other = measured(settings={"batch_size": 128, "optimizer": "adamw"})
+    longer = measured(settings={"batch_size": 128, "steps": 1000, "warmup": 50, "seed": 3})
+    assert [len(known_tries(BEGUN, [one], ROOM).tries) for one in (other, longer)] == [0, 1]
 
 
 def test_where_even_the_least_is_too_large_the_last_try_says_so() -> None:
