@@ -21,7 +21,11 @@ pytestmark = pytest.mark.thorough
 
 TINY = ("--workload", "outside-linear", "--batch-size", "8", "--warmup", "1", "--min-time", "0")
 
-PLACE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+PLACE = {
+    **{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"},
+    **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
+}
+DRY = ("run", "--workload", "vit-micro", "--dry-run")
 
 
 class Node:
@@ -180,7 +184,7 @@ class TestRefusals:
         ],
     )
     def test_other_commands_and_variables_that_cannot_be_true_are_one_line(self, tmp_path, command, changes, words):
-        done = call(tmp_path, *command, **{**PLACE, **changes}, MASTER_PORT="29500")
+        done = call(tmp_path, *command, **{**PLACE, **changes})
 
         assert (done.code, list(tmp_path.iterdir())) == (2, [])
         assert words in one_line(done)
@@ -190,7 +194,7 @@ class TestRefusals:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             port = taken.getsockname()[1]
-            done = call(tmp_path, "run", "--workload", "vit-micro", **PLACE, MASTER_PORT=str(port))
+            done = call(tmp_path, "run", "--workload", "vit-micro", **{**PLACE, "MASTER_PORT": str(port)})
 
         assert (done.code, list(tmp_path.iterdir())) == (2, [])
         said = one_line(done)
@@ -198,10 +202,7 @@ class TestRefusals:
         assert "Choose a free port" in said
 
     def test_a_dry_run_needs_no_other_node(self, tmp_path):
-        done = call(tmp_path, "run", "--workload", "vit-micro", "--dry-run", **PLACE, MASTER_PORT="29500")
-        beside = call(
-            tmp_path, "run", "--workload", "vit-micro", "--dry-run", **{**PLACE, "RANK": "1"}, MASTER_PORT="29500"
-        )
+        done, beside = (call(tmp_path, *DRY, **{**PLACE, "RANK": rank}) for rank in "01")
 
         assert (done.code, beside.code, beside.stdout) == (0, 0, "")
         assert "baseline-bf16" in done.stdout
