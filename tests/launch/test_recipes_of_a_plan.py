@@ -151,14 +151,13 @@ def refused(*requested, **settings):
     return caught.value
 
 
-def test_none_is_asked_for_by_default_and_by_its_name():
+def test_by_default_there_is_none_and_a_combination_has_one_spelling_and_what_it_needs():
     assert switches_of() == switches_of(NONE) == [None]
-
-
-def test_a_combination_has_one_spelling_and_what_it_needs():
     assert switches_of("weight-cache+fused-wgrad") == ["fused-qkv+fused-wgrad+weight-cache"]
     assert switches_of("fused-wgrad", "fused-wgrad+fused-qkv") == ["fused-qkv+fused-wgrad"]
     assert all(parse(name) == (joined([name]),) for name in NAMES)
+    [of_one] = planned(mode=("te-fp8",), te_switch=("fused-qkv",), **LAYER)
+    assert Entry(of_one).label == "te-fp8:delayed+fused-qkv", "a turn is called by its switches"
 
 
 def test_the_ladder_has_every_rung_and_other_modes_are_measured_once():
@@ -166,23 +165,12 @@ def test_the_ladder_has_every_rung_and_other_modes_are_measured_once():
     of = [(one.mode, one.te_switches) for one in found]
     assert of[0] == ("baseline-bf16", None)
     assert [rung for mode, rung in of if mode == "te-fp8"] == [rung or None for rung in RUNGS]
-    assert [rung for mode, rung in of if mode == "te-bf16"] == [
-        None,
-        "parallel-setup",
-        "fused-qkv",
-        "fused-qkv+fused-wgrad",
-    ]
-
-
-def test_a_layer_that_two_gpus_share_has_no_rung_of_what_sharing_costs_alone():
-    found = switches_of(LADDER, gpus=2, tensor_parallel=2)
-    assert None in found
-    assert "parallel-setup" not in found
-
-
-def test_a_turn_is_called_by_its_switches():
-    [config] = planned(mode=("te-fp8",), te_switch=("fused-qkv",), **LAYER)
-    assert Entry(config).label == "te-fp8:delayed+fused-qkv"
+    of_bf16 = [rung for mode, rung in of if mode == "te-bf16"]
+    assert of_bf16 == [None, "parallel-setup", "fused-qkv", "fused-qkv+fused-wgrad"]
+    # A layer that two GPUs share has no rung of what sharing costs alone.
+    shared = switches_of(LADDER, gpus=2, tensor_parallel=2)
+    assert None in shared
+    assert "parallel-setup" not in shared
 
 
 @pytest.mark.parametrize(

@@ -225,10 +225,11 @@ def test_a_node_whose_torchrun_was_killed_says_so():
     assert set(reasons(running.result(20)).values()) == {"node 1 with ranks 2 to 3 lost its torchrun, which was killed"}
 
 
-def test_a_node_that_leaves_says_the_phase_that_it_is_in_and_not_the_one_it_last_gave_a_sign_of_life_in(monkeypatch):
-    monkeypatch.setattr(Agent, "orphaned", lambda _agent: True)
+def test_a_node_that_leaves_says_the_phase_that_it_is_in_and_torchruns_end_is_no_wish_of_a_users():
+    """The phase is not the one in which it last gave a sign of life."""
     shared = Shared()
     first, second = agents(shared)
+    second = replace(second, parent=-1)
     ranks = Elsewhere(second, 0)
     ranks([Progress("warming up", 2, None)] * 2, None)
     ranks([Progress("comparing", 3, None), Progress("timing", 3, None)], None)
@@ -238,6 +239,8 @@ def test_a_node_that_leaves_says_the_phase_that_it_is_in_and_not_the_one_it_last
     with pytest.raises(NodeGone, match="lost its torchrun") as gone:
         first.require_alive(1)
     assert gone.value.lost.stage == "comparing"
+    left = Left.model_validate_json(shared.texts["left/1"])
+    assert (left.what, left.interrupted) == ("lost its torchrun, which was killed", None)
 
 
 @pytest.mark.slow
@@ -369,15 +372,6 @@ class TestMeeting:
         agents(shared)[0].end(5, "")
 
         assert time.monotonic() - began < 1
-
-
-def test_torchruns_end_is_no_wish_of_a_users():
-    shared, lines = Shared(), []
-    second = replace(agents(shared, lines.append)[1], parent=-1)
-    second.leave(signals.Interrupt(15))
-
-    left = Left.model_validate_json(shared.texts["left/1"])
-    assert (left.what, left.interrupted) == ("lost its torchrun, which was killed", None)
 
 
 def test_a_refusal_keeps_its_words_and_its_exit_code_on_the_way():
