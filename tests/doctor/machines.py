@@ -124,9 +124,6 @@ def l4_host():
         power_limit_w=72.0,
         power_default_w=72.0,
         power_max_w=72.0,
-        application_clock_mhz=2040,
-        default_application_clock_mhz=2040,
-        max_clock_mhz=2040,
         nvlinks=None,
         mig=None,
     )
@@ -146,14 +143,7 @@ def a100_host():
 
 def without_gpu(driver=None):
     """A machine where nothing of a GPU can be asked."""
-    torch = TorchResult(
-        version="2.15.0+cu132",
-        cuda="13.2",
-        cuda_error="Found no NVIDIA driver on your system.",
-        gpus=0,
-        nccl="2.30.7",
-        copies=COPIES,
-    )
+    torch = TORCH.model_copy(update={"cuda_error": "Found no NVIDIA driver on your system.", "gpus": 0})
     return replace(
         h200_host(),
         driver=driver or DriverFacts(),

@@ -40,6 +40,11 @@ def failed(rank: int, reason: str, collateral: bool = False) -> RankReport:
     return RankReport(rank=rank, status="failed", reason=reason, remedy=f"Fix {rank}", collateral=collateral)
 
 
+def stopped(status: str, **changes: Any) -> RankReport:
+    """Of rank 1, with what it had measured by then."""
+    return rank_report(1, status=status, reason="why", remedy="What to do", **changes)
+
+
 def test_ranks_that_finished_make_an_ok_record_of_what_they_reported():
     reports = rank_report(0), rank_report(1)
     record = assembled(*reports)
@@ -112,15 +117,9 @@ def test_the_fingerprint_is_of_the_work_and_not_of_the_mode_nor_its_size():
     [
         # The rank that failed by itself, before those that were ended for it.
         ([failed(0, "ended because rank 1 failed", True), failed(1, "died: SIGKILL")], "failed", "died: SIGKILL"),
-        (
-            [failed(0, "ended", True), rank_report(1, status="invalid", reason="the loss is nan", remedy="Fix")],
-            *("invalid", "the loss is nan"),
-        ),
+        ([failed(0, "ended", True), stopped("invalid")], "invalid", "why"),
         ([rank_report(0), failed(1, "ended because of rank 7", collateral=True)], "failed", "ended because of rank 7"),
-        *(
-            ([rank_report(0), rank_report(1, status=status, reason="why", remedy="What to do")], status, "why")
-            for status in ("unsupported", "invalid", "failed")
-        ),
+        *(([rank_report(0), stopped(status)], status, "why") for status in ("unsupported", "invalid", "failed")),
     ],
 )
 def test_a_run_that_stopped_has_the_status_and_reason_of_the_culprit_and_no_summary(reports, status, reason):
@@ -139,8 +138,8 @@ def test_a_run_that_stopped_early_keeps_what_was_known_and_leaves_the_rest_null(
     assert record.fingerprint["workload"] == "vit-huge"
     assert record.fingerprint["sizes"] is record.fingerprint["optimizer"] is None
     # Of parities that of a rank that failed the gate, and not that of one that passed.
-    wrong = rank_report(1, status="invalid", reason="why", remedy="What", parity=parity(passed=False))
-    assert assembled(rank_report(0), wrong).parity == parity(passed=False)
+    wrong = parity(passed=False)
+    assert assembled(rank_report(0), stopped("invalid", parity=wrong)).parity == wrong
 
 
 ERRORS = ("loss_error", "gradient_error", "update_error", "state_error", "spread", "bound")
@@ -153,41 +152,30 @@ def executed(error, *warnings):
     return evidence(executed=found, graph=graph, warnings=warnings)
 
 
-HOT = evidence(warnings=("fp8 is emulated",))
-
-
 @pytest.mark.parametrize(
-    ("reports", "warnings", "worst"),
+    ("ran", "warnings", "worst"),
     [
         # That rank 0 alone is profiled is no difference.
+        ([evidence(fp8=True, fp8_kernels=True), evidence(fp8=True)], (), None),
         (
-            [
-                rank_report(0, evidence=evidence(fp8=True, fp8_kernels=True)),
-                rank_report(1, evidence=evidence(fp8=True)),
-            ],
-            *((), None),
-        ),
-        (
-            [rank_report(0), rank_report(1, evidence=evidence(attention="sdpa:math")), rank_report(2)],
+            [evidence(), evidence(attention="sdpa:math"), evidence()],
             *(("ranks [1] ran something else than rank 0",), None),
         ),
-        (
-            [rank_report(0, evidence=HOT), rank_report(1, evidence=HOT, environment=environment("NVIDIA L4"))],
-            *(("fp8 is emulated", "the ranks ran on different GPUs: NVIDIA H100 80GB HBM3, NVIDIA L4"), None),
-        ),
+        ([evidence(warnings=("fp8 is emulated",))] * 2, ("fp8 is emulated",), None),
         # Of steps as executed the worst errors are kept, and none where a rank has none.
-        ([rank_report(0, evidence=executed(0.01)), rank_report(1, evidence=executed(0.02))], (), 0.02),
-        (
-            [rank_report(0, evidence=executed(0.01)), rank_report(1, evidence=executed(None, "too little memory"))],
-            *(("too little memory",), None),
-        ),
+        ([executed(0.01), executed(0.02)], (), 0.02),
+        ([executed(0.01), executed(None, "too little memory")], ("too little memory",), None),
     ],
 )
-def test_what_ranks_ran_differently_is_a_warning(reports, warnings, worst):
+def test_what_ranks_ran_differently_is_a_warning(ran, warnings, worst):
+    reports = [rank_report(rank, evidence=one) for rank, one in enumerate(ran)]
     record = assembled(*reports, settings=config(world_size=len(reports)))
     assert record.evidence.warnings == warnings
     assert record.evidence.attention == reports[0].evidence.attention
     assert record.evidence.fp8_kernels == reports[0].evidence.fp8_kernels
+    reports[1] = rank_report(1, evidence=ran[1], environment=environment("NVIDIA L4"))
+    told = "the ranks ran on different GPUs: NVIDIA H100 80GB HBM3, NVIDIA L4"
+    assert assembled(*reports).evidence.warnings == (*warnings, told)
     found = record.evidence.executed
     assert (found and {getattr(found, name) for name in ERRORS}) == (worst and {worst})
 

@@ -216,9 +216,7 @@ def test_a_rank_that_told_its_report_holds_nobody_up_and_where_nobody_ended_nobo
 
     assert (first.status, second.status, second.cause) == ("ok", "failed", "timeout")
     assert second.reason.startswith("rank 1 held up the phase 'done' for more than 6 s")
-
-
-def test_what_a_rank_had_found_stands_in_its_report_of_failure():
+    # What a rank had found stands in its report of failure.
     end, kept = End(exit_code=-9, alive_s=0.0), RankReport(rank=0, marks=("found",))
     [report] = reports_of(config(world_size=1), [RankView(rank=0, stage="timing", kept=kept, end=end)])
 

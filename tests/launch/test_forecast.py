@@ -70,19 +70,14 @@ def test_other_work_tells_nothing(settings):
     assert turn_s(BASELINE.model_copy(update=settings), [ran(BASELINE)]) is None
 
 
-def test_with_a_precision_there_is_a_least_and_a_most():
-    found = forecast(
-        [Entry(BASELINE)], Stop(4, precision=0.01, max_rounds=30), [None], [ran(BASELINE)], PriceToday(None)
-    )
+def test_with_a_precision_there_is_a_least_and_a_most_and_what_no_record_tells_is_unknown_and_not_left_out():
+    stop, told = Stop(4, precision=0.01, max_rounds=30), [ran(BASELINE)]
+    found = forecast([Entry(BASELINE)], stop, [None], told, PriceToday(None))
 
     assert found.seconds is not None
     assert found.seconds[1] == pytest.approx(found.seconds[0] / FEWEST_ROUNDS * 30)
     assert found.usd is None
-
-
-def test_what_no_record_tells_is_unknown_and_not_left_out():
-    found = forecast([Entry(BASELINE), Entry(TE_FP8)], Stop(3), [None, None], [ran(BASELINE)], PriceToday(36.0))
-
+    found = forecast([Entry(BASELINE), Entry(TE_FP8)], Stop(3), [None, None], told, PriceToday(36.0))
     assert (found.seconds, found.usd, found.unknown) == (None, None, ("te-fp8:delayed",))
 
 

@@ -120,14 +120,17 @@ def test_a_resumed_session_relies_on_what_it_had_measured_and_never_on_what_reli
     assert turns.parity(TE_FP8).of_run == again.run_id
 
 
-def test_every_record_is_on_disk_before_the_next_turn_starts(tmp_path):
-    executor = FakeExecutor(tmp_path)
-    kept = list(session(executor, rounds=2))
+def test_every_record_is_on_disk_before_the_next_turn_starts_and_the_first_round_keeps_traces_asked_for(tmp_path):
+    executor, trace = FakeExecutor(tmp_path), tmp_path / "trace.json.gz"
+    kept = list(session(executor, rounds=2, traces={"te-fp8:delayed": trace}))
 
     assert executor.on_disk_before == [0, 1, 2, 3, 4, 5]
     assert [read_record(turn.path) for turn in kept] == [turn.record for turn in kept]
     assert [turn.path.parent for turn in kept] == [tmp_path / "p5"] * 6
     assert len({turn.record.run_id for turn in kept}) == 6
+    there = [entry.label for entry in ENTRIES]
+    assert executor.ran == [*there, *there[::-1]]
+    assert executor.traces == [None, trace, None, None, None, None]
 
 
 def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_and_one_that_is_behind(tmp_path):
@@ -196,14 +199,6 @@ def test_a_gpu_that_is_found_busy_later_ends_the_session_and_what_was_finished_s
     assert (record_paths(tmp_path), executor.ran) == ([path], ["baseline-bf16"])
 
 
-def test_only_the_first_round_keeps_its_trace_and_only_where_that_was_asked_for(tmp_path):
-    executor, trace = FakeExecutor(tmp_path), tmp_path / "trace.json.gz"
-    list(session(executor, BASELINE, TE_FP8, rounds=2, traces={"te-fp8:delayed": trace}))
-
-    assert executor.ran == ["baseline-bf16", "te-fp8:delayed", "te-fp8:delayed", "baseline-bf16"]
-    assert executor.traces == [None, trace, None, None]
-
-
 @pytest.mark.parametrize(
     ("statuses", "code", "named"),
     [
@@ -234,25 +229,21 @@ def test_every_record_names_the_machine_and_what_its_session_was_asked_for(tmp_p
     ("seen", "ended_s", "now_s", "found"),
     [
         (
-            {"stage": "done", "since_s": 20.0, "seconds": {"starting": 1.0, "proving": 2.0, "timing": 4.0}},
-            20.5,
-            21.0,
-            {"prepare": 1.0, "start": 3.0, "proof": 2.0, "timed": 4.0, "write": 1.0},
+            *(("done", 20.0, {"starting": 1.0, "proving": 2.0, "timing": 4.0}), 20.5, 21.0),
+            {"start": 3.0, "proof": 2.0, "timed": 4.0, "write": 1.0},
         ),
         # The stage in which a rank was killed ends with it; one that said nothing did nothing but start.
-        (
-            {"stage": "warming up", "since_s": 14.0, "seconds": {"starting": 1.0}},
-            20.0,
-            20.0,
-            {"prepare": 1.0, "start": 3.0, "warm_up": 6.0, "write": 0.0},
-        ),
-        (None, 20.0, 20.5, {"prepare": 1.0, "start": 9.0, "write": 0.5}),
+        (("warming up", 14.0, {"starting": 1.0}), 20.0, 20.0, {"start": 3.0, "warm_up": 6.0, "write": 0.0}),
+        (None, 20.0, 20.5, {"start": 9.0, "write": 0.5}),
     ],
 )
 def test_what_the_rank_said_is_joined_to_what_its_launcher_saw(seen, ended_s, now_s, found):
-    progress = Progress(step=1, median_s=None, began_s=13.0, **seen) if seen else None
+    """seen: the stage that it was in, since when, and the seconds of stages before."""
+    progress = None
+    if seen:
+        progress = Progress(seen[0], 1, None, began_s=13.0, since_s=seen[1], seconds=seen[2])
 
-    assert phases(10.0, 11.0, progress, ended_s, now_s) == found
+    assert phases(10.0, 11.0, progress, ended_s, now_s) == {"prepare": 1.0, **found}
     assert set(OF_STAGES) == set(STAGES), "every stage of a rank belongs to a phase"
 
 

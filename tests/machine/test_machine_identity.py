@@ -87,15 +87,10 @@ def test_nodes_together_are_one_machine_in_whatever_order_and_of_which_one_is_un
     assert together([]) is None
 
 
-def test_software_is_told_by_the_names_that_a_record_uses():
+def test_what_of_a_record_is_unlike_here_is_named_and_software_is_told_by_a_records_names():
     found = software_here(on_gpu=False)
-
-    assert found["torch"] == version("torch")
-    assert found["python"] == ".".join(platform.python_version_tuple()[:2])
-    assert found["driver"] is None
-
-
-def test_what_of_a_record_is_unlike_here_is_named():
+    python = ".".join(platform.python_version_tuple()[:2])
+    assert (found["torch"], found["python"], found["driver"]) == (version("torch"), python, None)
     here = Here(machine_called("a"), {"torch": "2.12.0", "python": "3.12"})
     record = measured(machine=machine_called("b"), environment=environment(versions={"torch": "2.11.0"}))
 

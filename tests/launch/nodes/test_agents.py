@@ -328,14 +328,12 @@ class TestMeeting:
     def hello(self, node, **changes):
         return Hello(node=node, host=f"host-{node}", processes=2, machine=machine_called("ab"[node]), **changes)
 
-    def test_nodes_that_are_alike_know_each_other(self):
+    def test_nodes_that_are_alike_know_each_other_and_unlike_ones_are_refused_on_each_of_them(self):
         first, second = agents(Shared())
         other = in_background(lambda: second.meet(self.hello(1)))
-
         assert first.meet(self.hello(0)) == other.result(20)
         assert second.called(0) == "node 0 (host-0)"
 
-    def test_unlike_nodes_are_refused_on_each_of_them(self):
         first, second = agents(Shared())
         other = in_background(lambda: second.meet(self.hello(1, settings={"steps": 8})))
 
@@ -351,12 +349,15 @@ class TestMeeting:
             first.meet(self.hello(0))
         assert other.result(20) is None
 
-    def test_a_node_that_never_comes_is_named(self, monkeypatch):
+    def test_a_node_that_never_comes_is_named_and_one_that_is_gone_at_the_end_not_waited_for(self, monkeypatch):
         monkeypatch.setattr(agent_module, "MEET_S", 0.1)
         first, _ = agents(Shared())
 
         with pytest.raises(NodeGone, match=r"node 1 \(host-b\) said nothing for 0 s"):
             first.meet(self.hello(0))
+        began = time.monotonic()
+        agents(Shared(silent={1: 30.0}))[0].end(5, "")
+        assert time.monotonic() - began < 1
 
     def test_a_node_that_is_ended_before_its_first_word_ends_the_others(self):
         first, second = agents(Shared())
@@ -365,13 +366,6 @@ class TestMeeting:
         with pytest.raises(signals.Interrupt) as interrupt:
             first.meet(self.hello(0))
         assert signals.exit_code(interrupt.value) == 130
-
-    def test_node_0_does_not_wait_for_nodes_that_are_gone_at_the_end(self):
-        shared = Shared(silent={1: 30.0})
-        began = time.monotonic()
-        agents(shared)[0].end(5, "")
-
-        assert time.monotonic() - began < 1
 
 
 def test_a_refusal_keeps_its_words_and_its_exit_code_on_the_way():
