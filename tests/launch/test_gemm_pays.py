@@ -14,11 +14,8 @@ from fp8bench.schema.instance import Instance
 
 RESULTS = Path(__file__).parents[2] / "results"
 H200 = Instance(key="h200-1x", gpu="NVIDIA H200", gpu_count=1)
+HERE = Place(instance=H200, in_catalog=True, results_dir=RESULTS, here=None)
 QKV, PROJ, FC1, FC2 = "blocks.*.attn.qkv", "blocks.*.attn.proj", "blocks.*.mlp.fc1", "blocks.*.mlp.fc2"
-
-
-def here():
-    return Place(instance=H200, in_catalog=True, results_dir=RESULTS, here=None)
 
 
 def run(recipe="tensorwise,layers=auto", mode="torchao-float8", batch_size=256, **changes):
@@ -39,17 +36,17 @@ def run(recipe="tensorwise,layers=auto", mode="torchao-float8", batch_size=256, 
     ],
 )
 def test_the_layers_of_vit_huge_that_pay_on_an_h200(settings, layers, told):
-    [found], [note] = resolved([run(**settings)], here())
+    [found], [note] = resolved([run(**settings)], HERE)
     assert found.fp8_layer_names == layers
     assert told in note
 
 
 def test_other_configurations_are_left_as_they_are_and_a_resumed_session_keeps_its_choice():
     plain = [config(), run("tensorwise"), run("tensorwise,layers=mlp")]
-    assert resolved(plain, here()) == (plain, ())
+    assert resolved(plain, HERE) == (plain, ())
     before = run(batch_size=8).model_copy(update={"fp8_layer_names": (FC1,)})
     kept = measured(config=before)
-    [found], notes = resolved([run(batch_size=8)], here(), kept=[kept])
+    [found], notes = resolved([run(batch_size=8)], HERE, kept=[kept])
     assert (found.fp8_layer_names, notes) == ((FC1,), ())
 
 
@@ -67,18 +64,18 @@ def test_other_configurations_are_left_as_they_are_and_a_resumed_session_keeps_i
 )
 def test_where_nothing_tells_which_layers_pay_it_is_refused_with_what_would(asked, to_size, told, remedy):
     with pytest.raises(UsageError, match=told) as caught:
-        resolved([asked], here(), to_size=to_size)
+        resolved([asked], HERE, to_size=to_size)
     assert remedy in caught.value.remedy
 
 
 @pytest.mark.parametrize(("batch_size", "enough"), [(4, 16), (24, 32)])
 def test_a_batch_whose_gemms_cannot_be_timed_is_refused_with_the_next_one_that_can(batch_size, enough):
     with pytest.raises(UsageError, match=f"batch {batch_size} x 17 tokens of vit-micro are") as caught:
-        resolved([run(workload="vit-micro", batch_size=batch_size)], here())
+        resolved([run(workload="vit-micro", batch_size=batch_size)], HERE)
     assert caught.value.remedy.startswith(f"Use --batch-size {enough},")
     assert "fp8bench gemm" not in caught.value.remedy
     with pytest.raises(UsageError, match="no record of `fp8bench gemm` of vit-micro at batch"):
-        resolved([run(workload="vit-micro", batch_size=enough)], here())
+        resolved([run(workload="vit-micro", batch_size=enough)], HERE)
 
 
 def product(layer, *timings, role="forward"):

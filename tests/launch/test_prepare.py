@@ -81,12 +81,6 @@ def test_a_machine_may_not_be_called_what_it_is_not(key, gpus, error, told, cata
         assert claim(catalog.instances[key], shows(*gpus), catalog) is None
 
 
-def test_with_a_price_an_unknown_name_is_this_machines(catalog):
-    found = instance_called("my-box", shows(L4, L4, product_name="X9"), catalog, has_price=True)
-
-    assert found == Instance(key="my-box", gpu="L4", gpu_count=2)
-
-
 @pytest.mark.parametrize(
     ("name", "has_price", "told"),
     [
@@ -96,7 +90,11 @@ def test_with_a_price_an_unknown_name_is_this_machines(catalog):
         *((name, True, "cannot be the name of an instance") for name in ("My Box", "../up", "-box")),
     ],
 )
-def test_a_name_that_it_cannot_have_is_refused(name, has_price, told, catalog):
+def test_with_a_price_an_unknown_name_is_this_machines_and_one_that_it_cannot_have_is_refused(
+    name, has_price, told, catalog
+):
+    own = instance_called("my-box", shows(L4, L4, product_name="X9"), catalog, has_price=True)
+    assert own == Instance(key="my-box", gpu="L4", gpu_count=2)
     with pytest.raises(UsageError, match=told):
         instance_called(name, shows(L4), catalog, has_price=has_price)
 
@@ -133,15 +131,12 @@ def test_the_machine_is_asked_once_and_bears_the_name_that_was_given(prepared_on
     assert found.here.software["torch"] is not None
 
 
-def test_a_price_of_an_instance_that_was_made_up_is_this_machines_alone(prepared_on, tmp_path):
+def test_a_price_of_an_instance_that_was_made_up_is_this_machines_alone_and_a_clouds_everybodys(prepared_on, tmp_path):
     for label, price in (("vendor-a", 3.0), ("vendor-b", 4.0)):
         register(prepared_on(shows(H200), label), price, TODAY, silent)
 
     found = {price.machine: price.usd_per_hour for price in prices(tmp_path, "custom-1x-nvidia-h200")}
     assert found == {machine_called("vendor-a").id: 3.0, machine_called("vendor-b").id: 4.0}
-
-
-def test_a_price_of_a_clouds_instance_is_everybodys_who_rents_it(prepared_on, tmp_path):
     register(prepared_on(shows(*[H100] * 8, product_name="p5.48xlarge"), "vendor-a"), 90.0, TODAY, silent)
 
     assert (prices(tmp_path, "p5")[0].usd_per_hour, prices(tmp_path, "p5")[0].machine) == (90.0, None)

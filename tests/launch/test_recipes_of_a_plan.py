@@ -22,21 +22,16 @@ from fp8bench.schema.switches import LADDER, NAMES, NONE, RUNGS, joined, parse
 HOPPER, BLACKWELL = (9, 0), (10, 0)
 
 
-@pytest.mark.parametrize(
-    ("modes", "layers", "expected"),
-    [
-        # Layers are of the modes that name none of their own.
-        (
-            "baseline-bf16 te-fp8 torchao-float8:layers=attn",
-            "mlp",
-            "baseline-bf16 te-fp8:delayed,layers=mlp torchao-float8:tensorwise,layers=attn",
-        ),
-        ("te-fp8", "all", "te-fp8:delayed"),
-    ],
-)
-def test_which_modes_have_the_layers(modes, layers, expected):
-    found = chosen(modes.split(), layers)
-    assert [f"{entry.name}:{own}" if own else entry.name for entry, own in found] == expected.split()
+def test_layers_are_of_the_modes_that_name_none_of_their_own_and_a_resumed_session_has_its_own():
+    found = chosen(["baseline-bf16", "te-fp8", "torchao-float8:layers=attn"], "mlp")
+    assert [own for _, own in found] == [None, "delayed,layers=mlp", "tensorwise,layers=attn"]
+    assert [entry.name for entry, _ in found] == ["baseline-bf16", "te-fp8", "torchao-float8"]
+    assert [(entry.name, own) for entry, own in chosen(["te-fp8"], "all")] == [("te-fp8", "delayed")]
+    labels = ["baseline-bf16", "te-fp8:delayed,margin=1,layers=mlp"]
+    for layers in (None, "mlp"):
+        require_in_names(labels, layers, "monday")
+    with pytest.raises(UsageError, match="--fp8-layers applies to none of them"):
+        require_in_names(labels, "attn", "monday")
 
 
 @pytest.mark.parametrize(
@@ -51,14 +46,6 @@ def test_which_modes_have_the_layers(modes, layers, expected):
 def test_layers_that_cannot_be_chosen_are_refused(modes, layers, told):
     with pytest.raises(UsageError, match=told):
         chosen(modes.split(), layers)
-
-
-def test_a_resumed_session_has_its_own_layers():
-    labels = ["baseline-bf16", "te-fp8:delayed,margin=1,layers=mlp"]
-    for layers in (None, "mlp"):
-        require_in_names(labels, layers, "monday")
-    with pytest.raises(UsageError, match="--fp8-layers applies to none of them"):
-        require_in_names(labels, "attn", "monday")
 
 
 @pytest.mark.parametrize(

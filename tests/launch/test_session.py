@@ -106,17 +106,12 @@ def test_later_processes_may_rely_on_the_parity_of_the_latest_that_measured_its_
     assert executor.ran == ["baseline-bf16", "te-fp8:delayed", "te-fp8:delayed", "te-fp8:delayed"]
     relied_on = [turn.record.parity.model_copy(update={"of_run": turn.record.run_id}) for turn in kept[1:3]]
     assert executor.earlier == [None, None, *relied_on]
-
-
-def test_a_resumed_session_relies_on_what_it_had_measured_and_never_on_what_relied_itself(tmp_path):
-    [first] = session(FakeExecutor(tmp_path), TE_FP8)
-    relied = first.record.parity.model_copy(update={"of_run": "another"})
-    turns = Schedule([TE_FP8], Stop(3), "a-session")
-
-    turns.restore([first.record.model_copy(update={"parity": relied})])
+    # A resumed session relies on what it had measured, and never on what relied itself.
+    first, turns = kept[1].record, Schedule([TE_FP8], Stop(3), "a-session")
+    turns.restore([first.model_copy(update={"parity": relied_on[0]})])
     assert turns.parity(TE_FP8) is None
-    again = first.record.model_copy(update={"run_id": "of other code"})
-    turns.restore([first.record, again])
+    again = first.model_copy(update={"run_id": "of other code"})
+    turns.restore([first, again])
     assert turns.parity(TE_FP8).of_run == again.run_id
 
 

@@ -5,41 +5,30 @@ memory a rank may take: of the GPU that has the least free, or its share of the 
 from contextlib import nullcontext
 from types import SimpleNamespace
 
+import pynvml
 import pytest
+from machine.test_gpus import Nvml
 
-from fp8bench.machine import busy, nvml
+from fp8bench.machine import busy
 from fp8bench.machine.busy import BusyGpu, busy_gpus, require_idle
-from fp8bench.machine.gpus import Gpu
+from fp8bench.machine.gpus import Gpu, gpus_here
 from fp8bench.schema.errors import ModeUnavailable
 
 GIB = 2**30
 DENIED = "denied"
 
 
-class NVMLError(Exception):
-    pass
-
-
-class FakeNvml:
+class HeldNvml(Nvml):
     """Two GPUs. held: bytes in use by UUID; processes: each one's bytes; DENIED refuses. Seconds pass by sleeping."""
-
-    NVMLError = NVMLError
-    nvmlMemory_v2 = 2
 
     def __init__(self):
         self.held = {"GPU-aa": 500 * 2**20, "GPU-bb": 500 * 2**20}
+        super().__init__(dict.fromkeys(self.held, "NVIDIA H200"))
         self.processes: dict[str, list | str] = {"GPU-aa": [], "GPU-bb": []}
         self.now = 0.0
         self.idle_from = float("inf")
         self.looked_at: list[str] = []
-        self.open = 0
         self.newer = True
-
-    def nvmlInit(self):
-        self.open += 1
-
-    def nvmlShutdown(self):
-        self.open -= 1
 
     def nvmlDeviceGetHandleByUUID(self, uuid):
         self.looked_at.append(uuid)
@@ -47,35 +36,29 @@ class FakeNvml:
 
     def nvmlDeviceGetMemoryInfo(self, uuid, version=None):
         if self.held[uuid] == DENIED or (version and not self.newer):
-            raise NVMLError("Not Supported")
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return SimpleNamespace(used=0 if self.now >= self.idle_from else self.held[uuid])
 
     def nvmlDeviceGetComputeRunningProcesses(self, uuid):
         if self.processes[uuid] == DENIED:
-            raise NVMLError("Insufficient Permissions")
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
         shares = [] if self.now >= self.idle_from else self.processes[uuid]
         return [SimpleNamespace(pid=number, usedGpuMemory=share) for number, share in enumerate(shares)]
-
-    def gpus(self):
-        return tuple(Gpu(index, uuid, "NVIDIA H200") for index, uuid in enumerate(self.held))
 
     def sleep(self, seconds):
         self.now += seconds
 
 
 @pytest.fixture
-def fake(monkeypatch):
-    fake = FakeNvml()
-    for module in (busy, nvml):
-        monkeypatch.setattr(module, "pynvml", fake)
-    monkeypatch.setattr(busy, "gpus_here", fake.gpus)
+def fake(has, monkeypatch):
+    fake = has(HeldNvml())
     monkeypatch.setattr(busy, "time", SimpleNamespace(monotonic=lambda: fake.now, sleep=fake.sleep))
     return fake
 
 
 @pytest.mark.parametrize("held", [{}, {"GPU-aa": 500 * 2**20}, {"GPU-aa": GIB}], ids=["no GPU", "idle", "the driver's"])
 def test_an_idle_machine_has_no_marks_and_is_not_waited_for(held, fake):
-    fake.held = held
+    fake.held, fake.gpus = held, dict.fromkeys(held, "NVIDIA H200")
     assert require_idle({}, None, allow_busy=False) == ()
     assert (fake.now, fake.open) == (0.0, 0)
 
@@ -108,7 +91,7 @@ def test_processes_whose_share_is_unknown_hold_all_that_is_in_use_also_under_an_
     fake.held["GPU-aa"] = 7 * GIB
     fake.processes["GPU-aa"] = [None, GIB]
     for fake.newer in (True, False):
-        (found,) = busy_gpus(fake.gpus()[:1])
+        (found,) = busy_gpus(gpus_here()[:1])
         assert found == BusyGpu(index=0, processes=2, memory_bytes=7 * GIB)
         assert found.use == "2 other processes, 7.0 GiB"
 

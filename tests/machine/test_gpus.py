@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fp8bench.machine import busy, driver, gpus, nvml
+from fp8bench.machine import gpus, nvml
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.driver import gpus_on_the_bus, look
 from fp8bench.machine.gpus import gpus_here, hides_all, this_machine, visible_gpus
@@ -66,21 +66,6 @@ class Nvml:
             return self.answers[name]
 
         return ask
-
-
-@pytest.fixture
-def has(monkeypatch, tmp_path):
-    """This machine has that NVML, and these files of a driver."""
-
-    def having(fake, files=()):
-        for module in (busy, driver, gpus, nvml):
-            monkeypatch.setattr(module, "pynvml", fake)
-        monkeypatch.setattr(gpus, "DEVICES", tmp_path)
-        for name in files:
-            (tmp_path / name).touch()
-        return fake
-
-    return having
 
 
 @pytest.fixture

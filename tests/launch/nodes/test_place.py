@@ -27,24 +27,16 @@ def refused(environ):
     return str(refusal.value)
 
 
-def test_the_place_is_read_from_the_variables():
-    more = {"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}
-
-    found = elastic_from(variables(**more, TORCHELASTIC_RESTART_COUNT="3", TORCHELASTIC_RUN_ID="x"))
-
-    assert found == Elastic(
-        9, 1, 16, 8, node=1, nodes=2, address="10.0.0.1", port=29500, hosted=True, attempt="3", run_id="x"
-    )
-
-
-@pytest.mark.parametrize(
-    "environ",
+def test_the_place_is_read_from_the_variables_and_the_node_counted_by_torchrun_or_follows_from_equal_nodes():
+    second = {"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2"}
+    more = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "3", "TORCHELASTIC_RUN_ID": "x"}
+    where = {"node": 1, "nodes": 2, "address": "10.0.0.1", "port": 29500}
+    expected = Elastic(9, 1, 16, 8, **where, hosted=True, attempt="3", run_id="x")
+    assert elastic_from(variables(**second, **more)) == expected
     # Without torchrun's own count the node follows from equal nodes; where it counts, all of them name unequal ones.
-    [variables(), variables(world_size=12, GROUP_RANK="1", GROUP_WORLD_SIZE="2")],
-)
-def test_the_node_is_counted_by_torchrun_or_follows_from_equal_nodes(environ):
-    found = elastic_from(environ)
-    assert (found.node, found.nodes, found.hosted) == (1, 2, False)
+    for environ in (variables(), variables(world_size=12, **second)):
+        found = elastic_from(environ)
+        assert (found.node, found.nodes, found.hosted) == (1, 2, False)
 
 
 def test_what_is_set_on_many_machines_is_no_group():
