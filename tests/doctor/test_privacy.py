@@ -57,17 +57,12 @@ def told(*paths):
     [
         (
             [
-                f"{USR}/libcudnn.so.9.14.0",
-                f"{USR}/libcudnn_graph.so.9.14.0",
-                f"{USR}/libcudnn_engines_precompiled.so.9.14.0",
+                *(f"{USR}/libcudnn{part}.so.9.14.0" for part in ("", "_graph", "_engines_precompiled")),
                 f"{USR}/libcublasLt.so.13",
             ],
             [("cublas", USR, None), ("cudnn", USR, "9.14.0")],
         ),
-        (
-            ["/usr/lib/libcudnn.so.9.14.0", "/usr/lib/libcudnn_ops.so.9.19.0"],
-            [("cudnn", "/usr/lib", "9.14.0 and 9.19.0")],
-        ),
+        ([f"{USR}/libcudnn.so.9.14.0", f"{USR}/libcudnn_ops.so.9.19.0"], [("cudnn", USR, "9.14.0 and 9.19.0")]),
         (["/opt/x/lib/libcudnn.so.9"], [("cudnn", "lib", None)]),
         (["/usr/lib/libcudnn_frontend.so.1.2.3", "/x/libnccl_ep.so", "/x/libnccl-net.so", "/x/libm.so.6"], []),
         (["/usr/lib/my cuda/libnccl.so.2.28.9 (deleted)"], [("nccl", "/usr/lib/my cuda", "2.28.9")]),

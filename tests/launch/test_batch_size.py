@@ -61,9 +61,7 @@ TEXT = config(batch_size=4)
 )
 def test_the_next_size(tries: list[BatchTry], expected: int | None) -> None:
     assert after(*tries) == expected
-
-
-def test_without_a_limit_sizes_are_doubled_until_one_does_not_fit() -> None:
+    # Without a limit sizes are doubled until one does not fit.
     assert after(tried(64), tried(128), memory_bytes=None) == 1024
     assert after(tried(64), tried(128), tried(256, "too large"), memory_bytes=None) == 192
 
@@ -114,9 +112,7 @@ def ran(batch: int, peaks: tuple[int, ...] = (GIB, 3 * GIB), graphed: bool = Fal
     return measured(settings={"batch_size": batch}, memory=memory, evidence=found, **changes)
 
 
-def on_cpu(gib: int) -> Record:
-    memory = RankMemory(rank=0, peak_allocated_bytes=None, peak_reserved_bytes=None, peak_host_bytes=gib * GIB)
-    return measured(settings={"device": "cpu"}, memory=(memory,))
+ON_CPU = RankMemory(rank=0, peak_allocated_bytes=None, peak_reserved_bytes=None, peak_host_bytes=95 * GIB)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +122,7 @@ def on_cpu(gib: int) -> Record:
         (ran(64), "fits", 3),
         (ran(64, (90 * GIB,)), "fits", 90),
         (ran(64, (91 * GIB,)), "no headroom", 91),
-        (on_cpu(95), "no headroom", 95),
+        (measured(settings={"device": "cpu"}, memory=(ON_CPU,)), "no headroom", 95),
         (unsupported(status="failed", cause="oom"), "too large", None),
         # Another failure says nothing of the size.
         (unsupported(status="failed", cause="crash"), None, None),
@@ -144,7 +140,6 @@ def test_what_a_run_says_of_its_size(record: Record, fit: Fit | None, peak_gib: 
 
 def test_a_step_that_lost_its_graph_is_another_step() -> None:
     small = judged(ran(64, graphed=True), ROOM)
-    assert small is not None
     one = judged(ran(128), ROOM.model_copy(update={"tries": (small,)}))
     assert one is not None
     assert (one.fit, one.execution) == ("executed otherwise", "eager")

@@ -101,7 +101,6 @@ WHOLE, REPLAYED = {"compile": "on"}, {"cuda_graphs": "on", "world_size": 8}
         (CPU, "te-fp8:delayed", {}, "needs an NVIDIA GPU, and this machine shows none"),
         (CPU, "torchao-float8:rowwise_with_gw_hp", {}, "needs an NVIDIA GPU"),
         (CPU, "torchao-float8:rowwise", {}, None),
-        (CPU, "baseline-bf16", {}, None),
         (A100, "torchao-float8:tensorwise", {}, "needs a GPU of compute capability 8.9 or more"),
         (A100, "baseline-tf32", {}, None),
         (ON_H200, "torchao-float8:tensorwise", {}, None),

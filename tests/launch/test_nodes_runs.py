@@ -156,15 +156,11 @@ def test_where_node_0_is_killed_node_1_keeps_the_record_its_log_and_the_instance
 
 
 def test_a_node_alone_measures_all_rounds_and_its_other_ranks_wait(started):
-    [node] = started(
-        ("--mode", "baseline-bf16", "--rounds", "2", "--steps", "3", "--name", "box-7"), processes_a_node=2
-    )
+    [node] = started("--mode baseline-bf16 --rounds 2 --steps 3 --name box-7".split(), processes_a_node=2)
 
     assert node.torchrun.wait(LIMIT_S) == 0, node.errors()
-    assert [(r["status"], r["session"]["round"], r["config"]["world_size"]) for r in node.records()] == [
-        ("ok", 1, 2),
-        ("ok", 2, 2),
-    ]
+    found = [(r["status"], r["session"]["round"], r["config"]["world_size"]) for r in node.records()]
+    assert found == [("ok", 1, 2), ("ok", 2, 2)]
     assert node.errors().count("baseline-bf16, round 1 of 2: outside-linear") == 1
 
 
@@ -172,19 +168,17 @@ class TestRefusals:
     """As torchrun would start one process; no group is needed to refuse."""
 
     @pytest.mark.parametrize(
-        ("command", "changes", "words"),
+        ("command", "local_world_size", "words"),
         [
-            (("sweep", "--budget", "1min"), {}, "measures with processes of its own"),
-            (("explain", "--mode", "baseline-bf16"), {}, "measures with processes of its own"),
-            (
-                ("run", "--workload", "vit-micro"),
-                {"LOCAL_WORLD_SIZE": "4"},
-                "LOCAL_WORLD_SIZE=4 in the environment is above WORLD_SIZE=2",
-            ),
+            ("sweep --budget 1min", "1", "measures with processes of its own"),
+            ("explain --mode baseline-bf16", "1", "measures with processes of its own"),
+            ("run --workload vit-micro", "4", "LOCAL_WORLD_SIZE=4 in the environment is above WORLD_SIZE=2"),
         ],
     )
-    def test_other_commands_and_variables_that_cannot_be_true_are_one_line(self, tmp_path, command, changes, words):
-        done = call(tmp_path, *command, **{**PLACE, **changes})
+    def test_other_commands_and_variables_that_cannot_be_true_are_one_line(
+        self, tmp_path, command, local_world_size, words
+    ):
+        done = call(tmp_path, *command.split(), **{**PLACE, "LOCAL_WORLD_SIZE": local_world_size})
 
         assert (done.code, list(tmp_path.iterdir())) == (2, [])
         assert words in one_line(done)

@@ -71,16 +71,15 @@ def here(monkeypatch):
     monkeypatch.setattr(placing, "software_here", lambda on_gpu: SOFTWARE)
 
 
-def prepared(tmp_path, *records: Record, environ=None, **asked):
+def prepared(tmp_path, *records: Record, **asked):
     for record in records:
         results.write(record, tmp_path)
-    return prepare(RunRequest(results_dir=tmp_path, **{"session": "latest", **asked}), environ or {})
+    return prepare(RunRequest(results_dir=tmp_path, **{"session": "latest", **asked}), {})
 
 
 def find(name: str, records: list[Record], here: Here = HERE) -> resume.Kept:
-    return resume.find(
-        name, Place(instance=instance("cpu"), in_catalog=True, results_dir=Path("kept"), here=here), records
-    )
+    where = Place(instance=instance("cpu"), in_catalog=True, results_dir=Path("kept"), here=here)
+    return resume.find(name, where, records)
 
 
 class TestFind:
@@ -121,7 +120,7 @@ class TestFind:
         assert "session 'nightly' cannot be resumed here" in refusal.value.what
         assert "--session" in refusal.value.remedy
 
-    def test_nor_is_one_resumed_under_a_new_variable_by_another_commit_or_after_changes(self, monkeypatch):
+    def test_nor_is_one_resumed_under_a_new_variable_by_another_commit_or_after_changes_nor_none(self, monkeypatch):
         records = [kept(1, environment=environment(None, git_commit=COMMIT, git_dirty=False))]
         assert find("nightly", records).records == records
         monkeypatch.setattr(resume, "git_state", lambda: (COMMIT, False))
@@ -132,8 +131,6 @@ class TestFind:
                 find("nightly", records)
         with pytest.raises(UsageError, match=r"OMP_NUM_THREADS absent \(here 1\)"):
             find("nightly", records, Here(BOX, {**SOFTWARE, "OMP_NUM_THREADS": "1"}))
-
-    def test_without_any_session_there_is_no_latest(self):
         with pytest.raises(UsageError, match=r"no session of 'cpu' is kept in kept, so none can be resumed"):
             find("latest", [])
 
@@ -207,10 +204,9 @@ class TestInstance:
     def known(self, here, tmp_path):
         """An instance of one's own that this machine can be, and another."""
 
-        def keeping(*keys, gpu_count=0):
-            for key in keys:
-                own = instance(key, gpu="B200" if gpu_count else None, gpu_count=gpu_count)
-                instances.keep(own, None, in_catalog=False, results_dir=tmp_path)
+        def keeping(key, gpu_count=0):
+            own = instance(key, gpu="B200" if gpu_count else None, gpu_count=gpu_count)
+            instances.keep(own, None, in_catalog=False, results_dir=tmp_path)
 
         return keeping
 
@@ -240,17 +236,15 @@ class TestInstance:
 
         assert (found.instance.key, found.resumed) == ("cpu", {})
 
-    def test_one_of_other_software_is_refused_and_not_begun_anew(self, known, tmp_path):
+    def test_one_of_other_software_is_refused_and_not_begun_anew_unless_another_instance_is_named(
+        self, known, tmp_path
+    ):
         known("my-box")
         old = kept(1, instance="my-box", environment=environment(None, versions={"torch": "2.10.0"}))
 
         with pytest.raises(UsageError, match=r"measured with another torch 2\.10\.0"):
             prepared(tmp_path, old, session="nightly")
-
-    def test_an_instance_that_is_named_is_taken_as_it_is_named(self, known, tmp_path):
-        known("my-box")
-        found = prepared(tmp_path, kept(1, instance="my-box"), session="nightly", instance="auto", rounds=2)
-
+        found = prepared(tmp_path, session="nightly", instance="auto", rounds=2)
         assert (found.instance.key, found.resumed) == ("cpu", {})
 
 
@@ -278,12 +272,11 @@ class TestPrepare:
 class TestAlone:
     def test_a_second_call_on_the_session_is_refused_with_the_first_ones_process(self, here, tmp_path):
         found = prepared(tmp_path, kept(1), rounds=2)
+        nameless = replace(found, request=found.request.model_copy(update={"session": None}))
         with (
             launching.session(found, print),
             # Another session does not wait for it.
-            launching.session(
-                replace(found, request=found.request.model_copy(update={"session": None})), print
-            ) as other,
+            launching.session(nameless, print) as other,
             pytest.raises(UsageError, match=r"session 'nightly' is in use by process \d+"),
             launching.session(found, print),
         ):

@@ -60,10 +60,7 @@ def test_whole_pairs_of_rounds_are_run_until_every_interval_is_narrow_and_no_lon
 
     assert FEWEST_ROUNDS < len(orders) < 40
     assert len(orders) % 2 == 0
-    found = scheduled.estimate(A)
-    assert found is not None
-    assert found.half_width_share is not None
-    assert found.half_width_share <= 0.01
+    assert scheduled.estimate(A).half_width_share <= 0.01
     assert scheduled.precise()
 
 
