@@ -93,9 +93,7 @@ def test_a_layer_is_judged_by_all_of_its_gemms_and_forward_alone_accumulates_fas
     products = [timed("a", 1.0, 9.0, fast=0.5), timed("a", 1.0, 1.4, "weight gradient", fast=0.1)]
     [found], casts = judge(products, "tensorwise", te=False)
     assert (found.bf16_s, found.fp8_s, found.pays, casts) == (2.0, pytest.approx(1.9), True, "none")
-
-
-def test_the_gemm_that_a_recipe_leaves_in_bf16_costs_what_it_does_there():
+    # The GEMM that a recipe leaves in bf16 costs what it does there.
     times = timing("bf16", 1.0), timing("fp8-rowwise", 0.25)
     rowwise = [product("a", *times, role=role) for role in ("forward", "weight gradient")]
     [found], _ = judge(rowwise, "rowwise_with_gw_hp", te=False)
@@ -106,9 +104,7 @@ def test_layers_of_one_module_of_transformer_engines_pay_together_or_not_at_all(
     products = [timed("x.mlp.fc1", 1.0, 0.5), timed("x.mlp.fc2", 1.0, 1.6), timed("x.attn.proj", 1.0, 0.9)]
     assert paying(judge(products, "tensorwise", te=False)[0], "m", "g") == ("x.mlp.fc1", "x.attn.proj")
     assert paying(judge(products, "delayed", te=True)[0], "m", "g") == ("x.attn.proj",)
-
-
-def test_where_nothing_pays_that_is_said_with_the_times():
+    # Where nothing pays that is said with the times.
     with pytest.raises(ModeUnavailable, match=r"no linear layer's GEMMs take less time in fp8: a \(\+50% time\)"):
         paying(judge([timed("a", 1.0, 1.5)], "tensorwise", te=False)[0], "torchao-float8", "the GEMMs of x")
 

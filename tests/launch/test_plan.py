@@ -60,21 +60,9 @@ def test_a_machine_runs_the_modes_that_it_can_on_all_gpus_or_two_processes(machi
 
 
 def test_what_was_asked_for_goes_before_the_defaults():
-    asked = {
-        "workload": "vit-huge-256",
-        "batch_size": 256,
-        "warmup": 1,
-        "steps": 5,
-        "min_time_s": 0.0,
-        "compile": "off",
-        "cuda_graphs": "on",
-        "data": "device",
-        "seed": 7,
-        "te_attention": "sdpa",
-        "parallel": "fsdp",
-        "tensor_parallel": 2,
-        "grad_accumulation": 8,
-    }
+    asked = {"workload": "vit-huge-256", "batch_size": 256, "warmup": 1, "steps": 5, "min_time_s": 0.0, "seed": 7}
+    asked |= {"compile": "off", "cuda_graphs": "on", "data": "device", "te_attention": "sdpa"}
+    asked |= {"parallel": "fsdp", "tensor_parallel": 2, "grad_accumulation": 8}
     (config,) = planned(mode=["te-fp8:current"], gpus=2, **asked)
 
     defaults = RunRequest().of_workers("cuda", find_workload("vit-huge").usual)

@@ -262,10 +262,8 @@ class TestPrepare:
             launching.schedule(found)
 
     def test_what_stopped_has_settings_too(self, here, tmp_path):
-        stopped = unsupported(
-            "cpu", "te-fp8", "delayed", settings=OF_ALL, session=place(1, "nightly"), machine=BOX, environment=None
-        )
-
+        own = {"settings": OF_ALL, "session": place(1, "nightly"), "machine": BOX, "environment": None}
+        stopped = unsupported("cpu", "te-fp8", "delayed", **own)
         assert prepared(tmp_path, stopped).entries[0].config == stopped.config
 
 

@@ -34,12 +34,16 @@ def handlers():
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_interrupts_with_its_number(number):
-    with pytest.raises(Interrupt) as interrupt:
-        os.kill(os.getpid(), number)
+def test_a_signal_interrupts_with_its_number_and_a_program_that_is_ending_not_any_more():
+    for number in SIGNALS:
+        with pytest.raises(Interrupt) as interrupt:
+            os.kill(os.getpid(), number)
+        assert exit_code(interrupt.value) == 128 + number
 
-    assert exit_code(interrupt.value) == 128 + number
+    ignore_signals()
+    for number in SIGNALS:
+        os.kill(os.getpid(), number)
+    assert [signal.getsignal(number) for number in SIGNALS] == [signal.SIG_IGN] * 3
 
 
 def test_held_back_also_within_held_back_nothing_is_interrupted_until_the_end_and_the_first_one_counts():
@@ -74,14 +78,6 @@ def test_an_error_on_the_way_out_leads_back_to_the_interrupt():
     assert exit_code(interrupt_behind(error.value)) == 129
     assert exit_code(KeyboardInterrupt()) == 130
     assert interrupt_behind(OSError()) is None
-
-
-def test_a_program_that_is_ending_is_not_interrupted_any_more():
-    ignore_signals()
-    for number in SIGNALS:
-        os.kill(os.getpid(), number)
-
-    assert [signal.getsignal(number) for number in SIGNALS] == [signal.SIG_IGN] * 3
 
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"

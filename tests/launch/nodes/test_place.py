@@ -101,18 +101,25 @@ def refusal(*hellos):
     return str(found.error())
 
 
-def test_like_nodes_are_taken_with_their_machines():
+def test_like_nodes_are_taken_with_their_machines_and_what_hardly_matters_is_marked():
     verdict = judge([hello(0), hello(1)])
 
     assert (verdict.refusal, verdict.marks, verdict.hosts) == (None, (), ("host-0", "host-1"))
     assert verdict.machines == (machine_called("box-0"), machine_called("box-1"))
+    fewer = Machine(gpus=P5.gpus, product_name=None, cpu_count=96)
+    second = hello(1, machine=fewer, environ={"NCCL_SECRET": "canary"})
+    assert judge([hello(0), second]).marks == ("unlike nodes: CPU cores", "unlike nodes: NCCL_SECRET")
+    assert "canary" not in second.model_dump_json(), "values of variables do not travel"
 
 
-def test_a_setting_that_one_node_was_not_given_is_said_so_and_many_nodes_are_listed():
+def test_another_command_is_refused_with_what_each_node_was_given_and_an_unequal_number_of_processes():
     said = refusal(hello(0, batch_size=4), hello(1), hello(2))
-
     assert "batch_size is 4 on node 0 (host-0), not given on nodes 1 and 2." in said
     assert "Give every node the same command" in said
+    assert refusal(hello(0), hello(1, processes=4)) == (
+        "the nodes have unequal numbers of processes: 8 on node 0 (host-0), 4 on node 1 (host-1). Start as many on "
+        "each, one a GPU (--nproc-per-node)."
+    )
 
 
 def test_another_version_is_refused(monkeypatch):
@@ -135,21 +142,6 @@ def test_other_gpus_are_refused(gpus, said):
     found = refusal(hello(0), hello(1, machine=Machine(gpus=gpus, product_name=None, cpu_count=192)))
 
     assert f"GPU is 8 x {H100S[0]} on node 0 (host-0), {said} on node 1 (host-1)" in found
-
-
-def test_unequal_numbers_of_processes_are_refused():
-    assert refusal(hello(0), hello(1, processes=4)) == (
-        "the nodes have unequal numbers of processes: 8 on node 0 (host-0), 4 on node 1 (host-1). Start as many on "
-        "each, one a GPU (--nproc-per-node)."
-    )
-
-
-def test_what_hardly_matters_is_marked_and_values_of_variables_do_not_travel():
-    fewer = Machine(gpus=P5.gpus, product_name=None, cpu_count=96)
-    second = hello(1, machine=fewer, environ={"NCCL_SECRET": "canary"})
-
-    assert judge([hello(0), second]).marks == ("unlike nodes: CPU cores", "unlike nodes: NCCL_SECRET")
-    assert "canary" not in second.model_dump_json()
 
 
 def test_a_node_that_cannot_run_refuses_for_all_by_its_name_and_with_its_exit_code():
