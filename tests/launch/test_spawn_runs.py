@@ -78,9 +78,7 @@ def test_compiled_steps_of_float8_are_held_to_their_own_bound_and_not_to_the_gat
 
 @pytest.mark.thorough
 def test_loader_processes_end_with_their_rank(run):
-    code, [record], errors = run(
-        *("--mode", "baseline-bf16", "--gpus", "1", "--workers", "2", "--warmup", "0", "--steps", "3")
-    )
+    code, [record], errors = run(*"--mode baseline-bf16 --gpus 1 --workers 2 --warmup 0 --steps 3".split())
     assert (code, record["config"]["workers"]) == (0, 2)
     assert len(record["samples"][0]["step_s"]) == 4
     assert "Error" not in errors

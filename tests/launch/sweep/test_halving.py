@@ -215,9 +215,7 @@ def test_what_need_not_be_looked_at(record: Record, changes: dict[str, Any], tol
 class TestRounds:
     MANY = tuple(base.model_copy(update={"batch_size": size}) for size in (64, 128, 256) for base in BASES)
 
-    def test_one_slower_beyond_the_noise_is_dropped_after_two_rounds_and_what_cannot_be_told_apart_has_all(
-        self,
-    ) -> None:
+    def test_one_slower_beyond_the_noise_is_dropped_after_two_rounds_and_one_like_the_leader_has_all(self) -> None:
         turns, search, now = played(BASES[:2], machine, 4)
 
         assert [turn.config.mode for turn in turns if turn.stage == "round"].count("te-bf16") == 2
