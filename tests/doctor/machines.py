@@ -124,9 +124,6 @@ def l4_host():
         power_limit_w=72.0,
         power_default_w=72.0,
         power_max_w=72.0,
-        application_clock_mhz=2040,
-        default_application_clock_mhz=2040,
-        max_clock_mhz=2040,
         nvlinks=None,
         mig=None,
     )
@@ -146,34 +143,10 @@ def a100_host():
 
 def without_gpu(driver=None):
     """A machine where nothing of a GPU can be asked."""
-    torch = TorchResult(
-        version="2.15.0+cu132",
-        cuda="13.2",
-        cuda_error="Found no NVIDIA driver on your system.",
-        gpus=0,
-        nccl="2.30.7",
-        copies=COPIES,
-    )
+    torch = TORCH.model_copy(update={"cuda_error": "Found no NVIDIA driver on your system.", "gpus": 0})
     return replace(
         h200_host(),
         driver=driver or DriverFacts(),
         installed={**INSTALLED, "transformer-engine": None},
         answers={"torch": torch, "timm": ANSWERS["timm"], "torchao": ANSWERS["torchao"]},
     )
-
-
-def driver_denied():
-    """A GPU that this user may not touch."""
-    return without_gpu(DriverFacts(on_the_bus=1, error="Insufficient Permissions"))
-
-
-def by_name(findings):
-    """Findings by their names, which must differ."""
-    named = {finding.name: finding for finding in findings}
-    assert len(named) == len(list(findings))
-    return named
-
-
-def statuses(findings, *wanted):
-    """Names of the findings with one of these statuses."""
-    return {finding.name for finding in findings if finding.status in wanted}

@@ -19,7 +19,6 @@ from doctor.machines import (
     TORCH,
     TORCHS_CUDNN,
     a100_host,
-    by_name,
     cudnn_mix,
     gpu,
     h200_host,
@@ -45,7 +44,7 @@ TWO = (gpu(), gpu(index=1))
 
 def finding(facts, name, status, words=""):
     """The finding, which has the status and the words."""
-    found = by_name(judge(facts))[name]
+    [found] = [one for one in judge(facts) if one.name == name]
     assert (found.status, words in found.found) == (status, True), found
     return found
 
@@ -232,7 +231,6 @@ NAMELESS_CUDNN = (TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None)
         (TWO_SET, "nccl-settings", "warning", "NCCL_P2P_DISABLE=1, NCCL_ALGO is set", "unset"),
         (h200_host(environ=NCCL_SET), "nccl-settings", "ok", "without effect on one GPU", ""),
         (h200_host(*TWO), "nccl-settings", "ok", "none", ""),
-        (without_gpu(), "nccl-settings", "unknown", "no GPU", ""),
         # Little shared memory fails only a host with a GPU.
         (with_shm(without_gpu(), 60 << 20), "shared-memory", "warning", "60 MiB free", "--shm-size"),
         (with_shm(h200_host(*EIGHT), 4 * GIB), "shared-memory", "warning", "for 8 GPUs", "--shm-size"),
@@ -261,7 +259,6 @@ NAMELESS_CUDNN = (TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None)
         (NO_TE, "transformer-engine", "warning", "not installed", "fp8bench[te]"),
         (NO_TE, "te-attention", "unknown", "Transformer Engine is not installed", ""),
         (NO_TE, "cudnn-mix", "ok", "9.19.0.56", ""),
-        (without_gpu(), "transformer-engine", "unknown", "no GPU", ""),
         (BROKEN_TE, "transformer-engine", "problem", "libcudart", "pip install"),
         (BROKEN_TE, "te-fp8-recipes", "unknown", "does not import", ""),
         # CUDA's libraries: judged by the process that mapped most.

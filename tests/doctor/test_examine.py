@@ -1,5 +1,9 @@
-"""Whole machines: what is found of each, what is asked of which, and that nothing names the machine."""
+"""Whole machines: what is found of each, what is asked of which, and that nothing names the machine. An examination as
+a document: the worst first, remedies in rows of their own, the unknown together.
+"""
 
+import csv
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +13,10 @@ from doctor.machines import (
     HOST,
     a100_host,
     cudnn_mix,
-    driver_denied,
     gpu,
     h200_host,
     l4_host,
     probing,
-    statuses,
     without_gpu,
 )
 
@@ -23,8 +25,10 @@ from fp8bench.doctor.copies import Copy
 from fp8bench.doctor.examine import CHECKS, document, judge, shown
 from fp8bench.doctor.probe import PROBES, wanted
 from fp8bench.doctor.software import AttentionResult, LibrariesResult
-from fp8bench.tables.render import PIPE, render
+from fp8bench.machine.driver import DriverFacts
+from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, latex, render
 
+DENIED = without_gpu(DriverFacts(on_the_bus=1, error="Insufficient Permissions"))
 NO_PROBE = replace(h200_host(), quick=True, answers={})
 PROBED_ONLY = {
     *("torch-sees-gpus", "bf16", "fp8", "te-fp8-recipes", "cudnn-mix", "cuda-libraries", "te-attention"),
@@ -35,6 +39,14 @@ EVERYWHERE = [check.name for check in CHECKS]
 WITHOUT_GPU = {check.name for check in CHECKS if check.needs} | {"driver"}
 
 
+def statuses(findings, wanted):
+    return {finding.name for finding in findings if finding.status == wanted}
+
+
+def text_of(facts, form=PIPE):
+    return render(document(shown(facts)), form)
+
+
 @pytest.mark.parametrize(
     ("facts", "problems", "warnings", "unknown"),
     [
@@ -43,7 +55,7 @@ WITHOUT_GPU = {check.name for check in CHECKS if check.needs} | {"driver"}
         (h200_host(gpu(), gpu(index=1)), set(), set(), set()),
         (cudnn_mix(), {"cudnn-mix", "te-attention"}, set(), set()),
         (a100_host(), set(), {"fp8", "te-fp8-recipes"}, set()),
-        (driver_denied(), {"driver"}, set(), WITHOUT_GPU - {"driver"}),
+        (DENIED, {"driver"}, set(), WITHOUT_GPU - {"driver"}),
         (without_gpu(), set(), set(), WITHOUT_GPU),
         (NO_PROBE, set(), set(), PROBED_ONLY),
     ],
@@ -109,7 +121,7 @@ def test_nothing_that_is_shown_names_the_machine():
         compile=Failure(kind="error", message=leak),
     )
 
-    for text in (render(document(shown(facts)), form) for form in ("json", PIPE)):
+    for text in (text_of(facts, form) for form in ("json", PIPE)):
         for leaked in ("verysecret", "bigbox", "alice", "1a2b3c4d", "10.0.0.7"):
             assert leaked not in text, text
         assert "OMP_NUM_THREADS=1" in text
@@ -129,23 +141,64 @@ def test_a_finding_is_one_line_and_a_warning_and_a_problem_have_a_remedy():
         type(found("ok"))(**{**found("ok").model_dump(), "found": "two\nlines"})
 
 
-NO_GPU = found("unknown", "no GPU here")
-
-
 @pytest.mark.parametrize(
     ("all_found", "code", "summary"),
     [
-        ([found("ok")], 0, "1 ok"),
-        ([found("ok"), found("warning")], 0, "1 warning, 1 ok"),
-        ([found("problem")], 3, "1 problem"),
-        ([NO_GPU, NO_GPU, found("unknown", "else")], 0, "3 unknown"),
-        (
-            [*[found("problem")] * 2, found("warning"), found("ok"), NO_GPU, NO_GPU],
-            *(3, "2 problems, 1 warning, 1 ok, 2 unknown"),
-        ),
+        ("ok", 0, "1 ok"),
+        ("ok warning", 0, "1 warning, 1 ok"),
+        ("problem", 3, "1 problem"),
+        ("unknown unknown unknown", 0, "3 unknown"),
+        ("problem problem warning ok unknown unknown", 3, "2 problems, 1 warning, 1 ok, 2 unknown"),
     ],
 )
-def test_only_a_problem_fails_and_the_summary_says_why_things_are_unknown(all_found, code, summary):
-    examination = Examination(machine=shown(without_gpu()).machine, findings=all_found)
+def test_only_a_problem_fails_and_the_summary_counts_each_status(all_found, code, summary):
+    findings = [found(status) for status in all_found.split()]
+    examination = Examination(machine=shown(without_gpu()).machine, findings=findings)
 
     assert (examination.exit_code, examination.summary) == (code, summary)
+
+
+def test_plain_text_has_a_line_a_finding_one_for_its_remedy_and_one_a_group_for_what_is_unknown_for_one_reason():
+    lines = text_of(cudnn_mix()).splitlines()
+    place = next(number for number, line in enumerate(lines) if line.split()[:2] == ["problem", "cuDNN"])
+    assert [line.split() for line in lines[place - 3 : place - 1]] == [["Software"], ["status", "check", "found"]]
+    assert "2 mapped in one process: 9.19.0.56 (site-packages/nvidia/cudnn/lib) and 9.14.0" in lines[place]
+    assert lines[place + 1].lstrip().startswith("-> Point CUDNN_HOME")
+    assert lines[0] == "1 x NVIDIA H200, INTEL(R) XEON(R) PLATINUM 8558, 16 cores"
+    assert lines[-1] == "2 problems, 31 ok"
+    text = text_of(without_gpu())
+    assert text.count("no GPU here: ") == 2
+    assert text.splitlines()[-1] == "11 ok, 22 unknown"
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("facts", [cudnn_mix(), a100_host(), without_gpu()], ids=["mix", "a100", "none"])
+def test_a_terminal_is_never_too_narrow(width, facts, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = text_of(facts, TERMINAL).splitlines()
+
+    assert max(len(line.rstrip()) for line in lines) <= width
+    assert sum("found" in line.split() for line in lines) == 3
+
+
+@pytest.mark.parametrize("form", [PIPE, TERMINAL, *FORMATS])
+def test_every_format_has_every_finding_and_remedy(form, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    text = text_of(cudnn_mix(), form)
+
+    said = latex if form == "latex" else str
+    for finding in shown(cudnn_mix()).findings:
+        assert said(finding.title) in text
+        assert finding.remedy is None or said(finding.remedy) in text
+
+
+def test_json_and_csv_have_the_same_keys_and_every_finding():
+    read = json.loads(text_of(cudnn_mix(), "json"))
+    rows = list(csv.DictReader(text_of(cudnn_mix(), "csv").splitlines()))
+
+    cpu = "INTEL(R) XEON(R) PLATINUM 8558"
+    assert read["machine"] == {"gpus": [{"name": "NVIDIA H200", "count": 1}], "cpu": cpu, "cores": 16}
+    names = [finding.name for finding in judge(cudnn_mix())]
+    for findings in (read["findings"], rows):
+        assert [finding["name"] for finding in findings] == names
+        assert {tuple(finding) for finding in findings} == {("name", "subject", "title", "status", "found", "remedy")}

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import get_type_hints
 
 import pytest
+from launch.seen import ended, until
 
 from fp8bench.doctor.check import Failure
 from fp8bench.doctor.probe import COMMAND, LONGEST_QUOTE, PROBES, Probe, error_line, run_probes
@@ -51,16 +52,6 @@ def test_what_a_library_prints_does_not_spoil_the_answer(tmp_path, probed):
     (package / "vision_transformer.py").write_text("")
 
     assert probed("timm", PYTHONPATH=str(tmp_path)) == {"timm": ImportResult(version="9.9")}
-
-
-def test_a_package_that_dies_at_import_is_an_answer(tmp_path, probed):
-    (tmp_path / "timm.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
-    (tmp_path / "torchao.py").write_text("raise OSError('libcudart.so.12: cannot open')\n")
-
-    assert probed("timm", "torchao", PYTHONPATH=str(tmp_path)) == {
-        "timm": Failure(kind="killed", message="the probe died of SIGSEGV"),
-        "torchao": Failure(kind="error", message="OSError: libcudart.so.12: cannot open"),
-    }
 
 
 def test_a_gemm_is_right_or_off_or_fails_in_one_line():
@@ -114,7 +105,6 @@ def test_each_gets_its_own_answer_and_its_own_variables(ran):
     [
         ("import no_such_module", "error", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("import os; os.kill(os.getpid(), 11)", "killed", "the probe died of SIGSEGV"),
-        ("import os; os.kill(os.getpid(), 6)", "killed", "the probe died of SIGABRT"),
         ("import os; os.kill(os.getpid(), 9)", "killed", "the probe died of SIGKILL, perhaps for lack of memory"),
         ("print('hello')", "garbage", "invalid"),
         ("pass", "garbage", "invalid"),
@@ -146,26 +136,13 @@ def test_what_a_probe_started_ends_with_it_and_holds_no_answer_up(ran, tmp_path,
 
     assert ran(WELL, starts, limit_s=3) == [ImportResult(version="1.2"), answer]
     assert time.monotonic() - start < 10
-    assert gone(int(pid_file.read_text()))
+    until(lambda: ended([int(pid_file.read_text())]), 2)
 
 
 def test_one_never_begun_has_run_out_of_time_too(ran):
     answers = ran("import time; time.sleep(60)", WELL, limit_s=1, at_once=1)
 
     assert [answer.kind for answer in answers] == ["timeout", "timeout"]
-
-
-def gone(pid):
-    """Within a moment; a zombie that nobody has collected is gone too."""
-    for _ in range(100):
-        try:
-            with open(f"/proc/{pid}/stat") as stat:
-                if stat.read().rpartition(")")[2].split()[0] == "Z":
-                    return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.02)
-    return False
 
 
 INDUCTOR = "torch._inductor.exc.InductorError: RuntimeError: No C compiler."

@@ -1,6 +1,11 @@
 """What tests of processes wait for."""
 
+import socket
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
 
 from fp8bench.launch.signals import ZOMBIE, process
 
@@ -12,6 +17,26 @@ def until(found, patience_s=120):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     return answer
+
+
+def in_background(what: Callable[[], Any]) -> Future[Any]:
+    """A function's result, or what it raises, once it is there. A daemon's thread holds no failed test up."""
+    found: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(what())
+        except BaseException as error:  # noqa: BLE001
+            found.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return found
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def ended(pids):

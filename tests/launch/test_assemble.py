@@ -40,6 +40,11 @@ def failed(rank: int, reason: str, collateral: bool = False) -> RankReport:
     return RankReport(rank=rank, status="failed", reason=reason, remedy=f"Fix {rank}", collateral=collateral)
 
 
+def stopped(status: str, **changes: Any) -> RankReport:
+    """Of rank 1, with what it had measured by then."""
+    return rank_report(1, status=status, reason="why", remedy="What to do", **changes)
+
+
 def test_ranks_that_finished_make_an_ok_record_of_what_they_reported():
     reports = rank_report(0), rank_report(1)
     record = assembled(*reports)
@@ -93,18 +98,10 @@ def test_the_log_has_what_every_rank_left_behind():
 
 
 def test_the_fingerprint_is_of_the_work_and_not_of_the_mode_nor_its_size():
-    one = assembled(rank_report(0), rank_report(1))
+    work = {"workload": "vit-huge", "sizes": SIZES, "optimizer": OPTIMIZER, "accumulation": 1, "data": "loader"}
     other = config("baseline-bf16", world_size=1, batch_size=8, compile="on", te_attention="sdpa")
-
-    assert one.fingerprint == assembled(rank_report(0), settings=other).fingerprint
-    assert one.fingerprint == {
-        "workload": "vit-huge",
-        "sizes": SIZES,
-        "optimizer": OPTIMIZER,
-        "accumulation": 1,
-        "data": "loader",
-        "method_version": METHOD_VERSION,
-    }
+    for record in (assembled(rank_report(0), rank_report(1)), assembled(rank_report(0), settings=other)):
+        assert record.fingerprint == {**work, "method_version": METHOD_VERSION}
 
 
 @pytest.mark.parametrize(
@@ -112,15 +109,9 @@ def test_the_fingerprint_is_of_the_work_and_not_of_the_mode_nor_its_size():
     [
         # The rank that failed by itself, before those that were ended for it.
         ([failed(0, "ended because rank 1 failed", True), failed(1, "died: SIGKILL")], "failed", "died: SIGKILL"),
-        (
-            [failed(0, "ended", True), rank_report(1, status="invalid", reason="the loss is nan", remedy="Fix")],
-            *("invalid", "the loss is nan"),
-        ),
+        ([failed(0, "ended", True), stopped("invalid")], "invalid", "why"),
         ([rank_report(0), failed(1, "ended because of rank 7", collateral=True)], "failed", "ended because of rank 7"),
-        *(
-            ([rank_report(0), rank_report(1, status=status, reason="why", remedy="What to do")], status, "why")
-            for status in ("unsupported", "invalid", "failed")
-        ),
+        *(([rank_report(0), stopped(status)], status, "why") for status in ("unsupported", "invalid", "failed")),
     ],
 )
 def test_a_run_that_stopped_has_the_status_and_reason_of_the_culprit_and_no_summary(reports, status, reason):
@@ -138,66 +129,50 @@ def test_a_run_that_stopped_early_keeps_what_was_known_and_leaves_the_rest_null(
     assert record.samples == record.memory == record.telemetry == ()
     assert record.fingerprint["workload"] == "vit-huge"
     assert record.fingerprint["sizes"] is record.fingerprint["optimizer"] is None
+    # Of parities that of a rank that failed the gate, and not that of one that passed.
+    wrong = parity(passed=False)
+    assert assembled(rank_report(0), stopped("invalid", parity=wrong)).parity == wrong
+
+
+ERRORS = ("loss_error", "gradient_error", "update_error", "state_error", "spread", "bound")
 
 
 def executed(error, *warnings):
     """What a rank found of its steps as executed; None: nothing."""
-    names = ("loss_error", "gradient_error", "update_error", "state_error", "spread", "bound")
-    found = None if error is None else proof(**dict.fromkeys(names, error))
+    found = None if error is None else proof(**dict.fromkeys(ERRORS, error))
     graph = replayed(capture_s=error or 0.0, pool_bytes=1024 + len(warnings))
     return evidence(executed=found, graph=graph, warnings=warnings)
 
 
-HOT = evidence(warnings=("fp8 is emulated",))
-
-
 @pytest.mark.parametrize(
-    ("reports", "warnings"),
+    ("ran", "warnings", "worst"),
     [
         # That rank 0 alone is profiled is no difference.
+        ([evidence(fp8=True, fp8_kernels=True), evidence(fp8=True)], (), None),
         (
-            [
-                rank_report(0, evidence=evidence(fp8=True, fp8_kernels=True)),
-                rank_report(1, evidence=evidence(fp8=True)),
-            ],
-            (),
+            [evidence(), evidence(attention="sdpa:math"), evidence()],
+            *(("ranks [1] ran something else than rank 0",), None),
         ),
-        (
-            [rank_report(0), rank_report(1, evidence=evidence(attention="sdpa:math")), rank_report(2)],
-            ("ranks [1] ran something else than rank 0",),
-        ),
-        (
-            [rank_report(0, evidence=HOT), rank_report(1, evidence=HOT, environment=environment("NVIDIA L4"))],
-            ("fp8 is emulated", "the ranks ran on different GPUs: NVIDIA H100 80GB HBM3, NVIDIA L4"),
-        ),
-        ([rank_report(0, evidence=executed(0.01)), rank_report(1, evidence=executed(0.02))], ()),
-        (
-            [rank_report(0, evidence=executed(0.01)), rank_report(1, evidence=executed(None, "too little memory"))],
-            ("too little memory",),
-        ),
+        ([evidence(warnings=("fp8 is emulated",))] * 2, ("fp8 is emulated",), None),
+        # Of steps as executed the worst errors are kept, and none where a rank has none.
+        ([executed(0.01), executed(0.02)], (), 0.02),
+        ([executed(0.01), executed(None, "too little memory")], ("too little memory",), None),
     ],
 )
-def test_what_ranks_ran_differently_is_a_warning(reports, warnings):
+def test_what_ranks_ran_differently_is_a_warning(ran, warnings, worst):
+    reports = [rank_report(rank, evidence=one) for rank, one in enumerate(ran)]
     record = assembled(*reports, settings=config(world_size=len(reports)))
     assert record.evidence.warnings == warnings
     assert record.evidence.attention == reports[0].evidence.attention
     assert record.evidence.fp8_kernels == reports[0].evidence.fp8_kernels
-
-
-@pytest.mark.parametrize("second", [0.02, None])
-def test_of_the_ranks_executed_steps_the_worst_errors_are_kept_and_none_where_a_rank_has_none(second):
-    record = assembled(rank_report(0, evidence=executed(0.01)), rank_report(1, evidence=executed(second)))
+    reports[1] = rank_report(1, evidence=ran[1], environment=environment("NVIDIA L4"))
+    told = "the ranks ran on different GPUs: NVIDIA H100 80GB HBM3, NVIDIA L4"
+    assert assembled(*reports).evidence.warnings == (*warnings, told)
     found = record.evidence.executed
-    names = ("loss_error", "gradient_error", "update_error", "state_error", "spread", "bound")
-    assert (found and {getattr(found, name) for name in names}) == (second and {second})
+    assert (found and {getattr(found, name) for name in ERRORS}) == (worst and {worst})
 
 
-def test_the_parity_of_a_rank_that_failed_the_gate_is_kept_and_not_that_of_one_that_passed():
-    wrong = rank_report(1, status="invalid", reason="why", remedy="What", parity=parity(passed=False))
-    assert assembled(rank_report(0), wrong).parity == parity(passed=False)
-
-
-def test_ids_sort_by_time_and_two_of_the_same_second_are_unlike():
+def test_ids_sort_by_time_are_safe_as_file_names_and_two_of_the_same_second_are_unlike():
     moments = [NOW + timedelta(seconds=seconds) for seconds in (0, 1, 59, 3600, 86_400, 40_000_000)]
     labels = ["te-fp8:delayed", "baseline-bf16", "a", "torchao-float8:rowwise", "Z", "0"]
     ids = [new_run_id(label, moment) for label, moment in zip(labels, moments, strict=True)]
@@ -206,32 +181,21 @@ def test_ids_sort_by_time_and_two_of_the_same_second_are_unlike():
     assert ids[0].startswith("20261121T101500Z-te-fp8-delayed-")
     assert new_session_id(NOW) < new_session_id(NOW + timedelta(seconds=1))
     assert len({new_session_id(NOW) for _ in range(50)}) == len({new_run_id("a", NOW) for _ in range(50)}) == 50
-
-
-@pytest.mark.parametrize(
-    "label", ["te-fp8:delayed", "../../etc/passwd", "a b\tc\n", "naïve/mode", ".hidden", "-x-", ""]
-)
-def test_a_run_id_is_safe_as_a_file_name(label):
-    run_id = new_run_id(label, NOW)
-
-    assert PurePath(run_id).name == run_id
-    assert run_id.isascii()
-    assert not set(run_id) & set(" :/\\\"'\t\n*?$")
-    assert run_id.startswith("20261121T101500Z-")
+    for label in ("te-fp8:delayed", "../../etc/passwd", "a b\tc\n", "naïve/mode", ".hidden", "-x-", ""):
+        run_id = new_run_id(label, NOW)
+        assert PurePath(run_id).name == run_id
+        assert run_id.isascii()
+        assert not set(run_id) & set(" :/\\\"'\t\n*?$")
+        assert run_id.startswith("20261121T101500Z-")
 
 
 A, B = machine_called("a"), machine_called("b")
 
 
+# Over several nodes of which one is unknown it is unknown.
 @pytest.mark.parametrize(
     ("machines", "launchers", "expected"),
-    [
-        ((None, None), A, A),
-        ((None, None), None, None),
-        ((A, B), A, together([A, B])),
-        # Over several nodes of which one is unknown it is unknown.
-        ((A, None), A, None),
-    ],
+    [((None, None), A, A), ((None, None), None, None), ((A, B), A, together([A, B])), ((A, None), A, None)],
 )
 def test_the_machine_is_the_launchers_or_that_of_all_nodes_together(machines, launchers, expected):
     reports = [rank_report(rank, machine=machine) for rank, machine in enumerate(machines)]

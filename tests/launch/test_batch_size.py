@@ -1,7 +1,5 @@
 """The search for the largest batch: which size is next, what a run says of its size, and what ends the search."""
 
-from collections.abc import Callable
-
 import pytest
 from builders import config, evidence, measured, replayed, unsupported
 
@@ -17,13 +15,10 @@ ROOM = BatchSearch(memory_bytes=100 * GIB, headroom=0.1, tries=())
 START = 64
 
 
-def takes(batch: int, at_zero: float = 6.0, a_sample: float = 0.25) -> int:
-    """Bytes of a step, on a line."""
-    return int((at_zero + a_sample * batch) * GIB)
-
-
-def tried(batch: int, fit: Fit = "fits", **line: float) -> BatchTry:
-    return BatchTry(batch_size=batch, fit=fit, peak_bytes=None if fit == "too large" else takes(batch, **line))
+def tried(batch: int, fit: Fit = "fits", a_sample: float = 0.25) -> BatchTry:
+    """With the bytes of a step on a line."""
+    peak_bytes = None if fit == "too large" else int((6.0 + a_sample * batch) * GIB)
+    return BatchTry(batch_size=batch, fit=fit, peak_bytes=peak_bytes)
 
 
 BEGUN = config(batch_size=START)
@@ -33,17 +28,6 @@ def after(*tries: BatchTry, memory_bytes: int | None = 100 * GIB, begun: RunConf
     return next_size(BatchSearch(memory_bytes=memory_bytes, headroom=0.1, tries=tries), begun)
 
 
-def searched(fits: Callable[[int], Fit], peak: Callable[[int], int] = takes) -> list[BatchTry]:
-    """All tries of a search on a machine that answers so."""
-    search = ROOM
-    while (batch := next_size(search, BEGUN)) is not None:
-        fit = fits(batch)
-        one = BatchTry(batch_size=batch, fit=fit, peak_bytes=None if fit == "too large" else peak(batch))
-        search = search.model_copy(update={"tries": (*search.tries, one)})
-    return list(search.tries)
-
-
-FLAT = {"at_zero": 6.0, "a_sample": 0.125}
 TEXT = config(batch_size=4)
 
 
@@ -53,7 +37,7 @@ TEXT = config(batch_size=4)
         ([], START),
         # Sizes are doubled; with a line, as often as it promises room for, and at most to eight times the largest.
         ([tried(64)], 128),
-        ([tried(64, **FLAT), tried(128, **FLAT)], 512),
+        ([tried(64, a_sample=0.125), tried(128, a_sample=0.125)], 512),
         ([tried(16, a_sample=0.001), tried(32, a_sample=0.001)], 8 * 32),
         # A doubling that the line calls hopeless is not tried; of 90 GiB, 6 and 0.25 a sample are 336.
         ([tried(64), tried(128)], 256),
@@ -77,9 +61,7 @@ TEXT = config(batch_size=4)
 )
 def test_the_next_size(tries: list[BatchTry], expected: int | None) -> None:
     assert after(*tries) == expected
-
-
-def test_without_a_limit_sizes_are_doubled_until_one_does_not_fit() -> None:
+    # Without a limit sizes are doubled until one does not fit.
     assert after(tried(64), tried(128), memory_bytes=None) == 1024
     assert after(tried(64), tried(128), tried(256, "too large"), memory_bytes=None) == 192
 
@@ -107,7 +89,11 @@ def test_sizes_are_multiples_of_what_samples_need(begun: RunConfig, tries: list[
 )
 def test_few_sizes_are_tried_and_the_answer_is_near_the_largest(largest: int, most_tries: int) -> None:
     """Of a machine that runs out of memory beyond `largest`, whatever the line says."""
-    tries = searched(lambda batch: "fits" if batch <= largest else "too large")
+    search = ROOM
+    while (batch := next_size(search, BEGUN)) is not None:
+        one = tried(batch, "fits" if batch <= largest else "too large")
+        search = search.model_copy(update={"tries": (*search.tries, one)})
+    tries = search.tries
     answer = max((one.batch_size for one in tries if one.fit == "fits"), default=None)
     reachable = min(largest, 336)
 
@@ -126,9 +112,7 @@ def ran(batch: int, peaks: tuple[int, ...] = (GIB, 3 * GIB), graphed: bool = Fal
     return measured(settings={"batch_size": batch}, memory=memory, evidence=found, **changes)
 
 
-def on_cpu(gib: int) -> Record:
-    memory = RankMemory(rank=0, peak_allocated_bytes=None, peak_reserved_bytes=None, peak_host_bytes=gib * GIB)
-    return measured(settings={"device": "cpu"}, memory=(memory,))
+ON_CPU = RankMemory(rank=0, peak_allocated_bytes=None, peak_reserved_bytes=None, peak_host_bytes=95 * GIB)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +122,7 @@ def on_cpu(gib: int) -> Record:
         (ran(64), "fits", 3),
         (ran(64, (90 * GIB,)), "fits", 90),
         (ran(64, (91 * GIB,)), "no headroom", 91),
-        (on_cpu(95), "no headroom", 95),
+        (measured(settings={"device": "cpu"}, memory=(ON_CPU,)), "no headroom", 95),
         (unsupported(status="failed", cause="oom"), "too large", None),
         # Another failure says nothing of the size.
         (unsupported(status="failed", cause="crash"), None, None),
@@ -156,31 +140,23 @@ def test_what_a_run_says_of_its_size(record: Record, fit: Fit | None, peak_gib: 
 
 def test_a_step_that_lost_its_graph_is_another_step() -> None:
     small = judged(ran(64, graphed=True), ROOM)
-    assert small is not None
     one = judged(ran(128), ROOM.model_copy(update={"tries": (small,)}))
     assert one is not None
     assert (one.fit, one.execution) == ("executed otherwise", "eager")
 
 
-class TestEarlierRecords:
-    CONFIG = config(batch_size=START)
+def test_of_earlier_records_of_the_same_step_the_latest_of_each_size_is_a_try_and_names_its_record() -> None:
+    before, again = ran(64, (5 * GIB,), minutes=1), ran(64, (4 * GIB,), minutes=2)
+    records = [ran(128, (9 * GIB,)), before, again]
 
-    def test_the_latest_of_each_size_is_a_try_and_names_its_record(self) -> None:
-        before, again = ran(64, (5 * GIB,), minutes=1), ran(64, (4 * GIB,), minutes=2)
-        records = [ran(128, (9 * GIB,)), before, again]
-        found = known_tries(self.CONFIG, records, ROOM)
-
-        assert [(one.batch_size, one.peak_bytes, one.run_id) for one in found.tries] == [
-            (64, 4 * GIB, again.run_id),
-            (128, 9 * GIB, records[0].run_id),
-        ]
-
-    def test_other_settings_are_another_step_and_other_numbers_of_steps_are_not(self) -> None:
-        other = measured(settings={"batch_size": 128, "optimizer": "adamw"})
-        longer = measured(settings={"batch_size": 128, "steps": 1000, "warmup": 50, "seed": 3})
-
-        assert known_tries(self.CONFIG, [other], ROOM).tries == ()
-        assert len(known_tries(self.CONFIG, [longer], ROOM).tries) == 1
+    assert [(one.batch_size, one.peak_bytes, one.run_id) for one in known_tries(BEGUN, records, ROOM).tries] == [
+        (64, 4 * GIB, again.run_id),
+        (128, 9 * GIB, records[0].run_id),
+    ]
+    # Other settings are another step, and other numbers of steps are not.
+    other = measured(settings={"batch_size": 128, "optimizer": "adamw"})
+    longer = measured(settings={"batch_size": 128, "steps": 1000, "warmup": 50, "seed": 3})
+    assert [len(known_tries(BEGUN, [one], ROOM).tries) for one in (other, longer)] == [0, 1]
 
 
 def test_where_even_the_least_is_too_large_the_last_try_says_so() -> None:

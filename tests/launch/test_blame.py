@@ -27,10 +27,8 @@ def said(when, what, connection_lost=False):
     return RankError(at_s=when, what=what, cause="crash", connection_lost=connection_lost, traceback="")
 
 
-CLOSED = "RuntimeError: Connection closed by peer"
-
-
-EARLY, ENOUGH = said(20.3, CLOSED, connection_lost=True), said(20.4, "ZeroDivisionError: enough")
+EARLY = said(20.3, "RuntimeError: Connection closed by peer", connection_lost=True)
+ENOUGH = said(20.4, "ZeroDivisionError: enough")
 TWO = config(world_size=2)
 
 
@@ -78,10 +76,6 @@ def test_how_a_rank_without_an_error_ended_is_said(code, how):
 
     reason = f"rank 1 died: {how}, in the phase 'starting'"
     assert (blame.ranks, blame.reason, blame.cause) == ((1,), reason, "host-death")
-
-
-def test_where_nobody_ended_nobody_is_to_blame():
-    assert of_deaths(TWO, [seen_of(0), seen_of(1)]) is None
 
 
 OURS = RunFailed("rank 1 ran out of GPU memory", "Lower --batch-size", "oom")
@@ -180,15 +174,9 @@ Current thread 0x00007a (most recent call first):
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "frame"),
-    [(TWO_THREADS, "/home/me/site/my_mode.py:12 in evidence"), ("", ""), ("Fatal Python error\n", "")],
-)
-def test_the_innermost_frame_is_of_the_main_thread_which_is_written_last(text, frame):
-    assert innermost(text) == frame
-
-
-def test_who_waits_and_where_each_is():
+def test_who_waits_and_where_each_is_by_the_innermost_frame_of_the_main_thread_which_is_written_last():
+    frames = [innermost(text) for text in (TWO_THREADS, "", "Fatal Python error\n")]
+    assert frames == ["/home/me/site/my_mode.py:12 in evidence", "", ""]
     views = [RankView(rank=0, stack=stack) for stack in (IN_A_COLLECTIVE, TWO_THREADS, "", None)]
 
     assert [view.waits for view in views] == [True, False, False, False]
@@ -219,17 +207,16 @@ def test_who_holds_the_others_up(steps, stopped, waiting, who):
 LATE = Overdue((0, 1), "done", 6.0)
 
 
-def test_a_rank_that_told_its_report_holds_nobody_up():
+def test_a_rank_that_told_its_report_holds_nobody_up_and_where_nobody_ended_nobody_died():
     """It is in the last phase as the one that hangs there is."""
+    assert of_deaths(TWO, [seen_of(0), seen_of(1)]) is None
     views = [RankView(rank=0, report=RankReport(rank=0), stage="done", end=End(exit_code=0, alive_s=0.0))]
     views += [RankView(rank=1, stage="done")]
     first, second = reports_of(TWO, views, LATE)
 
     assert (first.status, second.status, second.cause) == ("ok", "failed", "timeout")
     assert second.reason.startswith("rank 1 held up the phase 'done' for more than 6 s")
-
-
-def test_what_a_rank_had_found_stands_in_its_report_of_failure():
+    # What a rank had found stands in its report of failure.
     end, kept = End(exit_code=-9, alive_s=0.0), RankReport(rank=0, marks=("found",))
     [report] = reports_of(config(world_size=1), [RankView(rank=0, stage="timing", kept=kept, end=end)])
 

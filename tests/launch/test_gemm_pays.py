@@ -14,11 +14,8 @@ from fp8bench.schema.instance import Instance
 
 RESULTS = Path(__file__).parents[2] / "results"
 H200 = Instance(key="h200-1x", gpu="NVIDIA H200", gpu_count=1)
+HERE = Place(instance=H200, in_catalog=True, results_dir=RESULTS, here=None)
 QKV, PROJ, FC1, FC2 = "blocks.*.attn.qkv", "blocks.*.attn.proj", "blocks.*.mlp.fc1", "blocks.*.mlp.fc2"
-
-
-def here():
-    return Place(instance=H200, in_catalog=True, results_dir=RESULTS, here=None)
 
 
 def run(recipe="tensorwise,layers=auto", mode="torchao-float8", batch_size=256, **changes):
@@ -39,76 +36,66 @@ def run(recipe="tensorwise,layers=auto", mode="torchao-float8", batch_size=256, 
     ],
 )
 def test_the_layers_of_vit_huge_that_pay_on_an_h200(settings, layers, told):
-    [found], [note] = resolved([run(**settings)], here())
+    [found], [note] = resolved([run(**settings)], HERE)
     assert found.fp8_layer_names == layers
     assert told in note
 
 
-def test_other_configurations_are_left_as_they_are():
+def test_other_configurations_are_left_as_they_are_and_a_resumed_session_keeps_its_choice():
     plain = [config(), run("tensorwise"), run("tensorwise,layers=mlp")]
-    assert resolved(plain, here()) == (plain, ())
-
-
-def test_a_resumed_session_keeps_its_choice():
+    assert resolved(plain, HERE) == (plain, ())
     before = run(batch_size=8).model_copy(update={"fp8_layer_names": (FC1,)})
     kept = measured(config=before)
-    [found], notes = resolved([run(batch_size=8)], here(), kept=[kept])
+    [found], notes = resolved([run(batch_size=8)], HERE, kept=[kept])
     assert (found.fp8_layer_names, notes) == ((FC1,), ())
 
 
-def test_without_a_record_of_the_same_gemms_the_command_that_makes_one_is_told():
-    with pytest.raises(UsageError, match="no record of `fp8bench gemm` of vit-huge at batch 48") as caught:
-        resolved([run(batch_size=48)], here())
-    assert "fp8bench gemm --workload vit-huge --batch-size 48" in caught.value.remedy
+@pytest.mark.parametrize(
+    ("asked", "to_size", "told", "remedy"),
+    [
+        (
+            *(run(batch_size=48), (), "no record of `fp8bench gemm` of vit-huge at batch 48"),
+            "fp8bench gemm --workload vit-huge --batch-size 48",
+        ),
+        (run(), (run(),), "which layers pay depends on the batch size", ""),
+        (run("block,layers=auto", "te-fp8"), (), "not those of block", "Use delayed or current"),
+    ],
+    ids=["no record", "a batch size that is yet to be found", "gemms that are not timed"],
+)
+def test_where_nothing_tells_which_layers_pay_it_is_refused_with_what_would(asked, to_size, told, remedy):
+    with pytest.raises(UsageError, match=told) as caught:
+        resolved([asked], HERE, to_size=to_size)
+    assert remedy in caught.value.remedy
 
 
 @pytest.mark.parametrize(("batch_size", "enough"), [(4, 16), (24, 32)])
 def test_a_batch_whose_gemms_cannot_be_timed_is_refused_with_the_next_one_that_can(batch_size, enough):
     with pytest.raises(UsageError, match=f"batch {batch_size} x 17 tokens of vit-micro are") as caught:
-        resolved([run(workload="vit-micro", batch_size=batch_size)], here())
+        resolved([run(workload="vit-micro", batch_size=batch_size)], HERE)
     assert caught.value.remedy.startswith(f"Use --batch-size {enough},")
     assert "fp8bench gemm" not in caught.value.remedy
     with pytest.raises(UsageError, match="no record of `fp8bench gemm` of vit-micro at batch"):
-        resolved([run(workload="vit-micro", batch_size=enough)], here())
+        resolved([run(workload="vit-micro", batch_size=enough)], HERE)
 
 
-def test_a_batch_size_that_is_yet_to_be_found_decides_nothing():
-    with pytest.raises(UsageError, match="which layers pay depends on the batch size"):
-        resolved([run()], here(), to_size=[run()])
+def product(layer, *timings, role="forward"):
+    """One GEMM of a layer, which took so long."""
+    return ProductTimings(product=Product(shape=Shape(m=64, n=64, k=64), role=role, layers=(layer,)), timings=timings)
 
 
-def test_a_recipe_whose_gemms_are_not_timed_is_refused_with_those_that_are():
-    with pytest.raises(UsageError, match="not those of block") as caught:
-        resolved([run("block,layers=auto", "te-fp8")], here())
-    assert "Use delayed or current" in caught.value.remedy
-
-
-def timed(layer, bf16, fp8, role="forward", **fp8_of):
+def timed(layer, bf16, fp8, role="forward", fast=None):
     """Seconds of one GEMM, slow and fast accumulation alike unless said."""
-    times = [
-        timing("bf16", bf16),
-        timing("fp8-tensorwise", fp8),
-        timing("fp8-tensorwise-fast", fp8_of.get("fast", fp8)),
-    ]
-    return ProductTimings(
-        product=Product(shape=Shape(m=64, n=64, k=64), role=role, layers=(layer,)), timings=tuple(times)
-    )
+    by_kind = {"bf16": bf16, "fp8-tensorwise": fp8, "fp8-tensorwise-fast": fp8 if fast is None else fast}
+    return product(layer, *(timing(kind, seconds) for kind, seconds in by_kind.items()), role=role)
 
 
 def test_a_layer_is_judged_by_all_of_its_gemms_and_forward_alone_accumulates_fast():
     products = [timed("a", 1.0, 9.0, fast=0.5), timed("a", 1.0, 1.4, "weight gradient", fast=0.1)]
     [found], casts = judge(products, "tensorwise", te=False)
     assert (found.bf16_s, found.fp8_s, found.pays, casts) == (2.0, pytest.approx(1.9), True, "none")
-
-
-def test_the_gemm_that_a_recipe_leaves_in_bf16_costs_what_it_does_there():
-    rowwise = [
-        ProductTimings(
-            product=Product(shape=Shape(m=64, n=64, k=64), role=role, layers=("a",)),
-            timings=(timing("bf16", 1.0), timing("fp8-rowwise", 0.25)),
-        )
-        for role in ("forward", "weight gradient")
-    ]
+    # The GEMM that a recipe leaves in bf16 costs what it does there.
+    times = timing("bf16", 1.0), timing("fp8-rowwise", 0.25)
+    rowwise = [product("a", *times, role=role) for role in ("forward", "weight gradient")]
     [found], _ = judge(rowwise, "rowwise_with_gw_hp", te=False)
     assert found.fp8_s == 1.25
 
@@ -117,9 +104,7 @@ def test_layers_of_one_module_of_transformer_engines_pay_together_or_not_at_all(
     products = [timed("x.mlp.fc1", 1.0, 0.5), timed("x.mlp.fc2", 1.0, 1.6), timed("x.attn.proj", 1.0, 0.9)]
     assert paying(judge(products, "tensorwise", te=False)[0], "m", "g") == ("x.mlp.fc1", "x.attn.proj")
     assert paying(judge(products, "delayed", te=True)[0], "m", "g") == ("x.attn.proj",)
-
-
-def test_where_nothing_pays_that_is_said_with_the_times():
+    # Where nothing pays that is said with the times.
     with pytest.raises(ModeUnavailable, match=r"no linear layer's GEMMs take less time in fp8: a \(\+50% time\)"):
         paying(judge([timed("a", 1.0, 1.5)], "tensorwise", te=False)[0], "torchao-float8", "the GEMMs of x")
 
@@ -134,6 +119,5 @@ def test_where_nothing_pays_that_is_said_with_the_times():
     ],
 )
 def test_a_layer_without_both_times_does_not_pay(timings, told):
-    product = Product(shape=Shape(m=64, n=64, k=64), layers=("a",))
-    [found], _ = judge([ProductTimings(product=product, timings=tuple(timings))], "tensorwise", te=False)
+    [found], _ = judge([product("a", *timings)], "tensorwise", te=False)
     assert (found.pays, str(found)) == (False, told)

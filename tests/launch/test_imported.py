@@ -2,6 +2,7 @@
 instance's GPUs cannot have taken.
 """
 
+import re
 from datetime import date
 
 import pytest
@@ -29,33 +30,30 @@ def record_of(**words: object) -> Record:
     return to_record(ImportedFigure.parse(**{**WORDS, **words}), "p5")
 
 
-@pytest.mark.parametrize(
-    ("field", "flag", "values"),
-    [
-        ("step_time_s", "--step-time", ["0", "-0.199", "199 ms", "", "nan", "inf", "1e-320"]),
-        ("batch_size", "--batch-size", ["0", "-64", "many", "64.5"]),
-        ("gpus", "--gpus", ["0", "-8", "eight"]),
-        ("published_on", "--published-on", ["last autumn", "2023-11-31"]),
-    ],
-)
-def test_a_wrong_number_or_date_is_refused_by_flag_and_value(field, flag, values):
-    for value in values:
-        with pytest.raises(UsageError) as refusal:
-            record_of(**{field: value})
-        assert refusal.value.what.startswith(f"{flag} {value!r} is an invalid value: ")
+WRONG = {
+    ("step_time_s", "--step-time"): ["0", "-0.199", "199 ms", "", "nan", "inf", "1e-320"],
+    ("batch_size", "--batch-size"): ["0", "-64", "many", "64.5"],
+    ("gpus", "--gpus"): ["0", "-8", "eight"],
+    ("published_on", "--published-on"): ["last autumn", "2023-11-31"],
+}
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        *(
+            ({field: value}, re.escape(f"{flag} {value!r} is an invalid value: "))
+            for (field, flag), values in WRONG.items()
+            for value in values
+        ),
         *[({"source": source}, "--source .* does not say where") for source in ("measured", " MEASURED ", "", "  ")],
-        ({"mode": "te-fp9"}, "Did you mean 'te-fp8'"),
-        ({"workload": "vit-hug"}, "Did you mean 'vit-huge'"),
+        ({"mode": "te-fp9"}, ".*Did you mean 'te-fp8'"),
+        ({"workload": "vit-hug"}, ".*Did you mean 'vit-huge'"),
         ({"published_on": "2999-01-01"}, "--published-on 2999-01-01 is in the future"),
     ],
 )
-def test_a_figure_of_nowhere_or_of_nothing_known_is_refused(words, said):
-    with pytest.raises(UsageError, match=said):
+def test_a_wrong_number_or_date_and_a_figure_of_nowhere_or_of_nothing_known_are_refused(words, said):
+    with pytest.raises(UsageError, match=f"^{said}"):
         record_of(**words)
 
 

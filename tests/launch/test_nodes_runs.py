@@ -13,7 +13,7 @@ import fork_server
 import pytest
 from cli.calling import LIMIT_S, call, environment, one_line
 from kept import documents
-from launch.seen import ended, until
+from launch.seen import ended, free_port, until
 
 from fp8bench.launch.signals import descendants, process, processes
 
@@ -21,13 +21,11 @@ pytestmark = pytest.mark.thorough
 
 TINY = ("--workload", "outside-linear", "--batch-size", "8", "--warmup", "1", "--min-time", "0")
 
-PLACE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return free.getsockname()[1]
+PLACE = {
+    **{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"},
+    **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
+}
+DRY = ("run", "--workload", "vit-micro", "--dry-run")
 
 
 class Node:
@@ -49,13 +47,17 @@ class Node:
         return [one.pid for one in descendants(self.torchrun.pid, processes())]
 
     def stdout(self):
-        return self._text(self.out)
+        return os.pread(self.out.fileno(), 1 << 22, 0).decode()
 
     def errors(self):
-        return self._text(self.err)
+        return os.pread(self.err.fileno(), 1 << 22, 0).decode()
 
-    def _text(self, file):
-        return os.pread(file.fileno(), 1 << 22, 0).decode()
+    def kill(self):
+        """It and all below it; returns whom."""
+        killed = [self.torchrun.pid, *self.below()]
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        return killed[1:]
 
     def records(self):
         found = documents(self.folder, "results/cpu/*.json")
@@ -120,10 +122,8 @@ def test_a_node_that_is_killed_ends_the_other_within_a_minute_with_a_record_and_
     until(lambda: ": timing," in first.errors())
     # Until node 0 has heard of it.
     time.sleep(2 * slowness)
-    theirs, ours = second.below(), first.below()
-    began = time.monotonic()
-    for pid in (second.torchrun.pid, *theirs):
-        os.kill(pid, signal.SIGKILL)
+    ours, began = first.below(), time.monotonic()
+    theirs = second.kill()
     assert first.torchrun.wait(60 * slowness) == 1
     assert time.monotonic() - began < 60 * slowness
     until(lambda: ended([*ours, *theirs]), 10)
@@ -141,9 +141,7 @@ def test_where_node_0_is_killed_node_1_keeps_the_record_its_log_and_the_instance
     flags = ("--mode", "baseline-bf16", "--rounds", "2", "--steps", "100000")
     first, second = started(flags, (*flags, "--price", "3"), processes_a_node=2)
     until(lambda: ": timing," in first.errors())
-    theirs, ours = first.below(), second.below()
-    for pid in (first.torchrun.pid, *theirs):
-        os.kill(pid, signal.SIGKILL)
+    ours, theirs = second.below(), first.kill()
     assert second.torchrun.wait(60 * slowness) == 1
     until(lambda: ended([*ours, *theirs]), 10)
     [record] = second.records()
@@ -158,15 +156,11 @@ def test_where_node_0_is_killed_node_1_keeps_the_record_its_log_and_the_instance
 
 
 def test_a_node_alone_measures_all_rounds_and_its_other_ranks_wait(started):
-    [node] = started(
-        ("--mode", "baseline-bf16", "--rounds", "2", "--steps", "3", "--name", "box-7"), processes_a_node=2
-    )
+    [node] = started("--mode baseline-bf16 --rounds 2 --steps 3 --name box-7".split(), processes_a_node=2)
 
     assert node.torchrun.wait(LIMIT_S) == 0, node.errors()
-    assert [(r["status"], r["session"]["round"], r["config"]["world_size"]) for r in node.records()] == [
-        ("ok", 1, 2),
-        ("ok", 2, 2),
-    ]
+    found = [(r["status"], r["session"]["round"], r["config"]["world_size"]) for r in node.records()]
+    assert found == [("ok", 1, 2), ("ok", 2, 2)]
     assert node.errors().count("baseline-bf16, round 1 of 2: outside-linear") == 1
 
 
@@ -174,19 +168,17 @@ class TestRefusals:
     """As torchrun would start one process; no group is needed to refuse."""
 
     @pytest.mark.parametrize(
-        ("command", "changes", "words"),
+        ("command", "local_world_size", "words"),
         [
-            (("sweep", "--budget", "1min"), {}, "measures with processes of its own"),
-            (("explain", "--mode", "baseline-bf16"), {}, "measures with processes of its own"),
-            (
-                ("run", "--workload", "vit-micro"),
-                {"LOCAL_WORLD_SIZE": "4"},
-                "LOCAL_WORLD_SIZE=4 in the environment is above WORLD_SIZE=2",
-            ),
+            ("sweep --budget 1min", "1", "measures with processes of its own"),
+            ("explain --mode baseline-bf16", "1", "measures with processes of its own"),
+            ("run --workload vit-micro", "4", "LOCAL_WORLD_SIZE=4 in the environment is above WORLD_SIZE=2"),
         ],
     )
-    def test_other_commands_and_variables_that_cannot_be_true_are_one_line(self, tmp_path, command, changes, words):
-        done = call(tmp_path, *command, **{**PLACE, **changes}, MASTER_PORT="29500")
+    def test_other_commands_and_variables_that_cannot_be_true_are_one_line(
+        self, tmp_path, command, local_world_size, words
+    ):
+        done = call(tmp_path, *command.split(), **{**PLACE, "LOCAL_WORLD_SIZE": local_world_size})
 
         assert (done.code, list(tmp_path.iterdir())) == (2, [])
         assert words in one_line(done)
@@ -196,7 +188,7 @@ class TestRefusals:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             port = taken.getsockname()[1]
-            done = call(tmp_path, "run", "--workload", "vit-micro", **PLACE, MASTER_PORT=str(port))
+            done = call(tmp_path, "run", "--workload", "vit-micro", **{**PLACE, "MASTER_PORT": str(port)})
 
         assert (done.code, list(tmp_path.iterdir())) == (2, [])
         said = one_line(done)
@@ -204,10 +196,7 @@ class TestRefusals:
         assert "Choose a free port" in said
 
     def test_a_dry_run_needs_no_other_node(self, tmp_path):
-        done = call(tmp_path, "run", "--workload", "vit-micro", "--dry-run", **PLACE, MASTER_PORT="29500")
-        beside = call(
-            tmp_path, "run", "--workload", "vit-micro", "--dry-run", **{**PLACE, "RANK": "1"}, MASTER_PORT="29500"
-        )
+        done, beside = (call(tmp_path, *DRY, **{**PLACE, "RANK": rank}) for rank in "01")
 
         assert (done.code, beside.code, beside.stdout) == (0, 0, "")
         assert "baseline-bf16" in done.stdout
@@ -261,9 +250,7 @@ class TestConverge:
         words = (*self.MODES, *self.SMALL, "--steps", "60")
         first, second = started(words, words, command=("converge",))
         until(lambda: "2 of 4: " in first.errors())
-        ranks = [*first.below(), *second.below()]
-        for pid in (second.torchrun.pid, *second.below()):
-            os.kill(pid, signal.SIGKILL)
+        ranks = [*first.below(), *second.kill()]
 
         assert first.torchrun.wait(60 * slowness) == 1
         until(lambda: ended(ranks), 10)

@@ -1,12 +1,15 @@
 """A request, a machine and a workload become configurations and a number of rounds: defaults, and refusals."""
 
 import pytest
+from builders import config
 
+from fp8bench import registry
 from fp8bench.config.request import RunRequest
+from fp8bench.config.sources import resolve
 from fp8bench.launch import plan as planning
 from fp8bench.launch.nodes.place import Elastic, elastic_from
-from fp8bench.launch.plan import plan, stop
-from fp8bench.launch.rounds import Stop
+from fp8bench.launch.plan import apart, entries, plan, stop, variant_notes
+from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import Machine
 from fp8bench.registry import BUILTIN_WORKLOADS, find_workload
 from fp8bench.schema.config import RunConfig
@@ -16,14 +19,22 @@ from fp8bench.stats.certainty import OUTSIDE
 EIGHT_GPUS = Machine(gpus=("NVIDIA H200",) * 8, product_name=None, cpu_count=64)
 NO_GPU = Machine(gpus=(), product_name=None, cpu_count=4)
 ONE_MODE = {"mode": ["baseline-bf16"]}
+SMALL = {"mode": "baseline-bf16", "batch_size": 4, "compile": "off"}
+LARGE = {**SMALL, "batch_size": 8}
+SOUGHT = {**SMALL, "batch_size": "auto"}
 
 
 def planned(machine: Machine = EIGHT_GPUS, elastic: Elastic | None = None, **asked: object) -> list[RunConfig]:
     return plan(RunRequest.model_validate(asked), machine, elastic)
 
 
-def stopped(machine: Machine = EIGHT_GPUS, **asked: object) -> Stop:
-    return stop(RunRequest.model_validate(asked), machine)
+def requested(*variants: dict, **settings: object) -> RunRequest:
+    return resolve({"workload": "vit-micro", **settings}, {}, {"variants": [*variants]}, "a.yaml").request
+
+
+def of_variants(*variants: dict, **settings: object) -> list[Entry]:
+    asked = requested(*variants, **settings)
+    return entries(asked, plan(asked, NO_GPU))
 
 
 def torchrun(world_size: int, local_world_size: int = 8) -> Elastic | None:
@@ -34,19 +45,14 @@ def torchrun(world_size: int, local_world_size: int = 8) -> Elastic | None:
 @pytest.mark.parametrize(
     ("machine", "labels", "where", "min_time_s"),
     [
-        (
-            EIGHT_GPUS,
-            ["baseline-bf16", "te-bf16", "te-fp8:delayed", "torchao-float8:tensorwise"],
-            ("cuda", "vit-huge", 8, 1, 64, 6),
-            10.0,
-        ),
-        (NO_GPU, ["baseline-bf16", "torchao-float8:tensorwise"], ("cpu", "vit-micro", 2, 1, 16, 0), 3.0),
+        (EIGHT_GPUS, "baseline-bf16 te-bf16 te-fp8:delayed", ("cuda", "vit-huge", 8, 1, 64, 6), 10.0),
+        (NO_GPU, "baseline-bf16", ("cpu", "vit-micro", 2, 1, 16, 0), 3.0),
     ],
 )
 def test_a_machine_runs_the_modes_that_it_can_on_all_gpus_or_two_processes(machine, labels, where, min_time_s):
     configs = planned(machine)
 
-    assert [config.mode_label for config in configs] == labels
+    assert [one.mode_label for one in configs] == [*labels.split(), "torchao-float8:tensorwise"]
     assert {(c.device, c.workload, c.world_size, c.nodes, c.batch_size, c.workers) for c in configs} == {where}
     assert {(c.warmup, c.steps, c.min_time_s, c.compile, c.data, c.seed, c.te_attention) for c in configs} == {
         (11, 100, min_time_s, "auto", "loader", 0, "te")
@@ -54,21 +60,9 @@ def test_a_machine_runs_the_modes_that_it_can_on_all_gpus_or_two_processes(machi
 
 
 def test_what_was_asked_for_goes_before_the_defaults():
-    asked = {
-        "workload": "vit-huge-256",
-        "batch_size": 256,
-        "warmup": 1,
-        "steps": 5,
-        "min_time_s": 0.0,
-        "compile": "off",
-        "cuda_graphs": "on",
-        "data": "device",
-        "seed": 7,
-        "te_attention": "sdpa",
-        "parallel": "fsdp",
-        "tensor_parallel": 2,
-        "grad_accumulation": 8,
-    }
+    asked = {"workload": "vit-huge-256", "batch_size": 256, "warmup": 1, "steps": 5, "min_time_s": 0.0, "seed": 7}
+    asked |= {"compile": "off", "cuda_graphs": "on", "data": "device", "te_attention": "sdpa"}
+    asked |= {"parallel": "fsdp", "tensor_parallel": 2, "grad_accumulation": 8}
     (config,) = planned(mode=["te-fp8:current"], gpus=2, **asked)
 
     defaults = RunRequest().of_workers("cuda", find_workload("vit-huge").usual)
@@ -76,15 +70,9 @@ def test_what_was_asked_for_goes_before_the_defaults():
     assert config == RunConfig(**{**defaults, **asked, **found})
 
 
-@pytest.mark.parametrize(
-    ("asked", "labels"),
-    [
-        ("torchao-float8:rowwise baseline-fp32", "torchao-float8:rowwise baseline-fp32"),
-        ("te-fp8 baseline-bf16 te-fp8:delayed te-fp8:current", "te-fp8:delayed baseline-bf16 te-fp8:current"),
-    ],
-)
-def test_modes_run_once_each_in_the_order_asked_for(asked, labels):
-    assert [config.mode_label for config in planned(mode=asked.split())] == labels.split()
+def test_modes_run_once_each_in_the_order_asked_for():
+    configs = planned(mode=["te-fp8", "baseline-bf16", "te-fp8:delayed", "te-fp8:current"])
+    assert [one.mode_label for one in configs] == ["te-fp8:delayed", "baseline-bf16", "te-fp8:current"]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +89,7 @@ def test_modes_run_once_each_in_the_order_asked_for(asked, labels):
         (
             {"workload": "llm-1b", "image_size": 384},
             UsageError,
-            "--image-size 384 does not apply .* --workload, as timm",
+            "--image-size 384 does not apply .* --workload, as tim",
         ),
         ({"workload": "llm-1b", "weight_dtype": "float16"}, UsageError, "--weight-dtype float16 does not .*gpt-layer"),
     ],
@@ -151,7 +139,7 @@ def test_under_torchrun_the_group_gives_world_size_and_nodes_to_all_modes(gpus):
     ],
 )
 def test_rounds_and_precision_are_as_asked_for(machine, asked, expected):
-    assert stopped(machine, **asked) == expected
+    assert stop(RunRequest.model_validate(asked), machine) == expected
 
 
 @pytest.mark.parametrize(
@@ -188,8 +176,21 @@ def test_a_missing_package_is_told_before_anything_starts_with_what_installs_it(
 
 @pytest.mark.slow
 def test_the_sizes_in_the_listing_are_those_of_the_models():
-    from fp8bench import registry
-
     for entry in BUILTIN_WORKLOADS:
         if entry.name in ("llm-1b", "llm-7b", "llm-8b"):
             assert f"{registry.load(entry)().parameters() / 1e9:.2f} G parameters" in entry.summary
+
+
+def test_variants_that_are_the_same_on_this_machine_are_refused_and_what_is_left_to_it_is_called_that():
+    left = {**SMALL, "batch_size": None}
+    assert variant_notes((left, LARGE)) == ["batch by default", "batch 8"]
+    with pytest.raises(UsageError, match=r"variants 1 and 2 are the same here: baseline-bf16 at batch size 16"):
+        of_variants({**SMALL, "batch_size": 16}, left)
+
+
+def test_a_size_to_be_found_begins_at_none_of_another_variants_and_found_to_be_that_it_is_measured_once():
+    variants = (SOUGHT, {**SMALL, "batch_size": 16}, {**SMALL, "batch_size": 32})
+    configs = [config("baseline-bf16", batch_size=size) for size in (16, 16, 32)]
+
+    assert [one.batch_size for one in apart(configs, variants)] == [64, 16, 32]
+    assert len(entries(requested(*variants[:2]), configs[:2])) == 1

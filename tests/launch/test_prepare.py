@@ -1,8 +1,9 @@
-"""What is settled before anything runs: whose machine this is, whose price, and a model that is looked at before its
-first worker starts.
+"""What is settled before anything runs: what this machine is in the catalogue and what it cannot be called, whose it
+is, whose price, and a model that is looked at before its first worker starts.
 """
 
 import sys
+from contextlib import nullcontext
 from datetime import date
 
 import pytest
@@ -11,18 +12,94 @@ from builders import config, machine_called
 from fp8bench.config.request import RunRequest
 from fp8bench.launch import place as placing
 from fp8bench.launch import prepare as preparing
-from fp8bench.launch.place import register
+from fp8bench.launch.place import claim, identify, instance_called, register
 from fp8bench.launch.prepare import examined, prepare, require_modes
 from fp8bench.machine.gpus import Machine
-from fp8bench.pricing.catalog import load_beside
+from fp8bench.pricing.catalog import load, load_beside
 from fp8bench.records import instances
 from fp8bench.records.lock import held
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
+from fp8bench.schema.instance import Catalog, Instance
 from fp8bench.schema.model import Answer, Refusal
 
+H100, H200, L4 = "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA L4"
+SLICED = (f"{H100} (MIG)",)
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    desk = Instance(key="desk", gpu=None, gpu_count=0)
+    found = load()
+    return found.model_copy(update={"instances": {**found.instances, "desk": desk}})
+
+
+def shows(*gpus: str, product_name: str | None = None) -> Machine:
+    return Machine(gpus=gpus, product_name=product_name, cpu_count=8)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "product_name", "key", "gpu"),
+    [
+        ([H100] * 8, "p5.48xlarge", "p5", "H100-SXM5-80GB"),
+        ([H200] * 2, "PowerEdge XE9680", "custom-2x-nvidia-h200", "H200-SXM-141GB"),
+        (["NVIDIA GeForce RTX 3060 Laptop GPU"], None, "custom-1x-nvidia-geforce-rtx-3060-laptop-gpu", None),
+        (["Orin (nvgpu)"], None, "custom-1x-orin-nvgpu", None),
+        # A slice of a GPU is another GPU, without a price.
+        (SLICED, "p5.48xlarge", "custom-1x-nvidia-h100-80gb-hbm3-mig", None),
+        ([], "p5.48xlarge", "cpu", None),
+    ],
+)
+def test_a_machine_is_known_by_its_product_name_else_by_its_gpus(gpus, product_name, key, gpu, catalog):
+    found = identify(shows(*gpus, product_name=product_name), catalog)
+
+    assert (found.key, found.gpu, found.gpu_count) == (key, gpu, len(gpus))
+    assert (found == catalog.instances["p5"]) == (key == "p5")
+    assert bool(found.prices) == (key == "p5")
+
+
+def test_a_machine_without_a_product_name_is_not_taken_for_an_instance_without_a_type(catalog):
+    nameless = Catalog(instances={"own": Instance(key="own", gpu=None, gpu_count=1)}, gpus=catalog.gpus)
+
+    assert identify(shows(L4), nameless).key == "custom-1x-nvidia-l4"
+
+
+@pytest.mark.parametrize(
+    ("key", "gpus", "error", "told"),
+    [
+        ("p5", [H200] * 8, UsageError, "instance 'p5' has H100-SXM5-80GB, and this machine has H200-SXM-141GB"),
+        ("p5", [], ModeUnavailable, "this machine shows no GPU"),
+        ("desk", [L4], UsageError, "instance 'desk' has no GPU, and this machine has NVIDIA L4"),
+        ("p5-4xlarge", [H100] * 8, UsageError, "instance 'p5-4xlarge' has 1 GPU"),
+        ("p5", SLICED, UsageError, r"'p5' has H100-SXM5-80GB, and this machine shows slices of it \(MIG\)"),
+        # What it has, or may have.
+        *(("p5", gpus, None, "") for gpus in ([H100] * 8, [H100] * 4, ["A GPU that nobody knows"] * 8)),
+        ("desk", [], None, ""),
+    ],
+)
+def test_a_machine_may_not_be_called_what_it_is_not(key, gpus, error, told, catalog):
+    with nullcontext() if error is None else pytest.raises(error, match=told):
+        assert claim(catalog.instances[key], shows(*gpus), catalog) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "has_price", "told"),
+    [
+        ("p55", False, r"unknown instance 'p55'. Did you mean 'p5'\? .*give its --price to"),
+        # A known name is still the catalogue's.
+        ("p5", True, "'p5' has H100-SXM5-80GB, and this machine has L4"),
+        *((name, True, "cannot be the name of an instance") for name in ("My Box", "../up", "-box")),
+    ],
+)
+def test_with_a_price_an_unknown_name_is_this_machines_and_one_that_it_cannot_have_is_refused(
+    name, has_price, told, catalog
+):
+    own = instance_called("my-box", shows(L4, L4, product_name="X9"), catalog, has_price=True)
+    assert own == Instance(key="my-box", gpu="L4", gpu_count=2)
+    with pytest.raises(UsageError, match=told):
+        instance_called(name, shows(L4), catalog, has_price=has_price)
+
+
 TODAY = date(2026, 6, 1)
-H200 = Machine(gpus=("NVIDIA H200",), product_name=None, cpu_count=16)
-P5 = Machine(gpus=("NVIDIA H100 80GB HBM3",) * 8, product_name="p5.48xlarge", cpu_count=192)
 
 
 def silent(line: str) -> None:
@@ -47,30 +124,27 @@ def prices(tmp_path, key):
 
 
 def test_the_machine_is_asked_once_and_bears_the_name_that_was_given(prepared_on):
-    found = prepared_on(H200, "vendor-a")
+    found = prepared_on(shows(H200), "vendor-a")
 
     assert found.here is not None
     assert found.here.machine == machine_called("vendor-a")
     assert found.here.software["torch"] is not None
 
 
-def test_a_price_of_an_instance_that_was_made_up_is_this_machines_alone(prepared_on, tmp_path):
+def test_a_price_of_an_instance_that_was_made_up_is_this_machines_alone_and_a_clouds_everybodys(prepared_on, tmp_path):
     for label, price in (("vendor-a", 3.0), ("vendor-b", 4.0)):
-        register(prepared_on(H200, label), price, TODAY, silent)
+        register(prepared_on(shows(H200), label), price, TODAY, silent)
 
     found = {price.machine: price.usd_per_hour for price in prices(tmp_path, "custom-1x-nvidia-h200")}
     assert found == {machine_called("vendor-a").id: 3.0, machine_called("vendor-b").id: 4.0}
-
-
-def test_a_price_of_a_clouds_instance_is_everybodys_who_rents_it(prepared_on, tmp_path):
-    register(prepared_on(P5, "vendor-a"), 90.0, TODAY, silent)
+    register(prepared_on(shows(*[H100] * 8, product_name="p5.48xlarge"), "vendor-a"), 90.0, TODAY, silent)
 
     assert (prices(tmp_path, "p5")[0].usd_per_hour, prices(tmp_path, "p5")[0].machine) == (90.0, None)
 
 
 def test_two_who_write_one_price_list_wait_for_each_other(prepared_on, tmp_path, monkeypatch):
     monkeypatch.setattr(instances, "WAIT_S", 0.1)
-    prepared = prepared_on(H200, "vendor-a")
+    prepared = prepared_on(shows(H200), "vendor-a")
     path = tmp_path / "custom-1x-nvidia-h200" / ".instance.yaml.lock"
     with held(path, "it", "", silent), pytest.raises(UsageError, match=r"instance\.yaml is in use by process \d+"):
         register(prepared, 3.0, TODAY, silent)
@@ -98,12 +172,9 @@ def test_a_workload_whose_name_says_what_it_is_is_not_looked_at():
     [((None, NO), True, True), ((None, NO), False, False), ((NO, NO), False, True), ((None, None), True, False)],
 )
 def test_a_named_mode_that_cannot_is_an_error_and_a_default_one_where_none_can(modes, named, refused):
-    answer = Answer(modes=modes)
-    if not refused:
-        require_modes(answer, named)
-        return
-    with pytest.raises(ModeUnavailable, match=r"it has no linear layer\. Use another"):
-        require_modes(answer, named)
+    error = pytest.raises(ModeUnavailable, match=r"it has no linear layer\. Use another")
+    with error if refused else nullcontext():
+        require_modes(Answer(modes=modes), named)
 
 
 @pytest.mark.slow

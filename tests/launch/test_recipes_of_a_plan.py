@@ -22,21 +22,16 @@ from fp8bench.schema.switches import LADDER, NAMES, NONE, RUNGS, joined, parse
 HOPPER, BLACKWELL = (9, 0), (10, 0)
 
 
-@pytest.mark.parametrize(
-    ("modes", "layers", "expected"),
-    [
-        # Layers are of the modes that name none of their own.
-        (
-            "baseline-bf16 te-fp8 torchao-float8:layers=attn",
-            "mlp",
-            "baseline-bf16 te-fp8:delayed,layers=mlp torchao-float8:tensorwise,layers=attn",
-        ),
-        ("te-fp8", "all", "te-fp8:delayed"),
-    ],
-)
-def test_which_modes_have_the_layers(modes, layers, expected):
-    found = chosen(modes.split(), layers)
-    assert [f"{entry.name}:{own}" if own else entry.name for entry, own in found] == expected.split()
+def test_layers_are_of_the_modes_that_name_none_of_their_own_and_a_resumed_session_has_its_own():
+    found = chosen(["baseline-bf16", "te-fp8", "torchao-float8:layers=attn"], "mlp")
+    assert [own for _, own in found] == [None, "delayed,layers=mlp", "tensorwise,layers=attn"]
+    assert [entry.name for entry, _ in found] == ["baseline-bf16", "te-fp8", "torchao-float8"]
+    assert [(entry.name, own) for entry, own in chosen(["te-fp8"], "all")] == [("te-fp8", "delayed")]
+    labels = ["baseline-bf16", "te-fp8:delayed,margin=1,layers=mlp"]
+    for layers in (None, "mlp"):
+        require_in_names(labels, layers, "monday")
+    with pytest.raises(UsageError, match="--fp8-layers applies to none of them"):
+        require_in_names(labels, "attn", "monday")
 
 
 @pytest.mark.parametrize(
@@ -51,14 +46,6 @@ def test_which_modes_have_the_layers(modes, layers, expected):
 def test_layers_that_cannot_be_chosen_are_refused(modes, layers, told):
     with pytest.raises(UsageError, match=told):
         chosen(modes.split(), layers)
-
-
-def test_a_resumed_session_has_its_own_layers():
-    labels = ["baseline-bf16", "te-fp8:delayed,margin=1,layers=mlp"]
-    for layers in (None, "mlp"):
-        require_in_names(labels, layers, "monday")
-    with pytest.raises(UsageError, match="--fp8-layers applies to none of them"):
-        require_in_names(labels, "attn", "monday")
 
 
 @pytest.mark.parametrize(
@@ -151,14 +138,13 @@ def refused(*requested, **settings):
     return caught.value
 
 
-def test_none_is_asked_for_by_default_and_by_its_name():
+def test_by_default_there_is_none_and_a_combination_has_one_spelling_and_what_it_needs():
     assert switches_of() == switches_of(NONE) == [None]
-
-
-def test_a_combination_has_one_spelling_and_what_it_needs():
     assert switches_of("weight-cache+fused-wgrad") == ["fused-qkv+fused-wgrad+weight-cache"]
     assert switches_of("fused-wgrad", "fused-wgrad+fused-qkv") == ["fused-qkv+fused-wgrad"]
     assert all(parse(name) == (joined([name]),) for name in NAMES)
+    [of_one] = planned(mode=("te-fp8",), te_switch=("fused-qkv",), **LAYER)
+    assert Entry(of_one).label == "te-fp8:delayed+fused-qkv", "a turn is called by its switches"
 
 
 def test_the_ladder_has_every_rung_and_other_modes_are_measured_once():
@@ -166,23 +152,12 @@ def test_the_ladder_has_every_rung_and_other_modes_are_measured_once():
     of = [(one.mode, one.te_switches) for one in found]
     assert of[0] == ("baseline-bf16", None)
     assert [rung for mode, rung in of if mode == "te-fp8"] == [rung or None for rung in RUNGS]
-    assert [rung for mode, rung in of if mode == "te-bf16"] == [
-        None,
-        "parallel-setup",
-        "fused-qkv",
-        "fused-qkv+fused-wgrad",
-    ]
-
-
-def test_a_layer_that_two_gpus_share_has_no_rung_of_what_sharing_costs_alone():
-    found = switches_of(LADDER, gpus=2, tensor_parallel=2)
-    assert None in found
-    assert "parallel-setup" not in found
-
-
-def test_a_turn_is_called_by_its_switches():
-    [config] = planned(mode=("te-fp8",), te_switch=("fused-qkv",), **LAYER)
-    assert Entry(config).label == "te-fp8:delayed+fused-qkv"
+    of_bf16 = [rung for mode, rung in of if mode == "te-bf16"]
+    assert of_bf16 == [None, "parallel-setup", "fused-qkv", "fused-qkv+fused-wgrad"]
+    # A layer that two GPUs share has no rung of what sharing costs alone.
+    shared = switches_of(LADDER, gpus=2, tensor_parallel=2)
+    assert None in shared
+    assert "parallel-setup" not in shared
 
 
 @pytest.mark.parametrize(

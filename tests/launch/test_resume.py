@@ -1,4 +1,6 @@
-"""A session goes on with its own settings, on its own machine and software, or not at all."""
+"""A session goes on with its own settings, on its own machine and software, or not at all; each variant of one has a
+configuration and a label of its own.
+"""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -6,18 +8,23 @@ from pathlib import Path
 
 import pytest
 from builders import config, environment, instance, machine_called, measured, place, unsupported
+from launch.test_plan import LARGE, SMALL, SOUGHT, of_variants, requested
 
 from fp8bench.config.request import RunRequest
+from fp8bench.config.sources import resolve
 from fp8bench.launch import place as placing
 from fp8bench.launch import prepare as preparing
 from fp8bench.launch import resume
 from fp8bench.launch import session as launching
 from fp8bench.launch.place import Place
+from fp8bench.launch.plan import plan
 from fp8bench.launch.prepare import prepare
 from fp8bench.launch.resume import command, refuse_unlike, settings_of
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import Here
 from fp8bench.records import instances, results
+from fp8bench.schema.batch import BatchSearch
+from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.machine import RELEASE
 from fp8bench.schema.record import METHOD_VERSION, Record, RequestedMode
@@ -64,16 +71,15 @@ def here(monkeypatch):
     monkeypatch.setattr(placing, "software_here", lambda on_gpu: SOFTWARE)
 
 
-def prepared(tmp_path, *records: Record, environ=None, **asked):
+def prepared(tmp_path, *records: Record, **asked):
     for record in records:
         results.write(record, tmp_path)
-    return prepare(RunRequest(results_dir=tmp_path, **{"session": "latest", **asked}), environ or {})
+    return prepare(RunRequest(results_dir=tmp_path, **{"session": "latest", **asked}), {})
 
 
 def find(name: str, records: list[Record], here: Here = HERE) -> resume.Kept:
-    return resume.find(
-        name, Place(instance=instance("cpu"), in_catalog=True, results_dir=Path("kept"), here=here), records
-    )
+    where = Place(instance=instance("cpu"), in_catalog=True, results_dir=Path("kept"), here=here)
+    return resume.find(name, where, records)
 
 
 class TestFind:
@@ -114,7 +120,7 @@ class TestFind:
         assert "session 'nightly' cannot be resumed here" in refusal.value.what
         assert "--session" in refusal.value.remedy
 
-    def test_nor_is_one_resumed_under_a_new_variable_by_another_commit_or_after_changes(self, monkeypatch):
+    def test_nor_is_one_resumed_under_a_new_variable_by_another_commit_or_after_changes_nor_none(self, monkeypatch):
         records = [kept(1, environment=environment(None, git_commit=COMMIT, git_dirty=False))]
         assert find("nightly", records).records == records
         monkeypatch.setattr(resume, "git_state", lambda: (COMMIT, False))
@@ -125,8 +131,6 @@ class TestFind:
                 find("nightly", records)
         with pytest.raises(UsageError, match=r"OMP_NUM_THREADS absent \(here 1\)"):
             find("nightly", records, Here(BOX, {**SOFTWARE, "OMP_NUM_THREADS": "1"}))
-
-    def test_without_any_session_there_is_no_latest(self):
         with pytest.raises(UsageError, match=r"no session of 'cpu' is kept in kept, so none can be resumed"):
             find("latest", [])
 
@@ -200,10 +204,9 @@ class TestInstance:
     def known(self, here, tmp_path):
         """An instance of one's own that this machine can be, and another."""
 
-        def keeping(*keys, gpu_count=0):
-            for key in keys:
-                own = instance(key, gpu="B200" if gpu_count else None, gpu_count=gpu_count)
-                instances.keep(own, None, in_catalog=False, results_dir=tmp_path)
+        def keeping(key, gpu_count=0):
+            own = instance(key, gpu="B200" if gpu_count else None, gpu_count=gpu_count)
+            instances.keep(own, None, in_catalog=False, results_dir=tmp_path)
 
         return keeping
 
@@ -233,17 +236,15 @@ class TestInstance:
 
         assert (found.instance.key, found.resumed) == ("cpu", {})
 
-    def test_one_of_other_software_is_refused_and_not_begun_anew(self, known, tmp_path):
+    def test_one_of_other_software_is_refused_and_not_begun_anew_unless_another_instance_is_named(
+        self, known, tmp_path
+    ):
         known("my-box")
         old = kept(1, instance="my-box", environment=environment(None, versions={"torch": "2.10.0"}))
 
         with pytest.raises(UsageError, match=r"measured with another torch 2\.10\.0"):
             prepared(tmp_path, old, session="nightly")
-
-    def test_an_instance_that_is_named_is_taken_as_it_is_named(self, known, tmp_path):
-        known("my-box")
-        found = prepared(tmp_path, kept(1, instance="my-box"), session="nightly", instance="auto", rounds=2)
-
+        found = prepared(tmp_path, session="nightly", instance="auto", rounds=2)
         assert (found.instance.key, found.resumed) == ("cpu", {})
 
 
@@ -261,22 +262,19 @@ class TestPrepare:
             launching.schedule(found)
 
     def test_what_stopped_has_settings_too(self, here, tmp_path):
-        stopped = unsupported(
-            "cpu", "te-fp8", "delayed", settings=OF_ALL, session=place(1, "nightly"), machine=BOX, environment=None
-        )
-
+        own = {"settings": OF_ALL, "session": place(1, "nightly"), "machine": BOX, "environment": None}
+        stopped = unsupported("cpu", "te-fp8", "delayed", **own)
         assert prepared(tmp_path, stopped).entries[0].config == stopped.config
 
 
 class TestAlone:
     def test_a_second_call_on_the_session_is_refused_with_the_first_ones_process(self, here, tmp_path):
         found = prepared(tmp_path, kept(1), rounds=2)
+        nameless = replace(found, request=found.request.model_copy(update={"session": None}))
         with (
             launching.session(found, print),
             # Another session does not wait for it.
-            launching.session(
-                replace(found, request=found.request.model_copy(update={"session": None})), print
-            ) as other,
+            launching.session(nameless, print) as other,
             pytest.raises(UsageError, match=r"session 'nightly' is in use by process \d+"),
             launching.session(found, print),
         ):
@@ -298,3 +296,71 @@ class TestAlone:
         (line,) = said
         assert line.startswith("warning: left out: ")
         assert path.name in line
+
+
+SEARCH = BatchSearch(memory_bytes=None, headroom=0.08, tries=())
+WITH_FP32 = (SMALL, LARGE, {"mode": "baseline-fp32", "batch_size": 4, "compile": "on"})
+
+
+def of_sizes(*configs: RunConfig, variants=WITH_FP32, search: BatchSearch | None = None) -> resume.Kept:
+    """A session of variants, of which these have a record."""
+    where = place(1, "monday").model_copy(update={"variants": variants, "batch_search": search, "rounds": 2})
+    return resume.Kept("monday", [measured("cpu", one.mode, session=where, config=one) for one in configs])
+
+
+def sized(one: RunConfig, batch_size: int) -> RunConfig:
+    return one.model_copy(update={"batch_size": batch_size})
+
+
+class TestVariants:
+    def test_their_order_may_change_and_a_session_without_any_takes_none(self):
+        first = of_variants(*WITH_FP32)[0].config
+        resume.refuse_unlike(of_sizes(first), [first], False, WITH_FP32[::-1])
+
+        now = plan(requested(*WITH_FP32), CPU)
+        with pytest.raises(UsageError, match="session 'monday' was measured without variants"):
+            resume.refuse_unlike(of_sizes(first, variants=()), now, False, WITH_FP32)
+
+    def test_what_changed_beside_them_is_named_even_where_another_variant_has_that_value(self):
+        variants = ({"mode": "te-bf16", "compile": "off"}, {"mode": "te-fp8:delayed", "compile": "on"})
+        before = [config("te-bf16", compile="off", seed=1), config("te-fp8", "delayed", compile="on", seed=1)]
+        now = [one.model_copy(update={"seed": 2}) for one in before]
+
+        with pytest.raises(UsageError, match=r"session 'monday' was measured with seed 1 \(now 2\)") as refusal:
+            resume.refuse_unlike(of_sizes(*before, variants=variants), now, False, variants)
+        assert refusal.value.remedy.startswith("Omit --seed, or restore the file, to resume it with its own settings")
+
+    def test_a_flag_that_would_override_what_they_have_is_refused(self):
+        asked = resolve({"batch_size": "9", "mode": ("te-fp8",), "steps": "5"}, {}, {}, None).request
+
+        with pytest.raises(UsageError, match=r"which --batch-size, --mode would override"):
+            resume.settings_of(of_sizes(of_variants(*WITH_FP32)[0].config), asked, elastic=False)
+
+    def test_each_has_the_size_that_was_found_for_it_beside_one_that_was_given(self):
+        variants = (SOUGHT, {**SOUGHT, "compile": "on"})
+        configs = [one.config for one in of_variants(*variants)]
+        found = sized(configs[0], 96)
+        session = of_sizes(found, variants=variants, search=SEARCH)
+
+        assert resume.sized(session, configs, configs) == ([found, configs[1]], {found: SEARCH})
+        resume.refuse_unlike(session, [found], False, variants, [configs[1]])
+        given, sought = (one.config for one in of_variants(SMALL, SOUGHT))
+        beside, _ = resume.sized(of_sizes(sized(sought, 96), search=SEARCH), [given, sought], [sought])
+        assert [one.batch_size for one in beside] == [4, 96]
+
+    def test_a_size_that_was_found_to_be_the_first_one_tried_is_not_searched_again(self, here, tmp_path, monkeypatch):
+        [entry] = of_variants(SOUGHT)
+        monkeypatch.setattr(resume, "find", lambda *_given: of_sizes(entry.config, variants=(SOUGHT,), search=SEARCH))
+        asked = requested(SOUGHT).model_copy(update={"session": "monday", "results_dir": tmp_path})
+        found = prepare(asked, {})
+
+        assert (found.to_size, found.searches) == ((), {entry.config: SEARCH})
+
+    def test_settings_that_changed_are_refused_where_every_size_was_searched_for(self):
+        before, now = (of_variants(SOUGHT, steps=steps)[0].config for steps in (7, 8))
+        session = of_sizes(before, variants=(SOUGHT,), search=SEARCH)
+        unlike, _ = resume.sized(session, [now], [now])
+
+        assert unlike == [now]
+        with pytest.raises(UsageError, match=r"measured with steps 7 \(now 8\)"):
+            resume.refuse_unlike(session, [], False, (SOUGHT,), unlike)

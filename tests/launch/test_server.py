@@ -7,6 +7,7 @@ import tempfile
 import threading
 from multiprocessing import process
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,22 +16,12 @@ from fp8bench.launch.processes.rank import HARMLESS, hide_harmless
 from fp8bench.launch.processes.server import Wanted, driver_initialised, threads_lost_by_a_fork, unfit
 
 
-class Driver:
-    """libcuda."""
-
-    def __init__(self, code):
-        self.cuDeviceGetCount = lambda _count: code
-
-
 @pytest.mark.parametrize(("code", "initialised"), [(3, False), (0, True), (100, True)])
 def test_the_driver_itself_says_whether_it_was_initialised(monkeypatch, code, initialised):
-    monkeypatch.setattr(server.ctypes, "CDLL", lambda _name: Driver(code))
-    assert driver_initialised() == initialised
-
-
-def test_without_a_driver_there_is_none_to_initialise(monkeypatch):
     monkeypatch.setattr(server, "DRIVER", "libcuda-of-nobody.so.1")
-    assert not driver_initialised()
+    assert not driver_initialised(), "without a driver there is none to initialise"
+    monkeypatch.setattr(server.ctypes, "CDLL", lambda _name: SimpleNamespace(cuDeviceGetCount=lambda _count: code))
+    assert driver_initialised() == initialised
 
 
 @pytest.mark.parametrize(
@@ -110,7 +101,6 @@ def test_known_warnings_are_hidden_and_any_other_of_the_same_logger_is_shown(log
 def test_torch_still_words_them_so():
     """If this fails, torch has changed what is hidden."""
     from importlib.util import find_spec
-    from pathlib import Path
 
     for logger, begins, _ in HARMLESS:
         # A parent package is imported on the way.

@@ -3,14 +3,12 @@ becomes of that one.
 """
 
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
 import pytest
 from builders import config, instance, machine_called, measured, rank_samples, reports_of, steps_about
-from cli.calling import environment
+from cli.calling import call_python
 from kept import documents, record_paths
 
 from fp8bench.config.request import RunRequest
@@ -18,7 +16,7 @@ from fp8bench.launch.assemble import OF_STAGES, phases
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor
 from fp8bench.launch.rounds import Entry, Schedule, Stop
-from fp8bench.launch.session import exit_code_of, measure, run_rounds, schedule
+from fp8bench.launch.session import exit_code_of, measure, schedule
 from fp8bench.launch.signals import Interrupt, process_began_s
 from fp8bench.machine.identity import Here
 from fp8bench.records import results
@@ -77,9 +75,9 @@ def prepared(results_dir):
     )
 
 
-def session(executor, *entries, rounds=1, begins=untold, traces=None):
+def session(executor, *entries, rounds=1, traces=None):
     turns = Schedule(entries or ENTRIES, Stop(rounds), "a-session")
-    return run_rounds(prepared(executor.results_dir), turns, executor, begins, traces or {}, 0.0)
+    return measure(prepared(executor.results_dir), turns, untold, traces, executor=executor)
 
 
 def measured_by(what, executor):
@@ -108,28 +106,26 @@ def test_later_processes_may_rely_on_the_parity_of_the_latest_that_measured_its_
     assert executor.ran == ["baseline-bf16", "te-fp8:delayed", "te-fp8:delayed", "te-fp8:delayed"]
     relied_on = [turn.record.parity.model_copy(update={"of_run": turn.record.run_id}) for turn in kept[1:3]]
     assert executor.earlier == [None, None, *relied_on]
-
-
-def test_a_resumed_session_relies_on_what_it_had_measured_and_never_on_what_relied_itself(tmp_path):
-    [first] = session(FakeExecutor(tmp_path), TE_FP8)
-    relied = first.record.parity.model_copy(update={"of_run": "another"})
-    turns = Schedule([TE_FP8], Stop(3), "a-session")
-
-    turns.restore([first.record.model_copy(update={"parity": relied})])
+    # A resumed session relies on what it had measured, and never on what relied itself.
+    first, turns = kept[1].record, Schedule([TE_FP8], Stop(3), "a-session")
+    turns.restore([first.model_copy(update={"parity": relied_on[0]})])
     assert turns.parity(TE_FP8) is None
-    again = first.record.model_copy(update={"run_id": "of other code"})
-    turns.restore([first.record, again])
+    again = first.model_copy(update={"run_id": "of other code"})
+    turns.restore([first, again])
     assert turns.parity(TE_FP8).of_run == again.run_id
 
 
-def test_every_record_is_on_disk_before_the_next_turn_starts(tmp_path):
-    executor = FakeExecutor(tmp_path)
-    kept = list(session(executor, rounds=2))
+def test_every_record_is_on_disk_before_the_next_turn_starts_and_the_first_round_keeps_traces_asked_for(tmp_path):
+    executor, trace = FakeExecutor(tmp_path), tmp_path / "trace.json.gz"
+    kept = list(session(executor, rounds=2, traces={"te-fp8:delayed": trace}))
 
     assert executor.on_disk_before == [0, 1, 2, 3, 4, 5]
     assert [read_record(turn.path) for turn in kept] == [turn.record for turn in kept]
     assert [turn.path.parent for turn in kept] == [tmp_path / "p5"] * 6
     assert len({turn.record.run_id for turn in kept}) == 6
+    there = [entry.label for entry in ENTRIES]
+    assert executor.ran == [*there, *there[::-1]]
+    assert executor.traces == [None, trace, None, None, None, None]
 
 
 def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_and_one_that_is_behind(tmp_path):
@@ -140,22 +136,14 @@ def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_and_one_th
             measured(config=entry.config, samples=(rank_samples(0, steps_about(time, spread=0.001)),)) for time in times
         )
     executor = FakeExecutor(tmp_path)
-    kept = [turn.record for turn in run_rounds(prepared(tmp_path), turns, executor, untold, {}, 0.0)]
+    kept = [turn.record for turn in measure(prepared(tmp_path), turns, untold, executor=executor)]
 
     assert executor.ran == ["baseline-bf16", "baseline-bf16", "baseline-bf16", "te-fp8:delayed"]
     assert [record.session.round for record in kept if record.session] == [3, 4, 5, 5]
 
 
-@pytest.mark.parametrize(
-    ("stop", "code"),
-    [
-        (KeyboardInterrupt(), 130),
-        (Interrupt(signal.SIGINT), 130),
-        (Interrupt(signal.SIGTERM), 143),
-        (Interrupt(signal.SIGHUP), 129),
-    ],
-)
-def test_an_interrupt_leaves_every_record_before_it_on_disk_and_keeps_its_exit_code(stop, code, tmp_path):
+@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt(), 130), (Interrupt(signal.SIGTERM), 143)])
+def test_an_interrupt_leaves_records_before_it_on_disk_and_no_executor_and_keeps_its_exit_code(stop, code, tmp_path):
     executor = FakeExecutor(tmp_path, OK, OK, stop)
     running = session(executor, BASELINE, TE_FP8, rounds=2)
     kept = [next(running), next(running)]
@@ -165,9 +153,10 @@ def test_an_interrupt_leaves_every_record_before_it_on_disk_and_keeps_its_exit_c
     assert stopped.value.exit_code == code
     assert f"resume with `fp8bench run --session a-session --results-dir {tmp_path}`" in stopped.value.remedy
     assert record_paths(tmp_path) == sorted(turn.path for turn in kept)
+    assert executor.closed
 
 
-def test_what_the_ranks_of_a_failed_run_left_behind_is_kept_beside_the_record_which_names_it(tmp_path):
+def test_what_the_ranks_of_a_failed_run_left_behind_is_kept_beside_the_record_which_names_it(tmp_path, monkeypatch):
     [(_, record, path)] = session(FakeExecutor(tmp_path, DIED), BASELINE)
     log = path.with_suffix(".log")
 
@@ -177,14 +166,10 @@ def test_what_the_ranks_of_a_failed_run_left_behind_is_kept_beside_the_record_wh
     found = results.read(tmp_path, ["p5"])
     assert [kept.path for kept in found if kept.record.source == "measured"] == [path]
     assert found.broken == ()
-
-
-def test_a_log_that_cannot_be_written_costs_nothing_but_the_log(tmp_path, monkeypatch):
+    # A log that cannot be written costs nothing but the log.
     monkeypatch.setattr(results, "write_log", lambda *_arguments: None)
     [(_, record, path)] = session(FakeExecutor(tmp_path, DIED), BASELINE)
-
-    assert record.remedy == "Look"
-    assert read_record(path) == record
+    assert (record.remedy, read_record(path)) == ("Look", record)
 
 
 def test_what_is_found_before_each_turn_is_marked_in_its_record_alone_and_nobody_asks_on_a_cpu(tmp_path, found):
@@ -209,19 +194,10 @@ def test_a_gpu_that_is_found_busy_later_ends_the_session_and_what_was_finished_s
     assert (record_paths(tmp_path), executor.ran) == ([path], ["baseline-bf16"])
 
 
-def test_only_the_first_round_keeps_its_trace_and_only_where_that_was_asked_for(tmp_path):
-    executor, trace = FakeExecutor(tmp_path), tmp_path / "trace.json.gz"
-    list(session(executor, BASELINE, TE_FP8, rounds=2, traces={"te-fp8:delayed": trace}))
-
-    assert executor.ran == ["baseline-bf16", "te-fp8:delayed", "te-fp8:delayed", "baseline-bf16"]
-    assert executor.traces == [None, trace, None, None]
-
-
 @pytest.mark.parametrize(
     ("statuses", "code", "named"),
     [
         ("ok", 0, 0),
-        ("ok ok", 0, 0),
         ("ok unsupported", 0, 3),
         ("unsupported", 3, 3),
         ("invalid", 4, 4),
@@ -234,14 +210,6 @@ def test_the_exit_code_tells_the_worst_that_happened_to_default_modes_and_to_nam
     assert (exit_code_of(statuses.split()), exit_code_of(statuses.split(), named=True)) == (code, named)
 
 
-def test_what_is_kept_for_following_runs_ends_with_the_session(tmp_path):
-    executor, what = FakeExecutor(tmp_path, OK, OK, KeyboardInterrupt()), prepared(tmp_path)
-    with pytest.raises(Interrupted):
-        list(measure(what, Schedule(what.entries, what.stop, "a-session"), untold, executor=executor))
-
-    assert executor.closed
-
-
 def test_every_record_names_the_machine_and_what_its_session_was_asked_for(tmp_path):
     here = Here(machine_called("vendor-a"), {})
     what = replace(prepared(tmp_path), here=here, stop=Stop(rounds=2, precision=0.5, max_rounds=4))
@@ -252,55 +220,40 @@ def test_every_record_names_the_machine_and_what_its_session_was_asked_for(tmp_p
     assert asked == {(2, 0.5, 4)}
 
 
-def test_every_stage_of_a_rank_belongs_to_a_phase():
-    assert set(OF_STAGES) == set(STAGES)
-
-
 @pytest.mark.parametrize(
     ("seen", "ended_s", "now_s", "found"),
     [
         (
-            {"stage": "done", "since_s": 20.0, "seconds": {"starting": 1.0, "proving": 2.0, "timing": 4.0}},
-            20.5,
-            21.0,
-            {"prepare": 1.0, "start": 3.0, "proof": 2.0, "timed": 4.0, "write": 1.0},
+            *(("done", 20.0, {"starting": 1.0, "proving": 2.0, "timing": 4.0}), 20.5, 21.0),
+            {"start": 3.0, "proof": 2.0, "timed": 4.0, "write": 1.0},
         ),
         # The stage in which a rank was killed ends with it; one that said nothing did nothing but start.
-        (
-            {"stage": "warming up", "since_s": 14.0, "seconds": {"starting": 1.0}},
-            20.0,
-            20.0,
-            {"prepare": 1.0, "start": 3.0, "warm_up": 6.0, "write": 0.0},
-        ),
-        (None, 20.0, 20.5, {"prepare": 1.0, "start": 9.0, "write": 0.5}),
+        (("warming up", 14.0, {"starting": 1.0}), 20.0, 20.0, {"start": 3.0, "warm_up": 6.0, "write": 0.0}),
+        (None, 20.0, 20.5, {"start": 9.0, "write": 0.5}),
     ],
 )
 def test_what_the_rank_said_is_joined_to_what_its_launcher_saw(seen, ended_s, now_s, found):
-    progress = Progress(step=1, median_s=None, began_s=13.0, **seen) if seen else None
+    """seen: the stage that it was in, since when, and the seconds of stages before."""
+    progress = None
+    if seen:
+        progress = Progress(seen[0], 1, None, began_s=13.0, since_s=seen[1], seconds=seen[2])
 
-    assert phases(10.0, 11.0, progress, ended_s, now_s) == found
+    assert phases(10.0, 11.0, progress, ended_s, now_s) == {"prepare": 1.0, **found}
+    assert set(OF_STAGES) == set(STAGES), "every stage of a rank belongs to a phase"
 
 
-def test_a_process_knows_when_it_began():
+def test_a_process_knows_when_it_began(tmp_path):
     asked = "import time; time.sleep(0.5); from fp8bench.launch.signals import process_began_s; "
     asked += "print(time.monotonic() - process_began_s())"
-    said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
-    assert 0.5 <= float(said.stdout) < 60
+    assert 0.5 <= float(call_python(tmp_path, "-c", asked).stdout) < 60
     assert process_began_s() < time.monotonic()
 
 
 @pytest.mark.thorough
 def test_the_phases_of_a_real_session_add_up_to_its_wall_time(tmp_path):
-    command = ["run", "--mode", "baseline-bf16", "--mode", "baseline-fp32", "--workload", "vit-micro"]
-    options = ["--steps", "3", "--rounds", "1", "--min-time", "0.1", "--notes", "--results-dir", str(tmp_path)]
+    command = "run --mode baseline-bf16 --mode baseline-fp32 --workload vit-micro --steps 3 --rounds 1 --min-time 0.1"
     began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "fp8bench", *command, *options],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = call_python(tmp_path, "-m", "fp8bench", *command.split(), "--notes")
     wall_s = time.monotonic() - began
     records = documents(tmp_path, "**/*.json")
     assert len(records) == 2

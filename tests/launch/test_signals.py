@@ -34,30 +34,33 @@ def handlers():
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_interrupts_with_its_number(number):
-    with pytest.raises(Interrupt) as interrupt:
+def test_a_signal_interrupts_with_its_number_and_a_program_that_is_ending_not_any_more():
+    for number in SIGNALS:
+        with pytest.raises(Interrupt) as interrupt:
+            os.kill(os.getpid(), number)
+        assert exit_code(interrupt.value) == 128 + number
+
+    ignore_signals()
+    for number in SIGNALS:
         os.kill(os.getpid(), number)
+    assert [signal.getsignal(number) for number in SIGNALS] == [signal.SIG_IGN] * 3
 
-    assert exit_code(interrupt.value) == 128 + number
 
-
-def test_held_back_it_interrupts_nothing_until_the_end_and_the_first_one_counts():
-    done = []
-
-    before = signal.getsignal(signal.SIGTERM)
+def test_held_back_also_within_held_back_nothing_is_interrupted_until_the_end_and_the_first_one_counts():
+    seen, before = [], signal.getsignal(signal.SIGTERM)
 
     def work():
-        with held_back() as interrupted:
-            done.append(interrupted())
-            os.kill(os.getpid(), signal.SIGHUP)
-            os.kill(os.getpid(), signal.SIGTERM)
-            done.append(interrupted())
+        with held_back() as outer:
+            with held_back() as inner:
+                seen.append((inner(), outer()))
+                os.kill(os.getpid(), signal.SIGHUP)
+                os.kill(os.getpid(), signal.SIGTERM)
+                seen.append((inner(), outer()))
+            seen.append(outer())
 
     with pytest.raises(Interrupt) as interrupt:
         work()
-
-    assert done == [False, True]
+    assert seen == [(False, False), (True, False), True]
     assert signal.getsignal(signal.SIGTERM) is before
     assert interrupt.value.number == signal.SIGHUP
 
@@ -77,44 +80,16 @@ def test_an_error_on_the_way_out_leads_back_to_the_interrupt():
     assert interrupt_behind(OSError()) is None
 
 
-def test_a_program_that_is_ending_is_not_interrupted_any_more():
-    ignore_signals()
-    for number in SIGNALS:
-        os.kill(os.getpid(), number)
-
-    assert [signal.getsignal(number) for number in SIGNALS] == [signal.SIG_IGN] * 3
-
-
-def test_held_back_within_held_back_it_waits_for_the_outer_end():
-    seen = []
-
-    def work():
-        with held_back() as outer:
-            with held_back() as inner:
-                os.kill(os.getpid(), signal.SIGTERM)
-                seen.append((inner(), outer()))
-            seen.append(outer())
-
-    with pytest.raises(Interrupt) as interrupt:
-        work()
-    assert seen == [(True, False), True]
-    assert interrupt.value.number == signal.SIGTERM
-
-
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
 
 
-def test_descendants_are_children_and_theirs_but_for_branches_that_do_not_count():
+def test_a_process_is_read_with_its_parent_and_descendants_are_children_and_theirs_but_for_branches_left_out():
     seen = [Process(pid, parent, "S", 7) for pid, parent in [(2, 1), (3, 2), (4, 1), (5, 4), (6, 9)]]
 
     assert sorted(one.pid for one in descendants(1, seen)) == [2, 3, 4, 5]
     assert sorted(one.pid for one in descendants(1, seen, frozenset({(4, 7)}))) == [2, 3]
     assert sorted(one.pid for one in descendants(1, seen, frozenset({(4, 8)}))) == [2, 3, 4, 5]
-
-
-def test_a_process_is_read_with_its_parent_and_state():
     mine = process(os.getpid())
-
     assert (mine.pid, mine.parent, mine.state) == (os.getpid(), os.getppid(), "R")
     assert process(2**22 + 1) is None
 

@@ -18,7 +18,6 @@ TINY = ("--workload", "outside-linear", "--batch-size", "8", "--warmup", "1", "-
 @pytest.fixture
 def run(tmp_path, outside_site):
     """`fp8bench run` with these flags in an empty folder; returns (exit code, records, standard error)."""
-
     variables = {"PYTHONPATH": str(outside_site), "OUTSIDE_PIDS": str(tmp_path)}
 
     def called(*flags):
@@ -28,17 +27,13 @@ def run(tmp_path, outside_site):
     return called
 
 
-def stored(tmp_path):
-    return documents(tmp_path, "results/cpu/*.json")
-
-
 def test_the_default_run_measures_two_ranks_under_both_cpu_modes_and_keeps_what_it_prints(run, tmp_path):
     from fp8bench.stats.length import LEAD_IN, PACE_STEPS
 
     warm = 2 + PACE_STEPS + LEAD_IN
     code, records, errors = run("--warmup", "2", "--steps", "6")
     assert code == 0, errors
-    assert records == stored(tmp_path)
+    assert records == documents(tmp_path, "results/cpu/*.json")
     assert [record["config"]["mode"] for record in records] == ["baseline-bf16", "torchao-float8"]
     for record in records:
         assert (record["status"], record["instance"], record["config"]["world_size"]) == ("ok", "cpu", 2)
@@ -83,9 +78,7 @@ def test_compiled_steps_of_float8_are_held_to_their_own_bound_and_not_to_the_gat
 
 @pytest.mark.thorough
 def test_loader_processes_end_with_their_rank(run):
-    code, [record], errors = run(
-        *("--mode", "baseline-bf16", "--gpus", "1", "--workers", "2", "--warmup", "0", "--steps", "3")
-    )
+    code, [record], errors = run(*"--mode baseline-bf16 --gpus 1 --workers 2 --warmup 0 --steps 3".split())
     assert (code, record["config"]["workers"]) == (0, 2)
     assert len(record["samples"][0]["step_s"]) == 4
     assert "Error" not in errors
@@ -165,27 +158,15 @@ NET = dedent("""
         def example(batch_size):
             return torch.randn(batch_size, 3, 4, 4), torch.arange(batch_size) % 16
 """)
-FEW = ("--rounds", "1", "--warmup", "2", "--steps", "5", "--min-time", "0")
-LLM = ("--workload", "llm-micro", "--sequence-length", "32", "--batch-size", "2")
+FEW = ("--warmup", "2", "--steps", "5")
+OF_NET = ("--workload", "my.net:Net", *FEW)
+LLM = ("--workload", "llm-micro", "--sequence-length", "32", "--batch-size", "2", *FEW)
 
 
-@pytest.fixture
-def run_net(tmp_path):
-    """`fp8bench run` of my.net:Net with this text and these flags, in an empty folder."""
-
-    def called(text, *flags):
-        (tmp_path / "my").mkdir()
-        (tmp_path / "my" / "net.py").write_text(text)
-        return call(tmp_path, "run", "--workload", "my.net:Net", *FEW, *flags)
-
-    return called
-
-
-def test_it_is_proved_and_timed_by_both_modes_of_a_cpu(run_net):
-    done = run_net(NET, "--json")
-    assert done.code == 0, done.stderr
-    records = json.loads(done.stdout)
-
+def test_it_is_proved_and_timed_by_both_modes_of_a_cpu(run, written):
+    written(**{"my__net.py": NET})
+    code, records, errors = run(*OF_NET)
+    assert code == 0, errors
     assert [record["config"]["mode"] for record in records] == ["baseline-bf16", "torchao-float8"]
     for record in records:
         assert (record["status"], record["config"]["world_size"]) == ("ok", 2)
@@ -196,8 +177,8 @@ def test_it_is_proved_and_timed_by_both_modes_of_a_cpu(run_net):
 
 
 @pytest.mark.thorough
-def test_what_is_wrong_is_said_before_a_rank_starts(run_net):
-    done = run_net(NET.replace("nn.Linear(64, 32)", "nn.Linear(63, 32)"))
+def test_what_is_wrong_is_said_before_a_rank_starts(written):
+    done = call(written(**{"my__net.py": NET.replace("(64, 32)", "(63, 32)")}), "run", *OF_NET)
 
     assert done.code == 2
     assert "Net.forward fails on" in one_line(done)
@@ -205,20 +186,19 @@ def test_what_is_wrong_is_said_before_a_rank_starts(run_net):
 
 
 @pytest.mark.thorough
-def test_what_fails_in_a_rank_alone_is_told_with_its_place(run_net):
+def test_what_fails_in_a_rank_alone_is_told_with_its_place(run, written):
     fails = NET.replace("        x = nn", "        assert inputs.is_meta, 'only in a rank'\n        x = nn")
-    done = run_net(fails, "--mode", "baseline-bf16")
+    written(**{"my__net.py": fails})
+    code, _, errors = run(*OF_NET, "--mode", "baseline-bf16")
 
-    assert done.code == 5
-    assert "AssertionError: only in a rank, at my/net.py:14" in done.stderr
+    assert code == 5
+    assert "AssertionError: only in a rank, at my/net.py:14" in errors
 
 
 @pytest.mark.thorough
-def test_two_ranks_train_a_language_model_under_both_cpu_modes(tmp_path):
-    done = call(tmp_path, "run", "--json", *LLM, *FEW)
-    assert done.code == 0, done.stderr
-    records = json.loads(done.stdout)
-
+def test_two_ranks_train_a_language_model_under_both_cpu_modes(run):
+    code, records, errors = run(*LLM)
+    assert code == 0, errors
     assert [record["config"]["mode"] for record in records] == ["baseline-bf16", "torchao-float8"]
     for record in records:
         assert (record["status"], record["config"]["world_size"], record["evidence"]["join"]) == ("ok", 2, "ddp")

@@ -17,25 +17,21 @@ from fp8bench.schema.files import ROOT
 
 pytestmark = pytest.mark.thorough
 
-TINY = ("--workload", "outside-linear", "--batch-size", "8", "--warmup", "1", "--min-time", "0", "--rounds", "1")
+TINY = ("run", "--workload", "outside-linear", "--batch-size", "8", "--warmup", "1", "--min-time", "0", "--rounds", "1")
 
 
 @pytest.fixture
 def launched(tmp_path, outside_site):
-    """`fp8bench run` with these flags in the background, whose temporary files are in a folder of the test's own."""
+    """The program with these words in the background, whose temporary files are in a folder of the test's own."""
     running = []
 
-    def launch(*flags, **popen):
+    def launch(*words, **popen):
         (tmp_path / "temporary").mkdir()
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("FP8BENCH_")}
-        extra = {
-            "CUDA_VISIBLE_DEVICES": "",
-            "PYTHONPATH": os.pathsep.join([str(outside_site), str(ROOT)]),
-            "TMPDIR": str(tmp_path / "temporary"),
-        }
-        command = [sys.executable, "-m", "fp8bench", "run", *flags]
+        path = os.pathsep.join([str(outside_site), str(ROOT)])
+        environ = environment(PYTHONPATH=path, TMPDIR=str(tmp_path / "temporary"))
         popen.setdefault("stderr", subprocess.PIPE)
-        running.append(subprocess.Popen(command, cwd=tmp_path, env=clean | extra, text=True, **popen))
+        command = [sys.executable, "-m", "fp8bench", *words]
+        running.append(subprocess.Popen(command, cwd=tmp_path, env=environ, text=True, **popen))
         return running[0]
 
     yield launch
@@ -72,14 +68,11 @@ def left_in(tmp_path):
 
 def test_while_ranks_train_sigterm_ends_loader_processes_too(tmp_path, slowness):
     (tmp_path / "temporary").mkdir()
-    flags = ("--mode", "baseline-bf16", "--gpus", "1", "--workers", "2", "--warmup", "1", "--steps", "100000")
+    flags = "--mode baseline-bf16 --gpus 1 --workers 2 --warmup 1 --steps 100000 --min-time 0 --rounds 1".split()
     with (
         open(os.devnull, "r+") as nothing,
         fork_server.begin(
-            ["run", *flags, "--min-time", "0", "--rounds", "1"],
-            tmp_path,
-            environment(TMPDIR=str(tmp_path / "temporary")),
-            [nothing.fileno()] * 3,
+            *(["run", *flags], tmp_path, environment(TMPDIR=str(tmp_path / "temporary")), [nothing.fileno()] * 3),
         ) as launcher,
     ):
         tree = until(lambda: found if len(found := below(launcher)) >= 3 else None)
@@ -118,16 +111,9 @@ def test_a_terminal_that_is_closed_is_a_sighup_though_nothing_can_be_said_there_
 
 
 @pytest.mark.parametrize("command", ["gemm", "numerics"])
-def test_commands_that_compute_in_their_own_process_exit_by_the_signal_too(tmp_path, slowness, command):
+def test_commands_that_compute_in_their_own_process_exit_by_the_signal_too(launched, slowness, command):
     asked = {"gemm": ("--sweep", "--seconds", "60"), "numerics": ("--width", "4096")}[command]
-    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    running = subprocess.Popen(
-        [sys.executable, "-m", "fp8bench", command, *asked],
-        cwd=tmp_path,
-        env=environ,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    running = launched(command, *asked)
     until(lambda: "libtorch" in maps(running.pid))
     running.send_signal(signal.SIGTERM)
     _, errors = running.communicate(timeout=30 * slowness)

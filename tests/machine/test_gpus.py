@@ -1,34 +1,148 @@
-"""The GPUs that a run would see here, by CUDA's rule for CUDA_VISIBLE_DEVICES; their names, and the machine that they
-are in.
+"""The GPUs of this machine as NVML tells them, where what it refuses becomes None; those that a run would see, by
+CUDA's rule for CUDA_VISIBLE_DEVICES; and the machine that they are in.
 """
+
+from types import SimpleNamespace
 
 import pynvml
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fp8bench.machine import gpus
+from fp8bench.machine import gpus, nvml
 from fp8bench.machine.busy import require_idle
-from fp8bench.machine.gpus import Gpu, gpus_here, hides_all, this_machine, visible_gpus
+from fp8bench.machine.driver import gpus_on_the_bus, look
+from fp8bench.machine.gpus import gpus_here, hides_all, this_machine, visible_gpus
 from fp8bench.machine.nvml import driver_version
 from fp8bench.schema.errors import ModeUnavailable
 
-GPUS = (Gpu(0, "GPU-1a2b", "NVIDIA H200"), Gpu(1, "GPU-1a3c", "NVIDIA L4"), Gpu(2, "GPU-77ff", "NVIDIA B200"))
+GPUS = {"GPU-1a2b": "NVIDIA H200", "GPU-1a3c": "NVIDIA L4", "GPU-77ff": "NVIDIA B200"}
+ONE = {"GPU-1a2b": "NVIDIA H200"}
 
 
-@pytest.mark.parametrize(
-    ("environ", "names"),
-    [
-        ({}, ["NVIDIA H200", "NVIDIA L4", "NVIDIA B200"]),
-        ({"CUDA_VISIBLE_DEVICES": "2,0"}, ["NVIDIA B200", "NVIDIA H200"]),
-        ({"CUDA_VISIBLE_DEVICES": ""}, []),
+class Nvml:
+    """pynvml with some GPUs behind it: names by UUID. Questions in `refused` raise; those not in `answers` are not
+    supported. Says how often NVML is open.
+    """
+
+    def __init__(self, gpus, refused=None, **answers):
+        self.gpus, self.refused, self.answers, self.open = gpus, refused or {}, answers, 0
+
+    def nvmlInit(self):
+        self._refuse("nvmlInit")
+        self.open += 1
+
+    def nvmlShutdown(self):
+        self.open -= 1
+        self._refuse("nvmlShutdown")
+
+    def nvmlDeviceGetCount(self):
+        self._refuse("nvmlDeviceGetCount")
+        return len(self.gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, index):
+        self._refuse("nvmlDeviceGetHandleByIndex")
+        return [*self.gpus][index]
+
+    def nvmlDeviceGetUUID(self, handle):
+        return handle
+
+    def nvmlDeviceGetName(self, handle):
+        return self.gpus[handle]
+
+    def _refuse(self, name):
+        if name in self.refused:
+            raise pynvml.NVMLError(self.refused[name])
+
+    def __getattr__(self, name):
+        if name.startswith(("NVML", "nvmlMemory")):
+            return getattr(pynvml, name)
+        assert hasattr(pynvml, name), name
+
+        def ask(*arguments):
+            self._refuse(name)
+            if name not in self.answers:
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            return self.answers[name]
+
+        return ask
+
+
+@pytest.fixture
+def bus(tmp_path):
+    """A PCI bus with one NVIDIA GPU, its sound device, and another maker's graphics."""
+    devices = {"01": ("0x10de", "0x030200"), "02": ("0x10de", "0x040300"), "03": ("0x1002", "0x030000")}
+    for name, (vendor, kind) in devices.items():
+        folder = tmp_path / "pci" / name
+        folder.mkdir(parents=True)
+        (folder / "vendor").write_text(f"{vendor}\n")
+        (folder / "class").write_text(f"{kind}\n")
+    return tmp_path / "pci"
+
+
+H200 = {
+    "nvmlSystemGetDriverVersion": "580.82.07",
+    "nvmlSystemGetCudaDriverVersion_v2": 13000,
+    "nvmlDeviceGetCudaComputeCapability": (9, 0),
+    "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150 << 30, used=3 << 30),
+    "nvmlDeviceGetComputeRunningProcesses": [
+        SimpleNamespace(pid=1, usedGpuMemory=1 << 30),
+        SimpleNamespace(pid=2, usedGpuMemory=None),
     ],
-)
-def test_cuda_visible_devices_chooses_orders_and_hides(environ, names, monkeypatch):
-    monkeypatch.setattr(gpus, "gpus_here", lambda: GPUS)
-    assert this_machine(environ).gpus == tuple(names)
-    monkeypatch.setattr(gpus, "gpus_here", lambda: ())
-    assert not this_machine(environ).has_gpu
+    "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=37, memory=2),
+    "nvmlDeviceGetEnforcedPowerLimit": 500_000,
+    "nvmlDeviceGetPowerManagementDefaultLimit": 700_000,
+    "nvmlDeviceGetPowerManagementLimitConstraints": [200_000, 700_000],
+    "nvmlDeviceGetPersistenceMode": 0,
+    "nvmlDeviceGetEccMode": [1, 0],
+    "nvmlDeviceGetTotalEccErrors": 2,
+    "nvmlDeviceGetRemappedRows": (0, 1, 1, 0),
+    "nvmlDeviceGetCurrentClocksEventReasons": 0x20,
+    "nvmlDeviceGetTemperature": 64,
+    "nvmlDeviceGetMigMode": [1, 1],
+    "nvmlDeviceGetNvLinkState": 1,
+    "nvmlDeviceGetComputeMode": 3,
+}
+
+
+def test_what_the_driver_tells_becomes_facts(has, tmp_path):
+    fake = has(Nvml(ONE, **H200))
+    found = look({}, tmp_path)
+
+    assert (found.version, found.cuda, found.hidden, found.error) == ("580.82.07", (13, 0), 0, None)
+    (gpu,) = found.gpus
+    assert (gpu.name, gpu.capability, gpu.memory_used_bytes) == ("NVIDIA H200", (9, 0), 3 << 30)
+    assert (gpu.processes, nvml.process_bytes(0), gpu.utilization_percent) == (2, [1 << 30, None], 37)
+    assert (gpu.power_limit_w, gpu.power_default_w, gpu.power_max_w) == (500.0, 700.0, 700.0)
+    assert (gpu.persistence, gpu.ecc, gpu.ecc_pending, gpu.uncorrected_errors) == (False, True, False, 2)
+    assert (gpu.remap_pending, gpu.remap_failed, gpu.throttle_reasons) == (True, False, 0x20)
+    assert (gpu.mig, gpu.nvlinks, gpu.compute_mode) == (True, pynvml.NVML_NVLINK_MAX_LINKS, 3)
+    assert "GPU-1a2b" not in found.model_dump_json()
+    assert fake.open == 0
+
+
+def test_what_it_does_not_tell_is_none_and_one_refused_question_leaves_the_others(has, tmp_path):
+    has(Nvml({"GPU-1a2b": None}))
+    (gpu,) = look({}, tmp_path).gpus
+    assert {name for name, value in gpu if value is not None} == {"index", "name"}
+    has(Nvml(ONE, {"nvmlDeviceGetPersistenceMode": pynvml.NVML_ERROR_NO_PERMISSION}, **H200))
+    (gpu,) = look({}, tmp_path).gpus
+    assert (gpu.persistence, gpu.power_limit_w) == (None, 500.0)
+    # What was learned stands where NVML does not close.
+    has(Nvml(ONE, {"nvmlShutdown": pynvml.NVML_ERROR_GPU_IS_LOST}, **H200))
+    assert driver_version() == "580.82.07"
+
+
+@pytest.mark.parametrize(("setting", "indices"), [(None, (0, 1, 2)), ("", ()), ("2,0", (2, 0)), ("GPU-1a3", (1,))])
+def test_cuda_visible_devices_chooses_orders_and_hides(setting, indices, has, tmp_path):
+    environ = {} if setting is None else {"CUDA_VISIBLE_DEVICES": setting}
+    has(Nvml(GPUS))
+    found = look(environ, tmp_path)
+
+    assert tuple(gpu.index for gpu in found.gpus) == indices
+    assert found.hidden == len(GPUS) - len(indices)
+    assert found.why_no_gpu == (None if indices else "CUDA_VISIBLE_DEVICES hides every GPU")
+    assert this_machine(environ).gpus == tuple(GPUS[UUIDS[index]] for index in indices)
 
 
 @pytest.mark.parametrize(("text", "product_name"), [("p5.48xlarge\n", "p5.48xlarge"), ("\n", None), (None, None)])
@@ -43,108 +157,68 @@ def test_the_product_name_is_what_the_firmware_says_or_unknown(text, product_nam
     assert found.cpu_count > 0
 
 
-@pytest.mark.parametrize(("mode", "name"), [(1, "NVIDIA H200 (MIG)"), (0, "NVIDIA H200"), (None, "NVIDIA H200")])
-def test_a_gpu_is_named_after_what_the_driver_says_of_slicing(mode, name, monkeypatch):
-    def mig_mode(_handle):
-        if mode is None:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        return mode, mode
-
-    for function, answer in {
-        "nvmlInit": lambda: None,
-        "nvmlShutdown": lambda: None,
-        "nvmlDeviceGetCount": lambda: 1,
-        "nvmlDeviceGetHandleByIndex": lambda index: index,
-        "nvmlDeviceGetUUID": lambda _handle: "GPU-1a2b",
-        "nvmlDeviceGetName": lambda _handle: "NVIDIA H200",
-        "nvmlDeviceGetMigMode": mig_mode,
-    }.items():
-        monkeypatch.setattr(pynvml, function, answer)
-
+@pytest.mark.parametrize(
+    ("mode", "name"), [([1, 1], "NVIDIA H200 (MIG)"), ([0, 0], "NVIDIA H200"), (None, "NVIDIA H200")]
+)
+def test_a_gpu_is_named_after_what_the_driver_says_of_slicing(mode, name, has):
+    has(Nvml(ONE, **({} if mode is None else {"nvmlDeviceGetMigMode": mode})))
     assert [(gpu.uuid, gpu.product) for gpu in gpus_here()] == [("GPU-1a2b", name)]
-
-
-@pytest.fixture
-def breaking(monkeypatch):
-    """A driver that starts, and refuses one question. Says how often NVML is open."""
-    found = {"open": 0}
-
-    def opened(by):
-        found["open"] += by
-
-    def refuse(*_arguments):
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-
-    monkeypatch.setattr(pynvml, "nvmlInit", lambda: opened(1))
-    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: opened(-1))
-    return lambda question: (monkeypatch.setattr(pynvml, question, refuse), found)[1]
-
-
-def test_a_driver_that_does_not_list_its_gpus_is_no_machine_without_one(breaking):
-    found = breaking("nvmlDeviceGetCount")
-
-    with pytest.raises(pynvml.NVMLError_GpuIsLost):
-        gpus_here()
-    with pytest.raises(ModeUnavailable, match="NVIDIA's driver does not list the GPUs of this machine: ") as refusal:
-        this_machine({})
-    assert "\n" not in str(refusal.value)
-    assert found == {"open": 0}
-    assert not this_machine({"CUDA_VISIBLE_DEVICES": ""}).has_gpu
-
-
-def init_fails_with(code, monkeypatch, tmp_path, files=()):
-    def refuse():
-        raise pynvml.NVMLError(code)
-
-    monkeypatch.setattr(pynvml, "nvmlInit", refuse)
-    monkeypatch.setattr(gpus, "DEVICES", tmp_path)
-    for name in files:
-        (tmp_path / name).touch()
 
 
 WITHOUT_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
 
 @pytest.mark.parametrize("code", WITHOUT_DRIVER)
-def test_a_machine_whose_driver_is_not_there_has_no_gpu(code, monkeypatch, tmp_path):
+def test_a_machine_whose_driver_is_not_there_has_no_gpu(code, has, tmp_path):
     # The driver's own control device is there on a host from which no GPU was given to the container.
-    init_fails_with(code, monkeypatch, tmp_path, ["nvidiactl"])
+    has(Nvml({}, {"nvmlInit": code}), ["nvidiactl"])
+    found = look({}, tmp_path / "absent")
 
-    assert gpus_here() == ()
-    assert driver_version() is None
-    assert not this_machine({}).has_gpu
+    assert (gpus_here(), driver_version(), this_machine({}).has_gpu) == ((), None, False)
+    assert (found.error, found.why_no_gpu) == (None, "no GPU here")
+
+
+@pytest.mark.parametrize(("setting", "missed"), [(None, True), ("0", True), ("", False)])
+def test_a_gpu_on_the_bus_misses_its_driver_unless_none_is_wanted(setting, missed, bus, has, tmp_path):
+    has(Nvml({}, {"nvmlInit": pynvml.NVML_ERROR_DRIVER_NOT_LOADED}))
+    found = look({} if setting is None else {"CUDA_VISIBLE_DEVICES": setting}, bus)
+
+    assert (found.error is not None) == missed
+    assert (found.on_the_bus, gpus_on_the_bus(tmp_path / "absent")) == (1, 0)
 
 
 @pytest.mark.parametrize(
-    ("code", "files"),
-    [*((code, ["nvidia0", "nvidiactl"]) for code in WITHOUT_DRIVER), (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, [])],
+    ("question", "code", "files"),
+    [
+        *(("nvmlInit", code, ["nvidia0", "nvidiactl"]) for code in WITHOUT_DRIVER),
+        ("nvmlInit", pynvml.NVML_ERROR_NO_PERMISSION, []),
+        ("nvmlInit", pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, []),
+        *((f"nvmlDeviceGet{what}", pynvml.NVML_ERROR_GPU_IS_LOST, []) for what in ("Count", "HandleByIndex")),
+    ],
 )
-def test_a_driver_that_does_not_start_is_no_machine_without_a_gpu(code, files, monkeypatch, tmp_path):
-    init_fails_with(code, monkeypatch, tmp_path, files)
+def test_a_driver_that_does_not_list_its_gpus_is_no_machine_without_one(question, code, files, has, bus, tmp_path):
+    fake = has(Nvml(GPUS, {question: code}), files)
 
-    with pytest.raises(pynvml.NVMLError):
+    with pytest.raises(pynvml.NVMLError) as error:
         gpus_here()
+    assert error.value.value == code
     with pytest.raises(ModeUnavailable, match="NVIDIA's driver does not list the GPUs of this machine: ") as refusal:
         this_machine({})
     assert "`nvidia-smi` and `fp8bench doctor`, or set CUDA_VISIBLE_DEVICES= to use the CPU" in refusal.value.remedy
+    assert "\n" not in str(refusal.value)
     assert driver_version() is None
     assert not this_machine({"CUDA_VISIBLE_DEVICES": "-1"}).has_gpu
+    found = look({}, bus if files else tmp_path / "absent")
+    assert found.error
+    assert found.why_no_gpu == "the driver does not answer"
     # A GPU that cannot be looked at is marked on the record.
     assert "could not see whether the GPU is busy" in require_idle({}, None, allow_busy=False)[0]
+    assert fake.open == 0
 
 
-def test_what_was_learned_stands_where_nvml_does_not_close(breaking, monkeypatch):
-    breaking("nvmlShutdown")
-    monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "580.82.07")
-
-    assert driver_version() == "580.82.07"
-
-
-UUIDS = ["GPU-1a2b", "GPU-1a3c", "GPU-77ff"]
-
+UUIDS = [*GPUS]
 ENTRIES = st.sampled_from(["0", "1", "2", "3", "-1", "", "GPU-1a", "GPU-1a2b", "GPU-7", "MIG-5f", "MIG-GPU-77ff/1/0"])
 ORDERS = st.permutations(range(len(UUIDS))).flatmap(lambda order: st.integers(1, 3).map(lambda count: order[:count]))
-
 
 HIDE_ALL_ANYWHERE = ["", " ", "-1", "-1,0", "NoDevFiles", "none", ",0"]
 HIDE_ALL_HERE = ["3", "GPU-1a", "GPU-", "GPU-0000", "MIG-GPU-0000/1/0"]
@@ -154,12 +228,9 @@ TWICE = ["1,1", "0,1,0", "GPU-77ff,GPU-77ff", "GPU-77,GPU-77ff", "GPU-1a2,GPU-7,
 @pytest.mark.parametrize(
     ("setting", "indices"),
     [
-        # By index or by the beginning of a UUID, in the order given.
+        # By index or by the beginning of a UUID, in the order given; whole UUIDs and every order are below.
         (None, (0, 1, 2)),
-        ("2", (2,)),
-        ("2,0", (2, 0)),
         (" 0 , 1 ", (0, 1)),
-        ("GPU-77ff", (2,)),
         ("GPU-1a3", (1,)),
         ("GPU-77,GPU-1a2b", (2, 0)),
         # Up to the first entry that is no GPU, may be two, or is of another kind.
@@ -187,9 +258,7 @@ def test_the_gpus_that_are_left(setting, indices):
     assert visible_gpus(UUIDS, setting) == indices
     assert hides_all(setting) is (setting in HIDE_ALL_ANYWHERE)
     assert visible_gpus([], setting) == ()
-
-
-def test_a_gpu_whose_uuid_is_not_told_goes_by_its_index():
+    # A GPU whose UUID is not told goes by its index.
     assert visible_gpus(["", "GPU-1a3c"], "0") == (0,)
     assert visible_gpus(["", "GPU-1a3c"], "GPU-1a3c") == (1,)
     assert visible_gpus(["", ""], "GPU-1a3c") == ()

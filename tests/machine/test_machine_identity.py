@@ -45,6 +45,8 @@ def test_it_is_the_keyed_digest_of_all_gpus_in_whatever_order_also_of_hidden_one
     assert found.id == expected[:16]
     machine(UUIDS[:1])
     assert this_machines_identity().id != found.id, "another GPU makes another machine"
+    # Nothing of the machine is in it.
+    assert not any(part in found.model_dump_json() for part in (*UUIDS, "8f2e6c1a", MACHINE_ID, platform.node()))
 
 
 @pytest.mark.parametrize("uninitialized", ["", "uninitialized"])
@@ -73,13 +75,6 @@ def test_gpus_that_are_not_told_apart_are_no_basis_nor_is_a_driver_that_breaks(m
     assert this_machines_identity().basis == "machine-id"
 
 
-def test_nothing_of_the_machine_is_in_it(machine):
-    machine(UUIDS, MACHINE_ID)
-    text = this_machines_identity().model_dump_json()
-
-    assert not any(part in text for part in (*UUIDS, "8f2e6c1a", MACHINE_ID, platform.node()))
-
-
 def test_nodes_together_are_one_machine_in_whatever_order_and_of_which_one_is_unknown_are_unknown():
     one, other = machine_called("a"), machine_called("b")
     found = together([one, other, one])
@@ -92,15 +87,10 @@ def test_nodes_together_are_one_machine_in_whatever_order_and_of_which_one_is_un
     assert together([]) is None
 
 
-def test_software_is_told_by_the_names_that_a_record_uses():
+def test_what_of_a_record_is_unlike_here_is_named_and_software_is_told_by_a_records_names():
     found = software_here(on_gpu=False)
-
-    assert found["torch"] == version("torch")
-    assert found["python"] == ".".join(platform.python_version_tuple()[:2])
-    assert found["driver"] is None
-
-
-def test_what_of_a_record_is_unlike_here_is_named():
+    python = ".".join(platform.python_version_tuple()[:2])
+    assert (found["torch"], found["python"], found["driver"]) == (version("torch"), python, None)
     here = Here(machine_called("a"), {"torch": "2.12.0", "python": "3.12"})
     record = measured(machine=machine_called("b"), environment=environment(versions={"torch": "2.11.0"}))
 

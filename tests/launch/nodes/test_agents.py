@@ -1,37 +1,134 @@
-"""Node 0 leads and the others follow, through a store in this process: what becomes of a run on two nodes of two ranks
-each, whoever fails, hangs or goes away.
+"""Node 0 leads and the others follow, through a store in this process, each agent in a thread, with ranks that are made
+up: what becomes of a run on two nodes of two ranks each, whoever fails, hangs or goes away.
 """
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
-from builders import machine_called, rank_report
-from launch.nodes.groups import (
-    RUN,
-    TURN_S,
-    InBackground,
-    Shared,
-    agents,
-    all_well,
-    failing,
-    reasons,
-    waiting_in,
-)
+from builders import config, machine_called, rank_report
+from launch.seen import in_background
+from pydantic import TypeAdapter
 
 from fp8bench.launch import signals
 from fp8bench.launch.nodes import agent as agent_module
 from fp8bench.launch.nodes import executor as executor_module
 from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.executor import Elsewhere, NodesExecutor
-from fp8bench.launch.nodes.messages import Hello, Left, Refusal
-from fp8bench.launch.nodes.store import NodeGone, StoreLost
+from fp8bench.launch.nodes.messages import Hello, Left, Refusal, Verdict
+from fp8bench.launch.nodes.place import Elastic
+from fp8bench.launch.nodes.store import Heard, NodeGone, StoreLost
 from fp8bench.launch.processes.blame import Lost, Overdue, RankView
-from fp8bench.launch.processes.rank import End, Task
+from fp8bench.launch.processes.rank import End, RankError, Task
 from fp8bench.launch.processes.watch import Outcome
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.record import Session
-from fp8bench.worker.progress import Progress
+from fp8bench.worker.progress import Progress, Stage
+
+TURN_S = 0.1
+"""How long made-up ranks run."""
+
+
+@dataclass
+class Shared:
+    """What all nodes see. silent: seconds since a node's last sign of life, where that is not now. lost: whether the
+    store answers no longer.
+    """
+
+    texts: dict[str, bytes] = field(default_factory=dict)
+    said: dict[int, Stage | None] = field(default_factory=dict)
+    silent: dict[int, float] = field(default_factory=dict)
+    lost: bool = False
+
+
+@dataclass
+class FakeStore:
+    """One node's connection."""
+
+    shared: Shared
+    node: int
+    stage: Stage | None = None
+
+    def put(self, key, value):
+        self._require()
+        self.shared.texts[key] = TypeAdapter(type(value)).dump_json(value)
+
+    def get(self, key, kind, once=False):
+        self._require()
+        text = self.shared.texts.pop(key, None) if once else self.shared.texts.get(key)
+        return None if text is None else TypeAdapter(kind).validate_json(text)
+
+    def say(self, stage):
+        self._require()
+        self.stage = self.shared.said[self.node] = stage
+
+    @property
+    def heard(self):
+        self._require()
+        shared = self.shared
+        return {node: Heard(b"", shared.said.get(node), shared.silent.get(node, 0.0)) for node in range(2)}
+
+    def _require(self):
+        if self.shared.lost:
+            raise StoreLost("connection closed", int(self.node == 0))
+
+
+RUN = config(world_size=4, nodes=2, device="cpu")
+VERDICT = Verdict(hosts=("host-a", "host-b"), machines=(machine_called("a"), machine_called("b")))
+
+
+def agents(shared, log=lambda _line: None):
+    """Of two nodes with two ranks each, which have met."""
+    return [
+        Agent(
+            Elastic(rank=2 * node, local_rank=0, world_size=4, local_world_size=2, node=node, nodes=2),
+            FakeStore(shared, node),
+            log,
+            verdict=VERDICT,
+            poll_s=0.01,
+        )
+        for node in (0, 1)
+    ]
+
+
+def all_well(task, watch, interrupted, others):
+    """Ranks that measure."""
+    deadline = time.monotonic() + TURN_S
+    while time.monotonic() < deadline and not interrupted():
+        others([Progress("timing", 1, None)] * len(task.ranks_here), None)
+        time.sleep(0.01)
+    return Outcome(tuple(RankView(rank=rank, report=rank_report(rank), stage="done") for rank in task.ranks_here))
+
+
+def waiting_in(stage):
+    """Ranks that wait for those elsewhere, and end when told."""
+
+    def run(task, watch, interrupted, others):
+        deadline = time.monotonic() + 20
+        while others([Progress(stage, 3, None)] * 2, None) is None and not interrupted():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        if interrupted():
+            return None
+        return Outcome(tuple(RankView(rank=rank, stage=stage, stack="") for rank in task.ranks_here))
+
+    return run
+
+
+def rank_1_fails(task, watch, interrupted, others):
+    """It raises, and its sibling notices."""
+    others([Progress("timing", 3, None)] * 2, 0.0)
+    error = RankError(at_s=time.time(), what="ValueError: no", cause="crash", traceback="in no")
+    end = End(exit_code=1, alive_s=time.time())
+    return Outcome(
+        (RankView(rank=0, stage="timing", stack=""), RankView(rank=1, stage="timing", error=error, end=end, log="own"))
+    )
+
+
+def reasons(reports):
+    """Of the ranks that are to blame."""
+    return {report.rank: report.reason for report in reports if report.status != "ok" and not report.collateral}
+
 
 PLACE = Session(session_id="monday", round=2, position=1)
 
@@ -51,14 +148,14 @@ class Pair:
         first, second = agents(self.shared, self.said.append)
         self.leader = NodesExecutor(first)
         keep = lambda turn, reports: self.kept.append((turn, reports))  # noqa: E731
-        self.following = InBackground(lambda: NodesExecutor(second).follow(marks, keep))
+        self.following = in_background(lambda: NodesExecutor(second).follow(marks, keep))
 
     def run(self, place=None):
         return self.leader.run(Task(config=RUN, place=place))
 
     def end(self, code=0, why=""):
         self.leader.agent.end(code, why)
-        return self.following.done()
+        return self.following.result(20)
 
 
 def test_all_ranks_of_all_nodes_report_turn_after_turn_and_all_leave_with_one_exit_code():
@@ -75,7 +172,7 @@ def test_all_ranks_of_all_nodes_report_turn_after_turn_and_all_leave_with_one_ex
 
 
 def test_a_rank_that_fails_here_ends_those_elsewhere():
-    pair = Pair(failing(1, "ValueError: no"), waiting_in("warming up"))
+    pair = Pair(rank_1_fails, waiting_in("warming up"))
 
     assert reasons(pair.run()) == {1: "rank 1 died: ValueError: no, on node 0, in the phase 'timing'"}
     assert pair.end(5) == 5
@@ -106,12 +203,12 @@ def test_the_ranks_that_are_behind_are_blamed_wherever_their_lateness_is_seen_fi
 @pytest.mark.slow
 def test_a_node_that_falls_silent_is_a_record_and_the_end_of_the_session():
     pair = Pair(waiting_in("timing"), waiting_in("timing"))
-    running = InBackground(pair.run)
+    running = in_background(pair.run)
     time.sleep(0.3)
     pair.shared.said[1] = "timing"
     pair.shared.silent[1] = 16.0
 
-    assert reasons(running.done()) == dict.fromkeys(
+    assert reasons(running.result(20)) == dict.fromkeys(
         (2, 3), "node 1 with ranks 2 to 3 gave no sign of life for 16 s, in the phase 'timing'"
     )
     with pytest.raises(NodeGone, match=r"node 1 \(host-b\) gave no sign of life for 16 s") as gone:
@@ -122,16 +219,17 @@ def test_a_node_that_falls_silent_is_a_record_and_the_end_of_the_session():
 def test_a_node_whose_torchrun_was_killed_says_so():
     pair = Pair(waiting_in("timing"), waiting_in("timing"))
     left = Left(what="lost its torchrun, which was killed", at_s=time.time())
-    running = InBackground(pair.run)
+    running = in_background(pair.run)
     pair.shared.texts["left/1"] = left.model_dump_json().encode()
 
-    assert set(reasons(running.done()).values()) == {"node 1 with ranks 2 to 3 lost its torchrun, which was killed"}
+    assert set(reasons(running.result(20)).values()) == {"node 1 with ranks 2 to 3 lost its torchrun, which was killed"}
 
 
-def test_a_node_that_leaves_says_the_phase_that_it_is_in_and_not_the_one_it_last_gave_a_sign_of_life_in(monkeypatch):
-    monkeypatch.setattr(Agent, "orphaned", lambda _agent: True)
+def test_a_node_that_leaves_says_the_phase_that_it_is_in_and_torchruns_end_is_no_wish_of_a_users():
+    """The phase is not the one in which it last gave a sign of life."""
     shared = Shared()
     first, second = agents(shared)
+    second = replace(second, parent=-1)
     ranks = Elsewhere(second, 0)
     ranks([Progress("warming up", 2, None)] * 2, None)
     ranks([Progress("comparing", 3, None), Progress("timing", 3, None)], None)
@@ -141,16 +239,18 @@ def test_a_node_that_leaves_says_the_phase_that_it_is_in_and_not_the_one_it_last
     with pytest.raises(NodeGone, match="lost its torchrun") as gone:
         first.require_alive(1)
     assert gone.value.lost.stage == "comparing"
+    left = Left.model_validate_json(shared.texts["left/1"])
+    assert (left.what, left.interrupted) == ("lost its torchrun, which was killed", None)
 
 
 @pytest.mark.slow
 def test_a_signal_to_one_node_interrupts_all():
     pair = Pair(waiting_in("timing"), waiting_in("timing"))
-    running = InBackground(pair.run)
+    running = in_background(pair.run)
     agents(pair.shared)[1].leave(signals.Interrupt(15))
 
     with pytest.raises(signals.Interrupt) as interrupt:
-        running.done()
+        running.result(20)
     assert signals.exit_code(interrupt.value) == 143
     assert pair.said == ["node 1 (host-b) was ended by SIGTERM"]
     assert pair.end(143) == 143
@@ -174,14 +274,14 @@ def measured_alone(task, watch, interrupted, others):
 @pytest.mark.parametrize(("theirs", "reported"), [(measured_alone, range(4)), (waiting_in("timing"), ())])
 def test_when_a_signal_ended_a_node_it_is_reported_what_was_measured_if_all_ranks_had(theirs, reported):
     pair = Pair(measured, theirs)
-    running = InBackground(pair.run)
+    running = in_background(pair.run)
     # A node tells of its ranks before it leaves.
     while reported and "view/0/1" not in pair.shared.texts:
         time.sleep(TURN_S)
     agents(pair.shared)[1].leave(signals.Interrupt(15))
 
     with pytest.raises(signals.Interrupt) as interrupt:
-        running.done()
+        running.result(20)
     assert [(one.rank, one.status) for one in interrupt.value.reports] == [(rank, "ok") for rank in reported]
     assert [one.machine for one in interrupt.value.reports] == [machine_called("aabb"[rank]) for rank in reported]
 
@@ -199,17 +299,17 @@ def leaving_a_log(task, watch, interrupted, others):
 @pytest.mark.slow
 def test_the_ranks_of_the_node_that_survives_leave_their_log_and_are_not_to_blame():
     pair = Pair(leaving_a_log, leaving_a_log)
-    running = InBackground(lambda: pair.run(PLACE))
+    running = in_background(lambda: pair.run(PLACE))
     time.sleep(0.3)
     pair.shared.lost = True
 
     with pytest.raises(StoreLost, match="the store of the group no longer answers: connection closed"):
-        pair.following.done()
+        pair.following.result(20)
     [(_, theirs)] = pair.kept
     assert [report.log for report in theirs] == ["", "", "rank 2: alive", "rank 3: alive"]
     assert list(reasons(theirs)) == [0, 1]
-    assert [report.log for report in running.done()] == ["rank 0: alive", "rank 1: alive", "", ""]
-    assert list(reasons(running.done())) == [2, 3]
+    assert [report.log for report in running.result(20)] == ["rank 0: alive", "rank 1: alive", "", ""]
+    assert list(reasons(running.result(20))) == [2, 3]
 
 
 def test_a_node_with_a_busy_gpu_refuses_for_all_before_any_rank_begins():
@@ -228,35 +328,36 @@ class TestMeeting:
     def hello(self, node, **changes):
         return Hello(node=node, host=f"host-{node}", processes=2, machine=machine_called("ab"[node]), **changes)
 
-    def test_nodes_that_are_alike_know_each_other(self):
+    def test_nodes_that_are_alike_know_each_other_and_unlike_ones_are_refused_on_each_of_them(self):
         first, second = agents(Shared())
-        other = InBackground(lambda: second.meet(self.hello(1)))
-
-        assert first.meet(self.hello(0)) == other.done()
+        other = in_background(lambda: second.meet(self.hello(1)))
+        assert first.meet(self.hello(0)) == other.result(20)
         assert second.called(0) == "node 0 (host-0)"
 
-    def test_unlike_nodes_are_refused_on_each_of_them(self):
         first, second = agents(Shared())
-        other = InBackground(lambda: second.meet(self.hello(1, settings={"steps": 8})))
+        other = in_background(lambda: second.meet(self.hello(1, settings={"steps": 8})))
 
-        for meeting in (lambda: first.meet(self.hello(0, settings={"steps": 4})), other.done):
+        for meeting in (lambda: first.meet(self.hello(0, settings={"steps": 4})), other.result):
             with pytest.raises(UsageError, match=r"steps is 4 on node 0 \(host-0\), 8 on node 1 \(host-1\)"):
                 meeting()
 
     def test_a_node_that_cannot_run_says_so_instead(self):
         first, second = agents(Shared())
-        other = InBackground(lambda: second.refuse(UsageError("unknown mode 'x'", "See modes")))
+        other = in_background(lambda: second.refuse(UsageError("unknown mode 'x'", "See modes")))
 
         with pytest.raises(UsageError, match=r"node 1 \(.*\): unknown mode 'x'"):
             first.meet(self.hello(0))
-        assert other.done() is None
+        assert other.result(20) is None
 
-    def test_a_node_that_never_comes_is_named(self, monkeypatch):
+    def test_a_node_that_never_comes_is_named_and_one_that_is_gone_at_the_end_not_waited_for(self, monkeypatch):
         monkeypatch.setattr(agent_module, "MEET_S", 0.1)
         first, _ = agents(Shared())
 
         with pytest.raises(NodeGone, match=r"node 1 \(host-b\) said nothing for 0 s"):
             first.meet(self.hello(0))
+        began = time.monotonic()
+        agents(Shared(silent={1: 30.0}))[0].end(5, "")
+        assert time.monotonic() - began < 1
 
     def test_a_node_that_is_ended_before_its_first_word_ends_the_others(self):
         first, second = agents(Shared())
@@ -265,22 +366,6 @@ class TestMeeting:
         with pytest.raises(signals.Interrupt) as interrupt:
             first.meet(self.hello(0))
         assert signals.exit_code(interrupt.value) == 130
-
-    def test_node_0_does_not_wait_for_nodes_that_are_gone_at_the_end(self):
-        shared = Shared(silent={1: 30.0})
-        began = time.monotonic()
-        agents(shared)[0].end(5, "")
-
-        assert time.monotonic() - began < 1
-
-
-def test_torchruns_end_is_no_wish_of_a_users():
-    shared, lines = Shared(), []
-    second = replace(agents(shared, lines.append)[1], parent=-1)
-    second.leave(signals.Interrupt(15))
-
-    left = Left.model_validate_json(shared.texts["left/1"])
-    assert (left.what, left.interrupted) == ("lost its torchrun, which was killed", None)
 
 
 def test_a_refusal_keeps_its_words_and_its_exit_code_on_the_way():

@@ -1,9 +1,17 @@
-"""Where torchrun has put a process, and variables that cannot be true."""
+"""Where torchrun has put a process, and variables that cannot be true; and what may differ between nodes: each refusal
+names what, and which node has which.
+"""
 
 import pytest
+from builders import machine_called
 
+from fp8bench.config.request import RunRequest
+from fp8bench.launch.nodes import messages
+from fp8bench.launch.nodes.messages import Hello, judge
 from fp8bench.launch.nodes.place import TORCHRUN, Elastic, elastic_from
-from fp8bench.schema.errors import UsageError
+from fp8bench.machine.gpus import Machine
+from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.schema.model import Refusal
 
 
 def variables(rank=9, local_rank=1, world_size=16, local_world_size=8, **more):
@@ -19,32 +27,22 @@ def refused(environ):
     return str(refusal.value)
 
 
-def test_the_place_is_read_from_the_variables():
-    more = {"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}
-
-    found = elastic_from(variables(**more, TORCHELASTIC_RESTART_COUNT="3", TORCHELASTIC_RUN_ID="x"))
-
-    assert found == Elastic(
-        9, 1, 16, 8, node=1, nodes=2, address="10.0.0.1", port=29500, hosted=True, attempt="3", run_id="x"
-    )
-
-
-@pytest.mark.parametrize(
-    "environ",
+def test_the_place_is_read_from_the_variables_and_the_node_counted_by_torchrun_or_follows_from_equal_nodes():
+    second = {"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2"}
+    more = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "3", "TORCHELASTIC_RUN_ID": "x"}
+    where = {"node": 1, "nodes": 2, "address": "10.0.0.1", "port": 29500}
+    expected = Elastic(9, 1, 16, 8, **where, hosted=True, attempt="3", run_id="x")
+    assert elastic_from(variables(**second, **more)) == expected
     # Without torchrun's own count the node follows from equal nodes; where it counts, all of them name unequal ones.
-    [variables(), variables(world_size=12, GROUP_RANK="1", GROUP_WORLD_SIZE="2")],
-)
-def test_the_node_is_counted_by_torchrun_or_follows_from_equal_nodes(environ):
-    found = elastic_from(environ)
-    assert (found.node, found.nodes, found.hosted) == (1, 2, False)
+    for environ in (variables(), variables(world_size=12, **second)):
+        found = elastic_from(environ)
+        assert (found.node, found.nodes, found.hosted) == (1, 2, False)
 
 
 def test_what_is_set_on_many_machines_is_no_group():
     assert elastic_from({}) is None
     assert elastic_from({"WORLD_SIZE": "8", "MASTER_ADDR": "host", "MASTER_PORT": "29500"}) is None
-
-
-def test_empty_variables_are_not_set():
+    # Empty ones are not set.
     assert elastic_from(dict.fromkeys(TORCHRUN, "")) is None
     assert elastic_from({"RANK": "", "LOCAL_RANK": "", "WORLD_SIZE": "8"}) is None
     assert "LOCAL_RANK is set in the environment, and RANK is not" in refused({**variables(), "RANK": ""})
@@ -85,3 +83,72 @@ def test_a_variable_that_is_no_number_is_refused(name, text):
 )
 def test_numbers_that_cannot_be_or_contradict_each_other_are_refused(changes, said):
     assert said in refused({**variables(**changes)})
+
+
+H100S = ("NVIDIA H100 80GB HBM3",) * 8
+P5 = Machine(gpus=H100S, product_name="p5.48xlarge", cpu_count=192)
+
+
+def hello(node=0, machine=P5, processes=8, environ=None, **asked):
+    place = Elastic(rank=8 * node, local_rank=0, world_size=16, local_world_size=processes, node=node, nodes=2)
+    said = messages.hello(place, RunRequest.model_validate(asked), machine, environ or {})
+    return said.model_copy(update={"host": f"host-{node}", "machine": machine_called(f"box-{node}")})
+
+
+def refusal(*hellos):
+    found = judge(hellos).refusal
+    assert found is not None
+    return str(found.error())
+
+
+def test_like_nodes_are_taken_with_their_machines_and_what_hardly_matters_is_marked():
+    verdict = judge([hello(0), hello(1)])
+
+    assert (verdict.refusal, verdict.marks, verdict.hosts) == (None, (), ("host-0", "host-1"))
+    assert verdict.machines == (machine_called("box-0"), machine_called("box-1"))
+    fewer = Machine(gpus=P5.gpus, product_name=None, cpu_count=96)
+    second = hello(1, machine=fewer, environ={"NCCL_SECRET": "canary"})
+    assert judge([hello(0), second]).marks == ("unlike nodes: CPU cores", "unlike nodes: NCCL_SECRET")
+    assert "canary" not in second.model_dump_json(), "values of variables do not travel"
+
+
+def test_another_command_is_refused_with_what_each_node_was_given_and_an_unequal_number_of_processes():
+    said = refusal(hello(0, batch_size=4), hello(1), hello(2))
+    assert "batch_size is 4 on node 0 (host-0), not given on nodes 1 and 2." in said
+    assert "Give every node the same command" in said
+    assert refusal(hello(0), hello(1, processes=4)) == (
+        "the nodes have unequal numbers of processes: 8 on node 0 (host-0), 4 on node 1 (host-1). Start as many on "
+        "each, one a GPU (--nproc-per-node)."
+    )
+
+
+def test_another_version_is_refused(monkeypatch):
+    first = hello(0)
+    monkeypatch.setattr(messages, "software_here", lambda on_gpu: {"torch": "2.10.0", "torchao": None})
+    monkeypatch.setattr(messages, "__version__", "0.0.9")
+
+    said = refusal(first, hello(1))
+
+    assert "fp8bench is " in said
+    for version in ("0.0.9", "2.10.0", "absent"):
+        assert f"{version} on node 1 (host-1)" in said
+    assert "Install the same versions" in said
+
+
+@pytest.mark.parametrize(
+    ("gpus", "said"), [(("NVIDIA L4",) * 8, "8 x NVIDIA L4"), (H100S[:4], f"4 x {H100S[0]}"), ((), "none")]
+)
+def test_other_gpus_are_refused(gpus, said):
+    found = refusal(hello(0), hello(1, machine=Machine(gpus=gpus, product_name=None, cpu_count=192)))
+
+    assert f"GPU is 8 x {H100S[0]} on node 0 (host-0), {said} on node 1 (host-1)" in found
+
+
+def test_a_node_that_cannot_run_refuses_for_all_by_its_name_and_with_its_exit_code():
+    cannot = Hello(
+        node=1, host="b", processes=8, refusal=Refusal.of(ModeUnavailable("no GPU is visible", "Look at nvidia-smi"))
+    )
+    error = judge([hello(0), cannot]).refusal.error()
+
+    assert str(error) == "node 1 (b): no GPU is visible. Look at nvidia-smi."
+    assert (type(error), error.exit_code) == (ModeUnavailable, 3)

@@ -1,9 +1,10 @@
 """The local ranks beside an agent leave with its exit code, and know when it was killed."""
 
-import threading
+import time
 from dataclasses import replace
 
 import pytest
+from launch.seen import in_background
 
 from fp8bench.launch.nodes import waiting
 from fp8bench.launch.nodes.place import Elastic
@@ -22,60 +23,32 @@ def beside(agent):
     return replace(agent, rank=1, local_rank=1)
 
 
-@pytest.fixture
-def followed(beside):
-    """Starts a rank beside the agent; what comes of it is in the list once it is joined."""
-    threads = []
-
-    def start():
-        found = []
-
-        def wait():
-            try:
-                found.append(waiting.follow(beside))
-            except RunFailed as failed:
-                found.append(failed)
-
-        thread = threading.Thread(target=wait, daemon=True)
-        thread.start()
-        threads.append(thread)
-        return thread, found
-
-    yield start
-    for thread in threads:
-        thread.join(20)
-        assert not thread.is_alive()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("code", [0, 5, 143])
-def test_the_others_leave_with_the_agents_exit_code_whoever_comes_first(agent, followed, code):
-    early, first = followed()
+def test_the_others_leave_with_the_agents_exit_code_whoever_comes_first(agent, beside, code):
+    early = in_background(lambda: waiting.follow(beside))
     with waiting.awaited(agent) as codes:
-        late, second = followed()
-        early.join(0.3)
-        late.join(0.3)
-        assert (first, second) == ([], [])
+        late = in_background(lambda: waiting.follow(beside))
+        time.sleep(0.6)
+        assert (early.done(), late.done()) == (False, False)
         codes.append(code)
-    early.join()
-    late.join()
 
-    assert (first, second) == ([code], [code])
+    assert (early.result(20), late.result(20)) == (code, code)
 
 
 @pytest.mark.slow
-def test_an_agent_that_ends_without_a_word_was_killed(agent, followed, monkeypatch):
+def test_an_agent_that_ends_without_a_word_was_killed(agent, beside, monkeypatch):
     def nobody(_listener):
         raise BlockingIOError
 
     monkeypatch.setattr(waiting.socket.socket, "accept", nobody)
     with waiting.awaited(agent):
-        thread, found = followed()
-        thread.join(0.3)
-    thread.join()
+        found = in_background(lambda: waiting.follow(beside))
+        time.sleep(0.3)
 
-    assert "the process of local rank 0, which ran this node, was killed" in str(found[0])
-    assert found[0].exit_code == 5
+    with pytest.raises(RunFailed, match="the process of local rank 0, which ran this node, was killed") as failed:
+        found.result(20)
+    assert failed.value.exit_code == 5
 
 
 def test_an_agent_that_never_comes_is_not_waited_for_for_ever(beside, monkeypatch):
@@ -85,16 +58,8 @@ def test_an_agent_that_never_comes_is_not_waited_for_for_ever(beside, monkeypatc
         waiting.follow(beside)
 
 
-def test_a_second_agent_of_the_same_place_is_refused(agent):
-    with (
-        waiting.awaited(agent),
-        pytest.raises(UsageError, match="another process is node 0 of the group"),
-        waiting.awaited(agent),
-    ):
-        pass
-
-
-def test_two_nodes_on_one_machine_do_not_meet(agent):
+def test_a_second_agent_of_the_same_place_is_refused_and_two_nodes_on_one_machine_do_not_meet(agent):
     other = replace(agent, rank=2, world_size=4, node=1, nodes=2)
     with waiting.awaited(agent), waiting.awaited(other):
-        pass
+        with pytest.raises(UsageError, match="another process is node 0 of the group"), waiting.awaited(agent):
+            pass

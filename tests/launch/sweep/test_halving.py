@@ -81,7 +81,9 @@ def machine(turn: Turn) -> Record:
 
 class TestSpace:
     def test_settings_that_come_to_the_same_are_one_configuration_and_the_others_are_told(self) -> None:
-        """baseline: auto is on; te-bf16: auto is off, and only it heeds the attention."""
+        """baseline: auto is on; te-bf16: auto is off, and only it heeds the attention. On a CPU neither graphs nor auto
+        compile anything.
+        """
         candidates, untried = grid(BASES[:2], compile=("auto", "on", "off"), te_attention=("te", "sdpa"))
 
         assert list(map(in_words, candidates)) == [
@@ -94,8 +96,6 @@ class TestSpace:
         ]
         assert len(untried) == 2 * 3 * 2 - 6
         assert all(why.startswith("cannot differ from ") for _, why in untried)
-
-    def test_on_a_cpu_neither_graphs_nor_auto_compile_anything(self) -> None:
         on_cpu = [BASES[0].model_copy(update={"device": "cpu"})]
         [one] = grid(on_cpu, batch_size=(16,), compile=("auto", "off"), cuda_graphs=("auto", "off"))[0]
         assert executed_as(one) == ("baseline-bf16", 16, "off", "off", None, None)
@@ -155,86 +155,67 @@ CURRENT = TE.model_copy(update={"recipe": "current"})
 
 
 def looked(settings: RunConfig, step_s: float, size: int = 64, peak_gib: float = 22.0) -> Record:
-    return found(at(settings, size), step_s, peak_gib=peak_gib)
-
-
-def at(settings: RunConfig, size: int) -> RunConfig:
-    return settings.model_copy(update={"batch_size": size})
-
-
-def order(*records: Record, sizes: tuple[int, ...] = (64,), auto: bool = True) -> list[tuple[str, int]]:
-    candidates, _ = grid((BASE, TE, CURRENT, AO), batch_size=sizes)
-    search = halving(2, BLANK if auto else None, candidates)
-    search.looks = {record.config: record for record in records if record.config is not None}
-    return [(look.mode_label, look.batch_size) for look in search.wanted()]
+    return found(settings.model_copy(update={"batch_size": size}), step_s, peak_gib=peak_gib)
 
 
 DELAYED, PLAIN, SCALED, OTHER = "te-fp8:delayed", "baseline-bf16", "torchao-float8:tensorwise", "te-fp8:current"
-TWO, THREE = (looked(TE, 0.1), looked(BASE, 0.12)), (looked(TE, 0.1), looked(BASE, 0.12), looked(AO, 0.13))
+TWO = looked(TE, 0.1), looked(BASE, 0.12)
+THREE = (*TWO, looked(AO, 0.13))
+NO_ROOM, CRASHED = (unsupported(config=TE, status="failed", cause=cause) for cause in ("oom", "crash"))
 
 
 @pytest.mark.parametrize(
-    ("records", "expected"),
+    ("records", "expected", "sizes"),
     [
         # Usual settings, the cheapest first; then larger batches of the leader and of the second; then other settings.
-        ((), [(DELAYED, 64), (PLAIN, 64), (SCALED, 64), (OTHER, 64)]),
-        (TWO, [(SCALED, 64), (DELAYED, 128), (PLAIN, 128), (OTHER, 64)]),
-        (THREE, [(DELAYED, 128), (PLAIN, 128), (OTHER, 64)]),
+        ((), [(DELAYED, 64), (PLAIN, 64), (SCALED, 64), (OTHER, 64)], None),
+        (TWO, [(SCALED, 64), (DELAYED, 128), (PLAIN, 128), (OTHER, 64)], None),
+        (THREE, [(DELAYED, 128), (PLAIN, 128), (OTHER, 64)], None),
         # After a larger size of the leader the largest is next.
-        ((*THREE, looked(TE, 0.35, 256, 70.0)), [(DELAYED, 320), (PLAIN, 128), (OTHER, 64)]),
+        ((*THREE, looked(TE, 0.35, 256, 70.0)), [(DELAYED, 320), (PLAIN, 128), (OTHER, 64)], None),
         # Who leads is decided where all began.
-        ((*THREE, looked(TE, 0.45, 320, 90.0), looked(CURRENT, 0.095)), [(OTHER, 128)]),
+        ((*THREE, looked(TE, 0.45, 320, 90.0), looked(CURRENT, 0.095)), [(OTHER, 128)], None),
         # What had no memory is tried in a smaller size after what ran; what failed otherwise has no other size.
-        (
-            (unsupported(config=TE, status="failed", cause="oom", reason="no memory"), *THREE[1:2]),
-            [(SCALED, 64), (PLAIN, 128), (DELAYED, 32), (OTHER, 64)],
-        ),
-        (
-            (unsupported(config=TE, status="failed", cause="crash", reason="it broke"), *THREE[1:2]),
-            [(SCALED, 64), (PLAIN, 128), (OTHER, 64)],
-        ),
+        ((NO_ROOM, THREE[1]), [(SCALED, 64), (PLAIN, 128), (DELAYED, 32), (OTHER, 64)], None),
+        ((CRASHED, THREE[1]), [(SCALED, 64), (PLAIN, 128), (OTHER, 64)], None),
+        # Of given sizes those of the leader come first.
+        (THREE, [(DELAYED, 128), (DELAYED, 256), (PLAIN, 128), (PLAIN, 256)], (64, 128, 256)),
     ],
 )
-def test_the_order_of_looks(records: tuple[Record, ...], expected: list[tuple[str, int]]) -> None:
-    assert order(*records) == expected
-
-
-def test_of_given_sizes_those_of_the_leader_come_first() -> None:
-    assert order(*THREE, sizes=(64, 128, 256), auto=False)[:4] == [
-        (DELAYED, 128),
-        (DELAYED, 256),
-        (PLAIN, 128),
-        (PLAIN, 256),
-    ]
-
-
-USUAL = BASES[2]
+def test_the_order_of_looks(
+    records: tuple[Record, ...], expected: list[tuple[str, int]], sizes: tuple[int, ...] | None
+) -> None:
+    candidates, _ = grid((BASE, TE, CURRENT, AO), batch_size=sizes or (64,))
+    search = halving(2, None if sizes else BLANK, candidates)
+    search.looks = {record.config: record for record in records if record.config is not None}
+    wanted = [(look.mode_label, look.batch_size) for look in search.wanted()]
+    assert wanted[: 4 if sizes else None] == expected
 
 
 @pytest.mark.parametrize(
     ("record", "changes", "told"),
     [
-        (unsupported(config=USUAL), {"batch_size": 256}, "te-fp8:delayed cannot run here: mxfp8 needs"),
+        (unsupported(config=TE), {"batch_size": 256}, "te-fp8:delayed cannot run here: mxfp8 needs"),
         # A wrong block is wrong at every size, but another attention is another block.
-        (invalid(config=USUAL, cause="parity"), {"batch_size": 256}, "te-fp8:delayed is invalid here: the gradient"),
-        (invalid(config=USUAL, cause="parity"), {"te_attention": "sdpa"}, None),
-        (unsupported(config=USUAL, status="failed", cause="oom"), {"batch_size": 256}, "batch 64 ran out of memory"),
-        (unsupported(config=USUAL, status="failed", cause="oom"), {"batch_size": 32}, None),
-        (unsupported(config=USUAL, status="failed", cause="oom"), {"cuda_graphs": "off"}, None),
+        (invalid(config=TE, cause="parity"), {"batch_size": 256}, "te-fp8:delayed is invalid here: the gradient"),
+        (invalid(config=TE, cause="parity"), {"te_attention": "sdpa"}, None),
+        (NO_ROOM, {"batch_size": 256}, "batch 64 ran out of memory"),
+        (NO_ROOM, {"batch_size": 32}, None),
+        (NO_ROOM, {"cuda_graphs": "off"}, None),
         # `auto` that came out as it leaves nothing to differ.
-        (found(USUAL, 0.1), {"cuda_graphs": "off", "compile": "off"}, "which came out as eager"),
-        (found(USUAL, 0.1, graphed=True), {"cuda_graphs": "off", "compile": "off"}, None),
+        (found(TE, 0.1), {"cuda_graphs": "off", "compile": "off"}, "which came out as eager"),
+        (found(TE, 0.1, graphed=True), {"cuda_graphs": "off", "compile": "off"}, None),
     ],
 )
 def test_what_need_not_be_looked_at(record: Record, changes: dict[str, Any], told: str | None) -> None:
-    why = skipped(USUAL.model_copy(update=changes), {USUAL: record})
+    why = skipped(TE.model_copy(update=changes), {TE: record})
     assert why is None if told is None else told in str(why)
 
 
 class TestRounds:
     MANY = tuple(base.model_copy(update={"batch_size": size}) for size in (64, 128, 256) for base in BASES)
 
-    def test_a_configuration_slower_beyond_the_noise_is_dropped_after_two_rounds(self) -> None:
+    def test_one_slower_beyond_the_noise_is_dropped_after_two_rounds_and_one_like_the_leader_has_all(self) -> None:
         turns, search, now = played(BASES[:2], machine, 4)
 
         assert [turn.config.mode for turn in turns if turn.stage == "round"].count("te-bf16") == 2
@@ -242,7 +223,6 @@ class TestRounds:
         assert now.leaders == (BASES[0],)
         assert now.dropped[BASES[1]].startswith("after round 2 slower than the leader: 1.10")
 
-    def test_those_that_cannot_be_told_apart_have_all_rounds(self) -> None:
         def alike(turn: Turn) -> Record:
             return found(turn.config, 0.1 * (1 + 0.01 * ((turn.number + (turn.config.mode == "te-bf16")) % 2)))
 
@@ -282,18 +262,13 @@ class TestBatchAuto:
         step_s = STEP_S[turn.config.mode] / 64 * size * (0.9 if size > 100 else 1.0) * (1 + 1e-4 * turn.number)
         return found(turn.config, step_s, peak_gib=6 + 0.25 * size)
 
-    def test_sizes_are_sought_for_the_best_only_and_the_best_size_of_each_has_rounds(self) -> None:
+    def test_sizes_are_sought_for_the_best_only_and_one_without_headroom_does_not_win(self) -> None:
         turns, _, now = played(BASES, self.filled, 1, BLANK)
         looks = [(turn.config.mode, turn.config.batch_size) for turn in turns if turn.stage == "look"]
 
         assert sorted(looks[:4]) == sorted((base.mode, 64) for base in BASES)
-        assert looks[4:] == [
-            *(("te-fp8", size) for size in (128, 256, 320)),
-            *(("baseline-bf16", size) for size in (128, 256, 320)),
-        ]
+        assert looks[4:] == [(mode, size) for mode in ("te-fp8", "baseline-bf16") for size in (128, 256, 320)]
         assert {(one.mode, one.batch_size > 100) for one in now.leaders} == {("te-fp8", True), ("baseline-bf16", True)}
-
-    def test_a_size_without_headroom_does_not_win(self) -> None:
         tight = BatchSearch(memory_bytes=100 * GIB, headroom=0.75, tries=())
         _, _, now = played(BASES, self.filled, 1, tight)
 
@@ -304,8 +279,7 @@ class TestBatchAuto:
 class TestWhatHasRounds:
     """A later look takes nothing of what was measured."""
 
-    SMALL, LARGE = BASES[2], BASES[2].model_copy(update={"batch_size": 256})
-    OTHER = BASES[0]
+    SMALL, LARGE, OTHER = TE, TE.model_copy(update={"batch_size": 256}), BASE
 
     def search(self, large_rounds: int, large_s: float = 0.2) -> Halving:
         """0.08 s at batch 64 are as much as 0.32 at 256."""
@@ -331,15 +305,13 @@ class TestWhatHasRounds:
         assert now.leaders[0] == leads
         assert self.SMALL not in now.dropped
 
-    def test_then_it_is_dropped_by_its_rounds(self) -> None:
-        search = self.search(2)
-        search.rounds[self.OTHER] = [found(self.OTHER, 0.1)]
-        assert search.standings().dropped[self.SMALL].startswith("after round 2 slower")
-
-    def test_the_others_have_rounds_before_it_has_more(self) -> None:
+    def test_the_others_have_rounds_before_it_has_more_and_then_it_is_dropped_by_its_rounds(self) -> None:
         assert self.search(1).standings().turn == Turn("round", self.OTHER, 1)
         now = self.search(1).standings(lambda turn, _left: turn.number > 1)
         assert now.turn == Turn("round", self.LARGE, 2)
+        search = self.search(2)
+        search.rounds[self.OTHER] = [found(self.OTHER, 0.1)]
+        assert search.standings().dropped[self.SMALL].startswith("after round 2 slower")
 
     def test_many_better_looks_do_not_drop_it(self) -> None:
         search = self.search(0)

@@ -9,6 +9,8 @@ from fp8bench.launch.sweep.halving import MARGIN, Turn
 from fp8bench.schema.config import RunConfig
 from fp8bench.stats.ratio import ratio
 
+BUDGETS = (3, 5, 8, 10, 15, 20, 30)
+
 
 def usual(mode: str) -> RunConfig:
     return next(one for one in CANDIDATES if one.mode == mode and one in USUAL)
@@ -23,10 +25,10 @@ def measured(done: Call) -> list[RunConfig]:
 @pytest.fixture(scope="module")
 def calls() -> dict[float, Call]:
     """One of each budget in minutes; nothing changes them."""
-    return {minutes: call(minutes) for minutes in (3, 5, 8, 10, 15, 20, 30)}
+    return {minutes: call(minutes) for minutes in BUDGETS}
 
 
-@pytest.mark.parametrize("minutes", [3, 5, 8, 10, 15, 20, 30])
+@pytest.mark.parametrize("minutes", BUDGETS)
 def test_a_call_stays_within_its_budget_and_what_is_left_over_goes_on(minutes, calls):
     assert (0.85 if minutes > 3 else 0) * minutes * 60 <= calls[minutes].spent_s <= minutes * 60
     assert len(calls[minutes].halving.looks) >= 2
@@ -60,9 +62,7 @@ def test_looks_are_in_order_of_promise_until_half_is_spent_and_then_come_rounds(
         ("round", "te-fp8:current", 64),
     ]
     assert (usual("torchao-float8"), "the budget of 10min") in calls[10].halving.not_looked_at("10min")
-
-
-def test_with_twenty_minutes_the_second_best_is_measured_at_its_best_batch_too(calls):
+    # With twenty minutes the second best is measured at its best batch too.
     assert {(config.mode_label, config.batch_size) for config in measured(calls[20])} >= {
         ("te-fp8:delayed", 256),
         ("baseline-bf16", 192),
