@@ -1,9 +1,9 @@
 """`--batch-size auto`: finds the largest batch per rank that fits in memory, for one configuration.
 
 Every size is tried in fresh processes, because torch's allocator and a CUDA graph's pool keep the memory they once had.
-Sizes are doubled until one does not fit; two bisections follow. The memory of a step is close to linear in its batch,
-so two known peaks tell which sizes are hopeless, and which doublings can be passed over. If any rank ran out of memory,
-the size is too large; any other failure ends the search with its reason.
+The memory of a step is close to linear in its batch, so the peaks of the first size and its double tell the largest,
+which is tried next; if that does not fit, or peaks tell nothing, bisections follow. If any rank ran out of memory, the
+size is too large; any other failure ends the search with its reason.
 """
 
 import math
@@ -43,8 +43,8 @@ HEADROOM = 0.08
 two GiB) nor what fragments differently in the next process.
 """
 
-NEAR_ENOUGH = 1 / 4
-"""The gap, as a share of the largest size that fits, at which bisecting ends: two bisections after a doubling."""
+NEAR_ENOUGH = 1 / 20
+"""The gap, as a share of the largest size that fits, that is not worth another try."""
 
 FARTHEST = 8
 """Limit of extrapolation, times the largest size that fits: two small sizes say little about a distant one."""
@@ -74,23 +74,16 @@ def next_size(search: BatchSearch, config: RunConfig) -> int | None:
     if not low:
         size = max(step, _down(high / 2, step))
         return size if size < high else None
-    bounded, line = high <= BATCH_SIZE.most, _line(search)
-
-    def hopeless(size: int) -> bool:
-        return line is not None and search.limit_bytes is not None and line[0] + line[1] * size > search.limit_bytes
-
-    size = min(2 * low, _down(BATCH_SIZE.most, step))
-    while not bounded and line and 2 * size <= min(FARTHEST * low, BATCH_SIZE.most) and not hopeless(2 * size):
-        size *= 2
-    while bounded or hopeless(size):
-        high, bounded = high if bounded else size, True
-        size = _down((low + high) / 2, step)
-        if size <= low or high - low <= NEAR_ENOUGH * low:
-            return None
-        if not hopeless(size):
-            return size
-        high = size
-    return size if size > low else None
+    most, line = min(FARTHEST * low, BATCH_SIZE.most), _line(search)
+    if line is None or search.limit_bytes is None:
+        size = min(2 * low, most)
+    else:
+        size = min(int((search.limit_bytes - line[0]) / line[1]), most)
+    if size >= high:
+        # What the line promises does not fit, or there is no line.
+        size = int((low + high) / 2) if high - low > NEAR_ENOUGH * low else low
+    size = _down(size, step)
+    return size if size - low > NEAR_ENOUGH * low else None
 
 
 def _between(search: BatchSearch) -> tuple[int, int]:

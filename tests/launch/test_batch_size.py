@@ -35,20 +35,21 @@ TEXT = config(batch_size=4)
     ("tries", "expected"),
     [
         ([], START),
-        # Sizes are doubled; with a line, as often as it promises room for, and at most to eight times the largest.
+        # The first size and its double make a line. What it promises is next, at most eight times the largest; of 90 GiB,
+        # 6 and 0.25 a sample are 336.
         ([tried(64)], 128),
-        ([tried(64, a_sample=0.125), tried(128, a_sample=0.125)], 512),
+        ([tried(64, a_sample=0.125), tried(128, a_sample=0.125)], 640),
         ([tried(16, a_sample=0.001), tried(32, a_sample=0.001)], 8 * 32),
-        # A doubling that the line calls hopeless is not tried; of 90 GiB, 6 and 0.25 a sample are 336.
-        ([tried(64), tried(128)], 256),
-        ([tried(64), tried(128), tried(256)], 320),
-        ([tried(64), tried(128), tried(256), tried(320)], None),
-        # Two bisections follow what does not fit.
+        ([tried(64), tried(128)], 320),
+        ([tried(64), tried(128), tried(320)], None),
+        # Bisections follow what does not fit, down to 5 %.
         ([tried(64), tried(128, "too large")], 96),
         ([tried(64), tried(128, "too large"), tried(96)], 112),
         ([tried(64), tried(128, "too large"), tried(96, "too large")], 80),
         ([tried(64), tried(128, "too large"), tried(96, "too large"), tried(80)], None),
-        ([tried(64), BatchTry(batch_size=128, fit="no headroom", peak_bytes=95 * GIB)], 96),
+        ([tried(64), tried(128), tried(320, "too large"), tried(224), tried(256, "too large")], 240),
+        ([tried(320), tried(336, "too large")], None),
+        ([tried(64), BatchTry(batch_size=128, fit="no headroom", peak_bytes=95 * GIB)], 112),
         # Where the first is too large, sizes are halved down to the step.
         ([tried(64, "too large")], 32),
         ([tried(64, "too large"), tried(32, "too large")], 16),
@@ -62,15 +63,14 @@ TEXT = config(batch_size=4)
 def test_the_next_size(tries: list[BatchTry], expected: int | None) -> None:
     assert after(*tries) == expected
     # Without a limit sizes are doubled until one does not fit.
-    assert after(tried(64), tried(128), memory_bytes=None) == 1024
+    assert after(tried(64), tried(128), memory_bytes=None) == 256
     assert after(tried(64), tried(128), tried(256, "too large"), memory_bytes=None) == 192
 
 
 @pytest.mark.parametrize(
     ("begun", "tries", "expected"),
     [
-        (TEXT, [tried(4, a_sample=4.0), tried(8, a_sample=4.0)], 16),
-        (TEXT, [tried(4, a_sample=4.0), tried(8, a_sample=4.0), tried(16, a_sample=4.0)], 20),
+        (TEXT, [tried(4, a_sample=4.0), tried(8, a_sample=4.0)], 21),
         (TEXT, [tried(4, "too large")], 2),
         (TEXT, [tried(4, "too large"), tried(2, "too large")], 1),
         # An uneven length needs a multiple of samples whose tokens fp8 can take.
@@ -85,9 +85,9 @@ def test_sizes_are_multiples_of_what_samples_need(begun: RunConfig, tries: list[
 
 
 @pytest.mark.parametrize(
-    ("largest", "most_tries"), [(336, 4), (330, 4), (200, 5), (64, 4), (70, 4), (40, 4), (17, 4), (1000, 4)]
+    ("largest", "most_tries"), [(336, 3), (330, 3), (200, 7), (64, 4), (70, 4), (40, 3), (17, 3), (1000, 3)]
 )
-def test_few_sizes_are_tried_and_the_answer_is_near_the_largest(largest: int, most_tries: int) -> None:
+def test_few_sizes_are_tried_and_none_that_is_5_percent_larger_fits(largest: int, most_tries: int) -> None:
     """Of a machine that runs out of memory beyond `largest`, whatever the line says."""
     search = ROOM
     while (batch := next_size(search, BEGUN)) is not None:
@@ -98,7 +98,9 @@ def test_few_sizes_are_tried_and_the_answer_is_near_the_largest(largest: int, mo
     reachable = min(largest, 336)
 
     assert answer is not None
-    assert reachable - max(STEP, reachable / 4) < answer <= reachable
+    assert answer <= reachable
+    larger = [size for size in range(answer + 1, reachable + 1) if size % (STEP if size < 256 else 64) == 0]
+    assert all(size <= 1.05 * answer for size in larger)
     assert len(tries) <= most_tries
     assert all(one.batch_size % STEP == 0 for one in tries)
 
