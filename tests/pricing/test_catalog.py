@@ -5,10 +5,11 @@ own file beside the results adds prices, and makes no other machine of an instan
 import re
 from collections import Counter
 from datetime import date
-from functools import reduce
+from functools import partial, reduce
 
 import pytest
 import yaml
+from kept import put
 
 from fp8bench.pricing.catalog import find, laid_over, load, load_beside, require_read
 from fp8bench.pricing.choose import PriceQuery, choose
@@ -56,13 +57,7 @@ DAY_OF_THE_ARTICLE, LATER = date(2023, 11, 15), date(2026, 11, 21)
 @pytest.fixture
 def overlay(tmp_path):
     """Write a file to be laid over the catalogue; returns its path."""
-
-    def written(text):
-        path = tmp_path / "overlay.yaml"
-        path.write_text(text)
-        return path
-
-    return written
+    return partial(put, tmp_path / "overlay.yaml")
 
 
 def test_every_price_has_a_source_or_a_reason_and_every_name_is_there_once():
@@ -143,7 +138,6 @@ def changed(right, wrong, text=TWO_INSTANCES):
     [
         ("instances:\n- key: [mine\n- key: p5\n", " line 3 is not YAML"),
         ("- key: mine\n", " line 1 is not a mapping"),
-        *((text, " line 1 is not a mapping") for text in ("false\n", "0\n", "[]\n", "''\n")),
         ("instances: []\n\ninstance:\n- key: mine\n", " line 3, field instance: extra inputs"),
         *((f"meta: {{}}\n{name}:\n  mine: {{}}\n", f" line 2, field {name}: ") for name in ("instances", "gpus")),
         (changed("key: p5", "key: mine"), " line 14: 'mine' is there twice"),
@@ -176,15 +170,8 @@ prices:
 """
 
 
-def written(folder, name, text):
-    path = folder / name / "instance.yaml"
-    path.parent.mkdir()
-    path.write_text(text)
-    return path
-
-
 def own_price(folder, text):
-    return beside(written(folder, "p5", text)).instances["p5"].prices[0]
+    return beside(put(folder / "p5" / "instance.yaml", text)).instances["p5"].prices[0]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +183,7 @@ def own_price(folder, text):
     ],
 )
 def test_a_key_or_machine_that_contradicts_its_folder_or_the_catalogue_is_refused(folder, text, words, tmp_path):
-    path = written(tmp_path, folder, text)
+    path = put(tmp_path / folder / "instance.yaml", text)
     with pytest.raises(UsageError, match=re.escape(f"{path} {words}")):
         beside(path)
 
@@ -227,7 +214,7 @@ def test_one_within_five_times_of_its_kind_and_day_goes_first_and_is_not_doubted
 
 
 def test_a_contract_is_paid_though_the_catalogue_has_a_newer_price_and_a_folder_is_called_as_it_is_named(tmp_path):
-    written(tmp_path, "box-one", P5.replace("2026-11-01", "2024-01-01"))
+    put(tmp_path / "box-one" / "instance.yaml", P5.replace("2026-11-01", "2024-01-01"))
     (tmp_path / "p5").symlink_to(tmp_path / "box-one")
     p5 = beside(tmp_path / "p5" / "instance.yaml").instances["p5"]
     now, before = (choose(p5.prices, PriceQuery(day, current=False)) for day in (TODAY, date(2023, 11, 15)))
@@ -237,7 +224,7 @@ def test_a_contract_is_paid_though_the_catalogue_has_a_newer_price_and_a_folder_
 
 @pytest.mark.parametrize("text", [P5, P5.replace("purchase: on_demand, ", ""), P5 + "gpu: null\n", "key: p5\n\t- ["])
 def test_a_refused_file_stops_those_alone_who_ask_for_its_instance(text, tmp_path):
-    path = written(tmp_path, "renamed", text)
+    path = put(tmp_path / "renamed" / "instance.yaml", text)
 
     catalog = load_beside([path])
 
