@@ -146,15 +146,9 @@ class TestThirds:
     @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
     @pytest.mark.parametrize(
         "shape",
-        [
-            levels(100, 0.1, slice(0, 33)),
-            levels(100, 0.1, slice(0, 50)),
-            levels(100, 0.1, slice(67, None)),
-            1 - 0.1 * np.linspace(0, 1, 100),
-        ],
+        [*(levels(100, 0.1, part) for part in (np.s_[:33], np.s_[:50], np.s_[67:])), 1 - 0.1 * np.linspace(0, 1, 100)],
         ids=["the first third", "the first half", "the last third", "evenly"],
     )
-    @pytest.mark.slow
     def test_a_change_of_10_percent_is_found(self, shape, correlation):
         rows = made_steps(200, 1, correlation, 0, steps=100)[:, 0] * shape
         assert np.mean([unsteady(row.tolist(), 0, 0) is not None for row in rows]) >= 0.95
@@ -168,7 +162,6 @@ class TestThirds:
     @pytest.mark.thorough
     @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
     @pytest.mark.parametrize(("steps", "trials"), [(40, 1000), (100, 500), (300, 500)])
-    @pytest.mark.slow
     def test_steps_that_only_wander_are_seldom_called_unsteady(self, correlation, steps, trials):
         """Spread five times over, so that nearly any difference is larger than 2 %: both tests together."""
         rows = 1 + 5 * (made_steps(1000, 1, correlation, 0, steps)[:trials, 0] - 1)
