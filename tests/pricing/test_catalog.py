@@ -170,10 +170,6 @@ prices:
 """
 
 
-def own_price(folder, text):
-    return beside(put(folder / "p5" / "instance.yaml", text)).instances["p5"].prices[0]
-
-
 @pytest.mark.parametrize(
     ("folder", "text", "words"),
     [
@@ -188,29 +184,25 @@ def test_a_key_or_machine_that_contradicts_its_folder_or_the_catalogue_is_refuse
         beside(path)
 
 
-@pytest.mark.parametrize(
-    ("usd_per_hour", "far"), [(440.0, "8.0 times"), (6.88, "1/8.0 of"), (276.0, "5.0 times"), (10.9, "1/5.0 of")]
-)
-def test_a_price_far_from_the_catalogues_is_doubted_with_both(usd_per_hour, far, tmp_path):
-    own = own_price(tmp_path, P5.replace("40.0", str(usd_per_hour)))
-    assert own.usd_per_hour == usd_per_hour
-    assert f"{usd_per_hour:,.2f} USD/h (our contract), is {far} the catalogue's 55.04" in own.doubt
+DOUBTED = {
+    "near": (P5, None),
+    "a fifth": (changed("40.0", "11.1", P5), None),
+    "five times": (changed("40.0", "275.0", P5), None),
+    "a spot price": (changed("40.0", "4.0", P5).replace("on_demand", "spot"), None),
+    "old, as those of its day": (changed("40.0", "480.0", P5).replace("2026-11-01", "2024-01-01"), None),
+    "an unsaid GPU": (changed("H100-SXM5-80GB", "null", P5), None),
+    **{
+        f"{usd}": (changed("40.0", usd, P5), f"{float(usd):,.2f} USD/h (our contract), is {far} the catalogue's 55.04")
+        for usd, far in (("440.0", "8.0 times"), ("6.88", "1/8.0 of"), ("276.0", "5.0 times"), ("10.9", "1/5.0 of"))
+    },
+}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(P5, id="near"),
-        pytest.param(changed("40.0", "11.1", P5), id="a fifth"),
-        pytest.param(changed("40.0", "275.0", P5), id="five times"),
-        pytest.param(changed("40.0", "4.0", P5).replace("on_demand", "spot"), id="a spot price"),
-        pytest.param(changed("40.0", "480.0", P5).replace("2026-11-01", "2024-01-01"), id="old, as those of its day"),
-        pytest.param(changed("H100-SXM5-80GB", "null", P5), id="an unsaid GPU"),
-    ],
-)
-def test_one_within_five_times_of_its_kind_and_day_goes_first_and_is_not_doubted(text, tmp_path):
-    own = own_price(tmp_path, text)
-    assert (own.source, own.doubt) == ("our contract", None)
+@pytest.mark.parametrize(("text", "doubt"), DOUBTED.values(), ids=DOUBTED)
+def test_ones_own_price_goes_first_and_is_doubted_beyond_five_times_of_its_kind_and_day(text, doubt, tmp_path):
+    own = beside(put(tmp_path / "p5" / "instance.yaml", text)).instances["p5"].prices[0]
+    assert (own.source, own.doubt is None) == ("our contract", doubt is None)
+    assert doubt is None or doubt in own.doubt
 
 
 def test_a_contract_is_paid_though_the_catalogue_has_a_newer_price_and_a_folder_is_called_as_it_is_named(tmp_path):
