@@ -28,13 +28,8 @@ def test_no_kernel_of_a_real_step_is_unknown_and_only_modes_that_mean_it_multipl
     # The optimizer and attention cost the same in every mode.
     assert seconds["optimizer"] * 1e3 == pytest.approx(5.25, abs=0.05)
     assert seconds["attention"] * 1e3 == pytest.approx(11.7, abs=0.3)
-
-
-@pytest.mark.parametrize(("name", "known"), KNOWN_MS.items())
-def test_the_categories_add_up_to_all_kernels_and_casts_cost_what_is_known(name, known):
-    seconds = by_category(name)
-    found = sum(seconds.values()), seconds["cast"]
-    assert [one * 1e3 for one in found] == pytest.approx(known, abs=0.1)
+    if name in KNOWN_MS:
+        assert [one * 1e3 for one in (sum(seconds.values()), seconds["cast"])] == pytest.approx(KNOWN_MS[name], abs=0.1)
 
 
 @pytest.mark.parametrize(

@@ -226,15 +226,12 @@ def test_an_operators_own_time_is_without_those_it_calls(operators, times):
     assert own_time(*operators) == times
 
 
-def test_an_operator_in_pieces_is_counted_once_also_one_that_starts_with_another():
+def test_an_operator_in_pieces_is_counted_once_and_is_the_optimizers_by_its_own_time():
     spans = cpu_spans(by_kind(operator("outer", 0, 100), operator("a", 20, 10), operator("b", 50, 10)))
     names = [("outer", False), ("a", False), ("outer", True), ("b", False), ("outer", True)]
     assert [(span.name, span.continued) for span in spans] == names
     both = operator("aten::linear", 0, 100), operator("aten::addmm", 0, 90)
     assert sum(not span.continued for span in cpu_spans(by_kind(*both)) if span.name == "aten::linear") == 1
     assert own_time(*both) == {"aten::linear": 10, "aten::addmm": 90}
-
-
-def test_an_operator_is_the_optimizers_by_its_own_time():
     spans = cpu_spans(by_kind(annotation(OPTIMIZER, 0, 50), operator("inside", 10, 5), operator("after", 60, 5)))
     assert [span.in_optimizer for span in spans] == [True, False]

@@ -73,6 +73,7 @@ PLAIN_NEW = rounds(0.2, 0.21, session_id=SESSION, minutes=60)
 OTHER_MODE = rounds(0.2, 0.21, 0.22, mode="te-bf16", session_id=EARLIER, minutes=0.5)
 MATHS = rounds(0.3, attention="sdpa:math", session_id=SESSION, minutes=65)
 GOOD = rounds(0.1, 0.11, session_id=SESSION, **FP8)
+GRAPHED = rounds(0.1, session_id=SESSION, minutes=5, evidence=evidence(graph=replayed()), **FP8)
 OURS = rounds(0.1, 0.11, session_id=EARLIER, machine=HERE)
 THEIRS = rounds(0.2, 0.21, session_id=SESSION, machine=THERE, minutes=60)
 PLAIN_BROKE = broke(mode="baseline-bf16", recipe=None, minutes=69)
@@ -90,7 +91,7 @@ ROWS = {
     "another attention is another row": ([*PLAIN_NEW, *MATHS], [(PLAIN_NEW, []), (MATHS, [])]),
     "a round that broke stands beside those that did not": ([*PLAIN_NEW, PLAIN_BROKE], [(PLAIN_NEW, [PLAIN_BROKE])]),
     "an invalid first round makes the mode invalid": ([*GOOD, WRONG_FIRST], [([WRONG_FIRST], [])]),
-    "and so does an invalid last one": ([*GOOD, WRONG_LAST], [([WRONG_LAST], [])]),
+    "and so does an invalid last one, of two variants too": ([*GOOD, *GRAPHED, WRONG_LAST], [([WRONG_LAST], [])]),
     "but not one of an earlier session": ([*GOOD, WRONG_BEFORE], [(GOOD, [])]),
     "another machine replaces nothing": ([*OURS, *THEIRS], [(OURS, []), (THEIRS, [])]),
     "and hides no failure": ([*ON_HERE, ON_THERE], [(ON_HERE, []), ([ON_THERE], [])]),
@@ -138,13 +139,6 @@ def test_records_that_differ_in_a_setting_of_a_variant_are_two_rows(name):
     assert variant(one) != variant(other)
 
 
-def test_ranks_of_a_record_that_does_not_say_were_joined_by_ddp():
-    old, new = measured(**FP8), measured(**FP8, evidence=evidence(join="ddp"), minutes=1)
-
-    assert (old.joined, new.joined) == (None, "ddp")
-    assert ids(selected(old, new)) == [new.run_id]
-
-
 P5, MINE = published("p5"), measured("p5")
 EXTERNAL = published("p5", "te-fp8", published_on=None)
 P5_FP8, LATER_FP8 = measured("p5", **FP8), measured("p5", **FP8, minutes=2)
@@ -154,6 +148,7 @@ ON_P4D, SHARDED = unsupported("p4d", **FP8, minutes=1), unsupported("p5", **FP8,
 AGAIN = measured("p5", **FP8, minutes=3, settings={"parallel": "fsdp"}, evidence=evidence(join="fsdp"))
 
 
+BY_DDP = measured("p5", **FP8, minutes=1, evidence=evidence(join="ddp"))
 KEPT = {
     "of one variant the latest": ([measured(minutes=minute) for minute in (0, 1, 2)], [2]),
     "a later failure is seen": ([P5_FP8, REFUSED], [0, 1]),
@@ -168,6 +163,7 @@ KEPT = {
     "figures stand in for failures": ([P5, unsupported("p5", minutes=1)], [0, 1]),
     "a failure beside a published figure": ([published("p5", **FP8), REFUSED], [0, 1]),
     "and an external one": ([published("p5", **FP8, published_on=None), REFUSED], [0, 1]),
+    "one that does not say was joined by ddp": ([P5_FP8, BY_DDP], [1]),
     "figures of another instance": ([published("p4d"), MINE], [0, 1]),
 }
 
@@ -323,12 +319,6 @@ def shown(*records):
 )
 def test_success_of_the_same_variant_as_asked_for_or_as_run_hides_a_failure_and_no_other_does(failed, later, hidden):
     assert shown(failed, later) == ([] if hidden else [failed.run_id])
-
-
-def test_one_invalid_round_of_a_session_in_two_variants_is_one_row():
-    both = [ran(session=place(1), minutes=1), ran(session=place(2), minutes=2, graphed=False)]
-    wrong = invalid("p5", "te-fp8", "delayed", session=place(3), minutes=3, settings={"batch_size": 512, **AUTO})
-    assert [one.latest for one in select([*both, wrong], every=False)] == [wrong]
 
 
 @pytest.mark.parametrize(

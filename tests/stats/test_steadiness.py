@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_steps import made_steps
 
 from fp8bench.stats.steadiness import (
     drift,
@@ -18,6 +17,22 @@ from fp8bench.stats.steadiness import (
 
 seconds = st.floats(min_value=1e-3, max_value=1e3)
 series = st.lists(seconds, min_size=8, max_size=40)
+
+
+SPREAD = 0.01
+_SETTLING = 60
+
+
+def made_steps(trials, processes, correlation, between, steps=40, seed=20260501):
+    """Step times whose truth is known: by trial, process and step, seconds, of a mode whose centre is 1 s. Steps are
+    AR(1) with a standard deviation of 1 %; processes differ by a standard deviation of `between` per cent.
+    """
+    random = np.random.default_rng(seed)
+    noise = random.standard_normal((_SETTLING + steps, trials, processes))
+    for place in range(1, len(noise)):
+        noise[place] += correlation * noise[place - 1]
+    wander = np.moveaxis(noise[_SETTLING:], 0, -1) * np.sqrt(1 - correlation**2)
+    return 1 + SPREAD * (wander + between * random.standard_normal((trials, processes, 1)))
 
 
 def falling(share, steps=40):
