@@ -9,16 +9,7 @@ from numerics import te_delayed_stand_in
 
 from fp8bench.modes.transformer_engine import DELAYED_SETTLE_PASSES, TEBF16, TEFP8
 from fp8bench.numerics import examination, memory
-from fp8bench.numerics.examination import (
-    device_for,
-    errors,
-    examine,
-    make_case,
-    make_mode,
-    refusal_of,
-    run_mode,
-    shares,
-)
+from fp8bench.numerics.examination import errors, examine, make_case, make_mode, refusal_of, run_mode, shares
 from fp8bench.numerics.memory import layers_bytes
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, NumericsConfig
@@ -146,7 +137,7 @@ class TestRefusals:
         assert refusal_of("baseline-bf16", CPU, 80).remedy == "Use 96"
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         with pytest.raises(ModeUnavailable, match="torch cannot use it"):
-            device_for(config("baseline-bf16", device="cuda"))
+            examination.device_for(config("baseline-bf16", device="cuda"))
 
     @pytest.mark.parametrize(
         ("layers", "width", "mib"),
