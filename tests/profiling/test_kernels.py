@@ -106,7 +106,7 @@ def trace(*spans, steps=1, device="cuda"):
     return Trace(facts, tuple(sorted(made, key=lambda span: span.start_s)))
 
 
-def test_seconds_are_a_step():
+def test_seconds_are_a_step_and_a_moment_of_two_kernels_belongs_to_the_one_that_started_first():
     profile = breakdown(trace((PRODUCT, 0, 2), (ATTENTION, 3, 4), (PRODUCT, 5, 7), (ATTENTION, 8, 9), steps=2))
     assert profile.by_category == {"gemm_bf16": 2.0, "attention": 1.0}
     assert (profile.busy_s, profile.steps, profile.device) == (3.0, 2, "cuda")
@@ -114,9 +114,6 @@ def test_seconds_are_a_step():
         (PRODUCT, "gemm_bf16", 2.0, 1.0),
         (ATTENTION, "attention", 1.0, 1.0),
     ]
-
-
-def test_a_moment_of_two_kernels_belongs_to_the_one_that_started_first():
     profile = breakdown(trace((PRODUCT, 0, 10), (ATTENTION, 5, 15), (FP8_PRODUCT, 6, 8)))
     assert profile.by_category == {"gemm_bf16": 10.0, "attention": 5.0, "gemm_fp8": 0.0}
     assert profile.busy_s == 15.0

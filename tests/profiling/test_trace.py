@@ -89,7 +89,6 @@ def of(*events, **facts):
         ({"fp8bench": FACTS}, "is not a Chrome trace"),
         ({"traceEvents": [KERNEL]}, "without the key 'fp8bench'"),
         (of(KERNEL, steps=0), "field fp8bench.steps"),
-        (of(KERNEL, device="tpu"), "field fp8bench.device"),
         (of(KERNEL, host="h"), "field fp8bench.host"),
         (of(KERNEL) | {"fp8bench": "te-fp8"}, "field fp8bench"),
         (of(), "has no kernel of a GPU"),
@@ -183,7 +182,7 @@ def test_a_kernel_is_the_optimizers_when_it_was_launched_in_its_annotation(name,
     assert [span.in_optimizer for span in spans] == of_optimizer
 
 
-def test_the_kernels_of_a_replay_share_the_correlation_of_its_launch():
+def test_the_kernels_of_a_replay_share_the_correlation_of_its_launch_and_a_graph_beside_launches_is_none():
     """Two replays, and the copy of a batch before each, which is launched by itself."""
     events = by_kind(
         *(launch(ts, number) for ts, number in ((0, 1), (100, 3))),
@@ -193,10 +192,7 @@ def test_the_kernels_of_a_replay_share_the_correlation_of_its_launch():
     )
     assert [span.name for span in gpu_spans(events)] == ["Memcpy HtoD", "a", "b"] * 2
     assert replayed(events)
-
-
-def test_a_graph_beside_many_launches_is_no_replayed_step():
-    """As of an optimizer alone, or of what a library captured for itself."""
+    # As of an optimizer alone, or of what a library captured for itself.
     launched = [one for number in (1, 2, 3) for one in (launch(number, number), kernel("k", 50, 5, number))]
     graph = launch(9, 9, name="cudaGraphLaunch")
     assert not replayed(by_kind(*launched, graph, kernel("in a graph", 60, 5, 9)))

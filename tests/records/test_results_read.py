@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from builders import in_one_file, measured, published
+from kept import put as put_text
 
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
@@ -15,11 +16,8 @@ from fp8bench.schema.record import SCHEMA_VERSION
 
 
 def put(path, record, **changes):
-    """Write the record's JSON with some fields changed, as a later program or a hand would; return its lines."""
-    text = json.dumps(in_one_file(record) | json.loads(json.dumps(changes, default=str)), indent=1)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return text.splitlines()
+    """Write the record's JSON with some fields changed, as a later program or a hand would."""
+    put_text(path, json.dumps(in_one_file(record) | json.loads(json.dumps(changes, default=str)), indent=1))
 
 
 def run_ids(folder, *instances):
