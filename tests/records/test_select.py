@@ -58,6 +58,10 @@ def versions(torch):
     return {"environment": environment(versions={"torch": torch})}
 
 
+def nightly(minutes, **changes):
+    return rounds(0.1, 0.11, session_id="nightly", minutes=minutes, **changes)
+
+
 def broke(**changes):
     """The third round of the session, of the mode that FP8 is, which failed."""
     stopped = {"instance": "p5", **FP8, "session": place(3, SESSION), "status": "failed", "minutes": 9}
@@ -94,6 +98,13 @@ ROWS = {
     "and so does an invalid last one, of two variants too": ([*GOOD, *GRAPHED, WRONG_LAST], [([WRONG_LAST], [])]),
     "but not one of an earlier session": ([*GOOD, WRONG_BEFORE], [(GOOD, [])]),
     "another machine replaces nothing": ([*OURS, *THEIRS], [(OURS, []), (THEIRS, [])]),
+    **{
+        f"another {name} is another row whatever its session is called": ([*mine, *theirs], [(mine, []), (theirs, [])])
+        for name, mine, theirs in (
+            ("machine", nightly(0, machine=None), nightly(0.5, machine=THERE)),
+            ("software", nightly(0, **versions("2.11.0")), nightly(0.5, **versions("2.12.0"))),
+        )
+    },
     "and hides no failure": ([*ON_HERE, ON_THERE], [(ON_HERE, []), ([ON_THERE], [])]),
     "a round that stopped early belongs to its machine": (
         [*THEIRS, EARLY_STOP, ELSEWHERE],
@@ -196,17 +207,6 @@ def test_every_keeps_all_records_and_all_are_put_in_order_and_together_by_work()
         for size, work in enumerate(({"work": "a", "size": 1}, {"work": "b", "size": 1}, {"size": 1, "work": "a"}))
     )
     assert same_work([one, unlike, alike]) == [[one, alike], [unlike]]
-
-
-@pytest.mark.parametrize(
-    ("mine", "theirs"),
-    [({"machine": None}, {"machine": THERE}), (versions("2.11.0"), versions("2.12.0"))],
-    ids=["machine", "software"],
-)
-def test_rounds_of_two_machines_or_softwares_are_two_measurements_whatever_their_session_is_called(mine, theirs):
-    first = rounds(0.1, 0.11, 0.12, session_id="nightly", **mine)
-    second = rounds(0.2, 0.21, session_id="nightly", minutes=0.5, **theirs)
-    assert selected(*first, *second) == [Measurement(tuple(first)), Measurement(tuple(second))]
 
 
 def test_a_measurement_has_the_name_that_its_machine_was_last_given():
