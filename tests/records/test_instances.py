@@ -24,7 +24,6 @@ OF_A_DAY = "  purchase: on_demand\n  as_of: 2026-11-01\n  source: me\n"
 @pytest.mark.parametrize(
     ("given", "prices"),
     [
-        ([TODAY], (TODAY,)),
         ([BEFORE, TODAY], (TODAY, BEFORE)),
         ([BEFORE, TODAY, TODAY], (TODAY, BEFORE)),
         ([TODAY, CORRECTED], (CORRECTED,)),

@@ -184,11 +184,6 @@ def test_a_folder_of_results_is_made_and_left_empty_or_refused_before_the_run(tm
 ENVIRON = {"HF_TOKEN": "canary-one", "CACHE": "redis://me:canary-two@cache"}
 
 
-@pytest.mark.parametrize("record", [measured(), invalid(), gemm_record()])
-def test_a_record_that_is_fit_is_itself(record):
-    assert fit(record, ENVIRON) is record
-
-
 def test_what_is_said_is_on_one_line_short_and_without_controls_surrogates_and_secrets():
     reason = "a\nb \x1b[31m \udcff canary-one redis://x:y@z " + "m" * 3_000_000
     said = fit(invalid().model_copy(update={"reason": reason}), ENVIRON).reason
@@ -200,7 +195,9 @@ def test_what_is_said_is_on_one_line_short_and_without_controls_surrogates_and_s
     assert found.warnings == ("***",)
 
 
-def test_numbers_and_what_a_record_is_of_are_never_touched():
+def test_numbers_and_what_a_record_is_of_are_never_touched_nor_is_a_record_that_is_fit():
+    for fits in (measured(), invalid(), gemm_record()):
+        assert fit(fits, ENVIRON) is fits
     record = measured()
     mode = record.what.mode
     found = fit(record, {"MY_TOKEN": mode})

@@ -255,14 +255,11 @@ def test_a_filter_takes_what_has_all_that_it_names(wanted, found):
     assert "".join(run_ids(*wanted.of(records))) == found
 
 
-def test_a_filter_takes_records_of_other_kinds_by_what_they_have():
+def test_a_filter_takes_records_of_other_kinds_by_what_they_have_and_what_it_omits_displaces_no_figure():
     of_workload, sweep = gemm_record(), sweep_record()
     assert Filter(workload="vit-huge", batch_size=64).of([of_workload, sweep]) == [of_workload]
     assert Filter(session="any").of([of_workload]) == Filter(mode="te-fp8").of([of_workload]) == []
     assert Filter(instance=sweep.instance, device=sweep.config.device).takes(sweep)
-
-
-def test_a_measurement_of_another_workload_does_not_displace_a_figure_of_the_wanted_one():
     figure, own = published("p5"), measured("p5", settings={"workload": "vit-huge-256"})
     assert ids(select([figure, own], every=False, wanted=Filter(workload="vit-huge"))) == [figure.run_id]
 

@@ -67,11 +67,6 @@ def test_vit_huge_at_batch_64_makes_the_known_products_and_its_head_stays_bf16()
     assert (huge.fixed_rows, huge.unseen) == ((), ())
 
 
-def test_the_head_stays_bf16_as_in_the_modes():
-    products = linear_gemms(ViTMicro(data="device"), 16).products
-    assert {one.layers for one in products if one.stays_bf16 is not None} == {("head",)}
-
-
 @pytest.mark.parametrize(
     ("second_is_trained", "wanted"),
     [
@@ -127,7 +122,9 @@ def test_a_batch_that_fp8_cannot_take_is_refused_with_one_that_it_can(batch_size
     assert f"its M = {rows} is not divisible by 16" in what
     assert what.endswith(f"; {math.ceil(rows / 16) * 16} would be")
     assert f"Say --batch-size {fitting}," in remedy
-    require_aligned(linear_gemms(ViTMicro(data="device"), fitting), fitting)
+    fits = linear_gemms(ViTMicro(data="device"), fitting)
+    require_aligned(fits, fitting)
+    assert {one.layers for one in fits.products if one.stays_bf16 is not None} == {("head",)}, "as in the modes"
 
 
 def test_what_no_batch_mends_is_told_first_and_what_stays_bf16_may_have_any_size():
