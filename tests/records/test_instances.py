@@ -1,5 +1,6 @@
 """What the catalogue lacks of an instance is kept beside its records, as a file that the catalogue can read."""
 
+import re
 from datetime import date
 
 import pytest
@@ -66,16 +67,12 @@ def test_the_file_of_one_that_nobody_knew_is_one_that_people_can_read_and_write_
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [("key: my-box\nprices: [\n", "is not YAML"), ("key: my-box\ngpu: B200\ngpu_count: many\n", "field gpu_count")],
-)
-def test_a_file_that_is_broken_is_told_and_left_as_it_is(tmp_path, text, words):
+def test_a_file_that_is_broken_is_told_and_left_as_it_is(tmp_path):
+    """In which ways it may be, tests/pricing/test_catalog.py has."""
+    text = "key: my-box\ngpu: B200\ngpu_count: many\n"
     path = put(tmp_path / "my-box" / "instance.yaml", text)
-    with pytest.raises(UsageError, match=words) as caught:
+    with pytest.raises(UsageError, match=re.escape(f"{path} line 3, field gpu_count")):
         keep(OWN, TODAY, in_catalog=False, results_dir=tmp_path)
-
-    assert caught.value.what.startswith(f"{path} line 3")
     assert path.read_text() == text
 
 
