@@ -60,7 +60,7 @@ def overlay(tmp_path):
     return partial(put, tmp_path / "overlay.yaml")
 
 
-def test_every_price_has_a_source_or_a_reason_and_every_name_is_there_once():
+def test_every_price_has_a_source_or_a_reason_every_name_is_there_once_and_found_and_no_fp8_peak_without_a_unit():
     prices = [(one.key, price) for one in PACKAGED.instances.values() for price in one.prices]
     document = yaml.safe_load(INSTANCES_YAML.read_text(encoding="utf-8"))
     product_names = Counter(name for gpu in PACKAGED.gpus.values() for name in gpu.product_names)
@@ -71,6 +71,11 @@ def test_every_price_has_a_source_or_a_reason_and_every_name_is_there_once():
     assert (len(document["instances"]), len(document["gpus"])) == (len(PACKAGED.instances), len(PACKAGED.gpus))
     assert [name for name, count in product_names.items() if count > 1] == []
     assert (PACKAGED.instances["p4d"].gpu_count, PACKAGED.instances["p5"].gpu_count) == (8, 8)
+    without = [gpu for gpu in PACKAGED.gpus.values() if gpu.compute_capability in ("7.0", "7.5", "8.0", "8.6")]
+    assert any(gpu.name.startswith("A100") for gpu in without)
+    assert {gpu.dense_fp8_tflops for gpu in without} == {None}
+    assert [find(PACKAGED, key).key for key in PACKAGED.instances] == list(PACKAGED.instances)
+    assert find(PACKAGED, "p5.48xlarge").key == "p5"
 
 
 @pytest.mark.parametrize(
@@ -83,14 +88,6 @@ def test_every_price_has_a_source_or_a_reason_and_every_name_is_there_once():
 def test_the_articles_prices_hold_on_the_articles_day_and_newer_ones_later(key, day, usd_per_hour):
     found = choose(PACKAGED.instances[key].prices, PriceQuery(as_of=day, current=False))
     assert (found and found.usd_per_hour) == usd_per_hour
-
-
-def test_fp8_peaks_are_null_where_the_gpu_has_no_fp8_unit_and_an_instance_is_found_by_its_key_and_its_clouds_name():
-    without = [gpu for gpu in PACKAGED.gpus.values() if gpu.compute_capability in ("7.0", "7.5", "8.0", "8.6")]
-    assert any(gpu.name.startswith("A100") for gpu in without)
-    assert {gpu.dense_fp8_tflops for gpu in without} == {None}
-    assert [find(PACKAGED, key).key for key in PACKAGED.instances] == list(PACKAGED.instances)
-    assert find(PACKAGED, "p5.48xlarge").key == "p5"
 
 
 NEAR = {"p4": "p4d", "p4d.24xlarg": "p4d.24xlarge", "my-own-bxo": "my-own-box"}
