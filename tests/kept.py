@@ -28,3 +28,10 @@ def document(path: Path) -> dict[str, Any]:
 def documents(folder: Path, pattern: str = "*/*.json") -> list[dict[str, Any]]:
     """Every whole record."""
     return [document(path) for path in record_paths(folder, pattern)]
+
+
+def put(path: Path, text: str) -> Path:
+    """Write a file, and the folders over it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path

@@ -9,16 +9,7 @@ from numerics import te_delayed_stand_in
 
 from fp8bench.modes.transformer_engine import DELAYED_SETTLE_PASSES, TEBF16, TEFP8
 from fp8bench.numerics import examination, memory
-from fp8bench.numerics.examination import (
-    device_for,
-    errors,
-    examine,
-    make_case,
-    make_mode,
-    refusal_of,
-    run_mode,
-    shares,
-)
+from fp8bench.numerics.examination import errors, examine, make_case, make_mode, refusal_of, run_mode, shares
 from fp8bench.numerics.memory import layers_bytes
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, NumericsConfig
@@ -84,13 +75,13 @@ def found(rows):
 
 @pytest.mark.slow
 class TestOnACPU:
-    def test_every_mode_that_runs_has_a_row_for_each_layer_input_and_tensor_in_order(self, rows, found):
+    def test_every_mode_that_runs_has_a_row_for_each_layer_input_and_tensor_and_another_one_that_says_why(
+        self, rows, found
+    ):
         every = product(RAN, LAYERS, INPUTS, TENSORS)
         assert set(found) == {one for one in every if one[1] == "linear" or one[2] not in EXACT_INPUTS}
         ran = [(LAYERS.index(row.layer), MODES.index(row.mode)) for row in rows if row.layer]
         assert ran == sorted(ran)
-
-    def test_a_mode_that_does_not_run_has_one_row_that_says_why(self, rows):
         refused = [row for row in rows if row.status != "ok"]
         assert {row.mode for row in refused} == set(MODES) - set(RAN)
         assert {(row.status, row.layer, row.relative_error) for row in refused} == {("unsupported", None, None)}
@@ -146,7 +137,7 @@ class TestRefusals:
         assert refusal_of("baseline-bf16", CPU, 80).remedy == "Use 96"
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         with pytest.raises(ModeUnavailable, match="torch cannot use it"):
-            device_for(config("baseline-bf16", device="cuda"))
+            examination.device_for(config("baseline-bf16", device="cuda"))
 
     @pytest.mark.parametrize(
         ("layers", "width", "mib"),

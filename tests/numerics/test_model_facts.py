@@ -63,11 +63,8 @@ def test_a_model_without_a_layer_to_convert_is_refused_by_the_modes_that_convert
     assert found.facts.fp8_layers == 0
 
 
-def test_a_batch_that_fp8_cannot_take_is_refused_by_fp8_modes_alone():
+def test_a_batch_that_fp8_cannot_take_is_refused_by_fp8_modes_alone_and_a_model_without_proof_by_all():
     found = answered("timm:vit_tiny_patch16_224", "te-bf16", "te-fp8", image_size=32, batch_size=3)
     assert found.modes[0] is None
     assert found.modes[1].remedy == "Use a --batch-size that is a multiple of 16"
-
-
-def test_a_model_that_cannot_be_proved_is_refused_by_all():
     assert "20 BatchNorm layers" in answered("timm:resnet18", "baseline-bf16", image_size=32).refusal.what

@@ -49,13 +49,8 @@ class TestCasts:
 
 
 @pytest.fixture(scope="module")
-def history():
-    return examine_jump(64, 0, CPU, delayed_runs=False)
-
-
-@pytest.fixture(scope="module")
-def traces(history):
-    return {(trace.algo, trace.history_len): trace for trace in history.traces}
+def traces():
+    return {(one.algo, one.history_len): one for one in examine_jump(64, 0, CPU, delayed_runs=False).traces}
 
 
 class TestTheJump:

@@ -5,10 +5,11 @@ own file beside the results adds prices, and makes no other machine of an instan
 import re
 from collections import Counter
 from datetime import date
-from functools import reduce
+from functools import partial, reduce
 
 import pytest
 import yaml
+from kept import put
 
 from fp8bench.pricing.catalog import find, laid_over, load, load_beside, require_read
 from fp8bench.pricing.choose import PriceQuery, choose
@@ -56,16 +57,10 @@ DAY_OF_THE_ARTICLE, LATER = date(2023, 11, 15), date(2026, 11, 21)
 @pytest.fixture
 def overlay(tmp_path):
     """Write a file to be laid over the catalogue; returns its path."""
-
-    def written(text):
-        path = tmp_path / "overlay.yaml"
-        path.write_text(text)
-        return path
-
-    return written
+    return partial(put, tmp_path / "overlay.yaml")
 
 
-def test_every_price_has_a_source_or_a_reason_and_every_name_is_there_once():
+def test_every_price_has_a_source_or_a_reason_every_name_is_there_once_and_found_and_no_fp8_peak_without_a_unit():
     prices = [(one.key, price) for one in PACKAGED.instances.values() for price in one.prices]
     document = yaml.safe_load(INSTANCES_YAML.read_text(encoding="utf-8"))
     product_names = Counter(name for gpu in PACKAGED.gpus.values() for name in gpu.product_names)
@@ -76,6 +71,11 @@ def test_every_price_has_a_source_or_a_reason_and_every_name_is_there_once():
     assert (len(document["instances"]), len(document["gpus"])) == (len(PACKAGED.instances), len(PACKAGED.gpus))
     assert [name for name, count in product_names.items() if count > 1] == []
     assert (PACKAGED.instances["p4d"].gpu_count, PACKAGED.instances["p5"].gpu_count) == (8, 8)
+    without = [gpu for gpu in PACKAGED.gpus.values() if gpu.compute_capability in ("7.0", "7.5", "8.0", "8.6")]
+    assert any(gpu.name.startswith("A100") for gpu in without)
+    assert {gpu.dense_fp8_tflops for gpu in without} == {None}
+    assert [find(PACKAGED, key).key for key in PACKAGED.instances] == list(PACKAGED.instances)
+    assert find(PACKAGED, "p5.48xlarge").key == "p5"
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,6 @@ def test_every_price_has_a_source_or_a_reason_and_every_name_is_there_once():
 def test_the_articles_prices_hold_on_the_articles_day_and_newer_ones_later(key, day, usd_per_hour):
     found = choose(PACKAGED.instances[key].prices, PriceQuery(as_of=day, current=False))
     assert (found and found.usd_per_hour) == usd_per_hour
-
-
-def test_fp8_peaks_are_null_where_the_gpu_has_no_fp8_unit_and_an_instance_is_found_by_its_key_and_its_clouds_name():
-    without = [gpu for gpu in PACKAGED.gpus.values() if gpu.compute_capability in ("7.0", "7.5", "8.0", "8.6")]
-    assert any(gpu.name.startswith("A100") for gpu in without)
-    assert {gpu.dense_fp8_tflops for gpu in without} == {None}
-    assert [find(PACKAGED, key).key for key in PACKAGED.instances] == list(PACKAGED.instances)
-    assert find(PACKAGED, "p5.48xlarge").key == "p5"
 
 
 NEAR = {"p4": "p4d", "p4d.24xlarg": "p4d.24xlarge", "my-own-bxo": "my-own-box"}
@@ -143,7 +135,6 @@ def changed(right, wrong, text=TWO_INSTANCES):
     [
         ("instances:\n- key: [mine\n- key: p5\n", " line 3 is not YAML"),
         ("- key: mine\n", " line 1 is not a mapping"),
-        *((text, " line 1 is not a mapping") for text in ("false\n", "0\n", "[]\n", "''\n")),
         ("instances: []\n\ninstance:\n- key: mine\n", " line 3, field instance: extra inputs"),
         *((f"meta: {{}}\n{name}:\n  mine: {{}}\n", f" line 2, field {name}: ") for name in ("instances", "gpus")),
         (changed("key: p5", "key: mine"), " line 14: 'mine' is there twice"),
@@ -176,17 +167,6 @@ prices:
 """
 
 
-def written(folder, name, text):
-    path = folder / name / "instance.yaml"
-    path.parent.mkdir()
-    path.write_text(text)
-    return path
-
-
-def own_price(folder, text):
-    return beside(written(folder, "p5", text)).instances["p5"].prices[0]
-
-
 @pytest.mark.parametrize(
     ("folder", "text", "words"),
     [
@@ -196,38 +176,34 @@ def own_price(folder, text):
     ],
 )
 def test_a_key_or_machine_that_contradicts_its_folder_or_the_catalogue_is_refused(folder, text, words, tmp_path):
-    path = written(tmp_path, folder, text)
+    path = put(tmp_path / folder / "instance.yaml", text)
     with pytest.raises(UsageError, match=re.escape(f"{path} {words}")):
         beside(path)
 
 
-@pytest.mark.parametrize(
-    ("usd_per_hour", "far"), [(440.0, "8.0 times"), (6.88, "1/8.0 of"), (276.0, "5.0 times"), (10.9, "1/5.0 of")]
-)
-def test_a_price_far_from_the_catalogues_is_doubted_with_both(usd_per_hour, far, tmp_path):
-    own = own_price(tmp_path, P5.replace("40.0", str(usd_per_hour)))
-    assert own.usd_per_hour == usd_per_hour
-    assert f"{usd_per_hour:,.2f} USD/h (our contract), is {far} the catalogue's 55.04" in own.doubt
+DOUBTED = {
+    "near": (P5, None),
+    "a fifth": (changed("40.0", "11.1", P5), None),
+    "five times": (changed("40.0", "275.0", P5), None),
+    "a spot price": (changed("40.0", "4.0", P5).replace("on_demand", "spot"), None),
+    "old, as those of its day": (changed("40.0", "480.0", P5).replace("2026-11-01", "2024-01-01"), None),
+    "an unsaid GPU": (changed("H100-SXM5-80GB", "null", P5), None),
+    **{
+        f"{usd}": (changed("40.0", usd, P5), f"{float(usd):,.2f} USD/h (our contract), is {far} the catalogue's 55.04")
+        for usd, far in (("440.0", "8.0 times"), ("6.88", "1/8.0 of"), ("276.0", "5.0 times"), ("10.9", "1/5.0 of"))
+    },
+}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(P5, id="near"),
-        pytest.param(changed("40.0", "11.1", P5), id="a fifth"),
-        pytest.param(changed("40.0", "275.0", P5), id="five times"),
-        pytest.param(changed("40.0", "4.0", P5).replace("on_demand", "spot"), id="a spot price"),
-        pytest.param(changed("40.0", "480.0", P5).replace("2026-11-01", "2024-01-01"), id="old, as those of its day"),
-        pytest.param(changed("H100-SXM5-80GB", "null", P5), id="an unsaid GPU"),
-    ],
-)
-def test_one_within_five_times_of_its_kind_and_day_goes_first_and_is_not_doubted(text, tmp_path):
-    own = own_price(tmp_path, text)
-    assert (own.source, own.doubt) == ("our contract", None)
+@pytest.mark.parametrize(("text", "doubt"), DOUBTED.values(), ids=DOUBTED)
+def test_ones_own_price_goes_first_and_is_doubted_beyond_five_times_of_its_kind_and_day(text, doubt, tmp_path):
+    own = beside(put(tmp_path / "p5" / "instance.yaml", text)).instances["p5"].prices[0]
+    assert (own.source, own.doubt is None) == ("our contract", doubt is None)
+    assert doubt is None or doubt in own.doubt
 
 
 def test_a_contract_is_paid_though_the_catalogue_has_a_newer_price_and_a_folder_is_called_as_it_is_named(tmp_path):
-    written(tmp_path, "box-one", P5.replace("2026-11-01", "2024-01-01"))
+    put(tmp_path / "box-one" / "instance.yaml", P5.replace("2026-11-01", "2024-01-01"))
     (tmp_path / "p5").symlink_to(tmp_path / "box-one")
     p5 = beside(tmp_path / "p5" / "instance.yaml").instances["p5"]
     now, before = (choose(p5.prices, PriceQuery(day, current=False)) for day in (TODAY, date(2023, 11, 15)))
@@ -237,7 +213,7 @@ def test_a_contract_is_paid_though_the_catalogue_has_a_newer_price_and_a_folder_
 
 @pytest.mark.parametrize("text", [P5, P5.replace("purchase: on_demand, ", ""), P5 + "gpu: null\n", "key: p5\n\t- ["])
 def test_a_refused_file_stops_those_alone_who_ask_for_its_instance(text, tmp_path):
-    path = written(tmp_path, "renamed", text)
+    path = put(tmp_path / "renamed" / "instance.yaml", text)
 
     catalog = load_beside([path])
 

@@ -1,16 +1,20 @@
-"""The price that holds for a row: the newest one known on the day, and never a guess."""
+"""The price that holds for a row: the newest one known on the day, and never a guess; why there is none and what to do;
+and what some GPUs of a bigger instance cost.
+"""
 
 from dataclasses import replace
 from datetime import date
 
 import pytest
-from builders import price
+from builders import instance, price
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fp8bench.pricing.catalog import load
-from fp8bench.pricing.choose import PriceQuery, choose, why_no_price
+from fp8bench.pricing.choose import PriceQuery, choose, has_no_price, of_listed, require_region, why_no_price
 from fp8bench.pricing.document import known
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.instance import Catalog
 
 DAY = date(2025, 6, 5)
 THEN = PriceQuery(as_of=DAY, current=False)
@@ -44,7 +48,6 @@ ALL, UNSAID = price(3.0, region="all"), price(4.0, region=None)
 TODAY = PriceQuery(as_of=date(2026, 12, 1), current=True)
 IN_WEST = replace(TODAY, region="us-west-2")
 SURE_TWIN, TWIN = price(7.0, as_of=DAY), price(8.0, as_of=DAY)
-UNDATED_TWIN = price(8.0, as_of=None)
 DOUBTFUL = price(9.0, as_of=DAY, doubtful=True)
 OLD_DOUBTFUL = price(9.0, as_of=OLD.as_of, doubtful=True)
 SPOT, BLOCK = price(1.0, purchase="spot"), price(1.0, purchase="capacity_block")
@@ -61,33 +64,23 @@ SPOT, BLOCK = price(1.0, purchase="spot"), price(1.0, purchase="capacity_block")
         # Without a date: only today, and after dated ones.
         ([UNDATED], NOW, UNDATED),
         ([UNDATED], THEN, None),
-        ([UNDATED, OLD], NOW, OLD),
         ([OLD, UNDATED], NOW, OLD),
         # The catalogue's order decides between equals.
         ([SURE_TWIN, TWIN], THEN, SURE_TWIN),
         ([TWIN, SURE_TWIN], THEN, TWIN),
-        ([UNDATED, UNDATED_TWIN], NOW, UNDATED),
-        ([UNDATED_TWIN, UNDATED], NOW, UNDATED_TWIN),
         # A doubtful one comes last, though it is newer.
         ([DOUBTFUL, OLDER], THEN, OLDER),
         ([DOUBTFUL, UNDATED], NOW, UNDATED),
         ([LATER, UNDATED, OLD_DOUBTFUL], THEN, OLD_DOUBTFUL),
         # With a region only its own and those of all count; without one, every price.
         ([EAST, WEST], IN_WEST, WEST),
-        ([EAST], IN_WEST, None),
         ([EAST, ALL], IN_WEST, ALL),
         ([UNSAID], IN_WEST, None),
-        *(([only], TODAY, only) for only in (EAST, WEST, ALL, UNSAID)),
         # Another way of buying never stands in.
         ([SPOT, EAST], TODAY, EAST),
-        ([EAST, BLOCK], replace(TODAY, purchase="spot"), None),
         ([EAST, BLOCK, SPOT], replace(TODAY, purchase="spot"), SPOT),
-        ([EAST, SPOT], replace(TODAY, purchase="capacity_block"), None),
-        ([BLOCK, SPOT], TODAY, None),
         # What is null is passed over.
         ([price(None, as_of=DAY), OLD], THEN, OLD),
-        ([price(None, as_of=None)], NOW, None),
-        ([], NOW, None),
     ],
 )
 def test_the_price_that_holds(prices, query, chosen):
@@ -124,3 +117,88 @@ def test_a_price_whose_source_states_an_end_holds_until_then(day, taken):
     assert choose(instance.prices, query) is None
     assert "ended, the last on 2025-01-01" in why_no_price("p5", instance, query)
     assert not any(one.in_force for one in known(instance, query, ["capacity_block"]))
+
+
+ON_A_DAY = PriceQuery(date(2026, 11, 21), current=True)
+LONG_AGO = PriceQuery(date(2025, 1, 1), current=False)
+AT_TEN, AT_TWELVE = price(10.0), price(12.0, region="us-west-2")
+
+
+@pytest.mark.parametrize(
+    ("prices", "query", "words"),
+    [
+        ((), ON_A_DAY, ("none is known of 'box'", "--price")),
+        ((price(None),), ON_A_DAY, ("none is known of 'box' (not on the list)", "--price")),
+        ((AT_TEN,), replace(ON_A_DAY, purchase="spot"), ("none of 'box' is spot; there are on_demand", "--purchase")),
+        (
+            (AT_TEN, AT_TWELVE),
+            replace(ON_A_DAY, region="eu"),
+            ("region eu; there are us-east-1, us-west-2", "--region"),
+        ),
+        ((price(1.0, region=None),), replace(ON_A_DAY, region="eu"), ("there are none that name a region", "--region")),
+        (
+            (price(1.0, as_of=date(2027, 1, 1)), price(1.0, as_of=date(2026, 12, 1))),
+            ON_A_DAY,
+            ("none of 'box' is known for 2026-11-21: the earliest is of 2026-12-01", "--price-as-of"),
+        ),
+        ((AT_TEN,), LONG_AGO, ("known for 2025-01-01: the earliest is of 2026-11-01", "--price-as-of")),
+        ((price(1.0, as_of=None),), LONG_AGO, ("have no date and apply only today", "--price-as-of today")),
+    ],
+)
+def test_what_cannot_be_priced_says_why_and_names_the_remedy(prices, query, words):
+    assert choose(prices, query) is None
+    told = why_no_price("box", instance("box", prices=prices), query)
+
+    assert told.startswith("no price: ")
+    assert all(word in told for word in words)
+    told = why_no_price("box", None, query)
+    assert told.startswith("no price: the catalogue does not know 'box'; give one with `fp8bench run --price`")
+
+
+CATALOG = Catalog(
+    instances={
+        "a": instance("a", prices=(AT_TEN, AT_TWELVE, price(1.0, region="all"))),
+        "b": instance("b", prices=(price(2.0, region="eu-west-1"),)),
+        "c": instance("c", prices=(price(2.0, region=None),)),
+    },
+    gpus={},
+)
+
+
+@pytest.mark.parametrize(
+    ("keys", "there"),
+    [
+        (["a"], "us-east-1, us-west-2"),
+        *((keys, "eu-west-1, us-east-1, us-west-2") for keys in (["a", "b"], ["c"], ["unknown"])),
+    ],
+)
+def test_one_that_none_is_of_is_refused_with_those_of_the_instances(keys, there):
+    with pytest.raises(UsageError, match="no price is of region 'us-est-1'") as refusal:
+        require_region("us-est-1", CATALOG, keys)
+    assert refusal.value.remedy == f"There are: {there}"
+    for region in (None, "us-east-1", "eu-west-1"):
+        assert require_region(region, CATALOG, keys) is None
+
+
+def listed(key, *prices, gpus=8, provider="a cloud"):
+    return instance(key, gpu="B200", gpu_count=gpus, provider=provider, prices=prices)
+
+
+def stands_in(*instances, gpus=1):
+    found = of_listed("B200", gpus, Catalog(instances={one.key: one for one in instances}, gpus={}), ON_A_DAY)
+    return found and found.instance
+
+
+def test_dated_prices_go_before_undated_ones_and_only_an_instance_of_a_cloud_with_enough_gpus_and_a_price_stands_in():
+    undated, dated = price(as_of=None), price(as_of=date(2026, 1, 1))
+    doubtful = dated.model_copy(update={"doubtful": True})
+    assert stands_in(listed("a", doubtful), listed("b", undated), listed("c", dated), listed("d", dated)) == "c"
+    assert stands_in(listed("a", doubtful), listed("b", undated)) == "b"
+    few = listed("small", dated, gpus=1)
+    assert stands_in(few, listed("own", dated, provider=None), listed("none"), gpus=2) is None
+    share = of_listed("H100-SXM5-80GB", 1, load(), ON_A_DAY)
+    assert (share.instance, share.gpus, share.of, share.price.usd_per_hour) == ("p5", 1, 8, 55.04)
+    # Of which nothing is known.
+    bought = price(usd_per_hour=2.0, purchase="spot")
+    owned = (None, listed("own", provider=None), listed("own", bought, provider=None), listed("p5e"))
+    assert [has_no_price(one) for one in owned] == [True, True, False, False]

@@ -8,7 +8,7 @@ from fp8bench.profiling.facts import ADVICE, facts_of, unused_switches
 from fp8bench.schema.switches import ONLY_GAIN
 
 
-def test_of_a_record():
+def test_of_a_record_and_none_without_a_profile():
     known = summary(0.1, host_lead_s=0.03, data_wait_s=0.002, sm_clock_mhz=1755.0, flags=("power-capped",))
     record = measured("p5", "te-fp8", "delayed", compiled=True, summary=known, profile=profile())
     facts = facts_of(record)
@@ -17,6 +17,9 @@ def test_of_a_record():
     assert (facts.step_time_s, facts.busy_s, facts.idle_s) == (0.1, 0.09, pytest.approx(0.01))
     assert (facts.host_lead_s, facts.data_wait_s, facts.sm_clock_mhz) == (0.03, 0.002, 1755.0)
     assert (facts.flags, facts.source, facts.emulated) == (("power-capped",), record.run_id, False)
+    for without in (measured(), published()):
+        with pytest.raises(ValueError, match="profile"):
+            facts_of(without)
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -40,12 +43,6 @@ def test_a_mode_is_fp8_when_it_means_it_or_does_it_and_an_emulation_is_one():
         record = measured(evidence=evidence(fp8=meant), profile=profile(by_category={category: 0.09}))
         assert facts_of(record).fp8 is fp8
     assert facts_of(emulated(profile=profile(device="cpu"))).emulated
-
-
-@pytest.mark.parametrize("record", [measured(), published()])
-def test_a_record_without_a_profile_has_no_facts(record):
-    with pytest.raises(ValueError, match="profile"):
-        facts_of(record)
 
 
 def of(version="2.20.2", mode="te-fp8", recipe="delayed", attention="te:fused", compiled=False, **settings):
@@ -81,9 +78,6 @@ def test_a_switch_is_advised_unless_it_is_on_or_has_no_effect(settings, unused):
 
 
 def test_the_explanation_ends_with_it_once_for_both_modes():
-    explained = explain_steps(facts_of(of()), facts_of(of(mode="te-bf16", recipe=None)))
+    explained = explain_steps(facts_of(of()), facts_of(of(**BF16)))
     assert explained.notes == (f"te-fp8:delayed and te-bf16: {ADVICE['split-qkv']}",)
-
-
-def test_every_switch_that_only_gains_has_its_advice():
     assert set(ADVICE) == set(ONLY_GAIN)

@@ -88,32 +88,16 @@ def all_of(*edits):
     return edit
 
 
-def halve_samples(document):
+def keep_three_steps(document):
+    """Cut all samples short."""
     for rank in document["samples"]:
-        rank["step_s"] = [step / 2 for step in rank["step_s"]]
-
-
-def keep_steps(count):
-    """Cut all samples short, and write the summary that the rest gives."""
-
-    def edit(document):
-        for rank in document["samples"]:
-            for name in ("step_s", "host_s", "data_wait_s", "forward_s", "backward_s", "optimizer_s", "host_lead_s"):
-                rank[name] = rank[name][:count]
-            rank["loss"] = rank["loss"][: 2 + count]
-
-    return edit
+        for name in ("step_s", "host_s", "data_wait_s", "forward_s", "backward_s", "optimizer_s", "host_lead_s"):
+            rank[name] = rank[name][:3]
+        rank["loss"] = rank["loss"][: 2 + 3]
 
 
 def drop(name):
     return lambda document: document[name].pop()
-
-
-def ten_times(document):
-    """Ten times the units, and all that follows from them."""
-    for name in ("units_per_step", "throughput_per_s", "units_per_kwh", "flops_per_step"):
-        document["summary"][name] *= 10
-    document["summary"]["joules_per_unit"] /= 10
 
 
 FIGURES = (
@@ -128,7 +112,6 @@ POSITIVE = ("summary.joules_per_unit", "summary.host_s", "telemetry.0.energy_j",
     ("edit", "said"),
     [
         # A summary that its samples do not give.
-        (halve_samples, "timed_s|telemetry|step_time_s"),
         *((scale(f"summary.{name}", 0.5), name) for name in FIGURES),
         (scale("summary.throughput_per_s", 1 + 1e-8), "throughput_per_s"),
         (put("summary.slow_steps", 3), "slow_steps"),
@@ -137,8 +120,6 @@ POSITIVE = ("summary.joules_per_unit", "summary.host_s", "telemetry.0.energy_j",
         (scale("telemetry.1.timed_s", 0.5), "telemetry of rank 1"),
         # Units that the configuration does not give.
         (scale("summary.units_per_step", 10), "units_per_step is 1,280, and 64 samples on 2 ranks are 128"),
-        (ten_times, "units_per_step is 1,280"),
-        (put("config.batch_size", 256), "256 samples on 2 ranks are 512"),
         (put("config.grad_accumulation", 4), "accumulation"),
         (put("summary.unit", "tokens"), "units"),
         # Ranks.
@@ -148,10 +129,9 @@ POSITIVE = ("summary.joules_per_unit", "summary.host_s", "telemetry.0.energy_j",
         (put("samples.1.rank", 0), "samples are of rank 0, 0"),
         (drop("memory"), "memory are of rank 0"),
         (drop("telemetry"), "telemetry are of rank 0"),
-        (put("telemetry.1.rank", 0), "telemetry are of rank 0, 0"),
         (put("config.nodes", 3), "on 3 nodes"),
         # Steps and losses.
-        (keep_steps(3), "rank 0 timed 3 steps, of at least 21"),
+        (keep_three_steps, "rank 0 timed 3 steps, of at least 21"),
         (put("samples.0.data_wait_s", [0.01]), "data_wait_s"),
         (put("samples.1.host_s", []), "host_s"),
         (put("samples.1.loss", [7.0]), "losses"),
@@ -196,7 +176,7 @@ def test_each_edit_of_a_sound_record_is_found(edit, said, tmp_path):
     found = layout.whole(path, Record)
 
     assert isinstance(found, Broken)
-    assert any(word in found.reason for word in said.split("|")), found.reason
+    assert said in found.reason
     assert str(path) in found.error.what
     assert [bad.path for bad in verify(tmp_path, MODELS).bad] == [f"p5/{path.name}"]
 
@@ -267,18 +247,13 @@ def test_a_renamed_record_and_an_instance_that_is_none_are_bad_and_sound_records
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ('"samples": [', '"samples": [{}', "field samples.0"),
         ('"mean_s": 0.1', '"mean_s": 0.2', "step_times.mean_s is 0.2"),
-        ('"workload": "vit-huge", "sizes"', '"workload": "vit-base", "sizes"', "field fingerprint"),
         ('"kind": "run"', '"kind": "dance"', "unknown kind"),
     ],
 )
 def test_a_broken_record_is_named_with_its_reason(tmp_path, before, after, said):
     path = results.write(measured(), tmp_path)
-    text = path.read_text().replace('"workload": "vit-huge","sizes"', '"workload": "vit-huge", "sizes"')
-    assert before in text
-    at = text.rindex(before)
-    path.write_text(text[:at] + after + text[at + len(before) :])
+    assert before in path.read_text()
+    path.write_text(path.read_text().replace(before, after))
     (bad,) = verify(tmp_path, MODELS).bad
-
     assert (bad.path, said in bad.reason) == (f"p5/{path.name}", True)

@@ -42,20 +42,13 @@ def quietly(line):
 
 
 @pytest.mark.slow
-def test_the_second_is_told_who_holds_it_and_what_to_do(tmp_path, holder):
-    with (
-        pytest.raises(UsageError) as refusal,
-        held(tmp_path / "lock", "session 'nightly'", "Wait until it ends", quietly),
-    ):
-        pass
-
+@pytest.mark.parametrize("killed", [True, False])
+def test_the_second_is_told_who_holds_it_until_that_is_killed_or_leaves(tmp_path, holder, killed):
+    with pytest.raises(UsageError) as refusal:
+        with held(tmp_path / "lock", "session 'nightly'", "Wait until it ends", quietly):
+            pass
     assert refusal.value.what == f"session 'nightly' is in use by process {holder.pid}"
     assert refusal.value.remedy == "Wait until it ends"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("killed", [True, False])
-def test_a_killed_holder_bars_nobody_and_whoever_waits_gets_it_when_one_leaves(tmp_path, holder, killed):
     if killed:
         holder.send_signal(signal.SIGKILL)
         holder.wait()

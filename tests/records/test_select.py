@@ -1,24 +1,40 @@
 """Which records a comparison shows, and which make one row: the latest session's rounds of each variant, every one on
-demand, failures that nothing hides.
+demand, and each failure until the same variant is run again; and the records that a mode names on the command line.
 """
 
 from typing import Any
 
 import pytest
-from builders import environment, evidence, invalid, machine_called, measured, place, published, rounds, unsupported
+from builders import (
+    environment,
+    evidence,
+    invalid,
+    machine_called,
+    measured,
+    place,
+    published,
+    replayed,
+    rounds,
+    unsupported,
+)
 from report.made_gemm import gemm_record, sweep_record
 
 from fp8bench.config.sources import OWN
+from fp8bench.records.named import Reference, candidates, of_mode, parse_mode
+from fp8bench.records.results import Kept
 from fp8bench.records.select import (
     NO_ROW_OF_ITS_OWN,
     Filter,
     Measurement,
+    execution,
     in_order,
     latest_alike,
     same_work,
     select,
     variant,
+    variants,
 )
+from fp8bench.schema.errors import UsageError
 from fp8bench.schema.machine import software_of
 
 SESSION, EARLIER = "20260501T110000Z-bbbbbb", "20260501T100000Z-aaaaaa"
@@ -42,6 +58,10 @@ def versions(torch):
     return {"environment": environment(versions={"torch": torch})}
 
 
+def nightly(minutes, **changes):
+    return rounds(0.1, 0.11, session_id="nightly", minutes=minutes, **changes)
+
+
 def broke(**changes):
     """The third round of the session, of the mode that FP8 is, which failed."""
     stopped = {"instance": "p5", **FP8, "session": place(3, SESSION), "status": "failed", "minutes": 9}
@@ -57,39 +77,43 @@ PLAIN_NEW = rounds(0.2, 0.21, session_id=SESSION, minutes=60)
 OTHER_MODE = rounds(0.2, 0.21, 0.22, mode="te-bf16", session_id=EARLIER, minutes=0.5)
 MATHS = rounds(0.3, attention="sdpa:math", session_id=SESSION, minutes=65)
 GOOD = rounds(0.1, 0.11, session_id=SESSION, **FP8)
+GRAPHED = rounds(0.1, session_id=SESSION, minutes=5, evidence=evidence(graph=replayed()), **FP8)
 OURS = rounds(0.1, 0.11, session_id=EARLIER, machine=HERE)
 THEIRS = rounds(0.2, 0.21, session_id=SESSION, machine=THERE, minutes=60)
 PLAIN_BROKE = broke(mode="baseline-bf16", recipe=None, minutes=69)
 WRONG_FIRST, WRONG_LAST = (invalid("p5", **FP8, session=place(3, SESSION), minutes=at) for at in (-1, 9))
 WRONG_BEFORE = invalid("p5", **FP8, session=place(1, EARLIER), minutes=-60)
-ON_THERE = broke(machine=THERE, session=None)
+ON_HERE, ON_THERE = rounds(0.1, machine=HERE, **FP8), broke(machine=THERE, session=None)
 EARLY_STOP = broke(mode="baseline-bf16", recipe=None, machine=THERE, environment=None, minutes=69)
 ELSEWHERE = broke(mode="baseline-bf16", recipe=None, machine=HERE, minutes=70)
 
 
-@pytest.mark.parametrize(
-    ("records", "found"),
-    [
-        ([*PLAIN_OLD, *OTHER_MODE], [(PLAIN_OLD, []), (OTHER_MODE, [])]),
-        ([*PLAIN_OLD, *PLAIN_NEW], [(PLAIN_NEW, [])]),
-        ([*PLAIN_NEW, *OTHER_MODE], [(OTHER_MODE, []), (PLAIN_NEW, [])]),
-        ([*PLAIN_NEW, *MATHS], [(PLAIN_NEW, []), (MATHS, [])]),
-        ([*PLAIN_NEW, PLAIN_BROKE], [(PLAIN_NEW, [PLAIN_BROKE])]),
-        ([*GOOD, WRONG_FIRST], [([WRONG_FIRST], [])]),
-        ([*GOOD, WRONG_LAST], [([WRONG_LAST], [])]),
-        ([*GOOD, WRONG_BEFORE], [(GOOD, [])]),
-        ([*OURS, *THEIRS], [(OURS, []), (THEIRS, [])]),
-        ([*rounds(0.1, machine=HERE, **FP8), ON_THERE], [(rounds(0.1, machine=HERE, **FP8), []), ([ON_THERE], [])]),
-        ([*THEIRS, EARLY_STOP, ELSEWHERE], [(THEIRS, [EARLY_STOP]), ([ELSEWHERE], [])]),
-    ],
-    ids=[
-        *("the rounds of one session are one row", "of two sessions the latest counts", "of each variant its own"),
-        *("another attention is another row", "a round that broke stands beside those that did not"),
-        *("an invalid first round makes the mode invalid", "and so does an invalid last one"),
-        *("but not one of an earlier session", "another machine replaces nothing"),
-        *("and hides no failure", "a round that stopped early belongs to its machine"),
-    ],
-)
+ROWS = {
+    "the rounds of one session are one row": ([*PLAIN_OLD, *OTHER_MODE], [(PLAIN_OLD, []), (OTHER_MODE, [])]),
+    "of two sessions the latest counts": ([*PLAIN_OLD, *PLAIN_NEW], [(PLAIN_NEW, [])]),
+    "of each variant its own": ([*PLAIN_NEW, *OTHER_MODE], [(OTHER_MODE, []), (PLAIN_NEW, [])]),
+    "another attention is another row": ([*PLAIN_NEW, *MATHS], [(PLAIN_NEW, []), (MATHS, [])]),
+    "a round that broke stands beside those that did not": ([*PLAIN_NEW, PLAIN_BROKE], [(PLAIN_NEW, [PLAIN_BROKE])]),
+    "an invalid first round makes the mode invalid": ([*GOOD, WRONG_FIRST], [([WRONG_FIRST], [])]),
+    "and so does an invalid last one, of two variants too": ([*GOOD, *GRAPHED, WRONG_LAST], [([WRONG_LAST], [])]),
+    "but not one of an earlier session": ([*GOOD, WRONG_BEFORE], [(GOOD, [])]),
+    "another machine replaces nothing": ([*OURS, *THEIRS], [(OURS, []), (THEIRS, [])]),
+    **{
+        f"another {name} is another row whatever its session is called": ([*mine, *theirs], [(mine, []), (theirs, [])])
+        for name, mine, theirs in (
+            ("machine", nightly(0, machine=None), nightly(0.5, machine=THERE)),
+            ("software", nightly(0, **versions("2.11.0")), nightly(0.5, **versions("2.12.0"))),
+        )
+    },
+    "and hides no failure": ([*ON_HERE, ON_THERE], [(ON_HERE, []), ([ON_THERE], [])]),
+    "a round that stopped early belongs to its machine": (
+        [*THEIRS, EARLY_STOP, ELSEWHERE],
+        [(THEIRS, [EARLY_STOP]), ([ELSEWHERE], [])],
+    ),
+}
+
+
+@pytest.mark.parametrize(("records", "found"), ROWS.values(), ids=ROWS)
 def test_rounds_that_make_a_row(records, found):
     assert selected(*records) == [Measurement(tuple(ok), tuple(stopped)) for ok, stopped in found]
 
@@ -126,13 +150,6 @@ def test_records_that_differ_in_a_setting_of_a_variant_are_two_rows(name):
     assert variant(one) != variant(other)
 
 
-def test_ranks_of_a_record_that_does_not_say_were_joined_by_ddp():
-    old, new = measured(**FP8), measured(**FP8, evidence=evidence(join="ddp"), minutes=1)
-
-    assert (old.joined, new.joined) == (None, "ddp")
-    assert ids(selected(old, new)) == [new.run_id]
-
-
 P5, MINE = published("p5"), measured("p5")
 EXTERNAL = published("p5", "te-fp8", published_on=None)
 P5_FP8, LATER_FP8 = measured("p5", **FP8), measured("p5", **FP8, minutes=2)
@@ -142,32 +159,27 @@ ON_P4D, SHARDED = unsupported("p4d", **FP8, minutes=1), unsupported("p5", **FP8,
 AGAIN = measured("p5", **FP8, minutes=3, settings={"parallel": "fsdp"}, evidence=evidence(join="fsdp"))
 
 
-@pytest.mark.parametrize(
-    ("records", "kept"),
-    [
-        ([measured(minutes=minute) for minute in (0, 1, 2)], [2]),
-        ([P5_FP8, REFUSED], [0, 1]),
-        ([invalid("p5", **FP8), LATER_FP8], [1]),
-        ([MINE, INVALID, NO_TORCHAO], [0, 2]),
-        ([P5_FP8, OTHER_RECIPE], [0, 1]),
-        ([P5_FP8, ON_P4D], [0, 1]),
-        ([SHARDED, LATER_FP8], [1, 0]),
-        ([SHARDED, LATER_FP8, AGAIN], [1, 2]),
-        ([P5, MINE], [1]),
-        ([EXTERNAL, MINE], [1]),
-        ([P5, unsupported("p5", minutes=1)], [0, 1]),
-        ([published("p5", **FP8), REFUSED], [0, 1]),
-        ([published("p5", **FP8, published_on=None), REFUSED], [0, 1]),
-        ([published("p4d"), MINE], [0, 1]),
-    ],
-    ids=[
-        *("of one variant the latest", "a later failure is seen", "an earlier one is undone", "the latest failure"),
-        *("another recipe's failure", "another instance's failure", "plain success undoes no sharded failure"),
-        *("sharded success does", "a measurement before published", "and before external figures"),
-        *("figures stand in for failures", "a failure beside a published figure", "and an external one"),
-        "figures of another instance",
-    ],
-)
+BY_DDP = measured("p5", **FP8, minutes=1, evidence=evidence(join="ddp"))
+KEPT = {
+    "of one variant the latest": ([measured(minutes=minute) for minute in (0, 1, 2)], [2]),
+    "a later failure is seen": ([P5_FP8, REFUSED], [0, 1]),
+    "an earlier one is undone": ([invalid("p5", **FP8), LATER_FP8], [1]),
+    "the latest failure": ([MINE, INVALID, NO_TORCHAO], [0, 2]),
+    "another recipe's failure": ([P5_FP8, OTHER_RECIPE], [0, 1]),
+    "another instance's failure": ([P5_FP8, ON_P4D], [0, 1]),
+    "plain success undoes no sharded failure": ([SHARDED, LATER_FP8], [1, 0]),
+    "sharded success does": ([SHARDED, LATER_FP8, AGAIN], [1, 2]),
+    "a measurement before published": ([P5, MINE], [1]),
+    "and before external figures": ([EXTERNAL, MINE], [1]),
+    "figures stand in for failures": ([P5, unsupported("p5", minutes=1)], [0, 1]),
+    "a failure beside a published figure": ([published("p5", **FP8), REFUSED], [0, 1]),
+    "and an external one": ([published("p5", **FP8, published_on=None), REFUSED], [0, 1]),
+    "one that does not say was joined by ddp": ([P5_FP8, BY_DDP], [1]),
+    "figures of another instance": ([published("p4d"), MINE], [0, 1]),
+}
+
+
+@pytest.mark.parametrize(("records", "kept"), KEPT.values(), ids=KEPT)
 def test_which_records_are_kept(records, kept):
     assert ids(selected(*records)) == [records[number].run_id for number in kept]
 
@@ -195,17 +207,6 @@ def test_every_keeps_all_records_and_all_are_put_in_order_and_together_by_work()
         for size, work in enumerate(({"work": "a", "size": 1}, {"work": "b", "size": 1}, {"size": 1, "work": "a"}))
     )
     assert same_work([one, unlike, alike]) == [[one, alike], [unlike]]
-
-
-@pytest.mark.parametrize(
-    ("mine", "theirs"),
-    [({"machine": None}, {"machine": THERE}), (versions("2.11.0"), versions("2.12.0"))],
-    ids=["machine", "software"],
-)
-def test_rounds_of_two_machines_or_softwares_are_two_measurements_whatever_their_session_is_called(mine, theirs):
-    first = rounds(0.1, 0.11, 0.12, session_id="nightly", **mine)
-    second = rounds(0.2, 0.21, session_id="nightly", minutes=0.5, **theirs)
-    assert selected(*first, *second) == [Measurement(tuple(first)), Measurement(tuple(second))]
 
 
 def test_a_measurement_has_the_name_that_its_machine_was_last_given():
@@ -254,13 +255,118 @@ def test_a_filter_takes_what_has_all_that_it_names(wanted, found):
     assert "".join(run_ids(*wanted.of(records))) == found
 
 
-def test_a_filter_takes_records_of_other_kinds_by_what_they_have():
+def test_a_filter_takes_records_of_other_kinds_by_what_they_have_and_what_it_omits_displaces_no_figure():
     of_workload, sweep = gemm_record(), sweep_record()
     assert Filter(workload="vit-huge", batch_size=64).of([of_workload, sweep]) == [of_workload]
     assert Filter(session="any").of([of_workload]) == Filter(mode="te-fp8").of([of_workload]) == []
     assert Filter(instance=sweep.instance, device=sweep.config.device).takes(sweep)
-
-
-def test_a_measurement_of_another_workload_does_not_displace_a_figure_of_the_wanted_one():
     figure, own = published("p5"), measured("p5", settings={"workload": "vit-huge-256"})
     assert ids(select([figure, own], every=False, wanted=Filter(workload="vit-huge"))) == [figure.run_id]
+
+
+AUTO = {"compile": "auto", "cuda_graphs": "auto"}
+GRAPHS = {"compile": "off", "cuda_graphs": "on"}
+PLAIN = {"compile": "off", "cuda_graphs": "off"}
+
+
+def oom(batch_size=512, minutes=0, asked=None, **changes):
+    """te-fp8 that ran out of memory before it told anything."""
+    settings = {"batch_size": batch_size, **(asked or AUTO)} | changes.pop("settings", {})
+    values = {"status": "failed", "reason": "it ran out of memory", "cause": "oom", "remedy": "Use a smaller batch"}
+    return unsupported("p5", "te-fp8", "delayed", minutes=minutes, settings=settings, **{**values, **changes})
+
+
+def ran(batch_size=512, minutes=0, asked=None, graphed=True, **changes):
+    settings = {"batch_size": batch_size, **(asked or AUTO)} | changes.pop("settings", {})
+    found = evidence(graph=replayed(enabled=graphed))
+    return measured("p5", "te-fp8", "delayed", minutes=minutes, settings=settings, **{"evidence": found, **changes})
+
+
+OTHER = {
+    "other GPUs": {"settings": {"world_size": 4}},
+    "another workload": {"settings": {"workload": "vit-huge-256"}},
+    "another optimizer": {"settings": {"optimizer": "adam"}},
+    "another attention": {"settings": {"te_attention": "sdpa"}, "attention": "sdpa:flash"},
+    "another machine": {"machine": machine_called("vendor-b")},
+}
+
+
+def shown(*records):
+    """Run ids of what is shown of the failures among these."""
+    stopped = {record.run_id for record in records if record.status != "ok"}
+    return [one.latest.run_id for one in select(list(records), every=False) if one.latest.run_id in stopped]
+
+
+@pytest.mark.parametrize(
+    ("failed", "later", "hidden"),
+    [
+        pytest.param(oom(asked=GRAPHS), ran(minutes=1, asked=AUTO), True, id="as asked for then, as it ran now"),
+        pytest.param(oom(asked=GRAPHS), ran(minutes=1, asked=PLAIN, graphed=False), False, id="graphs, then none"),
+        pytest.param(oom(asked=AUTO), ran(minutes=1, asked=PLAIN, graphed=False), False, id="auto tells nothing"),
+        pytest.param(
+            oom(evidence=evidence(graph=replayed())), ran(minutes=1, asked=GRAPHS), True, id="both were graphs"
+        ),
+        pytest.param(
+            oom(evidence=evidence()), ran(minutes=1, asked=PLAIN, graphed=False), False, id="stopped too early"
+        ),
+        pytest.param(oom(512), ran(256, minutes=1), False, id="success at a smaller batch"),
+        pytest.param(oom(64), published("p5", "te-fp8", "delayed", minutes=1), False, id="a figure from elsewhere"),
+        *(pytest.param(oom(), ran(minutes=1, **other), False, id=name) for name, other in OTHER.items()),
+    ],
+)
+def test_success_of_the_same_variant_as_asked_for_or_as_run_hides_a_failure_and_no_other_does(failed, later, hidden):
+    assert shown(failed, later) == ([] if hidden else [failed.run_id])
+
+
+@pytest.mark.parametrize(
+    ("record", "word"),
+    [
+        (oom(asked=AUTO), None),
+        (oom(asked=GRAPHS), "graphed"),
+        (oom(asked={"compile": "blocks", "cuda_graphs": "on"}), "blocks+graphed"),
+        (oom(asked=PLAIN), "eager"),
+        (oom(asked={"compile": "auto", "cuda_graphs": "off"}, evidence=evidence(True)), "compiled"),
+        (oom(asked=GRAPHS, evidence=evidence(graph=replayed(enabled=False))), "graphed"),
+        (oom(asked=AUTO, settings={"device": "cpu"}, evidence=evidence()), "eager"),
+        (ran(graphed=False), "eager"),
+        (published(compiled=True), "compiled"),
+        (published(), None),
+    ],
+)
+def test_the_variant_as_far_as_a_record_tells_it(record, word):
+    assert execution(record) == word
+    assert word is None or variants(record) == {word}
+
+
+SMALL, LARGE, YOURS = (
+    measured("mine", "te-fp8", "delayed", run_id="small"),
+    measured("mine", "te-fp8", "current", run_id="large", settings={"batch_size": 128}),
+    measured("yours", "te-bf16", run_id="other"),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("te-fp8", ["small", "large"]),
+        ("te-fp8:current", ["large"]),
+        ("mine:te-fp8:delayed", ["small"]),
+        ("yours:te-fp8", []),
+        ("yours:te-bf16", ["other"]),
+    ],
+)
+def test_a_mode_without_its_recipe_takes_any(text, found, tmp_path):
+    kept = [Kept(record, tmp_path) for record in (SMALL, LARGE, YOURS)]
+
+    assert [one.record.run_id for one in of_mode(parse_mode(text, {"mine", "yours"}), kept)] == found
+
+
+def test_of_a_mode_those_of_a_variant_a_batch_size_or_the_same_work_are_taken():
+    records, reference = [SMALL, LARGE], Reference("", "te-fp8")
+
+    assert candidates("te-fp8", records, reference, Filter(batch_size=128), Filter()) == [LARGE]
+    for like, found in ((Filter(batch_size=64, world_size=8), [SMALL]), (Filter(workload="another"), records)):
+        assert candidates("te-fp8", records, reference, Filter(), like) == found
+    assert candidates("te-fp8", records, Reference("", "te-fp8", "graphed"), Filter(), Filter()) == []
+    with pytest.raises(UsageError, match=r"no record at batch size 7. It has: vit-huge at batch size 64 with sgd; vit"):
+        candidates("te-fp8", records, reference, Filter(batch_size=7), Filter())

@@ -139,25 +139,14 @@ def test_a_run_is_sent_and_one_whose_bucket_is_read_only_is_kept(variables, buck
     assert (len(names(s3, bucket)), mirror.pending()) == (2, [])
 
 
-def test_what_is_removed_there_is_removed_here(bucket, s3):
-    mirror = mirror_of(bucket)
-    path, _ = keep(mirror.folder, instance="p5")
-    mirror.push()
-    s3.delete_object(Bucket=bucket, Key=f"results/p5/{path.name}")
-
-    assert (mirror.pull(), path.exists()) == (0, False)
-
-
 @pytest.mark.parametrize(
     ("url", "said"),
     [
         ("s3://no-such-bucket-here/results", "no such bucket"),
         ("s3://AKIA:much-too-secret@bucket/results", "credentials"),
-        ("ftps://host/results", "unknown scheme ftps://"),
-        ("s3://", "names no bucket"),
     ],
 )
-def test_an_address_that_cannot_be_used_is_one_line_without_secrets(variables, tmp_path, url, said, call):
+def test_an_address_that_cannot_be_used_is_one_line_without_secrets(variables, url, said, call):
     outcome = call("compare", "p5", "--results-dir", url)
 
     assert (outcome.code, said in one_line(outcome)) == (2, True)

@@ -52,11 +52,8 @@ MODES = ["baseline-bf16", "baseline-fp32", "te-bf16", "te-fp8", "torchao-float8"
         ("p4dd", INSTANCES, ["p4d"]),
         ("P5", INSTANCES, ["p5"]),
         ("te-pf8", MODES, ["te-fp8"]),
-        ("tefp8", MODES, ["te-fp8"]),
-        ("te-fp9", MODES, ["te-fp8"]),
         ("bf16", MODES, ["baseline-bf16", "te-bf16"]),
         ("torchao-fp8", MODES, ["torchao-float8"]),
-        ("b200", INSTANCES, ["p6-b200"]),
         ("h100", INSTANCES, ["lambda-1x-h100", "lambda-8x-h100"]),
         ("zzzzzz", MODES, []),
         ("x", INSTANCES, []),
@@ -84,9 +81,7 @@ def test_of_a_family_the_names_come_first_and_no_more_than_a_few_and_the_questio
         ("Größe 2, 日本", "Größe 2, 日本"),
         ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
         ("\x9b2J", "\\x9b2J"),
-        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
         ("fast\u202ewols", "fast\\u202ewols"),
-        ("a\u2066b\u2069", "a\\u2066b\\u2069"),
         ("zero\u200bwidth", "zero\\u200bwidth"),
         ("lone \ud800", "lone \\ud800"),
         ("two\r\nlines\tand\x0bmore\u2028", "two lines and more "),
@@ -131,11 +126,10 @@ def library(tmp_path, monkeypatch):
     ("raised", "said"),
     [
         ("ImportError('libcudart.so.12: no such file')", "ImportError: libcudart.so.12: no such file"),
-        ("OSError('libgomp.so.1: cannot open')", "OSError: libgomp.so.1: cannot open"),
         ("RuntimeError('it is damaged.')", "RuntimeError: it is damaged"),
         (r"ImportError('\x1b[31mred\x1b[0m\nand more')", r"ImportError: \x1b[31mred\x1b[0m and more"),
     ],
-    ids=["import", "shared library", "anything", "escapes"],
+    ids=["import", "anything", "escapes"],
 )
 def test_a_library_that_fails_to_import_is_named_with_its_error_in_one_line(library, raised, said):
     refusal = refusal_of(library(f"raise {raised}"))
@@ -155,11 +149,8 @@ def test_the_library_is_the_one_that_was_asked_for_and_only_its_import_counts(li
     with pytest.raises(ImportError) as caught:
         importlib.import_module("fp8bench.no_such_module")
     assert refusal_of(caught.value.with_traceback(None)) is None
-
-
-@pytest.mark.parametrize("code", ["from itertools import no_such_name", "import json.no_such_part", "1 / 0"])
-def test_what_pythons_own_library_lacks_is_a_mistake_of_ours(code):
-    with pytest.raises((ImportError, ZeroDivisionError)) as caught:
-        exec(code, {})
-
-    assert refusal_of(caught.value) is None
+    # What Python's own library lacks is a mistake of ours.
+    for code in ("from itertools import no_such_name", "import json.no_such_part", "1 / 0"):
+        with pytest.raises((ImportError, ZeroDivisionError)) as caught:
+            exec(code, {})
+        assert refusal_of(caught.value) is None

@@ -30,11 +30,8 @@ def test_a_software_is_what_decides_speed_and_nothing_else():
         "OMP_NUM_THREADS": "1",
     }
     assert software_of(None) is None
-
-
-def test_where_no_gpu_computes_the_cpu_is_named():
-    assert software_of(environment(None, cpu="a CPU"))["CPU"] == "a CPU"
-    assert software_of(environment("NVIDIA H200", cpu="a CPU"))["CPU"] is None
+    for gpu, cpu in ((None, "a CPU"), ("NVIDIA H200", None)):
+        assert software_of(environment(gpu, cpu="a CPU"))["CPU"] == cpu, "named where no GPU computes"
 
 
 @pytest.mark.parametrize(

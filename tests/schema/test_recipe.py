@@ -77,15 +77,12 @@ def test_a_field_that_was_not_named_has_its_recipes_default_and_a_reference_may_
         assert {name for names in entry.recipe_fields.values() for name in names} <= set(FIELDS)
 
 
-def test_every_variant_is_made_of_what_it_says():
+def test_every_variant_is_made_of_what_it_says_and_read_again_after_a_mode():
     made = {variant_of(scope, graphed): (scope, graphed) for scope in (None, "model", "blocks") for graphed in (0, 1)}
     assert set(made) == set(VARIANTS)
     assert all((is_compiled(v), is_replayed(v)) == (made[v][0] is not None, bool(made[v][1])) for v in VARIANTS)
-
-
-@pytest.mark.parametrize("variant", [*VARIANTS, None])
-def test_what_is_written_after_a_mode_is_read_again(variant):
-    assert split_variant(f"te-fp8:delayed{suffix(variant)}", "it") == ("te-fp8:delayed", variant)
+    for variant in (*VARIANTS, None):
+        assert split_variant(f"te-fp8:delayed{suffix(variant)}", "it") == ("te-fp8:delayed", variant)
 
 
 @pytest.mark.parametrize(

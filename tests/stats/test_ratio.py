@@ -197,12 +197,9 @@ def test_modes_are_judged_together_and_the_limit_is_a_share_of_the_splits():
     assert self_check([processes(8), processes(6)], differ).splits == 45
     assert SelfCheck(35, int(35 * LIMIT)).passed
     assert not SelfCheck(35, int(35 * LIMIT) + 1).passed
-
-
-@pytest.mark.parametrize("wrong", [[], [processes(2)], [processes(8), processes(5)]])
-def test_too_few_or_an_odd_number_of_processes_is_an_error(wrong):
-    with pytest.raises(ValueError, match="even number"):
-        self_check(wrong, differ)
+    for wrong in ([], [processes(2)], [processes(8), processes(5)]):
+        with pytest.raises(ValueError, match="even number"):
+            self_check(wrong, differ)
 
 
 @pytest.mark.parametrize("host", ["processes differ by 1 %", "processes differ by 3 %"])

@@ -53,7 +53,6 @@ def test_under_autocast_its_gemms_are_bf16_and_its_sums_float32(parts, monkeypat
 
 
 @pytest.mark.thorough
-@pytest.mark.slow
 def test_torch_compile_takes_it_whole(parts, monkeypatch):
     monkeypatch.setattr(head, "LOGITS_AT_ONCE", 10 * WORDS)
     layer, x, targets = parts

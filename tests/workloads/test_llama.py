@@ -16,12 +16,9 @@ pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
 
 
-def test_the_sizes_are_the_published_ones():
+def test_the_sizes_are_the_published_ones_and_parameters_of_all_layers_follow_from_two():
     found = [(made().parameters(), made().units_per_step(1)) for made in (LLM1B, LLM7B, LLM8B)]
     assert found == [(1_225_861_120, 2048), (6_738_415_616, 2048), (8_030_261_248, 8192)]
-
-
-def test_parameters_of_all_layers_follow_from_two():
     shallow = resized(LLM1B(sequence_length=64), {"num_hidden_layers": 3})
     assert sum(one.numel() for one in shallow.build(torch.device("meta")).parameters()) == shallow.parameters()
 

@@ -1,5 +1,7 @@
 """Models of timm as workloads: what is built, what is changed of it, how its work is counted, what is refused."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -97,6 +99,9 @@ class TestWhatIsChanged:
         assert called
 
 
+CUT = "does not take images of {} px: it cuts them into patches of {} px"
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         ("name", "options", "what", "remedy"),
@@ -105,27 +110,17 @@ class TestRefusals:
             ("deepseek_vit_412m_enc", {}, "16 x 169 x 5120 for 16 images, and not logits of 16 x 1000", "a classifier"),
             ("swin_tiny_patch4_window7_224", {"image_size": 1}, "does not take images of 1 px", "which is then 224"),
             ("vit_base_patch16_sapiens2", {}, "takes images of 3 x 1024 x 768", "--image-size"),
+            ("vit_tiny_patch16_224", {"image_size": 33}, CUT.format(33, 16), "^Use --image-size 32 or 48$"),
+            ("convnext_tiny", {"image_size": 34}, CUT.format(34, 4), "^Use --image-size 32 or 36$"),
         ],
     )
     def test_a_model_that_cannot_be_proved_or_does_not_take_the_images(self, name, options, what, remedy):
         refused = refusal(name, fp8=False, **options)
         assert what in refused.what
-        assert remedy in refused.remedy
-
-    @pytest.mark.parametrize(
-        ("model", "size", "patch", "remedy"),
-        [
-            ("vit_tiny_patch16_224", 33, 16, "Use --image-size 32 or 48"),
-            ("convnext_tiny", 34, 4, "Use --image-size 32 or 36"),
-        ],
-    )
-    def test_an_image_size_that_patches_do_not_divide(self, model, size, patch, remedy):
-        refused = refusal(model, fp8=False, image_size=size)
-        assert f"does not take images of {size} px: it cuts them into patches of {patch} px" in refused.what
-        assert refused.remedy == remedy
-        if model.startswith("vit"):
+        assert re.search(remedy, refused.remedy)
+        if name.startswith("vit_tiny"):
             with pytest.raises(ModeUnavailable, match="patches of 16 px"):
-                workload(model, image_size=size).flops_per_step(2)
+                workload(name, **options).flops_per_step(2)
 
     def test_rows_that_do_not_fill_fp8s_gemms_are_refused_in_fp8_alone(self):
         workload("vit_so400m_patch14_siglip_384").check(2, False)

@@ -129,13 +129,6 @@ class Clock:
         return [1e-3 * (1 + 1e-4 * (number % 3)) for number in range(30)]
 
 
-def test_products_are_timed_under_a_lasting_load_and_ceilings_are_not(bench):
-    timed = dataclasses.replace(bench, timer=Clock())
-    timed.measure(PRODUCT, TENSORWISE)
-    timed.ceilings(("bf16",))
-    assert [settled for _, settled in timed.timer.asked] == [True, True, True, False, False]
-
-
 def test_rounds_go_there_and_back_and_share_the_budget(bench, monkeypatch):
     order = []
 
@@ -150,7 +143,9 @@ def test_rounds_go_there_and_back_and_share_the_budget(bench, monkeypatch):
     found = in_rounds.measure(PRODUCT, TENSORWISE)
     there = [("bf16", "none"), ("fp8-tensorwise", "none"), ("fp8-tensorwise", "eager")]
     assert order == [*there, *there[::-1], *there]
-    assert clock.asked == [(pytest.approx(0.1), True)] * 9
+    assert clock.asked == [(pytest.approx(0.1), True)] * 9, "under a lasting load"
+    in_rounds.ceilings(("bf16",))
+    assert [settled for _, settled in clock.asked[9:]] == [False, False], "which ceilings are not"
     assert [t.casts for t in found.timings] == ["none", "none", "eager"]
     assert {(t.repetitions, t.round_sizes) for t in found.timings} == {(90, (30, 30, 30))}
     assert all(timing.time_ci_s is not None for timing in found.timings)

@@ -118,47 +118,41 @@ def test_modes_in_bf16_are_left_out_and_so_are_modes_without_a_baseline():
 
 
 TE, TORCHAO = ("te-fp8", "delayed"), ("torchao-float8", "tensorwise")
+TE_LABEL, TORCHAO_LABEL = map(":".join, (TE, TORCHAO))
 
 
-def beside(records):
-    """Each baseline's execution and time, and the execution and speed-up of the modes beside it."""
-    found = bounds([fc()], records, OF_STEP)
-    return [
-        (one.execution, one.step_time_s, {mode.label: (mode.execution, mode.speedup) for mode in one.modes})
-        for one in found
-    ]
+def graphed(*arguments, compiled=False, fp8=False):
+    return run(*arguments, evidence=evidence(compiled, fp8=fp8, graph=replayed()))
 
 
-def test_compiled_modes_stand_beside_the_compiled_baseline_only():
-    records = [
-        run(step_time_s=0.1),
-        run(step_time_s=0.09, compiled=True),
-        run(*TE, 0.08),
-        run(*TORCHAO, 0.3),
-        run(*TORCHAO, 0.085, compiled=True),
-    ]
-    te, torchao = "te-fp8:delayed", "torchao-float8:tensorwise"
-    assert beside(records) == [
-        ("eager", 0.1, {te: ("eager", 0.1 / 0.08), torchao: ("eager", 0.1 / 0.3)}),
-        ("compiled", 0.09, {te: ("eager", 0.09 / 0.08), torchao: ("compiled", 0.09 / 0.085)}),
-    ]
+BESIDE = {
+    "compiled": (
+        [
+            *(run(step_time_s=0.1), run(step_time_s=0.09, compiled=True)),
+            *(run(*TE, 0.08), run(*TORCHAO, 0.3), run(*TORCHAO, 0.085, compiled=True)),
+        ],
+        [
+            ("eager", 0.1, {TE_LABEL: ("eager", 0.1 / 0.08), TORCHAO_LABEL: ("eager", 0.1 / 0.3)}),
+            ("compiled", 0.09, {TE_LABEL: ("eager", 0.09 / 0.08), TORCHAO_LABEL: ("compiled", 0.09 / 0.085)}),
+        ],
+    ),
+    "replayed": (
+        [
+            *(run(step_time_s=0.1, compiled=True), graphed("baseline-bf16", None, 0.09, compiled=True)),
+            *(run(*TE, 0.095), graphed(*TE, 0.06, fp8=True), run(*TORCHAO, 0.085, compiled=True)),
+        ],
+        [
+            ("compiled", 0.1, {TE_LABEL: ("eager", 0.1 / 0.095), TORCHAO_LABEL: ("compiled", 0.1 / 0.085)}),
+            ("compiled+graphed", 0.09, {TE_LABEL: ("graphed", 0.09 / 0.06), TORCHAO_LABEL: ("compiled", 0.09 / 0.085)}),
+        ],
+    ),
+}
 
 
-def test_replayed_modes_stand_beside_the_replayed_baselines_only():
+@pytest.mark.parametrize(("records", "found"), BESIDE.values(), ids=BESIDE)
+def test_compiled_and_replayed_modes_stand_beside_baselines_that_are_executed_so_only(records, found):
     """A replayed mode beside a baseline that Python launched would have the replay's gain counted as fp8's."""
-
-    def graphed(*arguments, compiled=False, fp8=False):
-        return run(*arguments, evidence=evidence(compiled, fp8=fp8, graph=replayed()))
-
-    records = [
-        run(step_time_s=0.1, compiled=True),
-        graphed("baseline-bf16", None, 0.09, compiled=True),
-        run(*TE, 0.095),
-        graphed(*TE, 0.06, fp8=True),
-        run(*TORCHAO, 0.085, compiled=True),
-    ]
-    te, torchao = "te-fp8:delayed", "torchao-float8:tensorwise"
-    assert beside(records) == [
-        ("compiled", 0.1, {te: ("eager", 0.1 / 0.095), torchao: ("compiled", 0.1 / 0.085)}),
-        ("compiled+graphed", 0.09, {te: ("graphed", 0.09 / 0.06), torchao: ("compiled", 0.09 / 0.085)}),
+    assert found == [
+        (one.execution, one.step_time_s, {mode.label: (mode.execution, mode.speedup) for mode in one.modes})
+        for one in bounds([fc()], records, OF_STEP)
     ]

@@ -110,12 +110,9 @@ def test_the_flush_lasts_longer_than_the_host_needs_to_launch(cuda, monkeypatch)
     assert cuda[-8:] == ["event", "flush", "flush", "flush", "event", "work", "event", "wait"]
 
 
-def test_operand_sets_exceed_the_cache():
+def test_operand_sets_exceed_the_cache_and_what_fits_in_memory_is_not_refused(monkeypatch):
     assert [operand_sets(Shape.cube(size), FLUSH) for size in (512, 8192)] == [MOST_SETS, FEWEST_SETS]
     assert [operand_sets(HUGE, flush) for flush in (FLUSH, None)] == [12, FEWEST_SETS]
-
-
-def test_what_fits_is_not_refused(monkeypatch):
     needed = gemm_bytes(HUGE, None)
     for free in (needed - 1, needed, None):
         monkeypatch.setattr(memory, "free_host_bytes", lambda free=free: free)
