@@ -1,12 +1,13 @@
-"""What runs which tests: continuous integration leaves none out, and the pages name the commands that there are."""
+"""What runs which tests: continuous integration leaves none out, and the pages name the commands that there are. The
+house has floors, of which torch lives on few: the contracts of import-linter hold.
+"""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from cli.calling import call_python
 
 from fp8bench import __version__
 
@@ -38,8 +39,16 @@ def test_what_a_commit_leaves_out_is_one_mark_and_the_inner_loop_two():
 @pytest.mark.slow
 def test_the_inner_loop_finds_no_file_that_imports_torch():
     words = ("-n0", "--without-torch", "--collect-only", "-q", "tests")
-    done = subprocess.run((sys.executable, "-m", "pytest", *words), cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = call_python(ROOT, "-m", "pytest", *words)
+    assert done.code == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_every_import_keeps_to_the_layers_and_torch_to_its_rooms():
+    lint = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    done = call_python(ROOT, "-c", lint, "--no-cache")
+    assert done.code == 0, done.stdout + done.stderr
+    assert "8 kept, 0 broken" in done.stdout
 
 
 def test_what_is_to_be_cited_is_this_version():
