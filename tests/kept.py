@@ -28,3 +28,8 @@ def document(path: Path) -> dict[str, Any]:
 def documents(folder: Path, pattern: str = "*/*.json") -> list[dict[str, Any]]:
     """Every whole record."""
     return [document(path) for path in record_paths(folder, pattern)]
+
+
+def in_order(folder: Path) -> list[dict[str, Any]]:
+    """Every whole record of a session, turn after turn."""
+    return sorted(documents(folder), key=lambda one: (one["session"]["round"], one["session"]["position"]))

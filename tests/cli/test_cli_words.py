@@ -223,6 +223,7 @@ check --against OLD --max-regression little | --max-regression | 'little'
 check --against OLD --export junit | not FORMAT=FILE
 check --against OLD --export junitt=a | unknown --export format 'junitt'
 check --against OLD --export junit=a --export csv=a | names a twice
+check --against OLD --nights | --nights needs the nights of a reference
 check --against OLD --results-dir empty | no record to check
 explain | nothing to explain was named
 explain a b c | 3 were named
@@ -268,14 +269,13 @@ numerics --plot errors.gif | .png, .svg or .pdf
 numerics --history-plot jump | .png, .svg or .pdf
 list workloads timm:no*such | no model of timm has a name like 'no*such'
 list workloads timm:convnxt_base | unknown workload 'timm:convnxt_base'
-results import IMPORT --source measured | --source 'measured' does not say where the figure is from
-results import IMPORT --step-time 0 | --step-time '0'
 results import IMPORT --step-time 1e300 | --step-time '1e300'
 results import IMPORT --batch-size 99999999999 | --batch-size '99999999999'
-results import IMPORT --published-on 2999-01-01 | --published-on 2999-01-01 is in the future
 results import IMPORT --instance p55 | Did you mean 'p5'
 results verify --results-dir empty | no records to verify
 results verify --results-dir nowhere | there is no folder nowhere
+results bundle taken p5 | taken exists
+results bundle nowhere/new.zip p5 | there is no folder nowhere
 results push results | 'results' is no address | --results-dir
 results push ftp://box/results | unknown scheme ftp://
 run --workload vit-micro --size layers=1 | unknown size of vit-micro 'layers'
