@@ -79,17 +79,16 @@ def test_a_folder_of_ones_own_is_printed_and_the_page_stays(tmp_path, capsys, mo
 
 
 @pytest.mark.parametrize(
-    ("fp8_s", "verdict"),
-    [(0.1, "reproduced"), (0.08, "not reproduced"), (0.115, "not reproduced"), (0.096, "inconclusive")],
+    ("fp8_s", "processes", "verdict"),
+    [
+        *((0.1, 4, "reproduced"), (0.08, 4, "not reproduced"), (0.115, 4, "not reproduced")),
+        *((0.096, 4, "inconclusive"), (0.1, 1, "inconclusive")),
+    ],
 )
-def test_the_steps_of_a_folder_turn_a_verdict(fp8_s, verdict, tmp_path):
-    judged = judge(FP8, records(tmp_path, *both(fp8_s)))
+def test_the_steps_of_a_folder_turn_a_verdict_and_one_process_decides_nothing(fp8_s, processes, verdict, tmp_path):
+    judged = judge(FP8, records(tmp_path, *both(fp8_s, count=processes)))
     assert judged.verdict == verdict
     assert judged.deciding[0].value == pytest.approx(0.12 / fp8_s - 1)
-
-
-def test_one_process_decides_nothing(tmp_path):
-    assert judge(FP8, records(tmp_path, *both(0.1, count=1))).verdict == "inconclusive"
 
 
 def test_another_gpu_is_context_alone(tmp_path):

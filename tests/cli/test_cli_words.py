@@ -95,7 +95,6 @@ compare p4d p5 --filter mod=x | Did you mean 'mode'
 compare p4d p5 --filter mode>te | mode is a word
 compare p4d p5 --filter mode=torchao-float8 | no row is left by --filter 'mode=torchao-float8'
 compare p4d p5 --filter step<fast | step is a number, and 'fast' is none
-compare p4d p5 --sort sped-up | unknown column 'sped-up' | 'speed-up'
 compare p4d p5 --group-by cloud | unknown column 'cloud'
 compare p5 --within 30d | --within '30d' is the time of a budget
 compare p5 --budget 0 | --budget '0' is not an amount of USD above 0
@@ -125,9 +124,7 @@ run --dry-run --mode te-fp8:rowwise | unknown recipe of te-fp8 'rowwise'
 run --dry-run --mode baseline-bf16:delayed | has no recipes, so not 'delayed' | `--mode baseline-bf16`
 run --dry-run --workload vit-hug | unknown workload 'vit-hug' | Did you mean 'vit-huge' | fp8bench list workloads
 run --dry-run --instance p4dd | 'p4d'
-run --dry-run --steps 0 | --steps | '0'
 run --dry-run --workload timm:convnext_base --classes 1 | --classes | '1'
-run --dry-run --workload timm:convnext_base --image-size 9999 | --image-size | the most is 4,096
 run --dry-run --sequence-length 1 | --sequence-length | '1'
 run --dry-run --workload vit-huge --sequence-length 512 | --sequence-length 512 does not apply to 'vit-huge' | llm-1b
 run --dry-run --rounds 3 --precision 1% --max-rounds 2 | --max-rounds 2 is less than --rounds 3
@@ -150,7 +147,6 @@ sweep --batch-size 16,many | it must be a whole number, or auto
 sweep --batch-size , | invalid value ',' | it must be a whole number, or auto
 sweep --compile auto,often | --compile: invalid value 'often'
 sweep --config article.yaml --dry-run | article.yaml names variants, which `fp8bench run` measures
-run --dry-run --workload vit-micro --size depth=0 | --size depth '0' is not a whole number of at least 1
 run --dry-run --workload vit-micro --size sequence_length=5 | Use --sequence-length 5
 run --rounds 2 --until-decided nowhere | --until-decided nowhere is no folder
 run --rounds 2 --until-decided empty | --until-decided empty has no measurement that ran
@@ -163,16 +159,11 @@ predict p5 | --from is missing
 run --dry-run --instance p5 --gpus 16 | p5 has 8 GPUs | Give --gpus 8 or less
 predict p55 --from h200-1x | unknown instance 'p55'
 predict p5 --from h100-1x | no record for instance 'h100-1x' | h200-1x
-predict p5 --from p4d | published figure, which has no profile
 predict p5 --from h200-1x:te-bf16 | no record of h200-1x:te-bf16
-predict p5 --from h200-1x/graphed | no record of h200-1x/graphed
 predict p5 --from h200-1x/graphing | unknown variant 'graphing'
-predict p5 --from h200-1x --batch-size 7 | no record of h200-1x at batch size 7
 predict p5 --from h200-1x --gpus 9 | p5 has 8 GPUs, not 9
 predict p5 --from h200-1x --gpus 0 | --gpus | '0'
 predict h200-1x --from h200-1x | h200-1x itself was measured on 1 GPU
-predict p5 --from h200-1x --price-as-of soon | --price-as-of | 'soon'
-predict p5 --from h200-1x --purchase barter | --purchase 'barter'
 predict p5 --from h200-1x --region mars | no price is of region 'mars'
 predict p5 --from h200-1x --workload vit-huger | unknown workload 'vit-huger'
 scaling p5 --workload llm-1b --project 1 | --project | '1'
@@ -183,20 +174,17 @@ scaling p5 --workload llm-1b --plot a.gif | cannot draw a.gif
 scaling p5 --workload llm-2b | unknown workload 'llm-2b'
 scaling p5 --workload vit-micro | no record for p5 of vit-micro
 scaling p55 --workload llm-1b | unknown instance 'p55'
-scaling p5 --workload llm-1b --format xml | --format 'xml'
 scaling p5 --workload llm-1b --price p5=free | is not INSTANCE=USD
 prices show p55 | unknown instance 'p55' | 'p5'
 prices show --provider awz | unknown provider 'awz' | 'aws'
 prices show --gpu z80 | no instance has a GPU called 'z80'
 prices show p5 --provider gcp | none of p5 is of gcp
 prices show --region mars | no price is of region 'mars'
-prices show --purchase stolen | --purchase 'stolen'
 prices update hyperstack-1x-h100 | gpuhunt has no offers of | fp8bench prices set
 prices update h200-1x | gpuhunt has no offers of | fp8bench prices set
 prices set p55 3 | Did you mean 'p5' | on a machine of your own, `fp8bench run --instance p55
 prices set p5 0 | USD | '0'
 prices set p5 1e9 | USD | no machine costs more
-prices set p5 3 --as-of soon | --as-of | 'soon'
 prices set p5 3 --as-of 2999-01-01 | --as-of 2999-01-01 is in the future
 report -o nowhere/report.html | there is no folder nowhere
 report -o results | results is a folder
@@ -237,7 +225,6 @@ explain te-fp8 --batch-size many | --batch-size | 'many'
 explain --mode te-fp8 --batch-size 7 | --batch-size chooses among records | FP8BENCH_BATCH_SIZE=7
 explain te-fp9 | no file, run or mode is called 'te-fp9' | p5:te-fp8:delayed/eager
 explain p4d:te-fp8 | no file, run or mode is called 'p4d:te-fp8'
-explain te-fp8/compiled | no file, run or mode is called 'te-fp8/compiled'
 explain te-fp8/fast | unknown variant 'fast'
 explain none.json | cannot read none.json
 explain 202605 | run ids begin with '202605' | Give more of it
@@ -246,25 +233,20 @@ numerics formats --cast 1,,2 | --cast has an empty place
 numerics formats --cast 1e400 | --cast '1e400' is inf in float64 | Give inf
 numerics formats --cast -1e-400 | --cast '-1e-400' is -0.0 in float64
 numerics formats --dtype float8_e4m3 | --dtype | 'float8_e4m3fn'
-numerics formats --dtype int8 | --dtype 'int8'
 numerics formats --cast 1 --block mxfp6 | --block 'mxfp6'
 numerics formats --block mxfp8 | --block casts values, and there are none
-numerics formats --format yaml | --format 'yaml'
 gemm --format html | --format 'html'
 gemm --plot products.gif | cannot draw products.gif
 gemm --shape 60,64,64 | has M = 60, which is not divisible by 16
-gemm --precision fp4 | 'fp4'
 gemm --workload resnet | unknown workload 'resnet'
 gemm --batch-size -2 | --batch-size | '-2'
 gemm --record 20260501 --sweep | --record shows what was kept, and --sweep belongs to a measurement
 numerics --record 20260501 --mode te-fp8 | and --mode belongs to a measurement
 numerics --mode te-fp9 | 'te-fp8'
-numerics --mode torchao-float8:rowise | 'rowwise'
 numerics --layer blok | 'block'
 numerics --input outliers | 'outlier'
 numerics --width 100 | --width 112
 numerics --seed x | --seed | 'x'
-numerics --format jsn | --format | 'json'
 numerics --plot errors.gif | .png, .svg or .pdf
 numerics --history-plot jump | .png, .svg or .pdf
 list workloads timm:no*such | no model of timm has a name like 'no*such'
@@ -284,7 +266,6 @@ run --workload timm:convnext_atto --size depth=1 | has sizes that cannot be chan
 sweep --mode baseline-bf16 --workload vit-micro --size num_heads=5 --dry-run | embed_dim=64 and num_heads=5
 doctor --quick --json --format csv | both --json and --format csv
 sweep --json --format csv --dry-run | both --json and --format csv
-doctor --quick --format xml | --format 'xml'
 switches | fp8bench compare INSTANCE --columns mode,switches
 claims | python benchmarks/claims.py --results-dir DIR
 """
