@@ -159,6 +159,7 @@ predict p5 | --from is missing
 run --dry-run --instance p5 --gpus 16 | p5 has 8 GPUs | Give --gpus 8 or less
 predict p55 --from h200-1x | unknown instance 'p55'
 predict p5 --from h100-1x | no record for instance 'h100-1x' | h200-1x
+predict p5 --from p4d | published figure, which has no profile
 predict p5 --from h200-1x:te-bf16 | no record of h200-1x:te-bf16
 predict p5 --from h200-1x/graphing | unknown variant 'graphing'
 predict p5 --from h200-1x --gpus 9 | p5 has 8 GPUs, not 9
@@ -237,6 +238,7 @@ numerics formats --cast 1 --block mxfp6 | --block 'mxfp6'
 numerics formats --block mxfp8 | --block casts values, and there are none
 gemm --format html | --format 'html'
 gemm --plot products.gif | cannot draw products.gif
+gemm --shape 64,64 | --shape '64,64' is not three whole numbers
 gemm --shape 60,64,64 | has M = 60, which is not divisible by 16
 gemm --workload resnet | unknown workload 'resnet'
 gemm --batch-size -2 | --batch-size | '-2'
@@ -251,8 +253,10 @@ numerics --plot errors.gif | .png, .svg or .pdf
 numerics --history-plot jump | .png, .svg or .pdf
 list workloads timm:no*such | no model of timm has a name like 'no*such'
 list workloads timm:convnxt_base | unknown workload 'timm:convnxt_base'
+results import IMPORT --source measured | --source 'measured' does not say where the figure is from
 results import IMPORT --step-time 1e300 | --step-time '1e300'
 results import IMPORT --batch-size 99999999999 | --batch-size '99999999999'
+results import IMPORT --published-on 2999-01-01 | --published-on 2999-01-01 is in the future
 results import IMPORT --instance p55 | Did you mean 'p5'
 results verify --results-dir empty | no records to verify
 results verify --results-dir nowhere | there is no folder nowhere
@@ -318,10 +322,12 @@ CONFIG_FAULTS = {
     "seed: 1\nsteps: 12:30\n": ["line 2", "12:30 is no plain number"],
     "seed: 1\nsteps: 010\n": ["line 2", "010 is no plain number"],
     "seed: 1\nsteps: true\n": ["line 2", "steps", "it must be a number"],
+    "steps: 5\nseed: 1\nsteps: 7\n": ["line 3: 'steps' is given twice, the first time on line 1"],
+    f"mode: {'[' * 100_000}": ["nested"],
 }
 
 
-@pytest.mark.parametrize(("text", "words"), CONFIG_FAULTS.items())
+@pytest.mark.parametrize(("text", "words"), CONFIG_FAULTS.items(), ids=lambda value: str(value)[:30])
 def test_a_fault_of_a_config_file_is_told_by_file_and_line(text, words, command, tmp_path):
     """What else is wrong with one: tests/schema/test_files.py and tests/config."""
     (tmp_path / "mine.yaml").write_text(text)
