@@ -35,3 +35,8 @@ def put(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
+
+
+def in_order(folder: Path) -> list[dict[str, Any]]:
+    """Every whole record of a session, turn after turn."""
+    return sorted(documents(folder), key=lambda one: (one["session"]["round"], one["session"]["position"]))

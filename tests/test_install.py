@@ -38,6 +38,13 @@ NEEDED = {re.match(r"[\w-]+", one)[0].lower().replace("-", "_") for one in DEPEN
 INDEX = {name: TESTED_WITH[name] for name in {*NEEDED, *NVIDIA}}
 """The versions that fp8bench is tested with."""
 
+
+def run(*command, **variables):
+    """Run that with these variables beside this process's own, of which pip's settings are none."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    return subprocess.run(command, env={**own, **variables}, capture_output=True, text=True, check=False)
+
+
 NEEDS = {"timm": ("torch", "torchvision"), "torchvision": ("torch",), "transformer_engine": ("torch",)}
 
 
@@ -95,18 +102,11 @@ class Container:
     def install(self, index, requirement="fp8bench"):
         """What the script would install, by name; None where pip refuses."""
         report = self.folder / "report.json"
-        own = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
         settings = {
             **{"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "PIP_DRY_RUN": "1"},
             **{"PIP_REPORT": str(report), "PIP_CONFIG_FILE": os.devnull, "PYTHON": str(self.python)},
         }
-        self.done = subprocess.run(
-            ["bash", ROOT / "install" / "beside-torch.sh", requirement],
-            env={**own, **settings},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        self.done = run("bash", ROOT / "install" / "beside-torch.sh", requirement, **settings)
         if self.done.returncode:
             return None
         found = json.loads(report.read_text())["install"]
@@ -131,18 +131,20 @@ def test_what_torch_does_not_stand_on_is_upgraded_where_it_is_too_old(tmp_path, 
 
 
 @pytest.mark.thorough
-def test_a_torch_that_is_too_old_is_refused_and_not_replaced(tmp_path, index):
-    container = Container(tmp_path, {**NVIDIA, "torch": "2.6.0a0+ecf3bae40a.nv25.01"})
+@pytest.mark.parametrize(
+    ("packages", "stream", "said"),
+    [
+        ({**NVIDIA, "torch": "2.6.0a0+ecf3bae40a.nv25.01"}, "stdout", r"torch.*2\.6\.0a0"),
+        ({"numpy": "2.1.0"}, "stderr", "make bench"),
+    ],
+    ids=["too old", "none"],
+)
+def test_a_torch_that_is_too_old_is_refused_and_not_replaced_and_without_one_it_is_make_bench(
+    packages, stream, said, tmp_path, index
+):
+    container = Container(tmp_path, packages)
     assert container.install(index) is None
-    said = container.done.stdout + container.done.stderr
-    assert re.search(r"torch.*2\.6\.0a0", said, re.DOTALL), said
-
-
-@pytest.mark.thorough
-def test_a_python_without_torch_is_sent_to_make_bench(tmp_path, index):
-    container = Container(tmp_path, {"numpy": "2.1.0"})
-    assert container.install(index) is None
-    assert "make bench" in container.done.stderr
+    assert re.search(said, getattr(container.done, stream), re.DOTALL), container.done
 
 
 def test_the_dockerfile_takes_this_way_and_no_other():
@@ -180,13 +182,8 @@ class GpuHost:
             (folder / "version").write_text("NVRM version: 580\n")
 
     def set_up(self):
-        done = subprocess.run(
-            ["bash", ROOT / "install" / "transformer-engine.sh", self.python],
-            env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}", "NVIDIA_PROC": str(self.folder)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        variables = {"PATH": f"{self.folder}:{os.environ['PATH']}", "NVIDIA_PROC": str(self.folder)}
+        done = run("bash", ROOT / "install" / "transformer-engine.sh", self.python, **variables)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -225,31 +222,22 @@ def test_what_cannot_be_built_says_why_and_stops_nothing_now_or_later(tmp_path):
     assert len(host.asked) == asked
 
 
-@pytest.mark.slow
-def test_make_bench_installs_it_before_it_measures():
-    done = subprocess.run(["make", "-n", "-C", ROOT, "bench"], capture_output=True, text=True, check=True)
-    engine, measures = (done.stdout.index(part) for part in ("install/transformer-engine.sh", "fp8bench run"))
-    assert engine < measures
-
-
-def made_by(target, tmp_path):
-    """What `make` would run for a target from a clean clone."""
-    new = f"VENV={tmp_path / 'env'}"
-    return subprocess.run(["make", "-n", "-C", ROOT, new, target], capture_output=True, text=True, check=True).stdout
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", ["bench", "install", "overhead", "simulate", "tables"])
-def test_what_measures_installs_no_tools_of_developers(target, tmp_path):
-    assert re.findall(r"pip install .*?-e (.+)", made_by(target, tmp_path)) == ["."]
+PRODUCT, TOOLS = ["."], [".", "'.[dev]'"]
+MEASURES = ("bench", "install", "overhead", "simulate", "tables")
+TESTS = ("test-quick", "test", "test-all", "faults", "check", "prediction-errors", "records")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "target", ["test-quick", "test", "test-all", "faults", "check", "prediction-errors", "records"]
+    ("target", "installed"), [*((one, PRODUCT) for one in MEASURES), *((one, TOOLS) for one in TESTS)]
 )
-def test_what_tests_installs_the_product_and_then_the_tools(target, tmp_path):
-    assert re.findall(r"pip install .*?-e (.+)", made_by(target, tmp_path)) == [".", "'.[dev]'"]
+def test_what_measures_installs_no_tools_of_developers_and_what_tests_installs_them_last(target, installed, tmp_path):
+    """What `make` would run from a clean clone."""
+    done = run("make", "-n", "-C", ROOT, f"VENV={tmp_path / 'env'}", target)
+    assert (done.returncode, re.findall(r"pip install .*?-e (.+)", done.stdout)) == (0, installed), done.stderr
+    if target == "bench":
+        engine, measures = (done.stdout.index(part) for part in ("install/transformer-engine.sh", "fp8bench run"))
+        assert engine < measures
 
 
 def test_nothing_that_measures_needs_a_tool_of_developers():

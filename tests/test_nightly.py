@@ -26,6 +26,7 @@ RUN = (
 NONE_RUNS = RUN.replace("outside-waits", "outside-unavailable")
 ONE_OF_TWO = f"{RUN} --mode outside-unavailable"
 TWO = f"{RUN} --mode outside-polite"
+SCRIPT = ".github/nightly.sh"
 # Waits that outlast the noise of a busy host, and a limit that its intervals decide.
 WAITS = {"OUTSIDE_WAIT_S": "0.1", "NIGHTLY_LIMIT": "90%"}
 
@@ -48,6 +49,11 @@ class Host:
             GITHUB_STEP_SUMMARY=str(folder / "summary.md"),
         )
 
+    def runs(self, *words, **variables):
+        """What a shell does there."""
+        own = {"cwd": self.folder, "env": {**self.variables, **variables}}
+        return subprocess.run(["bash", *words], **own, capture_output=True, text=True, timeout=250, check=False)
+
     def night(self, **variables):
         """The steps of the job that are commands, each where its condition holds; returns what they said."""
         self.outcomes = {}
@@ -59,15 +65,7 @@ class Host:
             if not self._is_due(step.get("if")):
                 self.outcomes[name] = "skipped"
                 continue
-            done = subprocess.run(
-                ["bash", "-eo", "pipefail", "-c", step["run"]],
-                cwd=self.folder,
-                env={**self.variables, **variables},
-                capture_output=True,
-                text=True,
-                timeout=250,
-                check=False,
-            )
+            done = self.runs("-eo", "pipefail", "-c", step["run"], **variables)
             said[name] = done.stdout + done.stderr
             self.outcomes[name] = "success" if done.returncode == 0 else "failure"
         return said
@@ -182,42 +180,28 @@ def test_a_mode_that_came_later_fails_with_its_name_until_it_is_adopted(host):
     assert (host.outcomes["Run"], host.outcomes["Check"]) == ("success", "failure"), said
     assert "new: cpu:outside-polite/eager" in said["Check"]
     assert "nightly.sh adopt" in said["Check"]
-    assert nightly(host, "adopt").returncode == 0
+    assert host.runs(SCRIPT, "adopt").returncode == 0
     state = host.folder / "state"
     assert records(state / "reference") == 8
     assert records(state / "reference.old") == 4
     said = host.night(**WAITS, NIGHTLY_RUN=ONE_OF_TWO)
     assert "missing: cpu:outside-polite/eager" in said["Check"]
-    refused = nightly(host, "adopt")
+    refused = host.runs(SCRIPT, "adopt")
     assert (refused.returncode, "ended with 3" in refused.stdout) == (2, True)
     assert records(state / "reference") == 8
 
 
-def nightly(host, step, **variables):
-    return subprocess.run(
-        ["bash", ".github/nightly.sh", step],
-        cwd=host.folder,
-        env={**host.variables, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.mark.slow
-def test_a_folder_that_no_night_made_is_not_removed(host):
+def test_a_folder_that_no_night_made_is_not_removed_and_nothing_that_was_measured_becomes_no_reference(host):
     (host.folder / "nightly").mkdir()
     (host.folder / "nightly" / "thesis.tex").write_text("years of work")
-    done = nightly(host, "setup")
+    done = host.runs(SCRIPT, "setup")
     assert done.returncode == 2
     assert "no night made it" in done.stderr
     assert (host.folder / "nightly" / "thesis.tex").exists()
-
-
-@pytest.mark.slow
-def test_nothing_that_was_measured_becomes_no_reference(host):
-    assert nightly(host, "setup").returncode == 0
-    done = nightly(host, "adopt")
+    shutil.rmtree(host.folder / "nightly")
+    assert host.runs(SCRIPT, "setup").returncode == 0
+    done = host.runs(SCRIPT, "adopt")
     assert done.returncode == 2
     assert not (host.folder / "state" / "reference").exists()
 

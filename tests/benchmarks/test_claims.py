@@ -1,4 +1,6 @@
-"""The page about claims is what its script writes, and what it says of a claim follows from records and prices."""
+"""The page about claims is what its script writes, and what it says of a claim follows from records and prices. Tables
+of other pages are made again by the commands above them, and nothing else of them changes.
+"""
 
 import math
 import shutil
@@ -7,6 +9,7 @@ from dataclasses import replace
 
 import claims
 import pytest
+import tables
 from builders import environment, evidence, invalid, price, rounds
 from claims import CLAIMS, E4M3, ON_7B, Judged, Records, Value, by_tokens, by_torch, exactly, judge
 
@@ -76,17 +79,16 @@ def test_a_folder_of_ones_own_is_printed_and_the_page_stays(tmp_path, capsys, mo
 
 
 @pytest.mark.parametrize(
-    ("fp8_s", "verdict"),
-    [(0.1, "reproduced"), (0.08, "not reproduced"), (0.115, "not reproduced"), (0.096, "inconclusive")],
+    ("fp8_s", "processes", "verdict"),
+    [
+        *((0.1, 4, "reproduced"), (0.08, 4, "not reproduced"), (0.115, 4, "not reproduced")),
+        *((0.096, 4, "inconclusive"), (0.1, 1, "inconclusive")),
+    ],
 )
-def test_the_steps_of_a_folder_turn_a_verdict(fp8_s, verdict, tmp_path):
-    judged = judge(FP8, records(tmp_path, *both(fp8_s)))
+def test_the_steps_of_a_folder_turn_a_verdict_and_one_process_decides_nothing(fp8_s, processes, verdict, tmp_path):
+    judged = judge(FP8, records(tmp_path, *both(fp8_s, count=processes)))
     assert judged.verdict == verdict
     assert judged.deciding[0].value == pytest.approx(0.12 / fp8_s - 1)
-
-
-def test_one_process_decides_nothing(tmp_path):
-    assert judge(FP8, records(tmp_path, *both(0.1, count=1))).verdict == "inconclusive"
 
 
 def test_another_gpu_is_context_alone(tmp_path):
@@ -151,3 +153,38 @@ def test_every_bound_has_two_sides_and_values_beyond_either_fail(stated):
         for value in ((stated.low + stated.high) / 2, stated.low - width - 1e-3, stated.high + width + 1e-3)
     ]
     assert verdicts[0] != verdicts[1] == verdicts[2]
+
+
+PAGE = """Before.
+
+<!-- made by: fp8bench numerics formats --cast 0.3952 -->
+an old table
+<!-- end -->
+
+After.
+"""
+
+
+@pytest.fixture
+def page(tmp_path):
+    path = tmp_path / "page.md"
+    path.write_text(PAGE)
+    return path
+
+
+def test_a_table_is_made_again_and_the_text_around_it_stays_and_what_is_as_before_is_not_written(page):
+    assert tables.rewrite(page) == 1
+    before, made, after = page.read_text().partition(tables.printed("numerics formats --cast 0.3952"))
+    assert before + "an old table" + after == PAGE
+    assert made.startswith("|   value |")
+    page.chmod(0o444)
+    written = page.stat().st_mtime_ns
+    assert tables.rewrite(page) == 1
+    assert page.stat().st_mtime_ns == written
+
+
+def test_a_command_that_fails_is_named_and_the_page_stays(page):
+    page.write_text(PAGE.replace("0.3952", "nothing"))
+    with pytest.raises(SystemExit, match="fp8bench numerics formats --cast nothing"):
+        tables.rewrite(page)
+    assert "an old table" in page.read_text()

@@ -4,14 +4,13 @@ import json
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import textwrap
 import time
 
 import pytest
 import remeasure
-from cli.calling import call
+from cli.calling import call, call_python
 from marks import thorough_unless
 from remeasure import Task, run, tasks
 
@@ -46,12 +45,13 @@ def test_a_session_goes_on_by_its_name_and_what_has_none_is_repeated(tmp_path):
     assert "--session" not in TASKS["collectives"].words(tmp_path)
 
 
-@pytest.mark.parametrize(("name", "gpu"), [("two", "NVIDIA H200"), ("b64", "NVIDIA H100 80GB HBM3")])
-def test_records_are_of_an_instance_of_the_catalogue(name, gpu, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "gpu", "instance"), [("two", "NVIDIA H200", "h200-2x"), ("b64", "NVIDIA H100 80GB HBM3", "h100-1x")]
+)
+def test_records_are_of_an_instance_of_the_catalogue(name, gpu, instance, tmp_path):
     words = TASKS[name].words(tmp_path, "f00", gpu)
-    named = words[words.index("--instance") + 1]
-    assert named == {"two": "h200-2x", "b64": "h100-1x"}[name]
-    assert named in load().instances
+    assert words[words.index("--instance") + 1] == instance
+    assert instance in load().instances
 
 
 @pytest.mark.parametrize(
@@ -210,20 +210,14 @@ class TestDone:
 
 def test_it_runs_from_any_folder_with_nothing_installed(tmp_path):
     """The package is that of the checkout: -I leaves out PYTHONPATH, and the folder is another."""
-    script = ROOT / "benchmarks" / "remeasure.py"
-    done = subprocess.run(
-        [sys.executable, "-I", str(script), "--list"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    done = call_python(tmp_path, "-I", str(ROOT / "benchmarks" / "remeasure.py"), "--list")
+    assert done.code == 0, done.stderr
     assert "b64" in done.stdout
 
 
-def test_a_name_that_is_not_listed_is_refused(capsys):
+def test_a_name_that_is_not_listed_is_refused_and_without_gpus_nothing_runs(capsys, tmp_path):
     with pytest.raises(SystemExit):
         remeasure.main(["b65"])
     assert "b65: no such session; remeasure.yaml has b64, b256, " in capsys.readouterr().err
-
-
-def test_without_gpus_nothing_runs_and_it_says_so(capsys, tmp_path):
     assert remeasure.main(["b64", "--results-dir", str(tmp_path)]) == 1
     assert capsys.readouterr().out == "need other GPUs than the 0 of this machine: b64\n"

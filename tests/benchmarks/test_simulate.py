@@ -1,18 +1,19 @@
-"""A small part of `make simulate`: what docs/simulations.md says holds, as far as few trials can tell."""
+"""A small part of `make simulate`: what docs/simulations.md says holds, as far as few trials can tell. The benchmark of
+what measuring costs runs, and prints its ratio; what that is, an idle machine may say.
+"""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
+import fork_server
 import pytest
+from cli.calling import LIMIT_S, call_python, environment
 from simulate import ROUNDS, SITUATIONS, SLOWER, STEPS, at_looks, on_nights, one_line, situation_called, until_decided
 
+from fp8bench.schema.files import ROOT
 from fp8bench.stats.certainty import FEWEST_ROUNDS
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 TRIALS = 150
 
 
@@ -108,13 +109,25 @@ def test_nights_give_no_false_alarm_and_find_a_slow_down_in_three():
 
 
 @pytest.mark.thorough
-def test_the_program_prints_its_tables():
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "simulate.py"), "--trials", "2", "--steps", "10"],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=True,
-    )
+def test_the_program_prints_its_tables(tmp_path):
+    done = call_python(tmp_path, str(ROOT / "benchmarks" / "simulate.py"), "--trials", "2", "--steps", "10")
+    assert done.code == 0, done.stderr
     assert done.stdout.count("| host |") == 5
     assert done.stdout.count("| processes differ by 1 % |") == 4 + len(SLOWER)
+
+
+RATIO = r"([\d.]+) of the bare loop \(([\d.]+) to ([\d.]+)\)"
+
+
+@pytest.mark.thorough
+def test_it_times_the_tools_loop_against_a_bare_one_and_prints_their_ratio(tmp_path):
+    few = ("--pairs", "8", "--steps", "1", "--warmup", "1", "--batch-size", "2")
+    code, printed, errors = fork_server.called(
+        ["--mode", "baseline-bf16", *few], tmp_path, environment(), LIMIT_S, [str(ROOT / "benchmarks" / "overhead.py")]
+    )
+    (line,) = printed.splitlines()
+    found = re.match(rf"baseline-bf16: {RATIO}, 8 pairs of 1 steps, batch 2, a bare step [\d.]+ ms$", line)
+    assert found, printed + errors
+    value, low, high = map(float, found.groups())
+    assert low <= value <= high
+    assert code in (0, 1)

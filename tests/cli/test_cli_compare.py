@@ -206,8 +206,7 @@ ASKED = ("compare", "p4d", "p5", "--price", "p4d=20", "--price", "p5=50")
 @pytest.fixture
 def two(tmp_path):
     for name, step_time_s in (("p4d", 0.4), ("p5", 0.1)):
-        for record in rounds(step_time_s, step_time_s * 1.001, instance=name):
-            keep(record.model_copy(update={"run_id": f"{record.run_id}-{name}"}), tmp_path / "results")
+        keep_all(rounds(step_time_s, step_time_s * 1.001, instance=name), tmp_path / "results")
 
 
 @pytest.mark.parametrize(

@@ -17,22 +17,18 @@ ROOT = Path(__file__).parents[2]
 AT_TWO = ("--price", "h100-1x=4", "--price", "lambda-1x-h100=2")
 
 
-@pytest.fixture
-def compared(rows_of):
-    return lambda *words: {(row["instance"], row["mode"]): row for row in rows_of("compare", *words)}
-
-
-def test_a_row_has_the_step_of_the_same_gpu_and_its_own_price_unless_it_was_measured_there(compared, tmp_path):
+def test_a_row_has_the_step_of_the_same_gpu_and_its_own_price_unless_it_was_measured_there(rows_of, tmp_path):
     measured_on(tmp_path, "h100-1x")
-    found = compared("h100-1x", "lambda-1x-h100", *AT_TWO)
-    own, of_other = (found[name, "te-fp8"] for name in ("h100-1x", "lambda-1x-h100"))
+    found = rows_of("compare", "h100-1x", "lambda-1x-h100", *AT_TWO)
+    fp8 = {row["instance"]: row for row in found if row["mode"] == "te-fp8"}
+    own, of_other = fp8["h100-1x"], fp8["lambda-1x-h100"]
     assert (of_other["source"], of_other["measured_on"], own["measured_on"]) == ("same-gpu", "h100-1x", None)
     assert (of_other["step_time_s"], of_other["usd_per_hour"]) == (own["step_time_s"], 2.0)
     assert of_other["units_per_usd"] == pytest.approx(2 * own["units_per_usd"])
     for mine, theirs in zip(own["step_time_ci_s"], of_other["step_time_ci_s"], strict=True):
         assert abs(math.log(theirs / mine)) == pytest.approx(math.log1p(BETWEEN_MACHINES), rel=1e-3)
     measured_on(tmp_path, "runpod-1x-h100", faster=1.1, minutes=60)
-    assert {row["source"] for row in compared("runpod-1x-h100").values()} == {"measured"}
+    assert {row["source"] for row in rows_of("compare", "runpod-1x-h100")} == {"measured"}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 
 import pytest
 from cli.calling import call_python, forking_program
@@ -24,10 +25,7 @@ finally:
 
 @pytest.fixture
 def doctor_in(tmp_path):
-    def calling(*arguments, **variables):
-        return call_python(tmp_path, "-c", PROGRAM, *arguments, **variables)
-
-    return calling
+    return partial(call_python, tmp_path, "-c", PROGRAM)
 
 
 @pytest.mark.slow

@@ -1,11 +1,13 @@
-"""`fp8bench predict`: what is printed, what is refused, and that it is kept apart from what was measured."""
+"""`fp8bench predict` and `scaling`: what is printed, and that it is kept apart from what was measured."""
 
+import json
 from functools import partial
 
 import pytest
-from builders import environment, evidence, profile, rank_samples, rounds, steps_about, summary
+from builders import environment, evidence, profile, published, rank_samples, rounds, steps_about, summary
 from cli.calling import keep_all
 from kept import record_paths
+from scaling.made_scaling import nodes_of, sized
 
 from fp8bench.schema.errors import UsageError
 
@@ -29,10 +31,9 @@ def measured(mode="baseline-bf16", recipe=None, parts=PARTS, **changes):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path):
     """A folder with results of two modes."""
     keep_all([*measured(), *measured("te-fp8", "delayed", FP8_PARTS)], tmp_path / "results")
-    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
@@ -83,3 +84,31 @@ def test_a_broken_record_is_named_once(command, folder):
     done = command("predict", "p5", "--from", "h200-1x", "--gpus", "1")
     assert done.stderr.count("warning: not read: ") == 1
     assert "baseline-bf16/eager" in done.stdout
+
+
+@pytest.mark.parametrize("words", [(), ("p5",), ("p4d",), ("p5", "p4d"), ("nobodys", "p5"), ("p5", "--project", "2")])
+def test_whatever_is_named_there_is_a_table_as_long_as_a_row_can_be_shown(command, tmp_path, words):
+    keep_all([*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.11, 0.11)], tmp_path / "results")
+    done = command("scaling", *words)
+    assert "1 x 8" in done.stdout
+    assert ("unknown instance 'nobodys'" in done.stderr) == ("nobodys" in words)
+
+
+@pytest.mark.slow
+def test_a_plot_is_drawn(command, tmp_path):
+    done = command("scaling", "p5", "--workload", "llm-1b", "--plot", "scaling.svg")
+    assert "drawn as scaling.svg" in done.stderr
+    assert "<svg" in (tmp_path / "scaling.svg").read_text()
+
+
+def test_a_projection_warns_on_standard_error_too_and_ones_own_steps_count_as_what_they_are(command, tmp_path):
+    words = ("scaling", "p5", "--workload", "vit-huge")
+    keep_all(sized(*nodes_of(1, 0.1, 0.1)), tmp_path / "results")
+    done = command(*words, "--project", "4,2")
+    assert "Projected, and not measured" in done.stdout
+    assert "fp8bench: warning: projections are what links allow" in done.stderr
+    steps = ((8, 0.2), (16, 0.21))
+    figures = [published("p5", world_size=gpus, step_time_s=step, minutes=-gpus) for gpus, step in steps]
+    keep_all(figures, tmp_path / "other")
+    data = json.loads(command(*words, "--format", "json", "--results-dir", "other").stdout)
+    assert {(one["nodes"], one["source"]) for one in data["points"]} == {(1, "published"), (2, "published")}

@@ -5,7 +5,7 @@ import re
 import pytest
 from builders import environment
 from cli.calling import call
-from kept import documents
+from kept import documents, in_order
 
 from fp8bench.launch import place as placing
 from fp8bench.machine.gpus import Machine
@@ -16,12 +16,6 @@ from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION
 from fp8bench.stats.certainty import LOOKS
 
 TINY = ("--workload", "outside-linear", "--gpus", "1", "--batch-size", "8", "--warmup", "1", "--min-time", "0")
-
-
-def stored(tmp_path):
-    """Records on disk, in order of time."""
-    found = documents(tmp_path, "results/cpu/*.json")
-    return sorted(found, key=lambda record: (record["session"]["round"], record["session"]["position"]))
 
 
 class TestAgainstItself:
@@ -35,7 +29,7 @@ class TestAgainstItself:
             r"fp8bench: baseline-bf16/eager compared with itself: [\d.]+ \([\d.]+ to [\d.]+\), inconclusive", ratio
         )
         assert re.search(r"\d of 35 ways .* at most 20 %\): the A/A test passes$", splits)
-        arms = [(record["session"]["round"], record["session"]["arm"]) for record in stored(tmp_path)]
+        arms = [(record["session"]["round"], record["session"]["arm"]) for record in in_order(tmp_path / "results")]
         assert arms == [(1, "A"), (1, "B"), (2, "B"), (2, "A"), (3, "A"), (3, "B"), (4, "B"), (4, "A")]
 
     @pytest.mark.parametrize(("ours", "verdict"), [(0.12, "slower"), (0.08, "faster")])
@@ -47,11 +41,6 @@ class TestAgainstItself:
         assert ratio.endswith(f", {verdict}")
         assert "the A/A test fails. No interval measured here can be trusted" in splits
         assert "fp8bench doctor" in splits
-
-    def test_several_modes_are_each_held_against_themselves(self, run_with):
-        said = run_with([0.1] * 16, *self.AA, "--mode", "baseline-fp32").stderr
-        assert "0 of 70 ways" in said
-        assert all(f"{mode}/eager compared with itself: 1.0000" in said for mode in ("baseline-bf16", "baseline-fp32"))
 
     def test_an_arm_that_broke_is_that_and_no_verdict(self, run_with):
         broke = RankReport(rank=0, status="failed", reason="rank 0 died: ended by SIGKILL", remedy="Fix it")
@@ -66,7 +55,7 @@ def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path, out
         *["run", *TINY, "--rounds", "2", "--mode", "baseline-bf16", "--steps", "8"],
         PYTHONPATH=str(outside_site),
     )
-    records = stored(tmp_path)
+    records = in_order(tmp_path / "results")
 
     assert done.code == 0, done.stderr
     assert [(record["session"]["round"], record["session"]["position"]) for record in records] == [(1, 1), (2, 1)]
@@ -108,7 +97,7 @@ def test_a_precision_goes_on_until_it_is_reached_and_not_beyond_max_rounds(run_w
     jumping = [0.1, 0.13, 0.08, 0.12, 0.09, 0.11] * 3
     asked = ("--mode", "baseline-bf16", "--precision", "1%", "--max-rounds", "16")
     said = run_with(jumping, *asked).stderr.splitlines()[-1]
-    assert len(stored(tmp_path)) == 16
+    assert len(in_order(tmp_path / "results")) == 16
     assert re.search(r"--precision 1% is not reached after 16 rounds: half-widths are baseline-bf16 \d+\.\d %\.", said)
     assert "is not reached" not in run_with([0.1] * 16, *asked, "--results-dir", "steady").stderr
     assert len(documents(tmp_path, "steady/cpu/*.json")) == 14
@@ -117,7 +106,7 @@ def test_a_precision_goes_on_until_it_is_reached_and_not_beyond_max_rounds(run_w
 def test_modes_of_one_call_are_one_session_in_balanced_order(run_with, tmp_path):
     asked = ("--mode", "baseline-bf16", "--mode", "baseline-fp32", "--rounds", "3")
     out = run_with([0.1, 0.2, 0.2, 0.1, 0.1, 0.2], *asked).stdout
-    modes = [record["config"]["mode"] for record in stored(tmp_path)]
+    modes = [record["config"]["mode"] for record in in_order(tmp_path / "results")]
 
     assert modes == [*["baseline-bf16", "baseline-fp32"], *["baseline-fp32", "baseline-bf16"], *modes[:2]]
     assert re.search(r"baseline-fp32\S* .* 0\.50x \*", out)
@@ -178,7 +167,7 @@ class TestUntilDecided:
 
     def test_rounds_are_added_to_the_next_look_until_nothing_is_undecided(self, beside, tmp_path):
         said = beside([0.1, 0.102, *[0.1] * 6], *self.BESIDE).stderr
-        sessions = [record["session"] for record in stored(tmp_path)]
+        sessions = [record["session"] for record in in_order(tmp_path / "results")]
         assert [one["round"] for one in sessions] == [1, 2, 3, 4, 5, 6]
         assert {tuple(one["looks"]) for one in sessions} == {LOOKS}
         assert said.count("more rounds. Undecided: ") == 2
@@ -200,9 +189,9 @@ class TestUntilDecided:
         self, answers, words, stopped_after, beside, tmp_path
     ):
         beside(answers, *self.BESIDE, *words)
-        assert len(stored(tmp_path)) == stopped_after
+        assert len(in_order(tmp_path / "results")) == stopped_after
 
     def test_none_is_added_without_time_for_it_and_what_is_undecided_is_said(self, beside, tmp_path):
         said = beside([0.1, 0.2], *self.BESIDE, "--max-minutes", "0.00001").stderr
-        assert len(stored(tmp_path)) == 2
+        assert len(in_order(tmp_path / "results")) == 2
         assert "warning: --until-decided reference: no time or round is left. Undecided: " in said

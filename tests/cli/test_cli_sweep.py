@@ -15,6 +15,7 @@ from fp8bench.machine.identity import Here
 from fp8bench.schema.rank import RankMemory, RankReport
 
 QUICK = ("--steps", "20", "--warmup", "1", "--min-time", "0")
+SWEEP = ("sweep", "--gpus", "1", *QUICK, "--price", "3.6")
 STEP_S = {"baseline-bf16": 0.1, "torchao-float8:tensorwise": 0.15, "torchao-float8:rowwise": 0.2}
 
 
@@ -82,11 +83,9 @@ def test_with_emit_it_looks_at_what_a_script_can_be_written_of_and_writes_that_o
 
 
 class TestSweep:
-    SWEEP = ("sweep", "--gpus", "1", *QUICK, "--price", "3.6")
-
     def test_it_ends_with_the_winner_its_command_the_runner_up_and_what_was_not_tried(self, fp8bench):
         machine = Machine()
-        said = fp8bench(machine, *self.SWEEP, "--session", "mine", "--look-steps", "7")
+        said = fp8bench(machine, *SWEEP, "--session", "mine", "--look-steps", "7")
 
         # Six looks, then two rounds of the best two, there and back.
         assert [steps for _, _, steps in machine.ran] == [7] * 6 + [20] * 4
@@ -105,7 +104,7 @@ class TestSweep:
         assert "fp8bench: look 1: baseline-bf16, batch 16, compile auto: about 15 s" in said.stderr
 
     def test_the_winners_command_is_one_that_run_takes_and_rounds_are_records_like_any_other(self, fp8bench, tmp_path):
-        found = json.loads(fp8bench(Machine(), *self.SWEEP, "--session", "mine", "--json").stdout)
+        found = json.loads(fp8bench(Machine(), *SWEEP, "--session", "mine", "--json").stdout)
         words = found["winner"]["command"].split()
         assert words[0] == "fp8bench"
         fp8bench(Machine(), *words[1:], "--dry-run")
@@ -124,23 +123,23 @@ class TestSweep:
     @pytest.mark.parametrize("cut", [1, 4, 8])
     def test_interrupted_at_any_moment_it_goes_on_and_repeats_nothing(self, cut, fp8bench):
         whole = Machine()
-        fp8bench(whole, *self.SWEEP, "--session", "whole", "--results-dir", "other")
+        fp8bench(whole, *SWEEP, "--session", "whole", "--results-dir", "other")
         first, second = Machine(interrupt_at=cut), Machine()
-        said = fp8bench(first, *self.SWEEP, "--session", "mine", code=130).stderr
+        said = fp8bench(first, *SWEEP, "--session", "mine", code=130).stderr
         assert "run the same command with --session mine" in said
-        fp8bench(second, *self.SWEEP, "--session", "latest" if cut > 1 else "mine")
+        fp8bench(second, *SWEEP, "--session", "latest" if cut > 1 else "mine")
 
         assert first.ran[:-1] + second.ran == whole.ran
 
     def test_what_failed_is_told_with_its_cause(self, fp8bench):
-        out = fp8bench(Machine(broken=("baseline-bf16",)), *self.SWEEP).stdout
+        out = fp8bench(Machine(broken=("baseline-bf16",)), *SWEEP).stdout
 
         assert "Cheapest of 6 tried: torchao-float8:tensorwise at batch 32" in out
         assert "baseline-bf16 at batch 16: failed: it broke" in out
         assert "failed: crash" in out
 
     def test_where_no_configuration_is_left_it_says_why_with_the_exit_code_of_that(self, fp8bench):
-        said = fp8bench(Machine(broken=tuple(STEP_S)), *self.SWEEP, code=5)
+        said = fp8bench(Machine(broken=tuple(STEP_S)), *SWEEP, code=5)
         assert said.stdout == ""
         assert "no configuration is left after 6 looks; the last one: failed: it broke. Fix it." in said.stderr
         said = fp8bench(Machine(), "sweep", "--mode", "te-fp8", code=3).stderr
@@ -148,7 +147,7 @@ class TestSweep:
 
     def test_with_auto_the_best_get_the_largest_batch_that_fits(self, fp8bench, tmp_path):
         """1 GiB less its headroom holds 100 MiB and a MiB for each of 832 samples."""
-        winner = json.loads(fp8bench(Machine(), *self.SWEEP, "--batch-size", "auto", "--json").stdout)["winner"]
+        winner = json.loads(fp8bench(Machine(), *SWEEP, "--batch-size", "auto", "--json").stdout)["winner"]
 
         assert (winner["mode"], winner["batch_size"] > 200) == ("baseline-bf16", True)
         searches = [r["session"]["batch_search"] for r in kept(tmp_path)]
@@ -157,20 +156,20 @@ class TestSweep:
     def test_where_too_little_is_left_for_a_mode_it_says_that_it_was_not_tried(self, fp8bench, monkeypatch):
         machine = Machine()
         monkeypatch.setattr(search.run, "__defaults__", (lambda: 20.0 * len(machine.ran),))
-        found = json.loads(fp8bench(machine, *self.SWEEP, "--budget", "45s", "--json").stdout)
+        found = json.loads(fp8bench(machine, *SWEEP, "--budget", "45s", "--json").stdout)
 
         assert [label for label, *_ in machine.ran] == ["baseline-bf16", "baseline-bf16"]
         assert found["modes_not_tried"] == ["torchao-float8"]
         assert (found["winner"]["rounds"], found["runner_up"]) == (1, None)
         # Within a budget: tests/launch/sweep/test_spending. What it left is named with the command that goes on.
         machine.ran.clear()
-        said = fp8bench(machine, *self.SWEEP, "--budget-usd", "0.18", "--session", "mine").stdout
+        said = fp8bench(machine, *SWEEP, "--budget-usd", "0.18", "--session", "mine").stdout
         assert "Ended by the budget of" in said
         assert "`fp8bench sweep --session mine` with the same options goes on, and repeats nothing." in said
 
 
 class TestDryRun:
-    SWEEP = ("sweep", "--gpus", "1", *QUICK, "--rounds", "3", "--price", "3.6")
+    SWEEP = (*SWEEP, "--rounds", "3")
 
     def test_it_shows_the_looks_their_count_time_and_cost_and_runs_and_writes_nothing(self, fp8bench, tmp_path):
         machine = Machine()
@@ -188,10 +187,11 @@ class TestDryRun:
         assert list(tmp_path.iterdir()) == []
 
     def test_json_has_all_of_it_in_the_order_in_which_the_sweep_looks(self, fp8bench):
-        said = fp8bench(
-            Machine(), *self.SWEEP, "--batch-size", "auto", "--budget", "100s", "--dry-run", "--json"
-        ).stdout
-        plan = json.loads(said)
+        def planned(*words):
+            words = (*self.SWEEP, "--budget", "100s", "--dry-run", "--json", *words)
+            return json.loads(fp8bench(Machine(), *words).stdout)
+
+        plan = planned("--batch-size", "auto")
         assert [one["mode"] for one in plan["looks"]] == [*STEP_S]
         assert (plan["looks_seconds"], plan["rounds"], plan["round_turns"], plan["rounds_seconds"]) == (45, 3, 6, 90)
         assert (plan["usd"], plan["usd_per_hour"], plan["budget_seconds"]) == (pytest.approx(0.135), 3.6, 100)
@@ -199,7 +199,7 @@ class TestDryRun:
 
         said = fp8bench(Machine(), *self.SWEEP, "--budget", "100s", "--dry-run").stdout
         assert "At most 2 looks fit beside the rounds." in said
-        looks = json.loads(fp8bench(Machine(), *self.SWEEP, "--budget", "100s", "--dry-run", "--json").stdout)["looks"]
+        looks = planned()["looks"]
         machine = Machine()
         fp8bench(machine, *self.SWEEP, "--budget", "30min", "--session", "mine", "--look-steps", "7")
         looked = [(label, size) for label, size, steps in machine.ran if steps == 7]

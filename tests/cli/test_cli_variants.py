@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from cli.calling import invoked
-from kept import documents
+from kept import documents, in_order
 
 from fp8bench.launch import place as placing
 from fp8bench.schema.errors import Interrupted
@@ -46,9 +46,8 @@ def article(tmp_path):
 
 def kept(folder: Path) -> list[tuple[int, str, int]]:
     """Round, mode and batch size of every record, in order of time."""
-    found = documents(folder, "results/cpu/*.json")
-    places = sorted(found, key=lambda record: (record["session"]["round"], record["session"]["position"]))
-    return [(one["session"]["round"], one["config"]["mode"], one["config"]["batch_size"]) for one in places]
+    of_turns = [(one["session"]["round"], one["config"]) for one in in_order(folder / "results")]
+    return [(number, one["mode"], one["batch_size"]) for number, one in of_turns]
 
 
 THERE_AND_BACK = [
@@ -120,8 +119,9 @@ def test_variants_against_themselves_are_called_by_what_tells_them_apart(run_wit
     article.write_text(ARTICLE.replace("rounds: 2\n", ""))
     said = run_with([0.1] * 24, "--config", article.name, "--aa", "--steps", "20").stderr
 
-    assert "baseline-bf16/eager (batch 4) compared with itself: 1.0000" in said
-    assert "baseline-bf16/eager (batch 8) compared with itself: 1.0000" in said
+    assert "0 of 105 ways" in said
+    for variant in ("baseline-bf16/eager (batch 4)", "baseline-bf16/eager (batch 8)", "baseline-fp32/eager"):
+        assert f"{variant} compared with itself: 1.0000" in said
 
 
 class TestDryRun:

@@ -1,16 +1,22 @@
-"""A request is laid together from flags, environment, file and defaults, and every value knows where it is from."""
+"""A request is laid together from flags, environment, file and defaults, and every value knows where it is from; sizes
+are NAME=N, and part of the name of a workload that has them. Variants of a file are whole by themselves, and what is
+wrong with one is said with its line and field.
+"""
 
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fp8bench.config.request import OPTIONS, RunRequest
-from fp8bench.config.sources import resolve
-from fp8bench.registry import find_workload
+from fp8bench.config.options import read_sizes, sized, sizes_of
+from fp8bench.config.request import OBEYED_BY_WORKERS, OPTIONS, RunRequest
+from fp8bench.config.sources import OF_ALL, OWN, resolve
+from fp8bench.registry import find_workload, switches_of, unit_of
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.files import ROOT
 from fp8bench.schema.option import flag_of, variable_of
 from fp8bench.schema.yaml_text import parse_mapping
 
@@ -201,3 +207,137 @@ def test_a_value_that_is_repeated_has_no_password_and_a_name_is_spelt_in_one_way
 def test_an_empty_value_of_the_file_is_no_default(field, value):
     error = refused({}, {}, {"seed": 1, field: value}, f"seed: 1\n{field}: '{value}'\n")
     assert error.what == f"{field} from {FILE} line 2: invalid value '{value}': it is empty"
+
+
+def test_a_name_has_its_sizes_in_one_order_whoever_wrote_them():
+    name = sized("vit-micro", {"embed_dim": 32, "depth": 1})
+    assert name == sized("vit-micro,embed_dim=32,depth=1") == "vit-micro,depth=1,embed_dim=32"
+    assert sizes_of(name) == {"depth": 1, "embed_dim": 32}
+    assert sized("vit-micro") == sized("vit-micro", {}) == "vit-micro"
+    assert sized("vit-micro,depth=1", {"depth": 3}) == "vit-micro,depth=3"
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("depth", "--size 'depth' is not NAME=N"),
+        ("=4", "is not NAME=N"),
+        ("depth=", "is not NAME=N"),
+        ("", "is not NAME=N"),
+        ("depth=0", "--size depth '0' is not a whole number of at least 1"),
+        ("depth=-1", "not a whole number"),
+        ("depth=1.5", "not a whole number"),
+        ("depth=99999999", "is too large"),
+    ],
+)
+def test_what_is_no_size_is_refused_in_an_option_and_in_a_name(word, told):
+    with pytest.raises(UsageError, match=told):
+        read_sizes([word])
+    with pytest.raises(UsageError, match=told):
+        sized(f"vit-micro,{word}")
+
+
+def test_a_size_given_twice_must_be_the_same_and_a_file_may_have_sizes_as_a_word_a_list_or_a_mapping():
+    assert read_sizes(["depth=1", "depth = 1"]) == {"depth": 1}
+    with pytest.raises(UsageError, match="--size depth is given as 1 and as 2"):
+        read_sizes(["depth=1", "depth=2"])
+    for written in ("depth=1,embed_dim=32", ["depth=1", "embed_dim=32"], {"depth": 1, "embed_dim": 32}):
+        assert resolve({}, {}, {"size": written}, "a.yaml").request.size == ("depth=1", "embed_dim=32")
+
+
+def test_what_is_known_of_a_workload_is_known_of_it_with_other_sizes_but_the_width_of_a_head():
+    plain, other = find_workload("gpt-layer"), find_workload("gpt-layer,heads=16")
+    assert other == plain._replace(name="gpt-layer,heads=16", head_dim=None)
+    assert switches_of(other.name) == switches_of(plain.name) != ()
+    assert unit_of(other.name) == "tokens"
+    assert unit_of("timm:convnext_tiny,depth=1") == "images"
+    with pytest.raises(UsageError, match="Did you mean 'vit-micro'"):
+        find_workload("vit-micr,depth=1")
+
+
+ARTICLE = """\
+workload: vit-huge
+compile: off
+variants:
+  - {mode: baseline-bf16, batch_size: 64}
+  - mode: te-fp8
+    batch-size: 128
+    compile: on
+  - torchao-float8:rowwise
+"""
+
+
+def test_a_setting_that_one_has_is_a_setting_of_each_and_each_a_request_with_what_stands_beside_variants():
+    flags, environ = {"workload": "vit-micro", "steps": "7"}, {"FP8BENCH_SEED": "5"}
+    found = resolve(flags, environ, parse_mapping(ARTICLE, FILE), FILE, ARTICLE)
+    assert found.request.variants == (
+        {"mode": "baseline-bf16", "batch_size": 64, "compile": "off"},
+        {"mode": "te-fp8:delayed", "batch_size": 128, "compile": "on"},
+        {"mode": "torchao-float8:rowwise", "batch_size": None, "compile": "off"},
+    )
+    assert [found.origins[name] for name in ("variants", "batch_size", "warmup")] == [FILE, FILE, "default"]
+    each = found.request.each()
+    assert [(one.mode, one.batch_size, one.compile) for one in each] == [
+        (("baseline-bf16",), 64, "off"),
+        (("te-fp8:delayed",), 128, "on"),
+        (("torchao-float8:rowwise",), None, "off"),
+    ]
+    # What no variant has of its own may be overridden.
+    assert {(one.workload, one.steps, one.seed, one.variants) for one in each} == {("vit-micro", 7, 5, ())}
+
+
+def test_what_is_the_same_for_all_is_how_a_measurement_is_made_and_the_page_lists_it():
+    assert set(OWN) | OF_ALL == set(OBEYED_BY_WORKERS)
+    assert {"batch_size", "compile", "cuda_graphs", "optimizer", "te_attention"} <= set(OWN)
+    said = (ROOT / "docs" / "sweep.md").read_text()
+    own, of_all = re.findall(r"A variant has a `mode`(.+?)\. Settings of the\s+measurement(.+?)\.\n", said, re.DOTALL)[
+        0
+    ]
+    assert set(re.findall(r"`(\w+)`", own)) - {"auto"} == set(OWN)
+    assert set(re.findall(r"`(\w+)`", of_all)) - {"rounds", "gpus"} == OF_ALL
+
+
+@pytest.mark.parametrize(
+    ("variants", "line", "said"),
+    [
+        ("variants:", 2, "variants: it is not a list of variants"),
+        ("variants: te-fp8", 2, "variants: it is not a list of variants"),
+        ("variants:\n  - [te-fp8]", 3, "variant 1: it is not a mapping of settings"),
+        ("variants:\n  - te-bf16\n  - {batch_size: 8}", 4, "mode of variant 2: every variant names one mode"),
+        ("variants:\n  - te-fp9", 3, "mode of variant 1: unknown mode 'te-fp9'"),
+        ("variants:\n  - {mode: te-fp8:current, batch_sice: 8}", 3, "unknown setting 'batch_sice'"),
+        ("variants:\n  - mode: te-fp8\n    batch_size: 0", 4, "batch_size of variant 1: invalid value 0: input"),
+        ("variants:\n  - mode: te-fp8\n    batch-size: many", 4, "invalid value 'many': it must be a whole number"),
+        ("variants:\n  - mode: te-fp8\n    steps: 5", 4, "steps of variant 1: it is the same for all variants"),
+        ("variants:\n  - mode: te-fp8\n    te-attention: te\n    te_attention: te", 5, "te_attention of variant 1 is"),
+        ("variants:\n  - te-bf16\n  - te-fp8\n  - {mode: te-fp8:delayed}", 5, "variant 3 is the same as variant 2"),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_line_and_field(variants, line, said):
+    text = f"workload: vit-huge\n{variants}\n"
+    error = refused({}, {}, parse_mapping(text, FILE), text)
+    assert error.what.startswith(f"{FILE} line {line}, ")
+    assert said in error.what
+    assert error.exit_code == 2
+
+
+OVERRIDES = f" would override what variants of {FILE} have of their own: batch_size on line 4, line 6"
+BESIDE = f" beside the variants of {FILE} line "
+
+
+@pytest.mark.parametrize(
+    ("beside", "environ", "flags", "what"),
+    [
+        ("", {}, {"batch_size": "32"}, f"--batch-size{OVERRIDES}"),
+        ("", {"FP8BENCH_BATCH_SIZE": "32"}, {}, f"FP8BENCH_BATCH_SIZE{OVERRIDES}"),
+        ("te_switch: [fused-qkv]\n", {}, {}, f"'te_switch' of {FILE} names switches{BESIDE}"),
+        ("mode: te-bf16\n", {}, {}, f"'mode' of {FILE} names modes{BESIDE}"),
+        ("", {}, {"mode": ("te-bf16",)}, f"--mode names modes{BESIDE}"),
+        ("", {"FP8BENCH_MODE": "te-bf16"}, {}, f"FP8BENCH_MODE names modes{BESIDE}"),
+    ],
+)
+def test_what_would_override_a_variants_own_setting_or_make_several_of_one_is_refused(beside, environ, flags, what):
+    error = refused(flags, environ, parse_mapping(beside + ARTICLE, FILE), beside + ARTICLE)
+    assert error.what.startswith(what)
+    assert error.remedy.startswith(f"Omit {what.partition(' would')[0].partition(' names')[0]}, or ")
+    assert ("change the file" in error.remedy) == ("override" in what)

@@ -35,8 +35,8 @@ TEXT = config(batch_size=4)
     ("tries", "expected"),
     [
         ([], START),
-        # The first size and its double make a line. What it promises is next, at most eight times the largest; of 90 GiB,
-        # 6 and 0.25 a sample are 336.
+        # The first size and its double make a line. What it promises is next, at most eight times the largest: of
+        # 90 GiB, 6 and 0.25 a sample are 336.
         ([tried(64)], 128),
         ([tried(64, a_sample=0.125), tried(128, a_sample=0.125)], 640),
         ([tried(16, a_sample=0.001), tried(32, a_sample=0.001)], 8 * 32),
