@@ -248,12 +248,12 @@ class TestBatchAuto:
 
         # 100 MiB, one for each sample, and 8 % of a GiB free.
         sizes = [size for label, size, steps in machine.ran if (label, steps) == ("baseline-bf16", 3)]
-        assert sizes == [16, 32, 256, 512, 768]
-        assert [r["config"]["batch_size"] for r in records] == [768, 768]
+        assert sizes == [16, 32, 256, 832]
+        assert [r["config"]["batch_size"] for r in records] == [832, 832]
         search = records[0]["session"]["batch_search"]
         assert [one["batch_size"] for one in search["tries"]] == sizes
         assert (search["memory_bytes"], search["headroom"]) == (2**30, 0.08)
-        assert "baseline-bf16: batch size 768" in said
+        assert "baseline-bf16: batch size 832" in said
 
     def test_a_resumed_session_searches_no_more_and_tries_go_once_a_record_tells_of_them(self, fp8bench, tmp_path):
         def tries():
@@ -262,10 +262,10 @@ class TestBatchAuto:
         fp8bench(Machine(), *self.RUN, "--session", "mine")
         first, machine = tries(), Machine()
         fp8bench(machine, "run", "--gpus", "1", "--rounds", "2", "--session", "mine")
-        assert machine.ran == [("torchao-float8:tensorwise", 768, 20), ("baseline-bf16", 768, 20)]
+        assert machine.ran == [("torchao-float8:tensorwise", 832, 20), ("baseline-bf16", 832, 20)]
         assert all(r["session"]["batch_search"] for r in kept(tmp_path))
         fp8bench(Machine(), *self.RUN)
-        assert len(first) == 10
+        assert len(first) == 8
         assert not first & tries()
 
     @pytest.mark.parametrize("cut", [2, 3, 4, 6])
@@ -279,7 +279,7 @@ class TestBatchAuto:
 
         assert first.ran[: cut - 1] + second.ran == whole.ran
         [search, other] = [r["session"]["batch_search"]["tries"] for r in kept(tmp_path)]
-        assert [one["batch_size"] for one in search] == [one["batch_size"] for one in other] == [16, 32, 256, 512, 768]
+        assert [one["batch_size"] for one in search] == [one["batch_size"] for one in other] == [16, 32, 256, 832]
         # No record is named that no table shows.
         assert {one["run_id"] for one in (*search, *other)} == {None}
 
