@@ -8,10 +8,12 @@ import types
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed._functional_collectives import all_gather_tensor_autograd, reduce_scatter_tensor_autograd
 
 pytorch = common = recipe = sys.modules[__name__]
 MODULES = {f"transformer_engine{name}": pytorch for name in ("", ".pytorch", ".common", ".common.recipe")}
@@ -135,34 +137,6 @@ class _GEMMs(nn.Module):
         if self.fused:
             return _Fused.apply(x, held.to(x.dtype), bias, weight, is_first)
         return nn.functional.linear(x, held.to(x.dtype), bias)
-
-
-class _Gather(torch.autograd.Function):
-    """All ranks' parts of the sequence, which is first; backward the sum of what ranks say of this one's."""
-
-    @staticmethod
-    def forward(ctx, x, group):
-        ctx.group = group
-        parts = [torch.empty_like(x) for _ in range(dist.get_world_size(group))]
-        dist.all_gather(parts, x.contiguous(), group=group)
-        return torch.cat(parts)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return _ScatterSum.apply(gradient, ctx.group), None
-
-
-class _ScatterSum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, group):
-        ctx.group = group
-        total = x.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total, group=group)
-        return total.chunk(dist.get_world_size(group))[dist.get_rank(group)].clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return _Gather.apply(gradient, ctx.group), None
 
 
 class Linear(_GEMMs):
@@ -321,7 +295,9 @@ class TransformerLayer(nn.Module):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         gather, scatter = (lambda x: x), (lambda x: x)
         if self.group is not None:
-            gather, scatter = (lambda x: _Gather.apply(x, self.group)), (lambda x: _ScatterSum.apply(x, self.group))
+            # All ranks' parts of the sequence, which is first; and of the sum of what ranks have, this one's.
+            gather = partial(all_gather_tensor_autograd, gather_dim=0, group=self.group)
+            scatter = partial(reduce_scatter_tensor_autograd, reduceOp="sum", scatter_dim=0, group=self.group)
         a, first = self.self_attention, is_first_microbatch
         qkv = a.layernorm_qkv(x, first, gather)
         if rotary_pos_emb is None and len(set(a.rows)) == 1:

@@ -1,12 +1,14 @@
-"""Transformer Engine layer by layer: which layers, with which weights, and refusals."""
+"""Transformer Engine's conversion on a stand-in, by timm's blocks and layer by layer: which layers, arguments, copied
+weights, refusals. tests/gpu has the real one.
+"""
 
 import pytest
 import torch
 from modes import te_stand_in
 from torch import nn
 
-from fp8bench.modes.te_block import Swaps, plan_swaps, swap_layers
-from fp8bench.modes.transformer_engine import TEBF16
+from fp8bench.modes.te_block import Swaps, TEBlock, plan_swaps, swap_layers, timm_blocks
+from fp8bench.modes.transformer_engine import TEBF16, TEFP8, TEBF16Article
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.worker.parity import prove
 from fp8bench.workloads.vit import ViTMicro
@@ -95,38 +97,10 @@ def test_a_model_of_which_it_can_take_nothing_is_refused_with_the_layer_and_why(
     assert refused.value.what == f"Transformer Engine can take none of the model's layers: {why}"
 
 
-@pytest.mark.slow
-class TestTimmBlocks:
-    def model(self, **changes):
-        from timm.models.vision_transformer import VisionTransformer
+def vision_transformer(**sizes):
+    from timm.models.vision_transformer import VisionTransformer
 
-        return VisionTransformer(**{**ViTMicro.architecture, **changes})
-
-    def test_blocks_are_taken_whole_where_each_can_be_and_else_layer_by_layer_with_the_reason(self):
-        assert plan_swaps(self.model()) == Swaps(blocks=("blocks.0", "blocks.1"))
-        found = plan_swaps(self.model(global_pool="map"))
-        assert len(found.blocks) == 2
-        assert all(name.startswith("attn_pool.") for name in found.linears)
-        assert found.linears
-        model = self.model()
-        model.blocks[1].attn.q_norm = nn.LayerNorm(16)
-        found = plan_swaps(model)
-        assert (found.blocks, len(found.linears)) == ((), 8)
-        assert found.why == "blocks.1 uses query and key norms (qk_norm)"
-        assert found.evidence()["te_blocks_refused"] == found.why
-
-    @pytest.mark.usefixtures("process_group", "stand_in")
-    def test_a_converted_convnext_passes_the_gate_and_one_with_a_wrong_weight_does_not(self):
-        assert prove(TEBF16(), TinyConvNext(data="device"), 0, CPU).parity.passed
-
-        class Wrong(TEBF16):
-            def convert(self, model):
-                model = super().convert(model)
-                with torch.no_grad():
-                    model.stages[1].blocks[0].mlp.fc1.weight.mul_(-1)
-                return model
-
-        assert not prove(Wrong(), TinyConvNext(data="device"), 0, CPU).parity.passed
+    return VisionTransformer(**{**ViTMicro.architecture, **sizes})
 
 
 class TinyConvNext(ViTMicro):
@@ -135,3 +109,83 @@ class TinyConvNext(ViTMicro):
 
         torch.manual_seed(0)
         return ConvNeXt(depths=(1, 1, 1, 1), dims=(16, 16, 32, 32), num_classes=16, ls_init_value=1.0).train()
+
+
+class WrongWeight(TEBF16):
+    def convert(self, model):
+        model = super().convert(model)
+        with torch.no_grad():
+            model.stages[1].blocks[0].mlp.fc1.weight.mul_(-1)
+        return model
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("process_group", "stand_in")
+@pytest.mark.parametrize(
+    ("mode", "workload", "passes"),
+    [
+        (TEBF16(te_attention="te"), ViTMicro, True),
+        (TEBF16(te_attention="sdpa"), ViTMicro, True),
+        (TEBF16Article(), ViTMicro, False),
+        (TEBF16(), TinyConvNext, True),
+        (WrongWeight(), TinyConvNext, False),
+    ],
+)
+def test_what_is_converted_computes_the_same_and_the_articles_block_or_a_wrong_weight_does_not(mode, workload, passes):
+    found = prove(mode, workload(data="device"), 0, CPU).parity
+    assert found.passed is passes, found.reason
+    assert (found.separation == 0) is isinstance(mode, TEBF16Article)
+
+
+@pytest.mark.slow
+class TestTimmBlocks:
+    def test_blocks_are_taken_whole_where_each_can_be_and_else_layer_by_layer_with_the_reason(self):
+        assert plan_swaps(vision_transformer()) == Swaps(blocks=("blocks.0", "blocks.1"))
+        found = plan_swaps(vision_transformer(global_pool="map"))
+        assert len(found.blocks) == 2
+        assert all(name.startswith("attn_pool.") for name in found.linears)
+        assert found.linears
+        model = vision_transformer()
+        model.blocks[1].attn.q_norm = nn.LayerNorm(16)
+        found = plan_swaps(model)
+        assert (found.blocks, len(found.linears)) == ((), 8)
+        assert found.why == "blocks.1 uses query and key norms (qk_norm)"
+        assert found.evidence()["te_blocks_refused"] == found.why
+
+    @pytest.mark.usefixtures("stand_in")
+    def test_the_layer_is_told_everything_that_its_defaults_get_wrong_and_refuses_a_mask(self):
+        model = vision_transformer(attn_drop_rate=0.125)
+        model.blocks[0].attn.proj_drop.p = model.blocks[0].mlp.drop2.p = 0.25
+        block = TEBF16().convert(model).blocks[0]
+        assert isinstance(block, TEBlock)
+        assert (block.layer.batch_first, block.layer.causal) == (True, False)
+        assert block.layer.layernorm_mlp.eps == 1e-6
+        assert (block.layer.hidden_dropout, block.layer.attention_dropout) == (0.25, 0.125)
+        with pytest.raises(ModeUnavailable, match="attention mask"):
+            block(torch.zeros(2, 17, 64), is_causal=True)
+
+    @pytest.mark.parametrize(
+        ("changes", "named"),
+        [
+            ({"qk_norm": True}, "qk_norm"),
+            ({"init_values": 1e-5}, "LayerScale"),
+            ({"drop_path_rate": 0.5}, "stochastic depth"),
+            ({"act_layer": nn.ReLU}, "the activation ReLU"),
+            ({"proj_drop_rate": 0.1}, "dropout inside the MLP"),
+            ({"norm_layer": nn.Identity}, "LayerNorm"),
+        ],
+    )
+    def test_what_the_converted_block_would_not_compute_is_refused_by_name(self, changes, named):
+        with pytest.raises(ModeUnavailable, match=named):
+            timm_blocks(vision_transformer(**changes))
+
+    def test_a_model_without_timms_block_and_a_machine_without_a_gpu_are_refused(self):
+        with pytest.raises(ModeUnavailable, match="no timm Block"):
+            timm_blocks(nn.Linear(2, 2))
+        for mode in (TEBF16(), TEFP8("current"), TEBF16Article()):
+            with pytest.raises(ModeUnavailable, match="needs an NVIDIA GPU") as caught:
+                mode.check(CPU)
+            assert "baseline-bf16" in caught.value.remedy
+        assert TEFP8().tolerance.settle_passes > TEFP8("current").tolerance.settle_passes == 0
+        assert TEFP8().compile_policy.refusal
+        assert TEFP8("current").compile_policy.refusal is None

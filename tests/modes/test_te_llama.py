@@ -30,56 +30,46 @@ def sharp_model():
     return workload, model
 
 
-def logits_error(mode):
-    """Of the converted model in float32, without the bf16 that hides small differences."""
+@pytest.mark.usefixtures("process_group")
+@pytest.mark.parametrize(("attention", "kind", "number"), [("te", "LayerNormLinear", 2), ("sdpa", "Linear", 14)])
+def test_both_ways_compute_llamas_layer_pass_the_gate_and_leave_head_and_embedding_plain(attention, kind, number):
     workload, model = sharp_model()
     batch = next(workload.batches(2, 0, CPU))
     with torch.no_grad():
+        # In float32, without the bf16 that hides small differences.
         plain = workload.logits(model, batch)
-        model = mode.convert(model)
+        model = TEBF16(te_attention=attention).convert(model)
         found = workload.logits(model, batch)
-    return float((found - plain).norm() / plain.norm())
+    assert (found - plain).norm() < 1e-5 * plain.norm()
+    assert sum(is_te(one, kind) for one in model.modules()) == number
+    assert isinstance(model.lm_head, nn.Linear)
+    assert isinstance(model.model.embed_tokens, nn.Embedding)
+    found = prove(TEBF16(te_attention=attention), LLMMicro(data="device"), 0, CPU).parity
+    assert found.passed, found.reason
+    assert (found.leakage, found.later_leakage) == (0, 0)
 
 
-class TestConversion:
-    @pytest.mark.parametrize("attention", ["te", "sdpa"])
-    def test_both_ways_compute_llamas_layer_with_its_weights(self, attention):
-        assert logits_error(TEBF16(te_attention=attention)) < 1e-5
+def test_the_layer_is_told_everything_that_its_defaults_get_wrong_and_refuses_a_mask():
+    layer = TEBF16().convert(sharp_model()[1]).model.layers[0]
+    assert isinstance(layer, TELlamaLayer)
+    inner = layer.layer
+    assert (inner.batch_first, inner.causal, inner.hidden_dropout, inner.attention_dropout) == (True, True, 0, 0)
+    assert inner.self_attention.rows == [64, 32, 32]
+    assert inner.self_attention.layernorm_qkv.eps == inner.layernorm_mlp.eps == 1e-6
+    assert inner.layernorm_mlp.layer_norm_bias is inner.layernorm_mlp.fc1_bias is None
+    with pytest.raises(ModeUnavailable, match="attention mask"):
+        layer(torch.zeros(1, 32, 64), attention_mask=torch.ones(1, 1, 32, 32, dtype=torch.bool))
 
-    def test_the_layer_is_told_everything_that_its_defaults_get_wrong_and_refuses_a_mask(self):
-        layer = TEBF16().convert(sharp_model()[1]).model.layers[0]
-        assert isinstance(layer, TELlamaLayer)
-        inner = layer.layer
-        assert (inner.batch_first, inner.causal, inner.hidden_dropout, inner.attention_dropout) == (True, True, 0, 0)
-        assert inner.self_attention.rows == [64, 32, 32]
-        assert inner.self_attention.layernorm_qkv.eps == inner.layernorm_mlp.eps == 1e-6
-        assert inner.layernorm_mlp.layer_norm_bias is inner.layernorm_mlp.fc1_bias is None
-        with pytest.raises(ModeUnavailable, match="attention mask"):
-            layer(torch.zeros(1, 32, 64), attention_mask=torch.ones(1, 1, 32, 32, dtype=torch.bool))
 
-    def test_the_rotation_has_the_models_own_base(self):
-        class Wide(LLMMicro):
-            architecture = {**LLMMicro.architecture, "rope_theta": 500_000}  # noqa: RUF012
+def test_the_rotation_has_the_models_own_base():
+    class Wide(LLMMicro):
+        architecture = {**LLMMicro.architecture, "rope_theta": 500_000}  # noqa: RUF012
 
-        layers = TEBF16().convert(Wide(sequence_length=32).build(CPU)).model.layers
-        assert layers[0].angles is layers[1].angles
-        assert layers[0].angles.shape == (32, 1, 1, 16)
-        # Pair 1 of 8, at position 31.
-        assert float(layers[0].angles[31, 0, 0, 1]) == pytest.approx(31 * 500000.0 ** (-2 / 16), rel=1e-5)
-
-    @pytest.mark.parametrize(("attention", "kind", "number"), [("te", "LayerNormLinear", 2), ("sdpa", "Linear", 14)])
-    def test_the_head_and_the_embedding_stay_plain(self, attention, kind, number):
-        model = TEBF16(te_attention=attention).convert(sharp_model()[1])
-        assert sum(is_te(one, kind) for one in model.modules()) == number
-        assert isinstance(model.lm_head, nn.Linear)
-        assert isinstance(model.model.embed_tokens, nn.Embedding)
-
-    @pytest.mark.usefixtures("process_group")
-    @pytest.mark.parametrize("attention", ["te", "sdpa"])
-    def test_both_ways_pass_the_gate(self, attention):
-        found = prove(TEBF16(te_attention=attention), LLMMicro(data="device"), 0, CPU).parity
-        assert found.passed, found.reason
-        assert (found.leakage, found.later_leakage) == (0, 0)
+    layers = TEBF16().convert(Wide(sequence_length=32).build(CPU)).model.layers
+    assert layers[0].angles is layers[1].angles
+    assert layers[0].angles.shape == (32, 1, 1, 16)
+    # Pair 1 of 8, at position 31.
+    assert float(layers[0].angles[31, 0, 0, 1]) == pytest.approx(31 * 500000.0 ** (-2 / 16), rel=1e-5)
 
 
 @pytest.mark.parametrize(
