@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from builders import evidence, profile
+from builders import profile
 from outside.outside_plugins import Polite, TinyLinear
 from worker.execution import executing
 
@@ -41,10 +41,10 @@ class PretendsFp8(Counting):
 
 @pytest.fixture
 def measured(monkeypatch):
-    def run(mode, workload=TinyLinear, rank=0, aside=Aside()):  # noqa: B008
+    def run(mode, workload=TinyLinear, rank=0, aside=Aside(), **values):  # noqa: B008
         monkeypatch.setattr(main, "make_mode", lambda _config: mode)
         monkeypatch.setattr(main, "make_workload", lambda _config: workload())
-        return measure(executing.settings(mode="a-mode", data="device"), rank, CPU, aside)
+        return measure(executing.settings(mode="a-mode", data="device", **values), rank, CPU, aside)
 
     return run
 
@@ -141,23 +141,22 @@ def test_an_emulation_need_not_run_in_fp8_and_a_profiler_that_fails_convicts_no_
 
 
 def test_a_promise_that_the_profile_keeps_is_believed_and_a_loss_that_is_not_finite_told_by_rank_and_step():
-    main.require_fp8_kernels("te-fp8:delayed", evidence(fp8=True, emulated=False, fp8_kernels=True))
+    seen = Profiled(profile(by_category={"gemm_fp8": 0.01, "gemm_bf16": 0.05}))
+    found = gather({}, frozenset(), OFF, fp8=True, profiled=seen)
+    assert (found.fp8, found.emulated, found.fp8_kernels) == (True, False, True)
+    main.require_fp8_kernels("te-fp8:delayed", found)
     main.require_finite(0, [7.0, 6.0])
     with pytest.raises(MeasurementInvalid, match=r"the loss on rank 2 is nan at step 1 \(warm-up included\)"):
         main.require_finite(2, [7.0, float("nan"), 5.0])
 
 
 @pytest.mark.slow
-def test_a_capture_that_was_asked_for_and_fails_is_unsupported_and_one_that_is_wrong_is_invalid(monkeypatch):
-    monkeypatch.setattr(main, "make_mode", lambda _config: Polite())
-    monkeypatch.setattr(main, "make_workload", lambda _config: ViTMicro(data="loader"))
+def test_a_capture_that_was_asked_for_and_fails_is_unsupported_and_one_that_is_wrong_is_invalid(measured, monkeypatch):
     monkeypatch.setattr(main, "choose", lambda *_: executing.CAPTURED)
     found = []
     for launch in (executing.Replayed, executing.StaleInput, executing.Uncapturable):
         monkeypatch.setattr(main, "decide", partial(decide, capture=launch))
-        report = measure(
-            executing.settings(mode="a-mode", data="device", cuda_graphs="on", batch_size=2), 0, CPU, Aside()
-        )
+        report = measured(Polite(), ViTMicro, cuda_graphs="on", batch_size=2)
         found.append((report.status, report.cause))
         if report.status == "ok":
             assert report.evidence.graph.enabled
@@ -202,20 +201,6 @@ def on(**found):
 )
 def test_what_compiled_nothing_or_broke_for_a_reason_is_warned_of(compiled, islands, warned):
     assert list(gather({}, frozenset(), compiled, compile_islands=islands).warnings) == warned
-
-
-@pytest.mark.parametrize(
-    ("profiled", "seen"),
-    [
-        (Profiled(None), None),
-        (Profiled(profile()), False),
-        (Profiled(profile(by_category={"gemm_fp8": 0.01, "gemm_bf16": 0.05})), True),
-    ],
-    ids=["not profiled", "no fp8 product", "fp8 products"],
-)
-def test_whether_fp8_ran_is_what_the_profile_saw_and_unknown_without_one(profiled, seen):
-    evidence = gather({}, frozenset(), OFF, fp8=True, profiled=profiled)
-    assert (evidence.fp8, evidence.fp8_kernels) == (True, seen)
 
 
 @pytest.mark.parametrize(
