@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import PositiveInt
 
 from fp8bench.cli.command import obeyed
 from fp8bench.cli.options import FormOfTables, Optimizer, ResultsDir, Strict, Workload, argument, option
@@ -47,7 +48,9 @@ def explain(
     modes: Annotated[
         tuple[str, ...], option("MODE", "Measure this mode now; twice: the second is the reference.", "modes", "--mode")
     ] = (),
-    batch_size: Annotated[int | None, option("N", "Of the modes that are named [as in `compare`'s first row].")] = None,
+    batch_size: Annotated[
+        PositiveInt | None, option("N", "Of the modes that are named [as in `compare`'s first row].")
+    ] = None,
     workload: Workload = None,
     optimizer: Optimizer = None,
     plot: Annotated[Path | None, option("FILE", "Draw the steps as bars, .png, .svg or .pdf.")] = None,

@@ -65,6 +65,7 @@ scaling p5 --workload llm-1b --format xml | --format 'xml'
 prices show --purchase stolen | --purchase 'stolen'
 prices set p5 free | USD | 'free'
 prices set p5 3 --as-of soon | --as-of | 'soon'
+explain te-fp8 --batch-size 0 | --batch-size | '0'
 explain te-fp8:block | no file, run or mode is called 'te-fp8:block'
 explain te-fp8/compiled | no file, run or mode is called 'te-fp8/compiled'
 numerics formats --cast 0x10 | --cast '0x10' is not a number
