@@ -81,7 +81,7 @@ def next_size(search: BatchSearch, config: RunConfig) -> int | None:
         size = min(int((search.limit_bytes - line[0]) / line[1]), most)
     if size >= high:
         # What the line promises does not fit, or there is no line.
-        size = int((low + high) / 2) if high - low > NEAR_ENOUGH * low else low
+        size = (low + high) // 2
     size = _down(size, step)
     return size if size - low > NEAR_ENOUGH * low else None
 
