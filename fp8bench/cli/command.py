@@ -1,11 +1,10 @@
 """What applies to the options of every command: how they are made of parameters and models, which of them `--help`
-shows, that none is empty, and which FP8BENCH_ variables count. `run`, `sweep`, and `explain` when it
-measures, merge variables, files and defaults themselves (`config.sources`), so that each value keeps its origin.
+shows, that none is empty, and which FP8BENCH_ variables count.
 """
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import field, make_dataclass
 from pathlib import Path
@@ -67,6 +66,9 @@ NOT_IN = {"sweep": frozenset(("aa", "precision", "max_rounds", "te_switch"))}
 
 LISTS_ONLY = ("modes", "workloads", "formats", "doctor")
 """Commands that take no settings: none of them is affected by a variable."""
+
+MERGE_SOURCES = ("run", "sweep")
+"""Commands that merge flags, variables, a file and defaults (`config.sources`): each value keeps its origin."""
 
 
 def command(name: str, answer: Callable[..., None], summary: str | None, settings: Sequence[Declared] = ()) -> Any:
@@ -145,11 +147,8 @@ class Command(TyperCommand):
             args = ["--help"]
         if not ctx.resilient_parsing:
             refuse_empty(args)
-            settings = obeyed(str(self.name), args)
-            if _merges_sources_itself(str(self.name), args):
-                settings = settings & {"results_dir"} if self.name == "explain" else frozenset()
             for option in self.params:
-                if option.name in settings:
+                if self.name not in MERGE_SOURCES and option.name in obeyed(str(self.name), args):
                     option.envvar, option.show_envvar = variable_of(option.name), False  # type: ignore[attr-defined]
             # With its group's name, if it belongs to a group.
             for line in variable_warnings(ctx.command_path.partition(" ")[2] or str(self.name), args, os.environ):
@@ -198,8 +197,8 @@ class Command(TyperCommand):
             return
         from fp8bench.cli.remote import synced
 
-        # Commands whose records are kept before they are sent; `explain` is one if it measures modes.
-        measures = self.name in (*GROUPS["Measure"], "import") or bool(values.get("modes"))
+        # Commands whose records are kept before they are sent.
+        measures = self.name in (*GROUPS["Measure"], "import")
         with ExitStack() as stack:
             for folder in addresses:
                 stack.enter_context(synced(folder, measures and not values.get("record")))
@@ -222,24 +221,15 @@ def refuse_empty(words: Sequence[str]) -> None:
             raise UsageError(what, f"Give {flag} a value, or omit it" if flag else "Omit it, or give a value")
 
 
-def obeyed(command: str, words: Sequence[str]) -> frozenset[str]:
+def obeyed(command: str, words: Sequence[str]) -> Set[str]:
     """Return the settings that a command takes from FP8BENCH_ variables. words: its arguments."""
     flags = {word.partition("=")[0] for word in words}
-    if command in LISTS_ONLY:
-        return frozenset()
-    if _merges_sources_itself(command, words):
-        every = command in ("run", *NOT_IN)
-        found = frozenset(name for name, option in OPTIONS.items() if every or option.one_round)
-        return found - NOT_IN.get(command, frozenset())
+    if command in MERGE_SOURCES:
+        return OPTIONS.keys() - NOT_IN.get(command, frozenset())
     if command in {entry.name for entry in registry.KINDS} and "--record" not in flags:
         variables: frozenset[str] = registry.load(registry.find_kind(command)).variables(flags)
         return variables
-    return frozenset(("results_dir",))
-
-
-def _merges_sources_itself(command: str, words: Sequence[str]) -> bool:
-    measures = any(word.partition("=")[0] == "--mode" for word in words)
-    return command in ("run", "sweep") or (command == "explain" and measures)
+    return frozenset() if command in LISTS_ONLY else frozenset(("results_dir",))
 
 
 def variable_warnings(command: str, words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
@@ -254,6 +244,6 @@ def variable_warnings(command: str, words: Sequence[str], environ: Mapping[str, 
     if idle and name not in LISTS_ONLY:
         verb = "does" if len(idle) == 1 else "do"
         lines.append(f"{', '.join(idle)} {verb} not apply to this call of `fp8bench {command}`")
-    if not _merges_sources_itself(name, words):
+    if name not in MERGE_SOURCES:
         lines += [str(unknown_variable(one)) for one in present if one not in known]
     return lines

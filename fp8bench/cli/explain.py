@@ -4,33 +4,22 @@ A word is interpreted in this order: a record's file; the beginning of a run's i
 of that instance; MODE. A mode's measurement is that of its first row in `compare`, and its step time is that row's.
 """
 
-import os
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from pydantic import PositiveInt
 
-from fp8bench.cli.command import obeyed
 from fp8bench.cli.options import FormOfTables, Optimizer, ResultsDir, Strict, Workload, argument, option
 from fp8bench.cli.output import Unread, draw, load_catalog, log, show
-from fp8bench.cli.progress import OfSession, shown
-from fp8bench.config.request import OPTIONS
-from fp8bench.config.sources import resolve
 from fp8bench.kinds.run.explain import PICTURE, Choice, choose, document, explain_steps, rows_of
 from fp8bench.kinds.run.row import Row
-from fp8bench.launch.place import register
-from fp8bench.launch.prepare import examined, prepare
-from fp8bench.launch.session import exit_code_of, measure, session
 from fp8bench.profiling.facts import StepFacts, facts_of
 from fp8bench.records import named, results
 from fp8bench.records.results import Found, read_record, sound
 from fp8bench.records.select import ALL, Filter
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.option import flag_of, variable_of
 from fp8bench.schema.record import Record
 from fp8bench.tables.chart import require_drawable
 
@@ -45,26 +34,23 @@ def explain(
             "modes",
         ),
     ] = (),
-    modes: Annotated[
-        tuple[str, ...], option("MODE", "Measure this mode now; twice: the second is the reference.", "modes", "--mode")
-    ] = (),
     batch_size: Annotated[
         PositiveInt | None, option("N", "Of the modes that are named [as in `compare`'s first row].")
     ] = None,
     workload: Workload = None,
     optimizer: Optimizer = None,
     plot: Annotated[Path | None, option("FILE", "Draw the steps as bars, .png, .svg or .pdf.")] = None,
-    trace: Annotated[Path | None, option("FILE", "With --mode, keep the Chrome trace.")] = None,
     form: FormOfTables = "table",
     strict: Strict = False,
     results_dir: ResultsDir = Path("results"),
 ) -> None:
-    wanted = Filter(workload=workload, batch_size=batch_size, optimizer=optimizer)
-    _require_one_way(names, modes, trace, wanted)
+    if not 1 <= len(names) <= 2:
+        what = f"{len(names)} were named, and only one is compared with another" if names else "nothing was named"
+        raise UsageError(what, "Name one or two of what `fp8bench run` measured")
     if plot is not None:
         require_drawable(plot)
-    unread, like = Unread(), ALL
-    chosen = measure_now(modes, trace, results_dir) if modes else []
+    wanted = Filter(workload=workload, batch_size=batch_size, optimizer=optimizer)
+    unread, like, chosen = Unread(), ALL, list[StepFacts]()
     for name in names:
         chosen.append(find(name, results_dir, unread, wanted, like))
         first = chosen[0]
@@ -73,46 +59,6 @@ def explain(
     show(explained, form)
     draw(explained, PICTURE, plot)
     unread.end(strict)
-
-
-def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | None, wanted: Filter) -> None:
-    remedy, several = "Name one or two records, or measure one or two modes with --mode", max(len(names), len(modes))
-    if names and modes:
-        raise UsageError("both records and --mode were given", remedy)
-    if not several:
-        raise UsageError("nothing to explain was named", remedy)
-    if several > 2:
-        raise UsageError(f"{several} were named, and only one is compared with another", remedy)
-    if trace is not None and not modes:
-        raise UsageError("--trace keeps the trace of a measurement, and nothing is measured", "Give --mode MODE too")
-    for name, value in vars(wanted).items():
-        if modes and value is not None:
-            remedy = f"Set {variable_of(name)}={value} to measure so"
-            raise UsageError(f"{flag_of(name)} chooses among records, and --mode measures", remedy)
-
-
-def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> list[StepFacts]:
-    """Run each mode once on this machine, as `fp8bench run` would; the first is explained. trace: where its Chrome
-    trace is kept. Settings are taken from FP8BENCH_* variables and defaults.
-
-    Exits with the code of `run` if a mode did not run or is invalid; the reason has already been printed then.
-    """
-
-    idle = set(map(variable_of, OPTIONS.keys() - obeyed("explain", ("--mode",))))
-    environ = {name: value for name, value in os.environ.items() if name not in idle}
-    flags = {"mode": tuple(modes), "rounds": 1, "results_dir": results_dir}
-    prepared = prepare(resolve(flags, environ, {}, None).request, environ)
-    examined([entry.config for entry in prepared.entries])
-    register(prepared, None, date.today(), log)
-    traces = {prepared.entries[0].label: trace} if trace else None
-    with session(prepared, log) as rounds, shown(quiet=False) as on:
-        listening, records = OfSession(rounds, on), []
-        for entry, record, path in measure(prepared, rounds, listening.begins, traces):
-            listening.ended(entry, record, path)
-            records.append(record)
-    if code := exit_code_of((record.status for record in records), named=True):
-        raise typer.Exit(code)
-    return [_facts(record, record.run_id, results_dir) for record in records]
 
 
 def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Filter) -> StepFacts:
@@ -169,5 +115,5 @@ def _require_profile(record: Record, name: str) -> None:
     if record.source != "measured":
         raise UsageError(f"{name} is a {record.source} figure, which has no profile", "Name a measured record")
     if record.profile is None:
-        remedy = f"Measure it again with `fp8bench explain --mode {record.what.mode}`"
+        remedy = f"Measure it again with `fp8bench run --mode {record.what.mode}`"
         raise UsageError(f"{name} was recorded without a profile", remedy)

@@ -63,6 +63,7 @@ def run(
         PositiveFloat | None, option("N", f"Of --until-decided: no round ends later [{USUAL_MINUTES}].")
     ] = None,
     emit: Emit = None,
+    trace: Annotated[Path | None, option("FILE", "Keep the Chrome trace of the first mode's profile.")] = None,
     strict: Strict = False,
     **settings: Any,
 ) -> None:
@@ -94,8 +95,9 @@ def run(
                 listening = OfSession(rounds, on)
                 began_s = process_began_s()
                 more = None if until is None else until.of(prepared.results_dir, rounds.session_id, say)
+                traces = {prepared.entries[0].label: trace} if trace else None
                 for entry, record, path in measure(
-                    prepared, rounds, listening.begins, say=say, since_s=began_s, executor=executor, undecided=more
+                    prepared, rounds, listening.begins, traces, say, began_s, executor, undecided=more
                 ):
                     listening.ended(entry, record, path)
                     records.append(record)

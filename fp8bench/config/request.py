@@ -44,9 +44,7 @@ def _whole_or_auto(value: Any) -> Any:
     return number
 
 
-OF_A_CALL = partial(Option, one_round=False)
-NONE_OF_A_CALL = partial(OF_A_CALL, shown_unset="none")
-OF_PRICE = partial(NONE_OF_A_CALL, limit=limits.USD_PER_HOUR, metavar="USD_PER_HOUR")
+OF_NONE = partial(Option, shown_unset="none")
 
 
 class _CommonOptions(Options):
@@ -54,7 +52,7 @@ class _CommonOptions(Options):
 
     mode: Annotated[
         tuple[str, ...],
-        OF_A_CALL(
+        Option(
             "Precision mode to measure, with its recipe if not the default: te-fp8:current. Repeat for several",
             if_unset="every default mode of this machine",
             metavar="MODE",
@@ -75,7 +73,7 @@ class _CommonOptions(Options):
     ] = ()
     te_switch: Annotated[
         tuple[str, ...],
-        NONE_OF_A_CALL(
+        OF_NONE(
             "Options of Transformer Engine's layer, joined by +, or `ladder` for all rungs. Repeat for several",
             if_unset="none",
             metavar="SWITCH+...|none|ladder",
@@ -122,7 +120,7 @@ class RunRequest(_OptionsOfWorkers):
     ] = None
     fp8_layers: Annotated[
         str | None,
-        OF_A_CALL(
+        Option(
             "Linear layers that go to fp8: all, auto (those whose GEMMs pay by `fp8bench gemm`), torchao (its rule), "
             "or a regular expression of names",
             shown_unset="by mode",
@@ -142,7 +140,7 @@ class RunRequest(_OptionsOfWorkers):
     # Even by default: rounds alternate in order, so a host that slows down over an hour affects every mode equally.
     rounds: Annotated[
         PositiveInt | None,
-        OF_A_CALL(
+        Option(
             "Rounds: each runs every mode in fresh processes",
             if_unset="3 or more; on a CPU 2",
             shown_unset="as many as tell modes apart; on a CPU 2",
@@ -152,25 +150,30 @@ class RunRequest(_OptionsOfWorkers):
     precision: Annotated[
         Annotated[float, Field(gt=0, lt=1)] | None,
         BeforeValidator(_share),
-        NONE_OF_A_CALL("Add rounds, 14 at least, until every half-width is below this share", metavar="1%"),
+        OF_NONE("Add rounds, 14 at least, until every half-width is below this share", metavar="1%"),
     ] = None
     max_rounds: Annotated[
-        PositiveInt, OF_A_CALL("Stop here: with --precision, --until-decided, or without --rounds", limit=limits.ROUNDS)
+        PositiveInt, Option("Stop here: with --precision, --until-decided, or without --rounds", limit=limits.ROUNDS)
     ] = MAX_ROUNDS
     session: Annotated[
         str | None,
         Field(pattern=LABEL),
-        NONE_OF_A_CALL("Resume a session with its settings: its missing rounds are run", metavar="NAME|latest"),
+        OF_NONE("Resume a session with its settings: its missing rounds are run", metavar="NAME|latest"),
     ] = None
     name: Annotated[
         str | None,
         Field(pattern=LABEL, max_length=MAX_LABEL),
         Option("What to call this machine", if_unset="by its identity", shown_unset="none", metavar="NAME"),
     ] = None
-    aa: Annotated[bool, OF_A_CALL("Compare each mode with itself, to check the intervals")] = False
+    aa: Annotated[bool, Option("Compare each mode with itself, to check the intervals")] = False
     allow_busy: Annotated[bool, Option("Run on a GPU that others use too; marked")] = False
     price: Annotated[
-        PositiveFloat | None, OF_PRICE("Price of the whole machine, not of one GPU; kept by its results")
+        PositiveFloat | None,
+        OF_NONE(
+            "Price of the whole machine, not of one GPU; kept by its results",
+            limit=limits.USD_PER_HOUR,
+            metavar="USD_PER_HOUR",
+        ),
     ] = None
     results_dir: Annotated[Folder, Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL")] = (
         Path("results")

@@ -30,7 +30,7 @@ METADATA_KEY = "fp8bench"
 # Keys of a trace that name the machine, or a folder on it; torch >= 2.13 writes the first.
 PRIVATE_KEYS = ("host_name", "hostname", "traceName")
 _GZIP = b"\x1f\x8b"
-_MAKE_ANOTHER = "Make one with `fp8bench explain --mode MODE --trace FILE`"
+_MAKE_ANOTHER = "Make one with `fp8bench run --mode MODE --trace FILE`"
 
 Event = Mapping[str, Any]
 # Complete events (ph X) by their `cat`.

@@ -74,10 +74,11 @@ class FakeExecutor(Executor):
     """Answers each turn in order: a step time in seconds, a report, or what is raised instead."""
 
     def __init__(self, *answers):
-        self.answers = list(answers)
+        self.answers, self.traces = list(answers), []
 
     def run(self, task, watch=None):
         answer = self.answers.pop(0)
+        self.traces.append(task.trace)
         if isinstance(answer, BaseException):
             raise answer
         return [answer] if isinstance(answer, RankReport) else reports_of(task.config, answer)

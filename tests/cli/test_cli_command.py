@@ -37,8 +37,6 @@ def test_no_argument_may_be_empty_and_what_is_only_shown_again_takes_fewer_varia
     assert "seed" in obeyed("gemm", ["--sweep"])
     assert "batch_size" not in obeyed("gemm", ["--sweep"])
     assert obeyed("gemm", ["--record=x"]) == obeyed("explain", ["te-fp8"]) == {"results_dir"}
-    assert "batch_size" in obeyed("explain", ["--mode", "te-fp8"])
-    assert "rounds" not in obeyed("explain", ["--mode", "te-fp8"])
 
 
 def test_the_folder_of_results_may_be_a_variable_of_every_command_that_has_one(fp8bench_in, tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 from functools import partial
-from pathlib import Path
 
 import pytest
 from builders import (
@@ -16,12 +15,9 @@ from builders import (
     rank_samples,
     replayed,
     summary,
-    unsupported,
 )
 from cli.calling import keep
-from typer.testing import CliRunner
 
-from fp8bench.cli.program import PROGRAM
 from fp8bench.schema.errors import UsageError
 
 BF16 = {"gemm_bf16": 0.065, "attention": 0.012, "cast": 0.01, "elementwise": 0.046}
@@ -160,7 +156,7 @@ def test_a_mode_of_two_instances_wants_its_instance_unless_it_was_profiled_on_on
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        (bf16(profile=None), "a profile. Measure it again with `fp8bench explain --mode baseline-bf16"),
+        (bf16(profile=None), "a profile. Measure it again with `fp8bench run --mode baseline-bf16"),
         (invalid("p5"), "is a record of status invalid: the gradient at the input is 0"),
         (published("p5"), "is a published figure, which has no profile"),
     ],
@@ -177,46 +173,3 @@ def test_the_plot_is_told_of_on_stderr(explain, results, tmp_path):
     assert done.stderr.endswith("\nfp8bench: drawn as steps.svg\n")
     assert "steps.svg" not in done.stdout
     assert (tmp_path / "steps.svg").read_text().startswith("<?xml")
-
-
-@pytest.fixture
-def measures(tmp_path, monkeypatch):
-    """A session that measures nothing and has these records; returns what it was asked."""
-    asked = []
-
-    def use(*records):
-        def measure(prepared, rounds, begins, traces):
-            labels, batch_size = [entry.label for entry in prepared.entries], prepared.entries[0].config.batch_size
-            asked.append((labels, prepared.stop.rounds, traces, batch_size, prepared.results_dir))
-            for record in records:
-                yield prepared.entries[0], record, Path("kept.json")
-
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr("fp8bench.cli.explain.measure", measure)
-        return asked
-
-    return use
-
-
-def test_modes_are_measured_now_once_each_and_the_first_ones_trace_is_kept(explain, measures):
-    asked = measures(fp8(), bf16())
-    done = explain("--mode", "te-fp8", "--mode", "baseline-bf16", "--trace", "kept.json.gz", "--format", "json")
-    assert labels(done) == ["te-fp8:delayed", "baseline-bf16"]
-    traces = {"te-fp8:delayed": Path("kept.json.gz")}
-    assert [one[:3] for one in asked] == [(["te-fp8:delayed", "baseline-bf16"], 1, traces)]
-
-
-@pytest.mark.parametrize(("made", "code"), [(unsupported, 3), (invalid, 4)])
-def test_a_mode_that_does_not_run_ends_with_the_code_of_a_run(made, code, measures, explain):
-    measures(bf16(), made("p5"))
-    assert explain("--mode", "baseline-bf16", "--mode", "te-fp8", code=code).stdout == ""
-
-
-def test_variables_set_what_is_measured_and_not_how_often(measures):
-    asked = measures(fp8())
-    given = {"BATCH_SIZE": "7", "ROUNDS": "5", "PRECISION": "1%", "RESULTS_DIR": "mine"}
-    variables = {f"FP8BENCH_{name}": text for name, text in given.items()}
-    done = CliRunner().invoke(PROGRAM, ["explain", "--mode", "te-fp8"], env=variables)
-
-    assert [(rounds, *rest) for _, rounds, _, *rest in asked] == [(1, 7, Path("mine"))]
-    assert "warning: FP8BENCH_PRECISION, FP8BENCH_ROUNDS do not apply to this call of `fp8bench explain`" in done.stderr

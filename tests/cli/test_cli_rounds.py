@@ -1,10 +1,12 @@
 """`fp8bench run` over several rounds: a mode against itself, made-up step times and real ones; one table."""
 
 import re
+from pathlib import Path
 
 import pytest
 from builders import environment
 from cli.calling import call
+from cli.conftest import FakeExecutor
 from kept import documents, in_order
 
 from fp8bench.launch import place as placing
@@ -110,6 +112,13 @@ def test_modes_of_one_call_are_one_session_in_balanced_order(run_with, tmp_path)
 
     assert modes == [*["baseline-bf16", "baseline-fp32"], *["baseline-fp32", "baseline-bf16"], *modes[:2]]
     assert re.search(r"baseline-fp32\S* .* 0\.50x \*", out)
+
+
+def test_a_trace_is_kept_of_the_first_modes_first_process(main_with):
+    executor = FakeExecutor(0.1, 0.2, 0.2, 0.1)
+    words = ("--gpus", "1", "--mode", "baseline-bf16", "--mode", "baseline-fp32", "--rounds", "2")
+    main_with(executor, "run", *words, "--trace", "kept.json.gz")
+    assert executor.traces == [Path("kept.json.gz"), None, None, None]
 
 
 @pytest.fixture

@@ -242,16 +242,12 @@ check --against OLD --export junitt=a | unknown --export format 'junitt'
 check --against OLD --export junit=a --export csv=a | names a twice
 check --against OLD --nights | --nights needs the nights of a reference
 check --against OLD --results-dir empty | no record to check
-explain | nothing to explain was named
+explain | nothing was named
 explain a b c | 3 were named
-explain te-fp8 --mode te-fp8 | both records and --mode were given
-explain te-fp8 --trace t.json | --trace keeps the trace of a measurement
 explain te-fp8 --format csv | --format 'csv'
 explain te-fp8 --plot steps.gif | cannot draw steps.gif
-explain --mode te-fp8 --plot steps.gif | cannot draw steps.gif
 explain te-fp8 --batch-size 7 | te-fp8 has no record at batch size 7
 explain te-fp8 --batch-size many | --batch-size | 'many'
-explain --mode te-fp8 --batch-size 7 | --batch-size chooses among records | FP8BENCH_BATCH_SIZE=7
 explain te-fp9 | no file, run or mode is called 'te-fp9' | p5:te-fp8:delayed/eager
 explain p4d:te-fp8 | no file, run or mode is called 'p4d:te-fp8'
 explain te-fp8/fast | unknown variant 'fast'

@@ -171,7 +171,6 @@ class TestRefusals:
         ("command", "local_world_size", "words"),
         [
             ("sweep --budget 1min", "1", "measures with processes of its own"),
-            ("explain --mode baseline-bf16", "1", "measures with processes of its own"),
             ("run --workload vit-micro", "4", "LOCAL_WORLD_SIZE=4 in the environment is above WORLD_SIZE=2"),
         ],
     )

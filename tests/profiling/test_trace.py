@@ -103,7 +103,7 @@ def test_anything_else_is_refused_in_one_line(write, content, said):
         read_trace(write(content))
     assert said in refused.value.what
     assert "\n" not in str(refused.value)
-    assert "fp8bench explain --mode" in refused.value.remedy
+    assert "fp8bench run --mode" in refused.value.remedy
 
 
 def test_a_kept_trace_reads_as_its_source_and_names_no_machine_zipped_or_under_a_plain_name(tmp_path, write):
