@@ -53,8 +53,8 @@ class ModeEntry(NamedTuple):
 class WorkloadEntry(NamedTuple):
     """A workload before it is imported. None: its class decides, as for an outside workload. default_on: devices on
     which it runs if none is named. defaults: of a run's options its own, and those that it alone takes. head_dim: width
-    of an attention head. unit: what throughput counts. member: its name within its family. te_switches: the options of
-    Transformer Engine's layer that it can be trained with.
+    of an attention head. unit: what throughput counts. member: the name of a model of timm, or of a user's module.
+    te_switches: the options of Transformer Engine's layer that it can be trained with.
     """
 
     name: str
@@ -72,32 +72,6 @@ class WorkloadEntry(NamedTuple):
     def usual(self) -> dict[str, Any]:
         """The defaults that a run takes from this workload."""
         return {"optimizer": "sgd", "data": "loader", "weight_dtype": "float32", **(self.defaults or {})}
-
-
-class FamilyEntry(NamedTuple):
-    """A family of workloads, `PREFIX:MEMBER`, one for each model of a library. every: what its members have in common,
-    named by the prefix; the `of` of its class returns a member's. names: a function that returns the members' names.
-    """
-
-    every: WorkloadEntry
-    names: str
-    example: str
-
-    def members(self) -> list[str]:
-        """Return the members' names without the prefix."""
-        return list(attribute(self.names)())
-
-    def entry(self, member: str) -> WorkloadEntry:
-        """Return the entry of a member. Raises UsageError with the nearest name if there is no such member."""
-        prefix, known = self.every.name, self.members()
-        plain, _, tag = member.partition(".")
-        if tag and plain in known:
-            what = f"{prefix} model {member!r} names pretrained weights ({tag}), and weights are always drawn here"
-            raise UsageError(what, f"Use {prefix}:{plain}")
-        if member not in known:
-            names = [f"{prefix}:{one}" for one in known]
-            raise unknown_name("workload", f"{prefix}:{member}", names, f"fp8bench list workloads {prefix}")
-        return self.every._replace(name=f"{prefix}:{member}", summary=f"{member}, as {prefix} builds it", member=member)
 
 
 class KindEntry(NamedTuple):
@@ -205,20 +179,15 @@ BUILTIN_WORKLOADS = tuple(
 )
 _BUILTIN = {entry.name: entry for entry in BUILTIN_WORKLOADS}
 
-FAMILIES = {
-    "timm": FamilyEntry(
-        WorkloadEntry(
-            "timm",
-            "fp8bench.workloads.timm_model:TimmModel",
-            "any image model of timm, built without a download",
-            defaults={"image_size": None, "classes": None},
-            **_VIT,
-        ),
-        names="fp8bench.workloads.timm_names:model_names",
-        example="convnext_base",
-    )
-}
-"""Families of workloads by their prefix."""
+TIMM, TIMM_EXAMPLE = "timm:", "timm:convnext_base"
+OF_TIMM = WorkloadEntry(
+    "timm:NAME",
+    "fp8bench.workloads.timm_model:TimmModel",
+    f"any image model of timm, built without a download: {TIMM_EXAMPLE}",
+    defaults={"image_size": None, "classes": None},
+    **_VIT,
+)
+"""What the workloads that are models of timm have in common; the `of` of its class returns one's own."""
 
 OWN_MODULE = WorkloadEntry(
     "MODULE:CLASS",
@@ -288,16 +257,30 @@ def find_workload(name: str) -> WorkloadEntry:
     if comma:
         # Of what is known without torch, only the width of a head depends on sizes.
         return find_workload(plain)._replace(name=name, head_dim=None)
-    prefix, colon, member = name.partition(":")
-    if colon and prefix in FAMILIES:
-        return FAMILIES[prefix].entry(member)
+    if name.startswith(TIMM):
+        return _of_timm(name)
     known = workloads()
     if name not in known and _is_of_a_module(name):
         return OWN_MODULE._replace(name=name, member=name)
     if name not in known:
-        without_prefix = [f"{prefix}:{name}" for prefix, family in FAMILIES.items() if name in family.members()]
-        raise unknown_name("workload", name, without_prefix or list(known), "fp8bench list workloads", without_prefix)
+        of_timm = [TIMM + name] if TIMM + name in timm_models() else []
+        raise unknown_name("workload", name, of_timm or list(known), "fp8bench list workloads", of_timm)
     return known[name]
+
+
+def timm_models() -> list[str]:
+    """Return the names of the workloads that are models of timm."""
+    return [TIMM + name for name in attribute("fp8bench.workloads.timm_names:model_names")()]
+
+
+def _of_timm(name: str) -> WorkloadEntry:
+    known, (plain, _, tag) = timm_models(), name.partition(".")
+    if tag and plain in known:
+        raise UsageError(f"{name!r} names pretrained weights, and weights are always drawn here", f"Use {plain}")
+    if name not in known:
+        raise unknown_name("workload", name, known, "fp8bench list workloads timm")
+    member = name.removeprefix(TIMM)
+    return OF_TIMM._replace(name=name, summary=f"{member}, as timm builds it", member=member)
 
 
 def _is_of_a_module(name: str) -> bool:
@@ -317,8 +300,7 @@ def switches_of(workload: str) -> tuple[str, ...]:
 def unit_of(workload: str) -> str | None:
     """Return what throughput counts, by the workload's name; None for an outside or unknown workload."""
     plain = workload.partition(",")[0]
-    family = FAMILIES.get(plain.partition(":")[0]) if ":" in plain else None
-    entry = family.every if family else _BUILTIN.get(plain)
+    entry = OF_TIMM if plain.startswith(TIMM) else _BUILTIN.get(plain)
     return entry.unit if entry else None
 
 

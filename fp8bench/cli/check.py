@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from fp8bench.cli.options import Form, ResultsDir, Share, option
+from fp8bench.cli.options import Form, ResultsDir, option
 from fp8bench.cli.output import Unread, log, show, warn, written
+from fp8bench.config.options import Share
 from fp8bench.kinds.run.check import check as checked
 from fp8bench.kinds.run.check_shown import EXPORTS, document, plan_sentence, sentence
 from fp8bench.kinds.run.check_shown import plan as planned

@@ -60,22 +60,20 @@ def workloads(
     as_json: AsJson = False,
 ) -> None:
     """List the workloads, or look at what the model of one is made of."""
-    known, families = registry.workloads().values(), registry.FAMILIES
+    known = registry.workloads().values()
     form = "json" if as_json else form
     if name is None and form == "json":
         print_json(known, "name", "default_on", "summary")
         return
     if name is None:
-        rows = [(e.name, ", ".join(e.default_on), e.summary) for e in (*known, registry.OWN_MODULE)]
-        rows += [(f"{name}:NAME", "", f"{one.every.summary}: {name}:{one.example}") for name, one in families.items()]
+        every = (*known, registry.OWN_MODULE, registry.OF_TIMM)
+        rows = [(e.name, ", ".join(e.default_on), e.summary) for e in every]
         print_table(rows, ["workload", "default on", "what it is"], form=form)
         return
-    family, _, pattern = name.partition(":")
-    if family in families and (not pattern or set(pattern) & set("*?[")):
-        found = [f"{family}:{one}" for one in fnmatch.filter(families[family].members(), pattern or "*")]
+    if name in ("timm", registry.TIMM) or (name.startswith(registry.TIMM) and set(name) & set("*?[")):
+        found = fnmatch.filter(registry.timm_models(), name if set(name) & set("*?[") else f"{registry.TIMM}*")
         if not found:
-            see = f"See all with `fp8bench list workloads {family}`"
-            raise UsageError(f"no model of {family} has a name like {pattern!r}", see)
+            raise UsageError(f"no model is called like {name!r}", "See all with `fp8bench list workloads timm`")
         typer.echo(json.dumps(found, indent=1) if form == "json" else "\n".join(found))
         return
     entry = registry.find_workload(name)

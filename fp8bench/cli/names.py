@@ -15,11 +15,7 @@ def modes() -> list[str]:
 
 
 def workloads(incomplete: str) -> list[str]:
-    """Return workloads and families; after a family's prefix, its members."""
-    prefix, colon, _ = incomplete.partition(":")
-    if colon and prefix in registry.FAMILIES:
-        return [f"{prefix}:{member}" for member in registry.FAMILIES[prefix].members()]
-    return [*registry.workloads(), *(f"{prefix}:" for prefix in registry.FAMILIES)]
+    return registry.timm_models() if incomplete.startswith(registry.TIMM) else [*registry.workloads(), registry.TIMM]
 
 
 def instances() -> list[str]:

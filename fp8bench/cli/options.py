@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from fp8bench.config.options import Folder, fraction, sized
+from fp8bench.config.options import Folder, sized
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.instance import Purchase
 from fp8bench.schema.option import Option
@@ -30,18 +30,7 @@ def _day(value: object) -> object:
         raise ValueError("it is not a date such as 2026-11-09") from None
 
 
-def _share(value: object) -> object:
-    try:
-        found = fraction(str(value))
-    except ValueError:
-        found = -1.0
-    if 0 <= found < 1:
-        return found
-    raise ValueError("it is not a share of at least 0 and below 1, such as 3%")
-
-
 Day = Annotated[date, BeforeValidator(_day)]
-Share = Annotated[float, BeforeValidator(_share)]
 
 Form = Annotated[Literal["table", "markdown", "csv", "json"], option(None, "How to print.", None, "--format")]
 FormOfTables = Annotated[Literal["table", "markdown", "json"], option(None, "How to print.", None, "--format")]

@@ -13,7 +13,7 @@ from fp8bench import __version__, registry
 from fp8bench.cli.options import Form, ResultsDir, ResultsDirs, WhatIf, argument, option
 from fp8bench.cli.output import Unread, load_catalog, log, show, warn
 from fp8bench.cli.selection import Selection
-from fp8bench.config.options import Folder, Options
+from fp8bench.config.options import Folder
 from fp8bench.kinds.run import gather
 from fp8bench.kinds.run.method import method
 from fp8bench.kinds.run.shown import document
@@ -28,7 +28,6 @@ from fp8bench.remote.mirror import Mirror, names_in, send
 from fp8bench.scaling.projected import measured_links
 from fp8bench.schema.address import LIST, address_of, is_address, parse
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
-from fp8bench.schema.option import Option
 from fp8bench.schema.record import Record
 from fp8bench.schema.throughput import ThroughputRecord
 from fp8bench.tables.document import Cells, CsvLines, Document, Part, Sentence, Table, Warned, blocks
@@ -86,27 +85,12 @@ def _show(
     show(Document(blocks(table, said), data=data, lines=CsvLines(headings, tuple(rows))), form)
 
 
-class Figure(Options):
-    """The options that describe a figure, as text."""
-
-    instance: Annotated[str, option("NAME", "Name in the catalogue.", "instances")]
-    mode: Annotated[str, option("MODE", "Mode, with its recipe where known.", "modes")]
-    step_time_s: Annotated[str, option("SECONDS", "Of one step.")]
-    batch_size: Annotated[str, option("N", "Samples a GPU and step.")]
-    gpus: Annotated[str, option("N", "GPUs over all.")]
-    source: Annotated[str, option("TEXT", "Where the figure is from: a title, an address.")]
-    published_on: Annotated[str | None, option("DATE", "Makes it `published`, priced for that day.")] = None
-    derivation: Annotated[str | None, option("TEXT", "How the step time follows from the source.")] = None
-    workload: Annotated[str, option("NAME", "What was trained.", "workloads")] = "vit-huge"
-    compile: Annotated[bool | None, Option("Whether torch.compile was on [unknown]")] = None
-    attention: Annotated[str | None, option("NAME", "Attention implementation [unknown].")] = None
-
-
-def import_figure(words: Figure, results_dir: ResultsDir = Path("results")) -> None:
+def import_figure(
+    instance: Annotated[str, option("NAME", "Name in the catalogue.", "instances")],
+    figure: ImportedFigure,
+    results_dir: ResultsDir = Path("results"),
+) -> None:
     """Import a step time from an article or another tool, always marked as such."""
-    given = vars(words).copy()
-    instance = given.pop("instance")
-    figure = ImportedFigure.parse(**given)
     catalog = load_catalog(results_dir)
     require_read(catalog, [instance])
     key = find(catalog, instance, results.known_instances(results_dir)).key

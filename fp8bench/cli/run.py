@@ -17,10 +17,11 @@ from fp8bench.cli.dry_run import document as settings_and_forecast
 from fp8bench.cli.dry_run import look_ahead
 from fp8bench.cli.emit import Emit, require_writable, write_script
 from fp8bench.cli.nodes import as_torchrun_has_it, meet
-from fp8bench.cli.options import Share, Strict, option
+from fp8bench.cli.options import Strict, option
 from fp8bench.cli.output import Unread, load_catalog, log, show, shown_after_keeping, warn
 from fp8bench.cli.progress import OfSession, shown
 from fp8bench.cli.remote import send_one, synced
+from fp8bench.config.options import Share
 from fp8bench.config.request import RunRequest
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.check_shown import UntilDecided

@@ -4,6 +4,7 @@ pydantic refuses is told in one line that names its flag. Numbers within a text 
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -61,6 +62,19 @@ def _no_file(folder: Path) -> Path:
 
 Folder = Annotated[Path, BeforeValidator(local), AfterValidator(_no_file)]
 """A folder of results, or the mirror of the address that was given."""
+
+
+def _share(value: object) -> object:
+    """Return 0.03 for `3%` and for `0.03`."""
+    word = str(value).strip()
+    with suppress(ValueError):
+        found = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
+        if 0 <= found < 1:
+            return found
+    raise ValueError("it is not a share of at least 0 and below 1, such as 3%")
+
+
+Share = Annotated[float, BeforeValidator(_share)]
 
 OptionsT = TypeVar("OptionsT", bound=Options)
 
@@ -134,12 +148,6 @@ def within(flag: str, text: str, digits: str, limit: Limit) -> int:
     if len(digits) > len(str(limit.most)) or int(digits) > limit.most:
         raise UsageError(f"{flag} {quoted(text)} is too large: {limit.refusal}", "Give a smaller number")
     return int(digits)
-
-
-def fraction(text: str) -> float:
-    """Return 0.03 for `3%` and for `0.03`. Raises ValueError if the text is not a number."""
-    word = text.strip()
-    return float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
 
 
 SIZE = Limit(2**24, "no model has it")

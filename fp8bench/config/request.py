@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, create_model
 from pydantic.fields import FieldInfo
 
-from fp8bench.config.options import Folder, Options, fraction, options_of
+from fp8bench.config.options import Folder, Options, Share, options_of
 from fp8bench.schema import option as limits
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import Device, RunConfig, VariantSettings
@@ -22,13 +22,6 @@ LATEST = "latest"
 
 OBEYED_BY_WORKERS = options_of(RunConfig)
 """The options that are also fields of a configuration, by the same name."""
-
-
-def _share(value: Any) -> Any:
-    try:
-        return fraction(str(value)) if str(value).strip().endswith("%") else value
-    except ValueError:
-        raise ValueError("it must be a share, such as 1% or 0.01") from None
 
 
 def _whole_or_auto(value: Any) -> Any:
@@ -148,8 +141,7 @@ class RunRequest(_OptionsOfWorkers):
         ),
     ] = None
     precision: Annotated[
-        Annotated[float, Field(gt=0, lt=1)] | None,
-        BeforeValidator(_share),
+        Annotated[Share, Field(gt=0)] | None,
         OF_NONE("Add rounds, 14 at least, until every half-width is below this share", metavar="1%"),
     ] = None
     max_rounds: Annotated[

@@ -5,16 +5,16 @@ A figure that does not fit the GPUs' peak is doubted but not refused: whoever im
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, PositiveInt
 
 from fp8bench import registry
+from fp8bench.config.options import Options
 from fp8bench.launch.assemble import new_run_id
-from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import Frozen, first_fault, made_of
+from fp8bench.schema.files import made_of
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.option import IMPORTED_BATCH_SIZE, flag_of
+from fp8bench.schema.option import IMPORTED_BATCH_SIZE, Option
 from fp8bench.schema.record import SCHEMA_VERSION, Figure, Provenance, Record, Summary
 
 UNIT = "images"
@@ -29,41 +29,38 @@ LOWEST_MFU, HIGHEST_MFU = 0.005, 1.0
 SIXTEEN_BITS_OR_MORE = ("baseline-", "te-bf16")
 
 
-class ImportedFigure(Frozen):
-    """A figure. step_time_s: seconds. batch_size: samples per GPU and step. published_on: None makes it external."""
+def _past(day: date) -> date:
+    if day > date.today():
+        raise ValueError("it is in the future: give the day on which the figure appeared")
+    return day
 
-    mode: str
-    workload: str
-    step_time_s: float = Field(
-        ge=1e-6, le=86_400, description="from a millionth of a second to a day: beyond is a typing mistake"
-    )
-    batch_size: int = Field(ge=1, le=IMPORTED_BATCH_SIZE.most)
-    gpus: int = Field(ge=1, le=1_000_000)
-    source: str
-    published_on: date | None
-    derivation: str | None = None
-    compile: bool | None
-    attention: str | None
 
-    @classmethod
-    def parse(cls, **given: Any) -> "ImportedFigure":
-        """Parse the words of the command line. Raises UsageError that names the invalid flag."""
-        try:
-            figure = cls(**given)
-        except ValidationError as error:
-            field, reason = first_fault(error)
-            what = f"{flag_of(field)} {given[field]!r} is an invalid value: {reason}"
-            raise UsageError(what, "See `fp8bench results import --help`") from error
-        if figure.published_on is not None and figure.published_on > date.today():
-            raise UsageError(
-                f"--published-on {figure.published_on} is in the future", "Give the day on which the figure appeared"
-            )
-        if figure.source.strip().lower() in ("", "measured"):
-            raise UsageError(
-                f"--source {figure.source!r} does not say where the figure is from",
-                "Name the article or the tool; only `fp8bench run` makes a figure measured",
-            )
-        return figure
+def _citation(text: str) -> str:
+    if text.strip().lower() in ("", "measured"):
+        raise ValueError("it does not say where the figure is from: name the article or the tool")
+    return text
+
+
+class ImportedFigure(Options):
+    """A figure. step_time_s: seconds; beyond a millionth of a second to a day is a typing mistake."""
+
+    mode: Annotated[str, Option("Mode, with its recipe where known", metavar="MODE", complete="modes")]
+    step_time_s: Annotated[float, Field(ge=1e-6, le=86_400), Option("Of one step", metavar="SECONDS")]
+    batch_size: Annotated[PositiveInt, Option("Samples a GPU and step", limit=IMPORTED_BATCH_SIZE)]
+    gpus: Annotated[int, Field(ge=1, le=1_000_000), Option("GPUs over all", metavar="N")]
+    source: Annotated[
+        str,
+        AfterValidator(_citation),
+        Option("Where the figure is from: a title, an address", metavar="TEXT"),
+    ]
+    published_on: Annotated[
+        Annotated[date, AfterValidator(_past)] | None,
+        Option("Makes it `published`, priced for that day", metavar="DATE"),
+    ] = None
+    derivation: Annotated[str | None, Option("How the step time follows from the source", metavar="TEXT")] = None
+    workload: Annotated[str, Option("What was trained", metavar="NAME", complete="workloads")] = "vit-huge"
+    compile: Annotated[bool | None, Option("Whether torch.compile was on [unknown]")] = None
+    attention: Annotated[str | None, Option("Attention implementation [unknown]", metavar="NAME")] = None
 
 
 def to_record(figure: ImportedFigure, instance: str) -> Record:

@@ -108,8 +108,7 @@ def _require_applicable(settings: Mapping[str, Any], workload: WorkloadEntry) ->
         )
     of_tokens = (one.name for one in registry.BUILTIN_WORKLOADS if one.needs.extra == "llm")
     of_text = f"a language model with --workload: {', '.join(of_tokens)}"
-    example = registry.FAMILIES["timm"].example
-    of_timm = "whose sizes are its own", f"a model of timm with --workload, as timm:{example}"
+    of_timm = "whose sizes are its own", f"a model of timm with --workload, as {registry.TIMM_EXAMPLE}"
     for name, usual, why, other in (
         ("sequence_length", None, "whose samples have no length to choose", of_text),
         ("image_size", None, *of_timm),

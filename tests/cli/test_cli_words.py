@@ -275,12 +275,12 @@ numerics --width 100 | --width 112
 numerics --seed x | --seed | 'x'
 numerics --plot errors.gif | .png, .svg or .pdf
 numerics --history-plot jump | .png, .svg or .pdf
-list workloads timm:no*such | no model of timm has a name like 'no*such'
+list workloads timm:no*such | no model is called like 'timm:no*such'
 list workloads timm:convnxt_base | unknown workload 'timm:convnxt_base'
-results import IMPORT --source measured | --source 'measured' does not say where the figure is from
-results import IMPORT --step-time 1e300 | --step-time '1e300'
-results import IMPORT --batch-size 99999999999 | --batch-size '99999999999'
-results import IMPORT --published-on 2999-01-01 | --published-on 2999-01-01 is in the future
+results import IMPORT --source measured | --source | 'measured' | does not say where the figure is from
+results import IMPORT --step-time 1e300 | --step-time | '1e300'
+results import IMPORT --batch-size 99999999999 | --batch-size | the most is 10,000,000
+results import IMPORT --published-on 2999-01-01 | --published-on | 2999-01-01 | is in the future
 results import IMPORT --instance p55 | Did you mean 'p5'
 results verify --results-dir empty | no records to verify
 results verify --results-dir nowhere | there is no folder nowhere

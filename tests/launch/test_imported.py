@@ -7,6 +7,7 @@ from datetime import date
 
 import pytest
 
+from fp8bench.config.options import read
 from fp8bench.launch.imported import ImportedFigure, doubts, to_record
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import UsageError
@@ -26,8 +27,12 @@ WORDS = {
 }
 
 
+def figure_of(**words: object) -> ImportedFigure:
+    return read(ImportedFigure, {**WORDS, **words}, "results import")
+
+
 def record_of(**words: object) -> Record:
-    return to_record(ImportedFigure.parse(**{**WORDS, **words}), "p5")
+    return to_record(figure_of(**words), "p5")
 
 
 WRONG = {
@@ -42,14 +47,14 @@ WRONG = {
     ("words", "said"),
     [
         *(
-            ({field: value}, re.escape(f"{flag} {value!r} is an invalid value: "))
+            ({field: value}, re.escape(f"{flag}: invalid value {value!r}: "))
             for (field, flag), values in WRONG.items()
             for value in values
         ),
-        *[({"source": source}, "--source .* does not say where") for source in ("measured", " MEASURED ", "", "  ")],
+        *[({"source": source}, "--source: .* does not say where") for source in ("measured", " MEASURED ", "", "  ")],
         ({"mode": "te-fp9"}, ".*Did you mean 'te-fp8'"),
         ({"workload": "vit-hug"}, ".*Did you mean 'vit-huge'"),
-        ({"published_on": "2999-01-01"}, "--published-on 2999-01-01 is in the future"),
+        ({"published_on": "2999-01-01"}, "--published-on: .*2999-01-01.* is in the future"),
     ],
 )
 def test_a_wrong_number_or_date_and_a_figure_of_nowhere_or_of_nothing_known_are_refused(words, said):
@@ -78,7 +83,7 @@ def test_the_numbers_are_those_of_the_figure_and_what_was_not_said_is_null():
 
 
 def figure(step_time_s: float, mode: str = "baseline-bf16", workload: str = "vit-huge"):
-    return ImportedFigure.parse(**{**WORDS, "step_time_s": step_time_s, "mode": mode, "workload": workload})
+    return figure_of(step_time_s=step_time_s, mode=mode, workload=workload)
 
 
 @pytest.mark.parametrize(
