@@ -12,18 +12,22 @@ from fp8bench.cli.options import ResultsDirs, Strict, WhatIf, argument, in_comma
 from fp8bench.cli.output import Unread, log, show
 from fp8bench.cli.selection import Selection
 from fp8bench.kinds.kind import Kind
-from fp8bench.kinds.view import View, parse_budget, parse_job
+from fp8bench.kinds.view import BUDGET_USD, JOB_UNITS, Budget, Count, Hours, View
 from fp8bench.records.bundle import RESULTS, unpack
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.option import flag_of
+from fp8bench.schema.option import Option, flag_of
 
 
 class Shown(View):
     """Options for the rows and columns of a table, and for its purpose. All are optional."""
 
-    job: Annotated[str | None, option("UNITS", "Show hours and USD of so many images or tokens, as 90M.")] = None
-    budget: Annotated[str | None, option("USD", "Show what so many USD train, and for how long, as 100k.")] = None
-    within: Annotated[str | None, option("TIME", "Show how many instances spend the budget in it, as 30d.")] = None
+    job: Annotated[
+        Count | None, Option("Show hours and USD of so many images or tokens, as 90M", metavar="UNITS", limit=JOB_UNITS)
+    ] = None
+    budget: Annotated[
+        Count | None, Option("Show what so many USD train, and for how long, as 100k", metavar="USD", limit=BUDGET_USD)
+    ] = None
+    within: Annotated[Hours | None, option("TIME", "Show how many instances spend the budget in it, as 30d.")] = None
     gpus: Annotated[
         tuple[Annotated[int, Field(ge=1)], ...],
         in_commas,
@@ -73,12 +77,13 @@ def compare(
                 raise UsageError(f"{flag} does not apply to records of kind {kind}", f"Omit {flag}")
         if form == "answer" and kind != "run":
             raise UsageError(f"--format answer is of runs, and not of records of kind {kind}", "Use --format json")
-        job = None if shown.job is None else parse_job(shown.job)
-        budget = parse_budget(shown.budget, shown.within)
-        if job is not None and budget is not None:
+        if shown.job is not None and shown.budget is not None:
             raise UsageError("--job and --budget are both given", "Give the units to train, or the USD to spend")
+        if shown.within is not None and shown.budget is None:
+            raise UsageError("--within is the time of a budget, and none is given", "Give --budget too")
+        budget = None if shown.budget is None else Budget(shown.budget, shown.within)
         options, catalog = selection.resolved(instances, results_dir, shown.price, kept=kept)
-        options = options._replace(job=job, budget=budget, view=shown, gpus=tuple(sorted(set(shown.gpus))))
+        options = options._replace(job=shown.job, budget=budget, view=shown, gpus=tuple(sorted(set(shown.gpus))))
         unread = Unread()
         show(compared.compare(options, catalog, results_dir, log, unread), form)
         unread.end(strict)

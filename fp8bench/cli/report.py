@@ -10,7 +10,7 @@ from fp8bench.cli.selection import Selection
 from fp8bench.kinds.run import gather
 from fp8bench.kinds.run.page import page
 from fp8bench.kinds.run.plots import PLOTS, charts, shown_rows
-from fp8bench.kinds.view import parse_job
+from fp8bench.kinds.view import JOB_UNITS, Count
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.files import write_atomically
@@ -32,13 +32,14 @@ def report(
     ] = None,
     force: Annotated[bool, Option("Replace the file if it exists")] = False,
     plot: Annotated[str | None, option("|".join(PLOTS), "Draw only this, as .png, .svg or .pdf.")] = None,
-    job: Annotated[str | None, option("UNITS", "Cost of so many images or tokens [1M, of tokens 1e9].")] = None,
+    job: Annotated[
+        Count | None, Option("Cost of so many images or tokens [1M, of tokens 1e9]", metavar="UNITS", limit=JOB_UNITS)
+    ] = None,
     strict: Strict = False,
     results_dir: ResultsDir = Path("results"),
 ) -> None:
     if plot is not None:
         require_known("--plot", plot, tuple(PLOTS), "fp8bench report --help")
-    units = None if job is None else parse_job(job)
     path, kind = _place(output, plot)
     if path.exists() and not force:
         raise UsageError(f"{path} exists", REPLACE)
@@ -55,7 +56,7 @@ def report(
         warn("no row is a valid measurement; the page says why")
     if kind == PAGE:
         bought = options.purchase.replace("_", " ")
-        text = render(page(found.comparison, found.rounds, date.today(), bought, units))
+        text = render(page(found.comparison, found.rounds, date.today(), bought, job))
         with written(path, "Name another file with -o"):
             try:
                 write_atomically(path, text, replace=force)
@@ -63,7 +64,7 @@ def report(
                 # It has appeared there meanwhile.
                 raise UsageError(f"{path} exists", REPLACE) from error
     else:
-        chart = charts(shown_rows(found.comparison, found.rounds), units).get(str(plot))
+        chart = charts(shown_rows(found.comparison, found.rounds), job).get(str(plot))
         if chart is None:
             see = "See the rows with `fp8bench compare`"
             raise UsageError(f"no row has anything to draw of {PLOTS[str(plot)]}", see)

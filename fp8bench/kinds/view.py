@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from fp8bench.config.options import Options, quoted
 from fp8bench.schema.errors import UsageError
@@ -19,10 +19,28 @@ LEAST_USD_PER_HOUR = 1e-6
 
 SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 HOURS = {"h": 1.0, "d": 24.0, "w": 168.0}
-COUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:e\+?[0-9]{1,3})?|\.[0-9]+) *([kmgbt]?)", re.IGNORECASE)
+COUNT = re.compile(r"([0-9][0-9,]*(?:\.[0-9]+)?(?:e\+?[0-9]{1,3})?|\.[0-9]+) *([kmgbt]?)", re.IGNORECASE)
 TIME = re.compile(r"([0-9]{1,6}(?:\.[0-9]+)?) *([hdw])", re.IGNORECASE)
 CONDITION = re.compile(r" *([A-Za-z][A-Za-z0-9_-]*) *(!=|<=|>=|=|<|>) *(.*?) *")
 OPERATORS = ("=", "!=", "<=", ">=", "<", ">")
+
+
+def _count(text: object) -> float:
+    found = COUNT.fullmatch(str(text).strip())
+    if found is None:
+        raise ValueError("it is not a number such as 250000, 9e7 or 90M (k, M, B or T)")
+    return float(found[1].replace(",", "")) * SCALES[found[2].lower()]
+
+
+def _hours(text: object) -> float:
+    found = TIME.fullmatch(str(text).strip())
+    if found is None:
+        raise ValueError("it is not a time in hours, days or weeks, such as 12h, 30d or 8w")
+    return float(found[1]) * HOURS[found[2].lower()]
+
+
+Count = Annotated[float, BeforeValidator(_count), Field(gt=0)]
+Hours = Annotated[float, BeforeValidator(_hours), Field(gt=0)]
 
 
 class Condition(NamedTuple):
@@ -90,37 +108,6 @@ class Budget(NamedTuple):
 
     usd: float
     hours: float | None = None
-
-
-def parse_budget(usd: str | None, within: str | None) -> Budget | None:
-    """Parse e.g. `100k` and `30d`. Raises UsageError."""
-    if usd is None and within is not None:
-        raise UsageError(f"--within {quoted(within)} is the time of a budget, and none is given", "Give --budget too")
-    if usd is None:
-        return None
-    amount = _above_zero("--budget", usd, BUDGET_USD, "an amount of USD", "--budget 100k")
-    if within is None:
-        return Budget(amount)
-    found = TIME.fullmatch(within.strip())
-    hours = float(found[1]) * HOURS[found[2].lower()] if found else 0.0
-    if hours > 0:
-        return Budget(amount, hours)
-    raise UsageError(f"--within {quoted(within)} is not a time above 0", "Give hours, days or weeks, as 12h, 30d or 8w")
-
-
-def parse_job(text: str) -> float:
-    """Parse `90M`, `1.5B`, `90_000_000` or `9e7`: units of work. Raises UsageError unless it is a number above 0."""
-    return _above_zero("--job", text, JOB_UNITS, "a number of units", "--job 90M (k, M, B or T)")
-
-
-def _above_zero(flag: str, text: str, limit: Limit, what: str, example: str) -> float:
-    found = COUNT.fullmatch(text.strip())
-    count = float(found[1].replace(",", "").replace("_", "")) * SCALES[found[2].lower()] if found else 0.0
-    if count > limit.most:
-        raise UsageError(f"{flag} {quoted(text)} is too large: {limit.refusal}", "Give a smaller number")
-    if count <= 0:
-        raise UsageError(f"{flag} {quoted(text)} is not {what} above 0", f"Give, for example, {example}")
-    return count
 
 
 def parse_price(text: str) -> tuple[str, float]:

@@ -223,11 +223,11 @@ def test_a_budget_says_units_hours_and_instances(two, rows_of, within, needed):
 
 
 def test_the_table_has_them_instead_of_the_step_and_nothing_where_there_is_no_price(two, command, rows_of, tmp_path):
-    text = command(*ASKED, "--budget", "100_000", "--within", "30d").stdout
+    text = command(*ASKED, "--budget", "100k", "--within", "30d").stdout
     words = ["images trained", "one takes", "208.3 days", "fp8bench scaling"]
     assert [word for word in words if word not in text] == []
     assert " 400.0 ms" not in text
-    assert "needed" not in command(*ASKED, "--budget", "100_000").stdout
+    assert "needed" not in command(*ASKED, "--budget", "100k").stdout
     keep(measured("my-box", environment=environment(device_name="NVIDIA X1")), tmp_path / "results")
     (row,) = rows_of("compare", "my-box", "--budget", "5")
     assert (row["budget_usd"], row["budget_units"], row["budget_hours"]) == (5, None, None)
