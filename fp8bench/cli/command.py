@@ -109,7 +109,8 @@ def options_of(model: type[Frozen]) -> list[Declared]:
         # The flag of an option with several values is singular.
         flags = option.flags or (flag_of(name).removesuffix("s") if several else flag_of(name),)
         told = of.is_required() or option.help.endswith("]")
-        shared: dict[str, Any] = {"help": option.full_help(None if told else of.default or option.default)}
+        usual = option.usual(None if told else of.default or option.default)
+        shared: dict[str, Any] = {"help": f"{option.help} [{usual}]." if usual else f"{option.help}."}
         default = ... if of.is_required() else None
         if kind is bool:
             flags = (f"{flags[0]}/--no-{flags[0].removeprefix('--')}",) if of.default is None else flags

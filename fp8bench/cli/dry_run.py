@@ -79,8 +79,9 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
         if entry.config in prepared.to_size:
             run["batch_size"] = AUTO
     executed = [ahead.execution(entry.config) for entry in prepared.entries]
-    # A value that is not set depends on the machine; for a few options it means off.
-    shown = {name: OPTIONS[name].shown_unset if value in (None, []) else value for name, value in requested.items()}
+    shown = {
+        name: OPTIONS[name].usual() or "none" if value in (None, []) else value for name, value in requested.items()
+    }
     values = ["by variant" if name in own else value for name, value in shown.items()]
     settings = {"setting": requested, "value": values, "origin": [*origins.values()]}
     configs = {name: [NOTHING if run[name] is None else str(run[name]) for run in runs] for name in runs[0]}

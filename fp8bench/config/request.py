@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -37,9 +36,6 @@ def _whole_or_auto(value: Any) -> Any:
     return number
 
 
-OF_NONE = partial(Option, shown_unset="none")
-
-
 class _CommonOptions(Options):
     """The options that help lists first."""
 
@@ -60,13 +56,12 @@ class _CommonOptions(Options):
         tuple[str, ...],
         Option(
             "Another size of the model, as num_hidden_layers=8, which makes it a workload of its own. Repeatable",
-            shown_unset="none",
             metavar="NAME=N",
         ),
     ] = ()
     te_switch: Annotated[
         tuple[str, ...],
-        OF_NONE(
+        Option(
             "Options of Transformer Engine's layer, joined by +, or `ladder` for all rungs. Repeat for several",
             if_unset="none",
             metavar="SWITCH+...|none|ladder",
@@ -116,7 +111,7 @@ class RunRequest(_OptionsOfWorkers):
         Option(
             "Linear layers that go to fp8: all, auto (those whose GEMMs pay by `fp8bench gemm`), torchao (its rule), "
             "or a regular expression of names",
-            shown_unset="by mode",
+            if_unset="by mode",
             metavar="REGEX",
         ),
     ] = None
@@ -125,7 +120,6 @@ class RunRequest(_OptionsOfWorkers):
         Option(
             "End a run whose phase takes longer than this",
             if_unset="by phase",
-            shown_unset="by phase",
             limit=limits.TIMEOUT_S,
             metavar="SECONDS",
         ),
@@ -134,15 +128,12 @@ class RunRequest(_OptionsOfWorkers):
     rounds: Annotated[
         PositiveInt | None,
         Option(
-            "Rounds: each runs every mode in fresh processes",
-            if_unset="3 or more; on a CPU 2",
-            shown_unset="as many as tell modes apart; on a CPU 2",
-            limit=limits.ROUNDS,
+            "Rounds: each runs every mode in fresh processes", if_unset="3 or more; on a CPU 2", limit=limits.ROUNDS
         ),
     ] = None
     precision: Annotated[
         Annotated[Share, Field(gt=0)] | None,
-        OF_NONE("Add rounds, 14 at least, until every half-width is below this share", metavar="1%"),
+        Option("Add rounds, 14 at least, until every half-width is below this share", metavar="1%"),
     ] = None
     max_rounds: Annotated[
         PositiveInt, Option("Stop here: with --precision, --until-decided, or without --rounds", limit=limits.ROUNDS)
@@ -150,18 +141,18 @@ class RunRequest(_OptionsOfWorkers):
     session: Annotated[
         str | None,
         Field(pattern=LABEL),
-        OF_NONE("Resume a session with its settings: its missing rounds are run", metavar="NAME|latest"),
+        Option("Resume a session with its settings: its missing rounds are run", metavar="NAME|latest"),
     ] = None
     name: Annotated[
         str | None,
         Field(pattern=LABEL, max_length=MAX_LABEL),
-        Option("What to call this machine", if_unset="by its identity", shown_unset="none", metavar="NAME"),
+        Option("What to call this machine", if_unset="by its identity", metavar="NAME"),
     ] = None
     aa: Annotated[bool, Option("Compare each mode with itself, to check the intervals")] = False
     allow_busy: Annotated[bool, Option("Run on a GPU that others use too; marked")] = False
     price: Annotated[
         PositiveFloat | None,
-        OF_NONE(
+        Option(
             "Price of the whole machine, not of one GPU; kept by its results",
             limit=limits.USD_PER_HOUR,
             metavar="USD_PER_HOUR",

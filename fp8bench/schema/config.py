@@ -4,7 +4,6 @@ with an `Option` is also an option of `fp8bench run`, which is declared nowhere 
 the one for records that are older than the field.
 """
 
-from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -19,7 +18,6 @@ DataSource = Literal["loader", "device"]
 TEAttention = Literal["te", "sdpa"]
 WeightDtype = Literal["float32", "bfloat16", "float16"]
 Device = Literal["cuda", "cpu"]
-BY_WORKLOAD = partial(Option, shown_unset="by workload")
 
 VariantSettings = dict[str, str | int | float | None]
 """What was requested for one of several variants: its mode, and each setting in which the variants differ."""
@@ -82,14 +80,14 @@ class RunConfig(OfMode):
     ] = "off"
     optimizer: Annotated[
         OptimizerName,
-        BY_WORKLOAD(
+        Option(
             "Optimizer: sgd has momentum, none ends a step after backward",
             if_unset="sgd; of language models adamw, of gpt-layer none",
         ),
     ] = "sgd"
     data: Annotated[
         DataSource,
-        BY_WORKLOAD("Read batches with a DataLoader, or keep one on the GPU", if_unset="loader; of gpt-layer device"),
+        Option("Read batches with a DataLoader, or keep one on the GPU", if_unset="loader; of gpt-layer device"),
     ]
     workers: Annotated[
         NonNegativeInt, Option("DataLoader processes a GPU", if_unset="by CPU cores", limit=option.LOADER_WORKERS)
@@ -100,7 +98,7 @@ class RunConfig(OfMode):
     ]
     sequence_length: Annotated[
         Annotated[int, Field(ge=2)] | None,
-        BY_WORKLOAD(
+        Option(
             "Tokens a sample, of a language model",
             if_unset="2048; of llm-micro 64",
             limit=option.SEQUENCE_LENGTH,
@@ -109,7 +107,7 @@ class RunConfig(OfMode):
     ] = None
     image_size: Annotated[
         PositiveInt | None,
-        BY_WORKLOAD(
+        Option(
             "Height and width of an image, of a timm:NAME workload",
             if_unset="the model's own",
             limit=option.IMAGE_SIZE,
@@ -118,11 +116,11 @@ class RunConfig(OfMode):
     ] = None
     classes: Annotated[
         Annotated[int, Field(ge=2)] | None,
-        BY_WORKLOAD("Classes of a timm:NAME workload", if_unset="the model's own", limit=option.CLASSES),
+        Option("Classes of a timm:NAME workload", if_unset="the model's own", limit=option.CLASSES),
     ] = None
     weight_dtype: Annotated[
         WeightDtype,
-        BY_WORKLOAD(
+        Option(
             "Of the weights of gpt-layer, which computes in it too; other models keep float32",
             if_unset="float32; of gpt-layer bfloat16",
         ),

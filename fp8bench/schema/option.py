@@ -54,7 +54,7 @@ class ByDevice(NamedTuple):
 class Option:
     """The declaration of an option. help: a sentence without its full stop, to which the default is appended. default:
     the request's, if the configuration declares the option or devices differ in it; None if `launch.plan` computes it.
-    if_unset, shown_unset: what help and `--dry-run` show for a computed one. metavar: None to derive it from the type.
+    if_unset: what help and `--dry-run` show for a computed one. metavar: None to derive it from the type.
     complete: a function of `cli.names`. flags: none for the one of the field's
     name. argument: given by its place.
     """
@@ -62,19 +62,17 @@ class Option:
     help: str
     default: Any = None
     if_unset: str = ""
-    shown_unset: str = "by machine"
     limit: Limit | None = None
     metavar: str | None = None
     complete: str | None = None
     flags: tuple[str, ...] = ()
     argument: bool = False
 
-    def full_help(self, default: Any) -> str:
-        """Return the help with the default of a request: `Samples a GPU and step [64; on a CPU 16].`"""
-        text = self.if_unset or ("" if default is None or default is False else str(default))
+    def usual(self, default: Any = None) -> str:
+        """Return what holds if the option is not given, e.g. `64; on a CPU 16`; empty for nothing."""
         if isinstance(self.default, ByDevice) and not self.if_unset:
-            text = f"{self.default.cuda:g}; on a CPU {self.default.cpu:g}"
-        return f"{self.help} [{text}]." if text else f"{self.help}."
+            return f"{self.default.cuda:g}; on a CPU {self.default.cpu:g}"
+        return self.if_unset or ("" if default is None or default is False else str(default))
 
 
 def flag_of(name: str) -> str:
