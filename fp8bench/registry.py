@@ -74,14 +74,6 @@ class WorkloadEntry(NamedTuple):
         return {"optimizer": "sgd", "data": "loader", "weight_dtype": "float32", **(self.defaults or {})}
 
 
-class KindEntry(NamedTuple):
-    """A kind of measurement before it is imported. summary: of the command that runs it."""
-
-    name: str
-    target: str
-    summary: str
-
-
 def attribute(target: str) -> Any:
     """Import and return what `module:name` points to. Raises ImportError or AttributeError if it cannot."""
     module, _, name = target.partition(":")
@@ -198,18 +190,15 @@ OWN_MODULE = WorkloadEntry(
 
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
-KINDS = tuple(
-    KindEntry(name, f"fp8bench.kinds.{name}:KIND", summary)
-    for name, summary in {
-        "run": "Training steps of whole models, with what they cost.",
-        "gemm": "GEMMs by shape, in bf16 and fp8, each proved before it is timed.",
-        "numerics": "What error each precision mode adds to a layer against float64, and how delayed scaling answers "
-        "to a jump. `numerics formats` shows what number formats hold.",
-        "converge": "Whether fp8 costs accuracy: losses of modes trained alike, at equal steps, time and money.",
-        "collectives": "All-reduce, all-gather and reduce-scatter between GPUs: bus bandwidth over sizes, each proved "
-        "first.",
-    }.items()
-)
+KINDS = {
+    "run": "Training steps of whole models, with what they cost.",
+    "converge": "Whether fp8 costs accuracy: losses of modes trained alike, at equal steps, time and money.",
+    "gemm": "GEMMs by shape, in bf16 and fp8, each proved before it is timed.",
+    "numerics": "What error each precision mode adds to a layer against float64, and how delayed scaling answers to a "
+    "jump; `numerics formats` shows what formats hold.",
+    "collectives": "All-reduce, all-gather and reduce-scatter between GPUs: bus bandwidth over sizes, each proved.",
+}
+"""Each kind of measurement, with the summary of the command that runs it."""
 
 
 def modes() -> dict[str, ModeEntry]:
@@ -225,7 +214,7 @@ def workloads() -> dict[str, WorkloadEntry]:
 
 
 def is_built_in(place: str) -> bool:
-    """Return whether a mode, workload or kind is one of this package. place: its module, or its entry's target."""
+    """Return whether a mode or workload is one of this package. place: its module, or its entry's target."""
     return place.startswith("fp8bench.")
 
 
@@ -304,13 +293,13 @@ def unit_of(workload: str) -> str | None:
     return entry.unit if entry else None
 
 
-def find_kind(name: str) -> KindEntry:
-    """Return the entry of that name. Raises KeyError if there is no such kind."""
-    return {entry.name: entry for entry in KINDS}[name]
+def kind(name: str) -> Any:
+    """Import and return a kind of measurement by its name in `KINDS`."""
+    return attribute(f"fp8bench.kinds.{name}:KIND")
 
 
-def load(entry: ModeEntry | WorkloadEntry | KindEntry) -> Any:
-    """Import an entry's class or kind. Raises ModeUnavailable for a missing library, UsageError for a plug-in."""
+def load(entry: ModeEntry | WorkloadEntry) -> Any:
+    """Import an entry's class. Raises ModeUnavailable for a missing library, UsageError for a plug-in."""
     try:
         found = attribute(entry.target)
         member = getattr(entry, "member", None)

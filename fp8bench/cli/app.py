@@ -43,36 +43,20 @@ def main() -> None:
         interrupt = signals.interrupt_behind(error)
         if interrupt is not None and not isinstance(error, Interrupted):
             _fail("interrupted. Run the command again.", signals.exit_code(interrupt))
-        _end(error, "--debug" in arguments)
-        raise
-
-
-def _end(error: BaseException, debug: bool) -> None:
-    """Exit with the line of an error, or with its traceback if that is wanted. Returns if it has no line."""
-    if isinstance(error, BrokenPipeError):
-        _silence_stdout()
-        sys.exit(READER_GONE)
-    if (of_parser := getattr(error, "format_message", None)) is not None:
-        _end_refused(str(of_parser()))
-    known = error if isinstance(error, Fp8benchError) else _in_words(error)
-    if known is None:
-        return
-    if debug and not isinstance(error, Interrupted):
-        traceback.print_exception(error)
-        sys.exit(known.exit_code)
-    if of_output(error.__cause__) or (isinstance(error, OSError) and error.filename is None):
-        _silence_stdout()
-    _fail(str(known), known.exit_code)
-
-
-def _end_refused(what: str) -> NoReturn:
-    line = f"{what if what.endswith('?') else what.rstrip('.') + '.'} See `fp8bench --help`."
-    if "RANK" not in os.environ:
-        _fail(line, UsageError.exit_code)
-    from fp8bench.cli.nodes import refused_everywhere
-
-    refusal = UsageError(what.rstrip("."), "See `fp8bench --help`")
-    sys.exit(refused_everywhere(refusal, lambda: _say(line), os.environ))
+        if isinstance(error, BrokenPipeError):
+            _silence_stdout()
+            sys.exit(READER_GONE)
+        if (of_parser := getattr(error, "format_message", None)) is not None:
+            _end_refused(str(of_parser()))
+        known = _in_words(error)
+        if known is None:
+            raise
+        if "--debug" in arguments and not isinstance(error, Interrupted):
+            traceback.print_exception(error)
+            sys.exit(known.exit_code)
+        if of_output(error.__cause__) or (isinstance(error, OSError) and error.filename is None):
+            _silence_stdout()
+        _fail(str(known), known.exit_code)
 
 
 def _answer(arguments: Sequence[str]) -> int:
@@ -102,24 +86,36 @@ def _answer(arguments: Sequence[str]) -> int:
     return code
 
 
+def _end_refused(what: str) -> NoReturn:
+    line = f"{what if what.endswith('?') else what.rstrip('.') + '.'} See `fp8bench --help`."
+    if "RANK" not in os.environ:
+        _fail(line, UsageError.exit_code)
+    from fp8bench.cli.nodes import refused_everywhere
+
+    refusal = UsageError(what.rstrip("."), "See `fp8bench --help`")
+    sys.exit(refused_everywhere(refusal, lambda: _say(line), os.environ))
+
+
 def _in_words(error: BaseException) -> Fp8benchError | None:
-    """Return an error of an import, of the operating system, or of too deep nesting, in words; None for any other."""
-    if (refusal := refusal_of(error)) is not None:
-        return refusal
+    """Return an error of ours, of an import, of the operating system, or of too deep nesting; None for any other."""
+    found = error if isinstance(error, Fp8benchError) else refusal_of(error)
+    if found is not None:
+        return found
     if isinstance(error, RecursionError):
         remedy = "Move it away; `fp8bench --debug ...` shows where it is read"
         return UsageError("a file that was read is nested too deeply", remedy)
     if not isinstance(error, OSError):
         return None
     reason, full = error.strerror or str(error), error.errno in FULL
-    if error.filename is not None and full:
-        return RunFailed(f"cannot write {os.fspath(error.filename)}: {reason}", "Make room, and run the command again")
+    if error.filename is not None:
+        path = os.fspath(error.filename)
+        if full:
+            return RunFailed(f"cannot write {path}: {reason}", "Make room, and run the command again")
+        return UsageError(f"cannot use {path}: {reason}", "Check the name and its permissions")
     if of_output(error):
         remedy = "Make room" if full else "Send standard output elsewhere"
         return RunFailed(f"cannot write the output: {reason}", f"{remedy}, and run the command again")
-    if error.filename is None:
-        return RunFailed(f"the operating system refused: {reason}", "`fp8bench --debug ...` shows where")
-    return UsageError(f"cannot use {os.fspath(error.filename)}: {reason}", "Check the name and its permissions")
+    return RunFailed(f"the operating system refused: {reason}", "`fp8bench --debug ...` shows where")
 
 
 def _silence_stdout() -> None:

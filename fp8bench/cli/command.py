@@ -227,8 +227,8 @@ def obeyed(command: str, words: Sequence[str]) -> Set[str]:
     flags = {word.partition("=")[0] for word in words}
     if command in MERGE_SOURCES:
         return OPTIONS.keys() - NOT_IN.get(command, frozenset())
-    if command in {entry.name for entry in registry.KINDS} and "--record" not in flags:
-        variables: frozenset[str] = registry.load(registry.find_kind(command)).variables(flags)
+    if command in registry.KINDS and "--record" not in flags:
+        variables: frozenset[str] = registry.kind(command).variables(flags)
         return variables
     return frozenset() if command in LISTS_ONLY else frozenset(("results_dir",))
 

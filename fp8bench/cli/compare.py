@@ -70,9 +70,10 @@ def compare(
             instances, results_dir, kept = made.instances, (folder / RESULTS,), (catalog, made.today)
         elif not instances:
             raise UsageError("no instance is named", "Name one of `fp8bench list instances`, or a file with --bundle")
-        compared: Kind = registry.load(registry.find_kind(kind))
+        compared: Kind = registry.kind(kind)
+        apply = compared.compare_options
         for name, setting in {**vars(selection), **vars(shown)}.items():
-            if name not in (*compared.compare_options, "every") and setting not in (None, False, ()):
+            if apply is not None and name not in (*apply, "every") and setting not in (None, False, ()):
                 flag = flag_of(name)
                 raise UsageError(f"{flag} does not apply to records of kind {kind}", f"Omit {flag}")
         if form == "answer" and kind != "run":

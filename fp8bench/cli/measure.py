@@ -23,15 +23,14 @@ from fp8bench.launch.place import register
 from fp8bench.records import results
 from fp8bench.records.fit import fit
 from fp8bench.records.named import find_kept
-from fp8bench.registry import KindEntry
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import flag_of
 from fp8bench.tables.chart import require_drawable
 
 
-def command_of(entry: KindEntry) -> Any:
+def command_of(name: str, summary: str) -> Any:
     """Return the command of a kind, with its own options, then those that every kind has."""
-    kind: OneRecord[Any, Any, Any] = registry.load(entry)
+    kind: OneRecord[Any, Any, Any] = registry.kind(name)
     own = sorted(options_of(kind.request), key=lambda declared: declared[0] in Request.model_fields)
     figures = [
         (name, Path, typer.Option(None, metavar="FILE", help=f"Draw {what}, .png, .svg or .pdf."))
@@ -75,7 +74,7 @@ def command_of(entry: KindEntry) -> Any:
                 shown(made)
             raise typer.Exit(kind.exit_code(made, request))
 
-    return command(entry.name, answer, entry.summary, [*own, *figures])
+    return command(name, answer, summary, [*own, *figures])
 
 
 def _measured(kind: OneRecord[Any, Any, Any], request: Request, agent: Agent | None) -> Any:

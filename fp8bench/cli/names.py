@@ -34,7 +34,7 @@ def switches() -> list[str]:
 
 
 def columns() -> list[str]:
-    return list(registry.load(registry.find_kind("run")).columns)
+    return list(registry.attribute("fp8bench.kinds.run.columns:NAMES"))
 
 
 def number_formats() -> list[str]:

@@ -12,8 +12,6 @@ from fp8bench import __version__, registry
 from fp8bench.cli.output import warn
 from fp8bench.schema.errors import UsageError
 
-_KINDS = {kind.name: ("", kind.summary) for kind in registry.KINDS if kind.name != "run"}
-
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Measure": {
         "run": (
@@ -25,8 +23,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "sweep:sweep",
             "Search mode, recipe, execution, batch size and attention for the most that a dollar buys on this machine.",
         ),
-        **{name: _KINDS.pop(name) for name in ("converge", "gemm", "numerics", "collectives")},
-        **_KINDS,
+        **{kind: ("", summary) for kind, summary in registry.KINDS.items() if kind != "run"},
     },
     "Decide": {
         "compare": ("compare:compare", "Which mode on which instance buys most for a dollar."),
@@ -118,7 +115,7 @@ def _made(name: str, place: str, summary: str) -> Any:
     from fp8bench.cli.command import command
 
     if not place:
-        return import_module("fp8bench.cli.measure").command_of(registry.find_kind(name))
+        return import_module("fp8bench.cli.measure").command_of(name, summary)
     module, _, attribute = place.partition(":")
     found = getattr(import_module(f"fp8bench.cli.{module}"), attribute)
     if not isinstance(found, dict):

@@ -14,7 +14,6 @@ from fp8bench.launch.processes.blame import compiles
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.sweep.halving import Halving, Turn, in_words
 from fp8bench.pricing.cost import units_per_usd
-from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record, Session
 from fp8bench.tables.written import rate, with_interval, workers
 from fp8bench.worker.progress import Progress
@@ -26,8 +25,8 @@ LINE_EVERY_S = 15.0
 class Quiet:
     """Shows nothing of what goes well."""
 
-    def begins(self, what: str, work: str, compiles: bool = False, stages: bool = True) -> Watch:
-        """compiles: whether its first step may take long. stages: whether each has a line."""
+    def begins(self, what: str, work: str, compiles: bool = False) -> Watch:
+        """compiles: whether its first step may take long."""
         return lambda _progress: None
 
     def ended(self, what: str, outcome: str) -> None:
@@ -37,7 +36,7 @@ class Quiet:
 class Lines(Quiet):
     """Prints a line for the beginning, each stage and the end, and occasional lines between."""
 
-    def begins(self, what: str, work: str, compiles: bool = False, stages: bool = True) -> Watch:
+    def begins(self, what: str, work: str, compiles: bool = False) -> Watch:
         log(f"{what}: {work}")
         began = told_at = time.monotonic()
         stage = "starting"
@@ -48,14 +47,17 @@ class Lines(Quiet):
             if same and now - told_at < LINE_EVERY_S:
                 return
             first_step = same and progress.stage == "warming up" and progress.step <= 1
-            doing = " (compiling)" if first_step and compiles else ""
             stage, told_at = progress.stage, now
             # The number of steps is agreed on after warm-up.
             of = "" if progress.steps is None else f" of {progress.steps}"
-            told = (f"{progress.stage}{doing}", f"step {progress.step}{of}", _median(progress))
+            told = (
+                f"{stage}{' (compiling)' * (first_step and compiles)}",
+                f"step {progress.step}{of}",
+                _median(progress),
+            )
             log(f"  after {now - began:.0f} s: {', '.join(filter(None, told))}")
 
-        return watch if stages else super().begins(what, work)
+        return watch
 
     def ended(self, what: str, outcome: str) -> None:
         log(f"  {outcome}")
@@ -66,20 +68,19 @@ class Bars(Quiet):
 
     def __init__(self, bars: Any) -> None:
         self.bars = bars
-        self._task: Any = None
 
-    def begins(self, what: str, work: str, compiles: bool = False, stages: bool = True) -> Watch:
-        task = self._task = self.bars.add_task("starting", total=None, what=what, median="")
+    def begins(self, what: str, work: str, compiles: bool = False) -> Watch:
+        task = self.bars.add_task("starting", total=None, what=what, median="")
 
-        def watch(progress: Progress | None) -> None:
-            if progress is not None:
-                shown = {"description": progress.stage, "completed": progress.step, "total": progress.steps}
-                self.bars.update(task, **shown, median=_median(progress))
+        def watch(progress: Progress) -> None:
+            shown = {"description": progress.stage, "completed": progress.step, "total": progress.steps}
+            self.bars.update(task, **shown, median=_median(progress))
 
         return watch
 
     def ended(self, what: str, outcome: str) -> None:
-        self.bars.remove_task(self._task)
+        for task in self.bars.task_ids:
+            self.bars.remove_task(task)
         self.bars.console.print(f"{what}: {outcome}", markup=False, highlight=False)
 
 
@@ -94,17 +95,11 @@ def shown(quiet: bool) -> Iterator[Quiet]:
         yield Quiet() if quiet else Lines()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
 
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.fields[what]}"),
-        TextColumn("{task.description}", style="dim"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[median]}"),
-        TimeElapsedColumn(),
-    )
+    words = ("{task.fields[what]}", "[dim]{task.description}")
+    steps = BarColumn(bar_width=24), MofNCompleteColumn(), "{task.fields[median]}"
+    columns = (SpinnerColumn(), *words, *steps, TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         yield Bars(bars)
 
@@ -145,25 +140,21 @@ class OfSweep:
         self._usd_per_hour, self._on = usd_per_hour, on
 
     def begins(self, turn: Turn, expected_s: float) -> Watch:
-        return self._on.begins(_called(turn), f"about {duration(expected_s)}", stages=False)
+        return self._on.begins(_called(turn), f"about {duration(expected_s)}")
 
     def ended(self, turn: Turn, record: Record, halving: Halving) -> None:
-        outcome = status_of(record)
+        outcome, found_s, price = status_of(record), halving.unit_s(turn.config), self._usd_per_hour
         if record.status == "ok":
             leaders = halving.standings().leaders
             led = f"leads: {in_words(leaders[0])}" if leaders else "none is left"
             led = "it leads" if leaders[:1] == (turn.config,) else led
-            outcome = f"{record.execution}, {self._worth(turn.config, halving)}; {led}"
+            worth = "-"
+            if found_s is not None:
+                value = 1 / found_s if price is None else units_per_usd(1 / found_s, price)
+                worth = f"{rate(value)} units/{'s' if price is None else 'USD'}"
+            outcome = f"{record.execution}, {worth}; {led}"
         self._on.ended(_called(turn), outcome)
         _say_why_it_stopped(in_words(turn.config), record)
-
-    def _worth(self, config: RunConfig, halving: Halving) -> str:
-        """Return the units per USD, or per second without a price, of its rounds, or of its look if it has none."""
-        price, found_s = self._usd_per_hour, halving.unit_s(config)
-        if found_s is None:
-            return "-"
-        value = 1 / found_s if price is None else units_per_usd(1 / found_s, price)
-        return f"{rate(value)} units/{'s' if price is None else 'USD'}"
 
 
 def _called(turn: Turn) -> str:

@@ -3,7 +3,7 @@ the records behind a table in one file, for a paper.
 """
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -23,12 +23,11 @@ from fp8bench.pricing.catalog import find, load, require_read
 from fp8bench.records import audit, results
 from fp8bench.records.bundle import CATALOGUE, RESULTS, TEXT, Bundle, write
 from fp8bench.records.files import samples_path
-from fp8bench.records.select import select, variant
+from fp8bench.records.select import select
 from fp8bench.remote.mirror import Mirror, names_in, send
 from fp8bench.scaling.projected import measured_links
 from fp8bench.schema.address import LIST, address_of, is_address, parse
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
-from fp8bench.schema.record import Record
 from fp8bench.schema.throughput import ThroughputRecord
 from fp8bench.tables.document import Cells, CsvLines, Document, Part, Sentence, Table, Warned, blocks
 from fp8bench.tables.render import render
@@ -50,39 +49,39 @@ def push(
     itself = results_dir.resolve() == mirror.folder.resolve()
     done = mirror.push() if itself else send(mirror.store, results_dir, names_in(results_dir), {})
     sent, same, refused = map(len, (done.sent, done.same, done.refused))
-    said: list[Part] = [
-        Sentence(f"{mirror.address}: {counted(sent, 'file')} sent, {same} there already, {refused} refused.")
-    ]
-    if refused:
-        why = "a refused file has the name of another one there, which is kept, or is a link out of the folder"
-        said.append(Warned(why))
+    said = f"{mirror.address}: {counted(sent, 'file')} sent, {same} there already, {refused} refused."
     rows = [*(("sent", name) for name in done.sent), *(("refused", name) for name in done.refused)]
-    _show(rows, ("result", "file"), said, {"address": str(mirror.address), **vars(done)}, form)
-    if refused:
-        raise typer.Exit(MeasurementInvalid.exit_code)
+    why = "a refused file has the name of another one there, which is kept, or is a link out of the folder"
+    data = {"address": str(mirror.address), **vars(done)}
+    _show(rows, ("result", "file"), [Sentence(said), *([Warned(why)] if refused else [])], data, form, refused)
 
 
 def verify(form: Form = "table", results_dir: Source = Path("results")) -> None:
     """Read every record strictly and check it against itself. Exit code 4 if one is bad."""
     # No kind measures throughput records, because they are made from publications.
-    models = {entry.name: registry.load(entry).record for entry in registry.KINDS} | {"throughput": ThroughputRecord}
+    models = {name: registry.kind(name).record for name in registry.KINDS} | {"throughput": ThroughputRecord}
     found = audit.verify(results_dir, models)
     if not found.read:
         raise UsageError(f"{results_dir} has no records to verify", "Name the folder of results with --results-dir")
     where = str(address_of(results_dir) or results_dir)
-    bad = [{"file": path, "reason": reason} for path, reason in found.bad]
-    said = [Sentence(f"{where}: {counted(found.read, 'file')} read, {len(bad)} bad.")]
-    _show(found.bad, ("file", "reason"), said, {"where": where, "read": found.read, "bad": bad}, form)
-    if found.bad:
-        raise typer.Exit(MeasurementInvalid.exit_code)
+    said = [Sentence(f"{where}: {counted(found.read, 'file')} read, {len(found.bad)} bad.")]
+    data = {"where": where, "read": found.read, "bad": [{"file": path, "reason": why} for path, why in found.bad]}
+    _show(found.bad, ("file", "reason"), said, data, form, len(found.bad))
 
 
 def _show(
-    rows: Sequence[tuple[str, ...]], headings: tuple[str, ...], said: Sequence[Part], data: object, form: str
+    rows: Sequence[tuple[str, ...]],
+    headings: tuple[str, ...],
+    said: Sequence[Part],
+    data: object,
+    form: str,
+    wrong: int,
 ) -> None:
     columns = (Cells(heading, of, "word") for heading, of in zip(headings, zip(*rows, strict=True), strict=True))
     table = [Table(tuple(columns))] if rows else []
     show(Document(blocks(table, said), data=data, lines=CsvLines(headings, tuple(rows))), form)
+    if wrong:
+        raise typer.Exit(MeasurementInvalid.exit_code)
 
 
 def import_figure(
@@ -97,31 +96,16 @@ def import_figure(
     require_read(catalog, [key])
     results.require_writable(results_dir)
     record = to_record(figure, key)
-    kept = [one.record for one in results.read(results_dir, [key])]
+    everything = [*(one.record for one in results.read(results_dir, [key])), record]
     typer.echo(results.write(record, results_dir))
-    for warning in (*doubts(figure, key, catalog), *_notices(record, kept)):
+    for warning in doubts(figure, key, catalog):
         warn(warning)
-
-
-def _notices(figure: Record, kept: Sequence[Record]) -> Iterator[str]:
-    """Yield whether tables show the figure, and with what. kept: the instance's other records, oldest first."""
-    everything = sorted([*kept, figure], key=lambda record: record.created_utc)
-    shown = {record.run_id: record for one in select(everything, every=False) for record in one.rounds}
-    name, workload = figure.instance, figure.what.workload
-    if figure.run_id not in shown:
-        why = "a later figure of the same mode, batch and GPUs is kept"
-        if any(record.source == "measured" and record.status == "ok" for record in kept):
-            why = f"{name} has measured records, and a figure is shown only where there is none"
-        yield f"no table shows this figure: {why}. `fp8bench compare {name} --all --allow-mismatch` does"
-        return
-    before = [record for record in kept if record.source != "measured" and variant(record) == variant(figure)]
-    if before:
-        yield f"this figure replaces {before[-1].run_id}, which tables show with --all only"
-    others = [record for record in shown.values() if record.status == "ok" and record.fingerprint != figure.fingerprint]
-    if others:
-        unlike = any(record.what.workload != workload for record in others)
-        flag = f"--workload {workload}" if unlike else "--allow-mismatch"
-        yield f"{name} has records of other work, with which it is not comparable: `compare` shows it with {flag}"
+    in_order = sorted(everything, key=lambda one: one.created_utc)
+    if record.run_id not in {one.run_id for group in select(in_order, every=False) for one in group.rounds}:
+        warn(
+            f"tables show measured records, and of the same work the latest figure, in place of this one: "
+            f"`fp8bench compare {key} --all --allow-mismatch` has it"
+        )
 
 
 def bundle(

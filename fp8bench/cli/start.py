@@ -49,7 +49,7 @@ def _compare(environ: Mapping[str, str]) -> dict[str, str]:
 
     folder = Path(str(local(environ.get(variable_of("results_dir")) or "results")))
     newest: dict[str, str] = {}
-    studies = tuple(f"{kind.name}-" for kind in registry.KINDS)
+    studies = tuple(f"{kind}-" for kind in registry.KINDS)
     for path in folder.glob("*/*.json"):
         created, _, what = path.name.partition("-")
         # A record of another kind than a run has the kind's name in its own.

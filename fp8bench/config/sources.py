@@ -12,7 +12,7 @@ default, so that each is complete by itself, and a session can be resumed withou
       - {mode: "te-fp8:delayed", batch_size: 128}
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -85,10 +85,7 @@ def resolve(
 
 def _known(values: Mapping[str, Any], file: "_File") -> dict[str, Any]:
     known: dict[str, Any] = {}
-    for written, value in values.items():
-        name = written.replace("-", "_")
-        if name in known:
-            raise UsageError(f"{file.name} gives {name!r} twice, spelt with '-' and with '_'", "Keep one of them")
+    for name, written, value in _spelt(values, file.name):
         if isinstance(value, str) and not value.strip(" ,"):
             what = f"{name} from {file.name}{file.at(written)}: invalid value {value!r}: it is empty"
             raise UsageError(what, "Give it a value, or omit the line")
@@ -96,6 +93,17 @@ def _known(values: Mapping[str, Any], file: "_File") -> dict[str, Any]:
             raise unknown_name(f"field of {file.name}{file.at(written)}:", name, OPTIONS, "fp8bench run --dry-run")
         known[name] = _many(name, value)
     return known
+
+
+def _spelt(values: Mapping[Any, Any], where: str) -> Iterator[tuple[str, str, Any]]:
+    # Each setting by its field's name, as it is written, and its value.
+    names: set[str] = set()
+    for written, value in values.items():
+        name = str(written).replace("-", "_")
+        if name in names:
+            raise UsageError(f"{where} gives {name!r} twice, spelt with '-' and with '_'", "Keep one of them")
+        names.add(name)
+        yield name, str(written), value
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -182,16 +190,12 @@ def _settings(one: Any, number: int, file: _File) -> Mapping[str, Any]:
         what = f"{file.variant(number)}: it is not a mapping of settings"
         raise UsageError(what, "Write `mode: NAME` and its settings")
     settings: dict[str, Any] = {}
-    for as_written, value in one.items():
-        name = str(as_written).replace("-", "_")
-        at = file.variant(number, name)
-        if name in settings:
-            raise UsageError(f"{at} is given twice, spelt with '-' and with '_'", "Keep one")
+    for name, _, value in _spelt(one, file.variant(number)):
         if name not in ("mode", *OWN):
             error = unknown_name("setting", name, ["mode", *OWN], HELP)
             if name in OPTIONS:
                 error = UsageError("it is the same for all variants", f"Write it beside `{VARIANTS}`, for all")
-            raise UsageError(f"{at}: {error.what}", error.remedy)
+            raise UsageError(f"{file.variant(number, name)}: {error.what}", error.remedy)
         settings[name] = value
     at, mode = file.variant(number, "mode"), settings.get("mode")
     if not isinstance(mode, str) or not mode.strip():

@@ -70,17 +70,13 @@ class CompareOptions(NamedTuple):
 class Kind(ABC):
     """What commands need of a kind.
 
-    record: the model of its record, whose `kind` has the name as its default. example: arguments of a call that takes
-    seconds on any machine. compare_options: parameters of `compare` that apply in addition to `instances` and `every`;
-    if a call makes one record, they choose records by fields of their configuration. columns: names that a view may
-    use.
+    record: the model of its record, whose `kind` has the name as its default. compare_options: parameters of `compare`
+    that apply in addition to `instances` and `every`; None for all.
     """
 
     name: str
     record: type[RecordHead]
-    example: tuple[str, ...]
-    compare_options: frozenset[str] = frozenset()
-    columns: tuple[str, ...] = ()
+    compare_options: frozenset[str] | None = frozenset()
 
     @abstractmethod
     def compare(

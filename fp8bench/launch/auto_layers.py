@@ -87,7 +87,7 @@ def _newest(config: RunConfig, recipe: str, place: Place) -> Any:
             "layers=auto does not know what pays",
             f"Use {' or '.join(timed)}, or name layers by a regular expression",
         )
-    kind = registry.load(registry.find_kind("gemm"))
+    kind = registry.kind("gemm")
     wanted = Filter(status="ok", workload=config.workload, batch_size=config.batch_size, device=config.device)
     found = [
         record

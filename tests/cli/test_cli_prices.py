@@ -166,18 +166,10 @@ def test_a_step_that_the_gpu_cannot_take_is_doubted_and_kept(imported):
     assert said.count("\n") == 1
 
 
-def test_a_figure_in_the_place_of_another_says_of_which_and_one_that_no_table_shows_so(imported, command, tmp_path):
+def test_a_figure_that_no_table_shows_says_so(imported, command, tmp_path):
     assert imported()[2] == ""
-    assert "warning: this figure replaces " in imported(source="a better talk")[2]
     keep(measured("p5"), tmp_path / "results")
     said = imported(source="the best talk")[2]
-    assert said.startswith("fp8bench: warning: no table shows this figure: p5 has measured records")
-    assert "`fp8bench compare p5 --all --allow-mismatch` does" in said
+    assert "`fp8bench compare p5 --all --allow-mismatch` has it" in said
     assert "te-fp8" not in command("compare", "p5").stdout
     assert "te-fp8" in command("compare", "p5", "--all", "--allow-mismatch").stdout
-
-
-def test_a_figure_of_other_work_says_how_it_is_shown(imported, command):
-    flag = imported("--workload", "vit-huge-256")[2].strip().rpartition("with ")[2].split()
-    assert flag == ["--workload", "vit-huge-256"]
-    assert "te-fp8" in command("compare", "p5", *flag).stdout

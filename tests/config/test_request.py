@@ -309,7 +309,11 @@ def test_what_is_the_same_for_all_is_how_a_measurement_is_made_and_the_page_list
         ("variants:\n  - mode: te-fp8\n    batch_size: 0", 4, "batch_size of variant 1: invalid value 0: input"),
         ("variants:\n  - mode: te-fp8\n    batch-size: many", 4, "invalid value 'many': it must be a whole number"),
         ("variants:\n  - mode: te-fp8\n    steps: 5", 4, "steps of variant 1: it is the same for all variants"),
-        ("variants:\n  - mode: te-fp8\n    te-attention: te\n    te_attention: te", 5, "te_attention of variant 1 is"),
+        (
+            "variants:\n  - mode: te-fp8\n    te-attention: te\n    te_attention: te",
+            3,
+            "variant 1 gives 'te_attention' twice",
+        ),
         ("variants:\n  - te-bf16\n  - te-fp8\n  - {mode: te-fp8:delayed}", 5, "variant 3 is the same as variant 2"),
     ],
 )

@@ -33,7 +33,7 @@ from fp8bench.schema.record import Record
 from fp8bench.schema.throughput import ThroughputRecord
 from fp8bench.schema.yaml_text import parse_mapping
 
-MODELS = {**{one.name: registry.load(one).record for one in registry.KINDS}, "throughput": ThroughputRecord}
+MODELS = {**{name: registry.kind(name).record for name in registry.KINDS}, "throughput": ThroughputRecord}
 HERE = Path(__file__).parent
 GOLDEN = [
     *(HERE.parent / "records" / "data").glob("*article*.json"),

@@ -23,7 +23,7 @@ from fp8bench.stats.steps import step_times
 HERE = Path(__file__).parent
 FIRST = HERE.parent / "records" / "data"
 GOLDEN = sorted([*FIRST.glob("*.json"), *record_paths(HERE / "golden")])
-MODELS = {**{entry.name: registry.load(entry).record for entry in registry.KINDS}, "throughput": ThroughputRecord}
+MODELS = {**{name: registry.kind(name).record for name in registry.KINDS}, "throughput": ThroughputRecord}
 
 
 def read(path: Path) -> Any:

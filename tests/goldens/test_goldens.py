@@ -39,7 +39,7 @@ LISTED = subprocess.run(
 FILES = sorted(map(Path, filter(None, LISTED.stdout.split("\0"))))
 COMMITTED = [path for path in FILES if not path.name.endswith(".samples.json")]
 FOLDERS = sorted({Path("results"), *(path.parent for path in COMMITTED)})
-MODELS = {**{entry.name: registry.load(entry).record for entry in registry.KINDS}, "throughput": ThroughputRecord}
+MODELS = {**{name: registry.kind(name).record for name in registry.KINDS}, "throughput": ThroughputRecord}
 CHECKED_AGAINST = {
     "evidence/a-a/h200-1x": "results/h200-1x",
     "evidence/split-qkv/h200-1x": "results/h200-1x",

@@ -35,7 +35,7 @@ from fp8bench.schema.throughput import ThroughputRecord
 
 Document = dict[str, Any]
 NOW = datetime(2026, 11, 21, 10, 15, tzinfo=UTC)
-MODELS = {entry.name: registry.load(entry).record for entry in registry.KINDS}
+MODELS = {name: registry.kind(name).record for name in registry.KINDS}
 FP8_STEP = profile(by_category={"gemm_fp8": 0.06, "attention": 0.03}, busy_s=0.09)
 LLM: Document = {"unit": "tokens", "sizes": {"sequence_length": 2048}}
 

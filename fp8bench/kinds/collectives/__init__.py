@@ -9,7 +9,6 @@ KIND = OneRecord(
     name="collectives",
     request=CollectivesRequest,
     record=CollectivesRecord,
-    example=("--size", "64K", "--dtype", "fp32", "--rounds", "1", "--seconds", "0.001"),
     prepare=measure.prepare,
     measure=measure.measure,
     statuses=lambda record, _request: [record.status],

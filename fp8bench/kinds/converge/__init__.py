@@ -10,10 +10,6 @@ KIND = OneRecord(
     name="converge",
     request=ConvergeRequest,
     record=ConvergeRecord,
-    example=(
-        *("--mode", "baseline-bf16", "--mode", "baseline-fp32", "--seeds", "1", "--steps", "4"),
-        *("--batch-size", "2", "--sequence-length", "16"),
-    ),
     prepare=measure.prepare,
     measure=measure.measure,
     # Divergence is a finding, not an error.

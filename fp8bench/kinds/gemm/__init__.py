@@ -9,7 +9,6 @@ KIND = OneRecord(
     name="gemm",
     request=GemmRequest,
     record=GemmRecord,
-    example=("--shape", "64,64,64", "--precision", "bf16", "--seconds", "0.001"),
     prepare=measure.prepare,
     measure=measure.measure,
     statuses=measure.statuses,

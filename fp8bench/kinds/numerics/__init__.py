@@ -8,7 +8,6 @@ KIND = OneRecord(
     name="numerics",
     request=NumericsRequest,
     record=NumericsRecord,
-    example=("--mode", "baseline-bf16", "--layer", "linear", "--input", "normal", "--width", "32"),
     prepare=measure.prepare,
     measure=measure.measure,
     statuses=lambda record, _request: (row.status for row in record.rows),

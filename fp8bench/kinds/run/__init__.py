@@ -12,7 +12,6 @@ from fp8bench.kinds.run import compare, shown
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.arranged import arranged, grouped, require_columns
 from fp8bench.kinds.run.borrowed import borrow, measured_elsewhere, run_there, would_measure
-from fp8bench.kinds.run.columns import NAMES
 from fp8bench.records import results
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, Found, Kept
@@ -110,19 +109,4 @@ class Run(Kind):
         return shown.document(*([every] if column is None else grouped(every, column)), view=options.view)
 
 
-KIND = Run(
-    name="run",
-    record=Record,
-    example=(
-        *("--mode", "baseline-bf16", "--gpus", "1", "--batch-size", "2"),
-        *("--rounds", "1", "--warmup", "1", "--steps", "3", "--min-time", "0.01"),
-    ),
-    compare_options=frozenset(
-        (
-            *("reference", "price_as_of", "region", "purchase", "allow_mismatch", "price", "job", "budget", "within"),
-            *("optimizer", "workload", "batch_size", "grad_accumulation", "gpus"),
-            *("columns", "wide", "sort", "filter", "group_by", "best_batch", "notes"),
-        )
-    ),
-    columns=NAMES,
-)
+KIND = Run(name="run", record=Record, compare_options=None)
