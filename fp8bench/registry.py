@@ -6,7 +6,7 @@ package adds classes of both through the entry-point groups `fp8bench.modes` and
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module
 from importlib.machinery import PathFinder
@@ -203,13 +203,16 @@ KINDS = {
 
 def modes() -> dict[str, ModeEntry]:
     """Return every mode by name, including hidden ones. An outside package cannot take the name of a built-in mode."""
-    outside = (ModeEntry(*told, recipes=None) for told in _outside("fp8bench.modes"))
+    outside = (ModeEntry(*told, recipes=None) for told in _outside("fp8bench.modes", tuple(sys.path)))
     return {entry.name: entry for entry in (*outside, *BUILTIN_MODES)}
 
 
 def workloads() -> dict[str, WorkloadEntry]:
     """Return every workload by name. An outside package cannot take the name of a built-in workload."""
-    outside = (WorkloadEntry(*told, defaults=None, te_switches=None) for told in _outside("fp8bench.workloads"))
+    outside = (
+        WorkloadEntry(*told, defaults=None, te_switches=None)
+        for told in _outside("fp8bench.workloads", tuple(sys.path))
+    )
     return {entry.name: entry for entry in (*outside, *BUILTIN_WORKLOADS)}
 
 
@@ -312,15 +315,10 @@ def load(entry: ModeEntry | WorkloadEntry) -> Any:
         ) from error
 
 
-def _outside(group: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the name, the target and a summary of each entry point of this group."""
-    for entry in _installed(tuple(sys.path)).select(group=group):
-        yield entry.name, entry.value, f"from {entry.dist.name if entry.dist else 'an unnamed package'}"
-
-
-@lru_cache(maxsize=1)
-def _installed(_path: tuple[str, ...]) -> Any:
-    # Reading all entry points of the packages on a path takes 0.1 s if there are many.
+@lru_cache
+def _outside(group: str, _path: tuple[str, ...]) -> tuple[tuple[str, str, str], ...]:
+    # The name, the target and a summary of each entry point, which takes 0.1 s to read where packages are many.
     from importlib.metadata import entry_points
 
-    return entry_points()
+    found = entry_points(group=group)
+    return tuple((one.name, one.value, f"from {one.dist.name if one.dist else 'an unnamed package'}") for one in found)

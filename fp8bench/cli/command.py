@@ -32,6 +32,9 @@ Declared = tuple[str, Any, Any]
 """The name of an option, its type with typer's declaration, and its default."""
 
 HELP_ALL = "--help-all"
+COMMON = ("instance", "name", "record", "form", "results_dir", "help")
+"""Options that many commands have, behind their own in help."""
+
 COLUMNS_OF_FLAGS = 24
 """Of an option with its values; a longer one has a line to itself."""
 
@@ -71,26 +74,24 @@ MERGE_SOURCES = ("run", "sweep")
 """Commands that merge flags, variables, a file and defaults (`config.sources`): each value keeps its origin."""
 
 
-def command(name: str, answer: Callable[..., None], summary: str | None, settings: Sequence[Declared] = ()) -> Any:
-    """Make a command. answer: each parameter is an option, or a model of options. settings: the options that it takes
-    as words, in `**settings`; without any they are those of `run` that it does not declare itself.
+def command(
+    name: str, answer: Callable[..., None], summary: str | None, models: Mapping[str, type[Options]] | None = None
+) -> Any:
+    """Make a command. answer: each parameter is an option, or a model of options, which `models` may name in place of
+    its annotation; `**settings` are the words of the options of `run` that it does not declare itself.
     """
     parameters = inspect.signature(answer).parameters.values()
-    models: dict[str, type[Options]] = {
-        one.name: one.annotation
-        for one in parameters
-        if inspect.isclass(one.annotation) and issubclass(one.annotation, Options)
-    }
-    takes_settings = any(one.kind is one.VAR_KEYWORD for one in parameters)
+    of_class = {one.name: one.annotation for one in parameters if inspect.isclass(one.annotation)}
+    models = models or {name: one for name, one in of_class.items() if issubclass(one, Options)}
     own = [one for one in parameters if one.name not in models and one.kind is not one.VAR_KEYWORD]
     given = {one.name: (one.annotation, ... if one.default is one.empty else one.default) for one in own}
-    models = {"": create_model("Given", __base__=Options, **given), **models}  # type: ignore[call-overload]
+    models = {**models, "": create_model("Given", __base__=Options, **given)}  # type: ignore[call-overload]
     declared = [one for model in models.values() for one in options_of(model)]
-    if takes_settings and not settings:
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
         omitted = NOT_IN.get(name, frozenset()) | given.keys()
-        settings = [one for one in options_of(RunRequest) if one[0] not in omitted]
+        declared = [*(one for one in options_of(RunRequest) if one[0] not in omitted), *declared]
     # typer reads the options from a class as it does from a function, and makes an object of the words.
-    fields = [(one, kind, field(default=default)) for one, kind, default in (*settings, *declared)]
+    fields = [(one, kind, field(default=default)) for one, kind, default in declared]
     words = make_dataclass("Words", fields, kw_only=True, eq=False, repr=False)
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(name, cls=Command, help=summary)(words)
@@ -168,7 +169,8 @@ class Command(TyperCommand):
         sections = [("Arguments", arguments)]
         sections += [(heading, [left.pop(name) for name in shown if name in left]) for heading, shown in groups.items()]
         if not groups or HELP_ALL in ctx.meta:
-            sections.append(("Further options" if groups else "Options", [*left.values()]))
+            rest = [left[name] for name in sorted(left, key=COMMON.__contains__)]
+            sections.append(("Further options" if groups else "Options", rest))
         else:
             sections.append(("Help", [(HELP_ALL, f"Show all {count} options."), left["help"]]))
         for heading, lines in sections:

@@ -1,14 +1,11 @@
 """`fp8bench list`: the modes, the workloads or what the model of one is made of, and the instances."""
 
 import fnmatch
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated
-
-import typer
 
 from fp8bench import registry
 from fp8bench.cli.options import AsJson, FormOfTables, argument, option
@@ -30,26 +27,19 @@ def modes(
 ) -> None:
     """List the precision modes, their recipes, the default first, and with --fields what a recipe has."""
     shown = [entry for entry in registry.modes().values() if not entry.hidden]
-    if as_json and not fields:
-        print_json(shown, "name", "recipes", "default_on", "summary")
+    form = "json" if as_json else "table"
+    if not fields:
+        data = [{name: getattr(e, name) for name in ("name", "recipes", "default_on", "summary")} for e in shown]
+        own = "its own"
+        table = [(e.name, own if e.recipes is None else _in(e.recipes), _in(e.default_on), e.summary) for e in shown]
+        _list(("mode", "recipes", "runs by default on", "what it is"), table, form, data)
         return
-    headers = ["mode", "recipes", "runs by default on", "what it is"]
-    rows: list[tuple[str, ...]] = [
-        (e.name, ", ".join(e.recipes) if e.recipes is not None else "its own", ", ".join(e.default_on), e.summary)
-        for e in shown
-    ]
-    if fields:
-        headers, rows = ["field", "of recipes", "takes", "default", "in the library", "what it is"], []
-        for field in FIELDS.values():
-            of = dict.fromkeys(
-                recipe for e in shown for recipe, names in e.recipe_fields.items() if field.name in names
-            )
-            default = ", ".join([field.default, *(f"of {one} {value}" for one, value in field.defaults.items())])
-            rows.append((field.name, ", ".join(of), field.takes, default, field.upstream, field.help))
-    if as_json:
-        typer.echo(json.dumps([dict(zip(headers, row, strict=True)) for row in rows], indent=1))
-    else:
-        print_table(rows, headers)
+    headings, rows = ("field", "of recipes", "takes", "default", "in the library", "what it is"), []
+    for field in FIELDS.values():
+        of = dict.fromkeys(recipe for e in shown for recipe, names in e.recipe_fields.items() if field.name in names)
+        default = _in([field.default, *(f"of {one} {value}" for one, value in field.defaults.items())])
+        rows.append((field.name, _in(of), field.takes, default, field.upstream, field.help))
+    _list(headings, rows, form, [dict(zip(headings, row, strict=True)) for row in rows])
 
 
 def workloads(
@@ -60,21 +50,19 @@ def workloads(
     as_json: AsJson = False,
 ) -> None:
     """List the workloads, or look at what the model of one is made of."""
-    known = registry.workloads().values()
     form = "json" if as_json else form
-    if name is None and form == "json":
-        print_json(known, "name", "default_on", "summary")
-        return
     if name is None:
+        known = registry.workloads().values()
+        data = [{key: getattr(e, key) for key in ("name", "default_on", "summary")} for e in known]
         every = (*known, registry.OWN_MODULE, registry.OF_TIMM)
-        rows = [(e.name, ", ".join(e.default_on), e.summary) for e in every]
-        print_table(rows, ["workload", "default on", "what it is"], form=form)
+        rows = [(e.name, _in(e.default_on), e.summary) for e in every]
+        _list(("workload", "default on", "what it is"), rows, form, data)
         return
     if name in ("timm", registry.TIMM) or (name.startswith(registry.TIMM) and set(name) & set("*?[")):
         found = fnmatch.filter(registry.timm_models(), name if set(name) & set("*?[") else f"{registry.TIMM}*")
         if not found:
             raise UsageError(f"no model is called like {name!r}", "See all with `fp8bench list workloads timm`")
-        typer.echo(json.dumps(found, indent=1) if form == "json" else "\n".join(found))
+        show(Document(blocks([Sentence(one) for one in found]), data=found), form)
         return
     entry = registry.find_workload(name)
     # Imported here: torch takes seconds, and a mistyped word should fail first.
@@ -92,9 +80,6 @@ def instances(
     """List the instances: GPUs, and the newest known on-demand price of each."""
     catalog = load_catalog(results_dir)
     require_read(catalog, ())
-    if as_json:
-        typer.echo(json.dumps([i.model_dump(mode="json") for i in catalog.instances.values()], indent=1))
-        return
     today = PriceQuery(as_of=date.today(), current=True, machine=ANY_MACHINE)
     table = []
     for instance in catalog.instances.values():
@@ -103,18 +88,19 @@ def instances(
         day = "-" if price is None else str(price.as_of or "undated")
         gpus = f"{instance.gpu_count} x {instance.gpu}" if instance.gpu_count else "none"
         table.append((instance.key, instance.provider or "-", instance.instance_type or "-", gpus, cost, day))
-    print_table(table, ["instance", "provider", "type", "GPUs", "USD/h", "price as of"], right="USD/h")
+    headings = ("instance", "provider", "type", "GPUs", "USD/h", "price as of")
+    _list(headings, table, "json" if as_json else "table", [*catalog.instances.values()])
 
 
-def print_json(entries: Iterable[object], *fields: str) -> None:
-    typer.echo(json.dumps([{name: getattr(entry, name) for name in fields} for entry in entries], indent=1))
+def _in(words: Iterable[str]) -> str:
+    return ", ".join(words)
 
 
-def print_table(rows: Sequence[tuple[str, ...]], headers: list[str], right: str = "", form: str = "table") -> None:
-    """Print a table, folded on a terminal, and wide for what reads it. right: the column of numbers."""
-    texts = zip(headers, zip(*rows, strict=True), strict=True)
-    columns = (Cells(name, cells, "quantity" if name == right else "word") for name, cells in texts)
-    show(Document(blocks([Table(tuple(columns), whole=sys.stdout.isatty())])), form)
+def _list(headings: Sequence[str], rows: Sequence[tuple[str, ...]], form: str, data: object) -> None:
+    """Show a list, folded on a terminal, and wide for what reads it."""
+    texts = zip(headings, zip(*rows, strict=True), strict=True)
+    columns = (Cells(name, cells, "quantity" if name == "USD/h" else "word") for name, cells in texts)
+    show(Document(blocks([Table(tuple(columns), whole=sys.stdout.isatty())]), data=data), form)
 
 
 COLUMNS: tuple[Column[LinearLayers], ...] = (

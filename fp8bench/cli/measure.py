@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import create_model
 
 from fp8bench import registry
-from fp8bench.cli.command import command, options_of
+from fp8bench.cli.command import command
 from fp8bench.cli.nodes import as_torchrun_has_it, meet
 from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import draw, load_catalog, log, show, shown_after_keeping, tell_broken
-from fp8bench.config.options import read
+from fp8bench.config.options import Options
 from fp8bench.kinds.one_record import OF_THE_MACHINE, OneRecord, Request
 from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.executor import NodesExecutor
@@ -31,38 +32,34 @@ from fp8bench.tables.chart import require_drawable
 def command_of(name: str, summary: str) -> Any:
     """Return the command of a kind, with its own options, then those that every kind has."""
     kind: OneRecord[Any, Any, Any] = registry.kind(name)
-    own = sorted(options_of(kind.request), key=lambda declared: declared[0] in Request.model_fields)
-    figures = [
-        (name, Path, typer.Option(None, metavar="FILE", help=f"Draw {what}, .png, .svg or .pdf."))
-        for name, (_, what) in kind.figures.items()
-    ]
+    figures: dict[str, Any] = {
+        option_name: (Annotated[Path | None, option("FILE", f"Draw {what}, .png, .svg or .pdf.")], None)
+        for option_name, (_, what) in kind.figures.items()
+    }
 
     def answer(
+        request: Request,
+        plots: Options,
         record: Annotated[
             str | None, option("RECORD", "Measure nothing: show one that was kept, a file or a run's id.")
         ] = None,
         form: Form = "table",
-        **given: Any,
     ) -> None:
-        plots = {name: given.pop(name) for name in kind.figures}
-        for path in plots.values():
-            if path is not None:
-                require_drawable(path)
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-        settings = {name: value for name, value in values.items() if value not in (None, False, ())}
-        request = read(kind.request, settings, kind.name)
+        for path in filter(None, vars(plots).values()):
+            require_drawable(path)
 
         def shown(found: Any) -> None:
             document = kind.document([found], load_catalog(request.results_dir))
             show(document, form)
-            for name, (figure, _) in kind.figures.items():
-                draw(document, figure, plots[name])
+            for option_name, (figure, _) in kind.figures.items():
+                draw(document, figure, getattr(plots, option_name))
 
         if record is not None:
-            for name in (name for name in settings if name not in OF_THE_MACHINE):
-                flag = flag_of(name).removesuffix("s") if isinstance(settings[name], tuple) else flag_of(name)
-                what = f"--record shows what was kept, and {flag} belongs to a measurement"
-                raise UsageError(what, "Give one of them")
+            for given in request.model_fields_set - OF_THE_MACHINE:
+                if (value := getattr(request, given)) not in (None, False):
+                    flag = flag_of(given).removesuffix("s") if isinstance(value, tuple) else flag_of(given)
+                    what = f"--record shows what was kept, and {flag} belongs to a measurement"
+                    raise UsageError(what, "Give one of them")
             shown(find_kept(record, request.results_dir, kind.record, tell_broken))
             return
         with as_torchrun_has_it(os.environ, alone=False) if kind.on_nodes else nullcontext((None, None)) as (_, agent):
@@ -74,7 +71,8 @@ def command_of(name: str, summary: str) -> Any:
                 shown(made)
             raise typer.Exit(kind.exit_code(made, request))
 
-    return command(name, answer, summary, [*own, *figures])
+    plots = create_model("Figures", __base__=Options, **figures)
+    return command(name, answer, summary, {"request": kind.request, "plots": plots})
 
 
 def _measured(kind: OneRecord[Any, Any, Any], request: Request, agent: Agent | None) -> Any:

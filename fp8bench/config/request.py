@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, create_model
+from pydantic import Field, PositiveFloat, PositiveInt, create_model
 from pydantic.fields import FieldInfo
 
 from fp8bench.config.options import Folder, Options, Share, options_of
@@ -21,19 +21,6 @@ LATEST = "latest"
 
 OBEYED_BY_WORKERS = options_of(RunConfig)
 """The options that are also fields of a configuration, by the same name."""
-
-
-def _whole_or_auto(value: Any) -> Any:
-    # A word that is neither a number nor `auto` gets one error, not one for each type.
-    if value is None or value == AUTO or isinstance(value, bool):
-        return value
-    try:
-        number = int(str(value))
-    except ValueError:
-        raise ValueError(f"it must be a whole number, or {AUTO}") from None
-    if number < 1:
-        raise ValueError("input should be greater than 0")
-    return number
 
 
 class _CommonOptions(Options):
@@ -98,7 +85,6 @@ class RunRequest(_OptionsOfWorkers):
 
     batch_size: Annotated[
         PositiveInt | Literal["auto"] | None,
-        BeforeValidator(_whole_or_auto),
         replace(
             OBEYED_BY_WORKERS["batch_size"],
             help="Samples a GPU and step; auto finds the most that fit in memory, for each mode",

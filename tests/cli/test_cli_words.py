@@ -171,8 +171,8 @@ sweep --budget-usd 2 | --budget-usd needs the price of this machine
 sweep --budget-usd -2 --price 1 | it buys nothing
 sweep --budget-usd 0.0001 --price 1 | too small for one run | about 0.01 USD
 sweep --batch-size 16,auto | --batch-size 16,auto: auto finds the sizes itself
-sweep --batch-size 16,many | it must be a whole number, or auto
-sweep --batch-size , | invalid value ',' | it must be a whole number, or auto
+sweep --batch-size 16,many | --batch-size | 'many'
+sweep --batch-size , | --batch-size: invalid value ','
 sweep --compile auto,often | --compile: invalid value 'often'
 sweep --config article.yaml --dry-run | article.yaml names variants, which `fp8bench run` measures
 run --dry-run --workload vit-micro --size sequence_length=5 | Use --sequence-length 5
