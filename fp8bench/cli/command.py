@@ -15,7 +15,6 @@ from pydantic import create_model
 from typer.core import TyperCommand
 
 from fp8bench import registry
-from fp8bench.cli import names
 from fp8bench.cli.output import warn
 from fp8bench.cli.program import GROUPS
 from fp8bench.config.options import Options, kind_of, read, words_of
@@ -111,7 +110,8 @@ def options_of(model: type[Frozen]) -> list[Declared]:
         flags = option.flags or (flag_of(name).removesuffix("s") if several else flag_of(name),)
         told = of.is_required() or option.help.endswith("]")
         usual = option.usual(None if told else of.default or option.default)
-        shared: dict[str, Any] = {"help": f"{option.help} [{usual}]." if usual else f"{option.help}."}
+        help = f"{option.help} [{usual}]." if usual else f"{option.help}."
+        shared: dict[str, Any] = {"help": help, "show_default": False}
         default = ... if of.is_required() else None
         if kind is bool:
             flags = (f"{flags[0]}/--no-{flags[0].removeprefix('--')}",) if of.default is None else flags
@@ -119,11 +119,14 @@ def options_of(model: type[Frozen]) -> list[Declared]:
         else:
             words = words_of(kind) or tuple(word for word in (option.metavar or "").split("|") if word.islower())
             shared["metavar"] = option.metavar or "|".join(words) or "N"
-            complete = getattr(names, option.complete or "", names.one_of(*words) if len(words) > 1 else None)
-            shared["autocompletion"] = complete
+            shared["autocompletion"] = _one_of(words) if len(words) > 1 else None
         declared = typer.Argument(default, **shared) if option.argument else typer.Option(default, *flags, **shared)
         found.append((name, bool if kind is bool else list[str] if several else str, declared))
     return found
+
+
+def _one_of(words: Sequence[str]) -> Callable[[], list[str]]:
+    return lambda: list(words)
 
 
 def resolved(settings: Mapping[str, Any], config: Path | None) -> Resolved:
@@ -149,17 +152,14 @@ class Command(TyperCommand):
             args = ["--help"]
         if not ctx.resilient_parsing:
             refuse_empty(args)
-            for option in self.params:
-                if self.name not in MERGE_SOURCES and option.name in obeyed(str(self.name), args):
-                    option.envvar, option.show_envvar = variable_of(option.name), False  # type: ignore[attr-defined]
+            # By click's own variables a folder's name would be split at a colon.
+            settings = obeyed(str(self.name), args) if self.name not in MERGE_SOURCES else frozenset()
+            given = {one: os.environ.get(variable_of(str(one.name))) for one in self.params if one.name in settings}
+            ctx.default_map = {one.name: [text] if one.multiple else text for one, text in given.items() if text}
             # With its group's name, if it belongs to a group.
             for line in variable_warnings(ctx.command_path.partition(" ")[2] or str(self.name), args, os.environ):
                 warn(line)
-        rest = super().parse_args(ctx, args)
-        if isinstance(ctx.params.get("results_dir"), list | tuple) and _origin(ctx) == "ENVIRONMENT":
-            # The variable names one folder, whose name may contain a colon, at which click would split it.
-            ctx.params["results_dir"] = [os.environ[variable_of("results_dir")]]
-        return rest
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         found = {str(one.name): (one.param_type_name, one.get_help_record(ctx)) for one in self.get_params(ctx)}
@@ -181,15 +181,17 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> None:
         """Answer, fetching remote results before and sending new ones after; for `run`, its file may name addresses."""
         values, called = vars(super().invoke(ctx)), ctx.command_path.partition(" ")[2]
+        given = dict(values)
         for name, model in self.models.items():
             made = read(model, {one: values.pop(one) for one in model.model_fields}, called)
-            values |= {name: made} if name else {one: getattr(made, one) for one in model.model_fields}
-        if values.get("as_json") and values.get("form") != "json" and _origin(ctx, "form") == "COMMANDLINE":
-            raise UsageError(f"both --json and --format {values['form']} were given", "Give one of them")
-        folders = values.get("results_dir", ())
+            values |= {name: made} if name else vars(made)
+            given |= vars(made)
+        if given.get("as_json") and given.get("form") != "json" and _origin(ctx, "form") == "COMMANDLINE":
+            raise UsageError(f"both --json and --format {given['form']} were given", "Give one of them")
+        folders = given.get("results_dir", ())
         folders = [Path(str(local(one))) for one in (folders if isinstance(folders, tuple) else [folders]) if one]
         # Of `compare` and `scaling` a mistyped folder would not be noticed: they have published figures to show.
-        named = _origin(ctx) in ("COMMANDLINE", "ENVIRONMENT") and self.name in ("compare", "scaling")
+        named = _origin(ctx) in ("COMMANDLINE", "DEFAULT_MAP") and self.name in ("compare", "scaling")
         addresses = [folder for folder in folders if address_of(folder) is not None]
         for folder in folders if named or self.name in ("push", "verify") else ():
             # Otherwise a missing folder has no results, and may be created, as a mirror may.
@@ -204,7 +206,7 @@ class Command(TyperCommand):
         measures = self.name in (*GROUPS["Measure"], "import")
         with ExitStack() as stack:
             for folder in addresses:
-                stack.enter_context(synced(folder, measures and not values.get("record")))
+                stack.enter_context(synced(folder, measures and not given.get("record")))
             self.answer(**values)
 
 

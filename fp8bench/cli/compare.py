@@ -31,7 +31,7 @@ class Shown(View):
     gpus: Annotated[
         tuple[Annotated[int, Field(ge=1)], ...],
         in_commas,
-        option("N,N,...", "Only rows of so many GPUs; several nodes are projected from one.", None, "--gpus"),
+        option("N,N,...", "Only rows of so many GPUs; several nodes are projected from one.", "--gpus"),
     ] = ()
     price: WhatIf = ()
 
@@ -39,16 +39,14 @@ class Shown(View):
 def compare(
     selection: Selection,
     shown: Shown,
-    instances: Annotated[
-        tuple[str, ...], argument("[INSTANCE...]", "Names in the catalogue or in the results.", "instances")
-    ] = (),
+    instances: Annotated[tuple[str, ...], argument("[INSTANCE...]", "Names in the catalogue or in the results.")] = (),
     kind: Annotated[
         Literal["run", "gemm", "numerics", "converge", "collectives"], option(None, "Which command's records.")
     ] = "run",
     strict: Strict = False,
     form: Annotated[
         Literal["table", "markdown", "latex", "csv", "json", "answer"],
-        option(None, "How to print; answer: JSON of the answer alone.", None, "--format"),
+        option(None, "How to print; answer: JSON of the answer alone.", "--format"),
     ] = "table",
     results_dir: ResultsDirs = (Path("results"),),
     bundle: Annotated[Path | None, option("FILE", "The table that `fp8bench results bundle` kept.")] = None,

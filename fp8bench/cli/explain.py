@@ -31,7 +31,6 @@ def explain(
             "[RECORD [REFERENCE]]",
             "A record's file, a run's id or its beginning, INSTANCE:MODE, or MODE; a mode may have its :RECIPE and "
             "/VARIANT (as /graphed).",
-            "modes",
         ),
     ] = (),
     batch_size: Annotated[

@@ -50,9 +50,7 @@ CASTS: tuple[Column[Bits], ...] = (
 def formats(
     cast: Annotated[tuple[str, ...], option("NUMBER[,NUMBER...]", "Show what each becomes, and its bits.")] = (),
     block: Annotated[tuple[str, ...], option(MXFP8, "Cast the values as blocks that share a scale, too.")] = (),
-    names: Annotated[
-        tuple[str, ...], option("NAME", "Only this format. Repeatable.", "number_formats", "--dtype")
-    ] = (),
+    names: Annotated[tuple[str, ...], option("NAME", "Only this format. Repeatable.", "--dtype")] = (),
     form: Form = "table",
 ) -> None:
     """Limits of number formats; the bits of a value in each, what it becomes, and block scales."""

@@ -55,7 +55,7 @@ def command_of(name: str, summary: str) -> Any:
                 draw(document, figure, getattr(plots, option_name))
 
         if record is not None:
-            for given in request.model_fields_set - OF_THE_MACHINE:
+            for given in sorted(request.model_fields_set - OF_THE_MACHINE):
                 if (value := getattr(request, given)) not in (None, False):
                     flag = flag_of(given).removesuffix("s") if isinstance(value, tuple) else flag_of(given)
                     what = f"--record shows what was kept, and {flag} belongs to a measurement"

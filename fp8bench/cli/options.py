@@ -11,14 +11,14 @@ from fp8bench.schema.instance import Purchase
 from fp8bench.schema.option import Option
 
 
-def option(metavar: str | None, help: str, complete: str | None = None, *flags: str) -> Option:
-    """Declare an option. metavar: None for its type's words. complete: of `cli.names`. flags: none for its name's."""
-    return Option(help.removesuffix("."), metavar=metavar, complete=complete, flags=flags)
+def option(metavar: str | None, help: str, *flags: str) -> Option:
+    """Declare an option. metavar: None for its type's words. flags: none for its name's."""
+    return Option(help.removesuffix("."), metavar=metavar, flags=flags)
 
 
-def argument(metavar: str, help: str, complete: str | None = None) -> Option:
+def argument(metavar: str, help: str) -> Option:
     """Declare a word, or several words, without a flag."""
-    return Option(help.removesuffix("."), metavar=metavar, complete=complete, argument=True)
+    return Option(help.removesuffix("."), metavar=metavar, argument=True)
 
 
 def _day(value: object) -> object:
@@ -32,8 +32,8 @@ def _day(value: object) -> object:
 
 Day = Annotated[date, BeforeValidator(_day)]
 
-Form = Annotated[Literal["table", "markdown", "csv", "json"], option(None, "How to print.", None, "--format")]
-FormOfTables = Annotated[Literal["table", "markdown", "json"], option(None, "How to print.", None, "--format")]
+Form = Annotated[Literal["table", "markdown", "csv", "json"], option(None, "How to print.", "--format")]
+FormOfTables = Annotated[Literal["table", "markdown", "json"], option(None, "How to print.", "--format")]
 """The formats of a document that has no lines for csv."""
 
 AsJson = Annotated[bool, Option("The same as --format json", flags=("--json",))]
@@ -42,9 +42,7 @@ PriceAsOf = Annotated[Day | None, option("DATE|today", "Price all rows on this d
 Region = Annotated[str | None, option("NAME", "Only prices of this region.")]
 Strict = Annotated[bool, Option("Exit code 4 where a record is broken")]
 
-Workload = Annotated[
-    Annotated[str, BeforeValidator(sized)] | None, option("NAME", "Only records of this workload.", "workloads")
-]
+Workload = Annotated[Annotated[str, BeforeValidator(sized)] | None, option("NAME", "Only records of this workload.")]
 """The workload's name with its sizes in the order that records have."""
 
 Optimizer = Annotated[OptimizerName | None, option(None, "Only records of this optimizer.")]

@@ -29,10 +29,10 @@ from fp8bench.schema.record import Record
 
 
 def predict(
-    instance: Annotated[str | None, argument("INSTANCE", "To predict: a name in the catalogue.", "instances")] = None,
+    instance: Annotated[str | None, argument("INSTANCE", "To predict: a name in the catalogue.")] = None,
     source: Annotated[
         str | None,
-        option("INSTANCE[:MODE[:RECIPE]][/VARIANT]", "Whose records to predict from.", "instances", "--from"),
+        option("INSTANCE[:MODE[:RECIPE]][/VARIANT]", "Whose records to predict from.", "--from"),
     ] = None,
     gpus: Annotated[
         PositiveInt | None, Option("How many of its GPUs train [all]", metavar="N", limit=IMPORTED_BATCH_SIZE)

@@ -25,7 +25,7 @@ from fp8bench.schema.option import USD_PER_HOUR, Option
 
 PURCHASES: tuple[Purchase, ...] = get_args(Purchase)
 
-Instances = Annotated[tuple[str, ...], argument("[INSTANCE]...", "Only these [all].", "instances")]
+Instances = Annotated[tuple[str, ...], argument("[INSTANCE]...", "Only these [all].")]
 Providers = Annotated[tuple[str, ...], option("NAME", "Only this one's instances. Repeatable.")]
 OwnPrices = Annotated[Folder, option("DIR", "Where own prices and snapshots are.")]
 
@@ -106,7 +106,7 @@ def update(
 
 
 def set_price(
-    instance: Annotated[str, argument("INSTANCE", "Whose price it is.", "instances")],
+    instance: Annotated[str, argument("INSTANCE", "Whose price it is.")],
     usd: Annotated[
         PositiveFloat,
         Option("Of an hour of the whole machine", metavar="USD", limit=USD_PER_HOUR, flags=("USD",), argument=True),

@@ -14,6 +14,7 @@ from fp8bench.launch.processes.blame import compiles
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.sweep.halving import Halving, Turn, in_words
 from fp8bench.pricing.cost import units_per_usd
+from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record, Session
 from fp8bench.tables.written import rate, with_interval, workers
 from fp8bench.worker.progress import Progress
@@ -143,18 +144,22 @@ class OfSweep:
         return self._on.begins(_called(turn), f"about {duration(expected_s)}")
 
     def ended(self, turn: Turn, record: Record, halving: Halving) -> None:
-        outcome, found_s, price = status_of(record), halving.unit_s(turn.config), self._usd_per_hour
+        outcome = status_of(record)
         if record.status == "ok":
             leaders = halving.standings().leaders
             led = f"leads: {in_words(leaders[0])}" if leaders else "none is left"
             led = "it leads" if leaders[:1] == (turn.config,) else led
-            worth = "-"
-            if found_s is not None:
-                value = 1 / found_s if price is None else units_per_usd(1 / found_s, price)
-                worth = f"{rate(value)} units/{'s' if price is None else 'USD'}"
-            outcome = f"{record.execution}, {worth}; {led}"
+            outcome = f"{record.execution}, {self._worth(turn.config, halving)}; {led}"
         self._on.ended(_called(turn), outcome)
         _say_why_it_stopped(in_words(turn.config), record)
+
+    def _worth(self, config: RunConfig, halving: Halving) -> str:
+        """Return the units per USD, or per second without a price, of its rounds, or of its look if it has none."""
+        price, found_s = self._usd_per_hour, halving.unit_s(config)
+        if found_s is None:
+            return "-"
+        value = 1 / found_s if price is None else units_per_usd(1 / found_s, price)
+        return f"{rate(value)} units/{'s' if price is None else 'USD'}"
 
 
 def _called(turn: Turn) -> str:

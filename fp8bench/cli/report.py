@@ -25,10 +25,10 @@ REPLACE = "Name another file, or replace it with --force"
 def report(
     selection: Selection,
     instances: Annotated[
-        tuple[str, ...], argument("[INSTANCE...]", "Names in the catalogue or the results [all].", "instances")
+        tuple[str, ...], argument("[INSTANCE...]", "Names in the catalogue or the results [all].")
     ] = (),
     output: Annotated[
-        Path | None, option("FILE", "Where it is written [report.html, or the plot's name].", None, "-o", "--output")
+        Path | None, option("FILE", "Where it is written [report.html, or the plot's name].", "-o", "--output")
     ] = None,
     force: Annotated[bool, Option("Replace the file if it exists")] = False,
     plot: Annotated[str | None, option("|".join(PLOTS), "Draw only this, as .png, .svg or .pdf.")] = None,

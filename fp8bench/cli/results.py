@@ -85,7 +85,7 @@ def _show(
 
 
 def import_figure(
-    instance: Annotated[str, option("NAME", "Name in the catalogue.", "instances")],
+    instance: Annotated[str, option("NAME", "Name in the catalogue.")],
     figure: ImportedFigure,
     results_dir: ResultsDir = Path("results"),
 ) -> None:
@@ -103,14 +103,14 @@ def import_figure(
     in_order = sorted(everything, key=lambda one: one.created_utc)
     if record.run_id not in {one.run_id for group in select(in_order, every=False) for one in group.rounds}:
         warn(
-            f"tables show measured records, and of the same work the latest figure, in place of this one: "
+            "tables show measured records, and of the same work the latest figure, in place of this one: "
             f"`fp8bench compare {key} --all --allow-mismatch` has it"
         )
 
 
 def bundle(
     file: Annotated[Path, argument("FILE", "Where it is written.")],
-    instances: Annotated[tuple[str, ...], argument("INSTANCE...", "As those of `compare`.", "instances")],
+    instances: Annotated[tuple[str, ...], argument("INSTANCE...", "As those of `compare`.")],
     selection: Selection,
     price: WhatIf = (),
     results_dir: ResultsDirs = (Path("results"),),

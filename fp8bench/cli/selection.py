@@ -54,8 +54,6 @@ class Scope(Options):
         """Return the options and the catalogue. named: whether the user named the instances. kept: the catalogue and
         the day of a bundle; None for those of today. Raises UsageError.
         """
-        reference = getattr(self, "reference", None)
-        wanted = Filter(**{name: getattr(self, name) for name in BY_WORK})
         if self.workload is not None:
             registry.find_workload(self.workload)
         catalog, today = kept or (load_catalog(results_dir), date.today())
@@ -72,9 +70,10 @@ class Scope(Options):
                 raise UsageError(f"{error.what}, and {results.what_lies_in(results_dir)}", error.remedy) from error
 
         keys = list(dict.fromkeys(map(key_of, instances)))
-        compared_with = parse_reference(reference, keys)
-        compared_with = replace(compared_with, instance=key_of(compared_with.instance))
-        require_read(catalog, [*(keys if named else ()), *([compared_with.instance] if reference else ())])
+        asked = getattr(self, "reference", None)
+        reference = parse_reference(asked, keys)
+        reference = replace(reference, instance=key_of(reference.instance))
+        require_read(catalog, [*(keys if named else ()), *([reference.instance] if asked else ())])
         assumed: dict[str, float] = {}
         for name, usd in map(parse_price, prices):
             if (key := key_of(name)) not in keys:
@@ -85,11 +84,11 @@ class Scope(Options):
         return CompareOptions(
             instances=tuple(keys),
             today=today,
-            reference=compared_with,
+            reference=reference,
             as_of=self.price_as_of,
             region=self.region,
             purchase=self.purchase or "on_demand",
-            wanted=wanted,
+            wanted=Filter(**{name: getattr(self, name) for name in BY_WORK}),
             every=self.every,
             allow_mismatch=self.allow_mismatch,
             price=assumed,
@@ -103,7 +102,7 @@ class Selection(Scope):
 
     reference: Annotated[
         str | None,
-        option("INSTANCE:MODE[:RECIPE][/VARIANT]", "Row to compare with [the first's baseline-bf16].", "instances"),
+        option("INSTANCE:MODE[:RECIPE][/VARIANT]", "Row to compare with [the first's baseline-bf16]."),
     ] = None
 
 

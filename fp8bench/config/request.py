@@ -32,12 +32,11 @@ class _CommonOptions(Options):
             "Precision mode to measure, with its recipe if not the default: te-fp8:current. Repeat for several",
             if_unset="every default mode of this machine",
             metavar="MODE",
-            complete="modes",
         ),
     ] = ()
     workload: Annotated[
         str | None,
-        Option("Model to train", if_unset="vit-huge; on a CPU vit-micro", metavar="NAME", complete="workloads"),
+        Option("Model to train", if_unset="vit-huge; on a CPU vit-micro", metavar="NAME"),
     ] = None
     size: Annotated[
         tuple[str, ...],
@@ -52,12 +51,9 @@ class _CommonOptions(Options):
             "Options of Transformer Engine's layer, joined by +, or `ladder` for all rungs. Repeat for several",
             if_unset="none",
             metavar="SWITCH+...|none|ladder",
-            complete="switches",
         ),
     ] = ()
-    instance: Annotated[
-        str, Option("Name of this machine in the catalogue", metavar="NAME|auto", complete="instances")
-    ] = "auto"
+    instance: Annotated[str, Option("Name of this machine in the catalogue", metavar="NAME|auto")] = "auto"
     gpus: Annotated[
         PositiveInt | None, Option("GPUs to train on", if_unset="all; on a CPU 2 processes", limit=limits.GPUS)
     ] = None

@@ -29,18 +29,11 @@ Unread = Callable[[Sequence[Broken]], None]
 """A function that takes the files that could not be read."""
 
 
-Foresee = Callable[[Sequence[Measurement], Sequence[str], Catalog], list[Measurement]]
-"""A function that predicts measurements of named instances from those of others."""
-
-Ahead = Callable[[Sequence[Measurement], Sequence[int], Catalog], tuple[list[Measurement], list[str]]]
-"""A function that projects measurements of one node to numbers of GPUs, and says why some are not."""
-
-
 class CompareOptions(NamedTuple):
     """What a user requests of a comparison. wanted: chooses records of the instances. every: whether each record is a
     row. as_of: the day of the prices; None is today. price: USD an hour by instance; overrides any other. job: units of
     work that a row has to finish. budget: USD to spend. foresee: predicts rows of instances where nothing was measured;
-    None omits them. gpus: only rows of so many, and what `ahead` makes of more nodes; empty for all.
+    None omits them. gpus: only rows of so many; empty for all. ahead: projects one node to so many, and says where not.
     """
 
     instances: tuple[str, ...]
@@ -56,9 +49,9 @@ class CompareOptions(NamedTuple):
     job: float | None = None
     budget: Budget | None = None
     view: View = AS_IT_IS
-    foresee: Foresee | None = None
+    foresee: Callable[[Sequence[Measurement], Sequence[str], Catalog], list[Measurement]] | None = None
     gpus: tuple[int, ...] = ()
-    ahead: Ahead | None = None
+    ahead: Callable[[Sequence[Measurement], Sequence[int], Catalog], tuple[list[Measurement], list[str]]] | None = None
 
     def query(self, day: date | None = None, machine: str | None = None) -> PriceQuery:
         """Return which price is asked for. day: None for that of the prices. machine: whose own price may be used."""

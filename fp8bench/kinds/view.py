@@ -69,14 +69,14 @@ class View(Options):
     ] = ()
     sort: Annotated[
         str | None,
-        Option("Best of a column first; with a dash last [what a USD buys]", metavar="[-]COLUMN", complete="columns"),
+        Option("Best of a column first; with a dash last [what a USD buys]", metavar="[-]COLUMN"),
     ] = None
     filter: Annotated[
         tuple[str, ...], Option("Only rows like this (=, !=, <, <=, >, >=), as mode=te-fp8", metavar="COLUMN=VALUE")
     ] = ()
     group_by: Annotated[
         str | None,
-        Option("A table for each value; batch, machine: compared within each", metavar="COLUMN", complete="columns"),
+        Option("A table for each value; batch, machine: compared within each", metavar="COLUMN"),
     ] = None
     best_batch: Annotated[bool, Option("Each mode at its best batch size alone")] = False
     notes: Annotated[bool, Option("Every note below the table, and not only the first three")] = False

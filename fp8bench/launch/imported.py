@@ -44,7 +44,7 @@ def _citation(text: str) -> str:
 class ImportedFigure(Options):
     """A figure. step_time_s: seconds; beyond a millionth of a second to a day is a typing mistake."""
 
-    mode: Annotated[str, Option("Mode, with its recipe where known", metavar="MODE", complete="modes")]
+    mode: Annotated[str, Option("Mode, with its recipe where known", metavar="MODE")]
     step_time_s: Annotated[float, Field(ge=1e-6, le=86_400), Option("Of one step", metavar="SECONDS")]
     batch_size: Annotated[PositiveInt, Option("Samples a GPU and step", limit=IMPORTED_BATCH_SIZE)]
     gpus: Annotated[int, Field(ge=1, le=1_000_000), Option("GPUs over all", metavar="N")]
@@ -58,7 +58,7 @@ class ImportedFigure(Options):
         Option("Makes it `published`, priced for that day", metavar="DATE"),
     ] = None
     derivation: Annotated[str | None, Option("How the step time follows from the source", metavar="TEXT")] = None
-    workload: Annotated[str, Option("What was trained", metavar="NAME", complete="workloads")] = "vit-huge"
+    workload: Annotated[str, Option("What was trained", metavar="NAME")] = "vit-huge"
     compile: Annotated[bool | None, Option("Whether torch.compile was on [unknown]")] = None
     attention: Annotated[str | None, Option("Attention implementation [unknown]", metavar="NAME")] = None
 

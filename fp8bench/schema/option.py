@@ -55,7 +55,7 @@ class Option:
     """The declaration of an option. help: a sentence without its full stop, to which the default is appended. default:
     the request's, if the configuration declares the option or devices differ in it; None if `launch.plan` computes it.
     if_unset: what help and `--dry-run` show for a computed one. metavar: None to derive it from the type.
-    complete: a function of `cli.names`. flags: none for the one of the field's
+    flags: none for the one of the field's
     name. argument: given by its place.
     """
 
@@ -64,7 +64,6 @@ class Option:
     if_unset: str = ""
     limit: Limit | None = None
     metavar: str | None = None
-    complete: str | None = None
     flags: tuple[str, ...] = ()
     argument: bool = False
 

@@ -118,25 +118,16 @@ def test_a_pipe_gets_no_escape_codes_even_from_a_colour_terminal(arguments, fp8b
 COMPLETED = """
 comp | compare
 run --max-ro | --max-rounds
-run --mode te-b | te-bf16
-run --mode te-fp8: | te-fp8:delayed te-fp8:current te-fp8:block te-fp8:mxfp8
-run --instance lambda-1x | lambda-1x-h100 lambda-1x-b200
-run --workload vit-m | vit-micro
 run --compile o | on off
 run --cuda-graphs a | auto
-explain te-b | te-bf16
-compare p4 | p4d p4de
 compare p5 --format j | json
-compare p5 --sort spe | speed-up
-run --mode torchao-float8:t | torchao-float8:tensorwise
 numerics --layer b | block
 list w | workloads
-list workloads vit-m | vit-micro
 """
 
 
 @pytest.mark.parametrize(("words", "offered"), [line.split(" | ") for line in COMPLETED.strip().splitlines()])
-def test_options_and_names_complete(words, offered, fp8bench_in):
+def test_commands_options_and_their_words_complete(words, offered, fp8bench_in):
     place = {"COMP_WORDS": f"fp8bench {words}", "COMP_CWORD": str(len(words.split()))}
     done = fp8bench_in(_FP8BENCH_COMPLETE="complete_bash", **place)
     assert (done.code, done.stderr) == (0, "")
@@ -152,14 +143,6 @@ def test_names_of_commands_complete_without_an_import_of_any_and_the_script_can_
     assert set(done.stdout.split()) == set(COMMANDS)
     done = fp8bench_in("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
     assert "_FP8BENCH_COMPLETE=complete_bash" in done.stdout
-
-
-@pytest.mark.parametrize(("folder", "variables"), [("results", {}), ("mine", {"FP8BENCH_RESULTS_DIR": "mine"})])
-def test_a_machine_of_ones_own_completes_where_its_results_are(folder, variables, fp8bench_in, tmp_path):
-    keep(measured("my-box"), tmp_path / folder)
-    words = {"COMP_WORDS": "fp8bench compare my", "COMP_CWORD": "2", **variables}
-
-    assert fp8bench_in(_FP8BENCH_COMPLETE="complete_bash", **words).stdout.split() == ["my-box"]
 
 
 def forked(folder, *arguments, stdout):
