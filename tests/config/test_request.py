@@ -307,17 +307,9 @@ def test_what_is_the_same_for_all_is_how_a_measurement_is_made_and_the_page_list
         ("variants:\n  - te-fp9", 3, "mode of variant 1: unknown mode 'te-fp9'"),
         ("variants:\n  - {mode: te-fp8:current, batch_sice: 8}", 3, "unknown setting 'batch_sice'"),
         ("variants:\n  - mode: te-fp8\n    batch_size: 0", 4, "batch_size of variant 1: invalid value 0: input"),
-        (
-            "variants:\n  - mode: te-fp8\n    batch-size: many",
-            4,
-            "invalid value 'many': input should be a valid integer",
-        ),
+        ("variants:\n  - mode: te-fp8\n    batch-size: many", 4, "batch_size of variant 1: invalid value 'many': "),
         ("variants:\n  - mode: te-fp8\n    steps: 5", 4, "steps of variant 1: it is the same for all variants"),
-        (
-            "variants:\n  - mode: te-fp8\n    te-attention: te\n    te_attention: te",
-            3,
-            "variant 1 gives 'te_attention' twice",
-        ),
+        ("variants:\n  - mode: te-fp8\n    te-attention: te\n    te_attention: te", 3, "gives 'te_attention' twice"),
         ("variants:\n  - te-bf16\n  - te-fp8\n  - {mode: te-fp8:delayed}", 5, "variant 3 is the same as variant 2"),
     ],
 )
