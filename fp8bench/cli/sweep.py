@@ -84,16 +84,16 @@ def sweep(
     if dry_run:
         show(plan_document(planned), "json" if as_json else form)
         return
-    require_writable(emit, [] if planned.candidates else [planned.prepared.entries[0].config])
+    require_writable(emit, [] if planned.halving.candidates else [planned.prepared.entries[0].config])
     register(planned.prepared, request.price, date.today(), log)
     planned.looks_dir.mkdir(parents=True, exist_ok=True)
     remedy = "Wait until it ends, or choose another name with --session"
     with lock.held(planned.looks_dir / ".lock", f"sweep {planned.name!r}", remedy, log), shown(quiet) as on:
         if not quiet:
-            sizes = " and larger batches of the leader" if planned.blank is not None else ""
+            sizes = " and larger batches of the leader" if planned.halving.blank is not None else ""
             log(
-                f"sweep {planned.name}: {len(planned.candidates)} configurations to look at, usual "
-                f"settings{sizes} first; {planned.rounds} rounds of the best; budget {planned.budget.text}"
+                f"sweep {planned.name}: {len(planned.halving.candidates)} configurations to look at, usual "
+                f"settings{sizes} first; {planned.halving.most_rounds} rounds of the best; budget {planned.budget.text}"
             )
         told = OfSweep(planned.budget.usd_per_hour, on)
         found, spent_s, turns = search.run(planned, SpawnExecutor(), told.begins, told.ended)
@@ -157,16 +157,10 @@ def _planned(
     bases = [entry.config if request.te_switch else switched_on(entry.config) for entry in prepared.entries]
     values = values | ({"batch_size": (base.batch_size,)} if auto else {})
     candidates, untried = space(bases, values, why_not)
-    return search.Sweep(
-        prepared,
-        name or new_session_id(datetime.now(UTC)),
-        candidates,
-        untried,
-        rounds=prepared.stop.rounds,
-        blank=blank_search(base) if auto else None,
-        look={"steps": look_steps, "warmup": min(LOOK_WARMUP, base.warmup), "min_time_s": 0.0},
-        budget=search.budget(*limits, price_today(prepared, catalog, request.price).usd_per_hour, DEFAULT_BUDGET),
-    )
+    budget = search.budget(*limits, price_today(prepared, catalog, request.price).usd_per_hour, DEFAULT_BUDGET)
+    look = {"steps": look_steps, "warmup": min(LOOK_WARMUP, base.warmup), "min_time_s": 0.0}
+    blank = Halving(candidates, prepared.stop.rounds, blank_search(base) if auto else None, look, budget.seconds)
+    return search.Sweep(prepared, name or new_session_id(datetime.now(UTC)), blank, untried, budget)
 
 
 def _require_any(sweep: search.Sweep, found: Halving) -> None:

@@ -6,7 +6,7 @@ for a sweep's budget, a turn then takes what no turn goes without. The first pro
 cold caches; later ones find most kernels in the caches on disk, but another batch size is compiled anew.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
 from importlib.util import find_spec
 from statistics import fmean
@@ -220,7 +220,7 @@ class Forecaster:
     call took beyond their forecasts, as on a busy host, is added to all.
     """
 
-    def __init__(self, records: Sequence[Record]) -> None:
+    def __init__(self, records: Iterable[Record] = ()) -> None:
         self._took: list[Took] = []
         self._alone: dict[tuple[RunConfig, bool], float] = {}
         self._beyond_s: list[float] = []

@@ -135,8 +135,7 @@ class TestSweep:
         out = fp8bench(Machine(broken=("baseline-bf16",)), *SWEEP).stdout
 
         assert "Cheapest of 6 tried: torchao-float8:tensorwise at batch 32" in out
-        assert "baseline-bf16 at batch 16: failed: it broke" in out
-        assert "failed: crash" in out
+        assert re.search(r"baseline-bf16 +16 .* failed: it broke", out)
 
     def test_where_no_configuration_is_left_it_says_why_with_the_exit_code_of_that(self, fp8bench):
         said = fp8bench(Machine(broken=tuple(STEP_S)), *SWEEP, code=5)
