@@ -21,7 +21,6 @@ from fp8bench.launch.forecast import (
     forecast,
     obstacle,
     price_today,
-    turn_s,
 )
 from fp8bench.launch.place import Place
 from fp8bench.launch.rounds import Entry, Stop
@@ -39,6 +38,12 @@ makes 8 batches ahead, and timed steps are whole queues of them.
 """
 
 BASELINE, TE_FP8 = config("baseline-bf16", None), config("te-fp8", "delayed")
+
+
+def turn_s(config: RunConfig, kept: list[Record]) -> float | None:
+    """Of a round of one mode."""
+    [turn] = forecast([Entry(config)], Stop(3), [None], kept, PriceToday(None)).turns
+    return turn.seconds
 
 
 @pytest.fixture(scope="module")
