@@ -343,7 +343,7 @@ class TestVariants:
         session = of_sizes(found, variants=variants, search=SEARCH)
 
         assert resume.sized(session, configs, configs) == ([found, configs[1]], {found: SEARCH})
-        resume.refuse_unlike(session, [found], False, variants, [configs[1]])
+        resume.refuse_unlike(session, [found, configs[1]], False, variants)
         given, sought = (one.config for one in of_variants(SMALL, SOUGHT))
         beside, _ = resume.sized(of_sizes(sized(sought, 96), search=SEARCH), [given, sought], [sought])
         assert [one.batch_size for one in beside] == [4, 96]
@@ -363,4 +363,4 @@ class TestVariants:
 
         assert unlike == [now]
         with pytest.raises(UsageError, match=r"measured with steps 7 \(now 8\)"):
-            resume.refuse_unlike(session, [], False, (SOUGHT,), unlike)
+            resume.refuse_unlike(session, unlike, False, (SOUGHT,))
