@@ -6,7 +6,7 @@ for a sweep's budget, a turn then takes what no turn goes without. The first pro
 cold caches; later ones find most kernels in the caches on disk, but another batch size is compiled anew.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from importlib.util import find_spec
 from statistics import fmean
@@ -240,23 +240,22 @@ class Forecaster:
 
     def _alone_s(self, config: RunConfig, warm: bool) -> float:
         of_mode = [took for took in self._took if same_work(took.config, config, AXES)]
-        ran = [took for took in of_mode if same_work(took.config, config)]
-        # Of several processes of the mode, the first took longest.
-        cold, warm_share = cold_s(config), WARM[config.world_size > 1]
-        compile_s = cold and (max((took.compile_s for took in of_mode), default=0.0) or cold)
-        if ran:
-            once_more_s = min(ran[-1].compile_s, warm_share * compile_s)
-            return ran[-1].turn_s(config, ran[-1].compile_s if len(ran) > 1 else once_more_s)
-        compile_s *= warm_share if warm else 1.0
-        if not of_mode:
-            return START_UP_S[config.device] + compile_s + config.min_time_s
 
         def unlike(took: Took) -> int:
             return sum(getattr(took.config, name) != getattr(config, name) for name in AXES)
 
-        # The latest that differs in the fewest settings is the nearest. A step's time is close to linear in its batch.
-        near = min(reversed(of_mode), key=unlike)
-        return near.turn_s(config, compile_s, config.batch_size / near.config.batch_size)
+        # The latest that differs in the fewest settings is the nearest.
+        near = min(reversed(of_mode), key=unlike, default=None)
+        ran = near is not None and same_work(near.config, config)
+        # Of several processes of the mode, the first took longest.
+        cold = cold_s(config)
+        compile_s = cold and (max((took.compile_s for took in of_mode), default=0.0) or cold)
+        compile_s *= WARM[config.world_size > 1] if warm or ran else 1.0
+        if near is None:
+            return START_UP_S[config.device] + compile_s + config.min_time_s
+        # A step's time is close to linear in its batch.
+        longer = config.batch_size / near.config.batch_size
+        return near.turn_s(config, min(near.compile_s, compile_s) if ran else compile_s, longer)
 
 
 def execution(config: RunConfig) -> str:
@@ -286,34 +285,32 @@ def largest_batch(config: RunConfig, memory_bytes: int, parameters: int, has_gib
 
 def obstacle(config: RunConfig, machine: Machine, catalog: Catalog, here: bool = True) -> str | None:
     """Return why a mode cannot run on the machine, as far as known without torch. here: whether it is this one."""
-    entry = registry.modes()[config.mode]
-    recipe, needs = (config.recipe or "").partition(",")[0], entry.needs or Needs()
+    return next(_obstacles(config, machine, catalog, here), None)
+
+
+def _obstacles(config: RunConfig, machine: Machine, catalog: Catalog, here: bool) -> Iterator[str]:
+    entry, recipe = registry.modes()[config.mode], (config.recipe or "").partition(",")[0]
+    needs, checkpoints, has_gpu = entry.needs or Needs(), config.activation_checkpointing, machine.has_gpu
     # Under `auto`, memory decides too whether FSDP2 joins the ranks.
     sharded = config.parallel == "fsdp" or 1 < config.tensor_parallel < config.world_size
-    whole, replayed = config.compile == "on", config.cuda_graphs == "on"
-    recomputed, least = config.activation_checkpointing, needs.compute_capability
-    joined = {
+    graph = "cannot be replayed as a CUDA graph (--cuda-graphs on)" if config.cuda_graphs == "on" else ""
+    if graph and not has_gpu:
+        yield f"{graph}, since this machine shows no NVIDIA GPU"
+    if config.compile in ("on", "blocks") and recipe in entry.never_compiled:
+        yield f"cannot be compiled (--compile {config.compile}) with the recipe {recipe}"
+    for flag, given in {
         "--tensor-parallel": config.tensor_parallel > 1,
         "--parallel fsdp": sharded,
-        f"--activation-checkpointing {recomputed}": recomputed != "none",
-    }
-    splits = next((flag for flag, holds in joined.items() if holds), None)
-    graph = "cannot be replayed as a CUDA graph (--cuda-graphs on)"
-    gpu = catalog.gpu_by_product(machine.gpus[0]) if machine.has_gpu else None
-    reasons = {
-        f"{graph}, since this machine shows no NVIDIA GPU": replayed and not machine.has_gpu,
-        f"cannot be compiled (--compile {config.compile}) with the recipe {recipe}": config.compile in ("on", "blocks")
-        and recipe in entry.never_compiled,
-        f"cannot be compiled as a whole (--compile on) with {splits}; --compile blocks can be used with it": whole
-        and splits is not None,
-        f"{graph} under FSDP2": replayed and sharded,
-        "needs an NVIDIA GPU, and this machine shows none": not machine.has_gpu
-        and (needs.gpu or recipe in needs.recipes_of_gpu),
-        f"needs a GPU of {gpu.too_old_for(least) if gpu and least else ''}": gpu is not None
-        and least is not None
-        and gpu.capability < least,
-        f"needs the Python package {needs.module}, which is not installed": here
-        and needs.module is not None
-        and find_spec(needs.module) is None,
-    }
-    return next((why for why, holds in reasons.items() if holds), None)
+        f"--activation-checkpointing {checkpoints}": checkpoints != "none",
+    }.items():
+        if given and config.compile == "on":
+            yield f"cannot be compiled as a whole (--compile on) with {flag}; --compile blocks can be used with it"
+    if graph and sharded:
+        yield f"{graph} under FSDP2"
+    if not has_gpu and (needs.gpu or recipe in needs.recipes_of_gpu):
+        yield "needs an NVIDIA GPU, and this machine shows none"
+    gpu, least = catalog.gpu_by_product(machine.gpus[0]) if has_gpu else None, needs.compute_capability
+    if gpu is not None and least is not None and gpu.capability < least:
+        yield f"needs a GPU of {gpu.too_old_for(least)}"
+    if here and needs.module is not None and find_spec(needs.module) is None:
+        yield f"needs the Python package {needs.module}, which is not installed"
