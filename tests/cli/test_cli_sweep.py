@@ -162,7 +162,7 @@ class TestSweep:
         assert (found["winner"]["rounds"], found["runner_up"]) == (1, None)
         # Within a budget: tests/launch/sweep/test_spending. What it left is named with the command that goes on.
         machine.ran.clear()
-        said = fp8bench(machine, *SWEEP, "--budget-usd", "0.18", "--session", "mine").stdout
+        said = fp8bench(machine, *SWEEP, "--budget", "0.18USD", "--session", "mine").stdout
         assert "Ended by the budget of" in said
         assert "`fp8bench sweep --session mine` with the same options goes on, and repeats nothing." in said
 

@@ -46,30 +46,21 @@ class Budget(NamedTuple):
         """Return what so many seconds cost."""
         return None if self.usd_per_hour is None else seconds / SECONDS_PER_HOUR * self.usd_per_hour
 
-
-def parse_time(text: str) -> float:
-    """Return the seconds of `10min`, `600s` or `2h`. Raises UsageError for anything else."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    if found is None or found[2] not in UNITS_S or float(found[1]) == 0:
-        raise UsageError(
-            f"--budget: invalid value {text!r}: it is not a duration above 0 with a unit of time",
-            f"Give, for example, --budget 10min; units are {', '.join(UNITS_S)}",
-        )
-    return float(found[1]) * UNITS_S[found[2]]
-
-
-def budget(time: str | None, usd: float | None, usd_per_hour: float | None, default: str) -> Budget:
-    """Return the budget. Raises UsageError for two, for an invalid amount, and for USD if no price is known."""
-    if usd is None:
-        return Budget(parse_time(time or default), time or default, usd_per_hour)
-    if time is not None:
-        raise UsageError("both --budget and --budget-usd were given", "Give one of them")
-    if not 0 < usd < math.inf:
-        raise UsageError(f"--budget-usd: invalid value {usd:g}: it buys nothing", "Give an amount above 0")
-    if usd_per_hour is None:
-        why = "--budget-usd needs the price of this machine, and none is known"
-        raise UsageError(why, "Give it with --price, or use --budget")
-    return Budget(usd / usd_per_hour * SECONDS_PER_HOUR, f"{usd:g} USD", usd_per_hour)
+    @classmethod
+    def parse(cls, text: str, usd_per_hour: float | None) -> "Budget":
+        """Read `10min`, `600s`, `2h` or `2USD`. Raises UsageError for anything else, and for USD without a price."""
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+        if found is None or found[2] not in (*UNITS_S, "USD") or float(found[1]) == 0:
+            raise UsageError(
+                f"--budget: invalid value {text!r}: it is not a duration above 0 with a unit of time, nor an amount of "
+                "USD",
+                f"Give, for example, --budget 10min; units are {', '.join(UNITS_S)}, USD",
+            )
+        if found[2] == "USD" and not usd_per_hour:
+            what = f"--budget {text} needs the price of this machine, and none is known"
+            raise UsageError(what, "Give it with --price, or give a time")
+        unit_s = UNITS_S.get(found[2]) or SECONDS_PER_HOUR / (usd_per_hour or math.inf)
+        return cls(float(found[1]) * unit_s, text, usd_per_hour)
 
 
 @dataclass(frozen=True)
