@@ -1,14 +1,8 @@
 """Lists the configurations of a sweep (mode x recipe x compile x CUDA graphs x batch x attention), and decides which
 look or round is next and which of them go on: successive halving within a budget. Pure.
 
-Looks begin until half of the budget is spent, then rounds; what the rounds leave is spent on looks again. No model of
-the space chooses: it has tens of points, nearly all of them categories, and what is not tried must be shown with its
-reason.
-
-Rounds run the best third of the looks, as `fp8bench run` does. A configuration without rounds is dropped if its rank is
-below that third, or if another of its batch sizes does better; what has rounds is dropped by rounds alone: if its
-interval is worse than the leader's by more than the noise (`stats.ratio`), or if its rank is in the lower half of those
-left, down to FINALISTS.
+Looks begin until half of the budget is spent, then rounds of the best third; what these leave is spent on looks again.
+No model of the space chooses: it has tens of points, nearly all categories, and what is not tried needs a reason.
 """
 
 import math
@@ -191,7 +185,9 @@ class Halving:
         return [one for one in self.looks if _but_size(one) == _but_size(config)]
 
     def standings(self, allows: Callable[[Turn, RunConfig], bool] = lambda _turn, _leader: True) -> Standings:
-        """Replay the rounds that ran. allows: whether the budget allows a round; if not, that drops nothing."""
+        """Replay the rounds that ran. After each, what is slower than the leader beyond the noise is dropped, and the
+        lower half down to FINALISTS. allows: whether the budget allows a round; if not, that drops nothing.
+        """
         every, dropped = self._contenders()
         left, next_turn = every, None
         for number in range(1, self.most_rounds + 1):
@@ -233,7 +229,9 @@ class Halving:
         return turns
 
     def _contenders(self) -> tuple[list[RunConfig], dict[RunConfig, str]]:
-        """Return what may get rounds, the best first by their looks, and why the others do not."""
+        """Return what may get rounds, the best first by their looks, and why the others do not. What has rounds is
+        dropped by them alone.
+        """
         blank, dropped, best = self.blank, dict[RunConfig, str](), dict[Key, RunConfig]()
         ranked, outgrown = list[RunConfig](), list[RunConfig]()
         for config, record in sorted(self.looks.items(), key=lambda one: _look_s(one[1])):
