@@ -178,9 +178,12 @@ class TestDryRun:
             "Would look at 6 configurations of cpu; then 3 rounds of the best, at most 6 turns.",
             "Time: at least 90 s for the looks, and 90 s for the rounds if none is dropped early.",
             "Cost: about 0.18 USD at 3.60 USD an hour.",
-            "Where there is no record of the same work, only what a start and torch.compile take is counted.",
+            "Of work without a record, only what a start and torch.compile take is counted.",
         ]
-        assert re.match(r" *1 +baseline-bf16 +16 .* 15$", next(line for line in lines if "baseline-bf16" in line))
+        assert re.match(
+            r" *1 +baseline-bf16, batch 16, compile auto .* 15$",
+            next(line for line in lines if "baseline-bf16" in line),
+        )
         assert "needs an NVIDIA GPU, and this machine shows none: torchao-float8:rowwise_with_gw_hp" in "\n".join(lines)
         assert machine.ran == []
         assert list(tmp_path.iterdir()) == []

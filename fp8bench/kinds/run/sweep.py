@@ -12,7 +12,7 @@ from statistics import fmean
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
 from fp8bench.launch.forecast import duration
-from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, Halving, Standings, Untried, When, in_words
+from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, Halving, Standings, Untried, in_words
 from fp8bench.launch.sweep.search import Sweep, begun
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.registry import find_workload
@@ -238,29 +238,8 @@ def _about_untried(untried: Untried) -> list[doc.Heading | doc.Note]:
     return [doc.Heading("What was not tried"), *lines] if lines else []
 
 
-class PlannedLook(Frozen):
-    """seconds: its expected time. within_budget: whether it begins in the budget and fits together with rounds."""
-
-    mode: str
-    batch_size: int
-    compile: CompileChoice
-    cuda_graphs: GraphChoice
-    te_attention: str
-    when: When
-    seconds: float
-    within_budget: bool
-
-
-PLANNED: tuple[Column[PlannedLook], ...] = (
-    word("mode", lambda look: look.mode),
-    Column("batch", lambda look: look.batch_size, "d"),
-    word("compile", lambda look: look.compile),
-    word("graphs", lambda look: look.cuda_graphs),
-    word("attention", lambda look: look.te_attention),
-    word("comes", lambda look: look.when),
-    word("in budget", lambda look: "yes" if look.within_budget else "no"),
-    Column("expected", lambda look: look.seconds, ".0f", unit="s"),
-)
+OF_LOOK = ("mode", "batch_size", "compile", "cuda_graphs", "te_attention", "when", "seconds", "within_budget")
+"""Fields of a planned look. seconds: its expected time. within_budget: whether it fits together with rounds."""
 
 
 def plan_document(sweep: Sweep) -> doc.Document:
@@ -270,40 +249,55 @@ def plan_document(sweep: Sweep) -> doc.Document:
     times are from records of the same work; else they are lower bounds. batch_sizes: whether more sizes are looked at,
     until the largest that fits is known. Raises UsageError as `begun` does.
     """
-    budget, halving, looks, spent_s = sweep.budget, begun(sweep), list[PlannedLook](), 0.0
+    budget, halving, looks, fit, spent_s = (
+        sweep.budget,
+        begun(sweep),
+        list[tuple[RunConfig, str, float, bool]](),
+        0,
+        0.0,
+    )
     rounds, done, candidates = halving.most_rounds, len(halving.looks), halving.candidates
     for config, when in halving.wanted().items():
-        seconds, fit = halving.look_s(config), done + sum(look.within_budget for look in looks)
-        fits = halving.looks_first(spent_s) and halving.fits(config, spent_s, fit)
-        own = {"mode": config.mode_label, "when": when, "seconds": seconds, "within_budget": fits}
-        looks.append(made_of(PlannedLook, config, **own))
-        spent_s += seconds if fits else 0.0
-    looks_s = sum((look.seconds for look in looks), 0.0)
+        seconds = halving.look_s(config)
+        fits = halving.looks_first(spent_s) and halving.fits(config, spent_s, done + fit)
+        looks.append((config, when, seconds, fits))
+        fit, spent_s = fit + fits, spent_s + seconds * fits
+    looks_s = sum((seconds for _, _, seconds, _ in looks), 0.0)
     turns = max(0, halving.most_round_turns(len(looks) + done) - sum(map(len, halving.rounds.values())))
     rounds_s = turns * fmean(map(halving.round_s, candidates)) if candidates else 0.0
     known, auto = all(map(halving.forecaster.is_known, candidates)), halving.blank is not None
     so_far = f", and {done} are done" if done else ""
     sizes = ", and after the usual settings at larger batch sizes of the leaders" if auto else ""
+    most = budget.usd(min(looks_s + rounds_s, budget.seconds))
+    at = f"about {most:,.2f} USD at {budget.usd_per_hour:,.2f} USD an hour" if most is not None else ""
     said = [
         f"Would look at {len(looks)} configurations of {sweep.prepared.instance.key}{so_far}{sizes}; then {rounds} "
         f"rounds of the best, at most {turns} turns.",
         f"Time: {'about' if known else 'at least'} {duration(looks_s)} for the looks, and {duration(rounds_s)} for the "
         "rounds if none is dropped early.",
+        f"The budget of {budget.text} ends it earlier. At most {fit} looks fit beside the rounds."
+        if looks_s + rounds_s > budget.seconds
+        else "",
+        f"Cost: {at or 'unknown, since no price of this machine is known; --price gives one'}.",
+        "" if known else "Of work without a record, only what a start and torch.compile take is counted.",
     ]
-    if looks_s + rounds_s > budget.seconds:
-        fit = sum(look.within_budget for look in looks)
-        said.append(f"The budget of {budget.text} ends it earlier. At most {fit} looks fit beside the rounds.")
-    most = budget.usd(min(looks_s + rounds_s, budget.seconds))
-    at = f"about {most:,.2f} USD at {budget.usd_per_hour:,.2f} USD an hour" if most is not None else ""
-    said.append(f"Cost: {at or 'unknown, since no price of this machine is known; --price gives one'}.")
-    if not known:
-        said.append("Where there is no record of the same work, only what a start and torch.compile take is counted.")
     numbers = doc.Cells("look", tuple(str(done + place) for place in range(1, len(looks) + 1)))
-    table = doc.Table((numbers, *(column.cells(looks) for column in PLANNED)), naming=2)
+    column = doc.Rows(looks).column
+    table = doc.Table(
+        (
+            numbers,
+            column("configuration", lambda look: in_words(look[0]), "word"),
+            column("comes", lambda look: look[1], "word"),
+            column("in budget", lambda look: "yes" if look[3] else "no", "word"),
+            column("expected", lambda look: f"{look[2]:.0f}", unit="s"),
+        ),
+        naming=2,
+    )
+    lines = [(one.mode_label, *(getattr(one, name) for name in OF_LOOK[1:5]), *planned) for one, *planned in looks]
     data = {
         "session": sweep.name,
         "instance": sweep.prepared.instance.key,
-        "looks": looks,
+        "looks": [dict(zip(OF_LOOK, line, strict=True)) for line in lines],
         "looks_done": done,
         "looks_seconds": looks_s,
         "rounds": rounds,
@@ -316,5 +310,6 @@ def plan_document(sweep: Sweep) -> doc.Document:
         "budget_seconds": budget.seconds,
         "not_tried": _as_json(sweep.untried),
     }
-    shown = doc.blocks([*map(doc.Sentence, said)], [table] if looks else [], _about_untried(sweep.untried))
-    return doc.Document(shown, data=data, lines=doc.CsvLines.of(PlannedLook, looks))
+    sentences = map(doc.Sentence, filter(None, said))
+    shown = doc.blocks([*sentences], [table] if looks else [], _about_untried(sweep.untried))
+    return doc.Document(shown, data=data, lines=doc.CsvLines(OF_LOOK, tuple(lines)))
