@@ -66,8 +66,9 @@ def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Do
     now, wanted, budget = found.standings(), found.wanted(), sweep.budget
     untried = [*found.not_looked_at(budget.text), *sweep.untried]
     every = {one: _row(one, found, now, budget.usd_per_hour) for one in dict.fromkeys((*now.leaders, *found.looks))}
-    rows = sorted(every.values(), key=lambda row: (not row.place, row.place or -(row.throughput_per_s or 0.0)))
-    second, versus = _runner_up(found, every, now.leaders)
+    order = sorted(every, key=lambda one: (not every[one].place, every[one].place or found.unit_s(one)))
+    rows = [every[config] for config in order]
+    second, versus = _runner_up(found, every, order)
     tried = {config.mode for config in found.looks}
     left = list(dict.fromkeys(config.mode for config in wanted if config.mode not in tried))
     ended = f"the budget of {budget.text}" if wanted or now.turn else None
@@ -106,20 +107,19 @@ def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Do
 
 
 def _runner_up(
-    found: Halving, rows: Mapping[RunConfig, SweepRow], leaders: Sequence[RunConfig]
+    found: Halving, rows: Mapping[RunConfig, SweepRow], order: Sequence[RunConfig]
 ) -> tuple[SweepRow | None, Ratio | None]:
     """Return the best with an interval, even if dropped as slower, else the next leader; and its time over the
     winner's, if both have an interval.
     """
     # With --batch-size auto a configuration continues at one size, and its other sizes are no rivals.
-    of_winner = found.sizes(leaders[0]) if found.blank is not None else leaders[:1]
-    rivals = [config for config in rows if config not in of_winner]
-    measured = [one for one in rivals if rows[one].status == "ok" and rows[one].rounds >= INTERVAL_ROUNDS]
-    best = max(measured, key=lambda config: rows[config].throughput_per_s or 0.0, default=None)
-    second = best or next((config for config in leaders if config in rivals), None)
+    of_winner = found.sizes(order[0]) if found.blank is not None else order[:1]
+    rivals = [config for config in order if config not in of_winner and rows[config].status == "ok"]
+    measured = [config for config in rivals if rows[config].rounds >= INTERVAL_ROUNDS]
+    second = next(iter(measured or (config for config in rivals if rows[config].place)), None)
     if second is None:
         return None, None
-    first, other = found.measured(leaders[0]), found.measured(second)
+    first, other = found.measured(order[0]), found.measured(second)
     versus = ratio(other, first) if first and other else None
     return rows[second], versus if versus and versus.interval else None
 

@@ -144,11 +144,12 @@ class Halving:
             # Otherwise one of its sizes failed for a reason other than memory.
             elif len(search.tries) == len(self.sizes(leader)) and (size := next_size(search, leader)) is not None:
                 first.append(leader.model_copy(update={"batch_size": size}))
-        best: dict[str, float] = {}
-        for config, record in looks.items():
-            best[config.mode] = min(_look_s(record), best.get(config.mode, math.inf))
+
+        def best_s(mode: str) -> float:
+            return min((_look_s(record) for config, record in looks.items() if config.mode == mode), default=math.inf)
+
         # The best modes so far first, and those of which nothing is known last.
-        rest = sorted(left, key=lambda one: (candidates[one], best.get(one.mode, math.inf)))
+        rest = sorted(left, key=lambda one: (candidates[one], best_s(one.mode)))
         return {**dict.fromkeys([*first, *rest], "if time is left"), **dict.fromkeys(first, "first")}
 
     def batch_search(self, config: RunConfig) -> BatchSearch | None:
@@ -162,9 +163,9 @@ class Halving:
 
     def not_looked_at(self, budget: str) -> Untried:
         """Return first what would have come next, including batch sizes, then what needs no look, and why."""
-        needless = [(one, skipped(one, self.looks)) for one in self.candidates if one not in self.looks]
         left = [(config, f"the budget of {budget}") for config in self.wanted()]
-        return left + [(config, why) for config, why in needless if why is not None]
+        others = [one for one in self.candidates if one not in self.looks]
+        return left + [(one, why) for one in others if (why := skipped(one, self.looks)) is not None]
 
     def measured(self, config: RunConfig, rounds: int | None = None) -> Estimate | None:
         """Return the elapsed seconds per unit over its first rounds, or all; None if none is ok."""
