@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from fp8bench.launch import resume
 from fp8bench.launch.forecast import AXES, MINUTE_S, Forecaster, duration
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
@@ -88,26 +89,24 @@ def latest(results_dir: Path) -> str:
 
 
 def begun(sweep: Sweep) -> Halving:
-    """Return the search, with what records tell. Raises UsageError if they are of another machine, software or work."""
+    """Return the search, with what records tell. Raises UsageError as `resume.find` does, and for other work."""
     prepared, of_looks, of_rounds = sweep.prepared, dict[RunConfig, Record](), dict[RunConfig, list[Record]]()
-    here, base = prepared.here or Here(), prepared.entries[0].config
-    looks, kept = (results.read(of, [prepared.instance.key]) for of in (sweep.looks_dir, prepared.results_dir))
-    for record, path in [*looks, *kept]:
-        if record.session is None or record.session.session_id != sweep.name or record.config is None:
+    here, base, key = prepared.here or Here(), prepared.entries[0].config, prepared.instance.key
+    looks, kept = ([one.record for one in results.read(of, [key])] for of in (sweep.looks_dir, prepared.results_dir))
+    looked = {record.run_id for record in looks}
+    for record in resume.find(sweep.name, prepared, [*looks, *kept]).records:
+        if record.config is None:
             continue
-        if unlike := here.unlike(record):
-            why = f"sweep {sweep.name!r} cannot be resumed here, since it ran with another {', '.join(unlike)}"
-            raise UsageError(why, "Choose another name with --session")
         config = record.config.model_copy(update={name: getattr(base, name) for name in sweep.halving.look})
         other = [one for one in RunConfig.model_fields if getattr(config, one) != getattr(base, one)]
         if said := [f"{of} {getattr(config, of)} (now {getattr(base, of)})" for of in other if of not in FREE]:
             remedy = "Give the same again, or choose another name with --session"
             raise UsageError(f"sweep {sweep.name!r} is of {', '.join(said)}", remedy)
-        if sweep.looks_dir in path.parents:
+        if record.run_id in looked:
             of_looks[config] = record
         elif record.config == config:
             of_rounds.setdefault(config, []).append(record)
-    of_here = [record for record, _ in kept if record.source == "measured" and not here.unlike(record)]
+    of_here = [record for record in kept if record.source == "measured" and not here.unlike(record)]
     forecaster = Forecaster([*of_here, *of_looks.values(), *chain.from_iterable(of_rounds.values())])
     return replace(sweep.halving, forecaster=forecaster, looks=of_looks, rounds=of_rounds)
 
