@@ -144,10 +144,7 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch, catalog):
     ("settings", "said"),
     [
         ({"cuda_graphs": "auto"}, "compiled where the mode gains by it; each step replayed as one CUDA graph where"),
-        (
-            {"cuda_graphs": "auto", "device": "cpu"},
-            "compiled where the mode gains by it; each step launched from Python",
-        ),
+        ({"cuda_graphs": "auto", "device": "cpu"}, "compiled where the mode gains by it; each step launched from Pyt"),
         ({"compile": "off", "cuda_graphs": "off"}, "not compiled; each step launched from Python"),
         ({"compile": "blocks", "cuda_graphs": "on"}, "compiled, each block by itself; each step replayed as one CUDA"),
     ],

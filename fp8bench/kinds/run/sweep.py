@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from statistics import fmean
 
-from fp8bench.config.request import OBEYED_BY_WORKERS
+from fp8bench.config.request import RunRequest
 from fp8bench.launch.forecast import duration
 from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, Halving, Standings, Untried, in_words
 from fp8bench.launch.sweep.search import Sweep, begun
@@ -20,7 +20,7 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import CompileChoice, GraphChoice, Variant
 from fp8bench.schema.files import Frozen, made_of
-from fp8bench.schema.option import ByDevice, flag_of
+from fp8bench.schema.option import flag_of
 from fp8bench.stats.ratio import Ratio, ratio
 from fp8bench.tables import document as doc
 from fp8bench.tables.study import Column, word
@@ -154,10 +154,8 @@ def _row(config: RunConfig, halving: Halving, now: Standings, usd_per_hour: floa
 def command_line(config: RunConfig) -> str:
     """Return the command that measures this configuration again."""
     words = ["--mode", config.mode_label, "--workload", config.workload, "--gpus", str(config.world_size)]
-    of_workload = find_workload(config.workload).usual
-    for name, option in OBEYED_BY_WORKERS.items():
-        value, default = getattr(config, name), of_workload.get(name, option.default)
-        usual = default.on(config.device) if isinstance(default, ByDevice) else default
+    for name, usual in RunRequest().of_workers(config.device, find_workload(config.workload).usual).items():
+        value = getattr(config, name)
         if name == "batch_size" or (value != usual and name != "workers"):
             words += [flag_of(name), f"{value:g}" if isinstance(value, float) else str(value)]
     if config.te_switches:
