@@ -236,4 +236,8 @@ def find_sizes(
             say(f"{config.switched_label}: batch size {sized.config.batch_size}")
         # The size found may equal the size that another variant was given.
         rounds.entries = list(dict.fromkeys(one for each in rounds.entries if (one := fitting.get(each, each))))
+        if sized.stopped is not None:
+            # The record of what the session asked for, and not of a try.
+            tried = config.model_copy(update={"batch_size": sized.stopped.what.batch_size})
+            sized = sized._replace(stopped=sized.stopped.model_copy(update={"config": tried}))
         yield mine[0], sized

@@ -45,10 +45,12 @@ class Kept(NamedTuple):
         return [record.config for record in self.records if record.config is not None]
 
     @property
-    def searches(self) -> list[tuple[RunConfig, BatchSearch]]:
-        """The configurations whose batch size was searched for, with the search."""
-        every = [(one.config, one.session.batch_search) for one in self.records if one.config and one.session]
-        return [(config, search) for config, search in every if search is not None]
+    def searches(self) -> list[tuple[RunConfig, BatchSearch, bool]]:
+        """The configurations whose batch size was searched for, with the search, and whether they ran at that size."""
+        every = [
+            (one.config, one.session.batch_search, one.status) for one in self.records if one.config and one.session
+        ]
+        return [(config, search, status == "ok") for config, search, status in every if search is not None]
 
     @property
     def variants(self) -> tuple[VariantSettings, ...]:
@@ -180,7 +182,7 @@ def refuse_unlike(
     """
     if not kept.configs:
         return
-    before, unlike, searched = kept.variants, dict[str, str](), {config for config, _ in kept.searches}
+    before, unlike, searched = kept.variants, dict[str, str](), {config for config, *_ in kept.searches}
     if before or requested:
         _refuse_changed(kept.session_id, before, requested)
     # Every variant has to be there again, and every mode has to be like those that were measured.
@@ -233,12 +235,14 @@ def _refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Seque
 def sized(
     kept: Kept, configs: Sequence[RunConfig], to_size: Sequence[RunConfig]
 ) -> tuple[list[RunConfig], dict[RunConfig, BatchSearch]]:
-    """Return the configurations, those of `to_size` with the size that the session found, and the searches for it."""
+    """Return the configurations, those of `to_size` with the size that the session found, and the searches for it. A
+    search that failed is made again.
+    """
 
     def at_any_size(config: RunConfig) -> RunConfig:
         return config.model_copy(update={"batch_size": 1})
 
-    found = {at_any_size(config): (config, search) for config, search in kept.searches}
+    found = {at_any_size(config): (config, search) for config, search, ok in kept.searches if ok}
     known = {config: found[at_any_size(config)] for config in to_size if at_any_size(config) in found}
     return [known[one][0] if one in known else one for one in configs], dict(known.values())
 

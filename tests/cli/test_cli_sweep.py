@@ -295,14 +295,20 @@ class TestBatchAuto:
             ("too large", True),
         }
 
-    def test_another_failure_ends_the_search_and_a_dry_run_says_that_sizes_are_yet_to_be_found(
+    def test_another_failure_ends_the_search_which_a_resumed_session_makes_again_and_a_dry_run_says_that_it_will(
         self, fp8bench, tmp_path
     ):
         said = fp8bench(Machine(), *self.RUN, "--dry-run").stdout
         assert "batch size: each mode's is found first, in a few more starts" in said
-        fp8bench(Machine(broken=("baseline-bf16",)), *self.RUN, code=5)
+        fp8bench(Machine(broken=("baseline-bf16",)), *self.RUN, "--session", "mine", code=5)
         found = {r["config"]["mode"]: (r["status"], r["reason"]) for r in kept(tmp_path)}
         assert found == {"baseline-bf16": ("failed", "it broke"), "torchao-float8": ("ok", None)}
+        machine = Machine()
+        fp8bench(machine, "run", "--gpus", "1", "--session", "mine")
+        assert [(label, steps) for label, _, steps in machine.ran] == [("baseline-bf16", 3)] * 4 + [
+            ("baseline-bf16", 20)
+        ]
+        assert machine.ran[-1][1] == 832
 
 
 @pytest.mark.thorough
