@@ -91,17 +91,6 @@ def test_resumed_after_a_small_budget_a_better_size_takes_the_place_of_what_was_
     assert before in now.dropped
 
 
-@pytest.mark.thorough
-@pytest.mark.slow
-def test_with_ten_hours_everything_is_looked_at():
-    done = call(600)
-
-    assert done.halving.standings().turn is None
-    assert not done.halving.wanted()
-    assert all("budget" not in why for _, why in done.halving.not_looked_at("10h"))
-    assert len(done.halving.rounds[measured(done)[0]]) == 4
-
-
 def test_the_second_best_has_no_round_that_the_winner_lacks():
     """Of one round and little more only the leader has any."""
     done = call(20, most_turns=6)
