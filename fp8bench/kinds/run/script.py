@@ -18,6 +18,7 @@ from fp8bench.stats.steps import step_times
 
 VIT, LLAMA = ("vit-huge", "vit-huge-256", "vit-micro"), ("llm-1b", "llm-7b", "llm-8b", "llm-micro")
 SPLIT = "split-qkv"
+HEAD_OF, LLAMA_OF = "workloads/head.py", "workloads/llama.py"
 MODES = ("baseline-bf16", "torchao-float8", "te-bf16", "te-fp8")
 RECIPES = {"delayed": "DelayedScaling", "current": "Float8CurrentScaling", "block": "Float8BlockScaling"}
 
@@ -46,40 +47,22 @@ def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
 """
 
 TOKENS = """
-{head}
-
-
+{loss}
 torch.compiler.allow_in_graph(_chunked_loss)
 
 
-class CausalLM(nn.Module):
-    \"\"\"Llama without transformers' own checks of masks and positions, which no CUDA graph can contain.\"\"\"
+class Head(nn.Linear):
+    def forward(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        return _chunked_loss(hidden.flatten(0, 1).to(torch.bfloat16), self.weight, targets.flatten(), True)
 
-    def __init__(self) -> None:
-        super().__init__()
-        rope = {{"rope_type": "default", "rope_theta": {rope_theta}}}
-        self.model = LlamaModel(
-            LlamaConfig({arguments}, rope_parameters=rope, attn_implementation="sdpa", use_cache=False)
-        )
-        # With the same spread for all, rounding grows from layer to layer.
-        for depth, layer in enumerate(self.model.layers, 1):
-            for last in (layer.self_attn.o_proj, layer.mlp.down_proj):
-                nn.init.normal_(last.weight, std=0.02 / math.sqrt(2 * depth))
-        self.lm_head = nn.Linear({hidden_size}, {vocab_size}, bias=False)
-        nn.init.normal_(self.lm_head.weight, std=0.02)
 
-    def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        x = self.model.embed_tokens(tokens)
-        rotary = self.model.rotary_emb(x, torch.arange(tokens.shape[1], device=tokens.device).unsqueeze(0))
-        for layer in self.model.layers:
-            x = layer(x, position_embeddings=rotary)
-        hidden = self.model.norm(x).flatten(0, 1).to(torch.bfloat16)
-        return _chunked_loss(hidden, self.lm_head.weight, targets.flatten(), True)
+{causal_lm}
 
 
 def plain() -> nn.Module:
     \"\"\"The model, whose float32 weights autocast computes with in bf16.\"\"\"
-    return CausalLM()
+    rope = {{"rope_type": "default", "rope_theta": {rope_theta}}}
+    return CausalLM(LlamaConfig({arguments}, rope_parameters=rope, attn_implementation="sdpa", use_cache=False))
 
 
 def loss_of(model: nn.Module, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -177,8 +160,7 @@ class Layer(nn.Module):
 def converted(model: nn.Module) -> nn.Module:
     llama = model.model
     positions = torch.arange({sequence_length}, device=DEVICE, dtype=torch.float32)
-    angles = torch.outer(positions, llama.rotary_emb.inv_freq.float())
-    angles = torch.cat((angles, angles), -1)[:, None, None, :]
+    angles = torch.outer(positions, llama.rotary_emb.inv_freq.float()).repeat(1, 2)[:, None, None, :]
     for number, layer in enumerate(llama.layers):
         llama.layers[number] = Layer(layer, angles)
     return model
@@ -302,8 +284,11 @@ def script(record: Record) -> str:
     else:
         own = {name: value for name, value in sizes.items() if name not in ("rope_theta", "sequence_length")}
         own["max_position_embeddings"] = sizes["sequence_length"]
+        constants += f"{_source(HEAD_OF, 'LOGITS_AT_ONCE')}\n{_source(LLAMA_OF, 'INITIAL_STD')}\n"
         model = TOKENS.format(
-            head=_source("workloads/head.py", "LOGITS_AT_ONCE", "_ChunkedLoss", "_chunked_loss"),
+            loss=_source(HEAD_OF, "_ChunkedLoss", "_chunked_loss"),
+            # Without transformers' own checks of masks and positions, which no CUDA graph can contain.
+            causal_lm=_source(LLAMA_OF, "CausalLM").replace("_llama().", ""),
             arguments=", ".join(f"{name}={value}" for name, value in own.items()),
             **{**sizes, "rope_theta": float(sizes["rope_theta"])},
         )
