@@ -4,7 +4,6 @@ Looks are kept apart (`looks_dir`): one of few steps is no measurement for a tab
 session under the sweep's name. Called again under its name, a sweep repeats nothing: its records tell what was tried.
 """
 
-import math
 import re
 import time
 from collections.abc import Callable
@@ -57,11 +56,12 @@ class Budget(NamedTuple):
                 "USD",
                 f"Give, for example, --budget 10min; units are {', '.join(UNITS_S)}, USD",
             )
-        if found[2] == "USD" and not usd_per_hour:
+        if found[2] in UNITS_S:
+            return cls(float(found[1]) * UNITS_S[found[2]], text, usd_per_hour)
+        if not usd_per_hour:
             what = f"--budget {text} needs the price of this machine, and none is known"
             raise UsageError(what, "Give it with --price, or give a time")
-        unit_s = UNITS_S.get(found[2]) or SECONDS_PER_HOUR / (usd_per_hour or math.inf)
-        return cls(float(found[1]) * unit_s, text, usd_per_hour)
+        return cls(float(found[1]) / usd_per_hour * SECONDS_PER_HOUR, text, usd_per_hour)
 
 
 @dataclass(frozen=True)
