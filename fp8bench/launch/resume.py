@@ -189,7 +189,7 @@ def refuse_unlike(
     each, others = (kept.configs, configs) if before else (configs, kept.configs)
     for config in dict.fromkeys(each):
         of_mode = [one for one in others if before and one.mode_label == config.mode_label]
-        free = set() if before else {"mode", "recipe", "te_switches"}
+        free = set() if before else {"mode", "recipe", "te_switches", "fp8_layer_names"}
         if config in searched or (searched and not before):
             free.add("batch_size")
         names = [name for name in RunConfig.model_fields if name not in free]

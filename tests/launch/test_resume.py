@@ -188,8 +188,8 @@ class TestSettings:
                 "Omit --gpus, --batch-size, --seed to resume it",
             ),
             (config(**OF_ALL), True, r"aa false \(now true\)"),
-            # Another mode of the same settings may join.
-            (config("te-fp8", "current", **OF_ALL), False, None),
+            # Another mode of the same settings may join, with layers of its own.
+            (config("te-fp8", "current,layers=auto", **OF_ALL, fp8_layer_names=("mlp",)), False, None),
         ],
     )
     def test_everything_that_differs_is_named_with_both_values(self, now, aa, told):
