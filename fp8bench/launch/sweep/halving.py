@@ -296,8 +296,8 @@ def space(
     recipe. values: of AXES, the usual one first. obstacle: why a configuration cannot run here.
     """
     names = [name for name in AXES if name in values]
-    recipes = {base.mode: base.recipe for base in reversed(bases)}
-    found, untried = dict[tuple[Any, ...], RunConfig](), Untried()
+    first, recipes = {name: values[name][0] for name in names}, {base.mode: base.recipe for base in reversed(bases)}
+    found, changes, untried = dict[Key, RunConfig](), dict[RunConfig, list[int]](), Untried()
     for base, combination in product(bases, product(*(values[name] for name in names))):
         config = base.model_copy(update=dict(zip(names, combination, strict=True)))
         if config.te_attention != "te":
@@ -305,17 +305,12 @@ def space(
         key, why = executed_as(config), obstacle(config)
         if why is None and key in found:
             why = f"cannot differ from {in_words(found[key])}"
-        if why is None:
-            found[key] = config
-        else:
+        if why is not None:
             untried.append((config, why))
-
-    def unusual(config: RunConfig) -> list[int]:
-        usual = {"recipe": recipes[config.mode], **{name: values[name][0] for name in names}}
-        return [place for place, name in enumerate(AXES) if getattr(config, name) != usual[name]]
-
-    changes = {config: unusual(config) for config in found.values()}
-    ordered = sorted(changes, key=lambda one: (len(changes[one]), min(changes[one], default=-1)))
+            continue
+        usual, found[key] = {"recipe": recipes[base.mode], **first}, config
+        changes[config] = [place for place, name in enumerate(AXES) if getattr(config, name) != usual[name]]
+    ordered = sorted(changes, key=lambda one: (len(changes[one]), changes[one][:1]))
     return {config: len(changes[config]) for config in ordered}, untried
 
 
