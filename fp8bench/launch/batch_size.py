@@ -1,9 +1,8 @@
 """`--batch-size auto`: finds the largest batch per rank that fits in memory, for one configuration.
 
 Every size is tried in fresh processes, because torch's allocator and a CUDA graph's pool keep the memory they once had.
-The memory of a step is close to linear in its batch, so the peaks of the first size and its double tell the largest,
-which is tried next; if that does not fit, or peaks tell nothing, bisections follow. If any rank ran out of memory, the
-size is too large; any other failure ends the search with its reason.
+Memory is close to linear in the batch, so the peaks of the first size and its double tell the largest, which is tried
+next; if that does not fit, or peaks tell nothing, bisections follow.
 """
 
 import math

@@ -1,9 +1,6 @@
 """Forecasts a run's obstacles and cost before it starts: which modes cannot run here, how long the rest takes, and what
-that costs. No torch is imported, so what only a mode's class knows is reported when it runs.
-
-Times come from records of the same work on the same instance. Without them a run's time is unknown, and not guessed;
-for a sweep's budget, a turn then takes what no turn goes without. The first process of a configuration compiles with
-cold caches; later ones find most kernels in the caches on disk, but another batch size is compiled anew.
+that costs, by records of the same work. Without them a run's time is unknown, and a turn of a sweep takes what no turn
+goes without. No torch is imported, so what only a mode's class knows is reported when it runs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,8 +1,7 @@
 """Resumes a session: takes its settings where the user gave none, and refuses what does not belong to it.
 
-Rounds of one session make one row, so all of them must be of one machine, one software, one release of fp8bench, and
-the same settings and variables of the environment. The number of rounds may change, and modes may be added. If no
-instance is named, the session is searched for under every instance that this machine can be.
+Rounds of one session make one row, so all must be of one machine, software and release of fp8bench, and have the same
+settings and variables. The number of rounds may change, and modes may be added.
 """
 
 import shlex
