@@ -46,7 +46,7 @@ SHOWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "sweep": {
         "What is searched": ("mode", "workload", "gpus", "batch_size", "compile", "cuda_graphs", "te_attention"),
-        "How long": ("budget", "budget_usd", "session"),
+        "How long": ("budget", "session"),
         "This machine": ("instance", "price"),
         "This call": ("dry_run", "results_dir", "form"),
     },

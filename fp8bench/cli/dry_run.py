@@ -1,7 +1,7 @@
 """`fp8bench run --dry-run`: every setting with its origin, what cannot run here, and the time and cost of the run."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fp8bench.cli.listings import summary_of
@@ -9,7 +9,7 @@ from fp8bench.cli.output import load_catalog
 from fp8bench.config.request import OPTIONS
 from fp8bench.config.sources import Resolved
 from fp8bench.launch import forecast as ahead
-from fp8bench.launch.forecast import Forecast, duration
+from fp8bench.launch.forecast import ExpectedTurn, Forecast, duration
 from fp8bench.launch.plan import owned
 from fp8bench.launch.prepare import Prepared
 from fp8bench.machine.gpus import Machine, this_machine
@@ -18,8 +18,7 @@ from fp8bench.schema.batch import AUTO
 from fp8bench.schema.execution import kept_bytes
 from fp8bench.schema.machine import gib
 from fp8bench.schema.model import Answer
-from fp8bench.schema.record import Record
-from fp8bench.tables.document import NOTHING, Cells, Document, Rows, Sentence, Table, blocks
+from fp8bench.tables.document import NOTHING, Cells, Document, Rows, Sentence, Table, blocks, telling
 from fp8bench.tables.written import counted
 
 MONEY = "{:,.2f}".format
@@ -32,28 +31,22 @@ def look_ahead(
     planned: the machine, if it is not this one; what others with as many of its GPUs took counts then too, else what
     is predicted from any other.
     """
-    refused = answer.modes if answer is not None else (None,) * len(prepared.entries)
-    facts = answer.facts if answer is not None else None
     machine, catalog = planned or this_machine(os.environ), load_catalog(prepared.results_dir)
-    key = prepared.instance.key
-    others = catalog.with_as_many_gpus(key) if planned is not None else ()
-    # The instance's own come last: the latest session tells.
-    kept = sorted(results.read(prepared.results_dir, [key, *others]), key=lambda one: one.record.instance == key)
+    key, entries, facts = prepared.instance.key, prepared.entries, answer.facts if answer is not None else None
     obstacles = [
         ahead.obstacle(entry.config, machine, catalog, here=planned is None)
-        or (f"cannot take the model: {one.what}" if one else None)
+        or (f"cannot take the model: {refused.what}" if refused else None)
         or (ahead.too_large(entry.config, facts.parameters, catalog.instances[key]) if planned and facts else None)
-        for entry, one in zip(prepared.entries, refused, strict=True)
+        for entry, refused in zip(entries, answer.modes if answer is not None else (None,) * len(entries), strict=True)
     ]
+    others = catalog.with_as_many_gpus(key) if planned is not None else ()
+    # The instance's own come last: the latest session tells.
+    kept = [one.record for one in results.read(prepared.results_dir, [key, *others])]
+    kept.sort(key=lambda one: one.instance == key)
+    price = ahead.price_today(prepared, catalog, usd_per_hour)
     # Loader processes are a share of the machine's cores.
     free = () if planned is None else ("workers",)
-    price = ahead.price_today(prepared, catalog, usd_per_hour)
-
-    def by(records: Sequence[Record]) -> Forecast:
-        return ahead.forecast(prepared.entries, prepared.stop, obstacles, records, price, free)
-
-    known = [record for record, _ in kept]
-    found = by(known)
+    found = ahead.forecast(entries, prepared.stop, obstacles, kept, price, free)
     if planned is None or not found.unknown:
         return found
     # A run that is measured predicts nothing.
@@ -61,76 +54,78 @@ def look_ahead(
 
     measured = results.measured(prepared.results_dir, catalog.instances, lambda _unread: None)
     predicted = foreseen(measured, [key], catalog)
-    found = by([*(one for each in predicted for one in each.rounds), *known])
+    kept = [*(one for each in predicted for one in each.rounds), *kept]
+    found = ahead.forecast(entries, prepared.stop, obstacles, kept, price, free)
     told = {run_id for turn in found.turns for run_id in turn.run_ids}
-    if not (used := [each for each in predicted if each.latest.run_id in told]):
-        return found
-    names = ", ".join(dict.fromkeys(str(each.measured_on) for each in used))
-    return found._replace(predicted=f"{names}, within {max(each.elsewhere for each in used) * 100:.0f} %")
+    used = {str(each.measured_on): each.elsewhere for each in predicted if each.latest.run_id in told}
+    within = f"{', '.join(used)}, within {max(used.values(), default=0.0) * 100:.0f} %"
+    return found._replace(predicted=within if used else None)
 
 
 def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: Answer | None = None) -> Document:
     """Show the settings, the configuration of each mode, the forecast, and what an examined model consists of."""
     requested = resolved.request.model_dump(mode="json", exclude={"variants"})
-    own = {*owned(prepared.request.variants), *(["mode"] if prepared.request.variants else [])}
+    variants, model = prepared.request.variants, answer.facts if answer is not None else None
+    own = {*owned(variants), *(["mode"] if variants else [])}
     origins = {name: resolved.origins["variants" if name in own else name] for name in requested}
     runs = [entry.config.model_dump(mode="json") for entry in prepared.entries]
     for entry, run in zip(prepared.entries, runs, strict=True):
         if entry.config in prepared.to_size:
             run["batch_size"] = AUTO
     executed = [ahead.execution(entry.config) for entry in prepared.entries]
+    alike = len(set(executed)) == 1
     shown = {
         name: OPTIONS[name].usual() or "none" if value in (None, []) else value for name, value in requested.items()
     }
     values = ["by variant" if name in own else value for name, value in shown.items()]
-    settings = {"setting": requested, "value": values, "origin": [*origins.values()]}
     configs = {name: [NOTHING if run[name] is None else str(run[name]) for run in runs] for name in runs[0]}
     each = {name: cells for name, cells in configs.items() if name in ("mode", "recipe") or len(set(cells)) > 1}
-    of_all = ", ".join(
-        f"{name} {configs[name][0]}" for name in configs if name not in each and runs[0][name] not in (None, [])
-    )
-    alike = len(set(executed)) == 1
-    model = answer.facts if answer is not None else None
-    outlook = [*summary_of(model), *([f"execution: {executed[0]}"] if alike else []), *prepared.notes, *lines(found)]
-    has, most, memory = prepared.instance.gpu_memory_gib, dict[str, int](), list[str]()
+    of_all = [f"{name} {configs[name][0]}" for name in configs if name not in each and runs[0][name] not in (None, [])]
+    has, most = prepared.instance.gpu_memory_gib, dict[str, int]()
     for entry, turn in zip(prepared.entries, found.turns, strict=True):
-        if turn.memory_bytes:
-            memory.append(f"{turn.label} {gib(turn.memory_bytes)}")
         if turn.memory_bytes and has and model is not None:
-            number = most[turn.label] = ahead.largest_batch(entry.config, turn.memory_bytes, model.parameters, has)
-            fits = "fits" if number >= entry.config.batch_size else "may not fit: surely"
-            memory[-1] += f" ({fits} to about batch {number})"
-    if memory:
-        outlook.append(f"memory of a GPU: {', '.join(memory)}" + (f"; it has {has:g} GiB" if has else ""))
+            most[turn.label] = ahead.largest_batch(entry.config, turn.memory_bytes, model.parameters, has)
+    config = prepared.entries[0].config
+    outlook = [*summary_of(model), *([f"execution: {executed[0]}"] if alike else []), *prepared.notes, *lines(found)]
     if model is not None and not all(turn.memory_bytes for turn in found.turns if not turn.obstacle):
-        config = prepared.entries[0].config
         least = kept_bytes(model.parameters, config.optimizer)
         shared = f"; where FSDP2 shards them, {gib(least / config.world_size)}" if config.world_size > 1 else ""
         outlook.append(f"memory of a GPU, at least: {gib(least)} of weights, gradients and optimizer state{shared}")
     if prepared.here is None:
-        records = "those of its records, or of as many of its GPUs elsewhere"
-        source = f": time and memory are {f'predicted from {found.predicted}' if found.predicted else records}"
-        outlook.append(f"planned for {prepared.instance.key}, which this machine is not{source * bool(memory)}")
+        source = found.predicted or "those of its records, or of as many of its GPUs elsewhere"
+        source = f": time and memory are {'predicted from ' if found.predicted else ''}{source}"
+        known = any(turn.memory_bytes for turn in found.turns)
+        outlook.append(f"planned for {prepared.instance.key}, which this machine is not{source if known else ''}")
     if prepared.to_size:
-        size = prepared.to_size[0].batch_size
+        size = config.batch_size
         outlook.append(f"batch size: each mode's is found first, in a few more starts; the estimate is of batch {size}")
-    column = Rows([*zip(found.turns, executed, strict=True)]).column
-    of_each = (
+
+    def fits(turn: ExpectedTurn, batch_size: int) -> str:
+        number = most.get(turn.label)
+        return NOTHING if number is None else f"{number}{', may not fit' if number < batch_size else ''}"
+
+    column = Rows([*zip(found.turns, executed, prepared.entries, strict=True)]).column
+    of_each = telling(
         column("variant", lambda row: row[0].label, "word"),
-        column("execution", lambda row: "cannot run here" if row[0].obstacle else row[1], "word"),
+        column("execution", lambda row: NOTHING if alike else "cannot run here" if row[0].obstacle else row[1], "word"),
         column("a round", lambda row: NOTHING if row[0].seconds is None else duration(row[0].seconds)),
         column("all rounds", lambda row: _span(row[0].all_s, duration)),
         column("cost", lambda row: _span(row[0].usd, MONEY), unit="USD"),
+        column(
+            f"memory of {has:g} GiB" if has else "memory",
+            lambda row: gib(row[0].memory_bytes) if row[0].memory_bytes else NOTHING,
+        ),
+        column("batch that fits", lambda row: fits(row[0], row[2].config.batch_size), "note"),
     )
     return Document(
         blocks(
-            [_table(settings, 1)],
+            [_table({"setting": requested, "value": values, "origin": origins.values()}, 1)],
             [
                 Sentence(f"instance: {prepared.instance.key}"),
                 Sentence(f"would run {_rounds(found)} of these, each in fresh processes:"),
             ],
-            [_table(each, 2), Sentence(f"each with {of_all}")],
-            [Table(of_each, naming=1)] if prepared.request.variants else [],
+            [_table(each, 2), Sentence(f"each with {', '.join(of_all)}")],
+            [Table(tuple(of_each))] if len(of_each) > 1 else [],
             [*map(Sentence, outlook)],
         ),
         data={
@@ -141,7 +136,7 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
             # Null if they are not all the same.
             "execution": executed[0] if alike else None,
             "executions": executed,
-            "variants": list(prepared.request.variants),
+            "variants": list(variants),
             "model": model.model_dump(mode="json") if model is not None else None,
             "cannot_run": [{"mode": turn.label, "reason": turn.obstacle} for turn in found.turns if turn.obstacle],
             # Null if unknown.

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,7 @@ class OfSweep:
     def _worth(self, config: RunConfig, halving: Halving) -> str:
         """Return the units per USD, or per second without a price, of its rounds, or of its look if it has none."""
         price, found_s = self._usd_per_hour, halving.unit_s(config)
-        if found_s is None:
+        if found_s == inf:
             return "-"
         value = 1 / found_s if price is None else units_per_usd(1 / found_s, price)
         return f"{rate(value)} units/{'s' if price is None else 'USD'}"

@@ -33,7 +33,6 @@ from fp8bench.schema.config import Device, RunConfig, mode_label
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.option import Option
 
-DEFAULT_BUDGET = "30min"
 ROUND_STEPS = 30
 """Timed steps of a round, at least, in place of `run`'s: at the largest batches, which tend to win, a hundred steps
 take more than a minute, and tell no more about how processes differ.
@@ -64,8 +63,7 @@ def sweep(
     te_attention: Annotated[str | None, option("LIST", "Of te and sdpa [both].")] = None,
     steps: Annotated[str | None, option("N", f"Timed steps of a round, at least [{ROUND_STEPS}].")] = None,
     look_steps: Annotated[int, Field(ge=2, le=10_000), option("N", "Timed steps of a look.")] = LOOK_STEPS,
-    budget: Annotated[str | None, option("TIME", f"Of this call: 600s, 10min or 2h [{DEFAULT_BUDGET}].")] = None,
-    budget_usd: Annotated[float | None, option("USD", "The same in money.")] = None,
+    budget: Annotated[str, option("TIME|USD", "Of this call: 600s, 10min, 2h or 2USD.")] = "30min",
     session: Annotated[str | None, option("NAME|latest", "Name of the sweep; one that exists is resumed.")] = None,
     dry_run: Annotated[bool, Option("Print what would be looked at, its time and its cost; run nothing")] = False,
     quiet: Annotated[bool, Option("No progress; warnings and errors only")] = False,
@@ -75,25 +73,24 @@ def sweep(
     **settings: Any,
 ) -> None:
     lists = {"batch_size": batch_size, "compile": compile, "cuda_graphs": cuda_graphs, "te_attention": te_attention}
-    search.parse_time(budget or DEFAULT_BUDGET)
     machine = this_machine(os.environ)
     device: Device = "cuda" if machine.has_gpu else "cpu"
     request, values = _request({**settings, "session": session, "steps": steps}, lists, config, device)
-    planned = _planned(request, values, machine, look_steps, (budget, budget_usd), emit is not None)
+    planned = _planned(request, values, machine, look_steps, budget, emit is not None)
     search.require_budget(planned)
     if dry_run:
         show(plan_document(planned), "json" if as_json else form)
         return
-    require_writable(emit, [] if planned.candidates else [planned.prepared.entries[0].config])
+    require_writable(emit, [] if planned.halving.candidates else [planned.prepared.entries[0].config])
     register(planned.prepared, request.price, date.today(), log)
     planned.looks_dir.mkdir(parents=True, exist_ok=True)
     remedy = "Wait until it ends, or choose another name with --session"
     with lock.held(planned.looks_dir / ".lock", f"sweep {planned.name!r}", remedy, log), shown(quiet) as on:
         if not quiet:
-            sizes = " and larger batches of the leader" if planned.blank is not None else ""
+            sizes = " and larger batches of the leader" if planned.halving.blank is not None else ""
             log(
-                f"sweep {planned.name}: {len(planned.candidates)} configurations to look at, usual "
-                f"settings{sizes} first; {planned.rounds} rounds of the best; budget {planned.budget.text}"
+                f"sweep {planned.name}: {len(planned.halving.candidates)} configurations to look at, usual "
+                f"settings{sizes} first; {planned.halving.most_rounds} rounds of the best; budget {planned.budget.text}"
             )
         told = OfSweep(planned.budget.usd_per_hour, on)
         found, spent_s, turns = search.run(planned, SpawnExecutor(), told.begins, told.ended)
@@ -136,7 +133,7 @@ def _planned(
     values: dict[str, tuple[Any, ...]],
     machine: Machine,
     look_steps: int,
-    limits: tuple[str | None, float | None],
+    budget: str,
     as_script: bool,
 ) -> search.Sweep:
     """as_script: whether only what a script can be written of is looked at."""
@@ -152,21 +149,15 @@ def _planned(
     auto = first["batch_size"] == AUTO
     update = {"session": None, "mode": request.mode or modes, **first, **({"batch_size": None} if auto else {})}
     prepared = prepare(request.model_copy(update=update), os.environ)
-    examined([entry.config for entry in prepared.entries])
     base, catalog = prepared.entries[0].config, load_catalog(prepared.results_dir)
+    limit = search.Budget.parse(budget, price_today(prepared, catalog, request.price).usd_per_hour)
+    examined([entry.config for entry in prepared.entries])
     bases = [entry.config if request.te_switch else switched_on(entry.config) for entry in prepared.entries]
     values = values | ({"batch_size": (base.batch_size,)} if auto else {})
     candidates, untried = space(bases, values, why_not)
-    return search.Sweep(
-        prepared,
-        name or new_session_id(datetime.now(UTC)),
-        candidates,
-        untried,
-        rounds=prepared.stop.rounds,
-        blank=blank_search(base) if auto else None,
-        look={"steps": look_steps, "warmup": min(LOOK_WARMUP, base.warmup), "min_time_s": 0.0},
-        budget=search.budget(*limits, price_today(prepared, catalog, request.price).usd_per_hour, DEFAULT_BUDGET),
-    )
+    look = {"steps": look_steps, "warmup": min(LOOK_WARMUP, base.warmup), "min_time_s": 0.0}
+    blank = Halving(candidates, prepared.stop.rounds, blank_search(base) if auto else None, look, limit.seconds)
+    return search.Sweep(prepared, name or new_session_id(datetime.now(UTC)), blank, untried, limit)
 
 
 def _require_any(sweep: search.Sweep, found: Halving) -> None:

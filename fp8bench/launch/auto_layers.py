@@ -1,12 +1,6 @@
 """`layers=auto`: gives each configuration the plain list of linear layers whose GEMMs take less time in fp8 than in
 bf16, by this machine's newest record of `fp8bench gemm` of the same workload and batch. The launcher decides, so that
 every rank gets the same list.
-
-A layer's time is that of its GEMMs in a step: forward, input gradient, weight gradient. Each fp8 GEMM is taken as the
-mode runs it: with one scale per tensor or per row, and with fast accumulation in the forward pass alone. For torchao,
-casts are counted as torch.compile's kernels do them, if the record has those for every GEMM. Transformer Engine casts
-within its norms and activations, so there casts are counted as free. Layers that Transformer Engine keeps in one module
-(fc1 with fc2; q, k and v) are decided together, by the sum of their times.
 """
 
 from collections.abc import Container, Iterable, Sequence
@@ -70,9 +64,9 @@ def resolved(
                 record = _newest(config, recipe.base, place)
                 judged, casts = judge(record.products, recipe.base, te=config.mode.startswith("te-"))
                 names = paying(judged, label, f"the GEMMs of {record.run_id}")
-                left, in_fp8 = ", ".join(str(one) for one in judged if not one.pays), ", ".join(names)
-                chose = f"{in_fp8} in fp8; {left} left in bf16" if left else f"all of {in_fp8} in fp8"
                 counted = "with compiled casts" if casts == "compiled" else "casts counted as free"
+                left = ", ".join(str(one) for one in judged if not one.pays) or "nothing"
+                chose = f"{', '.join(names)} in fp8, {left} left in bf16"
                 notes.append(f"{label}: {chose}, by the GEMMs of {record.run_id}, {counted}")
             config = config.model_copy(update={"fp8_layer_names": names})
         found.append(config)
@@ -133,7 +127,13 @@ class Judged(NamedTuple):
 
 
 def judge(products: Sequence[ProductTimings], recipe: str, te: bool) -> tuple[tuple[Judged, ...], Casts]:
-    """Return every layer that modes convert, and which casts were counted. te: for Transformer Engine's modes."""
+    """Return every layer that modes convert, with the time of its GEMMs in a step, and which casts were counted.
+
+    Each fp8 GEMM is taken as the mode runs it: with one scale per tensor or per row, and fast accumulation in the
+    forward pass alone. Casts are counted as torch.compile's kernels do them, if the record has those for every GEMM.
+    te: for Transformer Engine's modes, which cast within norms and activations, so that casts are free, and whose
+    modules (fc1 with fc2; q, k and v) are decided together.
+    """
     convertible = [one for one in products if one.product.stays_bf16 is None]
     (slow, fast), in_bf16 = PRECISIONS[recipe], IN_BF16.get(recipe, ())
 
@@ -143,8 +143,8 @@ def judge(products: Sequence[ProductTimings], recipe: str, te: bool) -> tuple[tu
         return next((timing.time_s for timing in timings if timing is not None and not timing.emulated), None)
 
     timed = [one for one in convertible if one.product.role not in in_bf16]
-    has_compiled = not te and all(time_s(one, slow, fast, casts="compiled") for one in timed)
-    casts: Casts = "compiled" if has_compiled else "none"
+    compiled = not te and all(time_s(one, slow, fast, casts="compiled") for one in timed)
+    casts: Casts = "compiled" if compiled else "none"
 
     def fp8_s(one: ProductTimings) -> float | None:
         if one.product.role in in_bf16:

@@ -1,9 +1,8 @@
 """`--batch-size auto`: finds the largest batch per rank that fits in memory, for one configuration.
 
 Every size is tried in fresh processes, because torch's allocator and a CUDA graph's pool keep the memory they once had.
-The memory of a step is close to linear in its batch, so the peaks of the first size and its double tell the largest,
-which is tried next; if that does not fit, or peaks tell nothing, bisections follow. If any rank ran out of memory, the
-size is too large; any other failure ends the search with its reason.
+Memory is close to linear in the batch, so the peaks of the first size and its double tell the largest, which is tried
+next; if that does not fit, or peaks tell nothing, bisections follow.
 """
 
 import math
@@ -53,7 +52,7 @@ TRY = {"warmup": 2, "steps": 3, "min_time_s": 0.0}
 """Settings of a try: enough to compile, capture and prove the step, and to see its peak."""
 
 TRIES = ".batch-sizes"
-"""A hidden folder of results, from whose records a search that was interrupted continues."""
+"""A hidden folder of results, whose records no table shows, and from which later searches continue."""
 
 
 def step_of(config: RunConfig) -> int:
@@ -118,47 +117,35 @@ def peak_bytes(record: Record) -> int | None:
     return max(known) if known and len(known) == len(peaks) else None
 
 
-def judged(record: Record, search: BatchSearch, named: bool = False) -> BatchTry | None:
-    """Return a run's try; None if it stopped for a reason other than memory. named: with the record, a result."""
-    size, run_id = record.what.batch_size, record.run_id if named else None
+def judged(record: Record, search: BatchSearch) -> BatchTry | None:
+    """Return a run's try; None if it stopped for a reason other than memory."""
+    size, peak, limit = record.what.batch_size, peak_bytes(record), search.limit_bytes
     if record.cause == "oom":
-        return BatchTry(batch_size=size, fit="too large", run_id=run_id)
+        return BatchTry(batch_size=size, fit="too large")
     if record.status != "ok":
         return None
-    peak, limit = peak_bytes(record), search.limit_bytes
     fit: Fit = "fits" if limit is None or peak is None or peak <= limit else "no headroom"
     executed = next((one.execution for one in search.tries if one.fit == "fits"), None)
     if executed is not None and record.execution != executed:
         # With `--cuda-graphs auto`, a step without memory for its graph is launched from Python.
         fit = "executed otherwise"
-    return BatchTry(batch_size=size, fit=fit, peak_bytes=peak, execution=record.execution, run_id=run_id)
+    return BatchTry(batch_size=size, fit=fit, peak_bytes=peak, execution=record.execution)
 
 
-def same_but_size(config: RunConfig, record: Record) -> bool:
-    """Return whether a record is of this configuration at some batch size, with any number of steps."""
-    free = {name: getattr(config, name) for name in ("batch_size", "seed", *TRY)}
-    return record.config is not None and record.config.model_copy(update=free) == config
-
-
-def known_tries(
-    config: RunConfig, records: Iterable[Record], search: BatchSearch, tried: Iterable[Record] = ()
-) -> BatchSearch:
-    """Return the search with the latest result of earlier runs of this configuration per size, small sizes first.
-    tried: records of searches that did not finish.
+def known_tries(config: RunConfig, records: Iterable[Record], search: BatchSearch) -> BatchSearch:
+    """Return the search with the latest result of each size that this configuration ran with, with any number of steps,
+    small sizes first. records: of sessions, which are named as the source, and of earlier tries.
     """
-    latest: dict[int, tuple[Record, bool] | BatchTry] = {}
-    found = [*((record, True) for record in records), *((record, False) for record in tried)]
-    for record, named in sorted(found, key=lambda one: one[0].created_utc):
-        if same_but_size(config, record):
-            before = record.session.batch_search if record.session is not None else None
-            for one in before.tries if before is not None else ():
-                if one.fit == "too large":
-                    latest[one.batch_size] = one.model_copy(update={"run_id": None})
-            latest[record.what.batch_size] = record, named
-    for size in sorted(size for size in latest if size % step_of(config) == 0):
-        known = latest[size]
-        told = known if isinstance(known, BatchTry) else judged(known[0], search, known[1])
-        search = search if told is None else with_try(search, told)
+    latest: dict[int, Record] = {}
+    free = ("batch_size", "seed", *TRY)
+    for record in sorted(records, key=lambda one: one.created_utc):
+        ran = record.config and record.config.model_copy(update={name: getattr(config, name) for name in free})
+        if ran == config and record.what.batch_size % step_of(config) == 0:
+            latest[record.what.batch_size] = record
+    for _, record in sorted(latest.items()):
+        if told := judged(record, search):
+            run_id = record.run_id if record.session is not None else None
+            search = with_try(search, told.model_copy(update={"run_id": run_id}))
     return search
 
 
@@ -226,25 +213,16 @@ def find_sizes(
         results.write(record, folder)
         return record
 
-    kept = [one.record for one in results.read(prepared.results_dir, [key]) if not here.unlike(one.record)]
-    tried = [one for one in results.read(folder, [key]) if not here.unlike(one.record)]
+    found = [one.record for of in (prepared.results_dir, folder) for one in results.read(of, [key])]
+    alike = [record for record in found if not here.unlike(record)]
     for config in prepared.to_size:
-        alike = [record for record in kept if record.status == "ok" and same_but_size(config, record)]
-        told = max((one.created_utc for one in alike if one.session and one.session.batch_search), default=None)
-        unfinished = []
-        for record, path in (one for one in tried if same_but_size(config, one.record)):
-            if told is None or record.created_utc > told:
-                unfinished.append(record)
-            else:
-                # The record that resulted from its search contains it.
-                results.remove(path)
         blank = blank_search(config)
-        known = known_tries(config, kept, blank, unfinished)
+        known = known_tries(config, alike, blank)
         if next_size(known, config) is None and all(one.fit != "fits" for one in known.tries):
             # Sizes that never fitted are tried again, so that each call says why there is no size.
             known = blank
         try:
-            found = search(config, known, run, say)
+            sized = search(config, known, run, say)
         except KeyboardInterrupt as interrupt:
             raise Interrupted(
                 f"interrupted while batch sizes of {config.switched_label} were tried; its workers have ended",
@@ -252,11 +230,13 @@ def find_sizes(
                 exit_code(interrupt),
             ) from interrupt
         mine = [entry for entry in rounds.entries if entry.config == config]
-        if found.config is None:
-            rounds.entries = [entry for entry in rounds.entries if entry not in mine]
-        else:
-            say(f"{config.switched_label}: batch size {found.config.batch_size}")
-            sized = {entry: replace(entry, config=found.config) for entry in mine}
-            # The size found may equal the size that another variant was given.
-            rounds.entries = list(dict.fromkeys(sized.get(entry, entry) for entry in rounds.entries))
-        yield mine[0], found
+        fitting = {entry: None if sized.config is None else replace(entry, config=sized.config) for entry in mine}
+        if sized.config is not None:
+            say(f"{config.switched_label}: batch size {sized.config.batch_size}")
+        # The size found may equal the size that another variant was given.
+        rounds.entries = list(dict.fromkeys(one for each in rounds.entries if (one := fitting.get(each, each))))
+        if sized.stopped is not None:
+            # The record of what the session asked for, and not of a try.
+            tried = config.model_copy(update={"batch_size": sized.stopped.what.batch_size})
+            sized = sized._replace(stopped=sized.stopped.model_copy(update={"config": tried}))
+        yield mine[0], sized

@@ -1,12 +1,9 @@
 """Forecasts a run's obstacles and cost before it starts: which modes cannot run here, how long the rest takes, and what
-that costs. No torch is imported, so what only a mode's class knows is reported when it runs.
-
-Times come from records of the same work on the same instance. Without them a run's time is unknown, and not guessed;
-for a sweep's budget, a turn then takes what no turn goes without. The first process of a configuration compiles with
-cold caches; later ones find most kernels in the caches on disk, but another batch size is compiled anew.
+that costs, by records of the same work. Without them a run's time is unknown, and a turn of a sweep takes what no turn
+goes without. No torch is imported, so what only a mode's class knows is reported when it runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from importlib.util import find_spec
 from statistics import fmean
@@ -116,27 +113,33 @@ def forecast(
     price: PriceToday,
     free: Sequence[str] = (),
 ) -> Forecast:
-    """Return the forecast. obstacles: per entry. kept: this instance's, oldest first. free: as in `same_work`."""
+    """Return the forecast, by the latest session of the same work. obstacles: per entry. kept: this instance's records,
+    oldest first. free: as in `same_work`.
+    """
     rounds = stop.rounds if stop.precision is None else max(stop.rounds, FEWEST_ROUNDS), stop.most
 
     def over_rounds(seconds: float | None) -> tuple[Ends | None, Ends | None]:
         if seconds is None:
             return None, None
-        ends = low, high = rounds[0] * seconds, rounds[1] * seconds
-        an_hour = price.usd_per_hour
-        return ends, None if an_hour is None else (low / SECONDS_PER_HOUR * an_hour, high / SECONDS_PER_HOUR * an_hour)
+        low, high = rounds[0] * seconds, rounds[1] * seconds
+        an_s = None if price.usd_per_hour is None else price.usd_per_hour / SECONDS_PER_HOUR
+        return (low, high), None if an_s is None else (low * an_s, high * an_s)
 
-    turns = []
+    turns, start_up_s = list[ExpectedTurn](), START_UP_S[entries[0].config.device]
+    every = [(record, took) for record in kept if (took := Took.by(record)) is not None]
     for entry, obstacle in zip(entries, obstacles, strict=True):
-        latest = [] if obstacle else latest_alike(entry.config, kept, free)
-        seconds = turn_s(entry.config, latest, free)
-        peaks = [one.peak_allocated_bytes or 0 for record in latest for one in record.memory]
-        told = frozenset(record.run_id for record in latest)
-        most = max(peaks, default=0) or None
+        alike = [one for one in every if not obstacle and same_work(one[1].config, entry.config, free)]
+        latest = [one for one in alike if session(one[0]) == session(alike[-1][0])]
+        seconds = None
+        if latest:
+            step_s = fmean(took.step_s for _, took in latest)
+            once_s = fmean(took.once_s + took.compile_s for _, took in latest)
+            seconds = start_up_s + once_s + all_steps_s(entry.config, step_s)
+        most = max((one.peak_allocated_bytes or 0 for record, _ in latest for one in record.memory), default=0) or None
+        told = frozenset(record.run_id for record, _ in latest)
         turns.append(ExpectedTurn(entry.label, seconds, obstacle, *over_rounds(seconds), most, told))
     unknown = tuple(turn.label for turn in turns if turn.obstacle is None and turn.seconds is None)
     in_all = over_rounds(None if unknown else sum(turn.seconds or 0.0 for turn in turns))
-    start_up_s = START_UP_S[entries[0].config.device]
     return Forecast(tuple(turns), rounds, start_up_s, price, unknown, *in_all)
 
 
@@ -155,34 +158,11 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 2 * MINUTE_S else f"{seconds / MINUTE_S:.0f} min"
 
 
-def latest_alike(config: RunConfig, kept: Sequence[Record], free: Sequence[str] = ()) -> list[Record]:
-    """Return the records of the latest session of the same work. free: as in `same_work`."""
-    ran = [record for record in kept if record.status == "ok" and record.config]
-    alike = [record for record in ran if record.config and same_work(record.config, config, free)]
-    return [record for record in alike if session(record) == session(alike[-1])]
-
-
-def turn_s(config: RunConfig, kept: Sequence[Record], free: Sequence[str] = ()) -> float | None:
-    """Return the seconds of one mode in one round, as in the latest session of the same work; None if there is none."""
-    latest = latest_alike(config, kept, free)
-    if not latest:
-        return None
-    step_s = fmean(record.summary.step_time_s for record in latest if record.summary)
-    once_s = fmean(beyond_steps(record, step_s) for record in latest)
-    return START_UP_S[config.device] + once_s + all_steps_s(config, step_s)
-
-
 def same_work(ran: RunConfig, planned: RunConfig, free: Sequence[str] = ()) -> bool:
     """Return whether steps take the same time, whatever their number, the seed, graphs on a CPU, and what is `free`."""
     graphs = ["cuda_graphs"] if planned.device == "cpu" else []
     names = ("warmup", "steps", "min_time_s", "seed", *graphs, *free)
     return ran.model_copy(update={name: getattr(planned, name) for name in names}) == planned
-
-
-def beyond_steps(record: Record, step_s: float) -> float:
-    """Return the seconds that warm-up took beyond as many plain steps: above all, compiling."""
-    times = step_times(record)
-    return 0.0 if times is None else max(0.0, times.warmup_s - times.warmup_steps * step_s)
 
 
 def all_steps_s(config: RunConfig, step_s: float) -> float:
@@ -199,12 +179,24 @@ def cold_s(config: RunConfig) -> float:
 
 
 class Took(NamedTuple):
-    """What one process on record took. once_s: time other than its steps, its start and torch.compile."""
+    """What one process on record took. once_s: the time other than its steps, its start and torch.compile."""
 
     config: RunConfig
     step_s: float
     once_s: float
     compile_s: float
+
+    @classmethod
+    def by(cls, record: Record) -> "Took | None":
+        """Return what the process took; None unless it is ok."""
+        if record.status != "ok" or record.summary is None or record.config is None:
+            return None
+        step_s, times = record.summary.step_time_s, step_times(record)
+        # What warm-up took beyond as many plain steps.
+        beyond_s = 0.0 if times is None else max(0.0, times.warmup_s - times.warmup_steps * step_s)
+        # The compiler's own count, part of which may have been before the warm-up.
+        compile_s = min((record.evidence.compile.seconds if record.evidence else None) or 0.0, beyond_s)
+        return cls(record.config, step_s, beyond_s - compile_s, compile_s)
 
     def turn_s(self, config: RunConfig, compile_s: float, longer: float = 1.0) -> float:
         """Return the time of a turn with a configuration's steps. longer: how many times as long a step takes there."""
@@ -220,17 +212,16 @@ class Forecaster:
     call took beyond their forecasts, as on a busy host, is added to all.
     """
 
-    def __init__(self, records: Sequence[Record]) -> None:
-        self._took: list[Took] = []
+    def __init__(self, records: Iterable[Record] = ()) -> None:
+        self._took = [took for record in records if (took := Took.by(record)) is not None]
         self._alone: dict[tuple[RunConfig, bool], float] = {}
         self._beyond_s: list[float] = []
-        for record in records:
-            self._add(record)
 
     def take(self, record: Record, took_s: float) -> None:
         """Add the record of a turn of this call, and the seconds that the turn took."""
         self._alone.clear()
-        if took := self._add(record):
+        if took := Took.by(record):
+            self._took.append(took)
             self._beyond_s.append(took_s - took.turn_s(took.config, took.compile_s))
 
     def turn_s(self, config: RunConfig, warm: bool = False) -> float:
@@ -244,35 +235,24 @@ class Forecaster:
         """Return whether a record of the same work tells the time, not only ones of its mode executed differently."""
         return any(same_work(took.config, config) for took in self._took)
 
-    def _add(self, record: Record) -> Took | None:
-        if record.status != "ok" or record.summary is None or record.config is None:
-            return None
-        step_s = record.summary.step_time_s
-        beyond_s = beyond_steps(record, step_s)
-        # The compiler's own count, part of which may have been before the warm-up.
-        compile_s = min((record.evidence.compile.seconds if record.evidence else None) or 0.0, beyond_s)
-        self._took.append(Took(record.config, step_s, beyond_s - compile_s, compile_s))
-        return self._took[-1]
-
     def _alone_s(self, config: RunConfig, warm: bool) -> float:
         of_mode = [took for took in self._took if same_work(took.config, config, AXES)]
-        ran = [took for took in of_mode if same_work(took.config, config)]
-        # Of several processes of the mode, the first took longest.
-        cold, warm_share = cold_s(config), WARM[config.world_size > 1]
-        compile_s = cold and (max((took.compile_s for took in of_mode), default=0.0) or cold)
-        if ran:
-            once_more_s = min(ran[-1].compile_s, warm_share * compile_s)
-            return ran[-1].turn_s(config, ran[-1].compile_s if len(ran) > 1 else once_more_s)
-        compile_s *= warm_share if warm else 1.0
-        if not of_mode:
-            return START_UP_S[config.device] + compile_s + config.min_time_s
 
         def unlike(took: Took) -> int:
             return sum(getattr(took.config, name) != getattr(config, name) for name in AXES)
 
-        # The latest that differs in the fewest settings is the nearest. A step's time is close to linear in its batch.
-        near = min(reversed(of_mode), key=unlike)
-        return near.turn_s(config, compile_s, config.batch_size / near.config.batch_size)
+        # The latest that differs in the fewest settings is the nearest.
+        near = min(reversed(of_mode), key=unlike, default=None)
+        ran = near is not None and same_work(near.config, config)
+        # Of several processes of the mode, the first took longest.
+        cold = cold_s(config)
+        compile_s = cold and (max((took.compile_s for took in of_mode), default=0.0) or cold)
+        compile_s *= WARM[config.world_size > 1] if warm or ran else 1.0
+        if near is None:
+            return START_UP_S[config.device] + compile_s + config.min_time_s
+        # A step's time is close to linear in its batch.
+        longer = config.batch_size / near.config.batch_size
+        return near.turn_s(config, min(near.compile_s, compile_s) if ran else compile_s, longer)
 
 
 def execution(config: RunConfig) -> str:
@@ -302,37 +282,32 @@ def largest_batch(config: RunConfig, memory_bytes: int, parameters: int, has_gib
 
 def obstacle(config: RunConfig, machine: Machine, catalog: Catalog, here: bool = True) -> str | None:
     """Return why a mode cannot run on the machine, as far as known without torch. here: whether it is this one."""
-    entry = registry.modes()[config.mode]
-    recipe = (config.recipe or "").partition(",")[0]
+    return next(_obstacles(config, machine, catalog, here), None)
+
+
+def _obstacles(config: RunConfig, machine: Machine, catalog: Catalog, here: bool) -> Iterator[str]:
+    entry, recipe = registry.modes()[config.mode], (config.recipe or "").partition(",")[0]
+    needs, checkpoints, has_gpu = entry.needs or Needs(), config.activation_checkpointing, machine.has_gpu
     # Under `auto`, memory decides too whether FSDP2 joins the ranks.
     sharded = config.parallel == "fsdp" or 1 < config.tensor_parallel < config.world_size
-    whole, replayed = config.compile == "on", config.cuda_graphs == "on"
-    of_blocks = "cannot be compiled as a whole (--compile on) with {}; --compile blocks can be used with it"
-    recomputed, needs = config.activation_checkpointing, entry.needs or Needs()
-    least = needs.compute_capability
-    for stops, why in (
-        (
-            replayed and not machine.has_gpu,
-            "cannot be replayed as a CUDA graph (--cuda-graphs on), since this machine shows no NVIDIA GPU",
-        ),
-        (
-            config.compile in ("on", "blocks") and recipe in entry.never_compiled,
-            f"cannot be compiled (--compile {config.compile}) with the recipe {recipe}",
-        ),
-        (whole and config.tensor_parallel > 1, of_blocks.format("--tensor-parallel")),
-        (whole and sharded, of_blocks.format("--parallel fsdp")),
-        (whole and recomputed != "none", of_blocks.format(f"--activation-checkpointing {recomputed}")),
-        (replayed and sharded, "cannot be replayed as a CUDA graph (--cuda-graphs on) under FSDP2"),
-        (
-            not machine.has_gpu and (needs.gpu or recipe in needs.recipes_of_gpu),
-            "needs an NVIDIA GPU, and this machine shows none",
-        ),
-    ):
-        if stops:
-            return why
-    gpu = catalog.gpu_by_product(machine.gpus[0]) if machine.has_gpu and least is not None else None
+    graph = "cannot be replayed as a CUDA graph (--cuda-graphs on)" if config.cuda_graphs == "on" else ""
+    if graph and not has_gpu:
+        yield f"{graph}, since this machine shows no NVIDIA GPU"
+    if config.compile in ("on", "blocks") and recipe in entry.never_compiled:
+        yield f"cannot be compiled (--compile {config.compile}) with the recipe {recipe}"
+    for flag, given in {
+        "--tensor-parallel": config.tensor_parallel > 1,
+        "--parallel fsdp": sharded,
+        f"--activation-checkpointing {checkpoints}": checkpoints != "none",
+    }.items():
+        if given and config.compile == "on":
+            yield f"cannot be compiled as a whole (--compile on) with {flag}; --compile blocks can be used with it"
+    if graph and sharded:
+        yield f"{graph} under FSDP2"
+    if not has_gpu and (needs.gpu or recipe in needs.recipes_of_gpu):
+        yield "needs an NVIDIA GPU, and this machine shows none"
+    gpu, least = catalog.gpu_by_product(machine.gpus[0]) if has_gpu else None, needs.compute_capability
     if gpu is not None and least is not None and gpu.capability < least:
-        return f"needs a GPU of {gpu.too_old_for(least)}"
+        yield f"needs a GPU of {gpu.too_old_for(least)}"
     if here and needs.module is not None and find_spec(needs.module) is None:
-        return f"needs the Python package {needs.module}, which is not installed"
-    return None
+        yield f"needs the Python package {needs.module}, which is not installed"

@@ -100,17 +100,13 @@ def to_record(figure: ImportedFigure, instance: str) -> Record:
 def doubts(figure: ImportedFigure, instance: str, catalog: Catalog) -> Iterator[str]:
     """Yield a line if the step time is doubtful: by the GPU's peak if that and the work are known, or by its length."""
     meant = f"--step-time is in seconds; {figure.step_time_s:g} ms are {figure.step_time_s / 1e3:g}"
-    known = catalog.instances.get(instance)
-    gpu = catalog.gpus.get(known.gpu) if known and known.gpu else None
+    known, flops = catalog.instances.get(instance), FLOPS_PER_UNIT.get(figure.workload, 0)
+    gpu = catalog.gpus.get(known.gpu or "") if known else None
     # Of the fastest unit that the mode may use.
-    peaks = [] if gpu is None else [gpu.dense_bf16_tflops, gpu.dense_fp8_tflops]
-    if figure.mode.startswith(SIXTEEN_BITS_OR_MORE):
-        peaks = peaks[:1]
-    peak = max((one for one in peaks if one is not None), default=None)
-    flops, share = FLOPS_PER_UNIT.get(figure.workload), None
-    if flops is not None and peak is not None:
-        share = flops * figure.batch_size / figure.step_time_s / (peak * 1e12)
-    if share is not None and not LOWEST_MFU <= share <= HIGHEST_MFU:
+    fp8 = gpu is not None and not figure.mode.startswith(SIXTEEN_BITS_OR_MORE) and gpu.dense_fp8_tflops
+    peak = max(gpu.dense_bf16_tflops or 0, fp8 or 0) if gpu is not None else 0
+    share = flops * figure.batch_size / figure.step_time_s / (peak * 1e12) if peak else 0.0
+    if share and not LOWEST_MFU <= share <= HIGHEST_MFU:
         why = "more than it can do" if share > HIGHEST_MFU else meant
         percent = f"{share * 100:,.0f}" if share > 0.01 else f"{share * 100:.2g}"
         yield (

@@ -110,8 +110,7 @@ def prepare(
     if kept is not None:
         configs, searches = resume.sized(kept, configs, to_size)
         to_size = [config for config in to_size if config in configs and config not in searches]
-        given = [config for config in configs if config not in to_size]
-        resume.refuse_unlike(kept, given, request.aa, request.variants, to_size)
+        resume.refuse_unlike(kept, configs, request.aa, request.variants)
     return Prepared(
         **vars(place),
         entries=entries(request, configs),

@@ -1,12 +1,11 @@
 """Resumes a session: takes its settings where the user gave none, and refuses what does not belong to it.
 
-Rounds of one session make one row, so all of them must be of one machine, one software, one release of fp8bench, and
-the same settings and variables of the environment. The number of rounds may change, and modes may be added. If no
-instance is named, the session is searched for under every instance that this machine can be.
+Rounds of one session make one row, so all must be of one machine, software and release of fp8bench, and have the same
+settings and variables. The number of rounds may change, and modes may be added.
 """
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,10 +44,12 @@ class Kept(NamedTuple):
         return [record.config for record in self.records if record.config is not None]
 
     @property
-    def searches(self) -> list[tuple[RunConfig, BatchSearch]]:
-        """The configurations whose batch size was searched for, with the search."""
-        every = [(one.config, one.session.batch_search) for one in self.records if one.config and one.session]
-        return [(config, search) for config, search in every if search is not None]
+    def searches(self) -> list[tuple[RunConfig, BatchSearch, bool]]:
+        """The configurations whose batch size was searched for, with the search, and whether they ran at that size."""
+        every = [
+            (one.config, one.session.batch_search, one.status) for one in self.records if one.config and one.session
+        ]
+        return [(config, search, status == "ok") for config, search, status in every if search is not None]
 
     @property
     def variants(self) -> tuple[VariantSettings, ...]:
@@ -173,30 +174,31 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
 
 
 def refuse_unlike(
-    kept: Kept,
-    configs: Sequence[RunConfig],
-    aa: bool,
-    requested: Sequence[VariantSettings] = (),
-    to_size: Sequence[RunConfig] = (),
+    kept: Kept, configs: Sequence[RunConfig], aa: bool, requested: Sequence[VariantSettings] = ()
 ) -> None:
     """Raise UsageError that names each setting in which the configurations to be run differ from the session's.
-    requested: variants. to_size: further configurations, whose batch size is yet to be found.
+    requested: variants.
     """
     if not kept.configs:
         return
-    before, unlike = kept.variants, dict[str, str]()
+    before, unlike, searched = kept.variants, dict[str, str](), {config for config, *_ in kept.searches}
     if before or requested:
         _refuse_changed(kept.session_id, before, requested)
-        unlike = _unlike_variants(kept, [*configs, *to_size])
-    else:
-        # Records differ in their modes. Where it was searched for, each mode has its own batch size; see `sized`.
-        free = {"mode", "recipe", "te_switches", *(["batch_size"] if kept.searches else [])}
-        for of_config in [name for name in RunConfig.model_fields if name not in free]:
-            values = {getattr(config, of_config) for config in kept.configs}
-            if new := {getattr(config, of_config) for config in configs} - values:
-                name = REQUESTED_AS.get(of_config, of_config)
-                theirs, ours = (" and ".join(sorted(map(str, each))) for each in (values, new))
-                unlike[name] = f"{name} {theirs} (now {ours})"
+    # Every variant has to be there again, and every mode has to be like those that were measured.
+    each, others = (kept.configs, configs) if before else (configs, kept.configs)
+    for config in dict.fromkeys(each):
+        of_mode = [one for one in others if before and one.mode_label == config.mode_label]
+        free = set() if before else {"mode", "recipe", "te_switches", "fp8_layer_names"}
+        if config in searched or (searched and not before):
+            free.add("batch_size")
+        names = [name for name in RunConfig.model_fields if name not in free]
+        differing = [
+            {name: getattr(one, name) for name in names if getattr(one, name) != getattr(config, name)}
+            for one in of_mode or others
+        ]
+        for name, value in min(differing, key=len).items():
+            then, now = (getattr(config, name), value)[:: 1 if before else -1]
+            unlike.setdefault(REQUESTED_AS.get(name, name), f"{REQUESTED_AS.get(name, name)} {then} (now {now})")
     if aa != kept.arms:
         unlike["aa"] = f"aa {str(kept.arms).lower()} (now {str(aa).lower()})"
     if unlike:
@@ -222,50 +224,26 @@ def _refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Seque
 
     changes = [f"{described(one)} is no longer there" for one in kept if one not in now]
     changes += [f"{described(one)} is new" for one in now if one not in kept]
-    more = f", and {len(changes) - 4} more" if len(changes) > 4 else ""
     if changes:
         raise UsageError(
-            f"session {session_id!r} was measured with other variants: {'; '.join(changes[:4])}{more}",
+            f"session {session_id!r} was measured with other variants: {'; '.join(changes)}",
             f"Restore the file, or omit --config to resume the session with its own variants, or {OTHER_SESSION}",
         )
-
-
-def _unlike_variants(kept: Kept, configs: Sequence[RunConfig]) -> dict[str, str]:
-    """Return what differs from the nearest of the same mode, in words, by the setting's name."""
-    # One whose size was searched for has an equal at any size.
-    searched = {config for config, _ in kept.searches}
-    found: dict[str, str] = {}
-    for config in dict.fromkeys(kept.configs):
-        at_any = _at_any_size if config in searched else lambda one: one
-        mine, now = at_any(config), list(map(at_any, configs))
-        if mine in now:
-            continue
-        differing = [
-            {name: value for name, value in vars(one).items() if value != getattr(mine, name)}
-            for one in [one for one in now if one.mode_label == mine.mode_label] or now
-        ]
-        for name, value in min(differing, key=len).items():
-            found.setdefault(REQUESTED_AS.get(name, name), f"{name} {getattr(mine, name)} (now {value})")
-    return found
-
-
-def _at_any_size(config: RunConfig) -> RunConfig:
-    return config.model_copy(update={"batch_size": 1})
 
 
 def sized(
     kept: Kept, configs: Sequence[RunConfig], to_size: Sequence[RunConfig]
 ) -> tuple[list[RunConfig], dict[RunConfig, BatchSearch]]:
-    """Return the configurations, those of `to_size` with the size that the session found, and the searches for it."""
-    alike: Callable[[RunConfig], object] = _at_any_size if kept.variants else lambda one: one.switched_label
-    found = {alike(config): (config.batch_size, search) for config, search in kept.searches}
-    known, searches = {}, {}
-    for config in to_size:
-        if alike(config) in found:
-            size, search = found[alike(config)]
-            known[config] = config.model_copy(update={"batch_size": size})
-            searches[known[config]] = search
-    return [known.get(config, config) for config in configs], searches
+    """Return the configurations, those of `to_size` with the size that the session found, and the searches for it. A
+    search that failed is made again.
+    """
+
+    def at_any_size(config: RunConfig) -> RunConfig:
+        return config.model_copy(update={"batch_size": 1})
+
+    found = {at_any_size(config): (config, search) for config, search, ok in kept.searches if ok}
+    known = {config: found[at_any_size(config)] for config in to_size if at_any_size(config) in found}
+    return [known[one][0] if one in known else one for one in configs], dict(known.values())
 
 
 def requested_modes(configs: Iterable[RunConfig]) -> tuple[RequestedMode, ...]:

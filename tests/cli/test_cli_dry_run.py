@@ -76,9 +76,8 @@ class TestForAnotherMachine:
         assert "planned for h200-1x, which this machine is not" in outcome.stdout
         assert re.search(r"^time: about \d+ min to \d+ min for 3 to 30 rounds$", outcome.stdout, re.MULTILINE)
         assert re.search(r"^cost: about [\d.]+ to [\d.]+ USD at 3.99 USD an hour$", outcome.stdout, re.MULTILINE)
-        assert re.search(
-            r"^memory of a GPU: baseline-bf16 [\d.]+ GiB.*, .+; it has 141 GiB$", outcome.stdout, re.MULTILINE
-        )
+        assert "memory of 141 GiB" in outcome.stdout
+        assert re.search(r"^baseline-bf16 .* [\d.]+ GiB +\d{3}$", outcome.stdout, re.MULTILINE)
         assert "cannot run here" not in outcome.stdout
         assert "\nassumed: " in outcome.stdout
 
@@ -106,11 +105,8 @@ class TestForAnotherMachine:
             outcome.stdout
         )
         assert re.search(r"^time: about \d+ min to \d+ min for 3 to 30 rounds$", outcome.stdout, re.MULTILINE)
-        assert re.search(
-            r"^memory of a GPU: baseline-bf16 26.2 GiB \(fits to about batch 20\d\), .+; it has 80 GiB$",
-            outcome.stdout,
-            re.MULTILINE,
-        )
+        assert "memory of 80 GiB" in outcome.stdout
+        assert re.search(r"^baseline-bf16 .* 26.2 GiB +20\d$", outcome.stdout, re.MULTILINE)
         older = planned("--instance", "p4d").stdout
         assert "cannot run here: te-fp8:delayed needs a GPU of compute capability 8.9" in older
         assert "predicted from h200-2x, within 32 %" in older
@@ -131,7 +127,7 @@ class TestForAnotherMachine:
     def test_a_batch_that_is_said_to_fit_does(self, planned, estimate):
         (last,) = estimate("--instance", "h200-1x", "--mode", "te-fp8")["modes"]
         large = planned("--instance", "p5", "--batch-size", "256").stdout
-        assert "baseline-bf16 79.1 GiB (may not fit: surely to about batch" in large
+        assert re.search(r"^baseline-bf16 .* 79.1 GiB +\d+, may not fit$", large, re.MULTILINE)
         # Batch 544 took 124 GiB in a sweep, of 139.8 that torch has there.
         assert 450 < last["largest_batch"] < 560
 

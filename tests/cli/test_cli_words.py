@@ -152,10 +152,9 @@ sweep --budget 5s | a budget of 5s is too small for one run | Give at least that
 sweep --budget 10parsec | invalid value '10parsec' | units are s, min, h
 sweep --budget 10 | with a unit of time
 sweep --budget 0min | above 0
-sweep --budget 1h --budget-usd 2 | both --budget and --budget-usd were given
-sweep --budget-usd 2 | --budget-usd needs the price of this machine
-sweep --budget-usd -2 --price 1 | it buys nothing
-sweep --budget-usd 0.0001 --price 1 | too small for one run | about 0.01 USD
+sweep --budget 2USD | --budget 2USD needs the price of this machine
+sweep --budget 0USD --price 1 | above 0
+sweep --budget 0.0001USD --price 1 | too small for one run | about 0.01 USD
 sweep --batch-size 16,auto | --batch-size 16,auto: auto finds the sizes itself
 sweep --batch-size 16,many | --batch-size | 'many'
 sweep --batch-size , | --batch-size: invalid value ','

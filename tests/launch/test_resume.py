@@ -188,8 +188,8 @@ class TestSettings:
                 "Omit --gpus, --batch-size, --seed to resume it",
             ),
             (config(**OF_ALL), True, r"aa false \(now true\)"),
-            # Another mode of the same settings may join.
-            (config("te-fp8", "current", **OF_ALL), False, None),
+            # Another mode of the same settings may join, with layers of its own.
+            (config("te-fp8", "current,layers=auto", **OF_ALL, fp8_layer_names=("mlp",)), False, None),
         ],
     )
     def test_everything_that_differs_is_named_with_both_values(self, now, aa, told):
@@ -343,7 +343,7 @@ class TestVariants:
         session = of_sizes(found, variants=variants, search=SEARCH)
 
         assert resume.sized(session, configs, configs) == ([found, configs[1]], {found: SEARCH})
-        resume.refuse_unlike(session, [found], False, variants, [configs[1]])
+        resume.refuse_unlike(session, [found, configs[1]], False, variants)
         given, sought = (one.config for one in of_variants(SMALL, SOUGHT))
         beside, _ = resume.sized(of_sizes(sized(sought, 96), search=SEARCH), [given, sought], [sought])
         assert [one.batch_size for one in beside] == [4, 96]
@@ -363,4 +363,4 @@ class TestVariants:
 
         assert unlike == [now]
         with pytest.raises(UsageError, match=r"measured with steps 7 \(now 8\)"):
-            resume.refuse_unlike(session, [], False, (SOUGHT,), unlike)
+            resume.refuse_unlike(session, unlike, False, (SOUGHT,))

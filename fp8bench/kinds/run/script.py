@@ -18,6 +18,7 @@ from fp8bench.stats.steps import step_times
 
 VIT, LLAMA = ("vit-huge", "vit-huge-256", "vit-micro"), ("llm-1b", "llm-7b", "llm-8b", "llm-micro")
 SPLIT = "split-qkv"
+HEAD_OF, LLAMA_OF = "workloads/head.py", "workloads/llama.py"
 MODES = ("baseline-bf16", "torchao-float8", "te-bf16", "te-fp8")
 RECIPES = {"delayed": "DelayedScaling", "current": "Float8CurrentScaling", "block": "Float8BlockScaling"}
 
@@ -46,40 +47,22 @@ def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
 """
 
 TOKENS = """
-{head}
-
-
+{loss}
 torch.compiler.allow_in_graph(_chunked_loss)
 
 
-class CausalLM(nn.Module):
-    \"\"\"Llama without transformers' own checks of masks and positions, which no CUDA graph can contain.\"\"\"
+class Head(nn.Linear):
+    def forward(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        return _chunked_loss(hidden.flatten(0, 1).to(torch.bfloat16), self.weight, targets.flatten(), True)
 
-    def __init__(self) -> None:
-        super().__init__()
-        rope = {{"rope_type": "default", "rope_theta": {rope_theta}}}
-        self.model = LlamaModel(
-            LlamaConfig({arguments}, rope_parameters=rope, attn_implementation="sdpa", use_cache=False)
-        )
-        # With the same spread for all, rounding grows from layer to layer.
-        for depth, layer in enumerate(self.model.layers, 1):
-            for last in (layer.self_attn.o_proj, layer.mlp.down_proj):
-                nn.init.normal_(last.weight, std=0.02 / math.sqrt(2 * depth))
-        self.lm_head = nn.Linear({hidden_size}, {vocab_size}, bias=False)
-        nn.init.normal_(self.lm_head.weight, std=0.02)
 
-    def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        x = self.model.embed_tokens(tokens)
-        rotary = self.model.rotary_emb(x, torch.arange(tokens.shape[1], device=tokens.device).unsqueeze(0))
-        for layer in self.model.layers:
-            x = layer(x, position_embeddings=rotary)
-        hidden = self.model.norm(x).flatten(0, 1).to(torch.bfloat16)
-        return _chunked_loss(hidden, self.lm_head.weight, targets.flatten(), True)
+{causal_lm}
 
 
 def plain() -> nn.Module:
     \"\"\"The model, whose float32 weights autocast computes with in bf16.\"\"\"
-    return CausalLM()
+    rope = {{"rope_type": "default", "rope_theta": {rope_theta}}}
+    return CausalLM(LlamaConfig({arguments}, rope_parameters=rope, attn_implementation="sdpa", use_cache=False))
 
 
 def loss_of(model: nn.Module, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -177,8 +160,7 @@ class Layer(nn.Module):
 def converted(model: nn.Module) -> nn.Module:
     llama = model.model
     positions = torch.arange({sequence_length}, device=DEVICE, dtype=torch.float32)
-    angles = torch.outer(positions, llama.rotary_emb.inv_freq.float())
-    angles = torch.cat((angles, angles), -1)[:, None, None, :]
+    angles = torch.outer(positions, llama.rotary_emb.inv_freq.float()).repeat(1, 2)[:, None, None, :]
     for number, layer in enumerate(llama.layers):
         llama.layers[number] = Layer(layer, angles)
     return model
@@ -271,20 +253,17 @@ def refusal(config: RunConfig) -> str | None:
 
 def script(record: Record) -> str:
     """Return the script. record: a measurement that is ok, of a configuration that `require_writable` accepts."""
-    config, evidence, environment = record.config, record.evidence, record.environment
+    config, evidence, environment, times = record.config, record.evidence, record.environment, step_times(record)
     assert config is not None
     assert evidence is not None
-    times = step_times(record)
     assert times is not None
     require_writable(config)
     sizes = record.fingerprint["sizes"]
     graphed, compiled = bool(evidence.graph and evidence.graph.enabled), evidence.compile.enabled
-    is_te, on_gpu = config.mode.startswith("te-"), config.device == "cuda"
-    of_images = config.workload.startswith("vit-")
-    context = ", te.autocast(enabled=True, recipe=RECIPE)" if config.mode == "te-fp8" else ""
-    libraries = ("torch", "timm" if of_images else "transformers", *(["transformer-engine"] if is_te else []))
-    libraries = (*libraries, *(["torchao"] if config.mode == "torchao-float8" else []))
-    known = environment.versions if environment else {}
+    of_te, of_torchao, on_gpu = config.mode.startswith("te-"), config.mode == "torchao-float8", config.device == "cuda"
+    of_images, split_qkv = config.workload.startswith("vit-"), config.te_switches == SPLIT
+    libraries = {"torch": True, "timm": of_images, "transformers": not of_images, "transformer-engine": of_te}
+    known, used = environment.versions if environment else {}, {**libraries, "torchao": of_torchao}
     head = HEAD.format(
         mode=config.switched_label,
         workload=config.workload,
@@ -293,41 +272,39 @@ def script(record: Record) -> str:
         step_ms=times.mean_s * 1e3,
         gpu=environment.device_name if environment and on_gpu else "a CPU",
         run_id=record.run_id,
-        versions=", ".join(f"{name} {known[name]}" for name in libraries if name in known),
+        versions=", ".join(f"{name} {known[name]}" for name in used if used[name] and name in known),
         version=fp8bench.__version__,
     )
-    values = {name: bool(value) if name == "class_token" else value for name, value in sizes.items()}
-    arguments = ", ".join(f"{name}={value!r}" for name, value in values.items())
     constants = f'\nDEVICE = torch.device("{config.device}")\nBATCH, WARMUP, STEPS = {config.batch_size}, 11, 100\n'
     if config.mode == "te-fp8":
         constants += f"RECIPE = {_recipe(record, split_recipe(config.recipe or 'delayed').base)}\n"
     if of_images:
-        model = IMAGES.format(arguments=arguments, **sizes)
+        values = {name: bool(value) if name == "class_token" else value for name, value in sizes.items()}
+        model = IMAGES.format(arguments=", ".join(f"{name}={value!r}" for name, value in values.items()), **sizes)
     else:
         own = {name: value for name, value in sizes.items() if name not in ("rope_theta", "sequence_length")}
         own["max_position_embeddings"] = sizes["sequence_length"]
+        constants += f"{_source(HEAD_OF, 'LOGITS_AT_ONCE')}\n{_source(LLAMA_OF, 'INITIAL_STD')}\n"
         model = TOKENS.format(
-            head=_source("workloads/head.py", "LOGITS_AT_ONCE", "_ChunkedLoss", "_chunked_loss"),
+            loss=_source(HEAD_OF, "_ChunkedLoss", "_chunked_loss"),
+            # Without transformers' own checks of masks and positions, which no CUDA graph can contain.
+            causal_lm=_source(LLAMA_OF, "CausalLM").replace("_llama().", ""),
             arguments=", ".join(f"{name}={value}" for name, value in own.items()),
             **{**sizes, "rope_theta": float(sizes["rope_theta"])},
         )
-    split = (
-        _source("modes/te_gpt.py", "PACKED", "whole_of", "Split", "split_packed") if config.te_switches == SPLIT else ""
-    )
-    conversion = TORCHAO.format(recipe=evidence.recipe) if config.mode == "torchao-float8" else NOTHING
-    if is_te:
-        conversion = (TE_VIT if of_images else TE_LLAMA).format(
-            split_here="        split_packed(self.layer)\n" if split else "", **sizes
-        )
+    split = _source("modes/te_gpt.py", "PACKED", "whole_of", "Split", "split_packed") if split_qkv else ""
+    conversion = TE_VIT if of_te and of_images else TE_LLAMA if of_te else TORCHAO if of_torchao else NOTHING
+    here = "        split_packed(self.layer)\n" if split else ""
     train = TRAIN.format(
         seed=config.seed,
         compiled="model = torch.compile(model)\n" if compiled else "",
         optimizer=_optimizer(record.fingerprint["optimizer"], config),
-        context=context,
+        context=", te.autocast(enabled=True, recipe=RECIPE)" if config.mode == "te-fp8" else "",
         launched="graph.replay()\n    return loss" if graphed else "return step()",
     )
     loop = REPLAYED if graphed else LAUNCHED.format(wait="torch.cuda.synchronize()\n" if on_gpu else "")
-    parts = (constants, model, split, conversion, train, loop, END.format())
+    converted = conversion.format(split_here=here, recipe=evidence.recipe, **sizes)
+    parts = (constants, model, split, converted, train, loop, END.format())
     text = "\n\n\n".join(part.strip("\n") for part in parts if part)
     return "\n".join([head, *_imports(text), "", f"{text}\n"])
 

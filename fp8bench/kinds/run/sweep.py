@@ -7,11 +7,10 @@ throughput; without a price it is shown as such.
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from operator import itemgetter
+from math import inf
 from statistics import fmean
-from typing import Any
 
-from fp8bench.config.request import OBEYED_BY_WORKERS
+from fp8bench.config.request import RunRequest
 from fp8bench.launch.forecast import duration
 from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, Halving, Standings, Untried, in_words
 from fp8bench.launch.sweep.search import Sweep, begun
@@ -21,7 +20,7 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import CompileChoice, GraphChoice, Variant
 from fp8bench.schema.files import Frozen, made_of
-from fp8bench.schema.option import ByDevice, flag_of
+from fp8bench.schema.option import flag_of
 from fp8bench.stats.ratio import Ratio, ratio
 from fp8bench.tables import document as doc
 from fp8bench.tables.study import Column, word
@@ -64,37 +63,34 @@ def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Do
     A runner-up may have been dropped by its rounds, as slower. told_apart: whether the interval of the two lies beyond
     the noise; null if one of them has fewer than two rounds. runner_up_time: its time for a unit over the winner's.
     """
-    now, wanted, usd_per_hour = found.standings(), found.wanted(), sweep.budget.usd_per_hour
-    untried = [*found.not_looked_at(sweep.budget.text), *sweep.untried]
-    every = {config: _row(config, found, now, usd_per_hour) for config in dict.fromkeys((*now.leaders, *found.looks))}
-    rows = sorted(every.values(), key=lambda row: (not row.place, row.place or -(row.throughput_per_s or 0.0)))
-    second, versus = _runner_up(found, every, now.leaders)
+    now, wanted, budget = found.standings(), found.wanted(), sweep.budget
+    untried = [*found.not_looked_at(budget.text), *sweep.untried]
+    every = {one: _row(one, found, now, budget.usd_per_hour) for one in dict.fromkeys((*now.leaders, *found.looks))}
+    order = sorted(every, key=lambda one: (not every[one].place, every[one].place or found.unit_s(one)))
+    rows = [every[config] for config in order]
+    second, versus = _runner_up(found, every, order)
     tried = {config.mode for config in found.looks}
     left = list(dict.fromkeys(config.mode for config in wanted if config.mode not in tried))
-    ended = f"the budget of {sweep.budget.text}" if wanted or now.turn else None
-    usd = sweep.budget.usd(spent_s)
-    cost = "" if usd is None else f", {usd:.2f} USD"
+    ended = f"the budget of {budget.text}" if wanted or now.turn else None
+    cost = f", {budget.usd(spent_s):.2f} USD" if budget.usd_per_hour else ""
     said = [
         *answer(len(rows), rows[0], second, versus),
         f"Spent in this call: {duration(spent_s)}{cost}, {turns} starts of processes.",
     ]
     if left:
-        room = "A larger budget, or --mode, makes room for a look."
-        said.append(f"Not tried in any settings: {', '.join(left)}. {room}")
+        said.append(f"Not tried in any settings: {', '.join(left)}. A larger budget, or --mode, makes room for a look.")
     if ended:
         again = f"`fp8bench sweep --session {sweep.name}` with the same options goes on, and repeats nothing."
         said.append(f"Ended by {ended}: {again}")
-    failed = [doc.Note(f"{_named(row)}: {row.dropped}") for row in rows if row.status != "ok"]
     blocks = doc.blocks(
         [*map(doc.Sentence, said)],
         [doc.Heading("What was tried"), _table(rows)],
-        [doc.Heading("What failed"), *failed] if failed else [],
         _about_untried(untried),
     )
     data = {
         "session": sweep.name,
         "instance": sweep.prepared.instance.key,
-        "usd_per_hour": usd_per_hour,
+        "usd_per_hour": budget.usd_per_hour,
         "spent_s": spent_s,
         "turns": turns,
         "ended": ended,
@@ -111,20 +107,19 @@ def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Do
 
 
 def _runner_up(
-    found: Halving, rows: Mapping[RunConfig, SweepRow], leaders: Sequence[RunConfig]
+    found: Halving, rows: Mapping[RunConfig, SweepRow], order: Sequence[RunConfig]
 ) -> tuple[SweepRow | None, Ratio | None]:
     """Return the best with an interval, even if dropped as slower, else the next leader; and its time over the
     winner's, if both have an interval.
     """
     # With --batch-size auto a configuration continues at one size, and its other sizes are no rivals.
-    of_winner = found.sizes(leaders[0]) if found.blank is not None else leaders[:1]
-    rivals = [config for config in rows if config not in of_winner]
-    measured = [one for one in rivals if rows[one].status == "ok" and rows[one].rounds >= INTERVAL_ROUNDS]
-    best = max(measured, key=lambda config: rows[config].throughput_per_s or 0.0, default=None)
-    second = best or next((config for config in leaders if config in rivals), None)
+    of_winner = found.sizes(order[0]) if found.blank is not None else order[:1]
+    rivals = [config for config in order if config not in of_winner and rows[config].status == "ok"]
+    measured = [config for config in rivals if rows[config].rounds >= INTERVAL_ROUNDS]
+    second = next(iter(measured or (config for config in rivals if rows[config].place)), None)
     if second is None:
         return None, None
-    first, other = found.measured(leaders[0]), found.measured(second)
+    first, other = found.measured(order[0]), found.measured(second)
     versus = ratio(other, first) if first and other else None
     return rows[second], versus if versus and versus.interval else None
 
@@ -133,7 +128,7 @@ def _row(config: RunConfig, halving: Halving, now: Standings, usd_per_hour: floa
     every = [halving.looks[config], *halving.rounds.get(config, [])]
     # The throughput of the rounds, else of the look. A single process has no interval: the next may differ.
     found, unit_s, last = halving.measured(config), halving.unit_s(config), every[-1]
-    throughput = 1 / unit_s if unit_s is not None else None
+    throughput = 1 / unit_s if unit_s < inf else None
     ends = (1 / found.interval[1], 1 / found.interval[0]) if found and found.interval else None
     units = [record.summary.unit for record in every if record.summary is not None]
     return made_of(
@@ -159,10 +154,8 @@ def _row(config: RunConfig, halving: Halving, now: Standings, usd_per_hour: floa
 def command_line(config: RunConfig) -> str:
     """Return the command that measures this configuration again."""
     words = ["--mode", config.mode_label, "--workload", config.workload, "--gpus", str(config.world_size)]
-    of_workload = find_workload(config.workload).usual
-    for name, option in OBEYED_BY_WORKERS.items():
-        value, default = getattr(config, name), of_workload.get(name, option.default)
-        usual = default.on(config.device) if isinstance(default, ByDevice) else default
+    for name, usual in RunRequest().of_workers(config.device, find_workload(config.workload).usual).items():
+        value = getattr(config, name)
         if name == "batch_size" or (value != usual and name != "workers"):
             words += [flag_of(name), f"{value:g}" if isinstance(value, float) else str(value)]
     if config.te_switches:
@@ -195,24 +188,20 @@ def _named(row: SweepRow) -> str:
     return f"{row.mode} at batch {row.batch_size}{ran}"
 
 
-def _value(row: SweepRow, priced: bool) -> tuple[float | None, Interval | None]:
+def _value(row: SweepRow) -> tuple[float | None, Interval | None]:
+    priced = row.units_per_usd is not None
     return (row.units_per_usd, row.units_per_usd_ci) if priced else (row.throughput_per_s, row.throughput_ci_per_s)
 
 
 def _worth(row: SweepRow) -> str:
-    priced = row.units_per_usd is not None
-    value, ends = _value(row, priced)
+    value, ends = _value(row)
     interval = f" ({low_to_high(*ends, rate)})" if ends else ""
-    return f"{rate(value)} {row.unit or 'units'}/{'USD' if priced else 's'}{interval}"
+    return f"{rate(value)} {row.unit or 'units'}/{'USD' if row.units_per_usd is not None else 's'}{interval}"
 
 
 def _table(rows: Sequence[SweepRow]) -> doc.Table:
-    unit = next((row.unit for row in rows if row.unit), "units")
-    priced = any(row.units_per_usd is not None for row in rows)
-
-    def dropped(row: SweepRow) -> str | None:
-        return row.dropped if row.status == "ok" else ": ".join(filter(None, (row.status, row.cause)))
-
+    # The winner's, which has both: a configuration that failed has neither.
+    unit, per = rows[0].unit or "units", "USD" if rows[0].units_per_usd is not None else "s"
     columns: tuple[Column[SweepRow], ...] = (
         Column("place", lambda row: row.place, "d"),
         word("mode", lambda row: row.mode),
@@ -220,21 +209,13 @@ def _table(rows: Sequence[SweepRow]) -> doc.Table:
         word("execution", lambda row: row.execution),
         word("attention", lambda row: row.attention),
         word("rounds", lambda row: str(row.rounds) if row.rounds else "look"),
-        Column(
-            f"{unit}/{'USD' if priced else 's'} (95 %)",
-            lambda row: rate_with_interval(*_value(row, priced)),
-            str,
-            "interval",
-        ),
+        Column(f"{unit}/{per} (95 %)", lambda row: rate_with_interval(*_value(row)), str, "interval"),
         Column("peak GiB", lambda row: row.peak_memory_bytes, ".1f", scale=2**-30),
-        Column("dropped", dropped, kind="note"),
+        Column("dropped", lambda row: row.dropped, kind="note"),
     )
-    cells = [column.cells(rows) for column in columns]
-    return doc.Table(
-        tuple(one for one in cells if one.says_something or one.heading not in ("attention", "peak GiB", "dropped")),
-        naming=3,
-        emphasis=tuple("strong" if row.place == 1 else "" if row.place else "faint" for row in rows),
-    )
+    emphasis: list[doc.Emphasis] = ["strong" if row.place == 1 else "" if row.place else "faint" for row in rows]
+    cells = doc.telling(*(column.cells(rows) for column in columns))
+    return doc.Table(tuple(cells), naming=3, emphasis=tuple(emphasis))
 
 
 def _as_json(untried: Untried) -> list[dict[str, str]]:
@@ -245,29 +226,18 @@ def _about_untried(untried: Untried) -> list[doc.Heading | doc.Note]:
     """List reasons, the most frequent first. What cannot differ from another was tried as that, and is in --json."""
     by_reason: dict[str, list[str]] = {}
     for config, why in untried:
-        reason = "cannot differ from one that was tried" if why.startswith("cannot differ") else why
-        by_reason.setdefault(reason, []).append(in_words(config))
+        alike = why.startswith("cannot differ")
+        by_reason.setdefault("cannot differ from one that was tried" if alike else why, []).append(in_words(config))
     lines = []
     for why, names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
-        more = f"; and {len(names) - MOST_UNTRIED} more (--json)" if len(names) > MOST_UNTRIED else ""
-        listed = "" if why.startswith("cannot differ") else f": {'; '.join(names[:MOST_UNTRIED])}{more}"
+        more = [f"and {len(names) - MOST_UNTRIED} more (--json)"] * (len(names) > MOST_UNTRIED)
+        listed = "" if why.startswith("cannot differ") else f": {'; '.join([*names[:MOST_UNTRIED], *more])}"
         lines.append(doc.Note(f"{len(names)}: {why}{listed}"))
     return [doc.Heading("What was not tried"), *lines] if lines else []
 
 
 OF_LOOK = ("mode", "batch_size", "compile", "cuda_graphs", "te_attention", "when", "seconds", "within_budget")
-"""Fields of a planned look. seconds: its expected time. within_budget: whether it fits together with the rounds."""
-
-PLANNED: tuple[Column[Mapping[str, Any]], ...] = (
-    word("mode", itemgetter("mode")),
-    Column("batch", itemgetter("batch_size"), "d"),
-    word("compile", itemgetter("compile")),
-    word("graphs", itemgetter("cuda_graphs")),
-    word("attention", itemgetter("te_attention")),
-    word("comes", itemgetter("when")),
-    word("in budget", lambda look: "yes" if look["within_budget"] else "no"),
-    Column("expected", itemgetter("seconds"), ".0f", unit="s"),
-)
+"""Fields of a planned look. seconds: its expected time. within_budget: whether it fits together with rounds."""
 
 
 def plan_document(sweep: Sweep) -> doc.Document:
@@ -277,39 +247,55 @@ def plan_document(sweep: Sweep) -> doc.Document:
     times are from records of the same work; else they are lower bounds. batch_sizes: whether more sizes are looked at,
     until the largest that fits is known. Raises UsageError as `begun` does.
     """
-    budget, halving, rounds = sweep.budget, begun(sweep), sweep.rounds
-    looks: list[dict[str, Any]] = []
-    for one in halving.looks_left():
-        settings = {name: getattr(one.config, name) for name in OF_LOOK[1:5]}
-        fits = {"when": one.when, "seconds": one.seconds, "within_budget": one.comes and one.fits}
-        looks.append({"mode": one.config.mode_label, **settings, **fits})
-    done, looks_s = len(halving.looks), sum((look["seconds"] for look in looks), 0.0)
+    budget, halving, looks, fit, spent_s = (
+        sweep.budget,
+        begun(sweep),
+        list[tuple[RunConfig, str, float, bool]](),
+        0,
+        0.0,
+    )
+    rounds, done, candidates = halving.most_rounds, len(halving.looks), halving.candidates
+    for config, when in halving.wanted().items():
+        seconds = halving.look_s(config)
+        fits = halving.looks_first(spent_s) and halving.fits(config, spent_s, done + fit)
+        looks.append((config, when, seconds, fits))
+        fit, spent_s = fit + fits, spent_s + seconds * fits
+    looks_s = sum((seconds for _, _, seconds, _ in looks), 0.0)
     turns = max(0, halving.most_round_turns(len(looks) + done) - sum(map(len, halving.rounds.values())))
-    rounds_s = turns * fmean(map(halving.round_s, sweep.candidates)) if sweep.candidates else 0.0
-    known, auto = all(map(halving.forecaster.is_known, sweep.candidates)), sweep.blank is not None
+    rounds_s = turns * fmean(map(halving.round_s, candidates)) if candidates else 0.0
+    known, auto = all(map(halving.forecaster.is_known, candidates)), halving.blank is not None
     so_far = f", and {done} are done" if done else ""
     sizes = ", and after the usual settings at larger batch sizes of the leaders" if auto else ""
-    cost = "Cost: unknown, since no price of this machine is known; --price gives one."
-    if (most := budget.usd(min(looks_s + rounds_s, budget.seconds))) is not None:
-        cost = f"Cost: about {most:,.2f} USD at {budget.usd_per_hour:,.2f} USD an hour."
+    most = budget.usd(min(looks_s + rounds_s, budget.seconds))
+    at = f"about {most:,.2f} USD at {budget.usd_per_hour:,.2f} USD an hour" if most is not None else ""
     said = [
         f"Would look at {len(looks)} configurations of {sweep.prepared.instance.key}{so_far}{sizes}; then {rounds} "
         f"rounds of the best, at most {turns} turns.",
         f"Time: {'about' if known else 'at least'} {duration(looks_s)} for the looks, and {duration(rounds_s)} for the "
         "rounds if none is dropped early.",
+        f"The budget of {budget.text} ends it earlier. At most {fit} looks fit beside the rounds."
+        if looks_s + rounds_s > budget.seconds
+        else "",
+        f"Cost: {at or 'unknown, since no price of this machine is known; --price gives one'}.",
+        "" if known else "Of work without a record, only what a start and torch.compile take is counted.",
     ]
-    if looks_s + rounds_s > budget.seconds:
-        fit = sum(look["within_budget"] for look in looks)
-        said.append(f"The budget of {budget.text} ends it earlier. At most {fit} looks fit beside the rounds.")
-    said.append(cost)
-    if not known:
-        said.append("Where there is no record of the same work, only what a start and torch.compile take is counted.")
     numbers = doc.Cells("look", tuple(str(done + place) for place in range(1, len(looks) + 1)))
-    table = doc.Table((numbers, *(column.cells(looks) for column in PLANNED)), naming=2)
+    column = doc.Rows(looks).column
+    table = doc.Table(
+        (
+            numbers,
+            column("configuration", lambda look: in_words(look[0]), "word"),
+            column("comes", lambda look: look[1], "word"),
+            column("in budget", lambda look: "yes" if look[3] else "no", "word"),
+            column("expected", lambda look: f"{look[2]:.0f}", unit="s"),
+        ),
+        naming=2,
+    )
+    lines = [(one.mode_label, *(getattr(one, name) for name in OF_LOOK[1:5]), *planned) for one, *planned in looks]
     data = {
         "session": sweep.name,
         "instance": sweep.prepared.instance.key,
-        "looks": looks,
+        "looks": [dict(zip(OF_LOOK, line, strict=True)) for line in lines],
         "looks_done": done,
         "looks_seconds": looks_s,
         "rounds": rounds,
@@ -322,5 +308,6 @@ def plan_document(sweep: Sweep) -> doc.Document:
         "budget_seconds": budget.seconds,
         "not_tried": _as_json(sweep.untried),
     }
-    shown = doc.blocks([*map(doc.Sentence, said)], [table] if looks else [], _about_untried(sweep.untried))
-    return doc.Document(shown, data=data, lines=doc.CsvLines(OF_LOOK, tuple(tuple(look.values()) for look in looks)))
+    sentences = map(doc.Sentence, filter(None, said))
+    shown = doc.blocks([*sentences], [table] if looks else [], _about_untried(sweep.untried))
+    return doc.Document(shown, data=data, lines=doc.CsvLines(OF_LOOK, tuple(lines)))

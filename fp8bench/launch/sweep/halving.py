@@ -1,31 +1,20 @@
 """Lists the configurations of a sweep (mode x recipe x compile x CUDA graphs x batch x attention), and decides which
 look or round is next and which of them go on: successive halving within a budget. Pure.
 
-Settings that lead to the same execution are one configuration, and the first of them is run: `--compile auto` is `on`
-for a mode that gains by it and `off` for another, a CPU has no CUDA graphs and compiles nothing by itself, and only the
-te modes heed --te-attention, whose switches need Transformer Engine's own attention.
-
-Rounds run the best third of the looks, as `fp8bench run` does. After the looks, a configuration is dropped if its rank
-is below the kept share, or if another of its batch sizes does better; what has rounds is dropped by rounds alone. After
-each round, it is dropped if its interval is worse than the leader's by more than the noise (`stats.ratio`), or if its
-rank is in the lower half of those left, down to FINALISTS.
-
-Looks begin until half of the budget is spent, then rounds; what the rounds leave is spent on looks again. A turn begins
-only if its forecast fits beside the rounds that give the best two an interval. No model of the space chooses: it has
-tens of points, nearly all of them categories, and what is not tried must be shown with its reason.
+Looks begin until half of the budget is spent, then rounds of the best third; what these leave is spent on looks again.
+No model of the space chooses: it has tens of points, nearly all categories, and what is not tried needs a reason.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
 from fp8bench import registry
 from fp8bench.launch.batch_size import judged, next_size, with_try
 from fp8bench.launch.forecast import AXES, Forecaster
-from fp8bench.registry import ModeEntry
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import variants_of
@@ -67,16 +56,6 @@ class Turn(NamedTuple):
     number: int
 
 
-class Look(NamedTuple):
-    """A look that is left. comes, fits: whether it comes before rounds, and fits beside them."""
-
-    config: RunConfig
-    when: When
-    seconds: float
-    comes: bool
-    fits: bool
-
-
 class Standings(NamedTuple):
     """leaders: what is left, best first. dropped: the others, and why. turn: the round that is missing."""
 
@@ -97,22 +76,23 @@ class Halving:
     blank: BatchSearch | None
     look: Mapping[str, Any]
     seconds: float
-    forecaster: Forecaster
+    forecaster: Forecaster = field(default_factory=Forecaster)
     looks: dict[RunConfig, Record] = field(default_factory=dict)
     rounds: dict[RunConfig, list[Record]] = field(default_factory=dict)
 
     def next_turn(self, spent_s: float) -> Turn | None:
         """Return the next turn; None if nothing is left or nothing fits. spent_s: of the budget."""
-        look = next((look for look in self.looks_left(spent_s) if look.fits), None)
-        turn = look and Turn("look", look.config, len(self.looks) + 1)
-        if look and look.comes:
-            return turn
+        fitting = (one for one in self.wanted() if self.fits(one, spent_s, len(self.looks)))
+        look = next((Turn("look", one, len(self.looks) + 1) for one in fitting), None)
+        if look and self.looks_first(spent_s):
+            return look
 
-        def allows(turn: Turn, left: Sequence[RunConfig]) -> bool:
-            better = left[: min(FINALISTS, left.index(turn.config))]
-            return MARGIN * self.round_s(turn.config) + self._lacking_s(better) <= self.seconds - spent_s
+        def allows(turn: Turn, leader: RunConfig) -> bool:
+            # No other has rounds that the leader lacks.
+            lacks = max(0, self.fewest_rounds - len(self.rounds.get(leader, []))) if turn.config != leader else 0
+            return MARGIN * self.round_s(turn.config) + lacks * self.round_s(leader) <= self.seconds - spent_s
 
-        return self.standings(allows).turn or turn
+        return self.standings(allows).turn or look
 
     def take(self, turn: Turn, record: Record, took_s: float) -> None:
         """Note the result of a turn, and the seconds that it took."""
@@ -130,49 +110,47 @@ class Halving:
         """Return the expected seconds of a round of a configuration that has been looked at by then."""
         return self.forecaster.turn_s(config, warm=True)
 
-    def looks_left(self, spent_s: float = 0.0) -> Iterator[Look]:
-        """Yield all looks that are left, in order, if those before them that come and fit are run."""
-        going_on, dropped = self._contenders()
-        before = [*going_on, *dropped]
-        for config, when in self.wanted().items():
-            # A comparison needs two looks, however small the budget.
-            seconds, kept_s = self.look_s(config), self.round_s(config)
-            if len(before) >= FINALISTS:
-                others = [one for one in before if _but_size(one) != _but_size(config)]
-                kept_s = self._lacking_s([config, *others[:1]])
-            fits = MARGIN * seconds + kept_s <= self.seconds - spent_s
-            look = Look(config, when, seconds, spent_s < LOOKS_SHARE * self.seconds, fits)
-            yield look
-            if look.comes and look.fits:
-                before, spent_s = [*before, config], spent_s + seconds
+    @property
+    def fewest_rounds(self) -> int:
+        """How many rounds a configuration has that can be told from another."""
+        return min(self.most_rounds, INTERVAL_ROUNDS)
+
+    def looks_first(self, spent_s: float) -> bool:
+        """Return whether looks come before rounds."""
+        return spent_s < LOOKS_SHARE * self.seconds
+
+    def fits(self, config: RunConfig, spent_s: float, looks: int) -> bool:
+        """Return whether a look fits beside the rounds that tell it from another; beside one round, as long as there
+        is nothing to compare. looks: how many there are before it.
+        """
+        told = sum(len(ran) >= self.fewest_rounds for ran in self.rounds.values())
+        rounds = self.fewest_rounds * max(1, FINALISTS - told) if looks >= FINALISTS else 1
+        return MARGIN * self.look_s(config) + rounds * self.round_s(config) <= self.seconds - spent_s
 
     def wanted(self) -> dict[RunConfig, When]:
         """Return the configurations of all looks that are left, in order."""
         looks, candidates = self.looks, self.candidates
         left = [one for one in candidates if one not in looks and skipped(one, looks) is None]
         first = sorted((one for one in left if candidates[one] == 0), key=self.look_s)
-        of_here = set(map(_but_size, candidates))
-        begun: dict[Key, tuple[float, RunConfig]] = {}
-        best: dict[str, float] = {}
-        for config, record in looks.items():
-            found_s, key = _look_s(record) or math.inf, _but_size(config)
-            best[config.mode] = min(found_s, best.get(config.mode, math.inf))
-            # Who leads is decided where all begin; what had no memory there has no figure yet.
-            if key in of_here and begun.get(key, (math.inf,))[0] == math.inf:
-                begun[key] = found_s, config
-        ran = [one for one in begun.values() if one[0] < math.inf or self.blank is not None]
-        for _, leader in sorted(ran, key=lambda one: one[0])[:FINALISTS]:
+        # Who leads is decided where all begin; what had no memory there has no figure yet.
+        of_here, begun = set(map(_but_size, candidates)), dict[Key, RunConfig]()
+        for config in sorted(looks, key=lambda one: looks[one].summary is None):
+            begun.setdefault(_but_size(config), config)
+        ran = [one for key, one in begun.items() if key in of_here and (self.blank or looks[one].summary)]
+        for leader in sorted(ran, key=lambda one: _look_s(looks[one]))[:FINALISTS]:
             search = self.batch_search(leader)
             if search is None:
                 first += [one for one in left if _but_size(one) == _but_size(leader)]
             # Otherwise one of its sizes failed for a reason other than memory.
             elif len(search.tries) == len(self.sizes(leader)) and (size := next_size(search, leader)) is not None:
                 first.append(leader.model_copy(update={"batch_size": size}))
-        order: dict[RunConfig, When] = {one: "first" for one in first}
+
+        def best_s(mode: str) -> float:
+            return min((_look_s(record) for config, record in looks.items() if config.mode == mode), default=math.inf)
+
         # The best modes so far first, and those of which nothing is known last.
-        for one in sorted(left, key=lambda one: (candidates[one], best.get(one.mode, math.inf))):
-            order.setdefault(one, "if time is left")
-        return order
+        rest = sorted(left, key=lambda one: (candidates[one], best_s(one.mode)))
+        return {**dict.fromkeys([*first, *rest], "if time is left"), **dict.fromkeys(first, "first")}
 
     def batch_search(self, config: RunConfig) -> BatchSearch | None:
         """Return the batch sizes of a configuration that were looked at, as a search; None if they are given."""
@@ -185,9 +163,9 @@ class Halving:
 
     def not_looked_at(self, budget: str) -> Untried:
         """Return first what would have come next, including batch sizes, then what needs no look, and why."""
-        needless = [(one, skipped(one, self.looks)) for one in self.candidates if one not in self.looks]
         left = [(config, f"the budget of {budget}") for config in self.wanted()]
-        return left + [(config, why) for config, why in needless if why is not None]
+        others = [one for one in self.candidates if one not in self.looks]
+        return left + [(one, why) for one in others if (why := skipped(one, self.looks)) is not None]
 
     def measured(self, config: RunConfig, rounds: int | None = None) -> Estimate | None:
         """Return the elapsed seconds per unit over its first rounds, or all; None if none is ok."""
@@ -198,8 +176,8 @@ class Halving:
         ]
         return estimate(seconds) if seconds else None
 
-    def unit_s(self, config: RunConfig) -> float | None:
-        """Return the elapsed seconds per unit of its rounds, else of its look; None if neither is ok."""
+    def unit_s(self, config: RunConfig) -> float:
+        """Return the elapsed seconds per unit of its rounds, else of its look; infinity if neither is ok."""
         rounds = self.measured(config)
         return rounds.value if rounds else _look_s(self.looks[config])
 
@@ -207,23 +185,24 @@ class Halving:
         """Return the batch sizes of the configuration that were looked at, in that order."""
         return [one for one in self.looks if _but_size(one) == _but_size(config)]
 
-    def standings(self, allows: Callable[[Turn, Sequence[RunConfig]], bool] = lambda _turn, _left: True) -> Standings:
-        """Replay the rounds that ran. allows: whether the budget allows a round; if not, that drops nothing."""
-        left, dropped = self._contenders()
-        waiting: list[RunConfig] = []
+    def standings(self, allows: Callable[[Turn, RunConfig], bool] = lambda _turn, _leader: True) -> Standings:
+        """Replay the rounds that ran. After each, what is slower than the leader beyond the noise is dropped, and the
+        lower half down to FINALISTS. allows: whether the budget allows a round; if not, that drops nothing.
+        """
+        every, dropped = self._contenders()
+        left, next_turn = every, None
         for number in range(1, self.most_rounds + 1):
             for config in left if number % 2 else left[::-1]:
-                rounds = self.rounds.get(config, [])
+                rounds, turn = self.rounds.get(config, []), Turn("round", config, number)
                 stopped = next((record for record in rounds if record.status != "ok"), None)
-                turn = Turn("round", config, number)
                 if stopped is not None:
                     dropped[config] = f"{stopped.status}: {stopped.reason}"
-                elif len(rounds) < number and allows(turn, left):
-                    return Standings(self._ranked([*left, *waiting], dropped), dropped, turn)
-                elif len(rounds) < number:
-                    waiting.append(config)
-            left = [config for config in left if config not in dropped and config not in waiting]
-            known = {config: found for config in left if (found := self.measured(config, number)) is not None}
+                elif next_turn is None and len(rounds) < number and allows(turn, left[0]):
+                    next_turn = turn
+            if next_turn is not None:
+                break
+            ran = [one for one in left if one not in dropped and len(self.rounds.get(one, [])) >= number]
+            known = {config: found for config in ran if (found := self.measured(config, number)) is not None}
             left = sorted(known, key=lambda config: known[config].value)
             for place, config in enumerate(left[1:] if number < self.most_rounds else (), start=2):
                 against = ratio(known[config], known[left[0]])
@@ -233,7 +212,14 @@ class Halving:
                 elif place > _kept(len(left), 1 / 2):
                     dropped[config] = f"rank {place} of {len(left)} after round {number}"
             left = [config for config in left if config not in dropped]
-        return Standings(self._ranked([*left, *waiting], dropped), dropped, None)
+
+        def rank(config: RunConfig) -> tuple[bool, bool, float]:
+            rounds = len(self.rounds.get(config, ()))
+            return rounds < INTERVAL_ROUNDS, self.measured(config) is None, self.unit_s(config)
+
+        # By all rounds that each has, then by the looks; what has an interval comes before what has none yet.
+        leaders = sorted((one for one in every if one not in dropped), key=rank)
+        return Standings(tuple(leaders), dropped, next_turn)
 
     def most_round_turns(self, looks: int) -> int:
         """Return the turns of all rounds if nothing fails and configurations are dropped only by their rank."""
@@ -244,51 +230,30 @@ class Halving:
         return turns
 
     def _contenders(self) -> tuple[list[RunConfig], dict[RunConfig, str]]:
-        """Return what may get rounds, the best first by their looks, and why the others do not."""
-        rounds, blank = self.rounds, self.blank
-        scores: dict[RunConfig, float] = {}
-        dropped: dict[RunConfig, str] = {}
-        for config, record in self.looks.items():
-            found = _look_s(record)
-            if found is None:
+        """Return what may get rounds, the best first by their looks, and why the others do not. What has rounds is
+        dropped by them alone.
+        """
+        blank, dropped, best = self.blank, dict[RunConfig, str](), dict[Key, RunConfig]()
+        ranked, outgrown = list[RunConfig](), list[RunConfig]()
+        for config, record in sorted(self.looks.items(), key=lambda one: _look_s(one[1])):
+            better = best.get(_but_size(config)) if blank is not None else None
+            if record.status != "ok":
                 dropped[config] = f"{record.status}: {record.reason}"
             elif blank is not None and (size := judged(record, blank)) and size.fit == "no headroom":
                 dropped[config] = f"leaves less than {blank.headroom * 100:.0f} % of the memory free"
-            else:
-                scores[config] = found
-        best: dict[Key, RunConfig] = {}
-        ranked, outgrown = list[RunConfig](), list[RunConfig]()
-        for config in sorted(scores, key=scores.__getitem__):
-            better = best.get(_but_size(config)) if blank is not None else None
-            if better is None:
+            elif better is None:
                 ranked.append(config)
-                if all(record.status == "ok" for record in rounds.get(config, ())):
+                if all(each.status == "ok" for each in self.rounds.get(config, ())):
                     best[_but_size(config)] = config
-            elif config in rounds:
+            elif config in self.rounds:
                 outgrown.append(config)
             else:
                 dropped[config] = f"batch {better.batch_size} does better"
         kept = _kept(len(ranked), KEEP)
-        for place, config in enumerate(ranked[kept:], start=kept + 1):
-            if config not in rounds:
+        for place, config in enumerate(ranked, start=1):
+            if place > kept and config not in self.rounds:
                 dropped[config] = f"rank {place} of {len(ranked)} looks, of which {kept} go on"
         return [config for config in (*ranked, *outgrown) if config not in dropped], dropped
-
-    def _ranked(self, left: Iterable[RunConfig], dropped: Mapping[RunConfig, str]) -> tuple[RunConfig, ...]:
-        """Rank by all rounds that each has, then by the looks; what has an interval comes before what has none yet."""
-
-        def key(config: RunConfig) -> tuple[bool, bool, float]:
-            rounds = len(self.rounds.get(config, ()))
-            return rounds < INTERVAL_ROUNDS, self.measured(config) is None, self.unit_s(config) or math.inf
-
-        return tuple(sorted((one for one in left if one not in dropped), key=key))
-
-    def _lacking_s(self, finalists: Iterable[RunConfig]) -> float:
-        """Return the seconds of the rounds that finalists lack to have an interval, or what was requested."""
-        fewest = min(self.most_rounds, INTERVAL_ROUNDS)
-        rounds = [(config, self.rounds.get(config, [])) for config in finalists]
-        ok = [(config, len(ran)) for config, ran in rounds if all(record.status == "ok" for record in ran)]
-        return sum(max(0, fewest - ran) * self.round_s(config) for config, ran in ok)
 
 
 def skipped(config: RunConfig, looks: Mapping[RunConfig, Record]) -> str | None:
@@ -313,12 +278,12 @@ def _kept(count: int, share: float) -> int:
     return max(FINALISTS, math.ceil(share * count))
 
 
-def _look_s(record: Record) -> float | None:
-    """Return the elapsed seconds per unit of one process, without an interval; None unless it is ok."""
-    return record.summary.step_time_s / record.summary.units_per_step if record.summary is not None else None
+def _look_s(record: Record) -> float:
+    """Return the elapsed seconds per unit of one process; infinity unless it is ok."""
+    return record.summary.step_time_s / record.summary.units_per_step if record.summary is not None else math.inf
 
 
-@lru_cache(maxsize=4096)
+@cache
 def _but_size(config: RunConfig) -> Key:
     """Return a key that two configurations share if only their batch size differs. Every turn compares all pairs."""
     return tuple(getattr(config, name) for name in RunConfig.model_fields if name != "batch_size")
@@ -331,8 +296,8 @@ def space(
     recipe. values: of AXES, the usual one first. obstacle: why a configuration cannot run here.
     """
     names = [name for name in AXES if name in values]
-    recipes = {base.mode: base.recipe for base in reversed(bases)}
-    found, untried = dict[tuple[Any, ...], RunConfig](), Untried()
+    first, recipes = {name: values[name][0] for name in names}, {base.mode: base.recipe for base in reversed(bases)}
+    found, changes, untried = dict[Key, RunConfig](), dict[RunConfig, list[int]](), Untried()
     for base, combination in product(bases, product(*(values[name] for name in names))):
         config = base.model_copy(update=dict(zip(names, combination, strict=True)))
         if config.te_attention != "te":
@@ -340,23 +305,18 @@ def space(
         key, why = executed_as(config), obstacle(config)
         if why is None and key in found:
             why = f"cannot differ from {in_words(found[key])}"
-        if why is None:
-            found[key] = config
-        else:
+        if why is not None:
             untried.append((config, why))
-
-    def unusual(config: RunConfig) -> list[int]:
-        usual = {"recipe": recipes[config.mode], **{name: values[name][0] for name in names}}
-        return [place for place, name in enumerate(AXES) if getattr(config, name) != usual[name]]
-
-    changes = {config: unusual(config) for config in found.values()}
-    ordered = sorted(changes, key=lambda one: (len(changes[one]), min(changes[one], default=-1)))
+            continue
+        usual, found[key] = {"recipe": recipes[base.mode], **first}, config
+        changes[config] = [place for place, name in enumerate(AXES) if getattr(config, name) != usual[name]]
+    ordered = sorted(changes, key=lambda one: (len(changes[one]), changes[one][:1]))
     return {config: len(changes[config]) for config in ordered}, untried
 
 
 def executed_as(config: RunConfig) -> tuple[Any, ...]:
     """Return a key that is equal for two configurations whose steps cannot be executed differently."""
-    entry, scope = _entry(config.mode), str(config.compile)
+    entry, scope = registry.modes()[config.mode], str(config.compile)
     by_auto = False if config.device == "cpu" else entry.compiled_by_auto
     if scope == "auto" and by_auto is not None:
         scope = "on" if by_auto else "off"
@@ -367,7 +327,7 @@ def executed_as(config: RunConfig) -> tuple[Any, ...]:
 
 def switched_on(config: RunConfig) -> RunConfig:
     """Return the configuration with the switches that only gain, if its mode and its workload take them."""
-    if not _entry(config.mode).heeds_te_attention:
+    if not registry.modes()[config.mode].heeds_te_attention:
         return config
     taken = registry.switches_of(config.workload)
     return config.model_copy(update={"te_switches": joined(name for name in ONLY_GAIN if name in taken)})
@@ -378,14 +338,8 @@ def in_words(config: RunConfig) -> str:
     said = [config.mode_label, f"batch {config.batch_size}", f"compile {config.compile}"]
     if config.device == "cuda":
         said.append(f"graphs {config.cuda_graphs}")
-    if _entry(config.mode).heeds_te_attention is not False:
+    if registry.modes()[config.mode].heeds_te_attention is not False:
         said.append(f"attention {config.te_attention}")
     if config.te_switches:
         said.append(config.te_switches)
     return ", ".join(said)
-
-
-def _entry(name: str) -> ModeEntry:
-    """Return a mode's entry, without a search if built in: finding those of outside packages takes milliseconds."""
-    built_in = next((entry for entry in registry.BUILTIN_MODES if entry.name == name), None)
-    return built_in or registry.modes()[name]

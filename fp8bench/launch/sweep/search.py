@@ -4,25 +4,24 @@ Looks are kept apart (`looks_dir`): one of few steps is no measurement for a tab
 session under the sweep's name. Called again under its name, a sweep repeats nothing: its records tell what was tried.
 """
 
-import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from fp8bench.launch import resume
 from fp8bench.launch.forecast import AXES, MINUTE_S, Forecaster, duration
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import run_rounds
-from fp8bench.launch.sweep.halving import MARGIN, Candidates, Halving, Turn, Untried
+from fp8bench.launch.sweep.halving import MARGIN, Halving, Turn, Untried
 from fp8bench.machine.identity import Here
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.records import results
-from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted, UsageError
 from fp8bench.schema.record import Record
@@ -30,10 +29,8 @@ from fp8bench.schema.record import Record
 SWEEPS = ".sweeps"
 """A folder in the folder of results; hidden, so that no other command reads it."""
 
-NOT_OF_LOOKS = ("steps", "warmup", "min_time_s")
-"""Settings in which a look differs from a full round."""
-
-AXES_OF_CONFIG = ("mode", *AXES, "te_switches")
+FREE = ("mode", *AXES, "te_switches")
+"""Settings in which the configurations of one sweep differ."""
 
 UNITS_S = {"s": 1, "min": MINUTE_S, "h": SECONDS_PER_HOUR}
 
@@ -49,43 +46,32 @@ class Budget(NamedTuple):
         """Return what so many seconds cost."""
         return None if self.usd_per_hour is None else seconds / SECONDS_PER_HOUR * self.usd_per_hour
 
-
-def parse_time(text: str) -> float:
-    """Return the seconds of `10min`, `600s` or `2h`. Raises UsageError for anything else."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    if found is None or found[2] not in UNITS_S or float(found[1]) == 0:
-        raise UsageError(
-            f"--budget: invalid value {text!r}: it is not a duration above 0 with a unit of time",
-            f"Give, for example, --budget 10min; units are {', '.join(UNITS_S)}",
-        )
-    return float(found[1]) * UNITS_S[found[2]]
-
-
-def budget(time: str | None, usd: float | None, usd_per_hour: float | None, default: str) -> Budget:
-    """Return the budget. Raises UsageError for two, for an invalid amount, and for USD if no price is known."""
-    if usd is None:
-        return Budget(parse_time(time or default), time or default, usd_per_hour)
-    if time is not None:
-        raise UsageError("both --budget and --budget-usd were given", "Give one of them")
-    if not 0 < usd < math.inf:
-        raise UsageError(f"--budget-usd: invalid value {usd:g}: it buys nothing", "Give an amount above 0")
-    if usd_per_hour is None:
-        why = "--budget-usd needs the price of this machine, and none is known"
-        raise UsageError(why, "Give it with --price, or use --budget")
-    return Budget(usd / usd_per_hour * SECONDS_PER_HOUR, f"{usd:g} USD", usd_per_hour)
+    @classmethod
+    def parse(cls, text: str, usd_per_hour: float | None) -> "Budget":
+        """Read `10min`, `600s`, `2h` or `2USD`. Raises UsageError for anything else, and for USD without a price."""
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+        if found is None or found[2] not in (*UNITS_S, "USD") or float(found[1]) == 0:
+            raise UsageError(
+                f"--budget: invalid value {text!r}: it is not a duration above 0 with a unit of time, nor an amount of "
+                "USD",
+                f"Give, for example, --budget 10min; units are {', '.join(UNITS_S)}, USD",
+            )
+        if found[2] in UNITS_S:
+            return cls(float(found[1]) * UNITS_S[found[2]], text, usd_per_hour)
+        if not usd_per_hour:
+            what = f"--budget {text} needs the price of this machine, and none is known"
+            raise UsageError(what, "Give it with --price, or give a time")
+        return cls(float(found[1]) / usd_per_hour * SECONDS_PER_HOUR, text, usd_per_hour)
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is searched, how, and for how much. rounds: of a configuration that stays. blank, look: as in `Halving`."""
+    """What is searched, and for how much. untried: what is not. halving: the search, before what records tell of it."""
 
     prepared: Prepared
     name: str
-    candidates: Candidates
+    halving: Halving
     untried: Untried
-    rounds: int
-    blank: BatchSearch | None
-    look: Mapping[str, Any]
     budget: Budget
 
     @property
@@ -103,47 +89,40 @@ def latest(results_dir: Path) -> str:
 
 
 def begun(sweep: Sweep) -> Halving:
-    """Return the search, with what records tell. Raises UsageError if they are of another machine, software or work."""
+    """Return the search, with what records tell. Raises UsageError as `resume.find` does, and for other work."""
     prepared, of_looks, of_rounds = sweep.prepared, dict[RunConfig, Record](), dict[RunConfig, list[Record]]()
-    here, base = prepared.here or Here(), prepared.entries[0].config
-    looks, kept = (results.read(of, [prepared.instance.key]) for of in (sweep.looks_dir, prepared.results_dir))
-    for record, path in [*looks, *kept]:
-        if record.session is None or record.session.session_id != sweep.name or record.config is None:
+    here, base, key = prepared.here or Here(), prepared.entries[0].config, prepared.instance.key
+    looks, kept = ([one.record for one in results.read(of, [key])] for of in (sweep.looks_dir, prepared.results_dir))
+    looked = {record.run_id for record in looks}
+    for record in resume.find(sweep.name, prepared, [*looks, *kept]).records:
+        if record.config is None:
             continue
-        if unlike := here.unlike(record):
-            why = f"sweep {sweep.name!r} cannot be resumed here, since it ran with another {', '.join(unlike)}"
-            raise UsageError(why, "Choose another name with --session")
-        config = record.config.model_copy(update={name: getattr(base, name) for name in NOT_OF_LOOKS})
-        same = config.model_copy(update={of: getattr(base, of) for of in AXES_OF_CONFIG})
-        if other := [of for of in RunConfig.model_fields if getattr(same, of) != getattr(base, of)]:
-            said = ", ".join(f"{of} {getattr(same, of)} (now {getattr(base, of)})" for of in other)
+        config = record.config.model_copy(update={name: getattr(base, name) for name in sweep.halving.look})
+        other = [one for one in RunConfig.model_fields if getattr(config, one) != getattr(base, one)]
+        if said := [f"{of} {getattr(config, of)} (now {getattr(base, of)})" for of in other if of not in FREE]:
             remedy = "Give the same again, or choose another name with --session"
-            raise UsageError(f"sweep {sweep.name!r} is of {said}", remedy)
-        if sweep.looks_dir in path.parents:
+            raise UsageError(f"sweep {sweep.name!r} is of {', '.join(said)}", remedy)
+        if record.run_id in looked:
             of_looks[config] = record
         elif record.config == config:
             of_rounds.setdefault(config, []).append(record)
-    of_here = [record for record, _ in kept if record.source == "measured" and not here.unlike(record)]
+    of_here = [record for record in kept if record.source == "measured" and not here.unlike(record)]
     forecaster = Forecaster([*of_here, *of_looks.values(), *chain.from_iterable(of_rounds.values())])
-    settings = (sweep.candidates, sweep.rounds, sweep.blank, sweep.look, sweep.budget.seconds)
-    return Halving(*settings, forecaster, of_looks, of_rounds)
+    return replace(sweep.halving, forecaster=forecaster, looks=of_looks, rounds=of_rounds)
 
 
 def require_budget(sweep: Sweep) -> None:
     """Raise UsageError if no configuration could be looked at and measured once, and as `begun` does."""
     halving, budget = begun(sweep), sweep.budget
-    turns_s = [halving.look_s(config) + halving.round_s(config) for config in sweep.candidates]
+    turns_s = [halving.look_s(config) + halving.round_s(config) for config in halving.candidates]
     least_s = MARGIN * min(turns_s, default=0.0)
-    if halving.looks or budget.seconds >= least_s:
-        return
-    least = duration(least_s)
-    if budget.text.endswith("USD"):
-        least = f"{budget.usd(least_s):.2f} USD ({least})"
-    raise UsageError(
-        f"a budget of {budget.text} is too small for one run: a look and a round of one configuration take about "
-        f"{least}",
-        "Give at least that, or fewer --steps and a shorter --min-time",
-    )
+    if not halving.looks and budget.seconds < least_s:
+        usd = f"{budget.usd(least_s):.2f} USD ({duration(least_s)})" if budget.text.endswith("USD") else ""
+        raise UsageError(
+            f"a budget of {budget.text} is too small for one run: a look and a round of one configuration take about "
+            f"{usd or duration(least_s)}",
+            "Give at least that, or fewer --steps and a shorter --min-time",
+        )
 
 
 def run(
@@ -170,10 +149,10 @@ def run(
 
 def _run_turn(sweep: Sweep, turn: Turn, executor: Executor, watch: Watch, halving: Halving) -> Record:
     config, before = turn.config, halving.rounds.get(turn.config, [])
-    search, asked = halving.batch_search(config), {"rounds": sweep.rounds}
+    search, asked = halving.batch_search(config), {"rounds": halving.most_rounds}
     prepared = replace(sweep.prepared, searches={config: search} if search is not None else {})
     if turn.stage == "look":
-        config, before, asked = config.model_copy(update=dict(sweep.look)), [], {"position": turn.number}
+        config, before, asked = config.model_copy(update=dict(halving.look)), [], {"position": turn.number}
         prepared = replace(sweep.prepared, results_dir=sweep.looks_dir)
     schedule = Schedule([Entry(config)], Stop(len(before) + 1), sweep.name, asked)
     schedule.restore(before)

@@ -21,6 +21,7 @@ from fp8bench.schema.rank import CompileEvidence, RankMemory
 from fp8bench.schema.record import Record
 
 GIB = 2**30
+ROOM_GIB = 79.0
 BLANK = BatchSearch(memory_bytes=80 * GIB, headroom=0.08, tries=())
 VALUES = {
     "batch_size": (64,),
@@ -63,10 +64,8 @@ USUAL = {one for one, distance in CANDIDATES.items() if distance == 0}
 
 @dataclass
 class FakeH100:
-    """clock_s: how long its turns took. cached: what torch.compile has kernels of."""
+    """cached: what torch.compile has kernels of."""
 
-    room_gib: float = 79.0
-    clock_s: float = 0.0
     ran: list[Turn] = field(default_factory=list)
     cached: set[RunConfig] = field(default_factory=set)
 
@@ -77,13 +76,12 @@ class FakeH100:
         config = turn.config.model_copy(update=LOOK) if look else turn.config
         if config.recipe == "mxfp8":
             record, took_s = unsupported(config=config), REFUSED_S
-        elif peak_gib(config) > self.room_gib:
+        elif peak_gib(config) > ROOM_GIB:
             record, took_s = unsupported(config=config, status="failed", cause="oom", reason="no memory"), START_S
         else:
             record, took_s = self._ok(turn.config, config)
         if look and record.status == "ok" and turn.config in USUAL:
             took_s = FIRST_LOOK_S[config.mode]
-        self.clock_s += took_s
         return record, took_s
 
     def _ok(self, whole: RunConfig, config: RunConfig) -> tuple[Record, float]:
@@ -153,19 +151,12 @@ class Call:
     spent_s: float = 0.0
 
 
-def call(
-    minutes: float,
-    before: Call | None = None,
-    most_turns: int | None = None,
-    machine: FakeH100 | None = None,
-    blank: BatchSearch = BLANK,
-    candidates: Candidates = CANDIDATES,
-) -> Call:
+def call(minutes: float, before: Call | None = None, most_turns: int | None = None) -> Call:
     """Turns until nothing more fits, or so many. before: an earlier call, whose records tell how long turns take."""
     looks, rounds = (before.halving.looks, before.halving.rounds) if before else ({}, {})
     forecaster = Forecaster([*looks.values(), *chain.from_iterable(rounds.values())])
-    halving = Halving(candidates, 4, blank, LOOK, minutes * 60, forecaster, looks, rounds)
-    done = Call(machine or (before.machine if before else FakeH100()), halving)
+    halving = Halving(CANDIDATES, 4, BLANK, LOOK, minutes * 60, forecaster, looks, rounds)
+    done = Call(before.machine if before else FakeH100(), halving)
     while len(done.turns) != most_turns and (turn := halving.next_turn(done.spent_s)) is not None:
         record, took_s = done.machine.run(turn)
         halving.take(turn, record, took_s)

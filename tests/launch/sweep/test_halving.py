@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from fp8bench.launch.forecast import Forecaster
 from fp8bench.launch.sweep.halving import (
     Candidates,
     Halving,
-    Standings,
     Turn,
     Untried,
     executed_as,
@@ -61,14 +61,14 @@ def halving(rounds: int, blank: BatchSearch | None = None, candidates: Candidate
 
 def played(
     candidates: Sequence[RunConfig], machine: Callable[[Turn], Record], rounds: int, blank: BatchSearch | None = None
-) -> tuple[list[Turn], Halving, Standings]:
-    """All turns to the end."""
-    search, turns = halving(rounds, blank, dict.fromkeys(candidates, 0)), []
+) -> Halving:
+    """The search after all turns."""
+    search, turns = halving(rounds, blank, dict.fromkeys(candidates, 0)), 0
     while (turn := search.next_turn(0.0)) is not None:
-        turns.append(turn)
         search.take(turn, machine(turn), 0.0)
-        assert len(turns) < 500
-    return turns, search, search.standings()
+        turns += 1
+        assert turns < 500
+    return search
 
 
 STEP_S = {"baseline-bf16": 0.10, "te-bf16": 0.11, "te-fp8": 0.08, "torchao-float8": 0.12}
@@ -128,25 +128,6 @@ class TestSpace:
 
         assert "te-fp8" not in {one.mode for one in candidates}
         assert untried == [(BASES[2], "needs a package")]
-
-
-def test_each_configuration_has_one_look_and_the_best_third_but_two_at_least_has_rounds() -> None:
-    turns, _, now = played(BASES, machine, 2)
-
-    assert [(turn.stage, turn.config.mode) for turn in turns] == [
-        # Those that compile nothing go first.
-        *(("look", mode) for mode in ("te-bf16", "te-fp8", "baseline-bf16", "torchao-float8")),
-        ("round", "te-fp8"),
-        ("round", "baseline-bf16"),
-        # There and back, unless it is dropped by then.
-        ("round", "baseline-bf16"),
-        ("round", "te-fp8"),
-    ]
-    assert [one.mode for one in now.leaders] == ["te-fp8", "baseline-bf16"]
-    assert {one.mode: why for one, why in now.dropped.items()} == {
-        "te-bf16": "rank 3 of 4 looks, of which 2 go on",
-        "torchao-float8": "rank 4 of 4 looks, of which 2 go on",
-    }
 
 
 BLANK = BatchSearch(memory_bytes=100 * GIB, headroom=0.1, tries=())
@@ -212,113 +193,107 @@ def test_what_need_not_be_looked_at(record: Record, changes: dict[str, Any], tol
     assert why is None if told is None else told in str(why)
 
 
-class TestRounds:
-    MANY = tuple(base.model_copy(update={"batch_size": size}) for size in (64, 128, 256) for base in BASES)
-
-    def test_one_slower_beyond_the_noise_is_dropped_after_two_rounds_and_one_like_the_leader_has_all(self) -> None:
-        turns, search, now = played(BASES[:2], machine, 4)
-
-        assert [turn.config.mode for turn in turns if turn.stage == "round"].count("te-bf16") == 2
-        assert len(search.rounds[BASES[0]]) == 4
-        assert now.leaders == (BASES[0],)
-        assert now.dropped[BASES[1]].startswith("after round 2 slower than the leader: 1.10")
-
-        def alike(turn: Turn) -> Record:
-            return found(turn.config, 0.1 * (1 + 0.01 * ((turn.number + (turn.config.mode == "te-bf16")) % 2)))
-
-        _, search, now = played(BASES[:2], alike, 4)
-
-        assert {len(rounds) for rounds in search.rounds.values()} == {4}
-        assert len(now.leaders) == 2
-
-    def test_the_field_is_halved_by_rank_round_by_round_down_to_two(self) -> None:
-        """Twelve that no interval tells apart: four have rounds, two of them a second one."""
-
-        def alike(turn: Turn) -> Record:
-            place = self.MANY.index(turn.config)
-            return found(turn.config, turn.config.batch_size * 1e-3 * (1 + 1e-4 * place), spread=0.2)
-
-        turns, _, now = played(self.MANY, alike, 2)
-
-        assert [len([t for t in turns if (t.stage, t.number) == ("round", n)]) for n in (1, 2)] == [4, 2]
-        assert sum("of 4 after round 1" in why for why in now.dropped.values()) == 2
-        assert sum("of 12 looks, of which 4 go on" in why for why in now.dropped.values()) == 8
-
-    def test_one_that_fails_in_a_round_is_dropped_and_the_others_go_on(self) -> None:
-        def failing(turn: Turn) -> Record:
-            broken = turn.config.mode == "te-fp8" and turn.stage == "round"
-            return unsupported(config=turn.config, status="failed", reason="it broke") if broken else machine(turn)
-
-        _, _, now = played(BASES, failing, 2)
-
-        assert now.dropped[BASES[2]] == "failed: it broke"
-        assert now.leaders == (BASES[0],)
+MANY = tuple(base.model_copy(update={"batch_size": size}) for size in (64, 128, 256) for base in BASES)
 
 
-class TestBatchAuto:
-    def filled(self, turn: Turn) -> Record:
-        """A step of 6 GiB and 0.25 a sample, a little quicker a sample the larger it is."""
+def alike(turn: Turn) -> Record:
+    """No interval tells twelve apart."""
+    place = MANY.index(turn.config)
+    return found(turn.config, turn.config.batch_size * 1e-3 * (1 + 1e-4 * place), spread=0.2)
+
+
+def unsteady(turn: Turn) -> Record:
+    return found(turn.config, 0.1 * (1 + 0.01 * ((turn.number + (turn.config.mode == "te-bf16")) % 2)))
+
+
+def failing(turn: Turn) -> Record:
+    broken = turn.config.mode == "te-fp8" and turn.stage == "round"
+    return unsupported(config=turn.config, status="failed", reason="it broke") if broken else machine(turn)
+
+
+@pytest.mark.parametrize(
+    ("configs", "made", "rounds", "ran", "leaders", "told"),
+    [
+        # One slower beyond the noise is dropped after two rounds, and one like the leader has all.
+        (BASES[:2], machine, 4, [2, 4], 1, {"after round 2 slower than the leader: 1.10": 1}),
+        (BASES[:2], unsteady, 4, [4, 4], 2, {}),
+        # The field is halved by rank: four of twelve looks have rounds, two of them a second one.
+        (MANY, alike, 2, [1, 1, 2, 2], 2, {"of 12 looks, of which 4 go on": 8, "of 4 after round 1": 2}),
+        # One that fails in a round is dropped, and the other goes on.
+        (BASES, failing, 2, [1, 2], 1, {"of 4 looks, of which 2 go on": 2, "failed: it broke": 1}),
+    ],
+    ids=["slower", "alike", "many", "failing"],
+)
+def test_who_has_rounds_and_why_the_others_are_dropped(
+    configs: Sequence[RunConfig],
+    made: Callable[[Turn], Record],
+    rounds: int,
+    ran: list[int],
+    leaders: int,
+    told: dict[str, int],
+) -> None:
+    search = played(configs, made, rounds)
+    now = search.standings()
+    assert sorted(map(len, search.rounds.values())) == ran
+    assert len(now.leaders) == leaders
+    assert len(now.dropped) == sum(told.values())
+    assert {words: sum(words in why for why in now.dropped.values()) for words in told} == told
+
+
+def test_a_size_without_headroom_does_not_win() -> None:
+    """A step of 6 GiB and 0.25 a sample, a little quicker a sample the larger it is."""
+
+    def filled(turn: Turn) -> Record:
         size = turn.config.batch_size
         step_s = STEP_S[turn.config.mode] / 64 * size * (0.9 if size > 100 else 1.0) * (1 + 1e-4 * turn.number)
         return found(turn.config, step_s, peak_gib=6 + 0.25 * size)
 
-    def test_sizes_are_sought_for_the_best_only_and_one_without_headroom_does_not_win(self) -> None:
-        turns, _, now = played(BASES, self.filled, 1, BLANK)
-        looks = [(turn.config.mode, turn.config.batch_size) for turn in turns if turn.stage == "look"]
-
-        assert sorted(looks[:4]) == sorted((base.mode, 64) for base in BASES)
-        assert looks[4:] == [(mode, size) for mode in ("te-fp8", "baseline-bf16") for size in (128, 320)]
-        assert {(one.mode, one.batch_size > 100) for one in now.leaders} == {("te-fp8", True), ("baseline-bf16", True)}
-        tight = BatchSearch(memory_bytes=100 * GIB, headroom=0.75, tries=())
-        _, _, now = played(BASES, self.filled, 1, tight)
-
-        assert {one.batch_size for one in now.leaders} == {64}
-        assert any(why == "leaves less than 75 % of the memory free" for why in now.dropped.values())
+    for headroom, large in ((0.1, True), (0.75, False)):
+        blank = BatchSearch(memory_bytes=100 * GIB, headroom=headroom, tries=())
+        now = played(BASES, filled, 1, blank).standings()
+        assert {(one.mode, one.batch_size > 100) for one in now.leaders} == {
+            ("te-fp8", large),
+            ("baseline-bf16", large),
+        }
+    assert "leaves less than 75 % of the memory free" in now.dropped.values()
 
 
-class TestWhatHasRounds:
-    """A later look takes nothing of what was measured."""
+LARGE = TE.model_copy(update={"batch_size": 256})
 
-    SMALL, LARGE, OTHER = TE, TE.model_copy(update={"batch_size": 256}), BASE
 
-    def search(self, large_rounds: int, large_s: float = 0.2) -> Halving:
-        """0.08 s at batch 64 are as much as 0.32 at 256."""
-        search = halving(4, BLANK)
-        for one, look_s, rounds, step_s in (
-            (self.SMALL, 0.08, 2, 0.08),
-            (self.OTHER, 0.1, 0, 0.1),
-            (self.LARGE, 0.2, large_rounds, large_s),
-        ):
-            search.looks[one] = found(one, look_s)
-            if rounds:
-                search.rounds[one] = [found(one, step_s * (1 + 0.001 * n)) for n in range(rounds)]
-        return search
+def with_rounds(large_rounds: int, large_s: float = 0.2) -> Halving:
+    """Batch 64 has two rounds, and a later look at 256 is better: 0.08 s at 64 are as much as 0.32 at 256."""
+    search = halving(4, BLANK)
+    for one, look_s, rounds, step_s in ((TE, 0.08, 2, 0.08), (BASE, 0.1, 0, 0.1), (LARGE, 0.2, large_rounds, large_s)):
+        search.looks[one] = found(one, look_s)
+        if rounds:
+            search.rounds[one] = [found(one, step_s * (1 + 0.001 * n)) for n in range(rounds)]
+    return search
 
-    @pytest.mark.parametrize(
-        ("rounds", "large_s", "leads"), [(0, 0.2, SMALL), (1, 0.2, SMALL), (2, 0.2, LARGE), (2, 0.4, SMALL)]
-    )
-    def test_a_size_with_an_interval_leads_until_the_rounds_of_a_better_one_have_one_too(
-        self, rounds: int, large_s: float, leads: RunConfig
-    ) -> None:
-        now = self.search(rounds, large_s).standings()
 
-        assert now.leaders[0] == leads
-        assert self.SMALL not in now.dropped
+@pytest.mark.parametrize(("rounds", "large_s", "leads"), [(0, 0.2, TE), (1, 0.2, TE), (2, 0.2, LARGE), (2, 0.4, TE)])
+def test_a_size_with_an_interval_leads_until_the_rounds_of_a_better_one_have_one_too(
+    rounds: int, large_s: float, leads: RunConfig
+) -> None:
+    now = with_rounds(rounds, large_s).standings()
 
-    def test_the_others_have_rounds_before_it_has_more_and_then_it_is_dropped_by_its_rounds(self) -> None:
-        assert self.search(1).standings().turn == Turn("round", self.OTHER, 1)
-        now = self.search(1).standings(lambda turn, _left: turn.number > 1)
-        assert now.turn == Turn("round", self.LARGE, 2)
-        search = self.search(2)
-        search.rounds[self.OTHER] = [found(self.OTHER, 0.1)]
-        assert search.standings().dropped[self.SMALL].startswith("after round 2 slower")
+    assert now.leaders[0] == leads
+    assert TE not in now.dropped
 
-    def test_many_better_looks_do_not_drop_it(self) -> None:
-        search = self.search(0)
-        search.blank = None
-        for mode in ("baseline-bf16", "te-bf16", "torchao-float8"):
-            for attention in ("te", "sdpa"):
-                one = config(mode, world_size=1, cuda_graphs="auto", batch_size=32, te_attention=attention)
-                search.looks[one] = found(one, 0.01)
 
-        assert self.SMALL in search.standings().leaders
+def test_the_others_have_rounds_before_it_has_more_and_then_it_is_dropped_by_its_rounds() -> None:
+    assert with_rounds(1).standings().turn == Turn("round", BASE, 1)
+    assert with_rounds(1).standings(lambda turn, _left: turn.number > 1).turn == Turn("round", LARGE, 2)
+    search = with_rounds(2)
+    search.rounds[BASE] = [found(BASE, 0.1)]
+    assert search.standings().dropped[TE].startswith("after round 2 slower")
+
+
+def test_many_better_looks_do_not_drop_what_has_rounds() -> None:
+    search = with_rounds(0)
+    search.blank = None
+    for mode, attention in product(("baseline-bf16", "te-bf16", "torchao-float8"), ("te", "sdpa")):
+        one = config(mode, world_size=1, cuda_graphs="auto", batch_size=32, te_attention=attention)
+        search.looks[one] = found(one, 0.01)
+
+    assert TE in search.standings().leaders

@@ -1,9 +1,7 @@
 """A budget is spent on what is likeliest to pay: whole sweeps on a made-up H100, without processes."""
 
-import math
-
 import pytest
-from launch.sweep.fake_h100 import BLANK, CANDIDATES, USUAL, Call, FakeH100, call
+from launch.sweep.fake_h100 import CANDIDATES, USUAL, Call, call
 
 from fp8bench.launch.sweep.halving import MARGIN, Turn
 from fp8bench.schema.config import RunConfig
@@ -93,26 +91,6 @@ def test_resumed_after_a_small_budget_a_better_size_takes_the_place_of_what_was_
     assert before in now.dropped
 
 
-@pytest.mark.thorough
-@pytest.mark.slow
-def test_with_ten_hours_everything_is_looked_at():
-    done = call(600)
-
-    assert done.halving.standings().turn is None
-    assert not done.halving.wanted()
-    assert all("budget" not in why for _, why in done.halving.not_looked_at("10h"))
-    assert len(done.halving.rounds[measured(done)[0]]) == 4
-
-
-def test_a_usual_setting_without_memory_is_looked_at_in_a_smaller_batch():
-    """13.8 GiB hold 5 and 0.24 for each of 36 samples."""
-    blank = BLANK.model_copy(update={"memory_bytes": 15 * 2**30})
-    done = call(math.inf, machine=FakeH100(room_gib=15.0), blank=blank, candidates={usual("te-fp8"): 0})
-
-    assert [config.batch_size for config in done.halving.looks] == [64, 32, 48]
-    assert [config.batch_size for config in done.halving.standings().leaders] == [32]
-
-
 def test_the_second_best_has_no_round_that_the_winner_lacks():
     """Of one round and little more only the leader has any."""
     done = call(20, most_turns=6)
@@ -121,5 +99,3 @@ def test_the_second_best_has_no_round_that_the_winner_lacks():
 
     turn = halving.next_turn(1200 - (1 + MARGIN) * halving.round_s(leader) - 1.0)
     assert turn == Turn("round", leader, 1)
-    halving.take(turn, *done.machine.run(turn))
-    assert halving.next_turn(1200 - MARGIN * halving.round_s(leader) - 1.0) == Turn("round", leader, 2)
