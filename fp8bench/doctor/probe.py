@@ -23,9 +23,8 @@ from typing import Literal
 from pydantic import ValidationError
 
 from fp8bench.doctor import software
-from fp8bench.doctor.check import Failure
+from fp8bench.doctor.check import Answer, Failure
 from fp8bench.lifeline import leave_with
-from fp8bench.schema.files import Frozen
 
 COMMAND = (sys.executable, "-m", "fp8bench.doctor.probe")
 POLL_S = 0.02
@@ -40,13 +39,9 @@ class Probe:
     """
 
     name: str
-    answer: type[Frozen]
-    run: Callable[[], Frozen]
+    run: Callable[[], Answer]
     needs: Literal["", "gpu", "te"] = ""
     environ: Mapping[str, str] = field(default_factory=dict)
-
-    def variables(self, environ: Mapping[str, str], folder: Path) -> dict[str, str]:
-        return {**environ, **{name: value.format(folder=folder) for name, value in self.environ.items()}}
 
 
 IN_EMPTY_CACHES = {
@@ -58,14 +53,14 @@ IN_EMPTY_CACHES = {
 LOGGING = {"NVTE_DEBUG": "1", "NVTE_DEBUG_LEVEL": "2"}
 
 PROBES = (
-    Probe("attention", software.AttentionResult, software.attention, "te", LOGGING),
-    Probe("libraries", software.LibrariesResult, software.libraries, "te"),
-    Probe("transformer-engine", software.TransformerEngineResult, software.transformer_engine, "te"),
-    Probe("precision", software.PrecisionResult, software.precision, "gpu"),
-    Probe("compile", software.CompileResult, software.compiled, "gpu", IN_EMPTY_CACHES),
-    Probe("torch", software.TorchResult, software.torch_and_cuda),
-    Probe("timm", software.ImportResult, partial(software.imported, "timm", "models.vision_transformer")),
-    Probe("torchao", software.ImportResult, partial(software.imported, "torchao", "float8")),
+    Probe("attention", software.attention, "te", LOGGING),
+    Probe("libraries", software.libraries, "te"),
+    Probe("transformer-engine", software.transformer_engine, "te"),
+    Probe("precision", software.precision, "gpu"),
+    Probe("compile", software.compiled, "gpu", IN_EMPTY_CACHES),
+    Probe("torch", software.torch_and_cuda),
+    Probe("timm", partial(software.imported, "timm", "models.vision_transformer")),
+    Probe("torchao", partial(software.imported, "torchao", "float8")),
 )
 """The slowest first."""
 
@@ -96,7 +91,7 @@ def run_probes(
     at_once: int,
     limit_s: float,
     command: tuple[str, ...] = COMMAND,
-) -> dict[str, Frozen | Failure]:
+) -> dict[str, Answer | Failure]:
     """Return answers by name. environ: that of a run. folder: an empty one. limit_s: for all probes together. Every
     process that is left at the end, for whatever reason, is killed, with everything that it started.
     """
@@ -104,7 +99,7 @@ def run_probes(
     waiting = list(probes)
     running: dict[subprocess.Popen[bytes], tuple[Probe, Path]] = {}
     late = Failure(kind="timeout", message=f"no answer within {limit_s:.0f} s")
-    answers: dict[str, Frozen | Failure] = {probe.name: late for probe in probes}
+    answers: dict[str, Answer | Failure] = {probe.name: late for probe in probes}
 
     def end(process: subprocess.Popen[bytes]) -> None:
         with suppress(ProcessLookupError):
@@ -123,14 +118,14 @@ def run_probes(
                         stdin=subprocess.DEVNULL,
                         stdout=stdout,
                         stderr=stderr,
-                        env=probe.variables(environ, folder),
+                        env={**environ, **{name: text.format(folder=folder) for name, text in probe.environ.items()}},
                         start_new_session=True,
                     )
                 running[process] = probe, output
             for process in [process for process in running if process.poll() is not None]:
                 probe, output = running.pop(process)
                 end(process)
-                answers[probe.name] = _answer(probe, output, process.returncode)
+                answers[probe.name] = _answer(output, process.returncode)
             time.sleep(POLL_S)
     finally:
         for process in running:
@@ -138,7 +133,7 @@ def run_probes(
     return answers
 
 
-def _answer(probe: Probe, output: Path, code: int) -> Frozen | Failure:
+def _answer(output: Path, code: int) -> Answer | Failure:
     """Return what the process printed, once it has ended. code: its exit code; negative is a signal's number."""
     if code < 0:
         # Real-time signals have no names.
@@ -148,10 +143,11 @@ def _answer(probe: Probe, output: Path, code: int) -> Frozen | Failure:
     if code > 0:
         stderr = output.with_suffix(".err").read_text(errors="replace")
         return Failure(kind="error", message=error_line(stderr) or f"exit code {code} without a message")
-    try:
-        return probe.answer.model_validate_json(output.read_bytes())
-    except ValidationError:
-        return Failure(kind="garbage", message="the probe exited with code 0, but its output is invalid")
+    with suppress(ValidationError):
+        answer = Answer.model_validate_json(output.read_bytes())
+        if answer.model_fields_set:
+            return answer
+    return Failure(kind="garbage", message="the probe exited with code 0, but its output is invalid")
 
 
 def error_line(stderr: str) -> str:

@@ -26,7 +26,6 @@ class GpuFacts(Frozen):
     power_limit_w: float | None = None
     power_default_w: float | None = None
     power_max_w: float | None = None
-    persistence: bool | None = None
     ecc: bool | None = None
     ecc_pending: bool | None = None
     uncorrected_errors: int | None = None
@@ -118,7 +117,6 @@ def _facts(gpu: Gpu) -> GpuFacts:
         power_limit_w=watts(of(pynvml.nvmlDeviceGetEnforcedPowerLimit)),
         power_default_w=watts(of(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)),
         power_max_w=watts(power_max),
-        persistence=of(pynvml.nvmlDeviceGetPersistenceMode),
         ecc=ecc,
         ecc_pending=ecc_pending,
         uncorrected_errors=of(pynvml.nvmlDeviceGetTotalEccErrors, uncorrected, pynvml.NVML_VOLATILE_ECC),

@@ -93,7 +93,6 @@ H200 = {
     "nvmlDeviceGetEnforcedPowerLimit": 500_000,
     "nvmlDeviceGetPowerManagementDefaultLimit": 700_000,
     "nvmlDeviceGetPowerManagementLimitConstraints": [200_000, 700_000],
-    "nvmlDeviceGetPersistenceMode": 0,
     "nvmlDeviceGetEccMode": [1, 0],
     "nvmlDeviceGetTotalEccErrors": 2,
     "nvmlDeviceGetRemappedRows": (0, 1, 1, 0),
@@ -114,7 +113,7 @@ def test_what_the_driver_tells_becomes_facts(has, tmp_path):
     assert (gpu.name, gpu.capability, gpu.memory_used_bytes) == ("NVIDIA H200", (9, 0), 3 << 30)
     assert (gpu.processes, nvml.process_bytes(0), gpu.utilization_percent) == (2, [1 << 30, None], 37)
     assert (gpu.power_limit_w, gpu.power_default_w, gpu.power_max_w) == (500.0, 700.0, 700.0)
-    assert (gpu.persistence, gpu.ecc, gpu.ecc_pending, gpu.uncorrected_errors) == (False, True, False, 2)
+    assert (gpu.ecc, gpu.ecc_pending, gpu.uncorrected_errors) == (True, False, 2)
     assert (gpu.remap_pending, gpu.remap_failed, gpu.throttle_reasons) == (True, False, 0x20)
     assert (gpu.mig, gpu.nvlinks, gpu.compute_mode) == (True, pynvml.NVML_NVLINK_MAX_LINKS, 3)
     assert "GPU-1a2b" not in found.model_dump_json()
@@ -125,9 +124,9 @@ def test_what_it_does_not_tell_is_none_and_one_refused_question_leaves_the_other
     has(Nvml({"GPU-1a2b": None}))
     (gpu,) = look({}, tmp_path).gpus
     assert {name for name, value in gpu if value is not None} == {"index", "name"}
-    has(Nvml(ONE, {"nvmlDeviceGetPersistenceMode": pynvml.NVML_ERROR_NO_PERMISSION}, **H200))
+    has(Nvml(ONE, {"nvmlDeviceGetEccMode": pynvml.NVML_ERROR_NO_PERMISSION}, **H200))
     (gpu,) = look({}, tmp_path).gpus
-    assert (gpu.persistence, gpu.power_limit_w) == (None, 500.0)
+    assert (gpu.ecc, gpu.power_limit_w) == (None, 500.0)
     # What was learned stands where NVML does not close.
     has(Nvml(ONE, {"nvmlShutdown": pynvml.NVML_ERROR_GPU_IS_LOST}, **H200))
     assert driver_version() == "580.82.07"
