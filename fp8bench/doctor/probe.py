@@ -7,12 +7,11 @@ prints one JSON object, and ends when its parent (a process id) does. After an e
 and the doctor reads the line with the error.
 """
 
+import asyncio
 import os
 import re
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,7 +26,6 @@ from fp8bench.doctor.check import Answer, Failure
 from fp8bench.lifeline import leave_with
 
 COMMAND = (sys.executable, "-m", "fp8bench.doctor.probe")
-POLL_S = 0.02
 LONGEST_QUOTE = 160
 _ERROR_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Failed|Exit|Interrupt|Unavailable|Invalid)\b.*")
 
@@ -95,42 +93,38 @@ def run_probes(
     """Return answers by name. environ: that of a run. folder: an empty one. limit_s: for all probes together. Every
     process that is left at the end, for whatever reason, is killed, with everything that it started.
     """
-    deadline = time.monotonic() + limit_s
-    waiting = list(probes)
-    running: dict[subprocess.Popen[bytes], tuple[Probe, Path]] = {}
-    late = Failure(kind="timeout", message=f"no answer within {limit_s:.0f} s")
-    answers: dict[str, Answer | Failure] = {probe.name: late for probe in probes}
+    room = asyncio.Semaphore(at_once)
 
-    def end(process: subprocess.Popen[bytes]) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    async def asked(probe: Probe, output: Path) -> Answer | Failure:
+        own = {name: text.format(folder=folder) for name, text in probe.environ.items()}
+        async with room:
+            # Files, because a pipe would stay open while anything that the probe started is alive; and a separate
+            # process group, so that a compiler that it started ends with it.
+            with output.open("wb") as stdout, output.with_suffix(".err").open("wb") as stderr:
+                process = await asyncio.create_subprocess_exec(
+                    *(*command, probe.name, str(os.getpid())),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    env={**environ, **own},
+                    start_new_session=True,
+                )
+            try:
+                code = await process.wait()
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        return _answer(output, code)
 
-    try:
-        while (waiting or running) and time.monotonic() <= deadline:
-            while waiting and len(running) < at_once:
-                probe, output = waiting.pop(0), folder / f"output-{len(waiting)}"
-                # Files, because a pipe would stay open while anything that the probe started is alive; and a separate
-                # process group, so that a compiler that it started ends with it.
-                with output.open("wb") as stdout, output.with_suffix(".err").open("wb") as stderr:
-                    process = subprocess.Popen(
-                        [*command, probe.name, str(os.getpid())],
-                        stdin=subprocess.DEVNULL,
-                        stdout=stdout,
-                        stderr=stderr,
-                        env={**environ, **{name: text.format(folder=folder) for name, text in probe.environ.items()}},
-                        start_new_session=True,
-                    )
-                running[process] = probe, output
-            for process in [process for process in running if process.poll() is not None]:
-                probe, output = running.pop(process)
-                end(process)
-                answers[probe.name] = _answer(output, process.returncode)
-            time.sleep(POLL_S)
-    finally:
-        for process in running:
-            end(process)
-    return answers
+    async def all_asked() -> dict[str, Answer | Failure]:
+        tasks = [asyncio.create_task(asked(one, folder / f"output-{place}")) for place, one in enumerate(probes)]
+        # At its end, the loop cancels those that are late, and waits until they have ended their processes.
+        await asyncio.wait(tasks, timeout=limit_s)
+        late = Failure(kind="timeout", message=f"no answer within {limit_s:.0f} s")
+        return {one.name: task.result() if task.done() else late for one, task in zip(probes, tasks, strict=True)}
+
+    return asyncio.run(all_asked())
 
 
 def _answer(output: Path, code: int) -> Answer | Failure:

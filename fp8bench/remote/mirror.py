@@ -84,8 +84,11 @@ class Store:
         """Return the contents of at most BATCH files."""
 
         def fetched(fs: Any, root: str) -> list[bytes]:
-            paths = [posixpath.join(root, name) for name in names]
-            return [bytes(data) for data in fs.cat_ranges(paths, None, None, on_error="raise")]
+            found = fs.cat_ranges([posixpath.join(root, name) for name in names], None, None)
+            for error in found:
+                if isinstance(error, Exception):
+                    raise error
+            return list(map(bytes, found))
 
         return self._in_time("read", fetched)
 

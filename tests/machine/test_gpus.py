@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fp8bench.machine import gpus, nvml
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.driver import gpus_on_the_bus, look
-from fp8bench.machine.gpus import gpus_here, hides_all, this_machine, visible_gpus
+from fp8bench.machine.gpus import VISIBLE, Gpu, gpus_here, hides_all, this_machine, visible
 from fp8bench.machine.nvml import driver_version
 from fp8bench.schema.errors import ModeUnavailable
 
@@ -219,6 +219,13 @@ UUIDS = [*GPUS]
 ENTRIES = st.sampled_from(["0", "1", "2", "3", "-1", "", "GPU-1a", "GPU-1a2b", "GPU-7", "MIG-5f", "MIG-GPU-77ff/1/0"])
 ORDERS = st.permutations(range(len(UUIDS))).flatmap(lambda order: st.integers(1, 3).map(lambda count: order[:count]))
 
+
+def visible_gpus(uuids, setting):
+    """The indices of the GPUs that are left."""
+    every = [Gpu(index, uuid, "GPU") for index, uuid in enumerate(uuids)]
+    return tuple(gpu.index for gpu in visible(every, {} if setting is None else {VISIBLE: setting}))
+
+
 HIDE_ALL_ANYWHERE = ["", " ", "-1", "-1,0", "NoDevFiles", "none", ",0"]
 HIDE_ALL_HERE = ["3", "GPU-1a", "GPU-", "GPU-0000", "MIG-GPU-0000/1/0"]
 TWICE = ["1,1", "0,1,0", "GPU-77ff,GPU-77ff", "GPU-77,GPU-77ff", "GPU-1a2,GPU-7,GPU-1a2b"]
@@ -257,7 +264,8 @@ def test_the_gpus_that_are_left(setting, indices):
     assert visible_gpus(UUIDS, setting) == indices
     assert hides_all(setting) is (setting in HIDE_ALL_ANYWHERE)
     assert visible_gpus([], setting) == ()
-    # A GPU whose UUID is not told goes by its index.
+    # Nothing names none, though there is but one; a GPU whose UUID is not told goes by its index.
+    assert visible_gpus(UUIDS[:1], ",0") == ()
     assert visible_gpus(["", "GPU-1a3c"], "0") == (0,)
     assert visible_gpus(["", "GPU-1a3c"], "GPU-1a3c") == (1,)
     assert visible_gpus(["", ""], "GPU-1a3c") == ()
