@@ -47,7 +47,6 @@ CHECKS = (
     Check("te-attention", "software", "TE attention", software.te_attention, "probes"),
     Check("torch-compile", "software", "torch.compile", software.torch_compile, "probes"),
     Check("environment", "host", "environment variables", hardware.environment),
-    Check("nccl-settings", "gpu", "NCCL's settings", hardware.nccl_settings, "gpu"),
     Check("host-speed", "host", "host speed", hardware.speed),
     Check("load", "host", "load", hardware.load),
     Check("cores", "host", "cores", hardware.cores),

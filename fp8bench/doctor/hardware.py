@@ -162,6 +162,7 @@ SPOILS: tuple[tuple[Callable[[str], bool], str, tuple[str, ...]], ...] = (
     (is_on, "every allocation waits for the GPU", ("PYTORCH_NO_CUDA_MEMORY_CACHING",)),
     (is_on, "precisions are not what they seem", ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")),
     (is_on, "Python is slowed", ("PYTHONDEVMODE", "PYTHONTRACEMALLOC")),
+    (is_on, "GPUs talk over slower ways", ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")),
     ("0".__eq__, "Transformer Engine may not use fused attention", ("NVTE_FUSED_ATTN",)),
     ("0".__eq__, "Transformer Engine may not use flash attention", ("NVTE_FLASH_ATTN",)),
     ("0".__eq__, "Transformer Engine may not use its fastest attention", ("NVTE_ALLOW_NONDETERMINISTIC_ALGO",)),
@@ -176,14 +177,6 @@ SPOILS: tuple[tuple[Callable[[str], bool], str, tuple[str, ...]], ...] = (
 )
 """Which value of which variables has what effect."""
 
-NCCL_SPEED = (
-    *("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE", "NCCL_NET_GDR_LEVEL"),
-    *("NCCL_NVLS_ENABLE", "NCCL_CUMEM_ENABLE", "NCCL_ALGO", "NCCL_PROTO", "NCCL_BUFFSIZE", "NCCL_NTHREADS"),
-    *("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_LAUNCH_MODE"),
-    *("NCCL_NET", "NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_TUNER_PLUGIN", "NCCL_DEBUG"),
-)
-"""Settings that change speed. Names of network interfaces and the like do not."""
-
 
 def shown(name: str, environ: Mapping[str, str]) -> str:
     """Return `NAME=1`, or `NAME is set` if the value may be private."""
@@ -195,14 +188,6 @@ def environment(facts: MachineFacts) -> Verdict:
     found = {name: effect for spoils, effect, names in SPOILS for name in names if spoils(environ.get(name, ""))}
     text = "; ".join(f"{shown(name, environ)} ({effect})" for name, effect in found.items())
     return judged(text or "none that spoils a number", found, f"Unset them: `unset {' '.join(found)}`")
-
-
-def nccl_settings(facts: MachineFacts) -> Verdict:
-    found = [name for name in NCCL_SPEED if facts.environ.get(name)]
-    text = ", ".join(shown(name, facts.environ) for name in found) or "none in the environment"
-    alone = len(facts.driver.gpus) == 1
-    text += ": without effect on one GPU" if found and alone else ""
-    return judged(text, found and not alone, f"Unset them: `unset {' '.join(found)}`")
 
 
 def slow(facts: MachineFacts, text: str | None, bad: bool, remedy: str) -> Verdict:

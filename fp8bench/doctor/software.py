@@ -49,7 +49,6 @@ def imported(package: str, part: str) -> Answer:
 
 
 def package(name: str) -> Callable[[MachineFacts], Verdict]:
-    """Make the judge of a package's version and import."""
     supported = SUPPORTED[name]
     install = f"Install it: `pip install '{name}{supported}'`"
     least, *below = map(release, re.findall(r"[\d.]+", supported))
@@ -230,13 +229,9 @@ def recipes(facts: MachineFacts) -> Verdict:
     if result.linear_error is not None:
         remedy = "Install a Transformer Engine built for this torch and CUDA, and check that one cuBLAS is loaded"
         return Verdict("problem", f"a te.Linear in fp8 failed: {result.linear_error}", remedy)
-    # The available ones have no reason.
-    names: dict[str, list[str]] = {"": []}
-    for name, reason in result.recipes.items():
-        names.setdefault((reason or "").rstrip(". "), []).append(name)
-    available = ", ".join(names.pop(""))
-    refused = (f"not {', '.join(of)}: {reason}" for reason, of in names.items())
-    return judged("; ".join(filter(None, (available, *refused))), not available, ELSEWHERE)
+    available = [name for name, reason in result.recipes.items() if reason is None]
+    refused = [f"not {name}: {reason.rstrip('. ')}" for name, reason in result.recipes.items() if reason is not None]
+    return judged("; ".join([", ".join(available) or "none", *refused]), not available, ELSEWHERE)
 
 
 def libraries() -> Answer:
@@ -286,7 +281,6 @@ def cublas_and_nccl(facts: MachineFacts) -> Verdict:
 
 
 def refusals(log: Iterable[logging.LogRecord]) -> tuple[str, ...]:
-    """Return the reasons why a kernel was refused, each once."""
     texts = (record.getMessage() for record in log)
     return tuple(dict.fromkeys(" ".join(text.split()) for text in texts if text.startswith("Disabling ")))
 
@@ -339,7 +333,6 @@ def _train(module: "torch.nn.Module", x: "torch.Tensor", context: AbstractContex
 
 
 def error_of(work: Callable[[], None], errors: tuple[type[Exception], ...] = (RuntimeError,)) -> str | None:
-    """Return the first line of the error that some work raises; None if it works."""
     try:
         work()
     except errors as error:

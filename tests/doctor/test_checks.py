@@ -130,6 +130,7 @@ def test_a_swing_over_a_quarter_is_a_warning_and_replay_its_remedy_where_there_i
         ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", "PYTORCH_CUDA_ALLOC_CONF is set"),
         ("TORCH_CUDA_ARCH_LIST", "8.0", "TORCH_CUDA_ARCH_LIST is set"),
         ("TORCH_DISTRIBUTED_DEBUG", "detail", "every collective is checked"),
+        ("NCCL_P2P_DISABLE", "1", "NCCL_P2P_DISABLE=1 (GPUs talk over slower ways)"),
         ("CUDA_LAUNCH_BLOCKING", "0", None),
         ("NVTE_FUSED_ATTN", "1", None),
         ("OMP_NUM_THREADS", "8", None),
@@ -167,7 +168,6 @@ OLD_DRIVER = replace(
     driver=DriverFacts(version="535.1", cuda=(12, 2), gpus=(H200,)),
 )
 HIDDEN_GPUS = replace(h200_host(), driver=DriverFacts(hidden=2, on_the_bus=2))
-NCCL_SET = {"NCCL_P2P_DISABLE": "1", "NCCL_SOCKET_IFNAME": "eth0", "NCCL_ALGO": "Ring"}
 UNFUSED = answering("attention", backend="unfused")
 TWO_NCCL = (CUBLAS, NCCL, NCCL.model_copy(update={"folder": "/usr/lib", "version": "2.20.5"}))
 SAME_CUDNN = (TORCHS_CUDNN, TORCHS_CUDNN.model_copy(update={"folder": "lib"}))
@@ -203,15 +203,6 @@ NAMELESS_CUDNN = (TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None)
         (h200_host(gpu(nvlinks=None), gpu(index=1, nvlinks=None)), "nvlink", "ok", "over PCIe", ""),
         (h200_host(gpu(nvlinks=None)), "nvlink", "ok", "one GPU", ""),
         (failing(DEAD, "torch"), "torch-sees-gpus", "unknown", "torch does not import", ""),
-        (
-            h200_host(*TWO, environ=NCCL_SET),
-            "nccl-settings",
-            "warning",
-            "NCCL_P2P_DISABLE=1, NCCL_ALGO is set",
-            "unset",
-        ),
-        (h200_host(environ=NCCL_SET), "nccl-settings", "ok", "without effect on one GPU", ""),
-        (h200_host(*TWO), "nccl-settings", "ok", "none", ""),
         # Little shared memory fails only a host with a GPU.
         (with_shm(without_gpu(), 60 << 20), "shared-memory", "warning", "60 MiB free", "--shm-size"),
         (with_shm(h200_host(*EIGHT), 4 * GIB), "shared-memory", "warning", "for 8 GPUs", "--shm-size"),
@@ -221,7 +212,7 @@ NAMELESS_CUDNN = (TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None)
         (l4_host(), "te-fp8-recipes", "ok", "delayed", ""),
         (a100_host(), "bf16", "ok", "8.0", ""),
         (a100_host(), "fp8", "warning", "8.0, and fp8 units need 8.9", "L40S"),
-        (a100_host(), "te-fp8-recipes", "warning", "not delayed, current, block, mxfp8: Device compute", ""),
+        (a100_host(), "te-fp8-recipes", "warning", "none; not delayed: Device compute", ""),
         (h200_host(gpu(capability=(7, 5))), "bf16", "problem", "7.5", "A100"),
         (NO_CAPABILITY, "bf16", "unknown", "unknown", ""),
         (NO_CAPABILITY, "fp8", "unknown", "unknown", ""),

@@ -25,7 +25,7 @@ from fp8bench.doctor.copies import Copy
 from fp8bench.doctor.examine import CHECKS, document, judge, shown
 from fp8bench.doctor.probe import wanted
 from fp8bench.machine.driver import DriverFacts
-from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, latex, render
+from fp8bench.tables.render import PIPE, render
 
 DENIED = without_gpu(DriverFacts(on_the_bus=1, error="Insufficient Permissions"))
 NO_PROBE = replace(h200_host(), quick=True, answers={})
@@ -96,10 +96,10 @@ def test_probes_that_fail_are_findings(kind):
 def test_nothing_that_is_shown_names_the_machine():
     secrets = {
         "HF_TOKEN": "hf_verysecret",
-        "NCCL_ALGO": "hf_verysecret",
+        "TORCH_CUDA_ARCH_LIST": "hf_verysecret",
         "TORCH_LOGS": "/home/alice/hf_verysecret",
         "HOSTNAME": "bigbox-17",
-        "NCCL_TOPO_FILE": "bigbox-17",
+        "CUBLAS_WORKSPACE_CONFIG": "bigbox-17",
         "OMP_NUM_THREADS": "1",
     }
     uuid = "GPU-1a2b3c4d-1a2b-1a2b-1a2b-1a2b3c4d5e6f"
@@ -114,7 +114,7 @@ def test_nothing_that_is_shown_names_the_machine():
         for leaked in ("verysecret", "bigbox", "alice", "1a2b3c4d", "10.0.0.7"):
             assert leaked not in text, text
         assert "OMP_NUM_THREADS=1" in text
-        assert "NCCL_ALGO is set" in text
+        assert "TORCH_CUDA_ARCH_LIST is set" in text
 
 
 def found(status, text="x"):
@@ -146,31 +146,10 @@ def test_plain_text_has_a_line_a_finding_one_for_its_remedy_and_one_a_group_for_
     assert "2 mapped in one process: 9.19.0.56 (site-packages/nvidia/cudnn/lib) and 9.14.0" in lines[place]
     assert lines[place + 1].lstrip().startswith("-> Point CUDNN_HOME")
     assert lines[0] == "1 x NVIDIA H200, INTEL(R) XEON(R) PLATINUM 8558, 16 cores"
-    assert lines[-1] == "2 problems, 28 ok"
+    assert lines[-1] == "2 problems, 27 ok"
     text = text_of(without_gpu())
     assert text.count("no GPU here: ") == 2
-    assert text.splitlines()[-1] == "10 ok, 20 unknown"
-
-
-@pytest.mark.parametrize("width", [80, 100])
-@pytest.mark.parametrize("facts", [cudnn_mix(), a100_host(), without_gpu()], ids=["mix", "a100", "none"])
-def test_a_terminal_is_never_too_narrow(width, facts, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(width))
-    lines = text_of(facts, TERMINAL).splitlines()
-
-    assert max(len(line.rstrip()) for line in lines) <= width
-    assert sum("found" in line.split() for line in lines) == 3
-
-
-@pytest.mark.parametrize("form", [PIPE, TERMINAL, *FORMATS])
-def test_every_format_has_every_finding_and_remedy(form, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "1000")
-    text = text_of(cudnn_mix(), form)
-
-    said = latex if form == "latex" else str
-    for finding in shown(cudnn_mix()).findings:
-        assert said(finding.title) in text
-        assert finding.remedy is None or said(finding.remedy) in text
+    assert text.splitlines()[-1] == "10 ok, 19 unknown"
 
 
 def test_json_and_csv_have_the_same_keys_and_every_finding():
