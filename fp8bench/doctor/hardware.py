@@ -1,11 +1,9 @@
 """Checks of NVIDIA's driver, of each GPU, and of the host. A GPU is idle during the examination, so its present clocks
-mean nothing; its limits and its slowdowns do. The value of a variable is shown only if it is a plain number or switch;
-any other may be private.
+mean nothing; its limits and its slowdowns do.
 """
 
-import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from statistics import median
 
 from fp8bench.doctor.check import WORST_FIRST, MachineFacts, Status, Verdict, judged
@@ -13,6 +11,7 @@ from fp8bench.machine.busy import is_held
 from fp8bench.machine.driver import GpuFacts
 from fp8bench.machine.host import LOOP_TURNS
 from fp8bench.schema.machine import GIB, gib
+from fp8bench.schema.private import shown_variable
 from fp8bench.schema.rank import SLOWDOWNS
 
 BUSY_PERCENT = 10
@@ -148,8 +147,6 @@ HOST_BYTES_A_GPU = 8 * GIB
 # worker keeps two:
 SHM_LEAST_BYTES = GIB
 
-_SHOWN = re.compile(r"\d{1,6}|true|false|on|off|yes|no", re.IGNORECASE)
-
 
 def is_on(value: str) -> bool:
     return value.lower() not in ("", "0", "false", "no", "off")
@@ -178,15 +175,10 @@ SPOILS: tuple[tuple[Callable[[str], bool], str, tuple[str, ...]], ...] = (
 """Which value of which variables has what effect."""
 
 
-def shown(name: str, environ: Mapping[str, str]) -> str:
-    """Return `NAME=1`, or `NAME is set` if the value may be private."""
-    return f"{name}={environ[name]}" if _SHOWN.fullmatch(environ[name]) else f"{name} is set"
-
-
 def environment(facts: MachineFacts) -> Verdict:
     environ = facts.environ
     found = {name: effect for spoils, effect, names in SPOILS for name in names if spoils(environ.get(name, ""))}
-    text = "; ".join(f"{shown(name, environ)} ({effect})" for name, effect in found.items())
+    text = "; ".join(f"{name}={shown_variable(name, environ[name])} ({effect})" for name, effect in found.items())
     return judged(text or "none that spoils a number", found, f"Unset them: `unset {' '.join(found)}`")
 
 
