@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from fp8bench.doctor.check import SKIPPED, Answer, Failure, MachineFacts, Verdict, judged
 from fp8bench.doctor.copies import Copy, own_copies
+from fp8bench.schema.errors import first_line
 from fp8bench.schema.machine import release
 
 if TYPE_CHECKING:
@@ -338,7 +339,3 @@ def error_of(work: Callable[[], None], errors: tuple[type[Exception], ...] = (Ru
     except errors as error:
         return first_line(error)
     return None
-
-
-def first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
