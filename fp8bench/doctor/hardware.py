@@ -87,8 +87,7 @@ def compute_mode(gpu: GpuFacts) -> Verdict:
 
 
 def power(gpu: GpuFacts) -> Verdict:
-    """The limit is compared with the default; if that is unknown, with the highest that may be set."""
-    limit_w, usual_w = gpu.power_limit_w, gpu.power_default_w or gpu.power_max_w
+    limit_w, usual_w = gpu.power_limit_w, gpu.power_default_w
     if limit_w is None or usual_w is None:
         return judged(None, False, "")
     remedy = "Set it back: `sudo nvidia-smi -pl` with the larger number"

@@ -13,10 +13,13 @@ from contextlib import contextmanager, suppress
 from datetime import date
 from importlib.metadata import version
 from logging.handlers import BufferingHandler
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.instance import Catalog, Instance, Offer, OfferedAs, Price
+
+if TYPE_CHECKING:
+    from gpuhunt import CatalogItem
 
 PROVIDERS = {
     "aws": "aws", "azure": "azure", "gcp": "gcp", "lambda": "lambdalabs", "nebius": "nebius", "oci": "oci",
@@ -33,21 +36,10 @@ MOST_USD_PER_HOUR = 1_000_000.0
 _ZONE = re.compile(r"-[a-z]$")
 
 
-class Item(Protocol):
-    """The part of gpuhunt's CatalogItem that is used. price: USD per hour of the complete instance."""
-
-    instance_name: str
-    location: str
-    price: float
-    gpu_count: int
-    spot: bool
-    flags: list[str]
-
-
 class Fetched(NamedTuple):
     """items: by the catalogue's name of their provider. versions: of gpuhunt's catalogues; empty for a local folder."""
 
-    items: Mapping[str, Sequence[Item]]
+    items: "Mapping[str, Sequence[CatalogItem]]"
     versions: Mapping[str, str]
     missing: tuple[str, ...] = ()
     said: tuple[str, ...] = ()
@@ -66,7 +58,7 @@ def fetch(providers: Iterable[str]) -> Fetched:
         ) from error
     local = os.environ.get(LOCAL)
     catalog = gpuhunt.Catalog(balance_resources=False, auto_reload=False)
-    found: dict[str, Sequence[Item]] = {}
+    found: dict[str, Sequence[CatalogItem]] = {}
     missing: list[str] = []
     with _warnings_of_gpuhunt() as said:
         if local is None:
@@ -77,7 +69,7 @@ def fetch(providers: Iterable[str]) -> Fetched:
                 missing.append(provider)
                 continue
             try:
-                found[provider] = cast("Sequence[Item]", catalog.query(provider=theirs, min_gpu_count=1))
+                found[provider] = catalog.query(provider=theirs, min_gpu_count=1)
             except OSError:
                 missing.append(provider)
     if not found:
@@ -151,7 +143,7 @@ def _origin(fetched: Fetched, provider: str, today: date) -> tuple[date, str]:
     return day, f"{tool}, catalogue {of_provider} of {theirs}"
 
 
-def _is(item: Item, instance: Instance, catalog: Catalog) -> bool:
+def _is(item: "CatalogItem", instance: Instance, catalog: Catalog) -> bool:
     if item.gpu_count != instance.gpu_count or instance.instance_type is None:
         return False
     # For Nebius, our names are as in its own catalogue, which joins platform and preset; gpuhunt uses a space.
@@ -161,7 +153,7 @@ def _is(item: Item, instance: Instance, catalog: Catalog) -> bool:
     return gpu is not None and item.instance_name in gpu.product_names
 
 
-def _price(item: Item, instance: Instance, day: date, source: str) -> Price:
+def _price(item: "CatalogItem", instance: Instance, day: date, source: str) -> Price:
     if not 0 < item.price <= MOST_USD_PER_HOUR:
         raise UsageError(
             f"gpuhunt offers {instance.key} in {item.location} for {item.price:g} USD an hour, which no machine costs",

@@ -18,7 +18,6 @@ H200 = GpuFacts(
     utilization_percent=0,
     power_limit_w=700.0,
     power_default_w=700.0,
-    power_max_w=700.0,
     ecc=True,
     ecc_pending=True,
     uncorrected_errors=0,
@@ -105,7 +104,7 @@ def cudnn_mix():
 
 def l4_host():
     """One L4: fp8 units, no NVLink, a small limit that is its own."""
-    watts = dict.fromkeys(("power_limit_w", "power_default_w", "power_max_w"), 72.0)
+    watts = dict.fromkeys(("power_limit_w", "power_default_w"), 72.0)
     l4 = gpu(name="NVIDIA L4", capability=(8, 9), nvlinks=None, mig=None, **watts)
     return answering("precision", h200_host(l4), capability=(8, 9))
 

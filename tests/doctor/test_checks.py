@@ -51,8 +51,7 @@ def finding(facts, name, status, words=""):
     [
         ({"power_limit_w": 500.0}, "power-limit", "warning", "GPU 0: 500 of 700 W"),
         ({"power_limit_w": 699.5}, "power-limit", "ok", "700 of 700 W"),
-        ({"power_limit_w": 400.0, "power_default_w": None}, "power-limit", "warning", "400 of 700 W"),
-        ({"power_default_w": None, "power_max_w": None}, "power-limit", "unknown", "not reported"),
+        ({"power_default_w": None}, "power-limit", "unknown", "not reported"),
         ({"power_limit_w": None}, "power-limit", "unknown", "not reported"),
         ({"application_clock_mhz": 1200}, "clocks", "warning", "1200 of 1980 MHz"),
         ({"application_clock_mhz": 1095, "default_application_clock_mhz": 1095}, "clocks", "ok", "1095 of 1095 MHz"),

@@ -92,7 +92,6 @@ H200 = {
     "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=37, memory=2),
     "nvmlDeviceGetEnforcedPowerLimit": 500_000,
     "nvmlDeviceGetPowerManagementDefaultLimit": 700_000,
-    "nvmlDeviceGetPowerManagementLimitConstraints": [200_000, 700_000],
     "nvmlDeviceGetEccMode": [1, 0],
     "nvmlDeviceGetTotalEccErrors": 2,
     "nvmlDeviceGetRemappedRows": (0, 1, 1, 0),
@@ -112,7 +111,7 @@ def test_what_the_driver_tells_becomes_facts(has, tmp_path):
     (gpu,) = found.gpus
     assert (gpu.name, gpu.capability, gpu.memory_used_bytes) == ("NVIDIA H200", (9, 0), 3 << 30)
     assert (gpu.processes, nvml.process_bytes(0), gpu.utilization_percent) == (2, [1 << 30, None], 37)
-    assert (gpu.power_limit_w, gpu.power_default_w, gpu.power_max_w) == (500.0, 700.0, 700.0)
+    assert (gpu.power_limit_w, gpu.power_default_w) == (500.0, 700.0)
     assert (gpu.ecc, gpu.ecc_pending, gpu.uncorrected_errors) == (True, False, 2)
     assert (gpu.remap_pending, gpu.remap_failed, gpu.throttle_reasons) == (True, False, 0x20)
     assert (gpu.mig, gpu.nvlinks, gpu.compute_mode) == (True, pynvml.NVML_NVLINK_MAX_LINKS, 3)
