@@ -8,12 +8,12 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
 from importlib.metadata import version
 from logging.handlers import BufferingHandler
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.instance import Catalog, Instance, Offer, OfferedAs, Price
@@ -45,7 +45,7 @@ class Fetched(NamedTuple):
     said: tuple[str, ...] = ()
 
 
-def fetch(providers: Iterable[str]) -> Fetched:
+def fetch(providers: Sequence[str]) -> Fetched:
     """Return every offer of these providers, from gpuhunt's published catalogue or a local one. Raises ModeUnavailable
     without gpuhunt, RunFailed if its catalogue cannot be reached, UsageError for a folder with none of these.
     """
@@ -59,19 +59,21 @@ def fetch(providers: Iterable[str]) -> Fetched:
     local = os.environ.get(LOCAL)
     catalog = gpuhunt.Catalog(balance_resources=False, auto_reload=False)
     found: dict[str, Sequence[CatalogItem]] = {}
-    missing: list[str] = []
-    with _warnings_of_gpuhunt() as said:
-        if local is None:
-            _load(catalog, gpuhunt.GPUHuntError)
+    with _bounded() as said:
+        try:
+            if local is None:
+                catalog.load()
+        except gpuhunt.GPUHuntError as error:
+            reason = getattr(error.__cause__, "reason", None) or error.__cause__ or error
+            raise RunFailed(
+                f"gpuhunt's price catalogue cannot be reached: {reason}",
+                f"Connect to the internet, or name a folder with gpuhunt's catalogue in {LOCAL}",
+            ) from error
         for provider in providers:
-            theirs = PROVIDERS[provider]
-            if local is None and theirs not in catalog.catalog:
-                missing.append(provider)
-                continue
-            try:
-                found[provider] = catalog.query(provider=theirs, min_gpu_count=1)
-            except OSError:
-                missing.append(provider)
+            if local is not None or PROVIDERS[provider] in catalog.catalog:
+                with suppress(OSError):
+                    found[provider] = catalog.query(provider=PROVIDERS[provider], min_gpu_count=1)
+    missing = [one for one in providers if one not in found]
     if not found:
         names = ", ".join(f"{PROVIDERS[one]}.csv" for one in missing)
         raise UsageError(f"{LOCAL} {local} has none of {names}", f"Name gpuhunt's folder, or unset {LOCAL}")
@@ -80,31 +82,18 @@ def fetch(providers: Iterable[str]) -> Fetched:
     return Fetched(found, versions, tuple(missing), tuple(told))
 
 
-def _load(catalog: Any, error_of_gpuhunt: type[Exception]) -> None:
-    before = socket.getdefaulttimeout()
-    # gpuhunt has no timeout, so behind a firewall it would wait for ever.
-    socket.setdefaulttimeout(TIMEOUT_S)
-    try:
-        catalog.load()
-    except error_of_gpuhunt as error:
-        reason = getattr(error.__cause__, "reason", None) or error.__cause__ or error
-        raise RunFailed(
-            f"gpuhunt's price catalogue cannot be reached: {reason}",
-            f"Connect to the internet, or name a folder with gpuhunt's catalogue in {LOCAL}",
-        ) from error
-    finally:
-        socket.setdefaulttimeout(before)
-
-
 @contextmanager
-def _warnings_of_gpuhunt() -> Iterator[list[logging.LogRecord]]:
-    logger, kept = logging.getLogger("gpuhunt"), BufferingHandler(sys.maxsize)
+def _bounded() -> Iterator[list[logging.LogRecord]]:
+    """Keep what gpuhunt warns of, and bound its waits: it has no timeout, and behind a firewall would wait for ever."""
+    logger, kept, before = logging.getLogger("gpuhunt"), BufferingHandler(sys.maxsize), socket.getdefaulttimeout()
     kept.setLevel(logging.WARNING)
     propagates, logger.propagate = logger.propagate, False
     logger.addHandler(kept)
+    socket.setdefaulttimeout(TIMEOUT_S)
     try:
         yield kept.buffer
     finally:
+        socket.setdefaulttimeout(before)
         logger.removeHandler(kept)
         logger.propagate = propagates
 
