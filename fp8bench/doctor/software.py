@@ -230,8 +230,11 @@ def recipes(facts: MachineFacts) -> Verdict:
     if result.linear_error is not None:
         remedy = "Install a Transformer Engine built for this torch and CUDA, and check that one cuBLAS is loaded"
         return Verdict("problem", f"a te.Linear in fp8 failed: {result.linear_error}", remedy)
-    available = [name for name, reason in result.recipes.items() if reason is None]
-    refused = [f"not {name}: {reason.rstrip('. ')}" for name, reason in result.recipes.items() if reason is not None]
+    names: dict[str | None, list[str]] = {}
+    for name, reason in result.recipes.items():
+        names.setdefault(reason and reason.rstrip(". "), []).append(name)
+    available = names.pop(None, [])
+    refused = [f"not {', '.join(of)}: {reason}" for reason, of in names.items()]
     return judged("; ".join([", ".join(available) or "none", *refused]), not available, ELSEWHERE)
 
 

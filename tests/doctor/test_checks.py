@@ -215,7 +215,7 @@ NAMELESS_CUDNN = (TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None)
         (l4_host(), "te-fp8-recipes", "ok", "delayed", ""),
         (a100_host(), "bf16", "ok", "8.0", ""),
         (a100_host(), "fp8", "warning", "8.0, and fp8 units need 8.9", "L40S"),
-        (a100_host(), "te-fp8-recipes", "warning", "none; not delayed: Device compute", ""),
+        (a100_host(), "te-fp8-recipes", "warning", "none; not delayed, current, block, mxfp8: Device compute", ""),
         (h200_host(gpu(capability=(7, 5))), "bf16", "problem", "7.5", "A100"),
         (NO_CAPABILITY, "bf16", "unknown", "unknown", ""),
         (NO_CAPABILITY, "fp8", "unknown", "unknown", ""),
