@@ -122,30 +122,24 @@ class Store:
 
 
 def _put_by_ssh(fs: Any, path: str, data: bytes, replace: bool) -> None:
-    import asyncssh
     from fsspec.asyn import sync
 
     folder, name = posixpath.split(path)
-    fs.makedirs(folder, exist_ok=True)
     temporary = posixpath.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
+    # Before it is sent in vain; `link` refuses a file that came since.
+    if not replace and fs.exists(path):
+        raise FileExistsError(path)
 
     async def placed() -> None:
         async with fs._pool.get() as channel:
-            # Before it is sent in vain; `link` refuses a file that came since.
-            if not replace and await channel.exists(path):
-                raise FileExistsError(path)
-            try:
-                async with channel.open(temporary, "wb") as file:
-                    await file.write(data)
-                if replace:
-                    await channel.posix_rename(temporary, path)
-                else:
-                    await channel.link(temporary, path)
-            finally:
-                with suppress(asyncssh.SFTPError):
-                    await channel.remove(temporary)
+            await (channel.posix_rename if replace else channel.link)(temporary, path)
 
-    sync(fs.loop, placed)
+    try:
+        fs.pipe_file(temporary, data)
+        sync(fs.loop, placed)
+    finally:
+        with suppress(OSError):
+            fs.rm_file(temporary)
 
 
 def _described(info: dict[str, Any]) -> RemoteFile:
@@ -277,15 +271,14 @@ class Mirror:
         for name in known.keys() - there.keys():
             if known.pop(name) == self._digest_of(name):
                 (self.folder / name).unlink(missing_ok=True)
-        wanted = [name for name in there if name.endswith(CHANGING)]
-        for name in there.keys() - {*wanted}:
+        wanted = []
+        for name in in_order(there):
             here = self.folder / name
-            if not here.is_file():
-                wanted += [] if name.endswith(LOG) else [name]
-            elif here.stat().st_size != there[name].size:
+            if name.endswith(CHANGING) or not (name.endswith(LOG) or here.is_file()):
+                wanted.append(name)
+            elif here.is_file() and here.stat().st_size != there[name].size:
                 # Another file of the same name: sending refuses and names it.
                 known.pop(name, None)
-        wanted = in_order(wanted)
         try:
             return sum(self._fetch(wanted[at : at + BATCH], known) for at in range(0, len(wanted), BATCH))
         finally:
