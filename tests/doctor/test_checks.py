@@ -176,7 +176,7 @@ OFF_BY_ONE = answering("precision", fp8_error="the product is off by 1")
 NO_CAPABILITY = failing(None, "precision", facts=h200_host(gpu(capability=None)))
 LINEAR_FAILS = answering("transformer-engine", linear_error="CUBLAS_STATUS_NOT_SUPPORTED")
 EIGHT = tuple(gpu(index=index) for index in range(8))
-NAMELESS_CUDNN = (TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None))
+NAMELESS_CUDNN = [Copy(family="cudnn", folder=folder, version=None) for folder in ("lib", "lib64")]
 
 
 @pytest.mark.parametrize(
@@ -203,6 +203,8 @@ NAMELESS_CUDNN = (TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None)
         (h200_host(gpu(nvlinks=None), gpu(index=1, nvlinks=None)), "nvlink", "ok", "over PCIe", ""),
         (h200_host(gpu(nvlinks=None)), "nvlink", "ok", "one GPU", ""),
         (failing(DEAD, "torch"), "torch-sees-gpus", "unknown", "torch does not import", ""),
+        (replace(h200_host(*TWO), host=HOST), "cores", "ok", "16 for 2 GPU(s)", ""),
+        (replace(h200_host(*EIGHT), host=HOST), "cores", "warning", "16 for 8 GPU(s), fewer than 4 each", "fewer GPUs"),
         # Little shared memory fails only a host with a GPU.
         (with_shm(without_gpu(), 60 << 20), "shared-memory", "warning", "60 MiB free", "--shm-size"),
         (with_shm(h200_host(*EIGHT), 4 * GIB), "shared-memory", "warning", "for 8 GPUs", "--shm-size"),
@@ -227,9 +229,9 @@ NAMELESS_CUDNN = (TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None)
         (LINEAR_FAILS, "te-fp8-recipes", "problem", "CUBLAS_STATUS", "cuBLAS"),
         # Packages.
         (h200_host(), "torch", "ok", "2.11.0+cu130, imports", ""),
-        (package("timm", "1.0.24", None), "timm", "ok", "1.0.24", ""),
+        (package("timm", "1.0.20", None), "timm", "ok", "1.0.20", ""),
         (package("torch", "2.10.1", None), "torch", "problem", "older than the supported >=2.11,<2.16", "pip install"),
-        (package("torch", "2.16.0", None), "torch", "warning", "newer than the supported", "pip install"),
+        (package("torch", "2.16", None), "torch", "warning", "newer than the supported", "pip install"),
         (package("timm", None, None), "timm", "problem", "not installed", "pip install"),
         (package("timm", None, Answer(version="1.0.24")), "timm", "ok", "1.0.24, imports", ""),
         (package("timm", "1.0.24", DEAD), "timm", "problem", "1.0.24; import: the probe died of SIGSEGV", ""),

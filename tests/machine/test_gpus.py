@@ -264,7 +264,7 @@ def test_the_gpus_that_are_left(setting, indices):
     assert hides_all(setting) is (setting in HIDE_ALL_ANYWHERE)
     assert visible_gpus([], setting) == ()
     # Nothing names none, though there is but one; a GPU whose UUID is not told goes by its index.
-    assert visible_gpus(UUIDS[:1], ",0") == ()
+    assert visible_gpus(UUIDS[:1], "") == ()
     assert visible_gpus(["", "GPU-1a3c"], "0") == (0,)
     assert visible_gpus(["", "GPU-1a3c"], "GPU-1a3c") == (1,)
     assert visible_gpus(["", ""], "GPU-1a3c") == ()
