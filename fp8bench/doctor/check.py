@@ -130,7 +130,6 @@ class Check:
     needs: Literal["", "gpu", "probes"] = ""
 
     def finding(self, facts: MachineFacts) -> Finding:
-        """Judge the facts, or say why they cannot be judged here."""
         skipped = SKIPPED if self.needs == "probes" and facts.quick else None
         why_not = (facts.driver.why_no_gpu or skipped) if self.needs else None
         try:

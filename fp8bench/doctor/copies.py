@@ -26,7 +26,6 @@ class Copy(Frozen):
 
 
 def own_copies() -> tuple[Copy, ...]:
-    """Return the copies that this process has mapped now."""
     return copies(Path("/proc/self/maps").read_text())
 
 

@@ -74,7 +74,6 @@ def examine(environ: Mapping[str, str], quick: bool = False) -> Examination:
 
 
 def judge(facts: MachineFacts) -> tuple[Finding, ...]:
-    """Return every finding, in the order of the table."""
     return tuple(check.finding(facts) for check in CHECKS)
 
 

@@ -58,7 +58,7 @@ def loop_times(
 
 
 def look(root: Path = Path("/")) -> HostFacts:
-    """Return the facts of the host. root: the folder of /proc, /sys and /dev."""
+    """root: the folder of /proc, /sys and /dev."""
     shm, shm_free = None, None
     with suppress(OSError):
         shm, _, shm_free = shutil.disk_usage(root / "dev/shm")
@@ -78,7 +78,6 @@ def look(root: Path = Path("/")) -> HostFacts:
 
 
 def cpu_model(root: Path = Path("/")) -> str | None:
-    """Return the CPU's name."""
     lines = text_if_any(root / "proc/cpuinfo").splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
 
