@@ -88,11 +88,9 @@ def update(
     # Of each provider, the offers in the last snapshot that has any.
     newest: dict[str | None, list[Offer]] = {}
     for kept in snapshots(results_dir):
-        of_file: dict[str | None, list[Offer]] = {}
-        for offer in snapshot.read(kept, list(catalog.instances)):
-            if offer.instance in covered:
-                of_file.setdefault(covered[offer.instance].provider, []).append(offer)
-        newest |= of_file
+        there = [one for one in snapshot.read(kept, list(catalog.instances)) if one.instance in covered]
+        providers_there = dict.fromkeys(covered[one.instance].provider for one in there)
+        newest |= {name: [one for one in there if covered[one.instance].provider == name] for name in providers_there}
     last = [offer for of_provider in newest.values() for offer in of_provider]
     changed = snapshot.changes(found, snapshot.known_offers(catalog), [offer.place for offer in last])
     path = None

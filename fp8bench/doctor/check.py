@@ -1,43 +1,70 @@
-"""What is known of a machine, what a check of it is, and what it finds. Judging is pure: facts in, a verdict out."""
+"""What is known of a machine, and what a check of it finds. Judging is pure: facts in, a verdict out. What could not be
+determined is `unknown`, and an unknown never fails.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Self, TypeVar
+from typing import Literal, NamedTuple
 
-from pydantic import model_validator
-
+from fp8bench.doctor.copies import Copy
 from fp8bench.machine.driver import DriverFacts
-from fp8bench.machine.host import HostFacts, SpeedFacts
+from fp8bench.machine.host import HostFacts
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.tables.written import counted
 
 Status = Literal["ok", "warning", "problem", "unknown"]
+"""warning: a number measured here may be worse than necessary. problem: a mode does not run here, or its number would
+be incorrect.
+"""
+
 Subject = Literal["software", "gpu", "host"]
 WORST_FIRST: tuple[Status, ...] = ("problem", "warning", "ok", "unknown")
 SKIPPED = "skipped by --quick"
 
-AnswerT = TypeVar("AnswerT", bound=Frozen)
-
 
 class Verdict(NamedTuple):
-    """What a check found, in one line with the numbers. remedy: for a warning or a problem."""
+    """What a check found, in words with the numbers. remedy: in the imperative, for a warning or a problem."""
 
     status: Status
     found: str
     remedy: str | None = None
 
 
-def judged(found: str | None, bad: object, remedy: str, status: Status = "warning", unknown: str = "") -> Verdict:
+def judged(
+    found: str | None, bad: object, remedy: str, status: Status = "warning", unknown: str = "not reported"
+) -> Verdict:
     """Return the status and remedy if it is bad, else ok. found: None if it is not known. unknown: why it is not."""
     if found is None:
         return Verdict("unknown", unknown)
     return Verdict(status, found, remedy) if bad else Verdict("ok", found)
 
 
-class Unanswered(Exception):
-    """A probe gave no answer that could be judged. Its argument is the verdict, which says what that means."""
+class Answer(Frozen):
+    """What a probe found, in the fields that it is about. An error is the first line of what failed, None if it worked.
+
+    version: of the package. cuda: that torch was built for. gpus: that torch sees. copies: mapped in the probe's
+    process. capability: of the first GPU. graphs: that torch.compile made of a function; right: whether its result is.
+    recipes: of Transformer Engine, each with why it is not available, or None. backend: the attention that it ran for
+    ViT-Huge's block; reasons: why it refused others.
+    """
+
+    version: str | None = None
+    cuda: str | None = None
+    cuda_error: str | None = None
+    gpus: int = 0
+    copies: tuple[Copy, ...] = ()
+    capability: tuple[int, int] | None = None
+    bf16_error: str | None = None
+    fp8_error: str | None = None
+    graphs: int = 0
+    right: bool = False
+    recipes: Mapping[str, str | None] = {}
+    linear_error: str | None = None
+    cudnn_error: str | None = None
+    backend: str | None = None
+    reasons: tuple[str, ...] = ()
 
 
 class Failure(Frozen):
@@ -52,36 +79,37 @@ class Failure(Frozen):
         return Verdict("problem", found, remedy) if proves else Verdict("unknown", found)
 
 
+class Unanswered(Exception):
+    """A probe gave no answer that could be judged. Its argument is the verdict, which says what that means."""
+
+
 @dataclass(frozen=True)
 class MachineFacts:
-    """All facts about a machine. installed: versions by package name, read without importing; None if not installed.
-    answers: by the probe's name; none of those that were not run, because of --quick or for want of something to probe.
+    """All facts about a machine. loop_s: how long a loop of Python took, each time. installed: versions by package
+    name, read without importing; None if not installed. answers: by the probe's name; none of those that were not run,
+    because of --quick or for want of something to probe.
     """
 
     driver: DriverFacts
     host: HostFacts
-    speed: SpeedFacts
+    loop_s: tuple[float, ...]
     environ: Mapping[str, str]
     installed: Mapping[str, str | None]
     quick: bool = False
-    answers: Mapping[str, Frozen | Failure] = field(default_factory=dict)
+    answers: Mapping[str, Answer | Failure] = field(default_factory=dict)
 
-    def answer(
-        self, probe: str, kind: type[AnswerT], absent: str, failed: str = "{}", remedy: str | None = None
-    ) -> AnswerT:
+    def answer(self, probe: str, absent: str, failed: str = "{}", remedy: str | None = None) -> Answer:
         """Return a probe's answer. absent: why there is none if it was not run. failed, remedy: for `Failure.verdict`.
         Raises Unanswered.
         """
         found = self.answers.get(probe)
-        if isinstance(found, kind):
+        if isinstance(found, Answer):
             return found
-        raise Unanswered(found.verdict(failed, remedy) if isinstance(found, Failure) else Verdict("unknown", absent))
+        raise Unanswered(found.verdict(failed, remedy) if found else Verdict("unknown", absent))
 
 
 class Finding(Frozen):
-    """The result of a check. name: never changes. remedy: a sentence in the imperative. warning: a number measured here
-    may be worse than necessary. problem: a mode does not run here, or its number would be incorrect.
-    """
+    """The result of a check, as json and csv have it. name: never changes. found: one line."""
 
     name: str
     subject: Subject
@@ -89,14 +117,6 @@ class Finding(Frozen):
     status: Status
     found: str
     remedy: str | None = None
-
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        if self.status in ("warning", "problem") and not self.remedy:
-            raise ValueError(f"finding {self.name!r} is a {self.status} without a remedy")
-        if "\n" in self.found:
-            raise ValueError(f"finding {self.name!r} has more than one line")
-        return self
 
 
 @dataclass(frozen=True)
@@ -110,7 +130,6 @@ class Check:
     needs: Literal["", "gpu", "probes"] = ""
 
     def finding(self, facts: MachineFacts) -> Finding:
-        """Judge the facts, or say why they cannot be judged here."""
         skipped = SKIPPED if self.needs == "probes" and facts.quick else None
         why_not = (facts.driver.why_no_gpu or skipped) if self.needs else None
         try:

@@ -6,7 +6,12 @@ from pathlib import Path
 from fp8bench.doctor.privacy import short_path
 from fp8bench.schema.files import Frozen
 
-_LIBRARY = re.compile(r"^lib(?:(cudnn)(?:_(?!frontend)\w+)?|(cublas)(?:Lt)?|(nccl))\.so(?:\.(\d[\d.]*))?$")
+_LIBRARY = re.compile(
+    # The sixth column of a `maps` file is the path, which ends in ` (deleted)` if the file was replaced.
+    r"^(?:\S+ +){5}(/.*)/lib(cudnn|cublas|nccl)(?:(?<=cudnn)_(?!frontend)\w+|(?<=cublas)Lt)?\.so(?:\.(\d[\d.]*))?"
+    r"(?: \(deleted\))?$",
+    re.MULTILINE,
+)
 
 
 class Copy(Frozen):
@@ -21,20 +26,14 @@ class Copy(Frozen):
 
 
 def own_copies() -> tuple[Copy, ...]:
-    """Return the copies that this process has mapped now."""
     return copies(Path("/proc/self/maps").read_text())
 
 
 def copies(maps: str) -> tuple[Copy, ...]:
-    """Return every copy in a `maps` file. Its sixth column, the path, ends in ` (deleted)` if the file was replaced."""
-    columns = [line.split(maxsplit=5) for line in maps.splitlines()]
-    paths = {parts[5].removesuffix(" (deleted)") for parts in columns if len(parts) == 6 and parts[5].startswith("/")}
+    """Return every copy in a `maps` file."""
     files: dict[tuple[str, str], set[str]] = {}
-    for path in sorted(paths):
-        folder, _, name = path.rpartition("/")
-        if library := _LIBRARY.match(name):
-            family = library[1] or library[2] or library[3]
-            files.setdefault((family, folder), set()).add(library[4] or "")
+    for folder, family, version in sorted(_LIBRARY.findall(maps)):
+        files.setdefault((family, folder), set()).add(version)
     found = []
     for (family, folder), versions in files.items():
         # Three parts identify a release: libcudnn.so.9.14.0 does, libcudnn.so.9 does not.

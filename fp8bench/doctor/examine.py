@@ -1,8 +1,4 @@
-"""The complete examination: gather facts, run the probes, judge, and remove what identifies the machine. The order
-matters: GPUs and load are looked at before probes use them, and the host's speed while none runs. It is shown as a
-table for each subject, the worst first, remedies in extra rows. Checks that are unknown for the same reason share one
-row, because twenty rows of `no GPU here` hide the one that counts.
-"""
+"""The complete examination: gather facts, run the probes, judge, remove what identifies the machine, and show it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,13 +6,15 @@ from dataclasses import replace
 
 from fp8bench.doctor import hardware, software
 from fp8bench.doctor.check import WORST_FIRST, Check, Examination, Finding, GpuCount, MachineFacts, MachineSummary
+from fp8bench.doctor.hardware import each_gpu
 from fp8bench.doctor.privacy import names_of_this_machine, scrub
 from fp8bench.doctor.probe import run_probes, wanted
 from fp8bench.machine import driver as driver_facts
 from fp8bench.machine import host as host_facts
 from fp8bench.machine import temporary
 from fp8bench.machine.identity import installed as installed_version
-from fp8bench.tables.document import Cells, CsvLines, Document, Emphasis, Heading, Part, Sentence, Table, Tone, blocks
+from fp8bench.tables.document import CsvLines, Document, Emphasis, Heading, Part, Sentence, Table, Tone, blocks
+from fp8bench.tables.study import Column, word
 
 SUBJECTS = {"gpu": "GPU", "software": "Software", "host": "Host"}
 TONES: dict[str, Tone] = {"problem": "bad", "warning": "doubtful", "ok": "good"}
@@ -28,7 +26,15 @@ MOST_AT_ONCE = 8
 CHECKS = (
     Check("driver", "gpu", "NVIDIA driver", hardware.driver),
     Check("torch-sees-gpus", "gpu", "GPUs torch sees", software.gpus_of_torch, "gpu"),
-    *hardware.PER_GPU,
+    Check("busy", "gpu", "other users", each_gpu(hardware.busy), "gpu"),
+    Check("mig", "gpu", "MIG", each_gpu(hardware.mig), "gpu"),
+    Check("compute-mode", "gpu", "compute mode", each_gpu(hardware.compute_mode), "gpu"),
+    Check("nvlink", "gpu", "NVLink", hardware.nvlink, "gpu"),
+    Check("power-limit", "gpu", "power limit", each_gpu(hardware.power), "gpu"),
+    Check("clocks", "gpu", "application clocks", each_gpu(hardware.clocks), "gpu"),
+    Check("throttling", "gpu", "throttling now", each_gpu(hardware.throttling), "gpu"),
+    Check("temperature", "gpu", "temperature", each_gpu(hardware.temperature), "gpu"),
+    Check("ecc", "gpu", "memory errors", each_gpu(hardware.ecc), "gpu"),
     Check("bf16", "gpu", "bf16", software.bf16, "gpu"),
     Check("fp8", "gpu", "fp8", software.fp8, "gpu"),
     Check("te-fp8-recipes", "software", "te-fp8 recipes", software.recipes, "probes"),
@@ -41,28 +47,26 @@ CHECKS = (
     Check("te-attention", "software", "TE attention", software.te_attention, "probes"),
     Check("torch-compile", "software", "torch.compile", software.torch_compile, "probes"),
     Check("environment", "host", "environment variables", hardware.environment),
-    Check("nccl", "gpu", "NCCL", software.nccl, "gpu"),
-    Check("nccl-settings", "gpu", "NCCL's settings", hardware.nccl_settings, "gpu"),
     Check("host-speed", "host", "host speed", hardware.speed),
     Check("load", "host", "load", hardware.load),
     Check("cores", "host", "cores", hardware.cores),
     Check("cpu-governor", "host", "CPU governor", hardware.governor),
     Check("host-memory", "host", "free memory", hardware.memory),
     Check("shared-memory", "host", "/dev/shm", hardware.shared_memory),
-    Check("open-files", "host", "open files", hardware.open_files),
 )
 
 
 def examine(environ: Mapping[str, str], quick: bool = False) -> Examination:
-    """Examine this machine. quick: whether to skip probes, i.e. whatever imports torch or Transformer Engine."""
-    driver, around = driver_facts.look(environ), host_facts.look()
-    speed = host_facts.measure_speed()
+    """Examine this machine. quick: whether to skip probes, i.e. whatever imports torch or Transformer Engine. The order
+    matters: GPUs and load are looked at before probes use them, and the host's speed while none runs.
+    """
+    driver, around, loop_s = driver_facts.look(environ), host_facts.look(), host_facts.loop_times()
     installed = {name: installed_version(name) for name in software.SUPPORTED}
-    facts = MachineFacts(driver, around, speed, environ, installed, quick)
+    facts = MachineFacts(driver, around, loop_s, environ, installed, quick)
     if quick:
         return shown(facts)
     # In parallel, if there are enough cores and no GPU is restricted to one process.
-    at_once = 1 if hardware.one_process_a_gpu(driver.gpus) else max(2, min(MOST_AT_ONCE, int(around.cores)))
+    at_once = 1 if hardware.one_process_a_gpu(facts) else max(2, min(MOST_AT_ONCE, int(around.cores)))
     limit_s = LIMIT_S if driver.gpus else WITHOUT_GPU_LIMIT_S
     probes = wanted(bool(driver.gpus), installed["transformer-engine"] is not None)
     with temporary.folder(temporary.DOCTOR) as folder:
@@ -70,7 +74,6 @@ def examine(environ: Mapping[str, str], quick: bool = False) -> Examination:
 
 
 def judge(facts: MachineFacts) -> tuple[Finding, ...]:
-    """Return every finding, in the order of the table."""
     return tuple(check.finding(facts) for check in CHECKS)
 
 
@@ -84,23 +87,26 @@ def shown(facts: MachineFacts) -> Examination:
     return Examination(machine=machine, findings=found)
 
 
+COLUMNS: tuple[Column[tuple[str, str, str]], ...] = (
+    Column("status", lambda row: row[0], kind="verdict", tone=lambda row: TONES.get(row[0], "")),
+    word("check", lambda row: row[1]),
+    Column("found", lambda row: row[2], kind="note"),
+)
+
+
 def document(examination: Examination) -> Document:
-    """Return the examination as a document. Its data has every field of every finding, in the order of the checks."""
+    """Return the examination as a document: a table for each subject. Its data has every field of every finding, in the
+    order of the checks.
+    """
     findings, machine = examination.findings, examination.machine
     gpus = [f"{gpu.count} x {gpu.name}" for gpu in machine.gpus] or ["no GPU"]
     here = ", ".join([*gpus, machine.cpu or "unknown CPU", f"{machine.cores} cores"])
     groups: list[list[Part]] = []
     for subject, title in SUBJECTS.items():
         if rows := [*_rows([finding for finding in findings if finding.subject == subject])]:
-            status, titles, found = zip(*rows, strict=True)
-            tones = tuple(TONES.get(of_row, "") for of_row in status)
-            columns = (
-                Cells("status", status, "verdict", tones=tones),
-                Cells("check", titles, "word"),
-                Cells("found", found, "note"),
-            )
-            emphasis = tuple(EMPHASIS.get(of_row, "") for of_row in status)
-            groups.append([Heading(title), Table(columns, naming=2, emphasis=emphasis)])
+            emphasis = tuple(EMPHASIS.get(status, "") for status, _, _ in rows)
+            cells = tuple(column.cells(rows) for column in COLUMNS)
+            groups.append([Heading(title), Table(cells, naming=2, emphasis=emphasis)])
     return Document(
         blocks([Sentence(here)], *groups, [Sentence(examination.summary)]),
         data=examination,
@@ -109,7 +115,9 @@ def document(examination: Examination) -> Document:
 
 
 def _rows(findings: Sequence[Finding]) -> Iterable[tuple[str, str, str]]:
-    """Yield status, check, and what was found. A row with a remedy has only that; one of several checks no check."""
+    """Yield status, check, and what was found, the worst first; a remedy in a row of its own. Checks that are unknown
+    for the same reason share one, because twenty rows of `no GPU here` hide the one that counts.
+    """
     unknown: dict[str, list[str]] = {}
     for finding in sorted(findings, key=lambda finding: WORST_FIRST.index(finding.status)):
         if finding.status == "unknown":

@@ -7,12 +7,11 @@ prints one JSON object, and ends when its parent (a process id) does. After an e
 and the doctor reads the line with the error.
 """
 
+import asyncio
 import os
 import re
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,12 +22,10 @@ from typing import Literal
 from pydantic import ValidationError
 
 from fp8bench.doctor import software
-from fp8bench.doctor.check import Failure
+from fp8bench.doctor.check import Answer, Failure
 from fp8bench.lifeline import leave_with
-from fp8bench.schema.files import Frozen
 
 COMMAND = (sys.executable, "-m", "fp8bench.doctor.probe")
-POLL_S = 0.02
 LONGEST_QUOTE = 160
 _ERROR_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Failed|Exit|Interrupt|Unavailable|Invalid)\b.*")
 
@@ -40,13 +37,9 @@ class Probe:
     """
 
     name: str
-    answer: type[Frozen]
-    run: Callable[[], Frozen]
+    run: Callable[[], Answer]
     needs: Literal["", "gpu", "te"] = ""
     environ: Mapping[str, str] = field(default_factory=dict)
-
-    def variables(self, environ: Mapping[str, str], folder: Path) -> dict[str, str]:
-        return {**environ, **{name: value.format(folder=folder) for name, value in self.environ.items()}}
 
 
 IN_EMPTY_CACHES = {
@@ -58,14 +51,14 @@ IN_EMPTY_CACHES = {
 LOGGING = {"NVTE_DEBUG": "1", "NVTE_DEBUG_LEVEL": "2"}
 
 PROBES = (
-    Probe("attention", software.AttentionResult, software.attention, "te", LOGGING),
-    Probe("libraries", software.LibrariesResult, software.libraries, "te"),
-    Probe("transformer-engine", software.TransformerEngineResult, software.transformer_engine, "te"),
-    Probe("precision", software.PrecisionResult, software.precision, "gpu"),
-    Probe("compile", software.CompileResult, software.compiled, "gpu", IN_EMPTY_CACHES),
-    Probe("torch", software.TorchResult, software.torch_and_cuda),
-    Probe("timm", software.ImportResult, partial(software.imported, "timm", "models.vision_transformer")),
-    Probe("torchao", software.ImportResult, partial(software.imported, "torchao", "float8")),
+    Probe("attention", software.attention, "te", LOGGING),
+    Probe("libraries", software.libraries, "te"),
+    Probe("transformer-engine", software.transformer_engine, "te"),
+    Probe("precision", software.precision, "gpu"),
+    Probe("compile", software.compiled, "gpu", IN_EMPTY_CACHES),
+    Probe("torch", software.torch_and_cuda),
+    Probe("timm", partial(software.imported, "timm", "models.vision_transformer")),
+    Probe("torchao", partial(software.imported, "torchao", "float8")),
 )
 """The slowest first."""
 
@@ -96,49 +89,45 @@ def run_probes(
     at_once: int,
     limit_s: float,
     command: tuple[str, ...] = COMMAND,
-) -> dict[str, Frozen | Failure]:
+) -> dict[str, Answer | Failure]:
     """Return answers by name. environ: that of a run. folder: an empty one. limit_s: for all probes together. Every
     process that is left at the end, for whatever reason, is killed, with everything that it started.
     """
-    deadline = time.monotonic() + limit_s
-    waiting = list(probes)
-    running: dict[subprocess.Popen[bytes], tuple[Probe, Path]] = {}
-    late = Failure(kind="timeout", message=f"no answer within {limit_s:.0f} s")
-    answers: dict[str, Frozen | Failure] = {probe.name: late for probe in probes}
+    room = asyncio.Semaphore(at_once)
 
-    def end(process: subprocess.Popen[bytes]) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    async def asked(probe: Probe, output: Path) -> Answer | Failure:
+        own = {name: text.format(folder=folder) for name, text in probe.environ.items()}
+        async with room:
+            # Files, because a pipe would stay open while anything that the probe started is alive; and a separate
+            # process group, so that a compiler that it started ends with it.
+            with output.open("wb") as stdout, output.with_suffix(".err").open("wb") as stderr:
+                process = await asyncio.create_subprocess_exec(
+                    *(*command, probe.name, str(os.getpid())),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    env={**environ, **own},
+                    start_new_session=True,
+                )
+            try:
+                code = await process.wait()
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        return _answer(output, code)
 
-    try:
-        while (waiting or running) and time.monotonic() <= deadline:
-            while waiting and len(running) < at_once:
-                probe, output = waiting.pop(0), folder / f"output-{len(waiting)}"
-                # Files, because a pipe would stay open while anything that the probe started is alive; and a separate
-                # process group, so that a compiler that it started ends with it.
-                with output.open("wb") as stdout, output.with_suffix(".err").open("wb") as stderr:
-                    process = subprocess.Popen(
-                        [*command, probe.name, str(os.getpid())],
-                        stdin=subprocess.DEVNULL,
-                        stdout=stdout,
-                        stderr=stderr,
-                        env=probe.variables(environ, folder),
-                        start_new_session=True,
-                    )
-                running[process] = probe, output
-            for process in [process for process in running if process.poll() is not None]:
-                probe, output = running.pop(process)
-                end(process)
-                answers[probe.name] = _answer(probe, output, process.returncode)
-            time.sleep(POLL_S)
-    finally:
-        for process in running:
-            end(process)
-    return answers
+    async def all_asked() -> dict[str, Answer | Failure]:
+        tasks = [asyncio.create_task(asked(one, folder / f"output-{place}")) for place, one in enumerate(probes)]
+        # At its end, the loop cancels those that are late, and waits until they have ended their processes.
+        await asyncio.wait(tasks, timeout=limit_s)
+        late = Failure(kind="timeout", message=f"no answer within {limit_s:.0f} s")
+        return {one.name: task.result() if task.done() else late for one, task in zip(probes, tasks, strict=True)}
+
+    return asyncio.run(all_asked())
 
 
-def _answer(probe: Probe, output: Path, code: int) -> Frozen | Failure:
+def _answer(output: Path, code: int) -> Answer | Failure:
     """Return what the process printed, once it has ended. code: its exit code; negative is a signal's number."""
     if code < 0:
         # Real-time signals have no names.
@@ -148,10 +137,11 @@ def _answer(probe: Probe, output: Path, code: int) -> Frozen | Failure:
     if code > 0:
         stderr = output.with_suffix(".err").read_text(errors="replace")
         return Failure(kind="error", message=error_line(stderr) or f"exit code {code} without a message")
-    try:
-        return probe.answer.model_validate_json(output.read_bytes())
-    except ValidationError:
-        return Failure(kind="garbage", message="the probe exited with code 0, but its output is invalid")
+    with suppress(ValidationError):
+        answer = Answer.model_validate_json(output.read_bytes())
+        if answer.model_fields_set:
+            return answer
+    return Failure(kind="garbage", message="the probe exited with code 0, but its output is invalid")
 
 
 def error_line(stderr: str) -> str:

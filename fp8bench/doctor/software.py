@@ -1,7 +1,6 @@
 """Packages that a run needs, the GPUs and precisions that torch computes with, torch.compile, Transformer Engine, and
-NVIDIA's libraries under them. For each, what a probe finds in its own process, and how its answer is judged in the
-doctor's. A probe imports its packages itself, and nothing before them, because which libraries are mapped, and in which
-order, is part of its answer.
+NVIDIA's libraries under them. A probe runs in its own process and imports its packages itself, and nothing before them,
+because which libraries are mapped, and in which order, is part of its answer; the doctor judges that.
 
 Two cuDNN in one process are the costliest known fault: torch includes its own, Transformer Engine prefers the system's,
 and parts of one are then looked up in the other. Transformer Engine silently falls back to unfused attention, and
@@ -18,9 +17,9 @@ from importlib.metadata import version
 from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING
 
-from fp8bench.doctor.check import SKIPPED, Failure, MachineFacts, Verdict, judged
+from fp8bench.doctor.check import SKIPPED, Answer, Failure, MachineFacts, Verdict, judged
 from fp8bench.doctor.copies import Copy, own_copies
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.errors import first_line
 from fp8bench.schema.machine import release
 
 if TYPE_CHECKING:
@@ -45,52 +44,36 @@ SIDE = 256
 TOLERANCE = 0.02
 
 
-class ImportResult(Frozen):
-    version: str
-
-
-def imported(package: str, part: str) -> ImportResult:
+def imported(package: str, part: str) -> Answer:
     import_module(f"{package}.{part}")
-    return ImportResult(version=import_module(package).__version__)
+    return Answer(version=import_module(package).__version__)
 
 
 def package(name: str) -> Callable[[MachineFacts], Verdict]:
-    """Make the judge of a package's version and import."""
     supported = SUPPORTED[name]
     install = f"Install it: `pip install '{name}{supported}'`"
     least, *below = map(release, re.findall(r"[\d.]+", supported))
 
     def judge(facts: MachineFacts) -> Verdict:
-        installed, result = facts.installed[name], facts.answers.get(name)
-        imports = isinstance(result, ImportResult)
-        if name == "transformer-engine" and installed is None and not imports:
+        installed, answer = facts.installed[name], facts.answers.get(name)
+        if isinstance(answer, Failure):
+            return answer.verdict(f"{installed or 'not installed'}; import: {{}}", install)
+        found = answer.version if answer else installed
+        if found is None and name == "transformer-engine":
             # Nothing else needs it.
             text = "not installed: te-bf16 and te-fp8 do not run here"
             return Verdict("warning", text, "Install it for the te modes: `pip install fp8bench[te]`")
-        if isinstance(result, Failure):
-            return result.verdict(f"{installed or 'not installed'}; import: {{}}", install)
-        found = result.version if isinstance(result, ImportResult) else installed
         if found is None:
             return Verdict("problem", "not installed", install)
-        text, old = f"{found}, imports" if imports else found, release(found) < least
-        new = any(release(found) >= limit for limit in below)
+        old, new = release(found) < least, any(release(found) >= limit for limit in below)
+        text = f"{found}, imports" if answer else found
         text += f"; {'older' if old else 'newer'} than the supported {supported}" if old or new else ""
         return judged(text, old or new, install, "problem" if old else "warning")
 
     return judge
 
 
-class TorchResult(ImportResult):
-    """torch, and the GPUs that it sees. cuda: the CUDA that it was built for. cuda_error: why CUDA did not start."""
-
-    cuda: str | None
-    cuda_error: str | None
-    gpus: int
-    nccl: str | None
-    copies: tuple[Copy, ...]
-
-
-def torch_and_cuda() -> TorchResult:
+def torch_and_cuda() -> Answer:
     import torch
 
     def start_cuda() -> None:
@@ -99,25 +82,17 @@ def torch_and_cuda() -> TorchResult:
 
     # Only a start of CUDA reveals a driver that is too old, or no GPU; torch without CUDA asserts.
     error = error_of(start_cuda, (RuntimeError, AssertionError))
-    nccl = None
-    if torch.distributed.is_available() and torch.distributed.is_nccl_available():
-        nccl = ".".join(map(str, torch.cuda.nccl.version()))
-    return TorchResult(
+    return Answer(
         version=str(torch.__version__),
         cuda=torch.version.cuda,
         cuda_error=error,
         gpus=torch.cuda.device_count(),
-        nccl=nccl,
         copies=own_copies(),
     )
 
 
-def torch_of(facts: MachineFacts) -> TorchResult:
-    return facts.answer("torch", TorchResult, SKIPPED, "torch does not import")
-
-
 def gpus_of_torch(facts: MachineFacts) -> Verdict:
-    torch, driver = torch_of(facts), facts.driver
+    torch, driver = facts.answer("torch", SKIPPED, "torch does not import"), facts.driver
     if torch.cuda is None:
         built = f"torch {torch.version} was built without CUDA"
         return Verdict("problem", built, "Install a torch that was built for CUDA")
@@ -133,22 +108,8 @@ def gpus_of_torch(facts: MachineFacts) -> Verdict:
     return Verdict("ok", f"{torch.gpus}; {built}")
 
 
-def nccl(facts: MachineFacts) -> Verdict:
-    """Without it, training on several GPUs is impossible."""
-    found, several = torch_of(facts).nccl, len(facts.driver.gpus) > 1
-    remedy = "Install a torch that was built with NCCL"
-    return judged(found or "torch has none", not found, remedy, "problem" if several else "warning")
-
-
-class PrecisionResult(Frozen):
-    """Tiny GEMMs on the first GPU. An error is None if the GEMM ran and was right; for fp8, also without fp8 units."""
-
-    capability: tuple[int, int]
-    bf16_error: str | None
-    fp8_error: str | None
-
-
-def precision() -> PrecisionResult:
+def precision() -> Answer:
+    """Multiply tiny matrices on the first GPU; in fp8 if it has units for that."""
     import torch
 
     def fp8_gemm(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -159,7 +120,7 @@ def precision() -> PrecisionResult:
     device = torch.device("cuda", 0)
     torch.manual_seed(0)
     capability = torch.cuda.get_device_capability(device)
-    return PrecisionResult(
+    return Answer(
         capability=capability,
         bf16_error=gemm_error(torch.bfloat16, lambda left, right: left @ right.t(), device),
         fp8_error=gemm_error(torch.float8_e4m3fn, fp8_gemm, device) if capability >= FP8_UNITS else None,
@@ -185,8 +146,8 @@ def gemm(error: str, units: tuple[int, int], lacking: Verdict, call: str) -> Cal
     """Judge a precision on the least capable GPU. error: the result's field. lacking: for one below the units."""
 
     def judge(facts: MachineFacts) -> Verdict:
-        probed = [found.capability] if isinstance(found := facts.answers.get("precision"), PrecisionResult) else []
-        capabilities = [gpu.capability for gpu in facts.driver.gpus if gpu.capability] or probed
+        probed = getattr(facts.answers.get("precision"), "capability", None)
+        capabilities = [found for found in (*(gpu.capability for gpu in facts.driver.gpus), probed) if found]
         if not capabilities:
             return Verdict("unknown", "the GPU's compute capability is unknown")
         text = "compute capability {}.{}".format(*min(capabilities))
@@ -194,7 +155,7 @@ def gemm(error: str, units: tuple[int, int], lacking: Verdict, call: str) -> Cal
             return lacking._replace(found=f"{text}, and {lacking.found}")
         remedy = "Reinstall torch for this GPU and driver, and run `nvidia-smi -q` to see whether the GPU is sound"
         absent = f"{text} has it; whether a GEMM runs was {SKIPPED}"
-        result = facts.answer("precision", PrecisionResult, absent, f"{text}; a small GEMM: {{}}", remedy)
+        result = facts.answer("precision", absent, f"{text}; a small GEMM: {{}}", remedy)
         failed = getattr(result, error)
         how = f"failed: {failed}" if failed else "runs and is right"
         return judged(f"{text}; {call} {how}", failed, remedy, "problem")
@@ -209,14 +170,7 @@ fp8 = gemm("fp8_error", FP8_UNITS, Verdict("warning", "fp8 units need 8.9", ELSE
 """A GPU without fp8 units can be measured in bf16."""
 
 
-class CompileResult(Frozen):
-    """graphs: how many torch.compile made of a small function; 0 if none. right: whether its result is right."""
-
-    graphs: int
-    right: bool
-
-
-def compiled() -> CompileResult:
+def compiled() -> Answer:
     """Test Inductor, Triton, and the C compiler that Triton's launcher needs. The caches are empty, because what an
     earlier run compiled proves nothing about today.
     """
@@ -228,7 +182,7 @@ def compiled() -> CompileResult:
 
     x = torch.linspace(-1, 1, 4096, device="cuda")
     right = bool(torch.allclose(torch.compile(function)(x), function(x), atol=1e-4))
-    return CompileResult(graphs=int(counters["stats"]["unique_graphs"]), right=right)
+    return Answer(graphs=int(counters["stats"]["unique_graphs"]), right=right)
 
 
 def torch_compile(facts: MachineFacts) -> Verdict:
@@ -237,23 +191,15 @@ def torch_compile(facts: MachineFacts) -> Verdict:
     off = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
     if on := [name for name in off if facts.environ.get(name) not in (None, "", "0")]:
         remedy = f"Unset {' and '.join(on)}"
-    result = facts.answer("compile", CompileResult, "not tried", f"{{}} ({UNCOMPILED})", remedy)
+    result = facts.answer("compile", "not tried", f"{{}} ({UNCOMPILED})", remedy)
     if result.graphs and not result.right:
         return Verdict("problem", "what it compiles gives wrong numbers", "Reinstall torch and its Triton")
     text = f"compiles on the GPU; {UNCOMPILED}" if result.graphs else f"it compiles nothing: {UNCOMPILED}"
     return judged(text, not result.graphs, remedy, "problem")
 
 
-class TransformerEngineResult(ImportResult):
-    """recipes: why each is not available; None if it is. linear_error: of a te.Linear in fp8 with delayed scaling; None
-    if it ran, or if that is not available.
-    """
-
-    recipes: dict[str, str | None]
-    linear_error: str | None
-
-
-def transformer_engine() -> TransformerEngineResult:
+def transformer_engine() -> Answer:
+    """Ask for its recipes, and train a te.Linear in fp8 with delayed scaling, if that is available."""
     import torch
     import transformer_engine.pytorch as te
     from transformer_engine.common.recipe import DelayedScaling
@@ -273,35 +219,26 @@ def transformer_engine() -> TransformerEngineResult:
         yes, reason = available(return_reason=True)
         recipes[name] = None if yes else str(reason)
     error = error_of(linear_in_fp8) if recipes.get("delayed", "no GPU") is None else None
-    return TransformerEngineResult(version=version("transformer-engine"), recipes=recipes, linear_error=error)
+    return Answer(version=version("transformer-engine"), recipes=recipes, linear_error=error)
 
 
 def recipes(facts: MachineFacts) -> Verdict:
     """The recipes as Transformer Engine reports them, and one linear layer in fp8."""
-    failed = "Transformer Engine does not import"
-    result = facts.answer("transformer-engine", TransformerEngineResult, NO_TE, failed)
+    result = facts.answer("transformer-engine", NO_TE, "Transformer Engine does not import")
     if not result.recipes:
         return Verdict("unknown", "Transformer Engine saw no GPU")
     if result.linear_error is not None:
         remedy = "Install a Transformer Engine built for this torch and CUDA, and check that one cuBLAS is loaded"
         return Verdict("problem", f"a te.Linear in fp8 failed: {result.linear_error}", remedy)
-    # The available ones have no reason.
-    names: dict[str, list[str]] = {"": []}
+    names: dict[str | None, list[str]] = {}
     for name, reason in result.recipes.items():
-        names.setdefault((reason or "").rstrip(". "), []).append(name)
-    available = ", ".join(names.pop(""))
-    refused = (f"not {', '.join(of)}: {reason}" for reason, of in names.items())
-    return judged("; ".join(filter(None, (available, *refused))), not available, ELSEWHERE)
+        names.setdefault(reason and reason.rstrip(". "), []).append(name)
+    available = names.pop(None, [])
+    refused = [f"not {', '.join(of)}: {reason}" for reason, of in names.items()]
+    return judged("; ".join([", ".join(available) or "none", *refused]), not available, ELSEWHERE)
 
 
-class LibrariesResult(Frozen):
-    """The libraries mapped after importing torch and Transformer Engine and using cuDNN. use_error: of that use."""
-
-    copies: tuple[Copy, ...]
-    use_error: str | None
-
-
-def libraries() -> LibrariesResult:
+def libraries() -> Answer:
     """In a run's order: torch, Transformer Engine, and the patch embedding's convolution, which is the first use of
     cuDNN and loads many parts of it.
     """
@@ -313,7 +250,7 @@ def libraries() -> LibrariesResult:
         _train(embed, torch.randn(2, 3, 224, 224, device="cuda"))
 
     error = error_of(embed_patches) if torch.cuda.is_available() else None
-    return LibrariesResult(copies=own_copies(), use_error=error)
+    return Answer(copies=own_copies(), cudnn_error=error)
 
 
 def mapped(facts: MachineFacts, family: str) -> list[Copy]:
@@ -333,7 +270,7 @@ def cudnn(facts: MachineFacts) -> Verdict:
         return Verdict("problem", f"{len(found)} mapped in one process: {text}", ONE_CUDNN)
     if isinstance(used, Failure):
         return used.verdict("the first use of cuDNN: {}", ONE_CUDNN)
-    if failed := getattr(used, "use_error", None):
+    if failed := used and used.cudnn_error:
         return Verdict("problem", f"{text or 'none mapped'}; its first use failed: {failed}", ONE_CUDNN)
     return judged(text or None, False, "", unknown="no file of cuDNN is mapped; torch may contain it")
 
@@ -347,21 +284,12 @@ def cublas_and_nccl(facts: MachineFacts) -> Verdict:
     return judged(text or None, several, remedy, unknown="neither is mapped; both may be linked into torch")
 
 
-class AttentionResult(Frozen):
-    """The attention that Transformer Engine ran for ViT-Huge's block. reasons: why it refused the other kernels."""
-
-    backend: str | None
-    reasons: tuple[str, ...]
-    copies: tuple[Copy, ...]
-
-
 def refusals(log: Iterable[logging.LogRecord]) -> tuple[str, ...]:
-    """Return the reasons why a kernel was refused, each once."""
     texts = (record.getMessage() for record in log)
     return tuple(dict.fromkeys(" ".join(text.split()) for text in texts if text.startswith("Disabling ")))
 
 
-def attention() -> AttentionResult:
+def attention() -> Answer:
     """Run one block of ViT-Huge, converted by te-bf16 itself; if no attention can run, it raises. Why other kernels
     were refused is in Transformer Engine's log at debug level.
     """
@@ -378,7 +306,7 @@ def attention() -> AttentionResult:
         model: torch.nn.Module = torch.nn.Sequential(Block(dim=1280, num_heads=16, mlp_ratio=4.0, qkv_bias=True))
         x = torch.randn(64, 197, 1280, requires_grad=True)
     _train(TEBF16().convert(model.train()), x)
-    return AttentionResult(backend=attention_backend(), reasons=refusals(log.buffer), copies=own_copies())
+    return Answer(backend=attention_backend(), reasons=refusals(log.buffer), copies=own_copies())
 
 
 def te_attention(facts: MachineFacts) -> Verdict:
@@ -388,7 +316,7 @@ def te_attention(facts: MachineFacts) -> Verdict:
         remedy = f"Unset {' and '.join(off)}"
     elif len(mapped(facts, "cudnn")) > 1:
         remedy = ONE_CUDNN
-    result = facts.answer("attention", AttentionResult, NO_TE, remedy=remedy)
+    result = facts.answer("attention", NO_TE, remedy=remedy)
     if result.backend is None:
         return Verdict("unknown", "it ran, but this Transformer Engine does not report which")
     if result.backend in ("fused", "flash"):
@@ -409,13 +337,8 @@ def _train(module: "torch.nn.Module", x: "torch.Tensor", context: AbstractContex
 
 
 def error_of(work: Callable[[], None], errors: tuple[type[Exception], ...] = (RuntimeError,)) -> str | None:
-    """Return the first line of the error that some work raises; None if it works."""
     try:
         work()
     except errors as error:
         return first_line(error)
     return None
-
-
-def first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__

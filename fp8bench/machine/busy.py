@@ -1,13 +1,11 @@
 """Checks what is there before fp8bench's processes start: whether others use the GPUs, because a step time on a shared
-GPU measures neither, and how much memory each rank may take. Two signs count: a compute process, and more than
-HIDDEN_BYTES in use without a visible one, because a container shows none of the host's. This is not a lock: others may
-begin a moment later, and the telemetry would show that only as a lower clock.
+GPU measures neither, and how much memory each rank may take. This is not a lock: others may begin a moment later, and
+the telemetry would show that only as a lower clock.
 """
 
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Literal
 
 from fp8bench.machine import nvml
@@ -27,30 +25,18 @@ RELEASE_S = 5.0
 POLL_S = 0.25
 
 
-@dataclass(frozen=True)
-class BusyGpu:
-    """index: as in nvidia-smi. processes: the visible ones; none if a container hides them."""
-
-    index: int
-    processes: int
-    memory_bytes: int
-
-    @property
-    def use(self) -> str:
-        """What uses it, in words, which a record has too."""
-        if self.processes == 0:
-            return f"{gib(self.memory_bytes)} of processes unseen"
-        return f"{counted(self.processes, 'other process', 'other processes')}, {gib(self.memory_bytes)}"
-
-
 def is_held(processes: int | None, used_bytes: int | None) -> bool:
-    """Return whether a GPU is in use. processes, used_bytes: on the GPU; None is unknown, and no sign of use."""
+    """Return whether a GPU is in use: by a compute process, or by more than HIDDEN_BYTES without a visible one, because
+    a container shows none of the host's. processes, used_bytes: on the GPU; None is unknown, and no sign of use.
+    """
     return bool(processes) or (used_bytes or 0) > HIDDEN_BYTES
 
 
-def busy_gpus(gpus: Sequence[Gpu]) -> list[BusyGpu]:
-    """Return those that are in use now. Raises pynvml.NVMLError if NVML does not report it."""
-    found = []
+def busy_gpus(gpus: Sequence[Gpu]) -> dict[int, str]:
+    """Return what uses each GPU that is in use now, in words, by its index in nvidia-smi. Raises pynvml.NVMLError if
+    NVML does not report it.
+    """
+    found = {}
     with nvml.opened() if gpus else nullcontext():
         for gpu in gpus:
             handle = pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
@@ -60,8 +46,9 @@ def busy_gpus(gpus: Sequence[Gpu]) -> list[BusyGpu]:
             if is_held(len(shares), used):
                 # If NVML does not report every share, all memory in use counts.
                 known = [share for share in shares if share is not None]
-                in_use = sum(known) if shares and len(known) == len(shares) else used
-                found.append(BusyGpu(gpu.index, len(shares), in_use))
+                in_use = gib(sum(known) if shares and len(known) == len(shares) else used)
+                others = counted(len(shares), "other process", "other processes")
+                found[gpu.index] = f"{others}, {in_use}" if shares else f"{in_use} of processes unseen"
     return found
 
 
@@ -79,10 +66,10 @@ def require_idle(environ: Mapping[str, str], local_rank: int | None, allow_busy:
         return (f"could not see whether the GPU is busy: {error}",)
     if busy and not allow_busy:
         raise ModeUnavailable(
-            "; ".join(f"GPU {gpu.index} is busy: {gpu.use}" for gpu in busy),
+            "; ".join(f"GPU {index} is busy: {use}" for index, use in busy.items()),
             "End them, choose other GPUs with CUDA_VISIBLE_DEVICES, or measure anyway, marked, with --allow-busy",
         )
-    return tuple(f"busy GPU: {gpu.use}" for gpu in busy)
+    return tuple(f"busy GPU: {use}" for use in busy.values())
 
 
 def room_bytes(device: Literal["cuda", "cpu"], ranks: int, environ: Mapping[str, str]) -> int | None:

@@ -25,8 +25,6 @@ class GpuFacts(Frozen):
     utilization_percent: int | None = None
     power_limit_w: float | None = None
     power_default_w: float | None = None
-    power_max_w: float | None = None
-    persistence: bool | None = None
     ecc: bool | None = None
     ecc_pending: bool | None = None
     uncorrected_errors: int | None = None
@@ -103,7 +101,6 @@ def _facts(gpu: Gpu) -> GpuFacts:
     utilization = of(pynvml.nvmlDeviceGetUtilizationRates)
     ecc, ecc_pending = of(pynvml.nvmlDeviceGetEccMode) or (None, None)
     _, _, remap_pending, remap_failed = of(pynvml.nvmlDeviceGetRemappedRows) or (None, None, None, None)
-    _, power_max = of(pynvml.nvmlDeviceGetPowerManagementLimitConstraints) or (None, None)
     states = [of(pynvml.nvmlDeviceGetNvLinkState, link) for link in range(pynvml.NVML_NVLINK_MAX_LINKS)]
     links = [bool(state) for state in states if state is not None]
     uncorrected, sm_clock = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_CLOCK_SM
@@ -117,8 +114,6 @@ def _facts(gpu: Gpu) -> GpuFacts:
         utilization_percent=None if utilization is None else int(utilization.gpu),
         power_limit_w=watts(of(pynvml.nvmlDeviceGetEnforcedPowerLimit)),
         power_default_w=watts(of(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)),
-        power_max_w=watts(power_max),
-        persistence=of(pynvml.nvmlDeviceGetPersistenceMode),
         ecc=ecc,
         ecc_pending=ecc_pending,
         uncorrected_errors=of(pynvml.nvmlDeviceGetTotalEccErrors, uncorrected, pynvml.NVML_VOLATILE_ECC),

@@ -100,35 +100,32 @@ def listed() -> tuple[Gpu, ...]:
 
 
 def visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu, ...]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves, in CUDA's order."""
-    return tuple(gpus[index] for index in visible_gpus([gpu.uuid for gpu in gpus], environ.get(VISIBLE)))
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves, in CUDA's order.
 
-
-def visible_gpus(uuids: Sequence[str], setting: str | None) -> tuple[int, ...]:
-    """Return the indices of the GPUs that are left, in CUDA's order. uuids: every GPU's, in NVML's order; empty for an
-    unknown one. setting: CUDA_VISIBLE_DEVICES. Its entries are indices, or unique beginnings of UUIDs; the first entry
-    decides which. The list ends at the first entry that is neither a GPU nor of that kind; a GPU that is named twice
-    hides all. A slice (`MIG-...`) stands for its GPU; every GPU is left if that is unknown.
+    Its entries are indices, or unique beginnings of UUIDs; the first entry decides which. The list ends at the first
+    entry that is neither a GPU nor of that kind; a GPU that is named twice hides all. A slice (`MIG-...`) stands for
+    its GPU; every GPU is left if that is unknown.
     """
+    setting = environ.get(VISIBLE)
     if setting is None:
-        return tuple(range(len(uuids)))
+        return tuple(gpus)
     entries = [entry.strip() for entry in setting.split(",")]
     if entries[0].startswith(SLICE):
         # A process sees one slice, whatever else is named. Drivers before R470 name it by its GPU
         # (`MIG-GPU-<UUID>/<GPU instance>/<compute instance>`), later ones by a UUID that does not identify the GPU.
         name = entries[0].removeprefix(SLICE).partition("/")[0]
         if not name.startswith(GPU):
-            return tuple(range(len(uuids)))
+            return tuple(gpus)
         entries = [name]
     by_uuid = entries[0].startswith(GPU)
-    chosen: list[int] = []
+    chosen: list[Gpu] = []
     for entry in entries:
-        found = _named(entry, uuids) if entry.startswith(GPU) == by_uuid else None
-        if found is None:
+        found = [gpu for gpu in gpus if entry == str(gpu.index) or (by_uuid and gpu.uuid.startswith(entry))]
+        if len(found) != 1 or entry.startswith(GPU) != by_uuid:
             break
-        if found in chosen:
+        if found[0] in chosen:
             return ()
-        chosen.append(found)
+        chosen += found
     return tuple(chosen)
 
 
@@ -138,10 +135,3 @@ def hides_all(setting: str | None) -> bool:
         return False
     first = setting.split(",")[0].strip()
     return not (first.startswith((GPU, SLICE)) or (first.isascii() and first.isdecimal()))
-
-
-def _named(entry: str, uuids: Sequence[str]) -> int | None:
-    """Return the only GPU with that index or UUID; None if there is none, or more than one."""
-    by_uuid = entry.startswith(GPU)
-    found = [at for at, uuid in enumerate(uuids) if entry == str(at) or (by_uuid and uuid.startswith(entry))]
-    return found[0] if len(found) == 1 else None

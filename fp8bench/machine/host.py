@@ -4,13 +4,11 @@ the smaller of both limits counts, which psutil does not know.
 
 import os
 import re
-import resource
 import shutil
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from statistics import median
 
 from fp8bench.schema.files import Frozen, text_if_any
 
@@ -38,31 +36,17 @@ class HostFacts(Frozen):
     cores: float
     load: float | None
     governors: tuple[str, ...] | None
-    open_files: int | None
     shm_bytes: int | None
     shm_free_bytes: int | None
     memory_free_bytes: int | None
 
 
-class SpeedFacts(Frozen):
-    """How fast, and how evenly, this host runs Python, by which steps swing that are not replayed as a CUDA graph."""
-
-    loop_s: tuple[float, ...]
-
-    @property
-    def median_s(self) -> float:
-        return median(self.loop_s)
-
-    @property
-    def swing(self) -> float:
-        """The slowest time divided by the fastest."""
-        return max(self.loop_s) / min(self.loop_s)
-
-
-def measure_speed(
+def loop_times(
     clock: Callable[[], float] = time.perf_counter, turns: int = LOOP_TURNS, repeats: int = LOOP_REPEATS
-) -> SpeedFacts:
-    """Measure for about half a second. The first loop warms the interpreter and is not counted."""
+) -> tuple[float, ...]:
+    """Return how long a loop took each time: how evenly this host runs Python, by which steps swing that are not
+    replayed as a CUDA graph. It takes half a second. The first loop warms the interpreter and is not counted.
+    """
     times = []
     for _ in range(repeats + 1):
         start = clock()
@@ -70,12 +54,11 @@ def measure_speed(
         for number in range(turns):
             total += number & 7
         times.append(clock() - start)
-    return SpeedFacts(loop_s=tuple(times[1:]))
+    return tuple(times[1:])
 
 
 def look(root: Path = Path("/")) -> HostFacts:
-    """Return the facts of the host. root: the folder of /proc, /sys and /dev."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """root: the folder of /proc, /sys and /dev."""
     shm, shm_free = None, None
     with suppress(OSError):
         shm, _, shm_free = shutil.disk_usage(root / "dev/shm")
@@ -88,7 +71,6 @@ def look(root: Path = Path("/")) -> HostFacts:
         load=float(load[0]) if load else None,
         # None in most virtual machines, where the host below has the clocks.
         governors=tuple(sorted(governors - {""})) or None,
-        open_files=None if soft == resource.RLIM_INFINITY else soft,
         shm_bytes=shm,
         shm_free_bytes=shm_free,
         memory_free_bytes=free_host_bytes(root),
@@ -96,7 +78,6 @@ def look(root: Path = Path("/")) -> HostFacts:
 
 
 def cpu_model(root: Path = Path("/")) -> str | None:
-    """Return the CPU's name."""
     lines = text_if_any(root / "proc/cpuinfo").splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
 

@@ -6,6 +6,7 @@ user's, and marked as doubted: the rate of one GPU or of a month is easily mista
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -130,11 +131,8 @@ def _error(path: Path, text: str, where: tuple[str | int, ...], what: str, remed
 def doubted(price: Price, known: Instance) -> Price:
     """Return the price, with how far it is from the catalogue's for the same purchase if by more than ABSURD times."""
     alike = [one for one in known.prices if one.purchase == price.purchase and one.usd_per_hour and not one.doubtful]
-    dated = [(one.as_of, one) for one in alike if one.as_of is not None]
-    usual = alike[0] if alike else None
-    if dated:
-        day = price.as_of or max(as_of for as_of, _ in dated)
-        usual = min(dated, key=lambda found: abs(found[0] - day))[1]
+    # The nearest in time: of an undated price the newest, and one without a date only if there is no other.
+    usual = min(alike, key=lambda one: abs((price.as_of or date.max) - (one.as_of or date.min)), default=None)
     if price.usd_per_hour is None or usual is None or usual.usd_per_hour is None:
         return price
     times = price.usd_per_hour / usual.usd_per_hour

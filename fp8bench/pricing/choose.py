@@ -33,22 +33,18 @@ def choose(prices: Sequence[Price], query: PriceQuery) -> Price | None:
     catalogue's, certain ones before doubtful ones, dated ones before undated ones; the catalogue's order decides
     between equals. With a region, only prices of it (or of all) count.
     """
-    known = [price for price in prices if _fits(price, query)]
-
-    def rank(price: Price) -> tuple[bool, bool, bool, int]:
-        return not price.own, price.doubtful, price.as_of is None, -price.as_of.toordinal() if price.as_of else 0
-
-    return min(known, key=rank, default=None)
-
-
-def _fits(price: Price, query: PriceQuery) -> bool:
-    return (
-        price.usd_per_hour is not None
+    known = (
+        price
+        for price in prices
+        if price.usd_per_hour is not None
         and price.purchase == query.purchase
         and (query.current if price.as_of is None else price.as_of <= query.as_of)
         and (price.until is None or query.as_of < price.until)
         and (price.machine in (None, query.machine) or query.machine == ANY_MACHINE)
         and in_region(price, query.region)
+    )
+    return min(
+        known, key=lambda price: (not price.own, price.doubtful, -(price.as_of or date.min).toordinal()), default=None
     )
 
 

@@ -98,20 +98,18 @@ def _notes(one: KnownPrice, said: Letters, alone: bool) -> str:
     return ", ".join(text for text, holds in notes.items() if holds)
 
 
-def _counts(prices: Sequence[KnownPrice], hidden: int) -> list[str]:
+def _counts(prices: Sequence[KnownPrice], hidden: int) -> Iterable[str]:
     used = [one for one in prices if one.in_force]
-    undated = sum(one.as_of is None for one in used)
-    old = sum(one.age_days is not None and one.age_days > OLD_DAYS for one in used)
+    old = sum(one.age_days is None or one.age_days > OLD_DAYS for one in used)
     without = ", ".join(dict.fromkeys(f"{one.instance} ({one.purchase})" for one in prices if one.usd_per_hour is None))
-    remedy = "`fp8bench prices update` takes current offers, `fp8bench prices set` your own price."
-    lines = {
-        f"Instances: {len({one.instance for one in prices})}. Prices in force: {len(used)}, of which {undated} have no "
-        f"date, and so are never called current, and {old} are older than {OLD_DAYS} days.": True,
-        f"Without a price: {without}.": without,
-        remedy: undated or old or without,
-        f"{hidden} more prices are known; --all lists them, and so does an instance's name.": hidden,
-    }
-    return [line for line, said in lines.items() if said]
+    if old:
+        yield f"{old} of {len(used)} prices in force have no date or one of more than {OLD_DAYS} days ago."
+    if without:
+        yield f"Without a price: {without}."
+    if old or without:
+        yield "`fp8bench prices update` takes current offers, `fp8bench prices set` your own price."
+    if hidden:
+        yield f"{hidden} more prices are known; --all lists them, and so does an instance's name."
 
 
 CHANGED: tuple[Column[Change], ...] = (

@@ -8,15 +8,18 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
 from importlib.metadata import version
 from logging.handlers import BufferingHandler
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.instance import Catalog, Instance, Offer, OfferedAs, Price
+
+if TYPE_CHECKING:
+    from gpuhunt import CatalogItem
 
 PROVIDERS = {
     "aws": "aws", "azure": "azure", "gcp": "gcp", "lambda": "lambdalabs", "nebius": "nebius", "oci": "oci",
@@ -33,27 +36,16 @@ MOST_USD_PER_HOUR = 1_000_000.0
 _ZONE = re.compile(r"-[a-z]$")
 
 
-class Item(Protocol):
-    """The part of gpuhunt's CatalogItem that is used. price: USD per hour of the complete instance."""
-
-    instance_name: str
-    location: str
-    price: float
-    gpu_count: int
-    spot: bool
-    flags: list[str]
-
-
 class Fetched(NamedTuple):
     """items: by the catalogue's name of their provider. versions: of gpuhunt's catalogues; empty for a local folder."""
 
-    items: Mapping[str, Sequence[Item]]
+    items: "Mapping[str, Sequence[CatalogItem]]"
     versions: Mapping[str, str]
     missing: tuple[str, ...] = ()
     said: tuple[str, ...] = ()
 
 
-def fetch(providers: Iterable[str]) -> Fetched:
+def fetch(providers: Sequence[str]) -> Fetched:
     """Return every offer of these providers, from gpuhunt's published catalogue or a local one. Raises ModeUnavailable
     without gpuhunt, RunFailed if its catalogue cannot be reached, UsageError for a folder with none of these.
     """
@@ -66,20 +58,22 @@ def fetch(providers: Iterable[str]) -> Fetched:
         ) from error
     local = os.environ.get(LOCAL)
     catalog = gpuhunt.Catalog(balance_resources=False, auto_reload=False)
-    found: dict[str, Sequence[Item]] = {}
-    missing: list[str] = []
-    with _warnings_of_gpuhunt() as said:
-        if local is None:
-            _load(catalog, gpuhunt.GPUHuntError)
+    found: dict[str, Sequence[CatalogItem]] = {}
+    with _bounded() as said:
+        try:
+            if local is None:
+                catalog.load()
+        except gpuhunt.GPUHuntError as error:
+            reason = getattr(error.__cause__, "reason", None) or error.__cause__ or error
+            raise RunFailed(
+                f"gpuhunt's price catalogue cannot be reached: {reason}",
+                f"Connect to the internet, or name a folder with gpuhunt's catalogue in {LOCAL}",
+            ) from error
         for provider in providers:
-            theirs = PROVIDERS[provider]
-            if local is None and theirs not in catalog.catalog:
-                missing.append(provider)
-                continue
-            try:
-                found[provider] = cast("Sequence[Item]", catalog.query(provider=theirs, min_gpu_count=1))
-            except OSError:
-                missing.append(provider)
+            if local is not None or PROVIDERS[provider] in catalog.catalog:
+                with suppress(OSError):
+                    found[provider] = catalog.query(provider=PROVIDERS[provider], min_gpu_count=1)
+    missing = [one for one in providers if one not in found]
     if not found:
         names = ", ".join(f"{PROVIDERS[one]}.csv" for one in missing)
         raise UsageError(f"{LOCAL} {local} has none of {names}", f"Name gpuhunt's folder, or unset {LOCAL}")
@@ -88,31 +82,18 @@ def fetch(providers: Iterable[str]) -> Fetched:
     return Fetched(found, versions, tuple(missing), tuple(told))
 
 
-def _load(catalog: Any, error_of_gpuhunt: type[Exception]) -> None:
-    before = socket.getdefaulttimeout()
-    # gpuhunt has no timeout, so behind a firewall it would wait for ever.
-    socket.setdefaulttimeout(TIMEOUT_S)
-    try:
-        catalog.load()
-    except error_of_gpuhunt as error:
-        reason = getattr(error.__cause__, "reason", None) or error.__cause__ or error
-        raise RunFailed(
-            f"gpuhunt's price catalogue cannot be reached: {reason}",
-            f"Connect to the internet, or name a folder with gpuhunt's catalogue in {LOCAL}",
-        ) from error
-    finally:
-        socket.setdefaulttimeout(before)
-
-
 @contextmanager
-def _warnings_of_gpuhunt() -> Iterator[list[logging.LogRecord]]:
-    logger, kept = logging.getLogger("gpuhunt"), BufferingHandler(sys.maxsize)
+def _bounded() -> Iterator[list[logging.LogRecord]]:
+    """Keep what gpuhunt warns of, and bound its waits: it has no timeout, and behind a firewall would wait for ever."""
+    logger, kept, before = logging.getLogger("gpuhunt"), BufferingHandler(sys.maxsize), socket.getdefaulttimeout()
     kept.setLevel(logging.WARNING)
     propagates, logger.propagate = logger.propagate, False
     logger.addHandler(kept)
+    socket.setdefaulttimeout(TIMEOUT_S)
     try:
         yield kept.buffer
     finally:
+        socket.setdefaulttimeout(before)
         logger.removeHandler(kept)
         logger.propagate = propagates
 
@@ -151,7 +132,7 @@ def _origin(fetched: Fetched, provider: str, today: date) -> tuple[date, str]:
     return day, f"{tool}, catalogue {of_provider} of {theirs}"
 
 
-def _is(item: Item, instance: Instance, catalog: Catalog) -> bool:
+def _is(item: "CatalogItem", instance: Instance, catalog: Catalog) -> bool:
     if item.gpu_count != instance.gpu_count or instance.instance_type is None:
         return False
     # For Nebius, our names are as in its own catalogue, which joins platform and preset; gpuhunt uses a space.
@@ -161,7 +142,7 @@ def _is(item: Item, instance: Instance, catalog: Catalog) -> bool:
     return gpu is not None and item.instance_name in gpu.product_names
 
 
-def _price(item: Item, instance: Instance, day: date, source: str) -> Price:
+def _price(item: "CatalogItem", instance: Instance, day: date, source: str) -> Price:
     if not 0 < item.price <= MOST_USD_PER_HOUR:
         raise UsageError(
             f"gpuhunt offers {instance.key} in {item.location} for {item.price:g} USD an hour, which no machine costs",

@@ -1,11 +1,10 @@
 """The mirror of an address: a local folder with the remote's files and those that are still to be sent. Records never
 change: names that one side lacks are copied to it, and another file of the same name is refused. Only a `.yaml` file
 (an instance, prices) may change: it is fetched unless it was edited here, and sent only over the version that was last
-fetched or sent from here. A log is sent, not fetched. `.remote.json` has the digest of each file that is on both sides,
-so that what was removed there is removed here. If it is lost, files are compared anew.
+fetched or sent from here. A log is sent, not fetched.
 
-The remote's files are reached through fsspec, in bounded time; what it needs of the extra `remote` is imported inside
-functions. The secure shell's own known_hosts and agent, and the clouds' own credentials, apply; none is kept here.
+`.remote.json` has the digest of each file that is on both sides, so that what was removed there is removed here, and
+not sent again. What is needed of the extra `remote` is imported inside functions; no credentials are kept here.
 """
 
 import base64
@@ -16,7 +15,6 @@ import multiprocessing
 import os
 import posixpath
 import secrets
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -82,14 +80,17 @@ class Store:
 
         return self._in_time("list", listed)
 
-    def get(self, names: Sequence[str], folder: Path) -> None:
-        """Fetch at most BATCH files, each to `folder`/its place in the sequence."""
-        here = [str(folder / str(place)) for place in range(len(names))]
-        self._in_time("read", lambda fs, root: fs.get([posixpath.join(root, name) for name in names], here))
+    def read(self, names: Sequence[str]) -> list[bytes]:
+        """Return the contents of at most BATCH files."""
 
-    def read(self, name: str) -> bytes:
-        """Return the content of one file."""
-        return self._in_time("read", lambda fs, root: bytes(fs.cat_file(posixpath.join(root, name))))
+        def fetched(fs: Any, root: str) -> list[bytes]:
+            found = fs.cat_ranges([posixpath.join(root, name) for name in names], None, None)
+            for error in found:
+                if isinstance(error, Exception):
+                    raise error
+            return list(map(bytes, found))
+
+        return self._in_time("read", fetched)
 
     def put(self, name: str, data: bytes, replace: bool = False) -> None:
         """Write a file, all or nothing. Raises FileExistsError if the name is taken, unless `replace`."""
@@ -121,30 +122,24 @@ class Store:
 
 
 def _put_by_ssh(fs: Any, path: str, data: bytes, replace: bool) -> None:
-    import asyncssh
     from fsspec.asyn import sync
 
     folder, name = posixpath.split(path)
-    fs.makedirs(folder, exist_ok=True)
     temporary = posixpath.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
+    # Before it is sent in vain; `link` refuses a file that came since.
+    if not replace and fs.exists(path):
+        raise FileExistsError(path)
 
     async def placed() -> None:
         async with fs._pool.get() as channel:
-            # Before it is sent in vain; `link` refuses a file that came since.
-            if not replace and await channel.exists(path):
-                raise FileExistsError(path)
-            try:
-                async with channel.open(temporary, "wb") as file:
-                    await file.write(data)
-                if replace:
-                    await channel.posix_rename(temporary, path)
-                else:
-                    await channel.link(temporary, path)
-            finally:
-                with suppress(asyncssh.SFTPError):
-                    await channel.remove(temporary)
+            await (channel.posix_rename if replace else channel.link)(temporary, path)
 
-    sync(fs.loop, placed)
+    try:
+        fs.pipe_file(temporary, data)
+        sync(fs.loop, placed)
+    finally:
+        with suppress(OSError):
+            fs.rm_file(temporary)
 
 
 def _described(info: dict[str, Any]) -> RemoteFile:
@@ -243,7 +238,7 @@ def send(store: Store, folder: Path, names: list[str], known: dict[str, str]) ->
             else:
                 store.put(name, data)
         except FileExistsError:
-            is_there = store.read(name)
+            [is_there] = store.read([name])
             if is_there == data:
                 result = done.same
             elif name.endswith(CHANGING) and _digest(is_there) == known.get(name):
@@ -276,15 +271,14 @@ class Mirror:
         for name in known.keys() - there.keys():
             if known.pop(name) == self._digest_of(name):
                 (self.folder / name).unlink(missing_ok=True)
-        wanted = [name for name in there if name.endswith(CHANGING)]
-        for name in there.keys() - {*wanted}:
+        wanted = []
+        for name in in_order(there):
             here = self.folder / name
-            if not here.is_file():
-                wanted += [] if name.endswith(LOG) else [name]
-            elif here.stat().st_size != there[name].size:
+            if name.endswith(CHANGING) or not (name.endswith(LOG) or here.is_file()):
+                wanted.append(name)
+            elif here.is_file() and here.stat().st_size != there[name].size:
                 # Another file of the same name: sending refuses and names it.
                 known.pop(name, None)
-        wanted = in_order(wanted)
         try:
             return sum(self._fetch(wanted[at : at + BATCH], known) for at in range(0, len(wanted), BATCH))
         finally:
@@ -292,17 +286,15 @@ class Mirror:
 
     def _fetch(self, names: list[str], known: dict[str, str]) -> int:
         fetched = 0
-        with tempfile.TemporaryDirectory(prefix=".pull-", dir=self.folder) as folder:
-            self.store.get(names, Path(folder))
-            for place, name in enumerate(names):
-                arrived, here = Path(folder, str(place)), self._digest_of(name)
-                is_there = _digest(arrived.read_bytes())
-                # What was edited here stays: sending compares the two.
-                if here in ("", is_there, known.get(name)):
-                    (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-                    os.rename(arrived, self.folder / name)
-                    fetched += here != is_there
-                    known[name] = is_there
+        for name, data in zip(names, self.store.read(names), strict=True):
+            path, here, there = self.folder / name, self._digest_of(name), _digest(data)
+            # What was edited here stays: sending compares the two.
+            if here in ("", there, known.get(name)):
+                known[name] = there
+                if here != there:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_atomically(path, data, replace=True)
+                    fetched += 1
         return fetched
 
     def pending(self) -> list[str]:

@@ -1,17 +1,4 @@
-"""When a difference counts, what a small number of processes cannot show, and when enough rounds have been run.
-
-R independent processes miss a state (a slow start, say) of a share p of all with probability (1 - p)**R. So a state
-that was not seen may, at 95 % confidence, be that of 1 - 0.05**(1/R) of them (Clopper & Pearson 1934, none seen).
-
-Whoever looks after every round, and stops once the interval says enough, is wrong more often than one time in twenty.
-So a session that may end early is looked at after LOOKS rounds alone, and its intervals are wider: at each of six looks
-the share OUTSIDE of cases, and 5 % over all (Pocock, Group sequential methods in the design and analysis of clinical
-trials, Biometrika 1977). benchmarks/simulate.py shows what that is worth.
-
-`--precision` has one look, and neither stops after a few processes that happen to agree (there are enough to show a
-state of one in five), nor a mode by itself (all go on until the last is certain). Rounds come in pairs of opposite
-order.
-"""
+"""When a difference counts, what a small number of processes cannot show, and when enough rounds have been run."""
 
 import math
 from collections.abc import Sequence
@@ -40,10 +27,14 @@ BETWEEN_MACHINES = 0.04
 """
 
 LOOKS = (3, 6, 10, 14, 20, 30)
-"""After so many rounds a session may end, if its modes are told apart by then."""
+"""After so many rounds a session may end, if its modes are told apart by then. Whoever looks after every round, and
+stops once the interval says enough, is wrong more often than one time in twenty.
+"""
 
 OUTSIDE = 0.0142
-"""Of an interval at one of six looks: which share of cases is outside of it, for 5 % over all of them."""
+"""Of an interval at one of six looks: which share of cases is outside of it, for 5 % over all of them (Pocock, Group
+sequential methods in the design and analysis of clinical trials, Biometrika 1977; benchmarks/simulate.py).
+"""
 
 CONFIDENCE = 0.95
 SEEN_SHARE = 0.2
@@ -76,8 +67,8 @@ def verdict_on_value(low: float, high: float, noise: float = NOISE) -> RowVerdic
 
 
 def unseen_share(processes: int) -> float:
-    """Return the largest share of processes that may be in a state that none of `processes` showed: 0.53 for four,
-    0.19 for fourteen. Raises ValueError for less than one.
+    """Return the largest share of processes that may be in a state (a slow start, say) that none of `processes` showed,
+    at 95 %: 0.53 for four, 0.19 for fourteen (Clopper & Pearson 1934, none seen). Raises ValueError for less than one.
     """
     if processes < 1:
         raise ValueError(f"at least one process is needed, not {processes}")
@@ -91,7 +82,8 @@ def next_look(rounds: int) -> int:
 
 def reached(estimates: Sequence[Estimate | None], precision: float) -> bool:
     """Return whether every interval's half-width over its middle is at most `precision` (0.01 is 1 %), and every mode
-    has an even number of processes, at least FEWEST_ROUNDS. A None, for a mode without results, counts as no.
+    has an even number of processes, since rounds come in pairs of opposite order, at least FEWEST_ROUNDS. A None, for a
+    mode without results, counts as no.
     """
     return all(
         one is not None

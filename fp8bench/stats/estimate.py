@@ -2,14 +2,8 @@
 
 A process draws its luck once: where its memory is placed, whether a kernel is tuned, whether a GPU starts warm or cold.
 Forty more of its steps make no result more certain, but another process does (Kalibera & Jones, Rigorous benchmarking
-in reasonable time, 2013; Barrett et al., Virtual machine warmup blows hot and cold, 2017). So each process is one
-value: its elapsed time over its steps, because that is paid for. The estimate is the arithmetic mean over processes.
-
-The 95 % interval is Student's t on the logarithms of the processes' times: exp(m -+ t(R - 1) s / sqrt(R)), with m and s
-the mean and standard deviation of R logarithms, so that no bound is below 0. That of a session which could end at one
-of several looks is wider, so that it is one of 95 % over all looks (`certainty.LOOKS`). One process has no interval,
-and none covers what no process showed: `certainty.unseen_share`. docs/simulations.md has coverage, false verdicts and
-power.
+in reasonable time, 2013). So each process is one value: its elapsed time over its steps, because that is paid for.
+docs/simulations.md has coverage, false verdicts and power.
 """
 
 import math
@@ -61,7 +55,7 @@ def t_quantile(degrees_of_freedom: float, outside: float = OF_ONE_LOOK) -> float
 class Estimate:
     """A time in seconds, over processes. times: that of each process, at least one. elsewhere: by what share another
     machine of the type may differ, if these are not of the machine that is asked about. outside: the share of cases
-    outside of the interval, at one look.
+    outside of the interval, at one look of a session that could end at several (`certainty.LOOKS`).
     """
 
     times: tuple[float, ...]
@@ -95,7 +89,9 @@ class Estimate:
 
     @cached_property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval in seconds; None for one process."""
+        """The 95 % interval in seconds, Student's t on the logarithms of R times: exp(m -+ t(R - 1) s / sqrt(R)), with
+        their mean m and standard deviation s, so that no bound is below 0. None for one process.
+        """
         if self.spread is None:
             return None
         reach = t_quantile(self.processes - 1, self.outside) * self.spread / math.sqrt(self.processes)

@@ -1,13 +1,5 @@
-"""A slow-down judged over nights, and the night at which a step time changed.
-
-Processes of one night share its host's state: nights of the same work differ by more than their processes let expect.
-From three nights of a reference on, a night is one value (the mean of its processes), and the interval is Student's t
-on logarithms of nights, with one variance for both sides, no smaller than what processes alone make nights differ by:
-s sqrt(1 / ours + 1 / the reference's), with as many degrees of freedom as nights beyond one on each side. The latest
-night is judged alone, and together with the POOLED latest. Either can be the regression.
-
-A change is the split of the nights whose two sides differ by the most standard errors, if these are beyond Student's t
-at BY_CHANCE over the number of splits (Bonferroni).
+"""A slow-down judged over nights, and the night at which a step time changed. Processes of one night share its host's
+state: nights of the same work differ by more than their processes let expect.
 """
 
 import math
@@ -32,7 +24,12 @@ BY_CHANCE, FEWEST_NIGHTS = 0.01, 5
 
 def over_nights(ours: Sequence[Estimate], reference: Sequence[Estimate], allowed: float) -> Regression:
     """Judge a slow-down. ours: of each night, the latest last. reference: of each of its nights, of which the latest
-    OF_REFERENCE count. allowed: as in `ratio.regression`. Raises ValueError for fewer than FEWEST_OF_REFERENCE.
+    OF_REFERENCE count. allowed: as in `ratio.regression`. Raises ValueError for fewer than FEWEST_OF_REFERENCE. The
+    latest night is judged alone, and together with the POOLED latest; either can be the regression.
+
+    A night is one value (the mean of its processes), and the interval is Student's t on logarithms of nights, with one
+    variance for both sides, no smaller than what processes alone make nights differ by: s sqrt(1 / ours + 1 / the
+    reference's), with as many degrees of freedom as nights beyond one on each side.
     """
     if not ours or len(reference) < FEWEST_OF_REFERENCE:
         raise ValueError(f"nights are judged beside {FEWEST_OF_REFERENCE} nights of a reference or more")
@@ -55,7 +52,10 @@ def _judged(
 
 
 def changed_at(nights: Sequence[Estimate]) -> int | None:
-    """Return the place of the first night after the change, or None if none is found. nights: in order of time."""
+    """Return the place of the first night after the change, or None if none is found. nights: in order of time. It is
+    the split whose two sides differ by the most standard errors, if these are beyond Student's t at BY_CHANCE over the
+    number of splits (Bonferroni).
+    """
     logs = [one.mean_log for one in nights]
     if len(logs) < FEWEST_NIGHTS:
         return None

@@ -1,18 +1,7 @@
-"""Decides which of two modes is faster, whether one has become slower than is allowed, and what a check could find.
-
-The interval of the ratio of two step times is Student's t on the difference of the means of two modes' logarithms, with
-the degrees of freedom of a sum of two estimated variances (Welch, The generalization of Student's problem, Biometrika
-1947). Nothing is paired: rounds of two modes run one after the other and share no steps.
-
-Two builds of the same mode easily differ by a percent that nobody would act on, so for a verdict the complete interval
-must be beyond `noise`. "Inconclusive" does not mean "equal". A regression is claimed if the complete interval is beyond
-the allowed slow-down, and denied if all of it is within: for equal modes at most one check in forty is wrong. With h
-the half-width on a logarithmic scale, a slow-down is found from (1 + allowed) * exp(h) on.
-
-A mode compared with itself (an A/A test) shows whether its intervals claim differences that do not exist. An honest
-95 % interval excludes equality in about one split of 2 R processes into halves in twenty. All splits are examined,
-without the noise margin, and of all modes together. They are not independent tests, so LIMIT was chosen by simulation
-(benchmarks/simulate.py).
+"""Decides which of two modes is faster, whether one has become slower than is allowed, and what a check could find. The
+interval of the ratio of two step times is Student's t on the difference of the means of two modes' logarithms, with
+Welch's degrees of freedom (Biometrika 1947). Nothing is paired: rounds of two modes run one after the other and share
+no steps. "Inconclusive" does not mean "equal".
 """
 
 import math
@@ -21,7 +10,7 @@ from itertools import combinations
 from random import Random
 from typing import Literal, NamedTuple, TypeVar
 
-from fp8bench.stats.certainty import NOISE, ONE_PROCESS, Verdict, verdict_on_speed
+from fp8bench.stats.certainty import NOISE, ONE_PROCESS, Verdict, holds_noise, verdict_on_speed
 from fp8bench.stats.estimate import Estimate, around, estimate, t_quantile
 
 LIMIT = 0.2
@@ -35,10 +24,8 @@ Process = TypeVar("Process")
 
 
 class Ratio(NamedTuple):
-    """A mode's step time over the reference's, without unit: below 1, the mode is faster.
-
-    interval: 95 %; None if either side is of one process. why: the reason for an inconclusive verdict, a clause without
-    a full stop; None with any other verdict.
+    """A mode's step time over the reference's. interval: 95 %; None if either side is of one process. why: the reason
+    for an inconclusive verdict, a clause without a full stop; None with any other verdict.
     """
 
     value: float
@@ -63,8 +50,7 @@ def ratio(ours: Estimate, reference: Estimate, noise: float = NOISE) -> Ratio:
     reach += math.log1p(ours.elsewhere) + math.log1p(reference.elsewhere)
     low, high = around(value, ours.mean_log - reference.mean_log, reach)
     verdict = verdict_on_speed(low, high, noise)
-    held = f"a difference of less than {100 * noise:.2g} %" if noise else "1"
-    return Ratio(value, (low, high), verdict, f"the interval holds {held}" if verdict == "inconclusive" else None)
+    return Ratio(value, (low, high), verdict, holds_noise(noise) if verdict == "inconclusive" else None)
 
 
 def settled(ours: Estimate, baseline: Estimate | None) -> bool:
@@ -84,7 +70,9 @@ class Regression(NamedTuple):
 
 
 def regression(ours: Estimate, reference: Estimate, allowed: float) -> Regression:
-    """Judge a slow-down. allowed: how much longer a step may take, as a share; ValueError if it is not in [0, 1)."""
+    """Judge a slow-down: it is one if the complete interval is beyond `allowed`, a share in [0, 1), else ValueError,
+    and none if all of it is within. For equal modes at most one check in forty is wrong.
+    """
     value, interval, _, why = ratio(ours, reference, noise=allowed)
     return Regression(value, None, "inconclusive", why) if interval is None else regression_in(value, interval, allowed)
 
@@ -122,7 +110,12 @@ def rounds_to_find(ours: Estimate, reference: Estimate, allowed: float) -> int |
 
 
 class SelfCheck(NamedTuple):
-    """splits: comparisons of a mode with itself, over all modes. excluding: those whose interval excludes equality."""
+    """Whether intervals claim differences that do not exist: modes are compared with themselves (an A/A test). An
+    honest 95 % interval excludes equality in about one split of processes into halves in twenty. Splits are not
+    independent, so LIMIT was chosen by simulation (benchmarks/simulate.py).
+
+    splits: comparisons, over all modes. excluding: those whose interval excludes equality, without the noise margin.
+    """
 
     splits: int
     excluding: int

@@ -1,24 +1,9 @@
 """Whether a process had warmed up when its steps were timed, how much its steps depend on one another, and which stand
 out. Nothing is dropped because of it.
 
-Outliers are steps more than 3.5 scaled median absolute deviations from the median (Iglewicz & Hoaglin, How to detect
-and handle outliers, 1993).
-
-Steps of one process are not independent draws: a clock that has fallen stays low for a while. The effective sample size
-(Geyer, Practical Markov chain Monte Carlo, Statistical Science 1992) is how many independent steps say as much.
-
-Drift is Sen's slope (1968), the median of the slopes of all pairs, which one late step does not tilt. Kendall's S, the
-number of later steps that are slower minus the number that are faster (Mann 1945), decides whether it is more than
-chance, with the variance of as many steps as were independent (Hamed & Rao, Journal of Hydrology 1998).
-
-A warm-up that ends inside the timed steps is a level that falls once, for which Sen's slope is 0. So the first and the
-last third are also compared, by their trimmed means (Yuen, Biometrika 1974). The third in which warm-up ended varies
-more, so the noise is the steadier third's; that choice favours a difference, which must therefore be 2.5 times as large
-as Student's t alone requires.
-
 By simulation of 40 to 300 steps (AR(1), correlation 0 to 0.6) the thirds raise a false alarm in at most 2 % of cases,
-and both tests together in at most 5 %. Of 100 steps that vary by 1 %, a first third that is 10 % slower is found in 96
-to 100 %.
+and with the drift in at most 5 %. Of 100 steps that vary by 1 %, a first third that is 10 % slower is found in 96 to
+100 %.
 """
 
 import math
@@ -39,74 +24,84 @@ STRONGEST, OUTLYING, TOLERATED_DRIFT, TRIMMED, BEYOND_T = 0.8, 3.5, 0.02, 0.2, 2
 Floats = npt.NDArray[np.float64]
 
 
-def steadiness(samples: Sequence[float], recompilations: int | None, allocator_retries: int | None) -> Steadiness:
+def steadiness(
+    samples: Sequence[float], recompilations: int | None = None, allocator_retries: int | None = None
+) -> Steadiness:
     """Return the facts that a record keeps of one process's steps: seconds, in the order in which they were taken.
 
     recompilations, allocator_retries: their numbers while steps were timed; None if unknown, which is not a fault.
     """
+    values = np.asarray(samples, dtype=np.float64)
+    trend, between = _trend(values), _between_thirds(values)
+    lag1, effective = correlations(values)
+    unsteady = None
+    if recompilations:
+        unsteady = f"torch.compile recompiled {_times(recompilations)} while steps were timed"
+    elif allocator_retries:
+        unsteady = (
+            f"the GPU ran out of memory and the allocator retried {_times(allocator_retries)} while steps were timed"
+        )
+    elif trend and abs(trend.change) > TOLERATED_DRIFT and _significant(trend):
+        rose = "rose" if trend.change > 0 else "fell"
+        unsteady = f"steps still {rose} by {100 * abs(trend.change):.1f} % while they were timed"
+    elif between and between.certain and abs(between.change) > TOLERATED_DRIFT:
+        slower, other = ("last", "first") if between.change > 0 else ("first", "last")
+        longer = f"{100 * abs(between.change):.1f} % longer than the {other}"
+        unsteady = f"the {slower} third of the timed steps took {longer}"
     return Steadiness(
-        lag1_autocorrelation=lag1_autocorrelation(samples),
-        effective_samples=effective_samples(samples),
-        outliers=outliers(samples),
-        drift=drift(samples),
-        thirds=thirds(samples),
-        unsteady=unsteady(samples, recompilations, allocator_retries),
+        lag1_autocorrelation=lag1,
+        effective_samples=effective,
+        outliers=outliers(values),
+        drift=trend and trend.change,
+        thirds=between and between.change,
+        unsteady=unsteady,
     )
 
 
-def outliers(samples: Sequence[float]) -> tuple[int, ...]:
-    """Return the indices of outlying samples. 0.6745 / MAD scales them to standard deviations of a normal distribution.
-    If more than half are equal, the mean absolute deviation replaces a MAD of 0, with its own factor 0.7979.
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def outliers(values: Floats) -> tuple[int, ...]:
+    """Return the places of steps more than 3.5 scaled median absolute deviations from the median (Iglewicz & Hoaglin,
+    How to detect and handle outliers, 1993). 0.6745 / MAD scales them to standard deviations of a normal distribution;
+    if more than half are equal, the mean absolute deviation replaces a MAD of 0, with its own factor 0.7979.
     """
-    if len(samples) == 0:
+    if len(values) == 0:
         return ()
-    values = np.asarray(samples, dtype=np.float64)
     distances = np.abs(values - np.median(values))
     scale = float(np.median(distances)) / 0.6745 or float(distances.mean()) / 0.7979
     return tuple(int(place) for place in np.flatnonzero(distances > OUTLYING * scale))
 
 
-def _autocorrelations(samples: Sequence[float], furthest: int) -> Floats | None:
-    """Return them from lag 0 on; None for constant samples, or fewer than three."""
-    values = np.asarray(samples, dtype=np.float64)
-    if len(values) < 3 or values.min() == values.max():
-        return None
-    centred = values - values.mean()
-    covariances = np.array([centred[lag:] @ centred[: len(centred) - lag] for lag in range(furthest + 1)])
-    correlations: Floats = covariances / covariances[0]
-    return correlations
+def correlations(values: Floats, furthest: int = FURTHEST_LAG) -> tuple[float | None, float | None]:
+    """Return the correlation of a step with the previous one, -1 to 1 (Box & Jenkins 1970), and how many independent
+    steps would determine the mean as well, 1 to n; None for constant samples, or fewer than three.
 
-
-def lag1_autocorrelation(samples: Sequence[float]) -> float | None:
-    """Return the correlation of a step with the previous one, -1 to 1 (Box & Jenkins 1970), or None."""
-    correlations = _autocorrelations(samples, 1)
-    return None if correlations is None else float(correlations[1])
-
-
-def effective_samples(samples: Sequence[float]) -> float | None:
-    """Return how many independent steps would determine the mean as well; 1 to n, or None.
-
-    n / (1 + 2 * sum of autocorrelations), summed by Geyer's initial positive sequence: pairs of neighbouring lags are
-    added while a pair is positive, because beyond that there is only noise.
+    Steps of one process are not independent draws: a clock that has fallen stays low for a while. The effective number
+    is n / (1 + 2 * sum of autocorrelations), by Geyer's initial positive sequence (Practical Markov chain Monte Carlo,
+    Statistical Science 1992): pairs of neighbouring lags are added while a pair is positive; beyond that is only noise.
     """
-    n = len(samples)
-    correlations = _autocorrelations(samples, min(n - 1, FURTHEST_LAG))
-    if correlations is None:
-        return None
-    pairs = correlations[: 2 * (len(correlations) // 2)].reshape(-1, 2).sum(axis=1)
+    n = len(values)
+    if n < 3 or values.min() == values.max():
+        return None, None
+    centred = values - values.mean()
+    covariances = np.array([centred[lag:] @ centred[: n - lag] for lag in range(min(n - 1, furthest) + 1)])
+    found: Floats = covariances / covariances[0]
+    pairs = found[: 2 * (len(found) // 2)].reshape(-1, 2).sum(axis=1)
     # As many as are positive before the first that is not.
     inefficiency = 2 * float(pairs[np.minimum.accumulate(pairs > 0)].sum()) - 1
-    return n / min(max(inefficiency, 1.0), float(n))
+    return float(found[1]), n / min(max(inefficiency, 1.0), float(n))
 
 
-def positive_correlation(samples: Sequence[float], fitted: int = 1) -> float:
+def positive_correlation(values: Floats, fitted: int = 1) -> float:
     """Return the autocorrelation at lag one, corrected for its bias, 0 to 0.8; 0 for constant samples.
 
     fitted: the number of coefficients that were removed from the samples: 1 for a mean, 2 for a line. The fit followed
     the noise, and the remaining correlation r is too small by (fitted + (2 + 2 fitted) r) / n (Kendall, Biometrika
     1954, for a mean: 1 + 4 r). Beyond 0.8, 40 steps are too few to decide.
     """
-    n, lag1 = len(samples), lag1_autocorrelation(samples)
+    n, (lag1, _) = len(values), correlations(values, furthest=1)
     if lag1 is None:
         return 0.0
     # For a handful of steps the correction would become far too large.
@@ -114,8 +109,10 @@ def positive_correlation(samples: Sequence[float], fitted: int = 1) -> float:
     return min(max(correlation, 0.0), STRONGEST)
 
 
-class _Fit(NamedTuple):
-    """Sen's slope. values: the thinned steps. rises: of all pairs. slope: from one value to the next, in seconds."""
+class _Trend(NamedTuple):
+    """values: the thinned steps. rises: of all pairs. slope: from one value to the next, in seconds. change: from the
+    first to the last, over the median.
+    """
 
     values: Floats
     rises: Floats
@@ -123,10 +120,12 @@ class _Fit(NamedTuple):
     change: float
 
 
-def _fit(samples: Sequence[float]) -> _Fit | None:
-    if len(samples) < FEWEST_FOR_DRIFT:
+def _trend(values: Floats) -> _Trend | None:
+    """Return Sen's slope (1968), the median of the slopes of all pairs, which one late step does not tilt; None for
+    fewer than 8 samples, or a median of 0.
+    """
+    if len(values) < FEWEST_FOR_DRIFT:
         return None
-    values = np.asarray(samples, dtype=np.float64)
     # The number of pairs is quadratic: of over a thousand steps, the medians of groups of neighbours.
     neighbours = -(-len(values) // MOST_FOR_PAIRS)
     if neighbours > 1:
@@ -135,7 +134,7 @@ def _fit(samples: Sequence[float]) -> _Fit | None:
     earlier, later = _pairs(len(values))
     rises = values[later] - values[earlier]
     slope, median = float(np.median(rises / (later - earlier))), float(np.median(values))
-    return _Fit(values, rises, slope, slope * (len(values) - 1) / median) if median else None
+    return _Trend(values, rises, slope, slope * (len(values) - 1) / median) if median else None
 
 
 @lru_cache(maxsize=4)
@@ -144,81 +143,57 @@ def _pairs(count: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     return earlier, later
 
 
-def drift(samples: Sequence[float]) -> float | None:
-    """Return the change of the steps from the first to the last, over their median: Sen's slope times n - 1. None for
-    fewer than 8 samples, or a median of 0.
+def _significant(trend: _Trend) -> bool:
+    """Return whether Kendall's S (slower later steps minus faster ones, Mann 1945) is further from 0 than in 19 of 20
+    samples without a drift, with the variance of as many steps as were independent (Hamed & Rao, Journal of Hydrology
+    1998).
+
+    These are counted in the residuals of the slope, because the slope itself looks like dependence. After a fit both
+    counts overlook some dependence, each in other samples, and the smaller one is used: by simulation, false alarms are
+    then 1 to 5 %.
     """
-    fit = _fit(samples)
-    return fit.change if fit else None
-
-
-def _third(samples: Sequence[float]) -> tuple[float, float]:
-    """Return Yuen's trimmed mean, and how far t lets two such means differ. Its variance is that of the winsorized
-    samples times a factor for dependence.
-    """
-    values = np.sort(np.asarray(samples, dtype=np.float64))
-    cut = int(TRIMMED * len(values))
-    kept = values[cut : len(values) - cut]
-    correlation = positive_correlation(samples)
-    dependence = (1 + correlation) / (1 - correlation)
-    winsorized = float(np.clip(values, kept[0], kept[-1]).var(ddof=1))
-    variance = (len(values) - 1) * winsorized / (len(kept) * (len(kept) - 1)) * dependence
-    return float(kept.mean()), t_quantile(max(1.0, len(kept) / dependence - 1)) * math.sqrt(2 * variance)
-
-
-def _outer_thirds(samples: Sequence[float]) -> tuple[float, bool] | None:
-    """Return by how much the last third took longer than the first, over the median, and whether that is no chance."""
-    middle, length = float(np.median(samples)) if len(samples) else 0.0, len(samples) // 3
-    if len(samples) < FEWEST_FOR_THIRDS or not middle:
-        return None
-    (first, noise), (last, other_noise) = _third(samples[:length]), _third(samples[-length:])
-    return (last - first) / middle, abs(last - first) > BEYOND_T * min(noise, other_noise)
-
-
-def thirds(samples: Sequence[float]) -> float | None:
-    """Return by how much the last third of the steps took longer than the first, over the median, by 20 % trimmed
-    means. None for fewer than 40 steps, whose thirds' noise is unknown, or a median of 0.
-    """
-    found = _outer_thirds(samples)
-    return found[0] if found else None
-
-
-def unsteady(samples: Sequence[float], recompilations: int | None, allocator_retries: int | None) -> str | None:
-    """Return why warm-up had not ended when these steps were timed, in one clause; None if nothing indicates that.
-
-    A recompilation or an emptied cache of the allocator is warm-up by itself. Otherwise there must be a drift of more
-    than 2 % that is significant at 5 %, two-sided, or outer thirds that differ as much. Arguments as in `steadiness`.
-    """
-    for count, what in (
-        (recompilations, "torch.compile recompiled"),
-        (allocator_retries, "the GPU ran out of memory and the allocator retried"),
-    ):
-        if count:
-            return f"{what} {'once' if count == 1 else f'{count} times'} while steps were timed"
-    fit = _fit(samples)
-    if fit and abs(fit.change) > TOLERATED_DRIFT and _significant(fit):
-        direction = "rose" if fit.change > 0 else "fell"
-        return f"steps still {direction} by {100 * abs(fit.change):.1f} % while they were timed"
-    between, certain = _outer_thirds(samples) or (0.0, False)
-    if certain and abs(between) > TOLERATED_DRIFT:
-        slower, other = ("last", "first") if between > 0 else ("first", "last")
-        return f"the {slower} third of the timed steps took {100 * abs(between):.1f} % longer than the {other}"
-    return None
-
-
-def _significant(fit: _Fit) -> bool:
-    """Return whether Kendall's S is further from 0 than in 19 of 20 samples without a drift.
-
-    The independent steps are counted in the residuals of the slope, because the slope itself looks like dependence.
-    After a fit both counts overlook some dependence, each in other samples, and the smaller one is used: by simulation,
-    false alarms are then 1 to 5 %.
-    """
-    n, largest = len(fit.values), float(np.abs(fit.values).max())
+    n, largest = len(trend.values), float(np.abs(trend.values).max())
     # Beyond nine digits the residuals are rounding of the arithmetic, which is highly dependent.
     digits = 9 - math.ceil(math.log10(largest)) if largest > 0 else 0
-    left: list[float] = (fit.values - fit.slope * np.arange(n)).round(digits).tolist()
-    counted, correlation = effective_samples(left), positive_correlation(left, fitted=2)
+    left = (trend.values - trend.slope * np.arange(n)).round(digits)
+    (_, counted), correlation = correlations(left), positive_correlation(left, fitted=2)
     independent = min(n if counted is None else counted, n * (1 - correlation) / (1 + correlation))
-    score = float(np.count_nonzero(fit.rises > 0) - np.count_nonzero(fit.rises < 0))
+    score = float(np.count_nonzero(trend.rises > 0) - np.count_nonzero(trend.rises < 0))
     variance = n * (n - 1) * (2 * n + 5) / 18 * n / independent
     return abs(score) > t_quantile(max(1.0, independent - 2)) * math.sqrt(variance)
+
+
+class _Between(NamedTuple):
+    """change: by how much the last third took longer than the first, over the median. certain: whether no chance."""
+
+    change: float
+    certain: bool
+
+
+def _between_thirds(values: Floats) -> _Between | None:
+    """Compare the outer thirds by 20 % trimmed means; None for fewer than 40 steps, whose thirds' noise is unknown, or
+    a median of 0.
+
+    A warm-up that ends inside the timed steps is a level that falls once, for which Sen's slope is 0. The third in
+    which it ended varies more, so the noise is the steadier third's; that choice favours a difference, which must
+    therefore be 2.5 times as large as Student's t alone requires.
+    """
+    middle, length = float(np.median(values)) if len(values) else 0.0, len(values) // 3
+    if len(values) < FEWEST_FOR_THIRDS or not middle:
+        return None
+    (first, noise), (last, other_noise) = _third(values[:length]), _third(values[-length:])
+    return _Between((last - first) / middle, abs(last - first) > BEYOND_T * min(noise, other_noise))
+
+
+def _third(values: Floats) -> tuple[float, float]:
+    """Return Yuen's trimmed mean (Biometrika 1974), and how far t lets two such means differ. Its variance is that of
+    the winsorized samples times a factor for dependence.
+    """
+    ordered = np.sort(values)
+    cut = int(TRIMMED * len(ordered))
+    kept = ordered[cut : len(ordered) - cut]
+    correlation = positive_correlation(values)
+    dependence = (1 + correlation) / (1 - correlation)
+    winsorized = float(np.clip(ordered, kept[0], kept[-1]).var(ddof=1))
+    variance = (len(ordered) - 1) * winsorized / (len(kept) * (len(kept) - 1)) * dependence
+    return float(kept.mean()), t_quantile(max(1.0, len(kept) / dependence - 1)) * math.sqrt(2 * variance)

@@ -1,13 +1,5 @@
 """Combines every rank's step times into one series, and names what other than its kernels holds a run back.
 
-What a group of ranks costs is its elapsed time, so throughput, money and energy rest on the rank that took longest over
-all timed steps (`longest_rank`). The maximum over ranks, step by step (`slowest_rank`), would add up to more, because
-another rank is a little late each time; it is used for parts of a step.
-
-A GPU that is idle for a tenth of a step or more waits for its host (`schema.rank.HOST_BOUND_IDLE` states the source).
-If the host in turn waits for the loader for a tenth of the elapsed time, and for half of the GPU's idle time, the run
-is loader-bound, otherwise host-bound. On a CPU every wait for data lengthens the step.
-
 Ranks that share their gradients meet in every step, so their steps take equally long, whichever is late. They differ in
 what each does before: it waits for its data, and runs its forward pass. Medians over steps are compared, so that a
 single late step does not identify a rank.
@@ -42,7 +34,9 @@ MEASURES: Mapping[str, Callable[[RankSamples], Sequence[float] | None]] = {
 
 
 def slowest_rank(per_rank: Sequence[Sequence[float]]) -> list[float]:
-    """Return the slowest rank's time of each step. Raises ValueError for no ranks, or different numbers of steps."""
+    """Return the slowest rank's time of each step, as for a part of a step; they add up to more than what elapsed,
+    because another rank is a little late each time. Raises ValueError for no ranks, or different numbers of steps.
+    """
     if not per_rank:
         raise ValueError("no rank reported any step")
     return [max(step) for step in zip(*per_rank, strict=True)]
@@ -91,7 +85,12 @@ class Bottleneck(NamedTuple):
 
 
 def bottleneck(idle_share: float | None, data_wait_share: float | None) -> Bottleneck | None:
-    """Return what holds a run back; None if nothing does or if unknown. Shares of the elapsed time; None if unknown."""
+    """Return what holds a run back; None if nothing does or if unknown. Shares of the elapsed time; None if unknown.
+
+    A GPU that is idle for a tenth of a step waits for its host (`schema.rank.HOST_BOUND_IDLE`). If the host in turn
+    waits for the loader for a tenth, and for half of the idle time, the run is loader-bound. On a CPU every wait
+    counts.
+    """
     waits_for_host = starved(idle_share)
     if waits_for_host is False:
         return None

@@ -2,19 +2,10 @@
 
 from dataclasses import replace
 
-from fp8bench.doctor.check import MachineFacts
+from fp8bench.doctor.check import Answer, MachineFacts
 from fp8bench.doctor.copies import Copy
-from fp8bench.doctor.software import (
-    AttentionResult,
-    CompileResult,
-    ImportResult,
-    LibrariesResult,
-    PrecisionResult,
-    TorchResult,
-    TransformerEngineResult,
-)
 from fp8bench.machine.driver import DriverFacts, GpuFacts
-from fp8bench.machine.host import HostFacts, SpeedFacts
+from fp8bench.machine.host import HostFacts
 
 GIB = 1 << 30
 
@@ -27,8 +18,6 @@ H200 = GpuFacts(
     utilization_percent=0,
     power_limit_w=700.0,
     power_default_w=700.0,
-    power_max_w=700.0,
-    persistence=True,
     ecc=True,
     ecc_pending=True,
     uncorrected_errors=0,
@@ -55,7 +44,6 @@ HOST = HostFacts(
     cores=16.0,
     load=0.3,
     governors=("performance",),
-    open_files=65536,
     shm_bytes=64 * GIB,
     shm_free_bytes=64 * GIB,
     memory_free_bytes=120 * GIB,
@@ -63,18 +51,15 @@ HOST = HostFacts(
 NO_MXFP8 = "Device compute capability 10.0 or higher required for MXFP8."
 RECIPES = {"delayed": None, "current": None, "block": None, "mxfp8": NO_MXFP8}
 COPIES = (CUBLAS, TORCHS_CUDNN, NCCL)
-TORCH = TorchResult(version="2.11.0+cu130", cuda="13.0", cuda_error=None, gpus=1, nccl="2.28.9", copies=COPIES)
-PRECISION = PrecisionResult(capability=(9, 0), bf16_error=None, fp8_error=None)
-TE = TransformerEngineResult(version="2.20.2", recipes=RECIPES, linear_error=None)
 ANSWERS = {
-    "torch": TORCH,
-    "timm": ImportResult(version="1.0.24"),
-    "torchao": ImportResult(version="0.18.0"),
-    "precision": PRECISION,
-    "transformer-engine": TE,
-    "libraries": LibrariesResult(copies=COPIES, use_error=None),
-    "attention": AttentionResult(backend="fused", reasons=(), copies=COPIES),
-    "compile": CompileResult(graphs=1, right=True),
+    "torch": Answer(version="2.11.0+cu130", cuda="13.0", gpus=1, copies=COPIES),
+    "timm": Answer(version="1.0.24"),
+    "torchao": Answer(version="0.18.0"),
+    "precision": Answer(capability=(9, 0)),
+    "transformer-engine": Answer(version="2.20.2", recipes=RECIPES),
+    "libraries": Answer(copies=COPIES),
+    "attention": Answer(backend="fused", copies=COPIES),
+    "compile": Answer(graphs=1, right=True),
 }
 INSTALLED = {"torch": "2.11.0", "timm": "1.0.24", "torchao": "0.18.0", "transformer-engine": "2.20.2"}
 
@@ -87,66 +72,57 @@ def gpu(**fields):
 def h200_host(*gpus, **fields):
     """A healthy host with these GPUs, or one H200. fields: of MachineFacts."""
     shown = gpus or (H200,)
-    torch = TORCH.model_copy(update={"gpus": len(shown)})
     healthy = MachineFacts(
         driver=DriverFacts(version="580.82.07", cuda=(13, 0), gpus=shown, on_the_bus=len(shown)),
         host=HOST.model_copy(update={"cores": 16.0 * len(shown), "memory_free_bytes": 120 * GIB * len(shown)}),
-        speed=SpeedFacts(loop_s=(0.011, 0.012, 0.011)),
+        loop_s=(0.011, 0.012, 0.011),
         environ={},
         installed=INSTALLED,
-        answers={**ANSWERS, "torch": torch},
+        answers=ANSWERS,
     )
-    return replace(healthy, **fields)
+    return replace(answering("torch", healthy, gpus=len(shown)), **fields)
 
 
-def probing(facts, **answers):
-    """The machine with other answers of its probes; None: it was not asked."""
-    others = {name.replace("_", "-"): answer for name, answer in answers.items()}
-    return replace(facts, answers={name: answer for name, answer in {**facts.answers, **others}.items() if answer})
+def answering(probe, facts=None, **fields):
+    """The machine, whose probe answers this in some fields."""
+    facts = facts or h200_host()
+    return replace(facts, answers={**facts.answers, probe: facts.answers[probe].model_copy(update=fields)})
+
+
+def failing(failure, *probes, facts=None):
+    """The machine, whose probes fail; None: they were not run."""
+    facts = facts or h200_host()
+    answers = {**facts.answers, **dict.fromkeys(probes, failure)}
+    return replace(facts, answers={name: answer for name, answer in answers.items() if answer})
 
 
 def cudnn_mix():
     """The trap: torch's cuDNN and the system's in one process, and unfused attention for it."""
-    both = (CUBLAS, TORCHS_CUDNN, SYSTEMS_CUDNN, NCCL)
     reasons = ("Disabling FusedAttention: cuDNN frontend: CUDNN_STATUS_NOT_INITIALIZED.",)
-    return probing(
-        h200_host(),
-        libraries=LibrariesResult(copies=both, use_error=None),
-        attention=AttentionResult(backend="unfused", reasons=reasons, copies=both),
-    )
+    return answering("attention", backend="unfused", reasons=reasons, copies=(*COPIES, SYSTEMS_CUDNN))
 
 
 def l4_host():
     """One L4: fp8 units, no NVLink, a small limit that is its own."""
-    l4 = gpu(
-        name="NVIDIA L4",
-        capability=(8, 9),
-        power_limit_w=72.0,
-        power_default_w=72.0,
-        power_max_w=72.0,
-        nvlinks=None,
-        mig=None,
-    )
-    return probing(h200_host(l4), precision=PRECISION.model_copy(update={"capability": (8, 9)}))
+    watts = dict.fromkeys(("power_limit_w", "power_default_w"), 72.0)
+    l4 = gpu(name="NVIDIA L4", capability=(8, 9), nvlinks=None, mig=None, **watts)
+    return answering("precision", h200_host(l4), capability=(8, 9))
 
 
 def a100_host():
     """One A100: bf16, and no fp8."""
     a100 = gpu(name="NVIDIA A100-SXM4-40GB", capability=(8, 0), nvlinks=12)
     reason = "Device compute capability 8.9 or higher required for FP8 execution."
-    return probing(
-        h200_host(a100),
-        precision=PRECISION.model_copy(update={"capability": (8, 0)}),
-        transformer_engine=TE.model_copy(update={"recipes": dict.fromkeys(RECIPES, reason)}),
-    )
+    facts = answering("precision", h200_host(a100), capability=(8, 0))
+    return answering("transformer-engine", facts, recipes=dict.fromkeys(RECIPES, reason))
 
 
 def without_gpu(driver=None):
     """A machine where nothing of a GPU can be asked."""
-    torch = TORCH.model_copy(update={"cuda_error": "Found no NVIDIA driver on your system.", "gpus": 0})
+    facts = answering("torch", cuda_error="Found no NVIDIA driver on your system.", gpus=0)
     return replace(
-        h200_host(),
+        facts,
         driver=driver or DriverFacts(),
         installed={**INSTALLED, "transformer-engine": None},
-        answers={"torch": torch, "timm": ANSWERS["timm"], "torchao": ANSWERS["torchao"]},
+        answers={name: facts.answers[name] for name in ("torch", "timm", "torchao")},
     )

@@ -5,34 +5,33 @@ a document: the worst first, remedies in rows of their own, the unknown together
 import csv
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from doctor.machines import (
     ANSWERS,
     HOST,
     a100_host,
+    answering,
     cudnn_mix,
+    failing,
     gpu,
     h200_host,
     l4_host,
-    probing,
     without_gpu,
 )
 
 from fp8bench.doctor.check import Check, Examination, Failure, Verdict
 from fp8bench.doctor.copies import Copy
 from fp8bench.doctor.examine import CHECKS, document, judge, shown
-from fp8bench.doctor.probe import PROBES, wanted
-from fp8bench.doctor.software import AttentionResult, LibrariesResult
+from fp8bench.doctor.probe import wanted
 from fp8bench.machine.driver import DriverFacts
-from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, latex, render
+from fp8bench.tables.render import PIPE, render
 
 DENIED = without_gpu(DriverFacts(on_the_bus=1, error="Insufficient Permissions"))
 NO_PROBE = replace(h200_host(), quick=True, answers={})
 PROBED_ONLY = {
     *("torch-sees-gpus", "bf16", "fp8", "te-fp8-recipes", "cudnn-mix", "cuda-libraries", "te-attention"),
-    *("torch-compile", "nccl"),
+    "torch-compile",
 }
 EVERYWHERE = [check.name for check in CHECKS]
 """Names and order of findings are the same on every machine."""
@@ -80,11 +79,6 @@ def test_without_a_gpu_that_alone_is_why_something_is_unknown_and_probes_are_ask
     assert asked(False, True) == {"torch", "timm", "torchao"}
     assert asked(True, False) == {"torch", "timm", "torchao", "precision", "compile"}
     assert asked(True, True) == set(ANSWERS)
-    environ = {"CUDNN_HOME": "/x", "NVTE_DEBUG": "0"}
-    given = {probe.name: probe.variables(environ, Path("/tmp/y")) for probe in PROBES}
-    assert given["torch"] == environ
-    assert given["attention"] == {"CUDNN_HOME": "/x", "NVTE_DEBUG": "1", "NVTE_DEBUG_LEVEL": "2"}
-    assert given["compile"]["TRITON_CACHE_DIR"].startswith("/tmp/y")
     found = shown(h200_host(gpu(), gpu(index=1), gpu(index=2, name="NVIDIA L4"))).machine
     assert [(part.name, part.count) for part in found.gpus] == [("NVIDIA H200", 2), ("NVIDIA L4", 1)]
     assert shown(replace(without_gpu(), host=HOST.model_copy(update={"cores": 0.5}))).machine.cores == 1
@@ -93,52 +87,39 @@ def test_without_a_gpu_that_alone_is_why_something_is_unknown_and_probes_are_ask
 @pytest.mark.parametrize("kind", ["timeout", "killed", "error", "garbage"])
 def test_probes_that_fail_are_findings(kind):
     failed = Failure(kind=kind, message="it failed")
-    facts = replace(h200_host(), answers=dict.fromkeys(ANSWERS, failed))
-
-    failing = statuses(judge(facts), "unknown" if kind == "timeout" else "problem")
-
-    assert {"torch", "timm", "torchao", "transformer-engine", "te-attention", "torch-compile", "bf16", "fp8"} <= failing
+    facts = failing(failed, *ANSWERS)
+    found = statuses(judge(facts), "unknown" if kind == "timeout" else "problem")
+    of_probes = "torch timm torchao transformer-engine te-attention torch-compile bf16 fp8 cudnn-mix"
+    assert {*of_probes.split()} <= found
     assert "warning" not in {finding.status for finding in judge(facts)}
 
 
 def test_nothing_that_is_shown_names_the_machine():
     secrets = {
         "HF_TOKEN": "hf_verysecret",
-        "NCCL_ALGO": "hf_verysecret",
+        "TORCH_CUDA_ARCH_LIST": "hf_verysecret",
         "TORCH_LOGS": "/home/alice/hf_verysecret",
         "HOSTNAME": "bigbox-17",
-        "NCCL_TOPO_FILE": "bigbox-17",
+        "CUBLAS_WORKSPACE_CONFIG": "bigbox-17",
         "OMP_NUM_THREADS": "1",
     }
     uuid = "GPU-1a2b3c4d-1a2b-1a2b-1a2b-1a2b3c4d5e6f"
     leak = f"bigbox-17:/home/alice/x hf_verysecret {uuid} at 10.0.0.7:29500"
     copies = (Copy(family="cudnn", folder="lib", version="9.1.0"), Copy(family="cudnn", folder="lib", version="9.2.0"))
-    facts = probing(
-        h200_host(gpu(), gpu(index=1), environ=secrets),
-        torch=Failure(kind="error", message=f"ImportError: {leak}"),
-        libraries=LibrariesResult(copies=copies, use_error=leak),
-        attention=AttentionResult(backend="unfused", reasons=(f"Disabling: {leak}",), copies=()),
-        compile=Failure(kind="error", message=leak),
-    )
+    facts = h200_host(gpu(), gpu(index=1), environ=secrets)
+    facts = failing(Failure(kind="error", message=f"ImportError: {leak}"), "torch", "compile", facts=facts)
+    facts = answering("libraries", facts, copies=copies, cudnn_error=leak)
+    facts = answering("attention", facts, backend="unfused", reasons=(f"Disabling: {leak}",), copies=())
 
     for text in (text_of(facts, form) for form in ("json", PIPE)):
         for leaked in ("verysecret", "bigbox", "alice", "1a2b3c4d", "10.0.0.7"):
             assert leaked not in text, text
         assert "OMP_NUM_THREADS=1" in text
-        assert "NCCL_ALGO is set" in text
+        assert "TORCH_CUDA_ARCH_LIST=***" in text
 
 
-def found(status, text="x", remedy="Do"):
-    return Check("load", "host", "load", lambda facts: Verdict(status, text, remedy)).finding(h200_host())
-
-
-def test_a_finding_is_one_line_and_a_warning_and_a_problem_have_a_remedy():
-    for status in ("warning", "problem"):
-        with pytest.raises(ValueError, match="without a remedy"):
-            found(status, remedy=None)
-    assert found("ok", "two\nlines  of text ").found == "two lines of text"
-    with pytest.raises(ValueError, match="more than one line"):
-        type(found("ok"))(**{**found("ok").model_dump(), "found": "two\nlines"})
+def found(status, text="x"):
+    return Check("load", "host", "load", lambda facts: Verdict(status, text, "Do")).finding(h200_host())
 
 
 @pytest.mark.parametrize(
@@ -152,6 +133,7 @@ def test_a_finding_is_one_line_and_a_warning_and_a_problem_have_a_remedy():
     ],
 )
 def test_only_a_problem_fails_and_the_summary_counts_each_status(all_found, code, summary):
+    assert found("ok", "two\nlines  of text ").found == "two lines of text"
     findings = [found(status) for status in all_found.split()]
     examination = Examination(machine=shown(without_gpu()).machine, findings=findings)
 
@@ -165,31 +147,10 @@ def test_plain_text_has_a_line_a_finding_one_for_its_remedy_and_one_a_group_for_
     assert "2 mapped in one process: 9.19.0.56 (site-packages/nvidia/cudnn/lib) and 9.14.0" in lines[place]
     assert lines[place + 1].lstrip().startswith("-> Point CUDNN_HOME")
     assert lines[0] == "1 x NVIDIA H200, INTEL(R) XEON(R) PLATINUM 8558, 16 cores"
-    assert lines[-1] == "2 problems, 31 ok"
+    assert lines[-1] == "2 problems, 27 ok"
     text = text_of(without_gpu())
     assert text.count("no GPU here: ") == 2
-    assert text.splitlines()[-1] == "11 ok, 22 unknown"
-
-
-@pytest.mark.parametrize("width", [80, 100])
-@pytest.mark.parametrize("facts", [cudnn_mix(), a100_host(), without_gpu()], ids=["mix", "a100", "none"])
-def test_a_terminal_is_never_too_narrow(width, facts, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(width))
-    lines = text_of(facts, TERMINAL).splitlines()
-
-    assert max(len(line.rstrip()) for line in lines) <= width
-    assert sum("found" in line.split() for line in lines) == 3
-
-
-@pytest.mark.parametrize("form", [PIPE, TERMINAL, *FORMATS])
-def test_every_format_has_every_finding_and_remedy(form, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "1000")
-    text = text_of(cudnn_mix(), form)
-
-    said = latex if form == "latex" else str
-    for finding in shown(cudnn_mix()).findings:
-        assert said(finding.title) in text
-        assert finding.remedy is None or said(finding.remedy) in text
+    assert text.splitlines()[-1] == "10 ok, 19 unknown"
 
 
 def test_json_and_csv_have_the_same_keys_and_every_finding():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fp8bench.machine import gpus, nvml
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.driver import gpus_on_the_bus, look
-from fp8bench.machine.gpus import gpus_here, hides_all, this_machine, visible_gpus
+from fp8bench.machine.gpus import VISIBLE, Gpu, gpus_here, hides_all, this_machine, visible
 from fp8bench.machine.nvml import driver_version
 from fp8bench.schema.errors import ModeUnavailable
 
@@ -92,8 +92,6 @@ H200 = {
     "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=37, memory=2),
     "nvmlDeviceGetEnforcedPowerLimit": 500_000,
     "nvmlDeviceGetPowerManagementDefaultLimit": 700_000,
-    "nvmlDeviceGetPowerManagementLimitConstraints": [200_000, 700_000],
-    "nvmlDeviceGetPersistenceMode": 0,
     "nvmlDeviceGetEccMode": [1, 0],
     "nvmlDeviceGetTotalEccErrors": 2,
     "nvmlDeviceGetRemappedRows": (0, 1, 1, 0),
@@ -113,8 +111,8 @@ def test_what_the_driver_tells_becomes_facts(has, tmp_path):
     (gpu,) = found.gpus
     assert (gpu.name, gpu.capability, gpu.memory_used_bytes) == ("NVIDIA H200", (9, 0), 3 << 30)
     assert (gpu.processes, nvml.process_bytes(0), gpu.utilization_percent) == (2, [1 << 30, None], 37)
-    assert (gpu.power_limit_w, gpu.power_default_w, gpu.power_max_w) == (500.0, 700.0, 700.0)
-    assert (gpu.persistence, gpu.ecc, gpu.ecc_pending, gpu.uncorrected_errors) == (False, True, False, 2)
+    assert (gpu.power_limit_w, gpu.power_default_w) == (500.0, 700.0)
+    assert (gpu.ecc, gpu.ecc_pending, gpu.uncorrected_errors) == (True, False, 2)
     assert (gpu.remap_pending, gpu.remap_failed, gpu.throttle_reasons) == (True, False, 0x20)
     assert (gpu.mig, gpu.nvlinks, gpu.compute_mode) == (True, pynvml.NVML_NVLINK_MAX_LINKS, 3)
     assert "GPU-1a2b" not in found.model_dump_json()
@@ -125,9 +123,9 @@ def test_what_it_does_not_tell_is_none_and_one_refused_question_leaves_the_other
     has(Nvml({"GPU-1a2b": None}))
     (gpu,) = look({}, tmp_path).gpus
     assert {name for name, value in gpu if value is not None} == {"index", "name"}
-    has(Nvml(ONE, {"nvmlDeviceGetPersistenceMode": pynvml.NVML_ERROR_NO_PERMISSION}, **H200))
+    has(Nvml(ONE, {"nvmlDeviceGetEccMode": pynvml.NVML_ERROR_NO_PERMISSION}, **H200))
     (gpu,) = look({}, tmp_path).gpus
-    assert (gpu.persistence, gpu.power_limit_w) == (None, 500.0)
+    assert (gpu.ecc, gpu.power_limit_w) == (None, 500.0)
     # What was learned stands where NVML does not close.
     has(Nvml(ONE, {"nvmlShutdown": pynvml.NVML_ERROR_GPU_IS_LOST}, **H200))
     assert driver_version() == "580.82.07"
@@ -220,6 +218,13 @@ UUIDS = [*GPUS]
 ENTRIES = st.sampled_from(["0", "1", "2", "3", "-1", "", "GPU-1a", "GPU-1a2b", "GPU-7", "MIG-5f", "MIG-GPU-77ff/1/0"])
 ORDERS = st.permutations(range(len(UUIDS))).flatmap(lambda order: st.integers(1, 3).map(lambda count: order[:count]))
 
+
+def visible_gpus(uuids, setting):
+    """The indices of the GPUs that are left."""
+    every = [Gpu(index, uuid, "GPU") for index, uuid in enumerate(uuids)]
+    return tuple(gpu.index for gpu in visible(every, {} if setting is None else {VISIBLE: setting}))
+
+
 HIDE_ALL_ANYWHERE = ["", " ", "-1", "-1,0", "NoDevFiles", "none", ",0"]
 HIDE_ALL_HERE = ["3", "GPU-1a", "GPU-", "GPU-0000", "MIG-GPU-0000/1/0"]
 TWICE = ["1,1", "0,1,0", "GPU-77ff,GPU-77ff", "GPU-77,GPU-77ff", "GPU-1a2,GPU-7,GPU-1a2b"]
@@ -258,7 +263,8 @@ def test_the_gpus_that_are_left(setting, indices):
     assert visible_gpus(UUIDS, setting) == indices
     assert hides_all(setting) is (setting in HIDE_ALL_ANYWHERE)
     assert visible_gpus([], setting) == ()
-    # A GPU whose UUID is not told goes by its index.
+    # Nothing names none, though there is but one; a GPU whose UUID is not told goes by its index.
+    assert visible_gpus(UUIDS[:1], "") == ()
     assert visible_gpus(["", "GPU-1a3c"], "0") == (0,)
     assert visible_gpus(["", "GPU-1a3c"], "GPU-1a3c") == (1,)
     assert visible_gpus(["", ""], "GPU-1a3c") == ()

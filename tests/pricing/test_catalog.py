@@ -187,6 +187,10 @@ DOUBTED = {
     "five times": (changed("40.0", "275.0", P5), None),
     "a spot price": (changed("40.0", "4.0", P5).replace("on_demand", "spot"), None),
     "old, as those of its day": (changed("40.0", "480.0", P5).replace("2026-11-01", "2024-01-01"), None),
+    "undated, as the newest": (
+        changed("40.0", "480.0", P5).replace("2026-11-01", "null"),
+        "8.7 times the catalogue's 55.04",
+    ),
     "an unsaid GPU": (changed("H100-SXM5-80GB", "null", P5), None),
     **{
         f"{usd}": (changed("40.0", usd, P5), f"{float(usd):,.2f} USD/h (our contract), is {far} the catalogue's 55.04")

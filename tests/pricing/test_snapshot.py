@@ -3,6 +3,7 @@
 from datetime import date
 
 import pytest
+from builders import instance, price
 from kept import put
 
 from fp8bench.pricing.catalog import load_beside, require_read
@@ -10,10 +11,10 @@ from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.pricing.snapshot import changes, known_offers, read
 from fp8bench.records import instances
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.instance import FIELDS
+from fp8bench.schema.instance import FIELDS, Catalog, Offer, OfferedAs
 
 HEADER = ",".join(FIELDS)
-DAY = date(2026, 11, 20)
+DAY, LATER = date(2026, 11, 20), date(2026, 11, 21)
 KNOWN = ["p4d", "p5"]
 
 
@@ -103,18 +104,17 @@ def test_a_second_snapshot_of_a_day_is_written_beside_the_first_or_refused_in_on
         instances.keep_snapshot("", DAY, tmp_path / "other")
 
 
-def test_what_is_new_changed_and_gone_is_told_with_what_was_known(snapshot, tmp_path):
-    snapshot(line(usd="52", as_of="2026-11-18"), line(region="eu-west-9", as_of="2026-11-18"), name="2026-11-18.csv")
-    catalog = load_beside(instances.files(tmp_path))
-    last = read(tmp_path / "prices" / "2026-11-18.csv", KNOWN)
-    now = read(snapshot(line(usd="26"), line(region="ap-east-9"), line("p4d", usd="21.957642")), KNOWN)
-
-    found = changes(now, known_offers(catalog), [offer.place for offer in last])
-
-    assert [(one.region, one.usd_per_hour_before, one.usd_per_hour) for one in found] == [
-        ("us-east-1", 52, 26),
-        ("ap-east-9", None, 50),
-        ("eu-west-9", 50, None),
+def test_what_is_new_changed_and_gone_is_told_beside_the_newest_offer_that_was_known():
+    """The user's own price is no offer, and a doubtful one is none that was known."""
+    west, nowhere = (OfferedAs("p5", "on_demand", region) for region in ("us-west-2", "eu-west-9"))
+    prices = price(48.0, as_of=date(2026, 11, 1)), price(52.0, as_of=DAY), price(9.0, as_of=DAY, own=True)
+    more = price(9.0, as_of=LATER, doubtful=True), price(30.0, region="us-west-2", as_of=None)
+    known = known_offers(Catalog(instances={"p5": instance("p5", prices=(*prices, *more))}, gpus={}))
+    now = [Offer(instance="p5", price=price(usd, region=region)) for region, usd in (("us-east-1", 26), ("eu", None))]
+    found = [tuple(one.model_dump().values())[2:] for one in changes(now, known, [west, nowhere])]
+    assert found == [
+        ("us-east-1", 52, DAY, 26, -0.5),
+        ("eu", None, None, None, None),
+        ("us-west-2", 30, None, None, None),
     ]
-    assert [one.change for one in found] == [-0.5, None, None]
-    assert found[0].as_of_before == date(2026, 11, 18)
+    assert changes([Offer(instance="p5", price=price(52.0, as_of=LATER))], known, []) == []

@@ -61,8 +61,8 @@ def test_samples_come_before_their_records_both_ways_and_only_what_is_new(hosts,
     paths = [keep(first.folder, instance="p5", run_id=run_id)[0] for run_id in ("a", "b")]
     expected = [f"p5/{one.name}" for one in (*map(samples_path, paths), *paths)]
     monkeypatch.setattr("fp8bench.remote.mirror.BATCH", 1)
-    fetched, get = [], second.store.get
-    monkeypatch.setattr(second.store, "get", lambda names, folder: [fetched.extend(names), get(names, folder)])
+    fetched, read = [], second.store.read
+    monkeypatch.setattr(second.store, "read", lambda names: [fetched.extend(names), read(names)][1])
 
     assert (first.push().sent, first.push().sent) == (expected, [])
     assert (second.pull(), second.pull(), second.pending(), fetched) == (4, 0, [], expected)

@@ -40,6 +40,11 @@ def test_a_record_is_sent_fetched_by_another_host_and_never_overwritten(address,
 
     (far / "one.json").unlink()
     assert (first.pull(), record.exists()) == (0, False)
+    own = first.folder / "p5" / "instance.yaml"
+    for text in ("key: p5\n", "key: p5\ngpu: H100\n"):
+        own.write_text(text)
+        assert (first.push().sent, second.pull()) == (["p5/instance.yaml"], 1)
+        assert [(path.name, path.read_text()) for path in far.iterdir()] == [("instance.yaml", text)]
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from marks import thorough_unless
 
-from fp8bench.stats.steadiness import (
-    drift,
-    effective_samples,
-    lag1_autocorrelation,
-    outliers,
-    positive_correlation,
-    thirds,
-    unsteady,
-)
+from fp8bench.stats.steadiness import positive_correlation, steadiness
 
 seconds = st.floats(min_value=1e-3, max_value=1e3)
 series = st.lists(seconds, min_size=8, max_size=40)
@@ -42,78 +34,87 @@ def falling(share, steps=40):
 
 
 def test_outliers_are_places_of_steps_far_from_the_median_by_the_limit_of_iglewicz_and_hoaglin():
-    assert outliers([1.0, 1.01, 0.99, 1.02, 5.0, 0.98, 1.0, 0.2]) == (4, 7)
     # The MAD is 1 about a median of 10: a modified score of 3.5 is 5.19 from it.
-    assert outliers([9.0, 11.0, 9.0, 11.0, 10.0, 10.0, 9.0, 11.0, 10.0 + 5.1]) == ()
-    assert outliers([9.0, 11.0, 9.0, 11.0, 10.0, 10.0, 9.0, 11.0, 10.0 + 5.3]) == (8,)
-    # Among mostly equal steps one late one still stands out.
-    assert outliers([1.0] * 38 + [1.0001, 2.0]) == outliers([1.0] * 39 + [2.0]) == (39,)
+    ten = [9.0, 11.0, 9.0, 11.0, 10.0, 10.0, 9.0, 11.0]
+    for samples, places in (
+        ([1.0, 1.01, 0.99, 1.02, 5.0, 0.98, 1.0, 0.2], (4, 7)),
+        ([*ten, 10.0 + 5.1], ()),
+        ([*ten, 10.0 + 5.3], (8,)),
+        # Among mostly equal steps one late one still stands out.
+        ([1.0] * 38 + [1.0001, 2.0], (39,)),
+        ([1.0] * 39 + [2.0], (39,)),
+    ):
+        assert steadiness(samples).outliers == places
 
 
 @given(series)
 def test_never_are_more_than_half_of_the_steps_outliers(samples):
-    places = outliers(samples)
+    places = steadiness(samples).outliers
     assert len(places) <= len(samples) / 2
     assert all(0 <= place < len(samples) for place in places)
 
 
 @pytest.mark.parametrize("samples", [[], [1.0], [1.0, 2.0], [0.4] * 40])
 def test_nothing_is_said_of_constant_or_few_samples(samples):
-    assert outliers(samples) == ()
-    assert lag1_autocorrelation(samples) is effective_samples(samples) is unsteady(samples, None, None) is None
+    found = steadiness(samples)
+    assert found.outliers == ()
+    assert found.lag1_autocorrelation is found.effective_samples is found.unsteady is None
 
 
 def test_an_autocorrelation_is_the_covariance_of_neighbours_over_the_variance():
-    assert lag1_autocorrelation([1.0, 2.0, 3.0, 4.0]) == pytest.approx(0.25)
-    assert lag1_autocorrelation([1.0, -1.0] * 50) == pytest.approx(-0.99)
-    assert effective_samples([1.0, 1.1] * 20) == 40, "steps that alternate are worth no more than there are"
+    assert steadiness([1.0, 2.0, 3.0, 4.0]).lag1_autocorrelation == pytest.approx(0.25)
+    assert steadiness([2.0, 1.0] * 50).lag1_autocorrelation == pytest.approx(-0.99)
+    assert steadiness([1.0, 1.1] * 20).effective_samples == 40, "steps that alternate are worth no more than there are"
 
 
 @given(st.lists(seconds, min_size=3, max_size=60), st.integers(1, 2))
 def test_it_is_in_no_unit_and_leaves_between_one_step_and_all(samples, fitted):
-    correlation, effective = lag1_autocorrelation(samples), effective_samples(samples)
-    assert correlation is None or -1 <= correlation <= 1
-    assert lag1_autocorrelation([2 * sample for sample in samples]) == correlation
-    assert effective is None or 1 <= effective <= len(samples)
-    assert 0 <= positive_correlation(samples, fitted) <= 0.8
-    assert 0 <= positive_correlation(samples[:2], fitted) <= 0.8
+    found = steadiness(samples)
+    assert found.lag1_autocorrelation is None or -1 <= found.lag1_autocorrelation <= 1
+    assert steadiness([2 * sample for sample in samples]).lag1_autocorrelation == found.lag1_autocorrelation
+    assert found.effective_samples is None or 1 <= found.effective_samples <= len(samples)
+    for part in (samples, samples[:2]):
+        assert 0 <= positive_correlation(np.array(part), fitted) <= 0.8
 
 
 @pytest.mark.parametrize("true", [0.0, 0.3, 0.6])
 def test_it_finds_what_series_were_made_with_of_forty_steps_where_it_is_corrected(true):
-    long = made_steps(1, 1, true, 0, steps=5000)[0, 0].tolist()
-    assert lag1_autocorrelation(long) == pytest.approx(true, abs=0.03)
-    assert effective_samples(long) == pytest.approx(5000 * (1 - true) / (1 + true), rel=0.15)
-    rows = [row.tolist() for row in made_steps(1000, 1, true, 0)[:, 0]]
-    assert np.median([lag1_autocorrelation(row) or 0.0 for row in rows]) < true
+    found = steadiness(made_steps(1, 1, true, 0, steps=5000)[0, 0].tolist())
+    assert found.lag1_autocorrelation == pytest.approx(true, abs=0.03)
+    assert found.effective_samples == pytest.approx(5000 * (1 - true) / (1 + true), rel=0.15)
+    rows = made_steps(1000, 1, true, 0)[:, 0]
+    assert np.median([steadiness(row).lag1_autocorrelation or 0.0 for row in rows]) < true
     assert np.median([positive_correlation(row) for row in rows]) == pytest.approx(true, abs=0.03)
 
 
 class TestDrift:
     def test_it_is_the_change_from_first_to_last_over_the_median_which_late_steps_do_not_tilt(self):
         for share in (-0.1, 0.0, 0.041):
-            assert drift(falling(-share)) == pytest.approx(share, abs=1e-12)
+            assert steadiness(falling(-share)).drift == pytest.approx(share, abs=1e-12)
         samples = falling(0.03)
         samples[-3:] = [9.0, 9.0, 9.0]
-        assert drift(samples) == pytest.approx(-0.03, rel=0.15)
+        assert steadiness(samples).drift == pytest.approx(-0.03, rel=0.15)
         # Of thousands of steps it is of their neighbours' medians; of fewer than eight there is none.
-        assert drift(falling(0.1, steps=20_000)) == pytest.approx(-0.1, rel=0.01)
-        assert {drift([1.0] * count) for count in range(8)} == {None}
+        assert steadiness(falling(0.1, steps=20_000)).drift == pytest.approx(-0.1, rel=0.01)
+        assert {steadiness([1.0] * count).drift for count in range(8)} == {None}
 
     @given(series)
     def test_backwards_it_is_the_opposite_and_has_no_unit(self, samples):
-        there, back = drift(samples), drift(samples[::-1])
+        there, back = steadiness(samples).drift, steadiness(samples[::-1]).drift
         assert back == pytest.approx(-there)
-        assert drift([2 * sample for sample in samples]) == there
+        assert steadiness([2 * sample for sample in samples]).drift == there
 
 
 class TestUnsteady:
     def test_a_drift_is_told_with_its_figure_and_what_was_still_to_warm_up(self):
-        assert unsteady(falling(0.041), 0, 0) == "steps still fell by 4.1 % while they were timed"
-        assert unsteady(falling(-0.03), None, None) == "steps still rose by 3.0 % while they were timed"
-        assert unsteady([1.0] * 40, 1, None) == "torch.compile recompiled once while steps were timed"
-        assert "recompiled 3 times" in (unsteady([1.0] * 40, 3, 2) or "")
-        assert "allocator retried 2 times" in (unsteady([1.0] * 40, 0, 2) or "")
+        for samples, counts, said in (
+            (falling(0.041), (0, 0), "steps still fell by 4.1 % while they were timed"),
+            (falling(-0.03), (None, None), "steps still rose by 3.0 % while they were timed"),
+            ([1.0] * 40, (1, None), "torch.compile recompiled once while steps were timed"),
+            ([1.0] * 40, (3, 2), "torch.compile recompiled 3 times while"),
+            ([1.0] * 40, (0, 2), "allocator retried 2 times while"),
+        ):
+            assert said in steadiness(samples, *counts).unsteady
 
 
 def levels(steps, share, changed):
@@ -126,22 +127,25 @@ def levels(steps, share, changed):
 class TestThirds:
     def test_it_is_by_how_much_the_last_third_took_longer_which_late_steps_do_not_move(self):
         for share in (-0.06, 0.0, 0.12):
-            assert thirds(levels(60, share, slice(40, None)).tolist()) == pytest.approx(share)
+            assert steadiness(levels(60, share, slice(40, None)).tolist()).thirds == pytest.approx(share)
         samples = [1.0] * 60
         samples[50:54] = [9.0] * 4
-        assert thirds(samples) == 0.0
-        assert unsteady(samples, 0, 0) is None
-        assert {thirds([1.0] * count) for count in (0, 1, 39)} == {None}
+        assert steadiness(samples).thirds == 0.0
+        assert steadiness(samples, 0, 0).unsteady is None
+        assert {steadiness([1.0] * count).thirds for count in (0, 1, 39)} == {None}
         # A change that is certain but small is none.
-        assert unsteady(levels(100, 0.019, slice(0, 33)).tolist(), 0, 0) is None
+        assert steadiness(levels(100, 0.019, slice(0, 33)).tolist(), 0, 0).unsteady is None
 
     @pytest.mark.parametrize(
         ("changed", "slower", "other"), [((0, 33), "first", "last"), ((67, None), "last", "first")]
     )
     def test_a_level_that_changed_once_is_told_although_no_line_fits_it(self, changed, slower, other):
         samples = levels(100, 0.1, slice(*changed)).tolist()
-        assert drift(samples) == 0.0
-        assert unsteady(samples, 0, 0) == f"the {slower} third of the timed steps took 10.0 % longer than the {other}"
+        assert steadiness(samples).drift == 0.0
+        assert (
+            steadiness(samples, 0, 0).unsteady
+            == f"the {slower} third of the timed steps took 10.0 % longer than the {other}"
+        )
 
 
 FOUND = {
@@ -156,7 +160,7 @@ FOUND = {
 
 def alarms(rows):
     """The share of these that is called unsteady."""
-    return np.mean([unsteady(row.tolist(), 0, 0) is not None for row in rows])
+    return np.mean([steadiness(row.tolist(), 0, 0).unsteady is not None for row in rows])
 
 
 @pytest.mark.parametrize(
