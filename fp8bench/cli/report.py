@@ -49,13 +49,13 @@ def report(
     kept = results.read(results_dir, options.instances)
     unread = Unread()
     found = gather(kept, options, catalog, results_dir, unread)
-    for text in found.comparison.warnings:
+    for text in found.warnings:
         warn(text)
-    if all(row.status != "ok" for row in found.comparison.rows):
+    if all(row.status != "ok" for row in found.rows):
         warn("no row is a valid measurement; the page says why")
     if kind == PAGE:
         bought = options.purchase.replace("_", " ")
-        text = render(page(found.comparison, found.rounds, date.today(), bought, units))
+        text = render(page(found, date.today(), bought, units))
         with written(path, "Name another file with -o"):
             try:
                 write_atomically(path, text, replace=force)
@@ -63,7 +63,7 @@ def report(
                 # It has appeared there meanwhile.
                 raise UsageError(f"{path} exists", REPLACE) from error
     else:
-        chart = charts(shown_rows(found.comparison, found.rounds), units).get(str(plot))
+        chart = charts(shown_rows(found.rows), units).get(str(plot))
         if chart is None:
             see = "See the rows with `fp8bench compare`"
             raise UsageError(f"no row has anything to draw of {PLOTS[str(plot)]}", see)

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from fp8bench.kinds.kind import Labelled
-from fp8bench.kinds.run.compare import likeness, unlike_work
+from fp8bench.kinds.run.compare import unlike_marks, unlike_work
 from fp8bench.kinds.run.sides import Sides, ran
 from fp8bench.kinds.run.unit_cost import unit_time
 from fp8bench.records.select import Key, Measurement, execution, grouped, planned, session, system, variants
@@ -208,7 +208,7 @@ def _compared(
         f"unlike the reference in {name} ({ours.fingerprint.get(name)}, reference {theirs.fingerprint.get(name)})"
         for name in unlike_work(ours.fingerprint, theirs.fingerprint)
     ]
-    unlike = (*other_work, *likeness(ours, theirs, allow_mismatch=True).marks)
+    unlike = (*other_work, *unlike_marks(ours, theirs, allow_mismatch=True))
     marks = (*unlike, *_changed(mine, one))
     # Another release of fp8bench is among the marks, and bars nothing: the method has a version of its own.
     if (other_work or not_comparable(ours, theirs, tested)) and not allow_mismatch:

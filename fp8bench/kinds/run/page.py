@@ -1,8 +1,9 @@
 """The page about runs: the answer first, then what a dollar buys, then everything that the answer rests on."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -13,7 +14,6 @@ from fp8bench.kinds.run.plots import (
     Shown,
     charts,
     detail_of,
-    facts_shown,
     name_of,
     shown_rows,
     unit_of,
@@ -24,7 +24,6 @@ from fp8bench.kinds.run.shown import FEW_INSTANCES, document
 from fp8bench.kinds.view import View
 from fp8bench.pricing import cost
 from fp8bench.records.select import grouped
-from fp8bench.schema.record import Record
 from fp8bench.tables.document import NOTHING, CellKind, Cells, Note, Table, telling
 from fp8bench.tables.page import Page, Part, Section
 from fp8bench.tables.study import Column, word
@@ -37,13 +36,11 @@ HOW_TO_READ_PROOFS = (
 )
 
 
-def page(
-    comparison: Comparison, records: Mapping[str, Record], today: date, bought: str = "", job: float | None = None
-) -> Page:
-    """Build the page. records: of the rows, by their ids. bought: how, e.g. `on demand`. job: units
-    to train on; None: time against cost is of a usual number.
+def page(comparison: Comparison, today: date, bought: str = "", job: float | None = None) -> Page:
+    """Build the page. bought: how, e.g. `on demand`. job: units to train on; None: time against cost is of a usual
+    number.
     """
-    shown, rows = shown_rows(comparison, records), comparison.rows
+    rows, shown = comparison.rows, shown_rows(comparison.rows)
     drawn = charts(shown, job)
 
     def some(*names: str) -> tuple[Part, ...]:
@@ -158,7 +155,7 @@ def _limits(shown: Sequence[Shown]) -> tuple[Part, ...]:
     """Say what limits each row's step or, beside a row of the reference's mode that did its work on its instance, what
     makes it slower than that.
     """
-    found = {one: facts for one in shown if one.row.status == "ok" and (facts := facts_shown(one)) is not None}
+    found = {one: one.facts for one in shown if one.row.status == "ok" and one.facts is not None}
     modes = {one.row.mode_label for one in found if one.row.is_reference}
     work = attrgetter("instance", "workload", "batch_size", "world_size", "device")
     said = []
@@ -225,34 +222,15 @@ PRICES: tuple[Column[Row], ...] = (
 
 
 def _environments(shown: Sequence[Shown]) -> tuple[Table, ...]:
-    """Return a column for the rows of each environment."""
-    known = [(one, _facts(one.latest)) for one in shown if one.latest.environment]
-    together = grouped(known, lambda one: tuple(one[1].items()))
-    names = tuple(dict.fromkeys(name for facts in together for name, _ in facts))
+    """Return a column for the rows of each machine and software."""
+    together = grouped((one for one in shown if one.row.software), lambda one: (one.row.machine, str(one.row.software)))
+    facts = [
+        {"machine": str(ones[0].latest.machine or NOTHING), **(ones[0].row.software or {})}
+        for ones in together.values()
+    ]
+    names = tuple(name for name in dict.fromkeys(chain(*facts)) if any(one.get(name) for one in facts))
     columns = [Cells("what", names, "word")]
-    for ones in together.values():
-        (first, facts), numbers = ones[0], ", ".join(str(one.number) for one, _ in ones)
-        heading = f"{first.row.instance}: row{'s' * (len(ones) > 1)} {numbers}"
-        columns.append(Cells(heading, tuple(facts.get(name, NOTHING) for name in names), "word"))
+    for ones, known in zip(together.values(), facts, strict=True):
+        heading = f"{ones[0].row.instance}: row{'s' * (len(ones) > 1)} {', '.join(str(one.number) for one in ones)}"
+        columns.append(Cells(heading, tuple(known.get(name) or NOTHING for name in names), "word"))
     return (Table(tuple(columns)),) if together else ()
-
-
-def _facts(record: Record) -> dict[str, str]:
-    environment = record.environment
-    if environment is None:
-        return {}
-    commit = environment.git_commit
-    facts: dict[str, object] = {
-        "GPU": environment.device_name,
-        "compute capability": environment.compute_capability,
-        "driver": environment.driver,
-        "CPU": environment.cpu,
-        "CPUs": environment.cpu_count,
-        "machine": record.machine,
-        "fp8bench": environment.fp8bench,
-        "git commit": f"{commit[:12]}{' with changes' if environment.git_dirty else ''}" if commit else None,
-        "python": environment.python,
-        **environment.versions,
-        **environment.variables,
-    }
-    return {name: str(value) for name, value in facts.items() if value is not None}

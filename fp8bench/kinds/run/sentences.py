@@ -50,8 +50,8 @@ def _missing(rows: Sequence[Row], names: Sequence[str], size: int) -> str:
     """
     took: defaultdict[str, float] = defaultdict(float)
     for row in rows:
-        if row.batch_size == size and row.took_s and row.measured_on is None:
-            took[row.instance] += row.took_s
+        if row.batch_size == size and row.measured_on is None:
+            took[row.instance] += row.measurement.took_s
     prices = [row.usd_per_hour for row in rows if [row.instance] == names and row.usd_per_hour]
     cost = _minutes(max(took.values(), default=0.0), prices[0] if prices else None)
     asked = f"fp8bench run --batch-size {size} there{f': {cost}' if cost else ''}"
@@ -164,7 +164,7 @@ def _of_pair(pair: Pair) -> str:
         to_decide = ""
         # What measuring where nothing was measured takes, as it took elsewhere.
         for one in [one for one in (row, other) if one.measured_on][:1]:
-            cost, asked = _minutes(one.took_s or 0, one.usd_per_hour), f"--mode {one.short_label}"
+            cost, asked = _minutes(one.measurement.took_s, one.usd_per_hour), f"--mode {one.short_label}"
             there = f"--batch-size {one.batch_size} on {one.instance} decides{f' ({cost})' if cost else ''}"
             to_decide = f"; fp8bench run {asked} {there}"
         return f"{row.instance} and {other.instance} are not told apart {how}: {_interval(pair)}{to_decide}"
