@@ -127,7 +127,7 @@ run --cuda-graphs a | auto
 explain te-b | te-bf16
 compare p4 | p4d p4de
 compare p5 --format j | json
-compare p5 --sort spe | speed-up
+compare p5 --group-by spe | speed-up
 explain --mode torchao-float8:t | torchao-float8:tensorwise
 numerics --layer b | block
 list w | workloads

@@ -53,7 +53,7 @@ compare p4d --batch-size nan | --batch-size | 'nan'
 compare p4d p5 --job -1 | --job '-1'
 compare p4d p5 --job much | --job 'much'
 compare p4d p5 --price p5=-1 | is not INSTANCE=USD: a name, and a price above 0
-compare p4d p5 --sort sped-up | unknown column 'sped-up' | 'speed-up'
+compare p4d p5 --group-by sped-up | unknown column 'sped-up' | 'speed-up'
 compare p5 --budget x | --budget 'x' is not an amount of USD above 0
 sweep --budget soon | it is not a duration
 run --config /dev/null/x --dry-run | cannot read /dev/null/x: 
@@ -114,7 +114,7 @@ compare p4d p5 --columns hours | column 'hours' is of a job
 compare p4d p5 --columns mode,,step | unknown column ''
 compare p4d p5 --wide --columns mode | --wide and --columns
 compare p4d p5 --best-batch --group-by batch | two views of batch sizes
-compare p4d p5 --sort notes | unknown column 'notes'
+compare p4d p5 --group-by notes | unknown column 'notes'
 compare p4d p5 --filter mode | --filter 'mode' is not COLUMN
 compare p4d p5 --filter =te-fp8 | --filter '=te-fp8' is not COLUMN
 compare p4d p5 --filter mode= | --filter 'mode=' is not COLUMN

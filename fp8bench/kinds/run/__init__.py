@@ -108,7 +108,7 @@ KIND = Run(
         (
             *("reference", "price_as_of", "region", "purchase", "allow_mismatch", "price", "job", "budget", "within"),
             *("optimizer", "workload", "batch_size", "grad_accumulation", "gpus"),
-            *("columns", "wide", "sort", "filter", "group_by", "best_batch", "notes"),
+            *("columns", "wide", "filter", "group_by", "best_batch", "notes"),
         )
     ),
     columns=NAMES,

@@ -14,7 +14,6 @@ from fp8bench.kinds.run.plots import (
     Shown,
     charts,
     detail_of,
-    name_of,
     shown_rows,
     unit_of,
 )
@@ -54,22 +53,16 @@ def page(comparison: Comparison, today: date, bought: str = "", job: float | Non
     if rows and not any(row.timed for row in rows if row.status == "ok"):
         rest.append("Nothing here was measured. Run `fp8bench run` on the instance before you choose it.")
     # The table that compare prints, and all its notes; the answer and warnings are at the top of the page.
-    table = [part for parts in document(comparison, view=View(notes=True), every_row=True).blocks for part in parts]
+    blocks = document(comparison, view=View(notes=True), every_row=True).blocks
+    table = [one for parts in blocks for one in parts if isinstance(one, (Table, Note))]
     priced = {(row.instance, row.nodes, row.usd_per_hour, row.price_as_of, row.price_source): row for row in rows}
+    of_rows = [one._replace(numbered=True) if isinstance(one, Table) else one for one in table]
+    stopped = _table([one for one in shown if one.row.status != "ok"], STOPPED)
     sections = [
         Section("value", "What a dollar buys", some("price-performance", "time-cost")),
         Section("speed", "Speed", () if "price-performance" in drawn else some("speed")),
-        Section(
-            "table",
-            "All rows",
-            tuple(
-                part._replace(numbered=True) if isinstance(part, Table) else part
-                for part in table
-                if isinstance(part, (Table, Note))
-            ),
-            "Every column: fp8bench compare --wide.",
-        ),
-        Section("stopped", "Not ranked, and why", _table([one for one in shown if one.row.status != "ok"], STOPPED)),
+        Section("table", "All rows", tuple(of_rows), "Every column: fp8bench compare --wide."),
+        Section("stopped", "Not ranked, and why", stopped),
         Section("steps", "Where the step goes", (*some("breakdown"), *_limits(shown))),
         Section("resources", "Memory and energy", some("memory", "energy")),
         Section("evidence", "What really ran", tuple(_evidence(shown))),
@@ -94,12 +87,9 @@ def _about(rows: Sequence[Row], bought: str, job: float | None) -> Iterator[str]
         yield "No price is known: give it with `fp8bench run --price`, or in the instance's instance.yaml."
     else:
         of = f"as of {best.price_as_of}" if best.price_as_of else "without a date"
-        how, day = f" {bought}" if bought else "", best.run_id[:8]
-        measured = f"; measured on {day[:4]}-{day[4:6]}-{day[6:]}" if len(day) == 8 and day.isdecimal() else ""
-        yield f"Price of {best.instance}: {best.usd_per_hour:,.2f} USD an hour{how}, {of}{measured}."
-    stopped = ", ".join(f"{name_of(row)} ({row.outcome})" for row in rows if row.status != "ok")
-    if stopped:
-        yield f"Without a rank, and listed below with the cause: {stopped}."
+        how, measured = f" {bought}" if bought else "", best.measurement.latest.created_utc
+        price = f"{best.usd_per_hour:,.2f} USD an hour{how}, {of}; measured on {measured:%Y-%m-%d}"
+        yield f"Price of {best.instance}: {price}."
     if best is not None and job is not None and best.units_per_usd and best.throughput_per_s:
         usd, hours = cost.job_usd(job, best.units_per_usd), cost.job_hours(job, best.throughput_per_s)
         yield f"The job of {brief_count(job)} {unit_of(best)} takes {time_said(hours)} and {usd:,.2f} USD."

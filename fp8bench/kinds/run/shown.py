@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import shorten
 
 from fp8bench.kinds.run.answer import ROUNDED, Comparison
-from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_BUDGET, OF_A_JOB, tone, units_of
+from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_BUDGET, OF_A_JOB, RowColumn, tone, units_of
 from fp8bench.kinds.run.marks import Mark, Weight
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import as_json, sentences
@@ -46,18 +46,16 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
     """Return one table for each of the comparisons, at least one. The data has every field of every `Row`. every_row:
     whether a table that answers shows those too that its answer does not need.
     """
-    every = tuple(row for one in comparisons for row in one.rows)
-    letters = doc.Letters()
-    in_columns = view.wide or bool(view.columns)
-    told = [one.rows if in_columns or every_row else tuple(_told(one)) for one in comparisons]
-    rows = tuple(row for some in told for row in some)
+    in_columns, letters = view.wide or bool(view.columns), doc.Letters()
+    rows: list[Row] = []
     tables: list[list[doc.Part]] = []
-    for one, some in zip(comparisons, told, strict=True):
-        heading = [doc.Heading(one.name)] if one.name else []
+    for one in comparisons:
+        some = one.rows if in_columns or every_row else tuple(_told(one))
+        rows += some
         left = len(one.rows) - len(some)
-        more = (left, f"{counted(left, 'more row')}: --wide")
-        signs = doc.notes(*((holds and not in_columns, text) for holds, text in _signs(some)), more)
-        tables.append([*heading, _table(some, letters, view), *signs])
+        signs = [] if in_columns else [*_signs(some), *([f"{counted(left, 'more row')}: --wide"] if left else [])]
+        heading = [doc.Heading(one.name)] if one.name else []
+        tables.append([*heading, _table(some, letters, view), *map(doc.Note, signs)])
     # The answer is of all rows.
     said = [doc.Sentence(text) for one in comparisons for text in sentences(one)]
     if said and len(tables) > 1:
@@ -66,8 +64,8 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
     lines = [*letters.lines(), *of_all] if in_columns else notes(rows, of_all, view.notes)
     warnings = dict.fromkeys(warning for one in comparisons for warning in one.warnings)
     tables[-1] += [*said, *map(doc.Note, lines), *map(doc.Warned, warnings)]
-    data, answers = doc.CsvLines.of(Row, every), [as_json(one) for one in comparisons]
-    return doc.Document(doc.blocks(*tables), data=every, answer=answers, lines=data)
+    every, answers = tuple(row for one in comparisons for row in one.rows), [as_json(one) for one in comparisons]
+    return doc.Document(doc.blocks(*tables), data=every, answer=answers, lines=doc.CsvLines.of(Row, every))
 
 
 def _told(comparison: Comparison) -> Iterator[Row]:
@@ -87,12 +85,13 @@ def _told(comparison: Comparison) -> Iterator[Row]:
             yield row
 
 
-def _signs(rows: Sequence[Row]) -> Iterator[tuple[bool, str]]:
-    certain = f"{CERTAIN} certain: the whole interval on one side, and 4 % more between machines"
-    yield any(map(_decided, rows)), certain
+def _signs(rows: Sequence[Row]) -> Iterator[str]:
+    if any(map(_decided, rows)):
+        yield f"{CERTAIN} certain: the whole interval on one side, and 4 % more between machines"
     for source, (sign, words) in NOT_MEASURED.items():
         where = ", ".join(dict.fromkeys(row.measured_on for row in rows if row.source == source and row.measured_on))
-        yield bool(where), f"{sign} not measured there: {words.format(where)}"
+        if where:
+            yield f"{sign} not measured there: {words.format(where)}"
 
 
 def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
@@ -105,7 +104,7 @@ def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
     )
     if not view.wide and not view.columns:
         return doc.Table(tuple(brief_columns(rows)), naming=2, whole=True, emphasis=emphasis)
-    remarks = doc.Rows(rows).column(NOTES, remark, "note")
+    remarks = RowColumn(NOTES, remark, kind="note").cells(rows)
     if view.wide:
         return doc.Table((*wide_columns(rows), remarks), naming=2, numbered=True, emphasis=emphasis)
     named = tuple(remarks if name == NOTES else EVERY[name].cells(rows) for name in view.columns)
@@ -116,9 +115,9 @@ def wide_columns(rows: Sequence[Row]) -> list[doc.Cells]:
     """Return the columns of the wide table, the two that name a row first, without those in which no row says anything.
     What matters most precedes all other numbers, because a narrow terminal divides a table.
     """
-    names = [name for name in COLUMNS if name != "gpus" and (name not in OF_A_JOB or rows[0].job_units is not None)]
-    shown = [(COLUMNS[name].optional, COLUMNS[name].cells(rows)) for name in names]
-    return [cells for optional, cells in shown if cells.says_something or not optional]
+    left_out = ("gpus", *(OF_A_JOB if rows[0].job_units is None else ()))
+    shown = {name: column.cells(rows) for name, column in COLUMNS.items() if name not in left_out}
+    return [cells for name, cells in shown.items() if cells.says_something or not COLUMNS[name].optional]
 
 
 def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
