@@ -15,7 +15,7 @@ from fp8bench.cli.output import Unread, load_catalog, log, show, warn
 from fp8bench.cli.selection import Selection
 from fp8bench.config.options import Folder, Options
 from fp8bench.kinds.run import gather
-from fp8bench.kinds.run.method import method
+from fp8bench.kinds.run.sentences import method
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import View
 from fp8bench.launch.imported import ImportedFigure, doubts, to_record

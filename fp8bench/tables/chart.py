@@ -222,20 +222,16 @@ def plain(axes: Any, x: str = "", y: str = "") -> None:
     """Name the axes and draw their grid, both quieter than the plot."""
     axes.set_xlabel(x, fontsize=9, color=FAINT)
     axes.set_ylabel(y, fontsize=9, color=FAINT)
-    panel(axes, "both", FAINT)
-    frame(axes, "left", "bottom")
+    panel(axes, "both", FAINT, ("left", "bottom"))
 
 
-def panel(axes: Any, grid: str, y_colour: str = INK) -> None:
-    """Draw a panel's grid, quieter than the plot. grid: `x`, `y` or `both`. y_colour: of the names beside it."""
+def panel(axes: Any, grid: str, y_colour: str = INK, sides: Sequence[str] = ("bottom",)) -> None:
+    """Draw a panel's grid and these sides of its frame, quieter than the plot and behind it. grid: `x`, `y` or `both`.
+    y_colour: of the names beside it.
+    """
     axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
     axes.tick_params(axis="y", labelcolor=y_colour)
     axes.grid(True, axis=grid, color=GRID, linewidth=0.6)
-    frame(axes, "bottom")
-
-
-def frame(axes: Any, *sides: str) -> None:
-    """Show only these sides of the frame, as pale as the grid, and behind the plot."""
     axes.set_axisbelow(True)
     for side, spine in axes.spines.items():
         spine.set_visible(side in sides)

@@ -11,6 +11,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.schema.errors import inert
@@ -212,6 +213,10 @@ def _terminal(document: Document) -> str:
 
 def print_table(table: Table, console: "Console") -> None:
     """Print the table, folded or divided into as many tables as the console's width needs."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
     drawn = drawn_of(table)
     needed = _least([cells for cells in drawn.columns if not cells.spare], 0, False)
     whole = table.whole or (not drawn.numbered and needed <= console.width)
@@ -219,26 +224,14 @@ def print_table(table: Table, console: "Console") -> None:
         if place:
             console.print()
         folded, omitted = fitted(part, console.width)
-        _draw(folded, console, omission(omitted))
-
-
-def _draw(table: Table, console: "Console", below: Sequence[str]) -> None:
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    frame = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), collapse_padding=True)
-    for cells in table.columns:
-        side: Any = "right" if cells.numeric else "left"
-        frame.add_column(Text(cells.heading), justify=side, overflow="fold", vertical="top")
-    emphasis = table.emphasis or ("",) * table.height
-    for row, (texts, style) in enumerate(zip(table.rows(), emphasis, strict=True)):
-        tones = [COLOURS.get(cells.tones[row], "") if cells.tones else "" for cells in table.columns]
-        styled = (Text(text, style=tone) for text, tone in zip(texts, tones, strict=True))
-        frame.add_row(*styled, style=STYLES.get(style, ""))
-    console.print(frame)
-    for line in below:
-        console.print(Text(line, style=LOOKS[Note]))
+        frame = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), collapse_padding=True)
+        for cells in folded.columns:
+            side: Any = "right" if cells.numeric else "left"
+            frame.add_column(Text(cells.heading), justify=side, overflow="fold", vertical="top")
+        for row, (texts, style) in enumerate(zip(folded.rows(), table.emphasis or repeat(""), strict=False)):
+            tones = (COLOURS.get(cells.tones[row], "") if cells.tones else "" for cells in folded.columns)
+            frame.add_row(*map(Text, texts, tones), style=STYLES.get(style, ""))
+        console.print(frame, *(Text(line, style=LOOKS[Note]) for line in omission(omitted)), sep="\n")
 
 
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")

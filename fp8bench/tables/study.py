@@ -1,7 +1,7 @@
 """What a study shows: its rows, its columns, and what it says of them, for one record or several side by side."""
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -167,7 +167,7 @@ class Study(Generic[RecordT, ReportT]):
     found: Callable[[ReportT], Sequence[str]]
     notes: Callable[[Sequence[ReportT], Sequence[str]], Sequence[str]]
     lines: Callable[[Sequence[ReportT]], doc.CsvLines]
-    figures: Sequence[tuple[str, Callable[[ReportT, Path], None]]] = ()
+    figures: Mapping[str, Callable[[ReportT, Path], None]] = field(default_factory=dict)
 
     def document(
         self, records: Sequence[RecordT], groups: Sequence[Sequence[RecordT]], catalog: Catalog
@@ -178,7 +178,7 @@ class Study(Generic[RecordT, ReportT]):
         reports = {record.run_id: self.report(record, catalog) for record in records}
         every, several = list(reports.values()), len(records) > 1
         of_groups = (self._blocks(group, [reports[record.run_id] for record in group], several) for group in groups)
-        figures = tuple(doc.Figure(name, partial(draw, every[0])) for name, draw in self.figures if len(every) == 1)
+        figures = {name: partial(draw, every[0]) for name, draw in self.figures.items() if len(every) == 1}
         return doc.Document(tuple(chain(*of_groups)), data=every, lines=self.lines(every), figures=figures)
 
     def _blocks(

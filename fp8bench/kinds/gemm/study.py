@@ -413,5 +413,5 @@ STUDY = Study[GemmRecord, GemmReport](
     found=found,
     notes=notes,
     lines=csv_of,
-    figures=(("products", draw),),
+    figures={"products": draw},
 )

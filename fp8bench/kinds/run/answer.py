@@ -200,14 +200,11 @@ def _pair(rows: Sequence[Row], others: Sequence[Row], against: Against) -> list[
 
 
 def _better(rows: Sequence[Row], others: Sequence[Row], against: Against) -> list[Pair]:
-    """Return the better of both bests beside the other."""
     found = _pair(rows, others, against)
     return _pair([found[0].reference], [found[0].row], against) if found and found[0].gain < 0 else found
 
 
 def _by_batch(one: Sequence[Row], other: Sequence[Row], against: Against) -> list[Pair]:
-    """Return the pairs at each size that both have of a mode, the largest first."""
-
     def mode(row: Row) -> tuple[int, str]:
         return row.batch_size, row.mode_label
 

@@ -115,7 +115,6 @@ def _of_one_work(rows: Sequence[Row], model: Row | None) -> list[Row]:
 
 
 def _other_work(row: Row, model: Row | None) -> list[str]:
-    """Return what differs between a row's work and the model's; nothing if it did not run."""
     expected = model.measurement.latest.fingerprint if model else {}
     return unlike_work(row.measurement.latest.fingerprint, expected) if row.status == "ok" else []
 
@@ -193,9 +192,7 @@ def _warnings(
 
 
 def _distinguished(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows, marked with their machine if one instance has several, and with each part of the software that
-    differs.
-    """
+    # By their machine if an instance has several, and by each part of the software that differs.
     measured = grouped((row for row in rows if row.source == "measured"), lambda row: row.instance)
     named: list[Row] = []
     for row in rows:
@@ -255,7 +252,6 @@ def unlike_marks(record: Record, reference: Record, allow_mismatch: bool) -> lis
 
 
 def _unlike_sizes(row: Row, reference: Row) -> Iterator[Mark]:
-    """Yield marks for the batch size, the workers, and how ranks were joined, if they are not the reference's."""
     if row.batch_size != reference.batch_size:
         yield not_compared(f"batch {row.batch_size}, reference {reference.batch_size}")
     if row.world_size != reference.world_size:

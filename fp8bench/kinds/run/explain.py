@@ -159,7 +159,7 @@ def document(explained: Explained) -> doc.Document:
         *([doc.Note(note)] for note in explained.notes),
         *([doc.Warned(warning)] for warning in explained.warnings),
     )
-    return doc.Document(shown, data=explained.data, figures=(doc.Figure(PICTURE, step_bars(explained.modes).write),))
+    return doc.Document(shown, data=explained.data, figures={PICTURE: step_bars(explained.modes).write})
 
 
 def _table(modes: Sequence[StepFacts]) -> doc.Table:

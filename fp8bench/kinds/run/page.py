@@ -212,7 +212,6 @@ PRICES: tuple[Column[Row], ...] = (
 
 
 def _environments(shown: Sequence[Shown]) -> tuple[Table, ...]:
-    """Return a column for the rows of each machine and software."""
     together = grouped((one for one in shown if one.row.software), lambda one: (one.row.machine, str(one.row.software)))
     facts = [
         {"machine": str(ones[0].latest.machine or NOTHING), **(ones[0].row.software or {})}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from fp8bench.kinds.run.explain import COLOURS, explain_steps, profiled
+from fp8bench.kinds.run.explain import COLOURS, profiled
 from fp8bench.kinds.run.row import Row
 from fp8bench.pricing import cost
 from fp8bench.profiling.facts import StepFacts, facts_of
@@ -209,7 +209,7 @@ def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart | None:
 
 
 def _breakdown(ran: Sequence[Shown], a_unit: str) -> Chart | None:
-    steps = {one: explain_steps(one.facts, None).modes[0] for one in ran if one.facts is not None}
+    steps = {one: one.facts for one in ran if one.facts is not None}
     if not steps:
         return None
     drawn, rest = _drawn(list(steps))

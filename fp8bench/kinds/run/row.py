@@ -158,6 +158,10 @@ class Row(Labelled, Frozen):
         return self.mode if default else self.mode_label
 
     @property
+    def decided(self) -> bool:
+        return self.verdict not in (None, "inconclusive")
+
+    @property
     def outcome(self) -> str:
         """The status, with its cause if known, e.g. `failed: oom`."""
         return f"{self.status}: {self.cause}" if self.cause else self.status

@@ -86,7 +86,7 @@ def _told(comparison: Comparison) -> Iterator[Row]:
 
 
 def _signs(rows: Sequence[Row]) -> Iterator[str]:
-    if any(map(_decided, rows)):
+    if any(row.decided for row in rows):
         yield f"{CERTAIN} certain: the whole interval on one side, and 4 % more between machines"
     for source, (sign, words) in NOT_MEASURED.items():
         where = ", ".join(dict.fromkeys(row.measured_on for row in rows if row.source == source and row.measured_on))
@@ -206,11 +206,7 @@ def _gain(row: Row) -> str:
 
 
 def _sign(row: Row, of: VerdictOn) -> str:
-    return f" {CERTAIN}" if row.verdict_on == of and _decided(row) else ""
-
-
-def _decided(row: Row) -> bool:
-    return row.verdict not in (None, "inconclusive")
+    return f" {CERTAIN}" if row.verdict_on == of and row.decided else ""
 
 
 def notes(rows: Sequence[Row], about_all: Sequence[str], every: bool) -> list[str]:
@@ -239,7 +235,7 @@ def notes(rows: Sequence[Row], about_all: Sequence[str], every: bool) -> list[st
 
 
 def _in_row_and_below(row: Row, in_row: bool = False) -> tuple[list[str], list[Mark]]:
-    """Return the texts in the row, and those below the table. in_row: whether short marks stand in the row."""
+    # in_row: whether short marks stand in the row.
     words = [] if row.status == "ok" else [row.outcome]
     below = [] if row.reason is None else [Mark(row.reason, Weight.NOT_RUN)]
     for mark in row.marks:
@@ -285,6 +281,5 @@ def _of_all(rows: Sequence[Row], view: View) -> Iterator[str]:
             "more --rounds show more."
         )
     of = {name: dict.fromkeys((row.software or {}).get(name) for row in rows) for name in DECIDE_SPEED}
-    measured_with = [f"{name} {' and '.join(filter(None, found))}" for name, found in of.items() if any(found)]
-    if measured_with:
+    if measured_with := [f"{name} {' and '.join(filter(None, found))}" for name, found in of.items() if any(found)]:
         yield f"Measured with {', '.join(measured_with)}."
