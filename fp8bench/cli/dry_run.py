@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fp8bench.cli.listings import summary_of
@@ -19,7 +20,7 @@ from fp8bench.schema.execution import kept_bytes
 from fp8bench.schema.machine import gib
 from fp8bench.schema.model import Answer
 from fp8bench.schema.record import Record
-from fp8bench.tables.document import NOTHING, Cells, Document, Rows, Sentence, Table, blocks
+from fp8bench.tables.document import NOTHING, Cells, Document, Sentence, Table, blocks, column
 from fp8bench.tables.written import counted
 
 MONEY = "{:,.2f}".format
@@ -113,13 +114,13 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
     if prepared.to_size:
         size = prepared.to_size[0].batch_size
         outlook.append(f"batch size: each mode's is found first, in a few more starts; the estimate is of batch {size}")
-    column = Rows([*zip(found.turns, executed, strict=True)]).column
+    cells = partial(column, [*zip(found.turns, executed, strict=True)])
     of_each = (
-        column("variant", lambda row: row[0].label, "word"),
-        column("execution", lambda row: "cannot run here" if row[0].obstacle else row[1], "word"),
-        column("a round", lambda row: NOTHING if row[0].seconds is None else duration(row[0].seconds)),
-        column("all rounds", lambda row: _span(row[0].all_s, duration)),
-        column("cost", lambda row: _span(row[0].usd, MONEY), unit="USD"),
+        cells("variant", lambda row: row[0].label, "word"),
+        cells("execution", lambda row: "cannot run here" if row[0].obstacle else row[1], "word"),
+        cells("a round", lambda row: NOTHING if row[0].seconds is None else duration(row[0].seconds)),
+        cells("all rounds", lambda row: _span(row[0].all_s, duration)),
+        cells("cost", lambda row: _span(row[0].usd, MONEY), unit="USD"),
     )
     return Document(
         blocks(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -80,23 +80,16 @@ class Cells(NamedTuple):
 RowT = TypeVar("RowT")
 
 
-class Rows(NamedTuple, Generic[RowT]):
-    """The items that the rows of a table show; columns whose cells are only texts are made from them."""
-
-    of: Sequence[RowT]
-
-    def column(
-        self,
-        heading: str,
-        write: Callable[[RowT], str],
-        kind: CellKind = "quantity",
-        *,
-        tone: Callable[[RowT], Tone] | None = None,
-        **looks: Any,
-    ) -> Cells:
-        """Return a column. write, tone: return a row's text and tone. looks: other fields of the column."""
-        tones = tuple(map(tone, self.of)) if tone else ()
-        return Cells(heading, tuple(map(write, self.of)), kind, tones=tones, **looks)
+def column(
+    rows: Sequence[RowT],
+    heading: str,
+    write: Callable[[RowT], str],
+    kind: CellKind = "quantity",
+    unit: str = "",
+    tone: Callable[[RowT], Tone] | None = None,
+) -> Cells:
+    """Return a column whose cells are only texts. write, tone: return a row's text and tone."""
+    return Cells(heading, tuple(map(write, rows)), kind, unit, tones=tuple(map(tone, rows)) if tone else ())
 
 
 class Table(NamedTuple):

@@ -125,7 +125,7 @@ def fitted(table: Table, width: int) -> tuple[Table, tuple[str, ...]]:
     ways = ((0, False), (1, False), (1, True))
     level, numbers = next((way for way in ways if _least(columns, *way) <= width), ways[-1])
     least = [_narrowest(cells, level, numbers) for cells in columns]
-    widths = [_width([cells.heading, *cells.texts]) for cells in columns]
+    widths = _widths(columns)
     while _total(widths) > width and widths != least:
         able = (place for place, wide in enumerate(widths) if wide > least[place])
         widest = max(able, key=lambda place: (widths[place] > _width(columns[place].texts), widths[place]))
@@ -148,6 +148,10 @@ def _total(widths: Sequence[int]) -> int:
 
 def _width(texts: Iterable[str]) -> int:
     return max((len(line) for text in texts for line in text.split("\n")), default=0)
+
+
+def _widths(columns: Iterable[Cells]) -> list[int]:
+    return [_width([cells.heading, *cells.texts]) for cells in columns]
 
 
 def _least(columns: Sequence[Cells], level: int, numbers: bool) -> int:
@@ -177,17 +181,13 @@ def divided(table: Table, width: int) -> list[Table]:
     """Return the table, or its columns divided over several tables that fit. Each begins with the row's number, if rows
     are numbered, and the columns that name it, and has at least one column in addition to these, however wide.
     """
-
-    def wide(*columns: Cells) -> int:
-        return _total([_width([cells.heading, *cells.texts]) for cells in columns])
-
-    if wide(*table.columns) <= width:
+    if _total(_widths(table.columns)) <= width:
         return [table]
     number = Cells("#", tuple(str(row) for row in range(1, table.height + 1)))
     named = [*([number] if table.numbered else []), *table.columns[: table.naming]]
     groups = [list(named)]
     for cells in table.columns[table.naming :]:
-        if len(groups[-1]) > len(named) and wide(*groups[-1], cells) > width:
+        if len(groups[-1]) > len(named) and _total(_widths([*groups[-1], cells])) > width:
             groups.append(list(named))
         groups[-1].append(cells)
     return [table._replace(columns=tuple(group)) for group in groups]

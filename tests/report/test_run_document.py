@@ -38,7 +38,6 @@ from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.run.shown import wide_columns as columns
 from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.pricing.catalog import load
-from fp8bench.stats.certainty import unseen_share
 from fp8bench.tables.render import csv_cell, render
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -177,20 +176,6 @@ RATES = [(0.01234, "0.0123"), (3.14159, "3.14"), (25.0, "25"), (99.44, "99.4"), 
 )
 def test_a_cell(changes, text):
     assert text in re.split(r"\s{2,}", plain_lines(row(**changes))[2])
-
-
-@pytest.mark.parametrize(
-    ("rounds", "words"),
-    [
-        ((3, 3), "With 3 processes a row, a state that fewer than 63 % of processes have"),
-        ((1,), "With 1 process a row, a state that fewer than 95 % of processes have"),
-    ],
-)
-def test_what_so_few_processes_cannot_show_is_said_in_one_line(rounds, words):
-    rows = [row(rounds=count, unseen_share=unseen_share(count)) for count in rounds]
-    *_, last = plain_lines(*rows, row(status="failed", reason="it broke"))
-    assert last.startswith(words)
-    assert "--rounds" in last
 
 
 @pytest.mark.parametrize("width", [80, 120, 160, 240])

@@ -10,7 +10,7 @@ from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.kinds.run import compare, shown
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.arranged import arranged, grouped, require_columns
-from fp8bench.kinds.run.borrowed import borrow, measured_elsewhere, run_there, would_measure
+from fp8bench.kinds.run.borrowed import borrow, run_there, would_measure
 from fp8bench.kinds.run.columns import NAMES
 from fp8bench.records import results
 from fp8bench.records.layout import RUN
@@ -31,8 +31,7 @@ def gather(
     UsageError if none has a row, and as `compare` does.
     """
     records = results.sound(kept, unread, lambda left: rounds_of(left, options.every, options.wanted))
-    elsewhere = measured_elsewhere(records, options, catalog, results_dir, unread)
-    borrowed = borrow(elsewhere, records, options, catalog)
+    borrowed, elsewhere = borrow(records, options, catalog, results_dir, unread)
     there = {one.instance for one in (*filter(options.wanted.takes, records), *(one.latest for one in borrowed))}
     broken = results.instances_of(kept) - {record.instance for record in records}
     without = [key for key in options.instances if key not in there and key not in broken]

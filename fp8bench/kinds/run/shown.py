@@ -8,6 +8,7 @@ decision. Tables of columns have short marks in their rows and letters for the r
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from textwrap import shorten
 
 from fp8bench.kinds.run.answer import ROUNDED, Comparison
@@ -122,7 +123,7 @@ def wide_columns(rows: Sequence[Row]) -> list[doc.Cells]:
 
 def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
     """Yield the columns of the table that answers."""
-    column = doc.Rows(rows).column
+    column = partial(doc.column, rows)
 
     def signed(cells: doc.Cells) -> doc.Cells:
         signs = (NOT_MEASURED.get(row.source, ("", ""))[0] for row in rows)
@@ -162,7 +163,7 @@ def _per_usd(rows: Sequence[Row]) -> doc.Cells:
         form = ".3g" if (row.units_per_usd or 0.0) * scale < 100 else ",.0f"
         return number(row.units_per_usd, form, scale, letter)
 
-    return doc.Rows(rows).column(f"{short}/ USD", value)
+    return doc.column(rows, f"{short}/ USD", value)
 
 
 def name_of(row: Row, rows: Sequence[Row]) -> str:
