@@ -129,11 +129,8 @@ def sentence(check: Check) -> str:
 def plan_sentence(check: Check) -> str:
     """Return what the rounds of both sides can find."""
     ran = [row for row in check.rows if row.rounds and row.reference_rounds]
-    lacking = ", ".join(_name(row, check) for row in check.rows if row.smallest_found is None)
-    return (
-        f"{'Undecided' if check.plan_exit_code else 'Plan'}: session {', '.join(check.sessions)} against "
-        f"{check.reference}. {_power(ran, check)}{f' Unknown of: {lacking}.' if lacking else ''}"
-    )
+    word = "Undecided" if check.plan_exit_code else "Plan"
+    return f"{word}: session {', '.join(check.sessions)} against {check.reference}. {_power(ran, check)}"
 
 
 def _power(rows: Sequence[CheckedRow], check: Check) -> str:
