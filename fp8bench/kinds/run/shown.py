@@ -105,30 +105,19 @@ def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
     )
     if not view.wide and not view.columns:
         return doc.Table(tuple(brief_columns(rows)), naming=2, whole=True, emphasis=emphasis)
-    remarks = RowColumn(NOTES, remark, kind="note").cells(rows)
-    if view.wide:
-        return doc.Table((*wide_columns(rows), remarks), naming=2, numbered=True, emphasis=emphasis)
-    named = tuple(remarks if name == NOTES else EVERY[name].cells(rows) for name in view.columns)
-    return doc.Table(named, naming=1, whole=True, emphasis=emphasis)
-
-
-def wide_columns(rows: Sequence[Row]) -> list[doc.Cells]:
-    """Return the columns of the wide table, the two that name a row first, without those in which no row says anything.
-    What matters most precedes all other numbers, because a narrow terminal divides a table.
-    """
+    every = {**EVERY, NOTES: RowColumn(NOTES, remark, kind="note")}
     left_out = ("gpus", *(OF_A_JOB if rows[0].job_units is None else ()))
-    shown = {name: column.cells(rows) for name, column in COLUMNS.items() if name not in left_out}
-    return [cells for name, cells in shown.items() if cells.says_something or not COLUMNS[name].optional]
+    wide = [name for name in (*COLUMNS, NOTES) if name not in left_out]
+    # The wide table leaves out options that no row has. What matters most precedes all other numbers, because a narrow
+    # terminal divides it.
+    shown = [(every[name], every[name].cells(rows)) for name in view.columns or wide]
+    cells = tuple(one for column, one in shown if view.columns or one.says_something or not column.optional)
+    return doc.Table(cells, 2 if view.wide else 1, numbered=view.wide, whole=not view.wide, emphasis=emphasis)
 
 
 def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
     """Yield the columns of the table that answers."""
     column = partial(doc.column, rows)
-
-    def signed(cells: doc.Cells) -> doc.Cells:
-        signs = (NOT_MEASURED.get(row.source, ("", ""))[0] for row in rows)
-        return cells._replace(texts=tuple(sign + text for sign, text in zip(signs, cells.texts, strict=True)))
-
     yield column("mode", lambda row: name_of(row, rows), "word")
     instances = len({row.instance for row in rows})
     if instances > 1:
@@ -138,18 +127,18 @@ def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
         yield column("batch", lambda row: f"{row.batch_size} x {row.world_size}" if workers else str(row.batch_size))
     elif workers:
         yield column("GPUs", lambda row: str(row.world_size))
+    faster = column("faster", lambda row: number(row.speedup_vs_reference, ".2f", after="x") + _sign(row, "throughput"))
     if rows[0].budget_usd is not None:
-        trained, *rest = (one.cells(rows) for one in OF_A_BUDGET.values())
-        yield from (signed(trained), *doc.telling(*rest))
+        first, *others = (one.cells(rows) for one in OF_A_BUDGET.values())
+        others = doc.telling(*others)
+    elif rows[0].job_units is not None:
+        first, usd = (COLUMNS[name].cells(rows) for name in OF_A_JOB)
+        others = [usd, faster]
     else:
-        faster = column(
-            "faster", lambda row: number(row.speedup_vs_reference, ".2f", after="x") + _sign(row, "throughput")
-        )
-        if rows[0].job_units is not None:
-            hours, usd = (COLUMNS[name].cells(rows) for name in OF_A_JOB)
-            yield from (signed(hours), usd, faster)
-        else:
-            yield from (signed(column("step", _step, "interval")), faster, _per_usd(rows))
+        first, others = column("step", _step, "interval"), [faster, _per_usd(rows)]
+    signs = (NOT_MEASURED.get(row.source, ("", ""))[0] for row in rows)
+    yield first._replace(texts=tuple(sign + text for sign, text in zip(signs, first.texts, strict=True)))
+    yield from others
     yield column("per USD", _gain, tone=tone)
 
 
