@@ -38,7 +38,6 @@ def report(
 ) -> None:
     if plot is not None:
         require_known("--plot", plot, tuple(PLOTS), "fp8bench report --help")
-    units = None if job is None else parse_job(job)
     path, kind = _place(output, plot)
     if path.exists() and not force:
         raise UsageError(f"{path} exists", REPLACE)
@@ -46,6 +45,7 @@ def report(
     if not keys:
         raise results.nothing_found("to report", results_dir, "Measure with `fp8bench run`, or name an instance")
     options, catalog = selection.resolved(keys, results_dir, named=bool(instances))
+    options = options._replace(job=None if job is None else parse_job(job))
     kept = results.read(results_dir, options.instances)
     unread = Unread()
     found = gather(kept, options, catalog, results_dir, unread)
@@ -55,7 +55,7 @@ def report(
         warn("no row is a valid measurement; the page says why")
     if kind == PAGE:
         bought = options.purchase.replace("_", " ")
-        text = render(page(found, date.today(), bought, units))
+        text = render(page(found, date.today(), bought))
         with written(path, "Name another file with -o"):
             try:
                 write_atomically(path, text, replace=force)
@@ -63,7 +63,7 @@ def report(
                 # It has appeared there meanwhile.
                 raise UsageError(f"{path} exists", REPLACE) from error
     else:
-        chart = charts(shown_rows(found.rows), units).get(str(plot))
+        chart = charts(shown_rows(found.rows)).get(str(plot))
         if chart is None:
             see = "See the rows with `fp8bench compare`"
             raise UsageError(f"no row has anything to draw of {PLOTS[str(plot)]}", see)

@@ -29,10 +29,10 @@ BASELINE = rounds(0.100, 0.101, 0.100, 0.099)
 FP8 = rounds(0.080, 0.081, 0.080, 0.079, mode="te-fp8", recipe="delayed", minutes=10)
 
 
-def made(*records, job=None, bought="on demand", **options):
+def made(*records, **options):
     """The page of these records, and the comparison that it shows."""
     comparison = compared(*records, **options)
-    return page(comparison, TODAY, bought, job), comparison
+    return page(comparison, TODAY, "on demand"), comparison
 
 
 def section(page_, key):
@@ -93,7 +93,7 @@ def test_only_invalid_rows_give_no_answer_and_tell_their_causes():
 
 def test_charts_have_the_numbers_of_the_rows():
     comparison = compared(*BASELINE, *FP8)
-    drawn = charts(shown_rows(comparison.rows), job=1e6)
+    drawn = charts(shown_rows(comparison.rows))
     rows = comparison.rows
     value, cost = drawn["price-performance"], drawn["time-cost"]
     assert isinstance(value, Bars)

@@ -21,7 +21,6 @@ from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import sentences
 from fp8bench.kinds.run.shown import FEW_INSTANCES, document
 from fp8bench.kinds.view import View
-from fp8bench.pricing import cost
 from fp8bench.records.select import grouped
 from fp8bench.tables.document import NOTHING, CellKind, Cells, Note, Table, telling
 from fp8bench.tables.page import Page, Part, Section
@@ -35,12 +34,10 @@ HOW_TO_READ_PROOFS = (
 )
 
 
-def page(comparison: Comparison, today: date, bought: str = "", job: float | None = None) -> Page:
-    """Build the page. bought: how, e.g. `on demand`. job: units to train on; None: time against cost is of a usual
-    number.
-    """
+def page(comparison: Comparison, today: date, bought: str = "") -> Page:
+    """Build the page. bought: how, e.g. `on demand`."""
     rows, shown = comparison.rows, shown_rows(comparison.rows)
-    drawn = charts(shown, job)
+    drawn = charts(shown)
 
     def some(*names: str) -> tuple[Part, ...]:
         return tuple(drawn[name] for name in names if name in drawn)
@@ -74,14 +71,14 @@ def page(comparison: Comparison, today: date, bought: str = "", job: float | Non
     return Page(
         title=f"fp8bench: {what} on {where}",
         answer=answer,
-        grounds=(*rest, *_about(rows, bought, job)),
+        grounds=(*rest, *_about(rows, bought)),
         warnings=comparison.warnings,
         sections=tuple(section for section in sections if section.parts),
         foot=f"Made by fp8bench {__version__} on {today}. Every number comes from the records that are named above.",
     )
 
 
-def _about(rows: Sequence[Row], bought: str, job: float | None) -> Iterator[str]:
+def _about(rows: Sequence[Row], bought: str) -> Iterator[str]:
     best = next((row for row in rows if row.status == "ok" and row.timed and row.units_per_usd), None)
     if best is None:
         yield "No price is known: give it with `fp8bench run --price`, or in the instance's instance.yaml."
@@ -90,9 +87,9 @@ def _about(rows: Sequence[Row], bought: str, job: float | None) -> Iterator[str]
         how, measured = f" {bought}" if bought else "", best.measurement.latest.created_utc
         price = f"{best.usd_per_hour:,.2f} USD an hour{how}, {of}; measured on {measured:%Y-%m-%d}"
         yield f"Price of {best.instance}: {price}."
-    if best is not None and job is not None and best.units_per_usd and best.throughput_per_s:
-        usd, hours = cost.job_usd(job, best.units_per_usd), cost.job_hours(job, best.throughput_per_s)
-        yield f"The job of {brief_count(job)} {unit_of(best)} takes {time_said(hours)} and {usd:,.2f} USD."
+        if best.job_hours is not None and best.job_usd is not None:
+            took = f"{time_said(best.job_hours)} and {best.job_usd:,.2f} USD"
+            yield f"The job of {brief_count(best.job_units)} {unit_of(best)} takes {took}."
 
 
 NAMING: tuple[Column[Shown], ...] = (

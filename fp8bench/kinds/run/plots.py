@@ -17,6 +17,7 @@ MOST_DRAWN = 10
 
 USUAL_JOB = {"tokens": 1e9}
 MILLION = 1e6
+"""The units whose time and cost are drawn if no job is given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,17 +71,15 @@ PLOTS = {
 """The charts that can be drawn, and what each shows."""
 
 
-def charts(shown: Sequence[Shown], job: float | None = None) -> dict[str, Chart]:
-    """Return charts by name, if they have anything to draw, in the order of PLOTS. job: units for time against cost;
-    None for a million, of tokens a billion.
-    """
+def charts(shown: Sequence[Shown]) -> dict[str, Chart]:
+    """Return charts by name, if they have anything to draw, in the order of PLOTS."""
     ran = [one for one in shown if one.row.status == "ok"]
     if not ran:
         return {}
     # Images and tokens cannot share a chart: only rows with the first row's unit are drawn.
     unit = unit_of(ran[0].row)
     ran = [one for one in ran if unit_of(one.row) == unit]
-    job = job or USUAL_JOB.get(unit, MILLION)
+    job = ran[0].row.job_units or USUAL_JOB.get(unit, MILLION)
     title, interval = unit.capitalize(), "A line over the end of a bar is its 95 % interval."
     a_unit = f"{'an' if unit[:1] in 'aeio' else 'a'} {unit.removesuffix('s')}"
     made = (

@@ -2,9 +2,7 @@
 unknown or meaningless.
 """
 
-from collections.abc import Callable
 from datetime import date
-from operator import attrgetter
 from statistics import median
 from typing import Literal
 
@@ -167,11 +165,8 @@ class Row(Labelled, Frozen):
         return f"{self.status}: {self.cause}" if self.cause else self.status
 
 
-MIDDLES: dict[str, Callable[[Summary], float | None]] = {
-    **{name: attrgetter(name) for name in ("joules_per_unit", "units_per_kwh", "data_wait_share")},
-    "host_lead_share": lambda one: None if one.host_lead_s is None else one.host_lead_s / one.step_time_s,
-}
-"""Of each, the median over rounds."""
+OF_ROUNDS = ("joules_per_unit", "units_per_kwh", "data_wait_share")
+"""Of each, and of how far the host is ahead, a row has the median over its rounds."""
 
 
 def to_row(measurement: Measurement, catalog: Catalog, options: CompareOptions, day: date) -> Row:
@@ -231,8 +226,10 @@ def _measured(row: Row, summary: Summary, catalog: Catalog) -> dict[str, object]
             "spread_within_process": found.spread_within([n for n in effective if n is not None]),
             "unseen_share": unseen_share(len(found.processes)),
         }
-    for name, get in MIDDLES.items():
-        known = [value for one in summaries if (value := get(one)) is not None]
+    leads = [None if one.host_lead_s is None else one.host_lead_s / one.step_time_s for one in summaries]
+    of_rounds = {name: [getattr(one, name) for one in summaries] for name in OF_ROUNDS}
+    for name, values in {**of_rounds, "host_lead_share": leads}.items():
+        known = [value for value in values if value is not None]
         update[name] = median(known) if known else None
     # MFU is against the dense bf16 peak and, for an fp8 mode, the fp8 peak; None for an unknown GPU.
     gpu = catalog.gpu_by_product(record.environment.device_name) if record.environment else None
