@@ -1,6 +1,5 @@
 """Charts of rows, in a page and in files of their own.
 
-Below the name and the numbers of a row lies its bar, or the parts of one; or its point lies above them.
 A chart is as wide as a phone's screen in CSS pixels (`WIDTH`), so that its text can be read there, and in a page on a
 desktop. Numbers come as text: only positions are computed here. No meaning depends on colour alone.
 """

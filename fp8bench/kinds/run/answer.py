@@ -1,9 +1,8 @@
 """What follows from the rows of a comparison: which mode pays on each instance, and which instance.
 
-A verdict between two rows depends on these two alone, and a sentence about two instances on all their rows, whatever an
-option leaves out of the table. Rows of equal batch size are compared, measured ones with measured and published with
-published; a mode by its ratio within each machine, since machines of one type differ, where it was measured; two
-instances by modes that both were given. An instance is the best if it wins every pair; in a circle none is.
+A verdict between two rows depends on these two alone, and a sentence about two instances on all their rows. Rows of
+equal batch size are compared, measured ones with measured; a mode within each machine, since machines of one type
+differ; two instances by modes that both were given. An instance is the best if it wins every pair.
 """
 
 from collections import Counter

@@ -1,8 +1,6 @@
-"""A check for its reader: the answer in a sentence, and a row for each variant, failures first; and in file formats;
-and rounds that are added to a session until a check of it decides (`fp8bench run --until-decided`).
-
-JUnit XML (junit-10.xsd of Jenkins' xUnit plugin): a test case for each variant. A variant that fails is a failure, one
-that did not run an error, and one that is not judged is skipped.
+"""A check for its reader: the answer in a sentence, and a row for each variant, failures first; as JUnit XML
+(junit-10.xsd of Jenkins' xUnit plugin: a case for each variant); and rounds that are added to a session until a check
+of it decides (`fp8bench run --until-decided`).
 """
 
 import re

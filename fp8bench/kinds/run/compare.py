@@ -2,9 +2,7 @@
 speed-up, its gain for a dollar, and whether that can be called better. Numbers only; `shown` shows them.
 
 If both rows have a price, the verdict is on units per USD, because a second machine that makes a step shorter can make
-each image more expensive; else it is on speed. Prices are exact, so a unit's cost is as uncertain as its time. Machine
-and software may prevent a verdict. All rows are priced on one day, today unless another is requested, so that no gain
-compares prices of different years.
+each image more expensive; else it is on speed. Prices are exact, so a unit's cost is as uncertain as its time.
 """
 
 from collections.abc import Iterator, Sequence

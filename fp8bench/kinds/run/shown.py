@@ -1,9 +1,8 @@
 """A comparison of runs as a document: a table of 80 characters that answers, the wide table that has everything, or the
 columns that were requested; then the answer in sentences, and notes.
 
-In the table that answers, a name says what tells its row from others: executions only where a mode has several, a
-recipe unless it is the default, options in which rows differ. Notes stand below, those first that would change a
-decision. Tables of columns have short marks in their rows and letters for the rest.
+In the table that answers, a name says what tells its row from others, and notes stand below, those first that would
+change a decision. Tables of columns have short marks in their rows and letters for the rest.
 """
 
 from collections import Counter
