@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from fp8bench.cli.listings import summary_of
@@ -18,7 +19,7 @@ from fp8bench.schema.batch import AUTO
 from fp8bench.schema.execution import kept_bytes
 from fp8bench.schema.machine import gib
 from fp8bench.schema.model import Answer
-from fp8bench.tables.document import NOTHING, Cells, Document, Rows, Sentence, Table, blocks, telling
+from fp8bench.tables.document import NOTHING, Cells, Document, Sentence, Table, blocks, column, telling
 from fp8bench.tables.written import counted
 
 MONEY = "{:,.2f}".format
@@ -104,18 +105,18 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
         number = most.get(turn.label)
         return NOTHING if number is None else f"{number}{', may not fit' if number < batch_size else ''}"
 
-    column = Rows([*zip(found.turns, executed, prepared.entries, strict=True)]).column
+    cells = partial(column, [*zip(found.turns, executed, prepared.entries, strict=True)])
     of_each = telling(
-        column("variant", lambda row: row[0].label, "word"),
-        column("execution", lambda row: NOTHING if alike else "cannot run here" if row[0].obstacle else row[1], "word"),
-        column("a round", lambda row: NOTHING if row[0].seconds is None else duration(row[0].seconds)),
-        column("all rounds", lambda row: _span(row[0].all_s, duration)),
-        column("cost", lambda row: _span(row[0].usd, MONEY), unit="USD"),
-        column(
+        cells("variant", lambda row: row[0].label, "word"),
+        cells("execution", lambda row: NOTHING if alike else "cannot run here" if row[0].obstacle else row[1], "word"),
+        cells("a round", lambda row: NOTHING if row[0].seconds is None else duration(row[0].seconds)),
+        cells("all rounds", lambda row: _span(row[0].all_s, duration)),
+        cells("cost", lambda row: _span(row[0].usd, MONEY), unit="USD"),
+        cells(
             f"memory of {has:g} GiB" if has else "memory",
             lambda row: gib(row[0].memory_bytes) if row[0].memory_bytes else NOTHING,
         ),
-        column("batch that fits", lambda row: fits(row[0], row[2].config.batch_size), "note"),
+        cells("batch that fits", lambda row: fits(row[0], row[2].config.batch_size), "note"),
     )
     return Document(
         blocks(

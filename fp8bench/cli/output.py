@@ -117,7 +117,6 @@ def show(document: "Document", form: str, repeat: bool = True) -> None:
 
 def draw(document: "Document", name: str, path: "Path | None") -> None:
     """Draw the document's figure of this name, if a path was given and there is anything to draw."""
-    figure = None if path is None else document.figure(name)
-    if path is not None and figure is not None:
-        figure.draw(path)
+    if path is not None and name in document.figures:
+        document.figures[name](path)
         log(f"drawn as {path}")

@@ -47,16 +47,17 @@ def report(
     if not keys:
         raise results.nothing_found("to report", results_dir, "Measure with `fp8bench run`, or name an instance")
     options, catalog = selection.resolved(keys, results_dir, named=bool(instances))
+    options = options._replace(job=job)
     kept = results.read(results_dir, options.instances)
     unread = Unread()
     found = gather(kept, options, catalog, results_dir, unread)
-    for text in found.comparison.warnings:
+    for text in found.warnings:
         warn(text)
-    if all(row.status != "ok" for row in found.comparison.rows):
+    if all(row.status != "ok" for row in found.rows):
         warn("no row is a valid measurement; the page says why")
     if kind == PAGE:
         bought = options.purchase.replace("_", " ")
-        text = render(page(found.comparison, found.rounds, date.today(), bought, job))
+        text = render(page(found, date.today(), bought))
         with written(path, "Name another file with -o"):
             try:
                 write_atomically(path, text, replace=force)
@@ -64,7 +65,7 @@ def report(
                 # It has appeared there meanwhile.
                 raise UsageError(f"{path} exists", REPLACE) from error
     else:
-        chart = charts(shown_rows(found.comparison, found.rounds), job).get(str(plot))
+        chart = charts(shown_rows(found.rows)).get(str(plot))
         if chart is None:
             see = "See the rows with `fp8bench compare`"
             raise UsageError(f"no row has anything to draw of {PLOTS[str(plot)]}", see)

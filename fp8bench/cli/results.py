@@ -15,7 +15,7 @@ from fp8bench.cli.output import Unread, load_catalog, log, show, warn
 from fp8bench.cli.selection import Selection
 from fp8bench.config.options import Folder
 from fp8bench.kinds.run import gather
-from fp8bench.kinds.run.method import method
+from fp8bench.kinds.run.sentences import method
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import View
 from fp8bench.launch.imported import ImportedFigure, doubts, to_record
@@ -119,8 +119,8 @@ def bundle(
     options, catalog = selection.resolved(instances, results_dir, price)
     kept, unread = results.read(results_dir, options.instances), Unread()
     found = gather(kept, options, catalog, results_dir, unread)
-    used = {run_id.partition("@")[0] for run_id in found.rounds}
-    lenders = {row.measured_on for row in found.comparison.rows if row.measured_on}
+    used = {run_id.partition("@")[0] for row in found.rows for run_id in row.run_ids}
+    lenders = {row.measured_on for row in found.rows if row.measured_on}
     shown = {*options.instances, *lenders}
     borrowed = results.read(results_dir, lenders)
     used |= {one.parity.of_run for one, _ in borrowed if one.run_id in used and one.parity and one.parity.of_run}
@@ -134,9 +134,9 @@ def bundle(
     entries = {**load().instances, **{key: one for key, one in catalog.instances.items() if key in shown}}
     asked = {name: value for name, value in selection.model_dump(mode="json").items() if value not in (None, False)}
     made = Bundle(instances=options.instances, today=options.today, selection=asked, prices=price, fp8bench=__version__)
-    table = render(document(found.comparison, view=View(notes=True)), "markdown")
+    table = render(document(found, view=View(notes=True)), "markdown")
     parts = {
-        TEXT: f"{method(found.comparison, options)}\n\n{table}\n".encode(),
+        TEXT: f"{method(found, options)}\n\n{table}\n".encode(),
         CATALOGUE: catalog.model_copy(update={"instances": entries, "unread": ()}).model_dump_json().encode(),
         # Each record and its samples, by their names in a bundle.
         **{f"{RESULTS}/{path.parent.name}/{path.name}": path.read_bytes() for path in files},

@@ -67,10 +67,6 @@ class View(Options):
             "These columns, by name (mode, step, value, gain, memory, ...)", metavar="A,B,...", flags=("--columns",)
         ),
     ] = ()
-    sort: Annotated[
-        str | None,
-        Option("Best of a column first; with a dash last [what a USD buys]", metavar="[-]COLUMN"),
-    ] = None
     filter: Annotated[
         tuple[str, ...], Option("Only rows like this (=, !=, <, <=, >, >=), as mode=te-fp8", metavar="COLUMN=VALUE")
     ] = ()
@@ -96,8 +92,7 @@ class View(Options):
     @property
     def named(self) -> tuple[str, ...]:
         """Every column that any part of the view names."""
-        others = (self.sort and self.sort.removeprefix("-"), self.group_by, *(one.column for one in self.conditions))
-        return (*self.columns, *(name for name in others if name is not None))
+        return (*self.columns, *filter(None, (self.group_by, *(one.column for one in self.conditions))))
 
 
 AS_IT_IS = View()

@@ -1,5 +1,7 @@
 """Predictions as a document."""
 
+from functools import partial
+
 from fp8bench.predict.prediction import Measured, Prediction, Predictions
 from fp8bench.predict.step import ModelError
 from fp8bench.profiling.facts import PARTS
@@ -28,7 +30,7 @@ def document(found: Predictions) -> doc.Document:
         form = ".0f" if (row.step_time_s or 0.0) >= 0.1 else ".1f"
         return row.status if row.reason else with_interval(row.step_time_s, row.step_time_range_s, form, scale=1e3)
 
-    column = doc.Rows(rows).column
+    column = partial(doc.column, rows)
     origin = column("from", lambda row: f"{row.measured.world_size} x {row.measured.instance}", "word")
     columns = (
         column("predicted mode", lambda row: row.variant_label, "word"),
@@ -95,7 +97,8 @@ def _answers(best: Prediction) -> list[str]:
 
 
 def _parts(row: Prediction) -> doc.Table:
-    column = doc.Rows([part for part in row.parts if max(part.measured_s, part.predicted_s) >= SMALLEST_S]).column
+    parts = [part for part in row.parts if max(part.measured_s, part.predicted_s) >= SMALLEST_S]
+    column = partial(doc.column, parts)
     return doc.Table(
         (
             column("part of a step", lambda part: "idle" if part.name == "idle" else PARTS[part.name], "word"),

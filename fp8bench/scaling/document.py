@@ -90,8 +90,8 @@ def document(found: Scaled, ahead: Projections) -> doc.Document:
         "warnings": warnings,
         "notes": notes,
     }
-    picture = doc.Figure(PICTURE, partial(draw, found, ahead.rows))
-    return doc.Document(blocks, data=data, lines=doc.CsvLines.of(Point, points), figures=(picture,))
+    figures = {PICTURE: partial(draw, found, ahead.rows)}
+    return doc.Document(blocks, data=data, lines=doc.CsvLines.of(Point, points), figures=figures)
 
 
 def _projected(found: Projections) -> list[list[doc.Part]]:

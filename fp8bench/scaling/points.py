@@ -17,7 +17,6 @@ from pydantic import Field, SkipValidation
 from fp8bench.kinds.kind import CompareOptions, Labelled
 from fp8bench.kinds.priced import Used, priced
 from fp8bench.kinds.run.row import to_row
-from fp8bench.kinds.run.unit_cost import unit_time, used
 from fp8bench.pricing.choose import require_region
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, nothing_found
@@ -179,8 +178,7 @@ def _workload(
 
 
 def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions, day: date) -> Point:
-    record, time = measurement.latest, unit_time(measurement)
-    row = to_row(measurement, time, priced(record, used(record, catalog), catalog, options, day), catalog)
+    record, row = measurement.latest, to_row(measurement, catalog, options, day)
     known, instance = catalog.gpu_by_product(record.device_name), catalog.instances.get(record.instance)
     gpu = known.name if known else record.device_name or (instance.gpu if instance else None)
     rate, usd = row.throughput_ci_per_s, row.units_per_usd_ci
@@ -194,8 +192,7 @@ def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions,
         usd_per_billion_units=BILLION / row.units_per_usd if row.units_per_usd else None,
         usd_per_billion_units_ci=usd and (BILLION / usd[1], BILLION / usd[0]),
         work="" if options.allow_mismatch else json.dumps(record.fingerprint, sort_keys=True),
-        estimate=time.by_elapsed if time else None,
-        measurement=measurement,
+        estimate=row.times.by_elapsed if row.times else None,
     )
 
 

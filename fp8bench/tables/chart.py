@@ -7,12 +7,11 @@ mathematics: a record may hold anything.
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
 from fp8bench.schema.errors import RunFailed, UsageError, inert
@@ -140,8 +139,7 @@ def _plain(element: ElementTree.Element) -> None:
     element.tail = None
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A line of a chart. points: (x, y) each. broken: drawn with dashes."""
 
     name: str
@@ -150,35 +148,19 @@ class Line:
     broken: bool = False
 
 
-def lines(
-    path: Path,
-    heading: str,
-    of: Sequence[Line],
-    titles: tuple[str, str],
-    x_text: Callable[[float], str] = "{:g}".format,
-    *,
-    log_y: bool = False,
-    level: tuple[str, float] | None = None,
-) -> None:
-    """Draw lines over sizes on a logarithmic axis, each size with its name. titles: of the axes. level: the name and
-    the height of a horizontal line. Raises as `figure` does.
+def lines(path: Path, heading: str, of: Sequence[Line], titles: tuple[str, str]) -> None:
+    """Draw lines over sizes on a logarithmic axis, each size with its name. titles: of the axes. Raises as `figure`
+    does.
     """
     with figure(4.6, path) as made:
         axes = made.add_subplot()
         for one in of:
             looks: Any = {"color": one.colour, "linestyle": DASHES if one.broken else "-", "label": one.name}
-            x, y = zip(*one.points, strict=True) if one.points else ((), ())
-            axes.plot(x, y, marker="o", markersize=3.5, linewidth=1.8, **looks)
-        if level is not None:
-            axes.axhline(level[1], color=FAINT, linewidth=1.2, linestyle=(0, (1, 2)), label=level[0])
+            axes.plot(*zip(*one.points, strict=True), marker="o", markersize=3.5, linewidth=1.8, **looks)
         axes.set_xscale("log", base=2)
         sizes = sorted({x for one in of for x, _ in one.points})
-        axes.set_xticks(sizes, list(map(x_text, sizes)))
-        if log_y:
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter("{x:g}")
-        else:
-            axes.set_ylim(bottom=0)
+        axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
+        axes.set_ylim(bottom=0)
         axes.minorticks_off()
         plain(axes, *titles)
         title(made, heading)
@@ -222,20 +204,16 @@ def plain(axes: Any, x: str = "", y: str = "") -> None:
     """Name the axes and draw their grid, both quieter than the plot."""
     axes.set_xlabel(x, fontsize=9, color=FAINT)
     axes.set_ylabel(y, fontsize=9, color=FAINT)
-    panel(axes, "both", FAINT)
-    frame(axes, "left", "bottom")
+    panel(axes, "both", FAINT, ("left", "bottom"))
 
 
-def panel(axes: Any, grid: str, y_colour: str = INK) -> None:
-    """Draw a panel's grid, quieter than the plot. grid: `x`, `y` or `both`. y_colour: of the names beside it."""
+def panel(axes: Any, grid: str, y_colour: str = INK, sides: Sequence[str] = ("bottom",)) -> None:
+    """Draw a panel's grid and these sides of its frame, quieter than the plot and behind it. grid: `x`, `y` or `both`.
+    y_colour: of the names beside it.
+    """
     axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
     axes.tick_params(axis="y", labelcolor=y_colour)
     axes.grid(True, axis=grid, color=GRID, linewidth=0.6)
-    frame(axes, "bottom")
-
-
-def frame(axes: Any, *sides: str) -> None:
-    """Show only these sides of the frame, as pale as the grid, and behind the plot."""
     axes.set_axisbelow(True)
     for side, spine in axes.spines.items():
         spine.set_visible(side in sides)

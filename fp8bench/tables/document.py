@@ -4,10 +4,11 @@ A command makes a document of what it found, and `render` turns it into text. A 
 what a cell says and means, not how the cell is drawn. `study` makes tables of rows and columns.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -79,23 +80,16 @@ class Cells(NamedTuple):
 RowT = TypeVar("RowT")
 
 
-class Rows(NamedTuple, Generic[RowT]):
-    """The items that the rows of a table show; columns whose cells are only texts are made from them."""
-
-    of: Sequence[RowT]
-
-    def column(
-        self,
-        heading: str,
-        write: Callable[[RowT], str],
-        kind: CellKind = "quantity",
-        *,
-        tone: Callable[[RowT], Tone] | None = None,
-        **looks: Any,
-    ) -> Cells:
-        """Return a column. write, tone: return a row's text and tone. looks: other fields of the column."""
-        tones = tuple(map(tone, self.of)) if tone else ()
-        return Cells(heading, tuple(map(write, self.of)), kind, tones=tones, **looks)
+def column(
+    rows: Sequence[RowT],
+    heading: str,
+    write: Callable[[RowT], str],
+    kind: CellKind = "quantity",
+    unit: str = "",
+    tone: Callable[[RowT], Tone] | None = None,
+) -> Cells:
+    """Return a column whose cells are only texts. write, tone: return a row's text and tone."""
+    return Cells(heading, tuple(map(write, rows)), kind, unit, tones=tuple(map(tone, rows)) if tone else ())
 
 
 class Table(NamedTuple):
@@ -133,13 +127,6 @@ def telling(*columns: Cells) -> list[Cells]:
     return [column for column in columns if column.says_something]
 
 
-class Figure(NamedTuple):
-    """A picture that the document names. draw: writes a .png, .svg or .pdf file; raises as `chart.figure`."""
-
-    name: str
-    draw: Callable[[Path], None]
-
-
 Part = Heading | Sentence | Note | Warned | Table
 
 
@@ -159,21 +146,18 @@ class CsvLines(NamedTuple):
 class Document(NamedTuple):
     """A document. blocks: parts that belong together. data: for json, made of pydantic models and plain values, with
     numbers that are not rounded. answer: the same for what follows from them. lines: None if the document has no csv.
+    figures: by name, draw a .png, .svg or .pdf file; they raise as `chart.figure`.
     """
 
     blocks: tuple[tuple[Part, ...], ...]
     data: Any = None
     lines: CsvLines | None = None
-    figures: tuple[Figure, ...] = ()
+    figures: Mapping[str, Callable[[Path], None]] = MappingProxyType({})
     answer: Any = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
         return tuple(part.text for block in self.blocks for part in block if isinstance(part, Warned))
-
-    def figure(self, name: str) -> Figure | None:
-        """Return the figure of this name; None if there is nothing to draw under it."""
-        return next((one for one in self.figures if one.name == name), None)
 
 
 def notes(*every: tuple[object, str]) -> list[Note]:

@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 MOST_OF_A_CARD = 7
 """The most columns of a table whose rows become cards on a phone: a long text in the last would widen all of them."""
 
-Part = Note | Table | Chart[Any]
+Part = Note | Table | Chart
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.schema.errors import inert
@@ -124,7 +125,7 @@ def fitted(table: Table, width: int) -> tuple[Table, tuple[str, ...]]:
     ways = ((0, False), (1, False), (1, True))
     level, numbers = next((way for way in ways if _least(columns, *way) <= width), ways[-1])
     least = [_narrowest(cells, level, numbers) for cells in columns]
-    widths = [_width([cells.heading, *cells.texts]) for cells in columns]
+    widths = _widths(columns)
     while _total(widths) > width and widths != least:
         able = (place for place, wide in enumerate(widths) if wide > least[place])
         widest = max(able, key=lambda place: (widths[place] > _width(columns[place].texts), widths[place]))
@@ -147,6 +148,10 @@ def _total(widths: Sequence[int]) -> int:
 
 def _width(texts: Iterable[str]) -> int:
     return max((len(line) for text in texts for line in text.split("\n")), default=0)
+
+
+def _widths(columns: Iterable[Cells]) -> list[int]:
+    return [_width([cells.heading, *cells.texts]) for cells in columns]
 
 
 def _least(columns: Sequence[Cells], level: int, numbers: bool) -> int:
@@ -176,17 +181,13 @@ def divided(table: Table, width: int) -> list[Table]:
     """Return the table, or its columns divided over several tables that fit. Each begins with the row's number, if rows
     are numbered, and the columns that name it, and has at least one column in addition to these, however wide.
     """
-
-    def wide(*columns: Cells) -> int:
-        return _total([_width([cells.heading, *cells.texts]) for cells in columns])
-
-    if wide(*table.columns) <= width:
+    if _total(_widths(table.columns)) <= width:
         return [table]
     number = Cells("#", tuple(str(row) for row in range(1, table.height + 1)))
     named = [*([number] if table.numbered else []), *table.columns[: table.naming]]
     groups = [list(named)]
     for cells in table.columns[table.naming :]:
-        if len(groups[-1]) > len(named) and wide(*groups[-1], cells) > width:
+        if len(groups[-1]) > len(named) and _total(_widths([*groups[-1], cells])) > width:
             groups.append(list(named))
         groups[-1].append(cells)
     return [table._replace(columns=tuple(group)) for group in groups]
@@ -212,6 +213,10 @@ def _terminal(document: Document) -> str:
 
 def print_table(table: Table, console: "Console") -> None:
     """Print the table, folded or divided into as many tables as the console's width needs."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
     drawn = drawn_of(table)
     needed = _least([cells for cells in drawn.columns if not cells.spare], 0, False)
     whole = table.whole or (not drawn.numbered and needed <= console.width)
@@ -219,26 +224,14 @@ def print_table(table: Table, console: "Console") -> None:
         if place:
             console.print()
         folded, omitted = fitted(part, console.width)
-        _draw(folded, console, omission(omitted))
-
-
-def _draw(table: Table, console: "Console", below: Sequence[str]) -> None:
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    frame = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), collapse_padding=True)
-    for cells in table.columns:
-        side: Any = "right" if cells.numeric else "left"
-        frame.add_column(Text(cells.heading), justify=side, overflow="fold", vertical="top")
-    emphasis = table.emphasis or ("",) * table.height
-    for row, (texts, style) in enumerate(zip(table.rows(), emphasis, strict=True)):
-        tones = [COLOURS.get(cells.tones[row], "") if cells.tones else "" for cells in table.columns]
-        styled = (Text(text, style=tone) for text, tone in zip(texts, tones, strict=True))
-        frame.add_row(*styled, style=STYLES.get(style, ""))
-    console.print(frame)
-    for line in below:
-        console.print(Text(line, style=LOOKS[Note]))
+        frame = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), collapse_padding=True)
+        for cells in folded.columns:
+            side: Any = "right" if cells.numeric else "left"
+            frame.add_column(Text(cells.heading), justify=side, overflow="fold", vertical="top")
+        for row, (texts, style) in enumerate(zip(folded.rows(), table.emphasis or repeat(""), strict=False)):
+            tones = (COLOURS.get(cells.tones[row], "") if cells.tones else "" for cells in folded.columns)
+            frame.add_row(*map(Text, texts, tones), style=STYLES.get(style, ""))
+        console.print(frame, *(Text(line, style=LOOKS[Note]) for line in omission(omitted)), sep="\n")
 
 
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")

@@ -1,6 +1,5 @@
 """Charts of rows, in a page and in files of their own.
 
-Below the name and the numbers of a row lies its bar, or the parts of one; or its point lies above them.
 A chart is as wide as a phone's screen in CSS pixels (`WIDTH`), so that its text can be read there, and in a page on a
 desktop. Numbers come as text: only positions are computed here. No meaning depends on colour alone.
 """
@@ -8,10 +7,11 @@ desktop. Numbers come as text: only positions are computed here. No meaning depe
 import math
 import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from fp8bench.schema.errors import inert
 from fp8bench.tables.chart import FAINT, INK, contrast, figure, inlined, on, plain, sheet
@@ -28,7 +28,7 @@ TEXT, SMALL = 10.5, 10.1
 LETTERS = 56
 """Letters of a line across the whole width."""
 
-LINE, BAR, ROW = 13.0, 12.0, 48.0
+LINE, BAR, ROW = 13.0, 14.0, 48.0
 """Heights in points: of a line of text, of a bar, and of a row with two lines, its bar and what separates it."""
 
 LEGEND_COLUMNS = 2
@@ -58,21 +58,13 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Row:
-    item: Item
-
-
-RowT = TypeVar("RowT", bound=Row)
-
-
-@dataclass(frozen=True)
-class Chart(ABC, Generic[RowT]):
+class Chart(ABC):
     """A chart. name: selects it. caption: how to read it."""
 
     name: str
     title: str
     caption: str
-    rows: tuple[RowT, ...]
+    rows: Sequence[Item]
 
     @property
     def height(self) -> float:
@@ -97,7 +89,7 @@ class Chart(ABC, Generic[RowT]):
 
     def svg(self) -> str:
         """Return the chart without title and caption, as an element of a page."""
-        numbers = (" ".join(filter(None, (row.item.title, row.item.value, row.item.remark))) for row in self.rows)
+        numbers = (" ".join(filter(None, (row.title, row.value, row.remark))) for row in self.rows)
         with sheet(self.height / 72, WIDTH / 72, self.name) as figure:
             self.paint(self._axes(figure, 0.0))
             return inlined(figure, self.title, "; ".join(numbers))
@@ -132,37 +124,64 @@ def _line(axes: "Axes", x: Sequence[float], y: Sequence[float], colour: str, wid
     axes.plot(x, y, color=colour, linewidth=width, clip_on=False, **{"solid_capstyle": "butt", **looks})
 
 
-@dataclass(frozen=True)
-class Bar(Row):
-    """A bar. value: at least 0. interval: its ends, if any. look: its colour."""
+@dataclass(frozen=True, kw_only=True)
+class Bar(Item):
+    """A bar from zero. parts: the name and length of each, at least 0. interval: the ends of the whole, if any."""
 
-    value: float
+    parts: tuple[tuple[str, float], ...]
     interval: tuple[float, float] | None = None
-    look: str = "other"
 
 
 @dataclass(frozen=True)
-class Bars(Chart[Bar]):
-    """Bars from zero. broken_at: a value marked by a broken line across each bar."""
+class Bars(Chart):
+    """Bars of one part or several. colours: of each part, in the order of a legend. broken_at: a value marked by a
+    broken line across each bar. write_part: formats a part's number; with it there is a legend.
+    """
 
+    rows: Sequence[Bar]
+    colours: Mapping[str, str] = field(default_factory=COLOURS.copy)
     broken_at: float | None = None
+    write_part: Callable[[float], str] | None = None
+
+    @property
+    def legend(self) -> list[str]:
+        there = {name for bar in self.rows for name, _ in bar.parts}
+        return [name for name in self.colours if name in there] if self.write_part else []
+
+    @property
+    def height(self) -> float:
+        return self._above + super().height
+
+    @property
+    def _above(self) -> float:
+        return 16.0 * math.ceil(len(self.legend) / LEGEND_COLUMNS) + 4 if self.legend else 0.0
 
     def paint(self, axes: "Axes") -> None:
-        most = max(end for bar in self.rows for end in (bar.value, *(bar.interval or ())))
+        for place, name in enumerate(self.legend):
+            x, y = 2 + place % LEGEND_COLUMNS * WIDTH / LEGEND_COLUMNS, 8 + 16.0 * (place // LEGEND_COLUMNS)
+            axes.barh(y, 11, 11, left=x, color=self.colours[name], edgecolor=FAINT, linewidth=0.6)
+            axes.text(x + 17, y + 3.8, name, fontsize=SMALL, color=INK)
+        longest = max(sum(length for _, length in bar.parts) for bar in self.rows)
         # A single very wide interval does not shorten all bars.
-        most = min(most, 1.5 * max(bar.value for bar in self.rows)) or 1.0
+        most = min(max(longest, *(end for bar in self.rows for end in bar.interval or (0.0,))), 1.5 * longest) or 1.0
 
         def at(value: float) -> float:
             return 2 + min(1.0, value / most) * (WIDTH - 6)
 
         for place, bar in enumerate(self.rows):
-            y = _head(axes, bar.item, place * ROW)
-            edge = FAINT if bar.look == "reported" else "none"
-            axes.barh(y, at(bar.value) - 2, BAR, left=2, color=COLOURS[bar.look], edgecolor=edge, clip_on=False)
+            y = _head(axes, bar, self._above + place * ROW)
+            ends = accumulate((length for _, length in bar.parts), initial=0.0)
+            for (name, length), (left, right) in zip(bar.parts, pairwise(map(at, ends)), strict=True):
+                colour = self.colours[name]
+                edge = FAINT if contrast(colour, "#ffffff") < PALE else "white"
+                axes.barh(y, right - left, BAR, left=left, color=colour, edgecolor=edge, linewidth=0.6, clip_on=False)
+                text = self.write_part(length) if self.write_part else ""
+                if text and right - left >= 1 + 5.8 * len(text):
+                    axes.text((left + right) / 2, y + 3.7, text, ha="center", fontsize=SMALL, color=on(colour))
             if self.broken_at is not None:
-                x, ends = [at(self.broken_at)] * 2, (y - BAR / 2, y + BAR / 2)
-                _line(axes, x, ends, "white", 3)
-                _line(axes, x, ends, INK, 1.2, linestyle=(0, (3, 2)))
+                reference, both = [at(self.broken_at)] * 2, (y - BAR / 2, y + BAR / 2)
+                _line(axes, reference, both, "white", 3)
+                _line(axes, reference, both, INK, 1.2, linestyle=(0, (3, 2)))
             if bar.interval is not None:
                 low, high = map(at, bar.interval)
                 # Seen on a dark bar too: ink within white.
@@ -171,70 +190,24 @@ class Bars(Chart[Bar]):
                         _line(axes, (x1, x2), (y - up, y + up), colour, wide, solid_capstyle="projecting")
 
 
-@dataclass(frozen=True)
-class Stack(Row):
-    """A bar of parts. parts: the name and length of each."""
-
-    parts: tuple[tuple[str, float], ...]
-
-
-@dataclass(frozen=True)
-class Stacks(Chart[Stack]):
-    """Bars of parts. colours: of each part, in the order of the legend. write: formats a part's number."""
-
-    colours: tuple[tuple[str, str], ...]
-    write_part: Callable[[float], str]
-
-    @property
-    def shown(self) -> list[tuple[str, str]]:
-        there = {name for stack in self.rows for name, _ in stack.parts}
-        return [(name, colour) for name, colour in self.colours if name in there]
-
-    @property
-    def _legend_height(self) -> float:
-        return 16.0 * math.ceil(len(self.shown) / LEGEND_COLUMNS) + 4
-
-    @property
-    def height(self) -> float:
-        return self._legend_height + super().height
-
-    def paint(self, axes: "Axes") -> None:
-        colours = dict(self.colours)
-        for place, (name, colour) in enumerate(self.shown):
-            x, y = 2 + place % LEGEND_COLUMNS * WIDTH / LEGEND_COLUMNS, 8 + 16.0 * (place // LEGEND_COLUMNS)
-            axes.barh(y, 11, 11, left=x, color=colour, edgecolor=FAINT, linewidth=0.6)
-            axes.text(x + 17, y + 3.8, name, fontsize=SMALL, color=INK)
-        longest = max(sum(length for _, length in stack.parts) for stack in self.rows) or 1.0
-        for place, stack in enumerate(self.rows):
-            y, left = _head(axes, stack.item, self._legend_height + place * ROW) + 1, 2.0
-            for name, length in stack.parts:
-                wide = length / longest * (WIDTH - 4)
-                edge = FAINT if contrast(colours[name], "#ffffff") < PALE else "white"
-                axes.barh(y, wide, BAR + 2, left=left, color=colours[name], edgecolor=edge, linewidth=0.6)
-                text = self.write_part(length)
-                if wide >= 1 + 5.8 * len(text):
-                    ink = on(colours[name])
-                    axes.text(left + wide / 2, y + 3.7, text, ha="center", fontsize=SMALL, color=ink)
-                left += wide
-
-
-@dataclass(frozen=True)
-class Point(Row):
-    """A point; smaller x and y are better. ends: both ends of its interval, (x, y) each. front: on the front. hollow:
-    not measured there.
+@dataclass(frozen=True, kw_only=True)
+class Point(Item):
+    """A point; smaller x and y are better. ends: both ends of its interval, (x, y) each, if it has one. front: on the
+    front. hollow: not measured there.
     """
 
     x: float
     y: float
-    ends: tuple[tuple[float, float], tuple[float, float]] | None = None
+    ends: tuple[tuple[float, float], ...] = ()
     front: bool = False
     hollow: bool = False
 
 
 @dataclass(frozen=True)
-class Scatter(Chart[Point]):
+class Scatter(Chart):
     """Points with their numbers, each named below. A line of steps connects those of the front."""
 
+    rows: Sequence[Point]
     x_title: str
     y_title: str
 
@@ -250,15 +223,15 @@ class Scatter(Chart[Point]):
         plot.step([p.x for p in front], [p.y for p in front], where="post", color=COLOURS["first"], linewidth=1.5)
         # The first rows are above the others.
         for number, point in reversed([*enumerate(self.rows)]):
-            if point.ends is not None:
+            if point.ends:
                 plot.plot(*zip(*point.ends, strict=True), color=INK, linewidth=1.5)
             edge = COLOURS["first"] if point.front else FAINT
             fill, ink = ("white", INK) if point.hollow else (edge, "white")
             order = 3 + 0.01 * (len(self.rows) - number)
             plot.plot(point.x, point.y, "o", markersize=16, color=fill, markeredgecolor=edge, zorder=order)
             said: Any = {"ha": "center", "va": "center_baseline", "fontsize": SMALL, "color": ink, "zorder": order}
-            plot.text(point.x, point.y, str(point.item.number), **said)
-            _head(axes, point.item, AXES_HEIGHT + 10 + 2.2 * LINE * number)
+            plot.text(point.x, point.y, str(point.number), **said)
+            _head(axes, point, AXES_HEIGHT + 10 + 2.2 * LINE * number)
         plot.margins(0.09)
         plot.ticklabel_format(useOffset=False, style="plain")
         plot.locator_params(nbins=5)

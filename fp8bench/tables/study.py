@@ -1,11 +1,11 @@
 """What a study shows: its rows, its columns, and what it says of them, for one record or several side by side."""
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import RecordHead
@@ -15,8 +15,6 @@ from fp8bench.tables.written import Interval, number, with_interval
 
 RowT = TypeVar("RowT")
 
-Better = Literal["", "less", "more"]
-
 
 @dataclass(frozen=True)
 class Column(Generic[RowT]):
@@ -24,8 +22,7 @@ class Column(Generic[RowT]):
 
     get: returns a row's value, unrounded, in the unit of the record; None is unknown and shown as `-`. format: the
     specification of a number, e.g. `,.1f`, or a function that writes the value. scale: the factor from the value to the
-    number that is shown. interval: the value's 95 % interval. better: whether less or more of it is better. The
-    rest is as in `document.Cells`.
+    number that is shown. interval: the value's 95 % interval. The rest is as in `document.Cells`.
     """
 
     heading: str
@@ -33,7 +30,6 @@ class Column(Generic[RowT]):
     format: str | Callable[[Any], str] = ""
     kind: doc.CellKind = "quantity"
     unit: str = ""
-    better: Better = ""
     scale: float = 1
     after: str = ""
     interval: Callable[[RowT], Interval | None] | None = None
@@ -55,7 +51,7 @@ class Column(Generic[RowT]):
         return number(value, self.format, self.scale, self.after)
 
     def value(self, row: RowT) -> Any:
-        """Return what rows are sorted and filtered by: the value in the unit that is shown."""
+        """Return what rows are filtered by: the value in the unit that is shown."""
         value = self.get(row)
         return value * self.scale if isinstance(value, int | float) and self.scale != 1 else value
 
@@ -171,7 +167,7 @@ class Study(Generic[RecordT, ReportT]):
     found: Callable[[ReportT], Sequence[str]]
     notes: Callable[[Sequence[ReportT], Sequence[str]], Sequence[str]]
     lines: Callable[[Sequence[ReportT]], doc.CsvLines]
-    figures: Sequence[tuple[str, Callable[[ReportT, Path], None]]] = ()
+    figures: Mapping[str, Callable[[ReportT, Path], None]] = field(default_factory=dict)
 
     def document(
         self, records: Sequence[RecordT], groups: Sequence[Sequence[RecordT]], catalog: Catalog
@@ -182,7 +178,7 @@ class Study(Generic[RecordT, ReportT]):
         reports = {record.run_id: self.report(record, catalog) for record in records}
         every, several = list(reports.values()), len(records) > 1
         of_groups = (self._blocks(group, [reports[record.run_id] for record in group], several) for group in groups)
-        figures = tuple(doc.Figure(name, partial(draw, every[0])) for name, draw in self.figures if len(every) == 1)
+        figures = {name: partial(draw, every[0]) for name, draw in self.figures.items() if len(every) == 1}
         return doc.Document(tuple(chain(*of_groups)), data=every, lines=self.lines(every), figures=figures)
 
     def _blocks(

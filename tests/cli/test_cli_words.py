@@ -49,7 +49,7 @@ def test_the_answer_has_these_words(command, words):
 REFUSED = """
 compare mein | results has records of
 compare p5 --reference p5: | --reference 'p5:' is not INSTANCE:MODE
-compare p4d p5 --sort sped-up | unknown column 'sped-up' | 'speed-up'
+compare p4d p5 --group-by sped-up | unknown column 'sped-up' | 'speed-up'
 compare p5 --budget x | --budget | 'x'
 sweep --budget soon | it is not a duration
 run --config /dev/null/x --dry-run | cannot read /dev/null/x: 
@@ -107,7 +107,7 @@ compare p4d p5 --columns hours | column 'hours' is of a job
 compare p4d p5 --columns mode,,step | unknown column ''
 compare p4d p5 --wide --columns mode | --wide and --columns
 compare p4d p5 --best-batch --group-by batch | two views of batch sizes
-compare p4d p5 --sort notes | unknown column 'notes'
+compare p4d p5 --group-by notes | unknown column 'notes'
 compare p4d p5 --filter mode | --filter 'mode' is not COLUMN
 compare p4d p5 --filter mode= | --filter 'mode=' is not COLUMN
 compare p4d p5 --filter mod=x | Did you mean 'mode'

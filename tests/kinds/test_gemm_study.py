@@ -229,7 +229,7 @@ def square(size, fp8_s=5e-4, **changes):
 
 def texts(record, path):
     """What the record's picture says, in order."""
-    KIND.document([record], CATALOG).figure("products").draw(path)
+    KIND.document([record], CATALOG).figures["products"](path)
     return [node.text for node in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
 
 

@@ -214,7 +214,7 @@ class TestSideBySide:
         other = record(row(), instance="p4d", fingerprint={"kind": "numerics", "width": 64})
         found = document([FIRST, other, OTHER])
         assert found.blocks == document([FIRST, OTHER]).blocks + document([other]).blocks
-        assert found.figures == ()
+        assert found.figures == {}
 
 
 @pytest.mark.parametrize("count", [1, 2])

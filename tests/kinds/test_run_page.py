@@ -16,9 +16,9 @@ from builders import (
 )
 from report.comparing import NEW, catalog, compared
 
+from fp8bench.kinds.run.history import seconds
 from fp8bench.kinds.run.page import page
 from fp8bench.kinds.run.plots import PLOTS, charts, shown_rows
-from fp8bench.kinds.run.seconds import seconds
 from fp8bench.kinds.run.sentences import sentences
 from fp8bench.tables.document import Document, Note, Table
 from fp8bench.tables.render import render
@@ -29,10 +29,10 @@ BASELINE = rounds(0.100, 0.101, 0.100, 0.099)
 FP8 = rounds(0.080, 0.081, 0.080, 0.079, mode="te-fp8", recipe="delayed", minutes=10)
 
 
-def made(*records, job=None, bought="on demand", **options):
+def made(*records, **options):
     """The page of these records, and the comparison that it shows."""
     comparison = compared(*records, **options)
-    return page(comparison, {record.run_id: record for record in records}, TODAY, bought, job), comparison
+    return page(comparison, TODAY, "on demand"), comparison
 
 
 def section(page_, key):
@@ -70,8 +70,8 @@ def test_published_figures_are_no_ground_for_a_purchase():
     assert any(text.startswith("Nothing here was measured.") for text in shown.grounds)
     assert cells(tables(shown, "evidence")[0], "where it comes from") == ("an article", "an article")
     bars = section(shown, "value").parts[0]
-    assert {bar.look for bar in bars.rows} == {"reported"}
-    assert all("published" in item.detail for item in (bar.item for bar in bars.rows))
+    assert {name for bar in bars.rows for name, _ in bar.parts} == {"reported"}
+    assert all("published" in bar.detail for bar in bars.rows)
 
 
 def test_a_published_figure_above_the_best_measured_row_is_no_part_of_its_answer():
@@ -93,12 +93,12 @@ def test_only_invalid_rows_give_no_answer_and_tell_their_causes():
 
 def test_charts_have_the_numbers_of_the_rows():
     comparison = compared(*BASELINE, *FP8)
-    drawn = charts(shown_rows(comparison, {record.run_id: record for record in (*BASELINE, *FP8)}), job=1e6)
+    drawn = charts(shown_rows(comparison.rows))
     rows = comparison.rows
     value, cost = drawn["price-performance"], drawn["time-cost"]
     assert isinstance(value, Bars)
     assert isinstance(cost, Scatter)
-    assert [bar.value for bar in value.rows] == [row.units_per_usd for row in rows]
+    assert [bar.parts[0][1] for bar in value.rows] == [row.units_per_usd for row in rows]
     assert [bar.interval for bar in value.rows] == [row.units_per_usd_ci for row in rows]
     assert value.broken_at == rows[1].units_per_usd
     assert [point.y for point in cost.rows] == pytest.approx([row.usd_per_million_units for row in rows])
@@ -111,13 +111,11 @@ def test_a_chart_that_has_no_room_for_all_rows_says_so_in_its_title():
         record for size in range(1, 31) for record in rounds(0.1, 0.1, settings={"batch_size": size}, minutes=10 * size)
     ]
     comparison = compared(*records)
-    drawn = charts(shown_rows(comparison, {record.run_id: record for record in records}))
+    drawn = charts(shown_rows(comparison.rows))
     assert len(comparison.rows) == 30
     assert drawn["price-performance"].title == "Images for a dollar, 10 of 30 rows"
     assert len(drawn["price-performance"].rows) == 10
-    assert all(
-        any(bar.item.remark == "reference" for bar in drawn[name].rows) for name in ("price-performance", "speed")
-    )
+    assert all(any(bar.remark == "reference" for bar in drawn[name].rows) for name in ("price-performance", "speed"))
 
 
 def test_where_the_step_goes_is_shown_for_rows_that_were_profiled():

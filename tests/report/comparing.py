@@ -13,10 +13,10 @@ from builders import environment, machine_called, measured, replayed, rounds
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.compare import compare
-from fp8bench.kinds.run.row import Row
+from fp8bench.kinds.run.row import Row, to_row
 from fp8bench.pricing.catalog import load
 from fp8bench.records.named import parse_reference
-from fp8bench.records.select import ALL, Filter
+from fp8bench.records.select import ALL, Filter, Measurement
 from fp8bench.schema.instance import Catalog, Instance, Price
 from fp8bench.schema.record import Record
 
@@ -122,7 +122,8 @@ def summarized(*changes: dict[str, Any], **of_rounds: Any) -> list[Record]:
 
 
 def row(**changes: Any) -> Row:
-    """A row that took part, with every number of the table."""
+    """A row that took part, of one record."""
+    made = to_row(Measurement((measured("p5", "te-fp8", "delayed"),)), CATALOG, asked("p5"), TODAY)
     values: dict[str, Any] = {
         "instance": "p5",
         "mode": "te-fp8",
@@ -140,5 +141,7 @@ def row(**changes: Any) -> Row:
         "world_size": 8,
         "nodes": 1,
         "run_id": "20260501T100000Z-te-fp8-delayed-000000",
+        "measurement": made.measurement,
+        "priced": made.priced,
     }
     return Row.model_validate(values | changes)

@@ -1,4 +1,4 @@
-"""What a user asks to see, from words to rows: filtered, at their best batch, on the front, sorted and grouped."""
+"""What a user asks to see, from words to rows: filtered, at their best batch, on the front, and grouped."""
 
 import pytest
 from pydantic import TypeAdapter
@@ -6,7 +6,7 @@ from report import comparing
 from report.comparing import row
 
 from fp8bench.kinds.run.answer import Comparison
-from fp8bench.kinds.run.arranged import arranged, best_batches, grouped, holds, in_order, require_columns, with_front
+from fp8bench.kinds.run.arranged import arranged, best_batches, grouped, holds, require_columns, with_front
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import Count, View, parse_price
 from fp8bench.tables.document import Table
@@ -102,26 +102,6 @@ def test_the_front_is_of_rows_with_a_price_that_count_the_same_on_the_same_devic
     assert [one.pareto for one in with_front(rows)] == [True, True, False, None, True, True]
 
 
-@pytest.mark.parametrize(
-    ("sort", "order"),
-    [
-        ("value", ["b", "a", "c", "d"]),
-        ("-value", ["a", "b", "c", "d"]),
-        ("step", ["a", "b", "c", "d"]),
-        ("-step", ["c", "b", "a", "d"]),
-        ("instance", ["b", "a", "c", "d"]),
-    ],
-)
-def test_the_best_is_first_and_what_is_unknown_or_did_not_run_last(sort, order):
-    rows = [
-        ran("a", 1.0, step_time_s=0.1),
-        ran("b", 2.0, step_time_s=0.2, instance="a1"),
-        ran("d", status="failed"),
-        ran("c", step_time_s=0.3),
-    ]
-    assert names(in_order(rows, sort)) == order
-
-
 def test_groups_are_named_by_their_value():
     found = grouped(Comparison(rows=(ran("a"), ran("b", instance="p4d"), ran("c"))), "instance")
     assert [(one.name, names(one.rows)) for one in found] == [("instance: p5", ["a", "c"]), ("instance: p4d", ["b"])]
@@ -132,9 +112,9 @@ def test_groups_are_named_by_their_value():
 
 
 def test_named_columns_are_shown_as_named():
-    view = View(columns=("notes", "hours"), sort="usd")
+    view = View(columns=("notes", "hours"))
     require_columns(view, 1.0)
-    shown = document(Comparison(rows=asked(1.0, sort="usd")(ran("a", 10.0))), view=view)
+    shown = document(Comparison(rows=asked(1.0)(ran("a", 10.0))), view=view)
     (table,) = (part for block in shown.blocks for part in block if isinstance(part, Table))
     assert table.columns[0].heading == "notes"
     assert len(table.columns) == 2

@@ -7,18 +7,17 @@ import sys
 from xml.etree import ElementTree
 
 import pytest
-from builders import measured, profile, rounds, summary
+from builders import measured, profile, summary
 from report.comparing import row
 
 from fp8bench.kinds.run import plots
 from fp8bench.kinds.run.explain import COLOURS as OF_PARTS
 from fp8bench.kinds.run.explain import explain_steps, step_bars
-from fp8bench.kinds.run.plots import Shown
 from fp8bench.profiling.facts import IDLE, PARTS, facts_of
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.tables import chart as charts
 from fp8bench.tables import row_chart
-from fp8bench.tables.row_chart import COLOURS, WIDTH, Bar, Bars, Item, Point, Scatter, Stack, Stacks
+from fp8bench.tables.row_chart import COLOURS, WIDTH, Bar, Bars, Point, Scatter
 
 pytestmark = pytest.mark.slow
 HOSTILE = "<script>alert('x')</script>\u202e\x1b[31m & \"quoted\" $x_1$ </svg>"
@@ -29,9 +28,11 @@ BARS = Bars(
     "Images for a dollar",
     "More is better.",
     (
-        Bar(Item(1, "p5 te-fp8:delayed", "120", "graphed", "+20.0 % (+18.0 to +22.0)"), 120.0, (118.0, 122.0), "first"),
-        Bar(Item(2, LONG, "100", "compiled, batch 64" * 4, "reference"), 100.0, (99.0, 101.0), "reference"),
-        Bar(Item(3, "p4d", "60", "batch 64, published"), 60.0, None, "reported"),
+        Bar(
+            1, "p5 te-fp8:delayed", "120", "graphed", "+20 % (+18 to +22)", parts=(("first", 120),), interval=(118, 122)
+        ),
+        Bar(2, LONG, "100", "compiled, " * 9, "reference", parts=(("reference", 100.0),), interval=(99.0, 101.0)),
+        Bar(3, "p4d", "60", "batch 64, published", parts=(("reported", 60.0),)),
     ),
     broken_at=100.0,
 )
@@ -40,23 +41,20 @@ SCATTER = Scatter(
     "Time against cost",
     "",
     (
-        Point(Item(1, "cheap", "4 h, 10 USD"), 4.0, 10.0, ((3.5, 9.0), (4.5, 11.0)), True),
-        Point(Item(2, "quick", "2 h, 12 USD"), 2.0, 12.0, None, True),
-        Point(Item(3, "neither", "4.1 h, 12.1 USD"), 4.1, 12.1, hollow=True),
+        Point(1, "cheap", "4 h, 10 USD", x=4.0, y=10.0, ends=((3.5, 9.0), (4.5, 11.0)), front=True),
+        Point(2, "quick", "2 h, 12 USD", x=2.0, y=12.0, front=True),
+        Point(3, "neither", "4.1 h, 12.1 USD", x=4.1, y=12.1, hollow=True),
     ),
     x_title="hours",
     y_title="USD",
 )
-STACKS = Stacks(
+STACKS = Bars(
     "breakdown",
     "Where",
     "",
-    (
-        Stack(Item(1, "a", "1.00"), (("products", 0.6), ("idle", 0.4))),
-        Stack(Item(2, "b", "0.50"), (("products", 0.5),)),
-    ),
-    (("products", "#0072b2"), ("casts", "#d55e00"), ("idle", "#f2f2f2")),
-    lambda value: f"{value:.2f}",
+    (Bar(1, "a", "1.00", parts=(("products", 0.6), ("idle", 0.4))), Bar(2, "b", "0.50", parts=(("products", 0.5),))),
+    {"products": "#0072b2", "casts": "#d55e00", "idle": "#f2f2f2"},
+    write_part="{:.2f}".format,
 )
 ALL = (BARS, SCATTER, STACKS)
 NAMED = pytest.mark.parametrize("chart", ALL, ids=lambda chart: chart.name)
@@ -70,8 +68,8 @@ def painted(chart):
     return figure
 
 
-def filled(chart, height):
-    return [patch for patch in painted(chart).axes[0].patches if patch.get_height() == height]
+def filled(chart):
+    return [patch for patch in painted(chart).axes[0].patches if patch.get_height() == row_chart.BAR]
 
 
 @NAMED
@@ -88,7 +86,7 @@ def test_every_text_lies_within_the_chart(chart):
 
 
 def test_bars_are_as_long_as_their_values_and_begin_at_zero():
-    first, second, third = filled(BARS, row_chart.BAR)
+    first, second, third = filled(BARS)
     assert first.get_width() / second.get_width() == pytest.approx(1.2)
     assert third.get_width() / second.get_width() == pytest.approx(0.6)
     assert first.get_x() == second.get_x() == third.get_x() == 2
@@ -96,7 +94,7 @@ def test_bars_are_as_long_as_their_values_and_begin_at_zero():
 
 @pytest.mark.parametrize("value", [0.0, 1e-300, 1e300])
 def test_any_value_has_a_bar(value):
-    (bar,) = filled(Bars("v", "", "", (Bar(Item(1, "a", "x"), value),)), row_chart.BAR)
+    (bar,) = filled(Bars("v", "", "", (Bar(1, "a", "x", parts=(("first", value),)),)))
     assert 0 <= bar.get_width() <= WIDTH
 
 
@@ -105,7 +103,7 @@ def test_the_front_is_joined_and_each_point_has_its_number():
     steps = next(line for line in plot.lines if line.get_drawstyle() == "steps-post")
     assert list(steps.get_xdata()) == [2.0, 4.0]
     assert {(text.get_text(), text.get_position()) for text in plot.texts} == {
-        (str(point.item.number), (point.x, point.y)) for point in SCATTER.rows
+        (str(point.number), (point.x, point.y)) for point in SCATTER.rows
     }
 
 
@@ -121,14 +119,14 @@ def test_of_several_instances_each_is_a_point_in_its_cheapest_row():
         row(instance="p5", units_per_usd=2.0, throughput_per_s=4.0),
         row(instance="p4d", units_per_usd=1.0, throughput_per_s=1.0, source="predicted"),
     ]
-    shown = [Shown(number, one, tuple(rounds(0.1))) for number, one in enumerate(rows, 1)]
+    shown = plots.shown_rows(rows)
     both, alone = (plots.charts(some)["time-cost"].rows for some in (shown, shown[:2]))
-    assert [(point.item.number, point.hollow) for point in both] == [(1, False), (3, True)]
-    assert [point.item.number for point in alone] == [1, 2]
+    assert [(point.number, point.hollow) for point in both] == [(1, False), (3, True)]
+    assert [point.number for point in alone] == [1, 2]
 
 
 def test_parts_of_a_step_lie_end_to_end_and_the_legend_names_those_there_are():
-    bars = filled(STACKS, row_chart.BAR + 2)
+    bars = filled(STACKS)
     texts = [text.get_text() for text in painted(STACKS).axes[0].texts]
     assert [round(bar.get_width() / bars[0].get_width(), 2) for bar in bars] == [1.0, 0.67, 0.83]
     assert bars[1].get_x() == pytest.approx(bars[0].get_x() + bars[0].get_width())
@@ -142,7 +140,7 @@ def test_a_chart_tells_its_numbers_to_those_who_do_not_see_it(chart):
     root = ElementTree.fromstring(chart.svg())
     assert root.get("role") == "img"
     assert root.get("aria-label").startswith(f"{chart.title}. 1  ")
-    assert chart.rows[0].item.value in root.get("aria-label")
+    assert chart.rows[0].value in root.get("aria-label")
 
 
 @NAMED
@@ -159,7 +157,7 @@ def test_an_svg_of_a_page_has_no_style_address_or_name_of_another_chart(chart):
 
 
 def test_text_from_elsewhere_is_text_in_a_page_and_in_a_file(tmp_path):
-    hostile = Bars(HOSTILE, HOSTILE, HOSTILE, (Bar(Item(1, HOSTILE, HOSTILE, HOSTILE, HOSTILE), 1.0),))
+    hostile = Bars(HOSTILE, HOSTILE, HOSTILE, (Bar(1, *[HOSTILE] * 4, parts=(("first", 1.0),)),))
     hostile.write(tmp_path / "one.svg")
     for text in (hostile.svg(), (tmp_path / "one.svg").read_text()):
         root = ElementTree.fromstring(text)

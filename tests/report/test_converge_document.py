@@ -152,7 +152,7 @@ def test_csv_has_a_line_a_step(catalog):
 @pytest.mark.slow
 def test_the_curves_are_drawn_over_steps_and_money_or_without_prices_over_time(catalog, tmp_path):
     def panels(found):
-        found.figure("curves").draw(tmp_path / "a.svg")
+        found.figures["curves"](tmp_path / "a.svg")
         return (tmp_path / "a.svg").read_text().split('<g id="axes_')[1:]
 
     over_steps, over_money = panels(document([record(), on_a100()], catalog, options("p5", "p4d")))

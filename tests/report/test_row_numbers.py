@@ -119,11 +119,6 @@ LIKENESS = {
         )
         for asked in ({"allow_mismatch": True}, {"view": View(best_batch=True)})
     },
-    "each batch has its own reference": Case(
-        [measured("p5"), measured("p5", settings={"batch_size": 256}, minutes=1)],
-        {"is_reference": True},
-        marks=("one process",),
-    ),
     **{
         f"{record.status} with other work": Case(
             [measured("p5"), record.model_copy(update={"fingerprint": {"workload": "vit-huge"}})],

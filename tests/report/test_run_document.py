@@ -35,10 +35,9 @@ from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.marks import Mark, Weight
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.shown import document
-from fp8bench.kinds.run.shown import wide_columns as columns
 from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.pricing.catalog import load
-from fp8bench.stats.certainty import unseen_share
+from fp8bench.tables.document import Table
 from fp8bench.tables.render import csv_cell, render
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -179,20 +178,6 @@ def test_a_cell(changes, text):
     assert text in re.split(r"\s{2,}", plain_lines(row(**changes))[2])
 
 
-@pytest.mark.parametrize(
-    ("rounds", "words"),
-    [
-        ((3, 3), "With 3 processes a row, a state that fewer than 63 % of processes have"),
-        ((1,), "With 1 process a row, a state that fewer than 95 % of processes have"),
-    ],
-)
-def test_what_so_few_processes_cannot_show_is_said_in_one_line(rounds, words):
-    rows = [row(rounds=count, unseen_share=unseen_share(count)) for count in rounds]
-    *_, last = plain_lines(*rows, row(status="failed", reason="it broke"))
-    assert last.startswith(words)
-    assert "--rounds" in last
-
-
 @pytest.mark.parametrize("width", [80, 120, 160, 240])
 def test_the_terminal_table_shows_every_instance_mode_and_footnote(width, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(width))
@@ -202,7 +187,8 @@ def test_the_terminal_table_shows_every_instance_mode_and_footnote(width, monkey
     assert max(len(line) for line in printed.splitlines()) <= width
     for one in comparison.rows:
         assert any(one.instance in line and one.mode_label in line for line in printed.splitlines()), one.mode_label
-    assert all(column.heading in printed for column in columns(comparison.rows))
+    (table,) = (part for block in document(comparison, view=WIDE).blocks for part in block if isinstance(part, Table))
+    assert all(column.heading in printed for column in table.columns)
     assert "[a] " in printed
     assert "fp8 needs compute capability 8.9" in printed
 

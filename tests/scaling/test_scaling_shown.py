@@ -188,7 +188,7 @@ def test_a_projection_stands_apart_with_its_warning_and_machines_find_it_apart_t
 def test_it_is_drawn(tmp_path, suffix):
     found = gathered(*FAR)
     path = tmp_path / f"scaling.{suffix}"
-    document(found, ahead_of(found, 2)).figure("scaling").draw(path)
+    document(found, ahead_of(found, 2)).figures["scaling"](path)
     assert path.stat().st_size > 1000
     if suffix == "svg":
         text = path.read_text()

@@ -119,8 +119,8 @@ def _bus(row: CollectiveRow) -> str:
     return with_interval(row.bus_gb_s, row.bus_gb_s_ci, form)
 
 
-TIME = Column[CollectiveRow]("us (95 %)", lambda row: row, _microseconds, "interval", better="less")
-BUS = Column[CollectiveRow]("bus GB/s (95 %)", lambda row: row, _bus, "interval", better="more")
+TIME = Column[CollectiveRow]("us (95 %)", lambda row: row, _microseconds, "interval")
+BUS = Column[CollectiveRow]("bus GB/s (95 %)", lambda row: row, _bus, "interval")
 TABLE = StudyTable[CollectiveRow](
     naming=(
         word("operation", lambda row: row.operation, once=True),
@@ -129,9 +129,9 @@ TABLE = StudyTable[CollectiveRow](
     ),
     columns=(
         TIME,
-        Column("algorithm GB/s", lambda row: row.algorithm_gb_s, gb_s, better="more"),
+        Column("algorithm GB/s", lambda row: row.algorithm_gb_s, gb_s),
         BUS,
-        Column("of link", lambda row: row.share_of_link, ".0f", scale=100, after=" %", better="more"),
+        Column("of link", lambda row: row.share_of_link, ".0f", scale=100, after=" %"),
     ),
     beside=(TIME, BUS),
     key=lambda row: (row.operation, row.dtype, row.requested),

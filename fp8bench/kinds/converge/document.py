@@ -218,7 +218,7 @@ def document(
         tuple(block for group in groups for block in _blocks(*group)),
         data=reports,
         lines=doc.CsvLines(LINE_FIELDS, tuple(line for report in reports for line in _lines(report))),
-        figures=(doc.Figure("curves", partial(_draw, trained)),) if len(groups) == 1 and trained else (),
+        figures={"curves": partial(_draw, trained)} if len(groups) == 1 and trained else {},
     )
 
 

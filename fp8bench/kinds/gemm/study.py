@@ -231,8 +231,8 @@ def _against(line: Line, first: Line) -> tuple[str, doc.Tone]:
     return ratio(speedup, verdict), TONES.get(verdict, "")
 
 
-MICROSECONDS = Column[Line]("us (95 %)", lambda line: line.timing, _microseconds, "interval", better="less")
-TFLOPS = Column[Line]("TFLOP/s", lambda line: line.tflops, rate, better="more")
+MICROSECONDS = Column[Line]("us (95 %)", lambda line: line.timing, _microseconds, "interval")
+TFLOPS = Column[Line]("TFLOP/s", lambda line: line.tflops, rate)
 SHARE: dict[str, Any] = {"scale": 100, "after": " %"}
 TABLE = StudyTable[Line](
     rows=lambda report: report.lines,
@@ -251,7 +251,6 @@ TABLE = StudyTable[Line](
             "speed-up",
             lambda line: compared(line.timing, line.of.find("bf16")),
             lambda found: ratio(*found),
-            better="more",
         ),
         Column("error", lambda line: line.row.get("formats") and line.row["error"], ".2g", **SHARE),
         Column("calls", lambda line: line.of.product.calls_per_step, "d", once=True, spare=True),
@@ -414,5 +413,5 @@ STUDY = Study[GemmRecord, GemmReport](
     found=found,
     notes=notes,
     lines=csv_of,
-    figures=(("products", draw),),
+    figures={"products": draw},
 )

@@ -268,11 +268,13 @@ STUDY = Study[NumericsRecord, NumericsRecord](
     found=lambda _record: (),
     notes=_notes,
     lines=_csv,
-    figures=(("errors", error_dots), ("jump", jump_lines)),
+    figures={"errors": error_dots, "jump": jump_lines},
 )
 
 
 def document(records: Sequence[NumericsRecord], catalog: Catalog, _options: object = None) -> doc.Document:
     """Return the document. Figures are only drawn for a single record, that of errors if some mode ran."""
     found = STUDY.document(records, same_work(records), catalog)
-    return found if records[0].status == "ok" else found._replace(figures=found.figures[1:])
+    if records[0].status == "ok":
+        return found
+    return found._replace(figures={name: draw for name, draw in found.figures.items() if name != "errors"})

@@ -5,13 +5,12 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.kinds.run import compare, shown
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.arranged import arranged, grouped, require_columns
-from fp8bench.kinds.run.borrowed import borrow, measured_elsewhere, run_there, would_measure
+from fp8bench.kinds.run.borrowed import borrow, run_there, would_measure
 from fp8bench.records import results
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, Found, Kept
@@ -23,28 +22,19 @@ from fp8bench.schema.throughput import ThroughputRecord
 from fp8bench.tables.document import Document
 
 
-class Gathered(NamedTuple):
-    """A comparison, and the rounds of its rows by their ids."""
-
-    comparison: Comparison
-    rounds: dict[str, Record]
-
-
 def gather(
     kept: Found[Kept[Record]], options: CompareOptions, catalog: Catalog, results_dir: Folders, unread: Unread
-) -> Gathered:
+) -> Comparison:
     """Return the rows to show of the records in `results_dir`, without those that cannot be believed. kept: what the
     search found, of which some may be broken. A warning says what would measure an instance without a row. Raises
     UsageError if none has a row, and as `compare` does.
     """
     records = results.sound(kept, unread, lambda left: rounds_of(left, options.every, options.wanted))
-    elsewhere = measured_elsewhere(records, options, catalog, results_dir, unread)
-    borrowed = borrow(elsewhere, records, options, catalog)
+    borrowed, elsewhere = borrow(records, options, catalog, results_dir, unread)
     there = {one.instance for one in (*filter(options.wanted.takes, records), *(one.latest for one in borrowed))}
-    left = tuple(key for key in options.instances if key in there)
     broken = results.instances_of(kept) - {record.instance for record in records}
     without = [key for key in options.instances if key not in there and key not in broken]
-    if not left:
+    if there.isdisjoint(options.instances):
         raise _nothing(options, without, {record.instance for record in records}, results_dir)
     said = [would_measure(key, elsewhere, options, catalog) for key in without]
     if options.gpus and options.ahead is not None:
@@ -53,18 +43,15 @@ def gather(
         said += omitted
         records = [one for one in records if one.what.world_size in options.gpus]
         borrowed = [one for one in (*borrowed, *ahead) if one.latest.what.world_size in options.gpus]
-        there = {one.instance for one in (*records, *(one.latest for one in borrowed))}
+        there &= {one.instance for one in (*records, *(one.latest for one in borrowed))}
         if not there:
             raise UsageError(f"no row has {' or '.join(map(str, options.gpus))} GPUs", "; ".join(said) or "Omit --gpus")
-        left = tuple(key for key in left if key in there)
+    left = tuple(key for key in options.instances if key in there)
     first = options.reference if options.reference.asked_for else replace(options.reference, instance=left[0])
     options = options._replace(instances=left, reference=first)
     every = compare.compare(records, catalog, options, borrowed)
     said += _published(left, {row.workload for row in every.rows})
-    found = arranged(every.model_copy(update={"warnings": (*said, *every.warnings)}), options)
-    wanted = {run_id for row in found.rows for run_id in row.run_ids}
-    shown_of = (*(record for record, _ in kept), *(record for one in borrowed for record in one.rounds))
-    return Gathered(found, {record.run_id: record for record in shown_of if record.run_id in wanted})
+    return arranged(every.model_copy(update={"warnings": (*said, *every.warnings)}), options)
 
 
 def _published(instances: Collection[str], workloads: Collection[str | None]) -> list[str]:
@@ -103,8 +90,7 @@ class Run(Kind):
         if an instance has no record.
         """
         require_columns(options.view, options.job)
-        found = results.read(results_dirs, options.instances)
-        every = gather(found, options, catalog, results_dirs, unread).comparison
+        every = gather(results.read(results_dirs, options.instances), options, catalog, results_dirs, unread)
         column = options.view.group_by
         return shown.document(*([every] if column is None else grouped(every, column)), view=options.view)
 

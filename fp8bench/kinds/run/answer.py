@@ -1,11 +1,11 @@
 """What follows from the rows of a comparison: which mode pays on each instance, and which instance.
 
-A verdict between two rows depends on these two alone, and a sentence about two instances on all their rows, whatever an
-option leaves out of the table. Rows of equal batch size are compared, measured ones with measured and published with
-published; a mode by its ratio within each machine, since machines of one type differ, where it was measured; two
-instances by modes that both were given. An instance is the best if it wins every pair; in a circle none is.
+A verdict between two rows depends on these two alone, and a sentence about two instances on all their rows. Rows of
+equal batch size are compared, measured ones with measured; a mode within each machine, since machines of one type
+differ; two instances by modes that both were given. An instance is the best if it wins every pair.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from itertools import combinations
@@ -149,6 +149,11 @@ def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], 
     """Return the answer. rows: all that may be compared or did not run. reference: has the mode that gains are over."""
     ran = [row for row in rows if row.status == "ok" and not row.emulated and row.throughput_per_s]
     of = {name: found for name in instances if (found := [row for row in ran if row.instance == name])}
+    # By size: those that ran, and those that did not fit.
+    fits = {
+        name: {row.batch_size for row in rows if row.instance == name and (row.status == "ok" or row.cause == "oom")}
+        for name in of
+    }
     pairs: list[Pair] = []
     opposite: list[Pair] = []
     at_best: list[Pair] = []
@@ -159,27 +164,24 @@ def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], 
             pairs += by_batch[:1]
             opposite += (each for each in by_batch if each.decided and each.row.instance != by_batch[0].row.instance)
             # Each at its best batch: both were given the same sizes, or one source published both.
-            given = [
-                {row.batch_size for row in rows if row.instance == name and (row.status == "ok" or row.cause == "oom")}
-                for name in (one, other)
-            ]
-            pair = _compared(mine, theirs, against) if given[0] == given[1] or not timed else None
-            at_best += [pair] if pair and pair.row.batch_size != pair.reference.batch_size else []
+            best = _better(mine, theirs, against) if fits[one] == fits[other] or not timed else []
+            at_best += (pair for pair in best if pair.row.batch_size != pair.reference.batch_size)
     # Published figures decide only where nothing else does.
     deciding = {pair.instances: pair for pair in reversed(pairs)}.values()
-    wins = {name: {pair.instances for pair in deciding if pair.decided and pair.row.instance == name} for name in of}
+    wins = Counter(pair.row.instance for pair in deciding if pair.decided)
     tried_here = {
-        name: {row.batch_size for row in rows if row.instance == name and row.source == "measured"} for name in of
+        name: max((row.batch_size for row in rows if row.instance == name and row.source == "measured"), default=0)
+        for name in of
     }
     # A larger size than any that an instance was given, at which another one was measured.
-    largest = max((row.batch_size for row in ran if row.instance in of and row.source == "measured"), default=0)
+    largest = max((row.batch_size for name in of for row in of[name] if row.source == "measured"), default=0)
     return Answer(
         modes=tuple(_modes(of, reference, against)),
         pairs=tuple(pairs),
         opposite=tuple(opposite),
         at_best=tuple(at_best),
-        best=next((name for name in of if 1 < len(of) == len(wins[name]) + 1), None),
-        missing=tuple((name, largest) for name, sizes in tried_here.items() if sizes and max(sizes) < largest),
+        best=next((name for name in of if 1 < len(of) == wins[name] + 1), None),
+        missing=tuple((name, largest) for name, size in tried_here.items() if 0 < size < largest),
     )
 
 
@@ -187,32 +189,29 @@ def _worth(row: Row) -> tuple[float, float]:
     return row.units_per_usd or 0.0, row.throughput_per_s or 0.0
 
 
-def _compared(rows: Sequence[Row], others: Sequence[Row], against: Against) -> Pair | None:
-    """Return the better of the best of both beside the other; None if the two cannot be compared."""
-    found = _pair(rows, others, against)
-    return found if found is None or found.gain >= 0 else _pair([found.reference], [found.row], against)
-
-
-def _pair(rows: Sequence[Row], others: Sequence[Row], against: Against) -> Pair | None:
-    """Return the best of the rows beside the best of the others."""
+def _pair(rows: Sequence[Row], others: Sequence[Row], against: Against) -> list[Pair]:
+    """Return the best of the rows beside the best of the others; nothing if the two cannot be compared."""
     if not rows or not others:
-        return None
+        return []
     row, other = max(rows, key=_worth), max(others, key=_worth)
     judged = against(row, other)
-    return None if judged.speedup_vs_reference is None else Pair(row=judged, reference=other)
+    return [] if judged.speedup_vs_reference is None else [Pair(row=judged, reference=other)]
+
+
+def _better(rows: Sequence[Row], others: Sequence[Row], against: Against) -> list[Pair]:
+    found = _pair(rows, others, against)
+    return _pair([found[0].reference], [found[0].row], against) if found and found[0].gain < 0 else found
 
 
 def _by_batch(one: Sequence[Row], other: Sequence[Row], against: Against) -> list[Pair]:
-    """Return the pairs at each size that both have of a mode, the largest first."""
-    common = {(row.mode_label, row.batch_size) for row in one} & {(row.mode_label, row.batch_size) for row in other}
-    found = []
-    for size in sorted({size for _, size in common}, reverse=True):
-        mine, theirs = (
-            [row for row in rows if row.batch_size == size and (row.mode_label, size) in common]
-            for rows in (one, other)
-        )
-        found.append(_compared(mine, theirs, against))
-    return [pair for pair in found if pair is not None]
+    def mode(row: Row) -> tuple[int, str]:
+        return row.batch_size, row.mode_label
+
+    common = set(map(mode, one)) & set(map(mode, other))
+    mine, theirs = (
+        grouped((row for row in rows if mode(row) in common), lambda row: row.batch_size) for rows in (one, other)
+    )
+    return [pair for size in sorted(mine, reverse=True) for pair in _better(mine[size], theirs[size], against)]
 
 
 def _modes(of: dict[str, list[Row]], reference: Reference, against: Against) -> Iterator[OfMode]:
@@ -234,26 +233,33 @@ def _gains(rows: Sequence[Row], reference: Reference, against: Against) -> dict[
     say.
     """
     found: dict[int, OfMode] = {}
-    own = [row for row in rows if row.measured_on is None]
-    for size, alike in grouped(own, lambda row: row.batch_size).items():
-        by_machine = grouped(alike, lambda row: row.machine)
+    for size, alike in grouped((row for row in rows if row.measured_on is None), lambda row: row.batch_size).items():
+        machines = grouped(alike, lambda row: row.machine).values()
         known: list[Pair] = []
-        for there in by_machine.values():
-            base = [row for row in there if reference.mode in (row.mode, row.mode_label)]
-            known += filter(None, [_pair([row for row in there if row not in base], base, against)])
+        for there in machines:
+            of_mode = [row for row in there if reference.mode in (row.mode, row.mode_label)]
+            known += _pair([row for row in there if row not in of_mode], of_mode, against)
         if not known:
             continue
         best, pairs = max(known, key=lambda pair: _worth(pair.row)), list[Pair]()
-        for there in by_machine.values():
-            mine, others = (
-                [row for row in there if row.configuration == side.configuration] for side in (best.row, best.reference)
-            )
-            pairs += filter(None, [_pair(mine, others, against)])
+        both = best.row.configuration, best.reference.configuration
+        for there in machines:
+            mine, others = ([row for row in there if row.configuration == side] for side in both)
+            pairs += _pair(mine, others, against)
         pairs.sort(key=lambda pair: pair.gain)
-        told = pairs[0] if len(pairs) == 2 else _pooled(pairs) if len(pairs) > 2 else best
-        needs_graph = _is_replayed(best.row)
-        launched = _in_python(best, alike, against) if needs_graph else None
-        found[size] = OfMode(pair=told, on_machines=tuple(pairs), needs_graph=needs_graph, in_python=launched)
+        needs_graph, launched = _is_replayed(best.row), list[Pair]()
+        same = [row for row in alike if row.mode_label == best.row.mode_label and row.execution]
+        if needs_graph and (in_python := [row for row in same if not _is_replayed(row)]):
+            # Beside the same base, or that of its own machine.
+            one, base = max(in_python, key=_worth), best.reference
+            own = [row for row in alike if (row.machine, row.mode_label) == (one.machine, base.mode_label)]
+            launched = _pair([one], [base], against) or _pair([one], own, against)
+        found[size] = OfMode(
+            pair=pairs[0] if len(pairs) == 2 else _pooled(pairs) if len(pairs) > 2 else best,
+            on_machines=tuple(pairs),
+            needs_graph=needs_graph,
+            in_python=next(iter(launched), None),
+        )
     return found
 
 
@@ -274,19 +280,6 @@ def _pooled(pairs: Sequence[Pair]) -> Pair:
     return pairs[0].model_copy(update={"row": row.model_copy(update=update)})
 
 
-def _in_python(best: Pair, rows: Sequence[Row], against: Against) -> Pair | None:
-    """Return the best launched row of a replayed one's mode beside its reference, or beside the best of the reference's
-    mode on its own machine.
-    """
-    mode, base = best.row.mode_label, best.reference
-    launched = [row for row in rows if row.mode_label == mode and row.execution and not _is_replayed(row)]
-    if not launched:
-        return None
-    row = max(launched, key=_worth)
-    there = [one for one in rows if one.mode_label == base.mode_label and one.machine == row.machine]
-    return _pair([row], [base], against) or _pair([row], there, against)
-
-
 def _is_replayed(row: Row) -> bool:
     return row.execution is not None and is_replayed(row.execution)
 
@@ -299,17 +292,13 @@ def elsewhere(pair: Pair, catalog: Catalog, query: PriceQuery) -> Elsewhere | No
     speedup = pair.row.speedup_vs_reference
     if one is None or other is None or not one.gpu or not other.gpu or one.gpu == other.gpu or speedup is None:
         return None
-    dear, cheap = _by_provider(one.gpu, catalog, query), _by_provider(other.gpu, catalog, query)
+    usd_a_gpu: dict[str, dict[str, float]] = {one.gpu: {}, other.gpu: {}}
+    for listed in catalog.instances.values():
+        price = choose(listed.prices, query) if listed.gpu in usd_a_gpu and listed.gpu_count else None
+        if listed.gpu and listed.provider and price is not None and price.usd_per_hour is not None:
+            by_provider, usd = usd_a_gpu[listed.gpu], price.usd_per_hour / listed.gpu_count
+            by_provider[listed.provider] = min(usd, by_provider.get(listed.provider, usd))
+    dear, cheap = usd_a_gpu[one.gpu], usd_a_gpu[other.gpu]
     per_gpu = speedup * pair.reference.world_size / pair.row.world_size
     gains = [per_gpu * cheap[name] / dear[name] - 1 for name in dear.keys() & cheap.keys()]
     return Elsewhere(providers=len(gains), least=min(gains), most=max(gains)) if len(gains) > 1 else None
-
-
-def _by_provider(gpu: str, catalog: Catalog, query: PriceQuery) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for instance in catalog.instances.values():
-        price = choose(instance.prices, query) if instance.gpu == gpu and instance.gpu_count else None
-        if instance.provider and price is not None and price.usd_per_hour is not None:
-            a_gpu = price.usd_per_hour / instance.gpu_count
-            found[instance.provider] = min(a_gpu, found.get(instance.provider, a_gpu))
-    return found

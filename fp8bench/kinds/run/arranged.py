@@ -1,5 +1,5 @@
 """The rows that a user requests, in the requested order: filtered, at their best batch size, with what the job takes,
-on or off the Pareto front, sorted, and grouped.
+on or off the Pareto front, and grouped.
 
 Gains stay those of the comparison: rows that are not shown were compared too. The Pareto front is that of the rows that
 are shown.
@@ -34,14 +34,12 @@ SAME = 1e-9
 
 
 def require_columns(view: View, job: float | None) -> None:
-    """Raise UsageError for a column that is unknown, that cannot be sorted or filtered by, or that needs a job, and for
-    two views at once.
-    """
+    """Raise UsageError for a column that is unknown or needs a job, and for two views at once."""
     if view.wide and view.columns:
         raise UsageError("--wide and --columns choose columns both", "Give one of them")
     if view.best_batch and view.group_by == "batch":
         raise UsageError("--best-batch and --group-by batch are two views of batch sizes", "Give one of them")
-    # Notes are shown, but nothing is sorted or filtered by them.
+    # Notes are shown, but nothing is filtered by them.
     shown, others = (*EVERY, NOTES), view.named[len(view.columns) :]
     for name, known in (*((name, shown) for name in view.columns), *((name, tuple(EVERY)) for name in others)):
         if name not in known:
@@ -70,29 +68,24 @@ def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
         rows = best_batches(rows, of_each_machine=view.group_by == "machine")
     rows = with_front([row.model_copy(update=_of_job_and_budget(row, options)) for row in rows])
     name = "each mode at its best batch" if view.best_batch and view.group_by is None else ""
-    rows = rows if view.sort is None else in_order(rows, view.sort)
     return comparison.model_copy(update={"rows": tuple(rows), "name": name})
 
 
 def _of_job_and_budget(row: Row, options: CompareOptions) -> dict[str, object]:
-    update: dict[str, object] = {}
-    units, budget, usd = options.job, options.budget, row.usd_per_hour
-    if units is not None:
-        update["job_units"] = units
-        # An emulation's time is not that of fp8.
-        if row.throughput_per_s is not None and row.step_time_s is not None and not row.emulated:
-            hours, step_s = job_hours(units, row.throughput_per_s), row.step_time_s
-            ci = row.step_time_ci_s and tuple(hours * end / step_s for end in row.step_time_ci_s)
-            update |= {"job_hours": hours, "job_hours_ci": ci}
-            if usd is not None:
-                update |= {"job_usd": hours * usd, "job_usd_ci": ci and tuple(end * usd for end in ci)}
-    if budget is not None:
-        update["budget_usd"] = budget.usd
-        if row.units_per_usd and usd:
-            hours = budget.usd / usd
-            update |= {"budget_units": row.units_per_usd * budget.usd, "budget_hours": hours}
-            if budget.hours is not None:
-                update["budget_instances"] = math.ceil(hours / budget.hours) * row.nodes
+    units, budget, usd, step_s = options.job, options.budget, row.usd_per_hour, row.step_time_s
+    update: dict[str, object] = {"job_units": units, "budget_usd": budget and budget.usd}
+    # An emulation's time is not that of fp8.
+    if units is not None and row.throughput_per_s is not None and step_s is not None and not row.emulated:
+        hours = job_hours(units, row.throughput_per_s)
+        ci = row.step_time_ci_s and tuple(hours * end / step_s for end in row.step_time_ci_s)
+        update |= {"job_hours": hours, "job_hours_ci": ci}
+        if usd is not None:
+            update |= {"job_usd": hours * usd, "job_usd_ci": ci and tuple(end * usd for end in ci)}
+    if budget is not None and row.units_per_usd and usd:
+        hours = budget.usd / usd
+        update |= {"budget_units": row.units_per_usd * budget.usd, "budget_hours": hours}
+        if budget.hours is not None:
+            update["budget_instances"] = math.ceil(hours / budget.hours) * row.nodes
     return update
 
 
@@ -116,8 +109,8 @@ def grouped(comparison: Comparison, column: str) -> list[Comparison]:
             unnamed = ([mark for mark in row.marks if not mark.startswith("machine ")] for row in rows)
             rows = [row.model_copy(update={"marks": tuple(left)}) for row, left in zip(rows, unnamed, strict=True)]
         tables.append(Comparison(rows=tuple(with_front(rows)), name=f"{column}: {name}", warnings=comparison.warnings))
-    last = {"answer": comparison.answer, "published": comparison.published}
-    return [*tables[:-1], *(table.model_copy(update=last) for table in tables[-1:])]
+    of_all = {"answer": comparison.answer, "published": comparison.published}
+    return [*tables[:-1], tables[-1].model_copy(update=of_all)]
 
 
 def holds(condition: Condition, row: Row) -> bool:
@@ -177,17 +170,3 @@ def with_front(rows: Sequence[Row]) -> list[Row]:
         points = [(1 / (row.throughput_per_s or 1.0), 1 / (row.units_per_usd or 1.0)) for row in alike]
         on_front |= {row.run_id: on for row, on in zip(alike, front(points), strict=True)}
     return [row.model_copy(update={"pareto": on_front.get(row.run_id)}) for row in rows]
-
-
-def in_order(rows: Sequence[Row], sort: str) -> list[Row]:
-    """Return the rows with the column's best first (after a `-` last), then unknown values, then what did not run."""
-    column, back = EVERY[sort.removeprefix("-")], sort.startswith("-")
-
-    def key(row: Row) -> tuple[str, float]:
-        value = column.value(row)
-        return (value, 0.0) if isinstance(value, str) else ("", float(value or 0))
-
-    known = [row for row in rows if row.status == "ok" and column.value(row) is not None]
-    rest = [row for row in rows if row.status != "ok" or column.value(row) is None]
-    best_first = sorted(known, key=key, reverse=(column.better == "more") != back)
-    return [*best_first, *sorted(rest, key=lambda row: row.status != "ok")]

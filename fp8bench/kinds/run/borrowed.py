@@ -33,32 +33,23 @@ def would_measure(key: str, elsewhere: Sequence[Measurement], options: CompareOp
     return f"{said}; `{run_there(key, options)}` there measures it{took}"
 
 
-def measured_elsewhere(
-    records: Sequence[Record], options: CompareOptions, catalog: Catalog, results_dir: Folders, unread: Unread
-) -> list[Measurement]:
-    """Return what was measured on any instance of the catalogue, if one in `options` was not."""
-    if not _not_run(records, options) or not any(folder.exists() for folder in results.folders_of(results_dir)):
-        return []
-    return results.measured(results_dir, catalog.instances, unread, options.wanted)
-
-
-def _not_run(records: Sequence[Record], options: CompareOptions) -> list[str]:
-    ran = {
-        one.instance for one in records if one.status == "ok" and one.source == "measured" and options.wanted.takes(one)
-    }
-    return [name for name in dict.fromkeys(options.instances) if name not in ran]
-
-
 def borrow(
-    elsewhere: Sequence[Measurement], records: Sequence[Record], options: CompareOptions, catalog: Catalog
-) -> list[Measurement]:
+    records: Sequence[Record], options: CompareOptions, catalog: Catalog, results_dir: Folders, unread: Unread
+) -> tuple[list[Measurement], list[Measurement]]:
     """Return, for instances of which no wanted record was measured, what was measured on others with the same GPUs,
-    else what is predicted from all others.
+    else what is predicted from all others; and what was measured on any instance of the catalogue, if one was not.
     """
-    known = [name for name in _not_run(records, options) if name in catalog.instances]
+    measured = [one for one in records if one.source == "measured" and one.status == "ok" and options.wanted.takes(one)]
+    left = [name for name in dict.fromkeys(options.instances) if name not in {one.instance for one in measured}]
+    if not left or not any(folder.exists() for folder in results.folders_of(results_dir)):
+        return [], []
+    elsewhere = results.measured(results_dir, catalog.instances, unread, options.wanted)
+    known = [name for name in left if name in catalog.instances]
     borrowed = [one for name in known for one in lent(elsewhere, name, catalog)]
     left = [name for name in known if name not in {one.latest.instance for one in borrowed}]
-    return [*borrowed, *(options.foresee(elsewhere, left, catalog) if options.foresee and elsewhere and left else ())]
+    if options.foresee and elsewhere and left:
+        borrowed += options.foresee(elsewhere, left, catalog)
+    return borrowed, elsewhere
 
 
 def lent(selected: Sequence[Measurement], name: str, catalog: Catalog) -> list[Measurement]:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from fp8bench.kinds.kind import Labelled
-from fp8bench.kinds.run.compare import likeness, unlike_work
+from fp8bench.kinds.run.compare import unlike_marks, unlike_work
 from fp8bench.kinds.run.sides import Sides, ran
 from fp8bench.kinds.run.unit_cost import unit_time
 from fp8bench.records.select import Key, Measurement, execution, grouped, planned, session, system, variants
@@ -191,11 +191,10 @@ def _like(record: Record, mine: Sequence[Measurement], theirs: Sequence[Measurem
     return next(iter((*same, *free, *(each for each in fits if not ran(each)))), None)
 
 
-def _like_it(nights: Sequence[Measurement], wanted: Measurement) -> list[Estimate]:
-    """Return the times of the variant on each night, with the same machine and software, oldest first."""
+def _on_nights(nights: Sequence[Measurement], wanted: Measurement) -> list[Estimate]:
     key = _variant(wanted.latest), system(wanted.latest)
-    each = [unit_time(one) for one in nights if (_variant(one.latest), system(one.latest)) == key]
-    return [one.by_elapsed for one in each if one is not None]
+    alike = (unit_time(one) for one in nights if (_variant(one.latest), system(one.latest)) == key)
+    return [one.by_elapsed for one in alike if one is not None]
 
 
 def _compared(
@@ -208,12 +207,12 @@ def _compared(
         f"unlike the reference in {name} ({ours.fingerprint.get(name)}, reference {theirs.fingerprint.get(name)})"
         for name in unlike_work(ours.fingerprint, theirs.fingerprint)
     ]
-    unlike = (*other_work, *likeness(ours, theirs, allow_mismatch=True).marks)
+    unlike = (*other_work, *unlike_marks(ours, theirs, allow_mismatch=True))
     marks = (*unlike, *_changed(mine, one))
     # Another release of fp8bench is among the marks, and bars nothing: the method has a version of its own.
     if (other_work or not_comparable(ours, theirs, tested)) and not allow_mismatch:
         return _row(theirs, "not comparable", "; ".join(unlike), mine, one, marks[len(unlike) :])
-    nights = _like_it(sides.nights, mine), _like_it(sides.nights_before, one)
+    nights = _on_nights(sides.nights, mine), _on_nights(sides.nights_before, one)
     found, reference = unit_time(mine), unit_time(one)
     if found is None or reference is None:
         return _row(theirs, "inconclusive", "there are no samples", mine, one, marks)
@@ -267,17 +266,15 @@ def _row(
     for prefix, side in (("", mine), ("reference_", one)):
         if side is None:
             continue
-        run_ids = tuple(each.run_id for each in side.rounds)
+        run_ids, summary = tuple(each.run_id for each in side.rounds), side.latest.summary
         fields |= {f"{prefix}rounds": len(run_ids), f"{prefix}run_ids": run_ids}
-        summary, found = side.latest.summary, unit_time(side) if ran(side) else None
-        if found and summary:
-            time_s, interval = found.step_time_s(summary.units_per_step)
+        if ran(side) and summary and (found := unit_time(side)):
+            units = summary.units_per_step
+            time_s, interval = found.step_time_s(units)
             fields |= {f"{prefix}step_time_s": time_s, f"{prefix}step_time_ci_s": interval}
-            if side is mine:
-                units = summary.units_per_step
+            if not prefix:
                 ends = interval and (units / interval[1], units / interval[0])
-                fields |= {"throughput_per_s": units / time_s, "throughput_ci_per_s": ends}
-    summary = mine.latest.summary if mine else None
+                fields |= {"throughput_per_s": units / time_s, "throughput_ci_per_s": ends, "unit": summary.unit}
     return made_of(
         CheckedRow,
         record,
@@ -287,7 +284,6 @@ def _row(
         optimizer=record.config.optimizer if record.config else None,
         outcome=outcome,
         reason=reason,
-        unit=summary.unit if summary else None,
         marks=tuple(marks),
         **fields,
     )

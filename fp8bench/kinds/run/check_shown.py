@@ -1,8 +1,6 @@
-"""A check for its reader: the answer in a sentence, and a row for each variant, failures first; and in file formats;
-and rounds that are added to a session until a check of it decides (`fp8bench run --until-decided`).
-
-JUnit XML (junit-10.xsd of Jenkins' xUnit plugin): a test case for each variant. A variant that fails is a failure, one
-that did not run an error, and one that is not judged is skipped.
+"""A check for its reader: the answer in a sentence, and a row for each variant, failures first; as JUnit XML
+(junit-10.xsd of Jenkins' xUnit plugin: a case for each variant); and rounds that are added to a session until a check
+of it decides (`fp8bench run --until-decided`).
 """
 
 import re
@@ -26,25 +24,12 @@ from fp8bench.tables.written import change
 
 SUITE = "fp8bench check"
 
-NAMING: tuple[Column[CheckedRow], ...] = (
-    word("instance", lambda row: row.instance),
-    word("mode", lambda row: row.mode_label),
-    word("execution", lambda row: row.execution),
-    Column("batch x GPUs", lambda row: f"{row.batch_size} x {row.world_size}", str),
-    word("work", lambda row: f"{row.workload}, {row.optimizer}"),
-)
-
 
 def _ms(heading: str, prefix: str = "") -> Column[CheckedRow]:
     time, interval = attrgetter(f"{prefix}step_time_s"), attrgetter(f"{prefix}step_time_ci_s")
     return Column(heading, time, ".1f", "interval", scale=1e3, interval=interval)
 
 
-MEASURED: tuple[Column[CheckedRow], ...] = (
-    Column("step time, change (95 %)", lambda row: change(row.change, row.change_ci), str, "interval"),
-    _ms("now, ms"),
-    _ms("reference, ms", "reference_"),
-)
 ROUNDS: Column[CheckedRow] = Column(
     "rounds", lambda row: f"{row.rounds or doc.NOTHING} / {row.reference_rounds or doc.NOTHING}", str
 )
@@ -57,8 +42,14 @@ def document(check: Check) -> doc.Document:
         decided: doc.Tone = "good" if row.outcome == "ok" else "doubtful" if row.outcome == "inconclusive" else ""
         return "bad" if check.fails(row) else decided
 
-    outcome: Column[CheckedRow] = Column("outcome", lambda row: row.outcome, kind="verdict", tone=tone)
-    undecided = check.of("inconclusive")
+    columns: tuple[Column[CheckedRow], ...] = (
+        Column("outcome", lambda row: row.outcome, kind="verdict", tone=tone),
+        Column("step time, change (95 %)", lambda row: change(row.change, row.change_ci), str, "interval"),
+        _ms("now, ms"),
+        _ms("reference, ms", "reference_"),
+        ROUNDS,
+    )
+    undecided, code = check.of("inconclusive"), check.exit_code
     remedies = {
         "What is not comparable was not judged: measure a new reference, or give --allow-mismatch.": check.of(
             "not comparable"
@@ -69,10 +60,8 @@ def document(check: Check) -> doc.Document:
     against = (
         f"Session {', '.join(check.sessions)} against {check.reference}; a step may take {_allowed(check)} longer."
     )
-    above, below = [sentence(check), against], [text for text, holds in remedies.items() if holds]
-    noted = {row: [*([row.reason] if row.reason else []), *row.marks] for row in check.rows}
-    code = check.exit_code
-    return _document(check, (outcome, *MEASURED, ROUNDS), above, below, noted, passed=code == 0, exit_code=code)
+    below, data = [text for text, holds in remedies.items() if holds], {"passed": code == 0, "exit_code": code}
+    return _document(check, columns, [sentence(check), against], below, lambda _row: True, data)
 
 
 def plan(check: Check) -> doc.Document:
@@ -82,9 +71,8 @@ def plan(check: Check) -> doc.Document:
         Column("finds from", lambda row: row.smallest_found, "+.1f", scale=100, after=" %"),
         Column(f"rounds for {_found(check)}", lambda row: row.rounds_to_find, "d"),
     )
-    unknown = [row for row in check.rows if row.smallest_found is None]
-    noted = {row: [*([row.reason] if row.reason else []), *row.marks] for row in unknown}
-    return _document(check, columns, [plan_sentence(check)], (), noted, exit_code=check.plan_exit_code)
+    data = {"exit_code": check.plan_exit_code}
+    return _document(check, columns, [plan_sentence(check)], (), lambda row: row.smallest_found is None, data)
 
 
 def _document(
@@ -92,24 +80,32 @@ def _document(
     columns: Sequence[Column[CheckedRow]],
     above: Sequence[str],
     below: Sequence[str],
-    noted: Mapping[CheckedRow, Sequence[str]],
-    **data: object,
+    noted: Callable[[CheckedRow], bool],
+    data: Mapping[str, object],
 ) -> doc.Document:
     rows, letters = check.rows, doc.Letters()
-    # The work is named if several were checked, the execution if any is known.
-    *naming, work = (column.cells(rows) for column in NAMING)
-    naming = [one for one in naming if one.heading != "execution" or one.says_something]
-    naming += [work] if len({(row.workload, row.optimizer) for row in rows}) > 1 else []
-    notes = tuple(" ".join(f"[{letters.of(text)}]" for text in noted.get(row, ())) for row in rows)
+
+    def notes(row: CheckedRow) -> str:
+        texts = [*([row.reason] if row.reason else []), *row.marks] if noted(row) else []
+        return " ".join(f"[{letters.of(text)}]" for text in texts)
+
+    naming: list[Column[CheckedRow]] = [
+        word("instance", lambda row: row.instance),
+        word("mode", lambda row: row.mode_label),
+        *([word("execution", lambda row: row.execution)] if any(row.execution for row in rows) else []),
+        Column("batch x GPUs", lambda row: f"{row.batch_size} x {row.world_size}", str),
+    ]
+    if len({(row.workload, row.optimizer) for row in rows}) > 1:
+        naming.append(word("work", lambda row: f"{row.workload}, {row.optimizer}"))
+    shown = tuple(one.cells(rows) for one in (*naming, *columns, Column("notes", notes, kind="note")))
     emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if check.fails(row) else "" for row in rows)
-    shown = (*naming, *(one.cells(rows) for one in columns), doc.Cells("notes", notes, "note"))
     blocks = doc.blocks(
         [*map(doc.Sentence, above)],
         [doc.Table(shown, 3, numbered=True, emphasis=emphasis)],
         [*map(doc.Note, letters.lines())],
         [*map(doc.Sentence, below)],
     )
-    return doc.Document(blocks, data={**check.model_dump(mode="json"), **data}, lines=doc.CsvLines.of(CheckedRow, rows))
+    return doc.Document(blocks, {**check.model_dump(mode="json"), **data}, doc.CsvLines.of(CheckedRow, rows))
 
 
 def sentence(check: Check) -> str:
@@ -131,11 +127,8 @@ def sentence(check: Check) -> str:
 def plan_sentence(check: Check) -> str:
     """Return what the rounds of both sides can find."""
     ran = [row for row in check.rows if row.rounds and row.reference_rounds]
-    lacking = ", ".join(_name(row, check) for row in check.rows if row.smallest_found is None)
-    return (
-        f"{'Undecided' if check.plan_exit_code else 'Plan'}: session {', '.join(check.sessions)} against "
-        f"{check.reference}. {_power(ran, check)}{f' Unknown of: {lacking}.' if lacking else ''}"
-    )
+    word = "Undecided" if check.plan_exit_code else "Plan"
+    return f"{word}: session {', '.join(check.sessions)} against {check.reference}. {_power(ran, check)}"
 
 
 def _power(rows: Sequence[CheckedRow], check: Check) -> str:
@@ -161,8 +154,7 @@ def _names(rows: Sequence[CheckedRow], check: Check) -> str:
 
 
 def _name(row: CheckedRow, check: Check) -> str:
-    alone = sum(other.label == row.label for other in check.rows) == 1
-    return row.label if alone else _long_name(row)
+    return row.label if [other.label for other in check.rows].count(row.label) == 1 else _long_name(row)
 
 
 def _long_name(row: CheckedRow) -> str:

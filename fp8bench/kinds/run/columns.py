@@ -1,8 +1,8 @@
-"""The columns that a table of runs can have, by name: the text of a cell, and the number or word that rows are sorted
-and filtered by.
+"""The columns that a table of runs can have, by name: the text of a cell, and the number or word that rows are
+filtered by.
 
-The names are used by --columns, --sort, --filter and --group-by. A number is in the unit of its heading: `--filter
-'step<100'` is in milliseconds, `gain>10` in per cent.
+The names are used by --columns, --filter and --group-by. A number is in the unit of its heading: `--filter 'step<100'`
+is in milliseconds, `gain>10` in per cent.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,7 +53,6 @@ def tone(row: Row) -> Tone:
 
 
 word = partial(RowColumn, kind="word")
-more = partial(RowColumn, better="more")
 of_a_job = partial(RowColumn, kind="interval", optional=True)
 
 
@@ -82,8 +81,8 @@ COLUMNS: dict[str, RowColumn] = {
     "rounds": RowColumn(
         "rounds", lambda r: r.rounds if r.status == "ok" and r.source == "measured" else None, "d", optional=True
     ),
-    "value": more("{units}/USD", lambda r: r.units_per_usd, rate),
-    "gain": more(
+    "value": RowColumn("{units}/USD", lambda r: r.units_per_usd, rate),
+    "gain": RowColumn(
         "gain (95 %)",
         lambda r: r.gain_vs_reference,
         kind="interval",
@@ -92,7 +91,7 @@ COLUMNS: dict[str, RowColumn] = {
         tone=tone,
     ),
     "verdict": RowColumn("verdict", lambda r: r.verdict, kind="verdict", optional=True, tone=tone),
-    "speed-up": more(
+    "speed-up": RowColumn(
         "speed-up (95 %)",
         lambda r: r.speedup_vs_reference,
         ".2f",
@@ -108,19 +107,19 @@ COLUMNS: dict[str, RowColumn] = {
         scale=1e3,
         interval=lambda r: r.step_time_ci_s,
     ),
-    "throughput": more("{units}/s", lambda r: r.throughput_per_s, rate),
-    "per-gpu": more("{units}/s/GPU", lambda r: r.throughput_per_gpu_per_s, rate),
+    "throughput": RowColumn("{units}/s", lambda r: r.throughput_per_s, rate),
+    "per-gpu": RowColumn("{units}/s/GPU", lambda r: r.throughput_per_gpu_per_s, rate),
     "price": RowColumn("USD/h", lambda r: r.usd_per_hour, ",.2f"),
     "price-as-of": word("price as of", _price_date),
     "cost": RowColumn("USD/M {units}", lambda r: r.usd_per_million_units, ",.3f"),
-    "break-even": more("break-even USD/h", lambda r: r.break_even_usd_per_hour, ",.2f"),
+    "break-even": RowColumn("break-even USD/h", lambda r: r.break_even_usd_per_hour, ",.2f"),
     "hours": of_a_job("hours (95 %)", lambda r: r.job_hours, cell=lambda r: _job(r.job_hours, r.job_hours_ci)),
     "usd": of_a_job("USD (95 %)", lambda r: r.job_usd, cell=lambda r: _job(r.job_usd, r.job_usd_ci)),
     "memory": RowColumn("peak GiB", lambda r: r.peak_memory_bytes, ".1f", scale=2**-30, optional=True),
-    "mfu-bf16": more("MFU bf16", lambda r: r.mfu_bf16, ".1f", scale=100, after=" %", optional=True),
-    "mfu-fp8": more("MFU fp8", lambda r: r.mfu_fp8, ".1f", scale=100, after=" %", optional=True),
+    "mfu-bf16": RowColumn("MFU bf16", lambda r: r.mfu_bf16, ".1f", scale=100, after=" %", optional=True),
+    "mfu-fp8": RowColumn("MFU fp8", lambda r: r.mfu_fp8, ".1f", scale=100, after=" %", optional=True),
     "energy": RowColumn("J/{unit}", lambda r: r.joules_per_unit, ".3g", optional=True),
-    "per-kwh": more("{units}/kWh", lambda r: r.units_per_kwh, rate, optional=True),
+    "per-kwh": RowColumn("{units}/kWh", lambda r: r.units_per_kwh, rate, optional=True),
 }
 """Columns in the order of the wide table."""
 
@@ -143,7 +142,7 @@ NAMES = (*EVERY, NOTES)
 """The names that a view may use."""
 
 OF_A_BUDGET = {
-    "trains": more("{units} trained", lambda r: r.budget_units, brief_count),
+    "trains": RowColumn("{units} trained", lambda r: r.budget_units, brief_count),
     "one-takes": RowColumn("one takes", lambda r: r.budget_hours, time_said),
     "needed": RowColumn("needed", lambda r: r.budget_instances, ",d", optional=True),
 }

@@ -2,24 +2,21 @@
 speed-up, its gain for a dollar, and whether that can be called better. Numbers only; `shown` shows them.
 
 If both rows have a price, the verdict is on units per USD, because a second machine that makes a step shorter can make
-each image more expensive; else it is on speed. Prices are exact, so a unit's cost is as uncertain as its time. Machine
-and software may prevent a verdict (`likeness`). All rows are priced on one day, today unless another is requested, so
-that no gain compares prices of different years.
+each image more expensive; else it is on speed. Prices are exact, so a unit's cost is as uncertain as its time.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import date
-from typing import NamedTuple
+from functools import partial
 
 from pydantic import JsonValue
 
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.priced import Priced, priced
 from fp8bench.kinds.run.answer import Answer, Comparison, answer, elsewhere, tried
 from fp8bench.kinds.run.marks import Mark, doubt, not_compared
 from fp8bench.kinds.run.row import Row, to_row
-from fp8bench.kinds.run.unit_cost import UnitTime, unit_time, used
+from fp8bench.kinds.run.unit_cost import UnitTime
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import OLD_DAYS, require_region
 from fp8bench.records.named import Reference
@@ -39,8 +36,8 @@ CHOSEN_BY = {"workload": "--workload", "optimizer": "--optimizer", "accumulation
 def compare(
     records: Sequence[Record], catalog: Catalog, options: CompareOptions, lent: Sequence[Measurement] = ()
 ) -> Comparison:
-    """Compare records. records: those of the instances in `options`, oldest first. lent: what `lent` returns for those
-    without.
+    """Compare records. records: those of the instances in `options`, oldest first. lent: what `borrowed.borrow` returns
+    for those without.
 
     Of several workloads the one is shown that most of the instances have, unless one is requested, all rows are, or
     mismatch is allowed. Raises UsageError if an instance has no record, if no price is of the requested region, or if
@@ -53,21 +50,14 @@ def compare(
     asked = options.wanted.workload is not None or options.every or options.allow_mismatch
     every_work = asked or options.view.group_by == "workload"
     workload, *others = [""] if every_work or len(by_work) < 2 else broadest_first(there)
-    chosen = by_work.get(workload, selected)
-    pairing = _Pairing(
-        options,
-        {one.latest.run_id: one.latest for one in chosen},
-        {one.latest.run_id: unit_time(one) for one in chosen},
-    )
-
-    def priced_on(on: date, one: Measurement) -> Priced:
-        return priced(one.latest, used(one.latest, catalog), catalog, options, on)
-
-    def rows_on(on: date, measurements: Sequence[Measurement]) -> list[Row]:
-        return [to_row(one, pairing.found[one.latest.run_id], priced_on(on, one), catalog) for one in measurements]
+    day = options.as_of or options.today
+    rows = _distinguished([to_row(one, catalog, options, day) for one in by_work.get(workload, selected)])
+    fitting = _references(rows, options.reference)
+    reference = _best(fitting)
 
     def answered(rows: Sequence[Row], on: date) -> Answer:
-        said = answer(pairing.of_one_work(rows, reference), options.reference, options.instances, pairing.against)
+        judged = partial(against, allow_mismatch=options.allow_mismatch)
+        said = answer(_of_one_work(rows, reference), options.reference, options.instances, judged)
         pairs = (one.model_copy(update={"elsewhere": elsewhere(one, catalog, options.query(on))}) for one in said.pairs)
         return said.model_copy(update={"pairs": tuple(pairs)})
 
@@ -76,95 +66,19 @@ def compare(
         unpriced, place = row.units_per_usd is None, options.instances.index(row.instance)
         return row.status != "ok", row.emulated, row.device == "cpu", unpriced, -worth, place
 
-    day = options.as_of or options.today
-    bare = _distinguished(rows_on(day, chosen))
-    fitting = _references(bare, options.reference)
-    reference = _best(fitting)
-    ranked = sorted(pairing.beside_references(bare, fitting), key=rank)
-    prices = {one.latest.run_id: priced_on(day, one) for one in chosen}
-    warnings = tuple(_warnings(bare, reference, prices, options, workload, others))
+    warnings = tuple(_warnings(rows, reference, options, workload, others))
+    ranked = sorted(_beside_references(rows, fitting, options), key=rank)
     # The answer at the prices of the day of the newest published figure, unless a day was requested.
-    figures = [one for one in chosen if one.latest.source == "published" and one.latest.provenance]
+    figures = [row.measurement for row in rows if row.measurement.latest.source == "published"]
     days = [one.latest.provenance.published_on for one in figures if one.latest.provenance]
     then = None if options.as_of else max(filter(None, days), default=None)
+    of_then = [to_row(one, catalog, options, then) for one in figures] if then else []
     return Comparison(
         rows=tuple(row.model_copy(update={"warnings": warnings}) for row in ranked),
-        answer=answered(bare, day),
-        published=(then, answered(rows_on(then, figures), then)) if then else None,
+        answer=answered(rows, day),
+        published=(then, answered(of_then, then)) if then else None,
         warnings=warnings,
     )
-
-
-@dataclass(frozen=True)
-class _Pairing:
-    """How rows are paired. of, found: the record and the times of each row, by its run's id."""
-
-    options: CompareOptions
-    of: Mapping[str, Record]
-    found: Mapping[str, UnitTime | None]
-
-    def other_work(self, row: Row, model: Row | None) -> list[str]:
-        """Return what differs between a row's work and the model's; nothing if it did not run."""
-        expected = self.of[model.run_id].fingerprint if model else {}
-        return unlike_work(self.of[row.run_id].fingerprint, expected) if row.status == "ok" else []
-
-    def of_one_work(self, rows: Sequence[Row], model: Row | None) -> list[Row]:
-        """Return the timed rows of one work, and the published ones of one; what did not run is of any."""
-        found = []
-        for timed in (True, False):
-            group = [row for row in rows if row.timed == timed]
-            ran = [row for row in group if row.status == "ok"]
-            first = next((row for row in ran if model and row.run_id == model.run_id), next(iter(ran), None))
-            found += [row for row in group if not self.other_work(row, first)]
-        return found
-
-    def against(self, row: Row, other: Row) -> Row:
-        """Return a row compared with another."""
-        mine, theirs = self.found[row.run_id], self.found[other.run_id]
-        one, two = self.of[row.run_id], self.of[other.run_id]
-        predicted = "predicted" in (row.source, other.source)
-        here, there = ((each.instance, each.machine.id if each.machine else None) for each in (one, two))
-        noise = noise_between(here, there)
-        alike = predicted and row.instance == other.instance
-        like = likeness(one, two, self.options.allow_mismatch or alike)
-        if row.instance == other.instance and not predicted:
-            # Of one machine, wherever that was.
-            mine, theirs = (each and replace(each, elsewhere=0.0) for each in (mine, theirs))
-        elif row.measured_on or other.measured_on:
-            # Their intervals hold what machines of one type differ by.
-            noise = NOISE
-        return compared_with(row, other, mine, theirs, like, noise)
-
-    def beside_references(self, rows: Sequence[Row], fitting: Sequence[Row]) -> Iterator[Row]:
-        """Yield each row beside its reference: of one configuration for all rows, on the row's own machine if it ran
-        there; of another batch size if each mode is wanted at its best. Rows of other work are only marked, unless that
-        is allowed. What was timed and what was published have a reference each.
-        """
-        allowed, reference = self.options.allow_mismatch, _best(fitting)
-        ran = reference or next((row for row in rows if row.status == "ok"), None)
-        model = {timed: _best([row for row in fitting if row.timed == timed]) or ran for timed in (True, False)}
-        unlike = {row.run_id: self.other_work(row, model[row.timed]) for row in rows}
-        references = [row for row in fitting if allowed or not unlike[row.run_id]]
-        of_size = grouped(references, lambda one: self.options.view.best_batch or tried(one))
-        best_of = {size: _best(ones) for size, ones in of_size.items()}
-        best_of_all = _best(references)
-        for row in rows:
-            other, first = unlike[row.run_id], model[row.timed]
-            if other and first:
-                mark = not_compared(_other_work_said(row, first, other, allowed))
-                row = row.model_copy(update={"marks": (*row.marks, mark)})
-            if row.status != "ok" or reference is None or (other and not allowed):
-                yield row
-                continue
-            size = self.options.view.best_batch or tried(row)
-            known, best = of_size.get(size, []), best_of.get(size)
-            if not known and allowed:
-                known, best = references, best_of_all
-            here = [one for one in known if (one.instance, one.machine) == (row.instance, row.machine)]
-            own = _best([one for one in here if best and one.configuration == best.configuration]) or best
-            missing = f"{reference.instance} has no {reference.mode_label} of batch {row.batch_size} to compare it with"
-            without = {"marks": (*row.marks, not_compared(missing))}
-            yield row.model_copy(update=without) if own is None else self.against(row, own)
 
 
 def _references(rows: Sequence[Row], wanted: Reference) -> list[Row]:
@@ -185,62 +99,54 @@ def _best(fitting: Sequence[Row]) -> Row | None:
     return max(plain, key=lambda row: (row.units_per_usd if has_prices else row.throughput_per_s) or 0, default=None)
 
 
-def _warnings(
-    rows: Sequence[Row],
-    reference: Row | None,
-    prices: Mapping[str, Priced],
-    options: CompareOptions,
-    shown: str,
-    others: Sequence[str],
-) -> Iterator[str]:
-    if others:
-        without = [key for key in options.instances if key not in {row.instance for row in rows}]
-        missing = f"; {', '.join(without)} has no record of it" if without else ""
-        yield f"{shown}; also measured: {', '.join(others)} (--workload){missing}"
-    if reference is None:
-        yield (
-            f"no ok record of {options.reference.label} to compare the rows with, so gains are omitted; "
-            "name another row with --reference"
-        )
-    if options.as_of is not None and options.as_of > options.today:
-        yield f"{options.as_of} is in the future: rows take the newest known prices"
-    of_rows = [(row, prices[row.run_id]) for row in rows if row.status == "ok"]
-    doubts = [found.price.doubt for _, found in of_rows if found.price and found.price.doubt]
-    yield from dict.fromkeys([*doubts, *(found.not_yet for _, found in of_rows if found.not_yet)])
-    # The price in a user's own contract holds however old it is.
-    dates = {row.price_as_of: row.instance for row, found in of_rows if found.price and not found.price.own}
-    known = sorted(day for day in dates if day is not None)
-    if known and (known[-1] - known[0]).days > OLD_DAYS:
-        yield (
-            f"prices are from {known[0]} to {known[-1]} ({dates[known[0]]} and {dates[known[-1]]}), more than "
-            f"{OLD_DAYS} days apart: prices fall, so gains favour the newer one; --price-as-of DATE prices all rows on "
-            "an earlier day"
-        )
-
-
-def _distinguished(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows, marked with their machine if one instance has several, and with each part of the software that
-    differs.
+def _of_one_work(rows: Sequence[Row], model: Row | None) -> list[Row]:
+    """Return the timed rows of one work, the model's if it is one of them, and the published ones of one; what did not
+    run is of any.
     """
-    measured = grouped((row for row in rows if row.source == "measured"), lambda row: row.instance)
-    named: list[Row] = []
-    for row in rows:
-        names, others = [], measured.get(row.instance, [])
-        if len({other.machine for other in others}) > 1:
-            label = f"{row.machine_label} ({row.machine})" if row.machine_label else row.machine
-            names.append(Mark(f"machine {label or 'unknown'}"))
-        if (mine := row.software) is not None:
-            softwares = [other.software for other in others if other.software is not None]
-            unlike = dict.fromkeys(name for other in softwares for name in differing(mine, other))
-            names += [Mark(f"{name} {in_words(mine, name)}") for name in unlike]
-        named.append(row.model_copy(update={"marks": (*names, *row.marks)}))
-    return named
+    found = []
+    for timed in (True, False):
+        group = [row for row in rows if row.timed == timed]
+        ran = [row for row in group if row.status == "ok"]
+        first = next((row for row in ran if model and row.run_id == model.run_id), next(iter(ran), None))
+        found += [row for row in group if not _other_work(row, first)]
+    return found
+
+
+def _other_work(row: Row, model: Row | None) -> list[str]:
+    expected = model.measurement.latest.fingerprint if model else {}
+    return unlike_work(row.measurement.latest.fingerprint, expected) if row.status == "ok" else []
 
 
 def unlike_work(fingerprint: dict[str, JsonValue], expected: dict[str, JsonValue]) -> list[str]:
     """Return the names of what differs between two fingerprints."""
     names = dict.fromkeys([*expected, *fingerprint])
     return [name for name in names if fingerprint.get(name) != expected.get(name)]
+
+
+def _beside_references(rows: Sequence[Row], fitting: Sequence[Row], options: CompareOptions) -> Iterator[Row]:
+    """Yield each row beside its reference: of one configuration for all rows, on the row's own machine if it ran there;
+    of another batch size if each mode is wanted at its best. Rows of other work are only marked, unless that is
+    allowed. What was timed and what was published have a reference each.
+    """
+    allowed, reference = options.allow_mismatch, _best(fitting)
+    ran = reference or next((row for row in rows if row.status == "ok"), None)
+    model = {timed: _best([row for row in fitting if row.timed == timed]) or ran for timed in (True, False)}
+    references = [row for row in fitting if allowed or not _other_work(row, model[row.timed])]
+    of_size = grouped(references, lambda one: options.view.best_batch or tried(one))
+    for row in rows:
+        first = model[row.timed]
+        other = _other_work(row, first)
+        marks = [not_compared(_other_work_said(row, first, other, allowed))] if other and first else []
+        if row.status == "ok" and reference is not None and (allowed or not other):
+            known = of_size.get(options.view.best_batch or tried(row)) or (references if allowed else [])
+            if best := _best(known):
+                here = [one for one in known if (one.instance, one.machine) == (row.instance, row.machine)]
+                own = _best([one for one in here if one.configuration == best.configuration]) or best
+                yield against(row.model_copy(update={"marks": (*row.marks, *marks)}), own, allowed)
+                continue
+            of = f"{reference.instance} has no {reference.mode_label} of batch {row.batch_size}"
+            marks.append(not_compared(f"{of} to compare it with"))
+        yield row.model_copy(update={"marks": (*row.marks, *marks)})
 
 
 def _other_work_said(row: Row, model: Row, unlike: Sequence[str], allow_mismatch: bool) -> str:
@@ -256,25 +162,94 @@ def _other_work_said(row: Row, model: Row, unlike: Sequence[str], allow_mismatch
     return f"other work than the reference's ({', '.join(unlike)}): {remedy}"
 
 
-class Likeness(NamedTuple):
-    """verdict: whether one may be given. marks: warnings for a reader."""
+def _warnings(
+    rows: Sequence[Row], reference: Row | None, options: CompareOptions, shown: str, others: Sequence[str]
+) -> Iterator[str]:
+    if others:
+        without = [key for key in options.instances if key not in {row.instance for row in rows}]
+        missing = f"; {', '.join(without)} has no record of it" if without else ""
+        yield f"{shown}; also measured: {', '.join(others)} (--workload){missing}"
+    if reference is None:
+        yield (
+            f"no ok record of {options.reference.label} to compare the rows with, so gains are omitted; "
+            "name another row with --reference"
+        )
+    if options.as_of is not None and options.as_of > options.today:
+        yield f"{options.as_of} is in the future: rows take the newest known prices"
+    paid = [(row.instance, row.priced, row.priced.price) for row in rows if row.status == "ok"]
+    doubts = [price.doubt for _, _, price in paid if price and price.doubt]
+    yield from dict.fromkeys([*doubts, *(found.not_yet for _, found, _ in paid if found.not_yet)])
+    # The price in a user's own contract holds however old it is.
+    dates = {price.as_of: name for name, _, price in paid if price and price.as_of and not price.own}
+    if dates and (max(dates) - min(dates)).days > OLD_DAYS:
+        first, last = min(dates), max(dates)
+        yield (
+            f"prices are from {first} to {last} ({dates[first]} and {dates[last]}), more than {OLD_DAYS} days apart: "
+            "prices fall, so gains favour the newer one; --price-as-of DATE prices all rows on an earlier day"
+        )
 
-    verdict: bool = True
-    marks: tuple[Mark, ...] = ()
+
+def _distinguished(rows: Sequence[Row]) -> list[Row]:
+    # By their machine if an instance has several, and by each part of the software that differs.
+    measured = grouped((row for row in rows if row.source == "measured"), lambda row: row.instance)
+    named: list[Row] = []
+    for row in rows:
+        names, others = [], measured.get(row.instance, [])
+        if len({other.machine for other in others}) > 1:
+            label = f"{row.machine_label} ({row.machine})" if row.machine_label else row.machine
+            names.append(Mark(f"machine {label or 'unknown'}"))
+        if (mine := row.software) is not None:
+            softwares = [other.software for other in others if other.software is not None]
+            unlike = dict.fromkeys(name for other in softwares for name in differing(mine, other))
+            names += [Mark(f"{name} {in_words(mine, name)}") for name in unlike]
+        named.append(row.model_copy(update={"marks": (*names, *row.marks)}))
+    return named
 
 
-def likeness(record: Record, reference: Record, allow_mismatch: bool) -> Likeness:
-    """Return how a row compares. Within one instance, different machines or software prevent a verdict, unless the user
-    requests it. Between instances, machines are the question, and different software is marked.
+def against(row: Row, reference: Row, allow_mismatch: bool) -> Row:
+    """Return the row compared with the reference. Within one instance, different machines or software prevent a
+    verdict, unless the user requests it. Between instances, machines are the question.
     """
+    one, two, found, other = row.measurement.latest, reference.measurement.latest, row.times, reference.times
+    here, is_reference = row.instance == reference.instance, row.run_id == reference.run_id
+    predicted = "predicted" in (row.source, reference.source)
+    allowed = allow_mismatch or (predicted and here)
+    update: dict[str, object] = {
+        "marks": (*row.marks, *unlike_marks(one, two, allowed), *_unlike_sizes(row, reference)),
+        "is_reference": is_reference,
+        "reference_run_id": reference.run_id,
+    }
+    # Not a CPU's time with a GPU's, not an emulation's, and not of different units.
+    alike = (row.device, row.unit) == (reference.device, reference.unit) and not (row.emulated or reference.emulated)
+    alike = alike and (allowed or not not_comparable(one, two))
+    if not (alike and row.throughput_per_s and reference.throughput_per_s):
+        return row.model_copy(update=update)
+    update["speedup_vs_reference"] = row.throughput_per_s / reference.throughput_per_s
+    if reference.units_per_usd:
+        update["break_even_usd_per_hour"] = cost.break_even_usd_per_hour(row.throughput_per_s, reference.units_per_usd)
+        if row.units_per_usd:
+            update["gain_vs_reference"] = cost.gain(row.units_per_usd, reference.units_per_usd)
+    if found is not None and other is not None and not is_reference:
+        noise = noise_between(*((each.instance, each.machine.id if each.machine else None) for each in (one, two)))
+        if here and not predicted:
+            # Of one machine, wherever that was.
+            found, other = (replace(each, elsewhere=0.0) for each in (found, other))
+        elif row.measured_on or reference.measured_on:
+            # Their intervals hold what machines of one type differ by.
+            noise = NOISE
+        paid, theirs = row.usd_per_hour, reference.usd_per_hour
+        update |= _judged(found, other, None if paid is None or theirs is None else paid / theirs, noise)
+    return row.model_copy(update=update)
+
+
+def unlike_marks(record: Record, reference: Record, allow_mismatch: bool) -> list[Mark]:
+    """Return a mark that names what differs in machine and software, if anything does."""
     unlike, software = not_comparable(record, reference), unlike_software(record, reference)
     how = "not comparable with the reference:" if unlike and not allow_mismatch else "unlike the reference in"
-    marks = (not_compared(f"{how} {', '.join([*unlike, *software])}"),) if unlike or software else ()
-    return Likeness(allow_mismatch or not unlike, marks)
+    return [not_compared(f"{how} {', '.join([*unlike, *software])}")] if unlike or software else []
 
 
 def _unlike_sizes(row: Row, reference: Row) -> Iterator[Mark]:
-    """Yield marks for the batch size, the workers, and how ranks were joined, if they are not the reference's."""
     if row.batch_size != reference.batch_size:
         yield not_compared(f"batch {row.batch_size}, reference {reference.batch_size}")
     if row.world_size != reference.world_size:
@@ -285,39 +260,20 @@ def _unlike_sizes(row: Row, reference: Row) -> Iterator[Mark]:
         yield not_compared(f"ranks joined by {row.joined}, reference {reference.joined}")
 
 
-def compared_with(
-    row: Row, reference: Row, found: UnitTime | None, reference_found: UnitTime | None, like: Likeness, noise: float
-) -> Row:
-    """Return the row compared with the reference. found, reference_found: None for a figure without samples. noise: by
-    how much the two must differ, as in `stats.ratio`.
-    """
-    is_reference = row.run_id == reference.run_id
-    update: dict[str, object] = {
-        "marks": (*row.marks, *like.marks, *_unlike_sizes(row, reference)),
-        "is_reference": is_reference,
-        "reference_run_id": reference.run_id,
-    }
-    # Not a CPU's time with a GPU's, not an emulation's, and not of different units.
-    alike = (row.device, row.unit) == (reference.device, reference.unit) and not (row.emulated or reference.emulated)
-    if not (like.verdict and alike and row.throughput_per_s and reference.throughput_per_s):
-        return row.model_copy(update=update)
-    update["speedup_vs_reference"] = row.throughput_per_s / reference.throughput_per_s
-    if reference.units_per_usd:
-        update["break_even_usd_per_hour"] = cost.break_even_usd_per_hour(row.throughput_per_s, reference.units_per_usd)
-        if row.units_per_usd:
-            update["gain_vs_reference"] = cost.gain(row.units_per_usd, reference.units_per_usd)
-    if found is not None and reference_found is not None and not is_reference:
-        paid = row.usd_per_hour, reference.usd_per_hour
-        price_ratio = None if paid[0] is None or paid[1] is None else paid[0] / paid[1]
-        update |= _judged(found, reference_found, price_ratio, noise)
-    return row.model_copy(update=update)
-
-
 def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None, noise: float) -> dict[str, object]:
+    """Return the verdict and its intervals. noise: by how much the two must differ, as in `stats.ratio`."""
+
+    def verdict_of(times: Ratio) -> RowVerdict:
+        if times.interval is None or price_ratio is None:
+            return times.verdict
+        return verdict_on_value(times.interval[0] * price_ratio, times.interval[1] * price_ratio, noise)
+
     times = ratio(found.by_elapsed, reference.by_elapsed, noise)
-    verdict, why = _verdict(times, price_ratio, noise)
-    if verdict != "inconclusive" and (found.uneven or reference.uneven):
-        by_medians, _ = _verdict(ratio(found.by_medians, reference.by_medians, noise), price_ratio, noise)
+    verdict, why = verdict_of(times), None
+    if verdict == "inconclusive":
+        why = Mark(holds_noise(noise) if times.interval else str(times.why))
+    elif found.uneven or reference.uneven:
+        by_medians = verdict_of(ratio(found.by_medians, reference.by_medians, noise))
         if by_medians != verdict:
             verdict, why = "inconclusive", doubt(f"{verdict} by elapsed time, {by_medians} by medians")
     update: dict[str, object] = {
@@ -331,12 +287,3 @@ def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None, noi
         if price_ratio is not None:
             update["gain_ci_vs_reference"] = (low / price_ratio - 1, high / price_ratio - 1)
     return update
-
-
-def _verdict(times: Ratio, price_ratio: float | None, noise: float) -> tuple[RowVerdict, Mark | None]:
-    if times.interval is None:
-        return times.verdict, Mark(times.why) if times.why else None
-    verdict: RowVerdict = times.verdict
-    if price_ratio is not None:
-        verdict = verdict_on_value(times.interval[0] * price_ratio, times.interval[1] * price_ratio, noise)
-    return verdict, Mark(holds_noise(noise)) if verdict == "inconclusive" else None

@@ -22,7 +22,7 @@ from fp8bench.schema.execution import suffix
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 from fp8bench.tables import document as doc
-from fp8bench.tables.row_chart import Item, Stack, Stacks
+from fp8bench.tables.row_chart import Bar, Bars
 from fp8bench.tables.written import counted, number, workers
 
 LONGER_THAN_TIMED = 1.03
@@ -159,7 +159,7 @@ def document(explained: Explained) -> doc.Document:
         *([doc.Note(note)] for note in explained.notes),
         *([doc.Warned(warning)] for warning in explained.warnings),
     )
-    return doc.Document(shown, data=explained.data, figures=(doc.Figure(PICTURE, step_bars(explained.modes).write),))
+    return doc.Document(shown, data=explained.data, figures={PICTURE: step_bars(explained.modes).write})
 
 
 def _table(modes: Sequence[StepFacts]) -> doc.Table:
@@ -181,16 +181,15 @@ def _table(modes: Sequence[StepFacts]) -> doc.Table:
     return doc.Table(tuple(columns), emphasis=emphasis)
 
 
-def step_bars(modes: Sequence[StepFacts]) -> Stacks:
+def step_bars(modes: Sequence[StepFacts]) -> Bars:
     """Return one bar for each mode."""
-    stacks = []
+    bars = []
     for mode in modes:
         detail = (mode.instance, mode.workload, f"batch {mode.batch_size}" if mode.batch_size else "")
-        item = Item(None, mode.label, f"{ms(mode.step_time_s)} ms", ", ".join(filter(None, detail)))
-        stacks.append(Stack(item, tuple((name, seconds * 1e3) for name, seconds in mode.parts())))
+        texts = None, mode.label, f"{ms(mode.step_time_s)} ms", ", ".join(filter(None, detail))
+        bars.append(Bar(*texts, parts=tuple((name, seconds * 1e3) for name, seconds in mode.parts())))
     caption = "By kind of kernel, from a short profile of rank 0 after the timed steps."
-    title = "Where a step goes, ms"
-    return Stacks(PICTURE, title, caption, tuple(stacks), tuple(COLOURS.items()), lambda ms: f"{ms:.1f}")
+    return Bars(PICTURE, "Where a step goes, ms", caption, bars, COLOURS, write_part="{:.1f}".format)
 
 
 class Choice(NamedTuple):

@@ -1,8 +1,9 @@
 """The page about runs: the answer first, then what a dollar buys, then everything that the answer rests on."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -13,8 +14,6 @@ from fp8bench.kinds.run.plots import (
     Shown,
     charts,
     detail_of,
-    facts_shown,
-    name_of,
     shown_rows,
     unit_of,
 )
@@ -22,9 +21,7 @@ from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import sentences
 from fp8bench.kinds.run.shown import FEW_INSTANCES, document
 from fp8bench.kinds.view import View
-from fp8bench.pricing import cost
 from fp8bench.records.select import grouped
-from fp8bench.schema.record import Record
 from fp8bench.tables.document import NOTHING, CellKind, Cells, Note, Table, telling
 from fp8bench.tables.page import Page, Part, Section
 from fp8bench.tables.study import Column, word
@@ -37,14 +34,10 @@ HOW_TO_READ_PROOFS = (
 )
 
 
-def page(
-    comparison: Comparison, records: Mapping[str, Record], today: date, bought: str = "", job: float | None = None
-) -> Page:
-    """Build the page. records: of the rows, by their ids. bought: how, e.g. `on demand`. job: units
-    to train on; None: time against cost is of a usual number.
-    """
-    shown, rows = shown_rows(comparison, records), comparison.rows
-    drawn = charts(shown, job)
+def page(comparison: Comparison, today: date, bought: str = "") -> Page:
+    """Build the page. bought: how, e.g. `on demand`."""
+    rows, shown = comparison.rows, shown_rows(comparison.rows)
+    drawn = charts(shown)
 
     def some(*names: str) -> tuple[Part, ...]:
         return tuple(drawn[name] for name in names if name in drawn)
@@ -57,22 +50,16 @@ def page(
     if rows and not any(row.timed for row in rows if row.status == "ok"):
         rest.append("Nothing here was measured. Run `fp8bench run` on the instance before you choose it.")
     # The table that compare prints, and all its notes; the answer and warnings are at the top of the page.
-    table = [part for parts in document(comparison, view=View(notes=True), every_row=True).blocks for part in parts]
+    blocks = document(comparison, view=View(notes=True), every_row=True).blocks
+    table = [one for parts in blocks for one in parts if isinstance(one, (Table, Note))]
     priced = {(row.instance, row.nodes, row.usd_per_hour, row.price_as_of, row.price_source): row for row in rows}
+    of_rows = [one._replace(numbered=True) if isinstance(one, Table) else one for one in table]
+    stopped = _table([one for one in shown if one.row.status != "ok"], STOPPED)
     sections = [
         Section("value", "What a dollar buys", some("price-performance", "time-cost")),
         Section("speed", "Speed", () if "price-performance" in drawn else some("speed")),
-        Section(
-            "table",
-            "All rows",
-            tuple(
-                part._replace(numbered=True) if isinstance(part, Table) else part
-                for part in table
-                if isinstance(part, (Table, Note))
-            ),
-            "Every column: fp8bench compare --wide.",
-        ),
-        Section("stopped", "Not ranked, and why", _table([one for one in shown if one.row.status != "ok"], STOPPED)),
+        Section("table", "All rows", tuple(of_rows), "Every column: fp8bench compare --wide."),
+        Section("stopped", "Not ranked, and why", stopped),
         Section("steps", "Where the step goes", (*some("breakdown"), *_limits(shown))),
         Section("resources", "Memory and energy", some("memory", "energy")),
         Section("evidence", "What really ran", tuple(_evidence(shown))),
@@ -84,28 +71,25 @@ def page(
     return Page(
         title=f"fp8bench: {what} on {where}",
         answer=answer,
-        grounds=(*rest, *_about(rows, bought, job)),
+        grounds=(*rest, *_about(rows, bought)),
         warnings=comparison.warnings,
         sections=tuple(section for section in sections if section.parts),
         foot=f"Made by fp8bench {__version__} on {today}. Every number comes from the records that are named above.",
     )
 
 
-def _about(rows: Sequence[Row], bought: str, job: float | None) -> Iterator[str]:
+def _about(rows: Sequence[Row], bought: str) -> Iterator[str]:
     best = next((row for row in rows if row.status == "ok" and row.timed and row.units_per_usd), None)
     if best is None:
         yield "No price is known: give it with `fp8bench run --price`, or in the instance's instance.yaml."
     else:
         of = f"as of {best.price_as_of}" if best.price_as_of else "without a date"
-        how, day = f" {bought}" if bought else "", best.run_id[:8]
-        measured = f"; measured on {day[:4]}-{day[4:6]}-{day[6:]}" if len(day) == 8 and day.isdecimal() else ""
-        yield f"Price of {best.instance}: {best.usd_per_hour:,.2f} USD an hour{how}, {of}{measured}."
-    stopped = ", ".join(f"{name_of(row)} ({row.outcome})" for row in rows if row.status != "ok")
-    if stopped:
-        yield f"Without a rank, and listed below with the cause: {stopped}."
-    if best is not None and job is not None and best.units_per_usd and best.throughput_per_s:
-        usd, hours = cost.job_usd(job, best.units_per_usd), cost.job_hours(job, best.throughput_per_s)
-        yield f"The job of {brief_count(job)} {unit_of(best)} takes {time_said(hours)} and {usd:,.2f} USD."
+        how, measured = f" {bought}" if bought else "", best.measurement.latest.created_utc
+        price = f"{best.usd_per_hour:,.2f} USD an hour{how}, {of}; measured on {measured:%Y-%m-%d}"
+        yield f"Price of {best.instance}: {price}."
+        if best.job_hours is not None and best.job_usd is not None:
+            took = f"{time_said(best.job_hours)} and {best.job_usd:,.2f} USD"
+            yield f"The job of {brief_count(best.job_units)} {unit_of(best)} takes {took}."
 
 
 NAMING: tuple[Column[Shown], ...] = (
@@ -158,7 +142,7 @@ def _limits(shown: Sequence[Shown]) -> tuple[Part, ...]:
     """Say what limits each row's step or, beside a row of the reference's mode that did its work on its instance, what
     makes it slower than that.
     """
-    found = {one: facts for one in shown if one.row.status == "ok" and (facts := facts_shown(one)) is not None}
+    found = {one: one.facts for one in shown if one.row.status == "ok" and one.facts is not None}
     modes = {one.row.mode_label for one in found if one.row.is_reference}
     work = attrgetter("instance", "workload", "batch_size", "world_size", "device")
     said = []
@@ -225,34 +209,14 @@ PRICES: tuple[Column[Row], ...] = (
 
 
 def _environments(shown: Sequence[Shown]) -> tuple[Table, ...]:
-    """Return a column for the rows of each environment."""
-    known = [(one, _facts(one.latest)) for one in shown if one.latest.environment]
-    together = grouped(known, lambda one: tuple(one[1].items()))
-    names = tuple(dict.fromkeys(name for facts in together for name, _ in facts))
+    together = grouped((one for one in shown if one.row.software), lambda one: (one.row.machine, str(one.row.software)))
+    facts = [
+        {"machine": str(ones[0].latest.machine or NOTHING), **(ones[0].row.software or {})}
+        for ones in together.values()
+    ]
+    names = tuple(name for name in dict.fromkeys(chain(*facts)) if any(one.get(name) for one in facts))
     columns = [Cells("what", names, "word")]
-    for ones in together.values():
-        (first, facts), numbers = ones[0], ", ".join(str(one.number) for one, _ in ones)
-        heading = f"{first.row.instance}: row{'s' * (len(ones) > 1)} {numbers}"
-        columns.append(Cells(heading, tuple(facts.get(name, NOTHING) for name in names), "word"))
+    for ones, known in zip(together.values(), facts, strict=True):
+        heading = f"{ones[0].row.instance}: row{'s' * (len(ones) > 1)} {', '.join(str(one.number) for one in ones)}"
+        columns.append(Cells(heading, tuple(known.get(name) or NOTHING for name in names), "word"))
     return (Table(tuple(columns)),) if together else ()
-
-
-def _facts(record: Record) -> dict[str, str]:
-    environment = record.environment
-    if environment is None:
-        return {}
-    commit = environment.git_commit
-    facts: dict[str, object] = {
-        "GPU": environment.device_name,
-        "compute capability": environment.compute_capability,
-        "driver": environment.driver,
-        "CPU": environment.cpu,
-        "CPUs": environment.cpu_count,
-        "machine": record.machine,
-        "fp8bench": environment.fp8bench,
-        "git commit": f"{commit[:12]}{' with changes' if environment.git_dirty else ''}" if commit else None,
-        "python": environment.python,
-        **environment.versions,
-        **environment.variables,
-    }
-    return {name: str(value) for name, value in facts.items() if value is not None}

@@ -1,16 +1,15 @@
 """Rows as charts. Their numbers are those of the table, and come from the rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
 
-from fp8bench.kinds.run.answer import Comparison
-from fp8bench.kinds.run.explain import COLOURS, explain_steps, profiled
+from fp8bench.kinds.run.explain import COLOURS, profiled
 from fp8bench.kinds.run.row import Row
 from fp8bench.pricing import cost
 from fp8bench.profiling.facts import StepFacts, facts_of
 from fp8bench.schema.record import Record
-from fp8bench.tables.row_chart import Bar, Bars, Chart, Item, Point, Scatter, Stack, Stacks
+from fp8bench.tables.row_chart import Bar, Bars, Chart, Point, Scatter
 from fp8bench.tables.written import brief_count, change, number, rate, time_said, time_unit_of
 
 MOST_DRAWN = 10
@@ -18,25 +17,31 @@ MOST_DRAWN = 10
 
 USUAL_JOB = {"tokens": 1e9}
 MILLION = 1e6
+"""The units whose time and cost are drawn if no job is given."""
 
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """A row, its place in the table from 1, and its rounds."""
+    """A row, and its place in the table from 1."""
 
     number: int
     row: Row
-    rounds: tuple[Record, ...]
 
     @property
     def latest(self) -> Record:
-        return self.rounds[-1]
+        return self.row.measurement.latest
+
+    @cached_property
+    def facts(self) -> StepFacts | None:
+        """The facts of the profiled round nearest the row's step time; None if no round was profiled."""
+        nearest = profiled(self.row.measurement.rounds, self.row)
+        if nearest is None or self.row.step_time_s is None:
+            return None
+        return replace(facts_of(nearest), step_time_s=self.row.step_time_s)
 
 
-def shown_rows(comparison: Comparison, records: Mapping[str, Record]) -> list[Shown]:
-    """Return the rows with their records, oldest first. records: by their ids."""
-    rounds = (tuple(records[run_id] for run_id in row.run_ids) for row in comparison.rows)
-    return [Shown(place, *of) for place, of in enumerate(zip(comparison.rows, rounds, strict=True), start=1)]
+def shown_rows(rows: Iterable[Row]) -> list[Shown]:
+    return [Shown(place, row) for place, row in enumerate(rows, start=1)]
 
 
 def name_of(row: Row) -> str:
@@ -66,17 +71,15 @@ PLOTS = {
 """The charts that can be drawn, and what each shows."""
 
 
-def charts(shown: Sequence[Shown], job: float | None = None) -> dict[str, Chart[Any]]:
-    """Return charts by name, if they have anything to draw, in the order of PLOTS. job: units for time against cost;
-    None for a million, of tokens a billion.
-    """
+def charts(shown: Sequence[Shown]) -> dict[str, Chart]:
+    """Return charts by name, if they have anything to draw, in the order of PLOTS."""
     ran = [one for one in shown if one.row.status == "ok"]
     if not ran:
         return {}
     # Images and tokens cannot share a chart: only rows with the first row's unit are drawn.
     unit = unit_of(ran[0].row)
     ran = [one for one in ran if unit_of(one.row) == unit]
-    job = job or USUAL_JOB.get(unit, MILLION)
+    job = ran[0].row.job_units or USUAL_JOB.get(unit, MILLION)
     title, interval = unit.capitalize(), "A line over the end of a bar is its 95 % interval."
     a_unit = f"{'an' if unit[:1] in 'aeio' else 'a'} {unit.removesuffix('s')}"
     made = (
@@ -87,8 +90,7 @@ def charts(shown: Sequence[Shown], job: float | None = None) -> dict[str, Chart[
             ran,
             lambda row: row.units_per_usd,
             interval=lambda row: row.units_per_usd_ci,
-            remark=_gain,
-            broken=True,
+            gains=True,
         ),
         _time_cost(ran, unit, job),
         _bars(
@@ -130,8 +132,8 @@ def _drawn(found: Sequence[Shown]) -> tuple[list[Shown], str]:
     return drawn, f", {MOST_DRAWN} of {len(found)} rows" if len(found) > MOST_DRAWN else ""
 
 
-def _item(one: Shown, value: str, remark: str = "") -> Item:
-    return Item(one.number, name_of(one.row), value, detail_of(one.row), remark)
+def _texts(one: Shown, value: str, remark: str) -> tuple[int, str, str, str, str]:
+    return one.number, name_of(one.row), value, detail_of(one.row), remark
 
 
 def _bars(
@@ -142,39 +144,35 @@ def _bars(
     value: Callable[[Row], float | None],
     form: Callable[[float], str] = rate,
     interval: Callable[[Row], tuple[float, float] | None] = lambda _row: None,
-    remark: Callable[[Row], str] = lambda row: "reference" if row.is_reference else "",
-    broken: bool = False,
+    gains: bool = False,
 ) -> Bars | None:
-    # broken: whether a broken line marks the reference.
+    # gains: whether they stand beside the bars, and a broken line marks the reference.
     found = {one: known for one in ran if (known := value(one.row)) is not None}
     if not found:
         return None
     drawn, rest = _drawn(list(found))
     first = next((one for one in drawn if one.row.source == "measured"), drawn[0])
-
-    def look(one: Shown) -> str:
-        if one.row.source != "measured":
-            return "reported"
-        return "reference" if one.row.is_reference else "first" if one is first else "other"
-
-    bars = tuple(
-        Bar(_item(one, form(found[one]), remark(one.row)), found[one], interval(one.row), look(one)) for one in drawn
-    )
-    line = next((found[one] for one in drawn if one.row.is_reference), None) if broken else None
-    said = [caption]
-    if "reference" in (looks := {bar.look for bar in bars}):
-        said.append("The reference is brown" + (", and a broken line across the others." if broken else "."))
+    bars, broken_at = [], None
+    for one in drawn:
+        row, remark = one.row, ""
+        look = "reported" if row.source != "measured" else "first" if one is first else "other"
+        if row.is_reference:
+            remark, broken_at = "reference", found[one] if gains and broken_at is None else broken_at
+            look = "reference" if row.source == "measured" else look
+        elif gains and row.gain_vs_reference is not None:
+            unsure = "?" * (row.verdict == "inconclusive")
+            remark = change(row.gain_vs_reference, row.gain_ci_vs_reference) + unsure
+        texts = _texts(one, form(found[one]), remark)
+        bars.append(Bar(*texts, parts=((look, found[one]),), interval=interval(row)))
+    looks = {name for bar in bars for name, _ in bar.parts}
+    if "reference" in looks:
+        caption += f" The reference is brown{', and a broken line across the others' if gains else ''}."
     if "reported" in looks:
-        said.append("Outlined bars were not measured here.")
-    return Bars(name, f"{title}{rest}", " ".join(said), bars, line)
+        caption += " Outlined bars were not measured here."
+    return Bars(name, f"{title}{rest}", caption, bars, broken_at=broken_at)
 
 
-def _gain(row: Row) -> str:
-    gain = change(row.gain_vs_reference, row.gain_ci_vs_reference) + "?" * (row.verdict == "inconclusive")
-    return "reference" if row.is_reference else "" if row.gain_vs_reference is None else gain
-
-
-def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart[Any] | None:
+def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart | None:
     priced = [one for one in ran if one.row.units_per_usd and one.row.throughput_per_s]
     best: dict[str, Shown] = {}
     for one in sorted(priced, key=lambda one: one.row.units_per_usd or 0.0):
@@ -189,54 +187,44 @@ def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart[Any] | None
     ]
     scale, time_unit = time_unit_of(max(spent)[0])
 
-    def point(one: Shown, hours: float, usd: float, on_front: bool) -> Point:
-        item = _item(one, f"{time_said(hours)}, {usd:,.2f} USD", "on the front" if on_front else "")
-        step, interval = one.row.step_time_s, one.row.step_time_ci_s
+    points = []
+    for one, (hours, usd), on_front in zip(drawn, spent, cost.front(spent), strict=True):
+        row, texts = one.row, _texts(one, f"{time_said(hours)}, {usd:,.2f} USD", "on the front" if on_front else "")
         # Prices are exact: time and cost both vary with the step's time.
-        ends = [(hours * scale * end / step, usd * end / step) for end in interval] if step and interval else None
-        both = (ends[0], ends[1]) if ends else None
-        return Point(item, hours * scale, usd, both, on_front, hollow=one.row.source != "measured")
-
+        shares = [end / row.step_time_s for end in row.step_time_ci_s or ()] if row.step_time_s else []
+        ends = tuple((hours * scale * share, usd * share) for share in shares)
+        hollow = row.source != "measured"
+        points.append(Point(*texts, x=hours * scale, y=usd, ends=ends, front=on_front, hollow=hollow))
     return Scatter(
         "time-cost",
         f"Time against cost of {brief_count(job)} {unit}{rest}",
         f"Down and left is better{', each instance in its cheapest row' if several else ''}. The stepped line is the "
         "front: no other row is both as quick and as cheap. A line through a point is its 95 % interval; a hollow "
         "point was not measured there. Axes do not begin at zero.",
-        tuple(point(one, *of, on) for one, of, on in zip(drawn, spent, cost.front(spent), strict=True)),
+        points,
         x_title=time_unit,
         y_title="USD",
     )
 
 
-def facts_shown(one: Shown) -> StepFacts | None:
-    """Return the facts of the profiled round nearest the row's step time; None if no round was profiled."""
-    nearest = profiled(one.rounds, one.row)
-    if nearest is None or one.row.step_time_s is None:
+def _breakdown(ran: Sequence[Shown], a_unit: str) -> Chart | None:
+    steps = {one: one.facts for one in ran if one.facts is not None}
+    if not steps:
         return None
-    return replace(facts_of(nearest), step_time_s=one.row.step_time_s)
-
-
-def _breakdown(ran: Sequence[Shown], a_unit: str) -> Chart[Any] | None:
-    facts = {one: known for one in ran if (known := facts_shown(one)) is not None}
-    if not facts:
-        return None
-    drawn, rest = _drawn(list(facts))
-    steps = {one: explain_steps(facts[one], None).modes[0] for one in drawn}
+    drawn, rest = _drawn(list(steps))
     ms = {one: 1e3 / one.row.batch_size for one in drawn}
-    write = ("{:.2f}" if max(step.length_s * ms[one] for one, step in steps.items()) >= 1 else "{:.3f}").format
-
-    def stack(one: Shown) -> Stack:
+    write = ("{:.2f}" if max(steps[one].length_s * ms[one] for one in drawn) >= 1 else "{:.3f}").format
+    bars = []
+    for one in drawn:
         remark = f"{number(one.row.step_time_s, '.1f', 1e3)} ms a step"
-        item = _item(one, f"{write(steps[one].length_s * ms[one])} ms", remark)
-        return Stack(item, tuple((name, seconds * ms[one]) for name, seconds in steps[one].parts()))
-
-    return Stacks(
+        texts = _texts(one, f"{write(steps[one].length_s * ms[one])} ms", remark)
+        bars.append(Bar(*texts, parts=tuple((name, seconds * ms[one]) for name, seconds in steps[one].parts())))
+    return Bars(
         "breakdown",
         f"Where the step goes, ms {a_unit} of one worker{rest}",
         "By kind of kernel, from a short profile of rank 0 after the timed steps. A step is divided by its batch, so "
         "that rows of unlike batches can be compared.",
-        tuple(map(stack, drawn)),
-        tuple(COLOURS.items()),
-        write,
+        bars,
+        COLOURS,
+        write_part=write,
     )

@@ -2,19 +2,17 @@
 unknown or meaningless.
 """
 
-from collections.abc import Callable
 from datetime import date
-from operator import attrgetter
 from statistics import median
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, InstanceOf
 
 from fp8bench import registry
-from fp8bench.kinds.kind import Labelled
-from fp8bench.kinds.priced import Priced
+from fp8bench.kinds.kind import CompareOptions, Labelled
+from fp8bench.kinds.priced import Priced, priced
 from fp8bench.kinds.run.marks import MarkField, marks
-from fp8bench.kinds.run.unit_cost import UnitTime
+from fp8bench.kinds.run.unit_cost import UnitTime, unit_time, used
 from fp8bench.pricing import cost
 from fp8bench.records.select import Measurement, execution
 from fp8bench.schema.config import Device
@@ -41,7 +39,10 @@ class Row(Labelled, Frozen):
     run_id: the latest round's. machine: the id of its MachineIdentity. software: what `schema.machine` derives from its
     environment. price_share_of: the instance of whose price usd_per_hour is a share. proof_version: by which rules its
     rounds were proved, the oldest. derived: whether a published figure was computed from rounded ones. measured_on: the
-    instance whose steps these are (`same-gpu`) or are predicted from (`predicted`). took_s: what its rounds took.
+    instance whose steps these are (`same-gpu`) or are predicted from (`predicted`).
+
+    No format has what the row was made from: measurement, the times of a unit in it (None for a figure without
+    samples), and its price.
     """
 
     instance: str
@@ -121,8 +122,10 @@ class Row(Labelled, Frozen):
     proof_version: int | None = None
     measured_on: str | None = None
     derived: bool = Field(default=False, exclude=True)
-    took_s: float | None = Field(default=None, exclude=True)
     provider: str | None = Field(default=None, exclude=True)
+    measurement: InstanceOf[Measurement] = Field(exclude=True, repr=False)
+    times: InstanceOf[UnitTime] | None = Field(default=None, exclude=True, repr=False)
+    priced: InstanceOf[Priced] = Field(exclude=True, repr=False)
 
     @property
     def timed(self) -> bool:
@@ -153,63 +156,63 @@ class Row(Labelled, Frozen):
         return self.mode if default else self.mode_label
 
     @property
+    def decided(self) -> bool:
+        return self.verdict not in (None, "inconclusive")
+
+    @property
     def outcome(self) -> str:
         """The status, with its cause if known, e.g. `failed: oom`."""
         return f"{self.status}: {self.cause}" if self.cause else self.status
 
 
-MIDDLES: dict[str, Callable[[Summary], float | None]] = {
-    **{name: attrgetter(name) for name in ("joules_per_unit", "units_per_kwh", "data_wait_share")},
-    "host_lead_share": lambda one: None if one.host_lead_s is None else one.host_lead_s / one.step_time_s,
-}
-"""Of each, the median over rounds."""
+OF_ROUNDS = ("joules_per_unit", "units_per_kwh", "data_wait_share")
+"""Of each, and of how far the host is ahead, a row has the median over its rounds."""
 
 
-def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, catalog: Catalog) -> Row:
-    """Return the row, priced, but not yet compared with a reference.
-
-    found: what a unit takes in each process; None for a figure without samples.
-    """
-    record, rounds, price = measurement.latest, measurement.rounds, priced.price
-    machine, software = measurement.machine, measurement.software
+def to_row(measurement: Measurement, catalog: Catalog, options: CompareOptions, day: date) -> Row:
+    """Return the row at the prices of a day, not yet compared with a reference."""
+    record, rounds, times = measurement.latest, measurement.rounds, unit_time(measurement)
+    paid = priced(record, used(record, catalog), catalog, options, day)
+    machine, software, price = measurement.machine, measurement.software, paid.price
     instance, executed = catalog.instances.get(record.instance), execution(record)
     row = made_of(
         Row,
         record.what,
         record,
+        measurement=measurement,
+        times=times,
+        priced=paid,
         device=record.config.device if record.config else "cuda",
         emulated=bool(record.evidence and record.evidence.emulated),
         compile=record.compiled if executed is None else is_compiled(executed),
         execution=executed,
-        nodes=priced.nodes,
+        nodes=paid.nodes,
         rounds=len(rounds),
         run_ids=tuple(each.run_id for each in rounds),
         session_id=record.session.session_id if record.session else None,
         machine=machine.id if machine else None,
         machine_label=machine.label if machine else None,
         software=dict(software) if software is not None else None,
-        usd_per_hour=priced.usd_per_hour,
+        usd_per_hour=paid.usd_per_hour,
         price_as_of=price.as_of if price else None,
         provider=instance.provider if instance and price and not price.own else None,
         price_source=price.source if price else None,
-        price_share_of=priced.share_of,
-        price_share=priced.share,
+        price_share_of=paid.share_of,
+        price_share=paid.share,
         derived=bool(record.provenance and record.provenance.derivation),
         measured_on=measurement.measured_on,
         source=measurement.origin or record.source,
-        took_s=measurement.took_s or None,
         proof_version=min((one.proof_version for one in rounds if one.proof_version), default=None),
-        marks=marks(measurement, found, priced, instance.gpu_count * priced.nodes if instance else None),
+        marks=marks(measurement, times, paid, instance.gpu_count * paid.nodes if instance else None),
     )
     if record.status != "ok" or record.summary is None:
         return row
-    return row.model_copy(update=_measured(row, measurement, record.summary, found, catalog))
+    return row.model_copy(update=_measured(row, record.summary, catalog))
 
 
-def _measured(
-    row: Row, measurement: Measurement, summary: Summary, found: UnitTime | None, catalog: Catalog
-) -> dict[str, object]:
-    record, summaries = measurement.latest, [one.summary for one in measurement.rounds if one.summary]
+def _measured(row: Row, summary: Summary, catalog: Catalog) -> dict[str, object]:
+    found, rounds, record = row.times, row.measurement.rounds, row.measurement.latest
+    summaries = [one.summary for one in rounds if one.summary]
     # By elapsed time, like the summary's, which is used without samples.
     step_time_s, interval = summary.step_time_s, summary.step_time_ci_s
     update: dict[str, object] = {}
@@ -223,8 +226,10 @@ def _measured(
             "spread_within_process": found.spread_within([n for n in effective if n is not None]),
             "unseen_share": unseen_share(len(found.processes)),
         }
-    for name, get in MIDDLES.items():
-        known = [value for one in summaries if (value := get(one)) is not None]
+    leads = [None if one.host_lead_s is None else one.host_lead_s / one.step_time_s for one in summaries]
+    of_rounds = {name: [getattr(one, name) for one in summaries] for name in OF_ROUNDS}
+    for name, values in {**of_rounds, "host_lead_share": leads}.items():
+        known = [value for value in values if value is not None]
         update[name] = median(known) if known else None
     # MFU is against the dense bf16 peak and, for an fp8 mode, the fp8 peak; None for an unknown GPU.
     gpu = catalog.gpu_by_product(record.environment.device_name) if record.environment else None
@@ -236,7 +241,7 @@ def _measured(
     throughput_per_s = summary.units_per_step / step_time_s
     # An emulation's time is not that of fp8, so no money is computed from it.
     per_usd = cost.units_per_usd(throughput_per_s, row.usd_per_hour) if row.usd_per_hour and not row.emulated else None
-    peak_bytes = [one.peak_allocated_bytes for each in measurement.rounds for one in each.memory]
+    peak_bytes = [one.peak_allocated_bytes for each in rounds for one in each.memory]
     return {
         **update,
         "step_time_s": step_time_s,

@@ -1,12 +1,25 @@
-"""The answer in sentences: which mode, which instance, and what could change it. Every number is a row's own."""
+"""The answer in sentences: which mode, which instance, and what could change it; and, for a paper, how the figures were
+made. Every number is a row's own.
+"""
 
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from fp8bench import __version__
+from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import WHAT_IF
 from fp8bench.kinds.run.answer import Answer, Comparison, OfMode, Pair
 from fp8bench.kinds.run.row import Row
+from fp8bench.records.select import grouped
+
+METHOD = """\
+Of each measured row, the mode was first proved to compute what the plain model does: block by block, and again in the
+steps as they were executed. Steps were then timed in fresh processes, the modes in alternating order: a step is elapsed
+time over steps, after warm-up, on the slowest rank. An interval holds the mean of all processes with 95 % (Student's t
+on the logarithms of the processes' means). A difference is called certain if its whole interval lies beyond 1 %, or
+beyond 4 % between machines. Units per USD are units an hour over the price of an hour."""
+SOFTWARE = ("GPU", "CPU", "driver", "torch", "cuda", "cudnn", "transformer-engine", "torchao")
 
 NAMING = ("instance", "mode", "recipe", "execution", "batch_size", "world_size", "source", "machine", "run_id")
 """The fields of a row that say which one it is."""
@@ -22,15 +35,10 @@ def sentences(comparison: Comparison) -> Iterator[str]:
     elif not answer.pairs and comparison.rows and not comparison.name:
         yield f"Which mode? Not decided: {_undecided(comparison.rows)}."
     # Most training loops have no CUDA graph.
-    depends = [of for of in answer.modes if of.needs_graph and of.pair.decided and of.pair.gain > 0]
+    depends = [of.in_python for of in answer.modes if of.needs_graph and of.pair.decided and of.pair.gain > 0]
     if depends:
-        told = []
-        for pair in (of.in_python for of in depends if of.in_python is not None):
-            row, base = pair.row, pair.reference.short_label
-            outcome = f"{_more(pair)} than {base}" if pair.decided else f"not told apart from {base}"
-            told.append(f"{row.short_label} takes {(row.step_time_s or 0) * 1e3:.0f} ms {_where(row)}, {outcome}")
-        measured = "; ".join(told) or "not measured (fp8bench run --cuda-graphs off)"
-        yield f"It needs the whole step replayed as one CUDA graph; launched from Python: {measured}."
+        told = "; ".join(map(_in_python, filter(None, depends))) or "not measured (fp8bench run --cuda-graphs off)"
+        yield f"It needs the whole step replayed as one CUDA graph; launched from Python: {told}."
     if answer.pairs:
         by = ", ".join(f"{name} {factor:.2f}x" for name, factor in answer.factors.items())
         decides = [f"What decides, at most: {by}."] if by else []
@@ -44,14 +52,20 @@ def sentences(comparison: Comparison) -> Iterator[str]:
         yield _missing(comparison.rows, [name for name, _ in answer.missing], answer.missing[0][1])
 
 
+def _in_python(pair: Pair) -> str:
+    row, base = pair.row, pair.reference.short_label
+    outcome = f"{_more(pair)} than {base}" if pair.decided else f"not told apart from {base}"
+    return f"{row.short_label} takes {(row.step_time_s or 0) * 1e3:.0f} ms {_where(row)}, {outcome}"
+
+
 def _missing(rows: Sequence[Row], names: Sequence[str], size: int) -> str:
     """Write what could change the answer, with what all modes of that batch size took where they were measured, at the
     price of a single instance.
     """
     took: defaultdict[str, float] = defaultdict(float)
     for row in rows:
-        if row.batch_size == size and row.took_s and row.measured_on is None:
-            took[row.instance] += row.took_s
+        if row.batch_size == size and row.measured_on is None:
+            took[row.instance] += row.measurement.took_s
     prices = [row.usd_per_hour for row in rows if [row.instance] == names and row.usd_per_hour]
     cost = _minutes(max(took.values(), default=0.0), prices[0] if prices else None)
     asked = f"fp8bench run --batch-size {size} there{f': {cost}' if cost else ''}"
@@ -59,7 +73,6 @@ def _missing(rows: Sequence[Row], names: Sequence[str], size: int) -> str:
 
 
 def _undecided(rows: Sequence[Row]) -> str:
-    """Return why rows answer nothing, and what would."""
     ran = [row for row in rows if row.status == "ok"]
     own = [row for row in ran if not row.emulated]
     reasons = (
@@ -161,13 +174,13 @@ def _of_pair(pair: Pair) -> str:
     modes = " and ".join(dict.fromkeys((row.short_label, other.short_label)))
     how = f"at batch {row.batch_size} with {modes}{'' if pair.origin == 'measured' else f', {pair.origin}'}"
     if not pair.decided:
-        to_decide = ""
+        said = f"{row.instance} and {other.instance} are not told apart {how}: {_interval(pair)}"
         # What measuring where nothing was measured takes, as it took elsewhere.
         for one in [one for one in (row, other) if one.measured_on][:1]:
-            cost, asked = _minutes(one.took_s or 0, one.usd_per_hour), f"--mode {one.short_label}"
+            cost, asked = _minutes(one.measurement.took_s, one.usd_per_hour), f"--mode {one.short_label}"
             there = f"--batch-size {one.batch_size} on {one.instance} decides{f' ({cost})' if cost else ''}"
-            to_decide = f"; fp8bench run {asked} {there}"
-        return f"{row.instance} and {other.instance} are not told apart {how}: {_interval(pair)}{to_decide}"
+            said += f"; fp8bench run {asked} {there}"
+        return said
     speedup, paid, found = row.speedup_vs_reference or 1.0, pair.price_ratio, pair.elsewhere
     # How much of the gain is speed and how much is price.
     factors = f"{speedup:.2f}x its speed at {paid:.2f}x its price; " if pair.by_value and paid else ""
@@ -211,3 +224,27 @@ def _interval(pair: Pair) -> str:
     without = "of one process" if pair.origin == "measured" else "within their rounding"
     ends = pair.gain_ci and f"({pair.gain_ci[0] * 100:.1f} to {pair.gain_ci[1] * 100:.1f})"
     return f"{pair.gain * 100:+.1f} % {ends or without}"
+
+
+def method(comparison: Comparison, options: CompareOptions) -> str:
+    """Return the text that goes with a table: of each instance also its software, and how often rows were measured."""
+    day = options.as_of or options.today
+    parts = [
+        f"# {', '.join(options.instances)}",
+        f"Made by fp8bench {__version__}. `fp8bench compare --bundle FILE` prints this table again from the file's "
+        f"records, at the prices of {day}.",
+        METHOD,
+    ]
+    measured = [row for row in comparison.rows if row.source == "measured" and row.status == "ok"]
+    for instance, ours in grouped(measured, lambda row: row.instance).items():
+        names = dict.fromkeys(
+            f"{name} {row.software[name]}"
+            for row in ours
+            for name in SOFTWARE
+            if row.software and row.software.get(name)
+        )
+        rounds, machines = sorted({row.rounds for row in ours}), len({row.machine for row in ours})
+        processes = f"{rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"{rounds[0]}"
+        on = f"{machines} machines" if machines > 1 else "one machine"
+        parts.append(f"{instance}: {processes} processes a row on {on}; {', '.join(names)}.")
+    return "\n\n".join(parts)

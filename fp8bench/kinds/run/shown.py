@@ -1,17 +1,17 @@
 """A comparison of runs as a document: a table of 80 characters that answers, the wide table that has everything, or the
 columns that were requested; then the answer in sentences, and notes.
 
-In the table that answers, a name says what tells its row from others: executions only where a mode has several, a
-recipe unless it is the default, options in which rows differ. Notes stand below, those first that would change a
-decision. Tables of columns have short marks in their rows and letters for the rest.
+In the table that answers, a name says what tells its row from others, and notes stand below, those first that would
+change a decision. Tables of columns have short marks in their rows and letters for the rest.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from textwrap import shorten
 
 from fp8bench.kinds.run.answer import ROUNDED, Comparison
-from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_BUDGET, OF_A_JOB, tone, units_of
+from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_BUDGET, OF_A_JOB, RowColumn, tone, units_of
 from fp8bench.kinds.run.marks import Mark, Weight
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import as_json, sentences
@@ -46,18 +46,16 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
     """Return one table for each of the comparisons, at least one. The data has every field of every `Row`. every_row:
     whether a table that answers shows those too that its answer does not need.
     """
-    every = tuple(row for one in comparisons for row in one.rows)
-    letters = doc.Letters()
-    in_columns = view.wide or bool(view.columns)
-    told = [one.rows if in_columns or every_row else tuple(_told(one)) for one in comparisons]
-    rows = tuple(row for some in told for row in some)
+    in_columns, letters = view.wide or bool(view.columns), doc.Letters()
+    rows: list[Row] = []
     tables: list[list[doc.Part]] = []
-    for one, some in zip(comparisons, told, strict=True):
-        heading = [doc.Heading(one.name)] if one.name else []
+    for one in comparisons:
+        some = one.rows if in_columns or every_row else tuple(_told(one))
+        rows += some
         left = len(one.rows) - len(some)
-        more = (left, f"{counted(left, 'more row')}: --wide")
-        signs = doc.notes(*((holds and not in_columns, text) for holds, text in _signs(some)), more)
-        tables.append([*heading, _table(some, letters, view), *signs])
+        signs = [] if in_columns else [*_signs(some), *([f"{counted(left, 'more row')}: --wide"] if left else [])]
+        heading = [doc.Heading(one.name)] if one.name else []
+        tables.append([*heading, _table(some, letters, view), *map(doc.Note, signs)])
     # The answer is of all rows.
     said = [doc.Sentence(text) for one in comparisons for text in sentences(one)]
     if said and len(tables) > 1:
@@ -66,8 +64,8 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
     lines = [*letters.lines(), *of_all] if in_columns else notes(rows, of_all, view.notes)
     warnings = dict.fromkeys(warning for one in comparisons for warning in one.warnings)
     tables[-1] += [*said, *map(doc.Note, lines), *map(doc.Warned, warnings)]
-    data, answers = doc.CsvLines.of(Row, every), [as_json(one) for one in comparisons]
-    return doc.Document(doc.blocks(*tables), data=every, answer=answers, lines=data)
+    every, answers = tuple(row for one in comparisons for row in one.rows), [as_json(one) for one in comparisons]
+    return doc.Document(doc.blocks(*tables), data=every, answer=answers, lines=doc.CsvLines.of(Row, every))
 
 
 def _told(comparison: Comparison) -> Iterator[Row]:
@@ -87,12 +85,13 @@ def _told(comparison: Comparison) -> Iterator[Row]:
             yield row
 
 
-def _signs(rows: Sequence[Row]) -> Iterator[tuple[bool, str]]:
-    certain = f"{CERTAIN} certain: the whole interval on one side, and 4 % more between machines"
-    yield any(map(_decided, rows)), certain
+def _signs(rows: Sequence[Row]) -> Iterator[str]:
+    if any(row.decided for row in rows):
+        yield f"{CERTAIN} certain: the whole interval on one side, and 4 % more between machines"
     for source, (sign, words) in NOT_MEASURED.items():
         where = ", ".join(dict.fromkeys(row.measured_on for row in rows if row.source == source and row.measured_on))
-        yield bool(where), f"{sign} not measured there: {words.format(where)}"
+        if where:
+            yield f"{sign} not measured there: {words.format(where)}"
 
 
 def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
@@ -105,30 +104,19 @@ def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
     )
     if not view.wide and not view.columns:
         return doc.Table(tuple(brief_columns(rows)), naming=2, whole=True, emphasis=emphasis)
-    remarks = doc.Rows(rows).column(NOTES, remark, "note")
-    if view.wide:
-        return doc.Table((*wide_columns(rows), remarks), naming=2, numbered=True, emphasis=emphasis)
-    named = tuple(remarks if name == NOTES else EVERY[name].cells(rows) for name in view.columns)
-    return doc.Table(named, naming=1, whole=True, emphasis=emphasis)
-
-
-def wide_columns(rows: Sequence[Row]) -> list[doc.Cells]:
-    """Return the columns of the wide table, the two that name a row first, without those in which no row says anything.
-    What matters most precedes all other numbers, because a narrow terminal divides a table.
-    """
-    names = [name for name in COLUMNS if name != "gpus" and (name not in OF_A_JOB or rows[0].job_units is not None)]
-    shown = [(COLUMNS[name].optional, COLUMNS[name].cells(rows)) for name in names]
-    return [cells for optional, cells in shown if cells.says_something or not optional]
+    every = {**EVERY, NOTES: RowColumn(NOTES, remark, kind="note")}
+    left_out = ("gpus", *(OF_A_JOB if rows[0].job_units is None else ()))
+    wide = [name for name in (*COLUMNS, NOTES) if name not in left_out]
+    # The wide table leaves out options that no row has. What matters most precedes all other numbers, because a narrow
+    # terminal divides it.
+    shown = [(every[name], every[name].cells(rows)) for name in view.columns or wide]
+    cells = tuple(one for column, one in shown if view.columns or one.says_something or not column.optional)
+    return doc.Table(cells, 2 if view.wide else 1, numbered=view.wide, whole=not view.wide, emphasis=emphasis)
 
 
 def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
     """Yield the columns of the table that answers."""
-    column = doc.Rows(rows).column
-
-    def signed(cells: doc.Cells) -> doc.Cells:
-        signs = (NOT_MEASURED.get(row.source, ("", ""))[0] for row in rows)
-        return cells._replace(texts=tuple(sign + text for sign, text in zip(signs, cells.texts, strict=True)))
-
+    column = partial(doc.column, rows)
     yield column("mode", lambda row: name_of(row, rows), "word")
     instances = len({row.instance for row in rows})
     if instances > 1:
@@ -138,18 +126,18 @@ def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
         yield column("batch", lambda row: f"{row.batch_size} x {row.world_size}" if workers else str(row.batch_size))
     elif workers:
         yield column("GPUs", lambda row: str(row.world_size))
+    faster = column("faster", lambda row: number(row.speedup_vs_reference, ".2f", after="x") + _sign(row, "throughput"))
     if rows[0].budget_usd is not None:
-        trained, *rest = (one.cells(rows) for one in OF_A_BUDGET.values())
-        yield from (signed(trained), *doc.telling(*rest))
+        first, *others = (one.cells(rows) for one in OF_A_BUDGET.values())
+        others = doc.telling(*others)
+    elif rows[0].job_units is not None:
+        first, usd = (COLUMNS[name].cells(rows) for name in OF_A_JOB)
+        others = [usd, faster]
     else:
-        faster = column(
-            "faster", lambda row: number(row.speedup_vs_reference, ".2f", after="x") + _sign(row, "throughput")
-        )
-        if rows[0].job_units is not None:
-            hours, usd = (COLUMNS[name].cells(rows) for name in OF_A_JOB)
-            yield from (signed(hours), usd, faster)
-        else:
-            yield from (signed(column("step", _step, "interval")), faster, _per_usd(rows))
+        first, others = column("step", _step, "interval"), [faster, _per_usd(rows)]
+    signs = (NOT_MEASURED.get(row.source, ("", ""))[0] for row in rows)
+    yield first._replace(texts=tuple(sign + text for sign, text in zip(signs, first.texts, strict=True)))
+    yield from others
     yield column("per USD", _gain, tone=tone)
 
 
@@ -163,7 +151,7 @@ def _per_usd(rows: Sequence[Row]) -> doc.Cells:
         form = ".3g" if (row.units_per_usd or 0.0) * scale < 100 else ",.0f"
         return number(row.units_per_usd, form, scale, letter)
 
-    return doc.Rows(rows).column(f"{short}/ USD", value)
+    return doc.column(rows, f"{short}/ USD", value)
 
 
 def name_of(row: Row, rows: Sequence[Row]) -> str:
@@ -207,11 +195,7 @@ def _gain(row: Row) -> str:
 
 
 def _sign(row: Row, of: VerdictOn) -> str:
-    return f" {CERTAIN}" if row.verdict_on == of and _decided(row) else ""
-
-
-def _decided(row: Row) -> bool:
-    return row.verdict not in (None, "inconclusive")
+    return f" {CERTAIN}" if row.verdict_on == of and row.decided else ""
 
 
 def notes(rows: Sequence[Row], about_all: Sequence[str], every: bool) -> list[str]:
@@ -240,7 +224,7 @@ def notes(rows: Sequence[Row], about_all: Sequence[str], every: bool) -> list[st
 
 
 def _in_row_and_below(row: Row, in_row: bool = False) -> tuple[list[str], list[Mark]]:
-    """Return the texts in the row, and those below the table. in_row: whether short marks stand in the row."""
+    # in_row: whether short marks stand in the row.
     words = [] if row.status == "ok" else [row.outcome]
     below = [] if row.reason is None else [Mark(row.reason, Weight.NOT_RUN)]
     for mark in row.marks:
@@ -286,6 +270,5 @@ def _of_all(rows: Sequence[Row], view: View) -> Iterator[str]:
             "more --rounds show more."
         )
     of = {name: dict.fromkeys((row.software or {}).get(name) for row in rows) for name in DECIDE_SPEED}
-    measured_with = [f"{name} {' and '.join(filter(None, found))}" for name, found in of.items() if any(found)]
-    if measured_with:
+    if measured_with := [f"{name} {' and '.join(filter(None, found))}" for name, found in of.items() if any(found)]:
         yield f"Measured with {', '.join(measured_with)}."

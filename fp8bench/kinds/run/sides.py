@@ -52,18 +52,14 @@ def find(results_dir: Path, named: str | None, against: str | None, unread: Unre
     now = _sound(found, unread, lambda record: session(record) == current)
     if against is None:
         return Sides(now, now, "a reference like it")
-    folder, reference = Path(against), against
-    if folder.is_dir():
-        theirs = _read(folder)
-        before = _sound(theirs, unread, lambda record: session(record) != current)
-        same = not before and bool(_sound(theirs, unread, lambda record: session(record) == current))
-    elif nights:
-        raise UsageError("--nights needs the nights of a reference", "Name a folder of results with --against")
-    else:
+    folder, name = Path(against), None
+    if not folder.is_dir():
+        if nights:
+            raise UsageError("--nights needs the nights of a reference", "Name a folder of results with --against")
         name = _session(kept, against, f"--against {against!r} is neither a folder nor a session in {results_dir}")
-        before = _sound(found, unread, lambda record: session(record) == name)
-        same, reference = name == current, f"session {name}"
-    if same:
+    theirs, reference = (found, f"session {name}") if name else (_read(folder), against)
+    before = _sound(theirs, unread, lambda r: session(r) == name if name else session(r) != current)
+    if name == current or (not (name or before) and _sound(theirs, unread, lambda r: session(r) == current)):
         raise UsageError(
             f"both sides are the same session, {current}: it would be compared with itself",
             "Name an earlier one with --against, or another one to check with --session",
@@ -84,9 +80,7 @@ def find(results_dir: Path, named: str | None, against: str | None, unread: Unre
 
 
 def by_session(folder: Path, unread: Unread) -> tuple[Measurement, ...]:
-    """Return the measurements that ran of each session in the folder, oldest first. unread: called with what cannot be
-    read.
-    """
+    """Return the measurements that ran of each session in the folder, oldest first. unread: as of `find`."""
     return _by_session(_read(folder), unread, lambda _record: True)
 
 
@@ -107,8 +101,8 @@ def _sound(
 ) -> tuple[Measurement, ...]:
     # Without rounds that contradict themselves.
     def chosen(records: list[Record]) -> list[Measurement]:
-        left = [one for one in Filter(source="measured").of(records) if wanted(one)]
-        return [one for together in grouped(left, apart).values() for one in select(together, every=False)]
+        groups = grouped(filter(wanted, Filter(source="measured").of(records)), apart)
+        return [one for together in groups.values() for one in select(together, every=False)]
 
     return tuple(chosen(results.sound(found, unread, lambda left: [r for one in chosen(left) for r in one.rounds])))
 

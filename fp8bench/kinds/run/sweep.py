@@ -7,6 +7,7 @@ throughput; without a price it is shown as such.
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import inf
 from statistics import fmean
 
@@ -280,7 +281,7 @@ def plan_document(sweep: Sweep) -> doc.Document:
         "" if known else "Of work without a record, only what a start and torch.compile take is counted.",
     ]
     numbers = doc.Cells("look", tuple(str(done + place) for place in range(1, len(looks) + 1)))
-    column = doc.Rows(looks).column
+    column = partial(doc.column, looks)
     table = doc.Table(
         (
             numbers,
