@@ -86,12 +86,11 @@ def find_kept(
     """Return a whole record of a kind's class by its file or id. warn: of unreadable files. Raises UsageError."""
     if names_a_file(name):
         return results.read_record(Path(name), model)
-    instances = results.known_instances(results_dir)
-    found = results.read_kind(results_dir, instances, model, beginning=name)
-    warn(found.broken)
+    found = results.read_kind(results_dir, results.known_instances(results_dir), model)
+    warn([one for one in found.broken if one.path.name.startswith(name)])
     record = by_id(name, {one.run_id: one for one in found})
     if record is None:
-        latest = ", ".join(one.run_id for one in results.read_kind(results_dir, instances, model)[-SHOWN:])
+        latest = ", ".join(one.run_id for one in found[-SHOWN:])
         remedy = f"The latest are: {latest}" if latest else f"{results_dir} keeps none of its kind: measure one first"
         raise UsageError(f"no file is called {name!r}, and no run's id begins so", remedy)
     return record

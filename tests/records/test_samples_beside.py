@@ -158,17 +158,6 @@ class TestSound:
 
         assert sound(folder)[1] == [paths[-1]]
 
-    def test_a_sound_copy_takes_the_place_of_one_that_is_not(self, three):
-        folder, records, paths = three
-        copy = folder / "again" / paths[-1].name
-        copy.parent.mkdir()
-        for path in (paths[-1], samples_path(paths[-1])):
-            (copy.parent / path.name).write_bytes(path.read_bytes())
-        samples_path(paths[-1]).write_text("{")
-        found, _ = sound(folder)
-
-        assert [one.run_id for one in found] == [one.run_id for one in records]
-
     def test_only_what_is_shown_is_opened_and_each_once(self, three, monkeypatch):
         folder, _, paths = three
         opened, whole = [], layout.whole
