@@ -12,8 +12,8 @@ import resource
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar, overload
 
@@ -161,7 +161,7 @@ def counts(results_dir: Folders, kind: str | None = None) -> dict[str, int]:
 
 
 def nothing_found(what: str, results_dir: Folders, remedy: str, kind: str | None = None) -> UsageError:
-    """Return the error for a search without a result. what: `of ...` or `for ...`. kind: of records; None: any."""
+    """Return the error for a search without a result. what: `of ...` or `for ...`."""
     return UsageError(f"no record {what}: {what_lies_in(results_dir, kind)}", remedy)
 
 
@@ -188,11 +188,14 @@ def read_kind(results_dir: Folders, instances: Iterable[str], model: type[SomeRe
 
 
 def _search(results_dir: Folders, wanted: set[str], model: type[SomeRecord]) -> Found[Kept[SomeRecord]]:
-    found: dict[str, Kept[SomeRecord]] = {}
-    with _without_collector():
+    # Records hold no cycles, and the collector would walk through all of them again and again.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
         here = layout.survey(*folders_of(results_dir), PUBLISHED_RESULTS)
         # A broken file that names no instance may be of any that other records in its folder name.
         broken = [one for one in here.broken if wanted & here.instances.get(one.path.parent, wanted)]
+        found: dict[str, Kept[SomeRecord]] = {}
         for one in here.seen:
             astray = here.astray(one)
             mine = one.instance in wanted or (astray and one.path.parent.name in wanted)
@@ -204,16 +207,7 @@ def _search(results_dir: Folders, wanted: set[str], model: type[SomeRecord]) -> 
             # Of copies the record's own file, which is named after it.
             elif record.run_id not in found or one.path.stem == record.run_id:
                 found[record.run_id] = Kept(record, one.path)
-    return Found(sorted(found.values(), key=lambda kept: kept.record.created_utc), broken)
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    # Records hold no cycles, and the collector would walk through all of them again and again.
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
+        return Found(sorted(found.values(), key=lambda kept: kept.record.created_utc), broken)
     finally:
         if enabled:
             gc.enable()

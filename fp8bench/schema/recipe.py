@@ -1,9 +1,7 @@
-"""A scaling recipe with its fields, as it is written after a mode's name, `MODE[:RECIPE][,FIELD=VALUE...]`:
-`te-fp8:delayed,history=16,margin=1`. Fields stand in any order. They are stored in one order, without those that have
-their default value, so that equal recipes have equal names: tables, sessions and `--reference` identify a mode so.
+"""A scaling recipe with its fields, as it is written after a mode's name, `te-fp8:delayed,history=16,margin=1`. Fields
+stand in any order, and are stored in one, without those that have their default value: equal recipes have equal names.
 `layers` says which linear layers go to fp8: `all`, `auto` (launch/auto_layers.py), `torchao` (that library's own rule
-for small shapes), or a regular expression that is searched for in each layer's dotted name. The expression must not
-contain a comma or a slash, because they mean something else in a mode's name.
+for small shapes), or a regular expression that is searched for in each layer's dotted name.
 """
 
 import re
@@ -113,7 +111,10 @@ def read_recipe(mode: str, text: str, known: KnownFields) -> Recipe:
     for word in words:
         name, _, value = (part.strip() for part in word.partition("="))
         if name not in known[first]:
-            raise _unknown_field(mode, first, name, known)
+            of_upstream = next((one.name for one in FIELDS.values() if one.upstream == name), name)
+            has = ", ".join(known[first]) or "none"
+            remedy = f"{did_you_mean(nearest(of_upstream, known[first]))}It has {has}: `fp8bench list modes --fields`"
+            raise UsageError(f"{mode}:{first} has no field {name!r}", remedy)
         if not value:
             what = f"field {name!r} of {mode}:{first} has no value"
             raise UsageError(what, f"Write {name}={FIELDS[name].default_of(first)}")
@@ -121,17 +122,6 @@ def read_recipe(mode: str, text: str, known: KnownFields) -> Recipe:
             raise UsageError(f"field {name!r} of {mode}:{first} is given twice", "Keep one of them")
         values[name] = _checked(mode, first, name, value)
     return Recipe(first, {name: value for name, value in values.items() if value != FIELDS[name].default_of(first)})
-
-
-def _unknown_field(mode: str, recipe: str, name: str, known: KnownFields) -> UsageError:
-    others = [other for other, fields in known.items() if name in fields]
-    if others:
-        what = f"field {name!r} is one of {mode}:{' and :'.join(others)}, not of {mode}:{recipe}"
-        return UsageError(what, f"{mode}:{recipe} has {', '.join(known[recipe])}")
-    by_upstream = next((one.name for one in FIELDS.values() if one.upstream == name), None)
-    if by_upstream in known[recipe]:
-        return UsageError(f"{name!r} is called {by_upstream!r} in a mode's name", f"Write {by_upstream}=VALUE")
-    return unknown_name(f"field of {mode}:{recipe}", name, known[recipe], "fp8bench list modes --fields")
 
 
 def _checked(mode: str, recipe: str, name: str, value: str) -> str:
