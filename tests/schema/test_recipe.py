@@ -7,7 +7,7 @@ import pytest
 from fp8bench import registry
 from fp8bench.records.named import parse_reference, written
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.execution import VARIANTS, is_compiled, is_replayed, split_variant, suffix, variant_of, variants_of
+from fp8bench.schema.execution import VARIANTS, is_compiled, is_replayed, split_variant, suffix, variant_of
 from fp8bench.schema.recipe import FIELDS, split_recipe
 
 
@@ -90,7 +90,6 @@ def test_every_variant_is_made_of_what_it_says_and_read_again_after_a_mode():
     [
         ("graphd", "Did you mean 'graphed'?"),
         ("compile", "Did you mean 'compiled'?"),
-        ("graphed+compiled", "Did you mean 'compiled+graphed'?"),
         ("Graphed", "Did you mean 'graphed'?"),
         ("xyz", "Variants are eager"),
     ],
@@ -101,19 +100,3 @@ def test_a_word_that_is_no_variant_is_refused(word, meant):
     assert refusal.value.what == f"'it': unknown variant {word!r}"
     assert refusal.value.remedy.startswith(meant)
     assert refusal.value.remedy.endswith(f"Variants are {', '.join(VARIANTS)}")
-
-
-@pytest.mark.parametrize(
-    ("asked", "on_gpu", "variants"),
-    [
-        (("off", "off"), True, {"eager"}),
-        (("on", "on"), True, {"compiled+graphed"}),
-        (("blocks", "auto"), True, {"blocks", "blocks+graphed"}),
-        (("blocks", "auto"), False, {"blocks"}),
-        (("off", "on"), False, {"graphed"}),
-        (("auto", "auto"), True, set(VARIANTS)),
-        (("auto", "auto"), False, {"eager", "compiled", "blocks"}),
-    ],
-)
-def test_what_settings_may_turn_out_to_be(asked, on_gpu, variants):
-    assert set(variants_of(*asked, on_gpu=on_gpu)) == variants
