@@ -1,6 +1,5 @@
-"""Finds where records may be: any `.json` file below a folder of results. Describes those that cannot be read."""
+"""Says which files may be records, and describes those that cannot be read or written."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,23 +48,5 @@ def unreadable(path: Path, error: OSError) -> Broken:
 
 
 def is_record(name: str) -> bool:
-    """Return whether a file of this name may be a record; what lies beside one is not."""
-    return name.endswith(SUFFIX) and not name.endswith(SAMPLES_SUFFIX)
-
-
-def record_files(*roots: Path) -> Iterator[Path | Broken]:
-    """Yield the records below the roots, by folder and name, and why a folder cannot be read. What is hidden, as files
-    still being written, is omitted. Links are followed, each folder is searched once, and a root may be missing.
-    """
-    seen: set[str] = set()
-    for root in filter(Path.is_dir, roots):
-        failed: list[OSError] = []
-        for folder, inner, names in os.walk(root, onerror=failed.append, followlinks=True):
-            real = os.path.realpath(folder)
-            if real in seen:
-                inner.clear()
-                continue
-            seen.add(real)
-            inner[:] = sorted(name for name in inner if not name.startswith("."))
-            yield from (Path(folder, name) for name in sorted(names) if is_record(name) and not name.startswith("."))
-        yield from (unreadable(Path(error.filename), error) for error in failed)
+    """Return whether a file of this name may be a record, and not hidden, half written, or what lies beside one."""
+    return name.endswith(SUFFIX) and not name.endswith(SAMPLES_SUFFIX) and not name.startswith(".")

@@ -10,6 +10,7 @@ what was so before a field existed.
 """
 
 import json
+import os
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -20,7 +21,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from fp8bench.records.contradictions import contradictions, of_step_times
-from fp8bench.records.files import Broken, record_files, samples_path, unreadable
+from fp8bench.records.files import Broken, is_record, samples_path, unreadable
 from fp8bench.schema.files import Frozen, bytes_of, fault
 from fp8bench.schema.record import SCHEMA_VERSION, Record, RecordHead, Samples
 from fp8bench.stats.steps import step_times
@@ -104,15 +105,26 @@ class Survey(NamedTuple):
 
 
 def survey(*roots: Path) -> Survey:
-    """Look at the kind and the instance of every record below the roots."""
-    found = Survey([], [], {})
-    for path in record_files(*roots):
-        one = see(path) if isinstance(path, Path) else path
-        if isinstance(one, Broken):
-            found.broken.append(one)
-        else:
-            found.seen.append(one)
-            found.instances.setdefault(one.path.parent, set()).add(one.instance)
+    """Look at the kind and the instance of every record below the roots, by folder and name. Links are followed, each
+    folder is searched once, and a root may be missing.
+    """
+    found, walked = Survey([], [], {}), set[str]()
+
+    def closed(error: OSError) -> None:
+        found.broken.append(unreadable(Path(error.filename), error))
+
+    for root in filter(Path.is_dir, roots):
+        for folder, inner, names in os.walk(root, onerror=closed, followlinks=True):
+            first = (real := os.path.realpath(folder)) not in walked
+            walked.add(real)
+            inner[:] = sorted(name for name in inner if first and not name.startswith("."))
+            for name in sorted(filter(is_record, names if first else ())):
+                one = see(Path(folder, name))
+                if isinstance(one, Broken):
+                    found.broken.append(one)
+                else:
+                    found.seen.append(one)
+                    found.instances.setdefault(one.path.parent, set()).add(one.instance)
     return found
 
 
