@@ -12,7 +12,7 @@ from fp8bench.records import instances, layout
 from fp8bench.records.files import Broken
 from fp8bench.records.results import PUBLISHED, lacks_parity
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import bytes_of, read_text
+from fp8bench.schema.files import read_text, text_if_any
 from fp8bench.schema.instance import read_own
 from fp8bench.schema.record import Record, RecordHead
 
@@ -42,7 +42,7 @@ def verify(folder: Path, models: Mapping[str, type[RecordHead]]) -> Audit:
         record = layout.whole(path, model) if model else Broken(path, f"is of the unknown kind {one.kind!r}")
         if isinstance(record, Broken):
             bad[path] = record.reason
-        elif (twice := name_twice(bytes_of(path))) is not None:
+        elif (twice := name_twice(text_if_any(path))) is not None:
             bad[path] = f"has the name {twice!r} twice"
         elif record.run_id != path.stem:
             bad[path] = f"is a copy or was renamed: its run id is {record.run_id}"
@@ -63,7 +63,7 @@ def verify(folder: Path, models: Mapping[str, type[RecordHead]]) -> Audit:
     return Audit(files, tuple(Bad(os.path.relpath(path, folder), reason) for path, reason in bad.items()))
 
 
-def name_twice(data: bytes) -> str | None:
+def name_twice(text: bytes | str) -> str | None:
     """Return a name that an object of a JSON document has twice (readers keep the last value), or None."""
     found: list[str] = []
 
@@ -72,5 +72,5 @@ def name_twice(data: bytes) -> str | None:
         return dict(pairs)
 
     with suppress(ValueError, RecursionError):
-        json.loads(data, object_pairs_hook=seen)
+        json.loads(text, object_pairs_hook=seen)
     return found[0] if found else None

@@ -131,13 +131,13 @@ def survey(*roots: Path) -> Survey:
 def see(path: Path) -> Seen | Broken:
     """Return a record's file, of which only the kind and the instance are looked at."""
     try:
-        fields = _beginning(bytes_of(path), "kind", "instance")
+        fields = _beginning(data := bytes_of(path), "kind", "instance")
     except OSError as error:
         return unreadable(path, error)
     kind, instance = fields.get("kind", RUN), fields.get("instance")
     if isinstance(kind, str) and isinstance(instance, str):
         return Seen(path, kind, instance)
-    record = _parsed(path, Record)
+    record = _parsed(path, Record, data)
     assert isinstance(record, Broken)
     return record
 
@@ -205,9 +205,9 @@ def _document(data: bytes, allow_partial: bool = False) -> Document:
     return fields if isinstance(fields, dict) else {}
 
 
-def _parsed(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
+def _parsed(path: Path, model: type[SomeRecord], data: bytes | None = None) -> SomeRecord | Broken:
     try:
-        data = bytes_of(path)
+        data = bytes_of(path) if data is None else data
     except OSError as error:
         return unreadable(path, error)
     version = _beginning(data, "schema_version").get("schema_version")
