@@ -20,16 +20,14 @@ KnownFields = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class RecipeField:
-    """A field of a recipe. upstream: its name in Transformer Engine's recipe. words: its only values; empty for
-    integers from `least` to `most`, or a regular expression if `most` is None. defaults: by recipe, if another one.
+    """A field of a recipe. upstream: its name in Transformer Engine's recipe. values: the only ones; None for a choice
+    of layers. defaults: by recipe, if another one.
     """
 
     name: str
     upstream: str
     help: str
-    words: tuple[str, ...] = ()
-    least: int = 0
-    most: int | None = None
+    values: tuple[str, ...] | range | None = None
     default: str = ""
     defaults: Mapping[str, str] = field(default_factory=dict)
 
@@ -39,26 +37,24 @@ class RecipeField:
     @property
     def takes(self) -> str:
         """The valid values, in words."""
-        if self.words:
-            return " or ".join(self.words)
-        if self.most is not None:
-            return f"a whole number from {self.least} to {self.most}"
-        return "all, auto, torchao or a regular expression"
+        if isinstance(self.values, range):
+            return f"a whole number from {self.values[0]} to {self.values[-1]}"
+        return " or ".join(self.values or ("all, auto, torchao", "a regular expression"))
 
 
 FIELDS = {
     one.name: one
     for one in (
         RecipeField("history", "amax_history_len", "steps whose largest values a scale follows",
-                    least=1, most=65536, default="1024"),
+                    values=range(1, 65537), default="1024"),
         RecipeField("margin", "margin", "powers of two that a scale stays below the format's largest value",
-                    most=16, default="0"),
+                    values=range(17), default="0"),
         RecipeField("amax", "amax_compute_algo", "which of the history's values makes the scale",
-                    words=("max", "most_recent"), default="max"),
+                    values=("max", "most_recent"), default="max"),
         RecipeField("format", "fp8_format", "hybrid: e4m3 forward, e5m2 for gradients; e4m3: throughout",
-                    words=("hybrid", "e4m3"), default="hybrid", defaults={"block": "e4m3", "mxfp8": "e4m3"}),
+                    values=("hybrid", "e4m3"), default="hybrid", defaults={"block": "e4m3", "mxfp8": "e4m3"}),
         RecipeField("dpa", "fp8_dpa", "dot-product attention in fp8, where Transformer Engine has a backend of it",
-                    words=("off", "on"), default="off"),
+                    values=("off", "on"), default="off"),
         RecipeField("layers", "layers", "which linear layers go to fp8", default=ALL_LAYERS),
     )
 }  # fmt: skip
@@ -126,13 +122,15 @@ def read_recipe(mode: str, text: str, known: KnownFields) -> Recipe:
 
 def _checked(mode: str, recipe: str, name: str, value: str) -> str:
     known = FIELDS[name]
-    if known.words and value.lower() in known.words:
-        return value.lower()
-    if known.most is not None and re.fullmatch("[0-9]{1,9}", value) and known.least <= int(value) <= known.most:
-        return str(int(value))
-    if not known.words and known.most is None:
+    if known.values is None:
         return checked_layers(value, f"{mode}:{recipe}", torchao=mode.startswith(LIBRARY_LAYERS))
-    what, meant = f"{mode}:{recipe}: invalid value {value!r} of {name}", did_you_mean(nearest(value, known.words)[:1])
+    if isinstance(known.values, range):
+        if re.fullmatch("[0-9]{1,9}", value) and int(value) in known.values:
+            return str(int(value))
+    elif value.lower() in known.values:
+        return value.lower()
+    meant = did_you_mean(nearest(value, known.values)[:1]) if isinstance(known.values, tuple) else ""
+    what = f"{mode}:{recipe}: invalid value {value!r} of {name}"
     raise UsageError(what, f"{meant}It takes {known.takes} [{known.default_of(recipe)}]")
 
 
