@@ -118,13 +118,11 @@ def survey(*roots: Path) -> Survey:
             first = (real := os.path.realpath(folder)) not in walked
             walked.add(real)
             inner[:] = sorted(name for name in inner if first and not name.startswith("."))
-            for name in sorted(filter(is_record, names if first else ())):
-                one = see(Path(folder, name))
-                if isinstance(one, Broken):
-                    found.broken.append(one)
-                else:
-                    found.seen.append(one)
-                    found.instances.setdefault(one.path.parent, set()).add(one.instance)
+            each = [see(Path(folder, name)) for name in sorted(filter(is_record, names if first else ()))]
+            found.broken.extend(one for one in each if isinstance(one, Broken))
+            found.seen.extend(seen := [one for one in each if isinstance(one, Seen)])
+            if seen:
+                found.instances[Path(folder)] = {one.instance for one in seen}
     return found
 
 
