@@ -158,8 +158,10 @@ def _of_units(record: Record) -> Iterator[str]:
         return
     tokens = getattr(what, "sequence_length", None) or _at(record, "fingerprint.sizes.sequence_length")
     samples, counted, unit = what.batch_size * what.world_size, summary.units_per_step, summary.unit
-    if (of_sample := {"images": 1, "tokens": tokens}.get(unit)) is not None:
-        wrong = counted != samples * of_sample or (unit == "images" and tokens is not None)
+    of_sample = {"images": 1, "tokens": tokens}.get(unit)
+    due = None if of_sample is None else samples * of_sample
+    if due is not None:
+        wrong = counted != due or (unit == "images" and tokens is not None)
     elif unit == "tokens":
         wrong = counted % samples != 0 or counted == samples
     else:
@@ -167,7 +169,8 @@ def _of_units(record: Record) -> Iterator[str]:
     if wrong:
         of_tokens = f" of {tokens:,} tokens" if tokens else ""
         ranks = f"{what.world_size} rank{'s' if what.world_size > 1 else ''}"
-        yield f"summary.units_per_step is {counted:,} {unit}, of {what.batch_size} samples{of_tokens} on {ranks}"
+        are = f"do not make so many {unit}" if due in (None, counted) else f"are {due:,}"
+        yield f"summary.units_per_step is {counted:,}, and {what.batch_size} samples{of_tokens} on {ranks} {are}"
 
 
 def _of_telemetry(record: Record) -> Iterator[str]:

@@ -119,7 +119,7 @@ POSITIVE = ("summary.joules_per_unit", "summary.host_s", "telemetry.0.energy_j",
         (scale("telemetry.0.energy_j", 0.5), "energy_j"),
         (scale("telemetry.1.timed_s", 0.5), "telemetry of rank 1"),
         # Units that the configuration does not give.
-        (scale("summary.units_per_step", 10), "units_per_step is 1,280 images, of 64 samples on 2 ranks"),
+        (scale("summary.units_per_step", 10), "units_per_step is 1,280, and 64 samples on 2 ranks are 128"),
         (put("config.grad_accumulation", 4), "accumulation"),
         (put("summary.unit", "tokens"), "units"),
         # Ranks.
@@ -187,7 +187,7 @@ def test_tokens_are_samples_times_their_length(factor):
     record = sound("torchao-float8", "tensorwise", workload="llm-1b", sequence_length=2048)
     assert contradictions(record) == []
     (found, *_) = contradictions(Record.model_validate(edited(scale("summary.units_per_step", factor), record)))
-    assert "tokens, of 64 samples of 2,048 tokens on 2 ranks" in found
+    assert "64 samples of 2,048 tokens on 2 ranks are 262,144" in found
 
 
 @pytest.mark.parametrize(("switches", "wrong"), [("parallel-setup", False), ("fused-qkv", True), (None, True)])
