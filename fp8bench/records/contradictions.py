@@ -157,6 +157,9 @@ def _of_units(record: Record) -> Iterator[str]:
     if summary is None:
         return
     tokens = getattr(what, "sequence_length", None) or _at(record, "fingerprint.sizes.sequence_length")
+    if not isinstance(tokens, int | None):
+        yield f"field fingerprint.sizes.sequence_length is {tokens!r}, and no number"
+        return
     samples, counted, unit = what.batch_size * what.world_size, summary.units_per_step, summary.unit
     of_sample = {"images": 1, "tokens": tokens}.get(unit)
     due = None if of_sample is None else samples * of_sample

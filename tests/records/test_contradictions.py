@@ -162,6 +162,8 @@ POSITIVE = ("summary.joules_per_unit", "summary.host_s", "telemetry.0.energy_j",
         # The fingerprint, by which records are compared.
         (put("fingerprint", {}), "fingerprint is empty"),
         (put("fingerprint.workload", None), "names no workload"),
+        (put("fingerprint.sizes", {"sequence_length": "many"}), "sequence_length is 'many', and no number"),
+        (put("fingerprint.sizes", [2048]), "fingerprint.sizes is [2048]"),
         *((put(f"fingerprint.{name}", value), f"fingerprint.{name}") for name, value in OTHER_WORK.items()),
         # Nothing is negative.
         *((put(path, -1), path.split(".")[-1]) for path in POSITIVE),
