@@ -89,7 +89,7 @@ def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Fil
         run_ids = {run_id for choice in choices(records).values() for run_id in choice.row.run_ids}
         return [record for record in records if record.run_id in run_ids]
 
-    found = choices(sound(Found(tuple(named.of_mode(reference, kept)), copies=kept.copies), unread, rows))
+    found = choices(sound(Found(named.of_mode(reference, kept)), unread, rows))
     if len(found) > 1:
         remedy = f"Choose one, as {next(iter(found))}:{name}"
         raise UsageError(f"{name} was profiled on {' and '.join(found)}", remedy)

@@ -219,7 +219,7 @@ def _print_session(session_id: str, prepared: Prepared, unread: Unread, notes: b
     # A session of variants compares different work on purpose: its rows are marked.
     unlike = bool(prepared.request.variants)
     options = CompareOptions((key,), date.today(), parse_reference(None, [key]), allow_mismatch=unlike)
-    records = results.sound(results.Found(kept, found.broken, found.copies), unread, rounds_of)
+    records = results.sound(results.Found(kept, found.broken), unread, rounds_of)
     made = document(compare(records, load_catalog(prepared.results_dir), options), view=View(notes=notes))
     if notes:
         made = made._replace(blocks=(*made.blocks, tuple(seconds([one.record for one in kept]))))

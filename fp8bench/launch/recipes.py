@@ -20,7 +20,7 @@ from fp8bench.schema.recipe import (
     split_recipe,
 )
 from fp8bench.schema.record import RequestedMode
-from fp8bench.schema.switches import LADDER, NONE, RUNGS, of_fp8, parse, requiring_first, split
+from fp8bench.schema.switches import LADDER, NONE, RUNGS, of_fp8, parse, split
 
 
 def chosen(labels: Sequence[str], layers: str | None) -> list[tuple[ModeEntry, str | None]]:
@@ -213,7 +213,8 @@ def switched(configs: Sequence[RunConfig], requested: Sequence[str], workload: W
 
 def _refusal(config: RunConfig, workload: WorkloadEntry) -> UsageError | None:
     """Return why the configuration cannot have its switches; None if it can, as far as known here."""
-    names, fp8, taken = requiring_first(config.te_switches), of_fp8(config.te_switches), workload.te_switches
+    # First those that require another, which a user may not have given.
+    names, fp8, taken = split(config.te_switches)[::-1], of_fp8(config.te_switches), workload.te_switches
     for name in names:
         if taken is not None and name not in taken:
             takes = f"{workload.name} takes {', '.join(taken)}" if taken else "Omit it"

@@ -60,7 +60,7 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
     configs, aa = [entry.config for entry in prepared.entries], prepared.entries[0].arm is not None
     resume.refuse_unlike(kept, configs, aa, prepared.request.variants)
     mine = {record.run_id for record in kept.records}
-    of_session = results.Found((one for one in found if one.record.run_id in mine), found.broken, found.copies)
+    of_session = results.Found((one for one in found if one.record.run_id in mine), found.broken)
     broken = list[Broken]()
     rounds = Schedule(prepared.entries, prepared.stop, kept.session_id)
     rounds.restore(results.sound(of_session, broken.extend, list))

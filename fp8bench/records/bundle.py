@@ -2,12 +2,12 @@
 the comparison, and a digest of each part. It says in words how the figures were made.
 """
 
-import hashlib
 import io
 import zipfile
 import zlib
 from collections.abc import Mapping
 from datetime import date
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -39,7 +39,7 @@ def write(path: Path, bundle: Bundle, parts: Mapping[str, bytes]) -> None:
     """Write a bundle with its parts' digests. Raises UsageError for a wrong name, RunFailed if it cannot be written."""
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent}", f"Make it with `mkdir -p {path.parent}`, or name another")
-    manifest = bundle.model_copy(update={"sha256": {name: _digest(data) for name, data in parts.items()}})
+    manifest = bundle.model_copy(update={"sha256": {name: sha256(data).hexdigest() for name, data in parts.items()}})
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
         for name, data in ((MANIFEST, manifest.model_dump_json(indent=1).encode()), *parts.items()):
@@ -67,7 +67,7 @@ def unpack(path: Path, folder: Path) -> tuple[Bundle, Catalog]:
     except (OSError, EOFError, LookupError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no bundle of fp8bench"
         raise UsageError(f"cannot read {path}: {why}", REMEDY) from error
-    digests = {name: _digest(data) for name, data in parts.items()}
+    digests = {name: sha256(data).hexdigest() for name, data in parts.items()}
     wrong = sorted(name for name in {*digests, *bundle.sha256} if digests.get(name) != bundle.sha256.get(name))
     if wrong:
         raise UsageError(f"{path}: {wrong[0]} is not what was written ({len(wrong)} in all)", REMEDY)
@@ -80,7 +80,3 @@ def unpack(path: Path, folder: Path) -> tuple[Bundle, Catalog]:
             into.parent.mkdir(parents=True, exist_ok=True)
             into.write_bytes(data)
     return bundle, catalog
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

@@ -30,7 +30,7 @@ LONGEST_LOG = 1 << 20
 
 def fit(model: ModelT, environ: Mapping[str, str] = os.environ) -> ModelT:
     """Return a record or a report as it may be written; the same object if nothing had to be changed."""
-    found = _fit_model(model, secrets_of(environ), IDENTITY)
+    found: ModelT = _fit(model, secrets_of(environ), IDENTITY)
     return model if found == model else found
 
 
@@ -43,23 +43,20 @@ def _fit_log(text: str, secrets: Collection[str]) -> str:
     return "\n".join(map(inert, shortened(without(text, secrets), LONGEST_LOG).split("\n")))
 
 
-def _fit_model(model: ModelT, secrets: Collection[str], omitted: Collection[str] = ()) -> ModelT:
-    update = {}
-    for name, value in vars(model).items():
-        if name not in omitted:
-            is_log = name in LOGS and isinstance(value, str)
-            update[name] = _fit_log(value, secrets) if is_log else _fit(value, () if name in FACTS else secrets)
-    return model.model_copy(update=update)
-
-
-def _fit(value: Any, secrets: Collection[str]) -> Any:
+def _fit(value: Any, secrets: Collection[str], omitted: Collection[str] = ()) -> Any:
     if isinstance(value, str):
         return inert(shortened(without(value, secrets)))
     if isinstance(value, BaseModel):
-        return _fit_model(value, secrets)
+        update = {}
+        for name, part in vars(value).items():
+            if name in LOGS and isinstance(part, str):
+                update[name] = _fit_log(part, secrets)
+            elif name not in omitted:
+                update[name] = _fit(part, () if name in FACTS else secrets)
+        return value.model_copy(update=update)
     if isinstance(value, dict):
-        return {_fit(name, secrets): _fit(each, secrets) for name, each in value.items()}
+        return {_fit(name, secrets): _fit(part, secrets) for name, part in value.items()}
     # Thousands of samples hold no text.
     if isinstance(value, list | tuple) and value and not isinstance(value[0], float | int):
-        return type(value)(_fit(one, secrets) for one in value)
+        return type(value)(_fit(part, secrets) for part in value)
     return value

@@ -20,12 +20,9 @@ def files(results_dir: Path) -> list[Path]:
 
 def snapshots(results_dir: Path) -> list[Path]:
     """Return the snapshots, oldest first."""
-
-    def order(path: Path) -> tuple[str, int]:
-        day, _, number = path.name.removesuffix(SNAPSHOT_SUFFIX).partition(".")
-        return day, int(number) if number.isdecimal() else 1
-
-    return sorted((results_dir / SNAPSHOTS).glob(f"*{SNAPSHOT_SUFFIX}"), key=order)
+    # The tenth of a day comes after its second.
+    found = (results_dir / SNAPSHOTS).glob(f"*{SNAPSHOT_SUFFIX}")
+    return sorted(found, key=lambda path: (path.name[: len("2026-11-22")], len(path.name), path.name))
 
 
 def keep_snapshot(text: str, day: date, results_dir: Path) -> Path:

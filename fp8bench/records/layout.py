@@ -1,32 +1,28 @@
-"""How a record is laid out in its two files, and how they are read. A broken file is returned as such, not raised.
+"""How a record is laid out in its two files, and how they are found and read. A broken file is returned as such, not
+raised.
 
-    RUN_ID.json           what tables need: one line a field, in the model's order
-    RUN_ID.samples.json   the raw part, written first: the samples of every rank, series of telemetry, kernels
+    RUN_ID.json           what tables need, and the digest of the other file: one line a field, in the model's order
+    RUN_ID.samples.json   the raw part of a run, written first: samples of every rank, series of telemetry, kernels
 
-The record has the digest of its raw part, so that neither can be exchanged without the other. Records of other kinds
-than a run have no raw part.
-
-Up to format 9 a record had its raw part in its own file. Records of older formats are read as if they were of this one;
-their files stay as they are.
-
-From 1 to 2: telemetry was the GPU's state at two moments, of which only the power limit still has a place; the modes
-with a recipe were those in fp8. From then on only the number changes: the defaults of the models say what was so before
-a field existed, or that it was not recorded.
+Records of older formats, which up to 9 had the raw part in their own file, are read as if they were of this one. Only
+format 1 had other fields: telemetry at two moments, and no word for fp8. From then on the defaults of the models say
+what was so before a field existed.
 """
 
 import json
-from dataclasses import dataclass
+import os
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from fp8bench.records.contradictions import contradictions, of_step_times
-from fp8bench.records.files import Broken, invalid, samples_path, unreadable
-from fp8bench.schema.files import Frozen, bytes_of
+from fp8bench.records.files import Broken, is_record, samples_path, unreadable
+from fp8bench.schema.files import Frozen, bytes_of, fault
 from fp8bench.schema.record import SCHEMA_VERSION, Record, RecordHead, Samples
 from fp8bench.stats.steps import step_times
 
@@ -37,8 +33,9 @@ RUN = "run"
 AHEAD = timedelta(days=1)
 """How far clocks may differ."""
 
-BEGINNING_BYTES = 1024
-"""Enough for a record's version, kind and instance, which are among its first fields."""
+BEGINNING_BYTES = 1024  # enough for a record's version, kind and instance, which are among its first fields
+
+FIX = "Fix that field, or move the file away"
 
 
 def texts_of(record: RecordHead) -> tuple[str, str | None]:
@@ -83,64 +80,97 @@ def _with_raw(record: Record, raw: Samples, **own: Any) -> Record:
     return record.model_copy(update={**update, **own})
 
 
-@dataclass(frozen=True)
-class Seen:
-    """A record's file. kind, instance: from the beginning of its text, if they are there."""
+class Seen(NamedTuple):
+    """A record's file, by what it says of itself."""
 
     path: Path
-    text: bytes
     kind: str
     instance: str
+
+
+class Survey(NamedTuple):
+    """What lies below folders of results. instances: that the records of a folder name."""
+
+    seen: list[Seen]
+    broken: list[Broken]
+    instances: dict[Path, set[str]]
+
+    def astray(self, one: Seen) -> Broken | None:
+        """Return the fault of a record in the folder of another instance, which others there name."""
+        folder = one.path.parent.name or one.path.absolute().parent.name
+        if folder == one.instance or folder not in self.instances[one.path.parent]:
+            return None
+        reason = f"contradicts its folder: its instance is {one.instance}, and the folder is that of {folder}"
+        return Broken(one.path, reason, f"Move it to the folder {one.instance}, or away", readable=True)
+
+
+def survey(*roots: Path) -> Survey:
+    """Look at the kind and the instance of every record below the roots, by folder and name. Links are followed, each
+    folder is searched once, and a root may be missing.
+    """
+    found, walked = Survey([], [], {}), set[str]()
+
+    def closed(error: OSError) -> None:
+        found.broken.append(unreadable(Path(error.filename), error))
+
+    for root in filter(Path.is_dir, roots):
+        for folder, inner, names in os.walk(root, onerror=closed, followlinks=True):
+            first = (real := os.path.realpath(folder)) not in walked
+            walked.add(real)
+            inner[:] = sorted(name for name in inner if first and not name.startswith("."))
+            each = [see(Path(folder, name)) for name in sorted(filter(is_record, names if first else ()))]
+            found.broken.extend(one for one in each if isinstance(one, Broken))
+            found.seen.extend(seen := [one for one in each if isinstance(one, Seen)])
+            if seen:
+                found.instances[Path(folder)] = {one.instance for one in seen}
+    return found
 
 
 def see(path: Path) -> Seen | Broken:
     """Return a record's file, of which only the kind and the instance are looked at."""
     try:
-        text = bytes_of(path)
+        fields = _beginning(data := bytes_of(path), "kind", "instance")
     except OSError as error:
         return unreadable(path, error)
-    fields = {"kind": RUN, **_beginning(text, "kind", "instance")}
-    kind, instance = fields["kind"], fields.get("instance")
+    kind, instance = fields.get("kind", RUN), fields.get("instance")
     if isinstance(kind, str) and isinstance(instance, str):
-        return Seen(path, text, kind, instance)
-    record = _parsed(text, path, Record)
+        return Seen(path, kind, instance)
+    record = _parsed(path, Record, data)
     assert isinstance(record, Broken)
     return record
 
 
-def read(seen: Seen, model: type[SomeRecord]) -> SomeRecord | Broken:
+def read(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
     """Return a record, read strictly, without its raw part, which is not looked at. model: the class of its kind."""
-    record = _parsed(seen.text, seen.path, model)
+    record = _parsed(path, model)
     return cast("SomeRecord", _bare(record)) if isinstance(record, Record) and _has_raw(record) else record
 
 
 def whole(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
     """Return all of a record, read strictly. A run that contradicts itself or its raw part is broken."""
-    try:
-        record = _parsed(bytes_of(path), path, model)
-    except OSError as error:
-        return unreadable(path, error)
+    record = _parsed(path, model)
     return cast("SomeRecord | Broken", _with_samples(record, path)) if isinstance(record, Record) else record
 
 
 def _with_samples(record: Record, path: Path) -> Record | Broken:
     found: list[str] = []
     if record.samples_sha256 is not None:
+        beside = path
         try:
             beside = samples_path(path, record.run_id)
             data = bytes_of(beside)
             if sha256(data).hexdigest() != record.samples_sha256:
-                return _without_samples(path, f"{beside.name} is not the file that was written with it")
+                raise ValueError(f"{beside.name} is not the file that was written with it")
             raw, stored = Samples.model_validate_json(data), record.step_times
-            if raw.run_id != record.run_id:
-                raise ValueError("of another record")
+            if raw.run_id != record.run_id or len(raw.series) != len(record.telemetry):
+                raise ValueError("the file that it names is of another record")
             record = _with_raw(record, raw, step_times=None, samples_sha256=None)
-        except OSError as error:
-            return _without_samples(path, f"{beside.name}: {error.strerror}")
-        except ValidationError as error:
-            return invalid(beside, error, data.decode("utf-8", "replace"))
-        except ValueError:
-            return _without_samples(path, "the file that it names is of another record")
+        except (OSError, ValueError) as error:
+            if isinstance(error, ValidationError):
+                return _invalid(beside, error, data)
+            why = f"{beside.name}: {error.strerror}" if isinstance(error, OSError) else error
+            reason = f"lacks its samples: {why}"
+            return Broken(path, reason, "Restore that file, or move the record away", readable=True)
         found += of_step_times(stored, step_times(record))
     found += contradictions(record)
     if not found:
@@ -149,8 +179,8 @@ def _with_samples(record: Record, path: Path) -> Record | Broken:
     return Broken(path, f"contradicts itself: {found[0]}{more}", "Measure again, or move the file away", readable=True)
 
 
-def _without_samples(path: Path, why: str) -> Broken:
-    return Broken(path, f"lacks its samples: {why}", "Restore that file, or move the record away", readable=True)
+def _invalid(path: Path, error: ValidationError, data: bytes) -> Broken:
+    return Broken(path, fault(error, data.decode("utf-8", "replace")), FIX)
 
 
 def _has_raw(record: Record) -> bool:
@@ -166,7 +196,6 @@ def _beginning(data: bytes, *names: str) -> Document:
 
 
 def _document(data: bytes, allow_partial: bool = False) -> Document:
-    """Return the fields of a document; none of one that is broken. allow_partial: whether its end may be missing."""
     try:
         fields = from_json(data, allow_partial=allow_partial)
     except ValueError:
@@ -174,7 +203,11 @@ def _document(data: bytes, allow_partial: bool = False) -> Document:
     return fields if isinstance(fields, dict) else {}
 
 
-def _parsed(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
+def _parsed(path: Path, model: type[SomeRecord], data: bytes | None = None) -> SomeRecord | Broken:
+    try:
+        data = bytes_of(path) if data is None else data
+    except OSError as error:
+        return unreadable(path, error)
     version = _beginning(data, "schema_version").get("schema_version")
     if isinstance(version, int) and version > SCHEMA_VERSION:
         reason = f"has schema version {version}, and this fp8bench reads up to {SCHEMA_VERSION}"
@@ -184,14 +217,14 @@ def _parsed(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Br
     try:
         record = model.model_validate_json(text)
     except ValidationError as error:
-        return invalid(path, error, data.decode("utf-8", "replace"))
+        return _invalid(path, error, data)
     older = record.schema_version < SCHEMA_VERSION
     if isinstance(record, Record):
         measured = record.status == "ok" and record.source == "measured"
         beside = record.samples_sha256 is not None and record.step_times is not None
         if (not older and _has_raw(record)) or (measured and not record.samples and not beside):
-            reason = "field samples: a measured record with status ok has samples, and they lie beside it"
-            return Broken(path, reason, "Fix that field, or move the file away", 1)
+            reason = "line 1, field samples: a measured record with status ok has samples, and they lie beside it"
+            return Broken(path, reason, FIX)
     created, now = record.created_utc, datetime.now(UTC)
     if created - now > AHEAD:
         # It would hide all others as the latest one forever.
@@ -203,20 +236,15 @@ def _parsed(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Br
 def from_version_1(document: Document) -> Document:
     """Return a document as version 2 would have it. What version 1 did not write stays, for the model to refuse."""
     found = {**document, "schema_version": 2}
-    if isinstance(document.get("telemetry"), list):
-        found["telemetry"] = list(map(_telemetry_2, document["telemetry"]))
-    if isinstance(document.get("evidence"), dict):
+    with suppress(AttributeError, LookupError, TypeError, ValueError):
         found["evidence"] = {**document["evidence"], "fp8": document["evidence"].get("recipe") is not None}
+    with suppress(AttributeError, LookupError, TypeError, ValueError):
+        found["telemetry"] = [_telemetry_2(**one) for one in document["telemetry"]]
     return found
 
 
-def _telemetry_2(telemetry: Any) -> Any:
-    if not isinstance(telemetry, dict):
-        return telemetry
-    moments: list[Any] = [telemetry.get(name) or {} for name in ("after", "before")]
-    if not all(isinstance(moment, dict) for moment in moments):
-        return telemetry
-    state: Document = moments[0] or moments[1]
+def _telemetry_2(before: Any = None, after: Any = None, **kept: Any) -> Document:
+    moments = dict(after or {}), dict(before or {})
+    state = moments[0] or moments[1]
     warning = "recorded at two moments only, by an older fp8bench" if state else None
-    kept = {name: value for name, value in telemetry.items() if name not in ("before", "after")}
     return {**kept, "power_limit_w": state.get("power_limit_w"), "warning": warning}

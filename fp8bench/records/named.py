@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fp8bench.records import results
-from fp8bench.records.files import Broken
+from fp8bench.records.files import Broken, is_record
 from fp8bench.records.layout import SomeRecord
 from fp8bench.records.results import Kept
 from fp8bench.records.select import Filter, work_of
@@ -86,12 +86,12 @@ def find_kept(
     """Return a whole record of a kind's class by its file or id. warn: of unreadable files. Raises UsageError."""
     if names_a_file(name):
         return results.read_record(Path(name), model)
-    instances = results.known_instances(results_dir)
-    found = results.read_kind(results_dir, instances, model, beginning=name)
-    warn(found.broken)
+    found = results.read_kind(results_dir, results.known_instances(results_dir), model)
+    # A folder that cannot be read may have it.
+    warn([one for one in found.broken if one.path.name.startswith(name) or not is_record(one.path.name)])
     record = by_id(name, {one.run_id: one for one in found})
     if record is None:
-        latest = ", ".join(one.run_id for one in results.read_kind(results_dir, instances, model)[-SHOWN:])
+        latest = ", ".join(one.run_id for one in found[-SHOWN:])
         remedy = f"The latest are: {latest}" if latest else f"{results_dir} keeps none of its kind: measure one first"
         raise UsageError(f"no file is called {name!r}, and no run's id begins so", remedy)
     return record

@@ -1,15 +1,7 @@
-"""Writes and reads records.
-
-    results/<instance>/<run_id>.json            measured here, or external
-    results/<instance>/<run_id>.samples.json    its raw part, nine tenths of both
-    results/<instance>/<run_id>.log             tracebacks and stacks of a failed run: for people
-    results/<instance>/instance.yaml            what is known of an instance that the catalogue lacks (see instances.py)
-    results/published/<run_id>.json             figures from articles; those that come with fp8bench are read too
-
-A file is written under a temporary name in its folder, flushed, synced and renamed, so that a reader never sees half of
-it; the raw part first. A record is found wherever it lies below the folder of results, and belongs to the instance that
-it names. A search names each file that it could not read, and continues. It leaves raw parts alone: `sound` checks
-those of the few runs that are shown.
+"""Writes and reads records: results/INSTANCE/RUN_ID.json with its raw part beside it, and RUN_ID.log with tracebacks of
+a failed run; figures from articles in results/published. A file appears whole, the raw part first. A record is found
+wherever it lies, and belongs to the instance that it names. A search names each file that it could not read, and leaves
+raw parts alone: `sound` checks those of the few runs that are shown.
 """
 
 import gc
@@ -20,13 +12,13 @@ import resource
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar, overload
 
 from fp8bench.records import layout
-from fp8bench.records.files import Broken, record_files, samples_path, strayed
+from fp8bench.records.files import Broken, samples_path
 from fp8bench.records.fit import fit, fit_log
 from fp8bench.records.layout import RUN, Seen, SomeRecord
 from fp8bench.records.select import ALL, Filter, Measurement, rounds_of, select
@@ -139,16 +131,13 @@ def _kept_elsewhere(texts: Mapping[str, str]) -> str:
 
 
 class Found(tuple[_Item, ...]):
-    """What a search found. broken: the files that could not be read. copies: of a record by its id, other files."""
+    """What a search found. broken: the files that could not be read."""
 
     broken: tuple[Broken, ...]
-    copies: Mapping[str, Sequence[_Item]]
 
-    def __new__(
-        cls, items: Iterable[_Item], broken: Iterable[Broken] = (), copies: Mapping[str, Sequence[_Item]] | None = None
-    ) -> "Found[_Item]":
+    def __new__(cls, items: Iterable[_Item], broken: Iterable[Broken] = ()) -> "Found[_Item]":
         found = super().__new__(cls, items)
-        found.broken, found.copies = tuple(broken), copies or {}
+        found.broken = tuple(broken)
         return found
 
 
@@ -166,13 +155,13 @@ def known_instances(results_dir: Folders) -> set[str]:
 
 def counts(results_dir: Folders, kind: str | None = None) -> dict[str, int]:
     """Return the number of records, of one kind or all, per instance and sorted by it, without published figures."""
-    each = (layout.see(path) for path in record_files(*folders_of(results_dir)) if isinstance(path, Path))
-    here = (one for one in each if isinstance(one, Seen) and one.path.parent.name != PUBLISHED)
-    return dict(sorted(Counter(one.instance for one in here if kind in (None, one.kind)).items()))
+    each = layout.survey(*folders_of(results_dir)).seen
+    here = (one.instance for one in each if one.path.parent.name != PUBLISHED and kind in (None, one.kind))
+    return dict(sorted(Counter(here).items()))
 
 
 def nothing_found(what: str, results_dir: Folders, remedy: str, kind: str | None = None) -> UsageError:
-    """Return the error for a search without a result. what: `of ...` or `for ...`. kind: of records; None: any."""
+    """Return the error for a search without a result. what: `of ...` or `for ...`."""
     return UsageError(f"no record {what}: {what_lies_in(results_dir, kind)}", remedy)
 
 
@@ -192,57 +181,33 @@ def read(results_dir: Folders, instances: Iterable[str]) -> Found[Kept[Record]]:
     return _search(results_dir, set(instances), Record)
 
 
-def read_kind(
-    results_dir: Folders, instances: Iterable[str], model: type[SomeRecord], beginning: str = ""
-) -> Found[SomeRecord]:
-    """Return every record of one kind other than a run, oldest first, and broken files. beginning: of the run's id."""
-    found = _search(results_dir, set(instances), model, beginning)
+def read_kind(results_dir: Folders, instances: Iterable[str], model: type[SomeRecord]) -> Found[SomeRecord]:
+    """Return every record of one kind other than a run, oldest first, and broken files."""
+    found = _search(results_dir, set(instances), model)
     return Found((kept.record for kept in found), found.broken)
 
 
-def _search(
-    results_dir: Folders, wanted: set[str], model: type[SomeRecord], beginning: str = ""
-) -> Found[Kept[SomeRecord]]:
-    # A broken file that names no instance may be of any that other records in its folder name.
-    kind = model.model_fields["kind"].default
-    seen: list[tuple[Path, str, SomeRecord | None]] = []
-    broken: list[Broken] = []
-    in_folder: dict[str, set[str]] = {}
-    with _without_collector():
-        for path in record_files(*folders_of(results_dir), PUBLISHED_RESULTS):
-            if isinstance(path, Path) and not path.name.startswith(beginning):
-                continue
-            one = path if isinstance(path, Broken) else layout.see(path)
-            if isinstance(one, Broken):
-                broken.append(one)
-                continue
-            in_folder.setdefault(os.path.dirname(one.path), set()).add(one.instance)
-            if one.kind == kind and not wanted.isdisjoint((one.instance, one.path.parent.name)):
-                record = layout.read(one, model) if one.instance in wanted else None
-                if isinstance(record, Broken):
-                    broken.append(record)
-                else:
-                    seen.append((one.path, one.instance, record))
-    found: dict[str, list[Kept[SomeRecord]]] = {}
-    for path, instance, record in seen:
-        if fault := strayed(path, instance, in_folder[os.path.dirname(path)]):
-            broken.append(fault)
-        elif record is not None:
-            found.setdefault(record.run_id, []).append(Kept(record, path))
-    # A record's own file is named after it.
-    each = [sorted(files, key=lambda kept: kept.path.stem != kept.record.run_id) for files in found.values()]
-    oldest_first = sorted((own for own, *_ in each), key=lambda kept: kept.record.created_utc)
-    among = (one for one in broken if wanted & in_folder.get(os.path.dirname(one.path), wanted))
-    return Found(oldest_first, among, {own.record.run_id: others for own, *others in each if others})
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
+def _search(results_dir: Folders, wanted: set[str], model: type[SomeRecord]) -> Found[Kept[SomeRecord]]:
     # Records hold no cycles, and the collector would walk through all of them again and again.
     enabled = gc.isenabled()
     gc.disable()
     try:
-        yield
+        here = layout.survey(*folders_of(results_dir), PUBLISHED_RESULTS)
+        # A broken file that names no instance may be of any that other records in its folder name.
+        broken = [one for one in here.broken if wanted & here.instances.get(one.path.parent, wanted)]
+        found: dict[str, Kept[SomeRecord]] = {}
+        for one in here.seen:
+            astray = here.astray(one)
+            mine = one.instance in wanted or (astray and one.path.parent.name in wanted)
+            if one.kind != model.model_fields["kind"].default or not mine:
+                continue
+            record = astray or layout.read(one.path, model)
+            if isinstance(record, Broken):
+                broken.append(record)
+            # Of copies the record's own file, which is named after it.
+            elif record.run_id not in found or one.path.stem == record.run_id:
+                found[record.run_id] = Kept(record, one.path)
+        return Found(sorted(found.values(), key=lambda kept: kept.record.created_utc), broken)
     finally:
         if enabled:
             gc.enable()
@@ -270,7 +235,7 @@ def read_record(path: Path, model: type[RecordHead] = Record) -> RecordHead:
         raise UsageError(f"{path} is a record of kind {found.kind}, not {wanted}", f"Name one of kind {wanted}")
     record = layout.whole(path, model)
     if isinstance(record, Broken):
-        raise record.error
+        raise UsageError(str(record), record.remedy)
     return record
 
 
@@ -280,32 +245,27 @@ def sound(
     shown: Callable[[list[Record]], Iterable[Record]],
 ) -> list[Record]:
     """Return the runs that were found, without those of the `shown` (of all, oldest first; asked again if one is left
-    out) that contradict themselves or their raw parts, whose copies take their place, and without those that rely on
-    the parity of one that is not there. unread: called with what is left out, the search's own first.
+    out) that contradict themselves or their raw parts, and without those that rely on the parity of one that is not
+    there. unread: called with what is left out, the search's own first.
     """
     unread(found.broken)
-    left = {kept.record.run_id: [kept, *found.copies.get(kept.record.run_id, ())] for kept in found}
+    left = {kept.record.run_id: kept for kept in found}
     checked: set[str] = set()
     for tries in itertools.count():
-        records = [files[0].record for files in left.values()]
+        records = [kept.record for kept in left.values()]
         believed = records if tries >= MANY else list(shown(records))
         relied = [of for one in believed if one.parity and (of := one.parity.of_run) in left]
         new = dict.fromkeys(one for one in (*(one.run_id for one in believed), *relied) if one not in checked)
-        if not new:
-            there = {run_id: files[0].record for run_id, files in left.items()}
-            lost = {one.run_id: why for one in believed if (why := lacks_parity(one, there))}
-            if not lost:
-                break
-            for run_id, why in lost.items():
-                unread([Broken(left.pop(run_id)[0].path, why)])
-        for run_id in new:
-            files = left[run_id]
-            while files and isinstance(broken := layout.whole(files[0].path, Record), Broken):
-                unread([broken])
-                files.pop(0)
-            if not files:
-                del left[run_id]
         checked.update(new)
+        wrong = {one: bad for one in new if isinstance(bad := layout.whole(left[one].path, Record), Broken)}
+        if not new:
+            there = {record.run_id: record for record in records}
+            lost = {one.run_id: lacks_parity(one, there) for one in believed}
+            wrong = {one: Broken(left[one].path, why) for one, why in lost.items() if why}
+            if not wrong:
+                break
+        unread(list(wrong.values()))
+        left = {run_id: kept for run_id, kept in left.items() if run_id not in wrong}
     return records
 
 

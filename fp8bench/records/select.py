@@ -177,9 +177,9 @@ def grouped(items: Iterable[_Item], key: Callable[[_Item], _Group]) -> dict[_Gro
     return found
 
 
-def latest_first(records: Iterable[Record], key: Callable[[Record], object] = session) -> list[list[Record]]:
-    """Return records, oldest first, grouped by session or another key, the group with the latest record first."""
-    return sorted(grouped(records, key).values(), key=lambda together: together[-1].created_utc, reverse=True)
+def latest_first(records: Iterable[Record]) -> list[list[Record]]:
+    """Return records, oldest first, grouped by session, the one with the latest record first."""
+    return sorted(grouped(records, session).values(), key=lambda together: together[-1].created_utc, reverse=True)
 
 
 def select(records: Sequence[Record], every: bool, wanted: Filter = ALL) -> list[Measurement]:
@@ -269,9 +269,7 @@ def variants(record: Record) -> frozenset[Variant]:
 def _not_run_again(records: Sequence[Record]) -> list[Record]:
     later: dict[Key, list[Record]] = {}
     found: list[Record] = []
-    for record in reversed(records):
-        if record.config is None:
-            continue
+    for record in reversed([one for one in records if one.config is not None]):
         after = later.setdefault(planned(record), [])
         if record.status != "ok" and not any(_same_variant(record, other) for other in after):
             found.append(record)

@@ -1,8 +1,5 @@
-"""Collectives as measured: what was requested, and the times of each operation at each size.
-
-Sizes and bandwidths are defined as in nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md). A size is the
-bytes of the complete array, which every rank has before an all-reduce, after an all-gather, and before a
-reduce-scatter.
+"""Collectives as measured: what was requested, and the times of each operation at each size. A size is the bytes of the
+complete array, and bandwidths are defined as in nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md).
 """
 
 from itertools import product

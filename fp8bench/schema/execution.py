@@ -87,6 +87,5 @@ def split_variant(text: str, what: str) -> tuple[str, Variant | None]:
     for variant in VARIANTS:
         if variant == word:
             return label, variant
-    turned = [variant for variant in VARIANTS if set(variant.split("+")) == set(word.split("+"))]
-    meant = did_you_mean(turned or nearest(word, VARIANTS))
+    meant = did_you_mean(nearest(word, VARIANTS))
     raise UsageError(f"{what}: unknown variant {word!r}", f"{meant}Variants are {', '.join(VARIANTS)}")

@@ -55,7 +55,9 @@ def bytes_of(path: Path, regular: bool = True) -> bytes:
         found = os.fstat(file.fileno())
         if regular and not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", str(path))
-        if found.st_size > LARGEST_BYTES or len(content := file.read(LARGEST_BYTES + 1)) > LARGEST_BYTES:
+        # Not the limit of every file: room for so much is reserved first.
+        size = found.st_size or LARGEST_BYTES
+        if size > LARGEST_BYTES or len(content := file.read(size + 1)) > LARGEST_BYTES:
             raise OSError(errno.EFBIG, f"Larger than {LARGEST_BYTES >> 20} MiB", str(path))
         return content
 
@@ -128,11 +130,9 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def wrong_field(error: ValidationError, path: Path, text: str, prefix: tuple[str | int, ...] = ()) -> UsageError:
-    """Return the error for a model's first fault, by file, line and field. prefix: the model's location in the file."""
-    line, reason = fault(error, text, prefix)
-    comma = "," if reason.startswith("field ") else ""
-    return UsageError(f"{path} line {line}{comma} {reason}", "Fix that, or move the file away")
+def wrong_field(error: ValidationError, path: Path, text: str) -> UsageError:
+    """Return the error for a model's first fault, by file, line and field."""
+    return UsageError(f"{path} {fault(error, text)}", "Fix that, or move the file away")
 
 
 def first_fault(error: ValidationError) -> tuple[str, str]:
@@ -141,15 +141,14 @@ def first_fault(error: ValidationError) -> tuple[str, str]:
     return ".".join(map(str, first["loc"])), str(first["msg"]).lower()
 
 
-def fault(error: ValidationError, text: str, prefix: tuple[str | int, ...] = ()) -> tuple[int, str]:
-    """Return the line of a model's first error, and the error: `is not JSON: ...`, or `field samples: ...`."""
+def fault(error: ValidationError, text: str) -> str:
+    """Return a model's first error with its line: `line 3 is not JSON: ...`, or `line 9, field samples: ...`."""
     first = error.errors(include_url=False, include_input=False)[0]
     if first["type"] == "json_invalid":
         line = re.search(r"line (\d+)", first["msg"])
-        return int(line[1]) if line else 1, f"is not JSON: {first['ctx']['error']}"
-    location = (*prefix, *first["loc"])
-    field = ".".join(map(str, location)) or "the whole file"
+        return f"line {line[1] if line else 1} is not JSON: {first['ctx']['error']}"
     # Imported here: it imports YAML, which is not needed if all files are valid.
     from fp8bench.schema.yaml_text import line_of
 
-    return line_of(text, location), f"field {field}: {first['msg'].lower()}"
+    field = ".".join(map(str, first["loc"])) or "the whole file"
+    return f"line {line_of(text, first['loc'])}, field {field}: {first['msg'].lower()}"

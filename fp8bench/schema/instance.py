@@ -1,9 +1,7 @@
 """GPU instances, their dated prices and their GPUs, as in the catalogue; and snapshots of what was offered, with a line
-per price (results/prices/2026-11-22.csv; 2026-11-22.2.csv is the second of that day).
-
-Conventions of the data: a price is for the complete instance. A price whose `as_of` is null has a source without a
-date, so it is never called current. `derived` is a per-GPU rate times the GPU count. A `doubtful` price is chosen only
-if there is no other. A null price has a reason. Arithmetic peaks are dense, in TFLOP/s.
+per price (results/prices/2026-11-22.csv; 2026-11-22.2.csv is the second of that day). A price is for the complete
+instance. One whose `as_of` is null is never called current. `derived` is a per-GPU rate times the GPU count. A
+`doubtful` price is chosen only if there is no other. Arithmetic peaks are dense, in TFLOP/s.
 """
 
 from datetime import date

@@ -1,8 +1,5 @@
-"""A record of the error that precision modes add to a layer, and of how delayed scaling responds to a jump.
-
-Errors are relative to a float64 reference, computed from the same float32 weights, inputs and output gradients that
-every mode gets. `numerics.examination` defines how errors are measured, and of which layers; `numerics.scaling` defines
-the jump.
+"""A record of the error that precision modes add to a layer (`numerics.examination`), relative to a float64 reference
+of the same weights, inputs and output gradients, and of how delayed scaling responds to a jump (`numerics.scaling`).
 """
 
 from typing import Literal, get_args

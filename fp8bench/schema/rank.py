@@ -40,9 +40,7 @@ class BlockParity(Frozen):
     of_bound: float | None = Field(description="the largest error as a share of its bound, which differs by block")
     closest: str = Field(description="what that error is of")
     compared_weights: int = Field(description="of the plain model's trained weights")
-    rounding_weights: tuple[str, ...] = Field(
-        description="those whose gradient is rounding (a key's bias), judged by its size; * is a number"
-    )
+    rounding_weights: tuple[str, ...] = Field(description="whose gradient is rounding, judged by size; * is a number")
 
 
 class Parity(Frozen):
@@ -120,13 +118,9 @@ class ExecutedEvidence(Frozen):
     update_error: float | None = Field(description="of what the steps made of the weights, all together")
     weight_error: float | None = optional("of the weight that is furthest off: its change, or Adam's moments of it")
     furthest_weight: str | None = optional("that weight; null in older records, as its error")
-    rounding_weights: tuple[str, ...] = Field(
-        default=(), description="weights beyond the bound that rounding alone takes as far: judged by their size"
-    )
+    rounding_weights: tuple[str, ...] = Field(default=(), description="that rounding takes as far: judged by size")
     state_error: float | None = optional("of the scales that the mode keeps; null: it keeps none")
-    spread: float | None = Field(
-        description="how far a rank's weights went from the mean of those that hold the same; null: no other does"
-    )
+    spread: float | None = Field(description="how far a rank's weights went from the mean of equal ones; null: none")
     unshared: float | None = optional(
         "of sharded gradients, how much of what sets a rank's own apart from the mean is left: 0 shared, 1 its own; "
         "null: ranks have all of them or see the same samples, or only the sharded model could be compared with"

@@ -1,9 +1,7 @@
-"""A scaling recipe with its fields, as it is written after a mode's name, `MODE[:RECIPE][,FIELD=VALUE...]`:
-`te-fp8:delayed,history=16,margin=1`. Fields stand in any order. They are stored in one order, without those that have
-their default value, so that equal recipes have equal names: tables, sessions and `--reference` identify a mode so.
+"""A scaling recipe with its fields, as it is written after a mode's name, `te-fp8:delayed,history=16,margin=1`. Fields
+stand in any order, and are stored in one, without those that have their default value: equal recipes have equal names.
 `layers` says which linear layers go to fp8: `all`, `auto` (launch/auto_layers.py), `torchao` (that library's own rule
-for small shapes), or a regular expression that is searched for in each layer's dotted name. The expression must not
-contain a comma or a slash, because they mean something else in a mode's name.
+for small shapes), or a regular expression that is searched for in each layer's dotted name.
 """
 
 import re
@@ -22,16 +20,14 @@ KnownFields = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class RecipeField:
-    """A field of a recipe. upstream: its name in Transformer Engine's recipe. words: its only values; empty for
-    integers from `least` to `most`, or a regular expression if `most` is None. defaults: by recipe, if another one.
+    """A field of a recipe. upstream: its name in Transformer Engine's recipe. values: the only ones; None for a choice
+    of layers. defaults: by recipe, if another one.
     """
 
     name: str
     upstream: str
     help: str
-    words: tuple[str, ...] = ()
-    least: int = 0
-    most: int | None = None
+    values: tuple[str, ...] | range | None = None
     default: str = ""
     defaults: Mapping[str, str] = field(default_factory=dict)
 
@@ -41,26 +37,24 @@ class RecipeField:
     @property
     def takes(self) -> str:
         """The valid values, in words."""
-        if self.words:
-            return " or ".join(self.words)
-        if self.most is not None:
-            return f"a whole number from {self.least} to {self.most}"
-        return "all, auto, torchao or a regular expression"
+        if isinstance(self.values, range):
+            return f"a whole number from {self.values[0]} to {self.values[-1]}"
+        return " or ".join(self.values or ("all, auto, torchao", "a regular expression"))
 
 
 FIELDS = {
     one.name: one
     for one in (
         RecipeField("history", "amax_history_len", "steps whose largest values a scale follows",
-                    least=1, most=65536, default="1024"),
+                    values=range(1, 65537), default="1024"),
         RecipeField("margin", "margin", "powers of two that a scale stays below the format's largest value",
-                    most=16, default="0"),
+                    values=range(17), default="0"),
         RecipeField("amax", "amax_compute_algo", "which of the history's values makes the scale",
-                    words=("max", "most_recent"), default="max"),
+                    values=("max", "most_recent"), default="max"),
         RecipeField("format", "fp8_format", "hybrid: e4m3 forward, e5m2 for gradients; e4m3: throughout",
-                    words=("hybrid", "e4m3"), default="hybrid", defaults={"block": "e4m3", "mxfp8": "e4m3"}),
+                    values=("hybrid", "e4m3"), default="hybrid", defaults={"block": "e4m3", "mxfp8": "e4m3"}),
         RecipeField("dpa", "fp8_dpa", "dot-product attention in fp8, where Transformer Engine has a backend of it",
-                    words=("off", "on"), default="off"),
+                    values=("off", "on"), default="off"),
         RecipeField("layers", "layers", "which linear layers go to fp8", default=ALL_LAYERS),
     )
 }  # fmt: skip
@@ -113,7 +107,10 @@ def read_recipe(mode: str, text: str, known: KnownFields) -> Recipe:
     for word in words:
         name, _, value = (part.strip() for part in word.partition("="))
         if name not in known[first]:
-            raise _unknown_field(mode, first, name, known)
+            of_upstream = next((one.name for one in FIELDS.values() if one.upstream == name), name)
+            has = ", ".join(known[first]) or "none"
+            remedy = f"{did_you_mean(nearest(of_upstream, known[first]))}It has {has}: `fp8bench list modes --fields`"
+            raise UsageError(f"{mode}:{first} has no field {name!r}", remedy)
         if not value:
             what = f"field {name!r} of {mode}:{first} has no value"
             raise UsageError(what, f"Write {name}={FIELDS[name].default_of(first)}")
@@ -123,26 +120,17 @@ def read_recipe(mode: str, text: str, known: KnownFields) -> Recipe:
     return Recipe(first, {name: value for name, value in values.items() if value != FIELDS[name].default_of(first)})
 
 
-def _unknown_field(mode: str, recipe: str, name: str, known: KnownFields) -> UsageError:
-    others = [other for other, fields in known.items() if name in fields]
-    if others:
-        what = f"field {name!r} is one of {mode}:{' and :'.join(others)}, not of {mode}:{recipe}"
-        return UsageError(what, f"{mode}:{recipe} has {', '.join(known[recipe])}")
-    by_upstream = next((one.name for one in FIELDS.values() if one.upstream == name), None)
-    if by_upstream in known[recipe]:
-        return UsageError(f"{name!r} is called {by_upstream!r} in a mode's name", f"Write {by_upstream}=VALUE")
-    return unknown_name(f"field of {mode}:{recipe}", name, known[recipe], "fp8bench list modes --fields")
-
-
 def _checked(mode: str, recipe: str, name: str, value: str) -> str:
     known = FIELDS[name]
-    if known.words and value.lower() in known.words:
-        return value.lower()
-    if known.most is not None and re.fullmatch("[0-9]{1,9}", value) and known.least <= int(value) <= known.most:
-        return str(int(value))
-    if not known.words and known.most is None:
+    if known.values is None:
         return checked_layers(value, f"{mode}:{recipe}", torchao=mode.startswith(LIBRARY_LAYERS))
-    what, meant = f"{mode}:{recipe}: invalid value {value!r} of {name}", did_you_mean(nearest(value, known.words)[:1])
+    if isinstance(known.values, range):
+        if re.fullmatch("[0-9]{1,9}", value) and int(value) in known.values:
+            return str(int(value))
+    elif value.lower() in known.values:
+        return value.lower()
+    meant = did_you_mean(nearest(value, known.values)[:1]) if isinstance(known.values, tuple) else ""
+    what = f"{mode}:{recipe}: invalid value {value!r} of {name}"
     raise UsageError(what, f"{meant}It takes {known.takes} [{known.default_of(recipe)}]")
 
 

@@ -1,21 +1,15 @@
 """A record: everything that one measurement found, and nothing about prices. It belongs to one process group, i.e. one
-round of one mode; its `session` says which records belong together, and reports combine them. Its raw part (`Samples`)
-is a file beside it; tables need the record alone.
+round of one mode; its `session` says which records belong together. Its raw part (`Samples`) is a file beside it.
 
-History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones). A version only added fields, whose
-defaults are what older records mean, but for these:
-  2  telemetry is a series.  4  evidence.graph and .executed replace the two errors in evidence.compile.
-  10  the raw part lies beside the record, in RUN_ID.samples.json, whose digest the record has (samples_sha256); what
-      tables need of it is in the record (step_times).
+Formats (`SCHEMA_VERSION`; `records.layout` reads the older ones) only added fields, but for 2: telemetry is a series;
+4: evidence.graph and .executed replace two errors in evidence.compile; 10: the raw part lies beside the record.
 
-History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
-  1  a step's time is the slowest rank's, from the start of one step to the start of the next; a run's is the median.
+Methods (`METHOD_VERSION`) are compared with each other only on request:
+  1  a step's time is the slowest rank's, from the start of one step to that of the next; a run's is the median.
   2  as 1; several rounds in fresh processes make one measurement, whose interval covers the spread between processes.
-  3  a process's step time is its elapsed time over its timed steps, of the rank that took longest, because cost
-     follows elapsed time. Timed steps continue until a count and a time are both reached, and start with an empty
-     loader queue, so that a slow loader becomes visible. A single rank is not wrapped by DDP.
-  4  as 3; what a library compiles by itself is for the shapes of the timed step, and not for any shape since the passes
-     of a proof have others. It shortens steps of Transformer Engine alone.
+  3  a process's step time is its elapsed time over its timed steps, of the rank that took longest, because cost follows
+     elapsed time. Steps go on until a count and a time are reached, and start with an empty loader queue.
+  4  as 3; what a library compiles by itself is for the shapes of the timed step: it shortens Transformer Engine's.
 """
 
 from collections.abc import Collection

@@ -46,12 +46,6 @@ def split(switches: str | None) -> tuple[str, ...]:
     return tuple(switches.split("+")) if switches else ()
 
 
-def requiring_first(switches: str | None) -> tuple[str, ...]:
-    """Return the switches one by one, last those that another of them requires: a user may not have given these."""
-    names = split(switches)
-    return tuple(sorted(names, key=[REQUIRED.get(name) for name in names].__contains__))
-
-
 def of_fp8(switches: str | None) -> tuple[str, ...]:
     """Return the switches that have no effect on a mode without fp8."""
     return tuple(name for name in OF_FP8 if name in split(switches))

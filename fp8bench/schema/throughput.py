@@ -1,8 +1,5 @@
-"""Throughput over nodes as published by others, of one workload in one mode, without step times.
-
-This is not a run. An article that gives tokens per second but neither batch nor sequence length has no step time, which
-a record of a run requires. So no table of steps shows it, and `fp8bench scaling` does. The workload is a name, which
-this program need not be able to train.
+"""Throughput over nodes as published by others, of one workload in one mode, without the step times that a record of a
+run requires: `fp8bench scaling` shows it. The workload is a name, which this program need not be able to train.
 """
 
 from typing import Literal

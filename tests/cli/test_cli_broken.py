@@ -50,7 +50,7 @@ def wrong_sample(text):
     return json.dumps(document, indent=1)
 
 
-# What else is wrong with a file, tests/records/test_results_read.py has with every reason.
+# What else may be wrong with a file, tests/faults/test_many_records.py has with every reason.
 @pytest.mark.parametrize(
     ("breaking", "said"),
     [

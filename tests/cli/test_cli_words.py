@@ -233,7 +233,7 @@ explain te-fp8 --batch-size 7 | te-fp8 has no record at batch size 7
 explain te-fp9 | no file, run or mode is called 'te-fp9' | p5:te-fp8:delayed/eager
 explain p4d:te-fp8 | no file, run or mode is called 'p4d:te-fp8'
 explain te-fp8/fast | unknown variant 'fast'
-explain none.json | cannot read none.json
+explain none.json | none.json cannot be read
 explain 202605 | run ids begin with '202605' | Give more of it
 numerics formats --cast 2,two | --cast 'two' is not a number
 numerics formats --cast 1,,2 | --cast has an empty place

@@ -76,11 +76,10 @@ FOREVER = 10**9
 def read_every_way(path: Path) -> None:
     """A file of results, by each who may meet it."""
     folder = path.parent
-    seen = layout.see(path)
+    layout.see(path)
     for model in MODELS.values():
         layout.whole(path, model)
-        if isinstance(seen, layout.Seen):
-            layout.read(seen, model)
+        layout.read(path, model)
     verify(folder, MODELS)
     results.counts(folder)
     results.read(folder, ["mine", "cpu", "p5"])

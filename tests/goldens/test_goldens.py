@@ -96,18 +96,8 @@ def compare(folder):
         for as_of in (("--price-as-of", "2023-11-15"), AS_OF):
             yield ("compare", "p4d", "p5", "--results-dir", str(folder), *as_of)
     if folder == Path("results"):
-        yield (
-            "compare",
-            "h200-1x",
-            "h100-1x",
-            "h200-2x",
-            "h100-2x",
-            *AS_OF,
-            "--workload",
-            "vit-huge",
-            "--batch-size",
-            "64",
-        )
+        several = "h200-1x h100-1x h200-2x h100-2x".split()
+        yield ("compare", *several, *AS_OF, "--workload", "vit-huge", "--batch-size", "64")
 
 
 def explain(folder):

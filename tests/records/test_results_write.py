@@ -17,7 +17,6 @@ from fp8bench.records import results
 from fp8bench.records.files import is_record, samples_path
 from fp8bench.records.fit import LONGEST_LOG, fit, fit_log
 from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.schema.files import write_atomically
 
 
 @pytest.fixture
@@ -157,20 +156,6 @@ class TestWrite:
             with pytest.raises(KeyboardInterrupt):
                 results.write(measured(), tmp_path)
             assert files_in(tmp_path) == []
-
-
-@pytest.mark.usefixtures("file_system")
-def test_an_existing_file_is_replaced_only_where_that_is_meant(tmp_path):
-    path = tmp_path / "instance.yaml"
-    path.write_text("old")
-
-    with pytest.raises(FileExistsError):
-        write_atomically(path, "new", replace=False)
-    assert path.read_text() == "old"
-    write_atomically(path, "new", replace=True)
-
-    assert path.read_text() == "new"
-    assert files_in(tmp_path) == [path]
 
 
 def test_a_folder_of_results_is_made_and_left_empty_or_refused_before_the_run(tmp_path):

@@ -8,8 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from builders import in_one_file, invalid, measured, parity, place, profile, published, rounds
-from report.made_gemm import gemm_record
+from builders import in_one_file, measured, parity, place, profile, rounds
 
 from fp8bench.records import layout, results
 from fp8bench.records.audit import verify
@@ -54,16 +53,6 @@ class TestLayout:
         odd = record.evidence.model_copy(update={"details": {"scale": float("nan")}})
         path, _ = kept(tmp_path / "odd", record.model_copy(update={"evidence": odd}))
         assert json.loads(path.read_text())["evidence"]["details"] == {"scale": None}, "what is not finite is null"
-
-    @pytest.mark.parametrize(
-        "record",
-        [measured(profile=profile()), measured(), invalid(), published(), published(published_on=None), gemm_record()],
-    )
-    def test_what_is_written_is_read_back_the_same(self, tmp_path, record):
-        path, beside = kept(tmp_path, record)
-
-        assert results.read_record(path, type(record)) == record
-        assert beside.exists() == bool(getattr(record, "samples", ()))
 
     def test_a_field_is_a_line_and_so_is_an_element_of_an_array_of_objects(self, tmp_path):
         record = measured(profile=profile())
@@ -158,17 +147,6 @@ class TestSound:
 
         assert sound(folder)[1] == [paths[-1]]
 
-    def test_a_sound_copy_takes_the_place_of_one_that_is_not(self, three):
-        folder, records, paths = three
-        copy = folder / "again" / paths[-1].name
-        copy.parent.mkdir()
-        for path in (paths[-1], samples_path(paths[-1])):
-            (copy.parent / path.name).write_bytes(path.read_bytes())
-        samples_path(paths[-1]).write_text("{")
-        found, _ = sound(folder)
-
-        assert [one.run_id for one in found] == [one.run_id for one in records]
-
     def test_only_what_is_shown_is_opened_and_each_once(self, three, monkeypatch):
         folder, _, paths = three
         opened, whole = [], layout.whole
@@ -186,14 +164,6 @@ class TestSound:
         )
 
         assert (found, len(asked) <= results.MANY, len({one.path for one in told}), len(told)) == ([], True, 60, 60)
-
-    def test_an_instance_is_known_by_what_cannot_be_read_too(self, three):
-        folder, _, paths = three
-        for path in paths:
-            path.write_text(path.read_text().replace('"warmup":', '"warmth":', 1))
-        found = results.read(folder, ["mine"])
-
-        assert (len(found), results.instances_of(found)) == (0, {"mine"})
 
 
 OWN = parity(loss_size=2.5, depends_on="digest")

@@ -1,5 +1,5 @@
 """Which records a comparison shows, and which make one row: the latest session's rounds of each variant, every one on
-demand, and each failure until the same variant is run again; and the records that a mode names on the command line.
+demand, and each failure until the same variant is run again.
 """
 
 from typing import Any
@@ -20,8 +20,6 @@ from builders import (
 from report.made_gemm import gemm_record, sweep_record
 
 from fp8bench.config.sources import OWN
-from fp8bench.records.named import Reference, candidates, of_mode, parse_mode
-from fp8bench.records.results import Kept
 from fp8bench.records.select import (
     NO_ROW_OF_ITS_OWN,
     Filter,
@@ -34,7 +32,6 @@ from fp8bench.records.select import (
     variant,
     variants,
 )
-from fp8bench.schema.errors import UsageError
 from fp8bench.schema.machine import software_of
 
 SESSION, EARLIER = "20260501T110000Z-bbbbbb", "20260501T100000Z-aaaaaa"
@@ -325,6 +322,7 @@ def test_success_of_the_same_variant_as_asked_for_or_as_run_hides_a_failure_and_
         (oom(asked=GRAPHS), "graphed"),
         (oom(asked={"compile": "blocks", "cuda_graphs": "on"}), "blocks+graphed"),
         (oom(asked=PLAIN), "eager"),
+        (oom(asked={"compile": "off", "cuda_graphs": "on"}, settings={"device": "cpu"}), "graphed"),
         (oom(asked={"compile": "auto", "cuda_graphs": "off"}, evidence=evidence(True)), "compiled"),
         (oom(asked=GRAPHS, evidence=evidence(graph=replayed(enabled=False))), "graphed"),
         (oom(asked=AUTO, settings={"device": "cpu"}, evidence=evidence()), "eager"),
@@ -336,37 +334,3 @@ def test_success_of_the_same_variant_as_asked_for_or_as_run_hides_a_failure_and_
 def test_the_variant_as_far_as_a_record_tells_it(record, word):
     assert execution(record) == word
     assert word is None or variants(record) == {word}
-
-
-SMALL, LARGE, YOURS = (
-    measured("mine", "te-fp8", "delayed", run_id="small"),
-    measured("mine", "te-fp8", "current", run_id="large", settings={"batch_size": 128}),
-    measured("yours", "te-bf16", run_id="other"),
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("te-fp8", ["small", "large"]),
-        ("te-fp8:current", ["large"]),
-        ("mine:te-fp8:delayed", ["small"]),
-        ("yours:te-fp8", []),
-        ("yours:te-bf16", ["other"]),
-    ],
-)
-def test_a_mode_without_its_recipe_takes_any(text, found, tmp_path):
-    kept = [Kept(record, tmp_path) for record in (SMALL, LARGE, YOURS)]
-
-    assert [one.record.run_id for one in of_mode(parse_mode(text, {"mine", "yours"}), kept)] == found
-
-
-def test_of_a_mode_those_of_a_variant_a_batch_size_or_the_same_work_are_taken():
-    records, reference = [SMALL, LARGE], Reference("", "te-fp8")
-
-    assert candidates("te-fp8", records, reference, Filter(batch_size=128), Filter()) == [LARGE]
-    for like, found in ((Filter(batch_size=64, world_size=8), [SMALL]), (Filter(workload="another"), records)):
-        assert candidates("te-fp8", records, reference, Filter(), like) == found
-    assert candidates("te-fp8", records, Reference("", "te-fp8", "graphed"), Filter(), Filter()) == []
-    with pytest.raises(UsageError, match=r"no record at batch size 7. It has: vit-huge at batch size 64 with sgd; vit"):
-        candidates("te-fp8", records, reference, Filter(batch_size=7), Filter())

@@ -159,20 +159,15 @@ def test_in_indented_json_it_is_the_line_on_which_the_field_is_written(filler, b
 
 
 @pytest.mark.parametrize(
-    ("document", "text", "prefix", "what"),
+    ("document", "text", "what"),
     [
-        (
-            {"name": "a", "legs": [{"metres": -1}]},
-            "name: a\nlegs:\n- metres: -1\n",
-            (),
-            "line 3, field legs.0.metres: ",
-        ),
-        ({"name": "b", "leg": []}, "trips:\n- a\n- name: b\n  leg: []\n", ("trips", 1), "line 4, field trips.1.leg: "),
-        ({"legs": []}, "trips:\n\n- legs: []\n", ("trips", 0), "line 3, field trips.0.name: field required"),
-        (["a"], "- a\n", (), "line 1, field the whole file: "),
+        ({"name": "a", "legs": [{"metres": -1}]}, "name: a\nlegs:\n- metres: -1\n", "line 3, field legs.0.metres: "),
+        ({"name": "b", "leg": []}, "\nname: b\nleg: []\n", "line 3, field leg: "),
+        ({"legs": []}, "legs: []\n", "line 1, field name: field required"),
+        (["a"], "- a\n", "line 1, field the whole file: "),
     ],
 )
-def test_a_wrong_field_is_told_by_file_line_and_field(document, text, prefix, what):
+def test_a_wrong_field_is_told_by_file_line_and_field(document, text, what):
     with pytest.raises(ValidationError) as caught:
         Trip.model_validate(document)
-    assert wrong_field(caught.value, PATH, text, prefix).what.startswith(f"{PATH} {what}")
+    assert wrong_field(caught.value, PATH, text).what.startswith(f"{PATH} {what}")
