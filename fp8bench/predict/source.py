@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import NamedTuple
 
 from fp8bench.kinds.run.unit_cost import unit_time
 from fp8bench.predict.step import Machine, Work
 from fp8bench.records.select import Filter, Measurement, select
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.execution import split_variant, suffix
+from fp8bench.schema.execution import suffix
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.rank import Profile, starved
 from fp8bench.schema.record import Record, Summary
@@ -91,20 +90,6 @@ def source(measurement: Measurement, catalog: Catalog) -> Source:
     return Source(measurement, record, profile, summary, Machine(gpu, config.world_size), work, interval_s)
 
 
-class Sources(NamedTuple):
-    """At least one source. omitted: why nothing can be predicted from other measurements."""
-
-    found: tuple[Source, ...]
-    omitted: tuple[str, ...]
-
-
-def parse_source(text: str, workload: str | None, batch_size: int | None) -> Filter:
-    """Parse `INSTANCE[:MODE[:RECIPE]][/VARIANT]`. Raises UsageError."""
-    label, execution = split_variant(text, f"--from {text!r}")
-    instance, _, mode = label.partition(":")
-    return Filter(instance=instance, mode=mode or None, execution=execution, workload=workload, batch_size=batch_size)
-
-
 def wanted(records: Sequence[Record], requested: Filter) -> list[Measurement]:
     """Return the latest measurement of each requested variant. Raises UsageError if there is no such record."""
     chosen = select(records, False, requested)
@@ -115,8 +100,10 @@ def wanted(records: Sequence[Record], requested: Filter) -> list[Measurement]:
     return chosen
 
 
-def sources(measurements: Sequence[Measurement], catalog: Catalog) -> Sources:
-    """Return all sources from which something can be predicted. Raises the first UsageError if there is none."""
+def sources(measurements: Sequence[Measurement], catalog: Catalog) -> tuple[list[Source], list[str]]:
+    """Return at least one source, and why nothing can be predicted from other measurements. Raises the first UsageError
+    if there is none.
+    """
     found, refused = [], []
     for measurement in measurements:
         try:
@@ -126,4 +113,4 @@ def sources(measurements: Sequence[Measurement], catalog: Catalog) -> Sources:
     if not found:
         # The error of a measurement that ran without a profile says more than the error of one that did not run.
         raise next((one for one in refused if "profile" in one.what), refused[0])
-    return Sources(tuple(found), tuple(f"omitted: {error.what}" for error in refused))
+    return found, [f"omitted: {error.what}" for error in refused]

@@ -1,17 +1,9 @@
 """A step on another machine, predicted from where the time of a measured step goes. Pure numbers.
 
-Each kind of kernel is scaled by what limits it (the roofline model: Williams, Waterman & Patterson, CACM 2009):
-
-- GEMMs scale with the dense peak of their type: they keep the share of the peak that was measured.
-- Other kernels: gigabytes / bandwidth + SM cycles / (SMs x clock), fitted to an H100 and an H200 (`Limits`). Attention
-  also has tensor-core operations, which scale with the dense peak.
-- Communication scales with the links: a ring of n GPUs sends 2 (n - 1) / n of the gradients' bytes over each
-  (Patarasuk & Yuan, 2009). What was hidden stays hidden, as far as there is work, and lengthens kernels.
-- What no rule covers is carried over: idle time, and other kernels.
-
-Clocks under a power limit, the choice of kernels and caches are the model's error: the largest for a change of the same
-kind, as shipped in configs/prediction-errors.json (found by benchmarks/prediction_errors.py). It is no 95 % interval,
-since few machines are known; a workload without cases has none.
+Each kind of kernel is scaled by what limits it (the roofline model: Williams, Waterman & Patterson, CACM 2009): GEMMs
+by the dense peak of their type, other kernels by gigabytes / bandwidth + SM cycles / (SMs x clock), communication by
+the links: a ring of n GPUs sends 2 (n - 1) / n of the gradients' bytes over each (Patarasuk & Yuan, 2009). `Limits` and
+errors are those that benchmarks/prediction_errors.py finds in measured machines.
 """
 
 import math
@@ -179,19 +171,17 @@ def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -
         return max(0.0, work.step_s - kernels_s) if work.host_bound else work.idle_s
 
     parts.append(Part(name="idle", rule="carried over", measured_s=work.idle_s, predicted_s=idle_beside(busy_s)))
-    if measured_on.gpu.name != target.gpu.name:
-        said.append(
-            "GEMMs reach the share of the dense peak that was measured; other kernels need as much of DRAM and of the "
-            "SMs as they did on the GPUs that this was fitted to"
-        )
-    if "attention" in work.by_category and work.tokens is None:
-        said.append("attention goes by no dense peak: the record does not say how long a sequence is")
-    if work.nccl_s and limits.beside_s:
-        said.append(f"kernels take {limits.beside_s:.2f} s longer for each second of communication that they hide")
-    if work.host_bound:
-        said.append("the GPU waited for its host, which is taken to be as fast there: no step is shorter than measured")
-    else:
-        said.append("gaps between kernels, the host's launches and the loader take as long as measured")
+    assumed = {
+        "GEMMs reach the share of the dense peak that was measured; other kernels need as much of DRAM and of the SMs "
+        "as on the GPUs that this was fitted to": measured_on.gpu.name != target.gpu.name,
+        "attention goes by no dense peak: the record does not say how long a sequence is": (
+            "attention" in work.by_category and work.tokens is None
+        ),
+        f"kernels take {limits.beside_s:.2f} s longer for each second of communication that they hide": (
+            work.nccl_s and limits.beside_s
+        ),
+        "idle time is as measured; if the GPU waited for its host, no step is shorter than measured": True,
+    }
     # Profiled steps that were busier than the timed step is long are scaled to the timed step.
     to_timed = work.step_s / (work.busy_s + work.idle_s)
     least_busy_s = busy_s - (shared.predicted_s if measured_on.gpus == 1 else 0.0)
@@ -199,7 +189,7 @@ def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -
         step_s=(busy_s + idle_beside(busy_s)) * to_timed,
         least_s=(least_busy_s + idle_beside(least_busy_s)) * to_timed,
         parts=tuple(parts),
-        assumed=tuple(said),
+        assumed=(*said, *(text for text, holds in assumed.items() if holds)),
     )
 
 
@@ -228,35 +218,33 @@ def _ratio(kind: Category, work: Work, measured_on: Machine, target: Machine, li
     return seconds(amounts, target, flops_a_byte) / seconds(amounts, measured_on, flops_a_byte)
 
 
-def _communication(
-    work: Work, measured_on: Machine, target: Machine, kernels_s: float
-) -> tuple[Part, float, list[str]]:
-    measured_s = work.by_category.get("nccl", 0.0)
-    part = Part(name="nccl", rule=RULES["nccl"], measured_s=measured_s, predicted_s=0.0)
-    if target.gpus == 1:
-        return part, 0.0, []
-    if measured_on.gpus == 1:
+def _communication(work: Work, one: Machine, target: Machine, kernels_s: float) -> tuple[Part, float, list[str]]:
+    """Return exposed communication, the seconds that are hidden, and what is assumed. one: which was measured."""
+    exposed_s, hidden_s, ratio, said = 0.0, 0.0, None, []
+    if target.gpus > 1 and one.gpus == 1:
         if (gradients := work.gradient_bytes) is None:
             raise UsageError(
                 f"{target.gpus} GPUs share gradients whose size this record does not say",
                 "Name a record of several GPUs, or give --gpus 1",
             )
         link_gb_s = target.figure("nvlink_gb_s") / BOTH_DIRECTIONS
-        all_s = bus_factor("all-reduce", target.gpus) * gradients / (link_gb_s * 1e9)
-        said = (
+        exposed_s = bus_factor("all-reduce", target.gpus) * gradients / (link_gb_s * 1e9)
+        said.append(
             f"communication of {target.gpus} GPUs was not measured: {gradients / 1e9:.1f} GB of gradients are "
             f"all-reduced at a link's full {link_gb_s:.0f} GB/s, hidden behind nothing; at a range's lower end all of "
             "it is hidden"
         )
-        return part.model_copy(update={"predicted_s": all_s}), 0.0, [said]
-    ratio = bus_factor("all-reduce", target.gpus) / bus_factor("all-reduce", measured_on.gpus)
-    if measured_on.gpu.name != target.gpu.name:
-        ratio *= measured_on.figure("nvlink_gb_s") / target.figure("nvlink_gb_s")
-    all_s = work.nccl_s * ratio
-    hidden = work.hidden_s / work.nccl_s if work.nccl_s > 0 else 0.0
-    exposed_s = max(all_s * (1 - hidden), all_s - kernels_s)
-    said = f"communication takes {ratio:.2f} times as long, by links; {hidden * 100:.0f} % of it is hidden, as measured"
-    return part.model_copy(update={"predicted_s": exposed_s, "ratio": ratio}), all_s - exposed_s, [said]
+    elif target.gpus > 1:
+        ratio = bus_factor("all-reduce", target.gpus) / bus_factor("all-reduce", one.gpus)
+        if one.gpu.name != target.gpu.name:
+            ratio *= one.figure("nvlink_gb_s") / target.figure("nvlink_gb_s")
+        all_s, share = work.nccl_s * ratio, work.hidden_s / work.nccl_s if work.nccl_s > 0 else 0.0
+        exposed_s = max(all_s * (1 - share), all_s - kernels_s)
+        hidden_s = all_s - exposed_s
+        said.append(f"communication takes {ratio:.2f} times as long, by links; {share * 100:.0f} % of it is hidden")
+    measured_s = work.by_category.get("nccl", 0.0)
+    part = Part(name="nccl", rule=RULES["nccl"], measured_s=measured_s, predicted_s=exposed_s, ratio=ratio)
+    return part, hidden_s, said
 
 
 def gradient_bytes(flops: float, tokens: float) -> float:

@@ -6,7 +6,7 @@ from typing import Any
 
 from builders import environment, instance, price, profile, rank_samples, rounds, steps_about, summary
 
-from fp8bench.predict.source import Source, Sources, source
+from fp8bench.predict.source import Source, source
 from fp8bench.predict.step import Case, GpuChange, Known, Limits, Machine, Scale, Tested, Work
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery
 from fp8bench.records.select import select
@@ -94,11 +94,6 @@ def what_is_known(*errors: Tested, **changes: Any) -> Known:
     """Limits of two of the GPUs, from cases of ViT-Huge at batch 64 on up to two."""
     values = {"limits": Limits(), "gpus": ("Fast", "Narrow"), "workloads": {"vit-huge": (64,)}, "most_gpus": 2}
     return Known(**{**values, "errors": errors, **changes})
-
-
-def some(*of: Record) -> Sources:
-    """The source of one measurement, as `predictions` takes it."""
-    return Sources((one_source(*of),), ())
 
 
 def machine(name: str = "fast", gpus: int = 1, **changes: Any) -> Machine:
