@@ -6,7 +6,6 @@ of that instance; MODE. A mode's measurement is that of its first row in `compar
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +19,7 @@ from fp8bench.cli.output import Unread, draw, load_catalog, log, show
 from fp8bench.cli.progress import OfSession, shown
 from fp8bench.config.request import OPTIONS
 from fp8bench.config.sources import resolve
-from fp8bench.kinds.run.explain import PICTURE, Choice, choose, document, explain_steps, rows_of
+from fp8bench.kinds.run.explain import PICTURE, choose, document, explain_steps
 from fp8bench.kinds.run.row import Row
 from fp8bench.launch.place import register
 from fp8bench.launch.prepare import examined, prepare
@@ -32,7 +31,9 @@ from fp8bench.records.select import ALL, Filter
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import flag_of, variable_of
 from fp8bench.schema.record import Record
+from fp8bench.stats.steps import step_times
 from fp8bench.tables.chart import require_drawable
+from fp8bench.tables.written import workers
 
 
 def explain(
@@ -112,7 +113,7 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
             records.append(record)
     if code := exit_code_of((record.status for record in records), named=True):
         raise typer.Exit(code)
-    return [_facts(record, record.run_id, results_dir) for record in records]
+    return [_facts(record, record.run_id) for record in records]
 
 
 def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Filter) -> StepFacts:
@@ -121,15 +122,15 @@ def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Fil
     Raises UsageError if the word names nothing, several, or no profile.
     """
     if named.names_a_file(name):
-        return _facts(read_record(Path(name)), name, results_dir)
+        return _facts(read_record(Path(name)), name)
     measured = results.known_instances(results_dir)
     kept = results.read(results_dir, measured)
     unread(kept.broken)
     if path := named.by_id(name, {one.record.run_id: one.path for one in kept}):
-        return _facts(read_record(path), name, results_dir)
+        return _facts(read_record(path), name)
     reference, catalog = named.parse_mode(name, measured), load_catalog(results_dir)
 
-    def choices(records: list[Record]) -> dict[str, Choice]:
+    def choices(records: list[Record]) -> dict[str, tuple[Record, Row]]:
         fitting = named.candidates(name, records, reference, wanted, like)
         if not fitting:
             raise named.nothing_called(name, kept)
@@ -141,26 +142,25 @@ def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Fil
         return found
 
     def rows(records: list[Record]) -> list[Record]:
-        run_ids = {run_id for choice in choices(records).values() for run_id in choice.row.run_ids}
+        run_ids = {run_id for _, row in choices(records).values() for run_id in row.run_ids}
         return [record for record in records if record.run_id in run_ids]
 
     found = choices(sound(Found(tuple(named.of_mode(reference, kept)), copies=kept.copies), unread, rows))
     if len(found) > 1:
         remedy = f"Choose one, as {next(iter(found))}:{name}"
         raise UsageError(f"{name} was profiled on {' and '.join(found)}", remedy)
-    (choice,) = found.values()
-    log(choice.sentence)
-    return _timed(choice.record, choice.row)
+    ((record, row),) = found.values()
+    log(
+        f"{row.variant_label} on {row.instance}: batch {row.batch_size} x {workers(row.world_size, row.device)}, "
+        f"session {row.session_id or record.run_id}, profile of round {record.session.round if record.session else 1}"
+    )
+    return facts_of(record, row.step_time_s)
 
 
-def _facts(record: Record, name: str, results_dir: Path) -> StepFacts:
+def _facts(record: Record, name: str) -> StepFacts:
     _require_profile(record, name)
-    return _timed(record, rows_of([record], load_catalog(results_dir), date.today())[0])
-
-
-def _timed(record: Record, row: Row) -> StepFacts:
-    facts = facts_of(record)
-    return replace(facts, step_time_s=row.step_time_s or facts.step_time_s)
+    times = step_times(record)
+    return facts_of(record, times.mean_s if times else None)
 
 
 def _require_profile(record: Record, name: str) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from builders import profile
-from steps_of_vit_huge import facts
+from steps_of_vit_huge import ON_H200, facts
 
 from fp8bench.profiling.causes import explain
 from fp8bench.profiling.facts import StepFacts
@@ -22,7 +22,7 @@ def made(label, step_time_s=0.1, fp8=True, device="cuda", **milliseconds):
     """A step whose parts are told in milliseconds."""
     seconds = {category: time / 1e3 for category, time in milliseconds.items()}
     found = profile(device=device, busy_s=sum(seconds.values()), by_category=seconds, nccl_s=seconds.get("nccl", 0.0))
-    return StepFacts(label=label, profile=found, step_time_s=step_time_s, source=label, fp8=fp8, world_size=1)
+    return StepFacts(label=label, profile=found, step_time_s=step_time_s, source=label, fp8=fp8, **ON_H200)
 
 
 def bf16(step_time_s=0.1, **milliseconds):
@@ -30,7 +30,7 @@ def bf16(step_time_s=0.1, **milliseconds):
 
 
 WAITS = made("fp8", gemm_fp8=40, elementwise=20)
-FAILED_CAPTURE = replace(WAITS, replayed=False, not_replayed="an event was queried")
+FAILED_CAPTURE = replace(WAITS, not_replayed="an event was queried")
 HOT = {"sm_clock_mhz": 1200.0, "flags": ("throttled: hot 40 % of the time",)}
 SLOWED = replace(made("fp8", step_time_s=0.12, gemm_fp8=90, elementwise=26), **HOT)
 CPU = replace(made("baseline-bf16", device="cpu", fp8=False, gemm_bf16=20, elementwise=10), host_lead_s=None)
@@ -44,7 +44,7 @@ EXPLAINED = {
         COULD_SAVE,
     ),
     "alone and replayed": (
-        *(replace(WAITS, replayed=True), None, "host-bound"),
+        *(replace(WAITS, execution="graphed"), None, "host-bound"),
         "fp8 takes 100.0 ms a step, and it is host-bound: the GPU is idle for 40.0 of 100.0 ms",
         "between one replay of its graph and the next.",
     ),
@@ -136,7 +136,7 @@ def test_the_cause_and_its_figures_in_one_line(case):
 
 
 def test_what_a_replay_would_save_is_what_the_gpu_waits_for_its_host():
-    for changes in ({"replayed": True}, {"step_time_s": 0.062}):
+    for changes in ({"execution": "graphed"}, {"step_time_s": 0.062}):
         one = replace(WAITS, **changes)
         assert one.replay_saves_at_most_s is None
         assert "could save" not in explain(one, None).sentence

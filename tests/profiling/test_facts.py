@@ -4,7 +4,7 @@ import pytest
 from builders import emulated, environment, evidence, measured, profile, proof, published, replayed, summary
 
 from fp8bench.kinds.run.explain import explain_steps
-from fp8bench.profiling.facts import ADVICE, facts_of, unused_switches
+from fp8bench.profiling.facts import ADVICE, facts_of
 from fp8bench.schema.switches import ONLY_GAIN
 
 
@@ -74,7 +74,7 @@ BF16 = {"mode": "te-bf16", "recipe": None}
     ],
 )
 def test_a_switch_is_advised_unless_it_is_on_or_has_no_effect(settings, unused):
-    assert unused_switches(of(**settings)) == (("split-qkv",) if unused else ())
+    assert facts_of(of(**settings)).unused == (("split-qkv",) if unused else ())
 
 
 def test_the_explanation_ends_with_it_once_for_both_modes():

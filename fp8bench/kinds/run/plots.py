@@ -1,11 +1,11 @@
 """Rows as charts. Their numbers are those of the table, and come from the rows."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fp8bench.kinds.run.answer import Comparison
-from fp8bench.kinds.run.explain import COLOURS, explain_steps, profiled
+from fp8bench.kinds.run.explain import COLOURS, profiled
 from fp8bench.kinds.run.row import Row
 from fp8bench.pricing import cost
 from fp8bench.profiling.facts import StepFacts, facts_of
@@ -214,17 +214,16 @@ def facts_shown(one: Shown) -> StepFacts | None:
     nearest = profiled(one.rounds, one.row)
     if nearest is None or one.row.step_time_s is None:
         return None
-    return replace(facts_of(nearest), step_time_s=one.row.step_time_s)
+    return facts_of(nearest, one.row.step_time_s)
 
 
 def _breakdown(ran: Sequence[Shown], a_unit: str) -> Chart[Any] | None:
-    facts = {one: known for one in ran if (known := facts_shown(one)) is not None}
-    if not facts:
+    steps = {one: known for one in ran if (known := facts_shown(one)) is not None}
+    if not steps:
         return None
-    drawn, rest = _drawn(list(facts))
-    steps = {one: explain_steps(facts[one], None).modes[0] for one in drawn}
+    drawn, rest = _drawn(list(steps))
     ms = {one: 1e3 / one.row.batch_size for one in drawn}
-    write = ("{:.2f}" if max(step.length_s * ms[one] for one, step in steps.items()) >= 1 else "{:.3f}").format
+    write = ("{:.2f}" if max(steps[one].length_s * ms[one] for one in drawn) >= 1 else "{:.3f}").format
 
     def stack(one: Shown) -> Stack:
         remark = f"{number(one.row.step_time_s, '.1f', 1e3)} ms a step"
