@@ -89,12 +89,10 @@ def test_a_broken_record_is_named_once(command, folder):
     assert "baseline-bf16/eager" in done.stdout
 
 
-@pytest.mark.parametrize("words", [(), ("p5",), ("p4d",), ("p5", "p4d"), ("nobodys", "p5"), ("p5", "--project", "2")])
+@pytest.mark.parametrize("words", [(), ("p5",), ("p4d",), ("p5", "p4d"), ("p5", "--project", "2")])
 def test_whatever_is_named_there_is_a_table_as_long_as_a_row_can_be_shown(command, tmp_path, words):
     keep_all([*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.11, 0.11)], tmp_path / "results")
-    done = command("scaling", *words)
-    assert "1 x 8" in done.stdout
-    assert ("unknown instance 'nobodys'" in done.stderr) == ("nobodys" in words)
+    assert "1 x 8" in command("scaling", *words).stdout
 
 
 @pytest.mark.slow
