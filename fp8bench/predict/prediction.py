@@ -269,10 +269,12 @@ def _warnings(source: Source, target: Target, error: ModelError | None, known: K
     batches = known.workloads.get(what.workload, ())
     if source.work.host_bound:
         yield "no range: its GPU waited for its host, and the speed of another host is not known"
-    elif error is None:
+    if not batches and error is None:
         cases = ", ".join(f"{name} at batch {' and '.join(map(str, of))}" for name, of in known.workloads.items())
-        yield f"no range: untested for {what.workload} and such a change; all cases of the model's error are {cases}"
-    elif error.cases and what.batch_size not in batches:
+        yield f"no range: untested for {what.workload}, since all cases of the model's error are {cases}"
+    elif error is None and not source.work.host_bound:
+        yield "no range: no record of a second machine tests such a change"
+    elif error is not None and error.cases and what.batch_size not in batches:
         yield f"untested at batch {what.batch_size}: the cases are at {' and '.join(map(str, batches))}"
 
 

@@ -171,17 +171,19 @@ def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -
         return max(0.0, work.step_s - kernels_s) if work.host_bound else work.idle_s
 
     parts.append(Part(name="idle", rule="carried over", measured_s=work.idle_s, predicted_s=idle_beside(busy_s)))
-    assumed = {
-        "GEMMs reach the share of the dense peak that was measured; other kernels need as much of DRAM and of the SMs "
-        "as on the GPUs that this was fitted to": measured_on.gpu.name != target.gpu.name,
-        "attention goes by no dense peak: the record does not say how long a sequence is": (
-            "attention" in work.by_category and work.tokens is None
-        ),
-        f"kernels take {limits.beside_s:.2f} s longer for each second of communication that they hide": (
-            work.nccl_s and limits.beside_s
-        ),
-        "idle time is as measured; if the GPU waited for its host, no step is shorter than measured": True,
-    }
+    if measured_on.gpu.name != target.gpu.name:
+        said.append(
+            "GEMMs reach the share of the dense peak that was measured; other kernels need as much of DRAM and of the "
+            "SMs as they did on the GPUs that this was fitted to"
+        )
+    if "attention" in work.by_category and work.tokens is None:
+        said.append("attention goes by no dense peak: the record does not say how long a sequence is")
+    if work.nccl_s and limits.beside_s:
+        said.append(f"kernels take {limits.beside_s:.2f} s longer for each second of communication that they hide")
+    if work.host_bound:
+        said.append("the GPU waited for its host, which is taken to be as fast there: no step is shorter than measured")
+    else:
+        said.append("gaps between kernels, the host's launches and the loader take as long as measured")
     # Profiled steps that were busier than the timed step is long are scaled to the timed step.
     to_timed = work.step_s / (work.busy_s + work.idle_s)
     least_busy_s = busy_s - (shared.predicted_s if measured_on.gpus == 1 else 0.0)
@@ -189,7 +191,7 @@ def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -
         step_s=(busy_s + idle_beside(busy_s)) * to_timed,
         least_s=(least_busy_s + idle_beside(least_busy_s)) * to_timed,
         parts=tuple(parts),
-        assumed=(*said, *(text for text, holds in assumed.items() if holds)),
+        assumed=tuple(said),
     )
 
 
@@ -241,7 +243,8 @@ def _communication(work: Work, one: Machine, target: Machine, kernels_s: float) 
         all_s, share = work.nccl_s * ratio, work.hidden_s / work.nccl_s if work.nccl_s > 0 else 0.0
         exposed_s = max(all_s * (1 - share), all_s - kernels_s)
         hidden_s = all_s - exposed_s
-        said.append(f"communication takes {ratio:.2f} times as long, by links; {share * 100:.0f} % of it is hidden")
+        hidden = f"{share * 100:.0f} % of it is hidden, as measured"
+        said.append(f"communication takes {ratio:.2f} times as long, by links; {hidden}")
     measured_s = work.by_category.get("nccl", 0.0)
     part = Part(name="nccl", rule=RULES["nccl"], measured_s=measured_s, predicted_s=exposed_s, ratio=ratio)
     return part, hidden_s, said

@@ -69,7 +69,7 @@ def test_a_prediction_is_called_one_is_priced_and_its_range_is_the_measured_inte
 @pytest.mark.parametrize(
     ("settings", "known", "warned"),
     [
-        ({}, what_is_known(), "no range: untested for vit-huge and such a change"),
+        ({}, what_is_known(), "no range: no record of a second machine"),
         ({"workload": "vit-huge-256"}, what_is_known(case_of()), "no range: untested for vit-huge-256"),
         ({}, what_is_known(case_of(), workloads={"vit-huge": (8,)}), "untested at batch 64: the cases are at 8"),
     ],
