@@ -182,16 +182,6 @@ def test_a_projection_stands_apart_with_its_warning_and_machines_find_it_apart_t
     assert len(shown(found, ahead_of(found, 2), "csv").splitlines()) == 1 + len(data["points"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["svg", "png"])
-def test_it_is_drawn(tmp_path, suffix):
-    path = tmp_path / f"scaling.{suffix}"
-    document(gathered(figures=STUDY), Projections()).figure("scaling").draw(path)
-    assert path.stat().st_size > 1000
-    if suffix == "svg":
-        assert "llm-1b, published" in path.read_text()
-
-
 def test_a_cpu_has_processes_and_a_row_without_an_interval_says_why():
     on_cpu = [measured_on_cpu(settings={"workload": "vit-micro", "world_size": size}, minutes=size) for size in (1, 2)]
     text = shown(gathered(*on_cpu, instances=("cpu",)))
