@@ -1,7 +1,6 @@
 """`fp8bench predict`: a step's time and its price-performance on an instance that the user does not have."""
 
 from collections import Counter
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,7 @@ from fp8bench.cli.output import load_catalog, log, require_read, show, tell_brok
 from fp8bench.cli.selection import BatchSize
 from fp8bench.predict.document import document
 from fp8bench.predict.prediction import predictions, target
-from fp8bench.predict.source import sources, wanted
+from fp8bench.predict.source import sources
 from fp8bench.predict.step import known
 from fp8bench.pricing.catalog import find
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, require_region
@@ -25,7 +24,6 @@ from fp8bench.registry import find_workload
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.execution import split_variant
 from fp8bench.schema.option import IMPORTED_BATCH_SIZE, Option
-from fp8bench.schema.record import Record
 
 
 def predict(
@@ -60,25 +58,17 @@ def predict(
     called = find(catalog, instance)
     require_region(region, catalog, [called.key])
     there = target(called, catalog, gpus)
-    kept = results.read(results_dir, {origin})
-    requested = Filter(
-        instance=origin, mode=mode or None, execution=execution, batch_size=batch_size, workload=workload
-    )
-    ok = replace(requested, status="ok").of(one.record for one in kept)
+    requested = Filter(mode=mode or None, execution=execution, batch_size=batch_size, workload=workload)
+    kept = results.measured(results_dir, {origin}, tell_broken, requested)
+    if not kept:
+        remedy = f"Name what is measured with --from; `fp8bench compare {origin}` shows it"
+        raise results.nothing_found(f"for {source}{requested.words}", results_dir, remedy, RUN)
     # Rows of several workloads are not comparable.
-    if workload is None and len(every := Counter(record.what.workload for record in ok)) > 1:
-        (most, _), *others = every.most_common()
-        requested = replace(requested, workload=most)
+    (most, _), *others = Counter(record.what.workload for one in kept for record in one.rounds).most_common()
+    if others:
         named = ", ".join(sorted(name for name, _ in others))
         log(f"predicting {most}, the workload of most records; --workload chooses another ({named})")
-
-    def shown(records: list[Record]) -> list[Record]:
-        if not records:
-            remedy = "Name one that has records with --from"
-            raise results.nothing_found(f"for instance {origin!r}", results_dir, remedy, RUN)
-        return [record for one in wanted(records, requested) for record in one.rounds]
-
-    found, omitted = sources(wanted(results.sound(kept, tell_broken, shown), requested), catalog)
+    found, omitted = sources([one for one in kept if one.latest.what.workload == most], catalog)
     predicted = predictions(found, there, known(), catalog, query)
     show(document(predicted, omitted), form)
     if all(row.status == "unsupported" for row in predicted.rows):

@@ -6,9 +6,8 @@ from statistics import fmean
 
 from fp8bench.kinds.run.unit_cost import unit_time
 from fp8bench.predict.step import Machine, Work
-from fp8bench.records.select import Filter, Measurement, select
+from fp8bench.records.select import Measurement
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.execution import suffix
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.rank import Profile, starved
 from fp8bench.schema.record import Record, Summary
@@ -56,10 +55,9 @@ def source(measurement: Measurement, catalog: Catalog) -> Source:
     """Return a measurement's source, by the profile nearest to its step time. Raises UsageError for what is missing."""
     latest = measurement.latest
     config, there, name = latest.config, latest.environment, f"{latest.instance}:{latest.what.mode}"
-    if latest.status != "ok":
-        raise UsageError(f"{name} is {latest.status}", f"See why with `fp8bench compare {latest.instance}`")
-    if config is None or there is None:
-        raise UsageError(f"{name} is a {latest.source} figure, which has no profile", "Name a measured record")
+    if latest.status != "ok" or config is None or there is None:
+        what = f"{name} has no measured steps ({latest.source}, {latest.status})"
+        raise UsageError(what, f"See it with `fp8bench compare {latest.instance}`")
     if config.device == "cpu":
         raise UsageError(f"{name} was measured on a CPU, from which no GPU can be predicted", "Name a record of a GPU")
     if config.nodes > 1:
@@ -90,20 +88,8 @@ def source(measurement: Measurement, catalog: Catalog) -> Source:
     return Source(measurement, record, profile, summary, Machine(gpu, config.world_size), work, interval_s)
 
 
-def wanted(records: Sequence[Record], requested: Filter) -> list[Measurement]:
-    """Return the latest measurement of each requested variant. Raises UsageError if there is no such record."""
-    chosen = select(records, False, requested)
-    if not chosen:
-        there = {f"{one.what.mode_label}{suffix(one.execution)} at batch {one.what.batch_size}" for one in records}
-        label = ":".join(filter(None, (requested.instance, requested.mode))) + suffix(requested.execution)
-        raise UsageError(f"no record of {label}{requested.words}", f"There are: {', '.join(sorted(there))}")
-    return chosen
-
-
 def sources(measurements: Sequence[Measurement], catalog: Catalog) -> tuple[list[Source], list[str]]:
-    """Return at least one source, and why nothing can be predicted from other measurements. Raises the first UsageError
-    if there is none.
-    """
+    """Return at least one source, and why other measurements are none. Raises the first UsageError if there is none."""
     found, refused = [], []
     for measurement in measurements:
         try:
@@ -111,6 +97,5 @@ def sources(measurements: Sequence[Measurement], catalog: Catalog) -> tuple[list
         except UsageError as error:
             refused.append(error)
     if not found:
-        # The error of a measurement that ran without a profile says more than the error of one that did not run.
-        raise next((one for one in refused if "profile" in one.what), refused[0])
+        raise refused[0]
     return found, [f"omitted: {error.what}" for error in refused]
