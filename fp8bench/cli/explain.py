@@ -20,13 +20,12 @@ from fp8bench.cli.progress import OfSession, shown
 from fp8bench.config.request import OPTIONS
 from fp8bench.config.sources import resolve
 from fp8bench.kinds.run.explain import PICTURE, choose, document, explain_steps
-from fp8bench.kinds.run.row import Row
 from fp8bench.launch.place import register
 from fp8bench.launch.prepare import examined, prepare
 from fp8bench.launch.session import exit_code_of, measure, session
 from fp8bench.profiling.facts import StepFacts, facts_of
 from fp8bench.records import named, results
-from fp8bench.records.results import Found, read_record, sound
+from fp8bench.records.results import read_record
 from fp8bench.records.select import ALL, Filter
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import flag_of, variable_of
@@ -128,24 +127,18 @@ def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Fil
     unread(kept.broken)
     if path := named.by_id(name, {one.record.run_id: one.path for one in kept}):
         return _facts(read_record(path), name)
-    reference, catalog = named.parse_mode(name, measured), load_catalog(results_dir)
-
-    def choices(records: list[Record]) -> dict[str, tuple[Record, Row]]:
-        fitting = named.candidates(name, records, reference, wanted, like)
-        if not fitting:
+    reference = named.parse_mode(name, measured)
+    of_mode = Filter(instance=reference.instance or None, mode=reference.mode)
+    records = [one for each in results.measured(results_dir, measured, unread, of_mode) for one in each.rounds]
+    fitting = named.candidates(name, records, reference, wanted, like)
+    if not fitting:
+        if records or not (there := named.of_mode(reference, kept)):
             raise named.nothing_called(name, kept)
-        found = choose(records, fitting, catalog, date.today())
-        if not found:
-            _require_profile(fitting[-1], name)
-            remedy = f"See why with `fp8bench compare {fitting[-1].instance}`"
-            raise UsageError(f"{name} has no valid measurement", remedy)
-        return found
-
-    def rows(records: list[Record]) -> list[Record]:
-        run_ids = {run_id for _, row in choices(records).values() for run_id in row.run_ids}
-        return [record for record in records if record.run_id in run_ids]
-
-    found = choices(sound(Found(tuple(named.of_mode(reference, kept)), copies=kept.copies), unread, rows))
+        remedy = f"See why with `fp8bench compare {there[-1].record.instance}`"
+        raise UsageError(f"{name} has no valid measurement", remedy)
+    found = choose(records, fitting, load_catalog(results_dir), date.today())
+    if not found:
+        _require_profile(fitting[-1], name)
     if len(found) > 1:
         remedy = f"Choose one, as {next(iter(found))}:{name}"
         raise UsageError(f"{name} was profiled on {' and '.join(found)}", remedy)

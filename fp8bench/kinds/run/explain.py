@@ -189,7 +189,7 @@ def choose(
     """Return, by instance, the measurement that a mode's name means: that of `compare`'s first row of the mode that has
     a profile, and its profiled round nearest the row's step time.
 
-    records: of one mode, of any status, oldest first. fitting: those that may make up a row.
+    records: measured ones of one mode, oldest first. fitting: those that may make up a row.
     """
     fits, found = {record.run_id for record in fitting}, dict[str, tuple[Record, Row]]()
     for instance in dict.fromkeys(record.instance for record in fitting):
@@ -198,7 +198,7 @@ def choose(
         options = CompareOptions((instance,), today, reference, allow_mismatch=True)
         for row in compare(of_instance, catalog, options).rows:
             record = profiled((record for record in of_instance if record.run_id in row.run_ids), row)
-            if row.status == "ok" and row.run_id in fits and record is not None:
+            if row.run_id in fits and record is not None:
                 found.setdefault(instance, (record, row))
     return found
 
