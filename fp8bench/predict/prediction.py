@@ -152,10 +152,8 @@ def predictions(
 
 def _prediction(source: Source, target: Target, known: Known, catalog: Catalog, query: PriceQuery) -> Prediction:
     record, (instance, machine) = source.record, target
-    paid, measured = (
-        of_used(instance, machine.gpu.name, machine.gpus, catalog, query),
-        _measured(source, catalog, query),
-    )
+    paid = of_used(instance, machine.gpu.name, machine.gpus, catalog, query)
+    measured = _measured(source, catalog, query)
     about = partial(
         made_of,
         Prediction,
@@ -251,7 +249,8 @@ def _share_of_peak(source: Source) -> float | None:
     if (in_16_bits and gpu.dense_bf16_tflops is None) or (in_fp8 and gpu.dense_fp8_tflops is None):
         return None
     capacity = (in_16_bits * (gpu.dense_bf16_tflops or 0.0) + in_fp8 * (gpu.dense_fp8_tflops or 0.0)) * 1e12
-    return work.flops / capacity if work.flops and capacity else None
+    flops = source.summary.flops_per_step
+    return flops / source.machine.gpus / capacity if flops and capacity else None
 
 
 def _warnings(source: Source, target: Target, error: ModelError | None, known: Known) -> Iterator[str]:

@@ -51,6 +51,17 @@ def tokens_of(sizes: dict[str, object]) -> int | None:
     return (image // patch) ** 2 + bool(sizes.get("class_token", True))
 
 
+def gradient_bytes_of(record: Record) -> float | None:
+    """Return the bytes of all weights' float32 gradients, from the operations of forward and backward: 6 for each
+    weight and token (Kaplan et al., Scaling laws for neural language models, 2020). None if the record does not tell.
+    """
+    summary = record.summary
+    a_unit = 1 if summary and summary.unit == "tokens" else tokens_of(record.fingerprint.get("sizes") or {})
+    if summary is None or not summary.flops_per_step or not a_unit:
+        return None
+    return 4 * summary.flops_per_step / (6 * a_unit * summary.units_per_step)
+
+
 def source(measurement: Measurement, catalog: Catalog) -> Source:
     """Return a measurement's source, by the profile nearest to its step time. Raises UsageError for what is missing."""
     latest = measurement.latest
@@ -73,16 +84,15 @@ def source(measurement: Measurement, catalog: Catalog) -> Source:
         raise UsageError(f"{name} was recorded without a profile", remedy)
     unit_s = fmean(one.mean_s for one in time.processes)
     record, profile, summary = min(profiled, key=lambda one: abs(one[2].step_time_s - unit_s * one[2].units_per_step))
-    step_s, flops = unit_s * summary.units_per_step, summary.flops_per_step
+    step_s = unit_s * summary.units_per_step
     work = Work(
         step_s=step_s,
         by_category=profile.by_category,
         nccl_s=profile.nccl_s,
         host_bound=bool(starved(profile.idle_share(step_s))),
         tokens=tokens_of(record.fingerprint.get("sizes") or {}),
-        sequences=record.what.batch_size,
         causal=record.parity is not None and record.parity.later_leakage is not None,
-        flops=None if flops is None else flops / record.what.world_size,
+        gradient_bytes=gradient_bytes_of(record),
     )
     interval_s = time.step_time_s(summary.units_per_step)[1]
     return Source(measurement, record, profile, summary, Machine(gpu, config.world_size), work, interval_s)

@@ -89,7 +89,7 @@ def seconds(amounts: Amounts, machine: Machine, flops_a_byte: float = 0.0) -> fl
 class Work:
     """One GPU's step as measured, in seconds. by_category: from the profile; its `nccl` is exposed communication only.
     nccl_s: all communication. host_bound: whether the GPU waits for its host. tokens: of a sequence. causal: whether no
-    token sees a later one. flops: operations of one GPU's step. None means unknown.
+    token sees a later one. gradient_bytes: of all weights, in float32. None means unknown.
     """
 
     step_s: float
@@ -97,9 +97,8 @@ class Work:
     nccl_s: float = 0.0
     host_bound: bool = False
     tokens: int | None = None
-    sequences: int | None = None
-    flops: float | None = None
     causal: bool = False
+    gradient_bytes: float | None = None
 
     @property
     def busy_s(self) -> float:
@@ -115,13 +114,6 @@ class Work:
     def hidden_s(self) -> float:
         """Communication that other kernels hid."""
         return max(0.0, self.nccl_s - self.by_category.get("nccl", 0.0))
-
-    @property
-    def gradient_bytes(self) -> float | None:
-        """Of all weights, in float32; None if the record does not say."""
-        if self.flops is None or self.tokens is None or self.sequences is None:
-            return None
-        return gradient_bytes(self.flops, self.tokens * self.sequences)
 
     @property
     def attention_flops_a_byte(self) -> float:
@@ -248,13 +240,6 @@ def _communication(work: Work, one: Machine, target: Machine, kernels_s: float) 
     measured_s = work.by_category.get("nccl", 0.0)
     part = Part(name="nccl", rule=RULES["nccl"], measured_s=measured_s, predicted_s=exposed_s, ratio=ratio)
     return part, hidden_s, said
-
-
-def gradient_bytes(flops: float, tokens: float) -> float:
-    """Return the bytes of all weights' float32 gradients, from the operations of forward and backward over so many
-    tokens: 6 for each weight and token (Kaplan et al., Scaling laws for neural language models, 2020).
-    """
-    return 4 * flops / (6 * tokens)
 
 
 GpuChange = Literal["same GPU", "same architecture", "another architecture"]

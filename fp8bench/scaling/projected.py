@@ -15,8 +15,7 @@ from typing import NamedTuple
 from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.kinds.kind import Labelled
 from fp8bench.predict.prediction import scaled
-from fp8bench.predict.source import tokens_of
-from fp8bench.predict.step import gradient_bytes
+from fp8bench.predict.source import gradient_bytes_of
 from fp8bench.records.results import Folders, read_kind
 from fp8bench.records.select import Measurement
 from fp8bench.scaling.points import Point
@@ -190,11 +189,9 @@ def one_node(
     rounds = measurement.rounds
     record = next((one for one in reversed(rounds) if one.profile is not None), rounds[-1])
     seen = (record.profile.nccl_s, record.profile.seconds("nccl")) if record.profile else (0.0, 0.0)
-    summary, gpus = record.summary, record.what.world_size
-    a_unit = 1 if summary and summary.unit == "tokens" else tokens_of(record.fingerprint.get("sizes") or {})
-    if summary is None or not summary.flops_per_step or not a_unit:
+    summary, gpus, gradients = record.summary, record.what.world_size, gradient_bytes_of(record)
+    if summary is None or gradients is None:
         raise UsageError(f"{record.run_id} does not say how many weights the model has", "Measure it again")
-    gradients = gradient_bytes(summary.flops_per_step, a_unit * summary.units_per_step)
     within, between, said = links_of(record.instance, gpu, gpus, network_gbps, collectives, catalog)
     said.append(f"{gradients / GIGA:.3g} GB of gradients, by the model's FLOPs (6 a weight and token)")
     if not any(seen):

@@ -107,7 +107,6 @@ def work(**changes: Any) -> Work:
         "step_s": 0.1,
         "by_category": {"gemm_bf16": 0.05, "elementwise": 0.03, "attention": 0.01, "other": 0.005},
         "tokens": 600,
-        "sequences": 64,
-        "flops": 6 * 1e9 * 600 * 64,
+        "gradient_bytes": 4e9,
     }
     return Work(**{**values, **changes})
