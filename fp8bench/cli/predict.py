@@ -61,8 +61,8 @@ def predict(
     requested = Filter(mode=mode or None, execution=execution, batch_size=batch_size, workload=workload)
     kept = results.measured(results_dir, {origin}, tell_broken, requested)
     if not kept:
-        remedy = f"Name what is measured with --from; `fp8bench compare {origin}` shows it"
-        raise results.nothing_found(f"for {source}{requested.words}", results_dir, remedy, RUN)
+        remedy = f"Name one that is with --from; `fp8bench compare {origin}` shows what there is"
+        raise results.nothing_found(f"of {source}{requested.words} is measured and ok", results_dir, remedy, RUN)
     # Rows of several workloads are not comparable.
     (most, _), *others = Counter(record.what.workload for one in kept for record in one.rounds).most_common()
     if others:

@@ -228,7 +228,7 @@ def _measured(source: Source, catalog: Catalog, query: PriceQuery) -> Measured:
 def unsupported(source: Source, target: Target) -> str | None:
     """Return why the target cannot run what was measured; None if nothing is known to prevent it."""
     gpu, evidence = target.machine.gpu, source.record.evidence
-    if ((evidence and evidence.fp8) or source.profile.has_fp8_gemm) and gpu.capability < FP8_UNITS:
+    if ((evidence and evidence.fp8) or source.work.by_category.get("gemm_fp8")) and gpu.capability < FP8_UNITS:
         return f"{gpu.name} has no fp8 units, which take {gpu.too_old_for(FP8_UNITS)}"
     entry = modes().get(source.record.what.mode)
     first, last = RECIPES.get(source.label, (None, None))

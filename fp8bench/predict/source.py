@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from fp8bench.kinds.run.unit_cost import unit_time
 from fp8bench.predict.step import Machine, Work
 from fp8bench.records.select import Measurement
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.rank import Profile, starved
+from fp8bench.schema.rank import starved
 from fp8bench.schema.record import Record, Summary
 
 
@@ -19,7 +18,6 @@ class Source:
 
     measurement: Measurement
     record: Record
-    profile: Profile
     summary: Summary
     machine: Machine
     work: Work
@@ -82,9 +80,9 @@ def source(measurement: Measurement, catalog: Catalog) -> Source:
     if time is None or not profiled:
         remedy = f"Measure it again: `fp8bench run --mode {latest.what.mode_label}`"
         raise UsageError(f"{name} was recorded without a profile", remedy)
-    unit_s = fmean(one.mean_s for one in time.processes)
+    unit_s = time.by_elapsed.value
     record, profile, summary = min(profiled, key=lambda one: abs(one[2].step_time_s - unit_s * one[2].units_per_step))
-    step_s = unit_s * summary.units_per_step
+    step_s, interval_s = time.step_time_s(summary.units_per_step)
     work = Work(
         step_s=step_s,
         by_category=profile.by_category,
@@ -94,8 +92,7 @@ def source(measurement: Measurement, catalog: Catalog) -> Source:
         causal=record.parity is not None and record.parity.later_leakage is not None,
         gradient_bytes=gradient_bytes_of(record),
     )
-    interval_s = time.step_time_s(summary.units_per_step)[1]
-    return Source(measurement, record, profile, summary, Machine(gpu, config.world_size), work, interval_s)
+    return Source(measurement, record, summary, Machine(gpu, config.world_size), work, interval_s)
 
 
 def sources(measurements: Sequence[Measurement], catalog: Catalog) -> tuple[list[Source], list[str]]:
