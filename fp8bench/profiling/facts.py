@@ -142,27 +142,17 @@ def facts_of(record: Record, step_time_s: float | None = None) -> StepFacts:
     data_wait_s = summary.data_wait_s
     if data_wait_s is None and summary.data_wait_share is not None:
         data_wait_s = summary.data_wait_share * summary.step_time_s
-    return StepFacts(
-        label=config.mode_label,
-        profile=profile,
-        step_time_s=step_time_s or summary.step_time_s,
-        source=record.run_id,
-        fp8=bool(evidence and evidence.fp8) or profile.has_fp8_gemm,
-        instance=record.instance,
-        workload=config.workload,
-        batch_size=config.batch_size,
-        world_size=config.world_size,
-        device_name=record.device_name,
-        execution=record.execution,
-        not_replayed=record.not_replayed,
-        executed=evidence.executed if evidence else None,
-        unused=_unused_switches(record, config),
-        emulated=bool(evidence and evidence.emulated),
-        host_lead_s=summary.host_lead_s,
-        data_wait_s=data_wait_s,
-        sm_clock_mhz=summary.sm_clock_mhz,
-        flags=summary.flags,
-    )
+    parts = (record, config, evidence, summary)
+    same = {name: getattr(one, name) for one in parts for name in StepFacts.__annotations__ if hasattr(one, name)}
+    own = {
+        "label": config.mode_label,
+        "source": record.run_id,
+        "step_time_s": step_time_s or summary.step_time_s,
+        "fp8": bool(evidence and evidence.fp8) or profile.has_fp8_gemm,
+        "data_wait_s": data_wait_s,
+        "unused": _unused_switches(record, config),
+    }
+    return StepFacts(**{**same, **own})
 
 
 def milliseconds(seconds: float) -> str:

@@ -43,9 +43,6 @@ def test_one_mode_on_some_gpus_for_their_share_of_the_price(predict):
     assert (row["source"], row["instance"], row["world_size"], row["price_share"]) == ("predicted", "p5", 1, 0.125)
     assert row["usd_per_hour"] == pytest.approx(whole[0]["usd_per_hour"] / 8)
     assert row["step_time_range_s"][0] < row["step_time_s"] < row["step_time_range_s"][1]
-    for words in (("h200-1x:te-fp8/compiled",), ("h200-1x", "--batch-size", "7"), ("h200-1x:te-fp8:current",)):
-        with pytest.raises(UsageError, match=r"no record of h200-1x.* is measured and ok: .* --from"):
-            predict("p5", "--from", *words)
 
 
 def test_of_several_workloads_the_one_of_most_records_is_predicted_and_said(predict, command, folder):
