@@ -4,15 +4,13 @@ from collections.abc import Sequence
 
 from fp8bench.predict.prediction import Prediction, Predictions
 from fp8bench.predict.step import Part
+from fp8bench.profiling.causes import SMALLEST_S
 from fp8bench.profiling.facts import PARTS
 from fp8bench.tables import document as doc
 from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import Interval, rate, with_interval
 
 SOFTWARE = "software, the kernels that it chooses, and clocks under the power limit are as measured"
-
-SMALLEST_S = 0.5e-4
-"""Half of the last digit that is shown: a part below it is omitted."""
 
 OF_A_STEP: tuple[Column[Part], ...] = (
     word("part of a step", lambda part: "idle" if part.name == "idle" else PARTS[part.name]),

@@ -179,7 +179,7 @@ def _prediction(source: Source, target: Target, known: Known, catalog: Catalog, 
     # The value and, if the error is known, the slow and the fast end.
     steps_s = [step.step_s]
     if error is not None:
-        low, high = source.interval_s or (source.step_s, source.step_s)
+        low, high = source.row.step_time_ci_s or (source.step_s, source.step_s)
         off = math.exp(error.value)
         steps_s += [step.step_s * high / source.step_s * off, step.least_s * low / source.step_s / off]
     units = source.summary.units_per_step / source.machine.gpus * machine.gpus
@@ -207,22 +207,12 @@ def _prediction(source: Source, target: Target, known: Known, catalog: Catalog, 
 
 
 def _measured(source: Source, catalog: Catalog, query: PriceQuery) -> Measured:
-    record, (gpu, gpus) = source.record, source.machine
-    query = replace(query, machine=record.machine.id if record.machine else None)
-    paid = of_used(catalog.instances.get(record.instance), gpu.name, gpus, catalog, query)
-    throughput, usd = source.summary.units_per_step / source.step_s, paid.usd_per_hour if paid else None
-    return made_of(
-        Measured,
-        record,
-        gpu=gpu.name,
-        world_size=gpus,
-        step_time_s=source.step_s,
-        step_time_ci_s=source.interval_s,
-        throughput_per_s=throughput,
-        usd_per_hour=usd,
-        units_per_usd=cost.units_per_usd(throughput, usd) if usd else None,
-        run_ids=tuple(one.run_id for one in source.measurement.rounds),
-    )
+    row, (gpu, gpus) = source.row, source.machine
+    query = replace(query, machine=row.machine)
+    paid = of_used(catalog.instances.get(row.instance), gpu.name, gpus, catalog, query)
+    usd = paid.usd_per_hour if paid else None
+    per_usd = cost.units_per_usd(row.throughput_per_s or 0.0, usd) if usd else None
+    return made_of(Measured, row, gpu=gpu.name, run_id=source.record.run_id, usd_per_hour=usd, units_per_usd=per_usd)
 
 
 def unsupported(source: Source, target: Target) -> str | None:
@@ -231,13 +221,13 @@ def unsupported(source: Source, target: Target) -> str | None:
     if ((evidence and evidence.fp8) or source.work.by_category.get("gemm_fp8")) and gpu.capability < FP8_UNITS:
         return f"{gpu.name} has no fp8 units, which take {gpu.too_old_for(FP8_UNITS)}"
     entry = modes().get(source.record.what.mode)
-    first, last = RECIPES.get(source.label, (None, None))
+    first, last = RECIPES.get(source.row.mode_label, (None, None))
     for least in (entry.needs.compute_capability if entry and entry.needs else None, first):
         if least is not None and gpu.capability < least:
-            return f"{source.label} needs {gpu.too_old_for(least)}"
+            return f"{source.row.mode_label} needs {gpu.too_old_for(least)}"
     if last is not None and gpu.capability > last:
-        return f"{source.label} is computed by mxfp8 on {gpu.name}, and not as it was measured"
-    peak, there = source.peak_memory_bytes, target.instance.gpu_memory_gib
+        return f"{source.row.mode_label} is computed by mxfp8 on {gpu.name}, and not as it was measured"
+    peak, there = source.row.peak_memory_bytes, target.instance.gpu_memory_gib
     if peak is not None and there is not None and peak > there * GIB:
         return f"it needs {gib(peak)} of each GPU, and {gpu.name} has {there:g}: predict a smaller batch"
     return None
@@ -255,12 +245,12 @@ def _share_of_peak(source: Source) -> float | None:
 
 def _warnings(source: Source, target: Target, error: ModelError | None, known: Known) -> Iterator[str]:
     gpu, what = target.machine.gpu, source.record.what
-    peak, there = source.peak_memory_bytes, target.instance.gpu_memory_gib
+    peak, there = source.row.peak_memory_bytes, target.instance.gpu_memory_gib
     if peak is None or there is None:
         yield "whether it fits into memory is unknown"
     elif peak > NEARLY_FULL * there * GIB:
         yield f"needs {peak / GIB:.1f} of {there:g} GiB: it may not fit"
-    if source.interval_s is None:
+    if source.row.step_time_ci_s is None:
         yield "one process was measured, which has no interval"
     used = {"dense_bf16_tflops", "memory_bandwidth_gb_s", "dense_fp8_tflops", "sm_count", "sm_clock_mhz"}
     if source.machine.gpu.name != gpu.name and (doubted := sorted(used.intersection(gpu.doubtful))):

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fp8bench.kinds.priced import Priced
+from fp8bench.kinds.run.row import Row, to_row
 from fp8bench.kinds.run.unit_cost import unit_time
 from fp8bench.predict.step import Machine, Work
 from fp8bench.records.select import Measurement
@@ -14,28 +16,20 @@ from fp8bench.schema.record import Record, Summary
 
 @dataclass(frozen=True)
 class Source:
-    """A profiled measurement. record: of the profile's round. work: of a GPU and step. interval_s: 95 %, of a step."""
+    """A profiled measurement. record: of the profile's round. row: as `compare` has it, without a price. work: of a GPU
+    and step.
+    """
 
     measurement: Measurement
     record: Record
     summary: Summary
+    row: Row
     machine: Machine
     work: Work
-    interval_s: tuple[float, float] | None
-
-    @property
-    def label(self) -> str:
-        return self.record.what.mode_label
 
     @property
     def step_s(self) -> float:
         return self.work.step_s
-
-    @property
-    def peak_memory_bytes(self) -> int | None:
-        """The peak of the GPU that needed the most memory in any round."""
-        peaks = [one.peak_allocated_bytes for each in self.measurement.rounds for one in each.memory]
-        return max((peak for peak in peaks if peak is not None), default=None)
 
 
 def tokens_of(sizes: dict[str, object]) -> int | None:
@@ -82,7 +76,7 @@ def source(measurement: Measurement, catalog: Catalog) -> Source:
         raise UsageError(f"{name} was recorded without a profile", remedy)
     unit_s = time.by_elapsed.value
     record, profile, summary = min(profiled, key=lambda one: abs(one[2].step_time_s - unit_s * one[2].units_per_step))
-    step_s, interval_s = time.step_time_s(summary.units_per_step)
+    step_s = unit_s * summary.units_per_step
     work = Work(
         step_s=step_s,
         by_category=profile.by_category,
@@ -92,7 +86,8 @@ def source(measurement: Measurement, catalog: Catalog) -> Source:
         causal=record.parity is not None and record.parity.later_leakage is not None,
         gradient_bytes=gradient_bytes_of(record),
     )
-    return Source(measurement, record, summary, Machine(gpu, config.world_size), work, interval_s)
+    row = to_row(measurement, time, Priced(None, 1), catalog)
+    return Source(measurement, record, summary, row, Machine(gpu, config.world_size), work)
 
 
 def sources(measurements: Sequence[Measurement], catalog: Catalog) -> tuple[list[Source], list[str]]:

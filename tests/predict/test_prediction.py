@@ -58,7 +58,7 @@ def test_a_prediction_is_called_one_is_priced_and_its_range_is_the_measured_inte
     assert row.measured.units_per_usd == pytest.approx(640 * 360)
     assert row.break_even_usd_per_hour == pytest.approx(10 * 0.1 / 0.135)
     assert sum(part.predicted_s for part in row.parts) == pytest.approx(row.step_time_s)
-    low, high = one_source().interval_s
+    low, high = one_source().row.step_time_ci_s
     assert row.step_time_range_s == pytest.approx((1.35 * low / 1.25, 1.35 * high * 1.25))
     slowest, fastest = row.throughput_range_per_s
     assert slowest == pytest.approx(64 / row.step_time_range_s[1])
@@ -85,7 +85,7 @@ def test_what_no_case_tests_has_no_range_and_another_batch_size_is_said(settings
 def test_the_same_gpu_in_another_instance_has_the_measured_interval_and_the_share_of_its_price():
     (row,) = predicted([one_source(*records("fast-2x"))], "fast-8x", gpus=2).rows
     assert row.step_time_s == pytest.approx(0.1)
-    assert row.step_time_range_s == pytest.approx(one_source(*records("fast-2x")).interval_s)
+    assert row.step_time_range_s == pytest.approx(one_source(*records("fast-2x")).row.step_time_ci_s)
     assert (row.price_share, row.usd_per_hour) == (0.25, 20.0)
     rented = instance("rented", gpu="Fast", gpu_count=8, provider="a cloud", prices=(price(160.0, region=None),))
     found = predicted([one_source()], "mine", known=catalog(rented, instance("mine", gpu="Fast", gpu_count=4)))
@@ -200,7 +200,7 @@ def test_tokens_of_a_sequence_are_a_models_own_or_its_patches(sizes, tokens):
 def test_what_says_too_little_is_omitted_where_others_say_enough():
     bare = records(mode="te-bf16", profile=None)
     found, omitted = sources_of(*records(), *bare, invalid("fast-1x"))
-    assert [one.label for one in found] == ["baseline-bf16"]
+    assert [one.row.mode for one in found] == ["baseline-bf16"]
     assert "fast-1x:te-bf16 was recorded without a profile" in omitted[0]
     assert "no measured steps (measured, invalid)" in omitted[1]
 
