@@ -1,12 +1,6 @@
-"""Explains two steps, in one sentence with figures: on one machine why a mode is not faster than another, on two
-machines what differs.
-
-A step is what its kernels need and the time that the GPU is idle: the timed step minus the profile's busy time, because
-profiling slows the host and not the kernels. The cause is the part that grew most, or the gain that failed to come
-where that costs more, each in seconds per step. If the GPU waits for the host (`schema.rank` defines from which idle
-share on), the wait comes before all others, because shorter kernels would only lengthen it; exposed communication then
-counts as idle time too, because NCCL's kernels spin while no work comes. This is an account of times, not of deeper
-causes: removing the named obstacle may reveal another.
+"""Explains two steps, in one sentence with figures: on one machine why a mode is not faster than another, on two what
+differs. The cause is the part of a step that grew most, or the gain that failed to come where that costs more. This is
+an account of times, not of deeper causes: removing the named obstacle may reveal another.
 """
 
 from collections.abc import Iterator, Sequence
@@ -62,7 +56,7 @@ def explain(facts: StepFacts, reference: StepFacts | None) -> Explanation:
         return Explanation("emulated", f"{facts.label} is emulated here, so its speed is not that of fp8.", {})
     measured = _measured(facts) if reference is None else [*_measured(facts, reference), *_grown(facts, reference)]
     least_s = max(NOTICEABLE * facts.step_time_s, 1e-12)
-    # If the GPU waits for the host, shorter kernels only lengthen the wait.
+    # If the GPU waits for the host, shorter kernels only lengthen the wait, and NCCL's kernels spin in it.
     waits = ("host-bound", "loader-bound") if facts.host_bound else ()
     noticed = sorted((one for one in measured if one[1] >= least_s), key=lambda one: (one[0] not in waits, -one[1]))
     explained = {cause: seconds for cause, seconds, _ in noticed}

@@ -1,16 +1,10 @@
 """What a device's time was for: the purpose of each kernel by its name, and a trace's seconds per step by purpose.
 
-The name is all that a trace says about a kernel: the first pattern below that matches decides, and a name without a
-match is `other`. A kernel that casts to fp8 and also finds the largest value, transposes or quantizes is a `cast` with
-all its time, even if it includes a gelu or a sum; a norm or an activation that merely writes fp8 instead of bf16 is
-`elementwise`, because bf16 pays for it too. So the two are best compared together (see `causes`).
-
+A kernel that casts to fp8 and does other work too is a `cast` with all its time; a norm or an activation that merely
+writes fp8 instead of bf16 is `elementwise`, because bf16 pays for it too. So compare the two together (see `causes`).
 Sources: cuBLAS names the types of its Hopper and Blackwell GEMMs by letters (nvjet_sm90_qrtst: A e4m3, B e5m2, C
 bf16, computed in float32; tst: bf16 throughout; hsh: half), its older ones in words (sm89_xmma_gemm_e4m3bf16_...);
 torch's copies are in aten/src/ATen/native/cuda/Copy.cu; triton kernels list the operators that they were fused from.
-
-A CPU has only operators, whose own time replaces kernels. A GEMM is `gemm_bf16`, unless the operator is fp8's
-(`aten::_scaled_mm`). Operators without arithmetic are `other`: their time is the dispatcher's.
 """
 
 import re

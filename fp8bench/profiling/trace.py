@@ -1,14 +1,6 @@
 """Reading and keeping a Chrome trace of torch.profiler, and its timeline: the pieces of a device's time.
 
-A trace is a JSON document, zipped or not, whose `traceEvents` list what ran when. The worker adds the key `fp8bench`,
-with what the events do not say.
-
-On a GPU the pieces are kernels, copies and fills. The host's call that launched one has the same correlation id. So the
-optimizer's kernels are those whose launch is inside torch's annotation of `Optimizer.step`: the GPU runs behind the
-host. All kernels of a replayed CUDA graph have the id of the single call that launched it, so only names tell.
-
-On a CPU, operators replace kernels. They call one another, so an operator's own time is its time without the operators
-inside it, in as many pieces as there are gaps between them. gloo's annotations, of work on its own threads, are added.
+A trace is a JSON document, zipped or not, whose `traceEvents` list what ran when. The worker adds the key `fp8bench`.
 """
 
 import gzip
@@ -124,7 +116,9 @@ def keep_trace(source: Path, target: Path) -> None:
 
 
 def gpu_spans(events: ByKind) -> tuple[Span, ...]:
-    """Return kernels, copies and fills by start. A missing field raises KeyError, TypeError or ValueError, as below."""
+    """Return kernels, copies and fills by start. The optimizer's are those that were launched in its annotation; of a
+    replayed graph all have the id of one launch. A missing field raises KeyError, TypeError or ValueError, as below.
+    """
     work = [event for kind in GPU_WORK for event in events[kind]]
     steps = [(event["ts"], event["ts"] + event["dur"]) for event in _annotated(events, OPTIMIZER)]
     launches = (event for kind in LAUNCHES for event in events[kind] if "correlation" in event.get("args", ()))
@@ -137,7 +131,7 @@ def gpu_spans(events: ByKind) -> tuple[Span, ...]:
 
 
 def cpu_spans(events: ByKind) -> tuple[Span, ...]:
-    """Return the operators' own time, in order of start."""
+    """Return the time of operators without those that they call, and gloo's on its own threads, by start."""
     operators, of_gloo, steps = events[OPERATOR], _annotated(events, GLOO), _annotated(events, OPTIMIZER)
     spans = _spans([*operators, *of_gloo, *steps])
     threads: dict[int, list[Span]] = defaultdict(list)

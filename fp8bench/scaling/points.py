@@ -1,9 +1,6 @@
-"""The points of a scaling study: one mode on one number of nodes, with the rate of one GPU, its share of the rate on
-the smallest number of nodes, the gain over bf16 on as many, and the cost of a billion units. Numbers only.
-
-Two points belong to one series if they are the same work (fingerprint) in the same mode, execution, source, GPU, batch
-size per GPU and micro-batches: more nodes then do more work, and the work of each GPU stays the same (weak scaling).
-Only points of one series, or of one group of series, are compared.
+"""The points of a scaling study: one mode on one number of nodes. Those of one series are the same work, mode, source,
+GPU, batch size per GPU and micro-batches: more nodes do more work, each GPU the same (weak scaling). Only points of one
+series, or of one group of series, are compared.
 """
 
 import json

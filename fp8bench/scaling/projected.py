@@ -1,10 +1,8 @@
 """More nodes than were measured, projected from one node's step and the links; in no table of measurements.
 
-Gradients are all-reduced over a ring of all GPUs: each link carries 2 (n - 1) / n of their bytes (Patarasuk & Yuan,
-2009), at the bandwidth of the slowest. FSDP2 gathers the weights twice a micro-batch, in the dtype in which they
-travel, and scatters the gradients once. What one node's profile saw hidden stays hidden, as far as there is work;
-without a profile it is a range, from all hidden to none. No straggler, congestion or jitter: so it ends at 8 nodes, up
-to where a published cluster was within 4 points (docs/parallel.md).
+A ring of all n GPUs all-reduces gradients: each link carries 2 (n - 1) / n of their bytes (Patarasuk & Yuan, 2009), at
+the bandwidth of the slowest. FSDP2 gathers the weights twice a micro-batch, and scatters the gradients once. No
+straggler, congestion or jitter: so it ends at 8 nodes, up to where a published cluster was within 4 points.
 """
 
 import math

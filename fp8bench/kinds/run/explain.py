@@ -1,7 +1,5 @@
 """Where a step's time goes, for one mode or for two side by side, and why; and which measurement a mode's name means.
-
-A step is what its kernels need, by purpose, and the device's idle time. Hidden communication is shown next to the step,
-and is not part of it. With two modes, the last column is the first's time minus the second's.
+Hidden communication is shown next to the step, and is not part of it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
