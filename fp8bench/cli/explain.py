@@ -136,7 +136,7 @@ def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Fil
             raise named.nothing_called(name, kept)
         remedy = f"See why with `fp8bench compare {there[-1].record.instance}`"
         raise UsageError(f"{name} has no valid measurement", remedy)
-    found = choose(records, fitting, load_catalog(results_dir), date.today())
+    found = choose(fitting, load_catalog(results_dir), date.today())
     if not found:
         _require_profile(fitting[-1], name)
     if len(found) > 1:

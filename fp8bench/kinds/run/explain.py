@@ -15,6 +15,7 @@ from fp8bench.profiling.causes import SMALLEST_S, Cause, across, explain, two_ma
 from fp8bench.profiling.facts import ADVICE, IDLE, PARTS, StepFacts
 from fp8bench.profiling.facts import milliseconds as ms
 from fp8bench.records.named import parse_reference
+from fp8bench.records.select import grouped
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import suffix
 from fp8bench.schema.instance import Catalog
@@ -181,22 +182,16 @@ def step_bars(modes: Sequence[StepFacts]) -> Stacks:
     return Stacks(PICTURE, title, caption, tuple(stacks), tuple(COLOURS.items()), lambda ms: f"{ms:.1f}")
 
 
-def choose(
-    records: Sequence[Record], fitting: Sequence[Record], catalog: Catalog, today: date
-) -> dict[str, tuple[Record, Row]]:
-    """Return, by instance, the measurement that a mode's name means: that of `compare`'s first row of the mode that has
-    a profile, and its profiled round nearest the row's step time.
-
-    records: measured ones of one mode, oldest first. fitting: those that may make up a row.
+def choose(records: Sequence[Record], catalog: Catalog, today: date) -> dict[str, tuple[Record, Row]]:
+    """Return, by instance, what a mode's name means: `compare`'s first row that has a profile, and the profiled round
+    nearest its step time. records: of the mode's measurements, each one's oldest first.
     """
-    fits, found = {record.run_id for record in fitting}, dict[str, tuple[Record, Row]]()
-    for instance in dict.fromkeys(record.instance for record in fitting):
-        of_instance = [record for record in records if record.instance == instance]
-        reference = parse_reference(None, [instance])
-        options = CompareOptions((instance,), today, reference, allow_mismatch=True)
-        for row in compare(of_instance, catalog, options).rows:
-            record = profiled((record for record in of_instance if record.run_id in row.run_ids), row)
-            if row.run_id in fits and record is not None:
+    found: dict[str, tuple[Record, Row]] = {}
+    for instance, measured in grouped(records, lambda record: record.instance).items():
+        options = CompareOptions((instance,), today, parse_reference(None, [instance]), allow_mismatch=True)
+        for row in compare(measured, catalog, options).rows:
+            record = profiled((one for one in measured if one.run_id in row.run_ids), row)
+            if record is not None:
                 found.setdefault(instance, (record, row))
     return found
 
