@@ -195,33 +195,31 @@ def _of_throughput(record: ThroughputRecord, catalog: Catalog, options: CompareO
 def _compared(points: Sequence[Point]) -> list[Point]:
     # By group and size, the reference first.
     in_order = sorted(points, key=lambda one: (*one.group, one.world_size, one.mode != REFERENCE, one.variant_label))
-    smallest: dict[object, Point] = {}
+    smallest_of: dict[object, Point] = {}
     references: dict[object, Point] = {}
     for one in in_order:
-        smallest.setdefault(one.series, one)
+        smallest_of.setdefault(one.series, one)
         if one.mode == REFERENCE:
             place = one.group, one.nodes, one.world_size
             references[place] = max(references.get(place, one), one, key=lambda each: each.units_per_s_per_gpu)
-    return [
-        _against(one, smallest[one.series], references.get((one.group, one.nodes, one.world_size))) for one in in_order
-    ]
-
-
-def _against(one: Point, smallest: Point, model: Point | None) -> Point:
-    marks = list(one.marks)
-    update: dict[str, Any] = {"smallest_nodes": smallest.nodes, "smallest_world_size": smallest.world_size}
-    if one is not smallest:
-        update["share_of_smallest"], update["share_of_smallest_ci"] = _rate_ratio(one, smallest)
-        gpus = smallest.nodes == 1 and smallest.source == "measured"
-        name = workers(smallest.world_size, smallest.device) if gpus else counted(smallest.nodes, "node")
-        marks += _unlike(one, smallest, name)
-    if model is not None and model is not one and not one.emulated and not model.emulated:
-        ratio, ends = _rate_ratio(one, model)
-        update |= {"faster_vs_reference": ratio - 1, "faster_vs_reference_ci": ends and (ends[0] - 1, ends[1] - 1)}
-        marks += [mark for mark in _unlike(one, model, model.variant_label) if "machine" in mark]
-        if one.final_loss is not None and model.final_loss is not None:
-            update["final_loss_vs_reference"] = one.final_loss - model.final_loss
-    return one.model_copy(update={**update, "is_reference": model is one, "marks": tuple(marks)})
+    found = []
+    for one in in_order:
+        smallest, model = smallest_of[one.series], references.get((one.group, one.nodes, one.world_size))
+        marks = list(one.marks)
+        update: dict[str, Any] = {"smallest_nodes": smallest.nodes, "smallest_world_size": smallest.world_size}
+        if one is not smallest:
+            update["share_of_smallest"], update["share_of_smallest_ci"] = _rate_ratio(one, smallest)
+            gpus = smallest.nodes == 1 and smallest.source == "measured"
+            name = workers(smallest.world_size, smallest.device) if gpus else counted(smallest.nodes, "node")
+            marks += _unlike(one, smallest, name)
+        if model is not None and model is not one and not one.emulated and not model.emulated:
+            rate, ends = _rate_ratio(one, model)
+            update |= {"faster_vs_reference": rate - 1, "faster_vs_reference_ci": ends and (ends[0] - 1, ends[1] - 1)}
+            marks += [mark for mark in _unlike(one, model, model.variant_label) if "machine" in mark]
+            if one.final_loss is not None and model.final_loss is not None:
+                update["final_loss_vs_reference"] = one.final_loss - model.final_loss
+        found.append(one.model_copy(update={**update, "is_reference": model is one, "marks": tuple(marks)}))
+    return found
 
 
 def _rate_ratio(one: Point, other: Point) -> tuple[float, Interval | None]:
