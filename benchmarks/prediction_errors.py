@@ -192,7 +192,7 @@ def _machine_of(figure: Record, catalog: Catalog) -> Machine:
 def _case(one: Source, target: str, predicted: float, measured: float) -> Case:
     what = one.record.what
     return Case(
-        source=one.record.instance, target=target, mode=one.label, execution=one.record.execution,
+        source=one.record.instance, target=target, mode=one.row.mode_label, execution=one.record.execution,
         workload=what.workload, batch_size=what.batch_size, predicted=predicted, measured=measured,
     )  # fmt: skip
 

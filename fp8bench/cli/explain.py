@@ -4,7 +4,6 @@ A word is interpreted in this order: a record's file; the beginning of a run's i
 of that instance; MODE. A mode's measurement is that of its first row in `compare`, and its step time is that row's.
 """
 
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -13,15 +12,16 @@ from pydantic import PositiveInt
 
 from fp8bench.cli.options import FormOfTables, Optimizer, ResultsDir, Strict, Workload, argument, option
 from fp8bench.cli.output import Unread, draw, load_catalog, log, show
-from fp8bench.kinds.run.explain import PICTURE, Choice, choose, document, explain_steps, rows_of
-from fp8bench.kinds.run.row import Row
+from fp8bench.kinds.run.explain import PICTURE, choose, document, explain_steps
 from fp8bench.profiling.facts import StepFacts, facts_of
 from fp8bench.records import named, results
-from fp8bench.records.results import Found, read_record, sound
+from fp8bench.records.results import read_record
 from fp8bench.records.select import ALL, Filter
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import Record
+from fp8bench.stats.steps import step_times
 from fp8bench.tables.chart import require_drawable
+from fp8bench.tables.written import workers
 
 
 def explain(
@@ -66,46 +66,40 @@ def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Fil
     Raises UsageError if the word names nothing, several, or no profile.
     """
     if named.names_a_file(name):
-        return _facts(read_record(Path(name)), name, results_dir)
+        return _facts(read_record(Path(name)), name)
     measured = results.known_instances(results_dir)
     kept = results.read(results_dir, measured)
     unread(kept.broken)
     if path := named.by_id(name, {one.record.run_id: one.path for one in kept}):
-        return _facts(read_record(path), name, results_dir)
-    reference, catalog = named.parse_mode(name, measured), load_catalog(results_dir)
-
-    def choices(records: list[Record]) -> dict[str, Choice]:
-        fitting = named.candidates(name, records, reference, wanted, like)
-        if not fitting:
+        return _facts(read_record(path), name)
+    reference = named.parse_mode(name, measured)
+    of_mode = Filter(instance=reference.instance or None, mode=reference.mode)
+    records = [one for each in results.measured(results_dir, measured, unread, of_mode) for one in each.rounds]
+    fitting = named.candidates(name, records, reference, wanted, like)
+    if not fitting:
+        if records or not (there := named.of_mode(reference, kept)):
             raise named.nothing_called(name, kept)
-        found = choose(records, fitting, catalog, date.today())
-        if not found:
-            _require_profile(fitting[-1], name)
-            remedy = f"See why with `fp8bench compare {fitting[-1].instance}`"
-            raise UsageError(f"{name} has no valid measurement", remedy)
-        return found
-
-    def rows(records: list[Record]) -> list[Record]:
-        run_ids = {run_id for choice in choices(records).values() for run_id in choice.row.run_ids}
-        return [record for record in records if record.run_id in run_ids]
-
-    found = choices(sound(Found(named.of_mode(reference, kept)), unread, rows))
+        remedy = f"See why with `fp8bench compare {there[-1].record.instance}`"
+        raise UsageError(f"{name} has no valid measurement", remedy)
+    found = choose(fitting, load_catalog(results_dir), date.today())
+    if not found:
+        _require_profile(fitting[-1], name)
+        raise named.nothing_called(name, kept)
     if len(found) > 1:
         remedy = f"Choose one, as {next(iter(found))}:{name}"
         raise UsageError(f"{name} was profiled on {' and '.join(found)}", remedy)
-    (choice,) = found.values()
-    log(choice.sentence)
-    return _timed(choice.record, choice.row)
+    ((record, row),) = found.values()
+    log(
+        f"{row.variant_label} on {row.instance}: batch {row.batch_size} x {workers(row.world_size, row.device)}, "
+        f"session {row.session_id or record.run_id}, profile of round {record.session.round if record.session else 1}"
+    )
+    return facts_of(record, row.step_time_s)
 
 
-def _facts(record: Record, name: str, results_dir: Path) -> StepFacts:
+def _facts(record: Record, name: str) -> StepFacts:
     _require_profile(record, name)
-    return _timed(record, rows_of([record], load_catalog(results_dir), date.today())[0])
-
-
-def _timed(record: Record, row: Row) -> StepFacts:
-    facts = facts_of(record)
-    return replace(facts, step_time_s=row.step_time_s or facts.step_time_s)
+    times = step_times(record)
+    return facts_of(record, times.mean_s if times else None)
 
 
 def _require_profile(record: Record, name: str) -> None:

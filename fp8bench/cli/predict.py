@@ -1,7 +1,6 @@
 """`fp8bench predict`: a step's time and its price-performance on an instance that the user does not have."""
 
 from collections import Counter
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,7 @@ from fp8bench.cli.output import load_catalog, log, require_read, show, tell_brok
 from fp8bench.cli.selection import BatchSize
 from fp8bench.predict.document import document
 from fp8bench.predict.prediction import predictions, target
-from fp8bench.predict.source import Sources, parse_source, sources, wanted
+from fp8bench.predict.source import sources
 from fp8bench.predict.step import known
 from fp8bench.pricing.catalog import find
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, require_region
@@ -23,9 +22,8 @@ from fp8bench.records.layout import RUN
 from fp8bench.records.select import Filter
 from fp8bench.registry import find_workload
 from fp8bench.schema.errors import ModeUnavailable, UsageError
-from fp8bench.schema.instance import Catalog
+from fp8bench.schema.execution import split_variant
 from fp8bench.schema.option import IMPORTED_BATCH_SIZE, Option
-from fp8bench.schema.record import Record
 
 
 def predict(
@@ -51,35 +49,27 @@ def predict(
     if instance is None or source is None:
         missing = "no instance was named" if instance is None else "--from is missing"
         raise UsageError(missing, "Give both, as in `fp8bench predict p5 --from h200-1x`")
-    require_read(catalog, [instance, source.partition("/")[0].partition(":")[0]])
+    label, execution = split_variant(source, f"--from {source!r}")
+    origin, _, mode = label.partition(":")
+    require_read(catalog, [instance, origin])
     today = date.today()
     day = price_as_of or today
     query = PriceQuery(day, day >= today, region, purchase, ANY_MACHINE)
     called = find(catalog, instance)
     require_region(region, catalog, [called.key])
-    there = target(called, catalog, gpus, query)
-    found = _sources(parse_source(source, workload, batch_size), catalog, results_dir)
-    predicted = predictions(found, there, known(), catalog, query)
-    show(document(predicted), form)
-    if all(row.status == "unsupported" for row in predicted.rows):
-        raise typer.Exit(ModeUnavailable.exit_code)
-
-
-def _sources(requested: Filter, catalog: Catalog, results_dir: Path) -> Sources:
-    """Return the sources of an instance; without a workload, those of most of its records."""
-    there = results.read(results_dir, {str(requested.instance)})
+    there = target(called, catalog, gpus)
+    requested = Filter(mode=mode or None, execution=execution, batch_size=batch_size, workload=workload)
+    kept = results.measured(results_dir, {origin}, tell_broken, requested)
+    if not kept:
+        remedy = f"Name one that is with --from; `fp8bench compare {origin}` shows what there is"
+        raise results.nothing_found(f"of {source}{requested.words} is measured and ok", results_dir, remedy, RUN)
     # Rows of several workloads are not comparable.
-    every = Counter(record.what.workload for record in replace(requested, status="ok").of(one.record for one in there))
-    if requested.workload is None and len(every) > 1:
-        (most, _), *others = every.most_common()
-        requested = replace(requested, workload=most)
+    (most, _), *others = Counter(record.what.workload for one in kept for record in one.rounds).most_common()
+    if others:
         named = ", ".join(sorted(name for name, _ in others))
         log(f"predicting {most}, the workload of most records; --workload chooses another ({named})")
-
-    def shown(records: list[Record]) -> list[Record]:
-        if not records:
-            remedy = "Name one that has records with --from"
-            raise results.nothing_found(f"for instance {requested.instance!r}", results_dir, remedy, RUN)
-        return [record for one in wanted(records, requested) for record in one.rounds]
-
-    return sources(wanted(results.sound(there, tell_broken, shown), requested), catalog)
+    found, omitted = sources([one for one in kept if one.latest.what.workload == most], catalog)
+    predicted = predictions(found, there, known(), catalog, query)
+    show(document(predicted, omitted), form)
+    if all(row.status == "unsupported" for row in predicted.rows):
+        raise typer.Exit(ModeUnavailable.exit_code)

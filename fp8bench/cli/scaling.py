@@ -1,13 +1,12 @@
 """`fp8bench scaling`: a GPU's rate as nodes are added, the cost of a billion units there, and projected nodes."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, PositiveFloat
 
 from fp8bench.cli.options import Form, ResultsDir, argument, in_commas, option
-from fp8bench.cli.output import draw, load_catalog, show, tell_broken, warn
+from fp8bench.cli.output import draw, load_catalog, show, tell_broken
 from fp8bench.cli.selection import Scope
 from fp8bench.records import results
 from fp8bench.records.select import rounds_of
@@ -57,12 +56,9 @@ def scaling(
         raise UsageError(f"--project {nodes[-1]} is too far: {far}", "Give a smaller number")
     # The workload is chosen among those that records have, also published ones that this program cannot train.
     anything = scope.model_copy(update={"workload": None})
-    if instances:
-        shown_of = _known(instances, anything, results_dir)
-    else:
-        published = results.read_kind(results_dir, load_catalog(results_dir).instances, ThroughputRecord)
-        shown_of = sorted({*results.known_instances(results_dir), *(one.instance for one in published)})
-    options, catalog = anything.resolved(shown_of, results_dir, prices)
+    published = results.read_kind(results_dir, load_catalog(results_dir).instances, ThroughputRecord)
+    every = sorted({*results.known_instances(results_dir), *(one.instance for one in published)})
+    options, catalog = anything.resolved(instances or every, results_dir, prices)
     kept = results.read(results_dir, options.instances)
     figures = results.read_kind(results_dir, options.instances, ThroughputRecord)
     tell_broken(one for one in figures.broken if one not in kept.broken)
@@ -75,17 +71,3 @@ def scaling(
     made = document(found, ahead)
     show(made, form)
     draw(made, PICTURE, plot)
-
-
-def _known(instances: Sequence[str], scope: Scope, results_dir: Path) -> list[str]:
-    found, refused = list[str](), list[UsageError]()
-    for name in instances:
-        try:
-            found += scope.resolved([name], results_dir)[0].instances
-        except UsageError as error:
-            refused.append(error)
-    for one in refused:
-        if not found:
-            raise one
-        warn(str(one))
-    return found

@@ -4,7 +4,7 @@ the logarithmic scale; if no communication was measured, the lower end assumes t
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
@@ -13,11 +13,11 @@ from typing import Literal, NamedTuple
 
 from fp8bench.kinds.kind import Labelled
 from fp8bench.kinds.run.borrowed import as_of
-from fp8bench.predict.source import Source, Sources, source
+from fp8bench.predict.source import Source, source
 from fp8bench.predict.step import Known, Machine, ModelError, Part, known, model_error, predict
 from fp8bench.pricing import cost
-from fp8bench.pricing.choose import PriceQuery, Share, of_used, why_no_price
-from fp8bench.records.select import Key, Measurement
+from fp8bench.pricing.choose import PriceQuery, of_used, why_no_price
+from fp8bench.records.select import Measurement
 from fp8bench.registry import modes
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant
@@ -36,15 +36,13 @@ NEARLY_FULL = 0.95
 
 
 class Target(NamedTuple):
-    """A prediction's machine. paid: for the GPUs used; None: unknown. about_price: why, or whose price it is."""
+    """GPUs of an instance that train together."""
 
     instance: Instance
     machine: Machine
-    paid: Share | None
-    about_price: str = ""
 
 
-def target(instance: Instance, catalog: Catalog, gpus: int | None, query: PriceQuery) -> Target:
+def target(instance: Instance, catalog: Catalog, gpus: int | None = None) -> Target:
     """Return the target. gpus: that train; None: all. Raises UsageError for an unknown GPU, or more than it has."""
     key, gpu = instance.key, catalog.gpus.get(instance.gpu or "")
     if gpu is None or instance.gpu_count < 1:
@@ -58,13 +56,7 @@ def target(instance: Instance, catalog: Catalog, gpus: int | None, query: PriceQ
             f"{key} has {instance.gpu_count} GPUs, not {gpus}, and several hosts are not predicted",
             f"Give --gpus {instance.gpu_count} or less",
         )
-    used = gpus or instance.gpu_count
-    paid, about = of_used(instance, gpu.name, used, catalog, query), ""
-    if paid is None:
-        about = why_no_price(key, instance, query)
-    elif paid.instance != key:
-        about = f"no price of {key} is known: {paid} stand in for it"
-    return Target(instance, Machine(gpu, used), paid, about)
+    return Target(instance, Machine(gpu, gpus or instance.gpu_count))
 
 
 class Measured(Frozen):
@@ -126,83 +118,86 @@ class Prediction(Labelled, Frozen):
 
 
 class Predictions(NamedTuple):
-    """Predictions by what a dollar buys; those that cannot run are last. omitted: measurements without one, and why."""
+    """Predictions by what a dollar buys; those that cannot run are last. warnings: of all of them."""
 
     rows: tuple[Prediction, ...]
-    omitted: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...]
 
 
-def predictions(sources: Sources, target: Target, known: Known, catalog: Catalog, query: PriceQuery) -> Predictions:
-    """Return the predictions of each source. query: for the measured machine's own price. Raises UsageError if the
-    target is the machine that was measured, or if the catalogue lacks a figure.
+def predictions(
+    sources: Sequence[Source], target: Target, known: Known, catalog: Catalog, query: PriceQuery
+) -> Predictions:
+    """Return the predictions of each source. query: for the prices of both machines. Raises UsageError if the target is
+    the machine that was measured, or if the catalogue lacks a figure.
     """
-    key, gpus = target.instance.key, target.machine.gpus
-    there = [one for one in sources.found if (one.record.instance, one.machine.gpus) != (key, gpus)]
+    (instance, machine), gpus = target, target.machine.gpus
+    there = [one for one in sources if (one.record.instance, one.machine.gpus) != (instance.key, gpus)]
     if not there:
-        measured = f"{key} itself was measured on {gpus} GPU{'' if gpus == 1 else 's'}"
-        raise UsageError(measured, f"See it with `fp8bench compare {key}`")
+        measured = f"{instance.key} itself was measured on {gpus} GPU{'' if gpus == 1 else 's'}"
+        raise UsageError(measured, f"See it with `fp8bench compare {instance.key}`")
     rows = [_prediction(source, target, known, catalog, query) for source in there]
     rows.sort(key=lambda row: (row.status != "predicted", -(row.units_per_usd or row.throughput_per_s or 0.0)))
-    sizes = sorted({row.measured.world_size for row in rows if row.status == "predicted"})
-    fewer = " and ".join(str(size) for size in sizes if size < gpus)
-    said = [target.about_price] if target.about_price else []
+    said = []
+    fewer = {row.measured.world_size for row in rows if row.status == "predicted" and row.measured.world_size < gpus}
     if fewer and gpus > known.most_gpus:
-        said.insert(0, f"{gpus} GPUs are predicted from {fewer}: the model was tested on up to {known.most_gpus}")
-    return Predictions(tuple(rows), sources.omitted, tuple(said))
+        sizes = " and ".join(map(str, sorted(fewer)))
+        said.append(f"{gpus} GPUs are predicted from {sizes}: the model was tested on up to {known.most_gpus}")
+    paid = of_used(instance, machine.gpu.name, gpus, catalog, query)
+    if paid is None:
+        said.append(why_no_price(instance.key, instance, query))
+    elif paid.instance != instance.key:
+        said.append(f"no price of {instance.key} is known: {paid} stand in for it")
+    return Predictions(tuple(rows), tuple(said))
 
 
 def _prediction(source: Source, target: Target, known: Known, catalog: Catalog, query: PriceQuery) -> Prediction:
-    record, machine, paid = source.record, target.machine, target.paid
-    measured, why = _measured(source, catalog, query), unsupported(source, target)
-    shared = paid is not None and (paid.share < 1 or paid.instance != target.instance.key)
+    record, (instance, machine) = source.record, target
+    paid = of_used(instance, machine.gpu.name, machine.gpus, catalog, query)
+    measured = _measured(source, catalog, query)
     about = partial(
         made_of,
         Prediction,
         record.what,
-        instance=target.instance.key,
+        instance=instance.key,
         gpu=machine.gpu.name,
         world_size=machine.gpus,
         execution=record.execution,
         attention=record.attention,
         unit=source.summary.unit,
-        usd_per_hour=paid.usd_per_hour if paid else None,
-        price_as_of=paid.price.as_of if paid else None,
-        price_source=paid.price.source if paid else None,
-        price_share=paid.share if paid else machine.gpus / target.instance.gpu_count,
-        price_share_of=paid.instance if paid and shared else None,
+        usd_per_hour=paid and paid.usd_per_hour,
+        price_as_of=paid and paid.price.as_of,
+        price_source=paid and paid.price.source,
+        price_share=paid.share if paid else machine.gpus / instance.gpu_count,
+        price_share_of=paid.instance if paid and (paid.share < 1 or paid.instance != instance.key) else None,
         measured=measured,
     )
-    if why is not None:
+    if (why := unsupported(source, target)) is not None:
         return about(status="unsupported", reason=why)
     step = predict(source.work, source.machine, machine, known.limits)
     # No record of a GPU tells how fast another host is.
     error = None if source.work.host_bound else model_error(known, record.what.workload, source.machine, machine)
-    units = source.summary.units_per_step / source.machine.gpus * machine.gpus
-    rate, span, rates = units / step.step_s, None, None
+    # The value and, if the error is known, the slow and the fast end.
+    steps_s = [step.step_s]
     if error is not None:
-        low, high = source.interval_s or (source.step_s, source.step_s)
+        low, high = source.row.step_time_ci_s or (source.step_s, source.step_s)
         off = math.exp(error.value)
-        span = step.least_s * low / source.step_s / off, step.step_s * high / source.step_s * off
-        rates = units / span[1], units / span[0]
-
-    def at(formula: Callable[[float, float], float], by: float | None) -> tuple[float | None, Interval | None]:
-        """Apply a formula of throughput and price to the prediction and to its range."""
-        return (formula(rate, by), rates and (formula(rates[0], by), formula(rates[1], by))) if by else (None, None)
-
-    per_usd, per_usd_range = at(cost.units_per_usd, paid.usd_per_hour if paid else None)
-    even, even_range = at(cost.break_even_usd_per_hour, measured.units_per_usd)
+        steps_s += [step.step_s * high / source.step_s * off, step.least_s * low / source.step_s / off]
+    units = source.summary.units_per_step / source.machine.gpus * machine.gpus
+    rates = [units / step_s for step_s in steps_s]
+    usd, as_many = paid.usd_per_hour if paid else None, measured.units_per_usd
+    per_usd = [cost.units_per_usd(rate, usd) for rate in rates] if usd else []
+    even = [cost.break_even_usd_per_hour(rate, as_many) for rate in rates] if as_many else []
     return about(
         status="predicted",
         step_time_s=step.step_s,
-        step_time_range_s=span,
-        throughput_per_s=rate,
-        throughput_range_per_s=rates,
-        units_per_usd=per_usd,
-        units_per_usd_range=per_usd_range,
-        usd_per_million_units=cost.usd_per_million_units(per_usd) if per_usd else None,
-        break_even_usd_per_hour=even,
-        break_even_range_usd_per_hour=even_range,
+        step_time_range_s=steps_s[:0:-1] or None,
+        throughput_per_s=rates[0],
+        throughput_range_per_s=rates[1:] or None,
+        units_per_usd=per_usd[0] if per_usd else None,
+        units_per_usd_range=per_usd[1:] or None,
+        usd_per_million_units=cost.usd_per_million_units(per_usd[0]) if per_usd else None,
+        break_even_usd_per_hour=even[0] if even else None,
+        break_even_range_usd_per_hour=even[1:] or None,
         gemm_share_of_peak=_share_of_peak(source),
         model_error=error,
         parts=step.parts,
@@ -211,41 +206,31 @@ def _prediction(source: Source, target: Target, known: Known, catalog: Catalog, 
     )
 
 
+def _measured(source: Source, catalog: Catalog, query: PriceQuery) -> Measured:
+    row, (gpu, gpus) = source.row, source.machine
+    query = replace(query, machine=row.machine)
+    paid = of_used(catalog.instances.get(row.instance), gpu.name, gpus, catalog, query)
+    usd = paid.usd_per_hour if paid else None
+    per_usd = cost.units_per_usd(row.throughput_per_s or 0.0, usd) if usd else None
+    return made_of(Measured, row, gpu=gpu.name, run_id=source.record.run_id, usd_per_hour=usd, units_per_usd=per_usd)
+
+
 def unsupported(source: Source, target: Target) -> str | None:
     """Return why the target cannot run what was measured; None if nothing is known to prevent it."""
     gpu, evidence = target.machine.gpu, source.record.evidence
-    if ((evidence and evidence.fp8) or source.profile.has_fp8_gemm) and gpu.capability < FP8_UNITS:
+    if ((evidence and evidence.fp8) or source.work.by_category.get("gemm_fp8")) and gpu.capability < FP8_UNITS:
         return f"{gpu.name} has no fp8 units, which take {gpu.too_old_for(FP8_UNITS)}"
     entry = modes().get(source.record.what.mode)
-    first, last = RECIPES.get(source.label, (None, None))
+    first, last = RECIPES.get(source.row.mode_label, (None, None))
     for least in (entry.needs.compute_capability if entry and entry.needs else None, first):
         if least is not None and gpu.capability < least:
-            return f"{source.label} needs {gpu.too_old_for(least)}"
+            return f"{source.row.mode_label} needs {gpu.too_old_for(least)}"
     if last is not None and gpu.capability > last:
-        return f"{source.label} is computed by mxfp8 on {gpu.name}, and not as it was measured"
-    peak, there = source.peak_memory_bytes, target.instance.gpu_memory_gib
+        return f"{source.row.mode_label} is computed by mxfp8 on {gpu.name}, and not as it was measured"
+    peak, there = source.row.peak_memory_bytes, target.instance.gpu_memory_gib
     if peak is not None and there is not None and peak > there * GIB:
         return f"it needs {gib(peak)} of each GPU, and {gpu.name} has {there:g}: predict a smaller batch"
     return None
-
-
-def _measured(source: Source, catalog: Catalog, query: PriceQuery) -> Measured:
-    record, machine = source.record, source.machine
-    query = replace(query, machine=record.machine.id if record.machine else None)
-    paid = of_used(catalog.instances.get(record.instance), machine.gpu.name, machine.gpus, catalog, query)
-    throughput, usd = source.summary.units_per_step / source.step_s, paid.usd_per_hour if paid else None
-    return made_of(
-        Measured,
-        record,
-        gpu=machine.gpu.name,
-        world_size=machine.gpus,
-        step_time_s=source.step_s,
-        step_time_ci_s=source.interval_s,
-        throughput_per_s=throughput,
-        usd_per_hour=usd,
-        units_per_usd=cost.units_per_usd(throughput, usd) if usd else None,
-        run_ids=tuple(one.run_id for one in source.measurement.rounds),
-    )
 
 
 def _share_of_peak(source: Source) -> float | None:
@@ -254,28 +239,29 @@ def _share_of_peak(source: Source) -> float | None:
     if (in_16_bits and gpu.dense_bf16_tflops is None) or (in_fp8 and gpu.dense_fp8_tflops is None):
         return None
     capacity = (in_16_bits * (gpu.dense_bf16_tflops or 0.0) + in_fp8 * (gpu.dense_fp8_tflops or 0.0)) * 1e12
-    return work.flops / capacity if work.flops and capacity else None
+    flops = source.summary.flops_per_step
+    return flops / source.machine.gpus / capacity if flops and capacity else None
 
 
 def _warnings(source: Source, target: Target, error: ModelError | None, known: Known) -> Iterator[str]:
-    gpu, what, host_bound = target.machine.gpu, source.record.what, source.work.host_bound
-    peak, there = source.peak_memory_bytes, target.instance.gpu_memory_gib
+    gpu, what = target.machine.gpu, source.record.what
+    peak, there = source.row.peak_memory_bytes, target.instance.gpu_memory_gib
     if peak is None or there is None:
         yield "whether it fits into memory is unknown"
     elif peak > NEARLY_FULL * there * GIB:
         yield f"needs {peak / GIB:.1f} of {there:g} GiB: it may not fit"
-    if source.interval_s is None:
+    if source.row.step_time_ci_s is None:
         yield "one process was measured, which has no interval"
     used = {"dense_bf16_tflops", "memory_bandwidth_gb_s", "dense_fp8_tflops", "sm_count", "sm_clock_mhz"}
     if source.machine.gpu.name != gpu.name and (doubted := sorted(used.intersection(gpu.doubtful))):
         yield f"doubtful in the catalogue: {', '.join(doubted)} of {gpu.name}"
     batches = known.workloads.get(what.workload, ())
-    if host_bound:
+    if source.work.host_bound:
         yield "no range: its GPU waited for its host, and the speed of another host is not known"
     if not batches and error is None:
         cases = ", ".join(f"{name} at batch {' and '.join(map(str, of))}" for name, of in known.workloads.items())
         yield f"no range: untested for {what.workload}, since all cases of the model's error are {cases}"
-    elif error is None and not host_bound:
+    elif error is None and not source.work.host_bound:
         yield "no range: no record of a second machine tests such a change"
     elif error is not None and error.cases and what.batch_size not in batches:
         yield f"untested at batch {what.batch_size}: the cases are at {' and '.join(map(str, batches))}"
@@ -287,45 +273,44 @@ def foreseen(measured: Sequence[Measurement], names: Sequence[str], catalog: Cat
     fastest on most GPUs. Its interval is wider by that error, or by more where communication may be hidden. What cannot
     run there, or has no tested error, has no row.
     """
-    origins, limits = [], known()
+    origins, shipped, found = [], known(), list[Measurement]()
     for one in measured:
         # What is missing of a source is told by `predict`.
         with suppress(UsageError):
             origin = source(one, catalog)
             if one.latest.joined in ("none", "ddp") and not origin.work.host_bound:
                 origins.append(origin)
-    return [one for name in names for one in _foreseen(origins, catalog.instances[name], catalog, limits)]
-
-
-def _foreseen(origins: Sequence[Source], instance: Instance, catalog: Catalog, limits: Known) -> Iterator[Measurement]:
-    gpu = catalog.gpus.get(instance.gpu or "")
-    if gpu is None or instance.gpu_count < 1 or not gpu.product_names:
-        return
-    there = Target(instance, Machine(gpu, instance.gpu_count), None)
-    best: dict[Key, tuple[float, int, float, Source, ModelError]] = {}
-    for origin in origins:
-        error = model_error(limits, origin.record.what.workload, origin.machine, there.machine)
-        if error is None or unsupported(origin, there) is not None:
-            continue
-        what, config = origin.record.what, origin.measurement.latest.config
-        switches = (config.te_switches, config.grad_accumulation, config.optimizer) if config else ()
-        key = what.mode_label, what.workload, what.batch_size, *switches
-        one = error.value, -origin.machine.gpus, origin.step_s, origin, error
-        best[key] = min(best.get(key, one), one, key=lambda each: each[:3])
-    for *_, origin, error in best.values():
+    for name in names:
         with suppress(UsageError):
-            step = predict(origin.work, origin.machine, there.machine, limits.limits)
+            found += _foreseen(origins, target(catalog.instances[name], catalog), shipped)
+    return found
+
+
+def _foreseen(origins: Sequence[Source], there: Target, shipped: Known) -> Iterator[Measurement]:
+    (instance, machine), best = there, dict[object, tuple[Source, ModelError]]()
+    for origin in sorted(origins, key=lambda one: (-one.machine.gpus, one.step_s)):
+        what, config = origin.record.what, origin.measurement.latest.config
+        error = model_error(shipped, what.workload, origin.machine, machine)
+        if error is None or config is None or unsupported(origin, there) is not None:
+            continue
+        switches = config.te_switches, config.grad_accumulation, config.optimizer
+        key = what.mode_label, what.workload, what.batch_size, *switches
+        if key not in best or error.value < best[key][1].value:
+            best[key] = origin, error
+    for origin, error in best.values() if machine.gpu.product_names else ():
+        with suppress(UsageError):
+            step = predict(origin.work, origin.machine, machine, shipped.limits)
             # DDP keeps one more copy of the gradients, in its buckets.
-            buckets = (origin.work.gradient_bytes or 0.0) * ((there.machine.gpus > 1) - (origin.machine.gpus > 1))
-            by, gpus = step.step_s / origin.step_s, there.machine.gpus / origin.machine.gpus
-            told = instance.key, by, gpus, gpu.product_names[0], round(buckets)
+            buckets = (origin.work.gradient_bytes or 0.0) * ((machine.gpus > 1) - (origin.machine.gpus > 1))
+            by, gpus = step.step_s / origin.step_s, machine.gpus / origin.machine.gpus
+            told = instance.key, by, gpus, machine.gpu.product_names[0], round(buckets)
             yield Measurement(
                 tuple(scaled(one, *told) for one in origin.measurement.rounds),
                 measured_on=origin.record.instance,
                 origin="predicted",
                 # Where the communication was not measured, all of it may be hidden.
                 elsewhere=(1 + error.share) * step.step_s / step.least_s - 1,
-                doubts=tuple(_warnings(origin, there, error, limits)),
+                doubts=tuple(_warnings(origin, there, error, shipped)),
             )
 
 

@@ -2,44 +2,33 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
-from typing import NamedTuple
 
+from fp8bench.kinds.run.row import Row, to_row
 from fp8bench.kinds.run.unit_cost import unit_time
 from fp8bench.predict.step import Machine, Work
-from fp8bench.records.select import Filter, Measurement, select
+from fp8bench.records.select import Measurement
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.execution import split_variant, suffix
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.rank import Profile, starved
+from fp8bench.schema.rank import starved
 from fp8bench.schema.record import Record, Summary
 
 
 @dataclass(frozen=True)
 class Source:
-    """A profiled measurement. record: of the profile's round. work: of a GPU and step. interval_s: 95 %, of a step."""
+    """A profiled measurement. record: of the profile's round. row: as `compare` has it, without a price. work: of a GPU
+    and step.
+    """
 
     measurement: Measurement
     record: Record
-    profile: Profile
     summary: Summary
+    row: Row
     machine: Machine
     work: Work
-    interval_s: tuple[float, float] | None
-
-    @property
-    def label(self) -> str:
-        return self.record.what.mode_label
 
     @property
     def step_s(self) -> float:
         return self.work.step_s
-
-    @property
-    def peak_memory_bytes(self) -> int | None:
-        """The peak of the GPU that needed the most memory in any round."""
-        peaks = [one.peak_allocated_bytes for each in self.measurement.rounds for one in each.memory]
-        return max((peak for peak in peaks if peak is not None), default=None)
 
 
 def tokens_of(sizes: dict[str, object]) -> int | None:
@@ -53,14 +42,24 @@ def tokens_of(sizes: dict[str, object]) -> int | None:
     return (image // patch) ** 2 + bool(sizes.get("class_token", True))
 
 
+def gradient_bytes_of(record: Record) -> float | None:
+    """Return the bytes of all weights' float32 gradients, from the operations of forward and backward: 6 for each
+    weight and token (Kaplan et al., Scaling laws for neural language models, 2020). None if the record does not tell.
+    """
+    summary = record.summary
+    a_unit = 1 if summary and summary.unit == "tokens" else tokens_of(record.fingerprint.get("sizes") or {})
+    if summary is None or not summary.flops_per_step or not a_unit:
+        return None
+    return 4 * summary.flops_per_step / (6 * a_unit * summary.units_per_step)
+
+
 def source(measurement: Measurement, catalog: Catalog) -> Source:
     """Return a measurement's source, by the profile nearest to its step time. Raises UsageError for what is missing."""
     latest = measurement.latest
     config, there, name = latest.config, latest.environment, f"{latest.instance}:{latest.what.mode}"
-    if latest.status != "ok":
-        raise UsageError(f"{name} is {latest.status}", f"See why with `fp8bench compare {latest.instance}`")
-    if config is None or there is None:
-        raise UsageError(f"{name} is a {latest.source} figure, which has no profile", "Name a measured record")
+    if latest.status != "ok" or config is None or there is None:
+        what = f"{name} has no measured steps ({latest.source}, {latest.status})"
+        raise UsageError(what, f"See it with `fp8bench compare {latest.instance}`")
     if config.device == "cpu":
         raise UsageError(f"{name} was measured on a CPU, from which no GPU can be predicted", "Name a record of a GPU")
     if config.nodes > 1:
@@ -74,49 +73,24 @@ def source(measurement: Measurement, catalog: Catalog) -> Source:
     if time is None or not profiled:
         remedy = f"Measure it again: `fp8bench run --mode {latest.what.mode_label}`"
         raise UsageError(f"{name} was recorded without a profile", remedy)
-    unit_s = fmean(one.mean_s for one in time.processes)
+    unit_s = time.by_elapsed.value
     record, profile, summary = min(profiled, key=lambda one: abs(one[2].step_time_s - unit_s * one[2].units_per_step))
-    step_s, flops = unit_s * summary.units_per_step, summary.flops_per_step
+    step_s = unit_s * summary.units_per_step
     work = Work(
         step_s=step_s,
         by_category=profile.by_category,
         nccl_s=profile.nccl_s,
         host_bound=bool(starved(profile.idle_share(step_s))),
         tokens=tokens_of(record.fingerprint.get("sizes") or {}),
-        sequences=record.what.batch_size,
         causal=record.parity is not None and record.parity.later_leakage is not None,
-        flops=None if flops is None else flops / record.what.world_size,
+        gradient_bytes=gradient_bytes_of(record),
     )
-    interval_s = time.step_time_s(summary.units_per_step)[1]
-    return Source(measurement, record, profile, summary, Machine(gpu, config.world_size), work, interval_s)
+    row = to_row(measurement, catalog)
+    return Source(measurement, record, summary, row, Machine(gpu, config.world_size), work)
 
 
-class Sources(NamedTuple):
-    """At least one source. omitted: why nothing can be predicted from other measurements."""
-
-    found: tuple[Source, ...]
-    omitted: tuple[str, ...]
-
-
-def parse_source(text: str, workload: str | None, batch_size: int | None) -> Filter:
-    """Parse `INSTANCE[:MODE[:RECIPE]][/VARIANT]`. Raises UsageError."""
-    label, execution = split_variant(text, f"--from {text!r}")
-    instance, _, mode = label.partition(":")
-    return Filter(instance=instance, mode=mode or None, execution=execution, workload=workload, batch_size=batch_size)
-
-
-def wanted(records: Sequence[Record], requested: Filter) -> list[Measurement]:
-    """Return the latest measurement of each requested variant. Raises UsageError if there is no such record."""
-    chosen = select(records, False, requested)
-    if not chosen:
-        there = {f"{one.what.mode_label}{suffix(one.execution)} at batch {one.what.batch_size}" for one in records}
-        label = ":".join(filter(None, (requested.instance, requested.mode))) + suffix(requested.execution)
-        raise UsageError(f"no record of {label}{requested.words}", f"There are: {', '.join(sorted(there))}")
-    return chosen
-
-
-def sources(measurements: Sequence[Measurement], catalog: Catalog) -> Sources:
-    """Return all sources from which something can be predicted. Raises the first UsageError if there is none."""
+def sources(measurements: Sequence[Measurement], catalog: Catalog) -> tuple[list[Source], list[str]]:
+    """Return at least one source, and why other measurements are none. Raises the first UsageError if there is none."""
     found, refused = [], []
     for measurement in measurements:
         try:
@@ -124,6 +98,5 @@ def sources(measurements: Sequence[Measurement], catalog: Catalog) -> Sources:
         except UsageError as error:
             refused.append(error)
     if not found:
-        # The error of a measurement that ran without a profile says more than the error of one that did not run.
-        raise next((one for one in refused if "profile" in one.what), refused[0])
-    return Sources(tuple(found), tuple(f"omitted: {error.what}" for error in refused))
+        raise refused[0]
+    return found, [f"omitted: {error.what}" for error in refused]

@@ -1,17 +1,9 @@
 """A step on another machine, predicted from where the time of a measured step goes. Pure numbers.
 
-Each kind of kernel is scaled by what limits it (the roofline model: Williams, Waterman & Patterson, CACM 2009):
-
-- GEMMs scale with the dense peak of their type: they keep the share of the peak that was measured.
-- Other kernels: gigabytes / bandwidth + SM cycles / (SMs x clock), fitted to an H100 and an H200 (`Limits`). Attention
-  also has tensor-core operations, which scale with the dense peak.
-- Communication scales with the links: a ring of n GPUs sends 2 (n - 1) / n of the gradients' bytes over each
-  (Patarasuk & Yuan, 2009). What was hidden stays hidden, as far as there is work, and lengthens kernels.
-- What no rule covers is carried over: idle time, and other kernels.
-
-Clocks under a power limit, the choice of kernels and caches are the model's error: the largest for a change of the same
-kind, as shipped in configs/prediction-errors.json (found by benchmarks/prediction_errors.py). It is no 95 % interval,
-since few machines are known; a workload without cases has none.
+Each kind of kernel is scaled by what limits it (the roofline model: Williams, Waterman & Patterson, CACM 2009): GEMMs
+by the dense peak of their type, other kernels by gigabytes / bandwidth + SM cycles / (SMs x clock), communication by
+the links: a ring of n GPUs sends 2 (n - 1) / n of the gradients' bytes over each (Patarasuk & Yuan, 2009). `Limits` and
+errors are those that benchmarks/prediction_errors.py finds in measured machines.
 """
 
 import math
@@ -97,7 +89,7 @@ def seconds(amounts: Amounts, machine: Machine, flops_a_byte: float = 0.0) -> fl
 class Work:
     """One GPU's step as measured, in seconds. by_category: from the profile; its `nccl` is exposed communication only.
     nccl_s: all communication. host_bound: whether the GPU waits for its host. tokens: of a sequence. causal: whether no
-    token sees a later one. flops: operations of one GPU's step. None means unknown.
+    token sees a later one. gradient_bytes: of all weights, in float32. None means unknown.
     """
 
     step_s: float
@@ -105,9 +97,8 @@ class Work:
     nccl_s: float = 0.0
     host_bound: bool = False
     tokens: int | None = None
-    sequences: int | None = None
-    flops: float | None = None
     causal: bool = False
+    gradient_bytes: float | None = None
 
     @property
     def busy_s(self) -> float:
@@ -123,13 +114,6 @@ class Work:
     def hidden_s(self) -> float:
         """Communication that other kernels hid."""
         return max(0.0, self.nccl_s - self.by_category.get("nccl", 0.0))
-
-    @property
-    def gradient_bytes(self) -> float | None:
-        """Of all weights, in float32; None if the record does not say."""
-        if self.flops is None or self.tokens is None or self.sequences is None:
-            return None
-        return gradient_bytes(self.flops, self.tokens * self.sequences)
 
     @property
     def attention_flops_a_byte(self) -> float:
@@ -228,42 +212,34 @@ def _ratio(kind: Category, work: Work, measured_on: Machine, target: Machine, li
     return seconds(amounts, target, flops_a_byte) / seconds(amounts, measured_on, flops_a_byte)
 
 
-def _communication(
-    work: Work, measured_on: Machine, target: Machine, kernels_s: float
-) -> tuple[Part, float, list[str]]:
-    measured_s = work.by_category.get("nccl", 0.0)
-    part = Part(name="nccl", rule=RULES["nccl"], measured_s=measured_s, predicted_s=0.0)
-    if target.gpus == 1:
-        return part, 0.0, []
-    if measured_on.gpus == 1:
+def _communication(work: Work, one: Machine, target: Machine, kernels_s: float) -> tuple[Part, float, list[str]]:
+    """Return exposed communication, the seconds that are hidden, and what is assumed. one: which was measured."""
+    exposed_s, hidden_s, ratio, said = 0.0, 0.0, None, []
+    if target.gpus > 1 and one.gpus == 1:
         if (gradients := work.gradient_bytes) is None:
             raise UsageError(
                 f"{target.gpus} GPUs share gradients whose size this record does not say",
                 "Name a record of several GPUs, or give --gpus 1",
             )
         link_gb_s = target.figure("nvlink_gb_s") / BOTH_DIRECTIONS
-        all_s = bus_factor("all-reduce", target.gpus) * gradients / (link_gb_s * 1e9)
-        said = (
+        exposed_s = bus_factor("all-reduce", target.gpus) * gradients / (link_gb_s * 1e9)
+        said.append(
             f"communication of {target.gpus} GPUs was not measured: {gradients / 1e9:.1f} GB of gradients are "
             f"all-reduced at a link's full {link_gb_s:.0f} GB/s, hidden behind nothing; at a range's lower end all of "
             "it is hidden"
         )
-        return part.model_copy(update={"predicted_s": all_s}), 0.0, [said]
-    ratio = bus_factor("all-reduce", target.gpus) / bus_factor("all-reduce", measured_on.gpus)
-    if measured_on.gpu.name != target.gpu.name:
-        ratio *= measured_on.figure("nvlink_gb_s") / target.figure("nvlink_gb_s")
-    all_s = work.nccl_s * ratio
-    hidden = work.hidden_s / work.nccl_s if work.nccl_s > 0 else 0.0
-    exposed_s = max(all_s * (1 - hidden), all_s - kernels_s)
-    said = f"communication takes {ratio:.2f} times as long, by links; {hidden * 100:.0f} % of it is hidden, as measured"
-    return part.model_copy(update={"predicted_s": exposed_s, "ratio": ratio}), all_s - exposed_s, [said]
-
-
-def gradient_bytes(flops: float, tokens: float) -> float:
-    """Return the bytes of all weights' float32 gradients, from the operations of forward and backward over so many
-    tokens: 6 for each weight and token (Kaplan et al., Scaling laws for neural language models, 2020).
-    """
-    return 4 * flops / (6 * tokens)
+    elif target.gpus > 1:
+        ratio = bus_factor("all-reduce", target.gpus) / bus_factor("all-reduce", one.gpus)
+        if one.gpu.name != target.gpu.name:
+            ratio *= one.figure("nvlink_gb_s") / target.figure("nvlink_gb_s")
+        all_s, share = work.nccl_s * ratio, work.hidden_s / work.nccl_s if work.nccl_s > 0 else 0.0
+        exposed_s = max(all_s * (1 - share), all_s - kernels_s)
+        hidden_s = all_s - exposed_s
+        hidden = f"{share * 100:.0f} % of it is hidden, as measured"
+        said.append(f"communication takes {ratio:.2f} times as long, by links; {hidden}")
+    measured_s = work.by_category.get("nccl", 0.0)
+    part = Part(name="nccl", rule=RULES["nccl"], measured_s=measured_s, predicted_s=exposed_s, ratio=ratio)
+    return part, hidden_s, said
 
 
 GpuChange = Literal["same GPU", "same architecture", "another architecture"]

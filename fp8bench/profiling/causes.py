@@ -1,16 +1,6 @@
-"""Explains two steps, in one sentence with figures: on one machine why a mode is not faster than another, on two
-machines what differs.
-
-A step consists of the time that its kernels need and the time that the GPU is idle: the timed step minus the profile's
-busy time, because profiling slows the host and not the kernels. The cause is the part that grew most, or the gain that
-failed to come where that costs more, each in seconds per step. If the GPU waits for the host (`schema.rank` defines
-from which idle share on), the wait comes before all others, because shorter kernels would only lengthen it; exposed
-communication then counts as idle time too, because NCCL's kernels spin while no work comes. A step replayed as one CUDA
-graph needs no launches, which saves at most that wait; a wait for a batch remains.
-
-The same mode on two machines makes the same casts and the same GEMMs on both, so what differs is how long each part
-takes. Two modes on two machines differ in both, and their times do not show which causes a difference. This is an
-account of times, not of deeper causes: removing the named obstacle may reveal another.
+"""Explains two steps, in one sentence with figures: on one machine why a mode is not faster than another, on two what
+differs. The cause is the part of a step that grew most, or the gain that failed to come where that costs more. This is
+an account of times, not of deeper causes: removing the named obstacle may reveal another.
 """
 
 from collections.abc import Iterator, Sequence
@@ -66,7 +56,7 @@ def explain(facts: StepFacts, reference: StepFacts | None) -> Explanation:
         return Explanation("emulated", f"{facts.label} is emulated here, so its speed is not that of fp8.", {})
     measured = _measured(facts) if reference is None else [*_measured(facts, reference), *_grown(facts, reference)]
     least_s = max(NOTICEABLE * facts.step_time_s, 1e-12)
-    # If the GPU waits for the host, shorter kernels only lengthen the wait.
+    # If the GPU waits for the host, shorter kernels only lengthen the wait, and NCCL's kernels spin in it.
     waits = ("host-bound", "loader-bound") if facts.host_bound else ()
     noticed = sorted((one for one in measured if one[1] >= least_s), key=lambda one: (one[0] not in waits, -one[1]))
     explained = {cause: seconds for cause, seconds, _ in noticed}
@@ -75,16 +65,17 @@ def explain(facts: StepFacts, reference: StepFacts | None) -> Explanation:
 
 
 def _explanation(facts: StepFacts, reference: StepFacts | None, noticed: Sequence[Measured]) -> tuple[Cause, str]:
+    label, length = facts.label, ms(facts.step_time_s)
     if reference is None:
-        said, because = f"{facts.label} takes {ms(facts.step_time_s)} ms a step", ", and"
+        said, because = f"{label} takes {length} ms a step", ", and"
     elif facts.step_time_s < reference.step_time_s * (1 - NOISE):
         return "faster", (
-            f"{facts.label} is {reference.step_time_s / facts.step_time_s:.2f} times as fast as {reference.label} "
-            f"({ms(facts.step_time_s)} ms a step, the reference's {ms(reference.step_time_s)}; its kernels need "
-            f"{ms(facts.busy_s)} ms, the reference's {ms(reference.busy_s)}). {_limit(facts)}"
+            f"{label} is {reference.step_time_s / facts.step_time_s:.2f} times as fast as {reference.label} "
+            f"({length} ms a step, the reference's {ms(reference.step_time_s)}; its kernels need {ms(facts.busy_s)} "
+            f"ms, the reference's {ms(reference.busy_s)}). {_limit(facts)}"
         )
     else:
-        said, because = f"{facts.label} is not faster than {reference.label}", " because"
+        said, because = f"{label} is not faster than {reference.label}", " because"
     if facts.fp8 and not facts.profile.has_fp8_gemm:
         return "no fp8 kernels", f"{said}{because} none of its GEMMs ran in fp8."
     if noticed:
@@ -97,46 +88,35 @@ def _explanation(facts: StepFacts, reference: StepFacts | None, noticed: Sequenc
     parts = [(name, facts.seconds(*kind), reference.seconds(*kind)) for name, kind in kinds]
     name, mine, theirs = max(parts, key=lambda part: abs(part[1] - part[2]))
     return "none", (
-        f"{said} ({ms(facts.step_time_s)} ms a step, the reference's {ms(reference.step_time_s)}). The largest "
-        f"difference is in {name}: {ms(mine)} ms, the reference's {ms(theirs)}."
+        f"{said} ({length} ms a step, the reference's {ms(reference.step_time_s)}). The largest difference is in "
+        f"{name}: {ms(mine)} ms, the reference's {ms(theirs)}."
     )
 
 
 def _measured(facts: StepFacts, reference: StepFacts | None = None) -> Iterator[Measured]:
     """Yield the causes that a step alone may show."""
-    for_data, spinning, busy = facts.idle_for_data_s, facts.exposed_nccl_s, ms(facts.busy_s)
-    length = ms(facts.step_time_s)
+    for_data, idle, spinning = facts.idle_for_data_s, facts.idle_otherwise_s, facts.exposed_nccl_s
+    length, busy = ms(facts.step_time_s), ms(facts.busy_s)
     words = f"it is loader-bound: the device is idle for {ms(for_data)} of {length} ms a step, waiting for a batch"
     yield "loader-bound", for_data, words
     if facts.host_bound:
         waits = "between one replay of its graph and the next" if facts.replayed else "waiting for Python to launch"
         also = f" and only communicates for {ms(spinning)} more" if spinning > 0 else ""
-        words = (
-            f"it is host-bound: the GPU is idle for {ms(facts.idle_otherwise_s)} of {length} ms a step{also} (its "
-            f"kernels need {busy} ms), {waits}"
-        )
-        yield "host-bound", facts.idle_otherwise_s + spinning, words
+        words = f"the GPU is idle for {ms(idle)} of {length} ms a step{also} (its kernels need {busy} ms), {waits}"
+        yield "host-bound", idle + spinning, f"it is host-bound: {words}"
     else:
-        words = (
-            f"it is communication-bound: {ms(spinning)} of {length} ms a step are communication that nothing hides "
-            f"({ms(facts.profile.nccl_s)} ms in all)"
-        )
+        words = f"{ms(spinning)} of {length} ms a step are communication that nothing hides"
+        words = f"it is communication-bound: {words} ({ms(facts.profile.nccl_s)} ms in all)"
         yield "communication-bound", spinning - (reference.exposed_nccl_s if reference else 0.0), words
-    attention, casts = facts.seconds("attention"), facts.seconds("cast")
+    attention, casts, gemms = facts.seconds("attention"), facts.seconds("cast"), facts.gemms_s
     if facts.fp8 and attention >= ATTENTION_SHARE * facts.busy_s:
-        words = (
-            f"attention dominates: it takes {ms(attention)} of the {busy} ms that the device is busy, its GEMMs "
-            f"{ms(facts.gemms_s)}, and fp8 does not shorten it"
-        )
-        yield "attention dominates", attention - facts.gemms_s, words
+        words = f"it takes {ms(attention)} of the {busy} ms that the device is busy, its GEMMs {ms(gemms)}"
+        yield "attention dominates", attention - gemms, f"attention dominates: {words}, and fp8 does not shorten it"
     # At its peak fp8 halves a GEMM, so it has saved at most the GEMM's own time.
     at_most = facts.seconds("gemm_fp8") * (PEAK_FP8_SPEED_UP - 1)
     if reference is None and facts.fp8 and casts >= at_most > 0:
-        words = (
-            f"casts eat the gain: they take {ms(casts)} ms a step, and fp8 can have saved at most {ms(at_most)} ms in "
-            "its GEMMs"
-        )
-        yield "casts eat the gain", casts, words
+        words = f"they take {ms(casts)} ms a step, and fp8 can have saved at most {ms(at_most)} ms in its GEMMs"
+        yield "casts eat the gain", casts, f"casts eat the gain: {words}"
 
 
 def _grown(facts: StepFacts, reference: StepFacts) -> Iterator[Measured]:
@@ -147,11 +127,11 @@ def _grown(facts: StepFacts, reference: StepFacts) -> Iterator[Measured]:
         # A cast that replaces a sum costs nothing more: it costs what it and the work fused with it cost together.
         fused: tuple[Category, ...] = ("cast", "elementwise", "copy")
         around = facts.seconds(*fused) - reference.seconds(*fused)
-        less = f"take {ms(their_gemms - gemms)} ms a step less ({ms(gemms)}"
+        saved = f"take {ms(their_gemms - gemms)} ms a step less ({ms(gemms)}"
+        saved = saved if their_gemms > gemms else f"save nothing ({ms(gemms)} ms a step"
         words = (
-            f"casts eat the gain: its GEMMs {less if their_gemms > gemms else f'save nothing ({ms(gemms)} ms a step'}, "
-            f"the reference's {ms(their_gemms)}), but casts and the work around them {ms(around)} ms more (casts "
-            f"{ms(casts)}, the reference's {ms(usual)})"
+            f"casts eat the gain: its GEMMs {saved}, the reference's {ms(their_gemms)}), but casts and the work around "
+            f"them {ms(around)} ms more (casts {ms(casts)}, the reference's {ms(usual)})"
         )
         yield "casts eat the gain", min(around, casts - usual), words
     if facts.fp8 and not reference.fp8 and facts.profile.has_fp8_gemm and their_gemms > 0:
@@ -170,7 +150,7 @@ def _grown(facts: StepFacts, reference: StepFacts) -> Iterator[Measured]:
         yield "throttled", lost, words
     parts = [(cause, name, facts.seconds(*kind), reference.seconds(*kind)) for cause, (name, kind) in GROWN.items()]
     if not facts.host_bound:
-        between = "gaps between kernels" if facts.device == "cuda" else "gaps between operators"
+        between = f"gaps between {'kernels' if facts.device == 'cuda' else 'operators'}"
         parts.append(("gaps between kernels", between, facts.idle_otherwise_s, reference.idle_otherwise_s))
     for cause, name, mine, theirs in parts:
         more = f"{ms(mine - theirs)} ms a step more ({ms(mine)}, the reference's {ms(theirs)})"
@@ -200,48 +180,38 @@ def _limit(facts: StepFacts) -> str:
         "norms, activations, sums and copies": facts.seconds("elementwise", "copy"),
     }
     name = max(parts, key=lambda name: parts[name])
-    return (
-        f"Beside its GEMMs ({ms(facts.gemms_s)} ms), what limits it most is {name}: {ms(parts[name])} of "
-        f"{ms(facts.step_time_s)} ms."
-    )
+    of = f"{ms(parts[name])} of {ms(facts.step_time_s)} ms"
+    return f"Beside its GEMMs ({ms(facts.gemms_s)} ms), what limits it most is {name}: {of}."
 
 
 def two_machines(facts: StepFacts, reference: StepFacts) -> Literal["another machine", "mode and machine"] | None:
     """Return how two machines come into a comparison: of one mode on two instances or numbers of GPUs, or of two modes
-    on different GPUs or numbers of them; None if neither, or if either's instance is unknown.
+    on different GPUs or numbers of them; None if neither.
     """
-    if facts.instance is None or reference.instance is None:
-        return None
-    elsewhere, sizes = facts.instance != reference.instance, {facts.world_size, reference.world_size} - {None}
+    elsewhere, sized = facts.instance != reference.instance, facts.world_size != reference.world_size
     if (facts.label, facts.execution) == (reference.label, reference.execution):
-        return "another machine" if elsewhere or len(sizes) > 1 else None
-    alike = facts.device_name is not None and facts.device_name == reference.device_name
-    return "mode and machine" if len(sizes) > 1 or (elsewhere and not alike) else None
+        return "another machine" if elsewhere or sized else None
+    other_gpu = facts.device_name is None or facts.device_name != reference.device_name
+    return "mode and machine" if sized or (elsewhere and other_gpu) else None
 
 
 def across(facts: StepFacts, reference: StepFacts, labels: Sequence[str]) -> Explanation | None:
-    """Explain two steps on two machines; None for one machine, or two modes on the same GPUs. labels: of the steps."""
+    """Explain two steps on two machines by the parts that differ, the largest first; None for one machine, or two modes
+    on the same GPUs. The same mode makes the same casts and GEMMs on both. labels: of the steps.
+    """
     cause = two_machines(facts, reference)
     if cause is None or facts.emulated or reference.emulated:
         return None
     said = f"{labels[0]} takes {ms(facts.step_time_s)} ms a step and {labels[1]} {ms(reference.step_time_s)}"
-    if cause == "another machine":
-        return Explanation(cause, f"{said}: {_difference(facts, reference)}", {})
-    what = "execution" if facts.label == reference.label else "mode"
-    where = (f"{one.world_size or '?'} x {one.device_name or one.device}" for one in (facts, reference))
-    sentence = (
-        f"{said}, but both the {what} and the machine differ ({'; '.join(where)}), and these times do not tell which "
-        "of the two makes the difference. Compare them on one machine, on as many GPUs."
-    )
-    return Explanation(cause, sentence, {})
-
-
-def _difference(facts: StepFacts, reference: StepFacts) -> str:
-    """Return the parts that differ, the largest first. GEMMs of all types are one part, because a mode's are the same
-    on both; they are always named, because a reader asks for them first.
-    """
-    kinds: dict[str, tuple[Category, ...]] = {"GEMMs": GEMMS}
-    kinds |= {name: (kind,) for kind, name in PARTS.items() if kind not in GEMMS}
+    if cause == "mode and machine":
+        what = "execution" if facts.label == reference.label else "mode"
+        where = "; ".join(f"{one.world_size} x {one.device_name or one.device}" for one in (facts, reference))
+        why = (
+            f"but both the {what} and the machine differ ({where}), and these times do not tell which of the two makes"
+        )
+        return Explanation(cause, f"{said}, {why} the difference. Compare them on one machine, on as many GPUs.", {})
+    # GEMMs of all types are one part, which is always named, because a reader asks for it first.
+    kinds = {"GEMMs": GEMMS, **{name: (kind,) for kind, name in PARTS.items() if kind not in GEMMS}}
     parts = {name: facts.seconds(*kind) - reference.seconds(*kind) for name, kind in kinds.items()}
     parts["idle"] = facts.idle_s - reference.idle_s
     least_s = max(SMALLEST_S, WORTH_NAMING * abs(facts.step_time_s - reference.step_time_s))
@@ -250,4 +220,4 @@ def _difference(facts: StepFacts, reference: StepFacts) -> str:
     mine, theirs = facts.sm_clock_mhz, reference.sm_clock_mhz
     unlike = mine and theirs and min(mine, theirs) < SLOWER_CLOCK * max(mine, theirs)
     clocks = f" Its GPU ran at {mine:.0f} MHz and the reference's at {theirs:.0f}." if unlike else ""
-    return f"{listed}.{clocks}{_replay_saves(facts)}"
+    return Explanation(cause, f"{said}: {listed}.{clocks}{_replay_saves(facts)}", {})

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fp8bench.registry import switches_of
+from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import Variant, is_compiled, is_replayed
 from fp8bench.schema.machine import release
 from fp8bench.schema.rank import GEMMS, Category, ExecutedEvidence, Profile, starved
@@ -40,8 +41,8 @@ class StepFacts:
     """Seconds per step, on rank 0's device. A None is unknown. source: the run's id.
 
     step_time_s: timed without a profiler. host_lead_s: how far the host is ahead of the GPU. data_wait_s: how long the
-    host waited for a batch. fp8: whether it is an fp8 mode. replayed: whether each step was one CUDA graph;
-    not_replayed: why not. executed: proof of execution. unused: switches that would only have gained.
+    host waited for a batch. fp8: whether it is an fp8 mode. not_replayed: why each step was not one CUDA graph.
+    executed: proof of execution. unused: switches that would only have gained.
     """
 
     label: str
@@ -49,13 +50,12 @@ class StepFacts:
     step_time_s: float
     source: str
     fp8: bool
-    instance: str | None = None
+    instance: str
+    workload: str
+    batch_size: int
+    world_size: int
     device_name: str | None = None
-    workload: str | None = None
-    batch_size: int | None = None
-    world_size: int | None = None
     execution: Variant | None = None
-    replayed: bool | None = None
     not_replayed: str | None = None
     executed: ExecutedEvidence | None = None
     unused: tuple[str, ...] = ()
@@ -72,6 +72,10 @@ class StepFacts:
     @property
     def compile(self) -> bool | None:
         return None if self.execution is None else is_compiled(self.execution)
+
+    @property
+    def replayed(self) -> bool:
+        return self.execution is not None and is_replayed(self.execution)
 
     @property
     def busy_s(self) -> float:
@@ -104,7 +108,7 @@ class StepFacts:
     @property
     def replay_saves_at_most_s(self) -> float | None:
         """What a replay could save; None if the step is replayed, its GPU does not wait for its host, or unknown."""
-        if self.device != "cuda" or self.replayed or not self.host_bound:
+        if self.replayed or not self.host_bound:
             return None
         # The time that NCCL's kernels spin while no work comes ends with the wait.
         return self.idle_otherwise_s + self.exposed_nccl_s
@@ -128,49 +132,39 @@ class StepFacts:
         return [(name, seconds) for name, seconds in found if seconds > 0]
 
 
-def facts_of(record: Record) -> StepFacts:
-    """Return the facts of an ok record with a profile. Raises ValueError for any other record."""
+def facts_of(record: Record, step_time_s: float | None = None) -> StepFacts:
+    """Return the facts of an ok record with a profile. step_time_s: if other than the summary's. Raises ValueError for
+    any other record.
+    """
     summary, profile, config, evidence = record.summary, record.profile, record.config, record.evidence
     if summary is None or profile is None or config is None:
         raise ValueError("only an ok record of a measurement that has a profile can be explained")
     data_wait_s = summary.data_wait_s
     if data_wait_s is None and summary.data_wait_share is not None:
         data_wait_s = summary.data_wait_share * summary.step_time_s
-    return StepFacts(
-        label=config.mode_label,
-        profile=profile,
-        step_time_s=summary.step_time_s,
-        source=record.run_id,
-        fp8=bool(evidence and evidence.fp8) or profile.has_fp8_gemm,
-        instance=record.instance,
-        device_name=record.device_name,
-        workload=config.workload,
-        batch_size=config.batch_size,
-        world_size=config.world_size,
-        execution=record.execution,
-        replayed=None if record.execution is None else is_replayed(record.execution),
-        not_replayed=record.not_replayed,
-        executed=evidence.executed if evidence else None,
-        unused=unused_switches(record),
-        emulated=bool(evidence and evidence.emulated),
-        host_lead_s=summary.host_lead_s,
-        data_wait_s=data_wait_s,
-        sm_clock_mhz=summary.sm_clock_mhz,
-        flags=summary.flags,
-    )
+    parts = (record, config, evidence, summary)
+    same = {name: getattr(one, name) for one in parts for name in StepFacts.__annotations__ if hasattr(one, name)}
+    own = {
+        "label": config.mode_label,
+        "source": record.run_id,
+        "step_time_s": step_time_s or summary.step_time_s,
+        "fp8": bool(evidence and evidence.fp8) or profile.has_fp8_gemm,
+        "data_wait_s": data_wait_s,
+        "unused": _unused_switches(record, config),
+    }
+    return StepFacts(**{**same, **own})
 
 
 def milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.1f}"
 
 
-def unused_switches(record: Record) -> tuple[str, ...]:
+def _unused_switches(record: Record, config: RunConfig) -> tuple[str, ...]:
     """Return those of ONLY_GAIN that the run could have had on; in a compiled run they do nothing."""
-    config, there = record.config, record.environment
-    if config is None or there is None or record.execution is None or is_compiled(record.execution):
-        return ()
-    packed = release(there.versions.get("transformer-engine") or "") >= PACKED_SINCE
-    if not packed or not (record.attention or "").startswith("te:"):
+    versions = record.environment.versions if record.environment else {}
+    packed = release(versions.get("transformer-engine") or "") >= PACKED_SINCE
+    eager = record.execution is not None and not is_compiled(record.execution)
+    if not (eager and packed and (record.attention or "").startswith("te:")):
         return ()
     taken = switches_of(config.workload)
     return tuple(name for name in ONLY_GAIN if name in taken and name not in split(config.te_switches))

@@ -1,24 +1,10 @@
 """What a device's time was for: the purpose of each kernel by its name, and a trace's seconds per step by purpose.
 
-The name is all that a trace says about a kernel. The table below reads the schemes of cuBLAS, cuDNN, CUTLASS,
-Transformer Engine, torch, its compiler's triton kernels and NCCL; the first matching pattern decides. A name without a
-match is `other`; if `other` is large, the table must be extended.
-
-A kernel that casts to fp8 and also finds the largest value, transposes or quantizes is a `cast` with all its time, even
-if it includes a gelu or a sum. A norm or an activation that merely writes fp8 instead of bf16 is `elementwise`, because
-bf16 pays for it too. So the two are best compared together (see `causes`).
-
+A kernel that casts to fp8 and does other work too is a `cast` with all its time; a norm or an activation that merely
+writes fp8 instead of bf16 is `elementwise`, because bf16 pays for it too. So compare the two together (see `causes`).
 Sources: cuBLAS names the types of its Hopper and Blackwell GEMMs by letters (nvjet_sm90_qrtst: A e4m3, B e5m2, C
 bf16, computed in float32; tst: bf16 throughout; hsh: half), its older ones in words (sm89_xmma_gemm_e4m3bf16_...);
 torch's copies are in aten/src/ATen/native/cuda/Copy.cu; triton kernels list the operators that they were fused from.
-
-A CPU has only operators that call one another, whose own time replaces kernels. A GEMM is `gemm_bf16`, unless the
-operator is fp8's (`aten::_scaled_mm`). Operators without arithmetic are `other`: their time is the dispatcher's.
-
-Every moment is counted once. Communication yields to every other kernel: what overlaps with one is hidden and omitted,
-so `nccl` is what communication really adds to a step. Among other kernels, the one that started first gets the moment.
-So the categories add up to the time in which anything ran, and the rest of a step is idle. The optimizer's kernels are
-identified by its annotation, whatever their names (a plain multiply is one of them).
 """
 
 import re
@@ -130,8 +116,13 @@ def categorize(name: str, device: Literal["cuda", "cpu"] = "cuda") -> Category:
 
 
 def breakdown(trace: Trace) -> Profile:
-    """Return seconds per step, averaged over the trace's steps. The seconds of single kernels include hidden time."""
-    device, steps = trace.metadata.device, trace.metadata.steps
+    """Return seconds per step, averaged over the trace's steps.
+
+    Every moment is counted once, by the kernel that started first. Communication yields to every other, so `nccl`
+    is what it really adds to a step. The seconds of single kernels include hidden time. The optimizer's kernels are
+    those of its annotation, whatever their names.
+    """
+    device, steps = trace.device, trace.steps
 
     def per_step(total_s: float) -> float:
         return max(0.0, round(total_s / steps, NANOSECONDS))

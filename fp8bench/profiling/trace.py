@@ -1,14 +1,6 @@
 """Reading and keeping a Chrome trace of torch.profiler, and its timeline: the pieces of a device's time.
 
-A trace is a JSON document, zipped or not, whose `traceEvents` list what ran when. The worker adds the key `fp8bench`,
-with what the events do not say; a trace without it is refused, because its steps cannot be told apart.
-
-On a GPU the pieces are kernels, copies and fills. The host's call that launched one has the same correlation id. So the
-optimizer's kernels are those whose launch is inside torch's annotation of `Optimizer.step`: the GPU runs behind the
-host. All kernels of a replayed CUDA graph have the id of the single call that launched it, so only names tell.
-
-On a CPU, operators replace kernels. They call one another, so an operator's own time is its time without the operators
-inside it, in as many pieces as there are gaps between them. gloo's annotations, of work on its own threads, are added.
+A trace is a JSON document, zipped or not, whose `traceEvents` list what ran when. The worker adds the key `fp8bench`.
 """
 
 import gzip
@@ -16,15 +8,13 @@ import io
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
-
 from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.schema.files import LARGEST_BYTES, Frozen, bytes_of, first_fault, write_atomically
+from fp8bench.schema.files import LARGEST_BYTES, bytes_of, write_atomically
 
 METADATA_KEY = "fp8bench"
 # Keys of a trace that name the machine, or a folder on it; torch >= 2.13 writes the first.
@@ -38,70 +28,52 @@ ByKind = Mapping[str, Sequence[Event]]
 
 GPU_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES = ("cuda_runtime", "cuda_driver")
-GRAPH_LAUNCH = ("cudaGraphLaunch", "cuGraphLaunch")
 OPERATOR, ANNOTATION = "cpu_op", "user_annotation"
 OPTIMIZER, GLOO = "Optimizer.", "gloo:"
 MICROSECOND = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Span:
-    """A piece of work. Seconds are relative to the first piece. continued: a later piece of a counted operator."""
+    """A piece of work, in seconds from the first piece. continued: a later piece of a counted operator."""
 
     name: str
     start_s: float
-    duration_s: float
+    end_s: float
     in_optimizer: bool = False
     continued: bool = False
 
     @property
-    def end_s(self) -> float:
-        return self.start_s + self.duration_s
-
-
-class TraceMetadata(Frozen):
-    """What a trace's events do not say. The worker writes it under `fp8bench`."""
-
-    mode: str = Field(description="with its recipe: te-fp8:delayed")
-    steps: int = Field(gt=0, description="how many were traced")
-    device: Literal["cuda", "cpu"]
-    step_time_s: float | None = Field(gt=0, description="the median of the timed steps; null: none were timed")
+    def duration_s(self) -> float:
+        return self.end_s - self.start_s
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What ran in some steps of training. replayed: whether most of it ran as CUDA graphs; None on a CPU."""
+    """What ran in some steps of training, in order of start."""
 
-    metadata: TraceMetadata
+    device: Literal["cuda", "cpu"]
+    steps: int
     spans: tuple[Span, ...]
-    replayed: bool | None = None
 
 
 def read_trace(path: Path) -> Trace:
     """Read the trace in a `.json` or `.json.gz`. Raises UsageError for a file that is not one of fp8bench's traces."""
     document = _read_document(path)
-    if METADATA_KEY not in document:
-        raise UsageError(f"{path} is a trace without the key {METADATA_KEY!r}: not one of fp8bench's", _MAKE_ANOTHER)
     try:
-        metadata = TraceMetadata.model_validate(document[METADATA_KEY])
-    except ValidationError as error:
-        field, reason = first_fault(error)
-        raise UsageError(f"{path}, field {METADATA_KEY}.{field}: {reason}", _MAKE_ANOTHER) from error
-    on_gpu = metadata.device == "cuda"
-    try:
+        device, steps = document[METADATA_KEY]["device"], document[METADATA_KEY]["steps"]
+        if device not in ("cuda", "cpu") or not isinstance(steps, int) or steps < 1:
+            raise ValueError(f"{steps!r} steps on {device!r}")
         events: dict[str, list[Event]] = defaultdict(list)
         for event in document["traceEvents"]:
             if event.get("ph") == "X":
                 events[event.get("cat", "")].append(event)
-        spans = gpu_spans(events) if on_gpu else cpu_spans(events)
-        as_graphs = replayed(events) if on_gpu else None
+        spans = gpu_spans(events) if device == "cuda" else cpu_spans(events)
+        if not spans:
+            raise ValueError(f"no {'kernel of a GPU' if device == 'cuda' else 'operator'} was traced")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"{path} has an event that is not as torch.profiler writes it: {error!r}"
-        raise UsageError(what, _MAKE_ANOTHER) from error
-    if not spans:
-        work = "kernel of a GPU" if on_gpu else "operator"
-        raise UsageError(f"{path} has no {work}, so nothing was traced", _MAKE_ANOTHER)
-    return Trace(metadata, spans, as_graphs)
+        raise UsageError(f"{path} is no trace as fp8bench makes it: {error!r}", _MAKE_ANOTHER) from error
+    return Trace(device, steps, spans)
 
 
 def _read_document(path: Path) -> dict[str, Any]:
@@ -144,85 +116,67 @@ def keep_trace(source: Path, target: Path) -> None:
 
 
 def gpu_spans(events: ByKind) -> tuple[Span, ...]:
-    """Return kernels, copies and fills by start. A missing field raises KeyError, TypeError or ValueError, as below."""
-    inside = _in_optimizer(events)
-    of_optimizer = {event["args"]["correlation"] for event in _launches(events) if inside(event["ts"])}
-    return _spans(
-        (event["ts"], event["name"], event["dur"], event["args"]["correlation"] in of_optimizer, False)
-        for kind in GPU_WORK
-        for event in events[kind]
-    )
-
-
-def replayed(events: ByKind) -> bool:
-    """Return whether most of the GPU's pieces of work were launched as parts of CUDA graphs."""
-    graphs = {event["args"]["correlation"] for event in _launches(events) if event["name"].startswith(GRAPH_LAUNCH)}
-    work = [event["args"]["correlation"] for kind in GPU_WORK for event in events[kind]]
-    return sum(correlation in graphs for correlation in work) * 2 > len(work)
+    """Return kernels, copies and fills by start. The optimizer's are those that were launched in its annotation; of a
+    replayed graph all have the id of one launch. A missing field raises KeyError, TypeError or ValueError, as below.
+    """
+    work = [event for kind in GPU_WORK for event in events[kind]]
+    steps = [(event["ts"], event["ts"] + event["dur"]) for event in _annotated(events, OPTIMIZER)]
+    launches = (event for kind in LAUNCHES for event in events[kind] if "correlation" in event.get("args", ()))
+    inside = {
+        event["args"]["correlation"] for event in launches if any(start <= event["ts"] <= end for start, end in steps)
+    }
+    spans = zip(_spans(work), work, strict=True)
+    found = [replace(span, in_optimizer=event["args"]["correlation"] in inside) for span, event in spans]
+    return tuple(sorted(found, key=lambda span: span.start_s))
 
 
 def cpu_spans(events: ByKind) -> tuple[Span, ...]:
-    """Return the operators' own time, in order of start."""
-    inside = _in_optimizer(events)
-    threads: dict[int, list[Event]] = defaultdict(list)
-    for event in events[OPERATOR]:
-        threads[event["tid"]].append(event)
+    """Return the time of operators without those that they call, and gloo's on its own threads, by start."""
+    operators, of_gloo, steps = events[OPERATOR], _annotated(events, GLOO), _annotated(events, OPTIMIZER)
+    spans = _spans([*operators, *of_gloo, *steps])
+    threads: dict[int, list[Span]] = defaultdict(list)
+    for event, span in zip(operators, spans, strict=False):
+        threads[event["tid"]].append(span)
     pieces = [piece for thread in threads.values() for piece in _own_time(thread)]
-    of_gloo = (event for event in events[ANNOTATION] if event["name"].startswith(GLOO))
-    pieces += [_Piece(event["name"], event["ts"], event["ts"] + event["dur"]) for event in of_gloo]
-    return _spans((one.start, one.name, one.end - one.start, inside(one.start), one.continued) for one in pieces)
+    pieces += spans[len(operators) : len(operators) + len(of_gloo)]
+    optimizer = spans[len(operators) + len(of_gloo) :]
+    for piece in pieces:
+        piece.in_optimizer = any(step.start_s <= piece.start_s <= step.end_s for step in optimizer)
+    return tuple(sorted(pieces, key=lambda piece: piece.start_s))
 
 
-def _spans(pieces: Iterable[tuple[float, str, float, bool, bool]]) -> tuple[Span, ...]:
-    """Put pieces in order, in seconds from the first: start, name, microseconds, of the optimizer, continued."""
-    found = sorted(pieces, key=lambda piece: float(piece[0]))
-    return tuple(
-        Span(name, (start - found[0][0]) * MICROSECOND, duration * MICROSECOND, in_optimizer, continued)
-        for start, name, duration, in_optimizer, continued in found
-    )
+def _spans(events: Sequence[Event]) -> list[Span]:
+    first = min((event["ts"] for event in events), default=0)
+    starts = ((event, (event["ts"] - first) * MICROSECOND) for event in events)
+    return [Span(event["name"], start_s, start_s + event["dur"] * MICROSECOND) for event, start_s in starts]
 
 
-def _in_optimizer(events: ByKind) -> Callable[[float], bool]:
-    # There are few: one or two a step.
-    found = [(e["ts"], e["ts"] + e["dur"]) for e in events[ANNOTATION] if e["name"].startswith(OPTIMIZER)]
-    return lambda at: any(start <= at <= end for start, end in found)
+def _annotated(events: ByKind, beginning: str) -> list[Event]:
+    return [event for event in events[ANNOTATION] if event["name"].startswith(beginning)]
 
 
-@dataclass(slots=True)
-class _Piece:
-    name: str
-    start: float
-    end: float
-    continued: bool = False
-
-
-def _own_time(thread: Sequence[Event]) -> Iterator[_Piece]:
+def _own_time(thread: Iterable[Span]) -> Iterator[Span]:
     """Yield the time of each operator of one thread without the operators inside it. One that starts with another
     inside it has a first piece of length zero, so that it is counted.
     """
-    open_ones: list[_Piece] = []
+    open_ones: list[Span] = []
 
-    def close(until: float) -> Iterator[_Piece]:
-        while open_ones and open_ones[-1].end <= until:
+    def close(until_s: float) -> Iterator[Span]:
+        while open_ones and open_ones[-1].end_s <= until_s:
             done = open_ones.pop()
-            if done.end > done.start or not done.continued:
+            if done.end_s > done.start_s or not done.continued:
                 yield done
             if open_ones:
-                open_ones[-1].start = done.end
+                open_ones[-1].start_s = done.end_s
 
-    for event in sorted(thread, key=lambda event: (event["ts"], -event["dur"])):
-        start, end = event["ts"], event["ts"] + event["dur"]
-        yield from close(start)
+    for span in sorted(thread, key=lambda span: (span.start_s, -span.duration_s)):
+        yield from close(span.start_s)
         if open_ones:
             outer = open_ones[-1]
-            if start > outer.start or not outer.continued:
-                yield replace(outer, end=start)
+            if span.start_s > outer.start_s or not outer.continued:
+                yield replace(outer, end_s=span.start_s)
             outer.continued = True
             # Rounding may let the inner operator end slightly after the outer one.
-            end = min(end, outer.end)
-        open_ones.append(_Piece(event["name"], start, end))
+            span.end_s = min(span.end_s, outer.end_s)
+        open_ones.append(span)
     yield from close(float("inf"))
-
-
-def _launches(events: ByKind) -> Iterator[Event]:
-    return (event for kind in LAUNCHES for event in events[kind] if "correlation" in event.get("args", ()))

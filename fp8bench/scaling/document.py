@@ -2,8 +2,8 @@
 figure: the share of a GPU's rate that is left by nodes and, where a source gives it, the final loss.
 """
 
-from collections.abc import Sequence
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from fp8bench.scaling.points import REFERENCE, Point, Scaled
 from fp8bench.scaling.projected import Projection, Projections
 from fp8bench.tables import chart
 from fp8bench.tables import document as doc
-from fp8bench.tables.chart import FAINT, INK
+from fp8bench.tables.chart import INK
 from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import Interval, change, number, with_interval
 
@@ -90,7 +90,7 @@ def document(found: Scaled, ahead: Projections) -> doc.Document:
         "warnings": warnings,
         "notes": notes,
     }
-    figures = {PICTURE: partial(draw, found, ahead.rows)}
+    figures = {PICTURE: partial(draw, found)}
     return doc.Document(blocks, data=data, lines=doc.CsvLines.of(Point, points), figures=figures)
 
 
@@ -102,7 +102,7 @@ def _projected(found: Projections) -> list[list[doc.Part]]:
     unit = found.rows[0].unit
     columns: tuple[Column[Projection], ...] = (
         word("projected nodes x GPUs", lambda r: f"{r.nodes} x {r.world_size / r.nodes:g}"),
-        word("mode", lambda r: r.mode_label),
+        word("mode", lambda r: r.variant_label),
         Column(f"{unit}/s/GPU", lambda r: ends(r.units_per_s_per_gpu, ",.1f"), str, "interval"),
         Column("left of 1 node", lambda r: ends(r.share_of_one_node, ".1f", 100, " %"), str, "interval"),
         Column("communication, ms", lambda r: r.ring_s, ".1f", scale=1e3),
@@ -114,38 +114,29 @@ def _projected(found: Projections) -> list[list[doc.Part]]:
     return [[heading, table], [*map(doc.Note, found.assumed)]]
 
 
-def draw(found: Scaled, projected: Sequence[Projection], path: Path) -> None:
+def draw(found: Scaled, path: Path) -> None:
     """Draw the figure. Raises UsageError as require_drawable does, and RunFailed if path cannot be written."""
-    series = grouped(found.points, lambda one: one.series)
+    series = grouped(found.points, lambda one: one.series).values()
     losses = any(one.final_loss is not None for one in found.points)
+    sizes = sorted({one.world_size for one in found.points})
     with chart.figure(4.4, path) as figure:
         left, *right = figure.subplots(1, 2) if losses else (figure.add_subplot(),)
-        for place, points in enumerate(series.values()):
-            colour, first = COLOURS[place % len(COLOURS)], points[0]
+        for points, colour in zip(series, cycle(COLOURS), strict=False):
             looks: dict[str, Any] = {"marker": "o", "markersize": 4, "linewidth": 1.8, "color": colour}
-            label = f"{first.variant_label}{f', batch {first.batch_size}' if first.batch_size else ''}"
+            label = f"{points[0].variant_label}{f', batch {points[0].batch_size}' if points[0].batch_size else ''}"
             shares = [(one.share_of_smallest or 1.0) * 100 for one in points]
             left.plot([one.world_size for one in points], shares, label=label, **looks)
-            for one, start in zip(points, shares, strict=True):
+            for one in points:
                 if one.share_of_smallest_ci:
                     left.plot([one.world_size] * 2, [end * 100 for end in one.share_of_smallest_ci], color=colour)
-                ahead = [row for row in projected if one.nodes == 1 and row.from_run_ids == one.run_ids]
-                for end in (0, 1) if ahead else ():
-                    sizes = [one.world_size, *(row.world_size for row in ahead)]
-                    left_there = [start, *(start * row.share_of_one_node[end] for row in ahead)]
-                    left.plot(sizes, left_there, **{**looks, "linestyle": chart.DASHES, "markerfacecolor": "white"})
-            known = [(one.world_size, one.final_loss) for one in points if one.final_loss is not None]
+            known = [one for one in points if one.final_loss is not None]
             for axes in right:
-                axes.plot(*(zip(*known, strict=True) if known else ((), ())), **looks)
-        if projected:
-            left.plot([], [], color=FAINT, linestyle=chart.DASHES, label="projected")
-        every = sorted({one.world_size for one in found.points} | {row.world_size for row in projected})
+                axes.plot([one.world_size for one in known], [one.final_loss for one in known], **looks)
         for axes, y in zip((left, *right), ("% of a GPU's rate that is left", "final loss"), strict=False):
             axes.set_xscale("log", base=2)
-            axes.set_xticks(every, list(map(str, every)), fontsize=9)
+            axes.set_xticks(sizes, list(map(str, sizes)), fontsize=9)
             axes.minorticks_off()
             chart.plain(axes, "GPUs or processes", y)
         left.set_ylim(0, None)
         left.legend(fontsize=8.5, frameon=False, labelcolor=INK, loc="lower left")
-        whose = ", ".join(sorted({one.source for one in found.points}))
-        chart.title(figure, f"{found.workload}, {whose}{' and projected (broken lines)' if projected else ''}")
+        chart.title(figure, f"{found.workload}, {', '.join(sorted({one.source for one in found.points}))}")

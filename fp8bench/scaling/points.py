@@ -1,13 +1,9 @@
-"""The points of a scaling study: one mode on one number of nodes, with the rate of one GPU, its share of the rate on
-the smallest number of nodes, the gain over bf16 on as many, and the cost of a billion units. Numbers only.
-
-Two points belong to one series if they are the same work (fingerprint) in the same mode, execution, source, GPU, batch
-size per GPU and micro-batches: more nodes then do more work, and the work of each GPU stays the same (weak scaling).
-Only points of one series, or of one group of series, are compared.
+"""The points of a scaling study: one mode on one number of nodes. Those of one series are the same work, mode, source,
+GPU, batch size per GPU and micro-batches: more nodes do more work, each GPU the same (weak scaling). Only points of one
+series, or of one group of series, are compared.
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Sequence
 from datetime import date
 from typing import Any, NamedTuple
@@ -39,8 +35,13 @@ BILLION = 1e9
 REFERENCE = "baseline-bf16"
 
 
-class Series(Labelled, Frozen):
-    """What is trained, and on what."""
+class Point(Labelled, Frozen):
+    """A point in SI units; ratios have no unit; a pair is a 95 % interval. The names are the keys of `--format json`.
+
+    share_of_smallest: the rate per GPU over that on the series' smallest number of nodes. faster_vs_reference: the rate
+    over baseline-bf16's on the same number of GPUs, minus 1. printed_faster: the same gain as a published source prints
+    it. work, estimate, measurement: the fingerprint, seconds per unit of all GPUs together, and the records.
+    """
 
     instance: str
     gpu: str
@@ -49,16 +50,6 @@ class Series(Labelled, Frozen):
     recipe: str | None
     execution: Variant | None = None
     batch_size: int | None = None
-
-
-class Point(Series):
-    """A point in SI units; ratios have no unit; a pair is a 95 % interval. The names are the keys of `--format json`.
-
-    share_of_smallest: the rate per GPU over that on the series' smallest number of nodes. faster_vs_reference: the rate
-    over baseline-bf16's on the same number of GPUs, minus 1. printed_faster: the same gain as a published source prints
-    it. work, estimate, measurement: the fingerprint, seconds per unit of all GPUs together, and the records.
-    """
-
     grad_accumulation: int | None = None
     source: Source
     device: Device = "cuda"
@@ -101,11 +92,6 @@ class Point(Series):
         """What points have in common that differ only in the number of nodes."""
         return (*self.group, self.variant_label)
 
-    @property
-    def place(self) -> tuple[object, ...]:
-        """What points have in common that differ only in the mode."""
-        return (*self.group, self.nodes, self.world_size)
-
 
 class Scaled(NamedTuple):
     """The points of one workload, in the order of a table. notes: sources, and what is not shown, and why."""
@@ -132,7 +118,19 @@ def scaled(
         # Published throughput states none of these.
         figures = ()
     every = select(records, options.every, wanted)
-    chosen, there, others = _workload(every, figures, workload, options, results_dir)
+    ran = (one.latest for one in every if one.latest.status == "ok")
+    sizes = [(record.what.workload, record.instance, record.what.world_size) for record in ran]
+    sizes += [(figure.workload, figure.instance, point.world_size) for figure in figures for point in figure.points]
+    there = {name: {(key, size) for of, key, size in sizes if of == name} for name, *_ in sizes}
+    names = sorted({*there, *workloads()})
+    if workload is not None and workload.partition(",")[0] not in names:
+        raise unknown_name("workload", workload, names, "fp8bench list workloads")
+    if not there or workload not in (None, *there):
+        of = f" of {workload}" if workload else ""
+        remedy = "Run `fp8bench run` there, or name another instance or workload"
+        raise nothing_found(f"for {', '.join(options.instances)}{of}{wanted.words}", results_dir, remedy, RUN)
+    chosen = workload or broadest_first(there)[0]
+    others = ", ".join(sorted(there.keys() - {chosen}))
     notes = [f"also there: {others} (--workload)"] if others and workload is None else []
     day = options.as_of or options.today
     points, days = [], []
@@ -149,32 +147,9 @@ def scaled(
             points.append(_of_run(one, catalog, options, day))
         else:
             notes.append(f"omitted: {one.latest.instance}:{one.latest.what.mode} is {one.latest.status}")
-    notes += [f"no record of {chosen} for {key}" for key in options.instances if key not in there]
+    has = {instance for instance, _ in there[chosen]}
+    notes += [f"no record of {chosen} for {key}" for key in options.instances if key not in has]
     return Scaled(chosen, tuple(_compared(points)), tuple(dict.fromkeys(notes)))
-
-
-def _workload(
-    every: Sequence[Measurement],
-    figures: Sequence[ThroughputRecord],
-    workload: str | None,
-    options: CompareOptions,
-    results_dir: Folders,
-) -> tuple[str, set[str], str]:
-    """Return the workload that is shown, the instances that have it, and the other workloads."""
-    there: dict[str, set[tuple[str, int]]] = defaultdict(set)
-    for one in every:
-        if one.latest.status == "ok":
-            there[one.latest.what.workload].add((one.latest.instance, one.latest.what.world_size))
-    for figure in figures:
-        there[figure.workload].update((figure.instance, point.world_size) for point in figure.points)
-    if workload is not None and workload.partition(",")[0] not in {*there, *workloads()}:
-        raise unknown_name("workload", workload, sorted({*there, *workloads()}), "fp8bench list workloads")
-    if not there or workload not in (None, *there):
-        of = f" of {workload}" if workload else ""
-        remedy = "Run `fp8bench run` there, or name another instance or workload"
-        raise nothing_found(f"for {', '.join(options.instances)}{of}{options.wanted.words}", results_dir, remedy, RUN)
-    chosen = workload or broadest_first(there)[0]
-    return chosen, {instance for instance, _ in there[chosen]}, ", ".join(sorted(there.keys() - {chosen}))
 
 
 def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions, day: date) -> Point:
@@ -217,39 +192,39 @@ def _of_throughput(record: ThroughputRecord, catalog: Catalog, options: CompareO
 def _compared(points: Sequence[Point]) -> list[Point]:
     # By group and size, the reference first.
     in_order = sorted(points, key=lambda one: (*one.group, one.world_size, one.mode != REFERENCE, one.variant_label))
-    smallest: dict[object, Point] = {}
-    models: dict[object, Point] = {}
+    smallest_of: dict[object, Point] = {}
+    references: dict[object, Point] = {}
     for one in in_order:
-        smallest.setdefault(one.series, one)
+        smallest_of.setdefault(one.series, one)
         if one.mode == REFERENCE:
-            models[one.place] = max(models.get(one.place, one), one, key=lambda each: each.units_per_s_per_gpu)
-    return [_against(one, smallest[one.series], models.get(one.place)) for one in in_order]
+            place = one.group, one.nodes, one.world_size
+            references[place] = max(references.get(place, one), one, key=lambda each: each.units_per_s_per_gpu)
+    found = []
+    for one in in_order:
+        smallest, model = smallest_of[one.series], references.get((one.group, one.nodes, one.world_size))
+        marks = list(one.marks)
+        update: dict[str, Any] = {"smallest_nodes": smallest.nodes, "smallest_world_size": smallest.world_size}
+        if one is not smallest:
+            update["share_of_smallest"], update["share_of_smallest_ci"] = _rate_ratio(one, smallest)
+            gpus = smallest.nodes == 1 and smallest.source == "measured"
+            name = workers(smallest.world_size, smallest.device) if gpus else counted(smallest.nodes, "node")
+            marks += _unlike(one, smallest, name)
+        if model is not None and model is not one and not one.emulated and not model.emulated:
+            rate, ends = _rate_ratio(one, model)
+            update |= {"faster_vs_reference": rate - 1, "faster_vs_reference_ci": ends and (ends[0] - 1, ends[1] - 1)}
+            marks += [mark for mark in _unlike(one, model, model.variant_label) if "machine" in mark]
+            if one.final_loss is not None and model.final_loss is not None:
+                update["final_loss_vs_reference"] = one.final_loss - model.final_loss
+        found.append(one.model_copy(update={**update, "is_reference": model is one, "marks": tuple(marks)}))
+    return found
 
 
-def _against(one: Point, smallest: Point, model: Point | None) -> Point:
-    marks = list(one.marks)
-    update: dict[str, Any] = {"smallest_nodes": smallest.nodes, "smallest_world_size": smallest.world_size}
-    if one is not smallest:
-        update["share_of_smallest"], update["share_of_smallest_ci"] = rate_ratio(one, smallest)
-        gpus = smallest.nodes == 1 and smallest.source == "measured"
-        name = workers(smallest.world_size, smallest.device) if gpus else counted(smallest.nodes, "node")
-        marks += _unlike(one, smallest, name)
-    if model is not None and model is not one and not one.emulated and not model.emulated:
-        ratio, ends = rate_ratio(one, model)
-        update |= {"faster_vs_reference": ratio - 1, "faster_vs_reference_ci": ends and (ends[0] - 1, ends[1] - 1)}
-        marks += [mark for mark in _unlike(one, model, model.variant_label) if "machine" in mark]
-        if one.final_loss is not None and model.final_loss is not None:
-            update["final_loss_vs_reference"] = one.final_loss - model.final_loss
-    return one.model_copy(update={**update, "is_reference": model is one, "marks": tuple(marks)})
-
-
-def rate_ratio(one: Point, other: Point) -> tuple[float, Interval | None]:
-    """Return the rate per GPU over the other's, and its 95 % interval, None if either has no samples."""
+def _rate_ratio(one: Point, other: Point) -> tuple[float, Interval | None]:
+    # Without samples of both there is no interval.
     value = one.units_per_s_per_gpu / other.units_per_s_per_gpu
-    if one.estimate is None or other.estimate is None:
+    if one.estimate is None or other.estimate is None or (held := ratio(one.estimate, other.estimate)).interval is None:
         return value, None
-    held = ratio(one.estimate, other.estimate)
-    return value, held.interval and (value * held.value / held.interval[1], value * held.value / held.interval[0])
+    return value, (value * held.value / held.interval[1], value * held.value / held.interval[0])
 
 
 def _unlike(one: Point, other: Point, name: str) -> list[str]:

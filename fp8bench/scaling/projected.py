@@ -1,10 +1,8 @@
 """More nodes than were measured, projected from one node's step and the links; in no table of measurements.
 
-Gradients are all-reduced over a ring of all GPUs: each link carries 2 (n - 1) / n of their bytes (Patarasuk & Yuan,
-2009), at the bandwidth of the slowest. FSDP2 gathers the weights twice a micro-batch, in the dtype in which they
-travel, and scatters the gradients once. What one node's profile saw hidden stays hidden, as far as there is work;
-without a profile it is a range, from all hidden to none. No straggler, congestion or jitter: so it ends at 8 nodes, up
-to where a published cluster was within 4 points (docs/parallel.md).
+A ring of all n GPUs all-reduces gradients: each link carries 2 (n - 1) / n of their bytes (Patarasuk & Yuan, 2009), at
+the bandwidth of the slowest. FSDP2 gathers the weights twice a micro-batch, and scatters the gradients once. No
+straggler, congestion or jitter: so it ends at 8 nodes, up to where a published cluster was within 4 points.
 """
 
 import math
@@ -13,17 +11,17 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
+from fp8bench.kinds.kind import Labelled
 from fp8bench.predict.prediction import scaled
-from fp8bench.predict.source import tokens_of
-from fp8bench.predict.step import gradient_bytes
+from fp8bench.predict.source import gradient_bytes_of
 from fp8bench.records.results import Folders, read_kind
 from fp8bench.records.select import Measurement
-from fp8bench.scaling.points import Point, Series
+from fp8bench.scaling.points import Point
 from fp8bench.schema.collectives import bus_factor, bus_gb_s
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import made_of
+from fp8bench.schema.execution import Variant
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
-from fp8bench.schema.record import Record
 
 MOST_NODES = 8
 GIGA, BITS = 1e9, 8
@@ -35,11 +33,18 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Of a number by the dtype in which it travels; of others, as float8 ones, 1."""
 
 
-class Projection(Series):
+class Projection(Labelled, Frozen):
     """A mode on `nodes` nodes like the measured one. Pairs are ranges, not 95 % intervals: their ends are equal if the
     record shows how much communication other kernels hide. ring_s: seconds of all communication.
     """
 
+    instance: str
+    gpu: str
+    workload: str
+    mode: str
+    recipe: str | None
+    execution: Variant | None
+    batch_size: int | None
     status: str = "projected"
     device: str = "cuda"
     nodes: int
@@ -109,9 +114,8 @@ def projections(
 ) -> Projections:
     """Project every series from its measurement of one node with the most GPUs. collectives: records of links."""
     best = {one.series: one for one in sorted(points, key=lambda one: one.world_size) if one.nodes == 1}
-    rows: list[Projection] = []
-    assumed: dict[str, None] = {}
-    omitted = {} if best else {"not projected: no record is of one node": None}
+    rows, assumed = list[Projection](), list[str]()
+    omitted = [] if best else ["not projected: no record is of one node"]
     for point in best.values():
         try:
             if point.measurement is None or point.source != "measured":
@@ -119,29 +123,25 @@ def projections(
                 raise UsageError(what, "Measure one node")
             node, said = one_node(point.measurement, point.gpu, network_gbps, collectives, catalog)
         except UsageError as error:
-            omitted[f"not projected: {error.what}. {error.remedy}"] = None
+            omitted.append(f"not projected: {error.what}. {error.remedy}")
             continue
-        assumed |= dict.fromkeys(said)
+        assumed += said
         for count in nodes:
             least_s, most_s, all_s = node.project(count)
             low, high = node.step_s / most_s, node.step_s / least_s
             rate, usd = point.units_per_s_per_gpu, point.usd_per_billion_units
-            rows.append(
-                made_of(
-                    Projection,
-                    point,
-                    nodes=count,
-                    world_size=count * node.gpus,
-                    units_per_s_per_gpu=(rate * low, rate * high),
-                    share_of_one_node=(low, high),
-                    step_s=(least_s, most_s),
-                    ring_s=all_s,
-                    usd_per_billion_units=usd and (usd / high, usd / low),
-                    from_run_ids=point.run_ids,
-                )
-            )
+            own = {
+                "nodes": count,
+                "world_size": count * node.gpus,
+                "units_per_s_per_gpu": (rate * low, rate * high),
+                "share_of_one_node": (low, high),
+                "step_s": (least_s, most_s),
+                "ring_s": all_s,
+                "usd_per_billion_units": usd and (usd / high, usd / low),
+            }
+            rows.append(made_of(Projection, point, from_run_ids=point.run_ids, **own))
     rows.sort(key=lambda row: (row.nodes, row.instance, row.mode, row.recipe or ""))
-    return Projections(tuple(rows), tuple(assumed), tuple(omitted))
+    return Projections(tuple(rows), tuple(dict.fromkeys(assumed)), tuple(dict.fromkeys(omitted)))
 
 
 def over_nodes(
@@ -150,8 +150,7 @@ def over_nodes(
     """Return rows of a comparison for as many GPUs of several nodes, from the measured or predicted one of a complete
     node, and why there are none. Each has the geometric mean of its range, and is as uncertain as that and `OFF`.
     """
-    found: list[Measurement] = []
-    omitted: dict[str, None] = {}
+    found, omitted = list[Measurement](), list[str]()
     for one in measured:
         record, instance = one.latest, catalog.instances.get(one.latest.instance)
         whole = instance is not None and record.what.world_size == instance.gpu_count
@@ -164,7 +163,7 @@ def over_nodes(
                     raise UsageError(what, f"Give multiples of it up to {MOST_NODES * instance.gpu_count}")
                 node, _ = one_node(one, instance.gpu or "", None, collectives, catalog)
             except UsageError as error:
-                omitted[f"not projected: {error.what}. {error.remedy}"] = None
+                omitted.append(f"not projected: {error.what}. {error.remedy}")
                 continue
             least_s, most_s, _ = node.project(nodes)
             by = math.sqrt(least_s * most_s) / node.step_s
@@ -172,7 +171,7 @@ def over_nodes(
             rounds = tuple(scaled(each, instance.key, by, nodes, nodes=nodes) for each in one.rounds)
             origin = one.measured_on or instance.key
             found.append(replace(one, rounds=rounds, measured_on=origin, origin="predicted", elsewhere=reach))
-    return found, [*omitted]
+    return found, [*dict.fromkeys(omitted)]
 
 
 def one_node(
@@ -187,29 +186,21 @@ def one_node(
     """
     rounds = measurement.rounds
     record = next((one for one in reversed(rounds) if one.profile is not None), rounds[-1])
-    seen = (record.profile.nccl_s, record.profile.by_category.get("nccl", 0.0)) if record.profile else (0.0, 0.0)
-    summary = record.summary
-    a_unit = 1 if summary and summary.unit == "tokens" else tokens_of(record.fingerprint.get("sizes") or {})
-    if summary is None or not summary.flops_per_step or not a_unit:
+    seen = (record.profile.nccl_s, record.profile.seconds("nccl")) if record.profile else (0.0, 0.0)
+    summary, gpus, gradients = record.summary, record.what.world_size, gradient_bytes_of(record)
+    if summary is None or gradients is None:
         raise UsageError(f"{record.run_id} does not say how many weights the model has", "Measure it again")
-    gradients = gradient_bytes(summary.flops_per_step, a_unit * summary.units_per_step)
-    gpus = record.what.world_size
     within, between, said = links_of(record.instance, gpu, gpus, network_gbps, collectives, catalog)
     said.append(f"{gradients / GIGA:.3g} GB of gradients, by the model's FLOPs (6 a weight and token)")
     if not any(seen):
         said.append("no profile saw communication: a range, from all of it hidden to none")
-    return OneNode(summary.step_time_s, gpus, gradients, within, between, *seen, sent_of(record)), said
-
-
-def sent_of(record: Record) -> float:
-    """Return what a step sends, in bytes of the float32 gradients times (n - 1) / n."""
-    evidence, config = record.evidence, record.config
-    parallel = evidence.parallel if evidence is not None else None
-    if parallel is None or parallel.gathered_dtype is None or config is None:
-        return ALL_REDUCE
-    gathers = 2 if parallel.resharded_after_forward else 1
-    gathered, reduced = (BYTES.get(str(dtype), 1) for dtype in (parallel.gathered_dtype, parallel.reduced_dtype))
-    return (gathers * config.grad_accumulation * gathered + reduced) / BYTES["float32"]
+    sent, parallel = ALL_REDUCE, record.evidence.parallel if record.evidence else None
+    if parallel is not None and parallel.gathered_dtype is not None and record.config is not None:
+        # The float32 gradients are the unit.
+        gathers = (2 if parallel.resharded_after_forward else 1) * record.config.grad_accumulation
+        gathered, reduced = (BYTES.get(str(dtype), 1) for dtype in (parallel.gathered_dtype, parallel.reduced_dtype))
+        sent = (gathers * gathered + reduced) / BYTES["float32"]
+    return OneNode(summary.step_time_s, gpus, gradients, within, between, *seen, sent), said
 
 
 def links_of(
@@ -221,13 +212,16 @@ def links_of(
     catalog: Catalog,
 ) -> tuple[float, float, list[str]]:
     """Return the links of a node with so many GPUs (0 within a node of one), and their sources in sentences."""
-    measured: dict[bool, float] = {}
-    for one in (one for one in collectives if one.instance == instance and one.status == "ok"):
-        ranks, several = one.config.world_size, one.config.nodes > 1
-        for each in one.timings:
-            if each.operation == "all-reduce" and each.time_s is not None:
-                gb_s = bus_gb_s("all-reduce", each.size_bytes, each.time_s, ranks)
-                measured[several] = max(gb_s, measured.get(several, 0.0))
+    rates = [
+        (one.config.nodes > 1, bus_gb_s("all-reduce", each.size_bytes, each.time_s, one.config.world_size))
+        for one in collectives
+        if one.instance == instance and one.status == "ok"
+        for each in one.timings
+        if each.operation == "all-reduce" and each.time_s is not None
+    ]
+    measured = {
+        several: max(of) for several in (False, True) if (of := [rate for kind, rate in rates if kind is several])
+    }
     listed, nvlink = catalog.instances.get(instance), catalog.gpus[gpu].nvlink_gb_s if gpu in catalog.gpus else None
     within = measured.get(False) or (nvlink or 0.0) / BOTH_DIRECTIONS
     if gpus > 1 and not within:

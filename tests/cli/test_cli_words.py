@@ -55,7 +55,7 @@ sweep --budget soon | it is not a duration
 run --config /dev/null/x --dry-run | cannot read /dev/null/x: 
 predict p5 --from h200-1x --price-as-of soon | --price-as-of | 'soon'
 predict p5 --from h200-1x --purchase barter | --purchase 'barter'
-predict p5 --from nowhere.json | no record for instance 'nowhere.json'
+predict p5 --from nowhere.json | no record of nowhere.json is measured and ok | --from
 scaling p5 --workload llm-1b --project two | --project | 'two'
 scaling p5 --workload llm-1b --format xml | --format 'xml'
 prices show --purchase stolen | --purchase 'stolen'
@@ -171,9 +171,9 @@ predict | no instance was named
 predict p5 | --from is missing
 run --dry-run --instance p5 --gpus 16 | p5 has 8 GPUs | Give --gpus 8 or less
 predict p55 --from h200-1x | unknown instance 'p55'
-predict p5 --from h100-1x | no record for instance 'h100-1x' | h200-1x
-predict p5 --from p4d | published figure, which has no profile
-predict p5 --from h200-1x:te-bf16 | no record of h200-1x:te-bf16
+predict p5 --from h100-1x | no record of h100-1x is measured and ok | h200-1x | --from
+predict p5 --from p4d | no record of p4d is measured and ok | fp8bench compare p4d
+predict p5 --from h200-1x:te-bf16 | no record of h200-1x:te-bf16 is measured and ok
 predict p5 --from h200-1x/graphing | unknown variant 'graphing'
 predict p5 --from h200-1x --gpus 9 | p5 has 8 GPUs, not 9
 predict p5 --from h200-1x --gpus 0 | --gpus | '0'

@@ -6,7 +6,7 @@ from typing import Any
 
 from builders import environment, instance, price, profile, rank_samples, rounds, steps_about, summary
 
-from fp8bench.predict.source import Source, Sources, source
+from fp8bench.predict.source import Source, source
 from fp8bench.predict.step import Case, GpuChange, Known, Limits, Machine, Scale, Tested, Work
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery
 from fp8bench.records.select import select
@@ -96,11 +96,6 @@ def what_is_known(*errors: Tested, **changes: Any) -> Known:
     return Known(**{**values, "errors": errors, **changes})
 
 
-def some(*of: Record) -> Sources:
-    """The source of one measurement, as `predictions` takes it."""
-    return Sources((one_source(*of),), ())
-
-
 def machine(name: str = "fast", gpus: int = 1, **changes: Any) -> Machine:
     """A GPU of 250 operations a byte."""
     return Machine(gpu(name, **changes), gpus)
@@ -112,7 +107,6 @@ def work(**changes: Any) -> Work:
         "step_s": 0.1,
         "by_category": {"gemm_bf16": 0.05, "elementwise": 0.03, "attention": 0.01, "other": 0.005},
         "tokens": 600,
-        "sequences": 64,
-        "flops": 6 * 1e9 * 600 * 64,
+        "gradient_bytes": 4e9,
     }
     return Work(**{**values, **changes})

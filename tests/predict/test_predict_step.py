@@ -148,7 +148,7 @@ def test_a_figure_that_the_catalogue_lacks_is_named(field, category):
 
 def test_gradients_of_unknown_size_and_float32_gemms_are_refused():
     with pytest.raises(UsageError, match="whose size this record does not say"):
-        predict(work(flops=None), FAST, machine(gpus=2))
+        predict(work(gradient_bytes=None), FAST, machine(gpus=2))
     in_float32 = work(by_category={"gemm_fp32": 0.05, "elementwise": 0.03})
     assert predict(in_float32, FAST, FAST).step_s == pytest.approx(0.1)
     with pytest.raises(UsageError, match=r"50 % of this step is float32 GEMMs"):

@@ -16,12 +16,12 @@ from builders import (
     rounds,
     summary,
 )
-from known import FP8_STEP, QUERY, case_of, catalog, gpu, one_source, records, some, what_is_known
+from known import FP8_STEP, QUERY, case_of, catalog, gpu, one_source, records, what_is_known
 
 from fp8bench.predict.document import document
 from fp8bench.predict.prediction import predictions, target, unsupported
-from fp8bench.predict.source import Sources, parse_source, sources, tokens_of, wanted
-from fp8bench.predict.step import Machine, gradient_bytes
+from fp8bench.predict.source import sources, tokens_of
+from fp8bench.predict.step import Machine
 from fp8bench.records.select import select
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.rank import RankMemory
@@ -35,7 +35,7 @@ CATALOG = catalog(
 
 
 def of(key, gpus=None, known=CATALOG):
-    return target(known.instances[key], known, gpus, QUERY)
+    return target(known.instances[key], known, gpus)
 
 
 def predicted(sources, key="narrow-1x", errors=(), gpus=None, known=CATALOG):
@@ -48,7 +48,7 @@ def fp8(recipe="delayed"):
 
 
 def test_a_prediction_is_called_one_is_priced_and_its_range_is_the_measured_interval_widened_by_the_error():
-    (row,) = predicted(some(), errors=[case_of(error=0.25)]).rows
+    (row,) = predicted([one_source()], errors=[case_of(error=0.25)]).rows
     assert (row.source, row.status) == ("predicted", "predicted")
     assert row.step_time_s == pytest.approx(0.135)
     assert row.throughput_per_s == pytest.approx(64 / 0.135)
@@ -58,7 +58,7 @@ def test_a_prediction_is_called_one_is_priced_and_its_range_is_the_measured_inte
     assert row.measured.units_per_usd == pytest.approx(640 * 360)
     assert row.break_even_usd_per_hour == pytest.approx(10 * 0.1 / 0.135)
     assert sum(part.predicted_s for part in row.parts) == pytest.approx(row.step_time_s)
-    low, high = one_source().interval_s
+    low, high = one_source().row.step_time_ci_s
     assert row.step_time_range_s == pytest.approx((1.35 * low / 1.25, 1.35 * high * 1.25))
     slowest, fastest = row.throughput_range_per_s
     assert slowest == pytest.approx(64 / row.step_time_range_s[1])
@@ -69,17 +69,13 @@ def test_a_prediction_is_called_one_is_priced_and_its_range_is_the_measured_inte
 @pytest.mark.parametrize(
     ("settings", "known", "warned"),
     [
-        ({}, what_is_known(), "no range: no record of a second machine tests such a change"),
-        (
-            {"workload": "vit-huge-256"},
-            what_is_known(case_of()),
-            "no range: untested for vit-huge-256, since all cases ",
-        ),
+        ({}, what_is_known(), "no range: no record of a second machine"),
+        ({"workload": "vit-huge-256"}, what_is_known(case_of()), "no range: untested for vit-huge-256"),
         ({}, what_is_known(case_of(), workloads={"vit-huge": (8,)}), "untested at batch 64: the cases are at 8"),
     ],
 )
 def test_what_no_case_tests_has_no_range_and_another_batch_size_is_said(settings, known, warned):
-    source = some(*records(settings={"world_size": 1, **settings}))
+    source = [one_source(*records(settings={"world_size": 1, **settings}))]
     (row,) = predictions(source, of("narrow-1x"), known, CATALOG, QUERY).rows
     assert row.step_time_s is not None
     assert (row.step_time_range_s is row.model_error is None) == warned.startswith("no range")
@@ -87,39 +83,34 @@ def test_what_no_case_tests_has_no_range_and_another_batch_size_is_said(settings
 
 
 def test_the_same_gpu_in_another_instance_has_the_measured_interval_and_the_share_of_its_price():
-    (row,) = predicted(some(*records("fast-2x")), "fast-8x", gpus=2).rows
+    (row,) = predicted([one_source(*records("fast-2x"))], "fast-8x", gpus=2).rows
     assert row.step_time_s == pytest.approx(0.1)
-    assert row.step_time_range_s == pytest.approx(one_source(*records("fast-2x")).interval_s)
+    assert row.step_time_range_s == pytest.approx(one_source(*records("fast-2x")).row.step_time_ci_s)
     assert (row.price_share, row.usd_per_hour) == (0.25, 20.0)
     rented = instance("rented", gpu="Fast", gpu_count=8, provider="a cloud", prices=(price(160.0, region=None),))
-    found = predicted(some(), "mine", known=catalog(rented, instance("mine", gpu="Fast", gpu_count=4)))
+    found = predicted([one_source()], "mine", known=catalog(rented, instance("mine", gpu="Fast", gpu_count=4)))
     assert "no price of mine is known: 4 of 8 GPUs of rented stand in for it" in found.warnings
     (row,) = found.rows
     assert (row.usd_per_hour, row.price_share, row.price_share_of) == (80.0, 0.5, "rented")
-    assert "no price: none is known of 'small'" in of("small").about_price
     # A record that ran on another GPU than its instance has no price of it.
     renamed = CATALOG.instances["fast-1x"].model_copy(update={"gpu": "Old"})
     known = CATALOG.model_copy(update={"instances": {**CATALOG.instances, "fast-1x": renamed}})
-    assert predicted(some(), known=known).rows[0].measured.usd_per_hour is None
+    assert predicted([one_source()], known=known).rows[0].measured.usd_per_hour is None
 
 
-def test_more_gpus_than_were_measured_are_warned_of():
-    found = predicted(some(), "fast-8x", [case_of("same GPU", "another number of GPUs")])
+def test_more_gpus_than_were_measured_and_doubtful_figures_are_warned_of():
+    found = predicted([one_source()], "fast-8x", [case_of("same GPU", "another number of GPUs")])
     (row,) = found.rows
     assert row.world_size == 8
     assert row.throughput_per_s == pytest.approx(512 / row.step_time_s)
     assert row.step_time_range_s[0] < 0.1
     assert found.warnings == ("8 GPUs are predicted from 1: the model was tested on up to 2",)
-
-
-def test_doubtful_figures_of_the_catalogue_are_named():
     doubted = gpu("Doubted", doubtful=("dense_bf16_tflops", "tdp_w"))
     known = catalog(instance("doubted-1x", gpu="Doubted", gpu_count=1, gpu_memory_gib=80))
     known = known.model_copy(update={"gpus": {**known.gpus, "Doubted": doubted}})
-    found = predicted(some(), "doubted-1x", known=known)
+    found = predicted([one_source()], "doubted-1x", known=known)
     assert "doubtful in the catalogue: dense_bf16_tflops of Doubted" in found.rows[0].warnings
-    assert "no price" in found.warnings[0]
-    assert found.rows[0].units_per_usd is None
+    assert ("no price" in found.warnings[0], found.rows[0].units_per_usd) == (True, None)
 
 
 def test_a_gpu_that_the_catalogue_does_not_know_is_refused_by_its_figures():
@@ -151,7 +142,7 @@ def test_what_does_not_fit_into_memory_cannot_run_and_what_nearly_does_or_is_unk
         ((full,), "needs 79.0 of 80 GiB: it may not fit"),
         ((), "whether it fits into memory is unknown"),
     ):
-        (row,) = predicted(some(*records(memory=memory)), errors=[case_of()]).rows
+        (row,) = predicted([one_source(*records(memory=memory))], errors=[case_of()]).rows
         assert row.warnings == (said,)
 
 
@@ -170,7 +161,7 @@ def test_the_profile_is_of_the_round_nearest_the_measurement():
 
 
 def test_a_language_model_says_how_many_tokens_a_sequence_has_and_that_none_sees_a_later_one():
-    """A step of 64 sequences, by a model of a billion weights."""
+    """A model of a billion weights."""
     tokens_a_step = 2048 * 64
     sizes = {"hidden_size": 2048, "sequence_length": 2048}
     of_text = one_source(
@@ -182,14 +173,14 @@ def test_a_language_model_says_how_many_tokens_a_sequence_has_and_that_none_sees
             by_category={"gemm_bf16": 0.06, "attention": 0.03},
         )
     )
-    assert (of_text.work.tokens, of_text.work.sequences, of_text.work.causal) == (2048, 64, True)
-    (row,) = predicted(Sources((of_text,), ())).rows
+    assert (of_text.work.tokens, of_text.work.causal) == (2048, True)
+    (row,) = predicted([of_text]).rows
     assert (row.unit, row.throughput_per_s) == ("tokens", pytest.approx(tokens_a_step / row.step_time_s))
     found = one_source(*records("fast-8x"))
     assert not found.work.causal
-    for one, gpus, tokens in ((of_text, 1, tokens_a_step), (found, 8, 197 * 64)):
+    for one, gpus in ((of_text, 1), (found, 8)):
         assert (one.machine.gpus, one.work.step_s) == (gpus, pytest.approx(0.1))
-        assert gradient_bytes(one.work.flops, tokens) == pytest.approx(4e9)
+        assert one.work.gradient_bytes == pytest.approx(4e9)
 
 
 @pytest.mark.parametrize(
@@ -208,16 +199,16 @@ def test_tokens_of_a_sequence_are_a_models_own_or_its_patches(sizes, tokens):
 
 def test_what_says_too_little_is_omitted_where_others_say_enough():
     bare = records(mode="te-bf16", profile=None)
-    found = sources_of(*records(), *bare, invalid("fast-1x"))
-    assert [one.label for one in found.found] == ["baseline-bf16"]
-    assert "fast-1x:te-bf16 was recorded without a profile" in found.omitted[0]
-    assert "is invalid" in found.omitted[1]
+    found, omitted = sources_of(*records(), *bare, invalid("fast-1x"))
+    assert [one.row.mode for one in found] == ["baseline-bf16"]
+    assert "fast-1x:te-bf16 was recorded without a profile" in omitted[0]
+    assert "no measured steps (measured, invalid)" in omitted[1]
 
 
 @pytest.mark.parametrize(
     ("of", "said"),
     [
-        ([published("p5")], "published figure, which has no profile"),
+        ([published("p5")], "no measured steps .published, ok."),
         ([measured_on_cpu("cpu")], "on a CPU"),
         (records(settings={"nodes": 2}), "2 nodes, whose network"),
         (records("unheard-1x"), "'NVIDIA Unheard', which the catalogue does not know"),
@@ -228,32 +219,17 @@ def test_a_source_from_which_nothing_can_be_predicted_says_why(of, said):
         sources_of(*of)
 
 
-def test_words_choose_mode_variant_batch_and_workload():
-    graphed = evidence(compiled=True)
-    of = [*records(), *records(mode="te-fp8", recipe="delayed", evidence=graphed, session_id="other", minutes=9)]
-
-    def labels(text, workload=None, batch_size=None):
-        return [one.latest.what.mode for one in wanted(of, parse_source(text, workload, batch_size))]
-
-    assert labels("fast-1x") == ["baseline-bf16", "te-fp8"]
-    assert labels("fast-1x:te-fp8") == labels("fast-1x:te-fp8:delayed/compiled") == ["te-fp8"]
-    assert labels("fast-1x/eager", "vit-huge", 64) == ["baseline-bf16"]
-    for text, batch_size in (("fast-1x:te-fp8/eager", None), ("fast-1x", 7), ("fast-1x:te-fp8:current", None)):
-        with pytest.raises(UsageError, match=r"There are: baseline-bf16/eager at batch 64, te-fp8:delayed/compiled"):
-            labels(text, batch_size=batch_size)
-
-
 def shown(key="narrow-1x", gpus=None, sources=None, errors=None):
-    found = Sources(sources or (one_source(), fp8()), ("omitted: fast-1x:te-bf16 is invalid",))
-    return document(predicted(found, key, errors or [case_of()], gpus))
+    found = predicted(sources or (one_source(), fp8()), key, errors or [case_of()], gpus)
+    return document(found, ["omitted: fast-1x:te-bf16 is invalid"])
 
 
 def test_a_reader_learns_what_it_buys_how_far_to_believe_it_and_what_is_assumed():
     text = render(shown(), PIPE)
-    assert text.startswith("Predicted for 1 Narrow of narrow-1x from what was measured on 1 Fast of fast-1x.")
+    assert text.startswith("Predicted for 1 x Narrow of narrow-1x from what was measured on 1 x Fast of fast-1x.")
     assert "None of this ran on narrow-1x." in text
     assert re.search(r"baseline-bf16/eager +64 x 1 +135 \(12\d-1\d\d\) +474 +171,000 \(", text)
-    assert "A dollar buys as many on narrow-1x at 7.41 (" in text
+    assert "A dollar buys as many on 1 x Narrow of narrow-1x at 7.41 (" in text
     assert re.search(r"norms, activations, sums +35.0 +70.0 +2.00 +memory and SMs", text)
     assert "Assumed\n" in text
     assert "widened by 10 % to either side" in text
@@ -262,7 +238,7 @@ def test_a_reader_learns_what_it_buys_how_far_to_believe_it_and_what_is_assumed(
 
 
 def test_what_cannot_run_comes_last_has_no_numbers_and_its_reason_below():
-    found = predicted(Sources((fp8(), one_source()), ()), "old-1x").rows
+    found = predicted([fp8(), one_source()], "old-1x").rows
     assert [(row.mode, row.status) for row in found] == [("baseline-bf16", "predicted"), ("te-fp8", "unsupported")]
     assert (found[1].step_time_s, found[1].units_per_usd, found[1].parts) == (None, None, ())
     elsewhere = (case_of("another architecture", left_out="GPU type"),)
@@ -271,12 +247,12 @@ def test_what_cannot_run_comes_last_has_no_numbers_and_its_reason_below():
     assert "[a] Old has no fp8 units" in text
     alone = render(shown("old-1x", sources=(fp8(),)), PIPE)
     assert "Assumed" not in alone
-    assert "predicted to buy" not in alone
+    assert "for a dollar" not in alone
 
 
 def test_of_several_machines_each_row_names_its_own():
     text = render(shown("narrow-8x", sources=(one_source(), one_source(*records("fast-2x")))), PIPE)
-    assert "from what was measured on 2 Fast of fast-2x and 1 Fast of fast-1x." in text
-    assert re.search(r"^baseline-bf16/eager +1 x fast-1x +64 x 8 ", text, re.MULTILINE)
-    assert re.search(r"^baseline-bf16/eager +2 x fast-2x +64 x 8 ", text, re.MULTILINE)
+    assert "from what was measured on 2 x Fast of fast-2x and 1 x Fast of fast-1x." in text
+    assert re.search(r"^baseline-bf16/eager +1 x Fast of fast-1x +64 x 8 ", text, re.MULTILINE)
+    assert re.search(r"^baseline-bf16/eager +2 x Fast of fast-2x +64 x 8 ", text, re.MULTILINE)
     assert not re.search(r"^predicted mode +from", render(shown(), PIPE), re.MULTILINE)

@@ -21,6 +21,7 @@ MODES = {
     "te-fp8-eager-two-gpus": "te-fp8:delayed",
     "torchao-float8-compiled": "torchao-float8:tensorwise",
 }
+ON_H200: dict[str, Any] = {"instance": "h200-1x", "workload": "vit-huge", "batch_size": 64, "world_size": 1}
 IN_FP8 = [name for name in MODES if "fp8" in name or "float8" in name]
 
 
@@ -53,6 +54,5 @@ def facts(name: str, step_time_s: float | None, exposed_nccl_s: float = 0.0, **c
         "fp8": name in IN_FP8,
         "host_lead_s": None if step_time_s is None else 0.4 * step_time_s,
         "execution": "compiled" if "compiled" in name else "eager",
-        "batch_size": 64,
     }
-    return StepFacts(profile=found, step_time_s=step_time_s, **{**values, **changes})
+    return StepFacts(profile=found, step_time_s=step_time_s, **{**ON_H200, **values, **changes})

@@ -6,7 +6,7 @@ import pytest
 from steps_of_vit_huge import IN_FP8, MODES, by_category, kernel_rows
 
 from fp8bench.profiling.kernels import LONGEST, breakdown, categorize
-from fp8bench.profiling.trace import Span, Trace, TraceMetadata
+from fp8bench.profiling.trace import Span, Trace
 
 # Milliseconds a step of all kernels, and of casts.
 KNOWN_MS = {
@@ -100,10 +100,8 @@ NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
 
 def trace(*spans, steps=1, device="cuda"):
-    """spans: name, start, end."""
-    facts = TraceMetadata(mode="baseline-bf16", steps=steps, device=device, step_time_s=None)
-    made = [span if isinstance(span, Span) else Span(span[0], span[1], span[2] - span[1]) for span in spans]
-    return Trace(facts, tuple(sorted(made, key=lambda span: span.start_s)))
+    """spans: name, start, end, whether of the optimizer."""
+    return Trace(device, steps, tuple(sorted((Span(*span) for span in spans), key=lambda span: span.start_s)))
 
 
 def test_seconds_are_a_step_and_a_moment_of_two_kernels_belongs_to_the_one_that_started_first():
@@ -138,8 +136,8 @@ def test_communication_yields_to_every_other_kernel_and_is_also_told_whole(commu
 
 
 def test_what_the_optimizer_launched_is_its_own_whatever_its_name():
-    multiply = Span("void at::native::vectorized_elementwise_kernel<4, MulFunctor>", 0.0, 1.0, in_optimizer=True)
-    reduced = Span(NCCL, 2.0, 1.0, in_optimizer=True)
+    multiply = ("void at::native::vectorized_elementwise_kernel<4, MulFunctor>", 0.0, 1.0, True)
+    reduced = (NCCL, 2.0, 3.0, True)
     assert breakdown(trace(multiply, reduced)).by_category == {"optimizer": 1.0, "nccl": 1.0}
 
 

@@ -2,13 +2,12 @@
 docs/explain.md a whole table.
 """
 
-import json
 from dataclasses import replace
 
 import pytest
-from builders import environment, evidence, measured, measured_on_cpu, profile, proof, replayed, summary
+from builders import environment, measured, measured_on_cpu, profile, summary
 
-from fp8bench.kinds.run.explain import document, explain_steps, lines
+from fp8bench.kinds.run.explain import document, explain_steps
 from fp8bench.profiling.facts import StepFacts, facts_of
 from fp8bench.schema.errors import UsageError
 from fp8bench.tables.render import render
@@ -32,13 +31,13 @@ def step(
 
 def test_two_modes_have_every_line_that_either_has_and_the_parts_add_up_to_the_step():
     both = step("te-fp8", by_category=FP8, nccl_s=0.02), step()
-    shown = lines(explain_steps(*both).modes)
+    (table, *_), *_ = document(explain_steps(*both)).blocks
+    shown = {name: (mine, theirs) for name, mine, _, theirs, *_ in table.rows()}
     assert list(shown) == [
         *("GEMMs, fp8", "GEMMs, 16 bit", "attention", "casts and scales", "norms, activations, sums"),
         *("communication, exposed", "idle", "step", "communication, hidden"),
     ]
-    assert shown["GEMMs, fp8"] == (0.03, 0.0)
-    assert shown["communication, hidden"] == (pytest.approx(0.016), 0.0)
+    assert (shown["GEMMs, fp8"], shown["communication, hidden"]) == (("30.0", "-"), ("16.0", "-"))
     for mode in explain_steps(*both).modes:
         assert sum(seconds for _, seconds in mode.parts()) == pytest.approx(mode.step_time_s)
 
@@ -140,38 +139,19 @@ def test_what_differs_is_told_and_no_cause_in_the_mode(case):
     assert explained.cause == cause
     assert [words for words in said if words not in explained.sentence] == []
     assert cause not in (SAME, BOTH) or explained.explained_s == {}
-
-
-def test_what_is_not_known_is_not_said():
-    assert "MHz" not in explain_steps(replace(SLOW_CLOCK, sm_clock_mhz=1890.0), OTHER_HOST).sentence
+    assert ("MHz" in explained.sentence) == ("MHz" in "".join(said))
 
 
 HALF_FP8 = {"gemm_fp8": 0.0352, "attention": 0.0116, "cast": 0.0158, "optimizer": 0.02001}
 PLAIN = {"gemm_bf16": 0.0651, "attention": 0.0116, "optimizer": 0.02}
 
 
-def text_in(form, explained):
-    return render(document(explained), form)
-
-
-@pytest.fixture
-def two_modes():
-    return explain_steps(step("te-fp8", 0.1411, HALF_FP8, lead=0.05), step(step_time_s=0.1386, by_category=PLAIN))
-
-
-def test_a_line_for_each_part_one_sentence_and_its_warnings(two_modes):
-    shown = text_in("markdown", two_modes).splitlines()
+def test_a_line_for_each_part_one_sentence_and_its_warnings():
+    made = explain_steps(step("te-fp8", 0.1411, HALF_FP8, lead=0.05), step(step_time_s=0.1386, by_category=PLAIN))
+    shown = render(document(made), "markdown").splitlines()
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown]
     assert lines[6] == ["optimizer", "20.0", "14.2 %", "20.0", "14.4 %", "0.0"], "which reads as no difference"
-    assert shown[-1] == text_in("plain", two_modes).splitlines()[-1] == two_modes.sentence
-    assert two_modes.sentence.startswith("te-fp8:delayed is not faster than baseline-bf16")
-    assert two_modes.notes == ()
-    alone = explain_steps(step("te-fp8", evidence=evidence(graph=replayed(), executed=proof(state_error=None))), None)
-    (note,) = alone.notes
-    assert text_in("plain", alone).splitlines()[-1] == note
-    assert note.startswith("te-fp8:delayed: each step was replayed as one CUDA graph")
-    assert note.endswith("(relative errors: loss 0.001, gradients 0.004, weights' update 0.02)")
-    warned = two_modes._replace(warnings=("both ran with different batch",))
-    for form in ("plain", "markdown"):
-        assert text_in(form, warned).splitlines()[-1] == "warning: both ran with different batch"
-    assert json.loads(text_in("json", warned))["warnings"] == ["both ran with different batch"]
+    assert shown[-1] == made.sentence
+    assert made.sentence.startswith("te-fp8:delayed is not faster than baseline-bf16")
+    noted = document(made._replace(notes=("replayed",), warnings=("another batch",)))
+    assert [line for line in render(noted, "plain").splitlines()[-3:] if line] == ["replayed", "warning: another batch"]

@@ -24,7 +24,6 @@ from fp8bench.scaling.projected import (
     one_node,
     over_nodes,
     projections,
-    sent_of,
 )
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.rank import ParallelEvidence
@@ -183,19 +182,6 @@ def test_a_projection_stands_apart_with_its_warning_and_machines_find_it_apart_t
     assert len(shown(found, ahead_of(found, 2), "csv").splitlines()) == 1 + len(data["points"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["svg", "png"])
-def test_it_is_drawn(tmp_path, suffix):
-    found = gathered(*FAR)
-    path = tmp_path / f"scaling.{suffix}"
-    document(found, ahead_of(found, 2)).figures["scaling"](path)
-    assert path.stat().st_size > 1000
-    if suffix == "svg":
-        text = path.read_text()
-        assert "projected (broken lines)" in text
-        assert "stroke-dasharray" in text
-
-
 def test_a_cpu_has_processes_and_a_row_without_an_interval_says_why():
     on_cpu = [measured_on_cpu(settings={"workload": "vit-micro", "world_size": size}, minutes=size) for size in (1, 2)]
     text = shown(gathered(*on_cpu, instances=("cpu",)))
@@ -222,9 +208,9 @@ def of(point):
     return point.instance, point.gpu, point.world_size
 
 
-def gradient_bytes_of(records):
+def node_of(records):
     (point,) = gathered(*records).points
-    return one_node(point.measurement, point.gpu, None, (), CATALOG)[0].gradient_bytes
+    return one_node(point.measurement, point.gpu, None, (), CATALOG)[0]
 
 
 def test_a_ring_sends_twice_the_bytes_less_one_ranks_share_over_the_slowest_link():
@@ -259,13 +245,15 @@ def test_what_one_node_hid_stays_hidden_and_without_a_profile_it_is_a_range():
 
 def test_gradients_follow_from_the_models_operations():
     records = of_one_node()
-    assert gradient_bytes_of(records) == pytest.approx(4 * 632e6 * 196 / 197)
+    assert node_of(records).gradient_bytes == pytest.approx(4 * 632e6 * 196 / 197)
     of_tokens = builders.summary(0.1, 65_536, unit="tokens", flops_per_step=6 * 10**9 * 65_536)
-    assert gradient_bytes_of([one.model_copy(update={"summary": of_tokens}) for one in records]) == pytest.approx(4e9)
+    assert node_of([one.model_copy(update={"summary": of_tokens}) for one in records]).gradient_bytes == pytest.approx(
+        4e9
+    )
 
 
 def test_links_are_those_given_else_measured_with_the_largest_messages_else_of_the_catalogue():
-    gradients = gradient_bytes_of(of_one_node())
+    gradients = node_of(of_one_node()).gradient_bytes
 
     def slowest(*records, gbps=None):
         found = projected(*of_one_node(), collectives=records, gbps=gbps)
@@ -312,19 +300,16 @@ def test_links_and_networks_that_nobody_knows_are_asked_for():
 
 
 def test_fsdp_gathers_weights_twice_a_micro_batch_and_scatters_gradients_once():
-    assert sent_of(of_one_node()[-1]) == 2.0
 
-    def sharded(micro_batches, resharded=True, gathered="bfloat16"):
-        of = {"gathered_dtype": gathered, "reduced_dtype": "float32", "resharded_after_forward": resharded}
+    def sent(micro_batches, resharded=True, gathered_as="bfloat16"):
+        of = {"gathered_dtype": gathered_as, "reduced_dtype": "float32", "resharded_after_forward": resharded}
         evidence = builders.evidence(join="fsdp", parallel=ParallelEvidence(reason="requested", **of))
-        settings = {"grad_accumulation": micro_batches, "batch_size": 8}
-        return builders.measured("p5", evidence=evidence, settings=settings)
+        settings = {"grad_accumulation": micro_batches}
+        return node_of(sized(*nodes_of(1, 0.1, 0.1, settings=settings), evidence=evidence)).sent
 
+    assert node_of(of_one_node()).sent == 2.0
     # In units of 4 bytes a weight: 2 bytes twice, and 4.
-    assert sent_of(sharded(1)) == pytest.approx(2.0)
-    assert sent_of(sharded(4)) == pytest.approx(5.0)
-    assert sent_of(sharded(1, resharded=False)) == pytest.approx(1.5)
-    assert sent_of(sharded(1, gathered="float8_e4m3fn")) == pytest.approx(1.5)
+    assert [sent(1), sent(4), sent(1, False), sent(1, gathered_as="float8_e4m3fn")] == [2.0, 5.0, 1.5, 1.5]
     assert SLOW_NETWORK._replace(sent=4.0).ring_s(2) == pytest.approx(2 * SLOW_NETWORK.ring_s(2))
 
 

@@ -1,10 +1,8 @@
 """Where a step's time goes, for one mode or for two side by side, and why; and which measurement a mode's name means.
-
-A step is what its kernels need, by purpose, and the device's idle time. Hidden communication is shown next to the step,
-and is not part of it. With two modes, the last column is the first's time minus the second's.
+Hidden communication is shown next to the step, and is not part of it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from operator import attrgetter
@@ -17,13 +15,14 @@ from fp8bench.profiling.causes import SMALLEST_S, Cause, across, explain, two_ma
 from fp8bench.profiling.facts import ADVICE, IDLE, PARTS, StepFacts
 from fp8bench.profiling.facts import milliseconds as ms
 from fp8bench.records.named import parse_reference
+from fp8bench.records.select import grouped
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import suffix
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 from fp8bench.tables import document as doc
 from fp8bench.tables.row_chart import Bar, Bars
-from fp8bench.tables.written import counted, number, workers
+from fp8bench.tables.written import counted, number
 
 LONGER_THAN_TIMED = 1.03
 """Busy over timed seconds from which the profile and the timed steps contradict each other: noise stays below."""
@@ -68,7 +67,7 @@ def explain_steps(facts: StepFacts, reference: StepFacts | None) -> Explained:
     if reference is not None:
         for field in ("workload", "batch_size", "device"):
             mine, theirs = getattr(facts, field), getattr(reference, field)
-            if mine is not None and theirs is not None and mine != theirs:
+            if mine != theirs:
                 what = f"{field.replace('_', ' ')} {mine} and {theirs}"
                 raise UsageError(
                     f"{facts.label} and {reference.label} are not comparable: {what}",
@@ -88,17 +87,16 @@ def explain_steps(facts: StepFacts, reference: StepFacts | None) -> Explained:
 
 def _distinct_labels(facts: StepFacts, reference: StepFacts) -> list[StepFacts]:
     # By mode, else also by execution, else by instance, else by run; two modes on two machines by both.
-    both = (facts, reference)
-    by_both = two_machines(*both) == "mode and machine" and facts.instance != reference.instance
-    namings = (
-        *([[f"{mode.instance}:{mode.label}{suffix(mode.execution)}" for mode in both]] if by_both else []),
-        [mode.label for mode in both],
-        [mode.label + suffix(mode.execution) for mode in both],
-        [f"{mode.instance}:{mode.label}" if mode.instance else mode.label for mode in both],
-        [f"{mode.label} ({mode.source})" for mode in both],
-    )
-    labels = next((labels for labels in namings if labels[0] != labels[1]), namings[0])
-    return [replace(mode, label=label) for mode, label in zip(both, labels, strict=True)]
+    forms: list[Callable[[StepFacts], str]] = [
+        lambda mode: mode.label,
+        lambda mode: mode.label + suffix(mode.execution),
+        lambda mode: f"{mode.instance}:{mode.label}",
+        lambda mode: f"{mode.label} ({mode.source})",
+    ]
+    if two_machines(facts, reference) == "mode and machine" and facts.instance != reference.instance:
+        forms = [lambda mode: f"{mode.instance}:{mode.label}{suffix(mode.execution)}"]
+    write = next((form for form in forms if form(facts) != form(reference)), forms[0])
+    return [replace(mode, label=write(mode)) for mode in (facts, reference)]
 
 
 def _note(mode: StepFacts) -> str:
@@ -106,12 +104,13 @@ def _note(mode: StepFacts) -> str:
     if mode.replayed:
         said.append("each step was replayed as one CUDA graph, so that Python launched none of its kernels")
     if proof := mode.executed:
-        errors = zip(
-            ("loss", "gradients", "weights' update", "scales"),
-            (proof.loss_error, proof.gradient_error, proof.update_error, proof.state_error),
-            strict=True,
-        )
-        found = ", ".join(f"{name} {error:.2g}" for name, error in errors if error is not None)
+        errors = {
+            "loss": proof.loss_error,
+            "gradients": proof.gradient_error,
+            "weights' update": proof.update_error,
+            "scales": proof.state_error,
+        }
+        found = ", ".join(f"{name} {error:.2g}" for name, error in errors.items() if error is not None)
         said.append(
             f"proved over {counted(proof.steps, 'step')} against the same steps plainly eager (relative errors: "
             f"{found or 'not finite'})"
@@ -121,10 +120,10 @@ def _note(mode: StepFacts) -> str:
 
 def _warnings(modes: Sequence[StepFacts]) -> Iterator[str]:
     both = " and ".join(mode.label for mode in modes)
-    for field, name in (("instance", "instances"), ("world_size", "numbers of workers")):
-        values = {getattr(mode, field) for mode in modes}
-        if None not in values and len(values) > 1:
-            yield f"{both} ran with different {name}"
+    if len({mode.instance for mode in modes}) > 1:
+        yield f"{both} ran with different instances"
+    if len({mode.world_size for mode in modes}) > 1:
+        yield f"{both} ran with different numbers of workers"
     executions = [mode.execution for mode in modes if mode.execution is not None]
     if len(set(executions)) > 1:
         yield f"{both} ran with different executions: {' and '.join(executions)}"
@@ -134,21 +133,6 @@ def _warnings(modes: Sequence[StepFacts]) -> Iterator[str]:
                 f"{mode.label} was busy for {ms(mode.busy_s)} ms a step when profiled, and a timed step lasts "
                 f"{ms(mode.step_time_s)}: its device was slower then, so its idle time is unknown"
             )
-
-
-def lines(modes: Sequence[StepFacts]) -> dict[str, tuple[float, ...]]:
-    """Return the seconds of each line of the table in each mode: parts that any mode has, idle time, the sum, and
-    hidden communication if there is any.
-    """
-    parts = [dict(mode.parts()) for mode in modes]
-    every = {name: tuple(of.get(name, 0.0) for of in parts) for name in PARTS.values()}
-    hidden = tuple(mode.profile.nccl_overlapped_s for mode in modes)
-    return {
-        **{name: seconds for name, seconds in every.items() if any(seconds)},
-        IDLE: tuple(mode.idle_s for mode in modes),
-        "step": tuple(mode.step_time_s for mode in modes),
-        **({"communication, hidden": hidden} if any(hidden) else {}),
-    }
 
 
 def document(explained: Explained) -> doc.Document:
@@ -163,7 +147,12 @@ def document(explained: Explained) -> doc.Document:
 
 
 def _table(modes: Sequence[StepFacts]) -> doc.Table:
-    shown = {name: s for name, s in lines(modes).items() if max(s) >= SMALLEST_S}
+    """Return the parts that any mode has, idle time, the sum, and hidden communication if there is any."""
+    parts = [dict(mode.parts()) for mode in modes]
+    lines = {name: tuple(of.get(name, 0.0) for of in parts) for name in PARTS.values()}
+    lines |= {IDLE: tuple(mode.idle_s for mode in modes), "step": tuple(mode.step_time_s for mode in modes)}
+    lines["communication, hidden"] = tuple(mode.profile.nccl_overlapped_s for mode in modes)
+    shown = {name: seconds for name, seconds in lines.items() if max(seconds) >= SMALLEST_S}
     columns = [doc.Cells("part of a step", tuple(shown), "word")]
     for place, mode in enumerate(modes):
         # A part that takes no time is not part of the step.
@@ -185,49 +174,29 @@ def step_bars(modes: Sequence[StepFacts]) -> Bars:
     """Return one bar for each mode."""
     bars = []
     for mode in modes:
-        detail = (mode.instance, mode.workload, f"batch {mode.batch_size}" if mode.batch_size else "")
-        texts = None, mode.label, f"{ms(mode.step_time_s)} ms", ", ".join(filter(None, detail))
+        texts = (
+            None,
+            mode.label,
+            f"{ms(mode.step_time_s)} ms",
+            f"{mode.instance}, {mode.workload}, batch {mode.batch_size}",
+        )
         bars.append(Bar(*texts, parts=tuple((name, seconds * 1e3) for name, seconds in mode.parts())))
     caption = "By kind of kernel, from a short profile of rank 0 after the timed steps."
     return Bars(PICTURE, "Where a step goes, ms", caption, bars, COLOURS, write_part="{:.1f}".format)
 
 
-class Choice(NamedTuple):
-    """The measurement that is explained if a mode is named: that of `compare`'s first row of the mode that has a
-    profile. record: the profiled round nearest the row's step time.
+def choose(records: Sequence[Record], catalog: Catalog, today: date) -> dict[str, tuple[Record, Row]]:
+    """Return, by instance, what a mode's name means: `compare`'s first row that has a profile, and the profiled round
+    nearest its step time. records: of the mode's measurements, each one's oldest first.
     """
-
-    record: Record
-    row: Row
-
-    @property
-    def sentence(self) -> str:
-        row, session = self.row, self.record.session
-        return (
-            f"{row.variant_label} on {row.instance}: batch {row.batch_size} x {workers(row.world_size, row.device)}, "
-            f"session {row.session_id or self.record.run_id}, profile of round {session.round if session else 1}"
-        )
-
-
-def choose(records: Sequence[Record], fitting: Sequence[Record], catalog: Catalog, today: date) -> dict[str, Choice]:
-    """Choose a round on each instance. records: of one mode, of any status, oldest first. fitting: those that may make
-    up a row. An instance of which no row of a fitting record was profiled is left out.
-    """
-    fits, found = {record.run_id for record in fitting}, dict[str, Choice]()
-    for instance in dict.fromkeys(record.instance for record in fitting):
-        of_instance = [record for record in records if record.instance == instance]
-        for row in rows_of(of_instance, catalog, today):
-            record = profiled((record for record in of_instance if record.run_id in row.run_ids), row)
-            if row.status == "ok" and row.run_id in fits and record is not None:
-                found.setdefault(instance, Choice(record, row))
+    found: dict[str, tuple[Record, Row]] = {}
+    for instance, measured in grouped(records, lambda record: record.instance).items():
+        options = CompareOptions((instance,), today, parse_reference(None, [instance]), allow_mismatch=True)
+        for row in compare(measured, catalog, options).rows:
+            record = profiled((one for one in measured if one.run_id in row.run_ids), row)
+            if record is not None:
+                found.setdefault(instance, (record, row))
     return found
-
-
-def rows_of(records: Sequence[Record], catalog: Catalog, today: date) -> tuple[Row, ...]:
-    """Return the rows that `compare --all` shows for records of one instance."""
-    instance = records[0].instance
-    options = CompareOptions((instance,), today, parse_reference(None, [instance]), allow_mismatch=True)
-    return compare(records, catalog, options).rows
 
 
 def profiled(rounds: Iterable[Record], row: Row) -> Record | None:
