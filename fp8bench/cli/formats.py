@@ -9,8 +9,9 @@ from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import show
 from fp8bench.numerics.definitions import BLOCK, DEFINITIONS, E4M3, E8M0, MXFP8, Bits, Definition, bits, in_blocks
 from fp8bench.schema.errors import UsageError, require_known
-from fp8bench.tables.document import NOTHING, CsvLines, Document, Note, Table, blocks, notes, telling
+from fp8bench.tables.document import NOTHING, CsvLines, Document, Table, blocks, notes, telling
 from fp8bench.tables.study import Column, word
+from fp8bench.tables.written import number
 
 HELP = "fp8bench numerics formats --help"
 FIELDS = (
@@ -26,24 +27,16 @@ LIMITS: tuple[Column[Definition], ...] = (
     Column("eps", lambda one: one.eps, ".3g"),
     word("has", lambda one: " ".join(one.specials) or None),
 )
-SATURATES = "*"
-
-
-def _becomes(one: Bits) -> str:
-    return NOTHING if one.becomes is None else f"{one.becomes:.6g}" + SATURATES * one.saturated
-
-
-def _digits(one: Bits) -> str | None:
-    return " ".join(digits or NOTHING for digits in (one.sign, one.exponent, one.mantissa)) if one.exponent else None
-
-
 CASTS: tuple[Column[Bits], ...] = (
     Column("value", lambda one: one.value, ".6g", once=True),
     word("dtype", lambda one: one.dtype),
     Column("scale", lambda one: one.scale, ".4g"),
-    Column("becomes", _becomes, str),
+    Column("becomes", lambda one: one, lambda one: number(one.becomes, ".6g") + "*" * one.saturated),
     Column("error", lambda one: one.relative_error, ".2g"),
-    word("sign exponent mantissa", _digits),
+    word(
+        "sign exponent mantissa",
+        lambda one: " ".join(part or NOTHING for part in one.digits) if any(one.digits) else None,
+    ),
 )
 
 
@@ -96,27 +89,31 @@ def document(formats: Sequence[Definition], casts: Sequence[Bits]) -> Document:
     data = {"dtypes": [_flat(one, FIELDS) for one in formats], "casts": [_flat(one, Bits._fields) for one in casts]}
     rows = data["casts"] or data["dtypes"]
     if casts:
-        value, dtype, scale, *others = (column.cells(casts) for column in CASTS)
-        columns = [value, dtype, *telling(scale), *others]
+        columns = telling(*(column.cells(casts) for column in CASTS))
         said = notes(
-            (True, "By the formats' definitions, to nearest, ties to even, from float32. error: relative."),
             (
-                scale.says_something,
-                "scale: of a block of the values, which are one row of a tensor; bits are those of value / scale.",
+                True,
+                "By definition, to nearest, ties to even, from float32. error: relative. -: no bits for it.",
+            ),
+            (
+                any(one.scale for one in casts),
+                "scale: of a block of the values, one row of a tensor; bits: of value / scale.",
             ),
             (
                 any(one.saturated for one in casts),
-                f"{SATURATES} beyond max, where the format has no inf: saturated. torch before 2.12 gives nan there.",
+                "* beyond max, where the format has no inf: saturated. torch before 2.12 gives nan there.",
             ),
-            (any(one.becomes is None for one in casts), f"{NOTHING} the format has no bits for it."),
         )
     else:
         columns = [column.cells(formats) for column in LIMITS]
-        said = [
-            Note("s+e+m: bits of sign, exponent, mantissa. eps: from 1 to the next value. _x2: two values to a byte."),
-            Note(f"{MXFP8}: {BLOCK} {E4M3.name} share a {E8M0.name}."),
-            Note("What values become, bit by bit: --cast 2.07,-0.78; in blocks that share a scale: --block mxfp8."),
-        ]
+        said = notes(
+            (
+                True,
+                "s+e+m: bits of sign, exponent, mantissa. eps: from 1 to the next value. _x2: two values to a byte.",
+            ),
+            (True, f"{MXFP8}: {BLOCK} {E4M3.name} share a {E8M0.name}."),
+            (True, "What values become, bit by bit: --cast 2.07,-0.78; in blocks that share a scale: --block mxfp8."),
+        )
     lines = CsvLines(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
     return Document(blocks([Table(tuple(columns), whole=True)], said), data=data, lines=lines)
 

@@ -4,11 +4,8 @@ Without torch.
     value = (-1)^sign * 2^(exponent - bias) * 1.mantissa        a normal number
     value = (-1)^sign * 2^(1 - bias)        * 0.mantissa        a subnormal number, if the exponent's bits are all 0
 
-A format with inf and nan reserves its highest exponent for them (IEEE 754); one with nan alone (e4m3fn, e8m0fnu) has it
-where all bits but the sign are 1. e8m0fnu is an exponent alone, without zero. In MXFP8, 32 consecutive values of e4m3
-along the dimension that a GEMM sums over share a scale in e8m0:
-
-    2^ceil(log2(amax / max)): rounded up, as in Transformer Engine and cuDNN, so that nothing saturates
+In MXFP8, 32 consecutive values of e4m3 along the dimension that a GEMM sums over share a scale in e8m0:
+2^ceil(log2(amax / max)), rounded up as in Transformer Engine and cuDNN, so that nothing saturates.
 
 Sources: OCP OFP8; OCP Microscaling Formats 1.0; Transformer Engine's documentation of MXFP8.
 """
@@ -21,7 +18,9 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Definition:
-    """What a format's bits mean. specials: of inf and nan. subnormal: whether the lowest exponent has subnormals."""
+    """What a format's bits mean. specials: of inf and nan; with both, they have the highest exponent (IEEE 754), nan
+    alone has the pattern of ones. subnormal: whether the lowest exponent has subnormals, and zero.
+    """
 
     name: str
     exponent_bits: int
@@ -84,9 +83,8 @@ BLOCK = 32
 
 
 class Bits(NamedTuple):
-    """What a value becomes in a format. sign, exponent, mantissa: its digits, the most significant first; empty where
-    the format has none. scale: by which its block is divided first; None without a block. saturated: whether it was
-    beyond max and became max. becomes and the errors are None if the format has no bits for the value.
+    """What a value becomes in a format; None if it has no bits for it. sign, exponent, mantissa: digits, empty where
+    the format has none. scale: by which its block is divided first. saturated: whether it was beyond max.
     """
 
     value: float
@@ -99,6 +97,10 @@ class Bits(NamedTuple):
     mantissa: str = ""
     scale: float | None = None
     saturated: bool = False
+
+    @property
+    def digits(self) -> tuple[str, str, str]:
+        return self.sign, self.exponent, self.mantissa
 
 
 def decode(definition: Definition, pattern: int) -> float:
