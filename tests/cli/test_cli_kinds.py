@@ -217,7 +217,7 @@ def test_a_table_and_an_answer_on_stdout_progress_on_stderr_and_a_record_in_the_
     done = command("converge", *SMALL, "--text", "book.txt", *MODES, "--seeds", "2", "--plot", "curves.svg")
     lines = done.stdout.splitlines()
     assert lines[0] == "outside-language: 100 steps of 2 x 16 bytes of book.txt, on cpu (CPU)"
-    assert "baseline-fp32 shows no difference at equal steps" in done.stdout
+    assert "baseline-fp32 is inconclusive with +0.0000 nats (" in done.stdout
     [record] = kept(tmp_path, ConvergeRecord)
     assert (record.status, record.config.seeds, len(record.trainings)) == ("ok", (0, 1), 4)
     assert "1 of 4: baseline-bf16, seed 0, 100 steps" in done.stderr
