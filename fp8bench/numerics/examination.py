@@ -1,15 +1,9 @@
-"""What `fp8bench numerics` examines: each layer under each mode, compared with float64, and the jump under delayed
-scaling. The reference is the plain layer in float64 with the mode's own float32 weights, input and output gradient:
-whatever the mode rounds counts as its error. It runs as in training, in its context and bf16 autocast, without a
-loss.
+"""What `fp8bench numerics` examines: each layer under each mode against the plain layer in float64 with the mode's own
+float32 weights, input and output gradient, and the jump under delayed scaling.
 
-A block's weight gradient is that of its four linear layers. Its output includes the residual stream, which no mode
-casts, so its error is smaller; te-bf16 shows what Transformer Engine's bfloat16 stream and tanh GELU add. Delayed
-scaling first sees as many other draws as the mode needs (`settle_passes`), for an -exact input the same draw. saturated
-and flushed come from this package's own casts of the operands (`scaling`).
-
-Errors are in float64. e4m3 rounds normal values by 0.026, e5m2 by 0.053, so a product of two is off by 0.037, and so is
-a sum of many products of either sign. The cosine is insensitive to a wrong size, as Adam is.
+A block's output includes the residual stream, which no mode casts, so its error is smaller. Delayed scaling first sees
+as many other draws as the mode needs (`settle_passes`), for an -exact input the same draw. e4m3 rounds normal values by
+0.026, e5m2 by 0.053, so a product of two is off by 0.037, and so is a sum of many products of either sign.
 """
 
 import math

@@ -1,7 +1,5 @@
 """The memory that examining layers or a GEMM needs, and the refusal of what does not fit: a failed allocation reports
-its own size, and on a host the process is killed. Layers need most for their weights: in float32, in float64 with
-gradients, in a mode's copy, and for the comparison: 44 to 46 bytes per weight, measured on a CPU at widths of 2048
-and 4096.
+its own size, and on a host the process is killed.
 """
 
 from collections.abc import Iterable

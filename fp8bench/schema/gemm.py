@@ -1,15 +1,8 @@
 """GEMMs (general matrix multiplications), as `fp8bench gemm` measures them.
 
-A GEMM is (M, N, K): rows and columns of the output, and the inner dimension that is summed over. It costs 2 M N K
-floating-point operations. A linear layer performs three per step. With T rows in (batch x tokens), I features in and O
-out:
-
-  forward          Y  = X W^T     (T, O, I)
-  input gradient   dX = dY W      (T, I, O)
-  weight gradient  dW = dY^T X    (O, I, T)
-
-They are kept apart even if their sizes are equal: in fp8 they differ in which operand must be transposed first, and in
-format (with one scale per tensor the output's gradient is e5m2 and all else e4m3; rowwise e4m3 throughout).
+A GEMM is (M, N, K): rows and columns of the output, and the inner dimension that is summed over. A linear layer makes
+three per step, with T rows in (batch x tokens), I features in and O out: Y = X W^T is (T, O, I), dX = dY W is
+(T, I, O), dW = dY^T X is (O, I, T). In fp8 they differ in the operands that are transposed first, and in formats.
 """
 
 from itertools import product

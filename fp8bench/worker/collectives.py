@@ -1,10 +1,8 @@
 """One rank of `fp8bench collectives`: it proves each operation, then times it.
 
-To prove one, every rank fills its array with small integers, so that any sum is exact in bf16 too; each element of the
-result must equal its expected value, or the case is not timed. Repetitions follow each other without a wait, as in
-nccl-tests, between events on the compute stream, on a CPU by the host's clock; a small message's time includes its
-launch from Python. Ranks agree on how many fill the budget. Cases run forwards and backwards (A B C, C B A), so that a
-machine that slows down affects all equally.
+To prove one, every rank fills its array with small integers, so that any sum is exact in bf16 too. Repetitions follow
+each other without a wait, as in nccl-tests. Cases run forwards and backwards, so that a machine that slows down affects
+all equally.
 """
 
 import time

@@ -1,8 +1,4 @@
-"""How collectives are measured: the request, the configuration made from it, a group of ranks that times them, and the
-record.
-
-All rounds run in one group of processes, as in nccl-tests; the record says so of its intervals.
-"""
+"""How collectives are measured: the request, the configuration, one group of ranks that times them, and the record."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -16,7 +16,7 @@ from fp8bench.tables.study import Column, Study, StudyTable, word
 from fp8bench.tables.written import Interval, with_interval
 
 METHOD = (
-    "Bus bandwidth is that of nccl-tests: a link's own, so that numbers of ranks can be compared. Each result was first "
+    "Bus bandwidth is that of nccl-tests: a link's own, so numbers of ranks can be compared. Each result was first "
     "compared with the exact one. A small one's time holds its launch. Intervals are of one group of processes."
 )
 BY_LINK = "of link: of NVLink in one direction, by its datasheet."

@@ -1,12 +1,9 @@
-"""How one mode's loss compares with another's: at equal steps, at equal time or money, and what it takes to reach the
-same loss. Pure.
+"""How one mode's loss compares with another's: at equal steps, time or money, and at the same loss. Pure.
 
-Two trainings of one seed begin with the same weights and see the same batches: a pair, in which the seed's effect
-cancels. A gap is our validation loss minus the reference's, in nats, with Student's interval over seeds. A loss between
-two validations is read off a monotone cubic (Fritsch & Butland, SIAM J. Sci. Stat. Comput. 1984): a straight line would
-favour the mode that finishes first. "At equal time" is at the time of the training that finished first; "to the same
-loss" is to the higher of a pair's two losses, as the ratio of what was spent, its interval from the logarithm. Each is
-a mean over the last quarter of what is spent, because a loss changes from step to step by more than modes differ.
+Two trainings of one seed begin with the same weights and see the same batches: a pair, whose gap is our validation loss
+minus the reference's, in nats. A loss between two validations is read off a monotone cubic (Fritsch & Butland, SIAM J.
+Sci. Stat. Comput. 1984): a straight line would favour the mode that finishes first. All are means over the last quarter
+of what is spent, because a loss changes from step to step by more than modes differ.
 """
 
 import math

@@ -1,8 +1,4 @@
-"""How GEMMs are measured: the request, the configuration made from it, the GEMMs timed in this process, and the record.
-
-One process is enough to compare the speed of GEMMs, but not to the last per cent: the record says that its intervals
-are of one process. A shape may have formats of operands that the user names; a workload's GEMMs have those of training.
-"""
+"""How GEMMs are measured: the request, the configuration made from it, the timings of this process, and the record."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,8 +1,4 @@
-"""How errors of precision modes are measured: the request, the configuration made from it, and the record.
-
-Nothing is timed, so one process examines all modes, one after the other. torch is imported when the work begins: an
-invalid word fails before that.
-"""
+"""How errors of precision modes are measured: the request, the configuration made from it, and the record."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal

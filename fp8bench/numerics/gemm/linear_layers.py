@@ -1,9 +1,5 @@
-"""Which GEMMs a workload's linear layers perform in a training step, found by hooking every `nn.Linear` in one forward
-pass on the meta device.
-
-A layer with an input of T rows and I features, and O output features, performs up to three GEMMs (`schema.gemm`): the
-forward GEMM; the input gradient, unless its input needs none; the weight gradient, unless its weight is frozen. What is
-no `nn.Linear` (convolutions, attention) is not counted: no fp8 mode converts it.
+"""Which GEMMs (`schema.gemm`) a workload's linear layers perform in a training step, found by hooking every `nn.Linear`
+in one forward pass on the meta device. What is no `nn.Linear` (convolutions, attention) no fp8 mode converts.
 """
 
 import re
