@@ -181,7 +181,7 @@ def test_kept_runs_bound_the_step(record_of, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({"batch_size": "3"}, "Say --batch-size 16, or --precision bf16 alone"),
+        ({"batch_size": "3"}, "Say --batch-size 16 where rows are batch x tokens, or --precision bf16 alone"),
         ({"shapes": ("99999984,99999984,16",)}, r"99999984 x 16 needs .* GiB are free on this host"),
     ],
 )

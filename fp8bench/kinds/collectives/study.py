@@ -7,7 +7,6 @@ from typing import Any
 from pydantic import Field
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
-from fp8bench.records.select import grouped
 from fp8bench.schema.collectives import Backend, CollectiveTiming, Dtype, Operation, bus_gb_s
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
@@ -130,24 +129,11 @@ TABLE = StudyTable[CollectiveRow](
 )
 
 
-def answers(report: CollectivesReport) -> list[str]:
-    """Say for each operation the most bandwidth that it reaches, and the time of its smallest message."""
-    said = []
-    timed = [row for row in report.rows if row.bus_gb_s and row.time_s]
-    for operation, rows in grouped(timed, lambda row: row.operation).items():
-        most = max(rows, key=lambda row: row.bus_gb_s or 0.0)
-        small = min(rows, key=lambda row: (row.size_bytes, row.time_s))
-        of_link = f", {most.share_of_link * 100:.0f} % of its link" if most.share_of_link else ""
-        at_most = f"{three(most.bus_gb_s)} GB/s at most, with {size_of(most.size_bytes)} of {most.dtype}{of_link}"
-        said.append(f"{operation}: {at_most}; {three(small.time_s, scale=1e6)} us for {size_of(small.size_bytes)}.")
-    return said
-
-
 STUDY = Study[CollectivesRecord, CollectivesReport](
     report=collectives_report,
     title=lambda reports, _where: f"Collectives of {'; '.join(report.where for report in reports)}",
     tables=(TABLE,),
-    found=answers,
+    found=lambda _report: (),
     notes=lambda reports, _names: [METHOD, *([BY_LINK] if len(reports) == 1 and reports[0].link_gb_s else [])],
     lines=lambda reports: CsvLines.of(CollectiveRow, [row for report in reports for row in report.rows]),
 )

@@ -189,10 +189,8 @@ def _against(row: Row, reference: Row) -> Row:
 
 
 def _gap(name: str, heading: str, write: Callable[[Gap], str], **looks: Any) -> Column[Row]:
-    def tone(row: Row) -> doc.Tone:
-        return TONES[found.verdict] if (found := getattr(row, name)) else ""
-
-    return Column(heading, attrgetter(name), write, tone=tone, **looks)
+    of = attrgetter(name)
+    return Column(heading, of, write, tone=lambda row: TONES[of(row).verdict] if of(row) else "", **looks)
 
 
 def _half_width(gap: Gap) -> str:

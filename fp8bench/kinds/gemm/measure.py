@@ -247,7 +247,7 @@ def _work(config: GemmConfig) -> tuple[tuple[gemm.Product, ...], Mapping[str, in
     workload = as_named(made, config.workload)
     found = linear_gemms(workload, config.batch_size)
     if config.precisions != ("bf16",):
-        require_aligned(found, config.batch_size)
+        require_aligned(found.products, config.batch_size)
     unseen = (f"not measured, since not called as a layer: {', '.join(found.unseen)}",) if found.unseen else ()
     return found.products, workload.sizes(), unseen
 
