@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from fp8bench import registry
 from fp8bench.modes.protocol import Mode, stated
 from fp8bench.numerics.layers import Operands, autocast, convert, draw, plain_layer, shapes, weights
-from fp8bench.numerics.memory import layers_bytes, require
+from fp8bench.numerics.memory import device_for, layers_bytes, require
 from fp8bench.numerics.scaling import CASTS, DELAYED, examine_jump, scale_for, scaled_cast
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, first_line
 from fp8bench.schema.formats import padded
@@ -53,17 +53,9 @@ class Case(NamedTuple):
     reference: dict[str, Tensor]
 
 
-def device_for(config: NumericsConfig) -> torch.device:
-    """Return the device. Raises ModeUnavailable if torch cannot use it."""
-    if config.device == "cuda" and not torch.cuda.is_available():
-        remedy = "Install a torch for CUDA, or hide the GPU with CUDA_VISIBLE_DEVICES= to use the CPU"
-        raise ModeUnavailable("this machine has a GPU, and torch cannot use it", remedy)
-    return torch.device(config.device)
-
-
 def examine(config: NumericsConfig, progress: Callable[[str], None]) -> Examined:
     """Examine all in this process. Raises UsageError if it does not fit into memory, ModeUnavailable and RunFailed."""
-    device = device_for(config)
+    device = device_for(config.device)
     needed = layers_bytes(config.layers, config.width, config.tokens)
     # Everything is first drawn on the host, so it must fit there too, and not only on a GPU.
     for place in dict.fromkeys((torch.device("cpu"), device)):

@@ -28,14 +28,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Say which machine this is, and whether torch can use its GPU."""
+    """Say which machine this is."""
 
-    def is_now(found, cuda=True):
+    def is_now(found):
         monkeypatch.setattr(measuring, "this_machine", lambda environ: found)
         monkeypatch.setattr(
             measuring, "require_idle", lambda environ, rank, allow: ("busy GPU: 1.0 GiB",) if allow else ()
         )
-        monkeypatch.setattr("fp8bench.numerics.gemm.bench.sees_cuda", lambda: cuda)
 
     is_now(CPU)
     return is_now
@@ -111,18 +110,11 @@ def test_wrong_words_are_refused_before_anything_is_measured(prepared, words, sa
         prepared(**words)
 
 
-def test_a_torch_that_cannot_use_the_gpu_measures_the_cpu_and_says_so_unless_the_gpus_instance_was_named(
-    machine, prepared
-):
-    machine(H200, cuda=False)
-    found = prepared()
-    assert (found.config.device, found.instance.key) == ("cpu", "cpu")
-    assert found.warnings == ("the driver shows NVIDIA H200, and this torch cannot use it: measured on the CPU",)
-    catalog = load()
-    gpu = catalog.gpu_by_product("NVIDIA H200").name
-    name = next(key for key, instance in catalog.instances.items() if instance.gpu == gpu)
-    with pytest.raises(ModeUnavailable, match="the driver shows NVIDIA H200, and this torch cannot use it"):
-        prepared(instance=name)
+def test_a_torch_that_cannot_use_the_gpu_measures_nothing(machine, record_of, monkeypatch):
+    machine(H200)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ModeUnavailable, match=r"torch cannot use it\. .*CUDA_VISIBLE_DEVICES="):
+        record_of()
 
 
 def test_a_record_is_kept_and_read_back(record_of, tmp_path):

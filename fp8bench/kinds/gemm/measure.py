@@ -1,7 +1,6 @@
 """How GEMMs are measured: the request, the configuration made from it, the timings of this process, and the record."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import product
 from typing import Annotated, Literal
 
@@ -12,7 +11,6 @@ from fp8bench.config.options import is_whole, sized, within
 from fp8bench.config.request import RunRequest
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
-from fp8bench.launch.place import AUTO
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import this_machine
 from fp8bench.machine.identity import Here
@@ -21,7 +19,7 @@ from fp8bench.records.select import Filter
 from fp8bench.schema import gemm
 from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device
-from fp8bench.schema.errors import ModeUnavailable, Status, UsageError
+from fp8bench.schema.errors import Status, UsageError
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.formats import ALIGNMENT, padded
 from fp8bench.schema.option import ByDevice, Option
@@ -125,17 +123,6 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
     device: Device = "cuda" if machine.has_gpu else "cpu"
     place = place_of(request, machine)
     warnings = require_idle(environ, 0, request.allow_busy) if machine.has_gpu else ()
-    if machine.has_gpu:
-        # Imported here because it imports torch.
-        from fp8bench.numerics.gemm.bench import sees_cuda
-
-        if not sees_cuda():
-            unusable = f"the driver shows {machine.gpus[0]}, and this torch cannot use it"
-            if request.instance != AUTO:
-                build = "Install a torch that is built for this driver's CUDA"
-                raise ModeUnavailable(unusable, f"{build}, or give --instance auto to measure the CPU")
-            device, warnings = "cpu", (f"{unusable}: measured on the CPU",)
-            place = place_of(request, replace(machine, gpus=()))
     workload = batch_size = None
     if not shapes and not request.sweep:
         default_on = (one.name for one in registry.BUILTIN_WORKLOADS if device in one.default_on)
@@ -186,15 +173,17 @@ def _require_one_way(request: GemmRequest) -> None:
 
 
 def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
-    """Measure every GEMM. Raises UsageError if a shape cannot be measured (fp8 cannot take it, or memory is short), and
-    RunFailed if the device breaks.
+    """Measure every GEMM. Raises UsageError if a shape cannot be measured (fp8 cannot take it, or memory is short),
+    ModeUnavailable if torch cannot use the GPU, and RunFailed if it breaks.
     """
     # Imported here because these modules import torch.
     from fp8bench.numerics.gemm.bench import Bench
     from fp8bench.numerics.gemm.bound import bounds
+    from fp8bench.numerics.memory import device_for
     from fp8bench.worker.environment import environment
 
     config = prepared.config
+    device_for(config.device)
     wanted, sizes, unseen = _work(config)
     kept = _kept_runs(prepared, log) if config.workload is not None else []
     bench = Bench.on(config.device, config.seconds, config.seed, config.compiled_casts, config.rounds)

@@ -281,11 +281,6 @@ def pooled(rounds: Sequence[Timing]) -> Timing:
     )
 
 
-def sees_cuda() -> bool:
-    """Return whether this torch can use a GPU: a driver may report one that torch was not built for."""
-    return torch.cuda.is_available()
-
-
 def _compiled_quantize() -> Callable[[Tensor, torch.dtype, bool], Pair]:
     # Compiled anew: kernels kept from earlier shapes would count against torch's limit of recompilations, beyond which
     # it runs eagerly without an error.
