@@ -92,7 +92,7 @@ def test_several_nodes_share_another_link_than_one():
     one, two = collectives_record(), collectives_record(ranks=16, nodes=2)
     assert one.fingerprint != two.fingerprint
     report = collectives_report(two, load())
-    assert report.where == "16 NVIDIA H100 80GB HBM3 on 2 nodes of p5, by nccl"
+    assert report.ranks == "16 ranks on 2 nodes by nccl"
     assert report.link_gb_s is None
     assert {row.share_of_link for row in report.rows} == {None}
 
@@ -149,7 +149,7 @@ def test_a_rank_that_fails_ends_the_call_with_its_words(request_of, monkeypatch,
 def test_machines_stand_side_by_side_though_their_ranks_differ():
     both = [collectives_record(ranks=8), collectives_record("h200-2x", ranks=2, minutes=5)]
     text = render(document(both, load()), PIPE)
-    assert "Collectives of 8 NVIDIA H100 80GB HBM3 on p5, by nccl; 2 NVIDIA H100 80GB HBM3 on h200-2x" in text
+    assert "Collectives of 8 ranks by nccl, 2 ranks by nccl, on p5 (NVIDIA H100 80GB HBM3), h200-2x (NVIDIA" in text
     assert re.search(r"^ +1 GiB +4,000 .* 470 .* 4,000 .* 268 ", text, re.MULTILINE)
     data = json.loads(render(document(both, load()), "json"))
     assert [one["world_size"] for one in data] == [8, 2]

@@ -62,11 +62,9 @@ class CollectivesReport(Frozen):
     warnings: tuple[str, ...]
 
     @property
-    def where(self) -> str:
-        """The ranks, the instance and the backend, e.g. `16 NVIDIA H200 on 2 nodes of h200-8x, by nccl`."""
-        who = self.device_name or ("CPU processes" if self.backend == "gloo" else "GPUs")
-        nodes = f"{self.nodes} nodes of " if self.nodes > 1 else ""
-        return f"{self.world_size} {who} on {nodes}{self.instance}, by {self.backend}"
+    def ranks(self) -> str:
+        """The ranks and the backend, e.g. `16 ranks on 2 nodes by nccl`."""
+        return f"{self.world_size} ranks{f' on {self.nodes} nodes' if self.nodes > 1 else ''} by {self.backend}"
 
 
 def collectives_report(record: CollectivesRecord, catalog: Catalog) -> CollectivesReport:
@@ -131,7 +129,7 @@ TABLE = StudyTable[CollectiveRow](
 
 STUDY = Study[CollectivesRecord, CollectivesReport](
     report=collectives_report,
-    title=lambda reports, _where: f"Collectives of {'; '.join(report.where for report in reports)}",
+    title=lambda reports, where: f"Collectives of {', '.join(report.ranks for report in reports)}, on {where}",
     tables=(TABLE,),
     found=lambda _report: (),
     notes=lambda reports, _names: [METHOD, *([BY_LINK] if len(reports) == 1 and reports[0].link_gb_s else [])],
