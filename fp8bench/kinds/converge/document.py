@@ -94,10 +94,9 @@ class Row(Frozen):
 
     def over(self, spent: Spent, seed: int) -> Points:
         """Return the curve over what is spent; empty if that means nothing."""
-        if spent == "steps":
-            return gaps.by_steps(self.curves[seed])
-        per_second = 1.0 if spent == "time" else (self.usd_per_hour or 0.0) / HOUR_S
-        return gaps.by_cost(self.curves[seed], per_second) if per_second and not self.emulated else []
+        per_second = {"steps": None, "time": 1.0, "money": (self.usd_per_hour or 0.0) / HOUR_S}[spent]
+        means_nothing = per_second is not None and (self.emulated or not per_second)
+        return [] if means_nothing else gaps.points(self.curves[seed], per_second)
 
 
 class ConvergeReport(Frozen):
@@ -160,7 +159,7 @@ def _row(record: ConvergeRecord, mode: str, usd_per_hour: float | None, where: s
         emulated=emulated,
         seeds=len(curves),
         diverged=tuple(diverged.values()),
-        final_loss=gaps.estimate(gaps.by_steps(curve)[-1][1] for curve in finished.values()),
+        final_loss=gaps.estimate(gaps.points(curve)[-1][1] for curve in finished.values()),
         step_time_s=step_s,
         tokens_per_s=record.work.tokens_per_step / step_s if record.work and step_s else None,
         seconds=seconds,
