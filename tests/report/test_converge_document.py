@@ -87,15 +87,14 @@ class TestDivergence:
     def test_the_step_and_the_seed_are_named_or_a_loss_above_the_start_and_no_gap_is_the_answer(self, catalog):
         one = record(*of_seeds(BASELINE), trained(FP8), trained(FP8, 1, fails_at=55), trained(FP8, 2))
         found = document([one], catalog, options())
-        assert sentences(found) == [
-            "te-fp8:delayed diverged under 1 of 3 seeds: the loss was not finite at step 55 under seed 1."
-        ]
+        assert sentences(found) == []
+        assert "[a] te-fp8:delayed under 1 of 3 seeds: the loss was not finite at step 55 under seed 1" in notes(found)
         assert table(found)["loss"][1] == "diverged [a]"
         [reference, row] = compare([one], catalog, options())[0].rows
         assert (row.equal_steps.seeds, row.equal_steps.verdict) == (2, "diverged")
         assert (reference.diverged, row.seeds) == ((), 3)
-        [said] = sentences(document([record(*of_seeds(BASELINE), *of_seeds(FP8, cost=9.0))], catalog, options()))
-        assert "diverged under 3 of 3 seeds: the loss was higher after step 100 than before the first" in said
+        said = notes(document([record(*of_seeds(BASELINE), *of_seeds(FP8, cost=9.0))], catalog, options()))
+        assert "under 3 of 3 seeds: the loss was higher after step 100 than before the first" in said
 
     def test_a_reference_that_diverged_is_warned_of(self, catalog):
         one = record(*of_seeds(BASELINE, fails_at=30), *of_seeds(FP8), warnings=("every byte is trained on twice",))

@@ -36,8 +36,6 @@ from fp8bench.tables.written import change, counted
 HOUR_S = 3600.0
 Spent = Literal["steps", "time", "money"]
 OVER: dict[Spent, str] = {"steps": "step", "time": "seconds of training", "money": "USD"}
-
-
 TONES: dict[str, doc.Tone] = {"gains": "good", "costs": "bad", "diverged": "bad", "inconclusive": "doubtful"}
 METHOD = (
     "Losses: of held-out text, nats a byte. Gaps: against {}, below 0 is better; means over the last quarter of the "
@@ -203,7 +201,7 @@ def _percent(gap: Gap) -> str:
 
 def _refused(row: Row) -> tuple[str, str] | None:
     if row.diverged:
-        return "diverged", f"{row.mode}: {_how(row)}"
+        return "diverged", f"{row.name} under {len(row.diverged)} of {row.seeds} seeds: {_how(row)}"
     return None if row.seeds else (row.status, row.reason or "it was not trained")
 
 
@@ -279,7 +277,7 @@ def _blocks(records: Sequence[ConvergeRecord], reports: Sequence[ConvergeReport]
     return doc.blocks(
         [doc.Heading(title)],
         [table, *map(doc.Note, letters.lines())],
-        [doc.Sentence(_answer(row)) for row in rows if not row.is_reference and row.seeds],
+        [doc.Sentence(_answer(row)) for row in rows if not row.is_reference and not _refused(row)],
         [*map(doc.Note, notes)],
         [*map(doc.Warned, warned)],
     )
@@ -296,8 +294,6 @@ def _how(row: Row) -> str:
 
 def _answer(row: Row) -> str:
     # What the mode costs at equal steps, and what it gains for the same money, or time where no price is known.
-    if row.diverged:
-        return f"{row.name} diverged under {len(row.diverged)} of {row.seeds} seeds: {_how(row)}."
     if row.equal_steps is None:
         return f"{row.name} shares no seed with a reference that finished: its loss cannot be judged."
     usd, gap = row.equal_money_usd or 0.0, row.equal_money or row.equal_time
