@@ -98,10 +98,6 @@ class Bits(NamedTuple):
     scale: float | None = None
     saturated: bool = False
 
-    @property
-    def digits(self) -> tuple[str, str, str]:
-        return self.sign, self.exponent, self.mantissa
-
 
 def decode(definition: Definition, pattern: int) -> float:
     """Return the value of a bit pattern, exactly in float64. Raises ValueError for a pattern of too many bits."""

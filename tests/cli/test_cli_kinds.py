@@ -140,7 +140,7 @@ def test_values_have_their_bits_and_stand_in_the_order_given_and_what_has_none_o
     assert found[0]["relative_error"] == (0.40625 - 0.3952) / 0.3952
     assert math.copysign(1, found[3]["becomes"]) == -1
     shown = formats(*words)
-    assert [word for word in ("0 0101 101", "-448*", "* beyond max", "-: no bits for it") if word not in shown] == []
+    assert [word for word in ("0 0101 101", "-448*", "* saturated", "-: no bits for it") if word not in shown] == []
 
 
 def test_values_of_a_block_share_a_scale(casts, formats):
