@@ -2,30 +2,26 @@
 
 import math
 import re
-from collections.abc import Sequence
+from operator import itemgetter
 from typing import Annotated, Any
 
 from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import show
-from fp8bench.numerics.definitions import BLOCK, DEFINITIONS, E4M3, E8M0, MXFP8, Bits, Definition, bits, in_blocks
+from fp8bench.numerics.definitions import BLOCK, DEFINITIONS, E4M3, E8M0, MXFP8, Bits, bits, in_blocks
 from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.tables.document import NOTHING, CsvLines, Document, Note, Table, blocks, notes, telling
 from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import number
 
 HELP = "fp8bench numerics formats --help"
-FIELDS = (
-    *("name", "bits", "sign_bits", "exponent_bits", "mantissa_bits", "max", "min"),
-    *("smallest_normal", "smallest_subnormal", "eps", "specials"),
-)
-LIMITS: tuple[Column[Definition], ...] = (
-    word("dtype", lambda one: one.name),
-    Column("s+e+m", lambda one: f"{one.sign_bits}+{one.exponent_bits}+{one.mantissa_bits}", str),
-    Column("max", lambda one: one.max, ".5g"),
-    Column("smallest normal", lambda one: one.smallest_normal, ".5g"),
-    Column("smallest subnormal", lambda one: one.smallest_subnormal, ".4g"),
-    Column("eps", lambda one: one.eps, ".3g"),
-    word("has", lambda one: " ".join(one.specials) or None),
+LIMITS: tuple[Column[dict[str, Any]], ...] = (
+    word("dtype", itemgetter("name")),
+    Column("s+e+m", lambda one: f"{one['sign_bits']}+{one['exponent_bits']}+{one['mantissa_bits']}", str),
+    Column("max", itemgetter("max"), ".5g"),
+    Column("smallest normal", itemgetter("smallest_normal"), ".5g"),
+    Column("smallest subnormal", itemgetter("smallest_subnormal"), ".4g"),
+    Column("eps", itemgetter("eps"), ".3g"),
+    word("has", lambda one: " ".join(one["specials"]) or None),
 )
 CASTS: tuple[Column[Bits], ...] = (
     Column("value", lambda one: one.value, ".6g", once=True),
@@ -61,7 +57,7 @@ def formats(
     chosen = [one for name, one in DEFINITIONS.items() if name in (names or DEFINITIONS)]
     by_format = [[bits(one, value) for value in values] for one in chosen] + ([in_blocks(values)] if block else [])
     casts = [one for of_a_value in zip(*by_format, strict=True) for one in of_a_value]
-    data = {"dtypes": [_flat(one, FIELDS) for one in chosen], "casts": [_flat(one, Bits._fields) for one in casts]}
+    data = {"dtypes": [_in_json(one.limits) for one in chosen], "casts": [_in_json(one._asdict()) for one in casts]}
     rows = data["casts"] or data["dtypes"]
     if casts:
         columns = telling(*(column.cells(casts) for column in CASTS))
@@ -77,7 +73,7 @@ def formats(
             ),
         )
     else:
-        columns = [column.cells(chosen) for column in LIMITS]
+        columns = [column.cells([one.limits for one in chosen]) for column in LIMITS]
         said = [
             Note("s+e+m: bits of sign, exponent, mantissa. eps: from 1 to the next value. _x2: two values to a byte."),
             Note(f"{MXFP8}: {BLOCK} {E4M3.name} share a {E8M0.name}."),
@@ -107,7 +103,6 @@ def parse_numbers(text: str) -> list[float]:
     return found
 
 
-def _flat(one: Definition | Bits, names: Sequence[str]) -> dict[str, Any]:
-    # json has no inf and nan.
-    values = {name: getattr(one, name) for name in names}
+def _in_json(values: dict[str, Any]) -> dict[str, Any]:
+    # It has no inf and nan.
     return {key: str(v) if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}

@@ -13,7 +13,7 @@ Sources: OCP OFP8; OCP Microscaling Formats 1.0; Transformer Engine's documentat
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -50,22 +50,17 @@ class Definition:
         return decode(self, self.largest)
 
     @property
-    def min(self) -> float:
-        """The lowest value."""
-        return -self.max if self.sign_bits else decode(self, 0)
-
-    @property
-    def smallest_normal(self) -> float:
-        return decode(self, self.subnormal << self.mantissa_bits)
-
-    @property
-    def smallest_subnormal(self) -> float | None:
-        return decode(self, 1) if self.subnormal else None
-
-    @property
-    def eps(self) -> float:
-        """The step from 1 to the next value."""
-        return math.ldexp(1.0, -self.mantissa_bits)
+    def limits(self) -> dict[str, Any]:
+        """The limits by name; a format may have no subnormals. min: the lowest value. eps: from 1 to the next value."""
+        return {
+            **{name: getattr(self, name) for name in ("name", "bits", "sign_bits", "exponent_bits", "mantissa_bits")},
+            "max": self.max,
+            "min": -self.max if self.sign_bits else decode(self, 0),
+            "smallest_normal": decode(self, self.subnormal << self.mantissa_bits),
+            "smallest_subnormal": decode(self, 1) if self.subnormal else None,
+            "eps": math.ldexp(1.0, -self.mantissa_bits),
+            "specials": self.specials,
+        }
 
 
 FLOAT32 = Definition("float32", 8, 23, 127)
@@ -173,6 +168,6 @@ def in_blocks(values: Sequence[float]) -> list[Bits]:
         block = values[start : start + BLOCK]
         exact = max((abs(value) for value in block if math.isfinite(value)), default=0.0) / E4M3.max
         mantissa, exponent = math.frexp(exact)
-        scale = max(math.ldexp(1.0, exponent - (mantissa == 0.5)), E8M0.min) if exact else E8M0.min
+        scale = max(math.ldexp(1.0, exponent - (mantissa == 0.5)), decode(E8M0, 0)) if exact else decode(E8M0, 0)
         found += [bits(E4M3, value, scale)._replace(dtype=MXFP8) for value in block]
     return found
