@@ -268,15 +268,8 @@ def found(report: GemmReport) -> list[str]:
     """Return the findings: ceilings, the size from which fp8 pays, and how much fp8 can give a step."""
     said = []
     if report.ceilings:
-        fastest = (
-            f"{one.arithmetic} {rate(one.tflops)} TFLOP/s "
-            f"({f'a cube of {one.shape.m}' if one.shape.is_cube else one.shape})"
-            for one in report.ceilings
-        )
-        said.append(f"Measured ceilings, the fastest GEMMs seen: {', '.join(fastest)}.")
-    peaks = {"bf16": report.peak_bf16_tflops, "fp8": report.peak_fp8_tflops}
-    if known := [f"{name} {peak:,.0f} TFLOP/s" for name, peak in peaks.items() if peak is not None]:
-        said.append(f"Datasheet's peaks, dense: {', '.join(known)}.")
+        fastest = ", ".join(f"{one.arithmetic} {rate(one.tflops)} TFLOP/s ({one.shape})" for one in report.ceilings)
+        said.append(f"Measured ceilings, the fastest GEMMs seen: {fastest}.")
     for precision, mine in grouped(report.break_even, lambda one: one.precision).items():
         pays = ", ".join(
             f"{f'from {Shape.cube(one.size)} on' if one.size else 'at no size'} ({SAID[one.casts]})"
@@ -344,9 +337,8 @@ def draw(report: GemmReport, path: Path) -> None:
         drawn = []
         for precision, way in product(COLOURS, ("none", casts)):
             name = precision if way == "none" else f"{precision}, {way} casts"
-            mine = [line for line in report.lines if line.way == (precision, way)]
-            shapes = [(line.of.product.shape, line.numbers["tflops"]) for line in mine]
-            points = sorted((shape.m, tflops) for shape, tflops in shapes if shape.is_cube and tflops)
+            mine = [line for line in report.lines if line.way == (precision, way) and line.of.product.shape.is_cube]
+            points = sorted((line.numbers["m"], line.numbers["tflops"]) for line in mine if line.numbers["tflops"])
             if points:
                 drawn.append(chart.Line(name, points, COLOURS[precision], broken=way != "none"))
         chart.lines(path, f"TFLOP/s by size: {where}; broken: with {casts} casts", drawn, ("M = N = K", "TFLOP/s"))
