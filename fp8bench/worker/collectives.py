@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from fp8bench.schema.collectives import Case, CollectivesConfig, Dtype, RankOutcome, RankTimes
+from fp8bench.schema.collectives import Case, CollectivesConfig, Dtype, RankTimes
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.rank import RankReport
@@ -37,17 +37,17 @@ TORCH: dict[Dtype, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32
 
 
 def measure(_config: RunConfig, rank: int, device: torch.device, aside: Aside, plan: dict[str, Any]) -> RankReport:
-    """Time every case of `plan`, a CollectivesConfig; `found` is a RankOutcome. Raises RunFailed without memory."""
+    """Time every case of `plan`, a CollectivesConfig, as `times` of `found`. Raises RunFailed without memory."""
     config = CollectivesConfig.model_validate(plan)
     ProgressFile(aside.progress).stage("timing")
     try:
-        outcome = RankOutcome(times=_times(config, rank, device))
+        times = _times(config, rank, device)
     except torch.OutOfMemoryError as error:
         said = str(error).split(". ")[0]
         raise RunFailed(f"rank {rank} ran out of GPU memory: {said}", "Give smaller ones with --size", "oom") from error
     first = rank % (config.world_size // config.nodes) == 0
     here = environment(device) if first else None
-    return RankReport(rank=rank, environment=here, found=outcome.model_dump(mode="json"))
+    return RankReport(rank=rank, environment=here, found={"times": [one.model_dump(mode="json") for one in times]})
 
 
 def _times(config: CollectivesConfig, rank: int, device: torch.device) -> tuple[RankTimes, ...]:

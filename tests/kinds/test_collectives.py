@@ -21,7 +21,7 @@ from fp8bench.kinds.collectives.study import collectives_report
 from fp8bench.launch.nodes.place import elastic_from
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
-from fp8bench.schema.collectives import Case, RankOutcome, RankTimes, bus_gb_s
+from fp8bench.schema.collectives import Case, RankTimes, bus_gb_s
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.rank import RankReport
 from fp8bench.tables.render import PIPE, render
@@ -123,8 +123,7 @@ def test_of_each_round_the_slowest_rank_counts():
 
 def test_a_wrong_element_on_any_rank_makes_it_invalid(request_of, monkeypatch):
     times = {0: RankTimes(wrong=0), 1: RankTimes(wrong=3)}
-    found = {rank: RankOutcome(times=(one,)).model_dump(mode="json") for rank, one in times.items()}
-    reports = [RankReport(rank=rank, found=one) for rank, one in found.items()]
+    reports = [RankReport(rank=rank, found={"times": [one.model_dump()]}) for rank, one in times.items()]
     monkeypatch.setattr(measuring.SpawnExecutor, "run", lambda *_: reports)
     asked = request_of(operations=("all-reduce",), dtypes=("bf16",), sizes=("1K",))
     record = measure(prepare(asked, {}), lambda _line: None)
