@@ -1,6 +1,6 @@
 """How GEMMs are measured: the request, the configuration made from it, the timings of this process, and the record."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Annotated, Literal
 
@@ -111,14 +111,11 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
     _require_one_way(request)
     if request.workload is not None:
         registry.find_workload(request.workload)
-    for shape in shapes if precisions != ("bf16",) else ():
-        if shape.misaligned is not None:
-            (name, size, _), (m, n, k) = shape.misaligned, map(padded, (shape.m, shape.n, shape.k))
-            raise UsageError(
-                f"--shape {shape.m},{shape.n},{shape.k} has {name} = {size}, which is not divisible by {ALIGNMENT}, as "
-                "fp8 GEMMs need",
-                f"Pad it: --shape {m},{n},{k} would do, or give --precision bf16 alone",
-            )
+    if precisions != ("bf16",):
+        require_aligned(
+            (gemm.Product(shape=one) for one in shapes),
+            f"Pad --shape to multiples of {ALIGNMENT}, or give --precision bf16 alone",
+        )
     machine = this_machine(environ)
     device: Device = "cuda" if machine.has_gpu else "cpu"
     place = place_of(request, machine)
@@ -156,6 +153,15 @@ def parse_shape(text: str) -> gemm.Shape:
     if 0 in (m, n, k):
         raise UsageError(f"--shape {text!r} has a dimension of 0", "Give dimensions above 0")
     return gemm.Shape(m=m, n=n, k=k)
+
+
+def require_aligned(products: Iterable[gemm.Product], remedy: str) -> None:
+    """Raise UsageError if a GEMM that is measured in fp8 too has a dimension that is invalid there."""
+    for one in products:
+        if one.stays_bf16 is None and one.shape.misaligned is not None:
+            name, size, fitting = one.shape.misaligned
+            why = f"{name} = {size}, which is not divisible by {ALIGNMENT}, as fp8 GEMMs need; {fitting} would be"
+            raise UsageError(f"{one.label} has {why}", remedy)
 
 
 def _require_one_way(request: GemmRequest) -> None:
@@ -229,14 +235,16 @@ def _work(config: GemmConfig) -> tuple[tuple[gemm.Product, ...], Mapping[str, in
         shapes = dict.fromkeys((*config.shapes, *map(gemm.Shape.cube, SWEEP[config.device] if config.sweep else ())))
         every = product(shapes, config.pairs or (None,))
         return tuple(gemm.Product(shape=shape, formats=pair) for shape, pair in every), None, ()
-    from fp8bench.numerics.gemm.linear_layers import linear_gemms, require_aligned
+    from fp8bench.numerics.gemm.linear_layers import linear_gemms
     from fp8bench.workloads.resizable import as_named
 
     made = registry.load(registry.find_workload(config.workload))(data="device", seed=config.seed)
     workload = as_named(made, config.workload)
     found = linear_gemms(workload, config.batch_size)
     if config.precisions != ("bf16",):
-        require_aligned(found.products, config.batch_size)
+        size = padded(config.batch_size)
+        larger = f"--batch-size {size} where rows are batch x tokens, or " if size != config.batch_size else ""
+        require_aligned(found.products, f"Say {larger}--precision bf16 alone")
     unseen = (f"not measured, since not called as a layer: {', '.join(found.unseen)}",) if found.unseen else ()
     return found.products, workload.sizes(), unseen
 

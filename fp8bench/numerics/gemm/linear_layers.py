@@ -3,7 +3,6 @@ in one forward pass on the meta device. What is no `nn.Linear` (convolutions, at
 """
 
 import re
-from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ from torch import nn
 
 from fp8bench.modes.torchao import convertible, is_head
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.formats import ALIGNMENT, padded
+from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.schema.gemm import Product, Role, Shape
 from fp8bench.workloads.protocol import Batch, Workload
 
@@ -86,18 +85,3 @@ def fold(name: str) -> str:
     if not name or name.replace(".", "").isdecimal():
         return name or "(the model)"
     return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
-
-
-def require_aligned(products: Iterable[Product], batch_size: int) -> None:
-    """Raise UsageError if a GEMM that modes convert has rows that are invalid for fp8, with a batch size that is valid
-    for rows of batch x tokens. The layer's widths are valid, or modes would not convert it.
-    """
-    larger = f"--batch-size {padded(batch_size)} where rows are batch x tokens, or " if batch_size % ALIGNMENT else ""
-    for one in products:
-        if one.stays_bf16 is None and one.shape.misaligned is not None:
-            name, size, fitting = one.shape.misaligned
-            raise UsageError(
-                f"{one.label} is {one.shape} at batch {batch_size}: its {name} = {size} is not divisible by "
-                f"{ALIGNMENT}, as fp8 GEMMs need; {fitting} would be",
-                f"Say {larger}--precision bf16 alone",
-            )

@@ -1,32 +1,20 @@
 """Which products a workload's linear layers make, and how they are named."""
 
-import math
-
 import pytest
 import torch
 from torch import Tensor, nn
 
-from fp8bench.numerics.gemm.linear_layers import fold, linear_gemms, require_aligned
+from fp8bench.numerics.gemm.linear_layers import fold, linear_gemms
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.gemm import Product, Shape
+from fp8bench.schema.gemm import Shape
 from fp8bench.workloads.protocol import Batch
-from fp8bench.workloads.vit import ViTHuge, ViTMicro
+from fp8bench.workloads.vit import ViTHuge
 
 pytestmark = pytest.mark.slow
 
 
 def shape(m, n, k):
     return Shape(m=m, n=n, k=k)
-
-
-def product(sizes, role="forward", layer="fc", **changes):
-    return Product(shape=shape(*sizes), role=role, layers=(layer,), calls_per_step=1, **changes)
-
-
-def refusal(found, batch_size):
-    with pytest.raises(UsageError) as refused:
-        require_aligned(found, batch_size)
-    return refused.value.what, refused.value.remedy
 
 
 class Made:
@@ -90,7 +78,6 @@ def test_layers_that_are_not_called_are_named_and_odd_features_stay_bf16():
     (product, _) = found.products
     assert product.label == "(the model) forward"
     assert product.stays_bf16 == "32 or 10 features are not divisible by 16"
-    require_aligned(found.products, 16)
 
 
 def test_a_workload_without_linear_layers_or_that_looks_at_its_numbers_is_refused():
@@ -112,23 +99,3 @@ def test_numbers_between_dots_are_folded():
         **{name: name for name in ("fc1", "0", "0.2", "conv2d")},
     }
     assert {name: fold(name) for name in names} == names
-
-
-@pytest.mark.parametrize(("batch_size", "fitting"), [(8, 16), (17, 32), (63, 64)])
-def test_a_batch_that_fp8_cannot_take_is_refused_with_one_that_it_can(batch_size, fitting):
-    what, remedy = refusal(linear_gemms(ViTMicro(data="device"), batch_size).products, batch_size)
-    rows = 17 * batch_size
-    assert what.startswith(f"blocks.*.attn.qkv forward is {rows} x 192 x 64 at batch {batch_size}: ")
-    assert f"its M = {rows} is not divisible by 16" in what
-    assert what.endswith(f"; {math.ceil(rows / 16) * 16} would be")
-    assert f"Say --batch-size {fitting} " in remedy
-    fits = linear_gemms(ViTMicro(data="device"), fitting).products
-    require_aligned(fits, fitting)
-    assert {one.layers for one in fits if one.stays_bf16 is not None} == {("head",)}, "as in the modes"
-
-
-def test_rows_that_no_batch_mends_are_refused_without_one_and_what_stays_bf16_may_have_any_size():
-    what, remedy = refusal([product((24, 48, 32), layer="queries")], 16)
-    assert "queries forward is 24 x 48 x 32 at batch 16: its M = 24" in what
-    assert remedy == "Say --precision bf16 alone"
-    require_aligned([product((7, 10, 3), stays_bf16="the head stays bf16")], 7)
