@@ -35,8 +35,7 @@ def facts_of(workload: Workload, name: str | None = None) -> ModelFacts:
     model = workload.build(META)
     parts, refusal = _transformer_engine(model)
     try:
-        found = linear_gemms(workload, batch_size)
-        products, unseen = found.products, found.unseen
+        products, unseen = linear_gemms(workload, batch_size)
     except UsageError:
         if count_linears(model):
             raise

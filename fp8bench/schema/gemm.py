@@ -12,7 +12,6 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, optional
-from fp8bench.schema.formats import padded
 
 Role = Literal["forward", "input gradient", "weight gradient"]
 Precision = Literal["bf16", "fp8-tensorwise", "fp8-tensorwise-fast", "fp8-rowwise", "fp8-rowwise-fast"]
@@ -55,12 +54,6 @@ class Shape(Frozen):
 
     def tflops(self, time_s: float) -> float:
         return self.flops / time_s / 1e12
-
-    @property
-    def misaligned(self) -> tuple[str, int, int] | None:
-        """The first dimension that is invalid for fp8: its name, its size, and the next valid size."""
-        sizes = (("M", self.m), ("N", self.n), ("K", self.k))
-        return next(((name, size, padded(size)) for name, size in sizes if size != padded(size)), None)
 
     @property
     def is_cube(self) -> bool:

@@ -158,10 +158,10 @@ def parse_shape(text: str) -> gemm.Shape:
 def require_aligned(products: Iterable[gemm.Product], remedy: str) -> None:
     """Raise UsageError if a GEMM that is measured in fp8 too has a dimension that is invalid there."""
     for one in products:
-        if one.stays_bf16 is None and one.shape.misaligned is not None:
-            name, size, fitting = one.shape.misaligned
-            why = f"{name} = {size}, which is not divisible by {ALIGNMENT}, as fp8 GEMMs need; {fitting} would be"
-            raise UsageError(f"{one.label} has {why}", remedy)
+        for name, size in one.shape if one.stays_bf16 is None else ():
+            if size != padded(size):
+                why = f"which is not divisible by {ALIGNMENT}, as fp8 GEMMs need; {padded(size)} would be"
+                raise UsageError(f"{one.label} has {name.upper()} = {size}, {why}", remedy)
 
 
 def _require_one_way(request: GemmRequest) -> None:
