@@ -2,48 +2,39 @@
 
 import math
 import re
-from collections.abc import Sequence
+from operator import itemgetter
 from typing import Annotated, Any
 
 from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import show
-from fp8bench.numerics.definitions import BLOCK, DEFINITIONS, E4M3, E8M0, MXFP8, Bits, Definition, bits, in_blocks
+from fp8bench.numerics.definitions import BLOCK, DEFINITIONS, E4M3, E8M0, MXFP8, Bits, bits, in_blocks
 from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.tables.document import NOTHING, CsvLines, Document, Note, Table, blocks, notes, telling
 from fp8bench.tables.study import Column, word
+from fp8bench.tables.written import number
 
 HELP = "fp8bench numerics formats --help"
-FIELDS = (
-    *("name", "bits", "sign_bits", "exponent_bits", "mantissa_bits", "max", "min"),
-    *("smallest_normal", "smallest_subnormal", "eps", "specials"),
+LIMITS: tuple[Column[dict[str, Any]], ...] = (
+    word("dtype", itemgetter("name")),
+    Column("s+e+m", lambda one: f"{one['sign_bits']}+{one['exponent_bits']}+{one['mantissa_bits']}", str),
+    Column("max", itemgetter("max"), ".5g"),
+    Column("smallest normal", itemgetter("smallest_normal"), ".5g"),
+    Column("smallest subnormal", itemgetter("smallest_subnormal"), ".4g"),
+    Column("eps", itemgetter("eps"), ".3g"),
+    word("has", lambda one: " ".join(one["specials"]) or None),
 )
-LIMITS: tuple[Column[Definition], ...] = (
-    word("dtype", lambda one: one.name),
-    Column("s+e+m", lambda one: f"{one.sign_bits}+{one.exponent_bits}+{one.mantissa_bits}", str),
-    Column("max", lambda one: one.max, ".5g"),
-    Column("smallest normal", lambda one: one.smallest_normal, ".5g"),
-    Column("smallest subnormal", lambda one: one.smallest_subnormal, ".4g"),
-    Column("eps", lambda one: one.eps, ".3g"),
-    word("has", lambda one: " ".join(one.specials) or None),
-)
-SATURATES = "*"
-
-
-def _becomes(one: Bits) -> str:
-    return NOTHING if one.becomes is None else f"{one.becomes:.6g}" + SATURATES * one.saturated
-
-
-def _digits(one: Bits) -> str | None:
-    return " ".join(digits or NOTHING for digits in (one.sign, one.exponent, one.mantissa)) if one.exponent else None
-
-
 CASTS: tuple[Column[Bits], ...] = (
     Column("value", lambda one: one.value, ".6g", once=True),
     word("dtype", lambda one: one.dtype),
     Column("scale", lambda one: one.scale, ".4g"),
-    Column("becomes", _becomes, str),
+    Column("becomes", lambda one: one, lambda one: number(one.becomes, ".6g") + "*" * one.saturated),
     Column("error", lambda one: one.relative_error, ".2g"),
-    word("sign exponent mantissa", _digits),
+    word(
+        "sign exponent mantissa",
+        lambda one: (
+            " ".join(bits or NOTHING for bits in (one.sign, one.exponent, one.mantissa)) if one.exponent else None
+        ),
+    ),
 )
 
 
@@ -62,9 +53,32 @@ def formats(
     if block and not values:
         raise UsageError("--block casts values, and there are none", "Add them, as --cast 300,1,1e-4")
     chosen = [one for name, one in DEFINITIONS.items() if name in (names or DEFINITIONS)]
-    casts = [[bits(one, value) for value in values] for one in chosen]
-    casts += [in_blocks(values)] if block else []
-    show(document(chosen, [one for of_a_value in zip(*casts, strict=True) for one in of_a_value]), form)
+    by_format = [[bits(one, value) for value in values] for one in chosen] + ([in_blocks(values)] if block else [])
+    casts = [one for of_a_value in zip(*by_format, strict=True) for one in of_a_value]
+    data = {"dtypes": [_in_json(one.limits) for one in chosen], "casts": [_in_json(one._asdict()) for one in casts]}
+    rows = data["casts"] or data["dtypes"]
+    if casts:
+        columns = telling(*(column.cells(casts) for column in CASTS))
+        said = notes(
+            (True, "By definition, to nearest, ties to even, from float32. error: relative. -: no bits for it."),
+            (
+                any(one.scale for one in casts),
+                "scale: of a block of the values, a row of a tensor; bits: of value / scale.",
+            ),
+            (
+                any(one.saturated for one in casts),
+                "* saturated: beyond max, without inf. torch before 2.12 gives nan there.",
+            ),
+        )
+    else:
+        columns = [column.cells([one.limits for one in chosen]) for column in LIMITS]
+        said = [
+            Note("s+e+m: bits of sign, exponent, mantissa. eps: from 1 to the next value. _x2: two values to a byte."),
+            Note(f"{MXFP8}: {BLOCK} {E4M3.name} share a {E8M0.name}."),
+            Note("What values become, bit by bit: --cast 2.07,-0.78; in blocks that share a scale: --block mxfp8."),
+        ]
+    lines = CsvLines(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
+    show(Document(blocks([Table(tuple(columns), whole=True)], said), data=data, lines=lines), form)
 
 
 COMMANDS = {"formats": formats}
@@ -87,38 +101,6 @@ def parse_numbers(text: str) -> list[float]:
     return found
 
 
-def document(formats: Sequence[Definition], casts: Sequence[Bits]) -> Document:
-    """Show the casts if there are any, otherwise the limits. The data has every number unrounded, and inf and nan as
-    strings, because json has no such numbers.
-    """
-    data = {"dtypes": [_flat(one, FIELDS) for one in formats], "casts": [_flat(one, Bits._fields) for one in casts]}
-    rows = data["casts"] or data["dtypes"]
-    if casts:
-        value, dtype, scale, *others = (column.cells(casts) for column in CASTS)
-        columns = [value, dtype, *telling(scale), *others]
-        said = notes(
-            (True, "By the formats' definitions, to nearest, ties to even, from float32. error: relative."),
-            (
-                scale.says_something,
-                "scale: of a block of the values, which are one row of a tensor; bits are those of value / scale.",
-            ),
-            (
-                any(one.saturated for one in casts),
-                f"{SATURATES} beyond max, where the format has no inf: saturated. torch before 2.12 gives nan there.",
-            ),
-            (any(one.becomes is None for one in casts), f"{NOTHING} the format has no bits for it."),
-        )
-    else:
-        columns = [column.cells(formats) for column in LIMITS]
-        said = [
-            Note("s+e+m: bits of sign, exponent, mantissa. eps: from 1 to the next value. _x2: two values to a byte."),
-            Note(f"{MXFP8}: {BLOCK} {E4M3.name} share a {E8M0.name}."),
-            Note("What values become, bit by bit: --cast 2.07,-0.78; in blocks that share a scale: --block mxfp8."),
-        ]
-    lines = CsvLines(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
-    return Document(blocks([Table(tuple(columns), whole=True)], said), data=data, lines=lines)
-
-
-def _flat(one: Definition | Bits, names: Sequence[str]) -> dict[str, Any]:
-    values = {name: getattr(one, name) for name in names}
+def _in_json(values: dict[str, Any]) -> dict[str, Any]:
+    # It has no inf and nan.
     return {key: str(v) if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}

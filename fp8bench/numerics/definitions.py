@@ -4,11 +4,8 @@ Without torch.
     value = (-1)^sign * 2^(exponent - bias) * 1.mantissa        a normal number
     value = (-1)^sign * 2^(1 - bias)        * 0.mantissa        a subnormal number, if the exponent's bits are all 0
 
-A format with inf and nan reserves its highest exponent for them (IEEE 754); one with nan alone (e4m3fn, e8m0fnu) has it
-where all bits but the sign are 1. e8m0fnu is an exponent alone, without zero. In MXFP8, 32 consecutive values of e4m3
-along the dimension that a GEMM sums over share a scale in e8m0:
-
-    2^ceil(log2(amax / max)): rounded up, as in Transformer Engine and cuDNN, so that nothing saturates
+In MXFP8, 32 consecutive values of e4m3 along the dimension that a GEMM sums over share a scale in e8m0:
+2^ceil(log2(amax / max)), rounded up as in Transformer Engine and cuDNN, so that nothing saturates.
 
 Sources: OCP OFP8; OCP Microscaling Formats 1.0; Transformer Engine's documentation of MXFP8.
 """
@@ -16,12 +13,14 @@ Sources: OCP OFP8; OCP Microscaling Formats 1.0; Transformer Engine's documentat
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
 class Definition:
-    """What a format's bits mean. specials: of inf and nan. subnormal: whether the lowest exponent has subnormals."""
+    """What a format's bits mean. specials: of inf and nan; with both, they have the highest exponent (IEEE 754), nan
+    alone has the pattern of ones. subnormal: whether the lowest exponent has subnormals, and zero.
+    """
 
     name: str
     exponent_bits: int
@@ -51,22 +50,17 @@ class Definition:
         return decode(self, self.largest)
 
     @property
-    def min(self) -> float:
-        """The lowest value."""
-        return -self.max if self.sign_bits else decode(self, 0)
-
-    @property
-    def smallest_normal(self) -> float:
-        return decode(self, self.subnormal << self.mantissa_bits)
-
-    @property
-    def smallest_subnormal(self) -> float | None:
-        return decode(self, 1) if self.subnormal else None
-
-    @property
-    def eps(self) -> float:
-        """The step from 1 to the next value."""
-        return math.ldexp(1.0, -self.mantissa_bits)
+    def limits(self) -> dict[str, Any]:
+        """The limits by name; a format may have no subnormals. min: the lowest value. eps: from 1 to the next value."""
+        return {
+            **{name: getattr(self, name) for name in ("name", "bits", "sign_bits", "exponent_bits", "mantissa_bits")},
+            "max": self.max,
+            "min": -self.max if self.sign_bits else decode(self, 0),
+            "smallest_normal": decode(self, self.subnormal << self.mantissa_bits),
+            "smallest_subnormal": decode(self, 1) if self.subnormal else None,
+            "eps": math.ldexp(1.0, -self.mantissa_bits),
+            "specials": self.specials,
+        }
 
 
 FLOAT32 = Definition("float32", 8, 23, 127)
@@ -84,9 +78,8 @@ BLOCK = 32
 
 
 class Bits(NamedTuple):
-    """What a value becomes in a format. sign, exponent, mantissa: its digits, the most significant first; empty where
-    the format has none. scale: by which its block is divided first; None without a block. saturated: whether it was
-    beyond max and became max. becomes and the errors are None if the format has no bits for the value.
+    """What a value becomes in a format; None if it has no bits for it. sign, exponent, mantissa: digits, empty where
+    the format has none. scale: by which its block is divided first. saturated: whether it was beyond max.
     """
 
     value: float
@@ -175,6 +168,6 @@ def in_blocks(values: Sequence[float]) -> list[Bits]:
         block = values[start : start + BLOCK]
         exact = max((abs(value) for value in block if math.isfinite(value)), default=0.0) / E4M3.max
         mantissa, exponent = math.frexp(exact)
-        scale = max(math.ldexp(1.0, exponent - (mantissa == 0.5)), E8M0.min) if exact else E8M0.min
+        scale = max(math.ldexp(1.0, exponent - (mantissa == 0.5)), decode(E8M0, 0)) if exact else decode(E8M0, 0)
         found += [bits(E4M3, value, scale)._replace(dtype=MXFP8) for value in block]
     return found

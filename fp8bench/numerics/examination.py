@@ -1,15 +1,9 @@
-"""What `fp8bench numerics` examines: each layer under each mode, compared with float64, and the jump under delayed
-scaling. The reference is the plain layer in float64 with the mode's own float32 weights, input and output gradient:
-whatever the mode rounds counts as its error. It runs as in training, in its context and bf16 autocast, without a
-loss.
+"""What `fp8bench numerics` examines: each layer under each mode against the plain layer in float64 with the mode's own
+float32 weights, input and output gradient, and the jump under delayed scaling.
 
-A block's weight gradient is that of its four linear layers. Its output includes the residual stream, which no mode
-casts, so its error is smaller; te-bf16 shows what Transformer Engine's bfloat16 stream and tanh GELU add. Delayed
-scaling first sees as many other draws as the mode needs (`settle_passes`), for an -exact input the same draw. saturated
-and flushed come from this package's own casts of the operands (`scaling`).
-
-Errors are in float64. e4m3 rounds normal values by 0.026, e5m2 by 0.053, so a product of two is off by 0.037, and so is
-a sum of many products of either sign. The cosine is insensitive to a wrong size, as Adam is.
+A block's output includes the residual stream, which no mode casts, so its error is smaller. Delayed scaling first sees
+as many other draws as the mode needs (`settle_passes`), for an -exact input the same draw. e4m3 rounds normal values by
+0.026, e5m2 by 0.053, so a product of two is off by 0.037, and so is a sum of many products of either sign.
 """
 
 import math
@@ -25,7 +19,7 @@ from torch import Tensor, nn
 from fp8bench import registry
 from fp8bench.modes.protocol import Mode, stated
 from fp8bench.numerics.layers import Operands, autocast, convert, draw, plain_layer, shapes, weights
-from fp8bench.numerics.memory import layers_bytes, require
+from fp8bench.numerics.memory import device_for, layers_bytes, require
 from fp8bench.numerics.scaling import CASTS, DELAYED, examine_jump, scale_for, scaled_cast
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, first_line
 from fp8bench.schema.formats import padded
@@ -59,17 +53,9 @@ class Case(NamedTuple):
     reference: dict[str, Tensor]
 
 
-def device_for(config: NumericsConfig) -> torch.device:
-    """Return the device. Raises ModeUnavailable if torch cannot use it."""
-    if config.device == "cuda" and not torch.cuda.is_available():
-        remedy = "Install a torch for CUDA, or hide the GPU with CUDA_VISIBLE_DEVICES= to use the CPU"
-        raise ModeUnavailable("this machine has a GPU, and torch cannot use it", remedy)
-    return torch.device(config.device)
-
-
 def examine(config: NumericsConfig, progress: Callable[[str], None]) -> Examined:
     """Examine all in this process. Raises UsageError if it does not fit into memory, ModeUnavailable and RunFailed."""
-    device = device_for(config)
+    device = device_for(config.device)
     needed = layers_bytes(config.layers, config.width, config.tokens)
     # Everything is first drawn on the host, so it must fit there too, and not only on a GPU.
     for place in dict.fromkeys((torch.device("cpu"), device)):

@@ -1,17 +1,9 @@
 """The layers that are examined, converted by a mode, and their inputs.
 
-  linear  width -> 4 * width without bias, like the first layer of a block's MLP (for te modes a te.Linear).
-  block   timm's Block with biases of zero, and the usual heads.
-
-Weights are normal with standard deviation in^-1/2. Each layer gets an input, and a gradient at its output:
-
-  normal        nearly all values within a factor of 8 of each other, as after initialisation and layer norms.
-  heavy-tailed  Student's t with 3 degrees of freedom: a few values far out set the scale for all the others.
-  outlier       normal, a few channels 100 times as large (Dettmers et al. 2022, LLM.int8(), arXiv:2208.07339).
-
-With `-exact`, operands and weight are moved to values that fp8 can represent (scaling.representable), the output
-gradient to those that both e4m3 and e5m2 have, so that casts add no error. Everything is drawn on the CPU from the
-run's seed and the name of what is drawn: the same for every machine and mode.
+Weights are normal with standard deviation in^-1/2. Inputs and output gradients are `normal`, `heavy-tailed` (Student's
+t with 3 degrees of freedom) or `outlier` (normal, a few channels 100 times as large: Dettmers et al. 2022, LLM.int8(),
+arXiv:2208.07339). With `-exact`, all are moved to values that fp8 has (scaling.representable), so that casts add no
+error. Everything is drawn on the CPU from the run's seed: the same for every machine and mode.
 """
 
 import math

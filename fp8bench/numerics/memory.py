@@ -1,7 +1,5 @@
 """The memory that examining layers or a GEMM needs, and the refusal of what does not fit: a failed allocation reports
-its own size, and on a host the process is killed. Layers need most for their weights: in float32, in float64 with
-gradients, in a mode's copy, and for the comparison: 44 to 46 bytes per weight, measured on a CPU at widths of 2048
-and 4096.
+its own size, and on a host the process is killed.
 """
 
 from collections.abc import Iterable
@@ -10,7 +8,8 @@ import torch
 
 from fp8bench.machine.host import free_host_bytes
 from fp8bench.numerics.layers import MLP_RATIO
-from fp8bench.schema.errors import UsageError
+from fp8bench.schema.config import Device
+from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.gemm import Shape
 from fp8bench.schema.machine import gib
 from fp8bench.schema.numerics import LayerName
@@ -28,6 +27,14 @@ CHECKED_ELEMENTS = 2**26
 
 HEADROOM = 1.15
 """For the allocator's rounding and cuBLAS's workspace."""
+
+
+def device_for(device: Device) -> torch.device:
+    """Return the CPU or the first visible GPU. Raises ModeUnavailable if torch cannot use it."""
+    if device == "cuda" and not torch.cuda.is_available():
+        remedy = "Install a torch for CUDA, or hide the GPU with CUDA_VISIBLE_DEVICES= to use the CPU"
+        raise ModeUnavailable("this machine has a GPU, and torch cannot use it", remedy)
+    return torch.device(device)
 
 
 def require(what: str, needed: int, device: torch.device, remedy: str) -> None:

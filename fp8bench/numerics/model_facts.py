@@ -1,8 +1,5 @@
-"""What a workload's model consists of, and what each mode can convert of it. The model is built on the meta device,
-where tensors have shapes and no memory.
-
-As a program, this module answers the launcher, which does not import torch: it reads configurations as JSON from
-standard input and writes its findings as JSON to standard output (`launch.prepare.examined`).
+"""What a workload's model consists of, and what each mode can convert of it, on the meta device. As a program, this
+module answers the launcher, which does not import torch: JSON in, JSON out (`launch.prepare.examined`).
 """
 
 import sys
@@ -38,8 +35,7 @@ def facts_of(workload: Workload, name: str | None = None) -> ModelFacts:
     model = workload.build(META)
     parts, refusal = _transformer_engine(model)
     try:
-        found = linear_gemms(workload, batch_size)
-        products, unseen = found.products, found.unseen
+        products, unseen = linear_gemms(workload, batch_size)
     except UsageError:
         if count_linears(model):
             raise

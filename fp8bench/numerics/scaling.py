@@ -1,20 +1,9 @@
 """Scaled casts to fp8: by definition, by recipe, and over time. A reference independent of the libraries it checks.
 
-    exponent = max(floor(log2 |v|), 1 - bias)              read from the bits of the float32
-    step     = 2^(exponent - mantissa bits)
-    rounded  = step * round(v / step)                      to nearest, ties to even; exact in float32
-
 Values beyond max saturate, as in Transformer Engine and torchao. A tensor is multiplied by scale = max / amax first and
-divided by it afterwards, where amax is the largest magnitude of what shares the scale (a tensor or a row). CASTS has
-each recipe's, by torchao 0.18, float8/float8_linear.py and config.py, and Transformer Engine 2.20, common/recipe.
-
-Delayed scaling casts with a scale from earlier steps and records the amax; then
-
-    amax   = max of the last `history_len` steps' amaxes, or this step's alone (algo `most_recent`)
-    scale  = max / amax, in float32                        for the next step; the first step's is 1
-
-(reduce_and_update_fp8_tensors, common/recipe/delayed_scaling.cu). So the step at which values jump up saturates, and
-after a fall the scale stays too small until the large amax has left the window.
+divided by it afterwards, where amax is the largest magnitude of what shares the scale. Delayed scaling casts with a
+scale of earlier steps: the step at which values jump up saturates, and after a fall the scale stays too small until the
+large amax has left the window (reduce_and_update_fp8_tensors, common/recipe/delayed_scaling.cu).
 """
 
 import hashlib
@@ -116,7 +105,9 @@ CASTS: dict[str, Casts] = {
     DELAYED: PER_TENSOR,
     "te-fp8:current": PER_TENSOR,
 }
-"""The casts by mode label. A mode or tensor that is missing is not cast, or in a way that is not simulated."""
+"""The casts by mode label, by torchao 0.18 (float8_linear.py, config.py) and Transformer Engine 2.20 (common/recipe). A
+mode or tensor that is missing is not cast, or in a way that is not simulated.
+"""
 
 
 class Delayed(NamedTuple):

@@ -77,12 +77,6 @@ class RankTimes(Frozen):
     rounds_s: tuple[tuple[PositiveFloat, ...], ...] = Field(default=(), description="s; none: any rank was wrong")
 
 
-class RankOutcome(Frozen):
-    """One rank's results, case by case."""
-
-    times: tuple[RankTimes, ...]
-
-
 class CollectiveTiming(Case):
     """The timing of one case. The time of a repetition is that of the rank that took longest over its round."""
 

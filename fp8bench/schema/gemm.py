@@ -1,15 +1,8 @@
 """GEMMs (general matrix multiplications), as `fp8bench gemm` measures them.
 
-A GEMM is (M, N, K): rows and columns of the output, and the inner dimension that is summed over. It costs 2 M N K
-floating-point operations. A linear layer performs three per step. With T rows in (batch x tokens), I features in and O
-out:
-
-  forward          Y  = X W^T     (T, O, I)
-  input gradient   dX = dY W      (T, I, O)
-  weight gradient  dW = dY^T X    (O, I, T)
-
-They are kept apart even if their sizes are equal: in fp8 they differ in which operand must be transposed first, and in
-format (with one scale per tensor the output's gradient is e5m2 and all else e4m3; rowwise e4m3 throughout).
+A GEMM is (M, N, K): rows and columns of the output, and the inner dimension that is summed over. A linear layer makes
+three per step, with T rows in (batch x tokens), I features in and O out: Y = X W^T is (T, O, I), dX = dY W is
+(T, I, O), dW = dY^T X is (O, I, T). In fp8 they differ in the operands that are transposed first, and in formats.
 """
 
 from itertools import product
@@ -19,7 +12,6 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, optional
-from fp8bench.schema.formats import padded
 
 Role = Literal["forward", "input gradient", "weight gradient"]
 Precision = Literal["bf16", "fp8-tensorwise", "fp8-tensorwise-fast", "fp8-rowwise", "fp8-rowwise-fast"]
@@ -62,12 +54,6 @@ class Shape(Frozen):
 
     def tflops(self, time_s: float) -> float:
         return self.flops / time_s / 1e12
-
-    @property
-    def misaligned(self) -> tuple[str, int, int] | None:
-        """The first dimension that is invalid for fp8: its name, its size, and the next valid size."""
-        sizes = (("M", self.m), ("N", self.n), ("K", self.k))
-        return next(((name, size, padded(size)) for name, size in sizes if size != padded(size)), None)
 
     @property
     def is_cube(self) -> bool:

@@ -1,10 +1,8 @@
 """One rank of `fp8bench collectives`: it proves each operation, then times it.
 
-To prove one, every rank fills its array with small integers, so that any sum is exact in bf16 too; each element of the
-result must equal its expected value, or the case is not timed. Repetitions follow each other without a wait, as in
-nccl-tests, between events on the compute stream, on a CPU by the host's clock; a small message's time includes its
-launch from Python. Ranks agree on how many fill the budget. Cases run forwards and backwards (A B C, C B A), so that a
-machine that slows down affects all equally.
+To prove one, every rank fills its array with small integers, so that any sum is exact in bf16 too. Repetitions follow
+each other without a wait, as in nccl-tests. Cases run forwards and backwards, so that a machine that slows down affects
+all equally.
 """
 
 import time
@@ -16,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from fp8bench.schema.collectives import Case, CollectivesConfig, Dtype, RankOutcome, RankTimes
+from fp8bench.schema.collectives import Case, CollectivesConfig, Dtype, RankTimes
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.rank import RankReport
@@ -39,17 +37,17 @@ TORCH: dict[Dtype, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32
 
 
 def measure(_config: RunConfig, rank: int, device: torch.device, aside: Aside, plan: dict[str, Any]) -> RankReport:
-    """Time every case of `plan`, a CollectivesConfig; `found` is a RankOutcome. Raises RunFailed without memory."""
+    """Time every case of `plan`, a CollectivesConfig, as `times` of `found`. Raises RunFailed without memory."""
     config = CollectivesConfig.model_validate(plan)
     ProgressFile(aside.progress).stage("timing")
     try:
-        outcome = RankOutcome(times=_times(config, rank, device))
+        times = _times(config, rank, device)
     except torch.OutOfMemoryError as error:
         said = str(error).split(". ")[0]
         raise RunFailed(f"rank {rank} ran out of GPU memory: {said}", "Give smaller ones with --size", "oom") from error
     first = rank % (config.world_size // config.nodes) == 0
     here = environment(device) if first else None
-    return RankReport(rank=rank, environment=here, found=outcome.model_dump(mode="json"))
+    return RankReport(rank=rank, environment=here, found={"times": [one.model_dump(mode="json") for one in times]})
 
 
 def _times(config: CollectivesConfig, rank: int, device: torch.device) -> tuple[RankTimes, ...]:

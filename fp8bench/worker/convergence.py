@@ -1,15 +1,9 @@
 """One rank of one training on text: the same gate and the same execution as in timed runs, and then a curve.
 
-parity gate -> wrap and join -> warm up -> capture and prove what is executed -> back to the start -> train and validate
-in turn -> profile -> report
-
 Modes differ in how many steps warm-up and proof take, so everything that a step changes is restored before the first
-step that counts: weights, buffers and fp8 scales to their earlier values, the optimizer's state to that of a new one:
-zero in every tensor, in place, because a CUDA graph holds its address. Then the batches begin again.
-
-Validation runs in the mode's own precision, eagerly and outside any graph; fp8 scales are restored after it. It is not
-timed: a step's time is that of training alone, on the slowest rank. The learning rate rises in equal steps and then
-stays constant: with one that falls until the end, no two modes could be compared at equal time.
+step that counts: weights, buffers and fp8 scales to their earlier values, the optimizer's state to zero, in place,
+because a CUDA graph holds its address. Validation runs eagerly in the mode's own precision and is not timed. The
+learning rate rises, then stays: with one that falls until the end, no two modes could be compared at equal time.
 """
 
 import math

@@ -21,7 +21,7 @@ from fp8bench.kinds.collectives.study import collectives_report
 from fp8bench.launch.nodes.place import elastic_from
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
-from fp8bench.schema.collectives import Case, RankOutcome, RankTimes, bus_gb_s
+from fp8bench.schema.collectives import Case, RankTimes, bus_gb_s
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.rank import RankReport
 from fp8bench.tables.render import PIPE, render
@@ -92,7 +92,7 @@ def test_several_nodes_share_another_link_than_one():
     one, two = collectives_record(), collectives_record(ranks=16, nodes=2)
     assert one.fingerprint != two.fingerprint
     report = collectives_report(two, load())
-    assert report.where == "16 NVIDIA H100 80GB HBM3 on 2 nodes of p5, by nccl"
+    assert report.ranks == "16 ranks on 2 nodes by nccl"
     assert report.link_gb_s is None
     assert {row.share_of_link for row in report.rows} == {None}
 
@@ -123,8 +123,7 @@ def test_of_each_round_the_slowest_rank_counts():
 
 def test_a_wrong_element_on_any_rank_makes_it_invalid(request_of, monkeypatch):
     times = {0: RankTimes(wrong=0), 1: RankTimes(wrong=3)}
-    found = {rank: RankOutcome(times=(one,)).model_dump(mode="json") for rank, one in times.items()}
-    reports = [RankReport(rank=rank, found=one) for rank, one in found.items()]
+    reports = [RankReport(rank=rank, found={"times": [one.model_dump()]}) for rank, one in times.items()]
     monkeypatch.setattr(measuring.SpawnExecutor, "run", lambda *_: reports)
     asked = request_of(operations=("all-reduce",), dtypes=("bf16",), sizes=("1K",))
     record = measure(prepare(asked, {}), lambda _line: None)
@@ -149,7 +148,7 @@ def test_a_rank_that_fails_ends_the_call_with_its_words(request_of, monkeypatch,
 def test_machines_stand_side_by_side_though_their_ranks_differ():
     both = [collectives_record(ranks=8), collectives_record("h200-2x", ranks=2, minutes=5)]
     text = render(document(both, load()), PIPE)
-    assert "Collectives of 8 NVIDIA H100 80GB HBM3 on p5, by nccl; 2 NVIDIA H100 80GB HBM3 on h200-2x" in text
+    assert "Collectives of 8 ranks by nccl, 2 ranks by nccl, on p5 (NVIDIA H100 80GB HBM3), h200-2x (NVIDIA" in text
     assert re.search(r"^ +1 GiB +4,000 .* 470 .* 4,000 .* 268 ", text, re.MULTILINE)
     data = json.loads(render(document(both, load()), "json"))
     assert [one["world_size"] for one in data] == [8, 2]

@@ -130,7 +130,7 @@ class TestCurves:
         ],
     )
     def test_what_was_spent_when_a_loss_was_first_reached(self, losses, loss, spent):
-        assert gaps.spent_to(gaps.by_cost(curve(*losses)), loss) == (spent and pytest.approx(spent))
+        assert gaps.spent_to(gaps.points(curve(*losses), 1.0), loss) == (spent and pytest.approx(spent))
 
 
 SLOW = curve(5.0, 4.0, 3.0)
@@ -143,11 +143,11 @@ class TestGaps:
         ("ours", "reference", "gap"),
         [
             # At equal steps, losses of the same step are compared.
-            (gaps.by_steps(curve(5.3, 4.3, 3.3, step_s=0.25)), gaps.by_steps(SLOW), 0.3),
+            (gaps.points(curve(5.3, 4.3, 3.3, step_s=0.25)), gaps.points(SLOW), 0.3),
             # At equal time, the faster one has come further: by 0.75 to 1 in the last quarter of the first second.
-            (gaps.by_cost(FAST), gaps.by_cost(SLOW), -0.875),
+            (gaps.points(FAST, 1.0), gaps.points(SLOW, 1.0), -0.875),
             # Three times as dear, for the reference's 2 USD it falls by 4 / 3, and not by 2.
-            (gaps.by_cost(FAST, 3.0), gaps.by_cost(SLOW, 1.0), 2 / 3 * 0.875),
+            (gaps.points(FAST, 3.0), gaps.points(SLOW, 1.0), 2 / 3 * 0.875),
         ],
     )
     def test_what_is_equal_is_steps_time_or_money(self, ours, reference, gap):
@@ -157,19 +157,19 @@ class TestGaps:
         """Three quarters alike, then 0.1 above and below by turns, as losses move from step to step."""
         level = [5.0 - 0.1 * number for number in range(17)]
         ours = [*level[:13], level[13] + 0.1, level[14] - 0.1, level[15] + 0.1, level[16] - 0.1]
-        gap = gaps.gap_in_the_end(gaps.by_steps(curve(*ours)), gaps.by_steps(curve(*level)))
+        gap = gaps.gap_in_the_end(gaps.points(curve(*ours)), gaps.points(curve(*level)))
         assert abs(gap) < 0.02
 
     def test_to_the_same_loss_is_to_one_that_both_came_to(self):
         """By 1.6 a second and by 1; ours ends at 3.4, the reference at 3.0."""
-        ours, reference = gaps.by_cost(curve(5.0, 4.2, 3.4, step_s=0.25)), gaps.by_cost(SLOW)
+        ours, reference = gaps.points(curve(5.0, 4.2, 3.4, step_s=0.25), 1.0), gaps.points(SLOW, 1.0)
         assert gaps.ratio_to_same_loss(ours, reference) == pytest.approx(1 / 1.6)
         assert gaps.ratio_to_same_loss(reference, ours) == pytest.approx(1.6)
-        assert gaps.ratio_to_same_loss(gaps.by_cost(FAST, 3.0), reference) == pytest.approx(1.5)
+        assert gaps.ratio_to_same_loss(gaps.points(FAST, 3.0), reference) == pytest.approx(1.5)
 
     def test_without_a_curve_or_a_loss_that_fell_there_is_no_gap(self):
-        points = gaps.by_steps(curve(5.0, 4.0))
-        assert gaps.gap_in_the_end([], points) is None
-        assert gaps.ratio_to_same_loss(points, []) is None
-        flat = gaps.by_steps(curve(5.0, 5.0))
+        falls = gaps.points(curve(5.0, 4.0))
+        assert gaps.gap_in_the_end([], falls) is None
+        assert gaps.ratio_to_same_loss(falls, []) is None
+        flat = gaps.points(curve(5.0, 5.0))
         assert gaps.ratio_to_same_loss(flat, flat) is None

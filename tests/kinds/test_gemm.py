@@ -16,7 +16,7 @@ from fp8bench.machine.identity import this_machines_identity
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
 from fp8bench.schema.errors import ModeUnavailable, UsageError
-from fp8bench.schema.gemm import PAIRS, PRECISIONS, Shape, Timing
+from fp8bench.schema.gemm import PAIRS, PRECISIONS, Product, Shape, Timing
 from fp8bench.tables.render import render
 
 CPU = Machine(gpus=(), product_name=None, cpu_count=2)
@@ -28,14 +28,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Say which machine this is, and whether torch can use its GPU."""
+    """Say which machine this is."""
 
-    def is_now(found, cuda=True):
+    def is_now(found):
         monkeypatch.setattr(measuring, "this_machine", lambda environ: found)
         monkeypatch.setattr(
             measuring, "require_idle", lambda environ, rank, allow: ("busy GPU: 1.0 GiB",) if allow else ()
         )
-        monkeypatch.setattr("fp8bench.numerics.gemm.bench.sees_cuda", lambda: cuda)
 
     is_now(CPU)
     return is_now
@@ -97,8 +96,10 @@ def test_the_machine_chooses_workload_and_batch(machine, prepared):
         ({"workload": "vit-micro", "sweep": True}, "both --workload and --sweep were given"),
         ({"workload": "vit-micro", "shapes": ("64,64,64",)}, "both --workload and --shape were given"),
         ({"batch_size": "4", "sweep": True}, "--batch-size belongs to a workload"),
-        ({"shapes": ("64,40,64",)}, "has N = 40, which is not divisible by 16.* Pad it: --shape 64,48,64 would do"),
-        ({"shapes": ("63,1000,1279",)}, "has M = 63, .* Pad it: --shape 64,1008,1280 would do"),
+        (
+            {"shapes": ("64,40,64",)},
+            "has N = 40, which is not divisible by 16, .*; 48 would be. Pad --shape to multiples",
+        ),
         ({"precisions": ("fp8-rowise",)}, r"Did you mean 'fp8-rowwise'\?"),
         ({"shapes": ONE, "pairs": ("e4m3,e5m3",)}, "unknown --pair 'e4m3,e5m3'. Did you mean 'e4m3,e5m2'"),
         ({"pairs": ("all",)}, "--pair belongs to --shape, and a workload has the formats of training"),
@@ -111,18 +112,11 @@ def test_wrong_words_are_refused_before_anything_is_measured(prepared, words, sa
         prepared(**words)
 
 
-def test_a_torch_that_cannot_use_the_gpu_measures_the_cpu_and_says_so_unless_the_gpus_instance_was_named(
-    machine, prepared
-):
-    machine(H200, cuda=False)
-    found = prepared()
-    assert (found.config.device, found.instance.key) == ("cpu", "cpu")
-    assert found.warnings == ("the driver shows NVIDIA H200, and this torch cannot use it: measured on the CPU",)
-    catalog = load()
-    gpu = catalog.gpu_by_product("NVIDIA H200").name
-    name = next(key for key, instance in catalog.instances.items() if instance.gpu == gpu)
-    with pytest.raises(ModeUnavailable, match="the driver shows NVIDIA H200, and this torch cannot use it"):
-        prepared(instance=name)
+def test_a_torch_that_cannot_use_the_gpu_measures_nothing(machine, record_of, monkeypatch):
+    machine(H200)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ModeUnavailable, match=r"torch cannot use it\. .*CUDA_VISIBLE_DEVICES="):
+        record_of()
 
 
 def test_a_record_is_kept_and_read_back(record_of, tmp_path):
@@ -181,13 +175,31 @@ def test_kept_runs_bound_the_step(record_of, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({"batch_size": "3"}, "Say --batch-size 16, or --precision bf16 alone"),
+        (
+            {"batch_size": "3"},
+            "qkv forward has M = 51, .* Say --batch-size 16 where rows are batch x tokens, or --prec",
+        ),
+        ({"batch_size": "17"}, "has M = 289, .*; 304 would be. Say --batch-size 32"),
         ({"shapes": ("99999984,99999984,16",)}, r"99999984 x 16 needs .* GiB are free on this host"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_first(record_of, words, said):
     with pytest.raises(UsageError, match=said):
         record_of(**words)
+
+
+def test_what_stays_bf16_may_have_any_size_and_rows_that_no_batch_mends_are_refused_without_one(record_of, monkeypatch):
+    from fp8bench.numerics.gemm.linear_layers import LinearGemms
+
+    odd = Product(shape=Shape(m=24, n=10, k=32), layers=("queries",), calls_per_step=1)
+    for why in ("the head stays bf16", None):
+        found = LinearGemms((odd.model_copy(update={"stays_bf16": why}),))
+        monkeypatch.setattr("fp8bench.numerics.gemm.linear_layers.linear_gemms", lambda *_, found=found: found)
+        if why:
+            assert record_of(batch_size="16").products[0].product.stays_bf16 == why
+        else:
+            with pytest.raises(UsageError, match=r"queries forward has M = 24, .* Say --precision bf16 alone"):
+                record_of(batch_size="16")
 
 
 @pytest.mark.parametrize(

@@ -48,13 +48,13 @@ def pattern(name, value):
 class TestLimits:
     @pytest.mark.parametrize("name", ML_DTYPES)
     def test_are_those_of_ml_dtypes(self, name):
-        ours, theirs = DEFINITIONS[name], ml_dtypes.finfo(ML_DTYPES[name][0])
-        assert (ours.bits, ours.max, ours.min) == (theirs.bits, theirs.max, theirs.min)
-        assert (ours.smallest_normal, ours.eps) == (theirs.smallest_normal, theirs.eps)
-        assert (ours.exponent_bits, ours.mantissa_bits) == (theirs.nexp, theirs.nmant)
-        assert ours.smallest_subnormal == (None if name == E8M0.name else theirs.smallest_subnormal)
-        assert DEFINITIONS["float32"].max == torch.finfo(torch.float32).max
-        assert DEFINITIONS["float32"].smallest_subnormal == 2**-149
+        ours, theirs = DEFINITIONS[name].limits, ml_dtypes.finfo(ML_DTYPES[name][0])
+        for field in ("bits", "max", "min", "smallest_normal", "eps"):
+            assert ours[field] == getattr(theirs, field)
+        assert (ours["exponent_bits"], ours["mantissa_bits"]) == (theirs.nexp, theirs.nmant)
+        assert ours["smallest_subnormal"] == (None if name == E8M0.name else theirs.smallest_subnormal)
+        float32 = DEFINITIONS["float32"].limits
+        assert (float32["max"], float32["smallest_subnormal"]) == (torch.finfo(torch.float32).max, 2**-149)
 
 
 class TestDecode:

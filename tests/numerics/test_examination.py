@@ -137,7 +137,7 @@ class TestRefusals:
         assert refusal_of("baseline-bf16", CPU, 80).remedy == "Use 96"
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         with pytest.raises(ModeUnavailable, match="torch cannot use it"):
-            examination.device_for(config("baseline-bf16", device="cuda"))
+            memory.device_for("cuda")
 
     @pytest.mark.parametrize(
         ("layers", "width", "mib"),

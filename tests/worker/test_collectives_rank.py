@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from fp8bench.schema.collectives import OPERATIONS, Case, CollectivesConfig, RankOutcome
+from fp8bench.schema.collectives import OPERATIONS, Case, CollectivesConfig, RankTimes
 from fp8bench.worker import collectives
 from fp8bench.worker.collectives import Arrays, wrong_elements
 
@@ -88,9 +88,8 @@ def test_two_processes_time_every_operation(tmp_path):
 
     config = config_of(operations=OPERATIONS, dtypes=("bf16", "fp32"), sizes_bytes=(1000,), rounds=1)
     reports = SpawnExecutor().run(task_of(config))
-    outcomes = [RankOutcome.model_validate(one.found) for one in reports]
-    assert [one.wrong for outcome in outcomes for one in outcome.times] == [0] * 12
+    first, second = ([RankTimes.model_validate(of) for of in one.found["times"]] for one in reports)
+    assert [one.wrong for one in (*first, *second)] == [0] * 12
     assert [one.environment is None for one in reports] == [False, True]
-    first, second = (outcome.times for outcome in outcomes)
     for one, other in zip(first, second, strict=True):
         assert len(one.rounds_s[0]) == len(other.rounds_s[0]) >= 20

@@ -1,8 +1,4 @@
-"""How collectives are measured: the request, the configuration made from it, a group of ranks that times them, and the
-record.
-
-All rounds run in one group of processes, as in nccl-tests; the record says so of its intervals.
-"""
+"""How collectives are measured: the request, the configuration, one group of ranks that times them, and the record."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -29,7 +25,6 @@ from fp8bench.schema.collectives import (
     Case,
     CollectivesConfig,
     CollectiveTiming,
-    RankOutcome,
     RankTimes,
 )
 from fp8bench.schema.config import Device, RunConfig
@@ -177,12 +172,12 @@ def task_of(config: CollectivesConfig) -> Task:
 
 
 def record_of(prepared: Prepared[CollectivesConfig], reports: Sequence[RankReport]) -> CollectivesRecord:
-    """Return the record. reports: of every rank, by rank, with a RankOutcome."""
+    """Return the record. reports: of every rank, by rank, with its times."""
     from fp8bench.launch.assemble import environment_of
 
     config = prepared.config
-    outcomes = [RankOutcome.model_validate(one.found) for one in reports]
-    timings = [timing_of(case, [one.times[place] for one in outcomes]) for place, case in enumerate(config.cases)]
+    found = [[RankTimes.model_validate(one) for one in (report.found or {})["times"]] for report in reports]
+    timings = [timing_of(case, of_case) for case, of_case in zip(config.cases, zip(*found, strict=True), strict=True)]
     bad = next((timing.reason for timing in timings if timing.status == "invalid"), None)
     return CollectivesRecord(
         **head(prepared, "collectives"),

@@ -1,24 +1,22 @@
 """Collectives as rows and columns: times, and the bandwidths that nccl-tests defines (`schema.collectives`)."""
 
+import math
 from functools import partial
 from typing import Any
 
 from pydantic import Field
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
-from fp8bench.records.select import grouped
 from fp8bench.schema.collectives import Backend, CollectiveTiming, Dtype, Operation, bus_gb_s
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
 from fp8bench.tables.document import CsvLines
 from fp8bench.tables.study import Column, Study, StudyTable, word
-from fp8bench.tables.written import Interval, number, with_interval
+from fp8bench.tables.written import Interval, with_interval
 
 METHOD = (
-    "Bus bandwidth is that of nccl-tests: bytes over time, times 2 (n - 1) / n for an all-reduce and (n - 1) / n for "
-    "the others, so that it is a link's own and numbers of ranks can be compared. Each result was compared with the "
-    "exact one before it was timed. Repetitions follow each other without a wait; a small one's time holds its launch "
-    "from Python. Intervals are of one group of processes."
+    "Bus bandwidth is that of nccl-tests: a link's own, so numbers of ranks can be compared. Each result was first "
+    "compared with the exact one. A small one's time holds its launch. Intervals are of one group of processes."
 )
 BY_LINK = "of link: of NVLink in one direction, by its datasheet."
 
@@ -64,11 +62,9 @@ class CollectivesReport(Frozen):
     warnings: tuple[str, ...]
 
     @property
-    def where(self) -> str:
-        """The ranks, the instance and the backend, e.g. `16 NVIDIA H200 on 2 nodes of h200-8x, by nccl`."""
-        who = self.device_name or ("CPU processes" if self.backend == "gloo" else "GPUs")
-        nodes = f"{self.nodes} nodes of " if self.nodes > 1 else ""
-        return f"{self.world_size} {who} on {nodes}{self.instance}, by {self.backend}"
+    def ranks(self) -> str:
+        """The ranks and the backend, e.g. `16 ranks on 2 nodes by nccl`."""
+        return f"{self.world_size} ranks{f' on {self.nodes} nodes' if self.nodes > 1 else ''} by {self.backend}"
 
 
 def collectives_report(record: CollectivesRecord, catalog: Catalog) -> CollectivesReport:
@@ -98,29 +94,21 @@ def _row(record: CollectivesRecord, timing: CollectiveTiming, requested: int, li
 
 def size_of(size: float) -> str:
     """Write a size, e.g. `64 KiB`, with four digits."""
-    steps = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
-    step, unit = next(((step, unit) for step, unit in steps if size >= step), steps[-1])
-    return f"{size / step:.4g} {unit}"
+    power = min(3, int(math.log2(max(size, 1))) // 10)
+    return f"{size / 2 ** (10 * power):.4g} {('B', 'KiB', 'MiB', 'GiB')[power]}"
 
 
-def gb_s(value: float | None) -> str:
-    """Write a bandwidth with three digits."""
-    return number(value, ".0f" if value and value >= 100 else ".3g")
+def three(value: float | None, interval: Interval | None = None, scale: float = 1) -> str:
+    """Write a number with three digits, or whole from 100 on."""
+    return with_interval(value, interval, ",.0f" if value and value * scale >= 100 else ".3g", scale)
 
 
-def _microseconds(row: CollectiveRow, interval: bool = True) -> str:
-    form = ",.0f" if (row.time_s or 0.0) >= 1e-4 else ".1f"
-    return with_interval(row.time_s, row.time_ci_s if interval else None, form, scale=1e6)
-
-
-def _bus(row: CollectiveRow) -> str:
-    value = row.bus_gb_s or 0.0
-    form = ".0f" if value >= 100 else ".1f" if value >= 10 else ".2f" if value >= 1 else ".2g"
-    return with_interval(row.bus_gb_s, row.bus_gb_s_ci, form)
-
-
-TIME = Column[CollectiveRow]("us (95 %)", lambda row: row, _microseconds, "interval")
-BUS = Column[CollectiveRow]("bus GB/s (95 %)", lambda row: row, _bus, "interval")
+TIME = Column[CollectiveRow](
+    "us (95 %)", lambda row: row, lambda row: three(row.time_s, row.time_ci_s, 1e6), "interval"
+)
+BUS = Column[CollectiveRow](
+    "bus GB/s (95 %)", lambda row: row, lambda row: three(row.bus_gb_s, row.bus_gb_s_ci), "interval"
+)
 TABLE = StudyTable[CollectiveRow](
     naming=(
         word("operation", lambda row: row.operation, once=True),
@@ -129,7 +117,7 @@ TABLE = StudyTable[CollectiveRow](
     ),
     columns=(
         TIME,
-        Column("algorithm GB/s", lambda row: row.algorithm_gb_s, gb_s),
+        Column("algorithm GB/s", lambda row: row.algorithm_gb_s, three),
         BUS,
         Column("of link", lambda row: row.share_of_link, ".0f", scale=100, after=" %"),
     ),
@@ -139,26 +127,11 @@ TABLE = StudyTable[CollectiveRow](
 )
 
 
-def answers(report: CollectivesReport) -> list[str]:
-    """Say for each operation the most bandwidth that it reaches, and the time of its smallest message."""
-    said = []
-    timed = [row for row in report.rows if row.bus_gb_s and row.time_s]
-    for operation, rows in grouped(timed, lambda row: row.operation).items():
-        most = max(rows, key=lambda row: row.bus_gb_s or 0.0)
-        small = min(rows, key=lambda row: (row.size_bytes, row.time_s))
-        of_link = f", {most.share_of_link * 100:.0f} % of its link" if most.share_of_link else ""
-        said.append(
-            f"{operation}: {gb_s(most.bus_gb_s)} GB/s at most, with {size_of(most.size_bytes)} of {most.dtype}{of_link}"
-            f"; {_microseconds(small, interval=False)} us for {size_of(small.size_bytes)}."
-        )
-    return said
-
-
 STUDY = Study[CollectivesRecord, CollectivesReport](
     report=collectives_report,
-    title=lambda reports, _where: f"Collectives of {'; '.join(report.where for report in reports)}",
+    title=lambda reports, where: f"Collectives of {', '.join(report.ranks for report in reports)}, on {where}",
     tables=(TABLE,),
-    found=answers,
+    found=lambda _report: (),
     notes=lambda reports, _names: [METHOD, *([BY_LINK] if len(reports) == 1 and reports[0].link_gb_s else [])],
     lines=lambda reports: CsvLines.of(CollectiveRow, [row for report in reports for row in report.rows]),
 )

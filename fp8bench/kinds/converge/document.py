@@ -1,15 +1,12 @@
-"""Trainings as numbers and as a document: a table with a row for each mode, a sentence for each about what it costs and
-gains, and the curves. Records of the same work share one table; each mode of each record is compared with the
-reference, which is the first mode of the first record.
-
-Records of several instances are joined with their prices, so that what a dollar buys on one is compared with what it
-buys on another. A mode whose fp8 is emulated has neither time nor money, because they mean nothing.
+"""Trainings as numbers and as a document. Records of the same work share one table with a row for each mode, each
+compared with the reference: the first mode of the first record. Each record's money is at its own instance's price, and
+a mode whose fp8 is emulated has neither time nor money.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from functools import partial
-from itertools import accumulate, cycle
+from itertools import cycle
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
@@ -33,12 +30,28 @@ from fp8bench.tables import chart
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import FAINT, INK
 from fp8bench.tables.side_by_side import differences_line, labels, where
-from fp8bench.tables.study import Column, word
-from fp8bench.tables.written import change, number
+from fp8bench.tables.study import Column, StudyTable, word
+from fp8bench.tables.written import change, counted
 
 HOUR_S = 3600.0
 Spent = Literal["steps", "time", "money"]
 OVER: dict[Spent, str] = {"steps": "step", "time": "seconds of training", "money": "USD"}
+TONES: dict[str, doc.Tone] = {"gains": "good", "costs": "bad", "diverged": "bad", "inconclusive": "doubtful"}
+METHOD = (
+    "Losses: of held-out text, nats a byte. Gaps: against {}, below 0 is better; means over the last quarter of the "
+    "steps, time or money. +-: half of a 95 % interval over seeds; ?: it contains 0."
+)
+EMULATED = "fp8 is emulated on a CPU: its losses are those of fp8, and its times are not, so none are compared."
+
+STYLES: tuple[dict[str, Any], ...] = (
+    {"color": INK, "linestyle": "-"},
+    {"color": "#0072B2", "linestyle": (0, (5, 1.5))},
+    {"color": "#D55E00", "linestyle": (0, (1, 1))},
+    {"color": "#009E73", "linestyle": (0, (5, 1, 1, 1))},
+    {"color": "#CC79A7", "linestyle": (0, (3, 1, 1, 1, 1, 1))},
+    {"color": "#E69F00", "linestyle": (0, (7, 1))},
+)
+"""Of curves: no two modes differ by colour alone."""
 
 
 class Row(Frozen):
@@ -79,10 +92,9 @@ class Row(Frozen):
 
     def over(self, spent: Spent, seed: int) -> Points:
         """Return the curve over what is spent; empty if that means nothing."""
-        if spent == "steps":
-            return gaps.by_steps(self.curves[seed])
-        per_second = 1.0 if spent == "time" else (self.usd_per_hour or 0.0) / HOUR_S
-        return gaps.by_cost(self.curves[seed], per_second) if per_second and not self.emulated else []
+        per_second = {"steps": None, "time": 1.0, "money": (self.usd_per_hour or 0.0) / HOUR_S}[spent]
+        means_nothing = per_second is not None and (self.emulated or not per_second)
+        return [] if means_nothing else gaps.points(self.curves[seed], per_second)
 
 
 class ConvergeReport(Frozen):
@@ -131,8 +143,8 @@ def _row(record: ConvergeRecord, mode: str, usd_per_hour: float | None, where: s
     stopped = next((one for one in trained if one.status != "ok"), None)
     curves = {one.seed: one.curve for one in trained if one.curve is not None}
     diverged = {seed: found for seed, curve in curves.items() if (found := gaps.divergence(curve, seed)) is not None}
-    step_s = fmean(sum(one.step_s) / len(one.step_s) for one in curves.values()) if curves else None
     finished = {seed: curve for seed, curve in curves.items() if seed not in diverged}
+    step_s = fmean(fmean(one.step_s) for one in curves.values()) if curves else None
     emulated = any(one.evidence is not None and one.evidence.emulated for one in trained)
     seconds = fmean(one.elapsed_s[-1] for one in finished.values()) if finished and not emulated else None
     return Row(
@@ -145,7 +157,7 @@ def _row(record: ConvergeRecord, mode: str, usd_per_hour: float | None, where: s
         emulated=emulated,
         seeds=len(curves),
         diverged=tuple(diverged.values()),
-        final_loss=gaps.estimate(gaps.by_steps(curve)[-1][1] for curve in finished.values()),
+        final_loss=gaps.estimate(gaps.points(curve)[-1][1] for curve in finished.values()),
         step_time_s=step_s,
         tokens_per_s=record.work.tokens_per_step / step_s if record.work and step_s else None,
         seconds=seconds,
@@ -173,38 +185,52 @@ def _against(row: Row, reference: Row) -> Row:
     return row.model_copy(update=found)
 
 
-TONES: dict[str, doc.Tone] = {"gains": "good", "costs": "bad", "diverged": "bad", "inconclusive": "doubtful"}
-UNSEEN = 5e-5
-"""Nats below which a difference is shown as none."""
+def _gap(name: str, heading: str, write: Callable[[Gap], str], **looks: Any) -> Column[Row]:
+    of = attrgetter(name)
+    return Column(heading, of, write, tone=lambda row: TONES[of(row).verdict] if of(row) else "", **looks)
 
-LINE_FIELDS = (
-    *("instance", "run_id", "mode", "seed", "step", "train_loss", "validation_loss", "elapsed_s", "usd"),
-    "status",
-)
-METHOD = (
-    "Losses are of the text that is held out, in nats a byte; gaps are against {}: below 0 is better. Each is a "
-    "mean over the last quarter of the steps, the time or the money. +-: half of a 95 % interval over seeds, each seed "
-    "a pair; ?: it contains 0. Time is that of training steps alone; money is that time at the price of an hour. It is "
-    "what so many steps show: a longer training may come to something else."
-)
-EMULATED = "fp8 is emulated on a CPU: its losses are those of fp8, and its times are not, so none are compared."
 
-STYLES: tuple[dict[str, Any], ...] = (
-    {"color": INK, "linestyle": "-"},
-    {"color": "#0072B2", "linestyle": (0, (5, 1.5))},
-    {"color": "#D55E00", "linestyle": (0, (1, 1))},
-    {"color": "#009E73", "linestyle": (0, (5, 1, 1, 1))},
-    {"color": "#CC79A7", "linestyle": (0, (3, 1, 1, 1, 1, 1))},
-    {"color": "#E69F00", "linestyle": (0, (7, 1))},
+def _half_width(gap: Gap) -> str:
+    reach = "" if gap.low is None or gap.high is None else f" +-{(gap.high - gap.low) / 2:.4f}"
+    return f"{gap.value:+z.4f}{reach}"
+
+
+def _percent(gap: Gap) -> str:
+    return f"{gap.value * 100:+z.1f}{'?' if gap.verdict == 'inconclusive' else ''}"
+
+
+def _refused(row: Row) -> tuple[str, str] | None:
+    if row.diverged:
+        return "diverged", f"{row.name} under {len(row.diverged)} of {row.seeds} seeds: {_how(row)}"
+    return None if row.seeds else (row.status, row.reason or "it was not trained")
+
+
+NATS: dict[str, Any] = {"write": _half_width, "unit": "nats", "kind": "interval"}
+TABLE = StudyTable[Row](
+    naming=(
+        word("instance", lambda row: row.where, once=True),
+        word("mode", lambda row: f"{row.mode}, emulated" if row.emulated else row.mode),
+    ),
+    # Losses are without their interval: seeds differ by more than modes do, which only their pairs show.
+    columns=(
+        Column("loss", lambda row: row.final_loss and row.final_loss.value, ".4f", unit="nats"),
+        Column("seeds", lambda row: row.seeds, "d", spare=True),
+        Column("step", lambda row: None if row.emulated else row.step_time_s, ".4g", unit="ms", scale=1e3, spare=True),
+        _gap("equal_steps", "equal steps", **NATS),
+        _gap("equal_time", "equal time", **NATS, spare=True),
+        _gap("equal_money", "equal money", **NATS),
+        _gap("time_to_same_loss", "same loss", _percent, unit="% time", spare=True),
+        _gap("money_to_same_loss", "same loss", _percent, unit="% money"),
+    ),
+    refused=_refused,
 )
-"""Of curves: no two modes differ by colour alone."""
 
 
 def document(
     records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions | None = None
 ) -> doc.Document:
-    """Return the document, with today's prices unless the options say otherwise. It has a figure if all records are of
-    the same work. records: in the order of the rows. Raises UsageError for a region without a price.
+    """Return the document, with today's prices unless the options say otherwise. Of one record it has a figure.
+    records: in the order of the rows. Raises UsageError for a region without a price.
     """
     if options is None:
         keys = tuple(dict.fromkeys(record.instance for record in records))
@@ -213,28 +239,13 @@ def document(
     groups = [(group, compare(group, catalog, options)) for group in same_work(records)]
     of_id = {report.run_id: report for _, group in groups for report in group}
     reports = [of_id[record.run_id] for record in records]
-    trained = [row for report in reports for row in report.rows if row.seeds]
+    trained = [row for row in reports[0].rows if row.seeds]
     return doc.Document(
         tuple(block for group in groups for block in _blocks(*group)),
         data=reports,
-        lines=doc.CsvLines(LINE_FIELDS, tuple(line for report in reports for line in _lines(report))),
-        figures={"curves": partial(_draw, trained)} if len(groups) == 1 and trained else {},
+        lines=doc.CsvLines.of(Row, [row for report in reports for row in report.rows]),
+        figures={"curves": partial(_draw, trained)} if len(records) == 1 and trained else {},
     )
-
-
-def _lines(report: ConvergeReport) -> Iterator[tuple[object, ...]]:
-    # A line for each step, step 0 before the first, or one without numbers for a training that stopped.
-    prices = {row.mode: row.usd_per_hour for row in report.rows}
-    for one in report.trainings:
-        naming, curve, usd_per_hour = (report.instance, report.run_id, one.mode, one.seed), one.curve, prices[one.mode]
-        if curve is None:
-            yield (*naming, None, None, None, None, None, one.status)
-            continue
-        held_out = {point.step: point.loss for point in curve.validation}
-        for step, elapsed in enumerate((0.0, *accumulate(curve.step_s))):
-            train = curve.train_loss[step - 1] if step else None
-            usd = elapsed * usd_per_hour / HOUR_S if usd_per_hour else None
-            yield (*naming, step, train, held_out.get(step), elapsed, usd, one.status)
 
 
 def _blocks(records: Sequence[ConvergeRecord], reports: Sequence[ConvergeReport]) -> tuple[tuple[doc.Part, ...], ...]:
@@ -247,67 +258,29 @@ def _blocks(records: Sequence[ConvergeRecord], reports: Sequence[ConvergeReport]
         f"{config.workload}{sizes}: {config.steps} steps of {config.batch_size * config.world_size} x "
         f"{config.sequence_length} bytes of {config.text.name}, on {places}"
     )
-    table = _table(rows, letters)
-    warned = [f"the reference, {rows[0].name}, diverged: {_how(rows[0])}"] if rows[0].diverged else []
+    table = TABLE.of([(row,) for row in rows], [""], letters)
     notes = [*differences_line(records, names), METHOD.format(rows[0].name)]
-    if any(row.emulated for row in rows):
-        notes.append(EMULATED)
+    notes += [EMULATED] if any(row.emulated for row in rows) else []
+    warned = [f"the reference, {rows[0].name}, diverged: {_how(rows[0])}"] if rows[0].diverged else []
+    warned += [
+        f"{row.name} stopped after {counted(row.seeds, 'seed')}: {row.reason}"
+        for row in rows
+        if row.seeds and row.reason
+    ]
     for name, report in zip(names, reports, strict=True):
         warned += [f"{name}: {text}" if len(names) > 1 else text for text in report.warnings]
         if usd_per_hour := report.rows[0].usd_per_hour:
             share = f" for {report.share}" if report.share else ""
             dated = f"of {report.price_as_of}" if report.price_as_of else "without a date"
             notes.append(f"{name}: {usd_per_hour:,.2f} USD an hour{share}, by a price {dated}.")
-        if report.no_price:
-            notes.append(f"{name}: {report.no_price}.")
+        notes += [f"{name}: {report.no_price}."] if report.no_price else []
     return doc.blocks(
         [doc.Heading(title)],
         [table, *map(doc.Note, letters.lines())],
-        [doc.Sentence(_answer(row)) for row in rows if not row.is_reference and row.seeds],
+        [doc.Sentence(_answer(row)) for row in rows if not row.is_reference and not _refused(row)],
         [*map(doc.Note, notes)],
         [*map(doc.Warned, warned)],
     )
-
-
-def _table(rows: Sequence[Row], letters: doc.Letters) -> doc.Table:
-    def mode(row: Row) -> str:
-        said = [row.mode, *(["emulated"] if row.emulated else [])]
-        said += [f"diverged [{letters.of(f'{row.mode}: {_how(row)}')}]"] if row.diverged else []
-        stopped = "stopped" if row.status == "ok" else row.status
-        return ", ".join([*said, *([letters.refer(stopped, row.reason)] if row.reason is not None else [])])
-
-    def gap(name: str, heading: str, unit: str, write: Callable[[Gap], str], **looks: Any) -> Column[Row]:
-        def tone(row: Row) -> doc.Tone:
-            return TONES[found.verdict] if (found := getattr(row, name)) else ""
-
-        return Column(heading, attrgetter(name), write, unit=unit, tone=tone, **looks)
-
-    same_loss = "money" if any(row.money_to_same_loss for row in rows) else "time"
-    naming = [*([word("instance", attrgetter("where"), once=True)] if rows[0].where else []), word("mode", mode)]
-    # Losses are without their interval: seeds differ by more than modes do, which only their pairs show.
-    columns: list[Column[Row]] = [
-        *naming,
-        Column("seeds", lambda row: row.seeds, "d", spare=True),
-        Column("loss", lambda row: row.final_loss and row.final_loss.value, ".4f", unit="nats"),
-        Column("step", lambda row: None if row.emulated else row.step_time_s, ".4g", unit="ms", scale=1e3, spare=True),
-        gap("equal_steps", "equal steps", "nats", _half_width, kind="interval"),
-        gap("equal_time", "equal time", "nats", _half_width, kind="interval", spare=any(r.equal_money for r in rows)),
-        gap("equal_money", "equal money", "nats", _half_width, kind="interval"),
-        gap(f"{same_loss}_to_same_loss", "same loss", f"% {same_loss}", _percent),
-    ]
-    cells = [column.cells(rows) for column in columns]
-    # Modes, seeds and losses stand there even if none is known.
-    known = len(naming) + 2
-    return doc.Table((*cells[:known], *doc.telling(*cells[known:])), len(naming))
-
-
-def _half_width(gap: Gap) -> str:
-    reach = "" if gap.low is None or gap.high is None else f" +-{(gap.high - gap.low) / 2:.4f}"
-    return f"{gap.value:+z.4f}{reach}"
-
-
-def _percent(gap: Gap) -> str:
-    return f"{gap.value * 100:+z.1f}{'?' if gap.verdict == 'inconclusive' else ''}"
 
 
 def _how(row: Row) -> str:
@@ -320,31 +293,23 @@ def _how(row: Row) -> str:
 
 
 def _answer(row: Row) -> str:
-    # What the mode costs at equal steps, and what it gains for the same time or money.
-    if row.diverged:
-        return f"{row.name} diverged under {len(row.diverged)} of {row.seeds} seeds: {_how(row)}."
+    # What the mode costs at equal steps, and what it gains for the same money, or time where no price is known.
     if row.equal_steps is None:
         return f"{row.name} shares no seed with a reference that finished: its loss cannot be judged."
-    said = [f"{row.name} {_clause(row.equal_steps, 'at equal steps')}"]
-    if row.equal_money is not None:
-        usd = number(row.equal_money_usd, ",.2f" if (row.equal_money_usd or 0) >= 0.1 else ".2g", after=" USD")
-        said.append(_clause(row.equal_money, f"at equal money ({usd})"))
-    elif row.equal_time is not None:
-        said.append(_clause(row.equal_time, f"at equal time ({number(row.equal_time_s, '.3g', after=' s')})"))
-    spent, what = (row.money_to_same_loss, "money") if row.money_to_same_loss else (row.time_to_same_loss, "time")
-    same = ""
-    if spent and spent.verdict in ("gains", "costs") and spent.low is not None and spent.high is not None:
-        same = f"; the same loss takes {change(spent.value, (spent.low, spent.high))} {what}"
-    return f"{' and '.join(said)}{same}."
+    usd, gap = row.equal_money_usd or 0.0, row.equal_money or row.equal_time
+    spent = f"money ({usd:{',.2f' if usd >= 0.1 else '.2g'}} USD)" if usd else f"time ({row.equal_time_s or 0.0:.3g} s)"
+    same = row.money_to_same_loss or row.time_to_same_loss
+    said = f"{row.name} {_clause(row.equal_steps, 'steps')}{f' and {_clause(gap, spent)}' if gap else ''}"
+    if same and same.verdict in ("gains", "costs") and same.low is not None and same.high is not None:
+        what = "money" if row.money_to_same_loss else "time"
+        said += f"; the same loss takes {change(same.value, (same.low, same.high))} {what}"
+    return f"{said}."
 
 
-def _clause(gap: Gap, at: str) -> str:
-    if gap.low is None or gap.high is None:
-        return f"is inconclusive {at}: {gap.value:+z.4f} nats, and one seed is not a measurement"
-    if max(abs(gap.low), abs(gap.high)) < UNSEEN:
-        return f"shows no difference {at}"
+def _clause(gap: Gap, equal: str) -> str:
     verdict = "is inconclusive with" if gap.verdict == "inconclusive" else gap.verdict
-    return f"{verdict} {gap.value:+z.4f} nats ({gap.low:+z.4f} to {gap.high:+z.4f}) {at}"
+    ends = "one seed" if gap.low is None or gap.high is None else f"{gap.low:+z.4f} to {gap.high:+z.4f}"
+    return f"{verdict} {gap.value:+z.4f} nats ({ends}) at equal {equal}"
 
 
 def _draw(rows: Sequence[Row], path: Path) -> None:

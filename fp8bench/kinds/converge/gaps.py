@@ -1,12 +1,9 @@
-"""How one mode's loss compares with another's: at equal steps, at equal time or money, and what it takes to reach the
-same loss. Pure.
+"""How one mode's loss compares with another's: at equal steps, time or money, and at the same loss. Pure.
 
-Two trainings of one seed begin with the same weights and see the same batches: a pair, in which the seed's effect
-cancels. A gap is our validation loss minus the reference's, in nats, with Student's interval over seeds. A loss between
-two validations is read off a monotone cubic (Fritsch & Butland, SIAM J. Sci. Stat. Comput. 1984): a straight line would
-favour the mode that finishes first. "At equal time" is at the time of the training that finished first; "to the same
-loss" is to the higher of a pair's two losses, as the ratio of what was spent, its interval from the logarithm. Each is
-a mean over the last quarter of what is spent, because a loss changes from step to step by more than modes differ.
+Two trainings of one seed begin with the same weights and see the same batches: a pair, whose gap is our validation loss
+minus the reference's, in nats. A loss between two validations is read off a monotone cubic (Fritsch & Butland, SIAM J.
+Sci. Stat. Comput. 1984): a straight line would favour the mode that finishes first. All are means over the last quarter
+of what is spent, because a loss changes from step to step by more than modes differ.
 """
 
 import math
@@ -75,19 +72,15 @@ def divergence(curve: Curve, seed: int) -> Diverged | None:
     lost += [one.step for one in curve.validation if one.loss is None]
     if lost:
         return Diverged(seed=seed, step=lost[0], why="not finite")
-    (_, first), *_, (_, last) = by_steps(curve)
+    (_, first), *_, (_, last) = points(curve)
     return Diverged(seed=seed, step=curve.validation[-1].step, why="above the start") if last > first else None
 
 
-def by_steps(curve: Curve) -> Points:
-    """Return the curve over steps."""
-    return [(float(one.step), one.loss) for one in curve.validation if one.loss is not None]
-
-
-def by_cost(curve: Curve, per_second: float = 1.0) -> Points:
-    """Return the curve over seconds, or over USD if a second costs `per_second`."""
-    every = zip(curve.elapsed_s, curve.validation, strict=True)
-    return [(elapsed * per_second, one.loss) for elapsed, one in every if one.loss is not None]
+def points(curve: Curve, per_second: float | None = None) -> Points:
+    """Return the curve over what a second costs (1.0: over seconds; its price: over USD); None: over steps."""
+    steps = [float(one.step) for one in curve.validation]
+    spent = steps if per_second is None else [elapsed * per_second for elapsed in curve.elapsed_s]
+    return [(done, one.loss) for done, one in zip(spent, curve.validation, strict=True) if one.loss is not None]
 
 
 def loss_at(points: Points, spent: float) -> float:
@@ -156,7 +149,7 @@ def ratio_to_same_loss(ours: Points, reference: Points) -> float | None:
         return None
     found: list[float] = []
     for part in LAST_QUARTER:
-        loss = max(loss_at(points, points[-1][0] * part) for points in (ours, reference))
+        loss = max(loss_at(one, one[-1][0] * part) for one in (ours, reference))
         mine, theirs = spent_to(ours, loss), spent_to(reference, loss)
         found += [math.log(mine / theirs)] if mine and theirs else []
     return math.exp(fmean(found)) if found else None

@@ -1,12 +1,8 @@
 """How trainings on a text are measured, and the record.
 
-Each mode and seed trains in fresh processes, one for each GPU: what torch and the libraries keep in a process cannot
-affect the next mode, and a process that is slow throughout is one among several. The order of modes alternates between
-forwards and backwards from seed to seed. A mode that could not train under one seed is not tried under the next.
-
-Trainings that are done while others have yet to run are kept in a hidden file next to the records, one on each line:
-the same command resumes with the others. Its name is a digest of all that defines the trainings: the configuration, the
-text, the machine and its software. The finished record replaces it.
+Each mode and seed trains in fresh processes, one for each GPU, and modes alternate between forwards and backwards from
+seed to seed. Trainings that are done while others have yet to run are kept in a hidden file next to the records, named
+by a digest of all that defines them: the same command resumes. The finished record replaces it.
 """
 
 import hashlib

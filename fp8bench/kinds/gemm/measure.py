@@ -1,11 +1,6 @@
-"""How GEMMs are measured: the request, the configuration made from it, the GEMMs timed in this process, and the record.
+"""How GEMMs are measured: the request, the configuration made from it, the timings of this process, and the record."""
 
-One process is enough to compare the speed of GEMMs, but not to the last per cent: the record says that its intervals
-are of one process. A shape may have formats of operands that the user names; a workload's GEMMs have those of training.
-"""
-
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Annotated, Literal
 
@@ -16,7 +11,6 @@ from fp8bench.config.options import is_whole, sized, within
 from fp8bench.config.request import RunRequest
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
-from fp8bench.launch.place import AUTO
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import this_machine
 from fp8bench.machine.identity import Here
@@ -25,7 +19,7 @@ from fp8bench.records.select import Filter
 from fp8bench.schema import gemm
 from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device
-from fp8bench.schema.errors import ModeUnavailable, Status, UsageError
+from fp8bench.schema.errors import Status, UsageError
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.formats import ALIGNMENT, padded
 from fp8bench.schema.option import ByDevice, Option
@@ -117,29 +111,15 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
     _require_one_way(request)
     if request.workload is not None:
         registry.find_workload(request.workload)
-    for shape in shapes if precisions != ("bf16",) else ():
-        if shape.misaligned is not None:
-            (name, size, _), (m, n, k) = shape.misaligned, map(padded, (shape.m, shape.n, shape.k))
-            raise UsageError(
-                f"--shape {shape.m},{shape.n},{shape.k} has {name} = {size}, which is not divisible by {ALIGNMENT}, as "
-                "fp8 GEMMs need",
-                f"Pad it: --shape {m},{n},{k} would do, or give --precision bf16 alone",
-            )
+    if precisions != ("bf16",):
+        require_aligned(
+            (gemm.Product(shape=one) for one in shapes),
+            f"Pad --shape to multiples of {ALIGNMENT}, or give --precision bf16 alone",
+        )
     machine = this_machine(environ)
     device: Device = "cuda" if machine.has_gpu else "cpu"
     place = place_of(request, machine)
     warnings = require_idle(environ, 0, request.allow_busy) if machine.has_gpu else ()
-    if machine.has_gpu:
-        # Imported here because it imports torch.
-        from fp8bench.numerics.gemm.bench import sees_cuda
-
-        if not sees_cuda():
-            unusable = f"the driver shows {machine.gpus[0]}, and this torch cannot use it"
-            if request.instance != AUTO:
-                build = "Install a torch that is built for this driver's CUDA"
-                raise ModeUnavailable(unusable, f"{build}, or give --instance auto to measure the CPU")
-            device, warnings = "cpu", (f"{unusable}: measured on the CPU",)
-            place = place_of(request, replace(machine, gpus=()))
     workload = batch_size = None
     if not shapes and not request.sweep:
         default_on = (one.name for one in registry.BUILTIN_WORKLOADS if device in one.default_on)
@@ -175,6 +155,15 @@ def parse_shape(text: str) -> gemm.Shape:
     return gemm.Shape(m=m, n=n, k=k)
 
 
+def require_aligned(products: Iterable[gemm.Product], remedy: str) -> None:
+    """Raise UsageError if a GEMM that is measured in fp8 too has a dimension that is invalid there."""
+    for one in products:
+        for name, size in one.shape if one.stays_bf16 is None else ():
+            if size != padded(size):
+                why = f"which is not divisible by {ALIGNMENT}, as fp8 GEMMs need; {padded(size)} would be"
+                raise UsageError(f"{one.label} has {name.upper()} = {size}, {why}", remedy)
+
+
 def _require_one_way(request: GemmRequest) -> None:
     other = "--shape" if request.shapes else "--sweep" if request.sweep else None
     if request.pairs and (request.sweep or not request.shapes):
@@ -190,15 +179,17 @@ def _require_one_way(request: GemmRequest) -> None:
 
 
 def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
-    """Measure every GEMM. Raises UsageError if a shape cannot be measured (fp8 cannot take it, or memory is short), and
-    RunFailed if the device breaks.
+    """Measure every GEMM. Raises UsageError if a shape cannot be measured (fp8 cannot take it, or memory is short),
+    ModeUnavailable if torch cannot use the GPU, and RunFailed if it breaks.
     """
     # Imported here because these modules import torch.
     from fp8bench.numerics.gemm.bench import Bench
     from fp8bench.numerics.gemm.bound import bounds
+    from fp8bench.numerics.memory import device_for
     from fp8bench.worker.environment import environment
 
     config = prepared.config
+    device_for(config.device)
     wanted, sizes, unseen = _work(config)
     kept = _kept_runs(prepared, log) if config.workload is not None else []
     bench = Bench.on(config.device, config.seconds, config.seed, config.compiled_casts, config.rounds)
@@ -244,14 +235,16 @@ def _work(config: GemmConfig) -> tuple[tuple[gemm.Product, ...], Mapping[str, in
         shapes = dict.fromkeys((*config.shapes, *map(gemm.Shape.cube, SWEEP[config.device] if config.sweep else ())))
         every = product(shapes, config.pairs or (None,))
         return tuple(gemm.Product(shape=shape, formats=pair) for shape, pair in every), None, ()
-    from fp8bench.numerics.gemm.linear_layers import linear_gemms, require_aligned
+    from fp8bench.numerics.gemm.linear_layers import linear_gemms
     from fp8bench.workloads.resizable import as_named
 
     made = registry.load(registry.find_workload(config.workload))(data="device", seed=config.seed)
     workload = as_named(made, config.workload)
     found = linear_gemms(workload, config.batch_size)
     if config.precisions != ("bf16",):
-        require_aligned(found, config.batch_size)
+        size = padded(config.batch_size)
+        larger = f"--batch-size {size} where rows are batch x tokens, or " if size != config.batch_size else ""
+        require_aligned(found.products, f"Say {larger}--precision bf16 alone")
     unseen = (f"not measured, since not called as a layer: {', '.join(found.unseen)}",) if found.unseen else ()
     return found.products, workload.sizes(), unseen
 

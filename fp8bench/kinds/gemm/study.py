@@ -1,16 +1,12 @@
 """GEMMs as numbers, columns, sentences and a picture: a line for each GEMM, precision and way of casting.
 
-Two times are called different if their 95 % intervals do not overlap. That is a stricter rule than a test of their
-ratio, and a narrower claim: both intervals are of one process, and another process may differ. `stats.ratio`, which
-compares modes over processes, would rightly call all of this inconclusive. Emulated GEMMs have no speed-up: their time
-is not that of fp8. Side by side, a ratio is the first record's time over this one's.
+Two times differ if their 95 % intervals do not overlap: a stricter rule than a test of their ratio, and a narrower
+claim, of one process each. Emulated GEMMs have no speed-up: their time is not that of fp8.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product, takewhile
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
@@ -27,9 +23,9 @@ from fp8bench.tables.study import Column, Study, StudyTable, word
 from fp8bench.tables.written import counted, rate, ratio, with_interval
 
 Verdict = Literal["faster", "slower", "undecided"]
-OF_CASTS = ("status", "reason", "time_s", "time_ci_s")
+OF_PRODUCT = ("calls_per_step", "formats", "bias", "output")
 OF_TIMING = ("precision", "status", "reason", "emulated", "error", "repetitions", "time_s", "time_ci_s")
-COMPARED = ("speedup_vs_bf16", "verdict")
+OF_CASTS = ("status", "reason", "time_s", "time_ci_s", "speedup_vs_bf16", "verdict")
 SAID: dict[Casts, str] = {"none": "casts free", "compiled": "with compiled casts", "eager": "with eager casts"}
 TONES: dict[str | None, doc.Tone] = {"faster": "good", "slower": "bad"}
 DIGITS = 4
@@ -70,20 +66,15 @@ class BreakEven(Frozen):
 
 
 class Line(NamedTuple):
-    """A GEMM in one precision and way of casting. row: its numbers, if casts are free."""
+    """A GEMM in one precision and way of casting, and its numbers as json has them."""
 
     of: ProductTimings
     timing: Timing
-    row: Mapping[str, Any] = MappingProxyType({})
+    numbers: Mapping[str, Any]
 
     @property
     def way(self) -> tuple[Precision, Casts]:
         return self.timing.precision, self.timing.casts
-
-    @property
-    def tflops(self) -> float | None:
-        """The operations over the whole time, casts too."""
-        return self.of.product.shape.tflops(self.timing.time_s) if self.timing.time_s else None
 
 
 class GemmReport(Frozen):
@@ -123,42 +114,43 @@ def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
     peaks = {"bf16": gpu.dense_bf16_tflops, "fp8": gpu.dense_fp8_tflops} if gpu else {}
     ceilings = measured_ceilings(record)
     highest = {ceiling.arithmetic: ceiling.tflops for ceiling in ceilings}
-    lines: list[Line] = []
-    for one, timing in _alone(record):
-        gemm, shape, bf16 = one.product, one.product.shape, one.find("bf16")
-        ways = [other for other in one.timings if other.precision == timing.precision and other is not timing]
+
+    def line(one: ProductTimings, timing: Timing) -> Line:
+        gemm, shape = one.product, one.product.shape
+        free_s = timing.on_units_s if timing.casts == "none" else None
         ceiling, peak = highest.get(timing.arithmetic), peaks.get(timing.arithmetic)
-        on_units = shape.tflops(timing.on_units_s) if timing.on_units_s else None
-        row = {
-            "run_id": record.run_id,
-            "instance": record.instance,
-            "device_name": record.device_name,
-            "workload": record.config.workload,
-            "batch_size": record.config.batch_size,
+        speedup, verdict = compared(timing, one.find("bf16"))
+        numbers = {
+            **{name: getattr(record, name) for name in ("run_id", "instance", "device_name")},
+            **{name: getattr(record.config, name) for name in ("workload", "batch_size")},
             "product": gemm.label,
             "role": gemm.role,
             **shape.model_dump(),
-            **{name: getattr(gemm, name) for name in ("calls_per_step", "formats", "bias", "output")},
+            **{name: getattr(gemm, name) for name in OF_PRODUCT},
             **{name: getattr(timing, name) for name in OF_TIMING},
             "tflops": shape.tflops(timing.time_s) if timing.time_s else None,
-            "share_of_ceiling": on_units / ceiling if on_units and ceiling else None,
-            "share_of_peak": on_units / peak if on_units and peak else None,
-            **dict(zip(COMPARED, compared(timing, bf16), strict=True)),
-            "with_casts": [
-                {"casts": way.casts}
-                | {name: getattr(way, name) for name in OF_CASTS}
-                | dict(zip(COMPARED, compared(way, bf16), strict=True))
-                for way in ways
-            ],
+            "share_of_ceiling": shape.tflops(free_s) / ceiling if free_s and ceiling else None,
+            "share_of_peak": shape.tflops(free_s) / peak if free_s and peak else None,
+            "speedup_vs_bf16": speedup,
+            "verdict": verdict,
         }
-        lines += [Line(one, timing, row), *(Line(one, way) for way in sorted(ways, key=lambda x: CASTS.index(x.casts)))]
+        return Line(one, timing, numbers)
+
+    lines: list[Line] = []
+    rows: list[Mapping[str, Any]] = []
+    for one in record.products:
+        for timings in grouped(one.timings, lambda timing: timing.precision).values():
+            free, *ways = (line(one, timing) for timing in timings)
+            of_ways = [{"casts": way.timing.casts, **{name: way.numbers[name] for name in OF_CASTS}} for way in ways]
+            rows.append({**free.numbers, "with_casts": of_ways})
+            lines += sorted((free, *ways), key=lambda line: CASTS.index(line.timing.casts))
     return made_of(
         GemmReport,
         record,
         record.config,
         is_sweep=record.config.sweep,
         cold_cache=record.flush_bytes is not None,
-        rows=tuple(line.row for line in lines if line.row),
+        rows=tuple(rows),
         ceilings=ceilings,
         peak_bf16_tflops=peaks.get("bf16"),
         peak_fp8_tflops=peaks.get("fp8"),
@@ -167,18 +159,17 @@ def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
     )
 
 
-def _alone(record: GemmRecord) -> Iterable[tuple[ProductTimings, Timing]]:
-    return ((one, timing) for one in record.products for timing in one.timings if timing.casts == "none")
-
-
 def measured_ceilings(record: GemmRecord) -> tuple[MeasuredCeiling, ...]:
     """Return bf16's ceiling, then fp8's, each if the record has large squares of it."""
     found = []
     for square in record.ceilings:
         every = [(square.tflops, square.precision, Shape.cube(square.size))]
-        for one, timing in _alone(record):
-            if timing.arithmetic == square.arithmetic and timing.on_units_s:
-                every.append((one.product.shape.tflops(timing.on_units_s), timing.precision, one.product.shape))
+        for one in record.products:
+            every += [
+                (one.product.shape.tflops(timing.on_units_s), timing.precision, one.product.shape)
+                for timing in one.timings
+                if (timing.arithmetic, timing.casts) == (square.arithmetic, "none") and timing.on_units_s
+            ]
         tflops, precision, shape = max(every, key=lambda one: one[0])
         found.append(MeasuredCeiling(arithmetic=square.arithmetic, tflops=tflops, precision=precision, shape=shape))
     return tuple(found)
@@ -232,7 +223,7 @@ def _against(line: Line, first: Line) -> tuple[str, doc.Tone]:
 
 
 MICROSECONDS = Column[Line]("us (95 %)", lambda line: line.timing, _microseconds, "interval")
-TFLOPS = Column[Line]("TFLOP/s", lambda line: line.tflops, rate)
+TFLOPS = Column[Line]("TFLOP/s", lambda line: line.numbers["tflops"], rate)
 SHARE: dict[str, Any] = {"scale": 100, "after": " %"}
 TABLE = StudyTable[Line](
     rows=lambda report: report.lines,
@@ -245,14 +236,14 @@ TABLE = StudyTable[Line](
     columns=(
         MICROSECONDS,
         TFLOPS,
-        Column("of ceiling", lambda line: line.row.get("share_of_ceiling"), ".0f", **SHARE),
-        Column("of peak", lambda line: line.row.get("share_of_peak"), ".0f", spare=True, **SHARE),
+        Column("of ceiling", lambda line: line.numbers["share_of_ceiling"], ".0f", **SHARE),
+        Column("of peak", lambda line: line.numbers["share_of_peak"], ".0f", spare=True, **SHARE),
         Column(
             "speed-up",
-            lambda line: compared(line.timing, line.of.find("bf16")),
+            lambda line: (line.numbers["speedup_vs_bf16"], line.numbers["verdict"]),
             lambda found: ratio(*found),
         ),
-        Column("error", lambda line: line.row.get("formats") and line.row["error"], ".2g", **SHARE),
+        Column("error", lambda line: line.of.product.formats and line.timing.error, ".2g", **SHARE),
         Column("calls", lambda line: line.of.product.calls_per_step, "d", once=True, spare=True),
     ),
     beside=(MICROSECONDS, TFLOPS),
@@ -263,14 +254,12 @@ TABLE = StudyTable[Line](
 
 
 def csv_of(reports: Sequence[GemmReport]) -> doc.CsvLines:
-    """Return a line for each GEMM, precision and record: every field of a row, and the record's warnings."""
-    rows: list[dict[str, Any]] = []
-    for row, warnings in ((row, report.warnings) for report in reports for row in report.rows):
-        ways = {one["casts"]: one for one in row["with_casts"]}
-        names = product(CASTS[1:], (*OF_CASTS, *COMPARED))
-        casts = {f"{way}_casts_{name}": ways.get(way, {}).get(name) for way, name in names}
-        rows.append({**row, **casts, "warnings": warnings})
-        del rows[-1]["with_casts"]
+    """Return a line for each GEMM, precision, way of casting and record."""
+    rows = [
+        {**line.numbers, "casts": line.timing.casts, "warnings": report.warnings}
+        for report in reports
+        for line in report.lines
+    ]
     return doc.CsvLines(tuple(rows[0]) if rows else (), tuple(tuple(row.values()) for row in rows))
 
 
@@ -278,15 +267,8 @@ def found(report: GemmReport) -> list[str]:
     """Return the findings: ceilings, the size from which fp8 pays, and how much fp8 can give a step."""
     said = []
     if report.ceilings:
-        fastest = (
-            f"{one.arithmetic} {rate(one.tflops)} TFLOP/s "
-            f"({f'a cube of {one.shape.m}' if one.shape.is_cube else one.shape})"
-            for one in report.ceilings
-        )
-        said.append(f"Measured ceilings, the fastest GEMMs seen: {', '.join(fastest)}.")
-    peaks = {"bf16": report.peak_bf16_tflops, "fp8": report.peak_fp8_tflops}
-    if known := [f"{name} {peak:,.0f} TFLOP/s" for name, peak in peaks.items() if peak is not None]:
-        said.append(f"Datasheet's peaks, dense: {', '.join(known)}.")
+        fastest = ", ".join(f"{one.arithmetic} {rate(one.tflops)} TFLOP/s ({one.shape})" for one in report.ceilings)
+        said.append(f"Measured ceilings, the fastest GEMMs seen: {fastest}.")
     for precision, mine in grouped(report.break_even, lambda one: one.precision).items():
         pays = ", ".join(
             f"{f'from {Shape.cube(one.size)} on' if one.size else 'at no size'} ({SAID[one.casts]})"
@@ -299,30 +281,27 @@ def found(report: GemmReport) -> list[str]:
 
 def _bound(one: StepBound, report: GemmReport) -> Iterable[str]:
     gains = ", ".join(f"{gain.speedup:.2f}x ({SAID[gain.casts]})" for gain in one.at_most)
-    alone_s = one.bf16_products_s + one.other_products_s
     if one.step_time_s is None:
         yield (
-            f"fp8 makes the GEMMs of the converted layers {gains} as fast; no baseline-bf16 run of "
-            f"{report.workload} at batch {report.batch_size} on one GPU is kept for {report.instance}, so what that "
-            "gives a whole step is not known: less, since nothing else of it gains."
+            f"fp8 makes the GEMMs of the converted layers {gains} as fast, and a whole step less so: no baseline-bf16 "
+            f"run of {report.workload} at batch {report.batch_size} on one GPU is kept for {report.instance}."
         )
     else:
-        how = f"baseline-bf16, {_setting(one)}, {counted(one.rounds or 0, 'round')}"
-        gemms = f"{one.bf16_products_s * 1e3:.1f} ms of GEMMs that fp8 modes convert"
         most = f"fp8 can give it at most {gains}" if one.reason is None else f"no bound, since {one.reason}"
-        yield f"A step takes {one.step_time_s * 1e3:.1f} ms ({how}) and has {gemms}: {most}."
-    if one.step_time_s is not None and one.reason is None:
-        for mode in one.modes:
-            beyond = mode.speedup > max((gain.speedup for gain in one.at_most), default=math.inf)
-            more = ", more than its GEMMs can: the mode replaces other parts too" if beyond else ""
-            limit = f", and is {mode.held_back_by}" if mode.held_back_by else ""
-            gives = f"{mode.speedup:.2f}x ({mode.step_time_s * 1e3:.1f} ms)"
-            yield f"{mode.label} ({_setting(mode)}) gives {gives}{more}{limit}."
-        if one.profiled_products_s and abs(alone_s / one.profiled_products_s - 1) > UNLIKE:
-            yield (
-                f"In the step's profile all GEMMs take {one.profiled_products_s * 1e3:.1f} ms, and timed alone those "
-                f"of the linear layers take {alone_s * 1e3:.1f}: the bound is only as good as that."
-            )
+        yield (
+            f"A step takes {one.step_time_s * 1e3:.1f} ms (baseline-bf16, {_setting(one)}, "
+            f"{counted(one.rounds or 0, 'round')}) and has {one.bf16_products_s * 1e3:.1f} ms of GEMMs that fp8 modes "
+            f"convert: {most}."
+        )
+    for mode in one.modes if one.reason is None else ():
+        limit = f", and is {mode.held_back_by}" if mode.held_back_by else ""
+        yield f"{mode.label} ({_setting(mode)}) gives {mode.speedup:.2f}x ({mode.step_time_s * 1e3:.1f} ms){limit}."
+    alone_s = one.bf16_products_s + one.other_products_s
+    if one.profiled_products_s and abs(alone_s / one.profiled_products_s - 1) > UNLIKE:
+        yield (
+            f"All GEMMs take {one.profiled_products_s * 1e3:.1f} ms in the step's profile, and alone those of the "
+            f"linear layers {alone_s * 1e3:.1f}: the bound is only as good as that."
+        )
     if one.left_in_bf16:
         yield f"{one.left_in_bf16} GEMMs have no valid fp8 time, and count as bf16 here."
 
@@ -333,28 +312,17 @@ def _setting(one: StepBound | ModeGain) -> str:
 
 def notes(reports: Sequence[GemmReport], names: Sequence[str]) -> list[str]:
     """Return how to read the tables."""
-    first, several = reports[0], len(reports) > 1
-    emulated = [
-        name for name, one in zip(names, reports, strict=True) if any(line.timing.emulated for line in one.lines)
-    ]
+    first, lines = reports[0], [line for report in reports for line in report.lines]
     medians = "medians" if first.rounds == 1 else f"means of the medians of up to {first.rounds} rounds"
-    process = "of one process each" if several else "of this one process"
     cache = "from a cold cache" if first.cold_cache else "with warm caches"
-    every = (
-        (emulated, f"fp8 is emulated on {', '.join(emulated)}: such times are not those of fp8, and have no ratio."),
-        (True, f"Times are {medians}, {process}, {cache}. ?: the 95 % intervals overlap."),
-        (several, f"ratio: the time of {names[0]} over this one's, so above 1 this one is faster."),
-        (
-            any(line.timing.casts != "none" for report in reports for line in report.lines),
-            "TFLOP/s count a GEMM's operations over the whole time, casts too. Eager casts are torch operations one by "
-            "one: a fused cast is cheaper.",
-        ),
-        (
-            any(row["formats"] for row in first.rows),
-            "error: of the output, against exact sums of the same fp8 operands; rounding to e4m3 makes 2.6 %.",
-        ),
-    )
-    return [text for holds, text in every if holds]
+    said = [f"Times are {medians}, of one process, {cache}, casts included. ?: the 95 % intervals overlap."]
+    if any(line.timing.emulated for line in lines):
+        said.append("fp8 is emulated on a CPU: such times are not those of fp8, and have no ratio.")
+    if names[1:]:
+        said.append(f"ratio: the time of {names[0]} over this one's, so above 1 this one is faster.")
+    if any(line.of.product.formats for line in lines):
+        said.append("error: of the output, against exact sums of the same fp8 operands; rounding to e4m3 makes 2.6 %.")
+    return said
 
 
 def draw(report: GemmReport, path: Path) -> None:
@@ -368,9 +336,8 @@ def draw(report: GemmReport, path: Path) -> None:
         drawn = []
         for precision, way in product(COLOURS, ("none", casts)):
             name = precision if way == "none" else f"{precision}, {way} casts"
-            mine = [line for line in report.lines if line.way == (precision, way)]
-            shapes = [(line.of.product.shape, line.tflops) for line in mine]
-            points = sorted((shape.m, tflops) for shape, tflops in shapes if shape.is_cube and tflops)
+            mine = [line for line in report.lines if line.way == (precision, way) and line.of.product.shape.is_cube]
+            points = sorted((line.numbers["m"], line.numbers["tflops"]) for line in mine if line.numbers["tflops"])
             if points:
                 drawn.append(chart.Line(name, points, COLOURS[precision], broken=way != "none"))
         chart.lines(path, f"TFLOP/s by size: {where}; broken: with {casts} casts", drawn, ("M = N = K", "TFLOP/s"))

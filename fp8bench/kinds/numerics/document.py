@@ -1,18 +1,18 @@
 """Errors of precision modes, of one record or of several of the same work side by side, and as pictures.
 
 A record has a row for each layer, input and mode; a second table shows the jump: steps that saturated, the worst cast,
-and how many steps after the fall the scale was back. Side by side, each tensor's error has its ratio to the first
-record's: above 1, it is less exact. In pictures no two things differ by colour alone.
+and how many steps after the fall the scale was back. In pictures no two things differ by colour alone.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from fp8bench.kinds.numerics.measure import NumericsRecord
-from fp8bench.records.select import same_work
+from fp8bench.records.select import grouped, same_work
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.numerics import EXACT, INPUTS, LAYERS, TENSORS, AmaxJump, LayerError, LayerName, ScalingTrace
 from fp8bench.tables import chart
@@ -20,8 +20,6 @@ from fp8bench.tables import document as doc
 from fp8bench.tables.chart import FAINT, INK
 from fp8bench.tables.study import Column, Study, StudyTable, word
 from fp8bench.tables.written import error, ratio, share
-
-SHORT = {"output": "output", "input_gradient": "input grad.", "weight_gradient": "weight grad."}
 
 MANY = 0.01
 """The share of saturated values above which a step saturates; single values saturate all the time."""
@@ -79,16 +77,11 @@ JUMP = StudyTable[Way](
 )
 
 
-def _place(row: LayerError) -> int:
-    return INPUTS.index(row.input) if row.input else 0
-
-
-def _rows(record: NumericsRecord, layer: LayerName | None) -> list[LayerError]:
-    return sorted((row for row in record.rows if row.layer == layer), key=_place)
-
-
 def _lines(record: NumericsRecord, layer: LayerName) -> list[Line]:
-    return [tuple(rows) for _, rows in groupby(_rows(record, layer), key=lambda row: (row.input, row.mode))]
+    rows = sorted(
+        (row for row in record.rows if row.layer == layer), key=lambda row: INPUTS.index(row.input or "normal")
+    )
+    return [tuple(of) for _, of in groupby(rows, key=lambda row: (row.input, row.mode))]
 
 
 def _error_of(line: Line, tensor: str) -> float | str | None:
@@ -100,63 +93,40 @@ def _worst(line: Line, name: str) -> float | None:
     return max((value for row in line if (value := getattr(row, name)) is not None), default=None)
 
 
-def _refused(row: LayerError) -> tuple[str, str] | None:
-    return (row.status, row.reason) if row.reason is not None else None
-
-
-def _against(row: LayerError, first: LayerError) -> tuple[str, doc.Tone]:
-    ours, reference = row.relative_error, first.relative_error
-    if ours is None or reference is None:
+def _against(line: Line, first: Line) -> tuple[str, doc.Tone]:
+    ours, reference = (_error_of(one, TENSORS[0]) for one in (line, first))
+    if not isinstance(ours, float) or not isinstance(reference, float):
         return doc.NOTHING, ""
     return ratio(1.0 if ours == reference else ours / reference if reference else None), ""
 
 
-def _errors(layer: LayerName) -> tuple[StudyTable[Any], StudyTable[Any]]:
-    """Return the tables of a layer: of one record a row for each input and mode, side by side one for each tensor."""
-    heading = f"{layer}: relative errors against float64"
-    one = StudyTable[Line](
+def _errors(layer: LayerName) -> StudyTable[Line]:
+    output, *gradients = (
+        Column[Line](
+            name, partial(_error_of, tensor=tensor), lambda found: error(found) if isinstance(found, float) else found
+        )
+        for tensor, name in zip(TENSORS, ("output", "input grad.", "weight grad."), strict=True)
+    )
+    return StudyTable[Line](
         rows=partial(_lines, layer=layer),
-        heading=heading,
+        heading=f"{layer}: relative errors against float64",
         naming=(word("input", lambda line: line[0].input, once=True), word("mode", lambda line: line[0].mode)),
         columns=(
-            *(
-                Column(
-                    SHORT[tensor], partial(_error_of, tensor=tensor), lambda e: e if isinstance(e, str) else error(e)
-                )
-                for tensor in TENSORS
-            ),
+            *(output, *gradients),
             Column("saturated", partial(_worst, name="saturated"), share, spare=True),
             Column("flushed", partial(_worst, name="flushed"), share),
         ),
-        refused=lambda line: None if line[0].tensor else _refused(line[0]),
-    )
-    several = StudyTable[LayerError](
-        rows=partial(_rows, layer=layer),
-        heading=heading,
-        naming=(
-            word("input", lambda row: row.input, once=True),
-            word("mode", lambda row: row.mode, once=True),
-            word("tensor", lambda row: SHORT.get(row.tensor or "")),
-        ),
-        columns=(),
-        beside=(Column("error", lambda row: row.relative_error, error),),
-        key=lambda row: (row.input, row.mode, row.tensor),
-        order=_place,
+        beside=(output, *(replace(one, spare=True) for one in gradients)),
+        key=lambda line: (line[0].input, line[0].mode),
+        order=lambda line: INPUTS.index(line[0].input or "normal"),
         against=_against,
-        refused=_refused,
+        refused=lambda line: None if line[0].tensor or line[0].reason is None else (line[0].status, line[0].reason),
     )
-    return one, several
 
 
-NOT_RUN = StudyTable[LayerError](
-    rows=partial(_rows, layer=None),
-    heading="not run",
-    naming=(word("mode", lambda row: row.mode),),
-    columns=(word("status", lambda row: row.status),),
-    beside=(word("status", lambda row: row.status),),
-    key=lambda row: row.mode,
-    refused=_refused,
-)
+def _not_run(record: NumericsRecord) -> list[str]:
+    alike = grouped((row for row in record.rows if row.layer is None), lambda row: f"{row.status}: {row.reason}.")
+    return [f"{', '.join(row.mode for row in rows)}: {why}" for why, rows in alike.items()]
 
 
 def _title(records: Sequence[NumericsRecord], where: str) -> str:
@@ -169,7 +139,10 @@ def _notes(records: Sequence[NumericsRecord], names: Sequence[str]) -> list[str]
     told = (
         f"The jump: values are {jump.factor:g} times as large from step {jump.up_at} to {jump.down_at} of {jump.steps}."
     )
-    return [*([f"ratio: the error over that of {names[0]}; above 1 it is less exact."] if names[1:] else []), told]
+    return [
+        *([f"ratio: the output's error over that of {names[0]}; above 1 it is less exact."] if names[1:] else []),
+        told,
+    ]
 
 
 def _csv(records: Sequence[NumericsRecord]) -> doc.CsvLines:
@@ -264,8 +237,8 @@ def jump_lines(record: NumericsRecord, path: Path) -> None:
 STUDY = Study[NumericsRecord, NumericsRecord](
     report=lambda record, _catalog: record,
     title=_title,
-    tables=(*(table for layer in LAYERS for table in _errors(layer)), NOT_RUN, JUMP),
-    found=lambda _record: (),
+    tables=(*map(_errors, LAYERS), JUMP),
+    found=_not_run,
     notes=_notes,
     lines=_csv,
     figures={"errors": error_dots, "jump": jump_lines},

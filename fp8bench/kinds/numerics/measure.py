@@ -1,8 +1,4 @@
-"""How errors of precision modes are measured: the request, the configuration made from it, and the record.
-
-Nothing is timed, so one process examines all modes, one after the other. torch is imported when the work begins: an
-invalid word fails before that.
-"""
+"""How errors of precision modes are measured: the request, the configuration made from it, and the record."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -102,15 +98,15 @@ def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> Prepared[Nu
 
 def measure(prepared: Prepared[NumericsConfig], log: Log) -> NumericsRecord:
     """Examine the modes in this process. log: takes a line per stage. Raises ModeUnavailable and RunFailed."""
-    from fp8bench.numerics import examination
+    from fp8bench.numerics.examination import examine
+    from fp8bench.numerics.memory import device_for
     from fp8bench.worker.environment import environment
 
     config = prepared.config
-    device = examination.device_for(config)
-    examined = examination.examine(config, log)
+    rows, history = examine(config, log)
     outcome: dict[str, Any] = {"status": "ok"}
-    if all(row.status != "ok" for row in examined.rows):
-        worst = min(examined.rows, key=lambda row: WORST_FIRST.index(row.status))
+    if all(row.status != "ok" for row in rows):
+        worst = min(rows, key=lambda row: WORST_FIRST.index(row.status))
         outcome = worst.model_dump(include={"status", "reason", "remedy"})
     # What must be equal for errors to be compared; modes, layers and inputs need not be.
     same = config.model_dump(include={"width", "tokens", "seed"})
@@ -118,8 +114,8 @@ def measure(prepared: Prepared[NumericsConfig], log: Log) -> NumericsRecord:
         **head(prepared, "numerics"),
         **outcome,
         fingerprint={"kind": "numerics", **same, "method_version": METHOD_VERSION},
-        environment=environment(device),
+        environment=environment(device_for(config.device)),
         config=config,
-        rows=examined.rows,
-        history=examined.history,
+        rows=rows,
+        history=history,
     )

@@ -1,15 +1,8 @@
-"""GEMMs, checked and timed: one GEMM in each precision, with and without its casts.
-
-A GEMM is first compared with exact sums (`multiply`), then timed; one that fails the check is not timed. fp8 is timed
-from operands that are already cast, and with both casts before it: the cost of a mode is between these. GEMMs alone run
-at the power limit, where the clock varies from one tenth of a second to the next, so each precision is timed in rounds,
-in alternating order. The interval is of one process, and does not cover another.
+"""GEMMs, checked and timed: one GEMM in each precision, with and without its casts, in rounds of alternating order.
 
 Each call is timed from a cold cache, as training finds it: before each repetition a buffer several times the size of
-the L2 cache is written, and operands rotate among several sets. On a GPU a repetition is between two CUDA events, and
-all are queued before any is read. The buffer is written often enough to take LEAD times as long as a launch; a
-repetition whose first event has passed when it is queued is late and not counted, and if more than MOST_LATE of them
-are, all are repeated with twice the lead.
+the L2 cache is written, and operands rotate among several sets. A repetition is between two CUDA events, and all are
+queued before any is read; one whose first event has passed when it is queued is late and not counted.
 
 A GEMM above the power limit runs at full clock for a while (70 ms of ViT-Huge's fc1 on an H200), and slower from then
 on, which is the state of a training step: so a timing starts after SETTLE_S of its own load, and only a ceiling without
@@ -286,11 +279,6 @@ def pooled(rounds: Sequence[Timing]) -> Timing:
             "samples_s": tuple(sample for timing in rounds for sample in timing.samples_s),
         }
     )
-
-
-def sees_cuda() -> bool:
-    """Return whether this torch can use a GPU: a driver may report one that torch was not built for."""
-    return torch.cuda.is_available()
 
 
 def _compiled_quantize() -> Callable[[Tensor, torch.dtype, bool], Pair]:

@@ -2,10 +2,8 @@
 
     bound = T / (T - GEMMs in bf16 + GEMMs in fp8)
 
-with T the baseline's measured step time, and the GEMMs of the converted layers as timed here times their calls per
-step, each in the fastest correct fp8 precision, or bf16 without one. It assumes that GEMMs take the same time in the
-step as alone (compare `profiled_products_s`) and that the rest is unchanged: a mode that replaces more, as Transformer
-Engine's block does, may gain more, and the excess is not due to fp8.
+T is the baseline's measured step time; GEMMs are as timed here, each in the fastest correct fp8 precision, or bf16
+without one. A mode that replaces more, as Transformer Engine's block does, may gain more: that is not due to fp8.
 """
 
 from collections.abc import Iterable, Sequence

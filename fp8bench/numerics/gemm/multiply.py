@@ -1,16 +1,11 @@
 """GEMMs in bf16 and fp8: operands, their casts, the function that multiplies them, and the check of the output.
 
-Both operands have the inner dimension last: left [M, K], right [N, K]; the output is left right^T, in bf16. In training
-X [T, I], W [O, I] and dY [T, O] are stored row by row (TRANSPOSED: X, W; dY, W^T; dY^T, X^T). bf16 takes all of these
-at full speed; fp8 needs K contiguous in both operands, so a cast also copies a transposed one.
+Both operands have the inner dimension last: left [M, K], right [N, K]; the output is left right^T, in bf16. fp8 needs K
+contiguous in both, so a cast also copies a transposed one. A cast is dynamic scaling in torchao's operations.
 
-A cast is dynamic scaling in torchao's operations: scale = largest fp8 value / amax, in float32; q = clamp(x * scale);
-the output is multiplied by the inverse scales. A CPU has no fp8 units: its time is marked as emulated.
-
-A GEMM is checked against the exact sums over the same fp8 operands, in float32 (on a CPU float64), where such products
-are exact also in tf32: |output - exact| / |exact|, Frobenius. Rounding the output to bf16 adds 0.002. Fast accumulation
-keeps about 14 bits of a sum on compute capability 9 (DeepSeek-V3 technical report, 2024, section 3.3.2), so its limit
-grows with K beyond FAST_EXACT_UP_TO. A wrong scale, a transposed operand or a missing tile errs far more.
+A GEMM is checked against the exact sums over the same fp8 operands, |output - exact| / |exact|, Frobenius. Rounding the
+output to bf16 adds 0.002. Fast accumulation keeps about 14 bits of a sum on compute capability 9 (DeepSeek-V3 technical
+report, 2024, section 3.3.2), so its limit grows with K. A wrong scale or a missing tile errs far more.
 """
 
 import math
@@ -106,19 +101,10 @@ def quantize(matrix: Tensor, dtype: torch.dtype, rowwise: bool) -> tuple[Tensor,
 
 
 def find_kernel(device: torch.device) -> Kernel:
-    """Return the function for the device: on a CPU float32 unless the public one multiplies a small GEMM there. On a
-    GPU none is tried, so that if fp8 does not run there, the error is the reason in the record.
-    """
-    public = Kernel("torch.nn.functional.scaled_mm", public_scaled_mm, emulated=device.type == "cpu")
-    if public.emulated:
-        ones = torch.ones(32, 32)
-        try:
-            for scale in (torch.ones(()), torch.ones(32, 1)):
-                for left in (E4M3, E5M2):
-                    public_scaled_mm(Operand(ones.to(left), scale), Operand(ones.to(E4M3), scale), False)
-        except (RuntimeError, ValueError, TypeError):
-            return Kernel("torch.mm of float32", widened_mm, emulated=True)
-    return public
+    """Return the function for the device. If fp8 does not run on a GPU, the error is the reason in the record."""
+    if device.type == "cpu":
+        return Kernel("torch.mm of float32", widened_mm, emulated=True)
+    return Kernel("torch.nn.functional.scaled_mm", public_scaled_mm, emulated=False)
 
 
 def public_scaled_mm(left: Operand, right: Operand, fast: bool) -> Tensor:

@@ -1,32 +1,20 @@
 """Which products a workload's linear layers make, and how they are named."""
 
-import math
-
 import pytest
 import torch
 from torch import Tensor, nn
 
-from fp8bench.numerics.gemm.linear_layers import LinearGemms, fold, linear_gemms, require_aligned
+from fp8bench.numerics.gemm.linear_layers import fold, linear_gemms
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.gemm import Product, Shape
+from fp8bench.schema.gemm import Shape
 from fp8bench.workloads.protocol import Batch
-from fp8bench.workloads.vit import ViTHuge, ViTMicro
+from fp8bench.workloads.vit import ViTHuge
 
 pytestmark = pytest.mark.slow
 
 
 def shape(m, n, k):
     return Shape(m=m, n=n, k=k)
-
-
-def product(sizes, role="forward", layer="fc", **changes):
-    return Product(shape=shape(*sizes), role=role, layers=(layer,), calls_per_step=1, **changes)
-
-
-def refusal(found, batch_size):
-    with pytest.raises(UsageError) as refused:
-        require_aligned(found, batch_size)
-    return refused.value.what, refused.value.remedy
 
 
 class Made:
@@ -64,7 +52,7 @@ def test_vit_huge_at_batch_64_makes_the_known_products_and_its_head_stays_bf16()
     assert len(huge.products) == 5 * 3
     assert {one.calls_per_step for one in huge.products if "head" not in one.layers} == {32}
     assert {one.layers for one in huge.products if one.stays_bf16 is not None} == {("head",)}
-    assert (huge.fixed_rows, huge.unseen) == ((), ())
+    assert huge.unseen == ()
 
 
 @pytest.mark.parametrize(
@@ -90,7 +78,6 @@ def test_layers_that_are_not_called_are_named_and_odd_features_stay_bf16():
     (product, _) = found.products
     assert product.label == "(the model) forward"
     assert product.stays_bf16 == "32 or 10 features are not divisible by 16"
-    assert require_aligned(found, 16) is None
 
 
 def test_a_workload_without_linear_layers_or_that_looks_at_its_numbers_is_refused():
@@ -112,49 +99,3 @@ def test_numbers_between_dots_are_folded():
         **{name: name for name in ("fc1", "0", "0.2", "conv2d")},
     }
     assert {name: fold(name) for name in names} == names
-
-
-@pytest.mark.parametrize(("batch_size", "fitting"), [(8, 16), (17, 32), (63, 64)])
-def test_a_batch_that_fp8_cannot_take_is_refused_with_one_that_it_can(batch_size, fitting):
-    what, remedy = refusal(linear_gemms(ViTMicro(data="device"), batch_size), batch_size)
-    rows = 17 * batch_size
-    assert what.startswith(f"blocks.*.attn.qkv forward is {rows} x 192 x 64 at batch {batch_size}: ")
-    assert f"its M = {rows} is not divisible by 16" in what
-    assert what.endswith(f"; {math.ceil(rows / 16) * 16} would be")
-    assert f"Say --batch-size {fitting}," in remedy
-    fits = linear_gemms(ViTMicro(data="device"), fitting)
-    require_aligned(fits, fitting)
-    assert {one.layers for one in fits.products if one.stays_bf16 is not None} == {("head",)}, "as in the modes"
-
-
-def test_what_no_batch_mends_is_told_first_and_what_stays_bf16_may_have_any_size():
-    products = product((24, 32, 32), layer="first"), product((24, 48, 32), layer="second")
-    what, remedy = refusal(LinearGemms(products, fixed_rows=("second",)), 3)
-    assert "second forward" in what
-    assert "pad the layer's rows to 32," in remedy
-    assert "its M = 7 is not divisible by 16" in refusal(LinearGemms((product((7, 16, 32)),)), 7)[0]
-    assert require_aligned(LinearGemms((product((7, 10, 3), stays_bf16="the head stays bf16"),)), 7) is None
-
-
-class Queries(nn.Module):
-    """A layer on the inputs, and one on learned queries, whose number the batch does not make."""
-
-    def __init__(self, queries):
-        super().__init__()
-        self.queries = nn.Parameter(torch.zeros(queries, 32))
-        self.of_inputs, self.of_queries = nn.Linear(32, 32), nn.Linear(32, 48)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.of_inputs(inputs).sum() + self.of_queries(self.queries).sum()
-
-
-@pytest.mark.parametrize("batch_size", [3, 8, 16, 24])
-def test_rows_that_the_batch_does_not_make_are_refused_without_naming_a_batch(batch_size):
-    """At batch 3 and 8 their number is a multiple of the batch all the same."""
-    found = linear_gemms(Made(lambda: Queries(24)), batch_size)
-    assert found.fixed_rows == ("of_queries",)
-    assert refusal(found, batch_size) == (
-        f"of_queries forward is 24 x 48 x 32 at batch {batch_size}: its M = 24 is not divisible by 16, as fp8 GEMMs "
-        "need; 32 would be",
-        "It is not batch x tokens: pad the layer's rows to 32, or measure with --precision bf16 alone",
-    )
