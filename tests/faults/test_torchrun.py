@@ -28,7 +28,7 @@ NODE_OF_TWO = {"LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
 
 class TestAlike:
     def hello(self, node, settings):
-        return Hello(node=node, host=f"host-{node}", processes=1, settings=settings, hardware={}, software={})
+        return Hello(node=node, host=f"host-{node}", settings=settings, hardware={}, software={})
 
     @pytest.mark.parametrize("name", sorted(set(RunRequest.model_fields) - EACH_ITS_OWN))
     def test_nodes_that_were_asked_for_something_else_are_refused_whatever_it_is(self, name):

@@ -21,7 +21,6 @@ from fp8bench.launch.nodes.store import GroupStore, NodeGone, StoreLost
 from fp8bench.launch.processes.blame import Lost
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.schema.model import Refusal
-from fp8bench.worker.progress import Stage
 
 MessageT = TypeVar("MessageT")
 
@@ -75,8 +74,7 @@ class Agent:
         """Wait for the message of that name from each node that this one depends on, and return them by node.
 
         limit_s: without a limit the end of the session ends the wait too. lost: takes the nodes that are gone or late,
-        and the messages are removed once read; without it they stay, and NodeGone is raised. Raises Interrupt for a
-        signal.
+        for which NodeGone is raised without it. Raises Interrupt for a signal.
         """
         heard: dict[int, MessageT] = {}
         missing, began, said = list(self.place.peers), time.monotonic(), limit_s == math.inf
@@ -87,11 +85,12 @@ class Agent:
                 self.log(f"waiting for {' and '.join(map(self.called, missing))}, {limit_s:.0f} s at most")
             for node in tuple(missing):
                 try:
-                    found = self.store.get(f"{what}/{node}", kind, once=lost is not None)
+                    found = self.store.get(f"{what}/{node}", kind)
                     if found is None:
                         self.require_alive(node)
                         if waited_s > limit_s:
-                            raise self._gone(node, f"said nothing for {limit_s:.0f} s", time.time() - limit_s)
+                            late = Lost(node, f"said nothing for {limit_s:.0f} s", time.time() - limit_s)
+                            raise NodeGone(late, self.called(node))
                         continue
                     heard[node] = found
                 except NodeGone as gone:
@@ -105,20 +104,16 @@ class Agent:
 
     def require_alive(self, node: int) -> None:
         """Raise NodeGone if the node has left early or is silent, and Interrupt if a signal ended it."""
-        left = self.store.get(f"left/{node}", Left)
-        heard = self.store.heard[node]
+        left, heard = self.store.get(f"left/{node}", Left), self.store.heard[node]
         if left is not None and left.interrupted is not None:
             self.log(f"{self.called(node)} {left.what}")
             raise signals.Interrupt(left.interrupted)
         if left is not None and left.code is None:
             # What it said last is newer than its latest sign of life.
-            raise self._gone(node, left.what, left.at_s, left.stage or heard.stage)
+            raise NodeGone(Lost(node, left.what, left.at_s, left.stage or heard.stage), self.called(node))
         if heard.silent_s > SILENT_S:
             how = f"gave no sign of life for {heard.silent_s:.0f} s"
-            raise self._gone(node, how, time.time() - heard.silent_s, heard.stage)
-
-    def _gone(self, node: int, how: str, at_s: float, stage: Stage | None = None) -> NodeGone:
-        return NodeGone(Lost(node, how, at_s, stage), self.called(node))
+            raise NodeGone(Lost(node, how, time.time() - heard.silent_s, heard.stage), self.called(node))
 
     def meet(self, mine: Hello, limit_s: float | None = None) -> Verdict:
         """Exchange first messages; every node calls this once. If they cannot run together, all of them raise."""
@@ -142,10 +137,8 @@ class Agent:
 
     def refuse(self, error: Fp8benchError) -> None:
         """Say, as the first message, that this node cannot run; log what the nodes conclude if that differs."""
-        place, refusal = self.place, Refusal.of(error)
-        mine = Hello(node=place.node, host=socket.gethostname(), processes=place.local_world_size, refusal=refusal)
         try:
-            self.meet(mine)
+            self.meet(Hello(node=self.place.node, host=socket.gethostname(), refusal=Refusal.of(error)))
         except Fp8benchError as heard:
             if heard.exit_code != error.exit_code:
                 self.log(f"warning: {heard}")
@@ -154,9 +147,7 @@ class Agent:
             self.part()
 
     def orphaned(self) -> bool:
-        """Return whether torchrun is gone. This process learns of that by SIGTERM, a little before the kernel is done
-        with ending a process of many threads.
-        """
+        """Return whether torchrun is gone, which this process learns by SIGTERM, a little before the kernel is done."""
 
         def gone() -> bool:
             torchrun = signals.process(self.parent)
@@ -173,24 +164,25 @@ class Agent:
             what = f"was ended by {signal.Signals(number).name}"
         if self.orphaned():
             what, number = "lost its torchrun, which was killed", None
-        self._last(Left(what=what, interrupted=number, stage=self.store.stage))
+        self.end(None, what, number)
 
-    def end(self, code: int, why: str) -> None:
-        """Tell all nodes, as node 0, that the session is over, and wait a moment until they have heard it."""
-        self._last(Left(what=why, code=code))
+    def end(self, code: int | None, why: str, interrupted: int | None = None) -> None:
+        """Tell the other nodes that this one ends; of node 0, that is the end of the session, and it waits a moment
+        until all have heard it.
+        """
 
-    def _last(self, left: Left) -> None:
+        def parted(node: int) -> bool:
+            # Without a verdict, a node without a first message has not come.
+            unmet = not self.verdict.hosts and self.store.get(f"hello/{node}", Hello) is None
+            silent = self.store.heard[node].silent_s > SILENT_S
+            return unmet or silent or self.store.get(f"left/{node}", Left) is not None
+
         try:
-            self.say("left", left)
+            self.say("left", Left(what=why, code=code, interrupted=interrupted, stage=self.store.stage))
             if self.leads:
-                signals.waited_for(lambda: all(map(self._parted, self.place.peers)), PART_S, self.poll_s)
+                signals.waited_for(lambda: all(map(parted, self.place.peers)), PART_S, self.poll_s)
         except StoreLost as lost:
             self.log(f"warning: the other nodes could not be told: {lost.what}")
-
-    def _parted(self, node: int) -> bool:
-        # Without a verdict, a node without a first message has not come.
-        unmet = not self.verdict.hosts and self.store.get(f"hello/{node}", Hello) is None
-        return unmet or self.store.get(f"left/{node}", Left) is not None or self.store.heard[node].silent_s > SILENT_S
 
     def ended(self) -> Left | None:
         """Return the end of the session, if node 0 has told it to this node."""

@@ -47,20 +47,23 @@ class FakeStore:
 
     shared: Shared
     node: int
-    stage: Stage | None = None
 
     def put(self, key, value):
         self._require()
         self.shared.texts[key] = TypeAdapter(type(value)).dump_json(value)
 
-    def get(self, key, kind, once=False):
+    def get(self, key, kind):
         self._require()
-        text = self.shared.texts.pop(key, None) if once else self.shared.texts.get(key)
+        text = self.shared.texts.get(key)
         return None if text is None else TypeAdapter(kind).validate_json(text)
 
-    def say(self, stage):
-        self._require()
-        self.stage = self.shared.said[self.node] = stage
+    @property
+    def stage(self):
+        return self.shared.said.get(self.node)
+
+    @stage.setter
+    def stage(self, stage):
+        self.shared.said[self.node] = stage
 
     @property
     def heard(self):
@@ -326,7 +329,7 @@ def test_a_node_with_a_busy_gpu_refuses_for_all_before_any_rank_begins():
 
 class TestMeeting:
     def hello(self, node, **changes):
-        return Hello(node=node, host=f"host-{node}", processes=2, machine=machine_called("ab"[node]), **changes)
+        return Hello(node=node, host=f"host-{node}", machine=machine_called("ab"[node]), **changes)
 
     def test_nodes_that_are_alike_know_each_other_and_unlike_ones_are_refused_on_each_of_them(self):
         first, second = agents(Shared())
