@@ -12,7 +12,7 @@ from fp8bench.launch import batch_size, resume
 from fp8bench.launch.assemble import assemble, log_of, new_session_id, phases
 from fp8bench.launch.prepare import Prepared, marks
 from fp8bench.launch.processes import Executor, Watch
-from fp8bench.launch.processes.rank import MEASURES_A_RUN, Task
+from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import SpawnExecutor
 from fp8bench.launch.recipes import words_of
 from fp8bench.launch.rounds import Entry, Schedule
@@ -141,8 +141,9 @@ def run_rounds(
                 found = marks(prepared, entry.config)
                 watch = begins(entry, place)
                 begun_s = time.monotonic()
-                work, timeout_s = MEASURES_A_RUN.relying(schedule.parity(entry)), prepared.request.timeout_s
-                task = Task(config=entry.config, trace=trace, place=place, work=work, timeout_s=timeout_s)
+                earlier, timeout_s = schedule.parity(entry), prepared.request.timeout_s
+                given = {} if earlier is None else {"earlier": earlier.model_dump(mode="json")}
+                task = Task(config=entry.config, given=given, trace=trace, place=place, timeout_s=timeout_s)
 
                 def noted(progress: Progress, watch: Watch = watch, seen: list[Progress] = seen) -> None:
                     seen[:] = [progress]

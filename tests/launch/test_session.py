@@ -51,7 +51,7 @@ class FakeExecutor(Executor):
         self.on_disk_before.append(len(record_paths(self.results_dir)))
         self.ran.append(task.config.mode_label)
         self.traces.append(task.trace)
-        earlier = task.work.given.get("earlier")
+        earlier = task.given.get("earlier")
         self.earlier.append(earlier and Parity.model_validate(earlier))
         watch(Progress("timing", 5, 0.1))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]

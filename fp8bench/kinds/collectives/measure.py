@@ -17,7 +17,7 @@ from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
 from fp8bench.launch.plan import ranks_for
 from fp8bench.launch.processes import Executor
-from fp8bench.launch.processes.rank import Task, Work
+from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import SpawnExecutor
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import Machine, this_machine
@@ -171,7 +171,8 @@ def task_of(config: CollectivesConfig) -> Task:
     group = config.model_dump(include={"device", "world_size", "nodes"})
     return Task(
         config=RunConfig.model_validate({**NOTHING_TRAINED, **group}),
-        work=Work(target=TARGET, given={"plan": config.model_dump(mode="json")}),
+        target=TARGET,
+        given={"plan": config.model_dump(mode="json")},
         timeout_s=START_S + FACTOR * len(config.cases) * config.rounds * config.seconds,
     )
 

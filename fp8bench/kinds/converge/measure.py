@@ -27,7 +27,7 @@ from fp8bench.config.request import RunRequest
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
 from fp8bench.launch.processes import Executor
-from fp8bench.launch.processes.rank import Task, Work
+from fp8bench.launch.processes.rank import Task
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import this_machine
 from fp8bench.records import lock, results
@@ -277,8 +277,8 @@ def task_of(job: Job, mode: str, seed: int) -> Task:
     config = RunConfig(mode=entry.name, recipe=recipe, seed=seed, workers=0, **EXECUTED, **same)
     planned = job.config.model_dump(include=TextPlan.model_fields.keys() & ConvergeConfig.model_fields.keys())
     plan = TextPlan(text_file=job.text_file, text_sha256=job.config.text.sha256, **planned)
-    work = Work(target=WORKER, given={"plan": plan.model_dump(mode="json")})
-    return Task(config=config, work=work, timeout_s=job.timeout_s)
+    given = {"plan": plan.model_dump(mode="json")}
+    return Task(config=config, target=WORKER, given=given, timeout_s=job.timeout_s)
 
 
 def _train_missing(job: Job, path: Path, executor: Executor, log: Log) -> tuple[list[Done], list[Trained], list[str]]:

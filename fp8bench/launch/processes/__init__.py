@@ -1,12 +1,7 @@
 """The processes of one run: who starts them, how long they may take, and which one is to blame when one fails.
 
-    rank    the process of one rank, and what it tells its launcher through a pipe
-    server  the process that they are forked from, which has imported what they import
-    watch   the ranks of a run from their start to their end
-    blame   when a run has failed, which rank made it fail, and the reports that follow
-
 `Executor` separates what is measured from how processes are started: `watch` starts them on this machine,
-`launch.nodes.executor` on several, and tests use a fake executor with made-up times, whose tables are always the same.
+`launch.nodes.executor` on several.
 """
 
 from collections.abc import Callable

@@ -1,14 +1,11 @@
 """Decides when a run has failed, and which rank made it fail. Pure.
 
 A phase has a limit: its own, which `--timeout` replaces, plus several times what its steps are expected to last. Only
-the ranks that are furthest behind are late: the others may be waiting for them. Time in which the launcher did not look
-(e.g. because Ctrl-Z stopped it too) does not count.
-
-For ranks that died, only what happened before the launcher sent any signal counts. A rank that was ended by a signal or
-left without an error is dated by when it was last seen alive, a rank that raised an error by when it did. The earliest
-is to blame, with two exceptions, which follow from another rank's end and count only if nothing else is known: an error
-that says that the connection to another rank broke, and SIGABRT, by which a watchdog inside NCCL ends a process for the
-same reason.
+the ranks that are furthest behind are late: the others may be waiting for them. Of ranks that died, only what happened
+before the launcher sent any signal counts: one that was ended or left without an error is dated by when it was last
+seen alive, one that raised by when it did. The earliest is to blame. A lost connection to another rank, and SIGABRT, by
+which a watchdog inside NCCL ends a process for the same reason, follow from another rank's end, and count only if
+nothing else is known.
 """
 
 import signal
@@ -224,9 +221,13 @@ def of_deaths(config: RunConfig, views: Sequence[RankView], lost: Sequence[Lost]
             found = Blame((rank,), reason + where, error.cause, error.remedy)
             dated.append((2 if error.connection_lost else 0, error.at_s, rank, found))
         elif end is not None and view.report is None:
-            how, remedy = _how(end.exit_code)
+            how = f"ended with exit code {end.exit_code}, without an error message"
+            remedy: str | None = "Look for what calls exit in the mode, the workload or their libraries"
+            if (number := -end.exit_code) > 0:
+                name = next((one.name for one in signal.Signals if one == number), f"signal {number}")
+                how, remedy = f"ended by {name}", _OF_SIGNALS.get(number)
             found = Blame((rank,), f"rank {rank} died: {how}{where}", "host-death", end.remedy or remedy)
-            dated.append((int(end.exit_code == -signal.SIGABRT), end.alive_s, rank, found))
+            dated.append((int(number == signal.SIGABRT), end.alive_s, rank, found))
     a_node = config.world_size // config.nodes
     for one in lost:
         ranks = tuple(range(one.node * a_node, (one.node + 1) * a_node))
@@ -234,15 +235,6 @@ def of_deaths(config: RunConfig, views: Sequence[RankView], lost: Sequence[Lost]
         reason = f"node {one.node} with {those} {one.how}{_where(config, (), one.stage)}"
         dated.append((0, one.at_s, ranks[0], Blame(ranks, reason, "host-death", NODE_GONE)))
     return min(dated, key=lambda one: one[:3])[-1] if dated else None
-
-
-def _how(code: int) -> tuple[str, str | None]:
-    """Return how a rank without an error ended, and a remedy if one is known."""
-    if code < 0:
-        names = {number.value: number.name for number in signal.Signals}
-        return f"ended by {names.get(-code, f'signal {-code}')}", _OF_SIGNALS.get(-code)
-    remedy = "Look for what calls exit in the mode, the workload or their libraries"
-    return f"ended with exit code {code}, without an error message", remedy
 
 
 def of_delay(config: RunConfig, views: Sequence[RankView], overdue: Overdue) -> Blame:

@@ -1,14 +1,13 @@
 """The process that a session's ranks are forked from: it has imported torch and its kin, and has not touched CUDA.
 
 Importing them takes a process about 10 s on a GPU host, and a forked one nothing. `torch.multiprocessing` starts the
-ranks, in this process, so that the launcher itself imports no torch. Each rank is as fresh as one of its own
-interpreter: no step has run in the server, no thread, no context on a GPU. Where an import is to blame that this is not
-so (see `unfit`), it is named, and ranks are spawned: each imports everything itself.
+ranks, as fresh as those of an own interpreter: no step has run here, no thread, no context on a GPU. An import that
+makes this untrue (see `unfit`) is named, and ranks are spawned: each imports everything itself.
 
 The server is started when ranks are first needed, and again if it has ended, or if the launcher's variables are others:
 libraries read them while they are imported. It has a session of its own, which Ctrl-C on the terminal does not reach,
 and the kernel ends it with the launcher, and its ranks with it. Launcher and server exchange packets through a socket;
-neither waits for the other, so that a library that never finishes its import holds up a phase as any rank does.
+neither waits for the other: a library that never finishes its import holds up a phase as any rank does.
 """
 
 import ctypes

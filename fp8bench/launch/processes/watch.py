@@ -1,13 +1,10 @@
 """The ranks of a run on this machine, from their start to their end.
 
-They are started, one process a rank, in a folder that they share (see `server`). However the run ends (their end, a
-failure, a deadline, a signal to this process), the folder is removed and no process that they started outlives it. If
-this process or the server is killed, the kernel ends the ranks (see `lifeline`). Ranks run in sessions of their own, so
-that Ctrl-C on the terminal reaches this process alone, which ends them in order. Their rendezvous is a file, not a
-port: looking for a free port and binding it later is a race.
-
-When one rank fails, the others wait for it in a collective, and when a phase takes too long, all of them may be
-waiting. So their stacks are requested, and then they are ended. What every rank had found until then is kept.
+They share a folder, in which their rendezvous is a file: looking for a free port and binding it later is a race.
+However the run ends, the folder is removed and no process that they started outlives it; if this process or the server
+is killed, the kernel ends the ranks (see `lifeline`). When one fails, the others wait for it in a collective, and when
+a phase takes too long, all may be waiting: their stacks are requested, then they are ended, and what each had found is
+kept.
 """
 
 import os
@@ -192,7 +189,7 @@ class Ranks:
         return [read_progress(rank_path(self.folder, rank, "progress")) for rank in self.processes]
 
     def told(self, rank: int, what: Literal["report", "kept", "error"], kind: type[ToldT]) -> ToldT | None:
-        """Return the rank's last message of this kind, e.g. what it had found so far; None if it told none."""
+        """Return the rank's message of this kind, e.g. what it had found so far; None if it told none."""
         text = self._inboxes[rank].said.get(what)
         return None if text is None else kind.model_validate_json(text)
 
