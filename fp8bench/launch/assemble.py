@@ -32,19 +32,8 @@ OF_STAGES: Mapping[Stage, Phase] = {
     "done": "write",
 }
 
-EXECUTED = (
-    "loss_error",
-    "gradient_error",
-    "first_gradient_error",
-    "update_error",
-    "state_error",
-    "spread",
-    "unshared",
-    "bound",
-)
-"""Fields of `ExecutedEvidence` that each rank finds for itself, of which the largest value counts. What rounding
-explains, each sees on its own batch.
-"""
+EXECUTED = "loss_error gradient_error first_gradient_error update_error state_error spread unshared bound".split()
+"""Fields of `ExecutedEvidence` that each rank finds for itself, on its own batch; the largest value counts."""
 
 
 def new_run_id(label: str, now: datetime) -> str:

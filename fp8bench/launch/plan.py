@@ -19,6 +19,7 @@ from fp8bench.schema.config import Device, RunConfig, VariantSettings
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.option import flag_of
 from fp8bench.stats.certainty import FEWEST_ROUNDS, LOOKS, OUTSIDE, SEEN_SHARE
+from fp8bench.tables.written import counted
 
 MIN_ROUNDS_AA = 4
 """Minimum rounds per arm: the eight processes of both arms can be split in 35 ways."""
@@ -28,7 +29,6 @@ MAX_LOADER_WORKERS = 16
 CPU_RANKS = 2
 """Ranks on a CPU unless another number is requested."""
 MOST_RANKS_A_CORE = 4
-WHERE_TO_LOOK = "look at CUDA_VISIBLE_DEVICES and `nvidia-smi`"
 
 IN_WORDS = {"batch_size": "batch", "grad_accumulation": "micro-batches", "te_attention": "attention"}
 """Settings that tables call by another name."""
@@ -36,31 +36,23 @@ IN_WORDS = {"batch_size": "batch", "grad_accumulation": "micro-batches", "te_att
 
 def ranks_for(requested: int | None, machine: Machine, elastic: Elastic | None = None) -> Elastic:
     """Return the ranks as a group: torchrun's, as requested (--gpus), or one for each GPU and CPU_RANKS on a CPU."""
-    there = len(machine.gpus)
-    shown = "1 GPU" if there == 1 else f"{there} GPUs"
+    there, ranks = len(machine.gpus), requested or len(machine.gpus) or CPU_RANKS
+    asked, flag = f"--gpus {requested} is requested", "--gpus"
     if elastic is not None:
-        if requested not in (None, elastic.world_size):
-            raise UsageError(
-                f"--gpus {requested} disagrees with torchrun, which made {elastic.world_size} processes", "Omit --gpus"
-            )
-        if machine.has_gpu and elastic.local_world_size > there:
-            raise ModeUnavailable(
-                f"torchrun made {elastic.local_world_size} processes here, and this machine shows {shown}",
-                f"Lower --nproc-per-node, or {WHERE_TO_LOOK}",
-            )
-        return elastic
-    ranks = requested or there or CPU_RANKS
+        made, ranks, flag = elastic.world_size, elastic.local_world_size, "--nproc-per-node"
+        asked = f"torchrun made {ranks} processes here"
+        if requested not in (None, made):
+            raise UsageError(f"--gpus {requested} disagrees with torchrun, which made {made} processes", "Omit --gpus")
     if there and ranks > there:
-        raise ModeUnavailable(
-            f"--gpus {requested} is requested, and this machine shows {shown}", f"Lower --gpus, or {WHERE_TO_LOOK}"
-        )
+        remedy = f"Lower {flag}, or look at CUDA_VISIBLE_DEVICES and `nvidia-smi`"
+        raise ModeUnavailable(f"{asked}, and this machine shows {counted(there, 'GPU')}", remedy)
     most = max(CPU_RANKS, MOST_RANKS_A_CORE * machine.cpu_count)
-    if not there and ranks > most:
+    if elastic is None and not there and ranks > most:
         raise UsageError(
             f"--gpus {requested} would start as many processes on {machine.cpu_count} CPU cores",
             f"Give at most {most} here, {MOST_RANKS_A_CORE} for every core",
         )
-    return Elastic(rank=0, local_rank=0, world_size=ranks, local_world_size=ranks)
+    return elastic or Elastic(rank=0, local_rank=0, world_size=ranks, local_world_size=ranks)
 
 
 def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> list[RunConfig]:
@@ -153,19 +145,17 @@ def entries(request: RunRequest, configs: Sequence[RunConfig]) -> list[Entry]:
 
 def stop(request: RunRequest, machine: Machine) -> Stop:
     """Return how many rounds to run. Raises UsageError for too few."""
-    fewest = MIN_ROUNDS_AA if request.aa else 1
+    fewest, most = MIN_ROUNDS_AA if request.aa else 1, request.max_rounds
     rounds = request.rounds or max(fewest, LOOKS[0] if machine.has_gpu else ROUNDS_ON_A_CPU)
     if rounds < fewest:
-        raise UsageError(
-            f"--rounds {rounds} cannot tell how far processes of one mode differ", f"Use {fewest} or more with --aa"
-        )
-    most, share = request.max_rounds, f"{SEEN_SHARE * 100:.0f} %"
+        what = f"--rounds {rounds} cannot tell how far processes of one mode differ"
+        raise UsageError(what, f"Use {fewest} or more with --aa")
     if request.precision is not None and most < rounds:
         raise UsageError(f"--max-rounds {most} is less than --rounds {rounds}", "Raise the one or lower the other")
     if request.precision is not None and most < FEWEST_ROUNDS:
+        unseen = f"{FEWEST_ROUNDS} processes may not show a state that {SEEN_SHARE * 100:.0f} % of them have"
         raise UsageError(
-            f"--max-rounds {most} ends before --precision can be judged: fewer than {FEWEST_ROUNDS} processes may not "
-            f"show a state that {share} of them have",
+            f"--max-rounds {most} ends before --precision can be judged: fewer than {unseen}",
             f"Use --max-rounds {FEWEST_ROUNDS} or more, or omit --precision and choose --rounds",
         )
     looks = machine.has_gpu and request.rounds is None and request.precision is None and not request.aa

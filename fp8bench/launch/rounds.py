@@ -7,11 +7,8 @@ the same mode took 126 ms a step in one process and 100 ms in the next on the sa
 
 If no number of rounds is requested, the session is looked at after 3, 6, 10, 14, 20 and 30 of them. A mode ends at the
 look at which it is told from the baseline, or known to a percent; the baseline goes on with those that are left. If a
-precision is requested, all modes continue together, round by round, until the interval of every mode is narrow enough
-(`stats.certainty`), up to a last round. A mode that stopped (unsupported here, invalid, broken) is not run again and
-delays none of the others.
-
-A session that was cut short can be resumed: rounds that were kept count, and the others are run.
+precision is requested, all modes go on together until the interval of each is narrow enough (`stats.certainty`), up to
+a last round. A mode that stopped (unsupported here, invalid, broken) is not run again and delays none of the others.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
