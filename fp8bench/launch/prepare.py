@@ -84,7 +84,7 @@ def prepare(
         # All nodes together are the machine: a session continues when the same nodes meet again.
         place = replace(place, here=replace(place.here, machine=together(machines)))
     named = "instance" in request.model_fields_set
-    kept, resumed = None, {}
+    kept, resumed = resume.Kept(""), dict[str, Any]()
     if request.session is not None:
         auto = place.instance.key
         known = [auto] if named else results.known_instances(place.results_dir)
@@ -105,13 +105,10 @@ def prepare(
     if request.variants:
         to_size = [config for config, each in zip(configs, request.each(), strict=True) if each.batch_size == AUTO]
     require_possible(configs, lambda: auto_layers.capability_of(place))
-    configs, notes = auto_layers.resolved(configs, place, to_size, kept.records if kept is not None else ())
-    searches: dict[RunConfig, BatchSearch] = {}
-    if kept is not None:
-        configs, searches = resume.sized(kept, configs, to_size)
-        to_size = [config for config in to_size if config in configs and config not in searches]
-        given = [config for config in configs if config not in to_size]
-        resume.refuse_unlike(kept, given, request.aa, request.variants, to_size)
+    configs, notes = auto_layers.resolved(configs, place, to_size, kept.records)
+    configs, searches = resume.sized(kept, configs, to_size)
+    to_size = [config for config in to_size if config in configs and config not in searches]
+    resume.refuse_unlike(kept, request, configs, to_size)
     return Prepared(
         **vars(place),
         entries=entries(request, configs),

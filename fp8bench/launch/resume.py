@@ -173,22 +173,19 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
 
 
 def refuse_unlike(
-    kept: Kept,
-    configs: Sequence[RunConfig],
-    aa: bool,
-    requested: Sequence[VariantSettings] = (),
-    to_size: Sequence[RunConfig] = (),
+    kept: Kept, request: RunRequest, configs: Sequence[RunConfig], to_size: Sequence[RunConfig] = ()
 ) -> None:
     """Raise UsageError that names each setting in which the configurations to be run differ from the session's.
-    requested: variants. to_size: further configurations, whose batch size is yet to be found.
+    to_size: those whose batch size is yet to be found.
     """
     if not kept.configs:
         return
     before, unlike = kept.variants, dict[str, str]()
-    if before or requested:
-        _refuse_changed(kept.session_id, before, requested)
-        unlike = _unlike_variants(kept, [*configs, *to_size])
+    if before or request.variants:
+        _refuse_changed(kept.session_id, before, request.variants)
+        unlike = _unlike_variants(kept, configs)
     else:
+        configs = [config for config in configs if config not in to_size]
         # Records differ in their modes. Where it was searched for, each mode has its own batch size; see `sized`.
         free = {"mode", "recipe", "te_switches", *(["batch_size"] if kept.searches else [])}
         for of_config in [name for name in RunConfig.model_fields if name not in free]:
@@ -197,8 +194,8 @@ def refuse_unlike(
                 name = REQUESTED_AS.get(of_config, of_config)
                 theirs, ours = (" and ".join(sorted(map(str, each))) for each in (values, new))
                 unlike[name] = f"{name} {theirs} (now {ours})"
-    if aa != kept.arms:
-        unlike["aa"] = f"aa {str(kept.arms).lower()} (now {str(aa).lower()})"
+    if request.aa != kept.arms:
+        unlike["aa"] = f"aa {str(kept.arms).lower()} (now {str(request.aa).lower()})"
     if unlike:
         flags, restore = ", ".join(map(flag_of, unlike)), ", or restore the file," if before else ""
         # Sizes are in the workload's name.

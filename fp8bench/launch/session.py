@@ -57,9 +57,7 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
     # Read again, because another call may have added records between `prepare` and the lock.
     found = results.read(prepared.results_dir, [prepared.instance.key])
     kept = resume.find(prepared.request.session, prepared, (record for record, _ in found))
-    sized = [entry.config for entry in prepared.entries if entry.config not in prepared.to_size]
-    aa = prepared.entries[0].arm is not None
-    resume.refuse_unlike(kept, sized, aa, prepared.request.variants, prepared.to_size)
+    resume.refuse_unlike(kept, prepared.request, [entry.config for entry in prepared.entries], prepared.to_size)
     mine = {record.run_id for record in kept.records}
     of_session = results.Found((one for one in found if one.record.run_id in mine), found.broken, found.copies)
     broken = list[Broken]()

@@ -29,16 +29,12 @@ MEET_S = 30.0
 have come, so only other launchers start nodes one after the other.
 """
 
-SAID_S = 5.0
-"""After this many seconds, whoever waits says for what."""
-
 SILENT_S = 15.0
 """A node without a sign of life for this many seconds is gone; it gives one every second."""
 
 PART_S = 8.0
 """Seconds that node 0 waits until all nodes have heard of the end, because the store may end with node 0."""
 
-DYING_S = 0.5
 POLL_S = 0.2
 
 
@@ -56,7 +52,6 @@ class Agent:
 
     @property
     def leads(self) -> bool:
-        """Whether this node decides what runs, writes and prints."""
         return self.place.node == 0
 
     def called(self, node: int) -> str:
@@ -80,7 +75,7 @@ class Agent:
         missing, began, said = list(self.place.peers), time.monotonic(), limit_s == math.inf
         while missing and (limit_s < math.inf or self.ended() is None):
             waited_s = time.monotonic() - began
-            if waited_s > SAID_S and not said:
+            if waited_s > 5.0 and not said:
                 said = True
                 self.log(f"waiting for {' and '.join(map(self.called, missing))}, {limit_s:.0f} s at most")
             for node in tuple(missing):
@@ -153,7 +148,7 @@ class Agent:
             torchrun = signals.process(self.parent)
             return os.getppid() != self.parent or torchrun is None or torchrun.state == signals.ZOMBIE
 
-        return signals.waited_for(gone, DYING_S)
+        return signals.waited_for(gone, 0.5)
 
     def leave(self, error: BaseException) -> None:
         """Tell the other nodes that this node ends early, and why."""

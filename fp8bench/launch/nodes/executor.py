@@ -33,9 +33,6 @@ VIEW_S = 40.0
 PARTING_S = 10.0
 """Seconds that other nodes have, once a signal ended one, to tell what they measured. torchrun kills after 30 s."""
 
-LOOK_S = 0.5
-"""Seconds between two looks at the store while ranks run."""
-
 
 class NodesExecutor(SpawnExecutor):
     """Runs each task on all nodes: as `run` on node 0, and as `follow` on the others."""
@@ -181,7 +178,7 @@ class Elsewhere:
                 agent.store.put(self._key, grace_s)
                 self._grace_s = grace_s
             elif self._grace_s is None and now >= self._due:
-                self._due = now + LOOK_S
+                self._due = now + 0.5
                 for node in agent.place.peers:
                     agent.require_alive(node)
                 self._grace_s = 0.0 if agent.ended() is not None else agent.store.get(self._key, float)

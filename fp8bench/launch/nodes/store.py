@@ -31,14 +31,8 @@ from fp8bench.worker.progress import Stage
 ValueT = TypeVar("ValueT")
 ResultT = TypeVar("ResultT")
 
-LATE_S = 5.0
-"""After this many seconds it is said that the store is waited for."""
-
 REACH_S = 20
 """Seconds until something must listen where the store is."""
-
-FIRST_S = 5
-"""Seconds for the store's first answer; torch waits for it twice, and for as long between."""
 
 ANSWER_S = 20.0
 """After this many seconds without an answer, the node that holds the store is gone."""
@@ -46,9 +40,6 @@ ANSWER_S = 20.0
 BEAT_S = 1.0
 PIECE_BYTES = 1 << 20
 """The store accepts no more than 8 MiB at once, and the reports of eight ranks may take more."""
-
-TIMEOUT = timedelta(seconds=60)
-"""Timeout for keys that are known to exist."""
 
 QUIET = "TORCH_CPP_LOG_LEVEL"
 """With the value ERROR, torch writes no C++ stack when a connection ends."""
@@ -89,7 +80,6 @@ class GroupStore:
     """This node's connection to the store. stage: of its rank furthest behind, which goes with its signs of life."""
 
     def __init__(self, place: Elastic, store: Any) -> None:
-        """store: a torch Store with the group's prefix."""
         self.store = store
         self.stage: Stage | None = None
         self.heard = {node: Heard() for node in place.peers}
@@ -177,7 +167,7 @@ def joined(place: Elastic, log: Callable[[str], None] = lambda _line: None) -> I
 
 def _connected(place: Elastic, log: Callable[[str], None]) -> Any:
     holds, where = place.node == 0 and not place.hosted, f"{place.address}:{place.port} (MASTER_ADDR, MASTER_PORT)"
-    late = Timer(LATE_S, log, [f"waiting for the store of the group at {where}"])
+    late = Timer(5.0, log, [f"waiting for the store of the group at {where}"])
     late.daemon = True
     late.start()
     try:
@@ -192,9 +182,11 @@ def _connected(place: Elastic, log: Callable[[str], None]) -> Any:
 
         if not given:
             del os.environ[QUIET]
-        first = timedelta(seconds=FIRST_S)
+        # For the first answer torch waits twice, and for as long between.
+        first = timedelta(seconds=5)
         store = TCPStore(place.address, place.port, is_master=holds, wait_for_workers=False, timeout=first)
-        store.set_timeout(TIMEOUT)
+        # For keys that are known to exist.
+        store.set_timeout(timedelta(seconds=60))
     except OF_STORES as error:
         # The lines after the first are C++.
         why = str(error).partition("\n")[0]

@@ -24,22 +24,16 @@ LIMIT_S: Mapping[Stage, float] = {**dict.fromkeys(STAGES, 600.0), "timing": 120.
 """Seconds without `--timeout`: far more than was ever seen, and less than a pointless wait may cost."""
 
 COMPILING_S = 1800.0
-"""Seconds for phases in which torch.compile may be at work: fifteen times the longest that was seen for ViT-Huge (two
-minutes), and enough for a model whose graphs take a quarter of an hour.
-"""
+"""The same for phases in which torch.compile may be at work: fifteen times the longest that was seen for ViT-Huge."""
 
 COMPILE_IN: frozenset[Stage] = frozenset(("warming up", "capturing", "comparing", "profiling"))
 
 FACTOR = 3.0
 """How many times longer than expected steps may take, on a host that others use too."""
 
-LONGEST_LOOK_S = 5.0
-"""The most seconds that count between two looks; nobody watched during the rest."""
-
 IN_COLLECTIVES = ("torch/distributed/", "torch/nn/parallel/distributed.py", "torch/autograd/graph.py", "torch/cuda/")
 """torch files in which a rank waits for other ranks, or for a GPU that does."""
 
-NODE_GONE = "See what ended it there: `dmesg`, or the scheduler's log; then start all nodes again"
 _OF_SIGNALS: Mapping[int, str] = {
     signal.SIGKILL: "Somebody ended it, or the kernel did since the host ran out of memory: see `dmesg`",
     signal.SIGTERM: "Find out who ended it: a job scheduler, or another user",
@@ -87,7 +81,8 @@ class PhaseClock:
 
     def look(self, now: float, seen: Sequence[Progress | None]) -> Overdue | None:
         """Return the ranks furthest behind if one of them is late. seen: every rank's progress, in their order."""
-        passed_s, self._last = min(now - self._last, LONGEST_LOOK_S), now
+        # Time in which nobody looked, because Ctrl-Z stopped the launcher too, does not count.
+        passed_s, self._last = min(now - self._last, 5.0), now
         for rank, progress in zip(self._stages, seen, strict=True):
             stage: Stage = progress.stage if progress else "starting"
             self._waited[rank] = self._waited[rank] + passed_s if stage == self._stages[rank] else 0.0
@@ -233,7 +228,8 @@ def of_deaths(config: RunConfig, views: Sequence[RankView], lost: Sequence[Lost]
         ranks = tuple(range(one.node * a_node, (one.node + 1) * a_node))
         those = f"rank {ranks[0]}" if a_node == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
         reason = f"node {one.node} with {those} {one.how}{_where(config, (), one.stage)}"
-        dated.append((0, one.at_s, ranks[0], Blame(ranks, reason, "host-death", NODE_GONE)))
+        remedy = "See what ended it there: `dmesg`, or the scheduler's log; then start all nodes again"
+        dated.append((0, one.at_s, ranks[0], Blame(ranks, reason, "host-death", remedy)))
     return min(dated, key=lambda one: one[:3])[-1] if dated else None
 
 
@@ -248,8 +244,9 @@ def of_delay(config: RunConfig, views: Sequence[RankView], overdue: Overdue) -> 
     behind = late | {rank for rank, stage in stages.items() if stage == last}
     ranks = held_up_by(views, sorted(behind or stages))
     first = ranks[0]
-    who = f"rank {first}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
-    doing = views[first].doing if len(ranks) == 1 else f"rank {first}: {views[first].doing}"
+    who, doing = f"rank {first}", views[first].doing
+    if len(ranks) > 1:
+        who, doing = f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}", f"{who}: {doing}"
     reason = f"{who} held up the phase {last!r} for more than {overdue.limit_s:.0f} s: {doing}"
     remedy = "Raise --timeout if the phase needs longer, else find out what it waits for there"
     return Blame(ranks, reason + _where(config, ranks, None), "timeout", remedy)

@@ -42,18 +42,10 @@ PACKET_BYTES = 1 << 17
 
 STARTS_RANKS = "torch.multiprocessing"
 DRIVER = "libcuda.so.1"
-NOT_INITIALIZED = 3
-"""CUDA_ERROR_NOT_INITIALIZED of cuda.h."""
-
-NVML_THREAD = "cuda"
-"""What the name of its thread begins with; the driver's threads have such names too, see `driver_initialised`."""
-
 WHILE_IMPORTING = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "OPENBLAS_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99"}
 """Variables: torchao asks torch whether there is a GPU, and without the first torch asks the driver, which is then
 initialised for every child. OpenBLAS starts its threads when it is loaded. The last is a rank's too (see `rank.main`).
 """
-
-TORCH_DEBUG = "TORCH_DISTRIBUTED_DEBUG"
 
 _BOOT = f"""
 import json, socket, sys
@@ -93,12 +85,10 @@ class Server:
 
     @property
     def pid(self) -> int | None:
-        """The server's process, None if there is none."""
         return None if self._process is None else self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
         return self._process is not None and self._process.poll() is None
 
     def ready(self) -> None:
@@ -223,7 +213,8 @@ def threads_lost_by_a_fork() -> int:
     lost = 0
     for name in Path("/proc/self/task").glob("*/comm"):
         with suppress(OSError):
-            lost += not name.read_text().startswith(NVML_THREAD)
+            # The driver's own threads have such names too: see `driver_initialised`.
+            lost += not name.read_text().startswith("cuda")
     return lost - 1
 
 
@@ -233,7 +224,8 @@ def driver_initialised() -> bool:
         driver = ctypes.CDLL(DRIVER)
     except OSError:
         return False
-    return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != NOT_INITIALIZED)
+    # CUDA_ERROR_NOT_INITIALIZED of cuda.h.
+    return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != 3)
 
 
 def _begin(wanted: Wanted, pipe: Connection, server: int, control: socket.socket | None) -> NoReturn:
@@ -260,6 +252,6 @@ def remedy_of(exit_code: int) -> str | None:
         # What the kernel compares with the limit is counted more coarsely.
         if limit_s != resource.RLIM_INFINITY and used.ru_utime + used.ru_stime > 0.9 * limit_s:
             return f"Raise the limit on CPU time (`ulimit -t`), by which a process is ended after {limit_s} s of it"
-    if exit_code == -signal.SIGSEGV and os.environ.get(TORCH_DEBUG, "").upper() == "DETAIL":
-        return f"Unset {TORCH_DEBUG}: with DETAIL some versions of torch crash in DDP"
+    if exit_code == -signal.SIGSEGV and os.environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL":
+        return "Unset TORCH_DISTRIBUTED_DEBUG: with DETAIL some versions of torch crash in DDP"
     return None

@@ -51,14 +51,9 @@ ANSWER_S = 5.0
 UNPROFILED = "not profiled: a signal ended the process after its last timed step"
 """The mark of such a run."""
 
-SERVER_ENDED = (
-    "The process that ranks are forked from was ended: see by whom, and look at `dmesg`: the host may have run out of "
-    "memory"
-)
-
 Others = Callable[[Sequence[Progress | None], float | None], float | None]
-"""Called a few times a second with the progress of each rank, and with the seconds they may go on since a rank did not
-end well (None if all did). Returns that number, or the one that ranks elsewhere leave them.
+"""Called at each look with the progress of each rank, and with the seconds they may go on since a rank did not end well
+(None if all did). Returns that number, or the one that ranks elsewhere leave them.
 """
 
 
@@ -81,8 +76,8 @@ class SpawnExecutor(Executor):
         reports: list[RankReport] = []
         try:
             with held_back() as interrupted:
-                done = run_ranks(task, watch, interrupted, server=self.server)
-                reports = [] if done is None else reports_of(task.config, done.views, done.overdue)
+                if (done := run_ranks(task, watch, interrupted, server=self.server)) is not None:
+                    reports = reports_of(task.config, done.views, done.overdue)
         except Interrupt as interrupt:
             interrupt.reports = reports
             raise
@@ -112,10 +107,8 @@ def run_ranks(
                 # Room for what the rank will write here, its progress above all: without it, nothing runs.
                 rank_path(folder, rank, "stack").write_text("\n")
         except OSError as error:
-            raise RunFailed(
-                f"cannot write to the folder for temporary files: {error.strerror}",
-                "Make room there, or name another folder with TMPDIR",
-            ) from error
+            what = f"cannot write to the folder for temporary files: {error.strerror}"
+            raise RunFailed(what, "Make room there, or name another folder with TMPDIR") from error
         server.ready()
         stack.enter_context(process_tree(lambda: server.pid))
         ranks, modules = Ranks(server, folder), modules_of(task.config)
@@ -178,14 +171,16 @@ class Ranks:
                 # Otherwise it is of an earlier run, which ended it.
                 self.ends[answer.rank] = answer.end
         if not alive:
+            remedy = (
+                "The process that ranks are forked from was ended: see by whom, or whether memory ran out (`dmesg`)"
+            )
             for rank in self.processes.keys() - self.ends.keys():
-                self.ends[rank] = End(exit_code=-signal.SIGKILL, alive_s=before, remedy=SERVER_ENDED)
+                self.ends[rank] = End(exit_code=-signal.SIGKILL, alive_s=before, remedy=remedy)
         for inbox in self._inboxes.values():
             # Read after the ends: what a rank said before it ended is in the pipe.
             inbox.read()
 
     def progress(self) -> list[Progress | None]:
-        """Return the progress of each rank."""
         return [read_progress(rank_path(self.folder, rank, "progress")) for rank in self.processes]
 
     def told(self, rank: int, what: Literal["report", "kept", "error"], kind: type[ToldT]) -> ToldT | None:
@@ -194,7 +189,6 @@ class Ranks:
         return None if text is None else kind.model_validate_json(text)
 
     def has_enough(self, rank: int) -> bool:
-        """Return whether the rank said that what it kept is a measurement."""
         return "enough" in self._inboxes[rank].said
 
     def stack_written(self, rank: int) -> str:
@@ -244,11 +238,9 @@ def _wait(
         for rank in ranks.ends.keys() - statuses.keys():
             report = ranks.told(rank, "report", RankReport)
             statuses[rank] = report.status if report else None
-        ended = set(statuses.values())
+        ended, seen = set(statuses.values()), ranks.progress()
         # How long the ranks may go on after one did not end well.
-        grace_s = GRACE_S if ended & {None, "failed"} else PARTING_S if ended - {"ok"} else None
-        seen = ranks.progress()
-        grace_s = others(seen, grace_s)
+        grace_s = others(seen, GRACE_S if ended & {None, "failed"} else PARTING_S if ended - {"ok"} else None)
         failed_s = failed_s or (None if grace_s is None else now)
         if failed_s and grace_s is not None and now - failed_s >= grace_s:
             return None
