@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from fp8bench.launch.assemble import assemble
 from fp8bench.launch.prepare import Prepared, marks
-from fp8bench.launch.processes import Executor
 from fp8bench.launch.processes.rank import Task
+from fp8bench.launch.processes.watch import Executor
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code
 from fp8bench.machine.busy import room_bytes

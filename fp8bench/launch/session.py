@@ -11,9 +11,8 @@ from typing import NamedTuple
 from fp8bench.launch import batch_size, resume
 from fp8bench.launch.assemble import assemble, log_of, new_session_id, phases
 from fp8bench.launch.prepare import Prepared, marks
-from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.processes.rank import Task
-from fp8bench.launch.processes.watch import SpawnExecutor
+from fp8bench.launch.processes.watch import Executor, Watch
 from fp8bench.launch.recipes import words_of
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code as exit_code_after
@@ -96,7 +95,7 @@ def measure(
         "variants": variants,
         "modes": () if variants else resume.requested_modes(entry.config for entry in prepared.entries),
     }
-    with executor or SpawnExecutor() as executor:
+    with executor or Executor() as executor:
         searches = dict(prepared.searches)
         for entry, found in batch_size.find_sizes(prepared, rounds, executor, say) if prepared.to_size else ():
             if found.config is not None:

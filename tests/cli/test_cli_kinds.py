@@ -214,7 +214,7 @@ SMALL = ("--workload", "outside-language", "--batch-size", "2", "--sequence-leng
 @pytest.mark.slow
 @pytest.mark.usefixtures("outside_plugins")
 def test_a_table_and_an_answer_on_stdout_progress_on_stderr_and_a_record_in_the_results(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("fp8bench.launch.processes.watch.SpawnExecutor", lambda *_given: Ranks())
+    monkeypatch.setattr("fp8bench.kinds.converge.measure.Executor", lambda *_given: Ranks())
     (tmp_path / "book.txt").write_bytes(bytes(range(256)) * 40)
     done = command("converge", *SMALL, "--text", "book.txt", *MODES, "--seeds", "2", "--plot", "curves.svg")
     lines = done.stdout.splitlines()

@@ -169,7 +169,7 @@ class TestTraining:
                 given.append(task)
                 return super().run(task, watch)
 
-        monkeypatch.setattr("fp8bench.launch.processes.watch.SpawnExecutor", Spawn)
+        monkeypatch.setattr("fp8bench.kinds.converge.measure.Executor", Spawn)
         job = prepared(timeout_s="50")
         assert measure.measure(job, lambda _line: None).status == "ok"
         assert given == [task_of(job.config, mode, seed) for mode, seed in in_turns(job.config.config)]

@@ -13,7 +13,7 @@ from launch import faulty_work
 
 from fp8bench.launch.processes import watch
 from fp8bench.launch.processes.rank import Task
-from fp8bench.launch.processes.watch import SpawnExecutor
+from fp8bench.launch.processes.watch import Executor
 from fp8bench.launch.signals import ZOMBIE, descendants, process, processes
 
 pytestmark = pytest.mark.thorough
@@ -29,7 +29,7 @@ def executor(tmp_path_factory):
         patch.setattr(watch, "modules_of", lambda _config: ())
         patch.setenv(faulty_work.PIDS, str(tmp_path_factory.mktemp("there")))
         patch.delenv("PYTEST_CURRENT_TEST", raising=False)
-        with SpawnExecutor() as executor:
+        with Executor() as executor:
             executor.run(Task(config=config(workload="well")))
             yield executor
 

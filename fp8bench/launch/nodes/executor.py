@@ -13,10 +13,9 @@ from contextlib import suppress
 from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.messages import Ready
 from fp8bench.launch.nodes.store import NodeGone
-from fp8bench.launch.processes import Watch
 from fp8bench.launch.processes.blame import RankView, reports_of
 from fp8bench.launch.processes.rank import Task
-from fp8bench.launch.processes.watch import Outcome, SpawnExecutor, run_ranks
+from fp8bench.launch.processes.watch import Executor, Outcome, Watch, run_ranks
 from fp8bench.launch.signals import Interrupt, held_back
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
@@ -34,11 +33,10 @@ PARTING_S = 10.0
 """Seconds that other nodes have, once a signal ended one, to tell what they measured. torchrun kills after 30 s."""
 
 
-class NodesExecutor(SpawnExecutor):
+class NodesExecutor(Executor):
     """Runs each task on all nodes: as `run` on node 0, and as `follow` on the others."""
 
     def __init__(self, agent: Agent) -> None:
-        super().__init__()
         self.agent = agent
         self._turns = 0
         self._gone: NodeGone | None = None

@@ -12,13 +12,13 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from fp8bench import registry
-from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.processes.blame import Overdue, PhaseClock, RankView, reports_of
 from fp8bench.launch.processes.rank import REQUEST, TASK, End, Inbox, RankError, Task, rank_path
 from fp8bench.launch.processes.server import POLL_S, Server, Wanted
@@ -51,6 +51,9 @@ ANSWER_S = 5.0
 UNPROFILED = "not profiled: a signal ended the process after its last timed step"
 """The mark of such a run."""
 
+Watch = Callable[[Progress], None]
+"""Called a few times a second with the progress of rank 0."""
+
 Others = Callable[[Sequence[Progress | None], float | None], float | None]
 """Called at each look with the progress of each rank, and with the seconds they may go on since a rank did not end well
 (None if all did). Returns that number, or the one that ranks elsewhere leave them.
@@ -65,14 +68,20 @@ class Outcome:
     overdue: Overdue | None = None
 
 
-class SpawnExecutor(Executor):
-    """Runs each task in processes of its own, which one server starts."""
+class Executor(AbstractContextManager["Executor"]):
+    """Runs one task after the other in processes of its own, which one server starts; that ends with the context."""
 
-    def __init__(self) -> None:
-        self.server = Server()
+    @cached_property
+    def server(self) -> Server:
+        return Server()
+
+    def require_ready(self) -> None:
+        """Raise what keeps anything more from running."""
 
     def run(self, task: Task, watch: Watch = lambda _progress: None) -> list[RankReport]:
-        """Run the ranks. Raises Interrupt once all are ended, with their reports if all had timed their steps."""
+        """Run the ranks, and return one report per rank, by rank, also for a rank that died. Raises Interrupt once all
+        are ended, with their reports if all had timed their steps.
+        """
         reports: list[RankReport] = []
         try:
             with held_back() as interrupted:
@@ -85,6 +94,9 @@ class SpawnExecutor(Executor):
 
     def close(self) -> None:
         self.server.close()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def run_ranks(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from fp8bench.launch.forecast import AXES, MINUTE_S, Forecaster, duration
 from fp8bench.launch.prepare import Prepared
-from fp8bench.launch.processes import Executor, Watch
+from fp8bench.launch.processes.watch import Executor, Watch
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import run_rounds
 from fp8bench.launch.sweep.halving import MARGIN, Candidates, Halving, Turn, Untried
