@@ -28,18 +28,11 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-TERM_S = 3.0
-"""Seconds that processes have to end themselves after SIGTERM."""
-
-KILL_S = 3.0
-"""Seconds that the kernel has after SIGKILL, between two runs. A process that hangs inside a driver stays."""
-
-GONE_S = 10.0
-"""Seconds that the kernel has at the end: what a process holds on a GPU is its own until the driver has let go."""
-
+TERM_S = 3.0  # for processes to end themselves after SIGTERM
+KILL_S = 3.0  # for the kernel after SIGKILL, between two runs; a process that hangs inside a driver stays
+GONE_S = 10.0  # for the kernel at the end: what a process holds on a GPU is its own until the driver has let go
 POLL_S = 0.05
-STOPPED = "T"
-ZOMBIE = "Z"
+STOPPED, ZOMBIE = "T", "Z"
 
 
 class Interrupt(KeyboardInterrupt):

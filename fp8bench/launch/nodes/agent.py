@@ -17,24 +17,16 @@ from typing import TypeVar
 from fp8bench.launch import signals
 from fp8bench.launch.nodes.messages import Hello, Left, Verdict, judge, named
 from fp8bench.launch.nodes.place import Elastic
-from fp8bench.launch.nodes.store import GroupStore, NodeGone, StoreLost
-from fp8bench.launch.processes.blame import Lost
+from fp8bench.launch.nodes.store import GroupStore, StoreLost
+from fp8bench.launch.processes.blame import NodeGone
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.schema.model import Refusal
 
 MessageT = TypeVar("MessageT")
 
-MEET_S = 30.0
-"""Seconds that a node may take to send its first message after node 0 did. torchrun starts no process before all nodes
-have come, so only other launchers start nodes one after the other.
-"""
-
-SILENT_S = 15.0
-"""A node without a sign of life for this many seconds is gone; it gives one every second."""
-
-PART_S = 8.0
-"""Seconds that node 0 waits until all nodes have heard of the end, because the store may end with node 0."""
-
+MEET_S = 30.0  # for a node's first message after node 0's; torchrun starts no process before all nodes have come
+SILENT_S = 15.0  # a node without a sign of life for so long is gone; it gives one every second
+PART_S = 8.0  # for all nodes to hear of the end, because the store may end with node 0
 POLL_S = 0.2
 
 
@@ -84,8 +76,8 @@ class Agent:
                     if found is None:
                         self.require_alive(node)
                         if waited_s > limit_s:
-                            late = Lost(node, f"said nothing for {limit_s:.0f} s", time.time() - limit_s)
-                            raise NodeGone(late, self.called(node))
+                            how = f"said nothing for {limit_s:.0f} s"
+                            raise NodeGone(node, self.called(node), how, time.time() - limit_s)
                         continue
                     heard[node] = found
                 except NodeGone as gone:
@@ -105,10 +97,10 @@ class Agent:
             raise signals.Interrupt(left.interrupted)
         if left is not None and left.code is None:
             # What it said last is newer than its latest sign of life.
-            raise NodeGone(Lost(node, left.what, left.at_s, left.stage or heard.stage), self.called(node))
+            raise NodeGone(node, self.called(node), left.what, left.at_s, left.stage or heard.stage)
         if heard.silent_s > SILENT_S:
             how = f"gave no sign of life for {heard.silent_s:.0f} s"
-            raise NodeGone(Lost(node, how, time.time() - heard.silent_s, heard.stage), self.called(node))
+            raise NodeGone(node, self.called(node), how, time.time() - heard.silent_s, heard.stage)
 
     def meet(self, mine: Hello, limit_s: float | None = None) -> Verdict:
         """Exchange first messages; every node calls this once. If they cannot run together, all of them raise."""

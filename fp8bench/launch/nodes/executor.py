@@ -12,8 +12,7 @@ from contextlib import suppress
 
 from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.messages import Ready
-from fp8bench.launch.nodes.store import NodeGone
-from fp8bench.launch.processes.blame import RankView, reports_of
+from fp8bench.launch.processes.blame import NodeGone, RankView, reports_of
 from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Executor, Outcome, Watch, run_ranks
 from fp8bench.launch.signals import Interrupt, held_back
@@ -23,14 +22,9 @@ from fp8bench.schema.model import Refusal
 from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import STAGES, Progress
 
-READY_S = 60.0
-"""Seconds that a node may take to check its GPUs."""
-
-VIEW_S = 40.0
-"""Seconds that another node's ranks may end later than this node's: they part in order, or have a grace of 30 s."""
-
-PARTING_S = 10.0
-"""Seconds that other nodes have, once a signal ended one, to tell what they measured. torchrun kills after 30 s."""
+READY_S = 60.0  # for a node to check its GPUs
+VIEW_S = 40.0  # for another node's ranks to end after this node's: they part in order, or have a grace of 30 s
+PARTING_S = 10.0  # for other nodes to tell what they measured once a signal ended one; torchrun kills after 30 s
 
 
 class NodesExecutor(Executor):
@@ -188,7 +182,7 @@ class Elsewhere:
 def reports_on_nodes(config: RunConfig, seen: Mapping[int, Outcome], gone: Sequence[NodeGone]) -> list[RankReport]:
     """Return one report per rank, by rank. seen: by node. gone: nodes that ended too early."""
     overdue = next((one.overdue for _, one in sorted(seen.items()) if one.overdue is not None), None)
-    return reports_of(config, all_ranks(config, seen), overdue, [one.lost for one in gone])
+    return reports_of(config, all_ranks(config, seen), overdue, gone)
 
 
 def all_ranks(config: RunConfig, seen: Mapping[int, Outcome]) -> list[RankView]:

@@ -23,23 +23,18 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 
 from fp8bench.launch.nodes.place import Elastic
-from fp8bench.launch.processes.blame import Lost
+from fp8bench.launch.processes.blame import NodeGone
 from fp8bench.launch.signals import held_back
-from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.errors import UsageError
 from fp8bench.worker.progress import Stage
 
 ValueT = TypeVar("ValueT")
 ResultT = TypeVar("ResultT")
 
-REACH_S = 20
-"""Seconds until something must listen where the store is."""
-
-ANSWER_S = 20.0
-"""After this many seconds without an answer, the node that holds the store is gone."""
-
+REACH_S = 20.0  # until something must listen where the store is
+ANSWER_S = 20.0  # without an answer for so long, the node that holds the store is gone
 BEAT_S = 1.0
-PIECE_BYTES = 1 << 20
-"""The store accepts no more than 8 MiB at once, and the reports of eight ranks may take more."""
+PIECE_BYTES = 1 << 20  # the store accepts 8 MiB at most, and the reports of eight ranks may take more
 
 QUIET = "TORCH_CPP_LOG_LEVEL"
 """With the value ERROR, torch writes no C++ stack when a connection ends."""
@@ -48,21 +43,12 @@ OF_STORES = (RuntimeError, ValueError, OSError)
 """Errors of torch's stores are RuntimeErrors."""
 
 
-class NodeGone(RunFailed):
-    """Another node ended too early. called: its name (see `Agent.called`)."""
-
-    def __init__(self, lost: Lost, called: str) -> None:
-        remedy = "See what ended it there, and start all nodes again: what is kept is not repeated"
-        super().__init__(f"{called} {lost.how}", remedy, "host-death")
-        self.lost = lost
-
-
 class StoreLost(NodeGone):
     """The store no longer answers. node: the one that is out of reach together with it."""
 
     def __init__(self, why: str, node: int) -> None:
         what = f"the store of the group no longer answers: {why.partition('. ')[0].rstrip('.?')}"
-        super().__init__(Lost(node, f"died or is out of reach: {what}", time.time()), f"node {node}")
+        super().__init__(node, f"node {node}", f"died or is out of reach: {what}", time.time())
         self.what = what
         self.remedy = "See what ended the node that holds it (MASTER_ADDR), and start all nodes again"
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fp8bench import registry
 from fp8bench.launch.processes.rank import SHOWN, End, RankError
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import Cause
+from fp8bench.schema.errors import Cause, RunFailed
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import STAGES, Progress, Stage
@@ -144,14 +144,15 @@ def innermost(stack: str) -> str:
     return f"{file}:{number} in {function}"
 
 
-@dataclass(frozen=True)
-class Lost:
-    """A node that is gone with its ranks. at_s: of its last sign of life, since 1970. stage: of its ranks then."""
+class NodeGone(RunFailed):
+    """A node is gone with its ranks. called: its name for users. at_s: of its last sign of life, since 1970. stage: of
+    its ranks then.
+    """
 
-    node: int
-    how: str
-    at_s: float
-    stage: Stage | None = None
+    def __init__(self, node: int, called: str, how: str, at_s: float, stage: Stage | None = None) -> None:
+        remedy = "See what ended it there, and start all nodes again: what is kept is not repeated"
+        super().__init__(f"{called} {how}", remedy, "host-death")
+        self.node, self.how, self.at_s, self.stage = node, how, at_s, stage
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ class Blame:
 
 
 def reports_of(
-    config: RunConfig, views: Sequence[RankView], overdue: Overdue | None = None, lost: Sequence[Lost] = ()
+    config: RunConfig, views: Sequence[RankView], overdue: Overdue | None = None, lost: Sequence[NodeGone] = ()
 ) -> list[RankReport]:
     """Return one report per rank, by rank. views: of every rank, by rank; empty for ranks of a lost node."""
     reports = {view.rank: view.report for view in views if view.report is not None}
@@ -204,7 +205,7 @@ def _where(config: RunConfig, ranks: Sequence[int], stage: Stage | None) -> str:
     return on + ("" if stage is None else f", in the phase {stage!r}")
 
 
-def of_deaths(config: RunConfig, views: Sequence[RankView], lost: Sequence[Lost] = ()) -> Blame | None:
+def of_deaths(config: RunConfig, views: Sequence[RankView], lost: Sequence[NodeGone] = ()) -> Blame | None:
     """Return who is to blame, or None if nothing ended. lost: nodes, whose ranks have empty views."""
     # The first item is 0 for what may have made the run fail, and more for what follows from another rank's end.
     dated: list[tuple[int, float, int, Blame]] = []

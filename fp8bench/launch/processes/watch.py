@@ -36,17 +36,10 @@ ENTRY = "fp8bench.launch.processes.rank:measure"
 IMPORTED_AS = {"torchao": "torchao.float8", "transformer_engine": "transformer_engine.pytorch"}
 """What modes import, by the package that they need."""
 
-GRACE_S = 3.0
-"""Seconds for the siblings of a rank that failed: most fail too, and write where they were."""
-
-PARTING_S = 30.0
-"""Seconds for the siblings of a rank that refused: they refuse too, and end their loaders in order."""
-
-FINISH_S = 2.0
-"""Seconds, after a signal, for ranks that have timed their steps as others have, and are about to say so."""
-
-ANSWER_S = 5.0
-"""Seconds to wait for a stack. A process that hangs inside a driver gives none."""
+GRACE_S = 3.0  # for the siblings of a rank that failed: most fail too, and write where they were
+PARTING_S = 30.0  # for the siblings of a rank that refused: they refuse too, and end their loaders in order
+FINISH_S = 2.0  # after a signal, for ranks that have timed their steps as others have, and are about to say so
+ANSWER_S = 5.0  # for a stack; a process that hangs inside a driver gives none
 
 UNPROFILED = "not profiled: a signal ended the process after its last timed step"
 """The mark of such a run."""

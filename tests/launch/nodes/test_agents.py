@@ -17,8 +17,8 @@ from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.executor import Elsewhere, NodesExecutor
 from fp8bench.launch.nodes.messages import Hello, Left, Refusal, Verdict
 from fp8bench.launch.nodes.place import Elastic
-from fp8bench.launch.nodes.store import Heard, NodeGone
-from fp8bench.launch.processes.blame import Lost, Overdue, RankView
+from fp8bench.launch.nodes.store import Heard
+from fp8bench.launch.processes.blame import NodeGone, Overdue, RankView
 from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Outcome
 from fp8bench.schema.errors import ModeUnavailable, UsageError
@@ -193,7 +193,7 @@ def test_a_node_that_leaves_says_the_phase_that_it_is_in_and_torchruns_end_is_no
 
     with pytest.raises(NodeGone, match="lost its torchrun") as gone:
         first.require_alive(1)
-    assert gone.value.lost.stage == "comparing"
+    assert gone.value.stage == "comparing"
     left = Left.model_validate_json(shared.texts["left/1"])
     assert (left.what, left.interrupted) == ("lost its torchrun, which was killed", None)
 
@@ -273,6 +273,6 @@ class TestMeeting:
 
 
 def test_a_refusal_keeps_its_words_and_its_exit_code_on_the_way():
-    for error in (UsageError("a", "b"), ModeUnavailable("a", "b"), NodeGone(Lost(1, "was killed", 0.0), "node 1")):
+    for error in (UsageError("a", "b"), ModeUnavailable("a", "b"), NodeGone(1, "node 1", "was killed", 0.0)):
         again = Refusal.model_validate_json(Refusal.of(error).model_dump_json()).error("node 1: ")
         assert (again.what, again.remedy, again.exit_code) == (f"node 1: {error.what}", error.remedy, error.exit_code)

@@ -75,7 +75,7 @@ def test_two_nodes_meet_at_a_port_and_know_when_the_other_is_gone():
         holds.close()
         with pytest.raises(StoreLost, match="the store of the group no longer answers") as lost:
             second.get("turn/1", str)
-    assert (lost.value.exit_code, lost.value.cause, lost.value.lost.node) == (5, "host-death", 0)
+    assert (lost.value.exit_code, lost.value.cause, lost.value.node) == (5, "host-death", 0)
 
 
 HOLDER = """
