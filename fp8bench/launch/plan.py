@@ -21,14 +21,10 @@ from fp8bench.schema.option import flag_of
 from fp8bench.stats.certainty import FEWEST_ROUNDS, LOOKS, OUTSIDE, SEEN_SHARE
 from fp8bench.tables.written import counted
 
-MIN_ROUNDS_AA = 4
-"""Minimum rounds per arm: the eight processes of both arms can be split in 35 ways."""
+MIN_ROUNDS_AA = 4  # an arm: the eight processes of both can be split in 35 ways
 ROUNDS_ON_A_CPU = 2
 MAX_LOADER_WORKERS = 16
-
-CPU_RANKS = 2
-"""Ranks on a CPU unless another number is requested."""
-MOST_RANKS_A_CORE = 4
+CPU_RANKS, MOST_RANKS_A_CORE = 2, 4
 
 IN_WORDS = {"batch_size": "batch", "grad_accumulation": "micro-batches", "te_attention": "attention"}
 """Settings that tables call by another name."""

@@ -36,11 +36,8 @@ ANSWER_S = 20.0  # without an answer for so long, the node that holds the store 
 BEAT_S = 1.0
 PIECE_BYTES = 1 << 20  # the store accepts 8 MiB at most, and the reports of eight ranks may take more
 
-QUIET = "TORCH_CPP_LOG_LEVEL"
-"""With the value ERROR, torch writes no C++ stack when a connection ends."""
-
-OF_STORES = (RuntimeError, ValueError, OSError)
-"""Errors of torch's stores are RuntimeErrors."""
+QUIET = "TORCH_CPP_LOG_LEVEL"  # with the value ERROR, torch writes no C++ stack when a connection ends
+OF_STORES = (RuntimeError, ValueError, OSError)  # errors of torch's stores are RuntimeErrors
 
 
 class StoreLost(NodeGone):

@@ -36,10 +36,13 @@ from fp8bench.schema.files import Frozen
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Session
 
-REQUEST = signal.SIGUSR1
-"""The signal that requests a rank's stack."""
-
-FAILED = 1
+REQUEST = signal.SIGUSR1  # requests a rank's stack
+FAILED = 1  # a rank's exit code
+TASK = "task.json"  # in the run's folder
+PIPE_BYTES = 1 << 20  # if the kernel grants it: takes a report of the usual size at once
+TRACEBACK_CHARACTERS = 100_000
+SHOWN = 2  # the trailing parts of a file's path that are shown
+SOCKET_PATH_BYTES = 107  # the limit of unix(7), without the final zero; a loader over it never hands over a batch
 
 CONNECTION_LOST = (
     "gloo/transport",
@@ -49,19 +52,6 @@ CONNECTION_LOST = (
     "DistBackendError",
 )
 """Words in the errors that a rank gets because another rank ended: the connection to it broke."""
-
-SOCKET_PATH_BYTES = 107
-"""The limit of unix(7), without the final zero. A loader that cannot bind a longer path never hands over a batch."""
-
-TRACEBACK_CHARACTERS = 100_000
-TASK = "task.json"
-"""The name of the task in the run's folder."""
-
-SHOWN = 2
-"""The number of trailing parts of a file's path that are shown."""
-
-PIPE_BYTES = 1 << 20
-"""The pipe's size, if the kernel grants it: large enough to take a report of the usual size at once."""
 
 
 class Task(Frozen):

@@ -41,8 +41,7 @@ PARTING_S = 30.0  # for the siblings of a rank that refused: they refuse too, an
 FINISH_S = 2.0  # after a signal, for ranks that have timed their steps as others have, and are about to say so
 ANSWER_S = 5.0  # for a stack; a process that hangs inside a driver gives none
 
-UNPROFILED = "not profiled: a signal ended the process after its last timed step"
-"""The mark of such a run."""
+UNPROFILED = "not profiled: a signal ended the process after its last timed step"  # a mark
 
 Watch = Callable[[Progress], None]
 """Called a few times a second with the progress of rank 0."""
