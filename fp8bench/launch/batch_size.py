@@ -210,9 +210,10 @@ def blank_search(config: RunConfig) -> BatchSearch:
 
 def find_sizes(
     prepared: Prepared, rounds: Schedule, executor: Executor, say: Callable[[str], None]
-) -> Iterator[tuple[Entry, Sized]]:
+) -> Iterator[tuple[Entry, Record]]:
     """Search for each configuration of `prepared.to_size`, and give its entries of `rounds` the size that was found, or
-    drop them. Each try is kept as soon as it exists. Raises Interrupted once every worker has ended.
+    drop them and yield the first with the record that says why. Each try is kept as soon as it exists. Raises
+    Interrupted once every worker has ended.
     """
     here, key, folder = prepared.here or Here(), prepared.instance.key, prepared.results_dir / TRIES
 
@@ -251,12 +252,14 @@ def find_sizes(
                 "Run the same command again: the sizes that were tried are kept",
                 exit_code(interrupt),
             ) from interrupt
+        rounds.searches[found.config or config] = found.search
         mine = [entry for entry in rounds.entries if entry.config == config]
         if found.config is None:
             rounds.entries = [entry for entry in rounds.entries if entry not in mine]
+            if found.stopped is not None:
+                yield mine[0], found.stopped
         else:
             say(f"{config.switched_label}: batch size {found.config.batch_size}")
             sized = {entry: replace(entry, config=found.config) for entry in mine}
             # The size found may equal the size that another variant was given.
             rounds.entries = list(dict.fromkeys(sized.get(entry, entry) for entry in rounds.entries))
-        yield mine[0], found

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fp8bench.config.request import MAX_ROUNDS
+from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.rank import Parity
@@ -70,12 +71,15 @@ class Stop:
 
 @dataclass
 class Schedule:
-    """The rounds still to run, given what has been measured. asked: fields of each record's `Session`, as requested."""
+    """The rounds still to run, given what has been measured. asked: fields of each record's `Session`, as requested.
+    searches: how batch sizes were found.
+    """
 
     entries: Sequence[Entry]
     stop: Stop
     session_id: str
     asked: Mapping[str, Any] = field(default_factory=dict)
+    searches: dict[RunConfig, BatchSearch] = field(default_factory=dict)
     _times: dict[Entry, list[float]] = field(default_factory=dict)
     _stopped: set[Entry] = field(default_factory=set)
     _variants: dict[RunConfig, set[Variant]] = field(default_factory=dict)
@@ -112,7 +116,7 @@ class Schedule:
     def place(self, entry: Entry, number: int, position: int) -> Session:
         """Return the place of an entry's turn in the session."""
         place = Session(session_id=self.session_id, round=number, position=position, arm=entry.arm)
-        return place.model_copy(update=self.asked)
+        return place.model_copy(update={**self.asked, "batch_search": self.searches.get(entry.config)})
 
     def take(self, entry: Entry, record: Record) -> None:
         """Note the result of an entry's turn."""

@@ -60,7 +60,7 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
     mine = {record.run_id for record in kept.records}
     of_session = results.Found((one for one in found if one.record.run_id in mine), found.broken, found.copies)
     broken = list[Broken]()
-    rounds = Schedule(prepared.entries, prepared.stop, kept.session_id)
+    rounds = Schedule(prepared.entries, prepared.stop, kept.session_id, searches=dict(prepared.searches))
     rounds.restore(results.sound(of_session, broken.extend, list))
     for one in broken:
         warn(f"warning: {one.told}")
@@ -96,16 +96,9 @@ def measure(
         "modes": () if variants else resume.requested_modes(entry.config for entry in prepared.entries),
     }
     with executor or Executor() as executor:
-        searches = dict(prepared.searches)
-        for entry, found in batch_size.find_sizes(prepared, rounds, executor, say) if prepared.to_size else ():
-            if found.config is not None:
-                searches[found.config] = found.search
-            elif found.stopped is not None:
-                place = rounds.place(entry, 1, 1).model_copy(update={"batch_search": found.search})
-                record = found.stopped.model_copy(update={"session": place})
-                path = results.write(record, prepared.results_dir)
-                yield Turned(entry, record, path)
-        prepared = replace(prepared, searches=searches)
+        for entry, stopped in batch_size.find_sizes(prepared, rounds, executor, say) if prepared.to_size else ():
+            record = stopped.model_copy(update={"session": rounds.place(entry, 1, 1)})
+            yield Turned(entry, record, results.write(record, prepared.results_dir))
         if rounds.entries:
             yield from run_rounds(prepared, rounds, executor, begins, traces or {}, since_s, undecided)
 
@@ -125,8 +118,7 @@ def run_rounds(
     """
     first = number = schedule.first_round
     while schedule.goes_on(number) or (undecided and undecided(number - first) and schedule.one_more(number)):
-        for entry, turn in schedule.round(number):
-            place = turn.model_copy(update={"batch_search": prepared.searches.get(entry.config)})
+        for entry, place in schedule.round(number):
             trace = traces.get(entry.label) if number == first else None
             kept: tuple[Record, Path] | None = None
             interrupted: KeyboardInterrupt | None = None

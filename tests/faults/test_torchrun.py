@@ -17,6 +17,7 @@ from fp8bench.launch.nodes.messages import EACH_ITS_OWN, Hello, hello, judge
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.signals import process
 from fp8bench.machine.gpus import Machine
+from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import ROOT
 
 MINUTE_S = 60
@@ -32,9 +33,10 @@ class TestAlike:
 
     @pytest.mark.parametrize("name", sorted(set(RunRequest.model_fields) - EACH_ITS_OWN))
     def test_nodes_that_were_asked_for_something_else_are_refused_whatever_it_is(self, name):
-        refusal = judge([self.hello(0, {name: "this"}), self.hello(1, {name: "that"})]).refusal
+        with pytest.raises(UsageError) as refusal:
+            judge([self.hello(0, {name: "this"}), self.hello(1, {name: "that"})])
 
-        assert refusal.what == f"the nodes differ: {name} is this on node 0 (host-0), that on node 1 (host-1)"
+        assert refusal.value.what == f"the nodes differ: {name} is this on node 0 (host-0), that on node 1 (host-1)"
 
     def test_every_node_tells_of_every_setting(self):
         told = hello(Elastic(0, 0, 2, 1), RunRequest(), Machine((), None, 2), {}).settings

@@ -9,17 +9,18 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fp8bench.launch import signals
-from fp8bench.launch.nodes.messages import Hello, Left, Verdict, judge, named
+from fp8bench.launch.nodes.messages import Hello, Left, judge, named
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.nodes.store import GroupStore, StoreLost
 from fp8bench.launch.processes.blame import NodeGone
 from fp8bench.schema.errors import Fp8benchError
+from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.model import Refusal
 
 MessageT = TypeVar("MessageT")
@@ -32,13 +33,14 @@ POLL_S = 0.2
 
 @dataclass
 class Agent:
-    """parent: torchrun's process id. verdict: on all nodes. met: whether this node has sent its first message."""
+    """parent: torchrun's process id. hellos, marks: of all nodes that have met. met: whether this one has begun to."""
 
     place: Elastic
     store: GroupStore
     log: Callable[[str], None]
     parent: int = field(default_factory=os.getppid)
-    verdict: Verdict = field(default_factory=Verdict)
+    hellos: Sequence[Hello] = ()
+    marks: tuple[str, ...] = ()
     met: bool = False
     poll_s: float = POLL_S
 
@@ -48,23 +50,31 @@ class Agent:
 
     def called(self, node: int) -> str:
         """Return the node's name for a line on standard error: `node 1 (ip-10-0-0-12)`."""
-        hosts = self.verdict.hosts
-        return named(node, hosts[node]) if node < len(hosts) else f"node {node}"
+        return named(node, self.hellos[node].host) if self.hellos else f"node {node}"
+
+    @property
+    def machines(self) -> tuple[MachineIdentity | None, ...]:
+        return tuple(one.machine for one in self.hellos)
 
     def say(self, what: str, message: object) -> None:
         """Send this node's message of that name. Raises StoreLost."""
         self.store.put(f"{what}/{self.place.node}", message)
 
     def hear(
-        self, what: str, kind: type[MessageT], limit_s: float = math.inf, lost: list[NodeGone] | None = None
+        self,
+        what: str,
+        kind: type[MessageT],
+        limit_s: float = math.inf,
+        lost: list[NodeGone] | None = None,
+        nodes: Sequence[int] = (),
     ) -> dict[int, MessageT]:
-        """Wait for the message of that name from each node that this one depends on, and return them by node.
+        """Wait for the message of that name from these nodes, or those that this one depends on; return them by node.
 
         limit_s: without a limit the end of the session ends the wait too. lost: takes the nodes that are gone or late,
         for which NodeGone is raised without it. Raises Interrupt for a signal.
         """
         heard: dict[int, MessageT] = {}
-        missing, began, said = list(self.place.peers), time.monotonic(), limit_s == math.inf
+        missing, began, said = list(nodes or self.place.peers), time.monotonic(), limit_s == math.inf
         while missing and (limit_s < math.inf or self.ended() is None):
             waited_s = time.monotonic() - began
             if waited_s > 5.0 and not said:
@@ -74,7 +84,8 @@ class Agent:
                 try:
                     found = self.store.get(f"{what}/{node}", kind)
                     if found is None:
-                        self.require_alive(node)
+                        if node in self.place.peers:
+                            self.require_alive(node)
                         if waited_s > limit_s:
                             how = f"said nothing for {limit_s:.0f} s"
                             raise NodeGone(node, self.called(node), how, time.time() - limit_s)
@@ -102,25 +113,13 @@ class Agent:
             how = f"gave no sign of life for {heard.silent_s:.0f} s"
             raise NodeGone(node, self.called(node), how, time.time() - heard.silent_s, heard.stage)
 
-    def meet(self, mine: Hello, limit_s: float | None = None) -> Verdict:
+    def meet(self, mine: Hello, limit_s: float | None = None) -> None:
         """Exchange first messages; every node calls this once. If they cannot run together, all of them raise."""
-        limit_s, self.met = max(limit_s or 0.0, MEET_S), True
+        self.met = True
         self.say("hello", mine)
-        if self.leads:
-            try:
-                theirs = self.hear("hello", Hello, limit_s)
-            except NodeGone as gone:
-                # For those that came.
-                self.say("verdict", Verdict(refusal=Refusal.of(gone)))
-                raise
-            self.verdict = judge([mine, *(theirs[node] for node in self.place.peers)])
-            self.say("verdict", self.verdict)
-        else:
-            # Node 0 may have begun to wait for others only now.
-            self.verdict = self.hear("verdict", Verdict, 2 * limit_s)[0]
-        if self.verdict.refusal is not None:
-            raise self.verdict.refusal.error()
-        return self.verdict
+        heard = self.hear("hello", Hello, max(limit_s or 0.0, MEET_S), nodes=range(self.place.nodes))
+        self.hellos = [heard[node] for node in sorted(heard)]
+        self.marks = judge(self.hellos)
 
     def refuse(self, error: Fp8benchError) -> None:
         """Say, as the first message, that this node cannot run; log what the nodes conclude if that differs."""
@@ -159,8 +158,8 @@ class Agent:
         """
 
         def parted(node: int) -> bool:
-            # Without a verdict, a node without a first message has not come.
-            unmet = not self.verdict.hosts and self.store.get(f"hello/{node}", Hello) is None
+            # If the nodes have not met, one without a first message has not come.
+            unmet = not self.hellos and self.store.get(f"hello/{node}", Hello) is None
             silent = self.store.heard[node].silent_s > SILENT_S
             return unmet or silent or self.store.get(f"left/{node}", Left) is not None
 

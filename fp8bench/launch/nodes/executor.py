@@ -51,7 +51,7 @@ class NodesExecutor(Executor):
         for node, one in ready.items():
             if one.refusal is not None:
                 raise one.refusal.error(f"{agent.called(node)}: ")
-        marks = {0: agent.verdict.marks, **{node: one.marks for node, one in ready.items()}}
+        marks = {0: agent.marks, **{node: one.marks for node, one in ready.items()}}
         try:
             if not lost:
                 agent.say(f"go/{turn}", True)
@@ -146,7 +146,7 @@ class NodesExecutor(Executor):
         found = []
         for report in reports:
             node, place = divmod(report.rank, self.agent.place.local_world_size)
-            own, machine = () if place else marks.get(node, ()), self.agent.verdict.machines[node]
+            own, machine = () if place else marks.get(node, ()), self.agent.machines[node]
             found.append(report.model_copy(update={"machine": machine, "marks": (*own, *report.marks)}))
         return found
 

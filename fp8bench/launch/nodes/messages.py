@@ -1,7 +1,7 @@
 """What nodes tell each other, as JSON under keys of the store; what may differ between them, and what is refused.
 
 Node 0 listens to all others, and every other node to node 0. A key is the message's name, the turn if it is of one, and
-the node that says it (`view/3/1`); `turn`, `go` and `verdict` are node 0's. `turn`: a `Task` to run next. `ready`:
+the node that says it (`view/3/1`). `hello`: to all, each of which judges. `turn`: of node 0, a `Task` to run. `ready`:
 whether a node can begin. `go`: all can. `stop`, of nobody alone: one of some node's ranks did not end well, and the
 seconds that ranks elsewhere may go on. `view`: what became of a node's ranks, an `Outcome`. `left`: a node's last; that
 of node 0 ends the session.
@@ -28,12 +28,12 @@ EACH_ITS_OWN = frozenset({"results_dir", "name", "price", "allow_busy"})
 """Settings that change nothing about what ranks do."""
 
 ALIKE = {
-    "software": "Install the same versions on every node, best from one image",
+    "settings": "Give every node the same command, files and FP8BENCH_ variables",
     "hardware": "Use machines of one kind, as many GPUs on each (CUDA_VISIBLE_DEVICES), and as many processes, one a "
     "GPU (--nproc-per-node)",
-    "settings": "Give every node the same command, files and FP8BENCH_ variables",
+    "software": "Install the same versions on every node, best from one image",
 }
-"""What must be the same on all nodes, and what to do where it is not. The last one that differs is told."""
+"""What must be the same on all nodes, and what to do where it is not. The first that differs is told."""
 
 
 class Hello(Frozen):
@@ -56,13 +56,6 @@ class Ready(Frozen):
 
     marks: tuple[str, ...] = ()
     refusal: Refusal | None = None
-
-
-class Verdict(Ready):
-    """Of all nodes. hosts, machines: by node."""
-
-    hosts: tuple[str, ...] = ()
-    machines: tuple[MachineIdentity | None, ...] = ()
 
 
 class Left(Frozen):
@@ -99,23 +92,18 @@ def named(node: int, host: str) -> str:
     return f"node {node} ({host})"
 
 
-def judge(hellos: Sequence[Hello]) -> Verdict:
-    """Return the verdict on all nodes. hellos: ordered by node."""
-    refusal: Refusal | None = None
+def judge(hellos: Sequence[Hello]) -> tuple[str, ...]:
+    """Return marks of what differs and hardly matters. Raises the error of a node that cannot run, and UsageError for
+    nodes that cannot run together. hellos: by node.
+    """
+    for one in hellos:
+        if one.refusal is not None:
+            raise one.refusal.error(f"{named(one.node, one.host)}: ")
     for group, remedy in ALIKE.items():
         if unlike := _differing(hellos, group):
             what = "; ".join(f"{name} is {words}" for name, words in list(unlike.items())[:4])
-            refusal = Refusal.of(UsageError(f"the nodes differ: {what}", remedy))
-    for one in reversed(hellos):
-        if one.refusal is not None:
-            what = f"{named(one.node, one.host)}: {one.refusal.what}"
-            refusal = one.refusal.model_copy(update={"what": what})
-    return Verdict(
-        hosts=tuple(one.host for one in hellos),
-        machines=tuple(one.machine for one in hellos),
-        marks=tuple(f"unlike nodes: {name}" for name in _differing(hellos, "harmless")),
-        refusal=refusal,
-    )
+            raise UsageError(f"the nodes differ: {what}", remedy)
+    return tuple(f"unlike nodes: {name}" for name in _differing(hellos, "harmless"))
 
 
 def _differing(hellos: Sequence[Hello], group: str) -> dict[str, str]:

@@ -170,12 +170,12 @@ def run(
 
 def _run_turn(sweep: Sweep, turn: Turn, executor: Executor, watch: Watch, halving: Halving) -> Record:
     config, before = turn.config, halving.rounds.get(turn.config, [])
-    search, asked = halving.batch_search(config), {"rounds": sweep.rounds}
-    prepared = replace(sweep.prepared, searches={config: search} if search is not None else {})
+    search, asked, prepared = halving.batch_search(config), {"rounds": sweep.rounds}, sweep.prepared
+    searches = {} if search is None else {config: search}
     if turn.stage == "look":
         config, before, asked = config.model_copy(update=dict(sweep.look)), [], {"position": turn.number}
-        prepared = replace(sweep.prepared, results_dir=sweep.looks_dir)
-    schedule = Schedule([Entry(config)], Stop(len(before) + 1), sweep.name, asked)
+        prepared = replace(prepared, results_dir=sweep.looks_dir)
+    schedule = Schedule([Entry(config)], Stop(len(before) + 1), sweep.name, asked, searches)
     schedule.restore(before)
     try:
         [(_, record, _)] = run_rounds(prepared, schedule, executor, lambda *_turn: watch, {}, time.monotonic())

@@ -15,7 +15,7 @@ from fp8bench.launch import signals
 from fp8bench.launch.nodes import executor as executor_module
 from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.executor import Elsewhere, NodesExecutor
-from fp8bench.launch.nodes.messages import Hello, Left, Refusal, Verdict
+from fp8bench.launch.nodes.messages import Hello, Left, Refusal
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.nodes.store import Heard
 from fp8bench.launch.processes.blame import NodeGone, Overdue, RankView
@@ -66,7 +66,7 @@ class FakeStore:
 
 
 RUN = config(world_size=4, nodes=2, device="cpu")
-VERDICT = Verdict(hosts=("host-a", "host-b"), machines=(machine_called("a"), machine_called("b")))
+HELLOS = [Hello(node=node, host=f"host-{name}", machine=machine_called(name)) for node, name in enumerate("ab")]
 
 
 def agents(shared, log=lambda _line: None):
@@ -76,7 +76,7 @@ def agents(shared, log=lambda _line: None):
             Elastic(rank=2 * node, local_rank=0, world_size=4, local_world_size=2, node=node, nodes=2),
             FakeStore(shared, node),
             log,
-            verdict=VERDICT,
+            hellos=HELLOS,
             poll_s=0.01,
         )
         for node in (0, 1)
@@ -248,7 +248,9 @@ class TestMeeting:
     def test_nodes_that_are_alike_know_each_other_and_unlike_ones_are_refused_on_each_of_them(self):
         first, second = agents(Shared())
         other = in_background(lambda: second.meet(self.hello(1)))
-        assert first.meet(self.hello(0)) == other.result(20)
+        first.meet(self.hello(0))
+        other.result(20)
+        assert first.hellos == second.hellos == [self.hello(0), self.hello(1)]
         assert second.called(0) == "node 0 (host-0)"
 
         first, second = agents(Shared())
