@@ -122,12 +122,9 @@ class Agent:
         self.marks = judge(self.hellos)
 
     def refuse(self, error: Fp8benchError) -> None:
-        """Say, as the first message, that this node cannot run; log what the nodes conclude if that differs."""
-        try:
+        """Say, as the first message, that this node cannot run."""
+        with suppress(Fp8benchError):
             self.meet(Hello(node=self.place.node, host=socket.gethostname(), refusal=Refusal.of(error)))
-        except Fp8benchError as heard:
-            if heard.exit_code != error.exit_code:
-                self.log(f"warning: {heard}")
         if not self.leads:
             # Node 0 need not wait for this one at its end.
             self.part()

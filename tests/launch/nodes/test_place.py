@@ -108,35 +108,33 @@ def test_like_nodes_are_taken_and_what_hardly_matters_is_marked():
     assert "canary" not in second.model_dump_json(), "values of variables do not travel"
 
 
-def test_another_command_is_refused_with_what_each_node_was_given_and_an_unequal_number_of_processes():
-    said = refusal(hello(0, batch_size=4), hello(1), hello(2))
-    assert "batch_size is 4 on node 0 (host-0), not given on nodes 1 and 2." in said
-    assert "Give every node the same command" in said
-    said = refusal(hello(0), hello(1, processes=4))
-    assert "the nodes differ: processes is 8 on node 0 (host-0), 4 on node 1 (host-1)." in said
-    assert "--nproc-per-node" in said
-
-
-def test_another_version_is_refused(monkeypatch):
-    first = hello(0)
-    monkeypatch.setattr(messages, "software_here", lambda on_gpu: {"torch": "2.10.0", "torchao": None})
-    monkeypatch.setattr(messages, "__version__", "0.0.9")
-
-    said = refusal(first, hello(1))
-
-    assert "fp8bench is " in said
-    for version in ("0.0.9", "2.10.0", "absent"):
-        assert f"{version} on node 1 (host-1)" in said
-    assert "Install the same versions" in said
+NEW = {"fp8bench": "0.0.9", "torch": "2.10.0"}
 
 
 @pytest.mark.parametrize(
-    ("gpus", "said"), [(("NVIDIA L4",) * 8, "8 x NVIDIA L4"), (H100S[:4], f"4 x {H100S[0]}"), ((), "none")]
+    ("others", "told"),
+    [
+        ([hello(1), hello(2)], ["batch_size is 4 on node 0 (host-0), not given on nodes 1 and 2.", "the same command"]),
+        ([hello(1, batch_size=4, processes=4)], ["processes is 8 on node 0 (host-0), 4 on", "--nproc-per-node"]),
+        *(
+            ([hello(1, batch_size=4, machine=Machine(gpus, None, 192))], [f"GPU is 8 x {H100S[0]} on node 0", said])
+            for gpus, said in ((("NVIDIA L4",) * 8, "8 x NVIDIA L4"), (H100S[:4], f"4 x {H100S[0]}"), ((), "none on"))
+        ),
+        (
+            [hello(1, batch_size=4).model_copy(update={"software": NEW})],
+            ["0.0.9 on node 1 (host-1)", "2.10.0 on node 1 (host-1)", "Install the same versions"],
+        ),
+    ],
 )
-def test_other_gpus_are_refused(gpus, said):
-    found = refusal(hello(0), hello(1, machine=Machine(gpus=gpus, product_name=None, cpu_count=192)))
+def test_nodes_that_differ_in_what_counts_are_refused_with_what_each_has_and_a_remedy(others, told):
+    said = refusal(hello(0, batch_size=4), *others)
+    assert [words for words in told if words not in said] == []
 
-    assert f"GPU is 8 x {H100S[0]} on node 0 (host-0), {said} on node 1 (host-1)" in found
+
+def test_every_node_tells_its_versions(monkeypatch):
+    monkeypatch.setattr(messages, "software_here", lambda on_gpu: {"torch": "2.10.0", "torchao": None})
+    monkeypatch.setattr(messages, "__version__", "0.0.9")
+    assert hello(0).software == {"fp8bench": "0.0.9", "torch": "2.10.0", "torchao": "absent"}
 
 
 def test_a_node_that_cannot_run_refuses_for_all_by_its_name_and_with_its_exit_code():
