@@ -71,8 +71,6 @@ def moved(place: Place, machine: Machine, key: str) -> Place | None:
     """
     catalog = catalogs.load_beside(instances.files(place.results_dir))
     catalogs.require_read(catalog, [key])
-    if key not in catalog.instances:
-        return None
     try:
         instance = instance_called(key, machine, catalog)
     except (UsageError, ModeUnavailable):

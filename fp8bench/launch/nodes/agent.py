@@ -42,7 +42,6 @@ class Agent:
     hellos: Sequence[Hello] = ()
     marks: tuple[str, ...] = ()
     met: bool = False
-    poll_s: float = POLL_S
 
     @property
     def leads(self) -> bool:
@@ -97,7 +96,7 @@ class Agent:
                     lost.append(gone)
                 missing.remove(node)
             if missing:
-                time.sleep(self.poll_s)
+                time.sleep(POLL_S)
         return heard
 
     def require_alive(self, node: int) -> None:
@@ -163,7 +162,7 @@ class Agent:
         try:
             self.say("left", Left(what=why, code=code, interrupted=interrupted, stage=self.store.stage))
             if self.leads:
-                signals.waited_for(lambda: all(map(parted, self.place.peers)), PART_S, self.poll_s)
+                signals.waited_for(lambda: all(map(parted, self.place.peers)), PART_S, POLL_S)
         except StoreLost as lost:
             self.log(f"warning: the other nodes could not be told: {lost.what}")
 

@@ -101,22 +101,19 @@ class Server:
         with its:
             self._process = start_server(its)
         self._control.send(json.dumps(sys.path).encode())
-        self._control.setblocking(False)
 
     def want(self, wanted: Wanted, pipe: int) -> None:
         """Have a rank started. pipe: the end to which it writes. A server that is gone is noticed by `alive`."""
         assert self._control is not None
         with suppress(BrokenPipeError, ConnectionResetError):
-            self._control.setblocking(True)
             socket.send_fds(self._control, [wanted.model_dump_json().encode()], [pipe])
-            self._control.setblocking(False)
 
     def answers(self) -> Iterator[Answer]:
         """Yield what the server has said, and write to standard error why ranks are spawned, once."""
         while self._control is not None:
             data = b""
             with suppress(BlockingIOError, ConnectionResetError):
-                data = self._control.recv(PACKET_BYTES)
+                data = self._control.recv(PACKET_BYTES, socket.MSG_DONTWAIT)
             if not data:
                 return
             answer = Answer.model_validate_json(data)

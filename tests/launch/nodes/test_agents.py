@@ -12,6 +12,7 @@ from launch.seen import in_background
 from pydantic import TypeAdapter
 
 from fp8bench.launch import signals
+from fp8bench.launch.nodes import agent as agent_module
 from fp8bench.launch.nodes import executor as executor_module
 from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.executor import Elsewhere, NodesExecutor
@@ -77,7 +78,6 @@ def agents(shared, log=lambda _line: None):
             FakeStore(shared, node),
             log,
             hellos=HELLOS,
-            poll_s=0.01,
         )
         for node in (0, 1)
     ]
@@ -114,6 +114,7 @@ def reasons(reports):
 
 @pytest.fixture(autouse=True)
 def made_up_ranks(monkeypatch):
+    monkeypatch.setattr(agent_module, "POLL_S", 0.01)
     monkeypatch.setattr(executor_module, "run_ranks", lambda task, *given, server: Pair.ranks[task.node](task, *given))
 
 
