@@ -43,17 +43,10 @@ HEADROOM = 0.08
 two GiB) nor what fragments differently in the next process.
 """
 
-NEAR_ENOUGH = 1 / 20
-"""The gap, as a share of the largest size that fits, that is not worth another try."""
-
-FARTHEST = 8
-"""Limit of extrapolation, times the largest size that fits: two small sizes say little about a distant one."""
-
-TRY = {"warmup": 2, "steps": 3, "min_time_s": 0.0}
-"""Settings of a try: enough to compile, capture and prove the step, and to see its peak."""
-
-TRIES = ".batch-sizes"
-"""A hidden folder of results, from whose records a search that was interrupted continues."""
+NEAR_ENOUGH = 1 / 20  # a gap, as a share of the largest size that fits, that is not worth another try
+FARTHEST = 8  # times the largest size that fits: two small sizes say little about a distant one
+TRY = {"warmup": 2, "steps": 3, "min_time_s": 0.0}  # enough to compile, capture and prove the step, and to see its peak
+TRIES = ".batch-sizes"  # a hidden folder of results, from whose records a search that was interrupted continues
 
 
 def step_of(config: RunConfig) -> int:

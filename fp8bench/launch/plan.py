@@ -78,7 +78,7 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
         # An equal share of the cores that the ranks leave; none on a CPU.
         share = max(0, min(MAX_LOADER_WORKERS, machine.cpu_count // ranks.local_world_size - 2))
         settings["workers"] = share if machine.has_gpu and settings["data"] != "device" else 0
-    _require_division(settings, request.batch_size == AUTO, ranks.world_size, ranks.local_world_size)
+    _require_division(settings, ranks.world_size, ranks.local_world_size)
     settings |= {"workload": workload, "device": device, "world_size": ranks.world_size, "nodes": ranks.nodes}
     modes = chosen(labels, request.fp8_layers)
     configs = [RunConfig(mode=mode.name, recipe=recipe, **settings) for mode, recipe in modes]
@@ -109,25 +109,20 @@ def _require_applicable(settings: Mapping[str, Any], workload: WorkloadEntry) ->
             raise UsageError(what, f"Omit it, or name {other}")
 
 
-def _require_division(settings: Mapping[str, Any], batch_is_auto: bool, world_size: int, per_node: int) -> None:
+def _require_division(settings: Mapping[str, Any], world_size: int, per_node: int) -> None:
     """Raise UsageError if GPUs or samples would be left over, as far as known without the model."""
     size, pieces, batch_size = (settings[name] for name in ("tensor_parallel", "grad_accumulation", "batch_size"))
     if per_node % size:
-        sizes = [str(each) for each in range(1, per_node + 1) if per_node % each == 0]
-        raise UsageError(
-            f"--tensor-parallel {size} does not divide the {per_node} ranks of this host (--gpus)",
-            f"Give {' or '.join(sizes)}, or another number of --gpus",
-        )
+        what = f"--tensor-parallel {size} does not divide the {per_node} ranks of this host (--gpus)"
+        raise UsageError(what, f"Give a divisor of {per_node}, or another number of --gpus")
     if size > 1 and settings["parallel"] == "ddp" and world_size > size:
         raise UsageError(
             f"--parallel ddp wants whole weights on every GPU, and with --tensor-parallel {size} none has them",
             "Use --parallel fsdp, or leave it at auto",
         )
     if batch_size % pieces:
-        of_step = "of a step (--batch-size)", f"Use, for example, --batch-size {-(-batch_size // pieces) * pieces}"
-        at_first = f"--batch-size {AUTO} starts with", f"Use a divisor of {batch_size}, or give a --batch-size"
-        samples, remedy = at_first if batch_is_auto else of_step
-        raise UsageError(f"--grad-accumulation {pieces} does not divide the {batch_size} samples {samples}", remedy)
+        what = f"--grad-accumulation {pieces} does not divide the {batch_size} samples of a step (--batch-size)"
+        raise UsageError(what, f"Use a divisor of {batch_size}, or --batch-size {-(-batch_size // pieces) * pieces}")
 
 
 def entries(request: RunRequest, configs: Sequence[RunConfig]) -> list[Entry]:

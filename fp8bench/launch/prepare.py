@@ -78,11 +78,10 @@ def prepare(
         )
     machine = planned or this_machine(environ)
     place = place_on(machine, request.instance, request.results_dir, request.name, has_price=request.price is not None)
-    if planned is not None:
-        place = replace(place, here=None)
     if machines and place.here is not None:
         # All nodes together are the machine: a session continues when the same nodes meet again.
         place = replace(place, here=replace(place.here, machine=together(machines)))
+    place = replace(place, here=None) if planned is not None else place
     named = "instance" in request.model_fields_set
     kept, resumed = resume.Kept(""), dict[str, Any]()
     if request.session is not None:

@@ -219,10 +219,9 @@ def _refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Seque
 
     changes = [f"{described(one)} is no longer there" for one in kept if one not in now]
     changes += [f"{described(one)} is new" for one in now if one not in kept]
-    more = f", and {len(changes) - 4} more" if len(changes) > 4 else ""
     if changes:
         raise UsageError(
-            f"session {session_id!r} was measured with other variants: {'; '.join(changes[:4])}{more}",
+            f"session {session_id!r} was measured with other variants: {'; '.join(changes)}",
             f"Restore the file, or omit --config to resume the session with its own variants, or {OTHER_SESSION}",
         )
 
