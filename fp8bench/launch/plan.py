@@ -90,23 +90,18 @@ def _require_applicable(settings: Mapping[str, Any], workload: WorkloadEntry) ->
     needs = workload.needs
     if needs.module is not None and find_spec(needs.module) is None:
         package = f"'fp8bench[{needs.extra}]'" if needs.extra else needs.module
-        raise ModeUnavailable(
-            f"workload {workload.name!r} needs the Python package {needs.module}, which is not installed",
-            f"Install it with `pip install {package}`",
-        )
-    of_tokens = (one.name for one in registry.BUILTIN_WORKLOADS if one.needs.extra == "llm")
-    of_text = f"a language model with --workload: {', '.join(of_tokens)}"
-    example = registry.FAMILIES["timm"].example
-    of_timm = "whose sizes are its own", f"a model of timm with --workload, as timm:{example}"
+        what = f"workload {workload.name!r} needs the Python package {needs.module}, which is not installed"
+        raise ModeUnavailable(what, f"Install it with `pip install {package}`")
+    of_timm = "whose sizes are its own", f"timm:{registry.FAMILIES['timm'].example}"
     for name, usual, why, other in (
-        ("sequence_length", None, "whose samples have no length to choose", of_text),
+        ("sequence_length", None, "whose samples have no length to choose", "llm-1b"),
         ("image_size", None, *of_timm),
         ("classes", None, *of_timm),
-        ("weight_dtype", "float32", "whose weights are float32", "gpt-layer with --workload"),
+        ("weight_dtype", "float32", "whose weights are float32", "gpt-layer"),
     ):
         if settings[name] != usual and workload.defaults is not None and name not in workload.defaults:
             what = f"{flag_of(name)} {settings[name]} does not apply to {workload.name!r}, {why}"
-            raise UsageError(what, f"Omit it, or name {other}")
+            raise UsageError(what, f"Omit it, or name a workload that has it, as --workload {other}")
 
 
 def _require_division(settings: Mapping[str, Any], world_size: int, per_node: int) -> None:

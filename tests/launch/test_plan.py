@@ -89,7 +89,7 @@ def test_modes_run_once_each_in_the_order_asked_for():
         (
             {"workload": "llm-1b", "image_size": 384},
             UsageError,
-            "--image-size 384 does not apply .* --workload, as tim",
+            "--image-size 384 does not apply .* --workload tim",
         ),
         ({"workload": "llm-1b", "weight_dtype": "float16"}, UsageError, "--weight-dtype float16 does not .*gpt-layer"),
     ],
