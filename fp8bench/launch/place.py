@@ -152,10 +152,8 @@ def instance_called(name: str, machine: Machine, catalog: Catalog, has_price: bo
             # Without the product's name, which other machines have too.
             return Instance.model_validate({**found.model_dump(), "key": name, "instance_type": None})
         except ValidationError as invalid:
-            raise UsageError(
-                f"--instance {name!r} cannot be the name of an instance",
-                "Use lower-case letters, digits, '.', '_' and '-', and begin with a letter or a digit",
-            ) from invalid
+            remedy = "Use lower-case letters, digits, '.', '_' and '-', and begin with a letter or a digit"
+            raise UsageError(f"--instance {name!r} cannot be the name of an instance", remedy) from invalid
     catalogs.require_read(catalog, [instance.key])
     if name != AUTO:
         claim(instance, machine, catalog)

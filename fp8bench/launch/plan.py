@@ -44,10 +44,8 @@ def ranks_for(requested: int | None, machine: Machine, elastic: Elastic | None =
         raise ModeUnavailable(f"{asked}, and this machine shows {counted(there, 'GPU')}", remedy)
     most = max(CPU_RANKS, MOST_RANKS_A_CORE * machine.cpu_count)
     if elastic is None and not there and ranks > most:
-        raise UsageError(
-            f"--gpus {requested} would start as many processes on {machine.cpu_count} CPU cores",
-            f"Give at most {most} here, {MOST_RANKS_A_CORE} for every core",
-        )
+        what = f"--gpus {requested} would start as many processes on {machine.cpu_count} CPU cores"
+        raise UsageError(what, f"Give at most {most} here, {MOST_RANKS_A_CORE} for every core")
     return elastic or Elastic(rank=0, local_rank=0, world_size=ranks, local_world_size=ranks)
 
 
@@ -111,10 +109,8 @@ def _require_division(settings: Mapping[str, Any], world_size: int, per_node: in
         what = f"--tensor-parallel {size} does not divide the {per_node} ranks of this host (--gpus)"
         raise UsageError(what, f"Give a divisor of {per_node}, or another number of --gpus")
     if size > 1 and settings["parallel"] == "ddp" and world_size > size:
-        raise UsageError(
-            f"--parallel ddp wants whole weights on every GPU, and with --tensor-parallel {size} none has them",
-            "Use --parallel fsdp, or leave it at auto",
-        )
+        what = f"--parallel ddp wants whole weights on every GPU, and with --tensor-parallel {size} none has them"
+        raise UsageError(what, "Use --parallel fsdp, or leave it at auto")
     if batch_size % pieces:
         what = f"--grad-accumulation {pieces} does not divide the {batch_size} samples of a step (--batch-size)"
         raise UsageError(what, f"Use a divisor of {batch_size}, or --batch-size {-(-batch_size // pieces) * pieces}")
@@ -181,10 +177,8 @@ def apart(configs: Sequence[RunConfig], variants: Sequence[VariantSettings]) -> 
         while one.get("batch_size") == AUTO and config in (*given, *found):
             config = config.model_copy(update={"batch_size": 2 * config.batch_size})
         if config in found:
-            raise UsageError(
-                f"variants {found.index(config) + 1} and {len(found) + 1} are the same here: {config.mode_label} at "
-                f"batch size {config.batch_size}",
-                "Remove one of them: --rounds measures each variant several times",
-            )
+            same = f"variants {found.index(config) + 1} and {len(found) + 1} are the same here"
+            what = f"{same}: {config.mode_label} at batch size {config.batch_size}"
+            raise UsageError(what, "Remove one of them: --rounds measures each variant several times")
         found.append(config)
     return found

@@ -72,10 +72,8 @@ def prepare(
     here. Raises UsageError and ModeUnavailable.
     """
     if elastic is None and elastic_from(environ) is not None:
-        raise UsageError(
-            "torchrun made this process one of a group, and this command measures with processes of its own",
-            "Call it without torchrun; `fp8bench run` works with it",
-        )
+        what = "torchrun made this process one of a group, and this command measures with processes of its own"
+        raise UsageError(what, "Call it without torchrun; `fp8bench run` works with it")
     machine = planned or this_machine(environ)
     place = place_on(machine, request.instance, request.results_dir, request.name, has_price=request.price is not None)
     if machines and place.here is not None:

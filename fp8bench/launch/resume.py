@@ -76,10 +76,8 @@ def where_kept(name: str, place: Place, records: Iterable[Record], machine: Mach
         fitting = [one for one in fitting if session(one) == latest]
     found = sorted({one.instance for one in fitting})
     if len(found) > 1:
-        raise UsageError(
-            f"session {name!r} of this machine is kept in {place.results_dir} under {' and '.join(found)}",
-            f"Say which with --instance, as in --instance {found[0]}",
-        )
+        what = f"session {name!r} of this machine is kept in {place.results_dir} under {' and '.join(found)}"
+        raise UsageError(what, f"Say which with --instance, as in --instance {found[0]}")
     return (places[found[0]] if found else None) or place
 
 
@@ -113,17 +111,13 @@ def find(name: str, place: Place, records: Iterable[Record]) -> Kept:
         if fitting := [record for record in together if not unlike(record)]:
             return Kept(session(fitting[-1]), fitting)
     if sessions:
-        latest = sessions[0][-1]
-        raise UsageError(
-            f"session {session(latest)!r} cannot be resumed here, since it was measured with another "
-            f"{', '.join(unlike(latest))}",
-            f"Resume it where it was measured, or {OTHER_SESSION}",
-        )
+        last = sessions[0][-1]
+        why = f"since it was measured with another {', '.join(unlike(last))}"
+        remedy = f"Resume it where it was measured, or {OTHER_SESSION}"
+        raise UsageError(f"session {session(last)!r} cannot be resumed here, {why}", remedy)
     if name == LATEST:
-        raise UsageError(
-            f"no session of {place.instance.key!r} is kept in {place.results_dir}, so none can be resumed",
-            "Omit --session, or give the folder with --results-dir",
-        )
+        what = f"no session of {place.instance.key!r} is kept in {place.results_dir}, so none can be resumed"
+        raise UsageError(what, "Omit --session, or give the folder with --results-dir")
     return Kept(name)
 
 
@@ -139,11 +133,8 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
     overridden = ", ".join(flag_of(name) for name in sorted(given & {"mode", *own}))
     if variants and not request.variants:
         if overridden:
-            raise UsageError(
-                f"session {kept.session_id!r} has variants, each with a mode and settings of its own, which "
-                f"{overridden} would override",
-                f"Omit {overridden} to resume it, or {OTHER_SESSION}",
-            )
+            what = f"session {kept.session_id!r} has variants with settings of their own, not those of {overridden}"
+            raise UsageError(what, f"Omit {overridden} to resume it, or {OTHER_SESSION}")
         found["variants"] = variants
     for name, of_config in SETTINGS.items():
         values = dict.fromkeys(getattr(config, of_config) for config in kept.configs)
@@ -152,11 +143,9 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
         if name == "batch_size" and kept.searches:
             values = {AUTO: None}
         if len(values) > 1:
-            raise UsageError(
-                f"session {kept.session_id!r} has no {name} of its own: its records have "
-                f"{' and '.join(sorted(map(str, values)))}",
-                f"Say which with {flag_of(name)}",
-            )
+            have = " and ".join(sorted(map(str, values)))
+            what = f"session {kept.session_id!r} has no {name} of its own: its records have {have}"
+            raise UsageError(what, f"Say which with {flag_of(name)}")
         found[name] = next(iter(values))
     # Older records do not contain what was requested.
     of_records = [mode for record in kept.records if record.session is not None for mode in record.session.modes]
@@ -200,18 +189,15 @@ def refuse_unlike(
         flags, restore = ", ".join(map(flag_of, unlike)), ", or restore the file," if before else ""
         # Sizes are in the workload's name.
         flags += " and --size" if "," in unlike.get("workload", "") else ""
-        raise UsageError(
-            f"session {kept.session_id!r} was measured with {', '.join(unlike.values())}",
-            f"Omit {flags}{restore} to resume it with its own settings, or {OTHER_SESSION}",
-        )
+        remedy = f"Omit {flags}{restore} to resume it with its own settings, or {OTHER_SESSION}"
+        raise UsageError(f"session {kept.session_id!r} was measured with {', '.join(unlike.values())}", remedy)
 
 
 def _refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Sequence[VariantSettings]) -> None:
     """Raise UsageError that names what changed between two lists of variants, except their order."""
     if not kept:
-        raise UsageError(
-            f"session {session_id!r} was measured without variants", f"Omit --config to resume it, or {OTHER_SESSION}"
-        )
+        what = f"session {session_id!r} was measured without variants"
+        raise UsageError(what, f"Omit --config to resume it, or {OTHER_SESSION}")
 
     def described(one: VariantSettings) -> str:
         own = ", ".join(setting_in_words(name, value) for name, value in one.items() if name != "mode")
@@ -220,10 +206,8 @@ def _refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Seque
     changes = [f"{described(one)} is no longer there" for one in kept if one not in now]
     changes += [f"{described(one)} is new" for one in now if one not in kept]
     if changes:
-        raise UsageError(
-            f"session {session_id!r} was measured with other variants: {'; '.join(changes)}",
-            f"Restore the file, or omit --config to resume the session with its own variants, or {OTHER_SESSION}",
-        )
+        remedy = f"Restore the file, or omit --config to resume the session with its own variants, or {OTHER_SESSION}"
+        raise UsageError(f"session {session_id!r} was measured with other variants: {'; '.join(changes)}", remedy)
 
 
 def _unlike_variants(kept: Kept, configs: Sequence[RunConfig]) -> dict[str, str]:

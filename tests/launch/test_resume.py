@@ -333,7 +333,7 @@ class TestVariants:
     def test_a_flag_that_would_override_what_they_have_is_refused(self):
         asked = resolve({"batch_size": "9", "mode": ("te-fp8",), "steps": "5"}, {}, {}, None).request
 
-        with pytest.raises(UsageError, match=r"which --batch-size, --mode would override"):
+        with pytest.raises(UsageError, match=r"settings of their own, not those of --batch-size, --mode"):
             resume.settings_of(of_sizes(of_variants(*WITH_FP32)[0].config), asked, elastic=False)
 
     def test_each_has_the_size_that_was_found_for_it_beside_one_that_was_given(self):
