@@ -240,11 +240,9 @@ def find_sizes(
         try:
             found = search(config, known, run, say)
         except KeyboardInterrupt as interrupt:
-            raise Interrupted(
-                f"interrupted while batch sizes of {config.switched_label} were tried; its workers have ended",
-                "Run the same command again: the sizes that were tried are kept",
-                exit_code(interrupt),
-            ) from interrupt
+            what = f"interrupted while batch sizes of {config.switched_label} were tried; its workers have ended"
+            remedy = "Run the same command again: the sizes that were tried are kept"
+            raise Interrupted(what, remedy, exit_code(interrupt)) from interrupt
         rounds.searches[found.config or config] = found.search
         mine = [entry for entry in rounds.entries if entry.config == config]
         if found.config is None:
