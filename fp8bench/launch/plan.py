@@ -136,10 +136,8 @@ def stop(request: RunRequest, machine: Machine) -> Stop:
         raise UsageError(f"--max-rounds {most} is less than --rounds {rounds}", "Raise the one or lower the other")
     if request.precision is not None and most < FEWEST_ROUNDS:
         unseen = f"{FEWEST_ROUNDS} processes may not show a state that {SEEN_SHARE * 100:.0f} % of them have"
-        raise UsageError(
-            f"--max-rounds {most} ends before --precision can be judged: fewer than {unseen}",
-            f"Use --max-rounds {FEWEST_ROUNDS} or more, or omit --precision and choose --rounds",
-        )
+        what = f"--max-rounds {most} ends before --precision can be judged: fewer than {unseen}"
+        raise UsageError(what, f"Use --max-rounds {FEWEST_ROUNDS} or more, or omit --precision and choose --rounds")
     looks = machine.has_gpu and request.rounds is None and request.precision is None and not request.aa
     if looks:
         return Stop(rounds=min(rounds, most), max_rounds=most, looks=True, outside=OUTSIDE)

@@ -54,10 +54,9 @@ def awaited(place: Elastic) -> Iterator[list[int]]:
         try:
             listener.bind(name)
         except OSError as error:
-            raise UsageError(
-                f"another process is node {place.node} of the group at {place.address}:{place.port} already",
-                "Give each process a LOCAL_RANK of its own, or use another MASTER_PORT",
-            ) from error
+            what = f"another process is node {place.node} of the group at {place.address}:{place.port} already"
+            remedy = "Give each process a LOCAL_RANK of its own, or use another MASTER_PORT"
+            raise UsageError(what, remedy) from error
         listener.listen(place.local_world_size)
         listener.setblocking(False)
         codes = [1]

@@ -54,10 +54,8 @@ def parse_time(text: str) -> float:
     """Return the seconds of `10min`, `600s` or `2h`. Raises UsageError for anything else."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if found is None or found[2] not in UNITS_S or float(found[1]) == 0:
-        raise UsageError(
-            f"--budget: invalid value {text!r}: it is not a duration above 0 with a unit of time",
-            f"Give, for example, --budget 10min; units are {', '.join(UNITS_S)}",
-        )
+        what = f"--budget: invalid value {text!r}: it is not a duration above 0 with a unit of time"
+        raise UsageError(what, f"Give, for example, --budget 10min; units are {', '.join(UNITS_S)}")
     return float(found[1]) * UNITS_S[found[2]]
 
 
@@ -139,11 +137,8 @@ def require_budget(sweep: Sweep) -> None:
     least = duration(least_s)
     if budget.text.endswith("USD"):
         least = f"{budget.usd(least_s):.2f} USD ({least})"
-    raise UsageError(
-        f"a budget of {budget.text} is too small for one run: a look and a round of one configuration take about "
-        f"{least}",
-        "Give at least that, or fewer --steps and a shorter --min-time",
-    )
+    what = f"a budget of {budget.text} is too small for one run: a look and a round take about {least}"
+    raise UsageError(what, "Give at least that, or fewer --steps and a shorter --min-time")
 
 
 def run(
