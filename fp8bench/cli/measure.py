@@ -86,6 +86,6 @@ def _measured(kind: OneRecord[Any, Any, Any], request: Request, agent: Agent | N
     if not agent.leads:
         raise typer.Exit(executor.follow(lambda _config: prepared.warnings))
     register(prepared, None, date.today(), log)
-    marks = (*prepared.warnings, *agent.verdict.marks)
-    prepared = replace(prepared, warnings=marks, machines=agent.verdict.machines)
+    marks = (*prepared.warnings, *agent.marks)
+    prepared = replace(prepared, warnings=marks, machines=agent.machines)
     return kind.measure(prepared, log, executor)

@@ -38,11 +38,11 @@ def meet(
     mine = hello(agent.place, request, this_machine(os.environ), os.environ)
     prepared = prepare()
     mine = mine.model_copy(update={"settings": {**mine.settings, **alike(prepared)}})
-    verdict = agent.meet(mine, getattr(request, "timeout_s", None))
+    agent.meet(mine, getattr(request, "timeout_s", None))
     if agent.leads:
         hosts = ", ".join(map(agent.called, range(agent.place.nodes)))
         log(f"{hosts}: {counted(agent.place.local_world_size, 'rank')} each")
-        for mark in verdict.marks:
+        for mark in agent.marks:
             warn(mark)
     else:
         log(f"{agent.called(agent.place.node)} follows {agent.called(0)}, which keeps the records")

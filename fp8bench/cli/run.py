@@ -76,7 +76,7 @@ def run(
         executor = _executor_of(agent, requested.request) if agent is not None else None
         with synced(requested.request.results_dir, measuring=True) as mirror:
             planned = _planned(requested.request) if dry_run and place is None else None
-            prepared = prepare(requested.request, os.environ, place, agent.verdict.machines if agent else (), planned)
+            prepared = prepare(requested.request, os.environ, place, agent.machines if agent else (), planned)
             named = bool(requested.request.mode or prepared.request.variants)
             requested = requested.resumed(prepared.resumed, prepared.request.session or "")
             price_of_machine = requested.request.price

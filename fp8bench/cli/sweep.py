@@ -23,7 +23,7 @@ from fp8bench.launch.batch_size import blank_search
 from fp8bench.launch.forecast import obstacle, price_today
 from fp8bench.launch.place import register
 from fp8bench.launch.prepare import examined, prepare
-from fp8bench.launch.processes.watch import SpawnExecutor
+from fp8bench.launch.processes.watch import Executor
 from fp8bench.launch.sweep import search
 from fp8bench.launch.sweep.halving import Halving, space, switched_on
 from fp8bench.machine.gpus import Machine, this_machine
@@ -93,7 +93,7 @@ def sweep(
                 f"settings{sizes} first; {planned.halving.most_rounds} rounds of the best; budget {planned.budget.text}"
             )
         told = OfSweep(planned.budget.usd_per_hour, on)
-        found, spent_s, turns = search.run(planned, SpawnExecutor(), told.begins, told.ended)
+        found, spent_s, turns = search.run(planned, Executor(), told.begins, told.ended)
     _require_any(planned, found)
     show(document(planned, found, spent_s, turns), "json" if as_json else form)
     winner = found.standings().leaders[0]

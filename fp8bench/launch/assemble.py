@@ -32,19 +32,8 @@ OF_STAGES: Mapping[Stage, Phase] = {
     "done": "write",
 }
 
-EXECUTED = (
-    "loss_error",
-    "gradient_error",
-    "first_gradient_error",
-    "update_error",
-    "state_error",
-    "spread",
-    "unshared",
-    "bound",
-)
-"""Fields of `ExecutedEvidence` that each rank finds for itself, of which the largest value counts. What rounding
-explains, each sees on its own batch.
-"""
+EXECUTED = "loss_error gradient_error first_gradient_error update_error state_error spread unshared bound".split()
+"""Fields of `ExecutedEvidence` that each rank finds for itself, on its own batch; the largest value counts."""
 
 
 def new_run_id(label: str, now: datetime) -> str:
@@ -83,9 +72,7 @@ def assemble(
     """Return the record of a run, with the status of the rank that stopped the others. reports: by rank."""
     first = reports[0]
     # A rank's own failure goes before one caused by another rank's.
-    stopped = [report for report in reports if report.status != "ok"]
-    culprit = min(stopped, key=lambda report: report.collateral, default=None)
-    parities = [report.parity for report in reports if report.parity]
+    culprit = min((one for one in reports if one.status != "ok"), key=lambda one: one.collateral, default=None)
     samples = tuple(report.samples for report in reports if report.samples)
     telemetry = tuple(report.telemetry for report in reports if report.telemetry)
     named = [report.machine for report in reports]
@@ -96,16 +83,13 @@ def assemble(
         summary = summary.model_copy(update={"flags": (*dict.fromkeys(marked), *summary.flags)})
     record = Record(
         **measured_head(config.switched_label, now, instance, together(named) if any(named) else machine),
-        status=culprit.status if culprit else "ok",
-        reason=culprit.reason if culprit else None,
-        cause=culprit.cause if culprit else None,
-        remedy=culprit.remedy if culprit else None,
+        **(culprit.model_dump(include={"status", "reason", "cause", "remedy"}) if culprit else {"status": "ok"}),
         session=session,
         config=config,
         fingerprint=fingerprint(config, first.facts),
         environment=environment_of(reports, config.nodes),
         evidence=_evidence(reports),
-        parity=min(parities, key=lambda parity: parity.passed, default=None),
+        parity=min((report.parity for report in reports if report.parity), key=lambda one: one.passed, default=None),
         samples=samples,
         summary=summary,
         memory=tuple(report.memory for report in reports if report.memory),
@@ -114,13 +98,10 @@ def assemble(
     )
     if record.status == "ok" and (found := contradictions(record)):
         # Its ranks reported what cannot be, such as units that were not trained: readers would leave it out.
-        update = {
-            "status": "invalid",
-            "reason": f"its record would contradict itself: {found[0]}",
-            "remedy": "Correct what the workload and the mode say of themselves, or report it",
-            "summary": None,
-        }
-        record = record.model_copy(update=update)
+        why = f"its record would contradict itself: {found[0]}"
+        remedy = "Correct what the workload and the mode say of themselves, or report it"
+        invalid = {"status": "invalid", "reason": why, "remedy": remedy, "summary": None}
+        record = record.model_copy(update=invalid)
     return record
 
 

@@ -56,10 +56,8 @@ def resolved(
         if recipe is not None and recipe.layers == AUTO_LAYERS:
             names = before.get((label, config.batch_size))
             if names is None and config in to_size:
-                raise UsageError(
-                    f"{label}: which layers pay depends on the batch size, which is yet to be found",
-                    "Give a --batch-size, or name the layers by a regular expression",
-                )
+                what = f"{label}: which layers pay depends on the batch size, which is yet to be found"
+                raise UsageError(what, "Give a --batch-size, or name the layers by a regular expression")
             if names is None:
                 record = _newest(config, recipe.base, place)
                 judged, casts = judge(record.products, recipe.base, te=config.mode.startswith("te-"))
@@ -95,17 +93,13 @@ def _newest(config: RunConfig, recipe: str, place: Place) -> Any:
     tokens = tokens_of(config.workload)
     if tokens is not None and config.batch_size * tokens % ALIGNMENT:
         enough = padded(config.batch_size, ALIGNMENT // gcd(ALIGNMENT, tokens))
-        raise UsageError(
-            f"{config.mode_label}: layers=auto goes by the times of fp8 GEMMs, which need a multiple of {ALIGNMENT} "
-            f"rows, and batch {config.batch_size} x {tokens} tokens of {config.workload} are "
-            f"{config.batch_size * tokens:,}",
-            f"Use --batch-size {enough}, or name the layers by a regular expression",
-        )
-    raise UsageError(
-        f"{config.mode_label}: no record of `fp8bench gemm` of {config.workload} at batch {config.batch_size} on "
-        f"this machine is kept in {place.results_dir}, so layers=auto does not know what pays",
-        f"Run `fp8bench gemm --workload {config.workload} --batch-size {config.batch_size} --compiled-casts` here",
-    )
+        rows = f"batch {config.batch_size} x {tokens} tokens are {config.batch_size * tokens:,}"
+        what = f"{config.mode_label}: layers=auto goes by fp8 GEMMs, which need a multiple of {ALIGNMENT} rows; {rows}"
+        raise UsageError(what, f"Use --batch-size {enough}, or name the layers by a regular expression")
+    of, size = config.workload, config.batch_size
+    kept = f"no record of `fp8bench gemm` of {of} at batch {size} on this machine is kept in {place.results_dir}"
+    remedy = f"Run `fp8bench gemm --workload {of} --batch-size {size} --compiled-casts` here"
+    raise UsageError(f"{config.mode_label}: {kept}, so layers=auto does not know what pays", remedy)
 
 
 class Judged(NamedTuple):
@@ -170,8 +164,7 @@ def paying(judged: Sequence[Judged], label: str, source: str) -> tuple[str, ...]
     """Return the layers that pay, or raise ModeUnavailable. label: of the mode. source: of the times, in words."""
     found = tuple(layer for one in judged if one.pays for layer in one.layers)
     if not found:
-        raise ModeUnavailable(
-            f"{label}: by {source} no linear layer's GEMMs take less time in fp8: {', '.join(map(str, judged))}",
-            "Use baseline-bf16, a larger --batch-size, or --fp8-layers all to time it all the same",
-        )
+        what = f"{label}: by {source} no linear layer's GEMMs take less time in fp8: {', '.join(map(str, judged))}"
+        remedy = "Use baseline-bf16, a larger --batch-size, or --fp8-layers all to time it all the same"
+        raise ModeUnavailable(what, remedy)
     return found

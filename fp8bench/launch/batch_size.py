@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from fp8bench.launch.assemble import assemble
 from fp8bench.launch.prepare import Prepared, marks
-from fp8bench.launch.processes import Executor
 from fp8bench.launch.processes.rank import Task
+from fp8bench.launch.processes.watch import Executor
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code
 from fp8bench.machine.busy import room_bytes
@@ -42,17 +42,10 @@ HEADROOM = 0.08
 two GiB) nor what fragments differently in the next process.
 """
 
-NEAR_ENOUGH = 1 / 20
-"""The gap, as a share of the largest size that fits, that is not worth another try."""
-
-FARTHEST = 8
-"""Limit of extrapolation, times the largest size that fits: two small sizes say little about a distant one."""
-
-TRY = {"warmup": 2, "steps": 3, "min_time_s": 0.0}
-"""Settings of a try: enough to compile, capture and prove the step, and to see its peak."""
-
-TRIES = ".batch-sizes"
-"""A hidden folder of results, whose records no table shows, and from which later searches continue."""
+NEAR_ENOUGH = 1 / 20  # a gap, as a share of the largest size that fits, that is not worth another try
+FARTHEST = 8  # times the largest size that fits: two small sizes say little about a distant one
+TRY = {"warmup": 2, "steps": 3, "min_time_s": 0.0}  # enough to compile, capture and prove the step, and to see its peak
+TRIES = ".batch-sizes"  # a hidden folder of results, whose records no table shows, and from which searches continue
 
 
 def step_of(config: RunConfig) -> int:
@@ -197,9 +190,10 @@ def blank_search(config: RunConfig) -> BatchSearch:
 
 def find_sizes(
     prepared: Prepared, rounds: Schedule, executor: Executor, say: Callable[[str], None]
-) -> Iterator[tuple[Entry, Sized]]:
+) -> Iterator[tuple[Entry, Record]]:
     """Search for each configuration of `prepared.to_size`, and give its entries of `rounds` the size that was found, or
-    drop them. Each try is kept as soon as it exists. Raises Interrupted once every worker has ended.
+    drop them and yield the first with the record that says why. Each try is kept as soon as it exists. Raises
+    Interrupted once every worker has ended.
     """
     here, key, folder = prepared.here or Here(), prepared.instance.key, prepared.results_dir / TRIES
 
@@ -224,11 +218,10 @@ def find_sizes(
         try:
             sized = search(config, known, run, say)
         except KeyboardInterrupt as interrupt:
-            raise Interrupted(
-                f"interrupted while batch sizes of {config.switched_label} were tried; its workers have ended",
-                "Run the same command again: the sizes that were tried are kept",
-                exit_code(interrupt),
-            ) from interrupt
+            what = f"interrupted while batch sizes of {config.switched_label} were tried; its workers have ended"
+            remedy = "Run the same command again: the sizes that were tried are kept"
+            raise Interrupted(what, remedy, exit_code(interrupt)) from interrupt
+        rounds.searches[sized.config or config] = sized.search
         mine = [entry for entry in rounds.entries if entry.config == config]
         fitting = {entry: None if sized.config is None else replace(entry, config=sized.config) for entry in mine}
         if sized.config is not None:
@@ -238,5 +231,4 @@ def find_sizes(
         if sized.stopped is not None:
             # The record of what the session asked for, and not of a try.
             tried = config.model_copy(update={"batch_size": sized.stopped.what.batch_size})
-            sized = sized._replace(stopped=sized.stopped.model_copy(update={"config": tried}))
-        yield mine[0], sized
+            yield mine[0], sized.stopped.model_copy(update={"config": tried})

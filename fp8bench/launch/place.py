@@ -18,9 +18,8 @@ from fp8bench.schema.errors import ModeUnavailable, UsageError, nearest
 from fp8bench.schema.instance import Catalog, Instance, Price
 from fp8bench.schema.machine import MachineIdentity
 
-CPU_INSTANCE = "cpu"
-CUSTOM = "custom-"
-"""Prefix of the key of an instance that is named after its GPUs; other machines may get the same key."""
+CPU_INSTANCE, CUSTOM = "cpu", "custom-"
+"""What `identify` calls a machine that is no instance of the catalogue: its CPU, or what its key begins with."""
 
 AUTO = "auto"
 
@@ -72,8 +71,6 @@ def moved(place: Place, machine: Machine, key: str) -> Place | None:
     """
     catalog = catalogs.load_beside(instances.files(place.results_dir))
     catalogs.require_read(catalog, [key])
-    if key not in catalog.instances:
-        return None
     try:
         instance = instance_called(key, machine, catalog)
     except (UsageError, ModeUnavailable):
@@ -88,11 +85,9 @@ def register(place: Place, price: float | None, today: date, log: Callable[[str]
     results.require_writable(place.results_dir)
     if not place.in_catalog and not is_made_up(place.instance):
         # Its name may be a typing mistake.
-        made = place.instance
-        of = f"{made.gpu_count} x {made.gpu or 'a GPU of no known figures'}" if made.gpu_count else "its CPU"
-        near = nearest(made.key, catalogs.load_beside(instances.files(place.results_dir)).instances)
+        near = nearest(place.instance.key, catalogs.load_beside(instances.files(place.results_dir)).instances)
         meant = f"; the nearest known name is {near[0]!r}" if near else ""
-        log(f"instance {made.key!r} is new, and is made of this machine: {of}{meant}")
+        log(f"instance {place.instance.key!r} is new, and is made of this machine{meant}")
     given = None
     if price is not None:
         machine = place.machine.id if place.machine and is_made_up(place.instance) else None
@@ -127,24 +122,18 @@ def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:
     """Raise ModeUnavailable if this machine has no GPU and the instance has, UsageError if it has others or more."""
     there, named = len(machine.gpus), instance.gpu_count
     known = catalog.gpu_by_product(machine.gpus[0]) if there else None
-    has, kind = f"{instance.gpu}, and this machine", UsageError if there or not named else ModeUnavailable
-    if not named and there:
-        what = f"no GPU, and this machine has {machine.gpus[0]}"
-        remedy = "Use --instance auto, or hide the GPUs with CUDA_VISIBLE_DEVICES= to measure the CPU"
-    elif named and not there:
-        what = f"{named} x {has} shows no GPU"
-        remedy = "Run it there, check `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use --instance auto to measure this CPU"
-    elif machine.is_sliced and named:
-        what = f"{has} shows slices of it (MIG)"
-        remedy = "Use --instance auto, or turn slicing off: `sudo nvidia-smi -mig 0`"
-    elif known is not None and instance.gpu is not None and known.name != instance.gpu:
-        what, remedy = f"{has} has {known.name}", "Give this machine's instance, or use --instance auto"
-    elif there > named:
-        what = f"{named} {'GPU' if named == 1 else 'GPUs'}, and this machine shows {there}"
-        remedy = "Give this machine's instance, or show fewer with CUDA_VISIBLE_DEVICES"
-    else:
+    another = known is not None and instance.gpu is not None and known.name != instance.gpu
+    if not (another or there > named or (named and (machine.is_sliced or not there))):
         return
-    raise kind(f"instance {instance.key!r} has {what}", remedy)
+    has = f"{named} x {instance.gpu}" if named else "no GPU"
+    remedy = (
+        "Give this machine's instance or --instance auto; CUDA_VISIBLE_DEVICES (see `nvidia-smi`) sets what it shows"
+    )
+    shows = f"{there} x {known.name if known else machine.gpus[0]}" if there else "no GPU"
+    if machine.is_sliced and named:
+        shows, remedy = "slices of one (MIG)", "Use --instance auto, or turn slicing off: `sudo nvidia-smi -mig 0`"
+    error = UsageError if there else ModeUnavailable
+    raise error(f"instance {instance.key!r} has {has}, and this machine shows {shows}", remedy)
 
 
 def instance_called(name: str, machine: Machine, catalog: Catalog, has_price: bool = False) -> Instance:
@@ -163,10 +152,8 @@ def instance_called(name: str, machine: Machine, catalog: Catalog, has_price: bo
             # Without the product's name, which other machines have too.
             return Instance.model_validate({**found.model_dump(), "key": name, "instance_type": None})
         except ValidationError as invalid:
-            raise UsageError(
-                f"--instance {name!r} cannot be the name of an instance",
-                "Use lower-case letters, digits, '.', '_' and '-', and begin with a letter or a digit",
-            ) from invalid
+            remedy = "Use lower-case letters, digits, '.', '_' and '-', and begin with a letter or a digit"
+            raise UsageError(f"--instance {name!r} cannot be the name of an instance", remedy) from invalid
     catalogs.require_read(catalog, [instance.key])
     if name != AUTO:
         claim(instance, machine, catalog)

@@ -19,16 +19,12 @@ from fp8bench.schema.config import Device, RunConfig, VariantSettings
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.option import flag_of
 from fp8bench.stats.certainty import FEWEST_ROUNDS, LOOKS, OUTSIDE, SEEN_SHARE
+from fp8bench.tables.written import counted
 
-MIN_ROUNDS_AA = 4
-"""Minimum rounds per arm: the eight processes of both arms can be split in 35 ways."""
+MIN_ROUNDS_AA = 4  # an arm: the eight processes of both can be split in 35 ways
 ROUNDS_ON_A_CPU = 2
 MAX_LOADER_WORKERS = 16
-
-CPU_RANKS = 2
-"""Ranks on a CPU unless another number is requested."""
-MOST_RANKS_A_CORE = 4
-WHERE_TO_LOOK = "look at CUDA_VISIBLE_DEVICES and `nvidia-smi`"
+CPU_RANKS, MOST_RANKS_A_CORE = 2, 4
 
 IN_WORDS = {"batch_size": "batch", "grad_accumulation": "micro-batches", "te_attention": "attention"}
 """Settings that tables call by another name."""
@@ -36,31 +32,21 @@ IN_WORDS = {"batch_size": "batch", "grad_accumulation": "micro-batches", "te_att
 
 def ranks_for(requested: int | None, machine: Machine, elastic: Elastic | None = None) -> Elastic:
     """Return the ranks as a group: torchrun's, as requested (--gpus), or one for each GPU and CPU_RANKS on a CPU."""
-    there = len(machine.gpus)
-    shown = "1 GPU" if there == 1 else f"{there} GPUs"
+    there, ranks = len(machine.gpus), requested or len(machine.gpus) or CPU_RANKS
+    asked, flag = f"--gpus {requested} is requested", "--gpus"
     if elastic is not None:
-        if requested not in (None, elastic.world_size):
-            raise UsageError(
-                f"--gpus {requested} disagrees with torchrun, which made {elastic.world_size} processes", "Omit --gpus"
-            )
-        if machine.has_gpu and elastic.local_world_size > there:
-            raise ModeUnavailable(
-                f"torchrun made {elastic.local_world_size} processes here, and this machine shows {shown}",
-                f"Lower --nproc-per-node, or {WHERE_TO_LOOK}",
-            )
-        return elastic
-    ranks = requested or there or CPU_RANKS
+        made, ranks, flag = elastic.world_size, elastic.local_world_size, "--nproc-per-node"
+        asked = f"torchrun made {ranks} processes here"
+        if requested not in (None, made):
+            raise UsageError(f"--gpus {requested} disagrees with torchrun, which made {made} processes", "Omit --gpus")
     if there and ranks > there:
-        raise ModeUnavailable(
-            f"--gpus {requested} is requested, and this machine shows {shown}", f"Lower --gpus, or {WHERE_TO_LOOK}"
-        )
+        remedy = f"Lower {flag}, or look at CUDA_VISIBLE_DEVICES and `nvidia-smi`"
+        raise ModeUnavailable(f"{asked}, and this machine shows {counted(there, 'GPU')}", remedy)
     most = max(CPU_RANKS, MOST_RANKS_A_CORE * machine.cpu_count)
-    if not there and ranks > most:
-        raise UsageError(
-            f"--gpus {requested} would start as many processes on {machine.cpu_count} CPU cores",
-            f"Give at most {most} here, {MOST_RANKS_A_CORE} for every core",
-        )
-    return Elastic(rank=0, local_rank=0, world_size=ranks, local_world_size=ranks)
+    if elastic is None and not there and ranks > most:
+        what = f"--gpus {requested} would start as many processes on {machine.cpu_count} CPU cores"
+        raise UsageError(what, f"Give at most {most} here, {MOST_RANKS_A_CORE} for every core")
+    return elastic or Elastic(rank=0, local_rank=0, world_size=ranks, local_world_size=ranks)
 
 
 def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> list[RunConfig]:
@@ -90,7 +76,7 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
         # An equal share of the cores that the ranks leave; none on a CPU.
         share = max(0, min(MAX_LOADER_WORKERS, machine.cpu_count // ranks.local_world_size - 2))
         settings["workers"] = share if machine.has_gpu and settings["data"] != "device" else 0
-    _require_division(settings, request.batch_size == AUTO, ranks.world_size, ranks.local_world_size)
+    _require_division(settings, ranks.world_size, ranks.local_world_size)
     settings |= {"workload": workload, "device": device, "world_size": ranks.world_size, "nodes": ranks.nodes}
     modes = chosen(labels, request.fp8_layers)
     configs = [RunConfig(mode=mode.name, recipe=recipe, **settings) for mode, recipe in modes]
@@ -102,43 +88,32 @@ def _require_applicable(settings: Mapping[str, Any], workload: WorkloadEntry) ->
     needs = workload.needs
     if needs.module is not None and find_spec(needs.module) is None:
         package = f"'fp8bench[{needs.extra}]'" if needs.extra else needs.module
-        raise ModeUnavailable(
-            f"workload {workload.name!r} needs the Python package {needs.module}, which is not installed",
-            f"Install it with `pip install {package}`",
-        )
-    of_tokens = (one.name for one in registry.BUILTIN_WORKLOADS if one.needs.extra == "llm")
-    of_text = f"a language model with --workload: {', '.join(of_tokens)}"
-    of_timm = "whose sizes are its own", f"a model of timm with --workload, as {registry.TIMM_EXAMPLE}"
+        what = f"workload {workload.name!r} needs the Python package {needs.module}, which is not installed"
+        raise ModeUnavailable(what, f"Install it with `pip install {package}`")
+    of_timm = "whose sizes are its own", registry.TIMM_EXAMPLE
     for name, usual, why, other in (
-        ("sequence_length", None, "whose samples have no length to choose", of_text),
+        ("sequence_length", None, "whose samples have no length to choose", "llm-1b"),
         ("image_size", None, *of_timm),
         ("classes", None, *of_timm),
-        ("weight_dtype", "float32", "whose weights are float32", "gpt-layer with --workload"),
+        ("weight_dtype", "float32", "whose weights are float32", "gpt-layer"),
     ):
         if settings[name] != usual and workload.defaults is not None and name not in workload.defaults:
             what = f"{flag_of(name)} {settings[name]} does not apply to {workload.name!r}, {why}"
-            raise UsageError(what, f"Omit it, or name {other}")
+            raise UsageError(what, f"Omit it, or name a workload that has it, as --workload {other}")
 
 
-def _require_division(settings: Mapping[str, Any], batch_is_auto: bool, world_size: int, per_node: int) -> None:
+def _require_division(settings: Mapping[str, Any], world_size: int, per_node: int) -> None:
     """Raise UsageError if GPUs or samples would be left over, as far as known without the model."""
     size, pieces, batch_size = (settings[name] for name in ("tensor_parallel", "grad_accumulation", "batch_size"))
     if per_node % size:
-        sizes = [str(each) for each in range(1, per_node + 1) if per_node % each == 0]
-        raise UsageError(
-            f"--tensor-parallel {size} does not divide the {per_node} ranks of this host (--gpus)",
-            f"Give {' or '.join(sizes)}, or another number of --gpus",
-        )
+        what = f"--tensor-parallel {size} does not divide the {per_node} ranks of this host (--gpus)"
+        raise UsageError(what, f"Give a divisor of {per_node}, or another number of --gpus")
     if size > 1 and settings["parallel"] == "ddp" and world_size > size:
-        raise UsageError(
-            f"--parallel ddp wants whole weights on every GPU, and with --tensor-parallel {size} none has them",
-            "Use --parallel fsdp, or leave it at auto",
-        )
+        what = f"--parallel ddp wants whole weights on every GPU, and with --tensor-parallel {size} none has them"
+        raise UsageError(what, "Use --parallel fsdp, or leave it at auto")
     if batch_size % pieces:
-        of_step = "of a step (--batch-size)", f"Use, for example, --batch-size {-(-batch_size // pieces) * pieces}"
-        at_first = f"--batch-size {AUTO} starts with", f"Use a divisor of {batch_size}, or give a --batch-size"
-        samples, remedy = at_first if batch_is_auto else of_step
-        raise UsageError(f"--grad-accumulation {pieces} does not divide the {batch_size} samples {samples}", remedy)
+        what = f"--grad-accumulation {pieces} does not divide the {batch_size} samples of a step (--batch-size)"
+        raise UsageError(what, f"Use a divisor of {batch_size}, or --batch-size {-(-batch_size // pieces) * pieces}")
 
 
 def entries(request: RunRequest, configs: Sequence[RunConfig]) -> list[Entry]:
@@ -152,21 +127,17 @@ def entries(request: RunRequest, configs: Sequence[RunConfig]) -> list[Entry]:
 
 def stop(request: RunRequest, machine: Machine) -> Stop:
     """Return how many rounds to run. Raises UsageError for too few."""
-    fewest = MIN_ROUNDS_AA if request.aa else 1
+    fewest, most = MIN_ROUNDS_AA if request.aa else 1, request.max_rounds
     rounds = request.rounds or max(fewest, LOOKS[0] if machine.has_gpu else ROUNDS_ON_A_CPU)
     if rounds < fewest:
-        raise UsageError(
-            f"--rounds {rounds} cannot tell how far processes of one mode differ", f"Use {fewest} or more with --aa"
-        )
-    most, share = request.max_rounds, f"{SEEN_SHARE * 100:.0f} %"
+        what = f"--rounds {rounds} cannot tell how far processes of one mode differ"
+        raise UsageError(what, f"Use {fewest} or more with --aa")
     if request.precision is not None and most < rounds:
         raise UsageError(f"--max-rounds {most} is less than --rounds {rounds}", "Raise the one or lower the other")
     if request.precision is not None and most < FEWEST_ROUNDS:
-        raise UsageError(
-            f"--max-rounds {most} ends before --precision can be judged: fewer than {FEWEST_ROUNDS} processes may not "
-            f"show a state that {share} of them have",
-            f"Use --max-rounds {FEWEST_ROUNDS} or more, or omit --precision and choose --rounds",
-        )
+        unseen = f"{FEWEST_ROUNDS} processes may not show a state that {SEEN_SHARE * 100:.0f} % of them have"
+        what = f"--max-rounds {most} ends before --precision can be judged: fewer than {unseen}"
+        raise UsageError(what, f"Use --max-rounds {FEWEST_ROUNDS} or more, or omit --precision and choose --rounds")
     looks = machine.has_gpu and request.rounds is None and request.precision is None and not request.aa
     if looks:
         return Stop(rounds=min(rounds, most), max_rounds=most, looks=True, outside=OUTSIDE)
@@ -204,10 +175,8 @@ def apart(configs: Sequence[RunConfig], variants: Sequence[VariantSettings]) -> 
         while one.get("batch_size") == AUTO and config in (*given, *found):
             config = config.model_copy(update={"batch_size": 2 * config.batch_size})
         if config in found:
-            raise UsageError(
-                f"variants {found.index(config) + 1} and {len(found) + 1} are the same here: {config.mode_label} at "
-                f"batch size {config.batch_size}",
-                "Remove one of them: --rounds measures each variant several times",
-            )
+            same = f"variants {found.index(config) + 1} and {len(found) + 1} are the same here"
+            what = f"{same}: {config.mode_label} at batch size {config.batch_size}"
+            raise UsageError(what, "Remove one of them: --rounds measures each variant several times")
         found.append(config)
     return found

@@ -72,19 +72,16 @@ def prepare(
     here. Raises UsageError and ModeUnavailable.
     """
     if elastic is None and elastic_from(environ) is not None:
-        raise UsageError(
-            "torchrun made this process one of a group, and this command measures with processes of its own",
-            "Call it without torchrun; `fp8bench run` works with it",
-        )
+        what = "torchrun made this process one of a group, and this command measures with processes of its own"
+        raise UsageError(what, "Call it without torchrun; `fp8bench run` works with it")
     machine = planned or this_machine(environ)
     place = place_on(machine, request.instance, request.results_dir, request.name, has_price=request.price is not None)
-    if planned is not None:
-        place = replace(place, here=None)
     if machines and place.here is not None:
         # All nodes together are the machine: a session continues when the same nodes meet again.
         place = replace(place, here=replace(place.here, machine=together(machines)))
+    place = replace(place, here=None) if planned is not None else place
     named = "instance" in request.model_fields_set
-    kept, resumed = None, {}
+    kept, resumed = resume.Kept(""), dict[str, Any]()
     if request.session is not None:
         auto = place.instance.key
         known = [auto] if named else results.known_instances(place.results_dir)
@@ -105,12 +102,10 @@ def prepare(
     if request.variants:
         to_size = [config for config, each in zip(configs, request.each(), strict=True) if each.batch_size == AUTO]
     require_possible(configs, lambda: auto_layers.capability_of(place))
-    configs, notes = auto_layers.resolved(configs, place, to_size, kept.records if kept is not None else ())
-    searches: dict[RunConfig, BatchSearch] = {}
-    if kept is not None:
-        configs, searches = resume.sized(kept, configs, to_size)
-        to_size = [config for config in to_size if config in configs and config not in searches]
-        resume.refuse_unlike(kept, configs, request.aa, request.variants)
+    configs, notes = auto_layers.resolved(configs, place, to_size, kept.records)
+    configs, searches = resume.sized(kept, configs, to_size)
+    to_size = [config for config in to_size if config in configs and config not in searches]
+    resume.refuse_unlike(kept, request, configs)
     return Prepared(
         **vars(place),
         entries=entries(request, configs),

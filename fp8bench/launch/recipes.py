@@ -31,10 +31,8 @@ def chosen(labels: Sequence[str], layers: str | None) -> list[tuple[ModeEntry, s
     if layers is not None:
         having = [one.name for one, own in found if _has_layers(one, split_recipe(own))]
         if not having:
-            raise UsageError(
-                f"--fp8-layers {layers} applies to none of the modes: {', '.join(entry.name for entry, _ in found)}",
-                "Omit it, or add a mode that has layers in fp8: --mode torchao-float8",
-            )
+            what = f"--fp8-layers {layers} applies to none of the modes: {', '.join(entry.name for entry, _ in found)}"
+            raise UsageError(what, "Omit it, or add a mode that has layers in fp8: --mode torchao-float8")
         torchao = all(name.startswith(LIBRARY_LAYERS) for name in having)
         checked = checked_layers(layers, "--fp8-layers", torchao)
         for place, (entry, text) in enumerate(found):
@@ -73,31 +71,23 @@ def require_possible(configs: Sequence[RunConfig], capability: Callable[[], tupl
         if recipe is None:
             continue
         if recipe.fp8_attention and config.te_attention == "sdpa":
-            raise UsageError(
-                f"{label}: dpa=on is attention of Transformer Engine's, and --te-attention sdpa is torch's",
-                "Omit one of them",
-            )
+            what = f"{label}: dpa=on is attention of Transformer Engine's, and --te-attention sdpa is torch's"
+            raise UsageError(what, "Omit one of them")
         head_dim = registry.find_workload(config.workload).head_dim if recipe.fp8_attention else None
         if recipe.fp8_attention and (why := attention_refusal(recipe.base, head_dim, capability())):
-            raise ModeUnavailable(
-                f"{label} cannot train {config.workload} here: Transformer Engine has no backend of fp8 attention for "
-                f"it: {why}",
-                "Omit dpa=on: its linear layers run in fp8 all the same",
-            )
+            none = "Transformer Engine has no backend of fp8 attention for it"
+            what = f"{label} cannot train {config.workload} here: {none}: {why}"
+            raise ModeUnavailable(what, "Omit dpa=on: its linear layers run in fp8 all the same")
         regex, layers = recipe.layers, layers_of(config.workload)
         is_regex = layers and regex not in (ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS)
         if is_regex and not any(re.search(regex, layer) for layer in layers):
             names = dict.fromkeys(re.sub(r"(?<![^.])\d+(?![^.])", "*", layer) for layer in layers)
             shown = ", ".join([*list(names)[:4], *["..."] * (len(names) > 4)])
-            raise UsageError(
-                f"{label}: no linear layer of the model has a name that {regex!r} matches",
-                f"Its layers are {shown} (* is a number)",
-            )
+            what = f"{label}: no linear layer of the model has a name that {regex!r} matches"
+            raise UsageError(what, f"Its layers are {shown} (* is a number)")
         if (recipe.base, recipe.layers) == ("rowwise_with_gw_hp", LIBRARY_LAYERS):
-            raise UsageError(
-                f"{label}: torchao has no rule of layers for rowwise_with_gw_hp",
-                "Use tensorwise or rowwise, or another choice of layers",
-            )
+            what = f"{label}: torchao has no rule of layers for rowwise_with_gw_hp"
+            raise UsageError(what, "Use tensorwise or rowwise, or another choice of layers")
 
 
 _VIT = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
@@ -192,10 +182,8 @@ def switched(configs: Sequence[RunConfig], requested: Sequence[str], workload: W
         return list(configs)
     wanted = tuple(dict.fromkeys(one for text in requested for one in parse(text)))
     if requested != (NONE,) and not any(_heeds_switches(config.mode) for config in configs):
-        raise UsageError(
-            f"--te-switch {requested[0]} concerns Transformer Engine's layer, which no requested mode has",
-            "Add --mode te-fp8, or omit it",
-        )
+        what = f"--te-switch {requested[0]} concerns Transformer Engine's layer, which no requested mode has"
+        raise UsageError(what, "Add --mode te-fp8, or omit it")
     found = []
     for config in configs:
         for switches in wanted if _heeds_switches(config.mode) else (None,):

@@ -77,10 +77,8 @@ def where_kept(name: str, place: Place, records: Iterable[Record], machine: Mach
         fitting = [one for one in fitting if session(one) == latest]
     found = sorted({one.instance for one in fitting})
     if len(found) > 1:
-        raise UsageError(
-            f"session {name!r} of this machine is kept in {place.results_dir} under {' and '.join(found)}",
-            f"Say which with --instance, as in --instance {found[0]}",
-        )
+        what = f"session {name!r} of this machine is kept in {place.results_dir} under {' and '.join(found)}"
+        raise UsageError(what, f"Say which with --instance, as in --instance {found[0]}")
     return (places[found[0]] if found else None) or place
 
 
@@ -114,17 +112,13 @@ def find(name: str, place: Place, records: Iterable[Record]) -> Kept:
         if fitting := [record for record in together if not unlike(record)]:
             return Kept(session(fitting[-1]), fitting)
     if sessions:
-        latest = sessions[0][-1]
-        raise UsageError(
-            f"session {session(latest)!r} cannot be resumed here, since it was measured with another "
-            f"{', '.join(unlike(latest))}",
-            f"Resume it where it was measured, or {OTHER_SESSION}",
-        )
+        last = sessions[0][-1]
+        why = f"since it was measured with another {', '.join(unlike(last))}"
+        remedy = f"Resume it where it was measured, or {OTHER_SESSION}"
+        raise UsageError(f"session {session(last)!r} cannot be resumed here, {why}", remedy)
     if name == LATEST:
-        raise UsageError(
-            f"no session of {place.instance.key!r} is kept in {place.results_dir}, so none can be resumed",
-            "Omit --session, or give the folder with --results-dir",
-        )
+        what = f"no session of {place.instance.key!r} is kept in {place.results_dir}, so none can be resumed"
+        raise UsageError(what, "Omit --session, or give the folder with --results-dir")
     return Kept(name)
 
 
@@ -140,11 +134,8 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
     overridden = ", ".join(flag_of(name) for name in sorted(given & {"mode", *own}))
     if variants and not request.variants:
         if overridden:
-            raise UsageError(
-                f"session {kept.session_id!r} has variants, each with a mode and settings of its own, which "
-                f"{overridden} would override",
-                f"Omit {overridden} to resume it, or {OTHER_SESSION}",
-            )
+            what = f"session {kept.session_id!r} has variants with settings of their own, not those of {overridden}"
+            raise UsageError(what, f"Omit {overridden} to resume it, or {OTHER_SESSION}")
         found["variants"] = variants
     for name, of_config in SETTINGS.items():
         values = dict.fromkeys(getattr(config, of_config) for config in kept.configs)
@@ -153,11 +144,9 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
         if name == "batch_size" and kept.searches:
             values = {AUTO: None}
         if len(values) > 1:
-            raise UsageError(
-                f"session {kept.session_id!r} has no {name} of its own: its records have "
-                f"{' and '.join(sorted(map(str, values)))}",
-                f"Say which with {flag_of(name)}",
-            )
+            have = " and ".join(sorted(map(str, values)))
+            what = f"session {kept.session_id!r} has no {name} of its own: its records have {have}"
+            raise UsageError(what, f"Say which with {flag_of(name)}")
         found[name] = next(iter(values))
     # Older records do not contain what was requested.
     of_records = [mode for record in kept.records if record.session is not None for mode in record.session.modes]
@@ -173,17 +162,13 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
     return found | {name: value for name, value in others.items() if name not in given and value is not None}
 
 
-def refuse_unlike(
-    kept: Kept, configs: Sequence[RunConfig], aa: bool, requested: Sequence[VariantSettings] = ()
-) -> None:
-    """Raise UsageError that names each setting in which the configurations to be run differ from the session's.
-    requested: variants.
-    """
+def refuse_unlike(kept: Kept, request: RunRequest, configs: Sequence[RunConfig]) -> None:
+    """Raise UsageError that names each setting in which the configurations to be run differ from the session's."""
     if not kept.configs:
         return
     before, unlike, searched = kept.variants, dict[str, str](), {config for config, *_ in kept.searches}
-    if before or requested:
-        _refuse_changed(kept.session_id, before, requested)
+    if before or request.variants:
+        _refuse_changed(kept.session_id, before, request.variants)
     # Every variant has to be there again, and every mode has to be like those that were measured.
     each, others = (kept.configs, configs) if before else (configs, kept.configs)
     for config in dict.fromkeys(each):
@@ -199,24 +184,21 @@ def refuse_unlike(
         for name, value in min(differing, key=len).items():
             then, now = (getattr(config, name), value)[:: 1 if before else -1]
             unlike.setdefault(REQUESTED_AS.get(name, name), f"{REQUESTED_AS.get(name, name)} {then} (now {now})")
-    if aa != kept.arms:
-        unlike["aa"] = f"aa {str(kept.arms).lower()} (now {str(aa).lower()})"
+    if request.aa != kept.arms:
+        unlike["aa"] = f"aa {str(kept.arms).lower()} (now {str(request.aa).lower()})"
     if unlike:
         flags, restore = ", ".join(map(flag_of, unlike)), ", or restore the file," if before else ""
         # Sizes are in the workload's name.
         flags += " and --size" if "," in unlike.get("workload", "") else ""
-        raise UsageError(
-            f"session {kept.session_id!r} was measured with {', '.join(unlike.values())}",
-            f"Omit {flags}{restore} to resume it with its own settings, or {OTHER_SESSION}",
-        )
+        remedy = f"Omit {flags}{restore} to resume it with its own settings, or {OTHER_SESSION}"
+        raise UsageError(f"session {kept.session_id!r} was measured with {', '.join(unlike.values())}", remedy)
 
 
 def _refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Sequence[VariantSettings]) -> None:
     """Raise UsageError that names what changed between two lists of variants, except their order."""
     if not kept:
-        raise UsageError(
-            f"session {session_id!r} was measured without variants", f"Omit --config to resume it, or {OTHER_SESSION}"
-        )
+        what = f"session {session_id!r} was measured without variants"
+        raise UsageError(what, f"Omit --config to resume it, or {OTHER_SESSION}")
 
     def described(one: VariantSettings) -> str:
         own = ", ".join(setting_in_words(name, value) for name, value in one.items() if name != "mode")
@@ -225,10 +207,8 @@ def _refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Seque
     changes = [f"{described(one)} is no longer there" for one in kept if one not in now]
     changes += [f"{described(one)} is new" for one in now if one not in kept]
     if changes:
-        raise UsageError(
-            f"session {session_id!r} was measured with other variants: {'; '.join(changes)}",
-            f"Restore the file, or omit --config to resume the session with its own variants, or {OTHER_SESSION}",
-        )
+        remedy = f"Restore the file, or omit --config to resume the session with its own variants, or {OTHER_SESSION}"
+        raise UsageError(f"session {session_id!r} was measured with other variants: {'; '.join(changes)}", remedy)
 
 
 def sized(

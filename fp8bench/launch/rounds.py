@@ -7,11 +7,8 @@ the same mode took 126 ms a step in one process and 100 ms in the next on the sa
 
 If no number of rounds is requested, the session is looked at after 3, 6, 10, 14, 20 and 30 of them. A mode ends at the
 look at which it is told from the baseline, or known to a percent; the baseline goes on with those that are left. If a
-precision is requested, all modes continue together, round by round, until the interval of every mode is narrow enough
-(`stats.certainty`), up to a last round. A mode that stopped (unsupported here, invalid, broken) is not run again and
-delays none of the others.
-
-A session that was cut short can be resumed: rounds that were kept count, and the others are run.
+precision is requested, all modes go on together until the interval of each is narrow enough (`stats.certainty`), up to
+a last round. A mode that stopped (unsupported here, invalid, broken) is not run again and delays none of the others.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fp8bench.config.request import MAX_ROUNDS
+from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.rank import Parity
@@ -73,12 +71,15 @@ class Stop:
 
 @dataclass
 class Schedule:
-    """The rounds still to run, given what has been measured. asked: fields of each record's `Session`, as requested."""
+    """The rounds still to run, given what has been measured. asked: fields of each record's `Session`, as requested.
+    searches: how batch sizes were found.
+    """
 
     entries: Sequence[Entry]
     stop: Stop
     session_id: str
     asked: Mapping[str, Any] = field(default_factory=dict)
+    searches: dict[RunConfig, BatchSearch] = field(default_factory=dict)
     _times: dict[Entry, list[float]] = field(default_factory=dict)
     _stopped: set[Entry] = field(default_factory=set)
     _variants: dict[RunConfig, set[Variant]] = field(default_factory=dict)
@@ -115,7 +116,7 @@ class Schedule:
     def place(self, entry: Entry, number: int, position: int) -> Session:
         """Return the place of an entry's turn in the session."""
         place = Session(session_id=self.session_id, round=number, position=position, arm=entry.arm)
-        return place.model_copy(update=self.asked)
+        return place.model_copy(update={**self.asked, "batch_search": self.searches.get(entry.config)})
 
     def take(self, entry: Entry, record: Record) -> None:
         """Note the result of an entry's turn."""

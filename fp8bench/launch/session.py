@@ -11,9 +11,8 @@ from typing import NamedTuple
 from fp8bench.launch import batch_size, resume
 from fp8bench.launch.assemble import assemble, log_of, new_session_id, phases
 from fp8bench.launch.prepare import Prepared, marks
-from fp8bench.launch.processes import Executor, Watch
-from fp8bench.launch.processes.rank import MEASURES_A_RUN, Task
-from fp8bench.launch.processes.watch import SpawnExecutor
+from fp8bench.launch.processes.rank import Task
+from fp8bench.launch.processes.watch import Executor, Watch
 from fp8bench.launch.recipes import words_of
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code as exit_code_after
@@ -57,12 +56,11 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
     # Read again, because another call may have added records between `prepare` and the lock.
     found = results.read(prepared.results_dir, [prepared.instance.key])
     kept = resume.find(prepared.request.session, prepared, (record for record, _ in found))
-    configs, aa = [entry.config for entry in prepared.entries], prepared.entries[0].arm is not None
-    resume.refuse_unlike(kept, configs, aa, prepared.request.variants)
+    resume.refuse_unlike(kept, prepared.request, [entry.config for entry in prepared.entries])
     mine = {record.run_id for record in kept.records}
     of_session = results.Found((one for one in found if one.record.run_id in mine), found.broken)
     broken = list[Broken]()
-    rounds = Schedule(prepared.entries, prepared.stop, kept.session_id)
+    rounds = Schedule(prepared.entries, prepared.stop, kept.session_id, searches=dict(prepared.searches))
     rounds.restore(results.sound(of_session, broken.extend, list))
     for one in broken:
         warn(f"warning: {one.told}")
@@ -97,17 +95,10 @@ def measure(
         "variants": variants,
         "modes": () if variants else resume.requested_modes(entry.config for entry in prepared.entries),
     }
-    with executor or SpawnExecutor() as executor:
-        searches = dict(prepared.searches)
-        for entry, found in batch_size.find_sizes(prepared, rounds, executor, say) if prepared.to_size else ():
-            if found.config is not None:
-                searches[found.config] = found.search
-            elif found.stopped is not None:
-                place = rounds.place(entry, 1, 1).model_copy(update={"batch_search": found.search})
-                record = found.stopped.model_copy(update={"session": place})
-                path = results.write(record, prepared.results_dir)
-                yield Turned(entry, record, path)
-        prepared = replace(prepared, searches=searches)
+    with executor or Executor() as executor:
+        for entry, stopped in batch_size.find_sizes(prepared, rounds, executor, say) if prepared.to_size else ():
+            record = stopped.model_copy(update={"session": rounds.place(entry, 1, 1)})
+            yield Turned(entry, record, results.write(record, prepared.results_dir))
         if rounds.entries:
             yield from run_rounds(prepared, rounds, executor, begins, traces or {}, since_s, undecided)
 
@@ -127,8 +118,7 @@ def run_rounds(
     """
     first = number = schedule.first_round
     while schedule.goes_on(number) or (undecided and undecided(number - first) and schedule.one_more(number)):
-        for entry, turn in schedule.round(number):
-            place = turn.model_copy(update={"batch_search": prepared.searches.get(entry.config)})
+        for entry, place in schedule.round(number):
             trace = traces.get(entry.label) if number == first else None
             kept: tuple[Record, Path] | None = None
             interrupted: KeyboardInterrupt | None = None
@@ -140,8 +130,9 @@ def run_rounds(
                 found = marks(prepared, entry.config)
                 watch = begins(entry, place)
                 begun_s = time.monotonic()
-                work, timeout_s = MEASURES_A_RUN.relying(schedule.parity(entry)), prepared.request.timeout_s
-                task = Task(config=entry.config, trace=trace, place=place, work=work, timeout_s=timeout_s)
+                earlier, timeout_s = schedule.parity(entry), prepared.request.timeout_s
+                given = {} if earlier is None else {"earlier": earlier.model_dump(mode="json")}
+                task = Task(config=entry.config, given=given, trace=trace, place=place, timeout_s=timeout_s)
 
                 def noted(progress: Progress, watch: Watch = watch, seen: list[Progress] = seen) -> None:
                     seen[:] = [progress]

@@ -2,12 +2,11 @@
 
 SIGINT, SIGTERM and SIGHUP end the program with the exit code that a shell expects (128 + signal). Outside a run each
 raises `Interrupt` wherever the program is. While worker processes exist, signals are only noted (`held_back`): whoever
-watches the workers checks for a note several times a second and ends them, and nothing that is being created or removed
-meanwhile is left half done. A signal that was ignored when the program began (nohup) stays ignored.
+watches the workers looks several times a second and ends them, and nothing is left half done. A signal that was ignored
+when the program began (nohup) stays ignored.
 
 Descendants are found in /proc by their parents. A process whose own parent has ended would be lost to that search, so
-the launcher adopts orphans while a `process_tree` is open. No pipe is waited for: a process that a plug-in forked, and
-that holds the rank's pipes open, delays nobody.
+the launcher adopts orphans while a `process_tree` is open.
 
 The program imports this module before any other, to handle signals from then on, so it imports little.
 """
@@ -29,18 +28,11 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-TERM_S = 3.0
-"""Seconds that processes have to end themselves after SIGTERM."""
-
-KILL_S = 3.0
-"""Seconds that the kernel has after SIGKILL, between two runs. A process that hangs inside a driver stays."""
-
-GONE_S = 10.0
-"""Seconds that the kernel has at the end: what a process holds on a GPU is its own until the driver has let go."""
-
+TERM_S = 3.0  # for processes to end themselves after SIGTERM
+KILL_S = 3.0  # for the kernel after SIGKILL, between two runs; a process that hangs inside a driver stays
+GONE_S = 10.0  # for the kernel at the end: what a process holds on a GPU is its own until the driver has let go
 POLL_S = 0.05
-STOPPED = "T"
-ZOMBIE = "Z"
+STOPPED, ZOMBIE = "T", "Z"
 
 
 class Interrupt(KeyboardInterrupt):
@@ -173,40 +165,28 @@ def descendants(of: int, among: list[Process], without: frozenset[tuple[int, int
 
 
 @contextmanager
-def process_tree(server: Callable[[], int | None] = lambda: None) -> Iterator["ProcessTree"]:
-    """Yield the tree of what this process and the server start meanwhile; at the end none of it is left."""
+def process_tree(server: Callable[[], int | None] = lambda: None) -> Iterator[Callable[[], list[Process]]]:
+    """Yield a function that returns what this process and the server have started meanwhile, as far as it runs or is
+    stopped. At the end all of it is ended by SIGTERM and then SIGKILL, within TERM_S + KILL_S, including what begins
+    meanwhile.
+    """
     # Imported here because it imports ctypes.
     from fp8bench.lifeline import adopting_orphans
 
-    tree = ProcessTree(frozenset(one.identity for one in descendants(os.getpid(), processes())), server)
+    before = frozenset(one.identity for one in descendants(os.getpid(), processes()))
+
+    def living() -> list[Process]:
+        among, pid = processes(), server()
+        found = descendants(os.getpid(), among, before) + ([] if pid is None else descendants(pid, among))
+        collect(found)
+        return [one for one in found if one.living]
+
     with adopting_orphans():
         try:
-            yield tree
+            yield living
         finally:
-            tree.end()
-
-
-class ProcessTree(NamedTuple):
-    """See `process_tree`. before: identities of descendants whose branches do not count."""
-
-    before: frozenset[tuple[int, int]] = frozenset()
-    server: Callable[[], int | None] = lambda: None
-
-    def found(self) -> list[Process]:
-        """Return those of the tree, ended ones included whose exit status nobody has collected."""
-        among, server = processes(), self.server()
-        own = descendants(os.getpid(), among, self.before)
-        return own if server is None else own + descendants(server, among)
-
-    def living(self) -> list[Process]:
-        """Return those of the tree that run or are stopped."""
-        return [one for one in self.found() if one.living]
-
-    def end(self) -> None:
-        """End all, by SIGTERM and then SIGKILL, within TERM_S + KILL_S, including those that begin meanwhile."""
-        for number, patience_s in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, KILL_S)):
-            _send_until_gone(self.living, number, patience_s)
-            collect(self.found())
+            for number, patience_s in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, KILL_S)):
+                _send_until_gone(living, number, patience_s)
 
 
 def _send_until_gone(left: Callable[[], list[Process]], number: signal.Signals, patience_s: float) -> None:

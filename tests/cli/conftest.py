@@ -17,7 +17,7 @@ from fp8bench.cli.app import main
 from fp8bench.launch import place as placing
 from fp8bench.launch import session as launching
 from fp8bench.launch.prepare import examined
-from fp8bench.launch.processes import Executor
+from fp8bench.launch.processes.watch import Executor
 from fp8bench.launch.signals import SIGNALS
 from fp8bench.schema.rank import RankReport
 
@@ -93,7 +93,7 @@ def main_with(tmp_path, monkeypatch, capsys):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
         monkeypatch.setattr(sys, "argv", ["fp8bench", *arguments])
         for module in (launching, sweep):
-            monkeypatch.setattr(module, "SpawnExecutor", lambda: executor)
+            monkeypatch.setattr(module, "Executor", lambda: executor)
         with pytest.raises(SystemExit) as ended:
             main()
         done = Outcome(ended.value.code, *capsys.readouterr())

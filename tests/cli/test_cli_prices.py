@@ -127,7 +127,7 @@ def test_a_machine_of_ones_own_is_made_by_its_name_and_price_and_its_session_bri
     monkeypatch.setattr(placing, "software_here", lambda on_gpu: software_of(environment(None)))
     own = "--instance my-box --price 3.20 --session b8 --mode baseline-bf16 --rounds 1"
     said = run_with([0.1], *own.split()).stderr
-    assert "instance 'my-box' is new, and is made of this machine: its CPU" in said
+    assert "instance 'my-box' is new, and is made of this machine" in said
     printed = json.loads(run_with([], "--session", "b8", "--dry-run", "--json").stdout)
     assert printed["settings"]["instance"] == {"value": "my-box", "origin": "session b8"}
 

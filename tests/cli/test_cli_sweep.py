@@ -9,7 +9,7 @@ from cli.calling import call
 from kept import documents, record_paths
 
 from fp8bench.launch import batch_size
-from fp8bench.launch.processes import Executor
+from fp8bench.launch.processes.watch import Executor
 from fp8bench.launch.sweep import search
 from fp8bench.machine.identity import Here
 from fp8bench.schema.rank import RankMemory, RankReport

@@ -16,7 +16,7 @@ from launch.test_spawn_signals import maps
 
 from fp8bench.launch.processes import watch
 from fp8bench.launch.processes.rank import Task
-from fp8bench.launch.processes.watch import SpawnExecutor
+from fp8bench.launch.processes.watch import Executor
 from fp8bench.launch.signals import ZOMBIE, descendants, process, processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
@@ -117,7 +117,7 @@ class TestItself:
         )
         (tmp_path / "never_done.py").write_text("import time\ntime.sleep(600)\n")
         before = frozenset(one.identity for one in descendants(os.getpid(), processes()))
-        with SpawnExecutor() as executor:
+        with Executor() as executor:
             yield executor
         assert descendants(os.getpid(), processes(), before) == []
 

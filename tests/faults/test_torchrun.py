@@ -17,6 +17,7 @@ from fp8bench.launch.nodes.messages import EACH_ITS_OWN, Hello, hello, judge
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.signals import process
 from fp8bench.machine.gpus import Machine
+from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import ROOT
 
 MINUTE_S = 60
@@ -28,13 +29,14 @@ NODE_OF_TWO = {"LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
 
 class TestAlike:
     def hello(self, node, settings):
-        return Hello(node=node, host=f"host-{node}", processes=1, settings=settings, hardware={}, software={})
+        return Hello(node=node, host=f"host-{node}", settings=settings, hardware={}, software={})
 
     @pytest.mark.parametrize("name", sorted(set(RunRequest.model_fields) - EACH_ITS_OWN))
     def test_nodes_that_were_asked_for_something_else_are_refused_whatever_it_is(self, name):
-        refusal = judge([self.hello(0, {name: "this"}), self.hello(1, {name: "that"})]).refusal
+        with pytest.raises(UsageError) as refusal:
+            judge([self.hello(0, {name: "this"}), self.hello(1, {name: "that"})])
 
-        assert refusal.what == f"the nodes differ: {name} is this on node 0 (host-0), that on node 1 (host-1)"
+        assert refusal.value.what == f"the nodes differ: {name} is this on node 0 (host-0), that on node 1 (host-1)"
 
     def test_every_node_tells_of_every_setting(self):
         told = hello(Elastic(0, 0, 2, 1), RunRequest(), Machine((), None, 2), {}).settings

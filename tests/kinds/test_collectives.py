@@ -124,7 +124,7 @@ def test_of_each_round_the_slowest_rank_counts():
 def test_a_wrong_element_on_any_rank_makes_it_invalid(request_of, monkeypatch):
     times = {0: RankTimes(wrong=0), 1: RankTimes(wrong=3)}
     reports = [RankReport(rank=rank, found={"times": [one.model_dump()]}) for rank, one in times.items()]
-    monkeypatch.setattr(measuring.SpawnExecutor, "run", lambda *_: reports)
+    monkeypatch.setattr(measuring.Executor, "run", lambda *_: reports)
     asked = request_of(operations=("all-reduce",), dtypes=("bf16",), sizes=("1K",))
     record = measure(prepare(asked, {}), lambda _line: None)
     assert record.status == record.timings[0].status == "invalid"
@@ -139,7 +139,7 @@ def test_a_wrong_element_on_any_rank_makes_it_invalid(request_of, monkeypatch):
 def test_a_rank_that_fails_ends_the_call_with_its_words(request_of, monkeypatch, cause, remedy):
     why = {"reason": "rank 1 died: enough", "cause": cause, "remedy": "See its log"}
     reports = [RankReport(rank=0, status="failed", collateral=True), RankReport(rank=1, status="failed", **why)]
-    monkeypatch.setattr(measuring.SpawnExecutor, "run", lambda *_: reports)
+    monkeypatch.setattr(measuring.Executor, "run", lambda *_: reports)
     with pytest.raises(RunFailed, match=f"rank 1 died: enough.*{remedy}") as failed:
         measure(prepare(request_of(), {}), lambda _line: None)
     assert failed.value.cause == cause

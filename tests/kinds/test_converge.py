@@ -81,7 +81,7 @@ class TestPrepare:
         job = prepared().config
         assert job.config.text.name == "book.txt"
         assert os.path.dirname(text) not in job.config.model_dump_json()
-        assert task_of(job, *MODES[:1], 0).work.given["plan"]["text_file"] == text
+        assert task_of(job, *MODES[:1], 0).given["plan"]["text_file"] == text
         [warning] = prepared(steps="1000").warnings
         assert warning == "every byte of book.txt is trained on 3.3 times"
         assert prepared().warnings == ()
@@ -172,12 +172,12 @@ class TestTraining:
                 given.append(task)
                 return super().run(task, watch)
 
-        monkeypatch.setattr("fp8bench.launch.processes.watch.SpawnExecutor", Spawn)
+        monkeypatch.setattr("fp8bench.kinds.converge.measure.Executor", Spawn)
         job = prepared(timeout_s="50")
         assert measure.measure(job, lambda _line: None).status == "ok"
         assert given == [task_of(job.config, mode, seed) for mode, seed in in_turns(job.config.config)]
         assert {task.timeout_s for task in given} == {50.0}
-        assert {task.work.target for task in given} == {"fp8bench.worker.convergence:measure"}
+        assert {task.target for task in given} == {"fp8bench.worker.convergence:measure"}
 
     def test_the_record_has_every_training_by_mode_and_seed_and_survives_the_store(self, prepared, tmp_path):
         job = prepared(seeds="2")

@@ -70,7 +70,7 @@ def test_where_nothing_tells_which_layers_pay_it_is_refused_with_what_would(aske
 
 @pytest.mark.parametrize(("batch_size", "enough"), [(4, 16), (24, 32)])
 def test_a_batch_whose_gemms_cannot_be_timed_is_refused_with_the_next_one_that_can(batch_size, enough):
-    with pytest.raises(UsageError, match=f"batch {batch_size} x 17 tokens of vit-micro are") as caught:
+    with pytest.raises(UsageError, match=f"batch {batch_size} x 17 tokens are") as caught:
         resolved([run(workload="vit-micro", batch_size=batch_size)], HERE)
     assert caught.value.remedy.startswith(f"Use --batch-size {enough},")
     assert "fp8bench gemm" not in caught.value.remedy

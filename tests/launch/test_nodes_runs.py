@@ -131,6 +131,8 @@ def test_a_node_that_is_killed_ends_the_other_within_a_minute_with_a_record_and_
     assert (record["status"], record["cause"]) == ("failed", "host-death")
     assert record["reason"].startswith("node 1 with ranks 2 to 3 gave no sign of life for 1")
     assert record["reason"].endswith("in the phase 'timing'")
+    log = (first.folder / f"results/cpu/{record['run_id']}.log").read_text()
+    assert [f"rank {rank}: " in log for rank in range(4)] == [True, True, False, False]
     assert f"fp8bench: baseline-bf16: {record['reason']}. {record['remedy']}." in first.errors()
     # torchrun itself ends with 1, and tells its processes' codes.
     assert "exitcode  : 5" in first.errors()

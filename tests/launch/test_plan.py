@@ -85,11 +85,11 @@ def test_modes_run_once_each_in_the_order_asked_for():
         ({"elastic": torchrun(16), "gpus": 17}, UsageError, "--gpus 17 disagrees with torchrun"),
         ({"elastic": torchrun(16), "tensor_parallel": 16}, UsageError, "does not divide the 8 ranks of this host"),
         ({"tensor_parallel": 2, "parallel": "ddp"}, UsageError, "--parallel ddp wants whole weights on every GPU"),
-        ({"grad_accumulation": 3, "batch_size": "auto"}, UsageError, "64 samples --batch-size auto starts with"),
+        ({"grad_accumulation": 3, "batch_size": "auto"}, UsageError, "does not divide the 64 samples of a step"),
         (
             {"workload": "llm-1b", "image_size": 384},
             UsageError,
-            "--image-size 384 does not apply .* --workload, as tim",
+            "--image-size 384 does not apply .* --workload tim",
         ),
         ({"workload": "llm-1b", "weight_dtype": "float16"}, UsageError, "--weight-dtype float16 does not .*gpt-layer"),
     ],

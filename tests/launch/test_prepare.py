@@ -66,11 +66,21 @@ def test_a_machine_without_a_product_name_is_not_taken_for_an_instance_without_a
 @pytest.mark.parametrize(
     ("key", "gpus", "error", "told"),
     [
-        ("p5", [H200] * 8, UsageError, "instance 'p5' has H100-SXM5-80GB, and this machine has H200-SXM-141GB"),
+        (
+            "p5",
+            [H200] * 8,
+            UsageError,
+            "instance 'p5' has 8 x H100-SXM5-80GB, and this machine shows 8 x H200-SXM-141GB",
+        ),
         ("p5", [], ModeUnavailable, "this machine shows no GPU"),
-        ("desk", [L4], UsageError, "instance 'desk' has no GPU, and this machine has NVIDIA L4"),
-        ("p5-4xlarge", [H100] * 8, UsageError, "instance 'p5-4xlarge' has 1 GPU"),
-        ("p5", SLICED, UsageError, r"'p5' has H100-SXM5-80GB, and this machine shows slices of it \(MIG\)"),
+        ("desk", [L4], UsageError, "instance 'desk' has no GPU, and this machine shows 1 x L4"),
+        (
+            "p5-4xlarge",
+            [H100] * 8,
+            UsageError,
+            "instance 'p5-4xlarge' has 1 x H100-SXM5-80GB, and this machine shows 8 x H100",
+        ),
+        ("p5", SLICED, UsageError, r"'p5' has 8 x H100-SXM5-80GB, and this machine shows slices of one \(MIG\)"),
         # What it has, or may have.
         *(("p5", gpus, None, "") for gpus in ([H100] * 8, [H100] * 4, ["A GPU that nobody knows"] * 8)),
         ("desk", [], None, ""),
@@ -86,7 +96,7 @@ def test_a_machine_may_not_be_called_what_it_is_not(key, gpus, error, told, cata
     [
         ("p55", False, r"unknown instance 'p55'. Did you mean 'p5'\? .*give its --price to"),
         # A known name is still the catalogue's.
-        ("p5", True, "'p5' has H100-SXM5-80GB, and this machine has L4"),
+        ("p5", True, "'p5' has 8 x H100-SXM5-80GB, and this machine shows 1 x L4"),
         *((name, True, "cannot be the name of an instance") for name in ("My Box", "../up", "-box")),
     ],
 )

@@ -194,7 +194,7 @@ class TestSettings:
     )
     def test_everything_that_differs_is_named_with_both_values(self, now, aa, told):
         with nullcontext() if told is None else pytest.raises(UsageError, match=told):
-            refuse_unlike(find("nightly", [kept(1)]), [now], aa)
+            refuse_unlike(find("nightly", [kept(1)]), RunRequest(aa=aa), [now])
 
 
 class TestInstance:
@@ -315,11 +315,11 @@ def sized(one: RunConfig, batch_size: int) -> RunConfig:
 class TestVariants:
     def test_their_order_may_change_and_a_session_without_any_takes_none(self):
         first = of_variants(*WITH_FP32)[0].config
-        resume.refuse_unlike(of_sizes(first), [first], False, WITH_FP32[::-1])
+        refuse_unlike(of_sizes(first), RunRequest(variants=WITH_FP32[::-1]), [first])
 
         now = plan(requested(*WITH_FP32), CPU)
         with pytest.raises(UsageError, match="session 'monday' was measured without variants"):
-            resume.refuse_unlike(of_sizes(first, variants=()), now, False, WITH_FP32)
+            refuse_unlike(of_sizes(first, variants=()), RunRequest(variants=WITH_FP32), now)
 
     def test_what_changed_beside_them_is_named_even_where_another_variant_has_that_value(self):
         variants = ({"mode": "te-bf16", "compile": "off"}, {"mode": "te-fp8:delayed", "compile": "on"})
@@ -327,13 +327,13 @@ class TestVariants:
         now = [one.model_copy(update={"seed": 2}) for one in before]
 
         with pytest.raises(UsageError, match=r"session 'monday' was measured with seed 1 \(now 2\)") as refusal:
-            resume.refuse_unlike(of_sizes(*before, variants=variants), now, False, variants)
+            refuse_unlike(of_sizes(*before, variants=variants), RunRequest(variants=variants), now)
         assert refusal.value.remedy.startswith("Omit --seed, or restore the file, to resume it with its own settings")
 
     def test_a_flag_that_would_override_what_they_have_is_refused(self):
         asked = resolve({"batch_size": "9", "mode": ("te-fp8",), "steps": "5"}, {}, {}, None).request
 
-        with pytest.raises(UsageError, match=r"which --batch-size, --mode would override"):
+        with pytest.raises(UsageError, match=r"settings of their own, not those of --batch-size, --mode"):
             resume.settings_of(of_sizes(of_variants(*WITH_FP32)[0].config), asked, elastic=False)
 
     def test_each_has_the_size_that_was_found_for_it_beside_one_that_was_given(self):
@@ -343,7 +343,7 @@ class TestVariants:
         session = of_sizes(found, variants=variants, search=SEARCH)
 
         assert resume.sized(session, configs, configs) == ([found, configs[1]], {found: SEARCH})
-        resume.refuse_unlike(session, [found, configs[1]], False, variants)
+        refuse_unlike(session, RunRequest(variants=variants), [found, configs[1]])
         given, sought = (one.config for one in of_variants(SMALL, SOUGHT))
         beside, _ = resume.sized(of_sizes(sized(sought, 96), search=SEARCH), [given, sought], [sought])
         assert [one.batch_size for one in beside] == [4, 96]
@@ -363,4 +363,4 @@ class TestVariants:
 
         assert unlike == [now]
         with pytest.raises(UsageError, match=r"measured with steps 7 \(now 8\)"):
-            resume.refuse_unlike(session, unlike, False, (SOUGHT,))
+            refuse_unlike(session, RunRequest(variants=(SOUGHT,)), unlike)

@@ -5,6 +5,7 @@ temporary files.
 import logging
 import tempfile
 import threading
+from importlib.util import find_spec
 from multiprocessing import process
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,41 +71,15 @@ def test_a_module_that_cannot_be_imported_is_named_in_one_line(monkeypatch, tmp_
     assert "\n" not in found
 
 
-REDISTRIBUTING = (
-    "torch.distributed.tensor._redistribute",
-    "While redistributing from %s to %s, %d sequential %s operations will be performed. This is suboptimal",
-)
-NO_CUDA = ("torch.utils.cpp_extension", "No CUDA runtime is found, using CUDA_HOME='%s'")
-
-
-@pytest.mark.parametrize(
-    ("logger", "text", "arguments", "shown"),
-    [
-        # Gathering in two operations computes nothing, and a reduction does.
-        (*REDISTRIBUTING, ("(_StridedShard)", "(Replicate)", 2, "all_gather"), False),
-        (*REDISTRIBUTING, ("(Partial)", "(Replicate)", 2, "all_reduce"), True),
-        (*NO_CUDA, ("/usr/local",), False),
-        *((name, "something is wrong with %s", ("all_gather",), True) for name in (REDISTRIBUTING[0], NO_CUDA[0])),
-    ],
-)
-def test_known_warnings_are_hidden_and_any_other_of_the_same_logger_is_shown(logger, text, arguments, shown):
-    hide_harmless()
-    found = logging.getLogger(logger)
-    try:
-        assert bool(found.filter(logging.LogRecord(logger, logging.WARNING, "", 0, text, arguments, None))) == shown
-    finally:
-        for one in [*found.filters]:
-            found.removeFilter(one)
-
-
 @pytest.mark.slow
-def test_torch_still_words_them_so():
-    """If this fails, torch has changed what is hidden."""
-    from importlib.util import find_spec
-
-    for logger, begins, _ in HARMLESS:
+def test_warnings_of_torch_that_mean_nothing_here_are_hidden_and_its_errors_are_shown():
+    before = {name: logging.getLogger(name).level for name in HARMLESS}
+    hide_harmless()
+    for name, level in before.items():
         # A parent package is imported on the way.
-        assert begins in Path(find_spec(logger).origin).read_text()
+        assert find_spec(name) is not None, "torch has such a module still"
+        assert logging.getLogger(name).getEffectiveLevel() == logging.ERROR
+        logging.getLogger(name).setLevel(level)
 
 
 def test_named_ones_lie_in_the_runs_folder_unless_another_is_given(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from kept import documents, record_paths
 from fp8bench.config.request import RunRequest
 from fp8bench.launch.assemble import OF_STAGES, phases
 from fp8bench.launch.prepare import Prepared
-from fp8bench.launch.processes import Executor
+from fp8bench.launch.processes.watch import Executor
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import exit_code_of, measure, schedule
 from fp8bench.launch.signals import Interrupt, process_began_s
@@ -51,7 +51,7 @@ class FakeExecutor(Executor):
         self.on_disk_before.append(len(record_paths(self.results_dir)))
         self.ran.append(task.config.mode_label)
         self.traces.append(task.trace)
-        earlier = task.work.given.get("earlier")
+        earlier = task.given.get("earlier")
         self.earlier.append(earlier and Parity.model_validate(earlier))
         watch(Progress("timing", 5, 0.1))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]

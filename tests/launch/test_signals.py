@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 
 import pytest
 from launch.seen import until
@@ -102,14 +103,14 @@ def test_what_was_there_before_stays_and_what_came_since_ends_also_if_it_heeds_n
 
     before = start("import time; time.sleep(600)")
     began = time.monotonic()
-    with process_tree() as tree:
+    with process_tree() as living:
         deaf, stopped = start(DEAF), start("import time; time.sleep(600)")
         deaf.stdout.readline()
         os.kill(stopped.pid, 19)
-        assert {one.pid for one in tree.living()} == {deaf.pid, stopped.pid}
+        assert {one.pid for one in living()} == {deaf.pid, stopped.pid}
 
     assert time.monotonic() - began < 10 * slowness
-    assert tree.living() == []
+    assert living() == []
     assert before.poll() is None
     before.kill()
     for one in (before, deaf, stopped):
@@ -126,15 +127,16 @@ threading.Thread(target=time.sleep, args=(600,)).start()
 print(flush=True)
 ctypes.CDLL(None).pthread_exit(None)
 """
-    with process_tree() as tree, subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as one:
-        one.stdout.readline()
-        until(lambda: process(one.pid).state == ZOMBIE, 20)
-        main_thread, living = process(one.pid), [found.pid for found in tree.living()]
-        tree.end()
-        left = process(one.pid)
-        one.kill()
-    assert main_thread.state == ZOMBIE
-    assert living == [one.pid]
+    with ExitStack() as tree:
+        living = tree.enter_context(process_tree())
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as one:
+            one.stdout.readline()
+            until(lambda: process(one.pid).state == ZOMBIE, 20)
+            found = [each.pid for each in living()]
+            tree.close()
+            left = process(one.pid)
+            one.kill()
+    assert found == [one.pid]
     assert left is None
 
 

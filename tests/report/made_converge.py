@@ -3,7 +3,7 @@
 from builders import environment, evidence, head, parity, workload_facts
 
 from fp8bench.kinds.converge.measure import ConvergeRecord, fingerprint
-from fp8bench.launch.processes import Executor
+from fp8bench.launch.processes.watch import Executor
 from fp8bench.launch.signals import Interrupt
 from fp8bench.schema.converge import ConvergeConfig, Curve, TextFacts, Trained, Validation, WorkFacts
 from fp8bench.schema.rank import RankMemory, RankReport

@@ -84,10 +84,10 @@ def test_a_case_that_is_wrong_is_not_timed(monkeypatch):
 @pytest.mark.slow
 def test_two_processes_time_every_operation(tmp_path):
     from fp8bench.kinds.collectives.measure import task_of
-    from fp8bench.launch.processes.watch import SpawnExecutor
+    from fp8bench.launch.processes.watch import Executor
 
     config = config_of(operations=OPERATIONS, dtypes=("bf16", "fp32"), sizes_bytes=(1000,), rounds=1)
-    reports = SpawnExecutor().run(task_of(config))
+    reports = Executor().run(task_of(config))
     first, second = ([RankTimes.model_validate(of) for of in one.found["times"]] for one in reports)
     assert [one.wrong for one in (*first, *second)] == [0] * 12
     assert [one.environment is None for one in reports] == [False, True]

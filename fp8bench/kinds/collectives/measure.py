@@ -12,9 +12,8 @@ from fp8bench.config.options import quoted, within
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
 from fp8bench.launch.plan import ranks_for
-from fp8bench.launch.processes import Executor
-from fp8bench.launch.processes.rank import Task, Work
-from fp8bench.launch.processes.watch import SpawnExecutor
+from fp8bench.launch.processes.rank import Task
+from fp8bench.launch.processes.watch import Executor
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.schema.collectives import (
@@ -151,7 +150,7 @@ def measure(prepared: Prepared[CollectivesConfig], log: Log, executor: Executor 
     ranks = f"{config.world_size} {'GPUs' if config.device == 'cuda' else 'processes'}"
     nodes = f" on {config.nodes} nodes" if config.nodes > 1 else ""
     log(f"{len(config.cases)} timings on {ranks}{nodes}, {counted(config.rounds, 'round')} of each")
-    with executor or SpawnExecutor() as executor:
+    with executor or Executor() as executor:
         reports = executor.run(task_of(config))
     executor.require_ready()
     failed = next((one for one in reports if one.status != "ok" and not one.collateral), None)
@@ -166,7 +165,8 @@ def task_of(config: CollectivesConfig) -> Task:
     group = config.model_dump(include={"device", "world_size", "nodes"})
     return Task(
         config=RunConfig.model_validate({**NOTHING_TRAINED, **group}),
-        work=Work(target=TARGET, given={"plan": config.model_dump(mode="json")}),
+        target=TARGET,
+        given={"plan": config.model_dump(mode="json")},
         timeout_s=START_S + FACTOR * len(config.cases) * config.rounds * config.seconds,
     )
 

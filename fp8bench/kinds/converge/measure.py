@@ -22,8 +22,8 @@ from fp8bench.config.options import read_sizes, sizes_of
 from fp8bench.config.request import RunRequest
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
-from fp8bench.launch.processes import Executor
-from fp8bench.launch.processes.rank import Task, Work
+from fp8bench.launch.processes.rank import Task
+from fp8bench.launch.processes.watch import Executor
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import this_machine
 from fp8bench.records import lock, results
@@ -249,15 +249,13 @@ def measure(prepared: Prepared[Job], log: Log, executor: Executor | None = None)
     nodes; None for fresh processes here. Raises Interrupted after a signal, when every worker has ended, and RunFailed
     if a node is gone: what the others found of that training is no finding about its mode.
     """
-    from fp8bench.launch.processes.watch import SpawnExecutor
-
     config, machine, here = prepared.config.config, prepared.machine, prepared.here
     settings = config.model_dump(mode="json", exclude={"nodes"} if config.nodes == 1 else None)
     text = json.dumps([settings, machine and machine.id, dict(here.software) if here else {}], sort_keys=True)
     name = f".converge-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
     path, remedy = prepared.results_dir / prepared.instance.key / name, "Wait until it ends, or give another --seed"
     with lock.held(path.with_suffix(".lock"), "this very comparison", remedy, log):
-        done, stopped, logs = _train_missing(prepared.config, path, executor or SpawnExecutor(), log)
+        done, stopped, logs = _train_missing(prepared.config, path, executor or Executor(), log)
         record = _assembled(prepared, done, stopped)
         if logs and (written := results.write_log(record, "\n\n".join(logs), prepared.results_dir)):
             log(f"tracebacks and stacks are in {written}")
@@ -273,8 +271,8 @@ def task_of(job: Job, mode: str, seed: int) -> Task:
     config = RunConfig(mode=entry.name, recipe=recipe, seed=seed, workers=0, **EXECUTED, **same)
     planned = job.config.model_dump(include=TextPlan.model_fields.keys() & ConvergeConfig.model_fields.keys())
     plan = TextPlan(text_file=job.text_file, text_sha256=job.config.text.sha256, **planned)
-    work = Work(target=WORKER, given={"plan": plan.model_dump(mode="json")})
-    return Task(config=config, work=work, timeout_s=job.timeout_s)
+    given = {"plan": plan.model_dump(mode="json")}
+    return Task(config=config, target=WORKER, given=given, timeout_s=job.timeout_s)
 
 
 def _train_missing(job: Job, path: Path, executor: Executor, log: Log) -> tuple[list[Done], list[Trained], list[str]]:

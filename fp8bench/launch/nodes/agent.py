@@ -9,89 +9,85 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fp8bench.launch import signals
-from fp8bench.launch.nodes.messages import Hello, Left, Verdict, judge, named
+from fp8bench.launch.nodes.messages import Hello, Left, judge, named
 from fp8bench.launch.nodes.place import Elastic
-from fp8bench.launch.nodes.store import GroupStore, NodeGone, StoreLost
-from fp8bench.launch.processes.blame import Lost
+from fp8bench.launch.nodes.store import GroupStore, StoreLost
+from fp8bench.launch.processes.blame import NodeGone
 from fp8bench.schema.errors import Fp8benchError
+from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.model import Refusal
-from fp8bench.worker.progress import Stage
 
 MessageT = TypeVar("MessageT")
 
-MEET_S = 30.0
-"""Seconds that a node may take to send its first message after node 0 did. torchrun starts no process before all nodes
-have come, so only other launchers start nodes one after the other.
-"""
-
-SAID_S = 5.0
-"""After this many seconds, whoever waits says for what."""
-
-SILENT_S = 15.0
-"""A node without a sign of life for this many seconds is gone; it gives one every second."""
-
-PART_S = 8.0
-"""Seconds that node 0 waits until all nodes have heard of the end, because the store may end with node 0."""
-
-DYING_S = 0.5
+MEET_S = 30.0  # for a node's first message after node 0's; torchrun starts no process before all nodes have come
+SILENT_S = 15.0  # a node without a sign of life for so long is gone; it gives one every second
+PART_S = 8.0  # for all nodes to hear of the end, because the store may end with node 0
 POLL_S = 0.2
 
 
 @dataclass
 class Agent:
-    """parent: torchrun's process id. verdict: on all nodes. met: whether this node has sent its first message."""
+    """parent: torchrun's process id. hellos, marks: of all nodes that have met. met: whether this one has begun to."""
 
     place: Elastic
     store: GroupStore
     log: Callable[[str], None]
     parent: int = field(default_factory=os.getppid)
-    verdict: Verdict = field(default_factory=Verdict)
+    hellos: Sequence[Hello] = ()
+    marks: tuple[str, ...] = ()
     met: bool = False
-    poll_s: float = POLL_S
 
     @property
     def leads(self) -> bool:
-        """Whether this node decides what runs, writes and prints."""
         return self.place.node == 0
 
     def called(self, node: int) -> str:
         """Return the node's name for a line on standard error: `node 1 (ip-10-0-0-12)`."""
-        hosts = self.verdict.hosts
-        return named(node, hosts[node]) if node < len(hosts) else f"node {node}"
+        return named(node, self.hellos[node].host) if self.hellos else f"node {node}"
+
+    @property
+    def machines(self) -> tuple[MachineIdentity | None, ...]:
+        return tuple(one.machine for one in self.hellos)
 
     def say(self, what: str, message: object) -> None:
         """Send this node's message of that name. Raises StoreLost."""
         self.store.put(f"{what}/{self.place.node}", message)
 
     def hear(
-        self, what: str, kind: type[MessageT], limit_s: float = math.inf, lost: list[NodeGone] | None = None
+        self,
+        what: str,
+        kind: type[MessageT],
+        limit_s: float = math.inf,
+        lost: list[NodeGone] | None = None,
+        nodes: Sequence[int] = (),
     ) -> dict[int, MessageT]:
-        """Wait for the message of that name from each node that this one depends on, and return them by node.
+        """Wait for the message of that name from these nodes, or those that this one depends on; return them by node.
 
         limit_s: without a limit the end of the session ends the wait too. lost: takes the nodes that are gone or late,
-        and the messages are removed once read; without it they stay, and NodeGone is raised. Raises Interrupt for a
-        signal.
+        for which NodeGone is raised without it. Raises Interrupt for a signal.
         """
         heard: dict[int, MessageT] = {}
-        missing, began, said = list(self.place.peers), time.monotonic(), limit_s == math.inf
+        missing, began, said = list(nodes or self.place.peers), time.monotonic(), limit_s == math.inf
         while missing and (limit_s < math.inf or self.ended() is None):
             waited_s = time.monotonic() - began
-            if waited_s > SAID_S and not said:
+            if waited_s > 5.0 and not said:
                 said = True
                 self.log(f"waiting for {' and '.join(map(self.called, missing))}, {limit_s:.0f} s at most")
             for node in tuple(missing):
                 try:
-                    found = self.store.get(f"{what}/{node}", kind, once=lost is not None)
+                    found = self.store.get(f"{what}/{node}", kind)
                     if found is None:
-                        self.require_alive(node)
+                        if node in self.place.peers:
+                            self.require_alive(node)
                         if waited_s > limit_s:
-                            raise self._gone(node, f"said nothing for {limit_s:.0f} s", time.time() - limit_s)
+                            how = f"said nothing for {limit_s:.0f} s"
+                            raise NodeGone(node, self.called(node), how, time.time() - limit_s)
                         continue
                     heard[node] = found
                 except NodeGone as gone:
@@ -100,69 +96,46 @@ class Agent:
                     lost.append(gone)
                 missing.remove(node)
             if missing:
-                time.sleep(self.poll_s)
+                time.sleep(POLL_S)
         return heard
 
     def require_alive(self, node: int) -> None:
         """Raise NodeGone if the node has left early or is silent, and Interrupt if a signal ended it."""
-        left = self.store.get(f"left/{node}", Left)
-        heard = self.store.heard[node]
+        left, heard = self.store.get(f"left/{node}", Left), self.store.heard[node]
         if left is not None and left.interrupted is not None:
             self.log(f"{self.called(node)} {left.what}")
             raise signals.Interrupt(left.interrupted)
         if left is not None and left.code is None:
             # What it said last is newer than its latest sign of life.
-            raise self._gone(node, left.what, left.at_s, left.stage or heard.stage)
+            raise NodeGone(node, self.called(node), left.what, left.at_s, left.stage or heard.stage)
         if heard.silent_s > SILENT_S:
             how = f"gave no sign of life for {heard.silent_s:.0f} s"
-            raise self._gone(node, how, time.time() - heard.silent_s, heard.stage)
+            raise NodeGone(node, self.called(node), how, time.time() - heard.silent_s, heard.stage)
 
-    def _gone(self, node: int, how: str, at_s: float, stage: Stage | None = None) -> NodeGone:
-        return NodeGone(Lost(node, how, at_s, stage), self.called(node))
-
-    def meet(self, mine: Hello, limit_s: float | None = None) -> Verdict:
+    def meet(self, mine: Hello, limit_s: float | None = None) -> None:
         """Exchange first messages; every node calls this once. If they cannot run together, all of them raise."""
-        limit_s, self.met = max(limit_s or 0.0, MEET_S), True
+        self.met = True
         self.say("hello", mine)
-        if self.leads:
-            try:
-                theirs = self.hear("hello", Hello, limit_s)
-            except NodeGone as gone:
-                # For those that came.
-                self.say("verdict", Verdict(refusal=Refusal.of(gone)))
-                raise
-            self.verdict = judge([mine, *(theirs[node] for node in self.place.peers)])
-            self.say("verdict", self.verdict)
-        else:
-            # Node 0 may have begun to wait for others only now.
-            self.verdict = self.hear("verdict", Verdict, 2 * limit_s)[0]
-        if self.verdict.refusal is not None:
-            raise self.verdict.refusal.error()
-        return self.verdict
+        heard = self.hear("hello", Hello, max(limit_s or 0.0, MEET_S), nodes=range(self.place.nodes))
+        self.hellos = [heard[node] for node in sorted(heard)]
+        self.marks = judge(self.hellos)
 
     def refuse(self, error: Fp8benchError) -> None:
-        """Say, as the first message, that this node cannot run; log what the nodes conclude if that differs."""
-        place, refusal = self.place, Refusal.of(error)
-        mine = Hello(node=place.node, host=socket.gethostname(), processes=place.local_world_size, refusal=refusal)
-        try:
-            self.meet(mine)
-        except Fp8benchError as heard:
-            if heard.exit_code != error.exit_code:
-                self.log(f"warning: {heard}")
+        """Say, as the first message, that this node cannot run."""
+        with suppress(Fp8benchError):
+            self.meet(Hello(node=self.place.node, host=socket.gethostname(), refusal=Refusal.of(error)))
         if not self.leads:
             # Node 0 need not wait for this one at its end.
             self.part()
 
     def orphaned(self) -> bool:
-        """Return whether torchrun is gone. This process learns of that by SIGTERM, a little before the kernel is done
-        with ending a process of many threads.
-        """
+        """Return whether torchrun is gone, which this process learns by SIGTERM, a little before the kernel is done."""
 
         def gone() -> bool:
             torchrun = signals.process(self.parent)
             return os.getppid() != self.parent or torchrun is None or torchrun.state == signals.ZOMBIE
 
-        return signals.waited_for(gone, DYING_S)
+        return signals.waited_for(gone, 0.5)
 
     def leave(self, error: BaseException) -> None:
         """Tell the other nodes that this node ends early, and why."""
@@ -173,24 +146,25 @@ class Agent:
             what = f"was ended by {signal.Signals(number).name}"
         if self.orphaned():
             what, number = "lost its torchrun, which was killed", None
-        self._last(Left(what=what, interrupted=number, stage=self.store.stage))
+        self.end(None, what, number)
 
-    def end(self, code: int, why: str) -> None:
-        """Tell all nodes, as node 0, that the session is over, and wait a moment until they have heard it."""
-        self._last(Left(what=why, code=code))
+    def end(self, code: int | None, why: str, interrupted: int | None = None) -> None:
+        """Tell the other nodes that this one ends; of node 0, that is the end of the session, and it waits a moment
+        until all have heard it.
+        """
 
-    def _last(self, left: Left) -> None:
+        def parted(node: int) -> bool:
+            # If the nodes have not met, one without a first message has not come.
+            unmet = not self.hellos and self.store.get(f"hello/{node}", Hello) is None
+            silent = self.store.heard[node].silent_s > SILENT_S
+            return unmet or silent or self.store.get(f"left/{node}", Left) is not None
+
         try:
-            self.say("left", left)
+            self.say("left", Left(what=why, code=code, interrupted=interrupted, stage=self.store.stage))
             if self.leads:
-                signals.waited_for(lambda: all(map(self._parted, self.place.peers)), PART_S, self.poll_s)
+                signals.waited_for(lambda: all(map(parted, self.place.peers)), PART_S, POLL_S)
         except StoreLost as lost:
             self.log(f"warning: the other nodes could not be told: {lost.what}")
-
-    def _parted(self, node: int) -> bool:
-        # Without a verdict, a node without a first message has not come.
-        unmet = not self.verdict.hosts and self.store.get(f"hello/{node}", Hello) is None
-        return unmet or self.store.get(f"left/{node}", Left) is not None or self.store.heard[node].silent_s > SILENT_S
 
     def ended(self) -> Left | None:
         """Return the end of the session, if node 0 has told it to this node."""

@@ -12,11 +12,9 @@ from contextlib import suppress
 
 from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.messages import Ready
-from fp8bench.launch.nodes.store import NodeGone
-from fp8bench.launch.processes import Watch
-from fp8bench.launch.processes.blame import RankView, reports_of
+from fp8bench.launch.processes.blame import NodeGone, RankView, reports_of
 from fp8bench.launch.processes.rank import Task
-from fp8bench.launch.processes.watch import Outcome, SpawnExecutor, run_ranks
+from fp8bench.launch.processes.watch import Executor, Outcome, Watch, run_ranks
 from fp8bench.launch.signals import Interrupt, held_back
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
@@ -24,24 +22,15 @@ from fp8bench.schema.model import Refusal
 from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import STAGES, Progress
 
-READY_S = 60.0
-"""Seconds that a node may take to check its GPUs."""
-
-VIEW_S = 40.0
-"""Seconds that another node's ranks may end later than this node's: they part in order, or have a grace of 30 s."""
-
-PARTING_S = 10.0
-"""Seconds that other nodes have, once a signal ended one, to tell what they measured. torchrun kills after 30 s."""
-
-LOOK_S = 0.5
-"""Seconds between two looks at the store while ranks run."""
+READY_S = 60.0  # for a node to check its GPUs
+VIEW_S = 40.0  # for another node's ranks to end after this node's: they part in order, or have a grace of 30 s
+PARTING_S = 10.0  # for other nodes to tell what they measured once a signal ended one; torchrun kills after 30 s
 
 
-class NodesExecutor(SpawnExecutor):
+class NodesExecutor(Executor):
     """Runs each task on all nodes: as `run` on node 0, and as `follow` on the others."""
 
     def __init__(self, agent: Agent) -> None:
-        super().__init__()
         self.agent = agent
         self._turns = 0
         self._gone: NodeGone | None = None
@@ -54,55 +43,41 @@ class NodesExecutor(SpawnExecutor):
     def run(self, task: Task, watch: Watch = lambda _progress: None) -> list[RankReport]:
         """Run as `Executor.run` does; reports name their machines. Raises ModeUnavailable if a node cannot run."""
         self.require_ready()
-        agent, turn = self.agent, self._turns
+        agent, turn, view = self.agent, self._turns, f"view/{self._turns}"
         self._turns += 1
         agent.say(f"turn/{turn}", task)
-        seen: dict[int, Outcome] = {}
-        lost: list[NodeGone] = []
+        seen, lost = dict[int, Outcome](), list[NodeGone]()
         ready = agent.hear(f"ready/{turn}", Ready, READY_S, lost)
         for node, one in ready.items():
             if one.refusal is not None:
                 raise one.refusal.error(f"{agent.called(node)}: ")
-        found_there = {0: agent.verdict.marks, **{node: one.marks for node, one in ready.items()}}
+        marks = {0: agent.marks, **{node: one.marks for node, one in ready.items()}}
         try:
             if not lost:
                 agent.say(f"go/{turn}", True)
-                self._run_everywhere(turn, task, watch, seen, lost)
+                with held_back() as interrupted:
+                    mine, gone = self._run_here(turn, task, watch, interrupted)
+                    seen = {} if mine is None else {0: mine}
+                if isinstance(gone, Interrupt):
+                    raise gone
+                lost += [] if gone is None else [gone]
+                seen |= {} if lost else agent.hear(view, Outcome, VIEW_S, lost)
         except Interrupt as interrupt:
+            with suppress(Interrupt):
+                seen |= agent.hear(view, Outcome, PARTING_S, []) if seen else {}
             measured = [view.report or (view.kept if view.measured else None) for view in all_ranks(task.config, seen)]
             reports = [report for report in measured if report is not None]
             # Only if every rank had timed its steps before the signal came.
-            interrupt.reports = self._placed(reports if len(reports) == len(measured) else [], found_there)
+            interrupt.reports = self._placed(reports if len(reports) == len(measured) else [], marks)
             raise
         self._gone = lost[0] if lost else None
-        return self._placed(reports_on_nodes(task.config, seen, lost), found_there)
-
-    def _run_everywhere(
-        self, turn: int, task: Task, watch: Watch, seen: dict[int, Outcome], lost: list[NodeGone]
-    ) -> None:
-        """Add to `seen`, by node, what became of ranks, and to `lost` the nodes that are gone. Raises Interrupt."""
-        agent, view = self.agent, f"view/{turn}"
-        try:
-            with held_back() as interrupted:
-                mine, gone = self._run_here(turn, task, watch, interrupted)
-                if mine is not None:
-                    seen[0] = mine
-            if isinstance(gone, Interrupt):
-                raise gone
-        except Interrupt:
-            with suppress(Interrupt):
-                seen |= agent.hear(view, Outcome, PARTING_S, []) if seen else {}
-            raise
-        if gone is not None:
-            lost.append(gone)
-        else:
-            seen |= agent.hear(view, Outcome, VIEW_S, lost)
+        return self._placed(reports_on_nodes(task.config, seen, lost), marks)
 
     def _run_here(
         self, turn: int, task: Task, watch: Watch, interrupted: Callable[[], bool]
     ) -> tuple[Outcome | None, NodeGone | Interrupt | None]:
-        """Run this node's ranks. Return what was seen of them, None if a signal ended them before they had timed their
-        steps, and why they were ended early if that is because of another node.
+        """Return what became of this node's ranks, None if a signal ended them before they had timed their steps, and
+        why they were ended early if that is because of another node.
         """
         place, elsewhere = self.agent.place, Elsewhere(self.agent, turn)
         host = f"[{place.address}]" if ":" in place.address else place.address
@@ -171,7 +146,7 @@ class NodesExecutor(SpawnExecutor):
         found = []
         for report in reports:
             node, place = divmod(report.rank, self.agent.place.local_world_size)
-            own, machine = () if place else marks.get(node, ()), self.agent.verdict.machines[node]
+            own, machine = () if place else marks.get(node, ()), self.agent.machines[node]
             found.append(report.model_copy(update={"machine": machine, "marks": (*own, *report.marks)}))
         return found
 
@@ -187,32 +162,27 @@ class Elsewhere:
         self._grace_s: float | None = None
 
     def __call__(self, seen: Sequence[Progress | None], grace_s: float | None) -> float | None:
-        if self.gone is None:
-            try:
-                # Of the rank that is furthest behind.
-                self._agent.store.say(min(("starting" if one is None else one.stage for one in seen), key=STAGES.index))
-                if self._grace_s is None:
-                    self._look(grace_s)
-            except (NodeGone, Interrupt) as gone:
-                self.gone, self._grace_s = gone, 0.0
-        return min((one for one in (grace_s, self._grace_s) if one is not None), default=None)
-
-    def _look(self, grace_s: float | None) -> None:
         agent, now = self._agent, time.monotonic()
-        if grace_s is not None:
-            agent.store.put(self._key, grace_s)
-            self._grace_s = grace_s
-        elif now >= self._due:
-            self._due = now + LOOK_S
-            for node in agent.place.peers:
-                agent.require_alive(node)
-            self._grace_s = 0.0 if agent.ended() is not None else agent.store.get(self._key, float)
+        # Of the rank that is furthest behind.
+        agent.store.stage = min(("starting" if one is None else one.stage for one in seen), key=STAGES.index)
+        try:
+            if self._grace_s is None and grace_s is not None:
+                agent.store.put(self._key, grace_s)
+                self._grace_s = grace_s
+            elif self._grace_s is None and now >= self._due:
+                self._due = now + 0.5
+                for node in agent.place.peers:
+                    agent.require_alive(node)
+                self._grace_s = 0.0 if agent.ended() is not None else agent.store.get(self._key, float)
+        except (NodeGone, Interrupt) as gone:
+            self.gone, self._grace_s = gone, 0.0
+        return min((one for one in (grace_s, self._grace_s) if one is not None), default=None)
 
 
 def reports_on_nodes(config: RunConfig, seen: Mapping[int, Outcome], gone: Sequence[NodeGone]) -> list[RankReport]:
     """Return one report per rank, by rank. seen: by node. gone: nodes that ended too early."""
     overdue = next((one.overdue for _, one in sorted(seen.items()) if one.overdue is not None), None)
-    return reports_of(config, all_ranks(config, seen), overdue, [one.lost for one in gone])
+    return reports_of(config, all_ranks(config, seen), overdue, gone)
 
 
 def all_ranks(config: RunConfig, seen: Mapping[int, Outcome]) -> list[RankView]:

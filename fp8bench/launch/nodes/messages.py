@@ -1,19 +1,10 @@
-"""What nodes tell each other, as JSON under keys of the store; and what may differ between them, and what is refused.
+"""What nodes tell each other, as JSON under keys of the store; what may differ between them, and what is refused.
 
-Node 0 listens to all others, and every other node to node 0. A key is the message's name, the turn if it is of one
-(turns are counted from 0 in each call), and the node that says it: `view/3/1`.
-
-    hello    what a node is, and what was requested on it
-    verdict  of node 0: whether the nodes fit together
-    turn     of node 0: what runs next, as a `Task`
-    ready    whether a node can begin
-    go       of node 0: all can
-    stop     one of some node's ranks did not end well: the seconds that ranks on other nodes may go on. Of nobody alone
-    view     what became of a node's ranks
-    left     a node's last message; that of node 0 ends the session
-
-A run is one measurement of one kind of machine: nodes with another GPU, driver, number of processes or version, or with
-another request, make a measurement that nobody can read. Differences that hardly matter are marked in the record.
+Node 0 listens to all others, and every other node to node 0. A key is the message's name, the turn if it is of one, and
+the node that says it (`view/3/1`). `hello`: to all, each of which judges. `turn`: of node 0, a `Task` to run. `ready`:
+whether a node can begin. `go`: all can. `stop`, of nobody alone: one of some node's ranks did not end well, and the
+seconds that ranks elsewhere may go on. `view`: what became of a node's ranks, an `Outcome`. `left`: a node's last; that
+of node 0 ends the session.
 """
 
 import socket
@@ -37,24 +28,21 @@ EACH_ITS_OWN = frozenset({"results_dir", "name", "price", "allow_busy"})
 """Settings that change nothing about what ranks do."""
 
 ALIKE = {
-    "software": "Install the same versions on every node, best from one image",
-    "hardware": "Use machines of one kind, and show as many GPUs on each (CUDA_VISIBLE_DEVICES)",
     "settings": "Give every node the same command, files and FP8BENCH_ variables",
+    "hardware": "Use machines of one kind, as many GPUs on each (CUDA_VISIBLE_DEVICES), and as many processes, one a "
+    "GPU (--nproc-per-node)",
+    "software": "Install the same versions on every node, best from one image",
 }
-"""What must be the same on all nodes, and what to do where it is not. The last one that differs is told."""
-
-AT_MOST = 4
-"""The number of differences in one line."""
+"""What must be the same on all nodes, and what to do where it is not. The first that differs is told."""
 
 
 class Hello(Frozen):
-    """A node's first message. host: for lines on standard error alone. settings, hardware, software: what must be the
-    same on all nodes, by name. harmless: what is only marked if it differs. refusal: why this node cannot run.
+    """A node's first message. host: for lines on standard error alone. settings, hardware, software: see `ALIKE`.
+    harmless: what is only marked if it differs. refusal: why this node cannot run.
     """
 
     node: int
     host: str
-    processes: int
     settings: dict[str, JsonValue] = Field(default_factory=dict)
     hardware: dict[str, JsonValue] = Field(default_factory=dict)
     software: dict[str, JsonValue] = Field(default_factory=dict)
@@ -70,16 +58,9 @@ class Ready(Frozen):
     refusal: Refusal | None = None
 
 
-class Verdict(Ready):
-    """Of all nodes. hosts, machines: by node."""
-
-    hosts: tuple[str, ...] = ()
-    machines: tuple[MachineIdentity | None, ...] = ()
-
-
 class Left(Frozen):
-    """A node's last message. what: the event that ended it. code: of its processes, if it ends in order.
-    interrupted: the signal that ended it. stage: of its rank that was furthest behind.
+    """A node's last message. what: the event that ended it. code: its exit code, if it ends in order. interrupted: the
+    signal that ended it. stage: of its rank that was furthest behind.
     """
 
     what: str = ""
@@ -98,9 +79,8 @@ def hello(place: Elastic, request: BaseModel, machine: Machine, environ: Mapping
     return Hello(
         node=place.node,
         host=socket.gethostname(),
-        processes=place.local_world_size,
         settings=request.model_dump(mode="json", exclude=set(EACH_ITS_OWN)),
-        hardware={"GPU": gpus or "none"},
+        hardware={"GPU": gpus or "none", "processes": place.local_world_size},
         software={"fp8bench": __version__, **{name: it or "absent" for name, it in found.items()}},
         harmless={"CPU": cpu_model(), "CPU cores": machine.cpu_count, **variables},
         machine=this_machines_identity(getattr(request, "name", None)),
@@ -112,30 +92,23 @@ def named(node: int, host: str) -> str:
     return f"node {node} ({host})"
 
 
-def judge(hellos: Sequence[Hello]) -> Verdict:
-    """Return the verdict on all nodes. hellos: ordered by node."""
-    refusal: Refusal | None = None
-    for group, remedy in ALIKE.items():
-        if unlike := _differing(hellos, [getattr(one, group) for one in hellos]):
-            what = "; ".join(f"{name} is {words}" for name, words in list(unlike.items())[:AT_MOST])
-            refusal = Refusal.of(UsageError(f"the nodes differ: {what}", remedy))
-    for words in _differing(hellos, [{"processes": one.processes} for one in hellos]).values():
-        what = f"the nodes have unequal numbers of processes: {words}"
-        refusal = Refusal.of(UsageError(what, "Start as many on each, one a GPU (--nproc-per-node)"))
-    for one in reversed(hellos):
+def judge(hellos: Sequence[Hello]) -> tuple[str, ...]:
+    """Return marks of what differs and hardly matters. Raises the error of a node that cannot run, and UsageError for
+    nodes that cannot run together. hellos: by node.
+    """
+    for one in hellos:
         if one.refusal is not None:
-            what = f"{named(one.node, one.host)}: {one.refusal.what}"
-            refusal = one.refusal.model_copy(update={"what": what})
-    return Verdict(
-        hosts=tuple(one.host for one in hellos),
-        machines=tuple(one.machine for one in hellos),
-        marks=tuple(f"unlike nodes: {name}" for name in _differing(hellos, [one.harmless for one in hellos])),
-        refusal=refusal,
-    )
+            raise one.refusal.error(f"{named(one.node, one.host)}: ")
+    for group, remedy in ALIKE.items():
+        if unlike := _differing(hellos, group):
+            what = "; ".join(f"{name} is {words}" for name, words in list(unlike.items())[:4])
+            raise UsageError(f"the nodes differ: {what}", remedy)
+    return tuple(f"unlike nodes: {name}" for name in _differing(hellos, "harmless"))
 
 
-def _differing(hellos: Sequence[Hello], values: Sequence[Mapping[str, JsonValue]]) -> dict[str, str]:
+def _differing(hellos: Sequence[Hello], group: str) -> dict[str, str]:
     """Return what differs between nodes, by name, in words: `4 on node 0 (a), 8 on nodes 1 and 2`."""
+    values: list[dict[str, JsonValue]] = [getattr(one, group) for one in hellos]
     differing = {}
     for name in dict.fromkeys(name for of_node in values for name in of_node):
         nodes: dict[str, list[Hello]] = {}

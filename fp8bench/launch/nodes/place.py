@@ -1,4 +1,4 @@
-"""Reads where torchrun has put this process from the variables that torchrun sets."""
+"""Where torchrun has put this process, by the variables that torchrun sets."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,6 @@ RANKS = ("RANK", "LOCAL_RANK")
 NUMBERS = (*RANKS, "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 TORCHRUN = (*NUMBERS, "MASTER_ADDR", "MASTER_PORT")
 OF_NODES = ("GROUP_RANK", "GROUP_WORLD_SIZE")
-LARGEST_PORT = 2**16 - 1
 NUMBER = re.compile("[0-9]{1,9}")
 REMEDY = "Start with torchrun, or unset its variables to let fp8bench make its own processes"
 
@@ -68,34 +67,20 @@ def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
             raise UsageError(f"{name}={values[name]} in the environment is {relation} {of}={values[of]}", REMEDY)
     rank, local_rank, world_size, local_world_size = map(values.__getitem__, NUMBERS)
     if not counted and (world_size % local_world_size or (rank - local_rank) % local_world_size):
-        raise UsageError(
-            f"LOCAL_WORLD_SIZE={local_world_size} does not divide WORLD_SIZE={world_size} into equal nodes",
-            "Start as many processes on each node, one a GPU",
-        )
+        what = f"LOCAL_WORLD_SIZE={local_world_size} does not divide WORLD_SIZE={world_size} into equal nodes"
+        raise UsageError(what, "Start as many processes on each node, one a GPU")
     # Other launchers than torchrun do not count nodes.
     node = values.get("GROUP_RANK", (rank - local_rank) // local_world_size)
     nodes = values.get("GROUP_WORLD_SIZE", world_size // local_world_size)
     if nodes == 1 and local_world_size != world_size:
-        raise UsageError(
-            f"GROUP_WORLD_SIZE=1 in the environment is one node, whose LOCAL_WORLD_SIZE={local_world_size} is not "
-            f"WORLD_SIZE={world_size}",
-            REMEDY,
-        )
+        sizes = f"LOCAL_WORLD_SIZE={local_world_size} is not WORLD_SIZE={world_size}"
+        raise UsageError(f"GROUP_WORLD_SIZE=1 in the environment is one node, and {sizes}", REMEDY)
     port = environ["MASTER_PORT"]
-    if not NUMBER.fullmatch(port) or not 0 < int(port) <= LARGEST_PORT:
-        raise UsageError(
-            f"MASTER_PORT={port!r} in the environment is not a port",
-            f"Give a number from 1 to {LARGEST_PORT} (torchrun --master-port, or --rdzv-endpoint HOST:PORT)",
-        )
+    if not NUMBER.fullmatch(port) or not 0 < int(port) < 2**16:
+        remedy = f"Give a number from 1 to {2**16 - 1} (torchrun --master-port, or --rdzv-endpoint HOST:PORT)"
+        raise UsageError(f"MASTER_PORT={port!r} in the environment is not a port", remedy)
     return Elastic(
-        rank=rank,
-        local_rank=local_rank,
-        world_size=world_size,
-        local_world_size=local_world_size,
-        node=node,
-        nodes=nodes,
-        address=environ["MASTER_ADDR"],
-        port=int(port),
+        *(rank, local_rank, world_size, local_world_size, node, nodes, environ["MASTER_ADDR"], int(port)),
         hosted=environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True),
         attempt=environ.get("TORCHELASTIC_RESTART_COUNT", "0"),
         run_id=environ.get("TORCHELASTIC_RUN_ID", ""),

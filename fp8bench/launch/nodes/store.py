@@ -2,8 +2,7 @@
 that every node can read; each node gives a sign of life every second.
 
 A thread does what needs the store: an operation waits in C++ as long as the node that holds the store is out of reach,
-and the agent waits for no answer longer than `ANSWER_S`. JSON is compressed and cut into pieces that the store accepts:
-the reports of eight ranks take megabytes.
+and the agent waits for no answer longer than `ANSWER_S`.
 """
 
 import json
@@ -13,60 +12,32 @@ import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
-from queue import Empty, SimpleQueue
-from threading import Thread, Timer
+from threading import Event, Thread, Timer
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
 from fp8bench.launch.nodes.place import Elastic
-from fp8bench.launch.processes.blame import Lost
+from fp8bench.launch.processes.blame import NodeGone
 from fp8bench.launch.signals import held_back
-from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.errors import UsageError
 from fp8bench.worker.progress import Stage
 
 ValueT = TypeVar("ValueT")
 ResultT = TypeVar("ResultT")
 
-LATE_S = 5.0
-"""After this many seconds it is said that the store is waited for."""
-
-REACH_S = 20
-"""Seconds until something must listen where the store is."""
-
-FIRST_S = 5
-"""Seconds for the store's first answer; torch waits for it twice, and for as long between."""
-
-ANSWER_S = 20.0
-"""After this many seconds without an answer, the node that holds the store is gone."""
-
+REACH_S = 20.0  # until something must listen where the store is
+ANSWER_S = 20.0  # without an answer for so long, the node that holds the store is gone
 BEAT_S = 1.0
-PIECE_BYTES = 1 << 20
-TIMEOUT = timedelta(seconds=60)
-"""Timeout for keys that are known to exist."""
+PIECE_BYTES = 1 << 20  # the store accepts 8 MiB at most, and the reports of eight ranks may take more
 
-QUIET = "TORCH_CPP_LOG_LEVEL"
-"""With the value ERROR, torch writes no C++ stack when a connection ends."""
-
-TAKEN = "Choose a free port of this machine (torchrun --master-port, or --rdzv-endpoint HOST:PORT)"
-ELSEWHERE = "Give every node the same address and port, reachable from all of them, where nothing else listens"
-
-OF_STORES = (RuntimeError, ValueError, OSError)
-"""Errors of torch's stores are RuntimeErrors."""
-
-
-class NodeGone(RunFailed):
-    """Another node ended too early. called: its name (see `Agent.called`)."""
-
-    def __init__(self, lost: Lost, called: str) -> None:
-        remedy = "See what ended it there, and start all nodes again: what is kept is not repeated"
-        super().__init__(f"{called} {lost.how}", remedy, "host-death")
-        self.lost = lost
+QUIET = "TORCH_CPP_LOG_LEVEL"  # with the value ERROR, torch writes no C++ stack when a connection ends
+OF_STORES = (RuntimeError, ValueError, OSError)  # errors of torch's stores are RuntimeErrors
 
 
 class StoreLost(NodeGone):
@@ -74,7 +45,7 @@ class StoreLost(NodeGone):
 
     def __init__(self, why: str, node: int) -> None:
         what = f"the store of the group no longer answers: {why.partition('. ')[0].rstrip('.?')}"
-        super().__init__(Lost(node, f"died or is out of reach: {what}", time.time()), f"node {node}")
+        super().__init__(node, f"node {node}", f"died or is out of reach: {what}", time.time())
         self.what = what
         self.remedy = "See what ended the node that holds it (MASTER_ADDR), and start all nodes again"
 
@@ -89,21 +60,19 @@ class Heard:
 
 
 class GroupStore:
-    """This node's connection to the store. All methods raise StoreLost. stage: of its rank furthest behind."""
+    """This node's connection to the store. stage: of its rank furthest behind, which goes with its signs of life."""
 
     def __init__(self, place: Elastic, store: Any) -> None:
-        """store: a torch Store with the group's prefix."""
         self.store = store
         self.stage: Stage | None = None
         self.heard = {node: Heard() for node in place.peers}
         self._node = place.node
         self._beats = count()
         self._beat_at = time.monotonic()
-        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
-        self._thread = Thread(target=self._serve, daemon=True)
+        self._thread = ThreadPoolExecutor(1)
 
     def put(self, key: str, value: Any) -> None:
-        """Store a value for every node."""
+        """Store a value for every node. Raises StoreLost."""
         data = zlib.compress(TypeAdapter(type(value)).dump_json(value))
         pieces = [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
 
@@ -115,25 +84,15 @@ class GroupStore:
 
         self._answered(stored)
 
-    def get(self, key: str, kind: type[ValueT], once: bool = False) -> ValueT | None:
-        """Return the value under the key, or None if there is nothing yet. once: remove what nobody reads again."""
+    def get(self, key: str, kind: type[ValueT]) -> ValueT | None:
+        """Return the value under the key, or None if there is nothing yet. Raises StoreLost."""
 
         def taken() -> bytes:
             number = int(self.store.get(key)) if self.store.check([key]) else 0
-            names = [f"{key}#{piece}" for piece in range(number)]
-            data = b"".join(map(self.store.get, names))
-            for name in (key, *names) if once and names else ():
-                self.store.delete_key(name)
-            return data
+            return b"".join(self.store.get(f"{key}#{piece}") for piece in range(number))
 
         data = self._answered(taken)
         return TypeAdapter(kind).validate_json(zlib.decompress(data)) if data else None
-
-    def say(self, stage: Stage | None) -> None:
-        """Set `stage`, which the others read with this node's signs of life."""
-        if stage != self.stage:
-            self.stage = stage
-            self._answered(lambda: self.beat(time.monotonic()))
 
     def beat(self, now: float) -> None:
         """Give a sign of life, and look for those of others. Time in which this process was stopped does not count."""
@@ -147,63 +106,58 @@ class GroupStore:
             else:
                 self.heard[node] = Heard(sign, json.loads(sign)[1])
 
+    def beat_until(self, ended: Event) -> None:
+        """Give signs of life. A store that is gone is noticed by the agent's next question."""
+        while True:
+            with suppress(*OF_STORES):
+                self._thread.submit(lambda: self.beat(time.monotonic())).result()
+            if ended.wait(BEAT_S):
+                return
+
     def _answered(self, do: Callable[[], ResultT]) -> ResultT:
         """Return what `do` returns in the thread. It is done completely, whatever signal arrives meanwhile."""
-        future: Future[ResultT] = Future()
         with held_back():
-            self._calls.put((do, future))
             try:
-                return future.result(ANSWER_S)
+                return self._thread.submit(do).result(ANSWER_S)
             except TimeoutError as error:
                 raise StoreLost(f"no answer within {ANSWER_S:.0f} s", int(self._node == 0)) from error
             except OF_STORES as error:
                 raise StoreLost(str(error).partition("\n")[0], int(self._node == 0)) from error
 
-    def _serve(self) -> None:
-        due = time.monotonic()
-        while True:
-            with suppress(Empty):
-                call = self._calls.get(timeout=max(0.0, due - time.monotonic()))
-                if call is None:
-                    return
-                do, future = call
-                try:
-                    future.set_result(do())
-                except OF_STORES as error:
-                    future.set_exception(error)
-            if (now := time.monotonic()) >= due:
-                due = now + BEAT_S
-                # The agent's next question finds the store gone too, and raises.
-                with suppress(*OF_STORES):
-                    self.beat(now)
+    def close(self, port: int) -> None:
+        """End the thread. An interpreter that ends aborts if it comes back from C++ meanwhile, so it comes back now."""
+        try:
+            self._thread.submit(lambda: None).result(BEAT_S)
+        except TimeoutError:
+            _hang_up(port)
+        self._thread.shutdown()
+        self.store = None
 
 
 @contextmanager
 def joined(place: Elastic, log: Callable[[str], None] = lambda _line: None) -> Iterator[GroupStore]:
     """Yield this node's connection, and give signs of life meanwhile. Raises UsageError without a store."""
-    found = GroupStore(place, _connected(place, log))
-    found._thread.start()
+    found, ended = GroupStore(place, _connected(place, log)), Event()
+    beating = Thread(target=found.beat_until, args=(ended,), daemon=True)
+    beating.start()
     try:
         yield found
     finally:
-        found._calls.put(None)
-        found._thread.join(BEAT_S)
-        if found._thread.is_alive():
-            # An interpreter that ends aborts if the thread comes back from C++ meanwhile, so it comes back now.
-            _hang_up(place.port)
-            found._thread.join(BEAT_S)
-        found.store = None
+        ended.set()
+        found.close(place.port)
+        beating.join()
 
 
 def _connected(place: Elastic, log: Callable[[str], None]) -> Any:
     holds, where = place.node == 0 and not place.hosted, f"{place.address}:{place.port} (MASTER_ADDR, MASTER_PORT)"
-    late = Timer(LATE_S, log, [f"waiting for the store of the group at {where}"])
+    late = Timer(5.0, log, [f"waiting for the store of the group at {where}"])
     late.daemon = True
     late.start()
     try:
-        if not holds:
+        deadline = time.monotonic() + REACH_S
+        while not holds and not _listens(place, deadline):
             # Before torch is imported, which takes seconds.
-            reach(place.address, place.port)
+            time.sleep(BEAT_S)
         # torch reads this when it is imported. Ranks do not inherit it.
         given = QUIET in os.environ
         os.environ.setdefault(QUIET, "ERROR")
@@ -211,17 +165,33 @@ def _connected(place: Elastic, log: Callable[[str], None]) -> Any:
 
         if not given:
             del os.environ[QUIET]
-        first = timedelta(seconds=FIRST_S)
+        # For the first answer torch waits twice, and for as long between.
+        first = timedelta(seconds=5)
         store = TCPStore(place.address, place.port, is_master=holds, wait_for_workers=False, timeout=first)
-        store.set_timeout(TIMEOUT)
+        # For keys that are known to exist.
+        store.set_timeout(timedelta(seconds=60))
     except OF_STORES as error:
-        what = "cannot hold the group's store" if holds else "no store of this group answers"
         # The lines after the first are C++.
         why = str(error).partition("\n")[0]
-        raise UsageError(f"{what} at {where}: {why}", TAKEN if holds else ELSEWHERE) from error
+        if holds:
+            remedy = "Choose a free port of this machine (torchrun --master-port, or --rdzv-endpoint HOST:PORT)"
+            raise UsageError(f"cannot hold the group's store at {where}: {why}", remedy) from error
+        remedy = "Give every node the same address and port, reachable from all of them, where nothing else listens"
+        raise UsageError(f"no store of this group answers at {where}: {why}", remedy) from error
     finally:
         late.cancel()
     return PrefixStore(f"fp8bench/{place.attempt}", store)
+
+
+def _listens(place: Elastic, deadline: float) -> bool:
+    """Return whether somebody listens there. Raises OSError if the name is unknown, or nobody does, at the deadline."""
+    try:
+        socket.create_connection((place.address, place.port), max(BEAT_S, deadline - time.monotonic())).close()
+    except OSError:
+        if time.monotonic() > deadline:
+            raise
+        return False
+    return True
 
 
 def _hang_up(port: int) -> None:
@@ -233,15 +203,3 @@ def _hang_up(port: int) -> None:
                 with socket.socket(fileno=os.dup(descriptor)) as connection:
                     if connection.family != socket.AF_UNIX and connection.getpeername()[1] == port:
                         connection.shutdown(socket.SHUT_RDWR)
-
-
-def reach(address: str, port: int) -> None:
-    """Wait until somebody listens there. Raises OSError if the name is unknown, or nobody does, for REACH_S."""
-    deadline = time.monotonic() + REACH_S
-    while True:
-        try:
-            return socket.create_connection((address, port), max(BEAT_S, deadline - time.monotonic())).close()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(BEAT_S)

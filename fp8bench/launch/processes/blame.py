@@ -1,14 +1,11 @@
 """Decides when a run has failed, and which rank made it fail. Pure.
 
 A phase has a limit: its own, which `--timeout` replaces, plus several times what its steps are expected to last. Only
-the ranks that are furthest behind are late: the others may be waiting for them. Time in which the launcher did not look
-(e.g. because Ctrl-Z stopped it too) does not count.
-
-For ranks that died, only what happened before the launcher sent any signal counts. A rank that was ended by a signal or
-left without an error is dated by when it was last seen alive, a rank that raised an error by when it did. The earliest
-is to blame, with two exceptions, which follow from another rank's end and count only if nothing else is known: an error
-that says that the connection to another rank broke, and SIGABRT, by which a watchdog inside NCCL ends a process for the
-same reason.
+the ranks that are furthest behind are late: the others may be waiting for them. Of ranks that died, only what happened
+before the launcher sent any signal counts: one that was ended or left without an error is dated by when it was last
+seen alive, one that raised by when it did. The earliest is to blame. A lost connection to another rank, and SIGABRT, by
+which a watchdog inside NCCL ends a process for the same reason, follow from another rank's end, and count only if
+nothing else is known.
 """
 
 import signal
@@ -18,7 +15,7 @@ from dataclasses import dataclass
 from fp8bench import registry
 from fp8bench.launch.processes.rank import SHOWN, End, RankError
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import Cause
+from fp8bench.schema.errors import Cause, RunFailed
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import STAGES, Progress, Stage
@@ -27,22 +24,16 @@ LIMIT_S: Mapping[Stage, float] = {**dict.fromkeys(STAGES, 600.0), "timing": 120.
 """Seconds without `--timeout`: far more than was ever seen, and less than a pointless wait may cost."""
 
 COMPILING_S = 1800.0
-"""Seconds for phases in which torch.compile may be at work: fifteen times the longest that was seen for ViT-Huge (two
-minutes), and enough for a model whose graphs take a quarter of an hour.
-"""
+"""The same for phases in which torch.compile may be at work: fifteen times the longest that was seen for ViT-Huge."""
 
 COMPILE_IN: frozenset[Stage] = frozenset(("warming up", "capturing", "comparing", "profiling"))
 
 FACTOR = 3.0
 """How many times longer than expected steps may take, on a host that others use too."""
 
-LONGEST_LOOK_S = 5.0
-"""The most seconds that count between two looks; nobody watched during the rest."""
-
 IN_COLLECTIVES = ("torch/distributed/", "torch/nn/parallel/distributed.py", "torch/autograd/graph.py", "torch/cuda/")
 """torch files in which a rank waits for other ranks, or for a GPU that does."""
 
-NODE_GONE = "See what ended it there: `dmesg`, or the scheduler's log; then start all nodes again"
 _OF_SIGNALS: Mapping[int, str] = {
     signal.SIGKILL: "Somebody ended it, or the kernel did since the host ran out of memory: see `dmesg`",
     signal.SIGTERM: "Find out who ended it: a job scheduler, or another user",
@@ -90,7 +81,8 @@ class PhaseClock:
 
     def look(self, now: float, seen: Sequence[Progress | None]) -> Overdue | None:
         """Return the ranks furthest behind if one of them is late. seen: every rank's progress, in their order."""
-        passed_s, self._last = min(now - self._last, LONGEST_LOOK_S), now
+        # Time in which nobody looked, because Ctrl-Z stopped the launcher too, does not count.
+        passed_s, self._last = min(now - self._last, 5.0), now
         for rank, progress in zip(self._stages, seen, strict=True):
             stage: Stage = progress.stage if progress else "starting"
             self._waited[rank] = self._waited[rank] + passed_s if stage == self._stages[rank] else 0.0
@@ -152,14 +144,15 @@ def innermost(stack: str) -> str:
     return f"{file}:{number} in {function}"
 
 
-@dataclass(frozen=True)
-class Lost:
-    """A node that is gone with its ranks. at_s: of its last sign of life, since 1970. stage: of its ranks then."""
+class NodeGone(RunFailed):
+    """A node is gone with its ranks. called: its name for users. at_s: of its last sign of life, since 1970. stage: of
+    its ranks then.
+    """
 
-    node: int
-    how: str
-    at_s: float
-    stage: Stage | None = None
+    def __init__(self, node: int, called: str, how: str, at_s: float, stage: Stage | None = None) -> None:
+        remedy = "See what ended it there, and start all nodes again: what is kept is not repeated"
+        super().__init__(f"{called} {how}", remedy, "host-death")
+        self.node, self.how, self.at_s, self.stage = node, how, at_s, stage
 
 
 @dataclass(frozen=True)
@@ -173,7 +166,7 @@ class Blame:
 
 
 def reports_of(
-    config: RunConfig, views: Sequence[RankView], overdue: Overdue | None = None, lost: Sequence[Lost] = ()
+    config: RunConfig, views: Sequence[RankView], overdue: Overdue | None = None, lost: Sequence[NodeGone] = ()
 ) -> list[RankReport]:
     """Return one report per rank, by rank. views: of every rank, by rank; empty for ranks of a lost node."""
     reports = {view.rank: view.report for view in views if view.report is not None}
@@ -212,7 +205,7 @@ def _where(config: RunConfig, ranks: Sequence[int], stage: Stage | None) -> str:
     return on + ("" if stage is None else f", in the phase {stage!r}")
 
 
-def of_deaths(config: RunConfig, views: Sequence[RankView], lost: Sequence[Lost] = ()) -> Blame | None:
+def of_deaths(config: RunConfig, views: Sequence[RankView], lost: Sequence[NodeGone] = ()) -> Blame | None:
     """Return who is to blame, or None if nothing ended. lost: nodes, whose ranks have empty views."""
     # The first item is 0 for what may have made the run fail, and more for what follows from another rank's end.
     dated: list[tuple[int, float, int, Blame]] = []
@@ -224,25 +217,21 @@ def of_deaths(config: RunConfig, views: Sequence[RankView], lost: Sequence[Lost]
             found = Blame((rank,), reason + where, error.cause, error.remedy)
             dated.append((2 if error.connection_lost else 0, error.at_s, rank, found))
         elif end is not None and view.report is None:
-            how, remedy = _how(end.exit_code)
+            how = f"ended with exit code {end.exit_code}, without an error message"
+            remedy: str | None = "Look for what calls exit in the mode, the workload or their libraries"
+            if (number := -end.exit_code) > 0:
+                name = next((one.name for one in signal.Signals if one == number), f"signal {number}")
+                how, remedy = f"ended by {name}", _OF_SIGNALS.get(number)
             found = Blame((rank,), f"rank {rank} died: {how}{where}", "host-death", end.remedy or remedy)
-            dated.append((int(end.exit_code == -signal.SIGABRT), end.alive_s, rank, found))
+            dated.append((int(number == signal.SIGABRT), end.alive_s, rank, found))
     a_node = config.world_size // config.nodes
     for one in lost:
         ranks = tuple(range(one.node * a_node, (one.node + 1) * a_node))
         those = f"rank {ranks[0]}" if a_node == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
         reason = f"node {one.node} with {those} {one.how}{_where(config, (), one.stage)}"
-        dated.append((0, one.at_s, ranks[0], Blame(ranks, reason, "host-death", NODE_GONE)))
+        remedy = "See what ended it there: `dmesg`, or the scheduler's log; then start all nodes again"
+        dated.append((0, one.at_s, ranks[0], Blame(ranks, reason, "host-death", remedy)))
     return min(dated, key=lambda one: one[:3])[-1] if dated else None
-
-
-def _how(code: int) -> tuple[str, str | None]:
-    """Return how a rank without an error ended, and a remedy if one is known."""
-    if code < 0:
-        names = {number.value: number.name for number in signal.Signals}
-        return f"ended by {names.get(-code, f'signal {-code}')}", _OF_SIGNALS.get(-code)
-    remedy = "Look for what calls exit in the mode, the workload or their libraries"
-    return f"ended with exit code {code}, without an error message", remedy
 
 
 def of_delay(config: RunConfig, views: Sequence[RankView], overdue: Overdue) -> Blame:
@@ -256,8 +245,9 @@ def of_delay(config: RunConfig, views: Sequence[RankView], overdue: Overdue) -> 
     behind = late | {rank for rank, stage in stages.items() if stage == last}
     ranks = held_up_by(views, sorted(behind or stages))
     first = ranks[0]
-    who = f"rank {first}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
-    doing = views[first].doing if len(ranks) == 1 else f"rank {first}: {views[first].doing}"
+    who, doing = f"rank {first}", views[first].doing
+    if len(ranks) > 1:
+        who, doing = f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}", f"{who}: {doing}"
     reason = f"{who} held up the phase {last!r} for more than {overdue.limit_s:.0f} s: {doing}"
     remedy = "Raise --timeout if the phase needs longer, else find out what it waits for there"
     return Blame(ranks, reason + _where(config, ranks, None), "timeout", remedy)

@@ -1,15 +1,13 @@
 """The process of one rank, from its start to its end, and what its launcher learns of it.
 
-A rank shows its progress in the run's folder. It writes its stack there whenever the launcher requests it with SIGUSR1
-(or when it crashes), even if a native call never returns, because faulthandler writes from a signal handler in C. It
-always exits by os._exit: after a failure siblings may be waiting in a collective, and the launcher must end them; after
-a success all that remains is to tear down native libraries, several of which complain or abort.
+A rank writes its progress to the run's folder, and its stack whenever the launcher requests it with SIGUSR1 (or when it
+crashes): faulthandler writes from a signal handler in C, even if a native call never returns. It always exits by
+os._exit: after a failure siblings may be waiting in a collective, and the launcher must end them; after a success all
+that remains is to tear down native libraries, several of which complain or abort.
 
-What it finds, its report or the error that ends it goes through a pipe, which needs no room on any disk: a measurement
-is not lost if the folder for temporary files is full, or a limit of file sizes is reached. The launcher reads each time
-it looks at its ranks, and a rank that has more to tell than the pipe holds waits for that. Nobody waits for the pipe's
-end, which a child of the rank may hold open. A message is a line that says what it is and how many bytes follow. A
-message that is cut off, because its rank was killed, does not count.
+Its report, or the error that ends it, goes through a pipe, which needs no room on any disk. The launcher reads each
+time it looks at its ranks; nobody waits for the pipe's end, which a child of the rank may hold open. A message is a
+line that says what it is and how many bytes follow; one that is cut off, because its rank was killed, does not count.
 """
 
 import faulthandler
@@ -26,7 +24,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, NoReturn
 
 from pydantic import Field
 
@@ -35,13 +33,16 @@ from fp8bench.records.fit import fit
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Fp8benchError, ModeUnavailable, in_words, inert
 from fp8bench.schema.files import Frozen
-from fp8bench.schema.rank import Parity, RankReport
+from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Session
 
-REQUEST = signal.SIGUSR1
-"""The signal that requests a rank's stack."""
-
-FAILED = 1
+REQUEST = signal.SIGUSR1  # requests a rank's stack
+FAILED = 1  # a rank's exit code
+TASK = "task.json"  # in the run's folder
+PIPE_BYTES = 1 << 20  # if the kernel grants it: takes a report of the usual size at once
+TRACEBACK_CHARACTERS = 100_000
+SHOWN = 2  # the trailing parts of a file's path that are shown
+SOCKET_PATH_BYTES = 107  # the limit of unix(7), without the final zero; a loader over it never hands over a batch
 
 CONNECTION_LOST = (
     "gloo/transport",
@@ -52,49 +53,18 @@ CONNECTION_LOST = (
 )
 """Words in the errors that a rank gets because another rank ended: the connection to it broke."""
 
-SOCKET_PATH_BYTES = 107
-"""The limit of unix(7), without the final zero. A loader that cannot bind a longer path never hands over a batch."""
-
-TRACEBACK_CHARACTERS = 100_000
-TASK = "task.json"
-"""The name of the task in the run's folder."""
-
-SHOWN = 2
-"""The number of trailing parts of a file's path that are shown."""
-
-What = Literal["kept", "enough", "report", "error"]
-"""kept: a report of what was found so far, which counts if no other report comes. enough: that what was kept is a
-measurement, if a signal ends the run now. error: see `rank.RankError`.
-"""
-
-PIPE_BYTES = 1 << 20
-"""The pipe's size, if the kernel grants it: large enough to take a report of the usual size at once."""
-
-
-class Work(Frozen):
-    """What each rank does: a function that is called as `worker.main.measure` is, with `given` as keywords."""
-
-    target: str = Field(default="fp8bench.worker.main:measure", pattern=r"^[\w.]+:\w+$")
-    given: dict[str, Any] = Field(default_factory=dict, description="plain values, as JSON has them")
-
-    def relying(self, earlier: Parity | None) -> "Work":
-        """Return the work of ranks that may rely on this parity of an earlier process."""
-        given = {} if earlier is None else {"earlier": earlier.model_dump(mode="json")}
-        return self.model_copy(update={"given": {**self.given, **given}})
-
-
-MEASURES_A_RUN = Work()
-
 
 class Task(Frozen):
-    """What all ranks of a run are to do. place: of the record in the session; None if it is not kept. timeout_s: of
-    each phase. meet: the URL at which ranks of several nodes meet; those of one machine meet by a file.
+    """What all ranks of a run are to do: to call `target` as `worker.main.measure` is, with `given` as keywords, plain
+    values as JSON has them. place: of the record in the session; None if it is not kept. timeout_s: of each phase.
+    meet: the URL at which ranks of several nodes meet; those of one machine meet by a file.
     """
 
     config: RunConfig
+    target: str = Field(default="fp8bench.worker.main:measure", pattern=r"^[\w.]+:\w+$")
+    given: dict[str, Any] = Field(default_factory=dict)
     trace: Path | None = None
     place: Session | None = None
-    work: Work = MEASURES_A_RUN
     timeout_s: float | None = None
     node: int = 0
     meet: str | None = None
@@ -112,13 +82,11 @@ class Teller:
     def __init__(self, descriptor: int) -> None:
         os.set_inheritable(descriptor, False)
         self._descriptor = descriptor
-        self._failed = False
 
-    def say(self, what: What, text: str) -> None:
-        """Send a message. Of each `what` the last counts, but the first of the errors: later ones follow from it."""
-        if what == "error" and self._failed:
-            return
-        self._failed = self._failed or what == "error"
+    def say(self, what: Literal["kept", "enough", "report", "error"], text: str) -> None:
+        """Send a message. kept: a report of what was found so far, which counts if no other report comes. enough: that
+        what was kept is a measurement, if a signal ends the run now. error: see `RankError`.
+        """
         data = text.encode()
         rest = memoryview(f"{what} {len(data)}\n".encode() + data)
         while rest:
@@ -126,13 +94,15 @@ class Teller:
 
 
 class Inbox:
-    """The launcher's end of the pipe. said: the complete messages, by what they are."""
+    """The launcher's end of the pipe. said: the last complete message of each kind; the first of the errors, because
+    later ones follow from it.
+    """
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
         with suppress(OSError):
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        self.said: dict[What, str] = {}
+        self.said: dict[str, str] = {}
         self.descriptor: int | None = descriptor
         self._unread = bytearray()
 
@@ -148,12 +118,12 @@ class Inbox:
             self._unread += part
         while b"\n" in self._unread:
             head, _, rest = self._unread.partition(b"\n")
-            name, length = head.decode().split()
+            what, length = head.decode().split()
             if len(rest) < int(length):
                 # The rest has not come yet.
                 return
             text, self._unread = rest[: int(length)].decode(), rest[int(length) :]
-            self.said.update({what: text for what in get_args(What) if what == name})
+            self.said[what] = self.said.get(what, text) if what == "error" else text
 
     def close(self) -> None:
         if self.descriptor is not None:
@@ -190,7 +160,7 @@ def measure(folder: Path, rank: int, teller: Teller) -> None:
     from fp8bench.worker.rank_report import Aside, stopped
 
     task = Task.model_validate_json((folder / TASK).read_bytes())
-    work = resolve_name(task.work.target)
+    work = resolve_name(task.target)
 
     def keep(report: RankReport) -> None:
         # What cannot be written as JSON is noticed when it is reported, and must not hide an earlier error.
@@ -208,7 +178,7 @@ def measure(folder: Path, rank: int, teller: Teller) -> None:
     try:
         # Errors are told inside the group, because leaving it makes the others fail.
         with rank_group(task.config, rank, local_rank, meet) as device, ended_by_errors(teller):
-            report = work(task.config, rank, device, aside, **task.work.given)
+            report = work(task.config, rank, device, aside, **task.given)
             teller.say("report", fit(report).model_dump_json())
     except ModeUnavailable as refusal:
         # Refused before this rank joined: no other rank knows.
@@ -293,25 +263,17 @@ def rank_error(error: BaseException) -> RankError:
 
 
 HARMLESS = (
-    # Weights that FSDP2 shards beside tensor parallel are gathered in two operations. Gathering computes nothing; of an
-    # operation that reduces, the warning remains.
-    ("torch.distributed.tensor._redistribute", "While redistributing from", "all_gather"),
+    # torch 2.15 warns about how torchao registers its enums.
+    "torch.utils._pytree",
+    # Weights that FSDP2 shards beside tensor parallel are gathered in two operations.
+    "torch.distributed.tensor._redistribute",
     # torch.compile looks for a compiler of CUDA on a CPU too.
-    ("torch.utils.cpp_extension", "No CUDA runtime is found", None),
+    "torch.utils.cpp_extension",
 )
-"""Warnings of torch's that mean nothing here, and that every rank would write amid the progress: the logger that writes
-one, how its text begins before arguments are filled in, and one of its arguments; None for any.
-"""
-
-
-def _others(begins: str, argument: str | None, record: logging.LogRecord) -> bool:
-    given = record.args if isinstance(record.args, tuple) else ()
-    return not (str(record.msg).startswith(begins) and argument in (None, *given))
+"""Loggers of torch whose warnings mean nothing here, and which every rank would write amid the progress."""
 
 
 def hide_harmless() -> None:
-    """Hide these warnings in this process. All others are shown."""
-    # torch 2.15 warns about how torchao registers its enums.
-    logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
-    for logger, begins, argument in HARMLESS:
-        logging.getLogger(logger).addFilter(partial(_others, begins, argument))
+    """Hide these warnings in this process."""
+    for name in HARMLESS:
+        logging.getLogger(name).setLevel(logging.ERROR)

@@ -1,14 +1,13 @@
 """The process that a session's ranks are forked from: it has imported torch and its kin, and has not touched CUDA.
 
 Importing them takes a process about 10 s on a GPU host, and a forked one nothing. `torch.multiprocessing` starts the
-ranks, in this process, so that the launcher itself imports no torch. Each rank is as fresh as one of its own
-interpreter: no step has run in the server, no thread, no context on a GPU. Where an import is to blame that this is not
-so (see `unfit`), it is named, and ranks are spawned: each imports everything itself.
+ranks, as fresh as those of an own interpreter: no step has run here, no thread, no context on a GPU. An import that
+makes this untrue (see `unfit`) is named, and ranks are spawned: each imports everything itself.
 
 The server is started when ranks are first needed, and again if it has ended, or if the launcher's variables are others:
 libraries read them while they are imported. It has a session of its own, which Ctrl-C on the terminal does not reach,
 and the kernel ends it with the launcher, and its ranks with it. Launcher and server exchange packets through a socket;
-neither waits for the other, so that a library that never finishes its import holds up a phase as any rank does.
+neither waits for the other: a library that never finishes its import holds up a phase as any rank does.
 """
 
 import ctypes
@@ -43,18 +42,10 @@ PACKET_BYTES = 1 << 17
 
 STARTS_RANKS = "torch.multiprocessing"
 DRIVER = "libcuda.so.1"
-NOT_INITIALIZED = 3
-"""CUDA_ERROR_NOT_INITIALIZED of cuda.h."""
-
-NVML_THREAD = "cuda"
-"""What the name of its thread begins with; the driver's threads have such names too, see `driver_initialised`."""
-
 WHILE_IMPORTING = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "OPENBLAS_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99"}
 """Variables: torchao asks torch whether there is a GPU, and without the first torch asks the driver, which is then
 initialised for every child. OpenBLAS starts its threads when it is loaded. The last is a rank's too (see `rank.main`).
 """
-
-TORCH_DEBUG = "TORCH_DISTRIBUTED_DEBUG"
 
 _BOOT = f"""
 import json, socket, sys
@@ -94,12 +85,10 @@ class Server:
 
     @property
     def pid(self) -> int | None:
-        """The server's process, None if there is none."""
         return None if self._process is None else self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
         return self._process is not None and self._process.poll() is None
 
     def ready(self) -> None:
@@ -112,22 +101,19 @@ class Server:
         with its:
             self._process = start_server(its)
         self._control.send(json.dumps(sys.path).encode())
-        self._control.setblocking(False)
 
     def want(self, wanted: Wanted, pipe: int) -> None:
         """Have a rank started. pipe: the end to which it writes. A server that is gone is noticed by `alive`."""
         assert self._control is not None
         with suppress(BrokenPipeError, ConnectionResetError):
-            self._control.setblocking(True)
             socket.send_fds(self._control, [wanted.model_dump_json().encode()], [pipe])
-            self._control.setblocking(False)
 
     def answers(self) -> Iterator[Answer]:
         """Yield what the server has said, and write to standard error why ranks are spawned, once."""
         while self._control is not None:
             data = b""
             with suppress(BlockingIOError, ConnectionResetError):
-                data = self._control.recv(PACKET_BYTES)
+                data = self._control.recv(PACKET_BYTES, socket.MSG_DONTWAIT)
             if not data:
                 return
             answer = Answer.model_validate_json(data)
@@ -224,7 +210,8 @@ def threads_lost_by_a_fork() -> int:
     lost = 0
     for name in Path("/proc/self/task").glob("*/comm"):
         with suppress(OSError):
-            lost += not name.read_text().startswith(NVML_THREAD)
+            # The driver's own threads have such names too: see `driver_initialised`.
+            lost += not name.read_text().startswith("cuda")
     return lost - 1
 
 
@@ -234,7 +221,8 @@ def driver_initialised() -> bool:
         driver = ctypes.CDLL(DRIVER)
     except OSError:
         return False
-    return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != NOT_INITIALIZED)
+    # CUDA_ERROR_NOT_INITIALIZED of cuda.h.
+    return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != 3)
 
 
 def _begin(wanted: Wanted, pipe: Connection, server: int, control: socket.socket | None) -> NoReturn:
@@ -261,6 +249,6 @@ def remedy_of(exit_code: int) -> str | None:
         # What the kernel compares with the limit is counted more coarsely.
         if limit_s != resource.RLIM_INFINITY and used.ru_utime + used.ru_stime > 0.9 * limit_s:
             return f"Raise the limit on CPU time (`ulimit -t`), by which a process is ended after {limit_s} s of it"
-    if exit_code == -signal.SIGSEGV and os.environ.get(TORCH_DEBUG, "").upper() == "DETAIL":
-        return f"Unset {TORCH_DEBUG}: with DETAIL some versions of torch crash in DDP"
+    if exit_code == -signal.SIGSEGV and os.environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL":
+        return "Unset TORCH_DISTRIBUTED_DEBUG: with DETAIL some versions of torch crash in DDP"
     return None

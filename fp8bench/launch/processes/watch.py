@@ -1,13 +1,10 @@
 """The ranks of a run on this machine, from their start to their end.
 
-They are started, one process a rank, in a folder that they share (see `server`). However the run ends (their end, a
-failure, a deadline, a signal to this process), the folder is removed and no process that they started outlives it. If
-this process or the server is killed, the kernel ends the ranks (see `lifeline`). Ranks run in sessions of their own, so
-that Ctrl-C on the terminal reaches this process alone, which ends them in order. Their rendezvous is a file, not a
-port: looking for a free port and binding it later is a race.
-
-When one rank fails, the others wait for it in a collective, and when a phase takes too long, all of them may be
-waiting. So their stacks are requested, and then they are ended. What every rank had found until then is kept.
+They share a folder, in which their rendezvous is a file: looking for a free port and binding it later is a race.
+However the run ends, the folder is removed and no process that they started outlives it; if this process or the server
+is killed, the kernel ends the ranks (see `lifeline`). When one fails, the others wait for it in a collective, and when
+a phase takes too long, all may be waiting: their stacks are requested, then they are ended, and what each had found is
+kept.
 """
 
 import os
@@ -15,13 +12,13 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from fp8bench import registry
-from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.processes.blame import Overdue, PhaseClock, RankView, reports_of
 from fp8bench.launch.processes.rank import REQUEST, TASK, End, Inbox, RankError, Task, rank_path
 from fp8bench.launch.processes.server import POLL_S, Server, Wanted
@@ -39,29 +36,19 @@ ENTRY = "fp8bench.launch.processes.rank:measure"
 IMPORTED_AS = {"torchao": "torchao.float8", "transformer_engine": "transformer_engine.pytorch"}
 """What modes import, by the package that they need."""
 
-GRACE_S = 3.0
-"""Seconds for the siblings of a rank that failed: most fail too, and write where they were."""
+GRACE_S = 3.0  # for the siblings of a rank that failed: most fail too, and write where they were
+PARTING_S = 30.0  # for the siblings of a rank that refused: they refuse too, and end their loaders in order
+FINISH_S = 2.0  # after a signal, for ranks that have timed their steps as others have, and are about to say so
+ANSWER_S = 5.0  # for a stack; a process that hangs inside a driver gives none
 
-PARTING_S = 30.0
-"""Seconds for the siblings of a rank that refused: they refuse too, and end their loaders in order."""
+UNPROFILED = "not profiled: a signal ended the process after its last timed step"  # a mark
 
-FINISH_S = 2.0
-"""Seconds, after a signal, for ranks that have timed their steps as others have, and are about to say so."""
-
-ANSWER_S = 5.0
-"""Seconds to wait for a stack. A process that hangs inside a driver gives none."""
-
-UNPROFILED = "not profiled: a signal ended the process after its last timed step"
-"""The mark of such a run."""
-
-SERVER_ENDED = (
-    "The process that ranks are forked from was ended: see by whom, and look at `dmesg`: the host may have run out of "
-    "memory"
-)
+Watch = Callable[[Progress], None]
+"""Called a few times a second with the progress of rank 0."""
 
 Others = Callable[[Sequence[Progress | None], float | None], float | None]
-"""Called a few times a second with the progress of each rank, and with the seconds they may go on since a rank did not
-end well (None if all did). Returns that number, or the one that ranks elsewhere leave them.
+"""Called at each look with the progress of each rank, and with the seconds they may go on since a rank did not end well
+(None if all did). Returns that number, or the one that ranks elsewhere leave them.
 """
 
 
@@ -73,19 +60,25 @@ class Outcome:
     overdue: Overdue | None = None
 
 
-class SpawnExecutor(Executor):
-    """Runs each task in processes of its own, which one server starts."""
+class Executor(AbstractContextManager["Executor"]):
+    """Runs one task after the other in processes of its own, which one server starts; that ends with the context."""
 
-    def __init__(self) -> None:
-        self.server = Server()
+    @cached_property
+    def server(self) -> Server:
+        return Server()
+
+    def require_ready(self) -> None:
+        """Raise what keeps anything more from running."""
 
     def run(self, task: Task, watch: Watch = lambda _progress: None) -> list[RankReport]:
-        """Run the ranks. Raises Interrupt once all are ended, with their reports if all had timed their steps."""
+        """Run the ranks, and return one report per rank, by rank, also for a rank that died. Raises Interrupt once all
+        are ended, with their reports if all had timed their steps.
+        """
         reports: list[RankReport] = []
         try:
             with held_back() as interrupted:
-                done = run_ranks(task, watch, interrupted, server=self.server)
-                reports = [] if done is None else reports_of(task.config, done.views, done.overdue)
+                if (done := run_ranks(task, watch, interrupted, server=self.server)) is not None:
+                    reports = reports_of(task.config, done.views, done.overdue)
         except Interrupt as interrupt:
             interrupt.reports = reports
             raise
@@ -93,6 +86,9 @@ class SpawnExecutor(Executor):
 
     def close(self) -> None:
         self.server.close()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def run_ranks(
@@ -115,10 +111,8 @@ def run_ranks(
                 # Room for what the rank will write here, its progress above all: without it, nothing runs.
                 rank_path(folder, rank, "stack").write_text("\n")
         except OSError as error:
-            raise RunFailed(
-                f"cannot write to the folder for temporary files: {error.strerror}",
-                "Make room there, or name another folder with TMPDIR",
-            ) from error
+            what = f"cannot write to the folder for temporary files: {error.strerror}"
+            raise RunFailed(what, "Make room there, or name another folder with TMPDIR") from error
         server.ready()
         stack.enter_context(process_tree(lambda: server.pid))
         ranks, modules = Ranks(server, folder), modules_of(task.config)
@@ -181,23 +175,24 @@ class Ranks:
                 # Otherwise it is of an earlier run, which ended it.
                 self.ends[answer.rank] = answer.end
         if not alive:
+            remedy = (
+                "The process that ranks are forked from was ended: see by whom, or whether memory ran out (`dmesg`)"
+            )
             for rank in self.processes.keys() - self.ends.keys():
-                self.ends[rank] = End(exit_code=-signal.SIGKILL, alive_s=before, remedy=SERVER_ENDED)
+                self.ends[rank] = End(exit_code=-signal.SIGKILL, alive_s=before, remedy=remedy)
         for inbox in self._inboxes.values():
             # Read after the ends: what a rank said before it ended is in the pipe.
             inbox.read()
 
     def progress(self) -> list[Progress | None]:
-        """Return the progress of each rank."""
         return [read_progress(rank_path(self.folder, rank, "progress")) for rank in self.processes]
 
     def told(self, rank: int, what: Literal["report", "kept", "error"], kind: type[ToldT]) -> ToldT | None:
-        """Return the rank's last message of this kind, e.g. what it had found so far; None if it told none."""
+        """Return the rank's message of this kind, e.g. what it had found so far; None if it told none."""
         text = self._inboxes[rank].said.get(what)
         return None if text is None else kind.model_validate_json(text)
 
     def has_enough(self, rank: int) -> bool:
-        """Return whether the rank said that what it kept is a measurement."""
         return "enough" in self._inboxes[rank].said
 
     def stack_written(self, rank: int) -> str:
@@ -247,11 +242,9 @@ def _wait(
         for rank in ranks.ends.keys() - statuses.keys():
             report = ranks.told(rank, "report", RankReport)
             statuses[rank] = report.status if report else None
-        ended = set(statuses.values())
+        ended, seen = set(statuses.values()), ranks.progress()
         # How long the ranks may go on after one did not end well.
-        grace_s = GRACE_S if ended & {None, "failed"} else PARTING_S if ended - {"ok"} else None
-        seen = ranks.progress()
-        grace_s = others(seen, grace_s)
+        grace_s = others(seen, GRACE_S if ended & {None, "failed"} else PARTING_S if ended - {"ok"} else None)
         failed_s = failed_s or (None if grace_s is None else now)
         if failed_s and grace_s is not None and now - failed_s >= grace_s:
             return None

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from fp8bench.launch import resume
 from fp8bench.launch.forecast import AXES, MINUTE_S, Forecaster, duration
 from fp8bench.launch.prepare import Prepared
-from fp8bench.launch.processes import Executor, Watch
+from fp8bench.launch.processes.watch import Executor, Watch
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import run_rounds
 from fp8bench.launch.sweep.halving import MARGIN, Halving, Turn, Untried
@@ -118,11 +118,9 @@ def require_budget(sweep: Sweep) -> None:
     least_s = MARGIN * min(turns_s, default=0.0)
     if not halving.looks and budget.seconds < least_s:
         usd = f"{budget.usd(least_s):.2f} USD ({duration(least_s)})" if budget.text.endswith("USD") else ""
-        raise UsageError(
-            f"a budget of {budget.text} is too small for one run: a look and a round of one configuration take about "
-            f"{usd or duration(least_s)}",
-            "Give at least that, or fewer --steps and a shorter --min-time",
-        )
+        what = f"a budget of {budget.text} is too small for one run: a look and a round take about "
+        remedy = "Give at least that, or fewer --steps and a shorter --min-time"
+        raise UsageError(what + (usd or duration(least_s)), remedy)
 
 
 def run(
@@ -149,12 +147,12 @@ def run(
 
 def _run_turn(sweep: Sweep, turn: Turn, executor: Executor, watch: Watch, halving: Halving) -> Record:
     config, before = turn.config, halving.rounds.get(turn.config, [])
-    search, asked = halving.batch_search(config), {"rounds": halving.most_rounds}
-    prepared = replace(sweep.prepared, searches={config: search} if search is not None else {})
+    search, asked, prepared = halving.batch_search(config), {"rounds": halving.most_rounds}, sweep.prepared
+    searches = {} if search is None else {config: search}
     if turn.stage == "look":
         config, before, asked = config.model_copy(update=dict(halving.look)), [], {"position": turn.number}
-        prepared = replace(sweep.prepared, results_dir=sweep.looks_dir)
-    schedule = Schedule([Entry(config)], Stop(len(before) + 1), sweep.name, asked)
+        prepared = replace(prepared, results_dir=sweep.looks_dir)
+    schedule = Schedule([Entry(config)], Stop(len(before) + 1), sweep.name, asked, searches)
     schedule.restore(before)
     try:
         [(_, record, _)] = run_rounds(prepared, schedule, executor, lambda *_turn: watch, {}, time.monotonic())

@@ -3,7 +3,6 @@ names what, and which node has which.
 """
 
 import pytest
-from builders import machine_called
 
 from fp8bench.config.request import RunRequest
 from fp8bench.launch.nodes import messages
@@ -92,63 +91,56 @@ P5 = Machine(gpus=H100S, product_name="p5.48xlarge", cpu_count=192)
 def hello(node=0, machine=P5, processes=8, environ=None, **asked):
     place = Elastic(rank=8 * node, local_rank=0, world_size=16, local_world_size=processes, node=node, nodes=2)
     said = messages.hello(place, RunRequest.model_validate(asked), machine, environ or {})
-    return said.model_copy(update={"host": f"host-{node}", "machine": machine_called(f"box-{node}")})
+    return said.model_copy(update={"host": f"host-{node}"})
 
 
 def refusal(*hellos):
-    found = judge(hellos).refusal
-    assert found is not None
-    return str(found.error())
+    with pytest.raises(UsageError) as found:
+        judge(hellos)
+    return str(found.value)
 
 
-def test_like_nodes_are_taken_with_their_machines_and_what_hardly_matters_is_marked():
-    verdict = judge([hello(0), hello(1)])
-
-    assert (verdict.refusal, verdict.marks, verdict.hosts) == (None, (), ("host-0", "host-1"))
-    assert verdict.machines == (machine_called("box-0"), machine_called("box-1"))
+def test_like_nodes_are_taken_and_what_hardly_matters_is_marked():
+    assert judge([hello(0), hello(1)]) == ()
     fewer = Machine(gpus=P5.gpus, product_name=None, cpu_count=96)
     second = hello(1, machine=fewer, environ={"NCCL_SECRET": "canary"})
-    assert judge([hello(0), second]).marks == ("unlike nodes: CPU cores", "unlike nodes: NCCL_SECRET")
+    assert judge([hello(0), second]) == ("unlike nodes: CPU cores", "unlike nodes: NCCL_SECRET")
     assert "canary" not in second.model_dump_json(), "values of variables do not travel"
 
 
-def test_another_command_is_refused_with_what_each_node_was_given_and_an_unequal_number_of_processes():
-    said = refusal(hello(0, batch_size=4), hello(1), hello(2))
-    assert "batch_size is 4 on node 0 (host-0), not given on nodes 1 and 2." in said
-    assert "Give every node the same command" in said
-    assert refusal(hello(0), hello(1, processes=4)) == (
-        "the nodes have unequal numbers of processes: 8 on node 0 (host-0), 4 on node 1 (host-1). Start as many on "
-        "each, one a GPU (--nproc-per-node)."
-    )
-
-
-def test_another_version_is_refused(monkeypatch):
-    first = hello(0)
-    monkeypatch.setattr(messages, "software_here", lambda on_gpu: {"torch": "2.10.0", "torchao": None})
-    monkeypatch.setattr(messages, "__version__", "0.0.9")
-
-    said = refusal(first, hello(1))
-
-    assert "fp8bench is " in said
-    for version in ("0.0.9", "2.10.0", "absent"):
-        assert f"{version} on node 1 (host-1)" in said
-    assert "Install the same versions" in said
+NEW = {"fp8bench": "0.0.9", "torch": "2.10.0"}
 
 
 @pytest.mark.parametrize(
-    ("gpus", "said"), [(("NVIDIA L4",) * 8, "8 x NVIDIA L4"), (H100S[:4], f"4 x {H100S[0]}"), ((), "none")]
+    ("others", "told"),
+    [
+        ([hello(1), hello(2)], ["batch_size is 4 on node 0 (host-0), not given on nodes 1 and 2.", "the same command"]),
+        ([hello(1, batch_size=4, processes=4)], ["processes is 8 on node 0 (host-0), 4 on", "--nproc-per-node"]),
+        *(
+            ([hello(1, batch_size=4, machine=Machine(gpus, None, 192))], [f"GPU is 8 x {H100S[0]} on node 0", said])
+            for gpus, said in ((("NVIDIA L4",) * 8, "8 x NVIDIA L4"), (H100S[:4], f"4 x {H100S[0]}"), ((), "none on"))
+        ),
+        (
+            [hello(1, batch_size=4).model_copy(update={"software": NEW})],
+            ["0.0.9 on node 1 (host-1)", "2.10.0 on node 1 (host-1)", "Install the same versions"],
+        ),
+    ],
 )
-def test_other_gpus_are_refused(gpus, said):
-    found = refusal(hello(0), hello(1, machine=Machine(gpus=gpus, product_name=None, cpu_count=192)))
+def test_nodes_that_differ_in_what_counts_are_refused_with_what_each_has_and_a_remedy(others, told):
+    said = refusal(hello(0, batch_size=4), *others)
+    assert [words for words in told if words not in said] == []
 
-    assert f"GPU is 8 x {H100S[0]} on node 0 (host-0), {said} on node 1 (host-1)" in found
+
+def test_every_node_tells_its_versions(monkeypatch):
+    monkeypatch.setattr(messages, "software_here", lambda on_gpu: {"torch": "2.10.0", "torchao": None})
+    monkeypatch.setattr(messages, "__version__", "0.0.9")
+    assert hello(0).software == {"fp8bench": "0.0.9", "torch": "2.10.0", "torchao": "absent"}
 
 
 def test_a_node_that_cannot_run_refuses_for_all_by_its_name_and_with_its_exit_code():
-    cannot = Hello(
-        node=1, host="b", processes=8, refusal=Refusal.of(ModeUnavailable("no GPU is visible", "Look at nvidia-smi"))
-    )
-    error = judge([hello(0), cannot]).refusal.error()
+    cannot = Hello(node=1, host="b", refusal=Refusal.of(ModeUnavailable("no GPU is visible", "Look at nvidia-smi")))
+    with pytest.raises(ModeUnavailable) as error:
+        judge([hello(0), cannot])
 
-    assert str(error) == "node 1 (b): no GPU is visible. Look at nvidia-smi."
-    assert (type(error), error.exit_code) == (ModeUnavailable, 3)
+    assert str(error.value) == "node 1 (b): no GPU is visible. Look at nvidia-smi."
+    assert error.value.exit_code == 3

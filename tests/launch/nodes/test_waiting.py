@@ -46,7 +46,7 @@ def test_an_agent_that_ends_without_a_word_was_killed(agent, beside, monkeypatch
         found = in_background(lambda: waiting.follow(beside))
         time.sleep(0.3)
 
-    with pytest.raises(RunFailed, match="the process of local rank 0, which ran this node, was killed") as failed:
+    with pytest.raises(RunFailed, match="the process of local rank 0, which runs this node, was killed") as failed:
         found.result(20)
     assert failed.value.exit_code == 5
 
