@@ -1,6 +1,7 @@
 """The list of what is measured can be run, each session on GPUs of its own and in order."""
 
 import json
+import os
 import shlex
 import signal
 import sys
@@ -122,6 +123,34 @@ def test_when_the_minutes_end_so_does_what_runs_and_what_does_not_fit_never_begi
     said = capsys.readouterr().out
     assert "long: begins on GPUs 0 (0:0" in said
     assert "long: ended after 2 s" in said
+
+
+@pytest.mark.thorough
+def test_a_session_that_is_cut_keeps_whole_records_goes_on_and_is_then_done(tmp_path, monkeypatch):
+    """On a CPU, which counts as a GPU of that name here."""
+    small = "--workload vit-micro --batch-size 4 --steps 30 --min-time 0 --warmup 2 --workers 0 --mode baseline-bf16"
+    task = Task("small", 2, f"run {small} --rounds 2")
+    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    waits = time.sleep
+
+    def until_one_is_kept(seconds):
+        waits(seconds)
+        if remeasure.read_records([tmp_path]):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(remeasure.time, "sleep", until_one_is_kept)
+    with pytest.raises(KeyboardInterrupt):
+        run([task], 2, tmp_path, environ, machine="box")
+    monkeypatch.setattr(remeasure.time, "sleep", waits)
+    cut = [one["session"]["round"] for one in remeasure.read_records([tmp_path])]
+    assert run([task], 2, tmp_path, environ, machine="box") == {"small": 0}
+    records = remeasure.read_records([tmp_path])
+    assert cut == [1]
+    assert not list(tmp_path.rglob("*.tmp"))
+    assert sorted(one["session"]["round"] for one in records) == [1, 2]
+    assert {(one["status"], one["session"]["session_id"]) for one in records} == {("ok", "small-box")}
+    as_gpu = [{**one, "environment": {"device_name": "NVIDIA H100"}} for one in records]
+    assert remeasure.state(task, "H100", as_gpu) == "done"
 
 
 def of_b64(mode="baseline-bf16", number=1, **changes):

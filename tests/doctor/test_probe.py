@@ -73,6 +73,14 @@ def test_refusals_are_kept_once():
     assert COMMAND == (sys.executable, "-m", "fp8bench.doctor.probe")
 
 
+def test_one_logs_what_it_refuses_and_one_compiles_anew_in_its_folder():
+    environ = {probe.name: probe.environ for probe in PROBES}
+    assert environ["attention"] == {"NVTE_DEBUG": "1", "NVTE_DEBUG_LEVEL": "2"}
+    caches = [environ["compile"][name] for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")]
+    assert len({*caches}) == 2
+    assert all(one.startswith("{folder}/") for one in caches)
+
+
 @pytest.fixture
 def ran(tmp_path):
     """Answers of probes that are the given Python, in order."""

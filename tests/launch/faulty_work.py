@@ -51,6 +51,21 @@ def tells_its_settings(rank, progress):
         json.dump([settings_given(), settings_in(os.environ)], file)
 
 
+def rank_1_stops(rank, progress):
+    """It is ahead of the others when it stops: they wait for it all the same."""
+    if rank == 1:
+        progress.stage("warming up")
+        os.kill(os.getpid(), signal.SIGSTOP)
+    wait_for_others()
+
+
+def rank_1_sleeps(rank, progress):
+    progress.stage("timing")
+    for _ in range(3 if rank == 1 else 4):
+        progress.step()
+    wait_for_others()
+
+
 def all_hang(rank, progress):
     wait_for_others()
 

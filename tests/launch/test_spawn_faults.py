@@ -1,7 +1,8 @@
-"""Ways in which a rank can die, in real processes: the run ends in time, and names who did it and how. Others, in every
-phase, and ranks that hang, are in tests/faults/test_phases.py.
+"""Ways in which a rank can die or hang, in real processes: the run ends in time, and names who did it and how. Others,
+in every phase, are in tests/faults/test_phases.py.
 """
 
+import math
 import os
 import re
 import time
@@ -19,6 +20,12 @@ from fp8bench.launch.signals import ZOMBIE, descendants, process, processes
 pytestmark = pytest.mark.thorough
 
 CLOSED = ("Connection closed by peer", 0)
+
+
+@pytest.fixture
+def limit_s(slowness):
+    """Of each phase, for ranks that hang."""
+    return math.ceil(2 * slowness)
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +98,28 @@ def test_who_died_of_itself_is_named_and_not_the_sibling_that_noticed(run, fault
     assert reports[0].reason == "rank 0 was ended because rank 1 failed"
     for words, rank in logged:
         assert words in reports[rank].log
+
+
+def test_a_stopped_rank_ends_the_run_by_the_deadline_and_is_named_rather_than_those_that_wait(run, limit_s, slowness):
+    start = time.monotonic()
+    reports = run("rank-1-stops", limit_s)
+
+    assert time.monotonic() - start < limit_s + 30 * slowness
+    assert (culprits(reports), reports[1].cause) == ([1], "timeout")
+    reason = f"rank 1 held up the phase 'proving' for more than {limit_s} s: its process is stopped"
+    assert reason in reports[1].reason
+    assert "rank 1: alive; its process is stopped; in the phase 'warming up', step 0, last moved " in reports[1].log
+    assert "in rank_1_stops\n" in reports[1].log
+    assert "in wait_for_others\n" in reports[0].log
+
+
+def test_of_two_ranks_that_both_wait_the_one_that_is_steps_behind_is_named_with_its_place(run, limit_s):
+    reports = run("rank-1-sleeps", limit_s)
+
+    assert (culprits(reports), reports[1].cause) == ([1], "timeout")
+    assert "rank 1 held up the phase 'timing' for more than" in reports[1].reason
+    assert "launch/faulty_work.py:" in reports[1].reason
+    assert reports[1].reason.endswith(" in wait_for_others")
 
 
 def test_a_forked_child_that_holds_pipes_open_neither_holds_the_run_up_nor_outlives_it(run, slowness):

@@ -44,6 +44,12 @@ def below(launcher):
     return descendants(launcher.pid, processes())
 
 
+def importing_torch(launcher):
+    """The server of its ranks, as soon as it maps torch's library, which takes it seconds."""
+    server = below(launcher)
+    return server if server and all("libtorch" in maps(one.pid) for one in server) else None
+
+
 def maps(pid):
     try:
         return Path(f"/proc/{pid}/maps").read_text()
@@ -81,6 +87,14 @@ def test_while_ranks_train_sigterm_ends_loader_processes_too(tmp_path, slowness)
     assert time.monotonic() - sent < 10 * slowness
     assert gone(tree)
     assert left_in(tmp_path) == []
+
+
+def test_ranks_whose_launcher_is_killed_while_their_server_imports_torch_leave(launched, slowness):
+    launcher = launched(*TINY, "--mode", "outside-polite", "--steps", "100000")
+    ranks = until(lambda: importing_torch(launcher))
+    launcher.kill()
+
+    assert until(lambda: gone(ranks), patience_s=5 * slowness)
 
 
 def test_a_terminal_that_is_closed_is_a_sighup_though_nothing_can_be_said_there_any_more(launched, tmp_path, slowness):
