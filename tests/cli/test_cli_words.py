@@ -52,6 +52,7 @@ compare p5 --reference p5: | --reference 'p5:' is not INSTANCE:MODE
 compare p4d p5 --group-by sped-up | unknown column 'sped-up' | 'speed-up'
 compare p5 --budget x | --budget | 'x'
 sweep --budget soon | it is not a duration
+run --mode baseline-bf16 --trace . | --trace . is a folder
 run --config /dev/null/x --dry-run | cannot read /dev/null/x: 
 predict p5 --from h200-1x --price-as-of soon | --price-as-of | 'soon'
 predict p5 --from h200-1x --purchase barter | --purchase 'barter'
