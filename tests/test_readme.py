@@ -93,7 +93,6 @@ RUNS = [words for words in dict.fromkeys(re.findall(r"`fp8bench (run(?: [^`]+)?)
 """Examples of `run`, but those that keep records elsewhere."""
 NEEDS = {
     "run --session latest": "no session",
-    "run --config nightly.yaml --dry-run": "cannot read nightly.yaml",
     "run --workload my.net:Net": "No module named 'my'",
     "run --until-decided baseline/h200-1x --max-minutes 60": "baseline/h200-1x is no folder",
 }

@@ -21,7 +21,7 @@ from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageE
 
 READER_GONE = 141
 COMPLETE = "_FP8BENCH_COMPLETE"
-"""Set by the shell's completion script, which expects names instead of the command's output."""
+"""Set by the shell's completion script, which expects words instead of the command's output."""
 
 LONGEST_LINE = 2000
 

@@ -84,7 +84,7 @@ def command(
     models = models or {name: one for name, one in of_class.items() if issubclass(one, Options)}
     own = [one for one in parameters if one.name not in models and one.kind is not one.VAR_KEYWORD]
     given = {one.name: (one.annotation, ... if one.default is one.empty else one.default) for one in own}
-    models = {**models, "": create_model("Given", __base__=Options, **given)}  # type: ignore[call-overload]
+    models = {"": create_model("Given", __base__=Options, **given), **models}  # type: ignore[call-overload]
     declared = [one for model in models.values() for one in options_of(model)]
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
         omitted = NOT_IN.get(name, frozenset()) | given.keys()
@@ -162,9 +162,14 @@ class Command(TyperCommand):
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        found = {str(one.name): (one.param_type_name, one.get_help_record(ctx)) for one in self.get_params(ctx)}
-        arguments = [line for of, line in found.values() if of == "argument" and line]
-        left = {name: line for name, (of, line) in found.items() if of == "option" and line}
+        arguments, left = [], {}
+        for one in self.get_params(ctx):
+            if line := one.get_help_record(ctx):
+                if one.param_type_name == "argument":
+                    # The parser would show the type of a word too.
+                    arguments.append((str(one.metavar), line[1]))
+                else:
+                    left[str(one.name)] = line
         count, groups = len(left), SHOWN.get(ctx.command_path.partition(" ")[2], {})
         sections = [("Arguments", arguments)]
         sections += [(heading, [left.pop(name) for name in shown if name in left]) for heading, shown in groups.items()]

@@ -39,7 +39,7 @@ class Shown(View):
 def compare(
     selection: Selection,
     shown: Shown,
-    instances: Annotated[tuple[str, ...], argument("[INSTANCE...]", "Names in the catalogue or in the results.")] = (),
+    instances: Annotated[tuple[str, ...], argument("INSTANCE", "Names in the catalogue or in the results.")] = (),
     kind: Annotated[
         Literal["run", "gemm", "numerics", "converge", "collectives"], option(None, "Which command's records.")
     ] = "run",

@@ -28,9 +28,9 @@ def explain(
     names: Annotated[
         tuple[str, ...],
         argument(
-            "[RECORD [REFERENCE]]",
+            "RECORD",
             "A record's file, a run's id or its beginning, INSTANCE:MODE, or MODE; a mode may have its :RECIPE and "
-            "/VARIANT (as /graphed).",
+            "/VARIANT (as /graphed). A second one is the reference.",
         ),
     ] = (),
     batch_size: Annotated[

@@ -43,7 +43,7 @@ def modes(
 
 
 def workloads(
-    name: Annotated[str | None, argument("[NAME]", "Look at its model; `timm` or 'timm:eva*' lists timm's.")] = None,
+    name: Annotated[str | None, argument("NAME", "Look at its model; `timm` or 'timm:eva*' lists timm's.")] = None,
     form: FormOfTables = "table",
     as_json: AsJson = False,
 ) -> None:

@@ -25,7 +25,7 @@ from fp8bench.schema.option import USD_PER_HOUR, Option
 
 PURCHASES: tuple[Purchase, ...] = get_args(Purchase)
 
-Instances = Annotated[tuple[str, ...], argument("[INSTANCE]...", "Only these [all].")]
+Instances = Annotated[tuple[str, ...], argument("INSTANCE", "Only these [all].")]
 Providers = Annotated[tuple[str, ...], option("NAME", "Only this one's instances. Repeatable.")]
 OwnPrices = Annotated[Folder, option("DIR", "Where own prices and snapshots are.")]
 

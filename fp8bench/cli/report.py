@@ -24,9 +24,7 @@ REPLACE = "Name another file, or replace it with --force"
 
 def report(
     selection: Selection,
-    instances: Annotated[
-        tuple[str, ...], argument("[INSTANCE...]", "Names in the catalogue or the results [all].")
-    ] = (),
+    instances: Annotated[tuple[str, ...], argument("INSTANCE", "Names in the catalogue or the results [all].")] = (),
     output: Annotated[
         Path | None, option("FILE", "Where it is written [report.html, or the plot's name].", "-o", "--output")
     ] = None,

@@ -110,7 +110,7 @@ def import_figure(
 
 def bundle(
     file: Annotated[Path, argument("FILE", "Where it is written.")],
-    instances: Annotated[tuple[str, ...], argument("INSTANCE...", "As those of `compare`.")],
+    instances: Annotated[tuple[str, ...], argument("INSTANCE", "As those of `compare`.")],
     selection: Selection,
     price: WhatIf = (),
     results_dir: ResultsDirs = (Path("results"),),

@@ -70,6 +70,9 @@ def run(
 ) -> None:
     with as_torchrun_has_it(os.environ, alone=dry_run) as (place, agent):
         requested = resolved(settings, config)
+        if trace is not None and trace.is_dir():
+            # The profile would fail for it, after minutes.
+            raise UsageError(f"--trace {trace} is a folder", "Name a file in it")
         # Another node may have no such folder, and adds the rounds that node 0 does.
         asked = until_decided, max_regression, max_minutes, requested.request.aa
         until = _until(*asked) if agent is None or agent.leads else None

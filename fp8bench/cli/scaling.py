@@ -21,7 +21,7 @@ from fp8bench.tables.chart import require_drawable
 
 def scaling(
     scope: Scope,
-    instances: Annotated[tuple[str, ...], argument("[INSTANCE]...", "Whose records [every one that has any].")] = (),
+    instances: Annotated[tuple[str, ...], argument("INSTANCE", "Whose records [every one that has any].")] = (),
     project: Annotated[
         tuple[Annotated[int, Field(ge=2)], ...],
         in_commas,

@@ -1,7 +1,7 @@
 """One option of `fp8bench run`, declared once: next to a field's type, in its `Annotated`. The declaration yields the
-flag with its help and completion, the environment variable, the key of a file, the line of `--dry-run`, what a resumed
-session restores, and the field of the run's configuration. An option that each worker obeys is declared in
-`schema.config.RunConfig`; one that concerns the run as a whole in `config.request.RunRequest`.
+flag with its help and completion of its words, the environment variable, the key of a file, the line of `--dry-run`,
+what a resumed session restores, and the field of the run's configuration. An option that each worker obeys is
+declared in `schema.config.RunConfig`; one that concerns the run as a whole in `config.request.RunRequest`.
 """
 
 from dataclasses import dataclass

@@ -139,7 +139,7 @@ def fitted(table: Table, width: int) -> tuple[Table, tuple[str, ...]]:
 def omission(headings: Sequence[str]) -> list[str]:
     """Return a line that names the columns that did not fit, if there are any."""
     names = ", ".join(heading.replace("\n", " ") for heading in headings)
-    return [f"No room for: {names}. A wider terminal or --columns shows more."] if names else []
+    return [f"No room for: {names}. A wider terminal or --format json shows more."] if names else []
 
 
 def _total(widths: Sequence[int]) -> int:

@@ -25,7 +25,7 @@ numerics --help | --layer
 numerics formats --help | --cast
 numerics formats --cast -0.78251332044 | -0.8125 | -0.75
 numerics formats --cast nan,-0 --dtype float8_e4m3fn --format json | "becomes": "nan" | "becomes": -0.0
-report --help | --plot price-performance
+report --help | INSTANCE Names in the catalogue | Options: -o, --output FILE | --plot price-performance
 run --dry-run --mode te-fp8 --aa --precision 1% | would run 14 to 30 rounds of these
 run --dry-run --mode te-fp8 --mode baseline-bf16 | cannot run here: te-fp8:delayed needs an NVIDIA GPU | time: unknown
 run --dry-run --mode baseline-bf16 --price 2 | no record here of baseline-bf16 | the machine is 2.00 USD an hour
@@ -52,6 +52,7 @@ compare p5 --reference p5: | --reference 'p5:' is not INSTANCE:MODE
 compare p4d p5 --group-by sped-up | unknown column 'sped-up' | 'speed-up'
 compare p5 --budget x | --budget | 'x'
 sweep --budget soon | it is not a duration
+run --mode baseline-bf16 --trace . | --trace . is a folder
 run --config /dev/null/x --dry-run | cannot read /dev/null/x: 
 predict p5 --from h200-1x --price-as-of soon | --price-as-of | 'soon'
 predict p5 --from h200-1x --purchase barter | --purchase 'barter'

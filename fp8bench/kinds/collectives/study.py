@@ -12,7 +12,7 @@ from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
 from fp8bench.tables.document import CsvLines
 from fp8bench.tables.study import Column, Study, StudyTable, word
-from fp8bench.tables.written import Interval, with_interval
+from fp8bench.tables.written import Interval, rate_with_interval
 
 METHOD = (
     "Bus bandwidth is that of nccl-tests: a link's own, so numbers of ranks can be compared. Each result was first "
@@ -99,8 +99,9 @@ def size_of(size: float) -> str:
 
 
 def three(value: float | None, interval: Interval | None = None, scale: float = 1) -> str:
-    """Write a number with three digits, or whole from 100 on."""
-    return with_interval(value, interval, ",.0f" if value and value * scale >= 100 else ".3g", scale)
+    """Write a number, and each end of its interval, with three digits, or whole from 100 on."""
+    ends = (interval[0] * scale, interval[1] * scale) if interval else None
+    return rate_with_interval(None if value is None else value * scale, ends)
 
 
 TIME = Column[CollectiveRow](
