@@ -42,13 +42,6 @@ queries = st.builds(
 TODAY = PriceQuery(as_of=date(2026, 12, 1), current=True)
 
 
-def test_ones_own_price_goes_first_then_certain_ones_then_dated_ones_then_newer_ones():
-    doubtful_new = price(5.0, as_of=date(2026, 11, 30), doubtful=True)
-    in_order = [price(1.0, as_of=None, own=True, doubtful=True), OLD, UNDATED, doubtful_new]
-    for place in range(4):
-        assert choose(in_order[place:][::-1], TODAY) is in_order[place]
-
-
 @pytest.mark.slow
 @given(st.lists(prices_of_any_kind, max_size=8), queries)
 def test_what_is_chosen_fits_the_question_and_nothing_that_fits_is_newer_and_as_sure(prices, query):
