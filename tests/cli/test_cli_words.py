@@ -178,7 +178,7 @@ predict p55 --from h200-1x | unknown instance 'p55'
 predict p5 --from h100-1x | no record of h100-1x is measured and ok | h200-1x | --from
 predict p5 --from p4d | no record of p4d is measured and ok | fp8bench compare p4d
 predict p5 --from h200-1x:te-bf16 | no record of h200-1x:te-bf16 is measured and ok
-predict p5 --from h200-1x/graphing | unknown variant 'graphing'
+predict p5 --from h200-1x/Graphed | unknown variant 'Graphed' | Did you mean 'graphed'
 predict p5 --from h200-1x --gpus 9 | p5 has 8 GPUs, not 9
 predict p5 --from h200-1x --gpus 0 | --gpus | '0'
 predict h200-1x --from h200-1x | h200-1x itself was measured on 1 GPU
@@ -236,7 +236,7 @@ explain te-fp8 --plot steps.gif | cannot draw steps.gif
 explain te-fp8 --batch-size 7 | te-fp8 has no record at batch size 7
 explain te-fp9 | no file, run or mode is called 'te-fp9' | p5:te-fp8:delayed/eager
 explain p4d:te-fp8 | no file, run or mode is called 'p4d:te-fp8'
-explain te-fp8/fast | unknown variant 'fast'
+explain te-fp8/fast | unknown variant 'fast' | . Variants are eager
 explain none.json | none.json cannot be read
 explain 202605 | run ids begin with '202605' | Give more of it
 numerics formats --cast 2,two | --cast 'two' is not a number

@@ -128,7 +128,14 @@ def changed(right, wrong, text=TWO_INSTANCES):
         *((f"meta: {{}}\n{name}:\n  mine: {{}}\n", f" line 2, field {name}: ") for name in ("instances", "gpus")),
         (changed("key: p5", "key: mine"), " line 14: 'mine' is there twice"),
         (ONE_GPU + ONE_GPU.removeprefix("gpus:\n"), " line 5: 'L4' is there twice"),
-        (changed("usd_per_hour: 4\n", "usd_per_hour: -4\n"), " line 10, field instances.0.prices.1.usd_per_hour: "),
+        *(
+            (
+                changed("usd_per_hour: 4\n", f"usd_per_hour: {usd}\n"),
+                " line 10, field instances.0.prices.1.usd_per_hour: ",
+            )
+            for usd in ("-4", "true", ".nan", ".inf", "'3.2'")
+        ),
+        (changed("gpu_count: 8", "gpu_count: true"), " line 16, field instances.1.gpu_count: "),
         (changed("purchase: spot", "purchase: stolen"), " line 11, field instances.0.prices.1.purchase: "),
         (changed("'2026-01-01'", "'2026-13-01'"), " line 8, field instances.0.prices.0.as_of: "),
         (changed("key: p5", "key: P 5"), " line 14, field instances.1.key: "),
