@@ -16,9 +16,7 @@ from fp8bench.pricing.document import known
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 
-DAY = date(2025, 6, 5)
-THEN = PriceQuery(as_of=DAY, current=False)
-OLD, UNDATED = price(1.0, as_of=date(2023, 11, 15)), price(5.0, as_of=None)
+UNDATED = price(5.0, as_of=None)
 
 days = st.sampled_from([date(2025, 6, day) for day in (4, 5, 6)])
 prices_of_any_kind = st.builds(
