@@ -51,21 +51,6 @@ def test_the_promised_modes_are_listed_with_their_recipes_the_default_first():
         assert len([entry for entry in registry.workloads().values() if device in entry.default_on]) == 1
 
 
-@pytest.mark.parametrize(
-    ("label", "name", "recipe"),
-    [
-        ("te-fp8", "te-fp8", "delayed"),
-        ("te-fp8:current", "te-fp8", "current"),
-        ("baseline-bf16", "baseline-bf16", None),
-        (HIDDEN, HIDDEN, None),
-    ],
-)
-def test_a_label_gives_the_mode_and_its_recipe_or_the_default_one(label, name, recipe):
-    entry, found = registry.find_mode(label)
-
-    assert (entry.name, found) == (name, recipe)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", [*registry.BUILTIN_MODES, *registry.BUILTIN_WORKLOADS], ids=lambda entry: entry.name)
 def test_every_built_in_target_is_a_class_that_calls_itself_by_its_registered_name(entry):

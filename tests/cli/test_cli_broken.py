@@ -78,9 +78,10 @@ def test_explain_refuses_a_broken_one_that_is_named_and_else_takes_another(resul
     path = keep_in_one_file(measured("mine", "te-bf16", minutes=9, profile=profile()), results.parent)
     path.write_text(wrong_sample(path.read_text()))
     assert command("explain", "mine:te-bf16").stderr.count("warning: not read: ") == 1
-    path.write_text(wrong_field(path.read_text()))
-    with pytest.raises(UsageError, match=r"field config\.batch_size: "):
-        command("explain", path)
+    for breaking, said in ((wrong_field, r"field config\.batch_size: "), (newer, "Upgrade fp8bench")):
+        path.write_text(breaking(path.read_text()))
+        with pytest.raises(UsageError, match=said):
+            command("explain", path)
 
 
 @pytest.mark.parametrize("words", ["compare mine --kind gemm", "gemm --record products"])

@@ -105,15 +105,6 @@ def test_a_precision_goes_on_until_it_is_reached_and_not_beyond_max_rounds(run_w
     assert len(documents(tmp_path, "steady/cpu/*.json")) == 14
 
 
-def test_modes_of_one_call_are_one_session_in_balanced_order(run_with, tmp_path):
-    asked = ("--mode", "baseline-bf16", "--mode", "baseline-fp32", "--rounds", "3")
-    out = run_with([0.1, 0.2, 0.2, 0.1, 0.1, 0.2], *asked).stdout
-    modes = [record["config"]["mode"] for record in in_order(tmp_path / "results")]
-
-    assert modes == [*["baseline-bf16", "baseline-fp32"], *["baseline-fp32", "baseline-bf16"], *modes[:2]]
-    assert re.search(r"baseline-fp32\S* .* 0\.50x \*", out)
-
-
 def test_a_trace_is_kept_of_the_first_modes_first_process(main_with):
     executor = FakeExecutor(0.1, 0.2, 0.2, 0.1)
     words = ("--gpus", "1", "--mode", "baseline-bf16", "--mode", "baseline-fp32", "--rounds", "2")

@@ -30,6 +30,8 @@ run --dry-run --mode te-fp8 --aa --precision 1% | would run 14 to 30 rounds of t
 run --dry-run --mode te-fp8 --mode baseline-bf16 | cannot run here: te-fp8:delayed needs an NVIDIA GPU | time: unknown
 run --dry-run --mode baseline-bf16 --price 2 | no record here of baseline-bf16 | the machine is 2.00 USD an hour
 run --dry-run --mode baseline-bf16 --compile blocks | each block by itself; each step launched from Python
+run --dry-run --mode baseline-bf16 --compile off | not compiled; each step launched from Python
+run --dry-run --instance h200-1x --mode te-bf16 --cuda-graphs on | each step replayed as one CUDA graph
 run --dry-run --mode baseline-bf16 --cuda-graphs on | replayed as a CUDA graph (--cuda-graphs on) | nothing would run
 run --dry-run --instance my-box --price 3.20 --json | "instance": "my-box" | "usd_per_hour": 3.2
 run --dry-run --config article.yaml | by variant | baseline-bf16 (batch 8)
@@ -139,6 +141,8 @@ run --dry-run --mode te-fp8:rowwise | unknown recipe of te-fp8 'rowwise'
 run --dry-run --mode baseline-bf16:delayed | has no recipes, so not 'delayed' | `--mode baseline-bf16`
 run --dry-run --workload vit-hug | unknown workload 'vit-hug' | Did you mean 'vit-huge' | fp8bench list workloads
 run --dry-run --instance p4dd | 'p4d'
+run --dry-run --instance aut | Did you mean 'auto'
+compare p4d.24xlarg | Did you mean 'p4d.24xlarge'
 run --dry-run --workload timm:convnext_base --classes 1 | --classes | '1'
 run --dry-run --sequence-length 1 | --sequence-length | '1'
 run --dry-run --workload vit-huge --sequence-length 512 | --sequence-length 512 does not apply to 'vit-huge' | llm-1b
@@ -175,7 +179,7 @@ predict p55 --from h200-1x | unknown instance 'p55'
 predict p5 --from h100-1x | no record of h100-1x is measured and ok | h200-1x | --from
 predict p5 --from p4d | no record of p4d is measured and ok | fp8bench compare p4d
 predict p5 --from h200-1x:te-bf16 | no record of h200-1x:te-bf16 is measured and ok
-predict p5 --from h200-1x/graphing | unknown variant 'graphing'
+predict p5 --from h200-1x/Graphed | unknown variant 'Graphed' | Did you mean 'graphed'
 predict p5 --from h200-1x --gpus 9 | p5 has 8 GPUs, not 9
 predict p5 --from h200-1x --gpus 0 | --gpus | '0'
 predict h200-1x --from h200-1x | h200-1x itself was measured on 1 GPU
@@ -233,7 +237,7 @@ explain te-fp8 --plot steps.gif | cannot draw steps.gif
 explain te-fp8 --batch-size 7 | te-fp8 has no record at batch size 7
 explain te-fp9 | no file, run or mode is called 'te-fp9' | p5:te-fp8:delayed/eager
 explain p4d:te-fp8 | no file, run or mode is called 'p4d:te-fp8'
-explain te-fp8/fast | unknown variant 'fast'
+explain te-fp8/fast | unknown variant 'fast' | . Variants are eager
 explain none.json | none.json cannot be read
 explain 202605 | run ids begin with '202605' | Give more of it
 numerics formats --cast 2,two | --cast 'two' is not a number

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from builders import (
-    FLOPS_A_RANK,
     OPTIMIZER,
     SIZES,
     config,
@@ -14,7 +13,6 @@ from builders import (
     evidence,
     machine_called,
     parity,
-    profile,
     proof,
     rank_report,
     replayed,
@@ -57,18 +55,6 @@ def test_ranks_that_finished_make_an_ok_record_of_what_they_reported():
         assert getattr(record, name) == tuple(getattr(report, name) for report in reports)
     assert (record.environment, record.evidence, record.parity) == (environment(), evidence(), parity())
     assert record.evidence.warnings == ()
-
-
-def test_the_summary_is_of_the_rank_that_took_longest_and_of_the_units_of_all_ranks():
-    idle = profile(busy_s=0.12)
-    found = assembled(rank_report(0, (0.25, 0.1, 0.1), profile=idle), rank_report(1, (0.2, 0.275, 0.125))).summary
-
-    assert found.step_time_s == pytest.approx(0.2)
-    assert (found.median_step_s, found.slow_steps, found.units_per_step) == (0.2, 1, 128)
-    assert found.throughput_per_s == pytest.approx(640)
-    assert found.flops_per_step == 2 * FLOPS_A_RANK
-    # By the profile of rank 0.
-    assert found.idle_share == pytest.approx(0.4)
 
 
 def test_what_a_reader_must_be_told_joins_the_flags_of_the_gpus_once():

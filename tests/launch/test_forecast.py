@@ -17,7 +17,6 @@ from fp8bench.launch.forecast import (
     Forecaster,
     PriceToday,
     cold_s,
-    execution,
     forecast,
     obstacle,
     price_today,
@@ -138,19 +137,6 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch, catalog):
     monkeypatch.setattr("fp8bench.launch.forecast.find_spec", lambda _name: None)
     found = obstacle(TE_FP8, ON_H200, catalog)
     assert found == "needs the Python package transformer_engine, which is not installed"
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"cuda_graphs": "auto"}, "compiled where the mode gains by it; each step replayed as one CUDA graph where"),
-        ({"cuda_graphs": "auto", "device": "cpu"}, "compiled where the mode gains by it; each step launched from Pyt"),
-        ({"compile": "off", "cuda_graphs": "off"}, "not compiled; each step launched from Python"),
-        ({"compile": "blocks", "cuda_graphs": "on"}, "compiled, each block by itself; each step replayed as one CUDA"),
-    ],
-)
-def test_how_steps_will_be_executed_is_told_by_the_settings(settings, said):
-    assert execution(config(**settings)).startswith(said)
 
 
 @pytest.mark.slow

@@ -16,9 +16,7 @@ from fp8bench.pricing.document import known
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 
-DAY = date(2025, 6, 5)
-THEN = PriceQuery(as_of=DAY, current=False)
-OLD, UNDATED = price(1.0, as_of=date(2023, 11, 15)), price(5.0, as_of=None)
+UNDATED = price(5.0, as_of=None)
 
 days = st.sampled_from([date(2025, 6, day) for day in (4, 5, 6)])
 prices_of_any_kind = st.builds(
@@ -40,13 +38,6 @@ queries = st.builds(
 
 
 TODAY = PriceQuery(as_of=date(2026, 12, 1), current=True)
-
-
-def test_ones_own_price_goes_first_then_certain_ones_then_dated_ones_then_newer_ones():
-    doubtful_new = price(5.0, as_of=date(2026, 11, 30), doubtful=True)
-    in_order = [price(1.0, as_of=None, own=True, doubtful=True), OLD, UNDATED, doubtful_new]
-    for place in range(4):
-        assert choose(in_order[place:][::-1], TODAY) is in_order[place]
 
 
 @pytest.mark.slow

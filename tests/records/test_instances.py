@@ -89,28 +89,6 @@ def test_every_kept_instance_is_found_and_nothing_else_nor_written_where_there_i
         keep(OWN, TODAY, in_catalog=False, results_dir=tmp_path / "instance.yaml")
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        (3, ["true", "010", "1:30"]),
-        (5, ["12:30", "010", "0x10", "0b11", "1_000", "true", "yes", ".nan", ".inf", "'3.2'", "-3"]),
-        (None, ["3", "3.2", "0.5", "12"]),
-    ],
-    ids=["number of GPUs", "price", "right"],
-)
-def test_what_is_no_plain_number_is_refused_by_line(tmp_path, line, words):
-    path = put(tmp_path / "my-box" / "instance.yaml", "")
-    for word in words:
-        gpus, usd = (word, "3") if line == 3 else ("1", word)
-        path.write_text(f"key: my-box\ngpu: null\ngpu_count: {gpus}\nprices:\n- usd_per_hour: {usd}\n{OF_A_DAY}")
-        if line is None:
-            assert laid_over(load(), path).instances["my-box"].prices[0].usd_per_hour == float(word)
-            continue
-        with pytest.raises(UsageError, match=rf"instance\.yaml line {line}") as caught:
-            laid_over(load(), path)
-        assert caught.value.exit_code == 2
-
-
 def test_two_prices_of_one_day_are_refused_unless_they_are_of_unlike_things(tmp_path):
     text = "key: my-box\ngpu: null\ngpu_count: 1\nprices:\n"
     text += f"- usd_per_hour: 3\n{OF_A_DAY}- usd_per_hour: 300\n{OF_A_DAY}"

@@ -71,16 +71,6 @@ def test_the_figures_that_travel_with_the_program_are_found_from_a_folder_that_i
 GOOD = measured("mine", run_id="good")
 
 
-def test_one_of_a_newer_format_is_left_out_and_refused_in_the_same_words(tmp_path):
-    """What else may be wrong with a file: tests/faults/test_many_records.py."""
-    results.write(GOOD, tmp_path)
-    put(tmp_path / "mine" / "new.json", GOOD, schema_version=SCHEMA_VERSION + 1, summary="in a new form")
-    found = results.read(tmp_path, ["mine"])
-    with pytest.raises(UsageError, match=f"new.json has schema version {SCHEMA_VERSION + 1}, .*Upgrade fp8bench") as no:
-        results.read_record(tmp_path / "mine" / "new.json")
-    assert ([kept.record for kept in found], [str(one) for one in found.broken]) == ([found[0].record], [no.value.what])
-
-
 def test_a_file_or_folder_that_the_system_does_not_give_is_named(tmp_path, monkeypatch):
     results.write(GOOD, tmp_path)
     (tmp_path / "locked").mkdir()

@@ -5,16 +5,13 @@ from datetime import date
 import builders
 from report.comparing import asked
 
+from fp8bench.pricing.catalog import load
 from fp8bench.scaling.points import scaled
-from fp8bench.schema.instance import Catalog, Gpu
+from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Provenance
 from fp8bench.schema.throughput import ThroughputPoint, ThroughputRecord
 
-H100 = Gpu(
-    name="H100-SXM5-80GB", product_names=("NVIDIA H100 80GB HBM3",), compute_capability="9.0",
-    dense_bf16_tflops=989.0, dense_fp8_tflops=1979.0, dense_fp4_tflops=None, memory_bandwidth_gb_s=3350.0,
-    memory_gb=80.0, nvlink_gb_s=900.0, tdp_w=700.0, sources={}, figures="dense",
-)  # fmt: skip
+H100 = load().gpus["H100-SXM5-80GB"]
 P5 = builders.instance(
     "p5",
     gpu=H100.name,

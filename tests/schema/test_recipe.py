@@ -83,20 +83,3 @@ def test_every_variant_is_made_of_what_it_says_and_read_again_after_a_mode():
     assert all((is_compiled(v), is_replayed(v)) == (made[v][0] is not None, bool(made[v][1])) for v in VARIANTS)
     for variant in (*VARIANTS, None):
         assert split_variant(f"te-fp8:delayed{suffix(variant)}", "it") == ("te-fp8:delayed", variant)
-
-
-@pytest.mark.parametrize(
-    ("word", "meant"),
-    [
-        ("graphd", "Did you mean 'graphed'?"),
-        ("compile", "Did you mean 'compiled'?"),
-        ("Graphed", "Did you mean 'graphed'?"),
-        ("xyz", "Variants are eager"),
-    ],
-)
-def test_a_word_that_is_no_variant_is_refused(word, meant):
-    with pytest.raises(UsageError) as refusal:
-        split_variant(f"te-fp8/{word}", "'it'")
-    assert refusal.value.what == f"'it': unknown variant {word!r}"
-    assert refusal.value.remedy.startswith(meant)
-    assert refusal.value.remedy.endswith(f"Variants are {', '.join(VARIANTS)}")

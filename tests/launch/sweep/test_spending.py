@@ -68,20 +68,6 @@ def test_looks_are_in_order_of_promise_until_half_is_spent_and_then_come_rounds(
     assert usual("torchao-float8") in calls[20].halving.looks
 
 
-@pytest.mark.parametrize("cut", [1, 2, 3, 4, 5, 6, 8])
-def test_resumed_in_the_middle_it_repeats_nothing(cut):
-    first = call(10, most_turns=cut)
-    second = call(10, first)
-    turns = [(turn.stage, turn.config, turn.number) for turn in first.machine.ran]
-
-    assert len(first.turns) == cut
-    assert len(set(turns)) == len(turns)
-    assert len({config for stage, config, _ in turns if stage == "look"}) == len(second.halving.looks)
-    assert all(len(rounds) <= 4 for rounds in second.halving.rounds.values())
-    assert second.spent_s <= 600
-    assert measured(second)[0].batch_size == 256
-
-
 def test_resumed_after_a_small_budget_a_better_size_takes_the_place_of_what_was_measured():
     first = call(8)
     before = first.halving.standings().leaders[0]
