@@ -126,6 +126,10 @@ def invalid(where: str, value: object, error: ValidationError, help: str) -> Usa
     reason = str(fault["ctx"]["error"] if fault["type"] == "value_error" else fault["msg"].lower())
     if fault["type"] == "string_pattern_mismatch":
         reason = "letters, digits, '.', '_' and '-' are allowed, and it begins with a letter or a digit"
+    if fault["type"] in ("int_parsing", "int_type", "int_from_float"):
+        # Of a number that may also be a word, pydantic tells of the word by itself.
+        words = (f", or {one['ctx']['expected']}" for one in error.errors() if one["type"] == "literal_error")
+        reason = f"it must be a whole number{''.join(words)}"
     return UsageError(f"{where}: invalid value {quoted(value)}: {reason}", f"See `{help}` for what it takes")
 
 

@@ -131,6 +131,13 @@ class TestSweep:
 
         assert first.ran[:-1] + second.ran == whole.ran
 
+    def test_under_its_name_other_work_is_refused_by_the_flags_that_differ(self, fp8bench):
+        fp8bench(Machine(interrupt_at=2), *SWEEP, "--session", "mine", code=130)
+        said = fp8bench(Machine(), *SWEEP, "--seed", "1", "--session", "mine", code=2).stderr
+        assert "sweep 'mine' is of --seed 0 (now 1). Give the same again, or choose another name with" in said
+        said = fp8bench(Machine(), *SWEEP, "--gpus", "2", "--session", "mine", code=2).stderr
+        assert "sweep 'mine' is of --gpus 1 (now 2)" in said
+
     def test_what_failed_is_told_with_its_cause(self, fp8bench):
         out = fp8bench(Machine(broken=("baseline-bf16",)), *SWEEP).stdout
 

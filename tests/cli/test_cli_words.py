@@ -161,7 +161,7 @@ sweep --budget 2USD | --budget 2USD needs the price of this machine
 sweep --budget 0USD --price 1 | above 0
 sweep --budget 0.0001USD --price 1 | too small for one run | about 0.01 USD
 sweep --batch-size 16,auto | --batch-size 16,auto: auto finds the sizes itself
-sweep --batch-size 16,many | --batch-size | 'many'
+sweep --batch-size 16,many | --batch-size: invalid value 'many': it must be a whole number, or 'auto'. See
 sweep --batch-size , | --batch-size: invalid value ','
 sweep --compile auto,often | --compile: invalid value 'often'
 sweep --config article.yaml --dry-run | article.yaml names variants, which `fp8bench run` measures

@@ -1,5 +1,7 @@
 """Sessions as nights: judged together beside the nights of a reference, and shown one by one."""
 
+import csv
+
 import pytest
 from builders import environment, machine_called, rounds
 
@@ -86,6 +88,14 @@ def test_the_table_has_a_line_a_night_and_a_sign_at_the_change(nights):
     lines = render(document(by_session(folder, silent), folder), "markdown").splitlines()
     cells = [line.split("|")[2].strip() for line in lines[2:12]]
     assert cells == [*["100.0"] * 5, "> 120.0", *["120.0"] * 4]
+
+
+def test_csv_has_a_line_for_each_night_of_a_variant_and_says_which_is_the_change(nights):
+    folder = nights("now", *[1.0] * 5, *[1.2] * 5)
+    first, *lines = csv.DictReader(render(document(by_session(folder, silent), folder), "csv").splitlines())
+    assert (first["variant"], first["session"], first["rounds"]) == ("baseline-bf16/eager, 64 x 8", "night-00", "4")
+    assert float(first["step_time_s"]) == pytest.approx(0.1)
+    assert [line["session"] for line in lines if line["changed"] == "True"] == ["night-05"]
 
 
 def test_no_night_at_all_is_an_error(tmp_path):

@@ -111,6 +111,14 @@ def document(measured: Sequence[Measurement], results_dir: Path) -> doc.Document
     return doc.Document(
         doc.blocks([doc.Table(tuple(columns))], [doc.Sentence(sentence(one)) for one in found]),
         data=[one.model_dump(mode="json") for one in found],
+        lines=doc.CsvLines(
+            ("variant", *Night.model_fields, "changed"),
+            tuple(
+                (one.variant, *night.model_dump(mode="json").values(), night.session == one.changed_at)
+                for one in found
+                for night in one.nights
+            ),
+        ),
     )
 
 

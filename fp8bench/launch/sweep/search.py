@@ -24,6 +24,7 @@ from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.records import results
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted, UsageError
+from fp8bench.schema.option import flag_of
 from fp8bench.schema.record import Record
 
 SWEEPS = ".sweeps"
@@ -99,7 +100,8 @@ def begun(sweep: Sweep) -> Halving:
             continue
         config = record.config.model_copy(update={name: getattr(base, name) for name in sweep.halving.look})
         other = [one for one in RunConfig.model_fields if getattr(config, one) != getattr(base, one)]
-        if said := [f"{of} {getattr(config, of)} (now {getattr(base, of)})" for of in other if of not in FREE]:
+        if changed := {resume.REQUESTED_AS.get(of, of): of for of in other if of not in FREE}:
+            said = [f"{flag_of(name)} {getattr(config, of)} (now {getattr(base, of)})" for name, of in changed.items()]
             remedy = "Give the same again, or choose another name with --session"
             raise UsageError(f"sweep {sweep.name!r} is of {', '.join(said)}", remedy)
         if record.run_id in looked:
