@@ -8,7 +8,7 @@ from report.comparing import row
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.arranged import arranged, best_batches, grouped, holds, require_columns, with_front
 from fp8bench.kinds.run.shown import document
-from fp8bench.kinds.view import Count, View, parse_price
+from fp8bench.kinds.view import AS_IT_IS, Count, View, parse_price
 from fp8bench.tables.document import Table
 
 
@@ -23,7 +23,7 @@ def names(rows):
 
 
 def asked(job=None, **view):
-    options = comparing.asked("p5", job=job, view=View(**view))
+    options = comparing.asked("p5", view=AS_IT_IS.model_copy(update={"job": job, **view}))
     return lambda *rows: arranged(Comparison(rows=rows), options).rows
 
 
@@ -112,8 +112,8 @@ def test_groups_are_named_by_their_value():
 
 
 def test_named_columns_are_shown_as_named():
-    view = View(columns=("notes", "hours"))
-    require_columns(view, 1.0)
+    view = AS_IT_IS.model_copy(update={"columns": ("notes", "hours"), "job": 1.0})
+    require_columns(view)
     shown = document(Comparison(rows=asked(1.0)(ran("a", 10.0))), view=view)
     (table,) = (part for block in shown.blocks for part in block if isinstance(part, Table))
     assert table.columns[0].heading == "notes"
