@@ -183,7 +183,7 @@ def _of_throughput(record: ThroughputRecord, catalog: Catalog, options: CompareO
             "price_source": price and price.source,
             "usd_per_billion_units": usd and usd / 3600 / (one.units_per_s_per_gpu * one.world_size) * BILLION,
             "run_ids": (record.run_id,),
-            "marks": (record.source, *([] if usd else [paid.why_none])),
+            "marks": (record.source, *([] if usd else paid.told)),
         }
         points.append(made_of(Point, record.provenance, record, one, **values))
     return points

@@ -7,7 +7,6 @@ from fp8bench.kinds.run.check import check
 from fp8bench.kinds.run.history import document, histories, sentence
 from fp8bench.kinds.run.sides import by_session, find
 from fp8bench.records import results
-from fp8bench.schema.errors import UsageError
 from fp8bench.tables.render import render
 
 OTHER = environment(versions={"torch": "2.12.0"})
@@ -86,8 +85,3 @@ def test_the_table_has_a_line_a_night_and_a_sign_at_the_change(nights):
     lines = render(document(by_session(folder, silent), folder), "markdown").splitlines()
     cells = [line.split("|")[2].strip() for line in lines[2:12]]
     assert cells == [*["100.0"] * 5, "> 120.0", *["120.0"] * 4]
-
-
-def test_no_night_at_all_is_an_error(tmp_path):
-    with pytest.raises(UsageError, match="no record of any night"):
-        document([], tmp_path)

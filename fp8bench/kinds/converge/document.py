@@ -131,7 +131,7 @@ def compare(records: Sequence[ConvergeRecord], catalog: Catalog, options: Compar
                 record,
                 price_as_of=price.price.as_of if price.price else None,
                 share=f"{price.gpus[0]} of {price.gpus[1]} GPUs of {price.share_of}" if price.gpus else None,
-                no_price=price.why_none or None,
+                no_price=None if price.price else "; ".join(price.told),
                 rows=tuple(rows),
             )
         )
