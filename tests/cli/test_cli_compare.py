@@ -6,24 +6,27 @@ import json
 import re
 
 import pytest
-from builders import environment, fingerprint, machine_called, measured, rounds, unsupported
+from builders import environment, fingerprint, invalid, machine_called, measured, rounds
 from cli.calling import keep, keep_all
 from cli.home import measured_on
+from report.comparing import RELATIVE_NUMBERS
 
 FIGURES = ("p4d", "p5")
 PAIR = (*FIGURES, "--batch-size", "64", "--filter", "mode=baseline-bf16")
 """Of the published figures those two that were published as they are."""
 
 
-def test_a_warning_is_one_line_on_stderr_and_leaves_stdout_to_the_table(command, tmp_path):
-    keep(unsupported("p5"), tmp_path / "results")
+def test_a_missing_reference_is_one_line_on_stderr_and_leaves_gains_null(command, tmp_path):
+    keep(invalid("p5", "baseline-bf16", None), tmp_path / "results")
     keep(measured("p5", "te-bf16"), tmp_path / "results")
     done = command("compare", "p5", "--format", "json")
     found = json.loads(done.stdout)
 
-    assert [row["status"] for row in found] == ["ok", "unsupported"]
+    assert [row["status"] for row in found] == ["ok", "invalid"]
+    assert found[0]["units_per_usd"] is not None
+    assert {found[0][name] for name in RELATIVE_NUMBERS} == {None}
     assert done.stderr.startswith("fp8bench: warning: no ok record of p5:baseline-bf16")
-    assert done.stderr.count("\n") == 1
+    assert (done.stderr.count("\n"), "--reference" in done.stderr) == (1, True)
     assert all(row["warnings"][0] in done.stderr for row in found)
 
 

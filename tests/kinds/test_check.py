@@ -1,7 +1,5 @@
 """A check of what was measured against a reference: which variant is held against which, and how each ends."""
 
-import json
-
 import junitparser
 import pytest
 from builders import (
@@ -19,11 +17,10 @@ from builders import (
     unsupported,
 )
 
-from fp8bench.kinds.run.check import Check, CheckedRow, check
-from fp8bench.kinds.run.check_shown import EXPORTS, document, sentence
+from fp8bench.kinds.run.check import CheckedRow, check
+from fp8bench.kinds.run.check_shown import EXPORTS, sentence
 from fp8bench.kinds.run.sides import Sides
 from fp8bench.records.select import select
-from fp8bench.tables.render import render
 
 OLD, NEW = "20260501T100000Z-aaaaaa", "20260502T100000Z-bbbbbb"
 SAME = (0.1, 0.1002, 0.0999, 0.1)
@@ -255,12 +252,8 @@ def test_variants_of_one_label_are_told_apart_in_the_answer():
         assert f"p5:baseline-bf16/eager ({words})" in answer
 
 
-def test_machines_read_the_check_whole():
-    found = of_every_outcome()
-    data = json.loads(render(document(found), "json"))
-    assert (data["passed"], data["exit_code"]) == (False, 1)
-    assert Check.model_validate_json(json.dumps({name: data[name] for name in Check.model_fields})) == found
-    lines = EXPORTS["csv"](found).splitlines()
+def test_csv_has_a_line_a_variant():
+    lines = EXPORTS["csv"](of_every_outcome()).splitlines()
     assert lines[0].split(",") == list(CheckedRow.model_fields)
     assert len(lines) == 9
 

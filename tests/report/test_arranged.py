@@ -6,7 +6,7 @@ from report import comparing
 from report.comparing import row
 
 from fp8bench.kinds.run.answer import Comparison
-from fp8bench.kinds.run.arranged import arranged, best_batches, grouped, holds, with_front
+from fp8bench.kinds.run.arranged import arranged, best_batches, holds, with_front
 from fp8bench.kinds.view import AS_IT_IS, Count, View
 
 
@@ -98,15 +98,6 @@ def test_the_front_is_of_rows_with_a_price_that_count_the_same_on_the_same_devic
         ran("cpu", 99.0, per_s=99.0, device="cpu"),
     ]
     assert [one.pareto for one in with_front(rows)] == [True, True, False, None, True, True]
-
-
-def test_groups_are_named_by_their_value():
-    found = grouped(Comparison(rows=(ran("a"), ran("b", instance="p4d"), ran("c"))), "instance")
-    assert [(one.name, names(one.rows)) for one in found] == [("instance: p5", ["a", "c"]), ("instance: p4d", ["b"])]
-    (gpus,) = grouped(Comparison(rows=(ran("a"),)), "gpus")
-    assert gpus.name == "gpus: 8"
-    (unknown,) = grouped(Comparison(rows=(ran("a"),)), "verdict")
-    assert unknown.name == "verdict: unknown"
 
 
 @pytest.mark.parametrize(
