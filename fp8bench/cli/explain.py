@@ -1,7 +1,6 @@
-"""`fp8bench explain`: how a mode's step spends its time, and in one sentence why it is not faster than another.
-
-A word is interpreted in this order: a record's file; the beginning of a run's id; INSTANCE:MODE, if there are results
-of that instance; MODE. A mode's measurement is that of its first row in `compare`, and its step time is that row's.
+"""`fp8bench explain`: how a mode's step spends its time, and in one sentence why it is not faster than another. A word
+names a record's file, or else the beginning of a run's id, or INSTANCE:MODE if there are results of that instance, or
+MODE: its measurement is that of its first row in `compare`, and its step time is that row's.
 """
 
 from collections.abc import Sequence

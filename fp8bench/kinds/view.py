@@ -4,7 +4,7 @@ line. Which records are compared is decided elsewhere (`records.select`), and so
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -25,18 +25,14 @@ CONDITION = re.compile(r" *([A-Za-z][A-Za-z0-9_-]*) *(!=|<=|>=|=|<|>) *(.*?) *")
 OPERATORS = ("=", "!=", "<=", ">=", "<", ">")
 
 
-def _count(text: object) -> float:
-    found = COUNT.fullmatch(str(text).strip())
-    if found is None:
-        raise ValueError("it is not a number such as 250000, 9e7 or 90M (k, M, B or T)")
-    return float(found[1].replace(",", "")) * SCALES[found[2].lower()]
+def _scaled(pattern: re.Pattern[str], scales: Mapping[str, float], what: str) -> BeforeValidator:
+    def read(text: object) -> float:
+        found = pattern.fullmatch(str(text).strip())
+        if found is None:
+            raise ValueError(f"it is not {what}")
+        return float(found[1].replace(",", "")) * scales[found[2].lower()]
 
-
-def _hours(text: object) -> float:
-    found = TIME.fullmatch(str(text).strip())
-    if found is None:
-        raise ValueError("it is not a time in hours, days or weeks, such as 12h, 30d or 8w")
-    return float(found[1]) * HOURS[found[2].lower()]
+    return BeforeValidator(read)
 
 
 WhatIf = Annotated[
@@ -45,8 +41,8 @@ WhatIf = Annotated[
 in_commas = BeforeValidator(lambda words: ",".join(words).split(",") if words else ())
 """Numbers with commas between them, in one word or several."""
 
-Count = Annotated[float, BeforeValidator(_count), Field(gt=0)]
-Hours = Annotated[float, BeforeValidator(_hours), Field(gt=0)]
+Count = Annotated[float, _scaled(COUNT, SCALES, "a number such as 250000, 9e7 or 90M (k, M, B or T)"), Field(gt=0)]
+Hours = Annotated[float, _scaled(TIME, HOURS, "a time in hours, days or weeks, such as 12h, 30d or 8w"), Field(gt=0)]
 
 
 class Condition(NamedTuple):

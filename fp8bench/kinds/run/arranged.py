@@ -1,8 +1,5 @@
-"""The rows that a user requests, in the requested order: filtered, at their best batch size, with what the job takes,
-on or off the Pareto front, and grouped.
-
-Gains stay those of the comparison: rows that are not shown were compared too. The Pareto front is that of the rows that
-are shown.
+"""The rows that a user requests: filtered, at their best batch size, with what the job takes, on or off the Pareto
+front of the rows that are shown, and grouped. Gains stay those of the comparison, also over rows that are not shown.
 """
 
 import math

@@ -1,8 +1,6 @@
-"""The comparison: records joined with prices, and each row compared with a reference of its own batch size: its
-speed-up, its gain for a dollar, and whether that can be called better. Numbers only; `shown` shows them.
-
-If both rows have a price, the verdict is on units per USD, because a second machine that makes a step shorter can make
-each image more expensive; else it is on speed. Prices are exact, so a unit's cost is as uncertain as its time.
+"""Records joined with prices, and each row compared with a reference of its own batch size. If both have a price, the
+verdict is on units per USD, because a second machine that makes a step shorter can make each image more expensive; else
+it is on speed. Prices are exact, so a unit's cost is as uncertain as its time.
 """
 
 from collections.abc import Iterator, Sequence
