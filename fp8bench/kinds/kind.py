@@ -50,18 +50,19 @@ class CompareOptions(NamedTuple):
     foresee: Callable[[Sequence[Measurement], Sequence[str], Catalog], list[Measurement]] | None = None
     ahead: Callable[[Sequence[Measurement], Sequence[int], Catalog], tuple[list[Measurement], list[str]]] | None = None
 
-    def query(self, day: date | None = None, machine: str | None = None) -> PriceQuery:
-        """Return which price is asked for. day: None for that of the prices. machine: whose own price may be used."""
-        on = day or self.as_of or self.today
-        return PriceQuery(on, on >= self.today, self.region, self.purchase, machine)
+    @property
+    def day(self) -> date:
+        """The day of the prices."""
+        return self.as_of or self.today
+
+    def query(self, machine: str | None = None) -> PriceQuery:
+        """Return which price is asked for. machine: whose own price may be used."""
+        return PriceQuery(self.day, self.day >= self.today, self.region, self.purchase, machine)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind(ABC):
-    """What commands need of a kind.
-
-    record: the model of its record, whose `kind` has the name as its default.
-    """
+    """What commands need of a kind. record: the model of its record, whose `kind` has the name as its default."""
 
     name: str
     record: type[RecordHead]

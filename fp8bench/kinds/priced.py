@@ -51,9 +51,9 @@ class Used(NamedTuple):
     on_gpu: bool
 
 
-def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOptions, day: date) -> Priced:
-    """Return the record's price on that day; a price without a date is used if the day is not past. A price in
-    `options.price` overrides every other, even if the catalogue knows none.
+def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOptions) -> Priced:
+    """Return the record's price on the day of `options`; a price without a date is used if the day is not past. A price
+    in `options.price` overrides every other, even if the catalogue knows none.
 
     If only some GPUs of an instance are used, their share of its price counts. If no price of a machine is known, the
     share for the same number of GPUs of a listed instance is used.
@@ -65,7 +65,7 @@ def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOpt
         assumed = doubted(assumed, instance) if instance else assumed
         return Priced(assumed, used.nodes, _told(assumed))
     machine = record.machine.id if record.machine else None
-    query = options.query(day, machine)
+    query = options.query(machine)
     price = choose(instance.prices, query) if instance else None
     instead_of = None
     if instance and price is None and not any(one.purchase == query.purchase for one in instance.prices):
@@ -84,7 +84,7 @@ def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOpt
     not_yet = _not_yet(instance, options.today)
     if instance and price:
         # The price in a user's own contract holds however old it is.
-        old = price.as_of is not None and not price.own and (day - price.as_of).days > OLD_DAYS
+        old = price.as_of is not None and not price.own and (options.day - price.as_of).days > OLD_DAYS
         share = (used.workers, there) if used.workers < (there := instance.gpu_count * nodes) else None
         of = instance.key if share else None
         return Priced(price, nodes, _told(price, old, instead_of, elsewhere), not_yet, of, share)
