@@ -5,40 +5,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from fp8bench import __version__, registry
-from fp8bench.cli.options import ResultsDirs, Strict, WhatIf, argument, in_commas, option
+from fp8bench.cli.options import ResultsDirs, Strict, argument, option
 from fp8bench.cli.output import Unread, log, show
 from fp8bench.cli.selection import Selection
 from fp8bench.kinds.kind import Kind
-from fp8bench.kinds.view import BUDGET_USD, JOB_UNITS, Budget, Count, Hours, View
+from fp8bench.kinds.view import View
 from fp8bench.records.bundle import RESULTS, unpack
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.option import Option, flag_of
-
-
-class Shown(View):
-    """Options for the rows and columns of a table, and for its purpose. All are optional."""
-
-    job: Annotated[
-        Count | None, Option("Show hours and USD of so many images or tokens, as 90M", metavar="UNITS", limit=JOB_UNITS)
-    ] = None
-    budget: Annotated[
-        Count | None, Option("Show what so many USD train, and for how long, as 100k", metavar="USD", limit=BUDGET_USD)
-    ] = None
-    within: Annotated[Hours | None, option("TIME", "Show how many instances spend the budget in it, as 30d.")] = None
-    gpus: Annotated[
-        tuple[Annotated[int, Field(ge=1)], ...],
-        in_commas,
-        option("N,N,...", "Only rows of so many GPUs; several nodes are projected from one.", "--gpus"),
-    ] = ()
-    price: WhatIf = ()
+from fp8bench.schema.option import flag_of
 
 
 def compare(
     selection: Selection,
-    shown: Shown,
+    view: View,
     instances: Annotated[tuple[str, ...], argument("INSTANCE", "Names in the catalogue or in the results.")] = (),
     kind: Annotated[
         Literal["run", "gemm", "numerics", "converge", "collectives"], option(None, "Which command's records.")
@@ -59,7 +41,7 @@ def compare(
                 raise UsageError(what, "Give only options for columns, rows and the format")
             folder = Path(stack.enter_context(TemporaryDirectory()))
             made, catalog = unpack(bundle, folder)
-            shown = shown.model_copy(update={"price": shown.price or made.prices})
+            view = view.model_copy(update={"price": view.price or made.prices})
             try:
                 selection = Selection(**made.selection)
             except ValidationError as error:
@@ -70,19 +52,17 @@ def compare(
             raise UsageError("no instance is named", "Name one of `fp8bench list instances`, or a file with --bundle")
         compared: Kind = registry.kind(kind)
         apply = compared.compare_options
-        for name, setting in {**vars(selection), **vars(shown)}.items():
+        for name, setting in {**vars(selection), **vars(view)}.items():
             if apply is not None and name not in (*apply, "every") and setting not in (None, False, ()):
                 flag = flag_of(name)
                 raise UsageError(f"{flag} does not apply to records of kind {kind}", f"Omit {flag}")
         if form == "answer" and kind != "run":
             raise UsageError(f"--format answer is of runs, and not of records of kind {kind}", "Use --format json")
-        if shown.job is not None and shown.budget is not None:
+        if view.job is not None and view.budget is not None:
             raise UsageError("--job and --budget are both given", "Give the units to train, or the USD to spend")
-        if shown.within is not None and shown.budget is None:
+        if view.within is not None and view.budget is None:
             raise UsageError("--within is the time of a budget, and none is given", "Give --budget too")
-        budget = None if shown.budget is None else Budget(shown.budget, shown.within)
-        options, catalog = selection.resolved(instances, results_dir, shown.price, kept=kept)
-        options = options._replace(job=shown.job, budget=budget, view=shown, gpus=tuple(sorted(set(shown.gpus))))
+        options, catalog = selection.resolved(instances, results_dir, view, kept=kept)
         unread = Unread()
         show(compared.compare(options, catalog, results_dir, log, unread), form)
         unread.end(strict)

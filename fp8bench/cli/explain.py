@@ -1,9 +1,9 @@
-"""`fp8bench explain`: how a mode's step spends its time, and in one sentence why it is not faster than another.
-
-A word is interpreted in this order: a record's file; the beginning of a run's id; INSTANCE:MODE, if there are results
-of that instance; MODE. A mode's measurement is that of its first row in `compare`, and its step time is that row's.
+"""`fp8bench explain`: how a mode's step spends its time, and in one sentence why it is not faster than another. A word
+names a record's file, or else the beginning of a run's id, or INSTANCE:MODE if there are results of that instance, or
+MODE: its measurement is that of its first row in `compare`, and its step time is that row's.
 """
 
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -12,12 +12,17 @@ from pydantic import PositiveInt
 
 from fp8bench.cli.options import FormOfTables, Optimizer, ResultsDir, Strict, Workload, argument, option
 from fp8bench.cli.output import Unread, draw, load_catalog, log, show
-from fp8bench.kinds.run.explain import PICTURE, choose, document, explain_steps
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.compare import compare
+from fp8bench.kinds.run.explain import PICTURE, document, explain_steps, profiled
+from fp8bench.kinds.run.row import Row
 from fp8bench.profiling.facts import StepFacts, facts_of
 from fp8bench.records import named, results
 from fp8bench.records.results import read_record
-from fp8bench.records.select import ALL, Filter
+from fp8bench.records.select import ALL, Filter, grouped, work_of
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.execution import suffix
+from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 from fp8bench.stats.steps import step_times
 from fp8bench.tables.chart import require_drawable
@@ -73,18 +78,24 @@ def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Fil
     if path := named.by_id(name, {one.record.run_id: one.path for one in kept}):
         return _facts(read_record(path), name)
     reference = named.parse_mode(name, measured)
-    of_mode = Filter(instance=reference.instance or None, mode=reference.mode)
+    of_mode = Filter(instance=reference.instance or None, mode=reference.mode, source="measured")
     records = [one for each in results.measured(results_dir, measured, unread, of_mode) for one in each.rounds]
-    fitting = named.candidates(name, records, reference, wanted, like)
-    if not fitting:
-        if records or not (there := named.of_mode(reference, kept)):
-            raise named.nothing_called(name, kept)
-        remedy = f"See why with `fp8bench compare {there[-1].record.instance}`"
+    executed = Filter(status="ok", execution=reference.execution).of(records)
+    if executed and not wanted.of(executed):
+        there = dict.fromkeys(work_of(record).words.removeprefix(" of ") for record in executed)
+        raise UsageError(f"{name} has no record{wanted.words}", f"It has: {'; '.join(there)}")
+    fitting = like.of(wanted.of(executed)) or wanted.of(executed)
+    if not records and (stopped := of_mode.of(one.record for one in kept)):
+        remedy = f"See why with `fp8bench compare {stopped[-1].instance}`"
         raise UsageError(f"{name} has no valid measurement", remedy)
-    found = choose(fitting, load_catalog(results_dir), date.today())
-    if not found:
+    found = _profiled(fitting, load_catalog(results_dir))
+    if fitting and not found:
         _require_profile(fitting[-1], name)
-        raise named.nothing_called(name, kept)
+    if not found:
+        ok = [record for record in Filter(status="ok").of(one.record for one in kept) if record.config]
+        modes = {f"{one.instance}:{one.what.mode_label}{suffix(one.execution)}" for one in ok}
+        known = ", ".join(sorted(modes)) or "no records"
+        raise UsageError(f"no file, run or mode is called {name!r}", f"There are: {known}")
     if len(found) > 1:
         remedy = f"Choose one, as {next(iter(found))}:{name}"
         raise UsageError(f"{name} was profiled on {' and '.join(found)}", remedy)
@@ -94,6 +105,18 @@ def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Fil
         f"session {row.session_id or record.run_id}, profile of round {record.session.round if record.session else 1}"
     )
     return facts_of(record, row.step_time_s)
+
+
+def _profiled(records: Sequence[Record], catalog: Catalog) -> dict[str, tuple[Record, Row]]:
+    """Return, by instance, `compare`'s first row that has a profile, and its profiled round nearest its step time."""
+    found: dict[str, tuple[Record, Row]] = {}
+    for instance, measured in grouped(records, lambda record: record.instance).items():
+        reference = named.parse_reference(None, [instance])
+        options = CompareOptions((instance,), date.today(), reference, allow_mismatch=True)
+        for row in compare(measured, catalog, options).rows:
+            if record := profiled((one for one in measured if one.run_id in row.run_ids), row):
+                found.setdefault(instance, (record, row))
+    return found
 
 
 def _facts(record: Record, name: str) -> StepFacts:

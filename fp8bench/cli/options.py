@@ -49,8 +49,3 @@ Optimizer = Annotated[OptimizerName | None, option(None, "Only records of this o
 
 ResultsDir = Annotated[Folder, option("DIR", "Where records are.")]
 ResultsDirs = Annotated[tuple[Folder, ...], option("DIR", "Where records are; may be given several times [results].")]
-
-WhatIf = Annotated[tuple[str, ...], option("INSTANCE=USD", "What if an hour cost this; may be given several times.")]
-
-in_commas = BeforeValidator(lambda words: ",".join(words).split(",") if words else ())
-"""Numbers with commas between them, in one word or several."""

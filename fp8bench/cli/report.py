@@ -10,7 +10,7 @@ from fp8bench.cli.selection import Selection
 from fp8bench.kinds.run import gather
 from fp8bench.kinds.run.page import page
 from fp8bench.kinds.run.plots import PLOTS, charts, shown_rows
-from fp8bench.kinds.view import JOB_UNITS, Count
+from fp8bench.kinds.view import AS_IT_IS, JOB_UNITS, Count
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.files import write_atomically
@@ -44,8 +44,8 @@ def report(
     keys = instances or sorted(results.known_instances(results_dir))
     if not keys:
         raise results.nothing_found("to report", results_dir, "Measure with `fp8bench run`, or name an instance")
-    options, catalog = selection.resolved(keys, results_dir, named=bool(instances))
-    options = options._replace(job=job)
+    view = AS_IT_IS.model_copy(update={"job": job})
+    options, catalog = selection.resolved(keys, results_dir, view, named=bool(instances))
     kept = results.read(results_dir, options.instances)
     unread = Unread()
     found = gather(kept, options, catalog, results_dir, unread)

@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 from fp8bench import __version__, registry
-from fp8bench.cli.options import Form, ResultsDir, ResultsDirs, WhatIf, argument, option
+from fp8bench.cli.options import Form, ResultsDir, ResultsDirs, argument, option
 from fp8bench.cli.output import Unread, load_catalog, log, show, warn
 from fp8bench.cli.selection import Selection
 from fp8bench.config.options import Folder
 from fp8bench.kinds.run import gather
 from fp8bench.kinds.run.sentences import method
 from fp8bench.kinds.run.shown import document
-from fp8bench.kinds.view import View
+from fp8bench.kinds.view import View, WhatIf
 from fp8bench.launch.imported import ImportedFigure, doubts, to_record
 from fp8bench.pricing.catalog import find, load, require_read
 from fp8bench.records import audit, results
@@ -116,7 +116,8 @@ def bundle(
     results_dir: ResultsDirs = (Path("results"),),
 ) -> None:
     """Keep a table's records, prices and method in one file, from which `compare` prints it anywhere."""
-    options, catalog = selection.resolved(instances, results_dir, price)
+    view = View(price=price, notes=True)
+    options, catalog = selection.resolved(instances, results_dir, view)
     kept, unread = results.read(results_dir, options.instances), Unread()
     found = gather(kept, options, catalog, results_dir, unread)
     used = {run_id.partition("@")[0] for row in found.rows for run_id in row.run_ids}
@@ -134,7 +135,7 @@ def bundle(
     entries = {**load().instances, **{key: one for key, one in catalog.instances.items() if key in shown}}
     asked = {name: value for name, value in selection.model_dump(mode="json").items() if value not in (None, False)}
     made = Bundle(instances=options.instances, today=options.today, selection=asked, prices=price, fp8bench=__version__)
-    table = render(document(found, view=View(notes=True)), "markdown")
+    table = render(document(found, view=view), "markdown")
     parts = {
         TEXT: f"{method(found, options)}\n\n{table}\n".encode(),
         CATALOGUE: catalog.model_copy(update={"instances": entries, "unread": ()}).model_dump_json().encode(),

@@ -5,9 +5,10 @@ from typing import Annotated
 
 from pydantic import Field, PositiveFloat
 
-from fp8bench.cli.options import Form, ResultsDir, argument, in_commas, option
+from fp8bench.cli.options import Form, ResultsDir, argument, option
 from fp8bench.cli.output import draw, load_catalog, show, tell_broken
 from fp8bench.cli.selection import Scope
+from fp8bench.kinds.view import View, in_commas
 from fp8bench.records import results
 from fp8bench.records.select import rounds_of
 from fp8bench.scaling.document import PICTURE, document
@@ -58,7 +59,7 @@ def scaling(
     anything = scope.model_copy(update={"workload": None})
     published = results.read_kind(results_dir, load_catalog(results_dir).instances, ThroughputRecord)
     every = sorted({*results.known_instances(results_dir), *(one.instance for one in published)})
-    options, catalog = anything.resolved(instances or every, results_dir, prices)
+    options, catalog = anything.resolved(instances or every, results_dir, View(price=prices))
     kept = results.read(results_dir, options.instances)
     figures = results.read_kind(results_dir, options.instances, ThroughputRecord)
     tell_broken(one for one in figures.broken if one not in kept.broken)

@@ -1,6 +1,6 @@
 """Which rows `compare` and `report` show, and at which prices: resolved here for both, so that they show the same."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from functools import cache, partial
@@ -13,7 +13,7 @@ from fp8bench.cli.options import Optimizer, PriceAsOf, Region, Workload, option
 from fp8bench.cli.output import load_catalog, require_read
 from fp8bench.config.options import Options
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.view import parse_price
+from fp8bench.kinds.view import AS_IT_IS, View, parse_price
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
@@ -47,7 +47,7 @@ class Scope(Options):
         self,
         instances: Sequence[str],
         results_dir: Folders,
-        prices: Iterable[str] = (),
+        view: View = AS_IT_IS,
         named: bool = True,
         kept: tuple[Catalog, date] | None = None,
     ) -> tuple[CompareOptions, Catalog]:
@@ -75,7 +75,7 @@ class Scope(Options):
         reference = replace(reference, instance=key_of(reference.instance))
         require_read(catalog, [*(keys if named else ()), *([reference.instance] if asked else ())])
         assumed: dict[str, float] = {}
-        for name, usd in map(parse_price, prices):
+        for name, usd in map(parse_price, view.price):
             if (key := key_of(name)) not in keys:
                 remedy = f"Add it, or give one of: {', '.join(keys)}"
                 raise UsageError(f"--price {name}: that instance is not compared", remedy)
@@ -92,6 +92,7 @@ class Scope(Options):
             every=self.every,
             allow_mismatch=self.allow_mismatch,
             price=assumed,
+            view=view,
             foresee=_foreseen,
             ahead=partial(_ahead, results_dir),
         ), catalog

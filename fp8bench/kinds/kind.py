@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from fp8bench.kinds.view import AS_IT_IS, Budget, View
+from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.pricing.choose import PriceQuery
 from fp8bench.records.files import Broken
 from fp8bench.records.named import Reference
@@ -31,9 +31,9 @@ Unread = Callable[[Sequence[Broken]], None]
 
 class CompareOptions(NamedTuple):
     """What a user requests of a comparison. wanted: chooses records of the instances. every: whether each record is a
-    row. as_of: the day of the prices; None is today. price: USD an hour by instance; overrides any other. job: units of
-    work that a row has to finish. budget: USD to spend. foresee: predicts rows of instances where nothing was measured;
-    None omits them. gpus: only rows of so many; empty for all. ahead: projects one node to so many, and says where not.
+    row. as_of: the day of the prices; None is today. price: USD an hour by instance; overrides any other. foresee:
+    predicts rows of instances where nothing was measured; None omits them. ahead: projects one node to so many GPUs,
+    and says where not.
     """
 
     instances: tuple[str, ...]
@@ -46,30 +46,31 @@ class CompareOptions(NamedTuple):
     every: bool = False
     allow_mismatch: bool = False
     price: Mapping[str, float] = MappingProxyType({})
-    job: float | None = None
-    budget: Budget | None = None
     view: View = AS_IT_IS
     foresee: Callable[[Sequence[Measurement], Sequence[str], Catalog], list[Measurement]] | None = None
-    gpus: tuple[int, ...] = ()
     ahead: Callable[[Sequence[Measurement], Sequence[int], Catalog], tuple[list[Measurement], list[str]]] | None = None
 
-    def query(self, day: date | None = None, machine: str | None = None) -> PriceQuery:
-        """Return which price is asked for. day: None for that of the prices. machine: whose own price may be used."""
-        on = day or self.as_of or self.today
-        return PriceQuery(on, on >= self.today, self.region, self.purchase, machine)
+    @property
+    def day(self) -> date:
+        """The day of the prices."""
+        return self.as_of or self.today
+
+    def query(self, machine: str | None = None) -> PriceQuery:
+        """Return which price is asked for. machine: whose own price may be used."""
+        return PriceQuery(self.day, self.day >= self.today, self.region, self.purchase, machine)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind(ABC):
-    """What commands need of a kind.
-
-    record: the model of its record, whose `kind` has the name as its default. compare_options: parameters of `compare`
-    that apply in addition to `instances` and `every`; None for all.
-    """
+    """What commands need of a kind. record: the model of its record, whose `kind` has the name as its default."""
 
     name: str
     record: type[RecordHead]
-    compare_options: frozenset[str] | None = frozenset()
+
+    @property
+    def compare_options(self) -> frozenset[str] | None:
+        """The parameters of `compare` that apply in addition to `instances` and `every`; None for all."""
+        return None
 
     @abstractmethod
     def compare(

@@ -126,6 +126,13 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
     figures: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     idle: Callable[[Collection[str]], frozenset[str]] = lambda _flags: frozenset()
     on_nodes: bool = False
+    with_prices: bool = False
+
+    @property
+    def compare_options(self) -> frozenset[str]:
+        """Those that choose by work which it has too, and those of prices if it is compared `with_prices`."""
+        of_prices = ("price_as_of", "region", "purchase", "price") if self.with_prices else ()
+        return frozenset((*options_of(self.request).keys() & set(BY_WORK), *of_prices))
 
     def exit_code(self, record: RecordT, request: RequestT) -> int:
         """Return the exit code for how the parts of the record ended. What was named counts even if others ran."""
@@ -146,7 +153,7 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
         unread(found.broken)
         kept, of = options.wanted.of(found), options.wanted.words
         if not kept:
-            others = [name for name in BY_WORK if name not in options_of(self.request)]
+            others = [name for name in BY_WORK if name not in self.compare_options]
             flags = replace(options.wanted, **dict.fromkeys(others)).flags
             remedy = f"Run `fp8bench {self.name} --instance {keys[0]}{flags}` there"
             what = f"of `fp8bench {self.name}`{of} for {', '.join(keys)}"

@@ -17,22 +17,18 @@ PRICED_ELSEWHERE = "instance.yaml has the price of another machine, which is not
 
 
 class Priced(NamedTuple):
-    """A price, or why there is none. price: of one machine. nodes: machines to pay for. elsewhere: whether the user
-    gave a price for another machine of this instance alone. not_yet: for a reader, if the user's own price is dated in
-    the future. share_of: the instance of whose price only a share counts; gpus: those that are used, and those that
-    the price is for, on all machines. instead_of: the requested way of buying, of which none is known; the price is
-    the on-demand one. old: whether it is of more than 90 days before the day that is priced.
+    """A price, or why there is none. price: of one machine. nodes: machines to pay for. told: what a reader must know
+    of the price, or why there is none. not_yet: for a reader, if the user's own price is dated in the future. share_of:
+    the instance of whose price only a share counts; gpus: those that are used, and those that the price is for, on all
+    machines.
     """
 
     price: Price | None
     nodes: int
-    why_none: str = ""
-    elsewhere: bool = False
+    told: tuple[str, ...] = ()
     not_yet: str = ""
     share_of: str | None = None
     gpus: tuple[int, int] | None = None
-    instead_of: Purchase | None = None
-    old: bool = False
 
     @property
     def share(self) -> float | None:
@@ -55,9 +51,9 @@ class Used(NamedTuple):
     on_gpu: bool
 
 
-def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOptions, day: date) -> Priced:
-    """Return the record's price on that day; a price without a date is used if the day is not past. A price in
-    `options.price` overrides every other, even if the catalogue knows none.
+def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOptions) -> Priced:
+    """Return the record's price on the day of `options`; a price without a date is used if the day is not past. A price
+    in `options.price` overrides every other, even if the catalogue knows none.
 
     If only some GPUs of an instance are used, their share of its price counts. If no price of a machine is known, the
     share for the same number of GPUs of a listed instance is used.
@@ -66,9 +62,10 @@ def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOpt
     if record.instance in options.price:
         usd = options.price[record.instance]
         assumed = Price(usd_per_hour=usd, purchase=options.purchase, as_of=None, source=WHAT_IF, own=True)
-        return Priced(doubted(assumed, instance) if instance else assumed, used.nodes)
+        assumed = doubted(assumed, instance) if instance else assumed
+        return Priced(assumed, used.nodes, _told(assumed))
     machine = record.machine.id if record.machine else None
-    query = options.query(day, machine)
+    query = options.query(machine)
     price = choose(instance.prices, query) if instance else None
     instead_of = None
     if instance and price is None and not any(one.purchase == query.purchase for one in instance.prices):
@@ -82,23 +79,40 @@ def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOpt
             f"no price: it ran on {ran_on.name}, and {record.instance!r} has {instance.gpu}; "
             "measure it under the instance that it ran on, with `fp8bench run --instance`"
         )
-        return Priced(None, nodes, why_none)
+        return Priced(None, nodes, (why_none,))
     elsewhere = instance is not None and only_another_machines(instance.prices, query)
     not_yet = _not_yet(instance, options.today)
     if instance and price:
         # The price in a user's own contract holds however old it is.
-        old = price.as_of is not None and not price.own and (day - price.as_of).days > OLD_DAYS
+        old = price.as_of is not None and not price.own and (options.day - price.as_of).days > OLD_DAYS
         share = (used.workers, there) if used.workers < (there := instance.gpu_count * nodes) else None
         of = instance.key if share else None
-        return Priced(price, nodes, "", elsewhere, not_yet, of, share, instead_of, old)
+        return Priced(price, nodes, _told(price, old, instead_of, elsewhere), not_yet, of, share)
     if elsewhere:
-        return Priced(None, nodes, PRICED_ELSEWHERE, elsewhere)
+        return Priced(None, nodes, (PRICED_ELSEWHERE,))
     # A listed instance is matched by the GPU's name: no slice or unknown GPU gets another GPU's price.
     if has_no_price(instance) and used.on_gpu and ran_on and used.workers % nodes == 0:
         listed = of_listed(ran_on.name, used.workers // nodes, catalog, query)
         if listed:
-            return Priced(listed.price, nodes, share_of=listed.instance, gpus=(used.workers, listed.of * nodes))
-    return Priced(None, nodes, why_no_price(record.instance, instance, query), elsewhere, not_yet)
+            return Priced(
+                listed.price, nodes, _told(listed.price), "", listed.instance, (used.workers, listed.of * nodes)
+            )
+    return Priced(None, nodes, (why_no_price(record.instance, instance, query),), not_yet)
+
+
+def _told(
+    price: Price, old: bool = False, instead_of: Purchase | None = None, elsewhere: bool = False
+) -> tuple[str, ...]:
+    said = {
+        WHAT_IF: price.source == WHAT_IF,
+        "undated price": price.as_of is None and price.source != WHAT_IF,
+        f"price of {price.as_of}, older than {OLD_DAYS} days": old,
+        f"on-demand price, since no {instead_of} one is known": instead_of is not None,
+        "per-GPU price x GPUs": price.derived,
+        "doubtful price": price.doubtful or price.doubt,
+        PRICED_ELSEWHERE: elsewhere,
+    }
+    return tuple(text for text, holds in said.items() if holds)
 
 
 def _not_yet(instance: Instance | None, today: date) -> str:

@@ -4,10 +4,10 @@ line. Which records are compared is decided elsewhere (`records.select`), and so
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from fp8bench.config.options import Options, quoted
 from fp8bench.schema.errors import UsageError
@@ -25,22 +25,24 @@ CONDITION = re.compile(r" *([A-Za-z][A-Za-z0-9_-]*) *(!=|<=|>=|=|<|>) *(.*?) *")
 OPERATORS = ("=", "!=", "<=", ">=", "<", ">")
 
 
-def _count(text: object) -> float:
-    found = COUNT.fullmatch(str(text).strip())
-    if found is None:
-        raise ValueError("it is not a number such as 250000, 9e7 or 90M (k, M, B or T)")
-    return float(found[1].replace(",", "")) * SCALES[found[2].lower()]
+def _scaled(pattern: re.Pattern[str], scales: Mapping[str, float], what: str) -> BeforeValidator:
+    def read(text: object) -> float:
+        found = pattern.fullmatch(str(text).strip())
+        if found is None:
+            raise ValueError(f"it is not {what}")
+        return float(found[1].replace(",", "")) * scales[found[2].lower()]
+
+    return BeforeValidator(read)
 
 
-def _hours(text: object) -> float:
-    found = TIME.fullmatch(str(text).strip())
-    if found is None:
-        raise ValueError("it is not a time in hours, days or weeks, such as 12h, 30d or 8w")
-    return float(found[1]) * HOURS[found[2].lower()]
+WhatIf = Annotated[
+    tuple[str, ...], Option("What if an hour cost this; may be given several times", metavar="INSTANCE=USD")
+]
+in_commas = BeforeValidator(lambda words: ",".join(words).split(",") if words else ())
+"""Numbers with commas between them, in one word or several."""
 
-
-Count = Annotated[float, BeforeValidator(_count), Field(gt=0)]
-Hours = Annotated[float, BeforeValidator(_hours), Field(gt=0)]
+Count = Annotated[float, _scaled(COUNT, SCALES, "a number such as 250000, 9e7 or 90M (k, M, B or T)"), Field(gt=0)]
+Hours = Annotated[float, _scaled(TIME, HOURS, "a time in hours, days or weeks, such as 12h, 30d or 8w"), Field(gt=0)]
 
 
 class Condition(NamedTuple):
@@ -57,7 +59,7 @@ def _names(words: Sequence[str]) -> list[str]:
 
 
 class View(Options):
-    """What is shown. columns: empty for the kind's own choice."""
+    """What is shown. columns: empty for the kind's own choice. job: units of work. within: hours."""
 
     wide: Annotated[bool, Option("Every column; a narrow terminal divides them over tables")] = False
     columns: Annotated[
@@ -76,6 +78,22 @@ class View(Options):
     ] = None
     best_batch: Annotated[bool, Option("Each mode at its best batch size alone")] = False
     notes: Annotated[bool, Option("Every note below the table, and not only the first three")] = False
+    job: Annotated[
+        Count | None, Option("Show hours and USD of so many images or tokens, as 90M", metavar="UNITS", limit=JOB_UNITS)
+    ] = None
+    budget: Annotated[
+        Count | None, Option("Show what so many USD train, and for how long, as 100k", metavar="USD", limit=BUDGET_USD)
+    ] = None
+    within: Annotated[
+        Hours | None, Option("Show how many instances spend the budget in it, as 30d", metavar="TIME")
+    ] = None
+    gpus: Annotated[
+        tuple[Annotated[int, Field(ge=1)], ...],
+        in_commas,
+        AfterValidator(lambda numbers: tuple(sorted(set(numbers)))),
+        Option("Only rows of so many GPUs; several nodes are projected from one", metavar="N,N,...", flags=("--gpus",)),
+    ] = ()
+    price: WhatIf = ()
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -96,13 +114,6 @@ class View(Options):
 
 
 AS_IT_IS = View()
-
-
-class Budget(NamedTuple):
-    """USD to spend. hours: in which; None if that does not matter."""
-
-    usd: float
-    hours: float | None = None
 
 
 def parse_price(text: str) -> tuple[str, float]:

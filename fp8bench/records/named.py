@@ -1,6 +1,6 @@
 """Finds what a word names: a file, the beginning of a run's id, or `h200-1x:te-fp8:delayed/graphed`."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -8,12 +8,9 @@ from typing import TypeVar
 from fp8bench.records import results
 from fp8bench.records.files import Broken, is_record
 from fp8bench.records.layout import SomeRecord
-from fp8bench.records.results import Kept
-from fp8bench.records.select import Filter, work_of
 from fp8bench.registry import find_mode
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant, split_variant, suffix
-from fp8bench.schema.record import Record
 
 _Item = TypeVar("_Item")
 
@@ -106,30 +103,3 @@ def by_id(name: str, by_run_id: dict[str, _Item]) -> _Item | None:
         shown = ", ".join([*run_ids[:SHOWN], *["..."] * (len(run_ids) > SHOWN)])
         raise UsageError(f"{len(run_ids)} run ids begin with {name!r}", f"Give more of it: {shown}")
     return by_run_id[run_ids[0]] if run_ids else None
-
-
-def of_mode(reference: Reference, kept: Iterable[Kept[Record]]) -> list[Kept[Record]]:
-    """Return every measured record of the mode, whatever its status and however it was executed."""
-    wanted = Filter(instance=reference.instance or None, mode=reference.mode, source="measured")
-    return [one for one in kept if wanted.takes(one.record)]
-
-
-def candidates(
-    name: str, records: Iterable[Record], reference: Reference, wanted: Filter, like: Filter
-) -> list[Record]:
-    """Return a mode's records that are ok, executed as named, `wanted`, and of the work `like` if any are. name: as the
-    user wrote it. Raises UsageError if some are ok and executed so, but none is wanted.
-    """
-    fitting = Filter(status="ok", execution=reference.execution).of(records)
-    found = wanted.of(fitting)
-    if fitting and not found:
-        there = dict.fromkeys(work_of(record).words.removeprefix(" of ") for record in fitting)
-        raise UsageError(f"{name} has no record{wanted.words}", f"It has: {'; '.join(there)}")
-    return like.of(found) or found
-
-
-def nothing_called(name: str, kept: Iterable[Kept[Record]]) -> UsageError:
-    """Return the error for a name of no file, run or mode; it lists the modes that exist."""
-    ok = ((record, record.config) for record, _ in kept if record.config and record.status == "ok")
-    modes = sorted({f"{record.instance}:{config.mode_label}{suffix(record.execution)}" for record, config in ok})
-    return UsageError(f"no file, run or mode is called {name!r}", f"There are: {', '.join(modes) or 'no records'}")

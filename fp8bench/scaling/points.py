@@ -132,10 +132,9 @@ def scaled(
     chosen = workload or broadest_first(there)[0]
     others = ", ".join(sorted(there.keys() - {chosen}))
     notes = [f"also there: {others} (--workload)"] if others and workload is None else []
-    day = options.as_of or options.today
     points, days = [], []
     for figure in (one for one in figures if one.workload == chosen):
-        points += (made := _of_throughput(figure, catalog, options, day))
+        points += (made := _of_throughput(figure, catalog, options))
         of_day = figure.provenance and figure.provenance.published_on
         days += [of_day] if of_day else []
         said = f"{made[0].citation}{f' ({of_day})' if of_day else ''}{f': {figure.note}' if figure.note else ''}"
@@ -144,7 +143,7 @@ def scaled(
         notes.append(f"at the prices of the source's day: --price-as-of {max(days)}")
     for one in (one for one in every if one.latest.what.workload == chosen):
         if one.latest.status == "ok":
-            points.append(_of_run(one, catalog, options, day))
+            points.append(_of_run(one, catalog, options))
         else:
             notes.append(f"omitted: {one.latest.instance}:{one.latest.what.mode} is {one.latest.status}")
     has = {instance for instance, _ in there[chosen]}
@@ -152,8 +151,8 @@ def scaled(
     return Scaled(chosen, tuple(_compared(points)), tuple(dict.fromkeys(notes)))
 
 
-def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions, day: date) -> Point:
-    record, row = measurement.latest, to_row(measurement, catalog, options, day)
+def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions) -> Point:
+    record, row = measurement.latest, to_row(measurement, catalog, options)
     known, instance = catalog.gpu_by_product(record.device_name), catalog.instances.get(record.instance)
     gpu = known.name if known else record.device_name or (instance.gpu if instance else None)
     rate, usd = row.throughput_ci_per_s, row.units_per_usd_ci
@@ -171,10 +170,10 @@ def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions,
     )
 
 
-def _of_throughput(record: ThroughputRecord, catalog: Catalog, options: CompareOptions, day: date) -> list[Point]:
+def _of_throughput(record: ThroughputRecord, catalog: Catalog, options: CompareOptions) -> list[Point]:
     instance, points = catalog.instances.get(record.instance), []
     for one in record.points:
-        paid = priced(record, Used(one.world_size, one.nodes, on_gpu=True), catalog, options, day)
+        paid = priced(record, Used(one.world_size, one.nodes, on_gpu=True), catalog, options)
         usd, price = paid.usd_per_hour, paid.price
         values = {
             "gpu": (instance.gpu if instance else None) or "unknown GPU",
@@ -183,7 +182,7 @@ def _of_throughput(record: ThroughputRecord, catalog: Catalog, options: CompareO
             "price_source": price and price.source,
             "usd_per_billion_units": usd and usd / 3600 / (one.units_per_s_per_gpu * one.world_size) * BILLION,
             "run_ids": (record.run_id,),
-            "marks": (record.source, *([] if usd else [paid.why_none])),
+            "marks": (record.source, *([] if usd else paid.told)),
         }
         points.append(made_of(Point, record.provenance, record, one, **values))
     return points

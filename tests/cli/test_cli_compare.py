@@ -2,38 +2,31 @@
 sizes, two machines of one instance, and several folders of results.
 """
 
-import csv
-import io
 import json
 import re
 
 import pytest
-from builders import environment, fingerprint, machine_called, measured, rounds, unsupported
+from builders import environment, fingerprint, invalid, machine_called, measured, rounds
 from cli.calling import keep, keep_all
 from cli.home import measured_on
+from report.comparing import RELATIVE_NUMBERS
 
 FIGURES = ("p4d", "p5")
 PAIR = (*FIGURES, "--batch-size", "64", "--filter", "mode=baseline-bf16")
 """Of the published figures those two that were published as they are."""
 
 
-def test_compare_prints_markdown_and_csv_that_parse(command):
-    """And JSON, which tests/goldens has."""
-    table_lines = command("compare", *PAIR, "--wide", "--format", "markdown").stdout.split("\n\n")[0].splitlines()
-    assert [len(line.split("|")) for line in table_lines] == [16] * 4
-    table = command("compare", *PAIR, "--wide", "--format", "csv").stdout
-    assert {line["instance"] for line in csv.DictReader(io.StringIO(table))} == {"p4d", "p5"}
-
-
-def test_a_warning_is_one_line_on_stderr_and_leaves_stdout_to_the_table(command, tmp_path):
-    keep(unsupported("p5"), tmp_path / "results")
+def test_a_missing_reference_is_one_line_on_stderr_and_leaves_gains_null(command, tmp_path):
+    keep(invalid("p5", "baseline-bf16", None), tmp_path / "results")
     keep(measured("p5", "te-bf16"), tmp_path / "results")
     done = command("compare", "p5", "--format", "json")
     found = json.loads(done.stdout)
 
-    assert [row["status"] for row in found] == ["ok", "unsupported"]
+    assert [row["status"] for row in found] == ["ok", "invalid"]
+    assert found[0]["units_per_usd"] is not None
+    assert {found[0][name] for name in RELATIVE_NUMBERS} == {None}
     assert done.stderr.startswith("fp8bench: warning: no ok record of p5:baseline-bf16")
-    assert done.stderr.count("\n") == 1
+    assert (done.stderr.count("\n"), "--reference" in done.stderr) == (1, True)
     assert all(row["warnings"][0] in done.stderr for row in found)
 
 
@@ -101,7 +94,7 @@ def test_a_job_has_hours_and_usd_by_the_prices_asked_for(rows):
 
 
 def test_a_what_if_price_is_taken_before_every_other_marked_and_doubted_far_from_the_catalogues(command, rows):
-    p5, p4d = rows(*PAIR, "--price", "p5.48xlarge=60", "--price-as-of", "2023-11-15")
+    p5, p4d = rows(*PAIR, "--price", " p5.48xlarge = 60 ", "--price-as-of", "2023-11-15")
     assert (p5["instance"], p5["usd_per_hour"], p5["price_as_of"], p5["price_source"]) == ("p5", 60, None, "what-if")
     assert "what-if" in p5["marks"]
     assert p4d["usd_per_hour"] == 32.77

@@ -81,24 +81,6 @@ def test_several_nodes_are_projected_from_one_and_cost_as_many():
     assert answer["sentences"] == ["Which mode? That is decided where it was measured: h200-1x, h100-2x."]
 
 
-def test_published_figures_are_compared_with_published_ones_alone(five):
-    published = {row["run_id"]: row for row in five if row["source"] == "published"}
-    own = [row for row in published.values() if row["speedup_vs_reference"]]
-    assert own
-    assert {row["reference_run_id"] for row in own} <= set(published)
-    rest = [row for row in five if row["source"] != "published" and row["reference_run_id"]]
-    assert not {row["reference_run_id"] for row in rest} & set(published)
-
-
-def test_which_mode_is_not_said_by_predictions_and_which_instance_names_them():
-    words = ("p5", "p5en", "h100-1x", "--workload", "vit-huge", "--batch-size", "64")
-    (answer,) = json.loads(call(ROOT, "compare", *words, "--format", "answer").stdout)
-    assert not [one for one in answer["which_mode"] if one["source"] in ("predicted", "same-gpu")]
-    assert {"predicted"} <= {one["source"] for pair in answer["which_instance"] for one in (pair, pair["against"])}
-    said = " ".join(answer["sentences"])
-    assert "with te-fp8, predicted" in said
-
-
 @pytest.mark.parametrize("left_out", MEASURED)
 def test_its_interval_holds_what_was_measured(left_out):
     """Each committed instance, as if it had not been measured."""

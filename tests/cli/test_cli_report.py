@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from builders import invalid, measured, rounds
+from builders import invalid, measured, rounds, unsupported
 from cli.calling import keep, keep_all
 
 from fp8bench.schema.errors import UsageError
@@ -72,11 +72,15 @@ def test_a_plot_is_a_file_of_the_format_that_was_asked_for(words, name, begins, 
 
 
 def test_only_invalid_records_make_a_page_that_says_why(report, tmp_path):
-    keep(invalid("my-box"), tmp_path / "results")
+    for record in (invalid("my-box"), unsupported("my-box", minutes=5)):
+        keep(record, tmp_path / "results")
     text, said = report()
     assert "warning: no row is a valid measurement" in said
     assert "Not decided: no row is a valid measurement" in text
-    assert "the gradient at the input is 0" in text
+    causes = ("the gradient at the input is 0", "mxfp8 needs compute capability 10.0")
+    for told in (*causes, "Do not use its speed", "Use te-fp8:delayed"):
+        assert told in text
+    assert "What a dollar buys" not in text
 
 
 @pytest.mark.usefixtures("kept")

@@ -230,6 +230,9 @@ check --against OLD --export junitt=a | unknown --export format 'junitt'
 check --against OLD --export junit=a --export csv=a | names a twice
 check --against OLD --nights | --nights needs the nights of a reference
 check --against OLD --results-dir empty | no record to check
+check --history --results-dir empty | no record of any night
+check --against OLD --under-test tensorflow | --under-test 'tensorflow' is in no record | torch
+check --against OLD --under-test GPU | --under-test 'GPU' is in no record
 explain | nothing was named
 explain a b c | 3 were named
 explain te-fp8 --format csv | --format 'csv'

@@ -1,7 +1,5 @@
 """A check of what was measured against a reference: which variant is held against which, and how each ends."""
 
-import json
-
 import junitparser
 import pytest
 from builders import (
@@ -19,12 +17,10 @@ from builders import (
     unsupported,
 )
 
-from fp8bench.kinds.run.check import Check, CheckedRow, check
-from fp8bench.kinds.run.check_shown import EXPORTS, document, sentence
+from fp8bench.kinds.run.check import CheckedRow, check
+from fp8bench.kinds.run.check_shown import EXPORTS, sentence
 from fp8bench.kinds.run.sides import Sides
 from fp8bench.records.select import select
-from fp8bench.schema.errors import UsageError
-from fp8bench.tables.render import render
 
 OLD, NEW = "20260501T100000Z-aaaaaa", "20260502T100000Z-bbbbbb"
 SAME = (0.1, 0.1002, 0.0999, 0.1)
@@ -160,13 +156,6 @@ def test_a_step_that_is_longer_by_what_is_found_is_a_regression_and_one_of_less_
     assert only(new(*less), old()).outcome == "inconclusive"
 
 
-def test_one_round_finds_nothing_and_plans_nothing():
-    found = checked(new(0.1), old(0.1))
-    assert (found.rows[0].smallest_found, found.rows[0].rounds_to_find, found.plan_exit_code) == (None, None, 6)
-    assert "--rounds" in sentence(found)
-    assert checked(new(), old()).plan_exit_code == 0
-
-
 def cases(found):
     (suite,) = junitparser.JUnitXml.fromstring(EXPORTS["junit"](found).encode())
     return [*suite]
@@ -236,12 +225,6 @@ def test_what_is_under_test_may_differ_and_nothing_else(tested, versions, outcom
     assert outcome != "ok" or words.startswith("Passed with torch 2.15.0 -> 2.16.0")
 
 
-@pytest.mark.parametrize("name", ["tensorflow", "GPU"])
-def test_software_that_no_record_names_is_refused(name):
-    with pytest.raises(UsageError, match=f"--under-test '{name}' is in no record"):
-        checked(new(), old(), under_test=(name,))
-
-
 def test_rows_stand_with_what_fails_first_and_the_answer_names_it():
     found = of_every_outcome()
     assert [row.outcome for row in found.rows] == [
@@ -269,12 +252,8 @@ def test_variants_of_one_label_are_told_apart_in_the_answer():
         assert f"p5:baseline-bf16/eager ({words})" in answer
 
 
-def test_machines_read_the_check_whole():
-    found = of_every_outcome()
-    data = json.loads(render(document(found), "json"))
-    assert (data["passed"], data["exit_code"]) == (False, 1)
-    assert Check.model_validate_json(json.dumps({name: data[name] for name in Check.model_fields})) == found
-    lines = EXPORTS["csv"](found).splitlines()
+def test_csv_has_a_line_a_variant():
+    lines = EXPORTS["csv"](of_every_outcome()).splitlines()
     assert lines[0].split(",") == list(CheckedRow.model_fields)
     assert len(lines) == 9
 

@@ -9,7 +9,6 @@ from fp8bench.kinds.run.check import check
 from fp8bench.kinds.run.history import document, histories, sentence
 from fp8bench.kinds.run.sides import by_session, find
 from fp8bench.records import results
-from fp8bench.schema.errors import UsageError
 from fp8bench.tables.render import render
 
 OTHER = environment(versions={"torch": "2.12.0"})
@@ -96,8 +95,3 @@ def test_csv_has_a_line_for_each_night_of_a_variant_and_says_which_is_the_change
     assert (first["variant"], first["session"], first["rounds"]) == ("baseline-bf16/eager, 64 x 8", "night-00", "4")
     assert float(first["step_time_s"]) == pytest.approx(0.1)
     assert [line["session"] for line in lines if line["changed"] == "True"] == ["night-05"]
-
-
-def test_no_night_at_all_is_an_error(tmp_path):
-    with pytest.raises(UsageError, match="no record of any night"):
-        document([], tmp_path)

@@ -6,13 +6,11 @@ import pytest
 from builders import (
     environment,
     evidence,
-    invalid,
     measured,
     profile,
     proof,
     published,
     rounds,
-    unsupported,
 )
 from report.comparing import NEW, catalog, compared
 
@@ -79,16 +77,6 @@ def test_a_published_figure_above_the_best_measured_row_is_no_part_of_its_answer
     assert comparison.rows[0].source == "published"
     assert shown.answer.startswith("Which mode? te-fp8: ")
     assert "p4d" not in " ".join((shown.answer, *shown.grounds))
-
-
-def test_only_invalid_rows_give_no_answer_and_tell_their_causes():
-    shown, _ = made(invalid(), unsupported(minutes=5))
-
-    assert shown.answer == "Which mode? Not decided: no row is a valid measurement."
-    assert section(shown, "value") is None
-    (stopped,) = tables(shown, "stopped")
-    assert set(cells(stopped, "why")) == {"the gradient at the input is 0", "mxfp8 needs compute capability 10.0"}
-    assert set(cells(stopped, "what to do")) == {"Do not use its speed", "Use te-fp8:delayed"}
 
 
 def test_charts_have_the_numbers_of_the_rows():

@@ -123,25 +123,6 @@ def summarized(*changes: dict[str, Any], **of_rounds: Any) -> list[Record]:
 
 def row(**changes: Any) -> Row:
     """A row that took part, of one record."""
-    made = to_row(Measurement((measured("p5", "te-fp8", "delayed"),)), CATALOG, asked("p5"), TODAY)
-    values: dict[str, Any] = {
-        "instance": "p5",
-        "mode": "te-fp8",
-        "recipe": "delayed",
-        "status": "ok",
-        "reason": None,
-        "source": "measured",
-        "workload": "vit-huge",
-        "device": "cuda",
-        "emulated": False,
-        "compile": True,
-        "execution": "compiled",
-        "attention": "te:fused",
-        "batch_size": 64,
-        "world_size": 8,
-        "nodes": 1,
-        "run_id": "20260501T100000Z-te-fp8-delayed-000000",
-        "measurement": made.measurement,
-        "priced": made.priced,
-    }
-    return Row.model_validate(values | changes)
+    made = to_row(Measurement((fp8(compiled=True, attention="te:fused"),)), CATALOG)
+    known = {name: getattr(made, name) for name, field in Row.model_fields.items() if field.is_required()}
+    return Row.model_validate({**known, "execution": made.execution, **changes})

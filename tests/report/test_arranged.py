@@ -6,10 +6,8 @@ from report import comparing
 from report.comparing import row
 
 from fp8bench.kinds.run.answer import Comparison
-from fp8bench.kinds.run.arranged import arranged, best_batches, grouped, holds, require_columns, with_front
-from fp8bench.kinds.run.shown import document
-from fp8bench.kinds.view import Count, View, parse_price
-from fp8bench.tables.document import Table
+from fp8bench.kinds.run.arranged import arranged, best_batches, holds, with_front
+from fp8bench.kinds.view import AS_IT_IS, Count, View
 
 
 def ran(name, per_usd=None, per_s=100.0, **changes):
@@ -23,7 +21,7 @@ def names(rows):
 
 
 def asked(job=None, **view):
-    options = comparing.asked("p5", job=job, view=View(**view))
+    options = comparing.asked("p5", view=AS_IT_IS.model_copy(update={"job": job, **view}))
     return lambda *rows: arranged(Comparison(rows=rows), options).rows
 
 
@@ -102,24 +100,6 @@ def test_the_front_is_of_rows_with_a_price_that_count_the_same_on_the_same_devic
     assert [one.pareto for one in with_front(rows)] == [True, True, False, None, True, True]
 
 
-def test_groups_are_named_by_their_value():
-    found = grouped(Comparison(rows=(ran("a"), ran("b", instance="p4d"), ran("c"))), "instance")
-    assert [(one.name, names(one.rows)) for one in found] == [("instance: p5", ["a", "c"]), ("instance: p4d", ["b"])]
-    (gpus,) = grouped(Comparison(rows=(ran("a"),)), "gpus")
-    assert gpus.name == "gpus: 8"
-    (unknown,) = grouped(Comparison(rows=(ran("a"),)), "verdict")
-    assert unknown.name == "verdict: unknown"
-
-
-def test_named_columns_are_shown_as_named():
-    view = View(columns=("notes", "hours"))
-    require_columns(view, 1.0)
-    shown = document(Comparison(rows=asked(1.0)(ran("a", 10.0))), view=view)
-    (table,) = (part for block in shown.blocks for part in block if isinstance(part, Table))
-    assert table.columns[0].heading == "notes"
-    assert len(table.columns) == 2
-
-
 @pytest.mark.parametrize(
     ("text", "units"),
     [
@@ -135,11 +115,6 @@ def test_named_columns_are_shown_as_named():
 )
 def test_a_job_is_a_number_of_units(text, units):
     assert TypeAdapter(Count).validate_python(text) == pytest.approx(units)
-
-
-def test_a_price_is_of_an_instance():
-    assert parse_price("p5=60") == ("p5", 60.0)
-    assert parse_price(" p5.48xlarge = 12.5 ") == ("p5.48xlarge", 12.5)
 
 
 def test_columns_are_named_once_each():

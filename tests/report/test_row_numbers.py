@@ -28,7 +28,6 @@ from report.comparing import (
     OLD,
     OLD_TORCH,
     REAL,
-    RELATIVE_NUMBERS,
     THERE,
     TODAY,
     UNPRICED,
@@ -39,7 +38,6 @@ from report.comparing import (
     instance,
     price,
     require,
-    row_of,
     summarized,
     te_bf16,
 )
@@ -337,18 +335,6 @@ THERE_ARE = {
 def test_the_reference_is_the_best_ok_row_that_is_named(asked, wanted):
     comparison = compared(*THERE_ARE.values(), reference=asked)
     assert [row.run_id for row in comparison.rows if row.is_reference] == [THERE_ARE[wanted].run_id]
-
-
-@pytest.mark.parametrize("failed", [(), (invalid("p5", "baseline-bf16", None),)], ids=["absent", "failed"])
-def test_a_default_reference_that_is_missing_is_told_in_a_warning_and_leaves_gains_null(failed):
-    comparison = compared(record := te_bf16(), *failed)
-    row = row_of(comparison, record)
-    (warning,) = comparison.warnings
-    assert "p5:baseline-bf16" in warning
-    assert "--reference" in warning
-    assert row.units_per_usd is not None
-    assert {name: getattr(row, name) for name in RELATIVE_NUMBERS} == NO_RELATIVES
-    assert {row.warnings for row in comparison.rows} == {comparison.warnings}
 
 
 def test_of_two_workloads_the_one_of_most_instances_is_shown_and_the_other_named():

@@ -17,5 +17,5 @@ KIND = OneRecord(
     on_nodes=True,
     document=document.document,
     figures={"plot": ("curves", "the losses")},
-    compare_options=frozenset(("workload", "batch_size", "optimizer", "price_as_of", "region", "purchase", "price")),
+    with_prices=True,
 )

@@ -119,7 +119,7 @@ def compare(records: Sequence[ConvergeRecord], catalog: Catalog, options: Compar
     reports = []
     for record, name in zip(records, labels(records), strict=True):
         used = Used(record.config.world_size, record.config.nodes, record.config.device == "cuda")
-        price = priced(record, used, catalog, options, options.as_of or options.today)
+        price = priced(record, used, catalog, options)
         rows = []
         for mode in record.config.modes:
             row = _row(record, mode, price.usd_per_hour, name if len(records) > 1 else "", reference is None)
@@ -131,7 +131,7 @@ def compare(records: Sequence[ConvergeRecord], catalog: Catalog, options: Compar
                 record,
                 price_as_of=price.price.as_of if price.price else None,
                 share=f"{price.gpus[0]} of {price.gpus[1]} GPUs of {price.share_of}" if price.gpus else None,
-                no_price=price.why_none or None,
+                no_price=None if price.price else "; ".join(price.told),
                 rows=tuple(rows),
             )
         )

@@ -15,7 +15,6 @@ KIND = OneRecord(
     tried="precisions",
     document=shown(STUDY),
     figures={"plot": ("products", "the GEMMs")},
-    compare_options=frozenset(("workload", "batch_size")),
     # Shapes belong to no workload.
     idle=lambda flags: frozenset(("workload", "batch_size")) if {"--shape", "--sweep"} & set(flags) else frozenset(),
 )

@@ -37,15 +37,15 @@ def gather(
     if there.isdisjoint(options.instances):
         raise _nothing(options, without, {record.instance for record in records}, results_dir)
     said = [would_measure(key, elsewhere, options, catalog) for key in without]
-    if options.gpus and options.ahead is not None:
+    if (gpus := options.view.gpus) and options.ahead is not None:
         of_one_node = [*select(records, options.every, options.wanted), *borrowed]
-        ahead, omitted = options.ahead(of_one_node, options.gpus, catalog)
+        ahead, omitted = options.ahead(of_one_node, gpus, catalog)
         said += omitted
-        records = [one for one in records if one.what.world_size in options.gpus]
-        borrowed = [one for one in (*borrowed, *ahead) if one.latest.what.world_size in options.gpus]
+        records = [one for one in records if one.what.world_size in gpus]
+        borrowed = [one for one in (*borrowed, *ahead) if one.latest.what.world_size in gpus]
         there &= {one.instance for one in (*records, *(one.latest for one in borrowed))}
         if not there:
-            raise UsageError(f"no row has {' or '.join(map(str, options.gpus))} GPUs", "; ".join(said) or "Omit --gpus")
+            raise UsageError(f"no row has {' or '.join(map(str, gpus))} GPUs", "; ".join(said) or "Omit --gpus")
     left = tuple(key for key in options.instances if key in there)
     first = options.reference if options.reference.asked_for else replace(options.reference, instance=left[0])
     options = options._replace(instances=left, reference=first)
@@ -89,10 +89,10 @@ class Run(Kind):
         """Return rows ranked by what a dollar buys, without instances of which no record can be read. Raises UsageError
         if an instance has no record.
         """
-        require_columns(options.view, options.job)
+        require_columns(options.view)
         every = gather(results.read(results_dirs, options.instances), options, catalog, results_dirs, unread)
         column = options.view.group_by
         return shown.document(*([every] if column is None else grouped(every, column)), view=options.view)
 
 
-KIND = Run(name="run", record=Record, compare_options=None)
+KIND = Run(name="run", record=Record)

@@ -1,8 +1,6 @@
-"""What follows from the rows of a comparison: which mode pays on each instance, and which instance.
-
-A verdict between two rows depends on these two alone, and a sentence about two instances on all their rows. Rows of
-equal batch size are compared, measured ones with measured; a mode within each machine, since machines of one type
-differ; two instances by modes that both were given. An instance is the best if it wins every pair.
+"""Which mode pays on each instance, and which instance. A verdict between two rows depends on these two alone, and a
+sentence about two instances on all their rows. Rows of equal batch size are compared, measured ones with measured; a
+mode within each machine, since machines of one type differ; two instances by modes that both were given.
 """
 
 from collections import Counter

@@ -1,8 +1,5 @@
-"""The rows that a user requests, in the requested order: filtered, at their best batch size, with what the job takes,
-on or off the Pareto front, and grouped.
-
-Gains stay those of the comparison: rows that are not shown were compared too. The Pareto front is that of the rows that
-are shown.
+"""The rows that a user requests: filtered, at their best batch size, with what the job takes, on or off the Pareto
+front of the rows that are shown, and grouped. Gains stay those of the comparison, also over rows that are not shown.
 """
 
 import math
@@ -33,7 +30,7 @@ SAME = 1e-9
 """The share within which a filter considers two numbers equal, because one was rounded by its unit."""
 
 
-def require_columns(view: View, job: float | None) -> None:
+def require_columns(view: View) -> None:
     """Raise UsageError for a column that is unknown or needs a job, and for two views at once."""
     if view.wide and view.columns:
         raise UsageError("--wide and --columns choose columns both", "Give one of them")
@@ -46,7 +43,7 @@ def require_columns(view: View, job: float | None) -> None:
             near = nearest(name, known)
             hint = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
             raise UsageError(f"unknown column {name!r}", f"{hint}There are: {', '.join(known)}")
-        if name in OF_A_JOB and job is None:
+        if name in OF_A_JOB and view.job is None:
             raise UsageError(f"column {name!r} is of a job, and none is given", "Give one, as --job 90M, or omit it")
 
 
@@ -66,14 +63,14 @@ def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
         raise UsageError(f"no row is left by {words}", "Correct a filter, or omit it")
     if view.best_batch:
         rows = best_batches(rows, of_each_machine=view.group_by == "machine")
-    rows = with_front([row.model_copy(update=_of_job_and_budget(row, options)) for row in rows])
+    rows = with_front([row.model_copy(update=_of_job_and_budget(row, view)) for row in rows])
     name = "each mode at its best batch" if view.best_batch and view.group_by is None else ""
     return comparison.model_copy(update={"rows": tuple(rows), "name": name})
 
 
-def _of_job_and_budget(row: Row, options: CompareOptions) -> dict[str, object]:
-    units, budget, usd, step_s = options.job, options.budget, row.usd_per_hour, row.step_time_s
-    update: dict[str, object] = {"job_units": units, "budget_usd": budget and budget.usd}
+def _of_job_and_budget(row: Row, view: View) -> dict[str, object]:
+    units, budget, usd, step_s = view.job, view.budget, row.usd_per_hour, row.step_time_s
+    update: dict[str, object] = {"job_units": units, "budget_usd": budget}
     # An emulation's time is not that of fp8.
     if units is not None and row.throughput_per_s is not None and step_s is not None and not row.emulated:
         hours = job_hours(units, row.throughput_per_s)
@@ -82,10 +79,10 @@ def _of_job_and_budget(row: Row, options: CompareOptions) -> dict[str, object]:
         if usd is not None:
             update |= {"job_usd": hours * usd, "job_usd_ci": ci and tuple(end * usd for end in ci)}
     if budget is not None and row.units_per_usd and usd:
-        hours = budget.usd / usd
-        update |= {"budget_units": row.units_per_usd * budget.usd, "budget_hours": hours}
-        if budget.hours is not None:
-            update["budget_instances"] = math.ceil(hours / budget.hours) * row.nodes
+        hours = budget / usd
+        update |= {"budget_units": row.units_per_usd * budget, "budget_hours": hours}
+        if view.within is not None:
+            update["budget_instances"] = math.ceil(hours / view.within) * row.nodes
     return update
 
 

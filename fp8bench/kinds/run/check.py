@@ -1,8 +1,6 @@
-"""`check`: every variant of a reference compared with what was measured now. `check_shown` shows it.
-
-A variant is what `compare` shows as a row. The attention is not part of it: if a library uses another attention
-overnight, the variant changed and is not a new one. If both sides measured several attentions, each is compared with
-the same one. What `compare` does not compare is not checked either, unless the user requests it.
+"""`check`: every variant of a reference compared with what was measured now. A variant is what `compare` shows as a
+row, but for its attention: if a library uses another one overnight, the variant changed and is not a new one; if both
+sides have several attentions, each is compared with the same one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

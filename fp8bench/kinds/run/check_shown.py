@@ -22,8 +22,6 @@ from fp8bench.tables.render import render
 from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import change
 
-SUITE = "fp8bench check"
-
 
 def _ms(heading: str, prefix: str = "") -> Column[CheckedRow]:
     time, interval = attrgetter(f"{prefix}step_time_s"), attrgetter(f"{prefix}step_time_ci_s")
@@ -181,7 +179,7 @@ def _junit(check: Check) -> str:
     counts = {"failures": tags["failure"], "errors": tags["error"], "skipped": tags["skipped"]}
     shown = {name: str(count) for name, count in {"tests": len(check.rows), **counts}.items()}
     suites = ElementTree.Element("testsuites", shown)
-    suite = ElementTree.SubElement(suites, "testsuite", {"name": SUITE, **shown})
+    suite = ElementTree.SubElement(suites, "testsuite", {"name": "fp8bench check", **shown})
     # Rows of one name differ in their attention, and stand together.
     for name in names:
         for row in (row for row in check.rows if _long_name(row) == name):

@@ -1,8 +1,6 @@
-"""The columns that a table of runs can have, by name: the text of a cell, and the number or word that rows are
-filtered by.
-
-The names are used by --columns, --filter and --group-by. A number is in the unit of its heading: `--filter 'step<100'`
-is in milliseconds, `gain>10` in per cent.
+"""The columns that a table of runs can have, by the names that --columns, --filter and --group-by use: the text of a
+cell, and the number or word that rows are filtered by. A number is in the unit of its heading: `step<100` is in
+milliseconds, `gain>10` in per cent.
 """
 
 from collections.abc import Callable, Sequence

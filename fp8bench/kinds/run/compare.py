@@ -1,13 +1,10 @@
-"""The comparison: records joined with prices, and each row compared with a reference of its own batch size: its
-speed-up, its gain for a dollar, and whether that can be called better. Numbers only; `shown` shows them.
-
-If both rows have a price, the verdict is on units per USD, because a second machine that makes a step shorter can make
-each image more expensive; else it is on speed. Prices are exact, so a unit's cost is as uncertain as its time.
+"""Records joined with prices, and each row compared with a reference of its own batch size. If both have a price, the
+verdict is on units per USD, because a second machine that makes a step shorter can make each image more expensive; else
+it is on speed. Prices are exact, so a unit's cost is as uncertain as its time.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import date
 from functools import partial
 
 from pydantic import JsonValue
@@ -50,15 +47,14 @@ def compare(
     asked = options.wanted.workload is not None or options.every or options.allow_mismatch
     every_work = asked or options.view.group_by == "workload"
     workload, *others = [""] if every_work or len(by_work) < 2 else broadest_first(there)
-    day = options.as_of or options.today
-    rows = _distinguished([to_row(one, catalog, options, day) for one in by_work.get(workload, selected)])
+    rows = _distinguished([to_row(one, catalog, options) for one in by_work.get(workload, selected)])
     fitting = _references(rows, options.reference)
     reference = _best(fitting)
 
-    def answered(rows: Sequence[Row], on: date) -> Answer:
+    def answered(rows: Sequence[Row], options: CompareOptions) -> Answer:
         judged = partial(against, allow_mismatch=options.allow_mismatch)
         said = answer(_of_one_work(rows, reference), options.reference, options.instances, judged)
-        pairs = (one.model_copy(update={"elsewhere": elsewhere(one, catalog, options.query(on))}) for one in said.pairs)
+        pairs = (one.model_copy(update={"elsewhere": elsewhere(one, catalog, options.query())}) for one in said.pairs)
         return said.model_copy(update={"pairs": tuple(pairs)})
 
     def rank(row: Row) -> tuple[object, ...]:
@@ -72,11 +68,12 @@ def compare(
     figures = [row.measurement for row in rows if row.measurement.latest.source == "published"]
     days = [one.latest.provenance.published_on for one in figures if one.latest.provenance]
     then = None if options.as_of else max(filter(None, days), default=None)
-    of_then = [to_row(one, catalog, options, then) for one in figures] if then else []
+    at_then = options._replace(as_of=then)
+    of_then = [to_row(one, catalog, at_then) for one in figures] if then else []
     return Comparison(
         rows=tuple(row.model_copy(update={"warnings": warnings}) for row in ranked),
-        answer=answered(rows, day),
-        published=(then, answered(of_then, then)) if then else None,
+        answer=answered(rows, options),
+        published=(then, answered(of_then, at_then)) if then else None,
         warnings=warnings,
     )
 

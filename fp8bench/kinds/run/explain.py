@@ -1,24 +1,18 @@
-"""Where a step's time goes, for one mode or for two side by side, and why; and which measurement a mode's name means.
-Hidden communication is shown next to the step, and is not part of it.
+"""Where a step's time goes, for one mode or for two side by side, and why. Hidden communication is shown next to the
+step, and is not part of it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import date
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.row import Row
 from fp8bench.profiling.causes import SMALLEST_S, Cause, across, explain, two_machines
 from fp8bench.profiling.facts import ADVICE, IDLE, PARTS, StepFacts
 from fp8bench.profiling.facts import milliseconds as ms
-from fp8bench.records.named import parse_reference
-from fp8bench.records.select import grouped
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import suffix
-from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 from fp8bench.tables import document as doc
 from fp8bench.tables.row_chart import Bar, Bars
@@ -174,29 +168,11 @@ def step_bars(modes: Sequence[StepFacts]) -> Bars:
     """Return one bar for each mode."""
     bars = []
     for mode in modes:
-        texts = (
-            None,
-            mode.label,
-            f"{ms(mode.step_time_s)} ms",
-            f"{mode.instance}, {mode.workload}, batch {mode.batch_size}",
-        )
-        bars.append(Bar(*texts, parts=tuple((name, seconds * 1e3) for name, seconds in mode.parts())))
+        detail = f"{mode.instance}, {mode.workload}, batch {mode.batch_size}"
+        parts = tuple((name, seconds * 1e3) for name, seconds in mode.parts())
+        bars.append(Bar(None, mode.label, f"{ms(mode.step_time_s)} ms", detail, parts=parts))
     caption = "By kind of kernel, from a short profile of rank 0 after the timed steps."
     return Bars(PICTURE, "Where a step goes, ms", caption, bars, COLOURS, write_part="{:.1f}".format)
-
-
-def choose(records: Sequence[Record], catalog: Catalog, today: date) -> dict[str, tuple[Record, Row]]:
-    """Return, by instance, what a mode's name means: `compare`'s first row that has a profile, and the profiled round
-    nearest its step time. records: of the mode's measurements, each one's oldest first.
-    """
-    found: dict[str, tuple[Record, Row]] = {}
-    for instance, measured in grouped(records, lambda record: record.instance).items():
-        options = CompareOptions((instance,), today, parse_reference(None, [instance]), allow_mismatch=True)
-        for row in compare(measured, catalog, options).rows:
-            record = profiled((one for one in measured if one.run_id in row.run_ids), row)
-            if record is not None:
-                found.setdefault(instance, (record, row))
-    return found
 
 
 def profiled(rounds: Iterable[Record], row: Row) -> Record | None:

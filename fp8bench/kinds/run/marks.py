@@ -11,9 +11,8 @@ from typing import Annotated, Self
 
 from pydantic import PlainSerializer, PlainValidator
 
-from fp8bench.kinds.priced import PRICED_ELSEWHERE, WHAT_IF, Priced
+from fp8bench.kinds.priced import Priced
 from fp8bench.kinds.run.unit_cost import APART, UnitTime
-from fp8bench.pricing.choose import OLD_DAYS
 from fp8bench.records.select import Measurement, execution
 from fp8bench.schema.machine import checkout_of
 from fp8bench.schema.record import Record
@@ -62,7 +61,7 @@ def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid
         *([f"{measurement.origin} from {measurement.measured_on}"] if measurement.measured_on else ()),
         *map(doubt, measurement.doubts),
         *_what_it_is(record),
-        *(_price(priced) if record.status == "ok" else ()),
+        *(map(doubt, priced.told) if record.status == "ok" else ()),
         *_paid(record, priced, paid_gpus),
         *_rounds(measurement, found),
         *(f"round {number}: {flag}" for number, flag in enumerate(round_flags(clocks), start=1) if flag is not None),
@@ -87,24 +86,6 @@ def _what_it_is(record: Record) -> Iterator[str | Mark]:
         "with --cuda-graphs on": asked and asked.cuda_graphs == "on",
     }
     yield from (text for text, holds in said.items() if holds)
-
-
-def _price(priced: Priced) -> Iterator[Mark]:
-    price = priced.price
-    if price is None:
-        yield doubt(priced.why_none)
-        return
-    undated = price.as_of is None and price.source != WHAT_IF
-    said = {
-        WHAT_IF: price.source == WHAT_IF,
-        "undated price": undated,
-        f"price of {price.as_of}, older than {OLD_DAYS} days": priced.old,
-        f"on-demand price, since no {priced.instead_of} one is known": priced.instead_of is not None,
-        "per-GPU price x GPUs": price.derived,
-        "doubtful price": price.doubtful or price.doubt,
-        PRICED_ELSEWHERE: priced.elsewhere,
-    }
-    yield from (doubt(text) for text, holds in said.items() if holds)
 
 
 def _paid(record: Record, priced: Priced, paid_gpus: int | None) -> Iterator[str]:

@@ -10,13 +10,7 @@ from typing import Any
 from fp8bench import __version__
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.explain import explain_steps
-from fp8bench.kinds.run.plots import (
-    Shown,
-    charts,
-    detail_of,
-    shown_rows,
-    unit_of,
-)
+from fp8bench.kinds.run.plots import Shown, charts, detail_of, shown_rows
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import sentences
 from fp8bench.kinds.run.shown import FEW_INSTANCES, document
@@ -89,7 +83,7 @@ def _about(rows: Sequence[Row], bought: str) -> Iterator[str]:
         yield f"Price of {best.instance}: {price}."
         if best.job_hours is not None and best.job_usd is not None:
             took = f"{time_said(best.job_hours)} and {best.job_usd:,.2f} USD"
-            yield f"The job of {brief_count(best.job_units)} {unit_of(best)} takes {took}."
+            yield f"The job of {brief_count(best.job_units)} {best.unit} takes {took}."
 
 
 NAMING: tuple[Column[Shown], ...] = (

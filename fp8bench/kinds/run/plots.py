@@ -44,20 +44,11 @@ def shown_rows(rows: Iterable[Row]) -> list[Shown]:
     return [Shown(place, row) for place, row in enumerate(rows, start=1)]
 
 
-def name_of(row: Row) -> str:
-    """Return the name in charts and sentences, e.g. `h200-1x te-fp8:delayed`."""
-    return f"{row.instance} {row.mode_label}"
-
-
 def detail_of(row: Row) -> str:
     """Return what distinguishes a row from others of that name, e.g. `eager, batch 256 x 2`."""
     worker = f" x {row.world_size}" if row.world_size > 1 else ""
     reported = ("" if row.source == "measured" else f", {row.source}") + (", emulated" if row.emulated else "")
     return f"{f'{row.execution}, ' if row.execution else ''}batch {row.batch_size}{worker}{reported}"
-
-
-def unit_of(row: Row) -> str:
-    return row.unit or "units"
 
 
 PLOTS = {
@@ -77,8 +68,8 @@ def charts(shown: Sequence[Shown]) -> dict[str, Chart]:
     if not ran:
         return {}
     # Images and tokens cannot share a chart: only rows with the first row's unit are drawn.
-    unit = unit_of(ran[0].row)
-    ran = [one for one in ran if unit_of(one.row) == unit]
+    unit = ran[0].row.unit or "units"
+    ran = [one for one in ran if (one.row.unit or "units") == unit]
     job = ran[0].row.job_units or USUAL_JOB.get(unit, MILLION)
     title, interval = unit.capitalize(), "A line over the end of a bar is its 95 % interval."
     a_unit = f"{'an' if unit[:1] in 'aeio' else 'a'} {unit.removesuffix('s')}"
@@ -133,7 +124,7 @@ def _drawn(found: Sequence[Shown]) -> tuple[list[Shown], str]:
 
 
 def _texts(one: Shown, value: str, remark: str) -> tuple[int, str, str, str, str]:
-    return one.number, name_of(one.row), value, detail_of(one.row), remark
+    return one.number, f"{one.row.instance} {one.row.mode_label}", value, detail_of(one.row), remark
 
 
 def _bars(

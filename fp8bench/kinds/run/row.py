@@ -169,13 +169,11 @@ OF_ROUNDS = ("joules_per_unit", "units_per_kwh", "data_wait_share")
 """Of each, and of how far the host is ahead, a row has the median over its rounds."""
 
 
-def to_row(
-    measurement: Measurement, catalog: Catalog, options: CompareOptions | None = None, day: date | None = None
-) -> Row:
-    """Return the row at the prices of a day, without options at none, not yet compared with a reference."""
+def to_row(measurement: Measurement, catalog: Catalog, options: CompareOptions | None = None) -> Row:
+    """Return the row at the prices of `options`, without options at none, not yet compared with a reference."""
     record, rounds, times = measurement.latest, measurement.rounds, unit_time(measurement)
     of = used(record, catalog)
-    paid = priced(record, of, catalog, options, day) if options and day else Priced(None, of.nodes)
+    paid = priced(record, of, catalog, options) if options else Priced(None, of.nodes)
     machine, software, price = measurement.machine, measurement.software, paid.price
     instance, executed = catalog.instances.get(record.instance), execution(record)
     row = made_of(

@@ -228,11 +228,10 @@ def _interval(pair: Pair) -> str:
 
 def method(comparison: Comparison, options: CompareOptions) -> str:
     """Return the text that goes with a table: of each instance also its software, and how often rows were measured."""
-    day = options.as_of or options.today
     parts = [
         f"# {', '.join(options.instances)}",
         f"Made by fp8bench {__version__}. `fp8bench compare --bundle FILE` prints this table again from the file's "
-        f"records, at the prices of {day}.",
+        f"records, at the prices of {options.day}.",
         METHOD,
     ]
     measured = [row for row in comparison.rows if row.source == "measured" and row.status == "ok"]

@@ -1,8 +1,6 @@
-"""A comparison of runs as a document: a table of 80 characters that answers, the wide table that has everything, or the
-columns that were requested; then the answer in sentences, and notes.
-
-In the table that answers, a name says what tells its row from others, and notes stand below, those first that would
-change a decision. Tables of columns have short marks in their rows and letters for the rest.
+"""A comparison of runs as a document: a table of 80 characters that answers, in which a name says what tells its row
+from others, the wide table, or the columns that were requested, which have short marks in their rows and letters for
+the rest; then the answer in sentences, and notes, those first that would change a decision.
 """
 
 from collections import Counter
