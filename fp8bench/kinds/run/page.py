@@ -16,6 +16,7 @@ from fp8bench.kinds.run.sentences import sentences
 from fp8bench.kinds.run.shown import FEW_INSTANCES, document
 from fp8bench.kinds.view import View
 from fp8bench.records.select import grouped
+from fp8bench.schema.machine import checkout_of
 from fp8bench.tables.document import NOTHING, CellKind, Cells, Note, Table, telling
 from fp8bench.tables.page import Page, Part, Section
 from fp8bench.tables.study import Column, word
@@ -203,14 +204,16 @@ PRICES: tuple[Column[Row], ...] = (
 
 
 def _environments(shown: Sequence[Shown]) -> tuple[Table, ...]:
-    together = grouped((one for one in shown if one.row.software), lambda one: (one.row.machine, str(one.row.software)))
-    facts = [
-        {"machine": str(ones[0].latest.machine or NOTHING), **(ones[0].row.software or {})}
-        for ones in together.values()
-    ]
+    together = grouped((one for one in shown if one.row.software), lambda one: tuple(_environment(one).items()))
+    facts = [dict(key) for key in together]
     names = tuple(name for name in dict.fromkeys(chain(*facts)) if any(one.get(name) for one in facts))
     columns = [Cells("what", names, "word")]
     for ones, known in zip(together.values(), facts, strict=True):
         heading = f"{ones[0].row.instance}: row{'s' * (len(ones) > 1)} {', '.join(str(one.number) for one in ones)}"
         columns.append(Cells(heading, tuple(known.get(name) or NOTHING for name in names), "word"))
     return (Table(tuple(columns)),) if together else ()
+
+
+def _environment(one: Shown) -> dict[str, str | None]:
+    commit = checkout_of(one.latest.environment)
+    return {"machine": str(one.latest.machine or NOTHING), **(one.row.software or {}), "commit of fp8bench": commit}
