@@ -214,7 +214,7 @@ def test_all_ranks_of_two_nodes_take_part_in_collectives_and_node_0_keeps_the_re
     assert (record["kind"], record["status"]) == ("collectives", "ok")
     assert (record["config"]["world_size"], record["config"]["nodes"]) == (4, 2)
     assert [one["ranks"] for one in record["environment"]["nodes"]] == [[0, 1], [2, 3]]
-    assert "Collectives of 4 CPU processes on 2 nodes of cpu, by gloo" in first.stdout()
+    assert "Collectives of 4 ranks on 2 nodes by gloo, on cpu" in first.stdout()
     assert (second.records(), second.stdout()) == ([], "")
 
 
