@@ -284,5 +284,12 @@ def measured(
     results_dir: Folders, instances: Iterable[str], unread: Callable[[Sequence[Broken]], None], wanted: Filter = ALL
 ) -> list[Measurement]:
     """Return what was measured on these instances, the latest of each variant. unread: as in `sound`."""
-    kept = sound(read(results_dir, instances), unread, lambda left: rounds_of(left, False, wanted))
+    return measured_of(read(results_dir, instances), unread, wanted)
+
+
+def measured_of(
+    found: Found[Kept[Record]], unread: Callable[[Sequence[Broken]], None], wanted: Filter = ALL
+) -> list[Measurement]:
+    """Return what `measured` does, of records that were read."""
+    kept = sound(found, unread, lambda left: rounds_of(left, False, wanted))
     return [one for one in select(kept, False, wanted) if (one.latest.status, one.latest.source) == ("ok", "measured")]
