@@ -1,7 +1,7 @@
 """Rows as charts. Their numbers are those of the table, and come from the rows."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from fp8bench.kinds.run.explain import COLOURS, profiled
@@ -37,7 +37,7 @@ class Shown:
         nearest = profiled(self.row.measurement.rounds, self.row)
         if nearest is None or self.row.step_time_s is None:
             return None
-        return replace(facts_of(nearest), step_time_s=self.row.step_time_s)
+        return facts_of(nearest, self.row.step_time_s)
 
 
 def shown_rows(rows: Iterable[Row]) -> list[Shown]:
