@@ -12,8 +12,7 @@ from typing import Any
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record, StepTimes
 from fp8bench.schema.switches import split
-from fp8bench.stats.steps import slowest_rank
-from fp8bench.stats.summary import figures
+from fp8bench.stats.steps import figures, slowest_rank
 from fp8bench.stats.telemetry import drawn_between
 
 CLOSE = 1e-9

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
-from fp8bench.records.files import writing
-from fp8bench.records.lock import held
+from fp8bench.records.files import held, writing
 from fp8bench.schema.files import read_text, write_atomically
 from fp8bench.schema.instance import INSTANCE_FILE, SNAPSHOT_SUFFIX, SNAPSHOTS, Instance, Price, read_own
 

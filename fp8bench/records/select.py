@@ -48,7 +48,6 @@ class Filter:
         return all(value in _values(record, name) for name, value in vars(self).items() if value is not None)
 
     def of(self, records: Iterable[SomeRecord]) -> list[SomeRecord]:
-        """Return the records that the filter takes."""
         return [record for record in records if self.takes(record)]
 
     @property
@@ -121,7 +120,6 @@ class Measurement:
 
     @property
     def software(self) -> Software | None:
-        """The software of all rounds; None for a figure from elsewhere."""
         return software_of(self.latest.environment)
 
 
@@ -237,7 +235,6 @@ def in_order(records: Iterable[SomeRecord], instances: Sequence[str]) -> list[So
 
 
 def same_work(records: Iterable[SomeRecord]) -> list[list[SomeRecord]]:
-    """Return the records grouped by fingerprint, in the order of each group's first record."""
     return list(grouped(records, _work).values())
 
 
@@ -246,7 +243,6 @@ def _work(record: RecordHead) -> str:
 
 
 def execution(record: Record) -> Variant | None:
-    """Return the variant as a table shows it; None if unknown."""
     found, *others = variants(record)
     return None if others else found
 

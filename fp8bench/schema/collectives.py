@@ -37,8 +37,6 @@ def bus_gb_s(operation: Operation, size_bytes: float, time_s: float, ranks: int)
 
 
 class CollectivesConfig(Frozen):
-    """The request with every number resolved."""
-
     device: Device
     world_size: int = Field(ge=2)
     nodes: PositiveInt = Field(default=1, description="all have the same number of ranks")
@@ -50,7 +48,6 @@ class CollectivesConfig(Frozen):
 
     @property
     def cases(self) -> tuple["Case", ...]:
-        """Every operation, dtype and size, in the order of a table."""
         return tuple(
             Case(operation=operation, dtype=dtype, size_bytes=padded(size, ITEM_BYTES[dtype] * self.world_size))
             for operation, dtype, size in product(self.operations, self.dtypes, self.sizes_bytes)
@@ -66,13 +63,10 @@ class Case(Frozen):
 
     @property
     def elements(self) -> int:
-        """The number of elements of the complete array."""
         return self.size_bytes // ITEM_BYTES[self.dtype]
 
 
 class RankTimes(Frozen):
-    """What one rank found for one case."""
-
     wrong: int = Field(ge=0, description="elements that were not the exact result, counted before any timing")
     rounds_s: tuple[tuple[PositiveFloat, ...], ...] = Field(default=(), description="s; none: any rank was wrong")
 

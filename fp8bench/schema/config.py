@@ -9,7 +9,14 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from fp8bench.schema import option
-from fp8bench.schema.execution import CheckpointChoice, CompileChoice, GraphChoice, OptimizerName, ParallelChoice
+from fp8bench.schema.execution import (
+    CheckpointChoice,
+    CompileChoice,
+    GraphChoice,
+    OptimizerName,
+    ParallelChoice,
+    Variant,
+)
 from fp8bench.schema.files import Frozen, optional
 from fp8bench.schema.option import ByDevice, Option
 from fp8bench.schema.switches import Switches
@@ -40,7 +47,6 @@ class OfMode(Frozen):
 
     @property
     def mode_label(self) -> str:
-        """The mode with its recipe: `te-fp8:delayed`."""
         return mode_label(self.mode, self.recipe)
 
 
@@ -145,10 +151,43 @@ class RunConfig(OfMode):
 
     @property
     def queue(self) -> int:
-        """Return how many batches a rank's loader makes ahead; 0 without a loader."""
         return self.workers * PREFETCH_FACTOR if self.data == "loader" else 0
 
     @property
     def switched_label(self) -> str:
         """The label with the switches of Transformer Engine's layer: `te-fp8:delayed+fused-qkv`."""
         return f"{self.mode_label}+{self.te_switches}" if self.te_switches else self.mode_label
+
+
+AUTO = "auto"  # the value of --batch-size that fits the batch to the memory of the machine
+
+Fit = Literal["fits", "no headroom", "executed otherwise", "too large"]
+"""The outcome of trying a size, over all ranks.
+
+fits: it ran and left the headroom free
+no headroom: it ran and used part of the headroom
+executed otherwise: it ran, but not as smaller sizes did (no memory was left for its CUDA graph), so its step differs
+too large: a rank ran out of memory
+"""
+
+
+class BatchTry(Frozen):
+    batch_size: PositiveInt
+    fit: Fit
+    peak_bytes: int | None = optional("of the rank that used the most; null: it ran out of memory")
+    execution: Variant | None = None
+    run_id: str | None = optional("of the record that the result is from; null: tried in separate processes")
+
+
+class BatchSearch(Frozen):
+    """The sizes in the order of the trials, those known from records first. The result is the largest that fits."""
+
+    memory_bytes: int | None = Field(
+        description="free before the search, of the GPU with the least, or a rank's share of the host's; null: unknown"
+    )
+    headroom: float = Field(ge=0, lt=1, description="the share of it that stays free")
+    tries: tuple[BatchTry, ...]
+
+    @property
+    def limit_bytes(self) -> int | None:
+        return None if self.memory_bytes is None else int(self.memory_bytes * (1 - self.headroom))

@@ -65,8 +65,6 @@ class TextPlan(Frozen):
 
 
 class Validation(Frozen):
-    """The loss on the held-out text after a number of steps."""
-
     step: int = Field(ge=0)
     loss: Loss
 

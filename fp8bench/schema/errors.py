@@ -94,7 +94,6 @@ def unknown_name(kind: str, name: str, known: Iterable[str], listing: str, famil
 
 
 def require_known(kind: str, name: str, known: Sequence[str], listing: str) -> None:
-    """Raise the error of `unknown_name` if the name is not known."""
     if name not in known:
         raise unknown_name(kind, name, known, listing)
 

@@ -52,17 +52,14 @@ _SCOPES: tuple[CompileScope | None, ...] = (None, "model", "blocks")
 
 
 def variant_of(compiled: CompileScope | None, graphed: bool) -> Variant:
-    """Return the variant for a scope of torch.compile and a kind of launch."""
     return VARIANTS[len(_SCOPES) * graphed + _SCOPES.index(compiled)]
 
 
 def is_compiled(variant: Variant) -> bool:
-    """Return whether torch.compile compiled any part of the model."""
     return variant not in ("eager", "graphed")
 
 
 def is_replayed(variant: Variant) -> bool:
-    """Return whether each step is one CUDA graph, which Python launches as a whole."""
     return "graphed" in variant.split("+")
 
 

@@ -90,36 +90,21 @@ def write_atomically(path: Path, content: str | bytes, replace: bool) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, readable_mode())
+        try:
+            if not replace:
+                os.link(temporary, path)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+                raise
+            # A file system without hard links: check first, then rename.
+            if path.exists():
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
+            replace = True
         if replace:
             os.rename(temporary, path)
-        else:
-            _rename_to_new(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def readable_mode() -> int:
-    """Return the mode of a new file under this process's umask, which tempfile ignores."""
-    # os.umask would have to set it for a moment, for every thread.
-    umask = re.search(r"^Umask:\s*([0-7]+)", text_if_any(Path("/proc/self/status")), re.MULTILINE)
-    return 0o666 & ~(int(umask[1], 8) if umask else 0o022)
-
-
-def _rename_to_new(temporary: str, path: Path) -> None:
-    try:
-        os.link(temporary, path)
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
-            raise
-        # A file system without hard links: check first, then rename.
-        if path.exists():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
-        os.rename(temporary, path)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -130,9 +115,15 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def readable_mode() -> int:
+    """Return the mode of a new file under this process's umask, which tempfile ignores."""
+    # os.umask would have to set it for a moment, for every thread.
+    umask = re.search(r"^Umask:\s*([0-7]+)", text_if_any(Path("/proc/self/status")), re.MULTILINE)
+    return 0o666 & ~(int(umask[1], 8) if umask else 0o022)
+
+
 def wrong_field(error: ValidationError, path: Path, text: str) -> UsageError:
-    """Return the error for a model's first fault, by file, line and field."""
-    return UsageError(f"{path} {fault(error, text)}", "Fix that, or move the file away")
+    return UsageError(f"{path} {fault(error, text.encode())}", "Fix that, or move the file away")
 
 
 def first_fault(error: ValidationError) -> tuple[str, str]:
@@ -141,14 +132,14 @@ def first_fault(error: ValidationError) -> tuple[str, str]:
     return ".".join(map(str, first["loc"])), str(first["msg"]).lower()
 
 
-def fault(error: ValidationError, text: str) -> str:
+def fault(error: ValidationError, data: bytes) -> str:
     """Return a model's first error with its line: `line 3 is not JSON: ...`, or `line 9, field samples: ...`."""
     first = error.errors(include_url=False, include_input=False)[0]
     if first["type"] == "json_invalid":
-        line = re.search(r"line (\d+)", first["msg"])
-        return f"line {line[1] if line else 1} is not JSON: {first['ctx']['error']}"
+        found = re.search(r"line (\d+)", first["msg"])
+        return f"line {found[1] if found else 1} is not JSON: {first['ctx']['error']}"
     # Imported here: it imports YAML, which is not needed if all files are valid.
     from fp8bench.schema.yaml_text import line_of
 
-    field = ".".join(map(str, first["loc"])) or "the whole file"
-    return f"line {line_of(text, first['loc'])}, field {field}: {first['msg'].lower()}"
+    line = line_of(data.decode("utf-8", "replace"), first["loc"])
+    return f"line {line}, field {'.'.join(map(str, first['loc'])) or 'the whole file'}: {first['msg'].lower()}"

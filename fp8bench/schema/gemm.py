@@ -37,8 +37,6 @@ REFUSED_PAIR: Pair = ("e5m2", "e5m2")
 
 
 class Shape(Frozen):
-    """The sizes of a GEMM."""
-
     m: PositiveInt
     n: PositiveInt
     k: PositiveInt
@@ -110,7 +108,6 @@ class Timing(Frozen):
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """That of the units which compute it."""
         return "bf16" if self.precision == "bf16" else "fp8"
 
     @property

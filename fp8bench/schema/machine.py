@@ -22,7 +22,6 @@ GIB = 2**30
 
 
 def gib(size: float) -> str:
-    """Format a number of bytes, e.g. `60.1 GiB`."""
     return f"{size / GIB:,.1f} GiB"
 
 
@@ -34,7 +33,6 @@ class MachineIdentity(Frozen):
     label: str | None = optional("given with --name", pattern=LABEL, max_length=MAX_LABEL)
 
     def __str__(self) -> str:
-        """Return `vendor-a (1f2e3d4c5b6a7988)`, or the id alone."""
         return f"{self.label} ({self.id})" if self.label else self.id
 
 
@@ -95,7 +93,6 @@ def _matters(name: str) -> bool:
 
 
 def checkout_of(environment: Environment | None) -> str | None:
-    """Return the `checkout` of an environment's fp8bench."""
     return None if environment is None else checkout(environment.git_commit, environment.git_dirty)
 
 
@@ -124,7 +121,6 @@ def software_of(environment: Environment | None, talks: bool = True) -> Software
 
 
 def minor(version: str) -> str:
-    """Return the minor version, e.g. `3.12` of `3.12.3`."""
     return ".".join(version.split(".")[:2])
 
 
@@ -162,10 +158,8 @@ def changes(before: Software | None, after: Software | None) -> dict[str, str]:
 
 
 def in_words(software: Software, name: str) -> str:
-    """Return a value for a reader, also if it is missing."""
     return software.get(name) or ("not set" if _matters(name) else "unknown")
 
 
 def without(software: Software | None, *names: str) -> Software | None:
-    """Return the software without these names."""
     return software and {name: value for name, value in software.items() if name not in names}

@@ -80,5 +80,4 @@ def flag_of(name: str) -> str:
 
 
 def variable_of(name: str) -> str:
-    """Return the environment variable of a field, e.g. `FP8BENCH_MIN_TIME_S` of `min_time_s`."""
     return PREFIX + name.upper()

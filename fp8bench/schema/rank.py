@@ -257,7 +257,6 @@ class Profile(Frozen):
     kernels: tuple[KernelTime, ...] = Field(default=(), description="the longest, and every GEMM; longest first")
 
     def seconds(self, *categories: Category) -> float:
-        """Return the seconds per step of these categories."""
         return sum(self.by_category.get(category, 0.0) for category in categories)
 
     @property
@@ -271,7 +270,6 @@ class Profile(Frozen):
 
     @property
     def has_fp8_gemm(self) -> bool:
-        """Whether any GEMM ran in fp8."""
         return self.seconds("gemm_fp8") > 0
 
 

@@ -36,7 +36,6 @@ class RecipeField:
 
     @property
     def takes(self) -> str:
-        """The valid values, in words."""
         if isinstance(self.values, range):
             return f"a whole number from {self.values[0]} to {self.values[-1]}"
         return " or ".join(self.values or ("all, auto, torchao", "a regular expression"))

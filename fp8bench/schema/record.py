@@ -4,6 +4,8 @@ round of one mode; its `session` says which records belong together. Its raw par
 Formats (`SCHEMA_VERSION`; `records.layout` reads the older ones) only added fields, but for 2: telemetry is a series;
 4: evidence.graph and .executed replace two errors in evidence.compile; 10: the raw part lies beside the record.
 
+Throughput as published by others (`ThroughputRecord`) has no step times, which a record of a run requires.
+
 Methods (`METHOD_VERSION`) are compared with each other only on request:
   1  a step's time is the slowest rank's, from the start of one step to that of the next; a run's is the median.
   2  as 1; several rounds in fresh processes make one measurement, whose interval covers the spread between processes.
@@ -18,8 +20,7 @@ from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from fp8bench.schema.batch import BatchSearch
-from fp8bench.schema.config import OfMode, RunConfig, VariantSettings
+from fp8bench.schema.config import BatchSearch, OfMode, RunConfig, VariantSettings
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, variant_of
 from fp8bench.schema.files import Frozen, optional
@@ -184,7 +185,6 @@ class RecordHead(Frozen):
 
     @property
     def device_name(self) -> str | None:
-        """The name of the GPU; None if none is known."""
         return self.environment.device_name if self.environment else None
 
     @property
@@ -223,17 +223,14 @@ class Record(RecordHead):
 
     @property
     def talks(self) -> bool:
-        """Whether there are several ranks."""
         return self.what.world_size > 1
 
     @property
     def compiled(self) -> bool | None:
-        """Whether torch.compile was on; None if unknown."""
         return self.evidence.compile.enabled if self.evidence else self.figure.compile if self.figure else None
 
     @property
     def execution(self) -> Variant | None:
-        """How the steps were executed; None if unknown."""
         if self.compiled is None:
             return None
         graph = self.evidence.graph if self.evidence else None
@@ -262,7 +259,6 @@ class Record(RecordHead):
 
     @property
     def attention(self) -> str | None:
-        """Which attention ran; None if unknown."""
         return self.evidence.attention if self.evidence else self.figure.attention if self.figure else None
 
     @property
@@ -319,3 +315,30 @@ def _software(*records: RecordHead) -> list[Software | None]:
 
 def _measured(*records: RecordHead) -> bool:
     return all(record.source == "measured" for record in records)
+
+
+class ThroughputPoint(Frozen):
+    nodes: PositiveInt
+    world_size: PositiveInt
+    units_per_s_per_gpu: PositiveFloat
+    final_loss: float | None = None
+    printed_faster: float | None = optional("than without fp8, as the source itself says, as a share; null: not known")
+
+
+class ThroughputRecord(RecordHead):
+    """Points by number of nodes, ascending. workload: a name, maybe of none that this program can train."""
+
+    kind: Literal["throughput"] = "throughput"
+    mode: str
+    recipe: str | None = None
+    workload: str
+    unit: str
+    points: tuple[ThroughputPoint, ...] = Field(min_length=1)
+    note: str | None = optional("what a reader must know of how it was measured")
+
+    def model_post_init(self, _context: object) -> None:
+        if self.provenance is None or self.source == "measured":
+            raise ValueError("throughput without steps is somebody else's, and says whose")
+        nodes = [point.nodes for point in self.points]
+        if nodes != sorted(set(nodes)):
+            raise ValueError("the points are not by nodes, fewest first")

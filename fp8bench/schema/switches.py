@@ -42,7 +42,6 @@ def joined(names: Iterable[str]) -> str | None:
 
 
 def split(switches: str | None) -> tuple[str, ...]:
-    """Return the switches one by one."""
     return tuple(switches.split("+")) if switches else ()
 
 

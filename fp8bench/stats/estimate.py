@@ -74,7 +74,6 @@ class Estimate:
 
     @cached_property
     def value(self) -> float:
-        """The arithmetic mean over processes, in seconds."""
         return fmean(self.times)
 
     @cached_property

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fp8bench.stats.estimate import estimate, t_quantile
-from fp8bench.stats.nights import FEWEST_NIGHTS, POOLED, changed_at, over_nights
+from fp8bench.stats.ratio import FEWEST_NIGHTS, POOLED, changed_at, over_nights
 
 REFERENCE = (1.0, 1.01, 0.99, 1.005, 0.995)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fp8bench.schema.rank import RankTelemetry
-from fp8bench.stats.summary import summarize
+from fp8bench.stats.steps import summarize
 
 seconds = st.floats(min_value=1e-6, max_value=1e3)
 
