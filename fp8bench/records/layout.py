@@ -30,9 +30,7 @@ SomeRecord = TypeVar("SomeRecord", bound=RecordHead)
 Document = dict[str, Any]
 
 RUN = "run"
-AHEAD = timedelta(days=1)
-"""How far clocks may differ."""
-
+AHEAD = timedelta(days=1)  # how far clocks may differ
 BEGINNING_BYTES = 1024  # enough for a record's version, kind and instance, which are among its first fields
 
 FIX = "Fix that field, or move the file away"

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from fp8bench.records import layout
 from fp8bench.records.files import Broken, samples_path
@@ -222,16 +222,13 @@ def instances_of(found: Found[Kept[Record]]) -> set[str]:
     return broken | {record.instance for record, _ in found}
 
 
-@overload
-def read_record(path: Path) -> Record: ...
+def read_record(path: Path) -> Record:
+    """Return one whole run, of this format or an older one. Raises UsageError."""
+    return read_of_kind(path, Record)
 
 
-@overload
-def read_record(path: Path, model: type[SomeRecord]) -> SomeRecord: ...
-
-
-def read_record(path: Path, model: type[RecordHead] = Record) -> RecordHead:
-    """Return one whole record, of this format or an older one. model: the class of its kind. Raises UsageError."""
+def read_of_kind(path: Path, model: type[SomeRecord]) -> SomeRecord:
+    """Return one whole record of a kind's class, as `read_record` does."""
     found, wanted = layout.see(path), model.model_fields["kind"].default
     if isinstance(found, Seen) and found.kind != wanted:
         raise UsageError(f"{path} is a record of kind {found.kind}, not {wanted}", f"Name one of kind {wanted}")

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from fp8bench.schema.config import Device
 from fp8bench.schema.files import Frozen, optional
-from fp8bench.schema.formats import padded
+from fp8bench.schema.gemm import padded
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter"]
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)

@@ -63,26 +63,24 @@ class RunConfig(OfMode):
     batch_size: Annotated[
         PositiveInt, Option("Samples a GPU and step", default=ByDevice(cuda=64, cpu=16), limit=option.BATCH_SIZE)
     ]
-    warmup: Annotated[NonNegativeInt, Option("Steps before timing starts", default=11, limit=option.STEPS)]
-    steps: Annotated[PositiveInt, Option("Timed steps, at least", default=100, limit=option.STEPS)]
+    warmup: Annotated[NonNegativeInt, Option("Steps before timing starts", 11, limit=option.STEPS)]
+    steps: Annotated[PositiveInt, Option("Timed steps, at least", 100, limit=option.STEPS)]
     min_time_s: Annotated[
         NonNegativeFloat,
         Option(
             "How long the timed steps last, at least",
-            default=ByDevice(cuda=10.0, cpu=3.0),
+            ByDevice(cuda=10.0, cpu=3.0),
             limit=option.TIMED_S,
             metavar="SECONDS",
         ),
     ] = 0.0
     compile: Annotated[
         CompileChoice,
-        Option(
-            "Use torch.compile: auto compiles the modes that gain by it, blocks each block by itself", default="auto"
-        ),
+        Option("Use torch.compile: auto compiles the modes that gain by it, blocks each block by itself", "auto"),
     ]
     cuda_graphs: Annotated[
         GraphChoice,
-        Option("Replay each step as one CUDA graph: auto does where that works and is proved", default="auto"),
+        Option("Replay each step as one CUDA graph: auto does where that works and is proved", "auto"),
     ] = "off"
     optimizer: Annotated[
         OptimizerName,
@@ -98,10 +96,8 @@ class RunConfig(OfMode):
     workers: Annotated[
         NonNegativeInt, Option("DataLoader processes a GPU", if_unset="by CPU cores", limit=option.LOADER_WORKERS)
     ]
-    seed: Annotated[NonNegativeInt, Option("Seed of weights and data", default=0, limit=option.SEED)]
-    te_attention: Annotated[
-        TEAttention, Option("Attention of the te modes: Transformer Engine's or torch's", default="te")
-    ]
+    seed: Annotated[NonNegativeInt, Option("Seed of weights and data", 0, limit=option.SEED)]
+    te_attention: Annotated[TEAttention, Option("Attention of the te modes: Transformer Engine's or torch's", "te")]
     sequence_length: Annotated[
         Annotated[int, Field(ge=2)] | None,
         Option(
@@ -134,18 +130,18 @@ class RunConfig(OfMode):
     te_switches: Switches | None = optional("options of Transformer Engine's layer, joined by +; null: none of them")
     parallel: Annotated[
         ParallelChoice,
-        Option("Join GPUs by DDP or by FSDP2: auto takes fsdp where a GPU has no room for all weights", default="auto"),
+        Option("Join GPUs by DDP or by FSDP2: auto takes fsdp where a GPU has no room for all weights", "auto"),
     ] = "auto"
     tensor_parallel: Annotated[
         PositiveInt,
-        Option("GPUs of one host that share every layer, and their samples", default=1, limit=option.TENSOR_PARALLEL),
+        Option("GPUs of one host that share every layer, and their samples", 1, limit=option.TENSOR_PARALLEL),
     ] = 1
     grad_accumulation: Annotated[
-        PositiveInt, Option("Micro-batches that a step takes its samples in", default=1, limit=option.BATCH_SIZE)
+        PositiveInt, Option("Micro-batches that a step takes its samples in", 1, limit=option.BATCH_SIZE)
     ] = 1
     activation_checkpointing: Annotated[
         CheckpointChoice,
-        Option("Compute activations again in backward: full all of a block, selective the cheap ones", default="none"),
+        Option("Compute activations again in backward: full all of a block, selective the cheap ones", "none"),
     ] = "none"
     fp8_layer_names: tuple[str, ...] | None = optional("of layers=auto, those that go to fp8, numbers folded into `*`")
 

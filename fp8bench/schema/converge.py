@@ -15,8 +15,7 @@ from fp8bench.schema.execution import CompileChoice, GraphChoice, OptimizerName
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.rank import Evidence, Parity, RankMemory
 
-Loss = Annotated[float, Field(ge=0)] | None
-"""A loss in nats; null if it was not finite."""
+Loss = Annotated[float, Field(ge=0)] | None  # nats; null if it was not finite
 
 
 class TextFacts(Frozen):

@@ -15,8 +15,7 @@ GraphChoice = Literal["auto", "on", "off"]
 ParallelChoice = Literal["auto", "ddp", "fsdp"]
 CheckpointChoice = Literal["none", "selective", "full"]
 Trainer = Literal["sgd", "adam", "adamw"]
-OptimizerName = Literal["sgd", "adam", "adamw", "none"]
-"""none: a step ends after backward, and no weight changes."""
+OptimizerName = Literal["sgd", "adam", "adamw", "none"]  # none: a step ends after backward, and no weight changes
 
 FLOAT32_BYTES = 4
 
@@ -28,8 +27,7 @@ def kept_bytes(parameters: int, optimizer: OptimizerName) -> int:
     return parameters * FLOAT32_BYTES * (2 + states)
 
 
-CompileScope = Literal["model", "blocks"]
-"""What torch.compile compiled: the complete model, or each of its blocks separately."""
+CompileScope = Literal["model", "blocks"]  # what torch.compile compiled: all of it, or each block by itself
 
 Join = Annotated[str, StringConstraints(pattern=r"^(none|ddp|fsdp|tp\d+|fsdp\+tp\d+)$")]
 """How ranks are joined. none: a single rank has nothing to share. ddp: each rank holds the complete model. fsdp: each

@@ -31,9 +31,19 @@ Fp8Format = Literal["e4m3", "e5m2"]
 Pair = tuple[Fp8Format, Fp8Format]
 Output = Literal["bf16", "fp32", "e4m3"]
 
+ALIGNMENT = 16
+"""Every dimension of an fp8 GEMM is a multiple of this number: cuBLASLt and CUTLASS read operands in pieces of 16
+bytes, and an fp8 value is one byte.
+"""
+
 PAIRS: tuple[Pair, ...] = tuple(product(get_args(Fp8Format), repeat=2))
 REFUSED_PAIR: Pair = ("e5m2", "e5m2")
 """cuBLASLt has no GEMM of two e5m2 matrices, and torch refuses it (as of CUDA 13.2, torch 2.15)."""
+
+
+def padded(size: int, multiple: int = ALIGNMENT) -> int:
+    """Return the smallest multiple that is not less than `size`."""
+    return -(-size // multiple) * multiple
 
 
 class Shape(Frozen):

@@ -16,9 +16,7 @@ from fp8bench.schema.files import Frozen, optional, wrong_field
 Purchase = Literal["on_demand", "spot", "capacity_block"]
 
 INSTANCE_FILE = "instance.yaml"
-SNAPSHOTS, SNAPSHOT_SUFFIX = "prices", ".csv"
-"""In the folder of results: the file of an instance in its own folder, and the folder of snapshots."""
-
+SNAPSHOTS, SNAPSHOT_SUFFIX = "prices", ".csv"  # the folder of snapshots among results
 BOTH_DIRECTIONS = 2  # the NVLink bandwidth in datasheets is the sum of its directions
 
 

@@ -77,8 +77,7 @@ PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton")
 OF_SOME = ("transformers",)  # packages that are named only in records of workloads that use them
 
 LIBRARIES = ("cuda", "cudnn", "nccl")
-COMES_WITH: Mapping[str, tuple[str, ...]] = {"torch": ("triton", *LIBRARIES)}
-"""What another version of a package brings."""
+COMES_WITH: Mapping[str, tuple[str, ...]] = {"torch": ("triton", *LIBRARIES)}  # and are replaced with it
 
 HARDWARE = ("GPU", "CPU")  # the keys in which two instances are expected to differ
 

@@ -18,8 +18,7 @@ Algo = Literal["max", "most_recent"]
 LAYERS: tuple[LayerName, ...] = get_args(LayerName)
 TENSORS: tuple[TensorName, ...] = get_args(TensorName)
 INPUTS: tuple[InputName, ...] = get_args(InputName)
-EXACT = "-exact"
-"""The suffix of an input whose operands are on fp8's grid, so that casting them changes nothing."""
+EXACT = "-exact"  # the suffix of an input on fp8's grid, which a cast does not change
 
 
 class NumericsConfig(Frozen):

@@ -106,15 +106,12 @@ IDENTITY = frozenset(
     "schema_version kind run_id status cause source instance session config fingerprint created_utc method_version "
     "machine".split()
 )
-"""Fields that identify a record, and are never changed."""
-
 FACTS = frozenset("mode workload device_name cpu driver python versions unit name category".split())
 """Fields that tell what a record is of: a word in them stays even if somebody uses it as a password."""
 
 LOGS = frozenset({"log", "traceback"})  # fields whose text has lines
 
-LONGEST_LOG = 1 << 20
-"""Characters. Of a longer log the beginning and the end are kept: where it broke, and the consequences."""
+LONGEST_LOG = 1 << 20  # characters; of a longer log the beginning and the end are kept
 
 
 def fit(model: ModelT, environ: Mapping[str, str] = os.environ) -> ModelT:

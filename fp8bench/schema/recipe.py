@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 from fp8bench.schema.errors import UsageError, did_you_mean, nearest, unknown_name
 
 ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS = "all", "auto", "torchao"
-LONGEST_REGEX = 80
-"""Characters. The limit exists because the file of a record is named after its mode."""
+LONGEST_REGEX = 80  # characters, since the file of a record is named after its mode
 
-KnownFields = Mapping[str, tuple[str, ...]]
-"""The names of the fields of each recipe of a mode, the default recipe first."""
+KnownFields = Mapping[str, tuple[str, ...]]  # the fields of each recipe of a mode, the default recipe first
 
 
 @dataclass(frozen=True)
@@ -81,10 +79,6 @@ class Recipe:
     @property
     def fp8_attention(self) -> bool:
         return self.value("dpa") == "on"
-
-    def with_layers(self, layers: str) -> "Recipe":
-        """Return the recipe with another choice of layers, unchecked."""
-        return Recipe(self.base, {**self.values, "layers": layers})
 
 
 def split_recipe(text: str | None) -> Recipe:

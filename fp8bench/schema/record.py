@@ -285,7 +285,7 @@ def not_comparable(record: RecordHead, reference: RecordHead, under_test: Collec
     """Return the reasons against a verdict on two measurements of ONE instance, each difference with both values; none
     for any others. under_test: names of software that may differ.
     """
-    if record.instance != reference.instance or not _measured(record, reference):
+    if record.instance != reference.instance or {record.source, reference.source} != {"measured"}:
         return []
     found = differences(*(without(one, RELEASE, *under_test) for one in _software(record, reference)))
     if not same_machine(record.machine, reference.machine):
@@ -298,7 +298,7 @@ def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:
     of two all but the hardware, which the comparison is about.
     """
     mine, theirs = _software(record, reference)
-    if not _measured(record, reference) or mine is None or theirs is None:
+    if {record.source, reference.source} != {"measured"} or mine is None or theirs is None:
         return []
     if record.instance == reference.instance:
         return differences({RELEASE: mine[RELEASE]}, {RELEASE: theirs[RELEASE]})
@@ -311,10 +311,6 @@ def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:
 def _software(*records: RecordHead) -> list[Software | None]:
     talk = all(one.talks for one in records)
     return [software_of(one.environment, talk) for one in records]
-
-
-def _measured(*records: RecordHead) -> bool:
-    return all(record.source == "measured" for record in records)
 
 
 class ThroughputPoint(Frozen):

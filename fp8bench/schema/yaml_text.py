@@ -17,14 +17,9 @@ DEEPEST = 100
 file that is read here has ten levels.
 """
 
-LARGEST_EXPANDED = 100_000
-"""The most nodes of a YAML document after every alias is expanded. A catalogue has about two thousand."""
-
-LOCATED_BYTES = 1 << 20
-"""The most bytes of text in which the line of a fault is searched for. The search takes two seconds at this size."""
-
-LARGEST_INTEGER = 1 << 63
-"""The limit of integers. Python refuses to print an integer of more than 4,300 digits in any message."""
+LARGEST_EXPANDED = 100_000  # nodes with every alias expanded; a catalogue has about two thousand
+LOCATED_BYTES = 1 << 20  # of text in which a fault's line is searched for, which takes two seconds then
+LARGEST_INTEGER = 1 << 63  # Python refuses to print one of more than 4,300 digits in a message
 
 _PLAIN_NUMBER = re.compile(
     r"[-+]?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?|[-+]?\.[0-9]+([eE][-+]?[0-9]+)?|[-+]?\.(inf|nan)", re.IGNORECASE

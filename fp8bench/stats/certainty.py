@@ -6,8 +6,7 @@ from typing import Literal
 
 from fp8bench.stats.estimate import Estimate
 
-Verdict = Literal["faster", "slower", "inconclusive"]
-"""The verdict on two step times, by `ratio`."""
+Verdict = Literal["faster", "slower", "inconclusive"]  # on two step times
 
 RowVerdict = Literal["better value", "worse value", "faster", "slower", "inconclusive"]
 """The verdict on a row against the reference: on value if both have a price, on speed if one has none."""

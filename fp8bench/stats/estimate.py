@@ -12,11 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import NormalDist, fmean
 
-NORMAL_QUANTILE = 1.959963984540054
-"""t for infinitely many degrees of freedom: the 97.5 % quantile of the normal distribution."""
-
-OF_ONE_LOOK = 0.05
-"""Which share of cases is outside of an interval, if nobody looks twice."""
+NORMAL_QUANTILE = 1.959963984540054  # t for infinitely many degrees of freedom
+OF_ONE_LOOK = 0.05  # the share of cases outside of an interval, if nobody looks twice
 
 _NEARLY_NORMAL = 1e4
 """From so many on, two terms beyond the normal distribution (Cornish & Fisher 1938) are right to 1e-11."""

@@ -17,22 +17,16 @@ PACE_STEPS = 5
 decided after warm-up, as it is in a measurement, as many are run again.
 """
 
-SPLIT_STEPS = 10
-"""The number of steps from which the split of a replayed step is read."""
+SPLIT_STEPS = 10  # from which the split of a replayed step is read
 
 PROOF_STEPS = 3
 """Steps that are compared with the same steps plainly eager. One would not show a batch that is read again, nor scales
 that follow from the step before.
 """
 
-PROFILED_STEPS = 3
-"""Enough for what happens in every other step, and few enough for a trace of some tens of megabytes."""
-
-SPARE = 1.1
-"""Timed steps may be a little faster than warm-up's, but must last."""
-
-MOST_STEPS = 100_000
-"""Warm-up steps that took next to nothing must not make a run endless."""
+PROFILED_STEPS = 3  # show what every other step does, in a trace of some tens of megabytes
+SPARE = 1.1  # timed steps may be a little faster than warm-up's, but must last
+MOST_STEPS = 100_000  # even if warm-up's steps took next to nothing
 
 
 class Length(NamedTuple):

@@ -16,9 +16,7 @@ from typing import Literal, NamedTuple, TypeVar
 from fp8bench.stats.certainty import NOISE, ONE_PROCESS, Verdict, holds_noise, verdict_on_speed
 from fp8bench.stats.estimate import Estimate, around, estimate, t_quantile
 
-LIMIT = 0.2
-"""The largest share of splits that may exclude equality."""
-
+LIMIT = 0.2  # the largest share of splits that may exclude equality
 FEWEST_PROCESSES = 4
 MOST_SPLITS = 200
 MOST_ROUNDS = 1000
@@ -169,9 +167,7 @@ POOLED, OF_REFERENCE, EARLIER = 3, 5, 10
 differ.
 """
 
-FEWEST_OF_REFERENCE = 3
-"""Of two nights the spread is so uncertain that the interval holds twice the step time."""
-
+FEWEST_OF_REFERENCE = 3  # of two, the interval holds twice the step time
 BY_CHANCE, FEWEST_NIGHTS = 0.01, 5
 """The share of unchanged histories with a change, at most, and the nights from which on one can be told."""
 
@@ -213,16 +209,14 @@ def changed_at(nights: Sequence[Estimate]) -> int | None:
     logs = [one.mean_log for one in nights]
     if len(logs) < FEWEST_NIGHTS:
         return None
-    apart = [_errors_apart(logs, place) for place in range(1, len(logs))]
-    least = t_quantile(len(logs) - 2, BY_CHANCE / len(apart))
-    return 1 + apart.index(max(apart)) if max(apart) > least else None
-
-
-def _errors_apart(logs: Sequence[float], place: int) -> float:
-    """Return by how many standard errors the nights from this place on differ from those before."""
-    sides = logs[:place], logs[place:]
-    (before, after), count = map(fmean, sides), len(logs)
-    squares = math.fsum((log - fmean(side)) ** 2 for side in sides for log in side)
-    error = math.sqrt(squares / (count - 2) * count / (place * (count - place)))
-    # Nights that are equal to the last digit have no error.
-    return abs(after - before) / max(error, sys.float_info.min)
+    count, errors_apart = len(logs), list[float]()
+    for place in range(1, count):
+        sides = logs[:place], logs[place:]
+        before, after = map(fmean, sides)
+        squares = math.fsum((log - fmean(side)) ** 2 for side in sides for log in side)
+        error = math.sqrt(squares / (count - 2) * count / (place * (count - place)))
+        # Nights that are equal to the last digit have no error.
+        errors_apart.append(abs(after - before) / max(error, sys.float_info.min))
+    furthest = max(errors_apart)
+    beyond_chance = furthest > t_quantile(count - 2, BY_CHANCE / len(errors_apart))
+    return 1 + errors_apart.index(furthest) if beyond_chance else None

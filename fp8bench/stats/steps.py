@@ -17,9 +17,7 @@ from fp8bench.schema.rank import Profile, RankSamples, RankTelemetry, WorkloadFa
 from fp8bench.schema.record import Record, StepTimes, Summary
 from fp8bench.stats import telemetry as gpu
 
-SLOW_STEP = 1.2
-"""A step that takes more than this many times its process's median is slow."""
-
+SLOW_STEP = 1.2  # times its process's median
 LOADER_BOUND_WAIT = 0.10
 """Our choice: below a tenth of the elapsed time, a faster loader gains hardly more than processes differ."""
 

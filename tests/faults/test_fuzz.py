@@ -322,4 +322,4 @@ def test_a_field_that_no_format_had_is_refused_in_every_format(path, tmp_path):
     copy = tmp_path / path.name
     copy.write_text(json.dumps(document))
     with pytest.raises(Fp8benchError, match="colour"):
-        results.read_record(copy, Record)
+        results.read_of_kind(copy, Record)
