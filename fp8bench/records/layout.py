@@ -101,9 +101,7 @@ class Survey(NamedTuple):
 
 
 def survey(*roots: Path) -> Survey:
-    """Look at the kind and the instance of every record below the roots, by folder and name. Links are followed, each
-    folder is searched once, and a root may be missing.
-    """
+    """Look at all records below the roots, by folder and name. Links are followed; a root may be missing."""
     found, walked = Survey([], [], {}), set[str]()
 
     def closed(error: OSError) -> None:

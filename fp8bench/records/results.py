@@ -144,8 +144,6 @@ class Found(tuple[_Item, ...]):
 
 
 class Kept(NamedTuple, Generic[SomeRecord]):
-    """A record and the file where it lies."""
-
     record: SomeRecord
     path: Path
 

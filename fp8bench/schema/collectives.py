@@ -23,9 +23,7 @@ BACKENDS: dict[Device, Backend] = {"cuda": "nccl", "cpu": "gloo"}
 
 
 def bus_factor(operation: Operation, ranks: int) -> float:
-    """Return the bytes that must travel over each rank's link with any algorithm, relative to the array's: 2 (n - 1) /
-    n in an all-reduce, (n - 1) / n in the others. Raises ValueError for fewer than two ranks.
-    """
+    """Return the bytes that travel over each rank's link with any algorithm, over the array's. ranks: at least 2."""
     if ranks < 2:
         raise ValueError("a collective has at least two ranks")
     return (2 if operation == "all-reduce" else 1) * (ranks - 1) / ranks

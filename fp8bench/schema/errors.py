@@ -105,9 +105,7 @@ def did_you_mean(names: Sequence[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str], family: Iterable[str] = ()) -> list[str]:
-    """Return the names nearest to `name`, the best first: those spelt almost so, or else the family that it may mean
-    (e.g. the instances that have this GPU) and names that contain it.
-    """
+    """Return the nearest names, best first: those spelt almost so, or else the family, and names that contain it."""
     said, spelt = name.lower(), {one.lower(): one for one in known}
     least = LIKENESS if len(said) > 3 else OF_SHORT
     near = get_close_matches(said, spelt, MOST_NAMES, least)
@@ -136,9 +134,7 @@ _ACTIVE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-
 
 
 def inert(text: str) -> str:
-    """Return text from elsewhere in a form that is safe to print: on one line, and control characters, invisible or
-    bidirectional ones and lone surrogates written out, ESC as `\\x1b`.
-    """
+    """Return text on one line; control, invisible and bidirectional characters, lone surrogates too, written out."""
     return _ACTIVE.sub(lambda found: ascii(found[0])[1:-1], _SPACES.sub(" ", text))
 
 

@@ -46,9 +46,7 @@ def made_of(model: type[ModelT], *sources: object, **own: Any) -> ModelT:
 
 
 def bytes_of(path: Path, regular: bool = True) -> bytes:
-    """Return the content of a file. Raises OSError, also for a file larger than LARGEST_BYTES. regular: whether to
-    refuse a pipe or a device, which may never end, as for files that were found rather than named by the user.
-    """
+    """Return a file's content. regular: no pipe or device, which may never end. Raises OSError, also if too large."""
     # Do not block on a pipe whose other end is not open.
     no_wait = os.O_NONBLOCK if regular else 0
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | no_wait)) as file:
@@ -80,9 +78,7 @@ def text_if_any(path: Path) -> str:
 
 
 def write_atomically(path: Path, content: str | bytes, replace: bool) -> None:
-    """Write a file completely or not at all, even if the power fails. content: text is encoded as UTF-8. Raises
-    OSError, and FileExistsError if the name is taken and `replace` is false.
-    """
+    """Write a file completely or not at all, even if power fails. Raises OSError: FileExistsError unless `replace`."""
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

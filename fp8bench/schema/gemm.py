@@ -72,8 +72,6 @@ class Shape(Frozen):
 
 
 class Product(Frozen):
-    """GEMMs of one shape and role."""
-
     shape: Shape
     role: Role = "forward"
     layers: tuple[str, ...] = Field(default=(), description="their layers' names, numbers folded into `*`")
@@ -85,9 +83,7 @@ class Product(Frozen):
 
     @property
     def label(self) -> str:
-        """The name of the GEMMs: `blocks.*.mlp.fc1 forward`, or `layer * forward` for layers that have only numbers;
-        `e4m3 x e5m2, bias, to fp32` if formats are named; the shape if they belong to no model.
-        """
+        """`blocks.*.mlp.fc1 forward`; `e4m3 x e5m2, bias, to fp32` if formats are named; the shape if of no model."""
         if self.layers:
             names = (f"layer {layer}" if set(layer) <= set("*.") else layer for layer in self.layers)
             return f"{', '.join(names)} {self.role}"
@@ -98,8 +94,6 @@ class Product(Frozen):
 
 
 class Timing(Frozen):
-    """One GEMM in one precision. Times are in seconds per GEMM."""
-
     precision: Precision
     casts: Casts = "none"
     status: Literal["ok", "invalid", "unsupported"] = "ok"
@@ -127,8 +121,6 @@ class Timing(Frozen):
 
 
 class ProductTimings(Frozen):
-    """A GEMM with its timing in each chosen precision."""
-
     product: Product
     timings: tuple[Timing, ...]
 

@@ -16,8 +16,6 @@ class LinearLayers(Frozen):
 
 
 class TransformerEngineParts(Frozen):
-    """The parts of a model that the te modes replace."""
-
     blocks: NonNegativeInt = Field(default=0, description="of which each is one block of Transformer Engine")
     linears: NonNegativeInt = Field(default=0, description="swapped one by one, as norms are")
     norms: NonNegativeInt = 0

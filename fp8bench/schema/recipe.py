@@ -88,9 +88,7 @@ def split_recipe(text: str | None) -> Recipe:
 
 
 def read_recipe(mode: str, text: str, known: KnownFields) -> Recipe:
-    """Parse and validate the text after the mode's colon. If it names no recipe, the mode's first one is used. Raises
-    UsageError, with the nearest name, for an unknown recipe or field, and for an invalid value.
-    """
+    """Parse and validate what follows a mode's colon; the mode's first recipe if it names none. Raises UsageError."""
     first, *words = (word.strip() for word in text.split(","))
     if "=" in first:
         first, words = next(iter(known)), [first, *words]
@@ -128,9 +126,7 @@ def _checked(mode: str, recipe: str, name: str, value: str) -> str:
 
 
 def checked_layers(value: str, whose: str, torchao: bool) -> str:
-    """Return a choice of layers. whose: mode or option, for errors. torchao: has its own rule. Raises UsageError for a
-    regular expression that is invalid, or cannot be part of a mode's name.
-    """
+    """Return a choice of layers. whose: mode or option, for errors. torchao: has its own rule. Raises UsageError."""
     if value in (ALL_LAYERS, AUTO_LAYERS) or (value == LIBRARY_LAYERS and torchao):
         return value
     if value == LIBRARY_LAYERS:

@@ -63,8 +63,6 @@ timed one. write: from the last step to the record.
 
 
 class RequestedMode(OfMode):
-    """A mode that a session was requested with, with the switches of its layer."""
-
     te_switches: Switches | None = None
 
 
@@ -282,9 +280,7 @@ class Record(RecordHead):
 
 
 def not_comparable(record: RecordHead, reference: RecordHead, under_test: Collection[str] = ()) -> list[str]:
-    """Return the reasons against a verdict on two measurements of ONE instance, each difference with both values; none
-    for any others. under_test: names of software that may differ.
-    """
+    """Return what bars a verdict on two measurements of ONE instance. under_test: software that may differ."""
     if record.instance != reference.instance or {record.source, reference.source} != {"measured"}:
         return []
     found = differences(*(without(one, RELEASE, *under_test) for one in _software(record, reference)))

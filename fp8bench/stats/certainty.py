@@ -43,9 +43,7 @@ FEWEST_ROUNDS = math.ceil(math.log(1 - CONFIDENCE) / math.log(1 - SEEN_SHARE))
 
 
 def noise_between(one: tuple[str, str | None], other: tuple[str, str | None]) -> float:
-    """Return NOISE for one machine, else BETWEEN_MACHINES. one, other: an instance, and the id of the machine or None.
-    Two unknown machines of one instance may be the same.
-    """
+    """Return NOISE or BETWEEN_MACHINES. one, other: an instance, and a machine's id. Unknown ones may be the same."""
     return NOISE if one == other or (one[1] is not None and one[1] == other[1]) else BETWEEN_MACHINES
 
 

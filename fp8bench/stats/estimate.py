@@ -106,7 +106,5 @@ def estimate(times: Iterable[float], outside: float = OF_ONE_LOOK) -> Estimate:
 
 
 def around(value: float, log: float, reach: float) -> tuple[float, float]:
-    """Return exp(log -+ reach), moved to hold the value: one time a thousand times the others takes an arithmetic mean
-    beyond the interval of a geometric one.
-    """
+    """Return exp(log -+ reach), moved to hold the value, which one time a thousand times the others takes beyond it."""
     return min(value, math.exp(log - reach)), max(value, math.exp(log + reach))

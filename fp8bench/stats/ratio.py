@@ -36,9 +36,7 @@ class Ratio(NamedTuple):
 
 
 def ratio(ours: Estimate, reference: Estimate, noise: float = NOISE) -> Ratio:
-    """Compare two estimates. noise: how far from 1 the complete interval must be for a verdict; ValueError if it is not
-    in [0, 1).
-    """
+    """Compare two estimates. noise: a share in [0, 1), else ValueError; all of the interval must be further from 1."""
     if not 0 <= noise < 1:
         raise ValueError(f"noise is a share of at least 0 and below 1, not {noise}")
     value = ours.value / reference.value
@@ -71,9 +69,7 @@ class Regression(NamedTuple):
 
 
 def regression(ours: Estimate, reference: Estimate, allowed: float) -> Regression:
-    """Judge a slow-down: it is one if the complete interval is beyond `allowed`, a share in [0, 1), else ValueError,
-    and none if all of it is within. For equal modes at most one check in forty is wrong.
-    """
+    """Judge a slow-down by the complete interval. allowed: a share in [0, 1), else ValueError."""
     value, interval, _, why = ratio(ours, reference, noise=allowed)
     return Regression(value, None, "inconclusive", why) if interval is None else regression_in(value, interval, allowed)
 
@@ -139,9 +135,7 @@ def differ(one: Sequence[float], other: Sequence[float]) -> bool:
 def self_check(
     modes: Sequence[Sequence[Process]], differ: Callable[[Sequence[Process], Sequence[Process]], bool]
 ) -> SelfCheck:
-    """Compare modes with themselves. modes: for each mode what `differ` takes of its processes: an even number, four or
-    more, else ValueError. differ: whether two halves are called different; with a faulty one the check must fail.
-    """
+    """Compare each mode's processes with themselves. modes: of each an even number, four or more, else ValueError."""
     if not modes or any(len(processes) < FEWEST_PROCESSES or len(processes) % 2 for processes in modes):
         raise ValueError("an A/A test needs an even number of processes a mode, four or more")
     verdicts = [differ(one, other) for processes in modes for one, other in halves(processes)]

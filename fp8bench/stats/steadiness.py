@@ -26,10 +26,7 @@ Floats = npt.NDArray[np.float64]
 def steadiness(
     samples: Sequence[float], recompilations: int | None = None, allocator_retries: int | None = None
 ) -> Steadiness:
-    """Return the facts that a record keeps of one process's steps: seconds, in the order in which they were taken.
-
-    recompilations, allocator_retries: their numbers while steps were timed; None if unknown, which is not a fault.
-    """
+    """Return what a record keeps of one process's steps: seconds, in order. The counts are of that time."""
     values = np.asarray(samples, dtype=np.float64)
     (drift, still_drifts), (thirds, are_unlike) = _drift(values), _between_thirds(values)
     lag1, effective = correlations(values)

@@ -111,9 +111,7 @@ def flags(telemetry: Sequence[RankTelemetry]) -> tuple[str, ...]:
 
 
 def round_flags(clocks: Sequence[float | None]) -> tuple[str | None, ...]:
-    """Return for each round of one mode a flag if its clock was lower than the best round's by more than ROUND_DROP.
-    clocks: each round's median SM clock in MHz; None is unknown.
-    """
+    """Flag rounds of one mode whose median SM clock (MHz, None if unknown) is ROUND_DROP below the best round's."""
     best = max((clock for clock in clocks if clock is not None), default=0)
     drops = [0.0 if clock is None else 1 - clock / best for clock in clocks]
     return tuple(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fp8bench.stats.length import MOST_STEPS, Length, steps_in_all, timed_steps
+from fp8bench.stats.steps import MOST_STEPS, Length, steps_in_all, timed_steps
 
 
 @pytest.mark.parametrize(
