@@ -48,9 +48,7 @@ def keep(
     results_dir: Path,
     warn: Callable[[str], None] = lambda _line: None,
 ) -> Path | None:
-    """Write down an instance that is not in the catalogue, and the price that the user gave, newest first; return the
-    path, or None. warn: as of `held`. Raises UsageError if it cannot be read or written, or is held for over WAIT_S.
-    """
+    """Keep an instance that the catalogue lacks, and one's price, newest first. warn: as of `held`. Raises UsageError."""
     if in_catalog and price is None:
         return None
     # Imported here: whoever only reads which instances exist needs no YAML.

@@ -141,11 +141,10 @@ def read(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
 
 def whole(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
     """Return all of a record, read strictly. A run that contradicts itself or its raw part is broken."""
-    record = _parsed(path, model)
-    return cast("SomeRecord | Broken", _with_samples(record, path)) if isinstance(record, Record) else record
-
-
-def _with_samples(record: Record, path: Path) -> Record | Broken:
+    kept = _parsed(path, model)
+    if not isinstance(kept, Record):
+        return kept
+    record: Record = kept
     found: list[str] = []
     if record.samples_sha256 is not None:
         beside = path
@@ -167,7 +166,7 @@ def _with_samples(record: Record, path: Path) -> Record | Broken:
         found += of_step_times(stored, step_times(record))
     found += contradictions(record)
     if not found:
-        return record
+        return cast("SomeRecord", record)
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return Broken(path, f"contradicts itself: {found[0]}{more}", "Measure again, or move the file away", readable=True)
 

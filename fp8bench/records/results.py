@@ -35,9 +35,7 @@ PUBLISHED = "published"
 
 RECORD_BYTES = 8 << 20  # bytes, more than the two files of a run take: those of one GPU take a tenth of a MiB
 
-ELSEWHERE = ("/var/tmp", "~", ".", "/dev/shm")
-"""Folders for a record that neither its own folder nor that for temporary files takes; those in memory come last."""
-
+ELSEWHERE = ("/var/tmp", "~", ".", "/dev/shm")  # for a record that neither its own folder nor the temporary one takes
 MANY = 20  # after so many tries all records are checked: each try selects among all of them
 Folders = Path | Sequence[Path]  # A folder of results, or several that are searched together
 
@@ -98,11 +96,6 @@ def _plain(name: str) -> str:
     if name.startswith(".") or "/" in name or "\0" in name or not name:
         raise UsageError(f"a record cannot be kept under the name {name!r}", "Give letters, digits, '.', '_' and '-'")
     return name
-
-
-def remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    samples_path(path).unlink(missing_ok=True)
 
 
 def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:

@@ -1,7 +1,6 @@
-"""What one group of workers runs: one mode and one workload, with every number resolved. `RunRequest`
-(config/request.py) is what a user requests, with gaps; `RunConfig` is what a worker obeys and a record keeps. A field
-with an `Option` is also an option of `fp8bench run`, which is declared nowhere else. The value after a field's `=` is
-the one for records that are older than the field.
+"""What one group of workers runs. `RunRequest` (config/request.py) is what a user requests, with gaps; `RunConfig` what
+a worker obeys and a record keeps. A field with an `Option` is also an option of `fp8bench run`, which is declared
+nowhere else. The value after a field's `=` is the one for records that are older than the field.
 """
 
 from typing import Annotated, Literal
@@ -26,8 +25,7 @@ TEAttention = Literal["te", "sdpa"]
 WeightDtype = Literal["float32", "bfloat16", "float16"]
 Device = Literal["cuda", "cpu"]
 
-VariantSettings = dict[str, str | int | float | None]
-"""What was requested for one of several variants: its mode, and each setting in which the variants differ."""
+VariantSettings = dict[str, str | int | float | None]  # of one of several variants: its mode, and where they differ
 
 
 def mode_label(mode: str, recipe: str | None) -> str:
@@ -35,8 +33,7 @@ def mode_label(mode: str, recipe: str | None) -> str:
     return f"{mode}:{recipe}" if recipe else mode
 
 
-PREFETCH_FACTOR = 2
-"""Batches that each process of a loader prepares ahead: torch's default, stated because a run must empty the queue."""
+PREFETCH_FACTOR = 2  # of a loader's process: torch's default, stated because a run must empty the queue
 
 
 class OfMode(Frozen):
@@ -51,9 +48,7 @@ class OfMode(Frozen):
 
 
 class RunConfig(OfMode):
-    """One measurement: `world_size` workers, each of which trains `workload` under `mode` with a batch of its own.
-    Choices are stored as requested; the evidence tells what was done. The optimizer's settings are in the fingerprint.
-    """
+    """`world_size` workers train under `mode`. Choices are as requested; the evidence tells what was done."""
 
     recipe: str | None
     workload: str = Field(description="name in the registry, and behind it the sizes that the user gave")
@@ -158,12 +153,8 @@ class RunConfig(OfMode):
 AUTO = "auto"  # the value of --batch-size that fits the batch to the memory of the machine
 
 Fit = Literal["fits", "no headroom", "executed otherwise", "too large"]
-"""The outcome of trying a size, over all ranks.
-
-fits: it ran and left the headroom free
-no headroom: it ran and used part of the headroom
-executed otherwise: it ran, but not as smaller sizes did (no memory was left for its CUDA graph), so its step differs
-too large: a rank ran out of memory
+"""The outcome of trying a size, over all ranks. no headroom: it ran, and used part of it. executed otherwise: it ran,
+but not as smaller sizes did, since no memory was left for its CUDA graph. too large: a rank ran out of memory.
 """
 
 

@@ -1,7 +1,6 @@
-"""A record of trainings on one text: the same weights and the same order of data under several modes and seeds.
-
-A loss is the mean cross-entropy of the next byte, in nats. Seconds are the elapsed time of training steps alone:
-warm-up, compilation and validation do not count. The conclusions from the curves are drawn in `kinds.converge`.
+"""A record of trainings on one text: the same weights and the same order of data under several modes and seeds. A loss
+is the mean cross-entropy of the next byte, in nats. Seconds are those of training steps alone, without warm-up,
+compilation and validation. `kinds.converge` draws the conclusions.
 """
 
 from itertools import accumulate

@@ -1,6 +1,5 @@
-"""The error classes, and helpers that word errors. Each error says what failed and what to do about it, and carries the
-program's exit code. Errors are raised anywhere and caught once, in `fp8bench.cli.app`, which prints one line. They
-pickle by their constructor's arguments, so that a worker process can send one to its parent.
+"""The error classes, and helpers that word errors. Each says what failed and what to do about it, and carries the exit
+code. They are caught once, in `fp8bench.cli.app`, and pickle, so that a worker process can send one to its parent.
 """
 
 import re

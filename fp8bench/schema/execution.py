@@ -1,7 +1,6 @@
-"""How a training step is executed, in the words that settings, records and tables share.
-
-An execution has three parts: what torch.compile compiled of the model, how ranks are joined, and how a step is
-launched. A variant names the first and the third in one word. It is compared, and is not part of the fingerprint.
+"""How a training step is executed, in the words that settings, records and tables share: what torch.compile compiled,
+how ranks are joined, and how a step is launched. A variant names the first and the third. It is compared, and is not
+part of the fingerprint.
 """
 
 from typing import Annotated, Literal, get_args
@@ -79,8 +78,7 @@ def split_variant(text: str, what: str) -> tuple[str, Variant | None]:
     label, _, word = text.partition("/")
     if not word:
         return label, None
-    for variant in VARIANTS:
-        if variant == word:
-            return label, variant
+    if word in VARIANTS:
+        return label, VARIANTS[VARIANTS.index(word)]
     meant = did_you_mean(nearest(word, VARIANTS))
     raise UsageError(f"{what}: unknown variant {word!r}", f"{meant}Variants are {', '.join(VARIANTS)}")

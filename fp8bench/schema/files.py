@@ -21,8 +21,7 @@ INSTANCES_YAML = ROOT / "configs" / "instances.yaml"
 PUBLISHED_RESULTS = ROOT / "results" / "published"
 PREDICTION_ERRORS_JSON = ROOT / "configs" / "prediction-errors.json"
 
-LARGEST_BYTES = 1 << 29
-"""The size limit of a file of results: about ten times a record of eight ranks and a hundred thousand steps."""
+LARGEST_BYTES = 1 << 29  # of a file of results: ten times a record of eight ranks and 100,000 steps
 
 
 class Frozen(BaseModel):

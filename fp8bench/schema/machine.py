@@ -101,9 +101,7 @@ def checkout(commit: str | None, dirty: bool | None) -> str | None:
 
 
 def software_of(environment: Environment | None, talks: bool = True) -> Software | None:
-    """Return what determines speed in an environment, None of none (an imported figure, a run that died early). It has
-    the CPU's name only if no GPU computes. talks: whether there are other ranks to talk to.
-    """
+    """Return what determines speed: of CPUs the name only if no GPU computes. talks: whether to other ranks."""
     if environment is None:
         return None
     versions, variables = environment.versions, variables_that_matter(environment.variables)

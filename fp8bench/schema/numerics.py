@@ -34,9 +34,7 @@ class NumericsConfig(Frozen):
 
 
 class LayerError(Frozen):
-    """The error of one tensor that a layer computes, under one mode and one kind of input; or why there is no error. A
-    mode that could not run has one row, without layer, input, tensor and numbers.
-    """
+    """The error of one tensor under one mode and input, or why there is none. A mode that could not run has one row."""
 
     mode: str
     status: Status

@@ -1,8 +1,7 @@
-"""Keeping secrets out of everything that is written or shown. A record is meant to be shared, and a library's message
-in it may quote the address of a cache with its password. Of the environment's variables, only those that change
-measured numbers are named at all, each with a value that cannot be a secret (`settings_in`). The values of variables
-whose names suggest a secret, and what is between `://` and `@` in an address, are removed from any text. `fit` does so
-in all texts of a record or a report. Its numbers, and fields that say what it is of, never change.
+"""Keeps secrets out of everything that is written or shown: a record is meant to be shared, and a library's message in
+it may quote the address of a cache with its password. Of the environment's variables, only those that change measured
+numbers are named, each with a value that cannot be a secret. The values of variables whose names suggest one, and what
+is between `://` and `@` in an address, are removed from any text, and by `fit` from all texts of a record or a report.
 """
 
 import os

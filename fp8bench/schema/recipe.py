@@ -18,9 +18,7 @@ KnownFields = Mapping[str, tuple[str, ...]]  # the fields of each recipe of a mo
 
 @dataclass(frozen=True)
 class RecipeField:
-    """A field of a recipe. upstream: its name in Transformer Engine's recipe. values: the only ones; None for a choice
-    of layers. defaults: by recipe, if another one.
-    """
+    """upstream: its name in Transformer Engine's recipe. values: None for a choice of layers. defaults: by recipe."""
 
     name: str
     upstream: str

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
+from fp8bench.schema import rank
 from fp8bench.schema.config import BatchSearch, OfMode, RunConfig, VariantSettings
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, variant_of
@@ -34,17 +35,6 @@ from fp8bench.schema.machine import (
     same_machine,
     software_of,
     without,
-)
-from fp8bench.schema.rank import (
-    Duration,
-    Evidence,
-    KernelTime,
-    Parity,
-    Profile,
-    RankMemory,
-    RankSamples,
-    RankTelemetry,
-    TelemetrySeries,
 )
 from fp8bench.schema.switches import Switches
 
@@ -108,9 +98,9 @@ class Summary(Frozen):
     host_s: float | None = Field(ge=0)
     host_lead_s: float | None = optional("a diagnostic: at most what the launch queue holds, about 1,024 launches")
     idle_share: float | None = optional("of a step, in which rank 0's GPU ran nothing; null on a CPU", ge=0, le=1)
-    forward_s: Duration | None = None
-    backward_s: Duration | None = None
-    optimizer_s: Duration | None = None
+    forward_s: rank.Duration | None = None
+    backward_s: rank.Duration | None = None
+    optimizer_s: rank.Duration | None = None
     flops_per_step: int | None = Field(gt=0, description="model FLOPs over all ranks, forward and backward")
     joules_per_unit: float | None = optional("what all GPUs drew, and nothing else of the host", ge=0)
     units_per_kwh: float | None = Field(default=None, ge=0)
@@ -127,10 +117,10 @@ class StepTimes(Frozen):
     steps: PositiveInt
     mean_s: PositiveFloat
     median_s: PositiveFloat
-    spread_s: Duration = Field(description="standard deviation over these steps, of them alone")
+    spread_s: rank.Duration = Field(description="standard deviation over these steps, of them alone")
     slow_steps: NonNegativeInt = Field(description="steps that took more than 1.2 times the median")
     warmup_steps: NonNegativeInt = Field(description="before the timed ones, of the rank that took longest over them")
-    warmup_s: Duration
+    warmup_s: rank.Duration
 
 
 class Samples(Frozen):
@@ -139,9 +129,9 @@ class Samples(Frozen):
     schema_version: int = Field(ge=1, strict=True)
     kind: Literal["samples"] = "samples"
     run_id: str
-    samples: tuple[RankSamples, ...]
-    series: tuple[TelemetrySeries | None, ...] = Field(description="of each telemetry, in the record's order")
-    kernels: tuple[KernelTime, ...] = Field(description="of the profile")
+    samples: tuple[rank.RankSamples, ...]
+    series: tuple[rank.TelemetrySeries | None, ...] = Field(description="of each telemetry, in the record's order")
+    kernels: tuple[rank.KernelTime, ...] = Field(description="of the profile")
 
 
 class Provenance(Frozen):
@@ -201,16 +191,16 @@ class Record(RecordHead):
     session: Session | None = None
     config: RunConfig | None = optional("of a measurement; null for an imported figure")
     figure: Figure | None = optional("of an imported figure; null for a measurement")
-    evidence: Evidence | None = None
-    parity: Parity | None = None
+    evidence: rank.Evidence | None = None
+    parity: rank.Parity | None = None
     summary: Summary | None = None
-    memory: tuple[RankMemory, ...] = ()
-    telemetry: tuple[RankTelemetry, ...] = ()
-    profile: Profile | None = optional("of rank 0; null: not taken")
-    phases_s: dict[Phase, Duration] | None = optional("of rank 0; null up to format 8")
+    memory: tuple[rank.RankMemory, ...] = ()
+    telemetry: tuple[rank.RankTelemetry, ...] = ()
+    profile: rank.Profile | None = optional("of rank 0; null: not taken")
+    phases_s: dict[Phase, rank.Duration] | None = optional("of rank 0; null up to format 8")
     step_times: StepTimes | None = optional("null: nothing was timed")
     samples_sha256: str | None = optional("of the file beside this one; null: there is none")
-    samples: tuple[RankSamples, ...] = Field(default=(), description="in a file of this format none")
+    samples: tuple[rank.RankSamples, ...] = Field(default=(), description="in a file of this format none")
 
     @property
     def what(self) -> RunConfig | Figure:
@@ -290,9 +280,7 @@ def not_comparable(record: RecordHead, reference: RecordHead, under_test: Collec
 
 
 def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:
-    """Return how the software of two measurements differs where that is only shown: of one instance fp8bench's release,
-    of two all but the hardware, which the comparison is about.
-    """
+    """Return differences that are only shown: of one instance fp8bench's release, of two all but the hardware."""
     mine, theirs = _software(record, reference)
     if {record.source, reference.source} != {"measured"} or mine is None or theirs is None:
         return []

@@ -78,9 +78,8 @@ def next_look(rounds: int) -> int:
 
 
 def reached(estimates: Sequence[Estimate | None], precision: float) -> bool:
-    """Return whether every interval's half-width over its middle is at most `precision` (0.01 is 1 %), and every mode
-    has an even number of processes, since rounds come in pairs of opposite order, at least FEWEST_ROUNDS. A None, for a
-    mode without results, counts as no.
+    """Return whether every interval's half-width is at most `precision` of its middle, and every mode has an even
+    number of processes (rounds come in pairs of opposite order), at least FEWEST_ROUNDS. None, without results, is no.
     """
     return all(
         one is not None

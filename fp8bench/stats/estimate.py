@@ -21,10 +21,9 @@ _NEARLY_NORMAL = 1e4
 
 @lru_cache(maxsize=1024)
 def t_quantile(degrees_of_freedom: float, outside: float = OF_ONE_LOOK) -> float:
-    """Return the quantile of Student's t that makes an interval, which the share `outside` of cases is outside of;
-    scipy takes seconds to import.
-
-    degrees_of_freedom: may be fractional (Welch, Biometrika 1947) or infinite. Raises ValueError below 1, and for nan.
+    """Return the quantile of Student's t for an interval that the share `outside` of cases is outside of; scipy takes
+    seconds to import. degrees_of_freedom: maybe fractional (Welch, Biometrika 1947) or infinite. Raises ValueError
+    below 1.
     """
     freedom = degrees_of_freedom
     t = NORMAL_QUANTILE if outside == OF_ONE_LOOK else NormalDist().inv_cdf(1 - outside / 2)

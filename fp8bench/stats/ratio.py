@@ -25,9 +25,7 @@ Process = TypeVar("Process")
 
 
 class Ratio(NamedTuple):
-    """A mode's step time over the reference's. interval: 95 %; None if either side is of one process. why: the reason
-    for an inconclusive verdict, a clause without a full stop; None with any other verdict.
-    """
+    """A mode's step time over the reference's. interval: 95 %; None of one process. why: it is inconclusive."""
 
     value: float
     interval: tuple[float, float] | None
@@ -92,9 +90,7 @@ def smallest_found(judged: Regression, allowed: float) -> float | None:
 
 
 def rounds_to_find(ours: Estimate, reference: Estimate, allowed: float) -> int | None:
-    """Return how many rounds on either side make the interval no wider than `allowed` to a side; None if the spread of
-    processes is unknown, or if MOST_ROUNDS are not enough.
-    """
+    """Return how many rounds a side make the interval no wider than `allowed`; None if unknown or over MOST_ROUNDS."""
     if ours.spread is None or reference.spread is None:
         return None
     a, b = ours.spread**2, reference.spread**2
@@ -108,10 +104,8 @@ def rounds_to_find(ours: Estimate, reference: Estimate, allowed: float) -> int |
 
 class SelfCheck(NamedTuple):
     """Whether intervals claim differences that do not exist: modes are compared with themselves (an A/A test). An
-    honest 95 % interval excludes equality in about one split of processes into halves in twenty. Splits are not
-    independent, so LIMIT was chosen by simulation (benchmarks/simulate.py).
-
-    splits: comparisons, over all modes. excluding: those whose interval excludes equality, without the noise margin.
+    honest 95 % interval excludes equality in about one of twenty splits into halves, which are not independent: LIMIT
+    was chosen by simulation (benchmarks/simulate.py). excluding: splits, without the noise margin.
     """
 
     splits: int
@@ -167,9 +161,8 @@ BY_CHANCE, FEWEST_NIGHTS = 0.01, 5
 
 
 def over_nights(ours: Sequence[Estimate], reference: Sequence[Estimate], allowed: float) -> Regression:
-    """Judge a slow-down. ours: of each night, the latest last. reference: of each of its nights, of which the latest
-    OF_REFERENCE count. allowed: as in `ratio.regression`. Raises ValueError for fewer than FEWEST_OF_REFERENCE. The
-    latest night is judged alone, and together with the POOLED latest; either can be the regression.
+    """Judge a slow-down. ours: by night, the latest last, which is judged alone and with the POOLED latest. reference:
+    so too, of which OF_REFERENCE count. Raises ValueError for fewer than FEWEST_OF_REFERENCE.
 
     A night is one value (the mean of its processes), and the interval is Student's t on logarithms of nights, with one
     variance for both sides, no smaller than what processes alone make nights differ by: s sqrt(1 / ours + 1 / the
@@ -196,9 +189,8 @@ def _judged(
 
 
 def changed_at(nights: Sequence[Estimate]) -> int | None:
-    """Return the place of the first night after the change, or None if none is found. nights: in order of time. It is
-    the split whose two sides differ by the most standard errors, if these are beyond Student's t at BY_CHANCE over the
-    number of splits (Bonferroni).
+    """Return the place of the first night after a change, if any: of the split whose sides differ by most standard
+    errors, beyond Student's t at BY_CHANCE over the number of splits (Bonferroni). nights: in order of time.
     """
     logs = [one.mean_log for one in nights]
     if len(logs) < FEWEST_NIGHTS:

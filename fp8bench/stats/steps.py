@@ -1,9 +1,7 @@
-"""Combines every rank's step times into one series and into the summary of a record, which a launcher writes and a
-reader computes again; names what other than its kernels holds a run back; and says how many steps are timed: as many,
-and for as long, as requested, which follows from warm-up's pace.
+"""How many steps a rank times, which follows from warm-up's pace; what all ranks' times make in a record's summary, for
+a launcher to write and a reader to compute again; and what other than its kernels holds a run back.
 
-The step time is elapsed time over steps, of the rank that took longest: money and energy are spent on elapsed time, and
-a step that took twice as long is paid for twice.
+The step time is elapsed time over steps, of the rank that took longest: money and energy are spent on elapsed time.
 
 Ranks that share their gradients meet in every step, so their steps take equally long, whichever is late. They differ in
 what each does before: it waits for its data, and runs its forward pass. Medians over steps are compared, so that a
@@ -39,9 +37,7 @@ MEASURES: Mapping[str, Callable[[RankSamples], Sequence[float] | None]] = {
 
 
 def slowest_rank(per_rank: Sequence[Sequence[float]]) -> list[float]:
-    """Return the slowest rank's time of each step, as for a part of a step; they add up to more than what elapsed,
-    because another rank is a little late each time. Raises ValueError for no ranks, or different numbers of steps.
-    """
+    """Return the slowest rank's time of each step: in all more than what elapsed. Raises ValueError if ranks differ."""
     if not per_rank:
         raise ValueError("no rank reported any step")
     return [max(step) for step in zip(*per_rank, strict=True)]
@@ -90,11 +86,10 @@ class Bottleneck(NamedTuple):
 
 
 def bottleneck(idle_share: float | None, data_wait_share: float | None) -> Bottleneck | None:
-    """Return what holds a run back; None if nothing does or if unknown. Shares of the elapsed time; None if unknown.
+    """Return what holds a run back; None if nothing does or if unknown. Shares are of the elapsed time.
 
-    A GPU that is idle for a tenth of a step waits for its host (`schema.rank.HOST_BOUND_IDLE`). If the host in turn
-    waits for the loader for a tenth, and for half of the idle time, the run is loader-bound. On a CPU every wait
-    counts.
+    A GPU that is idle for a tenth of a step waits for its host (`schema.rank.HOST_BOUND_IDLE`). If that waits for the
+    loader for a tenth, and for half of the idle time, the run is loader-bound. On a CPU every wait counts.
     """
     waits_for_host = starved(idle_share)
     if waits_for_host is False:
@@ -153,11 +148,8 @@ def figures(
     profile: Profile | None = None,
 ) -> dict[str, Any]:
     """Return fields of a `Summary` by name; None is unknown. samples, telemetry: one entry per rank, in order of ranks.
-    units_per_step: of all ranks together. profile: rank 0's.
-
-    The losses are rank 0's. Host time and the parts of a step are the slowest rank's medians; parts are of the steps
-    for which they were measured, and None if any rank lacks them. Raises ValueError if there are no ranks, or if ranks
-    counted different steps.
+    units_per_step: of all ranks. profile: rank 0's, as the losses. Host time and the parts of a step are the slowest
+    rank's medians; parts are None if any rank lacks them. Raises ValueError for no ranks, or unequal steps.
     """
     steps = longest_rank([rank.step_s for rank in samples])
     step_time_s = fmean(steps)
