@@ -48,7 +48,7 @@ def keep(
     results_dir: Path,
     warn: Callable[[str], None] = lambda _line: None,
 ) -> Path | None:
-    """Keep an instance that the catalogue lacks, and one's price, newest first. warn: as of `held`. Raises UsageError."""
+    """Keep what the catalogue lacks of an instance, its prices newest first. warn: as of `held`. Raises UsageError."""
     if in_catalog and price is None:
         return None
     # Imported here: whoever only reads which instances exist needs no YAML.
