@@ -28,7 +28,7 @@ from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import PUBLISHED_RESULTS, ROOT
-from fp8bench.schema.throughput import ThroughputRecord
+from fp8bench.schema.record import ThroughputRecord
 
 PAGE = ROOT / "docs" / "claims.md"
 Row = dict[str, Any]

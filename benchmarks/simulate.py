@@ -29,8 +29,17 @@ from fp8bench.config.request import MAX_ROUNDS, RunRequest
 from fp8bench.launch.plan import MIN_ROUNDS_AA
 from fp8bench.stats.certainty import FEWEST_ROUNDS, LOOKS, NOISE, OUTSIDE, reached
 from fp8bench.stats.estimate import NORMAL_QUANTILE, Estimate, estimate
-from fp8bench.stats.nights import EARLIER, OF_REFERENCE, POOLED, over_nights
-from fp8bench.stats.ratio import differ, ratio, regression, self_check, settled
+from fp8bench.stats.ratio import (
+    EARLIER,
+    OF_REFERENCE,
+    POOLED,
+    differ,
+    over_nights,
+    ratio,
+    regression,
+    self_check,
+    settled,
+)
 
 STEPS = RunRequest().steps
 ROUNDS, REFERENCE = MIN_ROUNDS_AA, 10

@@ -15,7 +15,7 @@ from fp8bench.launch.plan import owned
 from fp8bench.launch.prepare import Prepared
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import results
-from fp8bench.schema.batch import AUTO
+from fp8bench.schema.config import AUTO
 from fp8bench.schema.execution import kept_bytes
 from fp8bench.schema.machine import gib
 from fp8bench.schema.model import Answer
@@ -53,7 +53,7 @@ def look_ahead(
     # A run that is measured predicts nothing.
     from fp8bench.predict.prediction import foreseen
 
-    measured = results.measured(prepared.results_dir, catalog.instances, lambda _unread: None)
+    measured = results.measured(results.read(prepared.results_dir, catalog.instances), lambda _unread: None)
     predicted = foreseen(measured, [key], catalog)
     kept = [*(one for each in predicted for one in each.rounds), *kept]
     found = ahead.forecast(entries, prepared.stop, obstacles, kept, price, free)

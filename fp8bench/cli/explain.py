@@ -79,7 +79,7 @@ def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Fil
         return _facts(read_record(path), name)
     reference = named.parse_mode(name, measured)
     of_mode = Filter(instance=reference.instance or None, mode=reference.mode, source="measured")
-    records = [one for each in results.measured_of(kept, unread, of_mode) for one in each.rounds]
+    records = [one for each in results.measured(kept, unread, of_mode) for one in each.rounds]
     executed = Filter(status="ok", execution=reference.execution).of(records)
     if executed and not wanted.of(executed):
         there = dict.fromkeys(work_of(record).words.removeprefix(" of ") for record in executed)

@@ -22,10 +22,10 @@ from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.executor import NodesExecutor
 from fp8bench.launch.place import register
 from fp8bench.records import results
-from fp8bench.records.fit import fit
 from fp8bench.records.named import find_kept
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import flag_of
+from fp8bench.schema.private import fit
 from fp8bench.tables.chart import require_drawable
 
 

@@ -59,7 +59,7 @@ def predict(
     require_region(region, catalog, [called.key])
     there = target(called, catalog, gpus)
     requested = Filter(mode=mode or None, execution=execution, batch_size=batch_size, workload=workload)
-    kept = results.measured(results_dir, {origin}, tell_broken, requested)
+    kept = results.measured(results.read(results_dir, {origin}), tell_broken, requested)
     if not kept:
         remedy = f"Name one that is with --from; `fp8bench compare {origin}` shows what there is"
         raise results.nothing_found(f"of {source}{requested.words} is measured and ok", results_dir, remedy, RUN)

@@ -20,7 +20,7 @@ from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import View, WhatIf
 from fp8bench.launch.imported import ImportedFigure, doubts, to_record
 from fp8bench.pricing.catalog import find, load, require_read
-from fp8bench.records import audit, results
+from fp8bench.records import results
 from fp8bench.records.bundle import CATALOGUE, RESULTS, TEXT, Bundle, write
 from fp8bench.records.files import samples_path
 from fp8bench.records.select import select
@@ -28,7 +28,7 @@ from fp8bench.remote.mirror import Mirror, names_in, send
 from fp8bench.scaling.projected import measured_links
 from fp8bench.schema.address import LIST, address_of, is_address, parse
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
-from fp8bench.schema.throughput import ThroughputRecord
+from fp8bench.schema.record import ThroughputRecord
 from fp8bench.tables.document import Cells, CsvLines, Document, Part, Sentence, Table, Warned, blocks
 from fp8bench.tables.render import render
 from fp8bench.tables.written import counted
@@ -60,13 +60,13 @@ def verify(form: Form = "table", results_dir: Source = Path("results")) -> None:
     """Read every record strictly and check it against itself. Exit code 4 if one is bad."""
     # No kind measures throughput records, because they are made from publications.
     models = {name: registry.kind(name).record for name in registry.KINDS} | {"throughput": ThroughputRecord}
-    found = audit.verify(results_dir, models)
-    if not found.read:
+    read, bad = results.verify(results_dir, models)
+    if not read:
         raise UsageError(f"{results_dir} has no records to verify", "Name the folder of results with --results-dir")
     where = str(address_of(results_dir) or results_dir)
-    said = [Sentence(f"{where}: {counted(found.read, 'file')} read, {len(found.bad)} bad.")]
-    data = {"where": where, "read": found.read, "bad": [{"file": path, "reason": why} for path, why in found.bad]}
-    _show(found.bad, ("file", "reason"), said, data, form, len(found.bad))
+    said = [Sentence(f"{where}: {counted(read, 'file')} read, {len(bad)} bad.")]
+    data = {"where": where, "read": read, "bad": [{"file": path, "reason": why} for path, why in bad.items()]}
+    _show([*bad.items()], ("file", "reason"), said, data, form, len(bad))
 
 
 def _show(

@@ -16,7 +16,7 @@ from fp8bench.scaling.points import scaled
 from fp8bench.scaling.projected import MOST_NODES, Projections, measured_links, projections
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import Limit, Option
-from fp8bench.schema.throughput import ThroughputRecord
+from fp8bench.schema.record import ThroughputRecord
 from fp8bench.tables.chart import require_drawable
 
 

@@ -27,9 +27,8 @@ from fp8bench.launch.processes.watch import Executor
 from fp8bench.launch.sweep import search
 from fp8bench.launch.sweep.halving import Halving, space, switched_on
 from fp8bench.machine.gpus import Machine, this_machine
-from fp8bench.records import lock
-from fp8bench.schema.batch import AUTO
-from fp8bench.schema.config import Device, RunConfig, mode_label
+from fp8bench.records.files import held
+from fp8bench.schema.config import AUTO, Device, RunConfig, mode_label
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.option import Option
 
@@ -85,7 +84,7 @@ def sweep(
     register(planned.prepared, request.price, date.today(), log)
     planned.looks_dir.mkdir(parents=True, exist_ok=True)
     remedy = "Wait until it ends, or choose another name with --session"
-    with lock.held(planned.looks_dir / ".lock", f"sweep {planned.name!r}", remedy, log), shown(quiet) as on:
+    with held(planned.looks_dir / ".lock", f"sweep {planned.name!r}", remedy, log), shown(quiet) as on:
         if not quiet:
             sizes = " and larger batches of the leader" if planned.halving.blank is not None else ""
             log(

@@ -12,8 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationError
 from pydantic.fields import FieldInfo
 
 from fp8bench.schema.address import Address, is_address, local
-from fp8bench.schema.batch import AUTO
-from fp8bench.schema.config import Device
+from fp8bench.schema.config import AUTO, Device
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.option import ByDevice, Limit, Option, flag_of
@@ -136,7 +135,7 @@ def invalid(where: str, value: object, error: ValidationError, help: str) -> Usa
 def quoted(value: object) -> str:
     """Return the value as an error repeats it: cut, and an address without its secrets."""
     text = value if isinstance(value, str) else repr(value)
-    text = str(Address(text)) if is_address(text) else text
+    text = str(Address.of(text)) if is_address(text) else text
     text = text if len(text) <= 40 else f"{text[:40]}..."
     return repr(text) if isinstance(value, str) else text
 

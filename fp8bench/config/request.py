@@ -10,8 +10,7 @@ from pydantic.fields import FieldInfo
 
 from fp8bench.config.options import Folder, Options, Share, options_of
 from fp8bench.schema import option as limits
-from fp8bench.schema.batch import AUTO
-from fp8bench.schema.config import Device, RunConfig, VariantSettings
+from fp8bench.schema.config import AUTO, Device, RunConfig, VariantSettings
 from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.option import ByDevice, Option
 

@@ -16,8 +16,7 @@ from fp8bench.schema.files import made_of
 from fp8bench.schema.machine import Environment, MachineIdentity, NodeEnvironment
 from fp8bench.schema.rank import Evidence, RankReport, RankSamples, WorkloadFacts
 from fp8bench.schema.record import METHOD_VERSION, PROOF_VERSION, SCHEMA_VERSION, Phase, Record, Session
-from fp8bench.stats.steps import straggler
-from fp8bench.stats.summary import summarize
+from fp8bench.stats.steps import straggler, summarize
 from fp8bench.worker.progress import Progress, Stage
 
 OF_STAGES: Mapping[Stage, Phase] = {

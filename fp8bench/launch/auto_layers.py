@@ -15,8 +15,7 @@ from fp8bench.records import instances, results
 from fp8bench.records.select import Filter
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
-from fp8bench.schema.formats import ALIGNMENT, padded
-from fp8bench.schema.gemm import Casts, Precision, ProductTimings, Role
+from fp8bench.schema.gemm import ALIGNMENT, Casts, Precision, ProductTimings, Role, padded
 from fp8bench.schema.machine import same_machine
 from fp8bench.schema.recipe import AUTO_LAYERS
 from fp8bench.schema.record import Record

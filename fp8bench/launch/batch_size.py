@@ -21,8 +21,7 @@ from fp8bench.launch.signals import exit_code
 from fp8bench.machine.busy import room_bytes
 from fp8bench.machine.identity import Here
 from fp8bench.records import results
-from fp8bench.schema.batch import BatchSearch, BatchTry, Fit
-from fp8bench.schema.config import RunConfig
+from fp8bench.schema.config import BatchSearch, BatchTry, Fit, RunConfig
 from fp8bench.schema.errors import Interrupted
 from fp8bench.schema.machine import GIB, gib
 from fp8bench.schema.option import BATCH_SIZE

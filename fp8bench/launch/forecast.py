@@ -24,8 +24,7 @@ from fp8bench.schema.instance import Catalog, Instance
 from fp8bench.schema.machine import GIB, gib
 from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import FEWEST_ROUNDS
-from fp8bench.stats.length import Length, steps_in_all
-from fp8bench.stats.steps import step_times
+from fp8bench.stats.steps import Length, step_times, steps_in_all
 
 START_UP_S: dict[Device, float] = {"cuda": 22.0, "cpu": 15.0}
 """Seconds to start a mode's processes, and to build, prove and profile the model, without any of its steps. On H200s

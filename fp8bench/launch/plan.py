@@ -14,8 +14,7 @@ from fp8bench.launch.recipes import chosen, switched
 from fp8bench.launch.rounds import ARMS, Entry, Stop
 from fp8bench.machine.gpus import Machine
 from fp8bench.registry import WorkloadEntry
-from fp8bench.schema.batch import AUTO
-from fp8bench.schema.config import Device, RunConfig, VariantSettings
+from fp8bench.schema.config import AUTO, Device, RunConfig, VariantSettings
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.option import flag_of
 from fp8bench.stats.certainty import FEWEST_ROUNDS, LOOKS, OUTSIDE, SEEN_SHARE

@@ -25,8 +25,7 @@ from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.machine.identity import together
 from fp8bench.records import results
-from fp8bench.schema.batch import AUTO, BatchSearch
-from fp8bench.schema.config import RunConfig
+from fp8bench.schema.config import AUTO, BatchSearch, RunConfig
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.model import Answer, Asked

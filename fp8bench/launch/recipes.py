@@ -38,7 +38,7 @@ def chosen(labels: Sequence[str], layers: str | None) -> list[tuple[ModeEntry, s
         for place, (entry, text) in enumerate(found):
             own = split_recipe(text)
             if _has_layers(entry, own) and "layers" not in own.values:
-                whole = str(own.with_layers(checked))
+                whole = str(Recipe(own.base, {**own.values, "layers": checked}))
                 found[place] = entry, str(read_recipe(entry.name, whole, entry.recipe_fields))
     return list({(entry.name, own): (entry, own) for entry, own in found}.values())
 

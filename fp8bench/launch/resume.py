@@ -16,8 +16,7 @@ from fp8bench.launch.recipes import words_of
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import Here, git_state
 from fp8bench.records.select import Filter, latest_first, session
-from fp8bench.schema.batch import AUTO, BatchSearch
-from fp8bench.schema.config import RunConfig, VariantSettings
+from fp8bench.schema.config import AUTO, BatchSearch, RunConfig, VariantSettings
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import made_of
 from fp8bench.schema.machine import checkout, checkout_of, same_machine

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fp8bench.config.request import MAX_ROUNDS
-from fp8bench.schema.batch import BatchSearch
-from fp8bench.schema.config import RunConfig
+from fp8bench.schema.config import BatchSearch, RunConfig
 from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.rank import Parity
 from fp8bench.schema.record import Record, Session

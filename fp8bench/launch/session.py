@@ -17,10 +17,10 @@ from fp8bench.launch.recipes import words_of
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code as exit_code_after
 from fp8bench.launch.signals import held_back
-from fp8bench.records import lock, results
-from fp8bench.records.files import Broken
-from fp8bench.records.fit import fit
+from fp8bench.records import results
+from fp8bench.records.files import Broken, held
 from fp8bench.schema.errors import Interrupted, Status
+from fp8bench.schema.private import fit
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Record, Session
 from fp8bench.stats.certainty import LOOKS, OUTSIDE
@@ -43,7 +43,7 @@ def session(prepared: Prepared, warn: Callable[[str], None]) -> Iterator[Schedul
     """Yield the rounds of this call (see `schedule`); meanwhile no other call can run the same session."""
     name, remedy = prepared.request.session, "Wait until it ends, or choose another name with --session"
     path = prepared.results_dir / prepared.instance.key / f".session-{name}.lock"
-    with nullcontext() if name is None else lock.held(path, f"session {name!r}", remedy, warn):
+    with nullcontext() if name is None else held(path, f"session {name!r}", remedy, warn):
         yield schedule(prepared, warn)
 
 

@@ -22,7 +22,7 @@ from torch import nn
 from fp8bench.modes.layers import LayerChoice, counted
 from fp8bench.modes.protocol import FP8_TOLERANCE, CompilePolicy, Rounding, compute_capability, count_linears, named
 from fp8bench.schema.errors import ModeUnavailable, first_line
-from fp8bench.schema.formats import ALIGNMENT
+from fp8bench.schema.gemm import ALIGNMENT
 from fp8bench.schema.recipe import LIBRARY_LAYERS, split_recipe
 
 HEADS = frozenset({"head", "lm_head"})

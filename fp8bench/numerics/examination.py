@@ -22,7 +22,7 @@ from fp8bench.numerics.layers import Operands, autocast, convert, draw, plain_la
 from fp8bench.numerics.memory import device_for, layers_bytes, require
 from fp8bench.numerics.scaling import CASTS, DELAYED, examine_jump, scale_for, scaled_cast
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, first_line
-from fp8bench.schema.formats import padded
+from fp8bench.schema.gemm import padded
 from fp8bench.schema.numerics import (
     EXACT,
     TENSORS,

@@ -12,15 +12,11 @@ from typing import Any
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record, StepTimes
 from fp8bench.schema.switches import split
-from fp8bench.stats.steps import slowest_rank
-from fp8bench.stats.summary import figures
+from fp8bench.stats.steps import figures, slowest_rank
 from fp8bench.stats.telemetry import drawn_between
 
-CLOSE = 1e-9
-"""The largest relative difference between a figure and what follows from the rest: JSON keeps every digit."""
-
-BY_ELAPSED_TIME = 3
-"""The method from which a step time is elapsed time over steps, and energy the slope of the counter: see `Record`."""
+CLOSE = 1e-9  # relative: JSON keeps every digit
+BY_ELAPSED_TIME = 3  # from this method on; energy is then the slope of the counter
 
 SAME = {
     "fingerprint.workload": "what.workload",

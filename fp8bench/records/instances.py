@@ -5,8 +5,7 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
-from fp8bench.records.files import writing
-from fp8bench.records.lock import held
+from fp8bench.records.files import held, writing
 from fp8bench.schema.files import read_text, write_atomically
 from fp8bench.schema.instance import INSTANCE_FILE, SNAPSHOT_SUFFIX, SNAPSHOTS, Instance, Price, read_own
 
@@ -49,9 +48,7 @@ def keep(
     results_dir: Path,
     warn: Callable[[str], None] = lambda _line: None,
 ) -> Path | None:
-    """Write down an instance that is not in the catalogue, and the price that the user gave, newest first; return the
-    path, or None. warn: as of `held`. Raises UsageError if it cannot be read or written, or is held for over WAIT_S.
-    """
+    """Keep what the catalogue lacks of an instance, its prices newest first. warn: as of `held`. Raises UsageError."""
     if in_catalog and price is None:
         return None
     # Imported here: whoever only reads which instances exist needs no YAML.

@@ -30,9 +30,7 @@ SomeRecord = TypeVar("SomeRecord", bound=RecordHead)
 Document = dict[str, Any]
 
 RUN = "run"
-AHEAD = timedelta(days=1)
-"""How far clocks may differ."""
-
+AHEAD = timedelta(days=1)  # how far clocks may differ
 BEGINNING_BYTES = 1024  # enough for a record's version, kind and instance, which are among its first fields
 
 FIX = "Fix that field, or move the file away"
@@ -50,7 +48,7 @@ def texts_of(record: RecordHead) -> tuple[str, str | None]:
         kernels=record.profile.kernels if record.profile else (),
     )
     text = _text(raw) if _has_raw(record) else None
-    return _text(_bare(record, text and sha256(text.encode()).hexdigest())), text
+    return _text(_with_raw(record, None, text and sha256(text.encode()).hexdigest())), text
 
 
 def _text(model: Frozen) -> str:
@@ -64,24 +62,22 @@ def _text(model: Frozen) -> str:
     return "{\n" + ",\n".join(fields) + "\n}\n"
 
 
-def _bare(record: Record, digest: str | None = None) -> Record:
-    none = Samples.model_construct(samples=(), series=(None,) * len(record.telemetry), kernels=())
-    return _with_raw(record, none, step_times=step_times(record), samples_sha256=digest)
-
-
-def _with_raw(record: Record, raw: Samples, **own: Any) -> Record:
-    """Return the record with another raw part. Raises ValueError for one of another number of ranks."""
-    telemetry = zip(record.telemetry, raw.series, strict=True)
+def _with_raw(record: Record, raw: Samples | None, digest: str | None = None) -> Record:
+    """Return the record with this raw part; or without any, but with its step times and the raw part's digest."""
+    series = raw.series if raw else (None,) * len(record.telemetry)
+    telemetry = zip(record.telemetry, series, strict=True)
     update = {
-        "telemetry": tuple(one.model_copy(update={"series": series}) for one, series in telemetry),
-        "profile": record.profile and record.profile.model_copy(update={"kernels": raw.kernels}),
-        "samples": raw.samples,
+        "telemetry": tuple(one.model_copy(update={"series": of_one}) for one, of_one in telemetry),
+        "profile": record.profile and record.profile.model_copy(update={"kernels": raw.kernels if raw else ()}),
+        "samples": raw.samples if raw else (),
+        "step_times": None if raw else step_times(record),
+        "samples_sha256": digest,
     }
-    return record.model_copy(update={**update, **own})
+    return record.model_copy(update=update)
 
 
 class Seen(NamedTuple):
-    """A record's file, by what it says of itself."""
+    """What a record's file says of itself."""
 
     path: Path
     kind: str
@@ -105,9 +101,7 @@ class Survey(NamedTuple):
 
 
 def survey(*roots: Path) -> Survey:
-    """Look at the kind and the instance of every record below the roots, by folder and name. Links are followed, each
-    folder is searched once, and a root may be missing.
-    """
+    """Look at all records below the roots, by folder and name. Links are followed; a root may be missing."""
     found, walked = Survey([], [], {}), set[str]()
 
     def closed(error: OSError) -> None:
@@ -127,7 +121,6 @@ def survey(*roots: Path) -> Survey:
 
 
 def see(path: Path) -> Seen | Broken:
-    """Return a record's file, of which only the kind and the instance are looked at."""
     try:
         fields = _beginning(data := bytes_of(path), "kind", "instance")
     except OSError as error:
@@ -143,16 +136,15 @@ def see(path: Path) -> Seen | Broken:
 def read(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
     """Return a record, read strictly, without its raw part, which is not looked at. model: the class of its kind."""
     record = _parsed(path, model)
-    return cast("SomeRecord", _bare(record)) if isinstance(record, Record) and _has_raw(record) else record
+    return cast("SomeRecord", _with_raw(record, None)) if isinstance(record, Record) and _has_raw(record) else record
 
 
 def whole(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
     """Return all of a record, read strictly. A run that contradicts itself or its raw part is broken."""
-    record = _parsed(path, model)
-    return cast("SomeRecord | Broken", _with_samples(record, path)) if isinstance(record, Record) else record
-
-
-def _with_samples(record: Record, path: Path) -> Record | Broken:
+    kept = _parsed(path, model)
+    if not isinstance(kept, Record):
+        return kept
+    record: Record = kept
     found: list[str] = []
     if record.samples_sha256 is not None:
         beside = path
@@ -164,23 +156,19 @@ def _with_samples(record: Record, path: Path) -> Record | Broken:
             raw, stored = Samples.model_validate_json(data), record.step_times
             if raw.run_id != record.run_id or len(raw.series) != len(record.telemetry):
                 raise ValueError("the file that it names is of another record")
-            record = _with_raw(record, raw, step_times=None, samples_sha256=None)
+            record = _with_raw(record, raw)
         except (OSError, ValueError) as error:
             if isinstance(error, ValidationError):
-                return _invalid(beside, error, data)
+                return Broken(beside, fault(error, data), FIX)
             why = f"{beside.name}: {error.strerror}" if isinstance(error, OSError) else error
             reason = f"lacks its samples: {why}"
             return Broken(path, reason, "Restore that file, or move the record away", readable=True)
         found += of_step_times(stored, step_times(record))
     found += contradictions(record)
     if not found:
-        return record
+        return cast("SomeRecord", record)
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return Broken(path, f"contradicts itself: {found[0]}{more}", "Measure again, or move the file away", readable=True)
-
-
-def _invalid(path: Path, error: ValidationError, data: bytes) -> Broken:
-    return Broken(path, fault(error, data.decode("utf-8", "replace")), FIX)
 
 
 def _has_raw(record: Record) -> bool:
@@ -217,7 +205,7 @@ def _parsed(path: Path, model: type[SomeRecord], data: bytes | None = None) -> S
     try:
         record = model.model_validate_json(text)
     except ValidationError as error:
-        return _invalid(path, error, data)
+        return Broken(path, fault(error, data), FIX)
     older = record.schema_version < SCHEMA_VERSION
     if isinstance(record, Record):
         measured = record.status == "ok" and record.source == "measured"

@@ -82,7 +82,7 @@ def find_kept(
 ) -> SomeRecord:
     """Return a whole record of a kind's class by its file or id. warn: of unreadable files. Raises UsageError."""
     if names_a_file(name):
-        return results.read_record(Path(name), model)
+        return results.read_of_kind(Path(name), model)
     found = results.read_kind(results_dir, results.known_instances(results_dir), model)
     # A folder that cannot be read may have it.
     warn([one for one in found.broken if one.path.name.startswith(name) or not is_record(one.path.name)])

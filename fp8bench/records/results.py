@@ -6,6 +6,7 @@ raw parts alone: `sound` checks those of the few runs that are shown.
 
 import gc
 import itertools
+import json
 import math
 import os
 import resource
@@ -15,15 +16,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar, overload
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from fp8bench.records import layout
 from fp8bench.records.files import Broken, samples_path
-from fp8bench.records.fit import fit, fit_log
+from fp8bench.records.instances import files as kept_files
 from fp8bench.records.layout import RUN, Seen, SomeRecord
 from fp8bench.records.select import ALL, Filter, Measurement, rounds_of, select
 from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.schema.files import PUBLISHED_RESULTS, readable_mode, write_atomically
+from fp8bench.schema.files import PUBLISHED_RESULTS, read_text, readable_mode, text_if_any, write_atomically
+from fp8bench.schema.instance import read_own
+from fp8bench.schema.private import fit, fit_log
 from fp8bench.schema.record import Record, RecordHead
 
 _Item = TypeVar("_Item")
@@ -32,9 +35,7 @@ PUBLISHED = "published"
 
 RECORD_BYTES = 8 << 20  # bytes, more than the two files of a run take: those of one GPU take a tenth of a MiB
 
-ELSEWHERE = ("/var/tmp", "~", ".", "/dev/shm")
-"""Folders for a record that neither its own folder nor that for temporary files takes; those in memory come last."""
-
+ELSEWHERE = ("/var/tmp", "~", ".", "/dev/shm")  # for a record that neither its own folder nor the temporary one takes
 MANY = 20  # after so many tries all records are checked: each try selects among all of them
 Folders = Path | Sequence[Path]  # A folder of results, or several that are searched together
 
@@ -97,12 +98,6 @@ def _plain(name: str) -> str:
     return name
 
 
-def remove(path: Path) -> None:
-    """Remove a record and its samples, if they are there."""
-    path.unlink(missing_ok=True)
-    samples_path(path).unlink(missing_ok=True)
-
-
 def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
     """Keep what a failed run's processes left behind, next to its record. Returns None if it cannot be written."""
     path = results_dir / record.instance / f"{record.run_id}.log"
@@ -142,8 +137,6 @@ class Found(tuple[_Item, ...]):
 
 
 class Kept(NamedTuple, Generic[SomeRecord]):
-    """A record and the file where it lies."""
-
     record: SomeRecord
     path: Path
 
@@ -220,16 +213,13 @@ def instances_of(found: Found[Kept[Record]]) -> set[str]:
     return broken | {record.instance for record, _ in found}
 
 
-@overload
-def read_record(path: Path) -> Record: ...
+def read_record(path: Path) -> Record:
+    """Return one whole run, of this format or an older one. Raises UsageError."""
+    return read_of_kind(path, Record)
 
 
-@overload
-def read_record(path: Path, model: type[SomeRecord]) -> SomeRecord: ...
-
-
-def read_record(path: Path, model: type[RecordHead] = Record) -> RecordHead:
-    """Return one whole record, of this format or an older one. model: the class of its kind. Raises UsageError."""
+def read_of_kind(path: Path, model: type[SomeRecord]) -> SomeRecord:
+    """Return one whole record of a kind's class, as `read_record` does."""
     found, wanted = layout.see(path), model.model_fields["kind"].default
     if isinstance(found, Seen) and found.kind != wanted:
         raise UsageError(f"{path} is a record of kind {found.kind}, not {wanted}", f"Name one of kind {wanted}")
@@ -280,16 +270,56 @@ def lacks_parity(record: Record, there: Mapping[str, Record]) -> str:
     return "" if fits else f"relies on the parity of {mine.of_run}, which is missing, not ok or of something else"
 
 
+def verify(folder: Path, models: Mapping[str, type[RecordHead]]) -> tuple[int, dict[str, str]]:
+    """Check every record below the folder with its raw part, and every instance's file; return how many there are, and
+    what is wrong with a file, by its path in the folder. models: of each kind's record.
+    """
+    here, own = layout.survey(folder), kept_files(folder)
+    bad = {one.path: one.reason for one in here.broken}
+    runs: dict[Path, Record] = {}
+    for one in here.seen:
+        path, model = one.path, models.get(one.kind)
+        astray = here.astray(one) if path.parent.name != PUBLISHED else None
+        record = layout.whole(path, model) if model else Broken(path, f"is of the unknown kind {one.kind!r}")
+        if isinstance(record, Broken):
+            bad[path] = record.reason
+        elif (twice := name_twice(text_if_any(path))) is not None:
+            bad[path] = f"has the name {twice!r} twice"
+        elif record.run_id != path.stem:
+            bad[path] = f"is a copy or was renamed: its run id is {record.run_id}"
+        elif not record.fingerprint and not isinstance(record, Record):
+            bad[path] = "field fingerprint: it is empty"
+        elif astray:
+            bad[path] = astray.reason
+        elif isinstance(record, Record):
+            runs[path] = record
+    there = {record.run_id: record for record in runs.values()}
+    bad |= {path: why for path, record in runs.items() if (why := lacks_parity(record, there))}
+    for path in own:
+        try:
+            read_own(read_text(path), path)
+        except UsageError as error:
+            bad[path] = error.what
+    files = len(here.seen) + len(here.broken) + len(own)
+    return files, {os.path.relpath(path, folder): reason for path, reason in bad.items()}
+
+
+def name_twice(text: bytes | str) -> str | None:
+    """Return a name that an object of a JSON document has twice (readers keep the last value), or None."""
+    found: list[str] = []
+
+    def seen(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found.extend(name for name, number in Counter(name for name, _ in pairs).items() if number > 1)
+        return dict(pairs)
+
+    with suppress(ValueError, RecursionError):
+        json.loads(text, object_pairs_hook=seen)
+    return found[0] if found else None
+
+
 def measured(
-    results_dir: Folders, instances: Iterable[str], unread: Callable[[Sequence[Broken]], None], wanted: Filter = ALL
-) -> list[Measurement]:
-    """Return what was measured on these instances, the latest of each variant. unread: as in `sound`."""
-    return measured_of(read(results_dir, instances), unread, wanted)
-
-
-def measured_of(
     found: Found[Kept[Record]], unread: Callable[[Sequence[Broken]], None], wanted: Filter = ALL
 ) -> list[Measurement]:
-    """Return what `measured` does, of records that were read."""
+    """Return what was measured, the latest of each variant. unread: as in `sound`."""
     kept = sound(found, unread, lambda left: rounds_of(left, False, wanted))
     return [one for one in select(kept, False, wanted) if (one.latest.status, one.latest.source) == ("ok", "measured")]

@@ -22,8 +22,8 @@ Key = tuple[object, ...]
 _Item = TypeVar("_Item")
 _Group = TypeVar("_Group")
 
-BY_WORK = ("workload", "batch_size", "optimizer", "grad_accumulation")
-"""Fields of a filter that an option of a command that measures has too."""
+BY_WORK = ("workload", "batch_size", "optimizer", "grad_accumulation")  # options of what measures too
+OF_RECORD = ("instance", "status", "source", "execution")
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,19 @@ class Filter:
 
     def takes(self, record: RecordHead) -> bool:
         """Return whether the record, of any kind, matches all fields."""
-        return all(value in _values(record, name) for name, value in vars(self).items() if value is not None)
+        what = record.what if isinstance(record, Record) else getattr(record, "config", None)
+        for name, wanted in vars(self).items():
+            if wanted is None or (name == "mode" and wanted == getattr(what, "mode_label", None)):
+                continue
+            if name == "session" and isinstance(record, Record):
+                found: object = session(record)
+            else:
+                found = getattr(record if name in OF_RECORD else what, name, None)
+            if wanted != found:
+                return False
+        return True
 
     def of(self, records: Iterable[SomeRecord]) -> list[SomeRecord]:
-        """Return the records that the filter takes."""
         return [record for record in records if self.takes(record)]
 
     @property
@@ -75,15 +84,6 @@ def work_of(record: Record) -> Filter:
     """Return the filter by work, as a command's options would give it, that takes this record."""
     optimizer = record.config.optimizer if record.config else None
     return Filter(workload=record.what.workload, batch_size=record.what.batch_size, optimizer=optimizer)
-
-
-def _values(record: RecordHead, name: str) -> tuple[object, ...]:
-    if name in ("instance", "status", "source", "execution"):
-        return (getattr(record, name, None),)
-    what = record.what if isinstance(record, Record) else getattr(record, "config", None)
-    if isinstance(record, Record) and name in ("session", "mode"):
-        return (session(record),) if name == "session" else (record.what.mode, record.what.mode_label)
-    return (getattr(what, name, None),)
 
 
 ALL = Filter()
@@ -121,7 +121,6 @@ class Measurement:
 
     @property
     def software(self) -> Software | None:
-        """The software of all rounds; None for a figure from elsewhere."""
         return software_of(self.latest.environment)
 
 
@@ -208,18 +207,17 @@ def rounds_of(records: Sequence[Record], every: bool = False, wanted: Filter = A
 
 def _with_its_rounds(latest: Record, of_session: Iterable[Record]) -> Measurement:
     together = [record for record in of_session if same_machine(record.machine, latest.machine)]
+    one_mode = latest.session is None or not latest.session.variants
     stopped = tuple(
         record
         for record in together
         if record.status != "ok"
-        and _mode(record) == _mode(latest)
-        and record.what.batch_size == latest.what.batch_size
-        and (record.config == latest.config or not (latest.session and latest.session.variants))
+        and (_mode(record), record.what.batch_size) == (_mode(latest), latest.what.batch_size)
+        and (one_mode or record.config == latest.config)
         # A run that stopped early may not have recorded its software.
         and (record.environment is None or system(record) == system(latest))
     )
-    invalid = Filter(status="invalid").of(stopped)
-    if invalid:
+    if invalid := Filter(status="invalid").of(stopped):
         return Measurement((invalid[-1],))
     row = variant(latest), system(latest)
     rounds = [record for record in together if record.status == "ok" and (variant(record), system(record)) == row]
@@ -237,7 +235,6 @@ def in_order(records: Iterable[SomeRecord], instances: Sequence[str]) -> list[So
 
 
 def same_work(records: Iterable[SomeRecord]) -> list[list[SomeRecord]]:
-    """Return the records grouped by fingerprint, in the order of each group's first record."""
     return list(grouped(records, _work).values())
 
 
@@ -246,7 +243,6 @@ def _work(record: RecordHead) -> str:
 
 
 def execution(record: Record) -> Variant | None:
-    """Return the variant as a table shows it; None if unknown."""
     found, *others = variants(record)
     return None if others else found
 

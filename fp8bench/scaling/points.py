@@ -24,8 +24,7 @@ from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import HARDWARE, differing, same_machine
-from fp8bench.schema.record import Record, Source
-from fp8bench.schema.throughput import ThroughputRecord
+from fp8bench.schema.record import Record, Source, ThroughputRecord
 from fp8bench.stats.certainty import BETWEEN_MACHINES
 from fp8bench.stats.estimate import Estimate
 from fp8bench.stats.ratio import ratio

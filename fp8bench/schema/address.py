@@ -1,12 +1,11 @@
 """Addresses of results on other hosts: how they differ from a folder, how they are shown, and their local folder.
-
 Every reader and writer works on local files. An address stands for a mirror, which is a folder of the user's data
 (XDG_DATA_HOME), because records that could not be sent exist nowhere else.
 """
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import unquote
@@ -18,51 +17,43 @@ LIST = "s3://, gs://, ssh:// or sftp://"
 HIDDEN = "***"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Address:
-    """A remote folder of results. url: as given, with any password in it, so never shown. str() is safe to show."""
+    """A remote folder of results. userinfo: what comes before the host's `@`, with any password, so never shown. rest:
+    host or bucket, and path. str() is safe to show.
+    """
 
-    url: str = field(repr=False)
+    scheme: str
+    userinfo: str
+    rest: str
 
-    @property
-    def scheme(self) -> str:
-        """The scheme, e.g. `s3`."""
-        return self.url.partition("://")[0].lower()
-
-    @property
-    def rest(self) -> str:
-        """Host or bucket, and path, without user and password."""
-        return self._split[1]
-
-    @property
-    def _split(self) -> tuple[str, str]:
-        """What comes before the host's `@`, and the rest. A password may contain a slash, and a path an `@`."""
-        after = self.url.partition("://")[2].rstrip("/")
+    @classmethod
+    def of(cls, url: str) -> "Address":
+        """Take an address apart, unchecked. A password may contain a slash, and a path an `@`."""
+        scheme, _, after = url.strip().partition("://")
+        scheme, after = scheme.lower(), after.rstrip("/")
         userinfo, _, rest = after.rpartition("@")
-        is_one = userinfo and (self.scheme in SSH or "/" not in userinfo or ":" in userinfo)
-        return (userinfo, rest) if is_one else ("", after)
+        is_one = userinfo and (scheme in SSH or "/" not in userinfo or ":" in userinfo)
+        return cls(scheme, userinfo, rest) if is_one else cls(scheme, "", after)
 
     @property
     def user(self) -> str:
-        """The user of ssh; empty if none is given."""
-        return self._split[0].partition(":")[0]
+        return self.userinfo.partition(":")[0]
 
     @property
     def password(self) -> str:
         """The password in the form that the server takes; empty if none is given."""
-        return unquote(self._split[0].partition(":")[2])
+        return unquote(self.userinfo.partition(":")[2])
 
     def __str__(self) -> str:
         """Return the address without its secrets: a password, and any userinfo but a plain user name of ssh."""
-        userinfo, rest = self._split
-        who = userinfo and f"{userinfo if self.scheme in SSH and ':' not in userinfo else HIDDEN}@"
-        return f"{self.scheme}://{who}{rest.partition('?')[0]}"
+        shown = self.userinfo if self.scheme in SSH and ":" not in self.userinfo else HIDDEN
+        return f"{self.scheme}://{self.userinfo and f'{shown}@'}{self.rest.partition('?')[0]}"
 
     def clean(self, text: str) -> str:
         """Return a message from elsewhere on one line, without the secrets."""
-        userinfo = self._split[0]
-        own = () if self.scheme in SSH else (userinfo, self.user)
-        for secret in sorted({userinfo.partition(":")[2], self.password, *own} - {""}, key=len, reverse=True):
+        own = () if self.scheme in SSH else (self.userinfo, self.user)
+        for secret in sorted({self.userinfo.partition(":")[2], self.password, *own} - {""}, key=len, reverse=True):
             text = text.replace(secret, HIDDEN)
         return " ".join(text.split())
 
@@ -80,14 +71,13 @@ _known: dict[Path, Address] = {}  # the addresses of the mirrors that this proce
 
 
 def is_address(text: object) -> bool:
-    """Return whether the value is an address, and not a folder."""
     return isinstance(text, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
 
 
 def parse(text: str) -> Address:
     """Parse an address. Raises UsageError for an unknown scheme, a missing bucket or host, or misplaced credentials."""
-    address = Address(text.strip())
-    scheme, (userinfo, rest) = address.scheme, address._split
+    address = Address.of(text)
+    scheme, userinfo, rest = address.scheme, address.userinfo, address.rest
     host, _, path = rest.partition("/")
     variables = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" if scheme in S3 else "GOOGLE_APPLICATION_CREDENTIALS"
     for wrong, what, remedy in (

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from fp8bench.schema.config import Device
 from fp8bench.schema.files import Frozen, optional
-from fp8bench.schema.formats import padded
+from fp8bench.schema.gemm import padded
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter"]
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
@@ -23,9 +23,7 @@ BACKENDS: dict[Device, Backend] = {"cuda": "nccl", "cpu": "gloo"}
 
 
 def bus_factor(operation: Operation, ranks: int) -> float:
-    """Return the bytes that must travel over each rank's link with any algorithm, relative to the array's: 2 (n - 1) /
-    n in an all-reduce, (n - 1) / n in the others. Raises ValueError for fewer than two ranks.
-    """
+    """Return the bytes that travel over each rank's link with any algorithm, over the array's. ranks: at least 2."""
     if ranks < 2:
         raise ValueError("a collective has at least two ranks")
     return (2 if operation == "all-reduce" else 1) * (ranks - 1) / ranks
@@ -37,8 +35,6 @@ def bus_gb_s(operation: Operation, size_bytes: float, time_s: float, ranks: int)
 
 
 class CollectivesConfig(Frozen):
-    """The request with every number resolved."""
-
     device: Device
     world_size: int = Field(ge=2)
     nodes: PositiveInt = Field(default=1, description="all have the same number of ranks")
@@ -50,7 +46,6 @@ class CollectivesConfig(Frozen):
 
     @property
     def cases(self) -> tuple["Case", ...]:
-        """Every operation, dtype and size, in the order of a table."""
         return tuple(
             Case(operation=operation, dtype=dtype, size_bytes=padded(size, ITEM_BYTES[dtype] * self.world_size))
             for operation, dtype, size in product(self.operations, self.dtypes, self.sizes_bytes)
@@ -66,13 +61,10 @@ class Case(Frozen):
 
     @property
     def elements(self) -> int:
-        """The number of elements of the complete array."""
         return self.size_bytes // ITEM_BYTES[self.dtype]
 
 
 class RankTimes(Frozen):
-    """What one rank found for one case."""
-
     wrong: int = Field(ge=0, description="elements that were not the exact result, counted before any timing")
     rounds_s: tuple[tuple[PositiveFloat, ...], ...] = Field(default=(), description="s; none: any rank was wrong")
 

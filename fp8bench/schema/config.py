@@ -1,7 +1,6 @@
-"""What one group of workers runs: one mode and one workload, with every number resolved. `RunRequest`
-(config/request.py) is what a user requests, with gaps; `RunConfig` is what a worker obeys and a record keeps. A field
-with an `Option` is also an option of `fp8bench run`, which is declared nowhere else. The value after a field's `=` is
-the one for records that are older than the field.
+"""What one group of workers runs. `RunRequest` (config/request.py) is what a user requests, with gaps; `RunConfig` what
+a worker obeys and a record keeps. A field with an `Option` is also an option of `fp8bench run`, which is declared
+nowhere else. The value after a field's `=` is the one for records that are older than the field.
 """
 
 from typing import Annotated, Literal
@@ -9,7 +8,14 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from fp8bench.schema import option
-from fp8bench.schema.execution import CheckpointChoice, CompileChoice, GraphChoice, OptimizerName, ParallelChoice
+from fp8bench.schema.execution import (
+    CheckpointChoice,
+    CompileChoice,
+    GraphChoice,
+    OptimizerName,
+    ParallelChoice,
+    Variant,
+)
 from fp8bench.schema.files import Frozen, optional
 from fp8bench.schema.option import ByDevice, Option
 from fp8bench.schema.switches import Switches
@@ -19,8 +25,7 @@ TEAttention = Literal["te", "sdpa"]
 WeightDtype = Literal["float32", "bfloat16", "float16"]
 Device = Literal["cuda", "cpu"]
 
-VariantSettings = dict[str, str | int | float | None]
-"""What was requested for one of several variants: its mode, and each setting in which the variants differ."""
+VariantSettings = dict[str, str | int | float | None]  # of one of several variants: its mode, and where they differ
 
 
 def mode_label(mode: str, recipe: str | None) -> str:
@@ -28,8 +33,7 @@ def mode_label(mode: str, recipe: str | None) -> str:
     return f"{mode}:{recipe}" if recipe else mode
 
 
-PREFETCH_FACTOR = 2
-"""Batches that each process of a loader prepares ahead: torch's default, stated because a run must empty the queue."""
+PREFETCH_FACTOR = 2  # of a loader's process: torch's default, stated because a run must empty the queue
 
 
 class OfMode(Frozen):
@@ -40,14 +44,11 @@ class OfMode(Frozen):
 
     @property
     def mode_label(self) -> str:
-        """The mode with its recipe: `te-fp8:delayed`."""
         return mode_label(self.mode, self.recipe)
 
 
 class RunConfig(OfMode):
-    """One measurement: `world_size` workers, each of which trains `workload` under `mode` with a batch of its own.
-    Choices are stored as requested; the evidence tells what was done. The optimizer's settings are in the fingerprint.
-    """
+    """`world_size` workers train under `mode`. Choices are as requested; the evidence tells what was done."""
 
     recipe: str | None
     workload: str = Field(description="name in the registry, and behind it the sizes that the user gave")
@@ -57,26 +58,24 @@ class RunConfig(OfMode):
     batch_size: Annotated[
         PositiveInt, Option("Samples a GPU and step", default=ByDevice(cuda=64, cpu=16), limit=option.BATCH_SIZE)
     ]
-    warmup: Annotated[NonNegativeInt, Option("Steps before timing starts", default=11, limit=option.STEPS)]
-    steps: Annotated[PositiveInt, Option("Timed steps, at least", default=100, limit=option.STEPS)]
+    warmup: Annotated[NonNegativeInt, Option("Steps before timing starts", 11, limit=option.STEPS)]
+    steps: Annotated[PositiveInt, Option("Timed steps, at least", 100, limit=option.STEPS)]
     min_time_s: Annotated[
         NonNegativeFloat,
         Option(
             "How long the timed steps last, at least",
-            default=ByDevice(cuda=10.0, cpu=3.0),
+            ByDevice(cuda=10.0, cpu=3.0),
             limit=option.TIMED_S,
             metavar="SECONDS",
         ),
     ] = 0.0
     compile: Annotated[
         CompileChoice,
-        Option(
-            "Use torch.compile: auto compiles the modes that gain by it, blocks each block by itself", default="auto"
-        ),
+        Option("Use torch.compile: auto compiles the modes that gain by it, blocks each block by itself", "auto"),
     ]
     cuda_graphs: Annotated[
         GraphChoice,
-        Option("Replay each step as one CUDA graph: auto does where that works and is proved", default="auto"),
+        Option("Replay each step as one CUDA graph: auto does where that works and is proved", "auto"),
     ] = "off"
     optimizer: Annotated[
         OptimizerName,
@@ -92,10 +91,8 @@ class RunConfig(OfMode):
     workers: Annotated[
         NonNegativeInt, Option("DataLoader processes a GPU", if_unset="by CPU cores", limit=option.LOADER_WORKERS)
     ]
-    seed: Annotated[NonNegativeInt, Option("Seed of weights and data", default=0, limit=option.SEED)]
-    te_attention: Annotated[
-        TEAttention, Option("Attention of the te modes: Transformer Engine's or torch's", default="te")
-    ]
+    seed: Annotated[NonNegativeInt, Option("Seed of weights and data", 0, limit=option.SEED)]
+    te_attention: Annotated[TEAttention, Option("Attention of the te modes: Transformer Engine's or torch's", "te")]
     sequence_length: Annotated[
         Annotated[int, Field(ge=2)] | None,
         Option(
@@ -128,27 +125,56 @@ class RunConfig(OfMode):
     te_switches: Switches | None = optional("options of Transformer Engine's layer, joined by +; null: none of them")
     parallel: Annotated[
         ParallelChoice,
-        Option("Join GPUs by DDP or by FSDP2: auto takes fsdp where a GPU has no room for all weights", default="auto"),
+        Option("Join GPUs by DDP or by FSDP2: auto takes fsdp where a GPU has no room for all weights", "auto"),
     ] = "auto"
     tensor_parallel: Annotated[
         PositiveInt,
-        Option("GPUs of one host that share every layer, and their samples", default=1, limit=option.TENSOR_PARALLEL),
+        Option("GPUs of one host that share every layer, and their samples", 1, limit=option.TENSOR_PARALLEL),
     ] = 1
     grad_accumulation: Annotated[
-        PositiveInt, Option("Micro-batches that a step takes its samples in", default=1, limit=option.BATCH_SIZE)
+        PositiveInt, Option("Micro-batches that a step takes its samples in", 1, limit=option.BATCH_SIZE)
     ] = 1
     activation_checkpointing: Annotated[
         CheckpointChoice,
-        Option("Compute activations again in backward: full all of a block, selective the cheap ones", default="none"),
+        Option("Compute activations again in backward: full all of a block, selective the cheap ones", "none"),
     ] = "none"
     fp8_layer_names: tuple[str, ...] | None = optional("of layers=auto, those that go to fp8, numbers folded into `*`")
 
     @property
     def queue(self) -> int:
-        """Return how many batches a rank's loader makes ahead; 0 without a loader."""
         return self.workers * PREFETCH_FACTOR if self.data == "loader" else 0
 
     @property
     def switched_label(self) -> str:
         """The label with the switches of Transformer Engine's layer: `te-fp8:delayed+fused-qkv`."""
         return f"{self.mode_label}+{self.te_switches}" if self.te_switches else self.mode_label
+
+
+AUTO = "auto"  # the value of --batch-size that fits the batch to the memory of the machine
+
+Fit = Literal["fits", "no headroom", "executed otherwise", "too large"]
+"""The outcome of trying a size, over all ranks. no headroom: it ran, and used part of it. executed otherwise: it ran,
+but not as smaller sizes did, since no memory was left for its CUDA graph. too large: a rank ran out of memory.
+"""
+
+
+class BatchTry(Frozen):
+    batch_size: PositiveInt
+    fit: Fit
+    peak_bytes: int | None = optional("of the rank that used the most; null: it ran out of memory")
+    execution: Variant | None = None
+    run_id: str | None = optional("of the record that the result is from; null: tried in separate processes")
+
+
+class BatchSearch(Frozen):
+    """The sizes in the order of the trials, those known from records first. The result is the largest that fits."""
+
+    memory_bytes: int | None = Field(
+        description="free before the search, of the GPU with the least, or a rank's share of the host's; null: unknown"
+    )
+    headroom: float = Field(ge=0, lt=1, description="the share of it that stays free")
+    tries: tuple[BatchTry, ...]
+
+    @property
+    def limit_bytes(self) -> int | None:
+        return None if self.memory_bytes is None else int(self.memory_bytes * (1 - self.headroom))

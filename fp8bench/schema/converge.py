@@ -1,7 +1,6 @@
-"""A record of trainings on one text: the same weights and the same order of data under several modes and seeds.
-
-A loss is the mean cross-entropy of the next byte, in nats. Seconds are the elapsed time of training steps alone:
-warm-up, compilation and validation do not count. The conclusions from the curves are drawn in `kinds.converge`.
+"""A record of trainings on one text: the same weights and the same order of data under several modes and seeds. A loss
+is the mean cross-entropy of the next byte, in nats. Seconds are those of training steps alone, without warm-up,
+compilation and validation. `kinds.converge` draws the conclusions.
 """
 
 from itertools import accumulate
@@ -15,8 +14,7 @@ from fp8bench.schema.execution import CompileChoice, GraphChoice, OptimizerName
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.rank import Evidence, Parity, RankMemory
 
-Loss = Annotated[float, Field(ge=0)] | None
-"""A loss in nats; null if it was not finite."""
+Loss = Annotated[float, Field(ge=0)] | None  # nats; null if it was not finite
 
 
 class TextFacts(Frozen):
@@ -65,8 +63,6 @@ class TextPlan(Frozen):
 
 
 class Validation(Frozen):
-    """The loss on the held-out text after a number of steps."""
-
     step: int = Field(ge=0)
     loss: Loss
 

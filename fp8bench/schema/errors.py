@@ -1,6 +1,5 @@
-"""The error classes, and helpers that word errors. Each error says what failed and what to do about it, and carries the
-program's exit code. Errors are raised anywhere and caught once, in `fp8bench.cli.app`, which prints one line. They
-pickle by their constructor's arguments, so that a worker process can send one to its parent.
+"""The error classes, and helpers that word errors. Each says what failed and what to do about it, and carries the exit
+code. They are caught once, in `fp8bench.cli.app`, and pickle, so that a worker process can send one to its parent.
 """
 
 import re
@@ -94,7 +93,6 @@ def unknown_name(kind: str, name: str, known: Iterable[str], listing: str, famil
 
 
 def require_known(kind: str, name: str, known: Sequence[str], listing: str) -> None:
-    """Raise the error of `unknown_name` if the name is not known."""
     if name not in known:
         raise unknown_name(kind, name, known, listing)
 
@@ -106,9 +104,7 @@ def did_you_mean(names: Sequence[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str], family: Iterable[str] = ()) -> list[str]:
-    """Return the names nearest to `name`, the best first: those spelt almost so, or else the family that it may mean
-    (e.g. the instances that have this GPU) and names that contain it.
-    """
+    """Return the nearest names, best first: those spelt almost so, or else the family, and names that contain it."""
     said, spelt = name.lower(), {one.lower(): one for one in known}
     least = LIKENESS if len(said) > 3 else OF_SHORT
     near = get_close_matches(said, spelt, MOST_NAMES, least)
@@ -137,9 +133,7 @@ _ACTIVE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-
 
 
 def inert(text: str) -> str:
-    """Return text from elsewhere in a form that is safe to print: on one line, and control characters, invisible or
-    bidirectional ones and lone surrogates written out, ESC as `\\x1b`.
-    """
+    """Return text on one line; control, invisible and bidirectional characters, lone surrogates too, written out."""
     return _ACTIVE.sub(lambda found: ascii(found[0])[1:-1], _SPACES.sub(" ", text))
 
 

@@ -1,7 +1,6 @@
-"""How a training step is executed, in the words that settings, records and tables share.
-
-An execution has three parts: what torch.compile compiled of the model, how ranks are joined, and how a step is
-launched. A variant names the first and the third in one word. It is compared, and is not part of the fingerprint.
+"""How a training step is executed, in the words that settings, records and tables share: what torch.compile compiled,
+how ranks are joined, and how a step is launched. A variant names the first and the third. It is compared, and is not
+part of the fingerprint.
 """
 
 from typing import Annotated, Literal, get_args
@@ -15,8 +14,7 @@ GraphChoice = Literal["auto", "on", "off"]
 ParallelChoice = Literal["auto", "ddp", "fsdp"]
 CheckpointChoice = Literal["none", "selective", "full"]
 Trainer = Literal["sgd", "adam", "adamw"]
-OptimizerName = Literal["sgd", "adam", "adamw", "none"]
-"""none: a step ends after backward, and no weight changes."""
+OptimizerName = Literal["sgd", "adam", "adamw", "none"]  # none: a step ends after backward, and no weight changes
 
 FLOAT32_BYTES = 4
 
@@ -28,8 +26,7 @@ def kept_bytes(parameters: int, optimizer: OptimizerName) -> int:
     return parameters * FLOAT32_BYTES * (2 + states)
 
 
-CompileScope = Literal["model", "blocks"]
-"""What torch.compile compiled: the complete model, or each of its blocks separately."""
+CompileScope = Literal["model", "blocks"]  # what torch.compile compiled: all of it, or each block by itself
 
 Join = Annotated[str, StringConstraints(pattern=r"^(none|ddp|fsdp|tp\d+|fsdp\+tp\d+)$")]
 """How ranks are joined. none: a single rank has nothing to share. ddp: each rank holds the complete model. fsdp: each
@@ -52,17 +49,14 @@ _SCOPES: tuple[CompileScope | None, ...] = (None, "model", "blocks")
 
 
 def variant_of(compiled: CompileScope | None, graphed: bool) -> Variant:
-    """Return the variant for a scope of torch.compile and a kind of launch."""
     return VARIANTS[len(_SCOPES) * graphed + _SCOPES.index(compiled)]
 
 
 def is_compiled(variant: Variant) -> bool:
-    """Return whether torch.compile compiled any part of the model."""
     return variant not in ("eager", "graphed")
 
 
 def is_replayed(variant: Variant) -> bool:
-    """Return whether each step is one CUDA graph, which Python launches as a whole."""
     return "graphed" in variant.split("+")
 
 
@@ -84,8 +78,7 @@ def split_variant(text: str, what: str) -> tuple[str, Variant | None]:
     label, _, word = text.partition("/")
     if not word:
         return label, None
-    for variant in VARIANTS:
-        if variant == word:
-            return label, variant
+    if word in VARIANTS:
+        return label, VARIANTS[VARIANTS.index(word)]
     meant = did_you_mean(nearest(word, VARIANTS))
     raise UsageError(f"{what}: unknown variant {word!r}", f"{meant}Variants are {', '.join(VARIANTS)}")

@@ -21,8 +21,7 @@ INSTANCES_YAML = ROOT / "configs" / "instances.yaml"
 PUBLISHED_RESULTS = ROOT / "results" / "published"
 PREDICTION_ERRORS_JSON = ROOT / "configs" / "prediction-errors.json"
 
-LARGEST_BYTES = 1 << 29
-"""The size limit of a file of results: about ten times a record of eight ranks and a hundred thousand steps."""
+LARGEST_BYTES = 1 << 29  # of a file of results: ten times a record of eight ranks and 100,000 steps
 
 
 class Frozen(BaseModel):
@@ -46,9 +45,7 @@ def made_of(model: type[ModelT], *sources: object, **own: Any) -> ModelT:
 
 
 def bytes_of(path: Path, regular: bool = True) -> bytes:
-    """Return the content of a file. Raises OSError, also for a file larger than LARGEST_BYTES. regular: whether to
-    refuse a pipe or a device, which may never end, as for files that were found rather than named by the user.
-    """
+    """Return a file's content. regular: no pipe or device, which may never end. Raises OSError, also if too large."""
     # Do not block on a pipe whose other end is not open.
     no_wait = os.O_NONBLOCK if regular else 0
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | no_wait)) as file:
@@ -80,9 +77,7 @@ def text_if_any(path: Path) -> str:
 
 
 def write_atomically(path: Path, content: str | bytes, replace: bool) -> None:
-    """Write a file completely or not at all, even if the power fails. content: text is encoded as UTF-8. Raises
-    OSError, and FileExistsError if the name is taken and `replace` is false.
-    """
+    """Write a file completely or not at all, even if power fails. Raises OSError: FileExistsError unless `replace`."""
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -90,36 +85,21 @@ def write_atomically(path: Path, content: str | bytes, replace: bool) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, readable_mode())
+        try:
+            if not replace:
+                os.link(temporary, path)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+                raise
+            # A file system without hard links: check first, then rename.
+            if path.exists():
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
+            replace = True
         if replace:
             os.rename(temporary, path)
-        else:
-            _rename_to_new(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def readable_mode() -> int:
-    """Return the mode of a new file under this process's umask, which tempfile ignores."""
-    # os.umask would have to set it for a moment, for every thread.
-    umask = re.search(r"^Umask:\s*([0-7]+)", text_if_any(Path("/proc/self/status")), re.MULTILINE)
-    return 0o666 & ~(int(umask[1], 8) if umask else 0o022)
-
-
-def _rename_to_new(temporary: str, path: Path) -> None:
-    try:
-        os.link(temporary, path)
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
-            raise
-        # A file system without hard links: check first, then rename.
-        if path.exists():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
-        os.rename(temporary, path)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -130,9 +110,15 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def readable_mode() -> int:
+    """Return the mode of a new file under this process's umask, which tempfile ignores."""
+    # os.umask would have to set it for a moment, for every thread.
+    umask = re.search(r"^Umask:\s*([0-7]+)", text_if_any(Path("/proc/self/status")), re.MULTILINE)
+    return 0o666 & ~(int(umask[1], 8) if umask else 0o022)
+
+
 def wrong_field(error: ValidationError, path: Path, text: str) -> UsageError:
-    """Return the error for a model's first fault, by file, line and field."""
-    return UsageError(f"{path} {fault(error, text)}", "Fix that, or move the file away")
+    return UsageError(f"{path} {fault(error, text.encode())}", "Fix that, or move the file away")
 
 
 def first_fault(error: ValidationError) -> tuple[str, str]:
@@ -141,14 +127,14 @@ def first_fault(error: ValidationError) -> tuple[str, str]:
     return ".".join(map(str, first["loc"])), str(first["msg"]).lower()
 
 
-def fault(error: ValidationError, text: str) -> str:
+def fault(error: ValidationError, data: bytes) -> str:
     """Return a model's first error with its line: `line 3 is not JSON: ...`, or `line 9, field samples: ...`."""
     first = error.errors(include_url=False, include_input=False)[0]
     if first["type"] == "json_invalid":
-        line = re.search(r"line (\d+)", first["msg"])
-        return f"line {line[1] if line else 1} is not JSON: {first['ctx']['error']}"
+        found = re.search(r"line (\d+)", first["msg"])
+        return f"line {found[1] if found else 1} is not JSON: {first['ctx']['error']}"
     # Imported here: it imports YAML, which is not needed if all files are valid.
     from fp8bench.schema.yaml_text import line_of
 
-    field = ".".join(map(str, first["loc"])) or "the whole file"
-    return f"line {line_of(text, first['loc'])}, field {field}: {first['msg'].lower()}"
+    line = line_of(data.decode("utf-8", "replace"), first["loc"])
+    return f"line {line}, field {'.'.join(map(str, first['loc'])) or 'the whole file'}: {first['msg'].lower()}"

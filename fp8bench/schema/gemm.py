@@ -31,14 +31,22 @@ Fp8Format = Literal["e4m3", "e5m2"]
 Pair = tuple[Fp8Format, Fp8Format]
 Output = Literal["bf16", "fp32", "e4m3"]
 
+ALIGNMENT = 16
+"""Every dimension of an fp8 GEMM is a multiple of this number: cuBLASLt and CUTLASS read operands in pieces of 16
+bytes, and an fp8 value is one byte.
+"""
+
 PAIRS: tuple[Pair, ...] = tuple(product(get_args(Fp8Format), repeat=2))
 REFUSED_PAIR: Pair = ("e5m2", "e5m2")
 """cuBLASLt has no GEMM of two e5m2 matrices, and torch refuses it (as of CUDA 13.2, torch 2.15)."""
 
 
-class Shape(Frozen):
-    """The sizes of a GEMM."""
+def padded(size: int, multiple: int = ALIGNMENT) -> int:
+    """Return the smallest multiple that is not less than `size`."""
+    return -(-size // multiple) * multiple
 
+
+class Shape(Frozen):
     m: PositiveInt
     n: PositiveInt
     k: PositiveInt
@@ -64,8 +72,6 @@ class Shape(Frozen):
 
 
 class Product(Frozen):
-    """GEMMs of one shape and role."""
-
     shape: Shape
     role: Role = "forward"
     layers: tuple[str, ...] = Field(default=(), description="their layers' names, numbers folded into `*`")
@@ -77,9 +83,7 @@ class Product(Frozen):
 
     @property
     def label(self) -> str:
-        """The name of the GEMMs: `blocks.*.mlp.fc1 forward`, or `layer * forward` for layers that have only numbers;
-        `e4m3 x e5m2, bias, to fp32` if formats are named; the shape if they belong to no model.
-        """
+        """`blocks.*.mlp.fc1 forward`; `e4m3 x e5m2, bias, to fp32` if formats are named; the shape if of no model."""
         if self.layers:
             names = (f"layer {layer}" if set(layer) <= set("*.") else layer for layer in self.layers)
             return f"{', '.join(names)} {self.role}"
@@ -90,8 +94,6 @@ class Product(Frozen):
 
 
 class Timing(Frozen):
-    """One GEMM in one precision. Times are in seconds per GEMM."""
-
     precision: Precision
     casts: Casts = "none"
     status: Literal["ok", "invalid", "unsupported"] = "ok"
@@ -110,7 +112,6 @@ class Timing(Frozen):
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """That of the units which compute it."""
         return "bf16" if self.precision == "bf16" else "fp8"
 
     @property
@@ -120,8 +121,6 @@ class Timing(Frozen):
 
 
 class ProductTimings(Frozen):
-    """A GEMM with its timing in each chosen precision."""
-
     product: Product
     timings: tuple[Timing, ...]
 

@@ -16,15 +16,11 @@ from fp8bench.schema.files import Frozen, optional, wrong_field
 Purchase = Literal["on_demand", "spot", "capacity_block"]
 
 INSTANCE_FILE = "instance.yaml"
-SNAPSHOTS, SNAPSHOT_SUFFIX = "prices", ".csv"
-"""In the folder of results: the file of an instance in its own folder, and the folder of snapshots."""
-
+SNAPSHOTS, SNAPSHOT_SUFFIX = "prices", ".csv"  # the folder of snapshots among results
 BOTH_DIRECTIONS = 2  # the NVLink bandwidth in datasheets is the sum of its directions
 
 
 class Price(Frozen):
-    """One price of one instance, with its source."""
-
     usd_per_hour: float | None = Field(strict=True, gt=0, ge=1e-6, le=1e7, description="beyond is a typing mistake")
     region: str | None = None
     purchase: Purchase
@@ -107,7 +103,6 @@ class Gpu(Frozen):
 
     @property
     def capability(self) -> tuple[int, int]:
-        """The compute capability as two numbers, which can be compared."""
         major, _, minor = self.compute_capability.partition(".")
         return int(major), int(minor or 0)
 
@@ -133,14 +128,12 @@ class Catalog(Frozen):
     unread: tuple[Unread, ...] = ()
 
     def with_as_many_gpus(self, key: str) -> frozenset[str]:
-        """Return the other instances that have as many of the same GPU."""
         own = self.instances[key]
         size = own.gpu, own.gpu_count
         alike = (name for name, one in self.instances.items() if own.gpu and (one.gpu, one.gpu_count) == size)
         return frozenset(alike) - {key}
 
     def gpu_by_product(self, product_name: str | None) -> Gpu | None:
-        """Return the GPU whose driver reports `product_name`, or None. An unknown GPU has no known peak."""
         return next((gpu for gpu in self.gpus.values() if product_name in gpu.product_names), None)
 
 

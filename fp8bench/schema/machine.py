@@ -22,7 +22,6 @@ GIB = 2**30
 
 
 def gib(size: float) -> str:
-    """Format a number of bytes, e.g. `60.1 GiB`."""
     return f"{size / GIB:,.1f} GiB"
 
 
@@ -34,7 +33,6 @@ class MachineIdentity(Frozen):
     label: str | None = optional("given with --name", pattern=LABEL, max_length=MAX_LABEL)
 
     def __str__(self) -> str:
-        """Return `vendor-a (1f2e3d4c5b6a7988)`, or the id alone."""
         return f"{self.label} ({self.id})" if self.label else self.id
 
 
@@ -79,8 +77,7 @@ PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton")
 OF_SOME = ("transformers",)  # packages that are named only in records of workloads that use them
 
 LIBRARIES = ("cuda", "cudnn", "nccl")
-COMES_WITH: Mapping[str, tuple[str, ...]] = {"torch": ("triton", *LIBRARIES)}
-"""What another version of a package brings."""
+COMES_WITH: Mapping[str, tuple[str, ...]] = {"torch": ("triton", *LIBRARIES)}  # and are replaced with it
 
 HARDWARE = ("GPU", "CPU")  # the keys in which two instances are expected to differ
 
@@ -95,7 +92,6 @@ def _matters(name: str) -> bool:
 
 
 def checkout_of(environment: Environment | None) -> str | None:
-    """Return the `checkout` of an environment's fp8bench."""
     return None if environment is None else checkout(environment.git_commit, environment.git_dirty)
 
 
@@ -105,9 +101,7 @@ def checkout(commit: str | None, dirty: bool | None) -> str | None:
 
 
 def software_of(environment: Environment | None, talks: bool = True) -> Software | None:
-    """Return what determines speed in an environment, None of none (an imported figure, a run that died early). It has
-    the CPU's name only if no GPU computes. talks: whether there are other ranks to talk to.
-    """
+    """Return what determines speed: of CPUs the name only if no GPU computes. talks: whether to other ranks."""
     if environment is None:
         return None
     versions, variables = environment.versions, variables_that_matter(environment.variables)
@@ -124,7 +118,6 @@ def software_of(environment: Environment | None, talks: bool = True) -> Software
 
 
 def minor(version: str) -> str:
-    """Return the minor version, e.g. `3.12` of `3.12.3`."""
     return ".".join(version.split(".")[:2])
 
 
@@ -162,10 +155,8 @@ def changes(before: Software | None, after: Software | None) -> dict[str, str]:
 
 
 def in_words(software: Software, name: str) -> str:
-    """Return a value for a reader, also if it is missing."""
     return software.get(name) or ("not set" if _matters(name) else "unknown")
 
 
 def without(software: Software | None, *names: str) -> Software | None:
-    """Return the software without these names."""
     return software and {name: value for name, value in software.items() if name not in names}

@@ -8,8 +8,6 @@ from fp8bench.schema.files import Frozen, optional
 
 
 class LinearLayers(Frozen):
-    """Linear layers of one shape."""
-
     layers: tuple[str, ...] = Field(description="their names, numbers folded into `*`")
     number: PositiveInt = Field(description="calls in a forward pass")
     in_features: PositiveInt
@@ -18,8 +16,6 @@ class LinearLayers(Frozen):
 
 
 class TransformerEngineParts(Frozen):
-    """The parts of a model that the te modes replace."""
-
     blocks: NonNegativeInt = Field(default=0, description="of which each is one block of Transformer Engine")
     linears: NonNegativeInt = Field(default=0, description="swapped one by one, as norms are")
     norms: NonNegativeInt = 0
@@ -27,8 +23,6 @@ class TransformerEngineParts(Frozen):
 
 
 class ModelFacts(Frozen):
-    """Facts about one model."""
-
     workload: str
     unit: str
     sizes: dict[str, int | str]
@@ -53,7 +47,6 @@ class Refusal(Frozen):
 
     @staticmethod
     def of(error: Fp8benchError) -> "Refusal":
-        """Return the error in the form in which it can be sent."""
         return Refusal(what=error.what, remedy=error.remedy, exit_code=error.exit_code, cause=error.cause)
 
     def error(self, where: str = "") -> Fp8benchError:
@@ -65,14 +58,10 @@ class Refusal(Frozen):
 
 
 class Asked(Frozen):
-    """Configurations of one workload that differ in their modes."""
-
     configs: tuple[RunConfig, ...]
 
 
 class Answer(Frozen):
-    """The answer to `Asked`."""
-
     facts: ModelFacts | None = None
     refusal: Refusal | None = optional("why no mode can be proved with the model")
     modes: tuple[Refusal | None, ...] = Field(default=(), description="why each cannot convert it; null: nothing found")

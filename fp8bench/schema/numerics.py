@@ -18,8 +18,7 @@ Algo = Literal["max", "most_recent"]
 LAYERS: tuple[LayerName, ...] = get_args(LayerName)
 TENSORS: tuple[TensorName, ...] = get_args(TensorName)
 INPUTS: tuple[InputName, ...] = get_args(InputName)
-EXACT = "-exact"
-"""The suffix of an input whose operands are on fp8's grid, so that casting them changes nothing."""
+EXACT = "-exact"  # the suffix of an input on fp8's grid, which a cast does not change
 
 
 class NumericsConfig(Frozen):
@@ -35,9 +34,7 @@ class NumericsConfig(Frozen):
 
 
 class LayerError(Frozen):
-    """The error of one tensor that a layer computes, under one mode and one kind of input; or why there is no error. A
-    mode that could not run has one row, without layer, input, tensor and numbers.
-    """
+    """The error of one tensor under one mode and input, or why there is none. A mode that could not run has one row."""
 
     mode: str
     status: Status

@@ -54,9 +54,8 @@ class ByDevice(NamedTuple):
 class Option:
     """The declaration of an option. help: a sentence without its full stop, to which the default is appended. default:
     the request's, if the configuration declares the option or devices differ in it; None if `launch.plan` computes it.
-    if_unset: what help and `--dry-run` show for a computed one. metavar: None to derive it from the type.
-    flags: none for the one of the field's
-    name. argument: given by its place.
+    if_unset: what help and `--dry-run` show for a computed one. metavar: None to derive it from the type. flags: none
+    for the one of the field's name. argument: given by its place.
     """
 
     help: str
@@ -80,5 +79,4 @@ def flag_of(name: str) -> str:
 
 
 def variable_of(name: str) -> str:
-    """Return the environment variable of a field, e.g. `FP8BENCH_MIN_TIME_S` of `min_time_s`."""
     return PREFIX + name.upper()

@@ -1,12 +1,16 @@
-"""Keeping secrets out of everything that is written or shown. A record is meant to be shared, and a library's message
-in it may quote the address of a cache with its password. Of the environment's variables, only those that change
-measured numbers are named at all, each with a value that cannot be a secret (`settings_in`). The values of variables
-whose names suggest a secret, and what is between `://` and `@` in an address, are removed from any text.
+"""Keeps secrets out of everything that is written or shown: a record is meant to be shared, and a library's message in
+it may quote the address of a cache with its password. Of the environment's variables, only those that change measured
+numbers are named, each with a value that cannot be a secret. The values of variables whose names suggest one, and what
+is between `://` and `@` in an address, are removed from any text, and by `fit` from all texts of a record or a report.
 """
 
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from fp8bench.schema.address import HIDDEN
 from fp8bench.schema.errors import inert
@@ -93,3 +97,48 @@ def shortened(text: str, longest: int = LONGEST) -> str:
         return text
     begin, end = longest * _BEGINNING // LONGEST, longest * _END // LONGEST
     return f"{text[:begin]} [... {len(text) - begin - end} characters ...] {text[-end:]}"
+
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+IDENTITY = frozenset(
+    "schema_version kind run_id status cause source instance session config fingerprint created_utc method_version "
+    "machine".split()
+)
+FACTS = frozenset("mode workload device_name cpu driver python versions unit name category".split())
+"""Fields that tell what a record is of: a word in them stays even if somebody uses it as a password."""
+
+LOGS = frozenset({"log", "traceback"})  # fields whose text has lines
+
+LONGEST_LOG = 1 << 20  # characters; of a longer log the beginning and the end are kept
+
+
+def fit(model: ModelT, environ: Mapping[str, str] = os.environ) -> ModelT:
+    """Return a record or a report as it may be written; the same object if nothing had to be changed."""
+    found: ModelT = _fit(model, secrets_of(environ), IDENTITY)
+    return model if found == model else found
+
+
+def fit_log(text: str, secrets: Collection[str] | None = None) -> str:
+    """Return a log as it may be written, line by line. secrets: None for those of this process's environment."""
+    secrets = secrets_of(os.environ) if secrets is None else secrets
+    return "\n".join(map(inert, shortened(without(text, secrets), LONGEST_LOG).split("\n")))
+
+
+def _fit(value: Any, secrets: Collection[str], omitted: Collection[str] = ()) -> Any:
+    if isinstance(value, str):
+        return inert(shortened(without(value, secrets)))
+    if isinstance(value, BaseModel):
+        update = {}
+        for name, part in vars(value).items():
+            if name in LOGS and isinstance(part, str):
+                update[name] = fit_log(part, secrets)
+            elif name not in omitted:
+                update[name] = _fit(part, () if name in FACTS else secrets)
+        return value.model_copy(update=update)
+    if isinstance(value, dict):
+        return {_fit(name, secrets): _fit(part, secrets) for name, part in value.items()}
+    # Thousands of samples hold no text.
+    if isinstance(value, list | tuple) and value and not isinstance(value[0], float | int):
+        return type(value)(_fit(part, secrets) for part in value)
+    return value

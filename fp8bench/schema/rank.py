@@ -1,6 +1,5 @@
-"""What one rank finds out and reports: raw samples, memory, what its GPU did, whether its mode computes the same as the
-plain model, and what was actually run. `RankReport` is the only message that a rank's process returns, also if it could
-not finish. If a rank has died, the launcher reports it.
+"""What one rank reports: raw samples, memory, what its GPU did, whether its mode computes the same as the plain model,
+and what was actually run. `RankReport` is the only message of its process; if that has died, the launcher reports it.
 """
 
 from typing import Annotated, Any, Literal
@@ -17,9 +16,8 @@ Bytes = Annotated[int, Field(ge=0, lt=1 << 60)]
 
 
 class Tolerance(Frozen):
-    """How far a mode may deviate from the plain model and still count as computing the same (see `worker.parity`), all
-    relative. settle_passes: passes before the comparison, for recipes whose scales come from earlier ones (delayed
-    scaling starts with a scale of 1, under which gradients vanish).
+    """How far a mode may deviate from the plain model and still compute the same (`worker.parity`), all relative.
+    settle_passes: before the comparison, of scales that follow earlier passes: a first one of 1 makes gradients vanish.
     """
 
     logits: float = Field(gt=0)
@@ -106,9 +104,7 @@ class ParallelEvidence(Frozen):
 
 
 class ExecutedEvidence(Frozen):
-    """Steps executed as timed against the same steps run plainly eager, from the same weights, optimizer state and
-    batches. Errors are relative, the worst of any rank (see `worker.execution.proof`).
-    """
+    """Steps as timed against the same ones, plainly eager. Errors: relative, of any rank (`worker.execution.proof`)."""
 
     steps: int = Field(gt=0, description="so many were compared, one after the other")
     batch_size: int = Field(gt=0, description="samples that a plain step took at once, maybe a piece of its batch")
@@ -245,9 +241,7 @@ class KernelTime(Frozen):
 
 
 class Profile(Frozen):
-    """Seconds per step on rank 0's device. Profiling slows the host, not the kernels: busy time is measured here, and
-    the duration of a step is not.
-    """
+    """Seconds per step on rank 0's device. Profiling slows the host, not the kernels: a step's own are not here."""
 
     device: Literal["cuda", "cpu"]
     steps: int = Field(gt=0)
@@ -257,7 +251,6 @@ class Profile(Frozen):
     kernels: tuple[KernelTime, ...] = Field(default=(), description="the longest, and every GEMM; longest first")
 
     def seconds(self, *categories: Category) -> float:
-        """Return the seconds per step of these categories."""
         return sum(self.by_category.get(category, 0.0) for category in categories)
 
     @property
@@ -271,7 +264,6 @@ class Profile(Frozen):
 
     @property
     def has_fp8_gemm(self) -> bool:
-        """Whether any GEMM ran in fp8."""
         return self.seconds("gemm_fp8") > 0
 
 

@@ -11,18 +11,14 @@ from dataclasses import dataclass, field
 from fp8bench.schema.errors import UsageError, did_you_mean, nearest, unknown_name
 
 ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS = "all", "auto", "torchao"
-LONGEST_REGEX = 80
-"""Characters. The limit exists because the file of a record is named after its mode."""
+LONGEST_REGEX = 80  # characters, since the file of a record is named after its mode
 
-KnownFields = Mapping[str, tuple[str, ...]]
-"""The names of the fields of each recipe of a mode, the default recipe first."""
+KnownFields = Mapping[str, tuple[str, ...]]  # the fields of each recipe of a mode, the default recipe first
 
 
 @dataclass(frozen=True)
 class RecipeField:
-    """A field of a recipe. upstream: its name in Transformer Engine's recipe. values: the only ones; None for a choice
-    of layers. defaults: by recipe, if another one.
-    """
+    """upstream: its name in Transformer Engine's recipe. values: None for a choice of layers. defaults: by recipe."""
 
     name: str
     upstream: str
@@ -36,7 +32,6 @@ class RecipeField:
 
     @property
     def takes(self) -> str:
-        """The valid values, in words."""
         if isinstance(self.values, range):
             return f"a whole number from {self.values[0]} to {self.values[-1]}"
         return " or ".join(self.values or ("all, auto, torchao", "a regular expression"))
@@ -83,10 +78,6 @@ class Recipe:
     def fp8_attention(self) -> bool:
         return self.value("dpa") == "on"
 
-    def with_layers(self, layers: str) -> "Recipe":
-        """Return the recipe with another choice of layers, unchecked."""
-        return Recipe(self.base, {**self.values, "layers": layers})
-
 
 def split_recipe(text: str | None) -> Recipe:
     """Split a recipe's name without validating it, which `read_recipe` does. text: None for a mode without recipes."""
@@ -95,9 +86,7 @@ def split_recipe(text: str | None) -> Recipe:
 
 
 def read_recipe(mode: str, text: str, known: KnownFields) -> Recipe:
-    """Parse and validate the text after the mode's colon. If it names no recipe, the mode's first one is used. Raises
-    UsageError, with the nearest name, for an unknown recipe or field, and for an invalid value.
-    """
+    """Parse and validate what follows a mode's colon; the mode's first recipe if it names none. Raises UsageError."""
     first, *words = (word.strip() for word in text.split(","))
     if "=" in first:
         first, words = next(iter(known)), [first, *words]
@@ -135,9 +124,7 @@ def _checked(mode: str, recipe: str, name: str, value: str) -> str:
 
 
 def checked_layers(value: str, whose: str, torchao: bool) -> str:
-    """Return a choice of layers. whose: mode or option, for errors. torchao: has its own rule. Raises UsageError for a
-    regular expression that is invalid, or cannot be part of a mode's name.
-    """
+    """Return a choice of layers. whose: mode or option, for errors. torchao: has its own rule. Raises UsageError."""
     if value in (ALL_LAYERS, AUTO_LAYERS) or (value == LIBRARY_LAYERS and torchao):
         return value
     if value == LIBRARY_LAYERS:

@@ -4,6 +4,8 @@ round of one mode; its `session` says which records belong together. Its raw par
 Formats (`SCHEMA_VERSION`; `records.layout` reads the older ones) only added fields, but for 2: telemetry is a series;
 4: evidence.graph and .executed replace two errors in evidence.compile; 10: the raw part lies beside the record.
 
+Throughput as published by others (`ThroughputRecord`) has no step times, which a record of a run requires.
+
 Methods (`METHOD_VERSION`) are compared with each other only on request:
   1  a step's time is the slowest rank's, from the start of one step to that of the next; a run's is the median.
   2  as 1; several rounds in fresh processes make one measurement, whose interval covers the spread between processes.
@@ -18,8 +20,8 @@ from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from fp8bench.schema.batch import BatchSearch
-from fp8bench.schema.config import OfMode, RunConfig, VariantSettings
+from fp8bench.schema import rank
+from fp8bench.schema.config import BatchSearch, OfMode, RunConfig, VariantSettings
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, variant_of
 from fp8bench.schema.files import Frozen, optional
@@ -33,17 +35,6 @@ from fp8bench.schema.machine import (
     same_machine,
     software_of,
     without,
-)
-from fp8bench.schema.rank import (
-    Duration,
-    Evidence,
-    KernelTime,
-    Parity,
-    Profile,
-    RankMemory,
-    RankSamples,
-    RankTelemetry,
-    TelemetrySeries,
 )
 from fp8bench.schema.switches import Switches
 
@@ -62,8 +53,6 @@ timed one. write: from the last step to the record.
 
 
 class RequestedMode(OfMode):
-    """A mode that a session was requested with, with the switches of its layer."""
-
     te_switches: Switches | None = None
 
 
@@ -109,9 +98,9 @@ class Summary(Frozen):
     host_s: float | None = Field(ge=0)
     host_lead_s: float | None = optional("a diagnostic: at most what the launch queue holds, about 1,024 launches")
     idle_share: float | None = optional("of a step, in which rank 0's GPU ran nothing; null on a CPU", ge=0, le=1)
-    forward_s: Duration | None = None
-    backward_s: Duration | None = None
-    optimizer_s: Duration | None = None
+    forward_s: rank.Duration | None = None
+    backward_s: rank.Duration | None = None
+    optimizer_s: rank.Duration | None = None
     flops_per_step: int | None = Field(gt=0, description="model FLOPs over all ranks, forward and backward")
     joules_per_unit: float | None = optional("what all GPUs drew, and nothing else of the host", ge=0)
     units_per_kwh: float | None = Field(default=None, ge=0)
@@ -128,10 +117,10 @@ class StepTimes(Frozen):
     steps: PositiveInt
     mean_s: PositiveFloat
     median_s: PositiveFloat
-    spread_s: Duration = Field(description="standard deviation over these steps, of them alone")
+    spread_s: rank.Duration = Field(description="standard deviation over these steps, of them alone")
     slow_steps: NonNegativeInt = Field(description="steps that took more than 1.2 times the median")
     warmup_steps: NonNegativeInt = Field(description="before the timed ones, of the rank that took longest over them")
-    warmup_s: Duration
+    warmup_s: rank.Duration
 
 
 class Samples(Frozen):
@@ -140,9 +129,9 @@ class Samples(Frozen):
     schema_version: int = Field(ge=1, strict=True)
     kind: Literal["samples"] = "samples"
     run_id: str
-    samples: tuple[RankSamples, ...]
-    series: tuple[TelemetrySeries | None, ...] = Field(description="of each telemetry, in the record's order")
-    kernels: tuple[KernelTime, ...] = Field(description="of the profile")
+    samples: tuple[rank.RankSamples, ...]
+    series: tuple[rank.TelemetrySeries | None, ...] = Field(description="of each telemetry, in the record's order")
+    kernels: tuple[rank.KernelTime, ...] = Field(description="of the profile")
 
 
 class Provenance(Frozen):
@@ -184,7 +173,6 @@ class RecordHead(Frozen):
 
     @property
     def device_name(self) -> str | None:
-        """The name of the GPU; None if none is known."""
         return self.environment.device_name if self.environment else None
 
     @property
@@ -203,16 +191,16 @@ class Record(RecordHead):
     session: Session | None = None
     config: RunConfig | None = optional("of a measurement; null for an imported figure")
     figure: Figure | None = optional("of an imported figure; null for a measurement")
-    evidence: Evidence | None = None
-    parity: Parity | None = None
+    evidence: rank.Evidence | None = None
+    parity: rank.Parity | None = None
     summary: Summary | None = None
-    memory: tuple[RankMemory, ...] = ()
-    telemetry: tuple[RankTelemetry, ...] = ()
-    profile: Profile | None = optional("of rank 0; null: not taken")
-    phases_s: dict[Phase, Duration] | None = optional("of rank 0; null up to format 8")
+    memory: tuple[rank.RankMemory, ...] = ()
+    telemetry: tuple[rank.RankTelemetry, ...] = ()
+    profile: rank.Profile | None = optional("of rank 0; null: not taken")
+    phases_s: dict[Phase, rank.Duration] | None = optional("of rank 0; null up to format 8")
     step_times: StepTimes | None = optional("null: nothing was timed")
     samples_sha256: str | None = optional("of the file beside this one; null: there is none")
-    samples: tuple[RankSamples, ...] = Field(default=(), description="in a file of this format none")
+    samples: tuple[rank.RankSamples, ...] = Field(default=(), description="in a file of this format none")
 
     @property
     def what(self) -> RunConfig | Figure:
@@ -223,17 +211,14 @@ class Record(RecordHead):
 
     @property
     def talks(self) -> bool:
-        """Whether there are several ranks."""
         return self.what.world_size > 1
 
     @property
     def compiled(self) -> bool | None:
-        """Whether torch.compile was on; None if unknown."""
         return self.evidence.compile.enabled if self.evidence else self.figure.compile if self.figure else None
 
     @property
     def execution(self) -> Variant | None:
-        """How the steps were executed; None if unknown."""
         if self.compiled is None:
             return None
         graph = self.evidence.graph if self.evidence else None
@@ -262,7 +247,6 @@ class Record(RecordHead):
 
     @property
     def attention(self) -> str | None:
-        """Which attention ran; None if unknown."""
         return self.evidence.attention if self.evidence else self.figure.attention if self.figure else None
 
     @property
@@ -286,10 +270,8 @@ class Record(RecordHead):
 
 
 def not_comparable(record: RecordHead, reference: RecordHead, under_test: Collection[str] = ()) -> list[str]:
-    """Return the reasons against a verdict on two measurements of ONE instance, each difference with both values; none
-    for any others. under_test: names of software that may differ.
-    """
-    if record.instance != reference.instance or not _measured(record, reference):
+    """Return what bars a verdict on two measurements of ONE instance. under_test: software that may differ."""
+    if record.instance != reference.instance or {record.source, reference.source} != {"measured"}:
         return []
     found = differences(*(without(one, RELEASE, *under_test) for one in _software(record, reference)))
     if not same_machine(record.machine, reference.machine):
@@ -298,11 +280,9 @@ def not_comparable(record: RecordHead, reference: RecordHead, under_test: Collec
 
 
 def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:
-    """Return how the software of two measurements differs where that is only shown: of one instance fp8bench's release,
-    of two all but the hardware, which the comparison is about.
-    """
+    """Return differences that are only shown: of one instance fp8bench's release, of two all but the hardware."""
     mine, theirs = _software(record, reference)
-    if not _measured(record, reference) or mine is None or theirs is None:
+    if {record.source, reference.source} != {"measured"} or mine is None or theirs is None:
         return []
     if record.instance == reference.instance:
         return differences({RELEASE: mine[RELEASE]}, {RELEASE: theirs[RELEASE]})
@@ -317,5 +297,28 @@ def _software(*records: RecordHead) -> list[Software | None]:
     return [software_of(one.environment, talk) for one in records]
 
 
-def _measured(*records: RecordHead) -> bool:
-    return all(record.source == "measured" for record in records)
+class ThroughputPoint(Frozen):
+    nodes: PositiveInt
+    world_size: PositiveInt
+    units_per_s_per_gpu: PositiveFloat
+    final_loss: float | None = None
+    printed_faster: float | None = optional("than without fp8, as the source itself says, as a share; null: not known")
+
+
+class ThroughputRecord(RecordHead):
+    """Points by number of nodes, ascending. workload: a name, maybe of none that this program can train."""
+
+    kind: Literal["throughput"] = "throughput"
+    mode: str
+    recipe: str | None = None
+    workload: str
+    unit: str
+    points: tuple[ThroughputPoint, ...] = Field(min_length=1)
+    note: str | None = optional("what a reader must know of how it was measured")
+
+    def model_post_init(self, _context: object) -> None:
+        if self.provenance is None or self.source == "measured":
+            raise ValueError("throughput without steps is somebody else's, and says whose")
+        nodes = [point.nodes for point in self.points]
+        if nodes != sorted(set(nodes)):
+            raise ValueError("the points are not by nodes, fewest first")

@@ -10,21 +10,18 @@ from pydantic import StringConstraints
 
 from fp8bench.schema.errors import UsageError, did_you_mean, nearest
 
-NONE, LADDER = "none", "ladder"
-"""The words on a command line for the layer without any switch, and for all rungs, one after the other."""
+NONE, LADDER = "none", "ladder"  # on a command line: no switch, and all rungs one after the other
 
 NAMES = ("parallel-setup", "fused-qkv", "fused-wgrad", "weight-cache", "fp8-weights", "split-qkv")
 """The switches, in the order in which a combination names them."""
 
 REQUIRED = {"fused-wgrad": "fused-qkv", "fp8-weights": "fused-qkv"}  # switches, and the one that each requires
 
-OF_FP8 = ("weight-cache", "fp8-weights")
-"""Switches that concern fp8 weights, so that they have no effect on a mode without fp8."""
+OF_FP8 = ("weight-cache", "fp8-weights")  # without effect on a mode without fp8
 
 ONLY_GAIN = ("split-qkv",)  # switches that cost nothing anywhere, so that a sweep does not try without them
 
 Switches = Annotated[str, StringConstraints(pattern=rf"^({'|'.join(NAMES)})(\+({'|'.join(NAMES)}))*$")]
-"""One or several switches, in the form that `joined` writes."""
 
 RUNGS = (
     *("", "parallel-setup", "fused-qkv", "fused-qkv+fused-wgrad"),
@@ -42,7 +39,6 @@ def joined(names: Iterable[str]) -> str | None:
 
 
 def split(switches: str | None) -> tuple[str, ...]:
-    """Return the switches one by one."""
     return tuple(switches.split("+")) if switches else ()
 
 

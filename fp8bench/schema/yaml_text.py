@@ -17,14 +17,9 @@ DEEPEST = 100
 file that is read here has ten levels.
 """
 
-LARGEST_EXPANDED = 100_000
-"""The most nodes of a YAML document after every alias is expanded. A catalogue has about two thousand."""
-
-LOCATED_BYTES = 1 << 20
-"""The most bytes of text in which the line of a fault is searched for. The search takes two seconds at this size."""
-
-LARGEST_INTEGER = 1 << 63
-"""The limit of integers. Python refuses to print an integer of more than 4,300 digits in any message."""
+LARGEST_EXPANDED = 100_000  # nodes with every alias expanded; a catalogue has about two thousand
+LOCATED_BYTES = 1 << 20  # of text in which a fault's line is searched for, which takes two seconds then
+LARGEST_INTEGER = 1 << 63  # Python refuses to print one of more than 4,300 digits in a message
 
 _PLAIN_NUMBER = re.compile(
     r"[-+]?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?|[-+]?\.[0-9]+([eE][-+]?[0-9]+)?|[-+]?\.(inf|nan)", re.IGNORECASE
@@ -86,7 +81,11 @@ def parse_yaml(text: str, path: Path) -> Any:
     try:
         if is_too_deep(text):
             raise UsageError(f"{path} is nested more than {DEEPEST} levels deep", "Move the file away")
-        return _loaded(text, path)
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if "*" in text and _expanded(node, {}) > LARGEST_EXPANDED:
+            raise UsageError(f"{path} has aliases that grow without bound", "Write out what they stand for")
+        return None if node is None else loader.construct_document(node)
     except _Twice as error:
         raise UsageError(f"{path} {error}", "Keep one of them") from error
     except (yaml.YAMLError, ValueError) as error:
@@ -94,19 +93,6 @@ def parse_yaml(text: str, path: Path) -> Any:
         mark, position = getattr(error, "problem_mark", None), getattr(error, "position", None)
         line = mark.line if mark is not None else text.encode().count(b"\n", 0, position or 0)
         raise UsageError(f"{path} line {line + 1} is not YAML: {problem}", "Fix that line") from error
-
-
-def _loaded(text: str, path: Path) -> Any:
-    loader = _Loader(text)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        if "*" in text and _expanded(node, {}) > LARGEST_EXPANDED:
-            raise UsageError(f"{path} has aliases that grow without bound", "Write out what they stand for")
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
 
 
 def _expanded(node: Any, known: dict[int, float]) -> float:
@@ -154,19 +140,15 @@ def line_of(text: str, location: tuple[str | int, ...]) -> int:
         node = yaml.compose(re.sub(r"\\u[dD][89a-fA-F]", r"\\u00", text), Loader=_Loader)
     except yaml.YAMLError:
         return 1
-    line = 1
+    line = 0
     for step in location:
-        child = _child(node, step)
-        if child is None:
+        if isinstance(node, yaml.MappingNode):
+            below = [pair for pair in node.value if pair[0].value == str(step)]
+        else:
+            below = [(item, item) for item in node.value] if isinstance(node, yaml.SequenceNode) else []
+            below = below[step : step + 1] if isinstance(step, int) else []
+        if not below:
             break
-        line, node = child
-    return line
-
-
-def _child(node: Any, step: str | int) -> tuple[int, Any] | None:
-    if isinstance(node, yaml.MappingNode):
-        found = next(((key, value) for key, value in node.value if key.value == str(step)), None)
-        return (found[0].start_mark.line + 1, found[1]) if found else None
-    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-        return node.value[step].start_mark.line + 1, node.value[step]
-    return None
+        key, node = below[0]
+        line = key.start_mark.line
+    return line + 1

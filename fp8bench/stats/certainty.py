@@ -6,8 +6,7 @@ from typing import Literal
 
 from fp8bench.stats.estimate import Estimate
 
-Verdict = Literal["faster", "slower", "inconclusive"]
-"""The verdict on two step times, by `ratio`."""
+Verdict = Literal["faster", "slower", "inconclusive"]  # on two step times
 
 RowVerdict = Literal["better value", "worse value", "faster", "slower", "inconclusive"]
 """The verdict on a row against the reference: on value if both have a price, on speed if one has none."""
@@ -44,9 +43,7 @@ FEWEST_ROUNDS = math.ceil(math.log(1 - CONFIDENCE) / math.log(1 - SEEN_SHARE))
 
 
 def noise_between(one: tuple[str, str | None], other: tuple[str, str | None]) -> float:
-    """Return NOISE for one machine, else BETWEEN_MACHINES. one, other: an instance, and the id of the machine or None.
-    Two unknown machines of one instance may be the same.
-    """
+    """Return NOISE or BETWEEN_MACHINES. one, other: an instance, and a machine's id. Unknown ones may be the same."""
     return NOISE if one == other or (one[1] is not None and one[1] == other[1]) else BETWEEN_MACHINES
 
 
@@ -81,9 +78,8 @@ def next_look(rounds: int) -> int:
 
 
 def reached(estimates: Sequence[Estimate | None], precision: float) -> bool:
-    """Return whether every interval's half-width over its middle is at most `precision` (0.01 is 1 %), and every mode
-    has an even number of processes, since rounds come in pairs of opposite order, at least FEWEST_ROUNDS. A None, for a
-    mode without results, counts as no.
+    """Return whether every interval's half-width is at most `precision` of its middle, and every mode has an even
+    number of processes (rounds come in pairs of opposite order), at least FEWEST_ROUNDS. None, without results, is no.
     """
     return all(
         one is not None

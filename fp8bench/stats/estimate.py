@@ -12,11 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import NormalDist, fmean
 
-NORMAL_QUANTILE = 1.959963984540054
-"""t for infinitely many degrees of freedom: the 97.5 % quantile of the normal distribution."""
-
-OF_ONE_LOOK = 0.05
-"""Which share of cases is outside of an interval, if nobody looks twice."""
+NORMAL_QUANTILE = 1.959963984540054  # t for infinitely many degrees of freedom
+OF_ONE_LOOK = 0.05  # the share of cases outside of an interval, if nobody looks twice
 
 _NEARLY_NORMAL = 1e4
 """From so many on, two terms beyond the normal distribution (Cornish & Fisher 1938) are right to 1e-11."""
@@ -24,10 +21,9 @@ _NEARLY_NORMAL = 1e4
 
 @lru_cache(maxsize=1024)
 def t_quantile(degrees_of_freedom: float, outside: float = OF_ONE_LOOK) -> float:
-    """Return the quantile of Student's t that makes an interval, which the share `outside` of cases is outside of;
-    scipy takes seconds to import.
-
-    degrees_of_freedom: may be fractional (Welch, Biometrika 1947) or infinite. Raises ValueError below 1, and for nan.
+    """Return the quantile of Student's t for an interval that the share `outside` of cases is outside of; scipy takes
+    seconds to import. degrees_of_freedom: maybe fractional (Welch, Biometrika 1947) or infinite. Raises ValueError
+    below 1.
     """
     freedom = degrees_of_freedom
     t = NORMAL_QUANTILE if outside == OF_ONE_LOOK else NormalDist().inv_cdf(1 - outside / 2)
@@ -74,7 +70,6 @@ class Estimate:
 
     @cached_property
     def value(self) -> float:
-        """The arithmetic mean over processes, in seconds."""
         return fmean(self.times)
 
     @cached_property
@@ -110,7 +105,5 @@ def estimate(times: Iterable[float], outside: float = OF_ONE_LOOK) -> Estimate:
 
 
 def around(value: float, log: float, reach: float) -> tuple[float, float]:
-    """Return exp(log -+ reach), moved to hold the value: one time a thousand times the others takes an arithmetic mean
-    beyond the interval of a geometric one.
-    """
+    """Return exp(log -+ reach), moved to hold the value, which one time a thousand times the others takes beyond it."""
     return min(value, math.exp(log - reach)), max(value, math.exp(log + reach))

@@ -1,21 +1,22 @@
 """Decides which of two modes is faster, whether one has become slower than is allowed, and what a check could find. The
 interval of the ratio of two step times is Student's t on the difference of the means of two modes' logarithms, with
 Welch's degrees of freedom (Biometrika 1947). Nothing is paired: rounds of two modes run one after the other and share
-no steps. "Inconclusive" does not mean "equal".
+no steps. "Inconclusive" does not mean "equal". Over nights a slow-down is judged by the nights, since processes of one
+night share its host's state: nights of the same work differ by more than their processes let expect.
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from random import Random
+from statistics import fmean
 from typing import Literal, NamedTuple, TypeVar
 
 from fp8bench.stats.certainty import NOISE, ONE_PROCESS, Verdict, holds_noise, verdict_on_speed
 from fp8bench.stats.estimate import Estimate, around, estimate, t_quantile
 
-LIMIT = 0.2
-"""The largest share of splits that may exclude equality."""
-
+LIMIT = 0.2  # the largest share of splits that may exclude equality
 FEWEST_PROCESSES = 4
 MOST_SPLITS = 200
 MOST_ROUNDS = 1000
@@ -24,9 +25,7 @@ Process = TypeVar("Process")
 
 
 class Ratio(NamedTuple):
-    """A mode's step time over the reference's. interval: 95 %; None if either side is of one process. why: the reason
-    for an inconclusive verdict, a clause without a full stop; None with any other verdict.
-    """
+    """A mode's step time over the reference's. interval: 95 %; None of one process. why: it is inconclusive."""
 
     value: float
     interval: tuple[float, float] | None
@@ -35,9 +34,7 @@ class Ratio(NamedTuple):
 
 
 def ratio(ours: Estimate, reference: Estimate, noise: float = NOISE) -> Ratio:
-    """Compare two estimates. noise: how far from 1 the complete interval must be for a verdict; ValueError if it is not
-    in [0, 1).
-    """
+    """Compare two estimates. noise: a share in [0, 1), else ValueError; all of the interval must be further from 1."""
     if not 0 <= noise < 1:
         raise ValueError(f"noise is a share of at least 0 and below 1, not {noise}")
     value = ours.value / reference.value
@@ -70,9 +67,7 @@ class Regression(NamedTuple):
 
 
 def regression(ours: Estimate, reference: Estimate, allowed: float) -> Regression:
-    """Judge a slow-down: it is one if the complete interval is beyond `allowed`, a share in [0, 1), else ValueError,
-    and none if all of it is within. For equal modes at most one check in forty is wrong.
-    """
+    """Judge a slow-down by the complete interval. allowed: a share in [0, 1), else ValueError."""
     value, interval, _, why = ratio(ours, reference, noise=allowed)
     return Regression(value, None, "inconclusive", why) if interval is None else regression_in(value, interval, allowed)
 
@@ -95,9 +90,7 @@ def smallest_found(judged: Regression, allowed: float) -> float | None:
 
 
 def rounds_to_find(ours: Estimate, reference: Estimate, allowed: float) -> int | None:
-    """Return how many rounds on either side make the interval no wider than `allowed` to a side; None if the spread of
-    processes is unknown, or if MOST_ROUNDS are not enough.
-    """
+    """Return how many rounds a side make the interval no wider than `allowed`; None if unknown or over MOST_ROUNDS."""
     if ours.spread is None or reference.spread is None:
         return None
     a, b = ours.spread**2, reference.spread**2
@@ -111,10 +104,8 @@ def rounds_to_find(ours: Estimate, reference: Estimate, allowed: float) -> int |
 
 class SelfCheck(NamedTuple):
     """Whether intervals claim differences that do not exist: modes are compared with themselves (an A/A test). An
-    honest 95 % interval excludes equality in about one split of processes into halves in twenty. Splits are not
-    independent, so LIMIT was chosen by simulation (benchmarks/simulate.py).
-
-    splits: comparisons, over all modes. excluding: those whose interval excludes equality, without the noise margin.
+    honest 95 % interval excludes equality in about one of twenty splits into halves, which are not independent: LIMIT
+    was chosen by simulation (benchmarks/simulate.py). excluding: splits, without the noise margin.
     """
 
     splits: int
@@ -138,9 +129,7 @@ def differ(one: Sequence[float], other: Sequence[float]) -> bool:
 def self_check(
     modes: Sequence[Sequence[Process]], differ: Callable[[Sequence[Process], Sequence[Process]], bool]
 ) -> SelfCheck:
-    """Compare modes with themselves. modes: for each mode what `differ` takes of its processes: an even number, four or
-    more, else ValueError. differ: whether two halves are called different; with a faulty one the check must fail.
-    """
+    """Compare each mode's processes with themselves. modes: of each an even number, four or more, else ValueError."""
     if not modes or any(len(processes) < FEWEST_PROCESSES or len(processes) % 2 for processes in modes):
         raise ValueError("an A/A test needs an even number of processes a mode, four or more")
     verdicts = [differ(one, other) for processes in modes for one, other in halves(processes)]
@@ -159,3 +148,61 @@ def halves(processes: Sequence[Process]) -> Iterator[tuple[list[Process], list[P
     for places in chosen:
         rest = [each for place, each in enumerate(processes) if place not in places]
         yield [processes[place] for place in places], rest
+
+
+POOLED, OF_REFERENCE, EARLIER = 3, 5, 10
+"""The latest nights that are judged together, those of a reference, and those between from which is known how nights
+differ.
+"""
+
+FEWEST_OF_REFERENCE = 3  # of two, the interval holds twice the step time
+BY_CHANCE, FEWEST_NIGHTS = 0.01, 5
+"""The share of unchanged histories with a change, at most, and the nights from which on one can be told."""
+
+
+def over_nights(ours: Sequence[Estimate], reference: Sequence[Estimate], allowed: float) -> Regression:
+    """Judge a slow-down. ours: by night, the latest last, which is judged alone and with the POOLED latest. reference:
+    so too, of which OF_REFERENCE count. Raises ValueError for fewer than FEWEST_OF_REFERENCE.
+
+    A night is one value (the mean of its processes), and the interval is Student's t on logarithms of nights, with one
+    variance for both sides, no smaller than what processes alone make nights differ by: s sqrt(1 / ours + 1 / the
+    reference's), with as many degrees of freedom as nights beyond one on each side.
+    """
+    if not ours or len(reference) < FEWEST_OF_REFERENCE:
+        raise ValueError(f"nights are judged beside {FEWEST_OF_REFERENCE} nights of a reference or more")
+    earlier, beside = ours[:-POOLED][-EARLIER:], reference[-OF_REFERENCE:]
+    alone, together = (_judged(ours[-count:], beside, earlier, allowed) for count in (1, POOLED))
+    return alone if alone.judgement == "regression" else together
+
+
+def _judged(
+    ours: Sequence[Estimate], reference: Sequence[Estimate], earlier: Sequence[Estimate], allowed: float
+) -> Regression:
+    groups = [[one.mean_log for one in group] for group in (ours, reference, earlier) if group]
+    squares = math.fsum((log - fmean(group)) ** 2 for group in groups for log in group)
+    freedom = sum(len(group) - 1 for group in groups)
+    alike = [one.spread**2 / one.processes for one in (*ours, *reference) if one.spread is not None]
+    variance = max(squares / freedom, fmean(alike) if alike else 0.0)
+    reach = t_quantile(freedom) * math.sqrt(variance * (1 / len(ours) + 1 / len(reference)))
+    value = fmean(one.value for one in ours) / fmean(one.value for one in reference)
+    return regression_in(value, around(value, fmean(groups[0]) - fmean(groups[1]), reach), allowed, "nights")
+
+
+def changed_at(nights: Sequence[Estimate]) -> int | None:
+    """Return the place of the first night after a change, if any: of the split whose sides differ by most standard
+    errors, beyond Student's t at BY_CHANCE over the number of splits (Bonferroni). nights: in order of time.
+    """
+    logs = [one.mean_log for one in nights]
+    if len(logs) < FEWEST_NIGHTS:
+        return None
+    count, errors_apart = len(logs), list[float]()
+    for place in range(1, count):
+        sides = logs[:place], logs[place:]
+        before, after = map(fmean, sides)
+        squares = math.fsum((log - fmean(side)) ** 2 for side in sides for log in side)
+        error = math.sqrt(squares / (count - 2) * count / (place * (count - place)))
+        # Nights that are equal to the last digit have no error.
+        errors_apart.append(abs(after - before) / max(error, sys.float_info.min))
+    furthest = max(errors_apart)
+    beyond_chance = furthest > t_quantile(count - 2, BY_CHANCE / len(errors_apart))
+    return 1 + errors_apart.index(furthest) if beyond_chance else None

@@ -9,7 +9,6 @@ and with the drift in at most 5 %. Of 100 steps that vary by 1 %, a first third 
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +26,9 @@ Floats = npt.NDArray[np.float64]
 def steadiness(
     samples: Sequence[float], recompilations: int | None = None, allocator_retries: int | None = None
 ) -> Steadiness:
-    """Return the facts that a record keeps of one process's steps: seconds, in the order in which they were taken.
-
-    recompilations, allocator_retries: their numbers while steps were timed; None if unknown, which is not a fault.
-    """
+    """Return what a record keeps of one process's steps: seconds, in order. The counts are of that time."""
     values = np.asarray(samples, dtype=np.float64)
-    trend, between = _trend(values), _between_thirds(values)
+    (drift, still_drifts), (thirds, are_unlike) = _drift(values), _between_thirds(values)
     lag1, effective = correlations(values)
     unsteady = None
     if recompilations:
@@ -41,19 +37,18 @@ def steadiness(
         unsteady = (
             f"the GPU ran out of memory and the allocator retried {_times(allocator_retries)} while steps were timed"
         )
-    elif trend and abs(trend.change) > TOLERATED_DRIFT and _significant(trend):
-        rose = "rose" if trend.change > 0 else "fell"
-        unsteady = f"steps still {rose} by {100 * abs(trend.change):.1f} % while they were timed"
-    elif between and between.certain and abs(between.change) > TOLERATED_DRIFT:
-        slower, other = ("last", "first") if between.change > 0 else ("first", "last")
-        longer = f"{100 * abs(between.change):.1f} % longer than the {other}"
+    elif drift is not None and still_drifts:
+        unsteady = f"steps still {'rose' if drift > 0 else 'fell'} by {100 * abs(drift):.1f} % while they were timed"
+    elif thirds is not None and are_unlike:
+        slower, other = ("last", "first") if thirds > 0 else ("first", "last")
+        longer = f"{100 * abs(thirds):.1f} % longer than the {other}"
         unsteady = f"the {slower} third of the timed steps took {longer}"
     return Steadiness(
         lag1_autocorrelation=lag1,
         effective_samples=effective,
         outliers=outliers(values),
-        drift=trend and trend.change,
-        thirds=between and between.change,
+        drift=drift,
+        thirds=thirds,
         unsteady=unsteady,
     )
 
@@ -109,23 +104,13 @@ def positive_correlation(values: Floats, fitted: int = 1) -> float:
     return min(max(correlation, 0.0), STRONGEST)
 
 
-class _Trend(NamedTuple):
-    """values: the thinned steps. rises: of all pairs. slope: from one value to the next, in seconds. change: from the
-    first to the last, over the median.
-    """
-
-    values: Floats
-    rises: Floats
-    slope: float
-    change: float
-
-
-def _trend(values: Floats) -> _Trend | None:
-    """Return Sen's slope (1968), the median of the slopes of all pairs, which one late step does not tilt; None for
-    fewer than 8 samples, or a median of 0.
+def _drift(values: Floats) -> tuple[float | None, bool]:
+    """Return the change from the first step to the last over the median, and whether it is significant. It follows
+    Sen's slope (1968), the median of the slopes of all pairs, which one late step does not tilt; None for fewer than 8
+    samples, or a median of 0.
     """
     if len(values) < FEWEST_FOR_DRIFT:
-        return None
+        return None, False
     # The number of pairs is quadratic: of over a thousand steps, the medians of groups of neighbours.
     neighbours = -(-len(values) // MOST_FOR_PAIRS)
     if neighbours > 1:
@@ -134,7 +119,10 @@ def _trend(values: Floats) -> _Trend | None:
     earlier, later = _pairs(len(values))
     rises = values[later] - values[earlier]
     slope, median = float(np.median(rises / (later - earlier))), float(np.median(values))
-    return _Trend(values, rises, slope, slope * (len(values) - 1) / median) if median else None
+    if not median:
+        return None, False
+    change = slope * (len(values) - 1) / median
+    return change, abs(change) > TOLERATED_DRIFT and _significant(values, rises, slope)
 
 
 @lru_cache(maxsize=4)
@@ -143,7 +131,7 @@ def _pairs(count: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     return earlier, later
 
 
-def _significant(trend: _Trend) -> bool:
+def _significant(values: Floats, rises: Floats, slope: float) -> bool:
     """Return whether Kendall's S (slower later steps minus faster ones, Mann 1945) is further from 0 than in 19 of 20
     samples without a drift, with the variance of as many steps as were independent (Hamed & Rao, Journal of Hydrology
     1998).
@@ -152,27 +140,20 @@ def _significant(trend: _Trend) -> bool:
     counts overlook some dependence, each in other samples, and the smaller one is used: by simulation, false alarms are
     then 1 to 5 %.
     """
-    n, largest = len(trend.values), float(np.abs(trend.values).max())
+    n, largest = len(values), float(np.abs(values).max())
     # Beyond nine digits the residuals are rounding of the arithmetic, which is highly dependent.
     digits = 9 - math.ceil(math.log10(largest)) if largest > 0 else 0
-    left = (trend.values - trend.slope * np.arange(n)).round(digits)
+    left = (values - slope * np.arange(n)).round(digits)
     (_, counted), correlation = correlations(left), positive_correlation(left, fitted=2)
     independent = min(n if counted is None else counted, n * (1 - correlation) / (1 + correlation))
-    score = float(np.count_nonzero(trend.rises > 0) - np.count_nonzero(trend.rises < 0))
+    score = float(np.count_nonzero(rises > 0) - np.count_nonzero(rises < 0))
     variance = n * (n - 1) * (2 * n + 5) / 18 * n / independent
     return abs(score) > t_quantile(max(1.0, independent - 2)) * math.sqrt(variance)
 
 
-class _Between(NamedTuple):
-    """change: by how much the last third took longer than the first, over the median. certain: whether no chance."""
-
-    change: float
-    certain: bool
-
-
-def _between_thirds(values: Floats) -> _Between | None:
-    """Compare the outer thirds by 20 % trimmed means; None for fewer than 40 steps, whose thirds' noise is unknown, or
-    a median of 0.
+def _between_thirds(values: Floats) -> tuple[float | None, bool]:
+    """Return by how much the last third took longer than the first, over the median, and whether that is no chance.
+    These are 20 % trimmed means; None for fewer than 40 steps, whose thirds' noise is unknown, or a median of 0.
 
     A warm-up that ends inside the timed steps is a level that falls once, for which Sen's slope is 0. The third in
     which it ended varies more, so the noise is the steadier third's; that choice favours a difference, which must
@@ -180,9 +161,10 @@ def _between_thirds(values: Floats) -> _Between | None:
     """
     middle, length = float(np.median(values)) if len(values) else 0.0, len(values) // 3
     if len(values) < FEWEST_FOR_THIRDS or not middle:
-        return None
+        return None, False
     (first, noise), (last, other_noise) = _third(values[:length]), _third(values[-length:])
-    return _Between((last - first) / middle, abs(last - first) > BEYOND_T * min(noise, other_noise))
+    change, certain = (last - first) / middle, abs(last - first) > BEYOND_T * min(noise, other_noise)
+    return change, certain and abs(change) > TOLERATED_DRIFT
 
 
 def _third(values: Floats) -> tuple[float, float]:

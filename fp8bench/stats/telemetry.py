@@ -74,14 +74,17 @@ def energy_spread(joules_per_unit: Sequence[float | None]) -> tuple[float, float
 
 def median_sm_clock(telemetry: Sequence[RankTelemetry]) -> float | None:
     """Return the lowest of the ranks' medians while steps were timed, in MHz; None if no rank has a sample."""
-    return min((clock for rank in telemetry if (clock := _median_clock(rank)) is not None), default=None)
+    each = (float(median(seen)) for rank in telemetry if (seen := _while_timed(rank, "sm_clock_mhz")))
+    return min(each, default=None)
 
 
 def flags(telemetry: Sequence[RankTelemetry]) -> tuple[str, ...]:
     """Return what a reader should know, each with the worst rank's figure. telemetry: that of every GPU rank."""
 
+    reasons = [seen for rank in telemetry if (seen := _while_timed(rank, "throttle_reasons"))]
+
     def most(bit: int) -> float:
-        return max((_share(rank, bit) for rank in telemetry), default=0.0)
+        return max((sum(bool(one & bit) for one in seen) / len(seen) for seen in reasons), default=0.0)
 
     found = []
     if (capped := most(POWER_CAP)) >= POWER_CAPPED_SHARE:
@@ -91,27 +94,24 @@ def flags(telemetry: Sequence[RankTelemetry]) -> tuple[str, ...]:
     if throttled:
         found.append(f"throttled: {', '.join(throttled)}")
     clocks = [
-        (clock / rank.max_sm_clock_mhz, clock, rank.max_sm_clock_mhz)
+        (median(seen) / rank.max_sm_clock_mhz, median(seen), rank.max_sm_clock_mhz)
         for rank in telemetry
-        if rank.max_sm_clock_mhz and (clock := _median_clock(rank)) is not None
+        if rank.max_sm_clock_mhz and (seen := _while_timed(rank, "sm_clock_mhz"))
     ]
     share, clock, highest = min(clocks, default=(1.0, 0.0, 0))
     if share < CLOCK_DROP:
         found.append(f"clock dropped to {clock:.0f} MHz of {highest}")
     # A card has one memory clock under load, and another means a different power state.
-    changed = next((seen for rank in telemetry if len(seen := {*_while_timed(rank, "memory_clock_mhz")}) > 1), None)
-    if changed:
+    memory_clocks = ({*_while_timed(rank, "memory_clock_mhz")} for rank in telemetry)
+    if changed := next((seen for seen in memory_clocks if len(seen) > 1), None):
         found.append(f"memory clock changed: {min(changed)} to {max(changed)} MHz")
-    missing = sum(rank.series is None for rank in telemetry)
-    if missing:
+    if missing := sum(rank.series is None for rank in telemetry):
         found.append("telemetry missing" + (f" on {missing} of {len(telemetry)}" if missing < len(telemetry) else ""))
     return tuple(found)
 
 
 def round_flags(clocks: Sequence[float | None]) -> tuple[str | None, ...]:
-    """Return for each round of one mode a flag if its clock was lower than the best round's by more than ROUND_DROP.
-    clocks: each round's median SM clock in MHz; None is unknown.
-    """
+    """Flag rounds of one mode whose median SM clock (MHz, None if unknown) is ROUND_DROP below the best round's."""
     best = max((clock for clock in clocks if clock is not None), default=0)
     drops = [0.0 if clock is None else 1 - clock / best for clock in clocks]
     return tuple(
@@ -125,16 +125,6 @@ def _while_timed(rank: RankTelemetry, column: str) -> list[int]:
     end_s = float("inf") if rank.timed_s is None else rank.timed_s
     pairs = zip(rank.series.at_s, getattr(rank.series, column), strict=True)
     return [value for at_s, value in pairs if 0 <= at_s <= end_s and value is not None]
-
-
-def _median_clock(rank: RankTelemetry) -> float | None:
-    clocks = _while_timed(rank, "sm_clock_mhz")
-    return float(median(clocks)) if clocks else None
-
-
-def _share(rank: RankTelemetry, bit: int) -> float:
-    reasons = _while_timed(rank, "throttle_reasons")
-    return sum(bool(reason & bit) for reason in reasons) / len(reasons) if reasons else 0.0
 
 
 def _percent(share: float) -> str:

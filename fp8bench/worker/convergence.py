@@ -22,7 +22,7 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.converge import Curve, TextPlan, Validation
 from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.rank import RankReport
-from fp8bench.stats.length import PACE_STEPS, pace_s
+from fp8bench.stats.steps import PACE_STEPS, pace_s
 from fp8bench.worker.clock import clock_for
 from fp8bench.worker.execution.build import ready_to_train, uncompiled
 from fp8bench.worker.execution.decide import decide

@@ -18,7 +18,7 @@ from fp8bench.modes.protocol import Mode
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.rank import Evidence, Parity, RankReport
-from fp8bench.stats.length import PROFILED_STEPS, Length
+from fp8bench.stats.steps import PROFILED_STEPS, Length
 from fp8bench.worker import parity
 from fp8bench.worker.clock import clock_for
 from fp8bench.worker.environment import environment

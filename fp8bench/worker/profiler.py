@@ -18,7 +18,7 @@ from fp8bench.profiling.kernels import breakdown
 from fp8bench.profiling.trace import keep_trace, read_trace
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.schema.rank import Profile
-from fp8bench.stats.length import PROFILED_STEPS
+from fp8bench.stats.steps import PROFILED_STEPS
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from fp8bench.schema.rank import CompileEvidence, RankSamples, RankTelemetry
-from fp8bench.stats.length import LEAD_IN, PACE_STEPS, SPLIT_STEPS, Length, pace_s, timed_steps
+from fp8bench.stats.steps import LEAD_IN, PACE_STEPS, SPLIT_STEPS, Length, pace_s, timed_steps
 from fp8bench.worker.clock import HostClock, StepTimes, clock_for
 from fp8bench.worker.execution.step import Launch, Split
 from fp8bench.worker.parallel import largest

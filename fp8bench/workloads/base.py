@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.formats import ALIGNMENT
+from fp8bench.schema.gemm import ALIGNMENT
 from fp8bench.workloads.fake_data import endless_batches, fake_images, seeded
 from fp8bench.workloads.protocol import Batch, stated
 from fp8bench.workloads.resizable import Resizable

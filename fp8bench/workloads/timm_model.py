@@ -26,7 +26,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from fp8bench.schema.errors import ModeUnavailable, first_line
-from fp8bench.schema.formats import ALIGNMENT
+from fp8bench.schema.gemm import ALIGNMENT
 from fp8bench.workloads.base import ImageClassifier, Work, flops_of
 
 USUAL_CLASSES = 1000  # the number of classes of a model that timm registers without a head

@@ -25,12 +25,11 @@ from fp8bench.predict.step import known as predictions_known
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.profiling.trace import read_trace
 from fp8bench.records import layout, results
-from fp8bench.records.audit import verify
 from fp8bench.records.files import samples_path
+from fp8bench.records.results import verify
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.schema.files import INSTANCES_YAML, PREDICTION_ERRORS_JSON, read_text
-from fp8bench.schema.record import Record
-from fp8bench.schema.throughput import ThroughputRecord
+from fp8bench.schema.record import Record, ThroughputRecord
 from fp8bench.schema.yaml_text import parse_mapping
 
 MODELS = {**{name: registry.kind(name).record for name in registry.KINDS}, "throughput": ThroughputRecord}
@@ -258,7 +257,7 @@ def test_a_record_is_what_was_written(tmp_path):
     from hypothesis import given, settings
     from hypothesis import strategies as st
 
-    from fp8bench.records.fit import fit
+    from fp8bench.schema.private import fit
 
     @settings(max_examples=30, derandomize=True, database=None)
     @given(reason=st.text(min_size=1), attention=st.text(), ratio=st.floats(allow_nan=False, allow_infinity=False))
@@ -323,4 +322,4 @@ def test_a_field_that_no_format_had_is_refused_in_every_format(path, tmp_path):
     copy = tmp_path / path.name
     copy.write_text(json.dumps(document))
     with pytest.raises(Fp8benchError, match="colour"):
-        results.read_record(copy, Record)
+        results.read_of_kind(copy, Record)

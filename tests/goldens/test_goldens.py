@@ -25,7 +25,7 @@ from cli.calling import OURS, invoked
 
 from fp8bench import registry
 from fp8bench.schema.errors import Fp8benchError
-from fp8bench.schema.throughput import ThroughputRecord
+from fp8bench.schema.record import ThroughputRecord
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

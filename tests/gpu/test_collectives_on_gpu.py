@@ -18,7 +18,7 @@ def report(tmp_path_factory):
     request = CollectivesRequest(gpus="2", sizes=("8K", "1M", "256M"), results_dir=folder, allow_busy=True)
     record = measure(prepare(request, {}), lambda _line: None)
     assert KIND.exit_code(record, request) == 0
-    assert results.read_record(results.write(record, folder), CollectivesRecord) == record
+    assert results.read_of_kind(results.write(record, folder), CollectivesRecord) == record
     return collectives_report(record, load())
 
 

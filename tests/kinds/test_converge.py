@@ -187,7 +187,7 @@ class TestTraining:
         assert record.fingerprint["text"] == job.config.config.text.sha256
         register(job, None, date(2026, 5, 1), lambda _line: None)
         path = results.write(record, tmp_path / "results")
-        assert results.read_record(path, KIND.record) == record
+        assert results.read_of_kind(path, KIND.record) == record
         assert KIND.exit_code(record, ConvergeRequest(modes=MODES)) == 0
 
     def test_of_several_nodes_each_is_on_record_and_all_together_are_one_machine(self, prepared):

@@ -122,7 +122,7 @@ def test_a_torch_that_cannot_use_the_gpu_measures_nothing(machine, record_of, mo
 def test_a_record_is_kept_and_read_back(record_of, tmp_path):
     told = []
     record = record_of(told.append, shapes=ONE, precisions=("fp8-rowwise",))
-    assert results.read_record(results.write(record, tmp_path / "results"), GemmRecord) == record
+    assert results.read_of_kind(results.write(record, tmp_path / "results"), GemmRecord) == record
     assert not results.read(tmp_path / "results", ["cpu"])
     assert "gemm-shapes" in record.run_id
     assert told == ["large square GEMMs, for the ceilings", "1 of 1: 32 x 16 x 48"]
@@ -226,7 +226,7 @@ def test_exit_codes(statuses, named, wanted):
 def test_named_formats_are_kept_shown_and_part_of_the_fingerprint(record_of, tmp_path):
     record = record_of(shapes=ONE, pairs=("all",), precisions=("fp8-tensorwise",))
     assert KIND.exit_code(record, GemmRequest(precisions=("fp8-tensorwise",))) == 0
-    assert results.read_record(results.write(record, tmp_path), GemmRecord) == record
+    assert results.read_of_kind(results.write(record, tmp_path), GemmRecord) == record
     assert record.fingerprint["pairs"][1] == "e4m3 x e5m2"
     assert [one.product.label for one in record.products] == [" x ".join(pair) for pair in PAIRS]
     shown = render(KIND.document([record], load()), "plain")

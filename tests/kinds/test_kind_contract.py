@@ -63,7 +63,7 @@ def beside(kind, example):
 
 
 def records(folder, kind):
-    return [results.read_record(path, kind.record) for path in record_paths(folder, "cpu/*.json")]
+    return [results.read_of_kind(path, kind.record) for path in record_paths(folder, "cpu/*.json")]
 
 
 def test_it_is_called_as_it_is_registered(kind):
@@ -95,7 +95,7 @@ class TestExample:
         folder, _, done = example
         assert done.code == 0, done.stderr
         (path,) = record_paths(folder, "cpu/*.json")
-        record = results.read_record(path, kind.record)
+        record = results.read_of_kind(path, kind.record)
         assert texts_of(record)[0] == path.read_text()
         assert (record.kind, record.status, record.instance, record.source) == (kind.name, "ok", "cpu", "measured")
         assert record.machine is not None

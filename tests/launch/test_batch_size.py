@@ -4,8 +4,7 @@ import pytest
 from builders import config, evidence, measured, place, replayed, unsupported
 
 from fp8bench.launch.batch_size import STEP, judged, known_tries, next_size, search
-from fp8bench.schema.batch import BatchSearch, BatchTry, Fit
-from fp8bench.schema.config import RunConfig
+from fp8bench.schema.config import BatchSearch, BatchTry, Fit, RunConfig
 from fp8bench.schema.option import BATCH_SIZE
 from fp8bench.schema.rank import RankMemory
 from fp8bench.schema.record import Record

@@ -17,7 +17,7 @@ from fp8bench.launch.prepare import examined, prepare, require_modes
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load, load_beside
 from fp8bench.records import instances
-from fp8bench.records.lock import held
+from fp8bench.records.files import held
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.instance import Catalog, Instance
 from fp8bench.schema.model import Answer, Refusal

@@ -23,8 +23,7 @@ from fp8bench.launch.resume import command, refuse_unlike, settings_of
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import Here
 from fp8bench.records import instances, results
-from fp8bench.schema.batch import BatchSearch
-from fp8bench.schema.config import RunConfig
+from fp8bench.schema.config import BatchSearch, RunConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.machine import RELEASE
 from fp8bench.schema.record import METHOD_VERSION, Record, RequestedMode

@@ -28,7 +28,7 @@ def run(tmp_path, outside_site):
 
 
 def test_the_default_run_measures_two_ranks_under_both_cpu_modes_and_keeps_what_it_prints(run, tmp_path):
-    from fp8bench.stats.length import LEAD_IN, PACE_STEPS
+    from fp8bench.stats.steps import LEAD_IN, PACE_STEPS
 
     warm = 2 + PACE_STEPS + LEAD_IN
     code, records, errors = run("--warmup", "2", "--steps", "6")

@@ -10,13 +10,13 @@ from contextlib import suppress
 
 import pytest
 
-from fp8bench.records.lock import held
+from fp8bench.records.files import held
 from fp8bench.schema.errors import UsageError
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from fp8bench.records.lock import held
+from fp8bench.records.files import held
 with held(Path(sys.argv[1]), "it", "", print):
     print("held", flush=True)
     time.sleep(60)

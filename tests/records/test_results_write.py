@@ -15,8 +15,8 @@ from report.made_gemm import gemm_record
 
 from fp8bench.records import results
 from fp8bench.records.files import is_record, samples_path
-from fp8bench.records.fit import LONGEST_LOG, fit, fit_log
 from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.private import LONGEST_LOG, fit, fit_log
 
 
 @pytest.fixture
@@ -203,8 +203,8 @@ def test_what_is_written_is_what_is_fit(tmp_path, monkeypatch):
     odd = figure.provenance.model_copy(update={"citation": "a\x1b[31m \udcff"})
     path = results.write(figure.model_copy(update={"provenance": odd}), tmp_path)
     assert json.loads(path.read_bytes())["provenance"]["citation"] == "a\\x1b[31m \\udcff"
-    assert fit_log("a\nb", {}) == "a\nb"
-    assert len(fit_log("x" * 50_000_000, {})) <= LONGEST_LOG
+    assert fit_log("a\nb", ()) == "a\nb"
+    assert len(fit_log("x" * 50_000_000, ())) <= LONGEST_LOG
 
 
 @pytest.mark.parametrize("name", ["../out", "a/b", ".hidden", "a\0b", ""])

@@ -11,8 +11,8 @@ import pytest
 from builders import in_one_file, measured, parity, place, profile, rounds
 
 from fp8bench.records import layout, results
-from fp8bench.records.audit import verify
 from fp8bench.records.files import samples_path
+from fp8bench.records.results import verify
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import SCHEMA_VERSION, Record, Samples
 
@@ -188,7 +188,7 @@ def believed(folder, records):
 
 def test_all_are_believed_together(session):
     assert believed(*session) == ([0, 1, 2], [])
-    assert verify(session[0], {"run": Record}) == (3, ())
+    assert verify(session[0], {"run": Record}) == (3, {})
 
 
 def changed(record, **changes):
@@ -214,7 +214,7 @@ def test_none_is_believed_without_the_first(session, spoil):
     found, told = believed(folder, kept)
 
     assert not {kept.index(one) for one in later} & {*found}
-    bad = {Path(one.path).stem for one in verify(folder, {"run": Record}).bad}
+    bad = {Path(path).stem for path in verify(folder, {"run": Record})[1]}
     assert bad >= {one.run_id for one in later}, "verify says the same"
     said = [one for one in told if "relies on the parity of" in one.reason]
     assert {Path(one.path).stem for one in said} >= {one.run_id for one in later}

@@ -8,8 +8,7 @@ from report.comparing import asked
 from fp8bench.pricing.catalog import load
 from fp8bench.scaling.points import scaled
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.record import Provenance
-from fp8bench.schema.throughput import ThroughputPoint, ThroughputRecord
+from fp8bench.schema.record import Provenance, ThroughputPoint, ThroughputRecord
 
 H100 = load().gpus["H100-SXM5-80GB"]
 P5 = builders.instance(

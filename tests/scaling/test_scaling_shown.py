@@ -27,7 +27,7 @@ from fp8bench.scaling.projected import (
 )
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.rank import ParallelEvidence
-from fp8bench.schema.throughput import ThroughputRecord
+from fp8bench.schema.record import ThroughputRecord
 from fp8bench.stats.steps import step_times
 from fp8bench.tables.render import PIPE, render
 

@@ -14,7 +14,7 @@ from worker.execution.executing import Delayed, plain_parts
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.converge import Curve, TextPlan
 from fp8bench.schema.errors import RunFailed
-from fp8bench.stats.length import PACE_STEPS
+from fp8bench.stats.steps import PACE_STEPS
 from fp8bench.worker import convergence, parity
 from fp8bench.worker.convergence import measure, rate_at
 from fp8bench.worker.execution.step import NO_MARKS, Snapshot, step

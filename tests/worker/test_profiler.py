@@ -10,7 +10,7 @@ import torch.profiler
 from torch import nn
 
 from fp8bench.schema.errors import UsageError
-from fp8bench.stats.length import PROFILED_STEPS
+from fp8bench.stats.steps import PROFILED_STEPS
 from fp8bench.worker import profiler
 from fp8bench.worker.profiler import profile_steps
 

@@ -13,7 +13,7 @@ from fp8bench.modes.baseline import BaselineBF16
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import MeasurementInvalid, RunFailed
 from fp8bench.schema.rank import CompileEvidence
-from fp8bench.stats.length import LEAD_IN, PACE_STEPS, PROFILED_STEPS
+from fp8bench.stats.steps import LEAD_IN, PACE_STEPS, PROFILED_STEPS
 from fp8bench.worker import main, profiler
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.main import measure

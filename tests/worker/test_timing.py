@@ -20,9 +20,7 @@ from worker.execution.executing import plain_parts
 from worker.test_rank import gather
 
 from fp8bench.schema.rank import CompileEvidence, RankTelemetry
-from fp8bench.stats.length import LEAD_IN, Length
-from fp8bench.stats.steps import bottleneck
-from fp8bench.stats.summary import summarize
+from fp8bench.stats.steps import LEAD_IN, Length, bottleneck, summarize
 from fp8bench.worker import clock, timing
 from fp8bench.worker.clock import StepTimes
 from fp8bench.worker.execution.step import PythonLaunch

@@ -26,8 +26,8 @@ from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Executor
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import this_machine
-from fp8bench.records import lock, results
-from fp8bench.records.fit import fit_log
+from fp8bench.records import results
+from fp8bench.records.files import held
 from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device, RunConfig, TEAttention
 from fp8bench.schema.converge import ConvergeConfig, Curve, TextPlan, Trained, WorkFacts
@@ -36,6 +36,7 @@ from fp8bench.schema.execution import CompileChoice, GraphChoice, Trainer
 from fp8bench.schema.files import Frozen, bytes_of, write_atomically
 from fp8bench.schema.machine import Environment
 from fp8bench.schema.option import ByDevice, Limit, Option
+from fp8bench.schema.private import fit_log
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 from fp8bench.workloads.text import byte_level, bytes_needed, read, require_enough
@@ -254,7 +255,7 @@ def measure(prepared: Prepared[Job], log: Log, executor: Executor | None = None)
     text = json.dumps([settings, machine and machine.id, dict(here.software) if here else {}], sort_keys=True)
     name = f".converge-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
     path, remedy = prepared.results_dir / prepared.instance.key / name, "Wait until it ends, or give another --seed"
-    with lock.held(path.with_suffix(".lock"), "this very comparison", remedy, log):
+    with held(path.with_suffix(".lock"), "this very comparison", remedy, log):
         done, stopped, logs = _train_missing(prepared.config, path, executor or Executor(), log)
         record = _assembled(prepared, done, stopped)
         if logs and (written := results.write_log(record, "\n\n".join(logs), prepared.results_dir)):

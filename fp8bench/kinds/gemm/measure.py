@@ -21,7 +21,7 @@ from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import Status, UsageError
 from fp8bench.schema.files import Frozen
-from fp8bench.schema.formats import ALIGNMENT, padded
+from fp8bench.schema.gemm import ALIGNMENT, padded
 from fp8bench.schema.option import ByDevice, Option
 from fp8bench.schema.record import METHOD_VERSION, Record, RecordHead
 

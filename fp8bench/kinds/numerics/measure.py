@@ -12,7 +12,7 @@ from fp8bench.machine.gpus import this_machine
 from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device, mode_label
 from fp8bench.schema.errors import Status, UsageError
-from fp8bench.schema.formats import ALIGNMENT, padded
+from fp8bench.schema.gemm import ALIGNMENT, padded
 from fp8bench.schema.numerics import EXACT, INPUTS, LAYERS, AmaxJump, LayerError, NumericsConfig
 from fp8bench.schema.option import ByDevice, Option
 from fp8bench.schema.record import METHOD_VERSION, RecordHead

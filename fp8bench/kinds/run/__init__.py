@@ -17,8 +17,7 @@ from fp8bench.records.results import Folders, Found, Kept
 from fp8bench.records.select import rounds_of, select
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.record import Record
-from fp8bench.schema.throughput import ThroughputRecord
+from fp8bench.schema.record import Record, ThroughputRecord
 from fp8bench.tables.document import Document
 
 

@@ -43,7 +43,7 @@ def borrow(
     left = [name for name in dict.fromkeys(options.instances) if name not in {one.instance for one in measured}]
     if not left or not any(folder.exists() for folder in results.folders_of(results_dir)):
         return [], []
-    elsewhere = results.measured(results_dir, catalog.instances, unread, options.wanted)
+    elsewhere = results.measured(results.read(results_dir, catalog.instances), unread, options.wanted)
     known = [name for name in left if name in catalog.instances]
     borrowed = [one for name in known for one in lent(elsewhere, name, catalog)]
     left = [name for name in known if name not in {one.latest.instance for one in borrowed}]

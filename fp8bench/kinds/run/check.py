@@ -18,8 +18,15 @@ from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.machine import COMES_WITH, HARDWARE, changes, checkout_of
 from fp8bench.schema.record import Record, not_comparable
 from fp8bench.stats.estimate import Estimate
-from fp8bench.stats.nights import FEWEST_OF_REFERENCE, OF_REFERENCE, POOLED, over_nights
-from fp8bench.stats.ratio import regression, rounds_to_find, smallest_found
+from fp8bench.stats.ratio import (
+    FEWEST_OF_REFERENCE,
+    OF_REFERENCE,
+    POOLED,
+    over_nights,
+    regression,
+    rounds_to_find,
+    smallest_found,
+)
 from fp8bench.tables.written import Interval, counted
 
 Outcome = Literal["regression", "missing", "failed", "not comparable", "inconclusive", "ok", "new", "failed before"]

@@ -17,8 +17,7 @@ from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import changes
 from fp8bench.schema.record import Phase, Record
 from fp8bench.stats.estimate import estimate
-from fp8bench.stats.nights import FEWEST_NIGHTS, changed_at
-from fp8bench.stats.ratio import ratio
+from fp8bench.stats.ratio import FEWEST_NIGHTS, changed_at, ratio
 from fp8bench.tables import document as doc
 from fp8bench.tables.written import Interval, change, number
 

@@ -29,10 +29,10 @@ from typing import Any, Literal, NoReturn
 from pydantic import Field
 
 from fp8bench.launch.signals import never_failing
-from fp8bench.records.fit import fit
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Fp8benchError, ModeUnavailable, in_words, inert
 from fp8bench.schema.files import Frozen
+from fp8bench.schema.private import fit
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Session
 

@@ -15,8 +15,7 @@ from typing import Any, Literal, NamedTuple
 from fp8bench import registry
 from fp8bench.launch.batch_size import judged, next_size, with_try
 from fp8bench.launch.forecast import AXES, Forecaster
-from fp8bench.schema.batch import BatchSearch
-from fp8bench.schema.config import RunConfig
+from fp8bench.schema.config import BatchSearch, RunConfig
 from fp8bench.schema.execution import variants_of
 from fp8bench.schema.record import Record
 from fp8bench.schema.switches import ONLY_GAIN, joined

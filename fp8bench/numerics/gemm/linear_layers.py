@@ -11,8 +11,7 @@ from torch import nn
 
 from fp8bench.modes.torchao import convertible, is_head
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.formats import ALIGNMENT
-from fp8bench.schema.gemm import Product, Role, Shape
+from fp8bench.schema.gemm import ALIGNMENT, Product, Role, Shape
 from fp8bench.workloads.protocol import Batch, Workload
 
 

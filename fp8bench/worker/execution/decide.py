@@ -19,7 +19,7 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import Join
 from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, ParallelEvidence
-from fp8bench.stats.length import PROOF_STEPS
+from fp8bench.stats.steps import PROOF_STEPS
 from fp8bench.worker.execution import optimizers, proof, reference
 from fp8bench.worker.execution.afterwards import Afterwards
 from fp8bench.worker.execution.build import Choice, build, choose

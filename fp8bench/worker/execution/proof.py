@@ -43,7 +43,7 @@ from fp8bench.modes.layers import counted
 from fp8bench.modes.protocol import Mode
 from fp8bench.schema.execution import Join
 from fp8bench.schema.rank import ExecutedEvidence, Tolerance
-from fp8bench.stats.length import PROOF_STEPS
+from fp8bench.stats.steps import PROOF_STEPS
 from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.reference import Expected
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, Snapshot, gradient_of, scales

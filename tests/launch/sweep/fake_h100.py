@@ -14,8 +14,7 @@ from fp8bench.launch.forecast import Forecaster, all_steps_s, cold_s, obstacle
 from fp8bench.launch.sweep.halving import Candidates, Halving, Turn, space
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing import catalog
-from fp8bench.schema.batch import BatchSearch
-from fp8bench.schema.config import RunConfig
+from fp8bench.schema.config import BatchSearch, RunConfig
 from fp8bench.schema.execution import CompileScope
 from fp8bench.schema.rank import CompileEvidence, RankMemory
 from fp8bench.schema.record import Record

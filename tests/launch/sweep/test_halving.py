@@ -22,8 +22,7 @@ from fp8bench.launch.sweep.halving import (
     space,
     switched_on,
 )
-from fp8bench.schema.batch import BatchSearch
-from fp8bench.schema.config import RunConfig
+from fp8bench.schema.config import BatchSearch, RunConfig
 from fp8bench.schema.record import Record
 
 ONE: dict[str, tuple[Any, ...]] = {

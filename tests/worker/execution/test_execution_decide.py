@@ -14,7 +14,7 @@ from worker.faulty_blocks import Scaled
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
-from fp8bench.stats.length import PROOF_STEPS
+from fp8bench.stats.steps import PROOF_STEPS
 from fp8bench.worker.execution import optimizers, reference
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch, step
 

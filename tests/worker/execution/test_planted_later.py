@@ -10,7 +10,7 @@ from torch import nn
 from worker.execution.executing import blocks_of, settings
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
-from fp8bench.stats.length import LEAD_IN, PACE_STEPS, PROOF_STEPS
+from fp8bench.stats.steps import LEAD_IN, PACE_STEPS, PROOF_STEPS
 from fp8bench.worker import main
 from fp8bench.worker.execution import afterwards, plain_step
 from fp8bench.worker.main import measure
