@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from report.comparing import NEW, asked, catalog, compared, price, row
 
 from fp8bench.kinds.run.answer import Comparison
-from fp8bench.kinds.run.arranged import grouped
+from fp8bench.kinds.run.columns import grouped
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.sentences import as_json, sentences
 from fp8bench.kinds.run.shown import brief_columns, document

@@ -19,7 +19,7 @@ from builders import (
 
 from fp8bench.kinds.run.check import CheckedRow, check
 from fp8bench.kinds.run.check_shown import EXPORTS, sentence
-from fp8bench.kinds.run.sides import Sides
+from fp8bench.kinds.run.sessions import Sides
 from fp8bench.records.select import select
 
 OLD, NEW = "20260501T100000Z-aaaaaa", "20260502T100000Z-bbbbbb"

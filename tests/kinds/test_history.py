@@ -6,8 +6,7 @@ import pytest
 from builders import environment, machine_called, rounds
 
 from fp8bench.kinds.run.check import check
-from fp8bench.kinds.run.history import document, histories, sentence
-from fp8bench.kinds.run.sides import by_session, find
+from fp8bench.kinds.run.sessions import by_session, document, find, histories, sentence
 from fp8bench.records import results
 from fp8bench.tables.render import render
 

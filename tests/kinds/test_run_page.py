@@ -14,10 +14,9 @@ from builders import (
 )
 from report.comparing import NEW, catalog, compared
 
-from fp8bench.kinds.run.history import seconds
-from fp8bench.kinds.run.page import page
-from fp8bench.kinds.run.plots import PLOTS, charts, shown_rows
+from fp8bench.kinds.run.page import PLOTS, charts, page, shown_rows
 from fp8bench.kinds.run.sentences import sentences
+from fp8bench.kinds.run.sessions import seconds
 from fp8bench.tables.document import Document, Note, Table
 from fp8bench.tables.render import render
 from fp8bench.tables.row_chart import Bars, Scatter

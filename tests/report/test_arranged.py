@@ -6,7 +6,7 @@ from report import comparing
 from report.comparing import row
 
 from fp8bench.kinds.run.answer import Comparison
-from fp8bench.kinds.run.arranged import arranged, best_batches, holds, with_front
+from fp8bench.kinds.run.columns import arranged, best_batches, holds, with_front
 from fp8bench.kinds.view import AS_IT_IS, Count, View
 
 

@@ -32,7 +32,7 @@ from report.comparing import asked, catalog, instance, price, row
 
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.compare import compare
-from fp8bench.kinds.run.marks import Mark, Weight
+from fp8bench.kinds.run.rounds import Mark, Weight
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.pricing.catalog import load

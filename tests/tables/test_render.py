@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fp8bench.tables.document import Cells, Document, Letters, Note, Sentence, Table, Warned, blocks, notes
 from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, csv_cell, drawn_of, fitted, markdown, print_table, render
-from fp8bench.tables.side_by_side import differences, labels, where
+from fp8bench.tables.study import differences, labels, where
 from fp8bench.tables.written import brief_count, change, change_low_to_high, low_to_high, time_said
 
 ROWS = [("fc1", "bf16", "1.0"), ("fc1", "fp8", "0.5"), ("fc2", "fp8", "0.7")]

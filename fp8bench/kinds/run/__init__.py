@@ -9,8 +9,8 @@ from pathlib import Path
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.kinds.run import compare, shown
 from fp8bench.kinds.run.answer import Comparison
-from fp8bench.kinds.run.arranged import arranged, grouped, require_columns
 from fp8bench.kinds.run.borrowed import borrow, run_there, would_measure
+from fp8bench.kinds.run.columns import arranged, grouped, require_columns
 from fp8bench.records import results
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, Found, Kept

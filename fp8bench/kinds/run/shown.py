@@ -10,7 +10,7 @@ from textwrap import shorten
 
 from fp8bench.kinds.run.answer import ROUNDED, Comparison
 from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_BUDGET, OF_A_JOB, RowColumn, tone, units_of
-from fp8bench.kinds.run.marks import Mark, Weight
+from fp8bench.kinds.run.rounds import Mark, Weight
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import as_json, sentences
 from fp8bench.kinds.view import AS_IT_IS, View
