@@ -15,25 +15,17 @@ from fp8bench.tables import document as doc
 from fp8bench.tables.document import NOTHING
 from fp8bench.tables.written import Interval, number, with_interval
 
-READ = ("", "torch", "cuda", "transformer-engine", "torchao", "driver")
-"""The parts of an environment that change a GEMM's time or a mode's error: device, package versions, driver."""
-
-MOMENTS: tuple[Callable[[RecordHead], str], ...] = (
-    lambda record: record.instance,
-    lambda record: f"{record.instance} {record.created_utc:%Y-%m-%d %H:%M}",
-    lambda record: f"{record.instance} {record.created_utc:%Y-%m-%d %H:%M:%S}",
-    lambda record: f"{record.instance} {record.run_id}",
-)
-
 
 def labels(records: Sequence[RecordHead]) -> tuple[str, ...]:
-    """Return a unique name for each record; ids are assumed to be unique."""
+    """Return a unique name for each record: its instance, and as much of its time in UTC as distinguishes the records
+    of that instance, or its id if even the second is the same.
+    """
 
     def label(record: RecordHead) -> str:
         alike = [other for other in records if other.instance == record.instance]
-        # The least precision that distinguishes all records of this instance.
-        precise = (write for write in MOMENTS if len(set(map(write, alike))) == len(alike))
-        return next(precise, MOMENTS[-1])(record)
+        forms = ("{0.instance}", *(f"{{0.instance}} {{0.created_utc:%Y-%m-%d %H:%M{end}}}" for end in ("", ":%S")))
+        precise = (form for form in forms if len(set(map(form.format, alike))) == len(alike))
+        return next(precise, "{0.instance} {0.run_id}").format(record)
 
     return tuple(map(label, records))
 
@@ -44,21 +36,21 @@ def where(records: Sequence[RecordHead], names: Sequence[str]) -> str:
 
 
 def differences(records: Sequence[RecordHead]) -> dict[str, tuple[str | None, ...]]:
-    """Return the differences that change numbers, by name, with the value of each record, None if it is unknown or
-    absent: the machine if one instance has several, the device (named ""), and the versions of torch, CUDA, the driver
-    and the libraries of modes.
+    """Return the differences that change a GEMM's time or a mode's error, by name, with the value of each record, None
+    if unknown or absent: the machine if one instance has several, the device (named ""), packages and the driver.
     """
     known: list[dict[str, str | None]] = [
         # Without a GPU, the CPU computes.
         {"": there.device_name or there.cpu, **there.versions, "driver": there.driver} if there else {}
         for there in (record.environment for record in records)
     ]
-    machines = {(record.instance, record.machine.id if record.machine else None) for record in records}
+    machines = {(record.instance, record.machine and record.machine.id) for record in records}
     found: dict[str, tuple[str | None, ...]] = {}
     # Machines of different instances differ anyway.
     if len(machines) > len({instance for instance, _ in machines}):
         found["machine"] = tuple(str(record.machine) if record.machine else None for record in records)
-    found |= {name: tuple(one.get(name) for one in known) for name in READ}
+    for name in ("", "torch", "cuda", "transformer-engine", "torchao", "driver"):
+        found[name] = tuple(one.get(name) for one in known)
     return {name: values for name, values in found.items() if len(set(values)) > 1}
 
 
@@ -70,18 +62,6 @@ def differences_line(records: Sequence[RecordHead], names: Sequence[str]) -> lis
         for place, label in enumerate(names)
     )
     return [f"{'; '.join(every)}."] if found else []
-
-
-def said_by(labels: Sequence[str], sentences: Sequence[Sequence[str]]) -> list[str]:
-    """Return each sentence once, after the labels of the records that have it, if not all of them have it."""
-    who: dict[str, list[str]] = {}
-    for label, said in zip(labels, sentences, strict=True):
-        for sentence in said:
-            who.setdefault(sentence, []).append(label)
-    return [
-        sentence if len(saying) == len(labels) else f"{', '.join(saying)}: {sentence}"
-        for sentence, saying in who.items()
-    ]
 
 
 RowT = TypeVar("RowT")
@@ -138,36 +118,15 @@ def word(heading: str, get: Callable[[RowT], str | None], **looks: Any) -> Colum
     return Column(heading, get, kind="word", **looks)
 
 
-Aligned = Sequence[tuple[RowT | None, ...]]
-"""For each key, the row of each record; None if a record has none."""
-
-
-def beside(
-    of_records: Sequence[Sequence[RowT]],
-    key: Callable[[RowT], Hashable],
-    order: Callable[[RowT], Any] | None = None,
-) -> list[tuple[RowT | None, ...]]:
-    """Join the rows of several records by a key. order: sorts keys; None: as they come, the first record's first."""
-    known = [{key(row): row for row in rows} for rows in of_records]
-    first = {name: row for rows in reversed(known) for name, row in rows.items()}
-    names = list(dict.fromkeys(name for rows in known for name in rows))
-    if order is not None:
-        names.sort(key=lambda name: order(first[name]))
-    return [tuple(rows.get(name) for rows in known) for name in names]
-
-
-Against = Callable[[RowT, RowT], tuple[str, doc.Tone]]
-"""Compares a row with the first record's: the text of the ratio, and its tone."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class StudyTable(Generic[RowT]):
     """A table of a study: the same rows for one record, and for several side by side.
 
     naming: the columns that name a row. columns: what is shown of one record; beside: of each record side by side;
     without any, there is no such table. Columns that say nothing are omitted. rows: of a record's numbers. heading: of
-    the table, if it is not the only one. key, order: as in `beside`. against: adds a column that compares each record
-    with the first. refused: returns the status and the reason of a row without a value; the first column that follows
+    the table, if it is not the only one. key: joins the rows of several records. order: sorts the joined rows; None: as
+    they come, the first record's first. against: adds a column that compares each record with the first, by a ratio's
+    text and tone. refused: returns the status and the reason of a row without a value; the first column that follows
     the naming ones shows it, with a letter.
     """
 
@@ -178,16 +137,22 @@ class StudyTable(Generic[RowT]):
     beside: Sequence[Column[RowT]] = ()
     key: Callable[[RowT], Hashable] = id
     order: Callable[[RowT], Any] | None = None
-    against: Against[RowT] | None = None
+    against: Callable[[RowT, RowT], tuple[str, doc.Tone]] | None = None
     refused: Callable[[RowT], tuple[str, str] | None] = lambda _row: None
 
-    def aligned(self, of_records: Sequence[Sequence[RowT]]) -> Aligned[RowT]:
-        """Return the rows of one record, or of several joined by their keys."""
+    def aligned(self, of_records: Sequence[Sequence[RowT]]) -> list[tuple[RowT | None, ...]]:
+        """Return the rows of one record, or of several joined by their keys; None if a record has none of a key."""
         if len(of_records) == 1:
             return [(row,) for row in of_records[0]]
-        return beside(of_records, self.key, self.order)
+        known = [{self.key(row): row for row in rows} for rows in of_records]
+        first = {name: row for rows in reversed(known) for name, row in rows.items()}
+        names = list(dict.fromkeys(name for rows in known for name in rows))
+        if self.order is not None:
+            order = self.order
+            names.sort(key=lambda name: order(first[name]))
+        return [tuple(rows.get(name) for rows in known) for name in names]
 
-    def of(self, found: Aligned[RowT], names: Sequence[str], letters: doc.Letters) -> doc.Table:
+    def of(self, found: Sequence[tuple[RowT | None, ...]], names: Sequence[str], letters: doc.Letters) -> doc.Table:
         """Return the table of one record, or of several side by side. found: at least one row. names: of the records,
         which columns have if there are several.
         """
@@ -212,8 +177,6 @@ class StudyTable(Generic[RowT]):
 
 
 class Report(Protocol):
-    """The numbers of a record, as json has them."""
-
     @property
     def warnings(self) -> Sequence[str]: ...
 
@@ -267,7 +230,11 @@ class Study(Generic[RecordT, ReportT]):
             for name, report in zip(names, reports, strict=True)
             for text in report.warnings
         ]
-        said = said_by(names, [self.found(report) for report in reports])
+        found = [self.found(report) for report in reports]
+        said = []
+        for sentence in dict.fromkeys(chain(*found)):
+            who = [name for name, known in zip(names, found, strict=True) if sentence in known]
+            said.append(sentence if len(who) == len(names) else f"{', '.join(who)}: {sentence}")
         return doc.blocks(
             [doc.Heading(self.title(reports, where(group, names)))],
             *blocks,

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from report.comparing import NEW, asked, catalog, compared, price, row
 
 from fp8bench.kinds.run.answer import Comparison
-from fp8bench.kinds.run.columns import grouped
+from fp8bench.kinds.run.columns import in_groups
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.sentences import as_json, sentences
 from fp8bench.kinds.run.shown import brief_columns, document
@@ -307,7 +307,7 @@ def test_rows_that_decide_nothing_say_why(changes, why):
 
 def test_groups_have_a_heading_each_and_share_notes_and_the_answer_of_all_rows_below_them():
     every = compared(*on("p5", 0.1), *on("p5", 0.08, "te-fp8", minutes=10, recipe="delayed"))
-    text = render(document(*grouped(every, "mode")), "plain")
+    text = render(document(*in_groups(every, "mode")), "plain")
     assert text.count("Which mode?") == text.count("All of these rows") == text.count("With 3 processes a row") == 1
     assert text.index("mode: te-fp8") < text.index("All of these rows") < text.index("Which mode? te-fp8")
 

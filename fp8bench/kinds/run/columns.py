@@ -16,7 +16,7 @@ from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.view import OPERATORS, Condition, View
 from fp8bench.pricing.cost import front, job_hours
-from fp8bench.records.select import grouped as by
+from fp8bench.records.select import grouped
 from fp8bench.schema.errors import UsageError, nearest
 from fp8bench.schema.execution import suffix
 from fp8bench.tables.document import Cells, Tone
@@ -213,13 +213,13 @@ def _of_job_and_budget(row: Row, view: View) -> dict[str, object]:
     return update
 
 
-def grouped(comparison: Comparison, column: str) -> list[Comparison]:
+def in_groups(comparison: Comparison, column: str) -> list[Comparison]:
     """Return a comparison for each value of the column, in the order of their first rows, of batch sizes from the
     smallest. The answer is that of all rows, and goes with the last.
     """
     by_machine = column == "machine"
     value = (lambda row: row.machine) if by_machine else EVERY[column].value
-    groups = list(by(comparison.rows, value).values())
+    groups = list(grouped(comparison.rows, value).values())
     if column == "batch":
         groups.sort(key=lambda rows: rows[0].batch_size)
     tables = []
@@ -278,7 +278,9 @@ def best_batches(rows: Sequence[Row], of_each_machine: bool = False) -> list[Row
         return *mode(row), row.execution, row.attention, joined, row.world_size, row.workload
 
     ok = [row for row in rows if row.status == "ok"]
-    best = (max(of, key=lambda row: row.units_per_usd or row.throughput_per_s or 0) for of in by(ok, variant).values())
+    best = (
+        max(of, key=lambda row: row.units_per_usd or row.throughput_per_s or 0) for of in grouped(ok, variant).values()
+    )
     kept, ran = {row.run_id for row in best}, set(map(mode, ok))
     return [row for row in rows if row.run_id in kept or (row.status != "ok" and mode(row) not in ran)]
 
@@ -289,7 +291,7 @@ def with_front(rows: Sequence[Row]) -> list[Row]:
     """
     priced = [row for row in rows if row.units_per_usd and row.throughput_per_s]
     on_front: dict[str, bool] = {}
-    for alike in by(priced, lambda row: (row.unit, row.device)).values():
+    for alike in grouped(priced, lambda row: (row.unit, row.device)).values():
         points = [(1 / (row.throughput_per_s or 1.0), 1 / (row.units_per_usd or 1.0)) for row in alike]
         on_front |= {row.run_id: on for row, on in zip(alike, front(points), strict=True)}
     return [row.model_copy(update={"pareto": on_front.get(row.run_id)}) for row in rows]
