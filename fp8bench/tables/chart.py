@@ -70,9 +70,7 @@ def figure(height_in: float, path: Path, width_in: float = 9.0) -> Iterator[Any]
 
 @contextmanager
 def sheet(height_in: float, width_in: float, salt: str = "fp8bench") -> Iterator[Any]:
-    """Yield an empty figure. salt: of the names in an SVG, which must differ within a page. Raises UsageError without
-    matplotlib.
-    """
+    """Yield an empty figure. salt: of an SVG's names, which differ within a page. Raises as require_drawable does."""
     require_drawable()
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -134,9 +132,7 @@ class Line(NamedTuple):
 
 
 def lines(path: Path, heading: str, of: Sequence[Line], titles: tuple[str, str]) -> None:
-    """Draw lines over sizes on a logarithmic axis, each size with its name. titles: of the axes. Raises as `figure`
-    does.
-    """
+    """Draw lines over named sizes on a logarithmic axis. titles: of the axes. Raises as `figure` does."""
     with figure(4.6, path) as made:
         axes = made.add_subplot()
         for one in of:

@@ -102,9 +102,7 @@ def latex(text: str) -> str:
 
 
 def drawn_of(table: Table) -> Table:
-    """Return the table with inert text. The record of a column stands above its quantity, in lines as short as
-    possible, so that a long name does not widen a narrow column.
-    """
+    """Return the table with inert text, the record of a column above its quantity in lines as short as possible."""
     headings = ("\n".join(map(inert, [*cells.of.split(), cells.title])) for cells in table.columns)
     columns = (
         cells._replace(heading=heading, unit="", of="", texts=tuple(map(inert, cells.texts)))
@@ -114,9 +112,7 @@ def drawn_of(table: Table) -> Table:
 
 
 def fitted(table: Table, width: int) -> tuple[Table, tuple[str, ...]]:
-    """Return the table folded into the width by line breaks, and the headings of columns that did not fit. Headings
-    wider than their cells give way first, then the widest.
-    """
+    """Return the table folded into the width, wide headings first, then the widest; and headings without room."""
     columns, omitted = list(table.columns), list[str]()
     while _total(_narrowest(columns, 0, numbers=False)) > width and any(cells.spare for cells in columns):
         spare = max(place for place, cells in enumerate(columns) if cells.spare)

@@ -185,9 +185,7 @@ class Bars(Chart):
 
 @dataclass(frozen=True, kw_only=True)
 class Point(Item):
-    """A point; smaller x and y are better. ends: both ends of its interval, (x, y) each, if it has one. front: on the
-    front. hollow: not measured there.
-    """
+    """A point; smaller is better. ends: (x, y) of its interval's ends. hollow: not measured there."""
 
     x: float
     y: float

@@ -1,6 +1,4 @@
-"""What a study shows: its rows, its columns, and what it says of them, for one record, or for several of the same work
-side by side, with the name of each and how their machines differ.
-"""
+"""What a study shows: rows, columns and sentences, for one record, or several of the same work side by side."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -153,9 +151,7 @@ class StudyTable(Generic[RowT]):
         return [tuple(rows.get(name) for rows in known) for name in names]
 
     def of(self, found: Sequence[tuple[RowT | None, ...]], names: Sequence[str], letters: doc.Letters) -> doc.Table:
-        """Return the table of one record, or of several side by side. found: at least one row. names: of the records,
-        which columns have if there are several.
-        """
+        """Return the table of one record, or of several side by side. found: at least one row. names: of records."""
         alone, shown = len(names) == 1, []
         first, *others = self.columns if alone else self.beside
         for place, name in enumerate([""] if alone else names):
@@ -206,9 +202,7 @@ class Study(Generic[RecordT, ReportT]):
     def document(
         self, records: Sequence[RecordT], groups: Sequence[Sequence[RecordT]], catalog: Catalog
     ) -> doc.Document:
-        """Return the document. groups: the same records, those of the same work together, which are shown side by
-        side.
-        """
+        """Return the document. groups: the same records, those of the same work together, which stand side by side."""
         reports = {record.run_id: self.report(record, catalog) for record in records}
         every, several = list(reports.values()), len(records) > 1
         of_groups = (self._blocks(group, [reports[record.run_id] for record in group], several) for group in groups)

@@ -154,9 +154,7 @@ class Run(Kind):
     def compare(
         self, options: CompareOptions, catalog: Catalog, results_dirs: Sequence[Path], _log: Log, unread: Unread
     ) -> Document:
-        """Return rows ranked by what a dollar buys, without instances of which no record can be read. Raises UsageError
-        if an instance has no record.
-        """
+        """Return rows ranked by what a dollar buys. Raises UsageError if an instance has no record."""
         require_columns(options.view)
         every = gather(results.read(results_dirs, options.instances), options, catalog, results_dirs, unread)
         column = options.view.group_by

@@ -200,9 +200,7 @@ def _by_batch(one: Sequence[Row], other: Sequence[Row], against: Against) -> lis
 
 
 def _modes(of: dict[str, list[Row]], reference: Reference, against: Against) -> Iterator[OfMode]:
-    """Yield what the best mode of each instance gains: at the largest size that all instances can tell it of; of a
-    single instance, at each.
-    """
+    """Yield what the best mode of each instance gains, at the largest size that all have; of a single one, at each."""
     for timed in (True, False):
         each = (_gains([row for row in rows if row.timed == timed], reference, against) for rows in of.values())
         found = list(filter(None, each))
@@ -268,9 +266,7 @@ def _pooled(pairs: Sequence[Pair]) -> Pair:
 
 
 def elsewhere(pair: Pair, catalog: Catalog, query: PriceQuery) -> Elsewhere | None:
-    """Return the range of the gain over providers that list both GPUs, each by its lowest price a GPU; None for less
-    than two.
-    """
+    """Return the gain's range over providers that list both GPUs, by the lowest price a GPU; None for less than two."""
     one, other = (catalog.instances.get(row.instance) for row in (pair.row, pair.reference))
     speedup = pair.row.speedup_vs_reference
     if one is None or other is None or not one.gpu or not other.gpu or one.gpu == other.gpu or speedup is None:

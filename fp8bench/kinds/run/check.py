@@ -160,9 +160,7 @@ def _variant(record: Record) -> Key:
 
 
 def _one_each(sides: Sides) -> list[Measurement]:
-    """Return one measurement for each variant of the reference: the one with the machine and software of what was
-    measured now, else one on its machine, else the latest.
-    """
+    """Return each variant of the reference once: of now's machine and software, else its machine, else the latest."""
     systems = {system(each.latest) for each in sides.now}
     machines = {machine for machine, *_ in systems}
 
@@ -175,9 +173,7 @@ def _one_each(sides: Sides) -> list[Measurement]:
 
 
 def _like(record: Record, mine: Sequence[Measurement], theirs: Sequence[Measurement]) -> Measurement | None:
-    """Return what was measured now of the variant: with the same attention, else with one that no other variant of the
-    reference has, else what did not run.
-    """
+    """Return the variant now: of the same attention, else of one that no other variant has, else what did not run."""
     ran_as, known = execution(record), [_variant(other.latest) for other in theirs]
     alike = [each for each in mine if planned(each.latest) == planned(record)]
     fits = [each for each in alike if ran_as is None or ran_as in variants(each.latest)]

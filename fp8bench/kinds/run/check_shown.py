@@ -221,9 +221,7 @@ class UntilDecided:
             raise UsageError(f"--until-decided {self.reference} has no measurement that ran", remedy)
 
     def undecided(self, results_dir: Path, session: str) -> str:
-        """Return which variants of the session are undecided, in a sentence; empty if none is. One that the reference
-        measured in a single round has no interval, however many rounds are added here.
-        """
+        """Return the undecided variants in a sentence, if any; not those that the reference measured in one round."""
         sides = find(results_dir, session, str(self.reference), lambda _broken: None)
         found = check(sides, self.max_regression, allow_mismatch=True)
         left = tuple(row for row in found.of("inconclusive") if row.reference_rounds > 1)

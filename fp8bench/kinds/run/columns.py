@@ -214,9 +214,7 @@ def _of_job_and_budget(row: Row, view: View) -> dict[str, object]:
 
 
 def in_groups(comparison: Comparison, column: str) -> list[Comparison]:
-    """Return a comparison for each value of the column, in the order of their first rows, of batch sizes from the
-    smallest. The answer is that of all rows, and goes with the last.
-    """
+    """Return a comparison for each value, sizes from the smallest; the last one has the answer of all rows."""
     by_machine = column == "machine"
     value = (lambda row: row.machine) if by_machine else EVERY[column].value
     groups = list(grouped(comparison.rows, value).values())
@@ -286,9 +284,7 @@ def best_batches(rows: Sequence[Row], of_each_machine: bool = False) -> list[Row
 
 
 def with_front(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows, those with a price on or off the front of time against cost, among rows that count the same unit
-    on the same kind of device.
-    """
+    """Return the rows, those with a price on or off the front of time against cost of alike rows (unit, device)."""
     priced = [row for row in rows if row.units_per_usd and row.throughput_per_s]
     on_front: dict[str, bool] = {}
     for alike in grouped(priced, lambda row: (row.unit, row.device)).values():

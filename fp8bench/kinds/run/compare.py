@@ -91,9 +91,7 @@ def _best(fitting: Sequence[Row]) -> Row | None:
 
 
 def _of_one_work(rows: Sequence[Row], model: Row | None) -> list[Row]:
-    """Return the timed rows of one work, the model's if it is one of them, and the published ones of one; what did not
-    run is of any.
-    """
+    """Return the timed rows of one work, the model's if there, the published of one, and what did not run."""
     found = []
     for group in grouped(rows, lambda row: row.timed).values():
         ran = [row for row in group if row.status == "ok"]

@@ -1,6 +1,4 @@
-"""Where a step's time goes, for one mode or for two side by side, and why. Hidden communication is shown next to the
-step, and is not part of it.
-"""
+"""Where a step's time goes, for one mode or two side by side, and why. Hidden communication is no part of the step."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace

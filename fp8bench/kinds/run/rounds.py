@@ -31,9 +31,7 @@ APART = 0.005
 
 @dataclass(frozen=True)
 class UnitTime:
-    """The times of a unit. processes: for each, its step times over the units of a step. elsewhere, outside: see
-    `Estimate`.
-    """
+    """The times of a unit. processes: for each, its step times over the units of a step. Else as in `Estimate`."""
 
     processes: tuple[StepTimes, ...]
     elsewhere: float = 0.0

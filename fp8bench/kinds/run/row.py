@@ -1,6 +1,4 @@
-"""One row of a comparison: the numbers that every format shows, derived from one measurement and its price. Null means
-unknown or meaningless.
-"""
+"""One row of a comparison: its numbers, from one measurement and its price. Null means unknown or meaningless."""
 
 import math
 from datetime import date

@@ -323,9 +323,7 @@ def _optimizer(described: str, config: RunConfig) -> str:
 
 
 def _source(path: str, *names: str) -> str:
-    """Return these constants, classes and functions of a module of fp8bench, as they stand there and in that order. By
-    its text: the module itself imports torch.
-    """
+    """Return these constants, classes and functions of a module, by its text, since the module itself imports torch."""
     text = (Path(fp8bench.__file__).parent / path).read_text(encoding="utf-8")
     found = {}
     for node in ast.parse(text).body:

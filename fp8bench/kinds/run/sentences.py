@@ -1,6 +1,4 @@
-"""The answer in sentences: which mode, which instance, and what could change it; and, for a paper, how the figures were
-made. Every number is a row's own.
-"""
+"""The answer in sentences: which mode, which instance, and what could change it; and how the figures were made."""
 
 import math
 from collections.abc import Iterator, Sequence

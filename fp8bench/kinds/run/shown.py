@@ -194,9 +194,7 @@ def _sign(row: Row, of: VerdictOn) -> str:
 
 
 def notes(rows: Sequence[Row], about_all: Sequence[str], every: bool) -> list[str]:
-    """Return lines of notes, those that weigh most first. about_all: notes on the table as a whole. every: whether all
-    are wanted, and not only the first.
-    """
+    """Return lines of notes, those that weigh most first. about_all: on the table. every: whether all are wanted."""
     found = grouped(((mark, row) for row in rows for mark in _in_row_and_below(row)[1]), lambda one: one[0])
     instances, sizes = len({row.instance for row in rows}) > 1, len({row.batch_size for row in rows}) > 1
 

@@ -110,9 +110,7 @@ def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Do
 def _runner_up(
     found: Halving, rows: Mapping[RunConfig, SweepRow], order: Sequence[RunConfig]
 ) -> tuple[SweepRow | None, Ratio | None]:
-    """Return the best with an interval, even if dropped as slower, else the next leader; and its time over the
-    winner's, if both have an interval.
-    """
+    """Return the best with an interval, even if dropped, else the next leader; and its time over the winner's."""
     # With --batch-size auto a configuration continues at one size, and its other sizes are no rivals.
     of_winner = found.sizes(order[0]) if found.blank is not None else order[:1]
     rivals = [config for config in order if config not in of_winner and rows[config].status == "ok"]
