@@ -8,8 +8,7 @@ from fp8bench.cli.options import ResultsDir, Strict, argument, option
 from fp8bench.cli.output import Unread, log, warn, written
 from fp8bench.cli.selection import Selection
 from fp8bench.kinds.run import gather
-from fp8bench.kinds.run.page import page
-from fp8bench.kinds.run.plots import PLOTS, charts, shown_rows
+from fp8bench.kinds.run.page import PLOTS, charts, page, shown_rows
 from fp8bench.kinds.view import AS_IT_IS, JOB_UNITS, Count
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError, require_known

@@ -26,7 +26,7 @@ from fp8bench.config.request import RunRequest
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.check_shown import UntilDecided
 from fp8bench.kinds.run.compare import compare
-from fp8bench.kinds.run.history import seconds
+from fp8bench.kinds.run.sessions import seconds
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import View
 from fp8bench.launch.assemble import assemble

@@ -1,7 +1,4 @@
-"""What every kind of measured thing has; `one_record` has what the kinds share whose call makes one record.
-
-A kind is one folder and one line in `registry`. Commands know a kind only through `Kind`.
-"""
+"""What commands need of every kind of measured thing: a kind is one folder and one line in `registry`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence

@@ -1,6 +1,4 @@
-"""What the kinds share whose call makes one record: how options are declared, what is prepared, how a record begins,
-and which records are compared.
-"""
+"""What kinds share whose call makes one record: options, what is prepared, how it begins, and which are compared."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -69,9 +67,7 @@ RecordT = TypeVar("RecordT", bound=RecordHead)
 
 @dataclass(frozen=True)
 class Prepared(Place, Generic[ConfigT]):
-    """What will be measured, and where it is stored. warnings: for the record. alike: what all nodes must share besides
-    the options. machines: of each node, if there are several.
-    """
+    """What will be measured and stored. alike: what nodes must share besides options. machines: of several nodes."""
 
     config: ConfigT
     warnings: tuple[str, ...] = ()

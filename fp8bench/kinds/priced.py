@@ -1,13 +1,12 @@
 """The price of an hour of a record's machines, whatever was measured on them, or why there is no price."""
 
 from dataclasses import replace
-from datetime import date
 from typing import NamedTuple
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.pricing.catalog import doubted
 from fp8bench.pricing.choose import OLD_DAYS, choose, has_no_price, of_listed, only_another_machines, why_no_price
-from fp8bench.schema.instance import Catalog, Instance, Price, Purchase
+from fp8bench.schema.instance import Catalog, Price, Purchase
 from fp8bench.schema.record import RecordHead
 
 WHAT_IF = "what-if"
@@ -33,14 +32,13 @@ class Priced(NamedTuple):
     @property
     def share(self) -> float | None:
         """The share of the price that is counted; None if all of it is."""
-        return self.gpus[0] / self.gpus[1] if self.share_of and self.gpus else None
+        return self.gpus[0] / self.gpus[1] if self.gpus else None
 
     @property
     def usd_per_hour(self) -> float | None:
         """The price of all machines together, or of the GPUs that are used on them."""
-        if not self.price or not self.price.usd_per_hour:
-            return None
-        return self.price.usd_per_hour * self.nodes * (self.share or 1)
+        known = self.price and self.price.usd_per_hour
+        return known * self.nodes * (self.share or 1) if known else None
 
 
 class Used(NamedTuple):
@@ -81,7 +79,10 @@ def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOpt
         )
         return Priced(None, nodes, (why_none,))
     elsewhere = instance is not None and only_another_machines(instance.prices, query)
-    not_yet = _not_yet(instance, options.today)
+    own = [one.as_of for one in instance.prices if one.own and one.as_of] if instance else []
+    day = min((day for day in own if day > options.today), default=None)
+    not_yet = f"your price of {record.instance} is of {day}, which is in the future, and not used: correct its as_of"
+    not_yet = not_yet * bool(day)
     if instance and price:
         # The price in a user's own contract holds however old it is.
         old = price.as_of is not None and not price.own and (options.day - price.as_of).days > OLD_DAYS
@@ -92,11 +93,9 @@ def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOpt
         return Priced(None, nodes, (PRICED_ELSEWHERE,))
     # A listed instance is matched by the GPU's name: no slice or unknown GPU gets another GPU's price.
     if has_no_price(instance) and used.on_gpu and ran_on and used.workers % nodes == 0:
-        listed = of_listed(ran_on.name, used.workers // nodes, catalog, query)
-        if listed:
-            return Priced(
-                listed.price, nodes, _told(listed.price), "", listed.instance, (used.workers, listed.of * nodes)
-            )
+        if listed := of_listed(ran_on.name, used.workers // nodes, catalog, query):
+            gpus = used.workers, listed.of * nodes
+            return Priced(listed.price, nodes, _told(listed.price), "", listed.instance, gpus)
     return Priced(None, nodes, (why_no_price(record.instance, instance, query),), not_yet)
 
 
@@ -113,10 +112,3 @@ def _told(
         PRICED_ELSEWHERE: elsewhere,
     }
     return tuple(text for text, holds in said.items() if holds)
-
-
-def _not_yet(instance: Instance | None, today: date) -> str:
-    days = [one.as_of for one in instance.prices if one.own and one.as_of and one.as_of > today] if instance else []
-    if instance is None or not days:
-        return ""
-    return f"your price of {instance.key} is of {min(days)}, which is in the future, and not used: correct its as_of"

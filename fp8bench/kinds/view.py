@@ -4,7 +4,8 @@ line. Which records are compared is decided elsewhere (`records.select`), and so
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import eq, ge, gt, le, lt, ne
 from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -22,7 +23,7 @@ HOURS = {"h": 1.0, "d": 24.0, "w": 168.0}
 COUNT = re.compile(r"([0-9][0-9,]*(?:\.[0-9]+)?(?:e\+?[0-9]{1,3})?|\.[0-9]+) *([kmgbt]?)", re.IGNORECASE)
 TIME = re.compile(r"([0-9]{1,6}(?:\.[0-9]+)?) *([hdw])", re.IGNORECASE)
 CONDITION = re.compile(r" *([A-Za-z][A-Za-z0-9_-]*) *(!=|<=|>=|=|<|>) *(.*?) *")
-OPERATORS = ("=", "!=", "<=", ">=", "<", ">")
+OPERATORS: Mapping[str, Callable[[float, float], bool]] = {"=": eq, "!=": ne, "<=": le, ">=": ge, "<": lt, ">": gt}
 
 
 def _scaled(pattern: re.Pattern[str], scales: Mapping[str, float], what: str) -> BeforeValidator:

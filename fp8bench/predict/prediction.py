@@ -12,7 +12,7 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from fp8bench.kinds.kind import Labelled
-from fp8bench.kinds.run.borrowed import as_of
+from fp8bench.kinds.run import as_of
 from fp8bench.predict.source import Source, source
 from fp8bench.predict.step import Known, Machine, ModelError, Part, known, model_error, predict
 from fp8bench.pricing import cost

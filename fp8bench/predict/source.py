@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fp8bench.kinds.run.rounds import unit_time
 from fp8bench.kinds.run.row import Row, to_row
-from fp8bench.kinds.run.unit_cost import unit_time
 from fp8bench.predict.step import Machine, Work
 from fp8bench.records.select import Measurement
 from fp8bench.schema.errors import UsageError

@@ -11,6 +11,6 @@
     STUDY = Study(report=report_of, tables=(TABLE,), ...)
     print(render(STUDY.document(records, same_work(records), catalog), "markdown"))    # or plain, terminal, csv, json
 
-`document`: what is shown, before it is text; `study`; `side_by_side`: how records are named and differ; `written`:
+`document`: what is shown, before it is text; `study`, also side by side; `written`:
 numbers in words; `render`: all text (rich, tabulate); `chart` and `row_chart`: all pictures (matplotlib); `page`: HTML.
 """

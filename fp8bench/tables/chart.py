@@ -28,24 +28,13 @@ OF_NOTHING: dict[str, dict[str, None]] = {
 """Metadata by suffix, without the day or the version of the software that drew the plot."""
 
 SUFFIXES = tuple(OF_NOTHING)
-WIDTH_IN = 9.0
 PIXELS = 1800
 """The width of a .png: twice the pixels that a README shows, for screens that have them."""
 
-LETTERS_OF_TITLE = 10
-"""Letters of a title in an inch."""
-
 INK, FAINT, GRID = "#1f2328", "#59636e", "#d8dee4"
-DASHES = (0, (4, 2))
 SMALL_TITLE: dict[str, Any] = {"fontsize": 9.5, "color": INK, "loc": "left", "pad": 4}
 """How the title of one panel of several looks."""
 
-LOOKS = {
-    "svg.fonttype": "none",
-    "text.parse_math": False,
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-}
 OF_A_LEGEND: dict[str, Any] = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK}
 
 MARKS = frozenset(("svg", "g", "path", "text", "defs", "use", "clipPath", "rect"))
@@ -64,10 +53,9 @@ def require_drawable(path: Path | None = None) -> None:
 
 
 @contextmanager
-def figure(height_in: float, path: Path, width_in: float = WIDTH_IN) -> Iterator[Any]:
-    """Yield a figure, and write it to `path` when the block ends.
-
-    Raises UsageError as require_drawable does, and RunFailed if path cannot be written.
+def figure(height_in: float, path: Path, width_in: float = 9.0) -> Iterator[Any]:
+    """Yield a figure, and write it to `path` when the block ends. Raises UsageError as require_drawable does, and
+    RunFailed if path cannot be written.
     """
     require_drawable(path)
     with sheet(height_in, width_in) as made:
@@ -82,15 +70,16 @@ def figure(height_in: float, path: Path, width_in: float = WIDTH_IN) -> Iterator
 
 @contextmanager
 def sheet(height_in: float, width_in: float, salt: str = "fp8bench") -> Iterator[Any]:
-    """Yield an empty figure. salt: of the names in an SVG, which must differ within a page. Raises UsageError without
-    matplotlib.
-    """
+    """Yield an empty figure. salt: of an SVG's names, which differ within a page. Raises as require_drawable does."""
     require_drawable()
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    ours: Any = {"svg.hashsalt": salt, **LOOKS}
+    ours: Any = {
+        **{"svg.hashsalt": salt, "svg.fonttype": "none", "text.parse_math": False},
+        **{"font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"]},
+    }
     with rc_context(ours):
         made = Figure(figsize=(width_in, height_in), layout="constrained")
         FigureCanvasAgg(made)
@@ -109,12 +98,8 @@ def inlined(made: Any, title: str, description: str) -> str:
     """
     root = ElementTree.fromstring(_drawn(made, ".svg"))
     _plain(root)
-    root.attrib = {
-        "viewBox": root.attrib["viewBox"],
-        "role": "img",
-        "aria-label": inert(f"{title}. {description}"),
-        "stroke-linejoin": "round",
-    }
+    told = {"role": "img", "aria-label": inert(f"{title}. {description}"), "stroke-linejoin": "round"}
+    root.attrib = {"viewBox": root.attrib["viewBox"], **told}
     return ElementTree.tostring(root, encoding="unicode")
 
 
@@ -129,11 +114,9 @@ def _plain(element: ElementTree.Element) -> None:
         name: value if name == "id" else re.sub(r"-?\d+\.\d{3,}", lambda length: f"{float(length[0]):.2f}", value)
         for name, value in (kept | styles).items()
     }
-    for child in list(element):
-        if child.tag.rpartition("}")[2] in MARKS:
-            _plain(child)
-        else:
-            element.remove(child)
+    element[:] = [child for child in element if child.tag.rpartition("}")[2] in MARKS]
+    for child in element:
+        _plain(child)
     if element.tag != "text":
         element.text = None
     element.tail = None
@@ -149,13 +132,11 @@ class Line(NamedTuple):
 
 
 def lines(path: Path, heading: str, of: Sequence[Line], titles: tuple[str, str]) -> None:
-    """Draw lines over sizes on a logarithmic axis, each size with its name. titles: of the axes. Raises as `figure`
-    does.
-    """
+    """Draw lines over named sizes on a logarithmic axis. titles: of the axes. Raises as `figure` does."""
     with figure(4.6, path) as made:
         axes = made.add_subplot()
         for one in of:
-            looks: Any = {"color": one.colour, "linestyle": DASHES if one.broken else "-", "label": one.name}
+            looks: Any = {"color": one.colour, "linestyle": (0, (4, 2)) if one.broken else "-", "label": one.name}
             axes.plot(*zip(*one.points, strict=True), marker="o", markersize=3.5, linewidth=1.8, **looks)
         axes.set_xscale("log", base=2)
         sizes = sorted({x for one in of for x, _ in one.points})
@@ -187,7 +168,8 @@ def contrast(one: str, other: str) -> float:
 
 def title(figure: Any, text: str) -> None:
     """Write the title in as many lines as the figure's width needs."""
-    lines = textwrap.wrap(inert(text), int(LETTERS_OF_TITLE * figure.get_figwidth()))
+    # An inch holds 10 letters.
+    lines = textwrap.wrap(inert(text), int(10 * figure.get_figwidth()))
     figure.suptitle("\n".join(lines), fontsize=11, fontweight="bold", color=INK, x=0.01, ha="left")
 
 
@@ -208,9 +190,7 @@ def plain(axes: Any, x: str = "", y: str = "") -> None:
 
 
 def panel(axes: Any, grid: str, y_colour: str = INK, sides: Sequence[str] = ("bottom",)) -> None:
-    """Draw a panel's grid and these sides of its frame, quieter than the plot and behind it. grid: `x`, `y` or `both`.
-    y_colour: of the names beside it.
-    """
+    """Draw a panel's grid and these sides of its frame, quieter than the plot and behind it. grid: `x`, `y`, `both`."""
     axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
     axes.tick_params(axis="y", labelcolor=y_colour)
     axes.grid(True, axis=grid, color=GRID, linewidth=0.6)

@@ -35,6 +35,15 @@ COLOURS = {"good": "green", "doubtful": "yellow", "bad": "red"}
 STYLES = {"strong": "bold", "faint": "dim"}
 LOOKS: dict[type, str] = {Heading: "bold", Note: "dim", Sentence: ""}
 
+IN_MARKDOWN = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;"})
+IN_LATEX = str.maketrans(
+    {one: f"\\{one}" for one in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": "$<$", ">": "$>$", "|": "$|$", '"': "''", "±": r"$\pm$", "≈": r"$\approx$", "\u00d7": r"$\times$"}
+)
+FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""Characters that begin a formula in a spreadsheet, with their full-width forms."""
+
 
 def render(document: Document, form: str) -> str:
     """Return the complete text without its last line break. form: one of FORMATS, TERMINAL or PIPE. No text from a
@@ -84,28 +93,16 @@ def tabulated(
 
 def markdown(text: str) -> str:
     """Escape the text so that it reads the same, but cannot end a cell or make a tag, a link or a picture."""
-    return inert(text).translate(_ESCAPED).replace("](", "]\\(")
-
-
-_ESCAPED = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;"})
+    return inert(text).translate(IN_MARKDOWN).replace("](", "]\\(")
 
 
 def latex(text: str) -> str:
     """Escape the text so that it reads the same in LaTeX, with no package, and is no command."""
-    return inert(text).translate(_OF_LATEX).replace("--", "-{}-")
-
-
-_OF_LATEX = str.maketrans(
-    {one: f"\\{one}" for one in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"<": "$<$", ">": "$>$", "|": "$|$", '"': "''", "±": r"$\pm$", "≈": r"$\approx$", "\u00d7": r"$\times$"}
-)
+    return inert(text).translate(IN_LATEX).replace("--", "-{}-")
 
 
 def drawn_of(table: Table) -> Table:
-    """Return the table with inert text. The record of a column stands above its quantity, in lines as short as
-    possible, so that a long name does not widen a narrow column.
-    """
+    """Return the table with inert text, the record of a column above its quantity in lines as short as possible."""
     headings = ("\n".join(map(inert, [*cells.of.split(), cells.title])) for cells in table.columns)
     columns = (
         cells._replace(heading=heading, unit="", of="", texts=tuple(map(inert, cells.texts)))
@@ -115,16 +112,13 @@ def drawn_of(table: Table) -> Table:
 
 
 def fitted(table: Table, width: int) -> tuple[Table, tuple[str, ...]]:
-    """Return the table folded into the width by line breaks, and the headings of columns that did not fit. Headings
-    wider than their cells give way first, then the widest.
-    """
+    """Return the table folded into the width, wide headings first, then the widest; and headings without room."""
     columns, omitted = list(table.columns), list[str]()
-    while _least(columns, 0, numbers=False) > width and any(cells.spare for cells in columns):
+    while _total(_narrowest(columns, 0, numbers=False)) > width and any(cells.spare for cells in columns):
         spare = max(place for place, cells in enumerate(columns) if cells.spare)
         omitted.insert(0, columns.pop(spare).heading)
-    ways = ((0, False), (1, False), (1, True))
-    level, numbers = next((way for way in ways if _least(columns, *way) <= width), ways[-1])
-    least = [_narrowest(cells, level, numbers) for cells in columns]
+    ways = [(level, _narrowest(columns, level, numbers)) for level, numbers in ((0, False), (1, False), (1, True))]
+    level, least = next((way for way in ways if _total(way[1]) <= width), ways[-1])
     widths = _widths(columns)
     while _total(widths) > width and widths != least:
         able = (place for place, wide in enumerate(widths) if wide > least[place])
@@ -154,15 +148,14 @@ def _widths(columns: Iterable[Cells]) -> list[int]:
     return [_width([cells.heading, *cells.texts]) for cells in columns]
 
 
-def _least(columns: Sequence[Cells], level: int, numbers: bool) -> int:
-    return _total([_narrowest(cells, level, numbers) for cells in columns])
+def _narrowest(columns: Sequence[Cells], level: int, numbers: bool) -> list[int]:
+    def narrowest(cells: Cells) -> int:
+        whole = cells.texts if cells.numeric and not numbers else ()
+        folded = [cells.heading, *(() if whole else cells.texts)]
+        pieces = (piece.strip() for text in folded for line in text.split("\n") for piece in BREAKS[level].split(line))
+        return _width([*whole, *pieces])
 
-
-def _narrowest(cells: Cells, level: int, numbers: bool) -> int:
-    whole = cells.texts if cells.numeric and not numbers else ()
-    folded = [cells.heading, *(() if whole else cells.texts)]
-    pieces = (piece.strip() for text in folded for line in text.split("\n") for piece in BREAKS[level].split(line))
-    return _width([*whole, *pieces])
+    return [*map(narrowest, columns)]
 
 
 def _folded(text: str, width: int, level: int) -> str:
@@ -218,8 +211,8 @@ def print_table(table: Table, console: "Console") -> None:
     from rich.text import Text
 
     drawn = drawn_of(table)
-    needed = _least([cells for cells in drawn.columns if not cells.spare], 0, False)
-    whole = table.whole or (not drawn.numbered and needed <= console.width)
+    needed = _narrowest([cells for cells in drawn.columns if not cells.spare], 0, numbers=False)
+    whole = table.whole or (not drawn.numbered and _total(needed) <= console.width)
     for place, part in enumerate([drawn] if whole else divided(drawn, console.width)):
         if place:
             console.print()
@@ -234,17 +227,12 @@ def print_table(table: Table, console: "Console") -> None:
         console.print(frame, *(Text(line, style=LOOKS[Note]) for line in omission(omitted)), sep="\n")
 
 
-_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""Characters that begin a formula in a spreadsheet, with their full-width forms."""
-
-
 def _csv(document: Document) -> str:
     if document.lines is None:
         raise ValueError("this document has no lines")
     buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(map(csv_cell, document.lines.fields))
-    writer.writerows(map(csv_cell, row) for row in document.lines.rows)
+    lines = (document.lines.fields, *document.lines.rows)
+    csv.writer(buffer, lineterminator="\n").writerows(map(csv_cell, line) for line in lines)
     return buffer.getvalue().rstrip("\n")
 
 
@@ -259,4 +247,4 @@ def csv_cell(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     text = "\n".join(map(inert, value.split("\n")))
-    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
+    return f"'{text}" if text.lstrip().startswith(FORMULA) else text

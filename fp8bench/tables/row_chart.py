@@ -19,22 +19,14 @@ from fp8bench.tables.chart import FAINT, INK, contrast, figure, inlined, on, pla
 if TYPE_CHECKING:
     from fp8bench.tables.chart import Axes
 
-WIDTH = 360.0
-"""In points, of which an inch has 72 and a phone's screen 358."""
+WIDTH, LETTERS = 360.0, 56
+"""In points, of which an inch has 72 and a phone's screen 358; and the letters of a line across it."""
 
 TEXT, SMALL = 10.5, 10.1
 """Sizes of text: a phone shows 10 pixels at least."""
 
-LETTERS = 56
-"""Letters of a line across the whole width."""
-
-LINE, BAR, ROW = 13.0, 14.0, 48.0
-"""Heights in points: of a line of text, of a bar, and of a row with two lines, its bar and what separates it."""
-
-LEGEND_COLUMNS = 2
-AXES_HEIGHT = 215.0
-PALE = 1.2
-"""The contrast with paper below which a part has an outline."""
+LINE, BAR, ROW, AXES_HEIGHT = 13.0, 14.0, 48.0, 215.0
+"""Heights in points: of a line of text, of a bar, of a row with two lines, its bar and what separates it, of axes."""
 
 COLOURS = {"first": "#005b8f", "other": "#5b97c0", "reference": "#7a6a58", "reported": "#ffffff"}
 """Colours of bars: the best row, the others, the reference, and figures that were not measured."""
@@ -154,11 +146,11 @@ class Bars(Chart):
 
     @property
     def _above(self) -> float:
-        return 16.0 * math.ceil(len(self.legend) / LEGEND_COLUMNS) + 4 if self.legend else 0.0
+        return 16.0 * math.ceil(len(self.legend) / 2) + 4 if self.legend else 0.0
 
     def paint(self, axes: "Axes") -> None:
         for place, name in enumerate(self.legend):
-            x, y = 2 + place % LEGEND_COLUMNS * WIDTH / LEGEND_COLUMNS, 8 + 16.0 * (place // LEGEND_COLUMNS)
+            x, y = 2 + place % 2 * WIDTH / 2, 8 + 16.0 * (place // 2)
             axes.barh(y, 11, 11, left=x, color=self.colours[name], edgecolor=FAINT, linewidth=0.6)
             axes.text(x + 17, y + 3.8, name, fontsize=SMALL, color=INK)
         longest = max(sum(length for _, length in bar.parts) for bar in self.rows)
@@ -173,7 +165,8 @@ class Bars(Chart):
             ends = accumulate((length for _, length in bar.parts), initial=0.0)
             for (name, length), (left, right) in zip(bar.parts, pairwise(map(at, ends)), strict=True):
                 colour = self.colours[name]
-                edge = FAINT if contrast(colour, "#ffffff") < PALE else "white"
+                # What is pale has an outline.
+                edge = FAINT if contrast(colour, "#ffffff") < 1.2 else "white"
                 axes.barh(y, right - left, BAR, left=left, color=colour, edgecolor=edge, linewidth=0.6, clip_on=False)
                 text = self.write_part(length) if self.write_part else ""
                 if text and right - left >= 1 + 5.8 * len(text):
@@ -192,9 +185,7 @@ class Bars(Chart):
 
 @dataclass(frozen=True, kw_only=True)
 class Point(Item):
-    """A point; smaller x and y are better. ends: both ends of its interval, (x, y) each, if it has one. front: on the
-    front. hollow: not measured there.
-    """
+    """A point; smaller is better. ends: (x, y) of its interval's ends. hollow: not measured there."""
 
     x: float
     y: float

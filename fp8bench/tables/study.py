@@ -1,4 +1,4 @@
-"""What a study shows: its rows, its columns, and what it says of them, for one record or several side by side."""
+"""What a study shows: rows, columns and sentences, for one record, or several of the same work side by side."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +10,57 @@ from typing import Any, Generic, Protocol, TypeVar
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import RecordHead
 from fp8bench.tables import document as doc
-from fp8bench.tables.side_by_side import differences_line, labels, said_by, where
+from fp8bench.tables.document import NOTHING
 from fp8bench.tables.written import Interval, number, with_interval
+
+
+def labels(records: Sequence[RecordHead]) -> tuple[str, ...]:
+    """Return a unique name for each record: its instance, and as much of its time in UTC as distinguishes the records
+    of that instance, or its id if even the second is the same.
+    """
+
+    def label(record: RecordHead) -> str:
+        alike = [other for other in records if other.instance == record.instance]
+        forms = ("{0.instance}", *(f"{{0.instance}} {{0.created_utc:%Y-%m-%d %H:%M{end}}}" for end in ("", ":%S")))
+        precise = (form for form in forms if len(set(map(form.format, alike))) == len(alike))
+        return next(precise, "{0.instance} {0.run_id}").format(record)
+
+    return tuple(map(label, records))
+
+
+def where(records: Sequence[RecordHead], names: Sequence[str]) -> str:
+    """Return each record's name and device in words, e.g. `p5 (NVIDIA H100 80GB HBM3)`. names: of the records."""
+    return ", ".join(f"{name} ({one.device_name or 'CPU'})" for name, one in zip(names, records, strict=True))
+
+
+def differences(records: Sequence[RecordHead]) -> dict[str, tuple[str | None, ...]]:
+    """Return the differences that change a GEMM's time or a mode's error, by name, with the value of each record, None
+    if unknown or absent: the machine if one instance has several, the device (named ""), packages and the driver.
+    """
+    known: list[dict[str, str | None]] = [
+        # Without a GPU, the CPU computes.
+        {"": there.device_name or there.cpu, **there.versions, "driver": there.driver} if there else {}
+        for there in (record.environment for record in records)
+    ]
+    machines = {(record.instance, record.machine and record.machine.id) for record in records}
+    found: dict[str, tuple[str | None, ...]] = {}
+    # Machines of different instances differ anyway.
+    if len(machines) > len({instance for instance, _ in machines}):
+        found["machine"] = tuple(str(record.machine) if record.machine else None for record in records)
+    for name in ("", "torch", "cuda", "transformer-engine", "torchao", "driver"):
+        found[name] = tuple(one.get(name) for one in known)
+    return {name: values for name, values in found.items() if len(set(values)) > 1}
+
+
+def differences_line(records: Sequence[RecordHead], names: Sequence[str]) -> list[str]:
+    """Return one line that lists the differences record by record; empty if there are none."""
+    found = differences(records)
+    every = (
+        f"{label}: {', '.join(f'{name} {values[place] or NOTHING}'.strip() for name, values in found.items())}"
+        for place, label in enumerate(names)
+    )
+    return [f"{'; '.join(every)}."] if found else []
+
 
 RowT = TypeVar("RowT")
 
@@ -67,36 +116,15 @@ def word(heading: str, get: Callable[[RowT], str | None], **looks: Any) -> Colum
     return Column(heading, get, kind="word", **looks)
 
 
-Aligned = Sequence[tuple[RowT | None, ...]]
-"""For each key, the row of each record; None if a record has none."""
-
-
-def beside(
-    of_records: Sequence[Sequence[RowT]],
-    key: Callable[[RowT], Hashable],
-    order: Callable[[RowT], Any] | None = None,
-) -> list[tuple[RowT | None, ...]]:
-    """Join the rows of several records by a key. order: sorts keys; None: as they come, the first record's first."""
-    known = [{key(row): row for row in rows} for rows in of_records]
-    first = {name: row for rows in reversed(known) for name, row in rows.items()}
-    names = list(dict.fromkeys(name for rows in known for name in rows))
-    if order is not None:
-        names.sort(key=lambda name: order(first[name]))
-    return [tuple(rows.get(name) for rows in known) for name in names]
-
-
-Against = Callable[[RowT, RowT], tuple[str, doc.Tone]]
-"""Compares a row with the first record's: the text of the ratio, and its tone."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class StudyTable(Generic[RowT]):
     """A table of a study: the same rows for one record, and for several side by side.
 
     naming: the columns that name a row. columns: what is shown of one record; beside: of each record side by side;
     without any, there is no such table. Columns that say nothing are omitted. rows: of a record's numbers. heading: of
-    the table, if it is not the only one. key, order: as in `beside`. against: adds a column that compares each record
-    with the first. refused: returns the status and the reason of a row without a value; the first column that follows
+    the table, if it is not the only one. key: joins the rows of several records. order: sorts the joined rows; None: as
+    they come, the first record's first. against: adds a column that compares each record with the first, by a ratio's
+    text and tone. refused: returns the status and the reason of a row without a value; the first column that follows
     the naming ones shows it, with a letter.
     """
 
@@ -107,19 +135,23 @@ class StudyTable(Generic[RowT]):
     beside: Sequence[Column[RowT]] = ()
     key: Callable[[RowT], Hashable] = id
     order: Callable[[RowT], Any] | None = None
-    against: Against[RowT] | None = None
+    against: Callable[[RowT, RowT], tuple[str, doc.Tone]] | None = None
     refused: Callable[[RowT], tuple[str, str] | None] = lambda _row: None
 
-    def aligned(self, of_records: Sequence[Sequence[RowT]]) -> Aligned[RowT]:
-        """Return the rows of one record, or of several joined by their keys."""
+    def aligned(self, of_records: Sequence[Sequence[RowT]]) -> list[tuple[RowT | None, ...]]:
+        """Return the rows of one record, or of several joined by their keys; None if a record has none of a key."""
         if len(of_records) == 1:
             return [(row,) for row in of_records[0]]
-        return beside(of_records, self.key, self.order)
+        known = [{self.key(row): row for row in rows} for rows in of_records]
+        first = {name: row for rows in reversed(known) for name, row in rows.items()}
+        names = list(dict.fromkeys(name for rows in known for name in rows))
+        if self.order is not None:
+            order = self.order
+            names.sort(key=lambda name: order(first[name]))
+        return [tuple(rows.get(name) for rows in known) for name in names]
 
-    def of(self, found: Aligned[RowT], names: Sequence[str], letters: doc.Letters) -> doc.Table:
-        """Return the table of one record, or of several side by side. found: at least one row. names: of the records,
-        which columns have if there are several.
-        """
+    def of(self, found: Sequence[tuple[RowT | None, ...]], names: Sequence[str], letters: doc.Letters) -> doc.Table:
+        """Return the table of one record, or of several side by side. found: at least one row. names: of records."""
         alone, shown = len(names) == 1, []
         first, *others = self.columns if alone else self.beside
         for place, name in enumerate([""] if alone else names):
@@ -141,8 +173,6 @@ class StudyTable(Generic[RowT]):
 
 
 class Report(Protocol):
-    """The numbers of a record, as json has them."""
-
     @property
     def warnings(self) -> Sequence[str]: ...
 
@@ -172,9 +202,7 @@ class Study(Generic[RecordT, ReportT]):
     def document(
         self, records: Sequence[RecordT], groups: Sequence[Sequence[RecordT]], catalog: Catalog
     ) -> doc.Document:
-        """Return the document. groups: the same records, those of the same work together, which are shown side by
-        side.
-        """
+        """Return the document. groups: the same records, those of the same work together, which stand side by side."""
         reports = {record.run_id: self.report(record, catalog) for record in records}
         every, several = list(reports.values()), len(records) > 1
         of_groups = (self._blocks(group, [reports[record.run_id] for record in group], several) for group in groups)
@@ -196,7 +224,11 @@ class Study(Generic[RecordT, ReportT]):
             for name, report in zip(names, reports, strict=True)
             for text in report.warnings
         ]
-        said = said_by(names, [self.found(report) for report in reports])
+        found = [self.found(report) for report in reports]
+        said = []
+        for sentence in dict.fromkeys(chain(*found)):
+            who = [name for name, known in zip(names, found, strict=True) if sentence in known]
+            said.append(sentence if len(who) == len(names) else f"{', '.join(who)}: {sentence}")
         return doc.blocks(
             [doc.Heading(self.title(reports, where(group, names)))],
             *blocks,

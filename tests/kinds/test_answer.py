@@ -2,6 +2,7 @@
 
 import re
 from datetime import date
+from itertools import chain, product
 from pathlib import Path
 
 import builders
@@ -23,7 +24,7 @@ from hypothesis import strategies as st
 from report.comparing import NEW, asked, catalog, compared, price, row
 
 from fp8bench.kinds.run.answer import Comparison
-from fp8bench.kinds.run.arranged import grouped
+from fp8bench.kinds.run.columns import in_groups
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.sentences import as_json, sentences
 from fp8bench.kinds.run.shown import brief_columns, document
@@ -53,21 +54,18 @@ ON_A_CPU = (("baseline-fp32", 0.8), ("baseline-bf16", 0.4))
 
 
 def test_the_interval_of_a_session_that_might_end_early_is_wider():
-    early = [
-        one.model_copy(update={"session": one.session.model_copy(update={"looks": LOOKS})}) for one in on("p5", 0.1)
-    ]
-    widths = [
-        row.step_time_ci_s[1] - row.step_time_ci_s[0]
-        for (row,) in (compared(*early).rows, compared(*on("p5", 0.1)).rows)
-    ]
-    assert widths[0] / widths[1] == pytest.approx(t_quantile(2, OUTSIDE) / t_quantile(2), rel=0.01)
+    usual = on("p5", 0.1)
+    early = [one.model_copy(update={"session": one.session.model_copy(update={"looks": LOOKS})}) for one in usual]
+    ends = [compared(*records).rows[0].step_time_ci_s for records in (early, usual)]
+    wide, narrow = (high - low for low, high in ends)
+    assert wide / narrow == pytest.approx(t_quantile(2, OUTSIDE) / t_quantile(2), rel=0.01)
 
 
 class TestWhichMode:
     def test_each_instance_is_answered_by_itself_and_a_single_one_at_each_batch(self):
         found = [(one.pair.row.instance, one.pair.row.mode, one.pair.gain) for one in compared(*P4D, *P5).answer.modes]
-        gains = pytest.approx(0.40 / 0.36 - 1), pytest.approx(0.10 / 0.08 - 1)
-        assert found == [("p4d", "te-bf16", gains[0]), ("p5", "te-fp8", gains[1])]
+        approx = pytest.approx
+        assert found == [("p4d", "te-bf16", approx(0.40 / 0.36 - 1)), ("p5", "te-fp8", approx(0.10 / 0.08 - 1))]
         large = [*on("p5", 0.36, batch=256, minutes=40), *on("p5", 0.26, "te-fp8", 256, 50, recipe="delayed")]
         found = compared(*P5, *large).answer.modes
         assert [(one.pair.row.batch_size, round(one.pair.gain, 3)) for one in found] == [(256, 0.385), (64, 0.25)]
@@ -96,13 +94,14 @@ class TestWhichMode:
         # From three machines on, theirs is the spread that counts: 2 degrees of freedom.
         assert (high - low > 0.1) == (len(step_times_s) > 2)
 
-    def test_a_mode_that_is_worse_is_not_recommended_and_what_is_not_decided_says_so(self):
-        said = next(sentences(compared(*on("p5", 0.1), *on("p5", 0.2, "te-fp8", minutes=10, recipe="delayed"))))
-        assert said.startswith("Which mode? baseline-bf16 on p5 at batch 64; te-fp8 there: 50.0 % fewer images")
-        low, high = map(float, re.search(r"\((\S+) to (\S+)\)", said).groups())
-        assert 0 < low < 50 < high
-        said = next(sentences(compared(*on("p5", 0.1), *on("p5", 0.0999, "te-fp8", minutes=10, recipe="delayed"))))
-        assert "te-fp8 there: not told apart, +0.1 % (" in said
+    @pytest.mark.parametrize(
+        ("step_time_s", "outcome"),
+        [(0.2, r"50.0 % fewer images per USD \(49\.\d to 50\.\d\)"), (0.0999, r"not told apart, \+0.1 % \(")],
+    )
+    def test_a_mode_that_is_worse_is_not_recommended_and_what_is_not_decided_says_so(self, step_time_s, outcome):
+        fp8 = on("p5", step_time_s, "te-fp8", minutes=10, recipe="delayed")
+        told = "Which mode? baseline-bf16 on p5 at batch 64; te-fp8 there: "
+        assert re.match(re.escape(told) + outcome, next(sentences(compared(*on("p5", 0.1), *fp8))))
 
     def test_a_gain_that_needs_a_graph_says_what_is_left_without_by_bf16_of_the_same_machine(self):
         first, second = ({"machine": machine_called(name)} for name in ("first", "second"))
@@ -133,8 +132,7 @@ class TestWhichInstance:
         found = both.answer.pairs[0].elsewhere
         assert (found.providers, found.least, found.most) == (2, pytest.approx(0.0), pytest.approx(0.6))
         assert "at the 2 providers that list both GPUs: +0 % to +60 %." in " ".join(sentences(both))
-        alone = compared(*P4D, *P5, prices=catalog(*own, *known[:2]))
-        assert alone.answer.pairs[0].elsewhere is None
+        assert compared(*P4D, *P5, prices=catalog(*own, *known[:2])).answer.pairs[0].elsewhere is None
 
     def test_a_cpu_is_not_compared_with_a_gpu_though_each_has_a_mode_that_pays(self):
         alike = {"fingerprint": fingerprint(), "settings": {"world_size": 8, "batch_size": 64}}
@@ -145,60 +143,50 @@ class TestWhichInstance:
     def test_the_largest_common_batch_decides_and_another_that_says_the_opposite_is_named(self):
         large = [*on("p4d", 1.0, batch=256, minutes=40, environment=A100), *on("p5", 0.9, batch=256, minutes=50)]
         found = compared(*on("p4d", 0.4, environment=A100), *on("p5", 0.10, minutes=20), *large)
-        assert [(one.row.instance, one.row.batch_size) for one in found.answer.pairs] == [("p4d", 256)]
-        assert [(one.row.instance, one.row.batch_size) for one in found.answer.opposite] == [("p5", 64)]
+        told = (*found.answer.pairs, *found.answer.opposite)
+        assert [(one.row.instance, one.row.batch_size) for one in told] == [("p4d", 256), ("p5", 64)]
         assert "; at batch 64 p5: 60.0 % more" in " ".join(sentences(found))
 
     def test_the_best_wins_every_pair_and_in_a_circle_there_is_none(self):
         undated = on("undated", 0.3, minutes=40)
         found = compared(*P4D, *P5, *undated)
         assert found.answer.best == "p5"
-        lines = list(sentences(found))
-        place = next(place for place, one in enumerate(lines) if one.startswith("Which instance?"))
-        said, *each = lines[place:]
-        assert said.endswith(" p5 wins against each of the others.")
-        assert [one[: len("p5: ")] for one in each if "than" in one] == ["p5: "] * 2, "each with the best alone"
-        assert any("than p4d" in one for one in each)
-        circle = [
-            *on("p4d", 0.40, batch=64),
-            *on("p5", 0.10, batch=64, minutes=10),
-            *on("p5", 0.40, batch=128, minutes=20),
-            *on("undated", 0.40, batch=128, minutes=30),
-            *on("undated", 0.40, batch=32, minutes=40),
-            *on("p4d", 0.40, batch=32, minutes=50),
-        ]
-        found = compared(*circle).answer
-        assert [(one.row.instance, one.reference.instance) for one in found.pairs] == [
-            ("p5", "p4d"),
-            ("p4d", "undated"),
-            ("undated", "p5"),
-        ]
-        assert found.best is None
-        assert "None wins against each of the others." in " ".join(sentences(compared(*circle)))
+        told = "\n".join(sentences(found))
+        _, _, each = told.partition(" p5 wins against each of the others.\n")
+        assert re.findall(r"^(\S+): .*? than (\S+)", each, re.MULTILINE) == [("p5", "p4d"), ("p5", "undated")]
+        circle = (
+            *(("p4d", 0.40, 64), ("p5", 0.10, 64), ("p5", 0.40, 128)),
+            *(("undated", 0.40, 128), ("undated", 0.40, 32), ("p4d", 0.40, 32)),
+        )
+        records = (on(name, time, batch=size, minutes=10 * at) for at, (name, time, size) in enumerate(circle))
+        found = compared(*chain(*records))
+        pairs = [(one.row.instance, one.reference.instance) for one in found.answer.pairs]
+        assert pairs == [("p5", "p4d"), ("p4d", "undated"), ("undated", "p5")]
+        assert found.answer.best is None
+        assert "None wins against each of the others." in " ".join(sentences(found))
 
     def test_a_batch_that_one_was_not_given_is_named_unless_it_did_not_fit(self):
         large = on("p5", 0.24, batch=256, minutes=40)
-        assert compared(*P4D, *P5, *large).answer.missing == (("p4d", 256),)
-        said = list(sentences(compared(*P4D, *P5, *large)))[-1]
+        found = compared(*P4D, *P5, *large)
+        assert found.answer.missing == (("p4d", 256),)
+        *_, said = sentences(found)
         assert said == "What could change it: p4d at batch 256 (fp8bench run --batch-size 256 there)."
         timed = [one.model_copy(update={"phases_s": {"timed": 41.0}}) for one in large]
-        said = list(sentences(compared(*P4D, *P5, *timed)))[-1]
+        *_, said = sentences(compared(*P4D, *P5, *timed))
         assert re.search(r"--batch-size 256 there: 3 min, [\d.]+ USD\)\.$", said), "as p5 took, at the price of p4d"
         full = {"status": "failed", "reason": "no memory", "cause": "oom"}
         oom = unsupported("p4d", "baseline-bf16", None, settings={"batch_size": 256}, minutes=60, **full)
-        tried = compared(*P4D, *P5, *large, oom).answer
-        assert tried.missing == ()
-        (best,) = tried.at_best
-        told = " ".join(sentences(compared(*P4D, *P5, *large, oom)))
-        assert "Each at its best batch, p5 (baseline-bf16, 256): " in told
+        tried = compared(*P4D, *P5, *large, oom)
+        assert tried.answer.missing == ()
+        (best,) = tried.answer.at_best
+        assert "Each at its best batch, p5 (baseline-bf16, 256): " in " ".join(sentences(tried))
         assert (best.row.instance, best.row.batch_size, best.reference.batch_size) == ("p5", 256, 64)
 
     def test_published_and_measured_figures_are_answered_apart(self):
         figures = published("p4d", "te-bf16", step_time_s=0.4), published("p5", "te-bf16", step_time_s=0.2, minutes=-30)
         found = compared(*figures, *on("undated", 0.1), *on("my-box", 0.2, minutes=20)).answer
         assert {(one.row.source, one.reference.source) for one in found.pairs} == {
-            ("published", "published"),
-            ("measured", "measured"),
+            (source, source) for source in ("published", "measured")
         }
 
     @pytest.mark.parametrize(("step_time_s", "decided"), [(0.1605, False), (0.163, True)])
@@ -299,35 +287,30 @@ def test_its_numbers_are_those_of_its_sentences():
 )
 def test_rows_that_decide_nothing_say_why(changes, why):
     said = list(sentences(Comparison(rows=tuple(row(**one) for one in changes))))
-
-    assert [line.startswith("Which mode? Not decided: ") and why in line for line in said] == (
-        [True] if changes else []
-    )
+    told = [line.startswith("Which mode? Not decided: ") and why in line for line in said]
+    assert told == [True] * bool(changes)
 
 
 def test_groups_have_a_heading_each_and_share_notes_and_the_answer_of_all_rows_below_them():
     every = compared(*on("p5", 0.1), *on("p5", 0.08, "te-fp8", minutes=10, recipe="delayed"))
-    text = render(document(*grouped(every, "mode")), "plain")
+    text = render(document(*in_groups(every, "mode")), "plain")
     assert text.count("Which mode?") == text.count("All of these rows") == text.count("With 3 processes a row") == 1
     assert text.index("mode: te-fp8") < text.index("All of these rows") < text.index("Which mode? te-fp8")
 
 
 def test_of_many_rows_of_three_instances_those_are_shown_that_the_answer_needs():
-    batches = {64: 1.0, 128: 2.0, 256: 3.9}
-    records = [
-        one
-        for place, (instance, slow) in enumerate({"p4d": 4.0, "p5": 1.0, "undated": 2.5}.items())
-        for batch, more in batches.items()
-        for mode, took in {"baseline-bf16": 0.1, "te-bf16": 0.09, "te-fp8": 0.08}.items()
-        for one in on(instance, took * slow * more, mode, batch, minutes=10 * place + batch // 64)
-    ]
-    refused = invalid(settings={"batch_size": 64})
-    found = compared(*records, refused)
-    text, wide = (render(document(found, view=View(wide=wide)), "csv" if wide else "plain") for wide in (False, True))
+    instances, modes = {"p4d": 4.0, "p5": 1.0, "undated": 2.5}, {"baseline-bf16": 0.1, "te-bf16": 0.09, "te-fp8": 0.08}
+    cases = product(enumerate(instances.items()), {64: 1.0, 128: 2.0, 256: 3.9}.items(), modes.items())
+    records = (
+        on(instance, took * slow * more, mode, batch, minutes=10 * place + batch // 64)
+        for (place, (instance, slow)), (batch, more), (mode, took) in cases
+    )
+    found = compared(*chain(*records), invalid(settings={"batch_size": 64}))
+    text, wide = render(document(found), "plain"), render(document(found, view=View(wide=True)), "csv")
     table = text[: text.index("* certain")].splitlines()[2:]
     shown = [re.split(r"\s{2,}", line)[:3] for line in table]
     assert [row for row in shown if row[0] == "torchao-float8"] == [["torchao-float8", "p5", "64"]], "what failed"
-    for instance in ("p4d", "p5", "undated"):
+    for instance in instances:
         assert ["te-fp8", instance, "256"] in shown, "its best"
         assert ["baseline-bf16", instance, "256"] in shown, "its best baseline"
     assert "te-bf16" not in {row[0] for row in shown}

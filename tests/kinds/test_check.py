@@ -1,5 +1,8 @@
 """A check of what was measured against a reference: which variant is held against which, and how each ends."""
 
+from itertools import chain
+from typing import get_args
+
 import junitparser
 import pytest
 from builders import (
@@ -17,9 +20,9 @@ from builders import (
     unsupported,
 )
 
-from fp8bench.kinds.run.check import CheckedRow, check
+from fp8bench.kinds.run.check import CheckedRow, Outcome, check
 from fp8bench.kinds.run.check_shown import EXPORTS, sentence
-from fp8bench.kinds.run.sides import Sides
+from fp8bench.kinds.run.sessions import Sides
 from fp8bench.records.select import select
 
 OLD, NEW = "20260501T100000Z-aaaaaa", "20260502T100000Z-bbbbbb"
@@ -44,11 +47,11 @@ def new(*times, **changes):
     return rounds(*(times or SAME), session_id=NEW, **{"minutes": 600, **changes})
 
 
-def with_steps(records, *of_rounds):
-    """The records with other steps in every rank."""
+def with_steps(*of_rounds):
+    """Rounds of a session, each with its steps in every rank."""
     return [
         record.model_copy(update={"samples": tuple(rank_samples(rank, steps) for rank in range(8))})
-        for record, steps in zip(records, of_rounds, strict=True)
+        for record, steps in zip(new(), of_rounds, strict=True)
     ]
 
 
@@ -74,11 +77,11 @@ CASES = {
     "open, strictly": (new(*OPEN), old(), {"strict": True}, ["inconclusive"], 6),
     "one round": (new(0.1), old(0.1), {}, ["inconclusive"], 6, "one process"),
     "medians deny": (
-        *(new(samples=tuple(rank_samples(rank, LATE) for rank in range(8))), old(), {}, ["inconclusive"], 6),
+        *(with_steps(*[LATE] * 4), old(), {}, ["inconclusive"], 6),
         "regression by elapsed time, ok by medians: slow steps decide",
     ),
     "medians that cannot tell": (
-        with_steps(new(), *((*steps_about(seconds), 0.9) for seconds in (0.11, 0.125, 0.11, 0.125))),
+        with_steps(*((*steps_about(seconds), 0.9) for seconds in (0.11, 0.125, 0.11, 0.125))),
         *(old(), {"max_regression": 0.1}, ["regression"], 1),
     ),
     "missing and new": (new(mode="te-bf16"), old(), {}, ["missing", "new"], 1),
@@ -177,6 +180,7 @@ def test_of_a_reference_of_several_softwares_the_one_that_is_like_ours_counts():
     assert only(new(environment=environment(driver="600.0")), before).reference_run_ids[0] == before[4].run_id
 
 
+@pytest.fixture(scope="module")
 def of_every_outcome():
     before = [
         *old(),
@@ -185,15 +189,14 @@ def of_every_outcome():
         *old(mode="baseline-tf32", minutes=30),
         *old(mode="baseline-fp32", minutes=40, **THERE),
         *old(mode="torchao-float8", recipe="tensorwise", minutes=50),
-        unsupported(session=place(1, OLD), minutes=60),
+        REFUSED[0],
     ]
     now = [
         *new(*SLOWER),
         *new(mode="te-fp8", recipe="delayed", minutes=620),
         *new(0.1, 0.13, mode="baseline-tf32", minutes=630),
         *new(mode="baseline-fp32", minutes=640, **HERE),
-        invalid(session=place(1, NEW), minutes=650),
-        unsupported(session=place(1, NEW), minutes=660),
+        *(FAILED, REFUSED[1]),
         *new(mode="te-fp8", recipe="current", minutes=670),
     ]
     return checked(now, before)
@@ -225,12 +228,9 @@ def test_what_is_under_test_may_differ_and_nothing_else(tested, versions, outcom
     assert outcome != "ok" or words.startswith("Passed with torch 2.15.0 -> 2.16.0")
 
 
-def test_rows_stand_with_what_fails_first_and_the_answer_names_it():
-    found = of_every_outcome()
-    assert [row.outcome for row in found.rows] == [
-        *("regression", "missing", "failed", "not comparable", "inconclusive", "ok", "new", "failed before"),
-    ]
-    answer = sentence(found)
+def test_rows_stand_with_what_fails_first_and_the_answer_names_it(of_every_outcome):
+    assert [row.outcome for row in of_every_outcome.rows] == [*get_args(Outcome)]
+    answer = sentence(of_every_outcome)
     assert answer.startswith("Failed: regression: p5:baseline-bf16/eager, +10.0 % (+9.")
     assert "missing: p5:te-bf16/eager" in answer
     assert "; undecided: p5:baseline-tf32/eager, +15.0 %" in answer
@@ -240,34 +240,24 @@ def test_rows_stand_with_what_fails_first_and_the_answer_names_it():
 
 
 def test_variants_of_one_label_are_told_apart_in_the_answer():
-    before = [
-        *old(),
-        *old(settings={"batch_size": 32}, minutes=5),
-        *old(settings={"workload": "vit-huge-256"}, minutes=10),
-        *old(settings={"workload": "vit-huge-256", "optimizer": "adamw"}, minutes=20),
-    ]
-    answer = sentence(checked(new(mode="te-bf16"), before))
-    of_64 = ("vit-huge-256, batch 64 x 8, sgd", "vit-huge-256, batch 64 x 8, adamw")
-    for words in ("vit-huge, batch 64 x 8, sgd", "vit-huge, batch 32 x 8, sgd", *of_64):
-        assert f"p5:baseline-bf16/eager ({words})" in answer
+    cases = (("vit-huge", 64, "sgd"), ("vit-huge", 32, "sgd"), ("vit-huge-256", 64, "sgd"), ("llm-1b", 64, "adamw"))
+    names = ("workload", "batch_size", "optimizer")
+    before = (old(settings=dict(zip(names, of, strict=True)), minutes=5 * at) for at, of in enumerate(cases))
+    answer = sentence(checked(new(mode="te-bf16"), chain(*before)))
+    for workload, batch_size, optimizer in cases:
+        assert f"p5:baseline-bf16/eager ({workload}, batch {batch_size} x 8, {optimizer})" in answer
 
 
-def test_csv_has_a_line_a_variant():
-    lines = EXPORTS["csv"](of_every_outcome()).splitlines()
-    assert lines[0].split(",") == list(CheckedRow.model_fields)
-    assert len(lines) == 9
-
-
-def test_junit_has_a_case_a_variant_that_fails_as_the_check_does():
-    written = EXPORTS["junit"](of_every_outcome())
+def test_csv_has_a_line_and_junit_a_case_for_each_variant_that_fails_as_the_check_does(of_every_outcome):
+    lines = EXPORTS["csv"](of_every_outcome).splitlines()
+    assert (lines[0].split(","), len(lines)) == (list(CheckedRow.model_fields), 9)
+    written = EXPORTS["junit"](of_every_outcome)
     suites = junitparser.JUnitXml.fromstring(written.encode())
     (suite,) = suites
     assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (8, 2, 2, 3)
     results = {case.name.split(" ")[0]: [type(one).__name__ for one in case.result] for case in suite}
-    assert results["p5:baseline-bf16/eager"] == ["Failure"]
-    assert results["p5:te-bf16/eager"] == ["Error"]
-    assert results["p5:baseline-tf32/eager"] == ["Skipped"]
-    assert results["p5:te-fp8:delayed/eager"] == []
+    named = {"baseline-bf16": ["Failure"], "te-bf16": ["Error"], "baseline-tf32": ["Skipped"], "te-fp8:delayed": []}
+    assert results.items() >= {f"p5:{mode}/eager": ends for mode, ends in named.items()}.items()
     assert "undecided: step time" in written
     suites.update_statistics()
     assert (suites.tests, suites.failures, suites.errors, suites.skipped) == (8, 2, 2, 3)

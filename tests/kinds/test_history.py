@@ -6,8 +6,7 @@ import pytest
 from builders import environment, machine_called, rounds
 
 from fp8bench.kinds.run.check import check
-from fp8bench.kinds.run.history import document, histories, sentence
-from fp8bench.kinds.run.sides import by_session, find
+from fp8bench.kinds.run.sessions import by_session, document, find, histories, sentence
 from fp8bench.records import results
 from fp8bench.tables.render import render
 
@@ -82,16 +81,12 @@ def test_the_night_of_a_change_is_named_with_what_changed_beside_it(nights):
     assert sentence(same) == "te-bf16/eager, 64 x 8: no change in 10 nights."
 
 
-def test_the_table_has_a_line_a_night_and_a_sign_at_the_change(nights):
+def test_table_and_csv_have_a_line_for_each_night_and_say_which_is_the_change(nights):
     folder = nights("now", *[1.0] * 5, *[1.2] * 5)
-    lines = render(document(by_session(folder, silent), folder), "markdown").splitlines()
-    cells = [line.split("|")[2].strip() for line in lines[2:12]]
-    assert cells == [*["100.0"] * 5, "> 120.0", *["120.0"] * 4]
-
-
-def test_csv_has_a_line_for_each_night_of_a_variant_and_says_which_is_the_change(nights):
-    folder = nights("now", *[1.0] * 5, *[1.2] * 5)
-    first, *lines = csv.DictReader(render(document(by_session(folder, silent), folder), "csv").splitlines())
+    shown = document(by_session(folder, silent), folder)
+    lines = render(shown, "markdown").splitlines()
+    assert [line.split("|")[2].strip() for line in lines[2:12]] == [*["100.0"] * 5, "> 120.0", *["120.0"] * 4]
+    first, *lines = csv.DictReader(render(shown, "csv").splitlines())
     assert (first["variant"], first["session"], first["rounds"]) == ("baseline-bf16/eager, 64 x 8", "night-00", "4")
     assert float(first["step_time_s"]) == pytest.approx(0.1)
     assert [line["session"] for line in lines if line["changed"] == "True"] == ["night-05"]

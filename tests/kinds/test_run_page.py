@@ -1,26 +1,16 @@
 """The page about runs: the answer in a sentence, and the numbers of the table in every part; a session's seconds."""
 
 from datetime import date
+from itertools import chain
 
 import pytest
-from builders import (
-    environment,
-    evidence,
-    measured,
-    profile,
-    proof,
-    published,
-    rounds,
-)
+from builders import environment, evidence, measured, profile, proof, published, rounds
 from report.comparing import NEW, catalog, compared
 
-from fp8bench.kinds.run.history import seconds
-from fp8bench.kinds.run.page import page
-from fp8bench.kinds.run.plots import PLOTS, charts, shown_rows
+from fp8bench.kinds.run.page import PLOTS, charts, page, shown_rows
 from fp8bench.kinds.run.sentences import sentences
-from fp8bench.tables.document import Document, Note, Table
-from fp8bench.tables.render import render
-from fp8bench.tables.row_chart import Bars, Scatter
+from fp8bench.kinds.run.sessions import seconds
+from fp8bench.tables.document import Note, Table
 
 TODAY = date(2026, 7, 1)
 BASELINE = rounds(0.100, 0.101, 0.100, 0.099)
@@ -54,7 +44,6 @@ def test_the_answer_is_that_of_the_table_with_price_and_day():
 
 def test_without_a_price_the_answer_is_of_speed_and_says_how_to_give_one():
     shown, _ = made(*rounds(0.1, 0.1, 0.1, instance="my-box"), prices=catalog())
-
     assert shown.answer == "Which mode? Not decided: there is no other row to compare it with."
     assert "No price is known" in shown.grounds[-1]
     assert "--price" in shown.grounds[-1]
@@ -80,12 +69,9 @@ def test_a_published_figure_above_the_best_measured_row_is_no_part_of_its_answer
 
 
 def test_charts_have_the_numbers_of_the_rows():
-    comparison = compared(*BASELINE, *FP8)
-    drawn = charts(shown_rows(comparison.rows))
-    rows = comparison.rows
+    rows = compared(*BASELINE, *FP8).rows
+    drawn = charts(shown_rows(rows))
     value, cost = drawn["price-performance"], drawn["time-cost"]
-    assert isinstance(value, Bars)
-    assert isinstance(cost, Scatter)
     assert [bar.parts[0][1] for bar in value.rows] == [row.units_per_usd for row in rows]
     assert [bar.interval for bar in value.rows] == [row.units_per_usd_ci for row in rows]
     assert value.broken_at == rows[1].units_per_usd
@@ -95,12 +81,8 @@ def test_charts_have_the_numbers_of_the_rows():
 
 
 def test_a_chart_that_has_no_room_for_all_rows_says_so_in_its_title():
-    records = [
-        record for size in range(1, 31) for record in rounds(0.1, 0.1, settings={"batch_size": size}, minutes=10 * size)
-    ]
-    comparison = compared(*records)
-    drawn = charts(shown_rows(comparison.rows))
-    assert len(comparison.rows) == 30
+    records = (rounds(0.1, 0.1, settings={"batch_size": size}, minutes=10 * size) for size in range(1, 31))
+    drawn = charts(shown_rows(compared(*chain(*records)).rows))
     assert drawn["price-performance"].title == "Images for a dollar, 10 of 30 rows"
     assert len(drawn["price-performance"].rows) == 10
     assert all(any(bar.remark == "reference" for bar in drawn[name].rows) for name in ("price-performance", "speed"))
@@ -109,8 +91,7 @@ def test_a_chart_that_has_no_room_for_all_rows_says_so_in_its_title():
 def test_where_the_step_goes_is_shown_for_rows_that_were_profiled():
     profiled = rounds(0.1, 0.1, 0.1, profile=profile())
     shown, _ = made(*profiled, *FP8)
-    chart = next(part for part in section(shown, "steps").parts if getattr(part, "name", "") == "breakdown")
-    (stack,) = chart.rows
+    (stack,) = section(shown, "steps").parts[0].rows
     assert sum(length for _, length in stack.parts) == pytest.approx(100 / 64)
     assert dict(stack.parts)["GEMMs, 16 bit"] == pytest.approx(60 / 64)
 
@@ -118,10 +99,9 @@ def test_where_the_step_goes_is_shown_for_rows_that_were_profiled():
 @pytest.mark.parametrize(("bound", "shown"), [(0.45, "0.021 (0.45)"), (None, "0.021")])
 def test_an_error_of_the_proof_has_its_bound_if_that_is_on_record(bound, shown):
     executed = proof(gradient_error=0.021, update_error=0.021, bound=bound)
-    made_page, _ = made(measured(evidence=evidence(executed=executed)))
-    table = next(one for one in tables(made_page, "evidence") if any(c.heading == "steps proved" for c in one.columns))
-    for heading in ("gradients", "weights' update"):
-        assert cells(table, heading) == (shown,)
+    page_, _ = made(measured(evidence=evidence(executed=executed)))
+    texts = {column.heading: column.texts for table in tables(page_, "evidence") for column in table.columns}
+    assert texts["gradients"] == texts["weights' update"] == (shown,)
 
 
 def test_rows_of_unlike_environments_have_a_column_each():
@@ -139,15 +119,10 @@ def told(mode, **phases_s):
 
 def test_rounds_are_added_up_by_mode_and_phases_that_no_record_has_are_left_out():
     records = [told("baseline-bf16", start=2.0, timed=3.0), told("baseline-bf16", start=1.0, timed=3.0)]
-    lines = render(Document(((*seconds([*records, told("te-bf16", start=4.0)]),),)), "markdown")
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines.splitlines() if "|" in line]
-    assert cells[2:] == [
+    (table,) = seconds([*records, told("te-bf16", start=4.0)])
+    assert table.rows() == [
         ["start and imports", "3.0", "4.0", "7.0"],
         ["timed steps", "6.0", "-", "6.0"],
         ["together", "9.0", "4.0", "13.0"],
     ]
-
-
-def test_records_of_older_formats_do_not_say():
-    (part,) = seconds([measured()])
-    assert isinstance(part, Note)
+    assert [type(part) for part in seconds([measured()])] == [Note], "older formats do not say"

@@ -24,7 +24,6 @@ TODAY = date(2026, 7, 1)
 OLD, NEW = date(2023, 1, 1), date(2026, 6, 1)
 RELATIVE_NUMBERS = ("gain_vs_reference", "speedup_vs_reference", "break_even_usd_per_hour")
 NO_RELATIVES: dict[str, Any] = dict.fromkeys(RELATIVE_NUMBERS)
-
 UNPRICED: dict[str, Any] = dict.fromkeys(("usd_per_hour", "units_per_usd", "usd_per_million_units"))
 
 REAL = load()

@@ -10,7 +10,7 @@ import pytest
 from builders import measured, profile, summary
 from report.comparing import row
 
-from fp8bench.kinds.run import plots
+from fp8bench.kinds.run import page as plots
 from fp8bench.kinds.run.explain import COLOURS as OF_PARTS
 from fp8bench.kinds.run.explain import explain_steps, step_bars
 from fp8bench.profiling.facts import IDLE, PARTS, facts_of
@@ -28,9 +28,7 @@ BARS = Bars(
     "Images for a dollar",
     "More is better.",
     (
-        Bar(
-            1, "p5 te-fp8:delayed", "120", "graphed", "+20 % (+18 to +22)", parts=(("first", 120),), interval=(118, 122)
-        ),
+        Bar(1, "p5 te-fp8", "120", "graphed", "+20 % (+18 to +22)", parts=(("first", 120),), interval=(118, 122)),
         Bar(2, LONG, "100", "compiled, " * 9, "reference", parts=(("reference", 100.0),), interval=(99.0, 101.0)),
         Bar(3, "p4d", "60", "batch 64, published", parts=(("reported", 60.0),)),
     ),
@@ -86,10 +84,9 @@ def test_every_text_lies_within_the_chart(chart):
 
 
 def test_bars_are_as_long_as_their_values_and_begin_at_zero():
-    first, second, third = filled(BARS)
-    assert first.get_width() / second.get_width() == pytest.approx(1.2)
-    assert third.get_width() / second.get_width() == pytest.approx(0.6)
-    assert first.get_x() == second.get_x() == third.get_x() == 2
+    bars = filled(BARS)
+    assert [bar.get_width() / bars[1].get_width() for bar in bars] == pytest.approx([1.2, 1.0, 0.6])
+    assert [bar.get_x() for bar in bars] == [2] * 3
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-300, 1e300])
@@ -98,34 +95,28 @@ def test_any_value_has_a_bar(value):
     assert 0 <= bar.get_width() <= WIDTH
 
 
-def test_the_front_is_joined_and_each_point_has_its_number():
+def test_the_front_is_joined_each_point_has_its_number_and_what_was_not_measured_there_is_hollow():
     plot = painted(SCATTER).axes[1]
     steps = next(line for line in plot.lines if line.get_drawstyle() == "steps-post")
     assert list(steps.get_xdata()) == [2.0, 4.0]
-    assert {(text.get_text(), text.get_position()) for text in plot.texts} == {
-        (str(point.number), (point.x, point.y)) for point in SCATTER.rows
-    }
-
-
-def test_what_was_not_measured_there_is_hollow():
-    points = [line for line in painted(SCATTER).axes[1].lines if line.get_marker() == "o"]
-    faces = {(line.get_xdata()[0]): line.get_markerfacecolor() for line in points}
+    numbers = {text.get_position(): text.get_text() for text in plot.texts}
+    assert numbers == {(point.x, point.y): str(point.number) for point in SCATTER.rows}
+    faces = {line.get_xdata()[0]: line.get_markerfacecolor() for line in plot.lines if line.get_marker() == "o"}
     assert faces == {4.0: COLOURS["first"], 2.0: COLOURS["first"], 4.1: "white"}
 
 
 def test_of_several_instances_each_is_a_point_in_its_cheapest_row():
-    rows = [
-        row(instance="p5", units_per_usd=3.0, throughput_per_s=3.0),
-        row(instance="p5", units_per_usd=2.0, throughput_per_s=4.0),
-        row(instance="p4d", units_per_usd=1.0, throughput_per_s=1.0, source="predicted"),
-    ]
-    shown = plots.shown_rows(rows)
+    found = (("p5", 3.0, 3.0, "measured"), ("p5", 2.0, 4.0, "measured"), ("p4d", 1.0, 1.0, "predicted"))
+    names = ("instance", "units_per_usd", "throughput_per_s", "source")
+    shown = plots.shown_rows(row(**dict(zip(names, values, strict=True))) for values in found)
     both, alone = (plots.charts(some)["time-cost"].rows for some in (shown, shown[:2]))
     assert [(point.number, point.hollow) for point in both] == [(1, False), (3, True)]
     assert [point.number for point in alone] == [1, 2]
 
 
-def test_parts_of_a_step_lie_end_to_end_and_the_legend_names_those_there_are():
+def test_parts_of_a_step_lie_end_to_end_in_colours_of_their_own_and_the_legend_names_those_there_are():
+    assert list(OF_PARTS) == [*PARTS.values(), IDLE]
+    assert len(set(OF_PARTS.values())) == len(OF_PARTS)
     bars = filled(STACKS)
     texts = [text.get_text() for text in painted(STACKS).axes[0].texts]
     assert [round(bar.get_width() / bars[0].get_width(), 2) for bar in bars] == [1.0, 0.67, 0.83]
@@ -136,17 +127,12 @@ def test_parts_of_a_step_lie_end_to_end_and_the_legend_names_those_there_are():
 
 
 @NAMED
-def test_a_chart_tells_its_numbers_to_those_who_do_not_see_it(chart):
-    root = ElementTree.fromstring(chart.svg())
+def test_an_svg_of_a_page_tells_its_numbers_and_has_no_style_address_or_name_of_another_chart(chart):
+    text = chart.svg()
+    root = ElementTree.fromstring(text)
     assert root.get("role") == "img"
     assert root.get("aria-label").startswith(f"{chart.title}. 1  ")
     assert chart.rows[0].value in root.get("aria-label")
-
-
-@NAMED
-def test_an_svg_of_a_page_has_no_style_address_or_name_of_another_chart(chart):
-    text = chart.svg()
-    root = ElementTree.fromstring(text)
     names = {node.get("id") for node in root.iter() if node.get("id")}
     assert {node.tag for node in root.iter()} <= charts.MARKS
     assert not [node for node in root.iter() if node.get("style")]
@@ -162,10 +148,9 @@ def test_text_from_elsewhere_is_text_in_a_page_and_in_a_file(tmp_path):
     for text in (hostile.svg(), (tmp_path / "one.svg").read_text()):
         root = ElementTree.fromstring(text)
         assert not [child for child in root.iter() if child.tag.endswith("script")]
-        assert "\x1b" not in text
-        assert "\u202e" not in text
+        assert {"\x1b", "\u202e"}.isdisjoint(text)
     assert "<script>alert('x')</script>" in root.findall(".//{*}text")[0].text
-    assert "$x_1$" in (tmp_path / "one.svg").read_text()
+    assert "$x_1$" in text
 
 
 @pytest.mark.parametrize("colour", ["#ffffff", "#777777", "#000000", *COLOURS.values(), *OF_PARTS.values()])
@@ -195,34 +180,34 @@ def draw(path):
         figure.subplots().plot([1, 2], [3, 4])
 
 
-def test_where_it_cannot_be_drawn(tmp_path):
+def test_where_it_cannot_be_drawn(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match=r"End it in .png, .svg or .pdf"):
         draw(tmp_path / "all.gif")
     with pytest.raises(RunFailed, match="cannot write"):
         draw(tmp_path / "none" / "all.svg")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UsageError, match="pip install matplotlib"):
+        charts.require_drawable(tmp_path / "steps.png")
 
 
 @pytest.mark.parametrize("suffix", [".png", ".pdf", ".svg"])
-def test_a_plot_that_cannot_be_written_to_its_end_leaves_the_one_that_was_there(suffix, tmp_path, monkeypatch):
-    path = tmp_path / f"all{suffix}"
+def test_a_plot_at_a_link_replaces_the_file_that_it_leads_to_whole_or_not_at_all(suffix, tmp_path, monkeypatch):
+    path, link = tmp_path / f"there{suffix}", tmp_path / f"link{suffix}"
     path.write_text("the older plot")
+    link.symlink_to(path)
 
     def full(_descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(RunFailed, match=r"cannot write .*: No space left on device"):
-        draw(path)
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", full)
+        with pytest.raises(RunFailed, match=r"cannot write .*: No space left on device"):
+            draw(link)
     assert path.read_text() == "the older plot"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_plot_at_a_link_replaces_the_file_that_it_leads_to(tmp_path):
-    (tmp_path / "there.svg").write_text("the older plot")
-    (tmp_path / "link.svg").symlink_to(tmp_path / "there.svg")
-    draw(tmp_path / "link.svg")
-    assert (tmp_path / "link.svg").is_symlink()
-    assert "<svg" in (tmp_path / "there.svg").read_text()
+    draw(link)
+    assert link.is_symlink()
+    assert b"the older plot" not in path.read_bytes()
+    assert {*tmp_path.iterdir()} == {path, link}
 
 
 FP8 = {"gemm_fp8": 0.0352, "gemm_bf16": 0.0008, "attention": 0.0116, "cast": 0.0158, "elementwise": 0.0401}
@@ -233,24 +218,12 @@ def test_a_steps_svg_tells_each_large_part_and_the_whole_and_its_png_is_wide_eno
     fp8 = measured("p5", "te-fp8", "delayed", summary=summary(0.1411), profile=shape)
     bars = step_bars(explain_steps(facts_of(fp8), facts_of(measured(profile=profile(), summary=summary(0.0937)))).modes)
     bars.write(tmp_path / "steps.svg")
-    said = [node.text for node in ElementTree.parse(tmp_path / "steps.svg").findall(".//{*}text")]
-    assert {"35.2", "11.6", "15.8", "40.1", "37.6"} <= set(said)
-    assert {"60.0", "20.0", "10.0"} <= set(said)
-    assert {"141.1 ms", "93.7 ms", "te-fp8:delayed", "baseline-bf16"} <= set(said)
+    said = {node.text for node in ElementTree.parse(tmp_path / "steps.svg").findall(".//{*}text")}
+    assert {"35.2", "11.6", "15.8", "40.1", "37.6", "60.0", "20.0", "10.0"} <= said
+    assert {"141.1 ms", "93.7 ms", "te-fp8:delayed", "baseline-bf16"} <= said
     assert "0.8" not in said
     # Whatever the case of its suffix.
     bars.write(tmp_path / "STEPS.PNG")
     header = (tmp_path / "STEPS.PNG").read_bytes()[:24]
     assert header.startswith(b"\x89PNG")
     assert int.from_bytes(header[16:20]) == 1800
-
-
-def test_every_part_has_a_colour_of_its_own():
-    assert list(OF_PARTS) == [*PARTS.values(), IDLE]
-    assert len(set(OF_PARTS.values())) == len(OF_PARTS)
-
-
-def test_without_matplotlib_the_remedy_is_told(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UsageError, match="pip install matplotlib"):
-        charts.require_drawable(tmp_path / "steps.png")

@@ -30,15 +30,15 @@ def step(
 
 
 def test_two_modes_have_every_line_that_either_has_and_the_parts_add_up_to_the_step():
-    both = step("te-fp8", by_category=FP8, nccl_s=0.02), step()
-    (table, *_), *_ = document(explain_steps(*both)).blocks
+    made = explain_steps(step("te-fp8", by_category=FP8, nccl_s=0.02), step())
+    (table, *_), *_ = document(made).blocks
     shown = {name: (mine, theirs) for name, mine, _, theirs, *_ in table.rows()}
     assert list(shown) == [
         *("GEMMs, fp8", "GEMMs, 16 bit", "attention", "casts and scales", "norms, activations, sums"),
         *("communication, exposed", "idle", "step", "communication, hidden"),
     ]
     assert (shown["GEMMs, fp8"], shown["communication, hidden"]) == (("30.0", "-"), ("16.0", "-"))
-    for mode in explain_steps(*both).modes:
+    for mode in made.modes:
         assert sum(seconds for _, seconds in mode.parts()) == pytest.approx(mode.step_time_s)
 
 
@@ -76,34 +76,29 @@ def test_unlike_work_is_refused(other, said):
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        (step(), []),
-        (step(instance="h200x8"), ["different instances"]),
-        (step(settings={"world_size": 2}), ["different numbers of workers"]),
-        (step(compiled=True), ["different executions: eager and compiled"]),
-        (step(step_time_s=0.08), ["busy for 90.0 ms a step when profiled, and a timed step lasts 80.0"]),
+        (step(instance="h200x8"), "different instances"),
+        (step(settings={"world_size": 2}), "different numbers of workers"),
+        (step(compiled=True), "different executions: eager and compiled"),
+        (step(step_time_s=0.08), "busy for 90.0 ms a step when profiled, and a timed step lasts 80.0"),
     ],
 )
 def test_what_a_reader_is_warned_of(other, said):
-    warnings = explain_steps(step("te-bf16"), other).warnings
-    assert len(warnings) == len(said)
-    assert all(words in warning for words, warning in zip(said, warnings, strict=True))
+    (warning,) = explain_steps(step("te-bf16"), other).warnings
+    assert said in warning
+    assert explain_steps(step("te-bf16"), step()).warnings == ()
 
 
 NARROW = {"gemm_fp8": 0.036, "elementwise": 0.029, "cast": 0.018, "attention": 0.0125, "optimizer": 0.0046}
 WIDE = {"gemm_fp8": 0.0357, "elementwise": 0.025, "cast": 0.0157, "attention": 0.0115, "optimizer": 0.0034}
 
 
-def on(instance, by_category, step_time_s, gpu=H100_80, mode="te-fp8", **changes) -> StepFacts:
-    changes = {"settings": {"world_size": 1}, **changes}
+def on(instance, by_category, step_time_s, mode="te-fp8", **changes) -> StepFacts:
+    changes, gpu = {"settings": {"world_size": 1}, **changes}, "NVIDIA H200" if "h200" in instance else H100_80
     return replace(step(mode, step_time_s, by_category, instance, gpu, **changes), sm_clock_mhz=None)
 
 
-def on_h200(by_category, step_time_s, mode="te-fp8", instance="h200-1x", **changes) -> StepFacts:
-    return on(instance, by_category, step_time_s, "NVIDIA H200", mode, **changes)
-
-
-H100, H200 = on("h100-1x", NARROW, 0.101), on_h200(WIDE, 0.0922)
-BF16 = on_h200({"gemm_bf16": 0.066, "elementwise": 0.029, "cast": 0.0046}, 0.101, "te-bf16")
+H100, H200 = on("h100-1x", NARROW, 0.101), on("h200-1x", WIDE, 0.0922)
+BF16 = on("h200-1x", {"gemm_bf16": 0.066, "elementwise": 0.029, "cast": 0.0046}, 0.101, "te-bf16")
 OTHER_HOST = replace(on("other-1x", NARROW, 0.101), sm_clock_mhz=1900.0)
 SLOW_CLOCK = replace(on("h100-1x", {**NARROW, "gemm_fp8": 0.04}, 0.105), sm_clock_mhz=1700.0)
 TWO_GPUS = {"settings": {"world_size": 2}}
@@ -127,8 +122,8 @@ ACROSS = {
         "both the mode and the machine differ (1 x NVIDIA H100 80GB HBM3; 1 x NVIDIA H200)",
     ),
     "two executions": (on("h100-1x", NARROW, 0.101, compiled=True), H200, BOTH, "both the execution and the machine"),
-    "two modes on other numbers of GPUs": (on_h200(WIDE, 0.1, **TWO_GPUS), BF16, BOTH, "on as many GPUs."),
-    "two modes on two like machines": (on_h200(CASTS, 0.13, instance="another-h200"), BF16, "casts eat the gain"),
+    "two modes on other numbers of GPUs": (on("h200-1x", WIDE, 0.1, **TWO_GPUS), BF16, BOTH, "on as many GPUs."),
+    "two modes on two like machines": (on("another-h200", CASTS, 0.13), BF16, "casts eat the gain"),
 }
 
 
@@ -142,16 +137,10 @@ def test_what_differs_is_told_and_no_cause_in_the_mode(case):
     assert ("MHz" in explained.sentence) == ("MHz" in "".join(said))
 
 
-HALF_FP8 = {"gemm_fp8": 0.0352, "attention": 0.0116, "cast": 0.0158, "optimizer": 0.02001}
-PLAIN = {"gemm_bf16": 0.0651, "attention": 0.0116, "optimizer": 0.02}
-
-
 def test_a_line_for_each_part_one_sentence_and_its_warnings():
-    made = explain_steps(step("te-fp8", 0.1411, HALF_FP8, lead=0.05), step(step_time_s=0.1386, by_category=PLAIN))
-    shown = render(document(made), "markdown").splitlines()
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown]
-    assert lines[6] == ["optimizer", "20.0", "14.2 %", "20.0", "14.4 %", "0.0"], "which reads as no difference"
-    assert shown[-1] == made.sentence
-    assert made.sentence.startswith("te-fp8:delayed is not faster than baseline-bf16")
-    noted = document(made._replace(notes=("replayed",), warnings=("another batch",)))
-    assert [line for line in render(noted, "plain").splitlines()[-3:] if line] == ["replayed", "warning: another batch"]
+    made = explain_steps(step("te-fp8", 0.14, {"optimizer": 0.02001}), step("te-bf16", 0.14, {"optimizer": 0.02}))
+    noted = made._replace(notes=("replayed",), warnings=("another batch",))
+    (table, *_), *_ = document(noted).blocks
+    assert table.rows()[0] == ["optimizer", "20.0", "14.3 %", "20.0", "14.3 %", "0.0"], "which reads as no difference"
+    said = [made.sentence, "replayed", "warning: another batch"]
+    assert [line for line in render(document(noted), "plain").splitlines() if line][-3:] == said

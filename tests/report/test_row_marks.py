@@ -29,11 +29,7 @@ from fp8bench.schema.record import Record, Steadiness
 from fp8bench.stats.estimate import estimate
 from fp8bench.stats.ratio import ratio
 
-
-def joined(join: str, mode: str, minutes: int, **settings: Any) -> Record:
-    return measured(mode=mode, minutes=minutes, evidence=evidence(join=join), settings=settings)
-
-
+QUERIED = "an event was queried"
 MARKS = {
     **{
         f"waiting: {found}": Case([measured("p5", summary=summary(0.1, **found))], marks=("one process", *said))
@@ -43,45 +39,30 @@ MARKS = {
             ({"idle_share": None, "host_lead_s": 0.001}, []),
         )
     },
-    "of one round": Case(
-        summarized(*({"idle_share": share} for share in (0.03, 0.3, 0.04))),
-        marks=("host-bound (idle 30 %), in 1 of 3 rounds",),
-    ),
-    "a flag of one round": Case(
-        summarized({"flags": ()}, {"flags": ("busy GPU: 1 other process, 2.0 GiB",)}, {"flags": ()}),
-        marks=("busy GPU: 1 other process, 2.0 GiB, in 1 of 3 rounds",),
-    ),
-    "a lower clock": Case(
-        summarized(*({"sm_clock_mhz": clock} for clock in (1755.0, 1620.0, 1750.0))),
-        marks=("round 2: clock 7.7 % below this mode's best round",),
-    ),
-    "warnings last": Case(
-        summarized(
-            *({"flags": ("telemetry missing",)} for _ in range(2)),
-            evidence=evidence(warnings=("torch.compile was on but compiled nothing",)),
-        ),
-        marks=("telemetry missing", "torch.compile was on but compiled nothing"),
-    ),
     **{
-        name: Case(rounds(0.1, 0.1, settings=settings, evidence=evidence(graph=graph)), marks=said)
-        for name, settings, graph, said in (
-            ("refused", {"cuda_graphs": "auto"}, REFUSED, ("not replayed: an event was queried",)),
-            ("replayed", {"cuda_graphs": "auto"}, replayed(), ()),
-            ("off", {"cuda_graphs": "off"}, replayed(enabled=False, reason="off"), ()),
-            ("an older record", {}, None, ()),
+        f"{field} of one round": Case(summarized(*({field: value} for value in values)), marks=(said,))
+        for field, values, said in (
+            ("idle_share", (0.03, 0.3, 0.04), "host-bound (idle 30 %), in 1 of 3 rounds"),
+            ("flags", ((), ("busy GPU: 2.0 GiB",), ()), "busy GPU: 2.0 GiB, in 1 of 3 rounds"),
+            ("sm_clock_mhz", (1755.0, 1620.0, 1750.0), "round 2: clock 7.7 % below this mode's best round"),
         )
     },
-    "a warning that gives the same reason": Case(
-        rounds(
-            *(0.1, 0.1),
-            settings={"cuda_graphs": "auto"},
-            evidence=evidence(
-                graph=REFUSED,
-                warnings=("steps were not replayed as a CUDA graph: an event was queried", "another"),
-            ),
-        ),
-        marks=("not replayed: an event was queried", "another"),
+    "warnings last": Case(
+        summarized(*[{"flags": ("telemetry missing",)}] * 2, evidence=evidence(warnings=("compiled nothing",))),
+        marks=("telemetry missing", "compiled nothing"),
     ),
+    **{
+        name: Case(
+            rounds(0.1, 0.1, settings=settings, evidence=evidence(graph=graph, warnings=warnings)),
+            marks=(*(f"not replayed: {why}" for why in said), *warnings[1:]),
+        )
+        for name, settings, graph, said, *warnings in (
+            ("refused", {"cuda_graphs": "auto"}, REFUSED, [QUERIED], f"steps were not replayed: {QUERIED}", "another"),
+            ("replayed", {"cuda_graphs": "auto"}, replayed(), []),
+            ("off", {"cuda_graphs": "off"}, replayed(enabled=False, reason="off"), []),
+            ("an older record", {}, None, []),
+        )
+    },
     "a cpu has no graphs": Case(
         [measured_on_cpu(evidence=evidence(graph=REFUSED), settings={"cuda_graphs": "auto"})], unsaid=("replayed",)
     ),
@@ -101,7 +82,10 @@ MARKS = {
     },
     **{
         f"joined by {join}{settings}": Case(
-            [joined("ddp", "baseline-bf16", 0), joined(join, "te-bf16", 1, **settings)],
+            [
+                measured(evidence=evidence(join="ddp"), settings={}),
+                measured(mode="te-bf16", minutes=1, evidence=evidence(join=join), settings=settings),
+            ],
             said=(said,) if said else (),
             unsaid=() if said else ("ranks joined",),
         )
@@ -109,11 +93,7 @@ MARKS = {
             ("ddp", {}, ""),
             ("none", {"world_size": 1}, ""),
             ("fsdp", {}, "ranks joined by fsdp, reference ddp"),
-            (
-                "ddp",
-                {"activation_checkpointing": "full"},
-                "ranks joined by ddp, full activation checkpointing, reference",
-            ),
+            ("ddp", {"activation_checkpointing": "full"}, "joined by ddp, full activation checkpointing, reference"),
         )
     },
 }
@@ -176,7 +156,6 @@ def test_rounds_of_a_session_are_rows_apart_or_one_that_is_marked(ranks, other, 
 
 approx = pytest.approx
 
-UNITS = 512
 BASELINE = (0.1, 0.1001, 0.0999)
 ONE = rounds(0.2, 0.2002, 0.1998, instance="one")
 TWICE = rounds(0.105, 0.1051, 0.1049, instance="two", minutes=0.5)
@@ -184,50 +163,34 @@ TWO_PRICES = catalog(instance("one", price(4.0, NEW)), instance("two", price(8.0
 CLOSE = "the interval holds a difference of less than 4 %, and machines of one type differ by as much"
 
 
-def seconds_per_unit(*step_times_s: float) -> Any:
-    return estimate(fmean(steps_about(time)) / UNITS for time in step_times_s)
-
-
 def last(*records: Record, **options: Any) -> Row:
     return row_of(compared(*records, **options), records[-1])
 
 
-def with_spikes(step_time_s: float, spikes: tuple[float, ...], again: int = 21, **changes: Any) -> list[Record]:
-    """Three rounds of 21 steps, or of ten times as many as lie between two spikes (again); in each, the step in the
-    middle between two spikes takes so many times as long as the others.
-    """
-    found = []
-    for number, spike in enumerate(spikes, start=1):
-        steps = list(steps_about(step_time_s, 21 if again == 21 else 10 * again + 1))
-        for at in range(again // 2, len(steps), again):
-            steps[at] = step_time_s * spike
-        ranks = tuple(rank_samples(rank, tuple(steps)) for rank in range(8))
-        (record,) = rounds(step_time_s, samples=ranks, **{"minutes": number, **changes})
-        found.append(record.model_copy(update={"session": place(number)}))
-    return found
+def with_spikes(step_time_s: float, spike: float, every: int, count: int) -> list[Record]:
+    """Three rounds of te-bf16 of so many steps, of which one in `every` takes `spike` times as long as the others."""
+    steps = list(steps_about(step_time_s, count))
+    steps[every // 2 :: every] = [step_time_s * spike] * len(steps[every // 2 :: every])
+    ranks = tuple(rank_samples(rank, tuple(steps)) for rank in range(8))
+    return rounds(*[step_time_s] * 3, samples=ranks, mode="te-bf16", minutes=1)
 
 
 def test_of_what_steps_explain_it_knows_as_much_as_every_round_does():
-    records = rounds(0.1, 0.104, 0.102)
     steadiness = Steadiness(lag1_autocorrelation=0, effective_samples=4, outliers=(), drift=0, unsteady=None)
-    every = [
-        one.model_copy(update={"summary": one.summary.model_copy(update={"steadiness": steadiness})}) for one in records
-    ]
-    errors = [pstdev(steps_about(time)) / 2 / time for time in (0.1, 0.104, 0.102)]
-    assert compared(*every).rows[0].spread_within_process == approx(fmean(errors), rel=1e-3)
-    assert compared(every[0], *records[1:]).rows[0].spread_within_process is None
+    known, unknown = {"steadiness": steadiness}, {"steadiness": None}
+    error = pstdev(steps_about(0.1)) / 2 / 0.1
+    assert compared(*summarized(known, known)).rows[0].spread_within_process == approx(error, rel=1e-3)
+    assert compared(*summarized(known, unknown)).rows[0].spread_within_process is None
 
 
 def test_a_session_names_its_rounds_and_stopped_ones_are_counted():
-    good = rounds(0.1, 0.104, session_id="20260501T100000Z-cccccc")
-    broke = unsupported(
-        "p5", "baseline-bf16", None, status="failed", session=place(3, "20260501T100000Z-cccccc"), minutes=9
-    )
+    good, third = rounds(0.1, 0.104), {"session": place(3), "minutes": 9}
+    broke = unsupported("p5", "baseline-bf16", None, status="failed", **third)
     (row,) = compared(*good, broke).rows
     assert (row.status, row.rounds, row.step_time_s) == ("ok", 2, approx(0.102))
-    assert (row.run_ids, row.session_id) == (tuple(record.run_id for record in good), "20260501T100000Z-cccccc")
+    assert (row.run_ids, row.session_id) == (tuple(record.run_id for record in good), place().session_id)
     assert f"1 of 3 rounds failed: {broke.reason}" in row.marks
-    wrong = invalid("p5", "baseline-bf16", None, session=place(3, "20260501T100000Z-cccccc"), minutes=9)
+    wrong = invalid("p5", "baseline-bf16", None, **third)
     assert [one.status for one in compared(*good, wrong).rows] == ["invalid"]
 
 
@@ -244,27 +207,26 @@ def test_a_session_names_its_rounds_and_stopped_ones_are_counted():
 def test_a_verdict_is_that_of_the_ratio_of_both_and_its_interval_the_ratios_turned_round(ours, verdict):
     others = 0.144, 0.145, 0.146
     row = last(*rounds(*others), *rounds(*ours, mode="te-fp8", recipe="delayed", minutes=0.5))
-    held = ratio(seconds_per_unit(*ours), seconds_per_unit(*others))
+    held = ratio(*(estimate(fmean(steps_about(time)) for time in of) for of in (ours, others)))
     assert (row.verdict, row.verdict_why, row.verdict_on) == (verdict, held.why, "units_per_usd")
     assert {"faster": "better value", "slower": "worse value"}.get(held.verdict, held.verdict) == verdict
     assert row.speedup_vs_reference == approx(1 / held.value)
     assert row.speedup_ci_vs_reference == approx((1 / held.interval[1], 1 / held.interval[0]))
 
 
-HALF = rounds(0.1, 0.1001, 0.0999, instance="two", minutes=0.5)
-SPIKED = with_spikes(0.093, (4, 4, 4), again=10, mode="te-bf16")
+HALF = rounds(*BASELINE, instance="two", minutes=0.5)
 VERDICTS = {
     "slower and much cheaper": ([*TWICE, *ONE], TWO_PRICES, ("better value", "units_per_usd", None)),
     "half the speed at half the price": ([*HALF, *ONE], TWO_PRICES, ("inconclusive", "units_per_usd", CLOSE)),
     "one price alone": ([*ONE, *TWICE], catalog(instance("one", price(4.0, NEW))), ("faster", "throughput", None)),
     # Twice the batch in twice the time is as fast.
     "medians contradict": (
-        [*rounds(*BASELINE), *SPIKED],
+        [*rounds(*BASELINE), *with_spikes(0.093, 4, every=10, count=101)],
         None,
         ("inconclusive", "units_per_usd", "worse value by elapsed time, better value by medians"),
     ),
     "both agree": (
-        [*rounds(*BASELINE), *with_spikes(0.05, (2, 2, 2), mode="te-bf16")],
+        [*rounds(*BASELINE), *with_spikes(0.05, 2, every=21, count=21)],
         None,
         ("better value", "units_per_usd", None),
     ),
@@ -297,7 +259,6 @@ def test_two_machines_must_differ_by_more_than_those_of_one_type_do(machines, in
     here, there = (machine_called(name) if name else None for name in machines)
     reference = rounds(*BASELINE, instance=instances[0], machine=here)
     other = rounds(0.102, 0.1021, 0.1019, instance=instances[1], minutes=0.5, mode="te-bf16", machine=there)
-    row = last(
-        *reference, *other, prices=catalog(*(instance(name, price(4.0, NEW)) for name in dict.fromkeys(instances)))
-    )
+    prices = catalog(*(instance(name, price(4.0, NEW)) for name in ("one", "two")))
+    row = last(*reference, *other, prices=prices)
     assert (row.verdict, row.verdict_why) == (verdict, CLOSE if verdict == "inconclusive" else None)

@@ -45,13 +45,12 @@ from report.comparing import (
 from fp8bench.kinds.priced import PRICED_ELSEWHERE
 from fp8bench.kinds.view import View
 from fp8bench.records.select import rounds_of
+from fp8bench.schema.instance import Price
 
 approx = pytest.approx
 
 MEASURED_NUMBERS = ("step_time_s", "step_time_ci_s", "throughput_per_s", "mfu_bf16", "mfu_fp8", "peak_memory_bytes")
 IMITATED = evidence(recipe="delayed", emulated=True)
-
-
 NUMBERS = {
     "a cpu against a gpu": Case(
         [measured("p5"), measured_on_cpu("cpu", fingerprint=fingerprint())],
@@ -155,29 +154,24 @@ LIKENESS = {
 }
 
 
-SPOT = catalog(
-    instance(
-        "p5",
-        price(50.0, NEW, region="us-east-1"),
-        price(60.0, NEW, region="eu-west-1"),
-        price(15.0, NEW, region="us-east-1", purchase="spot"),
-    )
-)
-OF_ONE_MACHINE = catalog(instance("p5", price(10.0, NEW, machine=HERE.id)))
+def only(*prices: Price, **options: Any) -> dict[str, Any]:
+    """Options of a comparison in whose catalogue p5 has these prices alone."""
+    return {"prices": catalog(instance("p5", *prices)), **options}
 
 
-def own_price(as_of: date) -> Any:
-    """The catalogue, with one's own price of p5 laid over it."""
-    own = price(60.0, as_of=as_of).model_copy(update={"own": True})
-    p5 = CATALOG.instances["p5"].model_copy(update={"prices": (own, *CATALOG.instances["p5"].prices)})
-    return CATALOG.model_copy(update={"instances": {**CATALOG.instances, "p5": p5}})
+US, EU = price(50.0, NEW, region="us-east-1"), price(60.0, NEW, region="eu-west-1")
+SPOT = price(15.0, NEW, region="us-east-1", purchase="spot")
+OF_ONE_MACHINE = only(price(10.0, NEW, machine=HERE.id))
 
 
-def of_day(day: date) -> Any:
-    return catalog(instance("p5", price(50.0, day)))
+def own_price(as_of: date) -> dict[str, Any]:
+    """One's own price of p5 laid over the catalogue."""
+    instances = CATALOG.instances
+    own = price(60.0, as_of=as_of).model_copy(update={"own": True}), *instances["p5"].prices
+    p5 = instances["p5"].model_copy(update={"prices": own})
+    return {"prices": CATALOG.model_copy(update={"instances": {**instances, "p5": p5}})}
 
 
-UNLISTED = catalog(instance("p5"))
 ON = {"allow_mismatch": True, "every": True}
 PRICES = {
     "today's": Case([measured("p5")], {"usd_per_hour": 50.0, "price_as_of": NEW, "price_source": "a page"}),
@@ -197,23 +191,28 @@ PRICES = {
     "undated, today": Case([measured("undated")], {"usd_per_hour": 40.0, "price_as_of": None}, said=("undated price",)),
     **{
         name: Case(
-            [measured("p5")], {"usd_per_hour": usd}, said=said, unsaid=() if said else ("older",), options=options
+            rounds(0.1, machine=HERE),
+            {"usd_per_hour": usd},
+            said=said,
+            unsaid=() if said else ("older", PRICED_ELSEWHERE),
+            options=options,
         )
         for name, usd, said, options in (
-            ("90 days old", 50.0, (), {"prices": of_day(TODAY - timedelta(90))}),
-            ("91 days old", 50.0, ("price of 2026-04-01, older than 90 days",), {"prices": of_day(date(2026, 4, 1))}),
-            ("old, and in one's own contract", 60.0, (), {"prices": own_price(OLD)}),
-            ("assumed, where none is listed", 36.0, ("what-if",), {"price": {"p5": 36.0}, "prices": UNLISTED}),
-            ("of a region", 60.0, (), {"prices": SPOT, "region": "eu-west-1"}),
-            ("spot", 15.0, (), {"prices": SPOT, "purchase": "spot"}),
+            ("90 days old", 50.0, (), only(price(50.0, TODAY - timedelta(90)))),
+            ("91 days old", 50.0, ("price of 2026-04-01, older than 90 days",), only(price(50.0, date(2026, 4, 1)))),
+            ("old, and in one's own contract", 60.0, (), own_price(OLD)),
+            ("assumed, where none is listed", 36.0, ("what-if",), only(price={"p5": 36.0})),
+            ("of a region", 60.0, (), only(US, EU, SPOT, region="eu-west-1")),
+            ("spot", 15.0, (), only(US, EU, SPOT, purchase="spot")),
             ("spot of an instance that nobody lists so", 50.0, ("since no spot one is known",), {"purchase": "spot"}),
+            ("of this machine", 10.0, (), OF_ONE_MACHINE),
         )
     },
     "doubted": Case(
         [measured("p5")],
         said=("doubtful price",),
         warned=("8.0 times the usual",),
-        options={"prices": catalog(instance("p5", price(440.0, NEW, doubt="440.00 USD/h is 8.0 times the usual")))},
+        options=only(price(440.0, NEW, doubt="440.00 USD/h is 8.0 times the usual")),
     ),
     "once a node": Case(
         [measured("p5", step_time_s=0.1, settings={"nodes": 2, "world_size": 16})],
@@ -251,27 +250,19 @@ PRICES = {
         {"usd_per_hour": None},
         options={"prices": REAL},
     ),
-    "of this machine": Case(
-        rounds(0.1, machine=HERE),
-        {"usd_per_hour": 10.0},
-        unsaid=(PRICED_ELSEWHERE,),
-        options={"prices": OF_ONE_MACHINE},
-    ),
-    "of another machine": Case(
-        rounds(0.1, machine=THERE), UNPRICED, said=(PRICED_ELSEWHERE,), options={"prices": OF_ONE_MACHINE}
-    ),
+    "of another machine": Case(rounds(0.1, machine=THERE), UNPRICED, said=(PRICED_ELSEWHERE,), options=OF_ONE_MACHINE),
     "one's own of a day to come": Case(
         [measured("p5")],
         {"usd_per_hour": 50.0},
         warned=("your price of p5 is of",),
-        options={"prices": own_price(TODAY + timedelta(days=3))},
+        options=own_price(TODAY + timedelta(days=3)),
     ),
     "of a day to come": Case(
         [measured("p5")], warned=("2099-06-01 is in the future",), options={"as_of": date(2099, 6, 1)}
     ),
     "beside an undated one": Case([measured("p5"), measured("undated")], warned=()),
     "beside one's own of long ago": Case(
-        [measured("p5"), measured("p4d")], warned=(), options={"prices": own_price(TODAY - timedelta(days=400))}
+        [measured("p5"), measured("p4d")], warned=(), options=own_price(TODAY - timedelta(days=400))
     ),
 }
 
@@ -288,10 +279,8 @@ def test_prices_more_than_90_days_apart_give_one_warning_with_both_dates(days, w
     later = TODAY - timedelta(days=1)
     earlier = later - timedelta(days=days)
     prices = catalog(instance("p4d", price(20.0, earlier)), instance("p5", price(50.0, later)))
-    records = [measured("p4d"), measured("p4d", "te-bf16"), measured("p5"), te_bf16()]
-    comparison = compared(*records, prices=prices)
-    assert len(comparison.warnings) == warnings
-    assert all(f"{earlier} to {later}" in warning and "--price-as-of" in warning for warning in comparison.warnings)
+    found = compared(measured("p4d"), measured("p4d", "te-bf16"), measured("p5"), te_bf16(), prices=prices).warnings
+    assert [f"{earlier} to {later}" in warning and "--price-as-of" in warning for warning in found] == [True] * warnings
 
 
 def test_a_published_row_takes_todays_price_and_repeats_its_answer_at_that_of_its_day():
@@ -338,19 +327,16 @@ def test_the_reference_is_the_best_ok_row_that_is_named(asked, wanted):
 
 
 def test_of_two_workloads_the_one_of_most_instances_is_shown_and_the_other_named():
-    of_large_images = {
-        **{"settings": {"workload": "vit-huge-256"}, "minutes": 1},
-        "fingerprint": fingerprint("vit-huge-256", sizes={"img_size": 256}),
-    }
-    huge, large, elsewhere = measured("p5"), measured("p5", **of_large_images), measured("p4d", **of_large_images)
-    assert {row.run_id for row in compared(huge, large, elsewhere).rows} == {large.run_id, elsewhere.run_id}
-    assert "vit-huge-256; also measured: vit-huge (--workload)" in compared(huge, large, elsewhere).warnings
+    work = {"settings": {"workload": "vit-huge-256"}, "fingerprint": fingerprint("vit-huge-256"), "minutes": 1}
+    huge, large, elsewhere = measured("p5"), measured("p5", **work), measured("p4d", **work)
+    found = compared(huge, large, elsewhere)
+    assert {row.run_id for row in found.rows} == {large.run_id, elsewhere.run_id}
+    assert "vit-huge-256; also measured: vit-huge (--workload)" in found.warnings
     assert [row.run_id for row in compared(huge, large, workload="vit-huge").rows] == [huge.run_id]
 
 
 def test_rows_stand_by_what_a_dollar_buys_on_any_instance_and_those_that_have_no_rank_last():
-    slow, fast = measured("p5", step_time_s=0.4), te_bf16(step_time_s=0.1)
-    imitation = fp8(step_time_s=0.01, evidence=evidence(emulated=True))
+    slow, fast, imitation = measured("p5", step_time_s=0.4), te_bf16(), fp8(step_time_s=0.01, evidence=IMITATED)
     between, failed = measured("p4d", step_time_s=0.5), invalid("p5")
     own, slower = measured("my-box", step_time_s=0.01), measured("my-box", "te-bf16", step_time_s=0.02)
     cpu = measured_on_cpu("cpu", step_time_s=1e-4, fingerprint=fingerprint())

@@ -32,7 +32,7 @@ from report.comparing import asked, catalog, instance, price, row
 
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.compare import compare
-from fp8bench.kinds.run.marks import Mark, Weight
+from fp8bench.kinds.run.rounds import Mark, Weight
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.pricing.catalog import load
@@ -49,16 +49,17 @@ def made_up_comparison() -> Comparison:
     """One row of each kind, with fixed dates and run ids."""
     no_fp8 = {"reason": "fp8 needs compute capability 8.9", "remedy": "Use te-bf16"}
     gpus = {"flops_per_step": 390_912_000_000_000, "joules_per_unit": 1.42, "units_per_kwh": 2_535_211.0}
-    fp8: dict[str, Any] = {"mode": "te-fp8", "recipe": "delayed"}
-    fp8["evidence"] = evidence(
-        attention="te:fused", recipe="delayed", fp8=True, fp8_kernels=True, graph=replayed(), executed=proof()
-    )
-    fp8["settings"] = {"cuda_graphs": "auto"}
+    ran: dict[str, Any] = {"fp8": True, "fp8_kernels": True, "graph": replayed(), "executed": proof()}
+    shown = evidence(attention="te:fused", recipe="delayed", **ran)
+    auto: dict[str, Any] = {"cuda_graphs": "auto"}
+    fp8: dict[str, Any] = {"mode": "te-fp8", "recipe": "delayed", "evidence": shown, "settings": auto}
+    dead: dict[str, Any] = {"status": "failed", "reason": "rank 1 died: ended by SIGKILL", "cause": "host-death"}
     oom: dict[str, Any] = {"status": "failed", "reason": "the GPU ran out of memory", "cause": "oom"}
     refused = evidence(graph=replayed(enabled=False, reason="an event was queried while the step was captured"))
     capped = ("power-capped 98 % of the time",)
     starved = {"host_lead_s": 0.004, "data_wait_share": 0.31}
     on_cpu: dict[str, Any] = {"fingerprint": fingerprint(), "settings": {"world_size": 8, "batch_size": 64}}
+    imitated: dict[str, Any] = {"evidence": evidence(recipe="tensorwise", emulated=True), **on_cpu}
     records = [
         published("own", published_on=date(2025, 3, 2), step_time_s=0.75, minutes=-10),
         *rounds(0.41, 0.412, 0.408, instance="p4d", minutes=0.1),
@@ -66,36 +67,14 @@ def made_up_comparison() -> Comparison:
         unsupported("p4d", "torchao-float8", "tensorwise", **no_fp8, minutes=2),
         *rounds(0.2, 0.201, 0.199, minutes=3, summary=summary(0.2, **gpus)),
         *rounds(0.175, 0.176, 0.174, minutes=3.2, compiled=True),
-        measured(
-            "p5",
-            "te-bf16",
-            evidence=refused,
-            step_time_s=0.37,
-            minutes=5,
-            settings={"world_size": 4, "cuda_graphs": "auto"},
-        ),
+        measured("p5", "te-bf16", evidence=refused, step_time_s=0.37, minutes=5, settings={"world_size": 4, **auto}),
         unsupported("p5", "te-fp8", "delayed", **oom, minutes=6.6, settings={"batch_size": 512, "cuda_graphs": "on"}),
         *rounds(0.125, 0.124, 0.126, **fp8, minutes=3.4, summary=summary(0.125, flags=capped, **gpus)),
-        unsupported(
-            **fp8,
-            status="failed",
-            reason="rank 1 died: ended by SIGKILL",
-            cause="host-death",
-            session=place(4),
-            minutes=6.4,
-        ),
+        unsupported(**fp8, **dead, session=place(4), minutes=6.4),
         *rounds(0.2, 0.26, 0.15, mode="te-fp8", recipe="current", minutes=3.6, summary=summary(0.2, **starved)),
         invalid("p5", cause="parity", minutes=7),
         measured_on_cpu("cpu", minutes=8, step_time_s=0.8, **on_cpu),
-        measured_on_cpu(
-            "cpu",
-            "torchao-float8",
-            recipe="tensorwise",
-            minutes=9,
-            step_time_s=1.6,
-            evidence=evidence(recipe="tensorwise", emulated=True),
-            **on_cpu,
-        ),
+        measured_on_cpu("cpu", "torchao-float8", recipe="tensorwise", minutes=9, step_time_s=1.6, **imitated),
     ]
     priced = catalog(
         instance("p4d", price(32.77, date(2026, 5, 1))),
@@ -104,6 +83,11 @@ def made_up_comparison() -> Comparison:
     )
     known = priced.model_copy(update={"gpus": load().gpus})
     return compare(records, known, asked("p4d", "p5", "own", "cpu", allow_mismatch=True))
+
+
+@pytest.fixture(scope="module")
+def found() -> Comparison:
+    return made_up_comparison()
 
 
 def text_in(form: str, comparison: Comparison) -> str:
@@ -117,8 +101,8 @@ def shown(*rows, form="plain", view=AS_IT_IS):
 @pytest.mark.parametrize(
     ("name", "form"), [("comparison.md", "markdown"), ("comparison.txt", "plain"), ("comparison.csv", "csv")]
 )
-def test_the_text_is_that_of_the_golden_file(name: str, form: str):
-    text = text_in(form, made_up_comparison()) + "\n"
+def test_the_text_is_that_of_the_golden_file(name: str, form: str, found: Comparison):
+    text = text_in(form, found) + "\n"
     if REGENERATE:
         GOLDEN.mkdir(exist_ok=True)
         (GOLDEN / name).write_text(text, encoding="utf-8")
@@ -128,9 +112,9 @@ def test_the_text_is_that_of_the_golden_file(name: str, form: str):
     assert list(map(float, NUMBER.findall(text))) == pytest.approx(list(map(float, NUMBER.findall(golden))), rel=1e-9)
 
 
-def test_json_has_every_field_of_the_csv_with_its_value():
-    heading, *lines = csv.reader(io.StringIO(text_in("csv", made_up_comparison())))
-    rows = json.loads(text_in("json", made_up_comparison()))
+def test_json_has_every_field_of_the_csv_with_its_value(found):
+    heading, *lines = csv.reader(io.StringIO(text_in("csv", found)))
+    rows = json.loads(text_in("json", found))
     assert [list(one) for one in rows] == [heading] * len(lines)
     cells = [[csv_cell(value) for value in one.values()] for one in rows]
     assert [["" if cell is None else str(cell) for cell in line] for line in cells] == lines
@@ -143,21 +127,17 @@ def test_json_has_every_field_of_the_csv_with_its_value():
         ([{"unit": "tokens"}], "tokens/USD"),
         ([{"unit": "images"}, {"unit": "tokens"}], "units/USD"),
         ([{"joules_per_unit": 1.53, "unit": "images"}, {}], "J/image"),
-        *(
-            ([{"workload": name, "status": "failed", "unit": None} for name in names], heading)
-            for names, heading in (
-                (("llm-micro",), "tokens/USD"),
-                (("vit-huge", "timm:resnet50"), "images/USD"),
-                (("vit-huge", "llm-1b"), "units/USD"),
-                (("of-a-plug-in",), "units/USD"),
-            )
-        ),
+        ([{"workload": "llm-micro"}], "tokens/USD"),
+        ([{"workload": "vit-huge"}, {"workload": "timm:resnet50"}], "images/USD"),
+        ([{"workload": "vit-huge"}, {"workload": "llm-1b"}], "units/USD"),
+        ([{"workload": "of-a-plug-in"}], "units/USD"),
     ],
 )
 def test_headings_name_the_unit_of_the_rows_or_else_of_the_workload(rows, heading):
     assert heading in shown(*(row(**changes) for changes in rows), view=WIDE).splitlines()[0]
 
 
+MARK = "a mark of its own"
 RATES = [(0.01234, "0.0123"), (3.14159, "3.14"), (25.0, "25"), (99.44, "99.4"), (100.4, "100"), (12_345.6, "12,346")]
 
 
@@ -166,10 +146,7 @@ RATES = [(0.01234, "0.0123"), (3.14159, "3.14"), (25.0, "25"), (99.44, "99.4"), 
     [
         *(({name: value}, text) for value, text in RATES for name in ("throughput_per_s", "units_per_usd")),
         ({"usd_per_hour": 40.0}, "undated"),
-        (
-            {"marks": tuple(f"a mark of its own {n}" for n in range(4))},
-            "a mark of its own 0, a mark of its own 1 [a] [b]",
-        ),
+        ({"marks": tuple(f"a mark of its own {n}" for n in range(4))}, f"{MARK} 0, {MARK} 1 [a] [b]"),
         ({"marks": ("external", "undated price", "a" * 25)}, "external, undated price [a]"),
     ],
 )
@@ -178,34 +155,22 @@ def test_a_cell(changes, text):
 
 
 @pytest.mark.parametrize("width", [80, 120, 160, 240])
-def test_the_terminal_table_shows_every_instance_mode_and_footnote(width, monkeypatch, capsys):
+def test_the_terminal_table_shows_every_instance_mode_and_footnote(width, found, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
-    comparison = made_up_comparison()
-    print(text_in("terminal", comparison))
-    printed = capsys.readouterr().out
+    printed = text_in("terminal", found)
     assert max(len(line) for line in printed.splitlines()) <= width
-    for one in comparison.rows:
+    for one in found.rows:
         assert any(one.instance in line and one.mode_label in line for line in printed.splitlines()), one.mode_label
-    (table,) = (part for block in document(comparison, view=WIDE).blocks for part in block if isinstance(part, Table))
+    (table,) = (part for block in document(found, view=WIDE).blocks for part in block if isinstance(part, Table))
     assert all(column.heading in printed for column in table.columns)
     assert "[a] " in printed
     assert "fp8 needs compute capability 8.9" in printed
 
 
 def judged(**changes):
-    known = {
-        "step_time_s": 0.3487,
-        "step_time_ci_s": (0.3472, 0.3501),
-        "throughput_per_s": 734.0,
-        "unit": "images",
-        "usd_per_hour": 3.99,
-        "units_per_usd": 662_458.0,
-        "units_per_usd_ci": (659_760.0, 665_178.0),
-        "speedup_vs_reference": 1.25,
-        "gain_vs_reference": 0.249,
-        "verdict": "better value",
-    }
-    return row(**known | changes)
+    known = {"step_time_s": 0.3487, "step_time_ci_s": (0.3472, 0.3501), "throughput_per_s": 734.0, "unit": "images"}
+    known |= {"usd_per_hour": 3.99, "units_per_usd": 662_458.0, "speedup_vs_reference": 1.25}
+    return row(**known | {"gain_vs_reference": 0.249, "verdict": "better value"} | changes)
 
 
 def cells(line):
@@ -229,54 +194,46 @@ STOPPED = dict.fromkeys(("step_time_s", "speedup_vs_reference", "units_per_usd",
     ],
 )
 def test_it_answers_in_one_line_a_row(changes, wanted):
-    found = judged(**changes)
-    lines = shown(found).splitlines()
-    value = "img/ USD" if found.units_per_usd else "images/ USD"
+    one = judged(**changes)
+    lines = shown(one).splitlines()
+    value = "img/ USD" if one.units_per_usd else "images/ USD"
     assert cells(lines[0]) == ["mode", "step", "faster", value, "per USD"]
     assert cells(lines[2]) == ["te-fp8", *wanted]
-    decided = found.verdict not in (None, "inconclusive")
+    decided = one.verdict not in (None, "inconclusive")
     assert any(line.startswith("* certain: the whole interval on one side") for line in lines) == decided
 
 
 @pytest.mark.parametrize("form", ["plain", "terminal"])
-def test_no_line_of_it_is_wider_than_80_characters(form, monkeypatch):
+def test_no_line_of_it_is_wider_than_80_characters(form, found, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     rows = [
         judged(mode="torchao-float8", recipe="rowwise_with_gw_hp", execution="compiled+graphed", batch_size=512),
         judged(instance="custom-1x-nvidia-h200", execution="blocks+graphed", marks=("published", "a mark " * 9)),
-        *made_up_comparison().rows,
+        *found.rows,
     ]
     table = shown(*rows, form=form).partition(" certain")[0]
     assert max(len(line.rstrip()) for line in table.splitlines()) <= 80
     assert all(word in table for word in ("step", "faster", "per USD", "custom-1x-", "348.7 ms ±0.4 %"))
 
 
-def test_executions_are_named_where_a_mode_has_several_by_what_tells_them_apart():
-    def names(*executions):
-        text = shown(*(judged(execution=one, mode="baseline-bf16", recipe=None) for one in executions))
-        return [cells(line)[0] for line in text.splitlines()[2 : 2 + len(executions)]]
-
-    assert names("compiled+graphed", "eager") == ["baseline-bf16, compiled", "baseline-bf16, eager"]
-    assert names("graphed", None) == ["baseline-bf16", "baseline-bf16"]
-
-
-def test_options_in_which_rows_differ_are_part_of_the_name():
-    text = shown(judged(te_switches="split-qkv"), judged(grad_accumulation=4), judged(grad_accumulation=1))
-    assert "te-fp8+split-qkv" in text
-    assert "te-fp8, 4 micro-batches" in text
-    assert "te-fp8, published" in shown(judged(source="published"), judged())
-    assert "published" not in shown(judged(source="published"), judged(source="published"))
-
-
-def test_sizes_have_a_column_where_they_differ():
-    def sizes(*rows):
-        lines = shown(*rows).splitlines()
-        return [cells(line)[1] for line in (lines[0], *lines[2 : 2 + len(rows)])]
-
-    assert sizes(judged(), judged()) == ["step", *["348.7 ms ±0.4 %"] * 2]
-    assert sizes(judged(), judged(batch_size=256)) == ["batch", "64", "256"]
-    assert sizes(judged(), judged(world_size=4)) == ["GPUs", "8", "4"]
-    assert sizes(judged(), judged(world_size=4, batch_size=256)) == ["batch", "64 x 8", "256 x 4"]
+@pytest.mark.parametrize(
+    ("rows", "place", "column"),
+    [
+        ([{"execution": "compiled+graphed"}, {"execution": "eager"}], 0, ["mode", "te-fp8, compiled", "te-fp8, eager"]),
+        ([{"execution": "graphed"}, {"execution": None}], 0, ["mode", "te-fp8", "te-fp8"]),
+        ([{"te_switches": "split-qkv"}, {}], 0, ["mode", "te-fp8+split-qkv", "te-fp8"]),
+        ([{"grad_accumulation": n} for n in (4, 1)], 0, ["mode", "te-fp8, 4 micro-batches", "te-fp8, 1 micro-batch"]),
+        ([{"source": "published"}, {}], 0, ["mode", "te-fp8, published", "te-fp8"]),
+        ([{"source": "published"}] * 2, 0, ["mode", "te-fp8", "te-fp8"]),
+        ([{}, {}], 1, ["step", STEP, STEP]),
+        ([{}, {"batch_size": 256}], 1, ["batch", "64", "256"]),
+        ([{}, {"world_size": 4}], 1, ["GPUs", "8", "4"]),
+        ([{}, {"world_size": 4, "batch_size": 256}], 1, ["batch", "64 x 8", "256 x 4"]),
+    ],
+)
+def test_what_tells_rows_apart_is_in_their_names_or_in_a_column(rows, place, column):
+    lines = shown(*(judged(**changes) for changes in rows)).splitlines()
+    assert [cells(line)[place] for line in (lines[0], *lines[2:4])] == column
 
 
 class TestNotes:

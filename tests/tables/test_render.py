@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fp8bench.tables.document import Cells, Document, Letters, Note, Sentence, Table, Warned, blocks, notes
 from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, csv_cell, drawn_of, fitted, markdown, print_table, render
-from fp8bench.tables.side_by_side import differences, labels, where
+from fp8bench.tables.study import differences, labels, where
 from fp8bench.tables.written import brief_count, change, change_low_to_high, low_to_high, time_said
 
 ROWS = [("fc1", "bf16", "1.0"), ("fc1", "fp8", "0.5"), ("fc2", "fp8", "0.7")]
@@ -23,19 +23,16 @@ TABLE = Table((MODE, STEP, NOTES), whole=True)
 
 def columns_of(rows):
     layers, precisions, times = zip(*rows, strict=True)
-    return (
-        Cells("layer", layers, "word", once=True),
-        Cells("precision", precisions, "word"),
-        Cells("time", times, of="p5 2026-05-01 10:00"),
-    )
+    named = Cells("layer", layers, "word", once=True), Cells("precision", precisions, "word")
+    return (*named, Cells("time", times, of="p5 2026-05-01 10:00"))
 
 
 def text_of(table, form=PIPE):
     return render(Document(((table,),)), form)
 
 
-def words_of(text):
-    return [line.split() for line in text.splitlines()]
+def words_of(table):
+    return [line.split() for line in text_of(table).splitlines()]
 
 
 def printed(capsys, table, width):
@@ -47,16 +44,12 @@ def width_of(cells):
     return max(len(line) for text in (cells.heading, *cells.texts) for line in text.split("\n"))
 
 
-def test_a_record_stands_over_its_quantity_in_short_lines():
-    assert words_of(text_of(Table(columns_of(ROWS))))[:4] == [
-        *(["p5"], ["2026-05-01"], ["10:00"], ["layer", "precision", "time"])
-    ]
-
-
-def test_a_name_is_not_repeated_unless_one_before_it_differs():
+def test_a_record_stands_over_its_quantity_in_short_lines_and_a_name_is_repeated_where_one_before_it_differs():
     layer, precision, time = columns_of([("fc1", "fp8", "1"), ("fc2", "fp8", "2")])
-    both = Table((layer, precision._replace(once=True), time))
-    assert words_of(text_of(both))[5:] == [["fc1", "fp8", "1"], ["fc2", "fp8", "2"]]
+    lines = words_of(Table((layer, precision._replace(once=True), time)))
+    assert lines[:4] == [["p5"], ["2026-05-01"], ["10:00"], ["layer", "precision", "time"]]
+    assert lines[5:] == [["fc1", "fp8", "1"], ["fc2", "fp8", "2"]]
+    assert words_of(Table(columns_of(ROWS)))[5:7] == [["fc1", "bf16", "1.0"], ["fp8", "0.5"]]
 
 
 @given(st.integers(30, 70))
@@ -95,11 +88,9 @@ def test_a_narrow_terminal_folds_then_divides_the_columns(capsys):
     assert max(map(len, lines)) <= 60
 
 
-@pytest.mark.parametrize(("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
-def test_a_colour_is_a_cells_own_and_only_where_colours_are_wanted(capsys, monkeypatch, variables, coloured):
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+@pytest.mark.parametrize("coloured", [True, False])
+def test_a_colour_is_a_cells_own_and_only_where_colours_are_wanted(capsys, monkeypatch, coloured):
+    monkeypatch.setenv("NO_COLOR", "" if coloured else "1")
     columns = (*columns_of(ROWS), Cells("ratio", ("2.00x",) * 3, tones=("", "", "good")))
     print_table(Table(columns, naming=2), Console(width=80, force_terminal=True, color_system="standard"))
     lines = capsys.readouterr().out.splitlines()
@@ -217,37 +208,37 @@ def test_a_record_is_called_by_its_instance_and_by_as_much_of_its_time_as_tells_
     assert labels(records) == names
 
 
-def test_only_what_differs_and_moves_numbers_is_a_difference():
-    versions = {"torch": "2.11.0", "cuda": "13.0", "numpy": "2.5", "torchao": "0.18"}
-    one = record(environment=environment(H200, versions=versions, python="3.11.1", driver="580.0"))
-    other = record(environment=environment("NVIDIA H100", versions={**versions, "cuda": "12.8", "numpy": "1"}))
-    assert differences([one, other]) == {"": (H200, "NVIDIA H100"), "cuda": ("13.0", "12.8")}
-    assert differences([one, one]) == {}
+def on(*device, **changes):
+    return record(environment=environment(*(device or (H200,)), **changes))
+
+
+EPYC, XEON = on(None, cpu="an Epyc"), on(None, cpu="a Xeon")
+HERE, THERE = machine_called("vendor-a"), machine_called(None)
 
 
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    ("records", "found"),
     [
-        ({"versions": {"torch": "2.12.0"}}, {"torch": ("2.11.0", "2.12.0")}),
-        ({"versions": {"torch": "2.11.0", "torchao": "0.18"}}, {"torchao": (None, "0.18")}),
-        ({"versions": {"torch": "2.11.0", "transformer-engine": "2.20"}}, {"transformer-engine": (None, "2.20")}),
-        ({"driver": "570.1"}, {"driver": ("580.0", "570.1")}),
+        ([record(), on(python="3.13.1", versions={"torch": "2.11.0", "numpy": "1"})], {}),
+        ([record(), on("NVIDIA H100")], {"": (H200, "NVIDIA H100")}),
+        ([record(), on(versions={"torch": "2.12.0"})], {"torch": ("2.11.0", "2.12.0")}),
+        ([on(versions={"cuda": "13.0"}), on(versions={"cuda": "12.8"})], {"cuda": ("13.0", "12.8")}),
+        ([on(versions={}), on(versions={"torchao": "0.18"})], {"torchao": (None, "0.18")}),
+        ([on(versions={}), on(versions={"transformer-engine": "2.20"})], {"transformer-engine": (None, "2.20")}),
+        ([record(), on(driver="570.1")], {"driver": ("580.0", "570.1")}),
+        ([EPYC, XEON], {"": ("an Epyc", "a Xeon")}),
+        (
+            [record(machine=HERE), record(machine=THERE), record()],
+            {"machine": (f"vendor-a ({HERE.id})", THERE.id, None)},
+        ),
+        ([record(machine=HERE), record("p4d", machine=THERE)], {}),
     ],
 )
-def test_each_library_and_the_driver_counts(changes, found):
-    assert differences([record(), record(environment=environment(H200, **changes))]) == found
+def test_what_differs_between_machines_is_told_if_it_moves_numbers(records, found):
+    assert differences(records) == found
 
 
-def test_without_a_gpu_the_cpu_is_the_device_and_nothing_is_guessed_of_an_unknown_machine():
-    cpus = [record(environment=environment(None, cpu=name)) for name in ("an Epyc", "a Xeon")]
-    assert differences(cpus) == {"": ("an Epyc", "a Xeon")}
+def test_of_an_unknown_machine_nothing_is_guessed():
     unknown = record(environment=None)
     assert differences([record(), unknown])[""] == (H200, None)
-    assert where([record(), cpus[0], unknown], "abc") == f"a ({H200}), b (CPU), c (CPU)"
-
-
-def test_two_machines_of_one_instance_are_told_and_those_of_two_instances_are_expected():
-    here, there = machine_called("vendor-a"), machine_called(None)
-    two = differences([record(machine=here), record(minutes=7, machine=there), record(minutes=9)])
-    assert two == {"machine": (f"vendor-a ({here.id})", there.id, None)}
-    assert differences([record(machine=here), record("p4d", machine=there)]) == {}
+    assert where([record(), EPYC, unknown], "abc") == f"a ({H200}), b (CPU), c (CPU)"

@@ -29,8 +29,7 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.tables import chart
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import FAINT, INK
-from fp8bench.tables.side_by_side import differences_line, labels, where
-from fp8bench.tables.study import Column, StudyTable, word
+from fp8bench.tables.study import Column, StudyTable, differences_line, labels, where, word
 from fp8bench.tables.written import change, counted
 
 HOUR_S = 3600.0

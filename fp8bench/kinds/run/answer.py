@@ -6,7 +6,7 @@ mode within each machine, since machines of one type differ; two instances by mo
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
-from itertools import combinations
+from itertools import combinations, product
 
 from fp8bench.kinds.run.row import Row
 from fp8bench.pricing.choose import PriceQuery, choose
@@ -19,7 +19,6 @@ from fp8bench.stats.certainty import verdict_on_speed, verdict_on_value
 from fp8bench.stats.estimate import estimate
 
 Against = Callable[[Row, Row], Row]
-"""Compares a row with another one."""
 
 ROUNDED = 0.01
 """Two figures that were derived from whole per cents may differ by so much, as a share, by their rounding alone."""
@@ -34,9 +33,7 @@ class Elsewhere(Frozen):
 
 
 class Pair(Frozen):
-    """Two rows compared. row: with its gain, interval and verdict against `reference`. elsewhere: the gain at other
-    providers' prices.
-    """
+    """Two rows compared. row: with its gain, interval and verdict against `reference`."""
 
     row: Row
     reference: Row
@@ -138,11 +135,6 @@ class Comparison(Frozen):
     name: str = ""
 
 
-def tried(row: Row) -> tuple[int, bool]:
-    """Return what two rows must have in common: the batch size, and whether they were timed."""
-    return row.batch_size, row.timed
-
-
 def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], against: Against) -> Answer:
     """Return the answer. rows: all that may be compared or did not run. reference: has the mode that gains are over."""
     ran = [row for row in rows if row.status == "ok" and not row.emulated and row.throughput_per_s]
@@ -152,27 +144,22 @@ def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], 
         name: {row.batch_size for row in rows if row.instance == name and (row.status == "ok" or row.cause == "oom")}
         for name in of
     }
-    pairs: list[Pair] = []
-    opposite: list[Pair] = []
-    at_best: list[Pair] = []
-    for one, other in combinations(of, 2):
-        for timed in (True, False):
-            mine, theirs = ([row for row in of[name] if row.timed == timed] for name in (one, other))
-            by_batch = _by_batch(mine, theirs, against)
-            pairs += by_batch[:1]
-            opposite += (each for each in by_batch if each.decided and each.row.instance != by_batch[0].row.instance)
-            # Each at its best batch: both were given the same sizes, or one source published both.
-            best = _better(mine, theirs, against) if fits[one] == fits[other] or not timed else []
-            at_best += (pair for pair in best if pair.row.batch_size != pair.reference.batch_size)
+    pairs, opposite, at_best = list[Pair](), list[Pair](), list[Pair]()
+    for (one, other), timed in product(combinations(of, 2), (True, False)):
+        mine, theirs = ([row for row in of[name] if row.timed == timed] for name in (one, other))
+        by_batch = _by_batch(mine, theirs, against)
+        pairs += by_batch[:1]
+        opposite += (each for each in by_batch if each.decided and each.row.instance != by_batch[0].row.instance)
+        # Each at its best batch: both were given the same sizes, or one source published both.
+        best = _better(mine, theirs, against) if fits[one] == fits[other] or not timed else []
+        at_best += (pair for pair in best if pair.row.batch_size != pair.reference.batch_size)
     # Published figures decide only where nothing else does.
     deciding = {pair.instances: pair for pair in reversed(pairs)}.values()
     wins = Counter(pair.row.instance for pair in deciding if pair.decided)
-    tried_here = {
-        name: max((row.batch_size for row in rows if row.instance == name and row.source == "measured"), default=0)
-        for name in of
-    }
+    measured = [row for row in rows if row.source == "measured"]
+    tried_here = {name: max((row.batch_size for row in measured if row.instance == name), default=0) for name in of}
     # A larger size than any that an instance was given, at which another one was measured.
-    largest = max((row.batch_size for name in of for row in of[name] if row.source == "measured"), default=0)
+    largest = max((row.batch_size for row in ran if row.source == "measured"), default=0)
     return Answer(
         modes=tuple(_modes(of, reference, against)),
         pairs=tuple(pairs),
@@ -191,8 +178,8 @@ def _pair(rows: Sequence[Row], others: Sequence[Row], against: Against) -> list[
     """Return the best of the rows beside the best of the others; nothing if the two cannot be compared."""
     if not rows or not others:
         return []
-    row, other = max(rows, key=_worth), max(others, key=_worth)
-    judged = against(row, other)
+    other = max(others, key=_worth)
+    judged = against(max(rows, key=_worth), other)
     return [] if judged.speedup_vs_reference is None else [Pair(row=judged, reference=other)]
 
 
@@ -213,12 +200,10 @@ def _by_batch(one: Sequence[Row], other: Sequence[Row], against: Against) -> lis
 
 
 def _modes(of: dict[str, list[Row]], reference: Reference, against: Against) -> Iterator[OfMode]:
-    """Yield what the best mode of each instance gains: at the largest size that all instances can tell it of; of a
-    single instance, at each.
-    """
+    """Yield what the best mode of each instance gains, at the largest size that all have; of a single one, at each."""
     for timed in (True, False):
-        found = [_gains([row for row in rows if row.timed == timed], reference, against) for rows in of.values()]
-        found = [gains for gains in found if gains]
+        each = (_gains([row for row in rows if row.timed == timed], reference, against) for rows in of.values())
+        found = list(filter(None, each))
         common = set.intersection(*map(set, found)) if found else set()
         for gains in found:
             sizes = sorted(common or gains, reverse=True)
@@ -245,9 +230,10 @@ def _gains(rows: Sequence[Row], reference: Reference, against: Against) -> dict[
             mine, others = ([row for row in there if row.configuration == side] for side in both)
             pairs += _pair(mine, others, against)
         pairs.sort(key=lambda pair: pair.gain)
-        needs_graph, launched = _is_replayed(best.row), list[Pair]()
-        same = [row for row in alike if row.mode_label == best.row.mode_label and row.execution]
-        if needs_graph and (in_python := [row for row in same if not _is_replayed(row)]):
+        needs_graph, launched = bool(best.row.execution and is_replayed(best.row.execution)), list[Pair]()
+        same = [row for row in alike if row.mode_label == best.row.mode_label]
+        in_python = [row for row in same if row.execution and not is_replayed(row.execution)]
+        if needs_graph and in_python:
             # Beside the same base, or that of its own machine.
             one, base = max(in_python, key=_worth), best.reference
             own = [row for row in alike if (row.machine, row.mode_label) == (one.machine, base.mode_label)]
@@ -262,41 +248,36 @@ def _gains(rows: Sequence[Row], reference: Reference, against: Against) -> dict[
 
 
 def _pooled(pairs: Sequence[Pair]) -> Pair:
-    """Return a pair with the mean of the pairs' ratios, its interval and its verdict. Each is of another machine."""
+    # With the mean of the pairs' ratios, its interval and its verdict. Each is of another machine.
     row = pairs[0].row
     update: dict[str, object] = {}
     for name, of_nothing in (("speedup", 0.0), ("gain", 1.0)):
         each = [getattr(pair.row, f"{name}_vs_reference") for pair in pairs]
         if None not in each:
             found = estimate(value + of_nothing for value in each)
+            judge = verdict_on_value if of_nothing else verdict_on_speed
             low, high = found.interval or (found.value, found.value)
             update |= {
                 f"{name}_vs_reference": found.value - of_nothing,
                 f"{name}_ci_vs_reference": (low - of_nothing, high - of_nothing),
-                "verdict": verdict_on_value(1 / high, 1 / low) if of_nothing else verdict_on_speed(1 / high, 1 / low),
+                "verdict": judge(1 / high, 1 / low),
             }
     return pairs[0].model_copy(update={"row": row.model_copy(update=update)})
 
 
-def _is_replayed(row: Row) -> bool:
-    return row.execution is not None and is_replayed(row.execution)
-
-
 def elsewhere(pair: Pair, catalog: Catalog, query: PriceQuery) -> Elsewhere | None:
-    """Return the range of the gain over providers that list both GPUs, each by its lowest price a GPU; None for less
-    than two.
-    """
+    """Return the gain's range over providers that list both GPUs, by the lowest price a GPU; None for less than two."""
     one, other = (catalog.instances.get(row.instance) for row in (pair.row, pair.reference))
     speedup = pair.row.speedup_vs_reference
     if one is None or other is None or not one.gpu or not other.gpu or one.gpu == other.gpu or speedup is None:
         return None
-    usd_a_gpu: dict[str, dict[str, float]] = {one.gpu: {}, other.gpu: {}}
+    dear, cheap = dict[str, float](), dict[str, float]()
     for listed in catalog.instances.values():
-        price = choose(listed.prices, query) if listed.gpu in usd_a_gpu and listed.gpu_count else None
-        if listed.gpu and listed.provider and price is not None and price.usd_per_hour is not None:
-            by_provider, usd = usd_a_gpu[listed.gpu], price.usd_per_hour / listed.gpu_count
+        by_provider = dear if listed.gpu == one.gpu else cheap if listed.gpu == other.gpu else None
+        price = choose(listed.prices, query) if by_provider is not None and listed.gpu_count else None
+        if by_provider is not None and listed.provider and price is not None and price.usd_per_hour is not None:
+            usd = price.usd_per_hour / listed.gpu_count
             by_provider[listed.provider] = min(usd, by_provider.get(listed.provider, usd))
-    dear, cheap = usd_a_gpu[one.gpu], usd_a_gpu[other.gpu]
     per_gpu = speedup * pair.reference.world_size / pair.row.world_size
     gains = [per_gpu * cheap[name] / dear[name] - 1 for name in dear.keys() & cheap.keys()]
     return Elsewhere(providers=len(gains), least=min(gains), most=max(gains)) if len(gains) > 1 else None

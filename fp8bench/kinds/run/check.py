@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 
 from fp8bench.kinds.kind import Labelled
 from fp8bench.kinds.run.compare import unlike_marks, unlike_work
-from fp8bench.kinds.run.sides import Sides, ran
-from fp8bench.kinds.run.unit_cost import unit_time
+from fp8bench.kinds.run.rounds import unit_time
+from fp8bench.kinds.run.sessions import Sides, ran
 from fp8bench.records.select import Key, Measurement, execution, grouped, planned, session, system, variants
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
 from fp8bench.schema.execution import Variant
@@ -34,9 +34,6 @@ Outcome = Literal["regression", "missing", "failed", "not comparable", "inconclu
 allowed. missing, failed: now it was not measured, or did not run. new: the reference does not have it. failed before:
 it did not run in the reference either.
 """
-
-ORDER: tuple[Outcome, ...] = get_args(Outcome)
-BAD: frozenset[Outcome] = frozenset(("regression", "missing", "failed"))
 
 REGRESSION_FOUND, UNDECIDED = 1, 6
 """Exit codes: a variant is bad; nothing is bad, and a variant could not be decided."""
@@ -93,13 +90,12 @@ class Check(Frozen):
         return tuple(row for row in self.rows if row.outcome in outcomes)
 
     def fails(self, row: CheckedRow) -> bool:
-        return row.outcome in BAD or row.outcome == "not comparable" or (self.strict and row.outcome == "new")
+        bad = ("regression", "missing", "failed", "not comparable", *(("new",) if self.strict else ()))
+        return row.outcome in bad
 
     @property
     def exit_code(self) -> int:
-        """1 if a variant fails; else 4 if one could not be compared; else 6 if one is inconclusive, or none was
-        decided; else 0.
-        """
+        """1 if one fails; else 4 if one could not be compared; else 6 if one is open, or none was decided; else 0."""
         if any(self.fails(row) and row.outcome != "not comparable" for row in self.rows):
             return REGRESSION_FOUND
         if self.of("not comparable"):
@@ -155,12 +151,13 @@ def check(
             continue
         again = any(not ran(one) and planned(one.latest) == planned(each.latest) for one in theirs)
         rows.append(_row(each.latest, "failed before" if again else "failed", _why_stopped(each.latest), None, None))
+    order = get_args(Outcome)
     return Check(
         max_regression=max_regression,
         strict=strict,
         reference=sides.reference,
         sessions=tuple(dict.fromkeys(session(record) for one in sides.now for record in one.rounds)),
-        rows=tuple(sorted(rows, key=lambda row: ORDER.index(row.outcome))),
+        rows=tuple(sorted(rows, key=lambda row: order.index(row.outcome))),
         under_test=tuple(differed),
     )
 
@@ -170,9 +167,7 @@ def _variant(record: Record) -> Key:
 
 
 def _one_each(sides: Sides) -> list[Measurement]:
-    """Return one measurement for each variant of the reference: the one with the machine and software of what was
-    measured now, else one on its machine, else the latest.
-    """
+    """Return each variant of the reference once: of now's machine and software, else its machine, else the latest."""
     systems = {system(each.latest) for each in sides.now}
     machines = {machine for machine, *_ in systems}
 
@@ -185,9 +180,7 @@ def _one_each(sides: Sides) -> list[Measurement]:
 
 
 def _like(record: Record, mine: Sequence[Measurement], theirs: Sequence[Measurement]) -> Measurement | None:
-    """Return what was measured now of the variant: with the same attention, else with one that no other variant of the
-    reference has, else what did not run.
-    """
+    """Return the variant now: of the same attention, else of one that no other variant has, else what did not run."""
     ran_as, known = execution(record), [_variant(other.latest) for other in theirs]
     alike = [each for each in mine if planned(each.latest) == planned(record)]
     fits = [each for each in alike if ran_as is None or ran_as in variants(each.latest)]
@@ -212,11 +205,11 @@ def _compared(
         f"unlike the reference in {name} ({ours.fingerprint.get(name)}, reference {theirs.fingerprint.get(name)})"
         for name in unlike_work(ours.fingerprint, theirs.fingerprint)
     ]
-    unlike = (*other_work, *unlike_marks(ours, theirs, allow_mismatch=True))
-    marks = (*unlike, *_changed(mine, one))
+    unlike, changed = (*other_work, *unlike_marks(ours, theirs, allow_mismatch=True)), tuple(_changed(mine, one))
     # Another release of fp8bench is among the marks, and bars nothing: the method has a version of its own.
     if (other_work or not_comparable(ours, theirs, tested)) and not allow_mismatch:
-        return _row(theirs, "not comparable", "; ".join(unlike), mine, one, marks[len(unlike) :])
+        return _row(theirs, "not comparable", "; ".join(unlike), mine, one, changed)
+    marks: tuple[str, ...] = (*unlike, *changed)
     nights = _on_nights(sides.nights, mine), _on_nights(sides.nights_before, one)
     found, reference = unit_time(mine), unit_time(one)
     if found is None or reference is None:

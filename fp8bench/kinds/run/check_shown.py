@@ -13,9 +13,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from fp8bench.kinds.run.check import Check, CheckedRow, check
-from fp8bench.kinds.run.sides import find
-from fp8bench.records import results
-from fp8bench.records.select import Filter
+from fp8bench.kinds.run.sessions import find, read
+from fp8bench.records.select import Filter, grouped
 from fp8bench.schema.errors import UsageError, inert
 from fp8bench.tables import document as doc
 from fp8bench.tables.render import render
@@ -47,19 +46,16 @@ def document(check: Check) -> doc.Document:
         _ms("reference, ms", "reference_"),
         ROUNDS,
     )
-    undecided, code = check.of("inconclusive"), check.exit_code
-    remedies = {
-        "What is not comparable was not judged: measure a new reference, or give --allow-mismatch.": check.of(
-            "not comparable"
-        ),
-        f"Undecided variants: {_power(undecided, check)}": undecided and any(map(check.fails, check.rows)),
-        "A reference that holds other hosts too has a folder of each: give --against that folder.": check.of("missing"),
-    }
-    against = (
-        f"Session {', '.join(check.sessions)} against {check.reference}; a step may take {_allowed(check)} longer."
-    )
-    below, data = [text for text, holds in remedies.items() if holds], {"passed": code == 0, "exit_code": code}
-    return _document(check, columns, [sentence(check), against], below, lambda _row: True, data)
+    undecided, code, below = check.of("inconclusive"), check.exit_code, list[str]()
+    if check.of("not comparable"):
+        below.append("What is not comparable was not judged: measure a new reference, or give --allow-mismatch.")
+    if undecided and any(map(check.fails, check.rows)):
+        below.append(f"Undecided variants: {_power(undecided, check)}")
+    if check.of("missing"):
+        below.append("A reference that holds other hosts too has a folder of each: give --against that folder.")
+    sessions = f"Session {', '.join(check.sessions)} against {check.reference}"
+    above = [sentence(check), f"{sessions}; a step may take {_percent(check.max_regression)} longer."]
+    return _document(check, columns, above, below, lambda _row: True, {"passed": code == 0, "exit_code": code})
 
 
 def plan(check: Check) -> doc.Document:
@@ -67,7 +63,7 @@ def plan(check: Check) -> doc.Document:
     columns: tuple[Column[CheckedRow], ...] = (
         ROUNDS,
         Column("finds from", lambda row: row.smallest_found, "+.1f", scale=100, after=" %"),
-        Column(f"rounds for {_found(check)}", lambda row: row.rounds_to_find, "d"),
+        Column(f"rounds for {_percent(2 * check.max_regression)}", lambda row: row.rounds_to_find, "d"),
     )
     data = {"exit_code": check.plan_exit_code}
     return _document(check, columns, [plan_sentence(check)], (), lambda row: row.smallest_found is None, data)
@@ -109,7 +105,8 @@ def _document(
 def sentence(check: Check) -> str:
     """Return the answer: what failed, else what is undecided, else that everything passed; and what was tested."""
     failing, undecided = [row for row in check.rows if check.fails(row)], check.of("inconclusive")
-    passed = f"{len(check.of('ok'))} of {len(check.rows)} variants take no more than {_allowed(check)} longer"
+    passed = f"{len(check.of('ok'))} of {len(check.rows)} variants take no more than "
+    passed += f"{_percent(check.max_regression)} longer"
     if failing:
         outcomes = dict.fromkeys(row.outcome for row in failing)
         parts = [f"{one}: {_names([row for row in failing if row.outcome == one], check)}" for one in outcomes]
@@ -131,28 +128,28 @@ def plan_sentence(check: Check) -> str:
 
 def _power(rows: Sequence[CheckedRow], check: Check) -> str:
     known = [row for row in rows if row.smallest_found is not None]
+    # What is found has an interval no wider than what is allowed, and lies beyond that by it.
+    found = _percent(2 * check.max_regression)
     least = max((row.smallest_found or 0.0 for row in known), default=None)
-    said = [] if least is None else [f"These rounds find a slow-down of {least * 100:.3g} % or more"]
+    said = [] if least is None else [f"These rounds find a slow-down of {_percent(least)} or more"]
     if len(known) < len(rows) or not rows:
         said.append(
             f"{'n' if said else 'N'}othing is found without an interval, which takes two rounds or more on either side "
             "(`fp8bench run --rounds`), of enough steps"
         )
     if any(row.rounds_to_find is None for row in known):
-        said.append(f"no number of rounds finds {_found(check)} reliably: processes differ too much")
+        said.append(f"no number of rounds finds {found} reliably: processes differ too much")
     elif known:
-        said.append(f"{max(row.rounds_to_find or 0 for row in known)} on either side find {_found(check)}")
+        said.append(f"{max(row.rounds_to_find or 0 for row in known)} on either side find {found}")
     return f"{'; '.join(said)}."
 
 
 def _names(rows: Sequence[CheckedRow], check: Check) -> str:
-    measured = ("regression", "inconclusive")
-    changes = (f", {change(row.change, row.change_ci)}" if row.outcome in measured else "" for row in rows)
-    return ", ".join(f"{_name(row, check)}{by}" for row, by in zip(rows, changes, strict=True))
-
-
-def _name(row: CheckedRow, check: Check) -> str:
-    return row.label if [other.label for other in check.rows].count(row.label) == 1 else _long_name(row)
+    labels, told = Counter(row.label for row in check.rows), []
+    for row in rows:
+        by = f", {change(row.change, row.change_ci)}" if row.outcome in ("regression", "inconclusive") else ""
+        told.append((row.label if labels[row.label] == 1 else _long_name(row)) + by)
+    return ", ".join(told)
 
 
 def _long_name(row: CheckedRow) -> str:
@@ -160,13 +157,8 @@ def _long_name(row: CheckedRow) -> str:
     return f"{row.label} ({row.workload}, batch {row.batch_size} x {row.world_size}{optimizer})"
 
 
-def _allowed(check: Check) -> str:
-    return f"{check.max_regression * 100:.3g} %"
-
-
-def _found(check: Check) -> str:
-    """Return the slow-down that is found with an interval no wider than what is allowed: it lies beyond that by it."""
-    return f"{2 * check.max_regression * 100:.3g} %"
+def _percent(share: float) -> str:
+    return f"{share * 100:.3g} %"
 
 
 def _junit(check: Check) -> str:
@@ -175,25 +167,24 @@ def _junit(check: Check) -> str:
             return "" if row.outcome == "ok" else "skipped"
         return "error" if row.outcome in ("failed", "missing") else "failure"
 
-    tags, names = Counter(map(tag, check.rows)), Counter(map(_long_name, check.rows))
+    tags, names = Counter(map(tag, check.rows)), grouped(check.rows, _long_name)
     counts = {"failures": tags["failure"], "errors": tags["error"], "skipped": tags["skipped"]}
     shown = {name: str(count) for name, count in {"tests": len(check.rows), **counts}.items()}
     suites = ElementTree.Element("testsuites", shown)
     suite = ElementTree.SubElement(suites, "testsuite", {"name": "fp8bench check", **shown})
     # Rows of one name differ in their attention, and stand together.
-    for name in names:
-        for row in (row for row in check.rows if _long_name(row) == name):
-            several = f" [{row.attention}]" if names[name] > 1 else ""
-            named = {"classname": _xml(row.instance), "name": _xml(f"{inert(name)}{several}")}
-            case = ElementTree.SubElement(suite, "testcase", named)
-            if row.step_time_s is not None:
-                case.set("time", f"{row.step_time_s:.9f}")
-            if tag(row):
-                longer = "" if row.change is None else f"step time {change(row.change, row.change_ci)}"
-                outcome = "undecided" if row.outcome == "inconclusive" else row.outcome
-                message = f"{outcome}: {'; '.join(filter(None, (longer, row.reason, *row.marks)))}"
-                kind = {} if tag(row) == "skipped" else {"type": row.outcome}
-                ElementTree.SubElement(case, tag(row), {"message": _xml(message), **kind})
+    for name, row in ((name, row) for name, rows in names.items() for row in rows):
+        several = f" [{row.attention}]" if len(names[name]) > 1 else ""
+        named = {"classname": _xml(row.instance), "name": _xml(f"{inert(name)}{several}")}
+        case = ElementTree.SubElement(suite, "testcase", named)
+        if row.step_time_s is not None:
+            case.set("time", f"{row.step_time_s:.9f}")
+        if tag(row):
+            longer = "" if row.change is None else f"step time {change(row.change, row.change_ci)}"
+            outcome = "undecided" if row.outcome == "inconclusive" else row.outcome
+            message = f"{outcome}: {'; '.join(filter(None, (longer, row.reason, *row.marks)))}"
+            kind = {} if tag(row) == "skipped" else {"type": row.outcome}
+            ElementTree.SubElement(case, tag(row), {"message": _xml(message), **kind})
     ElementTree.SubElement(suite, "system-out").text = _xml(sentence(check))
     ElementTree.indent(suites)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suites, encoding="unicode")
@@ -203,12 +194,11 @@ def _xml(text: str) -> str:
     return re.sub("[\ufffe\uffff]", "\ufffd", inert(text))
 
 
-EXPORTS: Mapping[str, Callable[[Check], str]] = {
-    "junit": _junit,
-    "csv": lambda check: render(document(check), "csv"),
-    "markdown": lambda check: render(document(check), "markdown"),
-    "json": lambda check: render(document(check), "json"),
-}
+def _rendered(form: str) -> Callable[[Check], str]:
+    return lambda check: render(document(check), form)
+
+
+EXPORTS = {"junit": _junit, **{form: _rendered(form) for form in ("csv", "markdown", "json")}}
 """Exports by the name that `--export` takes; each returns the text of one file."""
 
 
@@ -227,14 +217,11 @@ class UntilDecided:
         remedy = "Give a folder of results, as for `fp8bench check --against`"
         if not self.reference.is_dir():
             raise UsageError(f"--until-decided {self.reference} is no folder", remedy)
-        found = results.read(self.reference, results.known_instances(self.reference))
-        if not Filter(source="measured", status="ok").of(record for record, _ in found):
+        if not Filter(source="measured", status="ok").of(record for record, _ in read(self.reference)):
             raise UsageError(f"--until-decided {self.reference} has no measurement that ran", remedy)
 
     def undecided(self, results_dir: Path, session: str) -> str:
-        """Return which variants of the session are undecided, in a sentence; empty if none is. One that the reference
-        measured in a single round has no interval, however many rounds are added here.
-        """
+        """Return the undecided variants in a sentence, if any; not those that the reference measured in one round."""
         sides = find(results_dir, session, str(self.reference), lambda _broken: None)
         found = check(sides, self.max_regression, allow_mismatch=True)
         left = tuple(row for row in found.of("inconclusive") if row.reference_rounds > 1)

@@ -10,10 +10,9 @@ from functools import partial
 from pydantic import JsonValue
 
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.run.answer import Answer, Comparison, answer, elsewhere, tried
-from fp8bench.kinds.run.marks import Mark, doubt, not_compared
+from fp8bench.kinds.run.answer import Answer, Comparison, answer, elsewhere
+from fp8bench.kinds.run.rounds import Mark, UnitTime, doubt, not_compared
 from fp8bench.kinds.run.row import Row, to_row
-from fp8bench.kinds.run.unit_cost import UnitTime
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import OLD_DAYS, require_region
 from fp8bench.records.named import Reference
@@ -26,14 +25,11 @@ from fp8bench.stats.certainty import NOISE, RowVerdict, holds_noise, noise_betwe
 from fp8bench.stats.ratio import Ratio, ratio
 from fp8bench.tables.written import workers
 
-CHOSEN_BY = {"workload": "--workload", "optimizer": "--optimizer", "accumulation": "--grad-accumulation"}
-"""The option that chooses among records, by what it chooses of a fingerprint."""
-
 
 def compare(
     records: Sequence[Record], catalog: Catalog, options: CompareOptions, lent: Sequence[Measurement] = ()
 ) -> Comparison:
-    """Compare records. records: those of the instances in `options`, oldest first. lent: what `borrowed.borrow` returns
+    """Compare records. records: those of the instances in `options`, oldest first. lent: what `borrow` returns
     for those without.
 
     Of several workloads the one is shown that most of the instances have, unless one is requested, all rows are, or
@@ -45,8 +41,8 @@ def compare(
     by_work = grouped(selected, lambda one: str(one.latest.fingerprint.get("workload") or one.latest.what.workload))
     there = {work: [(one.latest.instance, one.latest.run_id) for one in ones] for work, ones in by_work.items()}
     asked = options.wanted.workload is not None or options.every or options.allow_mismatch
-    every_work = asked or options.view.group_by == "workload"
-    workload, *others = [""] if every_work or len(by_work) < 2 else broadest_first(there)
+    every_work = asked or options.view.group_by == "workload" or len(by_work) < 2
+    workload, *others = [""] if every_work else broadest_first(there)
     rows = _distinguished([to_row(one, catalog, options) for one in by_work.get(workload, selected)])
     fitting = _references(rows, options.reference)
     reference = _best(fitting)
@@ -58,14 +54,13 @@ def compare(
         return said.model_copy(update={"pairs": tuple(pairs)})
 
     def rank(row: Row) -> tuple[object, ...]:
-        worth = row.units_per_usd or row.throughput_per_s or 0
-        unpriced, place = row.units_per_usd is None, options.instances.index(row.instance)
-        return row.status != "ok", row.emulated, row.device == "cpu", unpriced, -worth, place
+        worth, place = row.units_per_usd or row.throughput_per_s or 0, options.instances.index(row.instance)
+        return row.status != "ok", row.emulated, row.device == "cpu", row.units_per_usd is None, -worth, place
 
     warnings = tuple(_warnings(rows, reference, options, workload, others))
     ranked = sorted(_beside_references(rows, fitting, options), key=rank)
     # The answer at the prices of the day of the newest published figure, unless a day was requested.
-    figures = [row.measurement for row in rows if row.measurement.latest.source == "published"]
+    figures = [row.measurement for row in rows if row.latest.source == "published"]
     days = [one.latest.provenance.published_on for one in figures if one.latest.provenance]
     then = None if options.as_of else max(filter(None, days), default=None)
     at_then = options._replace(as_of=then)
@@ -88,21 +83,17 @@ def _references(rows: Sequence[Row], wanted: Reference) -> list[Row]:
 
 
 def _best(fitting: Sequence[Row]) -> Row | None:
-    """Return the best: a gain over a slow variant of the baseline would be misleading. Rows without switches of
-    Transformer Engine's layer come first, so that the others show what each switch gains.
-    """
+    # A gain over a slow variant of the baseline would be misleading. Rows without switches of Transformer Engine's
+    # layer come first, so that the others show what each switch gains.
     has_prices = all(row.units_per_usd for row in fitting)
     plain = [row for row in fitting if not row.te_switches] or fitting
     return max(plain, key=lambda row: (row.units_per_usd if has_prices else row.throughput_per_s) or 0, default=None)
 
 
 def _of_one_work(rows: Sequence[Row], model: Row | None) -> list[Row]:
-    """Return the timed rows of one work, the model's if it is one of them, and the published ones of one; what did not
-    run is of any.
-    """
+    """Return the timed rows of one work, the model's if there, the published of one, and what did not run."""
     found = []
-    for timed in (True, False):
-        group = [row for row in rows if row.timed == timed]
+    for group in grouped(rows, lambda row: row.timed).values():
         ran = [row for row in group if row.status == "ok"]
         first = next((row for row in ran if model and row.run_id == model.run_id), next(iter(ran), None))
         found += [row for row in group if not _other_work(row, first)]
@@ -110,12 +101,11 @@ def _of_one_work(rows: Sequence[Row], model: Row | None) -> list[Row]:
 
 
 def _other_work(row: Row, model: Row | None) -> list[str]:
-    expected = model.measurement.latest.fingerprint if model else {}
-    return unlike_work(row.measurement.latest.fingerprint, expected) if row.status == "ok" else []
+    expected = model.latest.fingerprint if model else {}
+    return unlike_work(row.latest.fingerprint, expected) if row.status == "ok" else []
 
 
 def unlike_work(fingerprint: dict[str, JsonValue], expected: dict[str, JsonValue]) -> list[str]:
-    """Return the names of what differs between two fingerprints."""
     names = dict.fromkeys([*expected, *fingerprint])
     return [name for name in names if fingerprint.get(name) != expected.get(name)]
 
@@ -129,13 +119,16 @@ def _beside_references(rows: Sequence[Row], fitting: Sequence[Row], options: Com
     ran = reference or next((row for row in rows if row.status == "ok"), None)
     model = {timed: _best([row for row in fitting if row.timed == timed]) or ran for timed in (True, False)}
     references = [row for row in fitting if allowed or not _other_work(row, model[row.timed])]
-    of_size = grouped(references, lambda one: options.view.best_batch or tried(one))
+    # Of equal batch size, and timed or not.
+    of_size = grouped(references, lambda one: options.view.best_batch or (one.batch_size, one.timed))
     for row in rows:
         first = model[row.timed]
         other = _other_work(row, first)
         marks = [not_compared(_other_work_said(row, first, other, allowed))] if other and first else []
         if row.status == "ok" and reference is not None and (allowed or not other):
-            known = of_size.get(options.view.best_batch or tried(row)) or (references if allowed else [])
+            known = of_size.get(options.view.best_batch or (row.batch_size, row.timed)) or (
+                references if allowed else []
+            )
             if best := _best(known):
                 here = [one for one in known if (one.instance, one.machine) == (row.instance, row.machine)]
                 own = _best([one for one in here if one.configuration == best.configuration]) or best
@@ -151,7 +144,8 @@ def _other_work_said(row: Row, model: Row, unlike: Sequence[str], allow_mismatch
         return f"unlike the reference in {', '.join(unlike)}"
     if row.source != model.source and "published" in (row.source, model.source):
         return "published and measured figures are not compared with each other"
-    flags = [CHOSEN_BY[name] for name in unlike if name in CHOSEN_BY]
+    chosen_by = {"workload": "--workload", "optimizer": "--optimizer", "accumulation": "--grad-accumulation"}
+    flags = [chosen_by[name] for name in unlike if name in chosen_by]
     remedy = f"compare like with like ({', '.join(flags)})"
     # What else differs between two workloads mostly follows from the workload.
     if "workload" not in unlike and len(flags) < len(unlike):
@@ -167,10 +161,8 @@ def _warnings(
         missing = f"; {', '.join(without)} has no record of it" if without else ""
         yield f"{shown}; also measured: {', '.join(others)} (--workload){missing}"
     if reference is None:
-        yield (
-            f"no ok record of {options.reference.label} to compare the rows with, so gains are omitted; "
-            "name another row with --reference"
-        )
+        none = f"no ok record of {options.reference.label} to compare the rows with"
+        yield f"{none}, so gains are omitted; name another row with --reference"
     if options.as_of is not None and options.as_of > options.today:
         yield f"{options.as_of} is in the future: rows take the newest known prices"
     paid = [(row.instance, row.priced, row.priced.price) for row in rows if row.status == "ok"]
@@ -188,10 +180,9 @@ def _warnings(
 
 def _distinguished(rows: Sequence[Row]) -> list[Row]:
     # By their machine if an instance has several, and by each part of the software that differs.
-    measured = grouped((row for row in rows if row.source == "measured"), lambda row: row.instance)
     named: list[Row] = []
     for row in rows:
-        names, others = [], measured.get(row.instance, [])
+        names, others = [], [one for one in rows if one.source == "measured" and one.instance == row.instance]
         if len({other.machine for other in others}) > 1:
             label = f"{row.machine_label} ({row.machine})" if row.machine_label else row.machine
             names.append(Mark(f"machine {label or 'unknown'}"))
@@ -207,7 +198,7 @@ def against(row: Row, reference: Row, allow_mismatch: bool) -> Row:
     """Return the row compared with the reference. Within one instance, different machines or software prevent a
     verdict, unless the user requests it. Between instances, machines are the question.
     """
-    one, two, found, other = row.measurement.latest, reference.measurement.latest, row.times, reference.times
+    one, two, found, other = row.latest, reference.latest, row.times, reference.times
     here, is_reference = row.instance == reference.instance, row.run_id == reference.run_id
     predicted = "predicted" in (row.source, reference.source)
     allowed = allow_mismatch or (predicted and here)
@@ -240,7 +231,6 @@ def against(row: Row, reference: Row, allow_mismatch: bool) -> Row:
 
 
 def unlike_marks(record: Record, reference: Record, allow_mismatch: bool) -> list[Mark]:
-    """Return a mark that names what differs in machine and software, if anything does."""
     unlike, software = not_comparable(record, reference), unlike_software(record, reference)
     how = "not comparable with the reference:" if unlike and not allow_mismatch else "unlike the reference in"
     return [not_compared(f"{how} {', '.join([*unlike, *software])}")] if unlike or software else []
@@ -273,11 +263,8 @@ def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None, noi
         by_medians = verdict_of(ratio(found.by_medians, reference.by_medians, noise))
         if by_medians != verdict:
             verdict, why = "inconclusive", doubt(f"{verdict} by elapsed time, {by_medians} by medians")
-    update: dict[str, object] = {
-        "verdict": verdict,
-        "verdict_on": "throughput" if price_ratio is None else "units_per_usd",
-        "verdict_why": why,
-    }
+    on = "throughput" if price_ratio is None else "units_per_usd"
+    update: dict[str, object] = {"verdict": verdict, "verdict_on": on, "verdict_why": why}
     if times.interval is not None:
         low, high = 1 / times.interval[1], 1 / times.interval[0]
         update["speedup_ci_vs_reference"] = (low, high)

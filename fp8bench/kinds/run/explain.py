@@ -1,6 +1,4 @@
-"""Where a step's time goes, for one mode or for two side by side, and why. Hidden communication is shown next to the
-step, and is not part of it.
-"""
+"""Where a step's time goes, for one mode or two side by side, and why. Hidden communication is no part of the step."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -18,14 +16,11 @@ from fp8bench.tables import document as doc
 from fp8bench.tables.row_chart import Bar, Bars
 from fp8bench.tables.written import counted, number
 
-LONGER_THAN_TIMED = 1.03
-"""Busy over timed seconds from which the profile and the timed steps contradict each other: noise stays below."""
-
 PICTURE = "steps"
 """The name of the figure."""
 
-_COLOURS = "#0072b2 #56b4e9 #a6d8f5 #009e73 #d55e00 #efe3a0 #e69f00 #cc79a7 #4d2a6b #b0b0b0 #f2f2f2"
-COLOURS = dict(zip((*PARTS.values(), IDLE), _COLOURS.split(), strict=True))
+HUES = "#0072b2 #56b4e9 #a6d8f5 #009e73 #d55e00 #efe3a0 #e69f00 #cc79a7 #4d2a6b #b0b0b0 #f2f2f2"
+COLOURS = dict(zip((*PARTS.values(), IDLE), HUES.split(), strict=True))
 """The colours of a step's parts. Idle time is nearly white, because nothing ran in it."""
 
 KEYS = (
@@ -62,11 +57,9 @@ def explain_steps(facts: StepFacts, reference: StepFacts | None) -> Explained:
         for field in ("workload", "batch_size", "device"):
             mine, theirs = getattr(facts, field), getattr(reference, field)
             if mine != theirs:
-                what = f"{field.replace('_', ' ')} {mine} and {theirs}"
-                raise UsageError(
-                    f"{facts.label} and {reference.label} are not comparable: {what}",
-                    "Name two records of the same work on each device",
-                )
+                what = f"not comparable: {field.replace('_', ' ')} {mine} and {theirs}"
+                remedy = "Name two records of the same work on each device"
+                raise UsageError(f"{facts.label} and {reference.label} are {what}", remedy)
         modes = _distinct_labels(facts, reference)
         explanation = across(facts, reference, [mode.label for mode in modes])
     unused = {name: [mode.label for mode in modes if name in mode.unused] for name in ADVICE}
@@ -98,17 +91,11 @@ def _note(mode: StepFacts) -> str:
     if mode.replayed:
         said.append("each step was replayed as one CUDA graph, so that Python launched none of its kernels")
     if proof := mode.executed:
-        errors = {
-            "loss": proof.loss_error,
-            "gradients": proof.gradient_error,
-            "weights' update": proof.update_error,
-            "scales": proof.state_error,
-        }
+        names = {"loss": "loss", "gradient": "gradients", "update": "weights' update", "state": "scales"}
+        errors = {name: getattr(proof, f"{field}_error") for field, name in names.items()}
         found = ", ".join(f"{name} {error:.2g}" for name, error in errors.items() if error is not None)
-        said.append(
-            f"proved over {counted(proof.steps, 'step')} against the same steps plainly eager (relative errors: "
-            f"{found or 'not finite'})"
-        )
+        beside = f"proved over {counted(proof.steps, 'step')} against the same steps plainly eager"
+        said.append(f"{beside} (relative errors: {found or 'not finite'})")
     return f"{mode.label}: {'; '.join(said)}" if said else ""
 
 
@@ -122,7 +109,8 @@ def _warnings(modes: Sequence[StepFacts]) -> Iterator[str]:
     if len(set(executions)) > 1:
         yield f"{both} ran with different executions: {' and '.join(executions)}"
     for mode in modes:
-        if mode.busy_s > mode.step_time_s * LONGER_THAN_TIMED:
+        # Noise stays below that.
+        if mode.busy_s > mode.step_time_s * 1.03:
             yield (
                 f"{mode.label} was busy for {ms(mode.busy_s)} ms a step when profiled, and a timed step lasts "
                 f"{ms(mode.step_time_s)}: its device was slower then, so its idle time is unknown"
@@ -131,12 +119,9 @@ def _warnings(modes: Sequence[StepFacts]) -> Iterator[str]:
 
 def document(explained: Explained) -> doc.Document:
     """Return the document of an explanation, with every number unrounded."""
-    shown = doc.blocks(
-        [_table(explained.modes)],
-        [doc.Sentence(explained.sentence)],
-        *([doc.Note(note)] for note in explained.notes),
-        *([doc.Warned(warning)] for warning in explained.warnings),
-    )
+    told: list[doc.Part] = [*map(doc.Note, explained.notes), *map(doc.Warned, explained.warnings)]
+    parts = (_table(explained.modes), doc.Sentence(explained.sentence), *told)
+    shown = doc.blocks(*([part] for part in parts))
     return doc.Document(shown, data=explained.data, figures={PICTURE: step_bars(explained.modes).write})
 
 
@@ -165,7 +150,6 @@ def _table(modes: Sequence[StepFacts]) -> doc.Table:
 
 
 def step_bars(modes: Sequence[StepFacts]) -> Bars:
-    """Return one bar for each mode."""
     bars = []
     for mode in modes:
         detail = f"{mode.instance}, {mode.workload}, batch {mode.batch_size}"
@@ -178,7 +162,5 @@ def step_bars(modes: Sequence[StepFacts]) -> Bars:
 def profiled(rounds: Iterable[Record], row: Row) -> Record | None:
     """Return the round that has a profile and is nearest the row's step time; None if no round has one."""
 
-    def distance_s(record: Record) -> float:
-        return abs((record.summary.step_time_s if record.summary else 0.0) - (row.step_time_s or 0.0))
-
-    return min((record for record in rounds if record.profile is not None), key=distance_s, default=None)
+    known, step_s = (record for record in rounds if record.profile is not None), row.step_time_s or 0.0
+    return min(known, key=lambda one: abs((one.summary.step_time_s if one.summary else 0.0) - step_s), default=None)

@@ -1,9 +1,8 @@
-"""One row of a comparison: the numbers that every format shows, derived from one measurement and its price. Null means
-unknown or meaningless.
-"""
+"""One row of a comparison: its numbers, from one measurement and its price. Null means unknown or meaningless."""
 
+import math
 from datetime import date
-from statistics import median
+from statistics import fmean, median
 from typing import Literal
 
 from pydantic import Field, InstanceOf
@@ -11,8 +10,7 @@ from pydantic import Field, InstanceOf
 from fp8bench import registry
 from fp8bench.kinds.kind import CompareOptions, Labelled
 from fp8bench.kinds.priced import Priced, priced
-from fp8bench.kinds.run.marks import MarkField, marks
-from fp8bench.kinds.run.unit_cost import UnitTime, unit_time, used
+from fp8bench.kinds.run.rounds import MarkField, UnitTime, marks, unit_time, used
 from fp8bench.pricing import cost
 from fp8bench.records.select import Measurement, execution
 from fp8bench.schema.config import Device
@@ -20,7 +18,7 @@ from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, is_compiled
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.record import Source, Summary
+from fp8bench.schema.record import Record, Source, Summary
 from fp8bench.stats.certainty import RowVerdict, VerdictOn, unseen_share
 from fp8bench.stats.telemetry import energy_spread
 
@@ -128,6 +126,11 @@ class Row(Labelled, Frozen):
     priced: InstanceOf[Priced] = Field(exclude=True, repr=False)
 
     @property
+    def latest(self) -> Record:
+        """The record that stands for all rounds in what does not differ between them."""
+        return self.measurement.latest
+
+    @property
     def timed(self) -> bool:
         """Whether it comes from steps that fp8bench timed, here or elsewhere."""
         return self.source == "measured" or self.measured_on is not None
@@ -165,10 +168,6 @@ class Row(Labelled, Frozen):
         return f"{self.status}: {self.cause}" if self.cause else self.status
 
 
-OF_ROUNDS = ("joules_per_unit", "units_per_kwh", "data_wait_share")
-"""Of each, and of how far the host is ahead, a row has the median over its rounds."""
-
-
 def to_row(measurement: Measurement, catalog: Catalog, options: CompareOptions | None = None) -> Row:
     """Return the row at the prices of `options`, without options at none, not yet compared with a reference."""
     record, rounds, times = measurement.latest, measurement.rounds, unit_time(measurement)
@@ -180,6 +179,8 @@ def to_row(measurement: Measurement, catalog: Catalog, options: CompareOptions |
         Row,
         record.what,
         record,
+        measurement,
+        paid,
         measurement=measurement,
         times=times,
         priced=paid,
@@ -187,21 +188,18 @@ def to_row(measurement: Measurement, catalog: Catalog, options: CompareOptions |
         emulated=bool(record.evidence and record.evidence.emulated),
         compile=record.compiled if executed is None else is_compiled(executed),
         execution=executed,
-        nodes=paid.nodes,
         rounds=len(rounds),
         run_ids=tuple(each.run_id for each in rounds),
         session_id=record.session.session_id if record.session else None,
         machine=machine.id if machine else None,
         machine_label=machine.label if machine else None,
         software=dict(software) if software is not None else None,
-        usd_per_hour=paid.usd_per_hour,
         price_as_of=price.as_of if price else None,
         provider=instance.provider if instance and price and not price.own else None,
         price_source=price.source if price else None,
         price_share_of=paid.share_of,
         price_share=paid.share,
         derived=bool(record.provenance and record.provenance.derivation),
-        measured_on=measurement.measured_on,
         source=measurement.origin or record.source,
         proof_version=min((one.proof_version for one in rounds if one.proof_version), default=None),
         marks=marks(measurement, times, paid, instance.gpu_count * paid.nodes if instance else None),
@@ -212,26 +210,31 @@ def to_row(measurement: Measurement, catalog: Catalog, options: CompareOptions |
 
 
 def _measured(row: Row, summary: Summary, catalog: Catalog) -> dict[str, object]:
-    found, rounds, record = row.times, row.measurement.rounds, row.measurement.latest
+    found, rounds, record = row.times, row.measurement.rounds, row.latest
     summaries = [one.summary for one in rounds if one.summary]
     # By elapsed time, like the summary's, which is used without samples.
     step_time_s, interval = summary.step_time_s, summary.step_time_ci_s
     update: dict[str, object] = {}
     if found is not None:
         step_time_s, interval = found.step_time_s(summary.units_per_step)
-        effective = [one.steadiness.effective_samples for one in summaries if one.steadiness]
+        # Of each process, how many independent steps would say as much.
+        known = [one.steadiness.effective_samples for one in summaries if one.steadiness]
+        effective = [number for number in known if number is not None]
+        each = zip(found.processes, effective, strict=False)
+        errors = (one.spread_s / one.mean_s / math.sqrt(number) for one, number in each)
         update |= {
             "median_step_time_s": found.by_medians.value * summary.units_per_step,
             "slow_steps": found.slow_steps,
             "spread_between_processes": found.by_elapsed.spread,
-            "spread_within_process": found.spread_within([n for n in effective if n is not None]),
+            "spread_within_process": fmean(errors) if len(effective) == len(found.processes) else None,
             "unseen_share": unseen_share(len(found.processes)),
         }
-    leads = [None if one.host_lead_s is None else one.host_lead_s / one.step_time_s for one in summaries]
-    of_rounds = {name: [getattr(one, name) for one in summaries] for name in OF_ROUNDS}
-    for name, values in {**of_rounds, "host_lead_share": leads}.items():
-        known = [value for value in values if value is not None]
-        update[name] = median(known) if known else None
+    names = "joules_per_unit", "units_per_kwh", "data_wait_share"
+    of_rounds = {name: [getattr(one, name) for one in summaries] for name in names}
+    of_rounds["host_lead_share"] = [one.host_lead_s and one.host_lead_s / one.step_time_s for one in summaries]
+    for name, values in of_rounds.items():
+        there = [value for value in values if value is not None]
+        update[name] = median(there) if there else None
     # MFU is against the dense bf16 peak and, for an fp8 mode, the fp8 peak; None for an unknown GPU.
     gpu = catalog.gpu_by_product(record.environment.device_name) if record.environment else None
     if gpu and summary.flops_per_step is not None and record.config:

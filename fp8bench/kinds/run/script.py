@@ -19,7 +19,6 @@ from fp8bench.stats.steps import step_times
 VIT, LLAMA = ("vit-huge", "vit-huge-256", "vit-micro"), ("llm-1b", "llm-7b", "llm-8b", "llm-micro")
 SPLIT = "split-qkv"
 HEAD_OF, LLAMA_OF = "workloads/head.py", "workloads/llama.py"
-MODES = ("baseline-bf16", "torchao-float8", "te-bf16", "te-fp8")
 RECIPES = {"delayed": "DelayedScaling", "current": "Float8CurrentScaling", "block": "Float8BlockScaling"}
 
 HEAD = '''\
@@ -221,9 +220,7 @@ for _ in range(STEPS):
     loss = launch()
 {wait}"""
 
-END = """
-print(f"{{(time.perf_counter() - began) / STEPS * 1e3:.1f}} ms a step, loss {{float(loss):.4f}}")
-"""
+END = 'print(f"{(time.perf_counter() - began) / STEPS * 1e3:.1f} ms a step, loss {float(loss):.4f}")'
 
 
 def require_writable(config: RunConfig) -> None:
@@ -236,10 +233,11 @@ def refusal(config: RunConfig) -> str | None:
     """Return the first reason why no script can be written of such steps."""
     of_vit, recipe = config.workload.startswith("vit-"), split_recipe(config.recipe)
     known = config.workload.partition(",")[0] in (*VIT, *LLAMA)
-    of_te = config.mode != "te-fp8" or recipe.base in RECIPES
+    of_mode = config.mode in ("baseline-bf16", "torchao-float8", "te-bf16", "te-fp8")
+    of_recipe = recipe.layers == ALL_LAYERS and (config.mode != "te-fp8" or recipe.base in RECIPES)
     reasons = {
         f"--workload {config.workload}: it knows {', '.join((*VIT, *LLAMA))} alone": not known,
-        f"--mode {config.mode_label}": config.mode not in MODES or not of_te or recipe.layers != ALL_LAYERS,
+        f"--mode {config.mode_label}": not (of_mode and of_recipe),
         f"{config.world_size} processes: it trains in one": config.world_size > 1,
         f"--te-switch {config.te_switches}": config.te_switches not in ((None, SPLIT) if of_vit else (None,)),
         f"--te-attention {config.te_attention}": config.mode.startswith("te-") and config.te_attention != "te",
@@ -304,13 +302,13 @@ def script(record: Record) -> str:
     )
     loop = REPLAYED if graphed else LAUNCHED.format(wait="torch.cuda.synchronize()\n" if on_gpu else "")
     converted = conversion.format(split_here=here, recipe=evidence.recipe, **sizes)
-    parts = (constants, model, split, converted, train, loop, END.format())
+    parts = (constants, model, split, converted, train, loop, END)
     text = "\n\n\n".join(part.strip("\n") for part in parts if part)
     return "\n".join([head, *_imports(text), "", f"{text}\n"])
 
 
 def _recipe(record: Record, base: str) -> str:
-    """Return Transformer Engine's recipe with the fields that it had, and not with the defaults of another release."""
+    # With the fields that it had, and not with the defaults of another release.
     fields = record.evidence.details["recipe_fields"] if record.evidence else {}
     texts = (f"{name}={f'Format.{word}' if name == 'fp8_format' else repr(word)}" for name, word in fields.items())
     return f"{RECIPES[base]}({', '.join(texts)})"
@@ -325,9 +323,7 @@ def _optimizer(described: str, config: RunConfig) -> str:
 
 
 def _source(path: str, *names: str) -> str:
-    """Return these constants, classes and functions of a module of fp8bench, as they stand there and in that order. By
-    its text: the module itself imports torch.
-    """
+    """Return these constants, classes and functions of a module, by its text, since the module itself imports torch."""
     text = (Path(fp8bench.__file__).parent / path).read_text(encoding="utf-8")
     found = {}
     for node in ast.parse(text).body:

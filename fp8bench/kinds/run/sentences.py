@@ -1,9 +1,6 @@
-"""The answer in sentences: which mode, which instance, and what could change it; and, for a paper, how the figures were
-made. Every number is a row's own.
-"""
+"""The answer in sentences: which mode, which instance, and what could change it; and how the figures were made."""
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from fp8bench import __version__
@@ -19,10 +16,6 @@ steps as they were executed. Steps were then timed in fresh processes, the modes
 time over steps, after warm-up, on the slowest rank. An interval holds the mean of all processes with 95 % (Student's t
 on the logarithms of the processes' means). A difference is called certain if its whole interval lies beyond 1 %, or
 beyond 4 % between machines. Units per USD are units an hour over the price of an hour."""
-SOFTWARE = ("GPU", "CPU", "driver", "torch", "cuda", "cudnn", "transformer-engine", "torchao")
-
-NAMING = ("instance", "mode", "recipe", "execution", "batch_size", "world_size", "source", "machine", "run_id")
-"""The fields of a row that say which one it is."""
 
 
 def sentences(comparison: Comparison) -> Iterator[str]:
@@ -59,15 +52,12 @@ def _in_python(pair: Pair) -> str:
 
 
 def _missing(rows: Sequence[Row], names: Sequence[str], size: int) -> str:
-    """Write what could change the answer, with what all modes of that batch size took where they were measured, at the
-    price of a single instance.
-    """
-    took: defaultdict[str, float] = defaultdict(float)
-    for row in rows:
-        if row.batch_size == size and row.measured_on is None:
-            took[row.instance] += row.measurement.took_s
-    prices = [row.usd_per_hour for row in rows if [row.instance] == names and row.usd_per_hour]
-    cost = _minutes(max(took.values(), default=0.0), prices[0] if prices else None)
+    # With what all modes of that batch size took where they were measured, at the price of a single instance.
+    of_size = (row for row in rows if row.batch_size == size and row.measured_on is None)
+    there = grouped(of_size, lambda row: row.instance)
+    took_s = max((sum(row.measurement.took_s for row in of) for of in there.values()), default=0.0)
+    prices = (row.usd_per_hour for row in rows if [row.instance] == names and row.usd_per_hour)
+    cost = _minutes(took_s, next(prices, None))
     asked = f"fp8bench run --batch-size {size} there{f': {cost}' if cost else ''}"
     return f"What could change it: {', '.join(names)} at batch {size} ({asked})."
 
@@ -88,9 +78,8 @@ def _undecided(rows: Sequence[Row]) -> str:
 
 def as_json(comparison: Comparison) -> dict[str, object]:
     """Return the answer's numbers, with the sentences that are made of them."""
-    dated = comparison.published
+    dated, said = comparison.published, {"name": comparison.name, "sentences": list(sentences(comparison))}
     then = dated and {"price_as_of": str(dated[0]), **_numbers_of(dated[1])}
-    said = {"name": comparison.name, "sentences": list(sentences(comparison))}
     return {**said, **_numbers_of(comparison.answer), "as_published": then}
 
 
@@ -115,10 +104,11 @@ def _numbers_of(answer: Answer) -> dict[str, object]:
 
 
 def _numbers(pair: Pair) -> dict[str, object]:
-    row, other = pair.row, pair.reference
+    row = pair.row
+    names = ("instance", "mode", "recipe", "execution", "batch_size", "world_size", "source", "machine", "run_id")
     return {
-        **{name: getattr(row, name) for name in NAMING},
-        "against": {name: getattr(other, name) for name in NAMING},
+        **{name: getattr(row, name) for name in names},
+        "against": {name: getattr(pair.reference, name) for name in names},
         "gain": pair.gain,
         "gain_ci": pair.gain_ci,
         "gain_on": "units_per_usd" if pair.by_value else "throughput",
@@ -146,7 +136,6 @@ def _of_modes(modes: Sequence[OfMode]) -> Iterator[str]:
 
 
 def _machines(of: OfMode) -> str:
-    """Write what single machines of the instance say, if several were measured: ` (its 3 machines: 17.1 to 19.6 %)`."""
     each = [pair.gain * 100 for pair in of.on_machines]
     return f" (its {len(each)} machines: {each[0]:.1f} to {each[-1]:.1f} %)" if len(each) > 1 else ""
 
@@ -176,10 +165,10 @@ def _of_pair(pair: Pair) -> str:
     if not pair.decided:
         said = f"{row.instance} and {other.instance} are not told apart {how}: {_interval(pair)}"
         # What measuring where nothing was measured takes, as it took elsewhere.
-        for one in [one for one in (row, other) if one.measured_on][:1]:
-            cost, asked = _minutes(one.measurement.took_s, one.usd_per_hour), f"--mode {one.short_label}"
-            there = f"--batch-size {one.batch_size} on {one.instance} decides{f' ({cost})' if cost else ''}"
-            said += f"; fp8bench run {asked} {there}"
+        if one := next((one for one in (row, other) if one.measured_on), None):
+            cost = _minutes(one.measurement.took_s, one.usd_per_hour)
+            asked = f"--mode {one.short_label} --batch-size {one.batch_size} on {one.instance}"
+            said += f"; fp8bench run {asked} decides{f' ({cost})' if cost else ''}"
         return said
     speedup, paid, found = row.speedup_vs_reference or 1.0, pair.price_ratio, pair.elsewhere
     # How much of the gain is speed and how much is price.
@@ -235,13 +224,10 @@ def method(comparison: Comparison, options: CompareOptions) -> str:
         METHOD,
     ]
     measured = [row for row in comparison.rows if row.source == "measured" and row.status == "ok"]
+    software = ("GPU", "CPU", "driver", "torch", "cuda", "cudnn", "transformer-engine", "torchao")
     for instance, ours in grouped(measured, lambda row: row.instance).items():
-        names = dict.fromkeys(
-            f"{name} {row.software[name]}"
-            for row in ours
-            for name in SOFTWARE
-            if row.software and row.software.get(name)
-        )
+        known = (row.software for row in ours if row.software)
+        names = dict.fromkeys(f"{name} {of[name]}" for of in known for name in software if of.get(name))
         rounds, machines = sorted({row.rounds for row in ours}), len({row.machine for row in ours})
         processes = f"{rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"{rounds[0]}"
         on = f"{machines} machines" if machines > 1 else "one machine"

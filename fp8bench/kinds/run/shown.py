@@ -10,7 +10,7 @@ from textwrap import shorten
 
 from fp8bench.kinds.run.answer import ROUNDED, Comparison
 from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_BUDGET, OF_A_JOB, RowColumn, tone, units_of
-from fp8bench.kinds.run.marks import Mark, Weight
+from fp8bench.kinds.run.rounds import Mark, Weight
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import as_json, sentences
 from fp8bench.kinds.view import AS_IT_IS, View
@@ -23,8 +23,8 @@ from fp8bench.tables.written import change, counted, number
 SHORT_MARK, SHORT_MARKS = 24, 48
 """The most characters of a mark, and of all marks of a row together, in the row of a table of columns."""
 
-MOST_NOTES, LONGEST_NOTE, NAMED = 3, 240, 2
-"""The most notes below a table unless all are asked for, their characters, and the most rows that one of them names."""
+MOST_NOTES = 3
+"""Below a table, unless all are asked for."""
 
 FEW_INSTANCES, FEW_ROWS = 2, 16
 """Up to which a table that answers shows every row: it fits a screen, or the question is which mode."""
@@ -34,9 +34,6 @@ NOT_MEASURED = {
     "same-gpu": ("~", "steps of the same GPU on {}, interval wider by 4 %"),
     "predicted": ("≈", "predicted from {}, interval wider by the model's error"),
 }
-DECIDE_SPEED = ("torch", "transformer-engine", "torchao")
-"""What is installed where a table is made may be newer than what was measured."""
-
 EXECUTED = {"graphed": "CUDA graph", "compiled": "compiled", "blocks": "compiled blocks", "eager": "eager"}
 
 
@@ -50,10 +47,10 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
     for one in comparisons:
         some = one.rows if in_columns or every_row else tuple(_told(one))
         rows += some
-        left = len(one.rows) - len(some)
-        signs = [] if in_columns else [*_signs(some), *([f"{counted(left, 'more row')}: --wide"] if left else [])]
-        heading = [doc.Heading(one.name)] if one.name else []
-        tables.append([*heading, _table(some, letters, view), *map(doc.Note, signs)])
+        tables.append([*([doc.Heading(one.name)] if one.name else []), _table(some, letters, view)])
+        if not in_columns:
+            left = len(one.rows) - len(some)
+            tables[-1] += map(doc.Note, [*_signs(some), *[f"{counted(left, 'more row')}: --wide"] * bool(left)])
     # The answer is of all rows.
     said = [doc.Sentence(text) for one in comparisons for text in sentences(one)]
     if said and len(tables) > 1:
@@ -197,20 +194,17 @@ def _sign(row: Row, of: VerdictOn) -> str:
 
 
 def notes(rows: Sequence[Row], about_all: Sequence[str], every: bool) -> list[str]:
-    """Return lines of notes, those that weigh most first. about_all: notes on the table as a whole. every: whether all
-    are wanted, and not only the first.
-    """
+    """Return lines of notes, those that weigh most first. about_all: on the table. every: whether all are wanted."""
     found = grouped(((mark, row) for row in rows for mark in _in_row_and_below(row)[1]), lambda one: one[0])
     instances, sizes = len({row.instance for row in rows}) > 1, len({row.batch_size for row in rows}) > 1
 
     def told(named: Sequence[Row]) -> str:
         if len(named) == len(rows) > 1:
             return "Every row"
-        if len(named) > NAMED:
+        if len(named) > 2:
             return counted(len(named), "row")
-        return " and ".join(
-            name_of(row, rows) + f" {row.instance}" * instances + f" {row.batch_size}" * sizes for row in named
-        )
+        more = (f" {row.instance}" * instances + f" {row.batch_size}" * sizes for row in named)
+        return " and ".join(name_of(row, rows) + of for row, of in zip(named, more, strict=True))
 
     ranked = [(mark.weight, f"{told([row for _, row in of])}: {mark}") for mark, of in found.items()]
     ranked += [(Weight.OF_ALL, text) for text in about_all]
@@ -218,7 +212,7 @@ def notes(rows: Sequence[Row], about_all: Sequence[str], every: bool) -> list[st
     if every:
         return lines
     more = [f"{counted(len(lines) - MOST_NOTES, 'more note')}: --notes"] if len(lines) > MOST_NOTES else []
-    return [shorten(line, LONGEST_NOTE, placeholder=" ... (--notes)") for line in lines[:MOST_NOTES]] + more
+    return [shorten(line, 240, placeholder=" ... (--notes)") for line in lines[:MOST_NOTES]] + more
 
 
 def _in_row_and_below(row: Row, in_row: bool = False) -> tuple[list[str], list[Mark]]:
@@ -242,7 +236,7 @@ def _of_all(rows: Sequence[Row], view: View) -> Iterator[str]:
     versions = ", ".join(map(str, sorted({row.proof_version or 1 for row in older})))
     some = ", ".join(dict.fromkeys(row.label for row in older)) if len(older) <= 3 else f"{len(older)} rows"
     which = "Every measured row was" if len(older) == len(proved) else f"{some}:"
-    machines = {(row.instance, row.machine): None for row in rows if row.status == "ok" and row.machine is not None}
+    machines = dict.fromkeys((row.instance, row.machine) for row in rows if row.status == "ok" and row.machine)
     several = Counter(instance for instance, _ in machines)
     counts = ", ".join(f"{count} of {instance}" for instance, count in several.items() if count > 1)
     said: dict[str, object] = {
@@ -267,6 +261,8 @@ def _of_all(rows: Sequence[Row], view: View) -> Iterator[str]:
             f"{(least.unseen_share or 0) * 100:.0f} % of processes have (a slow start, another kernel) may be unseen; "
             "more --rounds show more."
         )
-    of = {name: dict.fromkeys((row.software or {}).get(name) for row in rows) for name in DECIDE_SPEED}
+    # What is installed where a table is made may be newer than what was measured.
+    libraries = ("torch", "transformer-engine", "torchao")
+    of = {name: dict.fromkeys((row.software or {}).get(name) for row in rows) for name in libraries}
     if measured_with := [f"{name} {' and '.join(filter(None, found))}" for name, found in of.items() if any(found)]:
         yield f"Measured with {', '.join(measured_with)}."

@@ -7,15 +7,16 @@ throughput; without a price it is shown as such.
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from math import inf
 from statistics import fmean
+from typing import Any
 
 from fp8bench.config.request import RunRequest
 from fp8bench.launch.forecast import duration
 from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, Halving, Standings, Untried, in_words
 from fp8bench.launch.sweep.search import Sweep, begun
 from fp8bench.pricing.cost import units_per_usd
+from fp8bench.records.select import grouped
 from fp8bench.registry import find_workload
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Status
@@ -70,8 +71,7 @@ def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Do
     order = sorted(every, key=lambda one: (not every[one].place, every[one].place or found.unit_s(one)))
     rows = [every[config] for config in order]
     second, versus = _runner_up(found, every, order)
-    tried = {config.mode for config in found.looks}
-    left = list(dict.fromkeys(config.mode for config in wanted if config.mode not in tried))
+    left = list(dict.fromkeys(one.mode for one in wanted if one.mode not in {config.mode for config in found.looks}))
     ended = f"the budget of {budget.text}" if wanted or now.turn else None
     cost = f", {budget.usd(spent_s):.2f} USD" if budget.usd_per_hour else ""
     said = [
@@ -110,9 +110,7 @@ def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Do
 def _runner_up(
     found: Halving, rows: Mapping[RunConfig, SweepRow], order: Sequence[RunConfig]
 ) -> tuple[SweepRow | None, Ratio | None]:
-    """Return the best with an interval, even if dropped as slower, else the next leader; and its time over the
-    winner's, if both have an interval.
-    """
+    """Return the best with an interval, even if dropped, else the next leader; and its time over the winner's."""
     # With --batch-size auto a configuration continues at one size, and its other sizes are no rivals.
     of_winner = found.sizes(order[0]) if found.blank is not None else order[:1]
     rivals = [config for config in order if config not in of_winner and rows[config].status == "ok"]
@@ -168,7 +166,7 @@ def answer(tried: int, winner: SweepRow, second: SweepRow | None, versus: Ratio 
     """Yield the winner and the runner-up in sentences. versus: the time of the second over the winner's."""
     best = "Cheapest" if winner.units_per_usd is not None else "Fastest (no price is known)"
     measured = f"in {counted(winner.rounds, 'round')}" if winner.rounds else "in a short look only"
-    yield f"{best} of {tried} tried: {_named(winner)}, with {_worth(winner)} {measured}."
+    yield f"{best} of {tried} tried: {_told(winner)} {measured}."
     if winner.rounds < INTERVAL_ROUNDS:
         yield "One process is not a measurement: resume with a larger budget for an interval over processes."
     yield f"Run it: {winner.command}"
@@ -181,12 +179,7 @@ def answer(tried: int, winner: SweepRow, second: SweepRow | None, versus: Ratio 
         apart = f"the two cannot be distinguished: {over}; more --rounds may decide"
         if versus.verdict == "slower":
             apart = f"the two differ: {over}"
-    yield f"Runner-up: {_named(second)}, with {_worth(second)}; {apart}."
-
-
-def _named(row: SweepRow) -> str:
-    ran = f", {row.execution}" if row.execution else ""
-    return f"{row.mode} at batch {row.batch_size}{ran}"
+    yield f"Runner-up: {_told(second)}; {apart}."
 
 
 def _value(row: SweepRow) -> tuple[float | None, Interval | None]:
@@ -194,10 +187,12 @@ def _value(row: SweepRow) -> tuple[float | None, Interval | None]:
     return (row.units_per_usd, row.units_per_usd_ci) if priced else (row.throughput_per_s, row.throughput_ci_per_s)
 
 
-def _worth(row: SweepRow) -> str:
-    value, ends = _value(row)
+def _told(row: SweepRow) -> str:
+    """Write e.g. `te-fp8:delayed at batch 64, graphed, with 633 images/s (630-636)`."""
+    (value, ends), ran = _value(row), f", {row.execution}" if row.execution else ""
     interval = f" ({low_to_high(*ends, rate)})" if ends else ""
-    return f"{rate(value)} {row.unit or 'units'}/{'USD' if row.units_per_usd is not None else 's'}{interval}"
+    worth = f"{rate(value)} {row.unit or 'units'}/{'USD' if row.units_per_usd is not None else 's'}{interval}"
+    return f"{row.mode} at batch {row.batch_size}{ran}, with {worth}"
 
 
 def _table(rows: Sequence[SweepRow]) -> doc.Table:
@@ -225,15 +220,13 @@ def _as_json(untried: Untried) -> list[dict[str, str]]:
 
 def _about_untried(untried: Untried) -> list[doc.Heading | doc.Note]:
     """List reasons, the most frequent first. What cannot differ from another was tried as that, and is in --json."""
-    by_reason: dict[str, list[str]] = {}
-    for config, why in untried:
-        alike = why.startswith("cannot differ")
-        by_reason.setdefault("cannot differ from one that was tried" if alike else why, []).append(in_words(config))
+    alike = "cannot differ from one that was tried"
+    by_reason = grouped(untried, lambda one: alike if one[1].startswith("cannot differ") else one[1])
     lines = []
-    for why, names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
-        more = [f"and {len(names) - MOST_UNTRIED} more (--json)"] * (len(names) > MOST_UNTRIED)
-        listed = "" if why.startswith("cannot differ") else f": {'; '.join([*names[:MOST_UNTRIED], *more])}"
-        lines.append(doc.Note(f"{len(names)}: {why}{listed}"))
+    for why, configs in sorted(by_reason.items(), key=lambda item: -len(item[1])):
+        names = [in_words(config) for config, _ in configs[:MOST_UNTRIED]]
+        names += [f"and {len(configs) - MOST_UNTRIED} more (--json)"] * (len(configs) > MOST_UNTRIED)
+        lines.append(doc.Note(f"{len(configs)}: {why}{'' if why == alike else ': ' + '; '.join(names)}"))
     return [doc.Heading("What was not tried"), *lines] if lines else []
 
 
@@ -248,20 +241,15 @@ def plan_document(sweep: Sweep) -> doc.Document:
     times are from records of the same work; else they are lower bounds. batch_sizes: whether more sizes are looked at,
     until the largest that fits is known. Raises UsageError as `begun` does.
     """
-    budget, halving, looks, fit, spent_s = (
-        sweep.budget,
-        begun(sweep),
-        list[tuple[RunConfig, str, float, bool]](),
-        0,
-        0.0,
-    )
-    rounds, done, candidates = halving.most_rounds, len(halving.looks), halving.candidates
-    for config, when in halving.wanted().items():
+    budget, halving, looks, fit, spent_s = sweep.budget, begun(sweep), list[dict[str, Any]](), 0, 0.0
+    rounds, done, candidates, wanted = halving.most_rounds, len(halving.looks), halving.candidates, halving.wanted()
+    for config, when in wanted.items():
         seconds = halving.look_s(config)
         fits = halving.looks_first(spent_s) and halving.fits(config, spent_s, done + fit)
-        looks.append((config, when, seconds, fits))
+        settings = (config.mode_label, *(getattr(config, name) for name in OF_LOOK[1:5]))
+        looks.append(dict(zip(OF_LOOK, (*settings, when, seconds, fits), strict=True)))
         fit, spent_s = fit + fits, spent_s + seconds * fits
-    looks_s = sum((seconds for _, _, seconds, _ in looks), 0.0)
+    looks_s = sum((look["seconds"] for look in looks), 0.0)
     turns = max(0, halving.most_round_turns(len(looks) + done) - sum(map(len, halving.rounds.values())))
     rounds_s = turns * fmean(map(halving.round_s, candidates)) if candidates else 0.0
     known, auto = all(map(halving.forecaster.is_known, candidates)), halving.blank is not None
@@ -280,23 +268,17 @@ def plan_document(sweep: Sweep) -> doc.Document:
         f"Cost: {at or 'unknown, since no price of this machine is known; --price gives one'}.",
         "" if known else "Of work without a record, only what a start and torch.compile take is counted.",
     ]
-    numbers = doc.Cells("look", tuple(str(done + place) for place in range(1, len(looks) + 1)))
-    column = partial(doc.column, looks)
-    table = doc.Table(
-        (
-            numbers,
-            column("configuration", lambda look: in_words(look[0]), "word"),
-            column("comes", lambda look: look[1], "word"),
-            column("in budget", lambda look: "yes" if look[3] else "no", "word"),
-            column("expected", lambda look: f"{look[2]:.0f}", unit="s"),
-        ),
-        naming=2,
+    columns = (
+        doc.Cells("look", tuple(map(str, range(done + 1, done + 1 + len(looks))))),
+        doc.Cells("configuration", tuple(map(in_words, wanted)), "word"),
+        doc.Cells("comes", tuple(wanted.values()), "word"),
+        doc.Cells("in budget", tuple("yes" if look["within_budget"] else "no" for look in looks), "word"),
+        doc.Cells("expected", tuple(f"{look['seconds']:.0f}" for look in looks), unit="s"),
     )
-    lines = [(one.mode_label, *(getattr(one, name) for name in OF_LOOK[1:5]), *planned) for one, *planned in looks]
     data = {
         "session": sweep.name,
         "instance": sweep.prepared.instance.key,
-        "looks": [dict(zip(OF_LOOK, line, strict=True)) for line in lines],
+        "looks": looks,
         "looks_done": done,
         "looks_seconds": looks_s,
         "rounds": rounds,
@@ -309,6 +291,7 @@ def plan_document(sweep: Sweep) -> doc.Document:
         "budget_seconds": budget.seconds,
         "not_tried": _as_json(sweep.untried),
     }
-    sentences = map(doc.Sentence, filter(None, said))
-    shown = doc.blocks([*sentences], [table] if looks else [], _about_untried(sweep.untried))
-    return doc.Document(shown, data=data, lines=doc.CsvLines(OF_LOOK, tuple(lines)))
+    tables = [doc.Table(columns, naming=2)] if looks else []
+    shown = doc.blocks([*map(doc.Sentence, filter(None, said))], tables, _about_untried(sweep.untried))
+    lines = doc.CsvLines(OF_LOOK, tuple(tuple(look.values()) for look in looks))
+    return doc.Document(shown, data=data, lines=lines)
