@@ -47,8 +47,6 @@ one.
 OF_GROUP = 1.5
 """How many times the bound of a weight applies to what rounding does to a group of its rows."""
 
-OTHER_SCALE = "is another multiple, by {error:.3g} (at most {bound:.3g})"
-
 Kind = Literal["output", "input gradient", "weight gradient"]
 
 
@@ -61,15 +59,6 @@ class Part:
     tensors: Sequence[Tensor] | None
     through: Tensor | None = None
     weight: str | None = None
-
-
-@dataclass(frozen=True)
-class Rounded:
-    """What rounding alone makes of parts, by `what`: runs without fp8, and with fp8. more: errors on top."""
-
-    bf16: Sequence[Mapping[str, Part]]
-    fp8: Sequence[Mapping[str, Part]]
-    more: Mapping[Kind, float]
 
 
 @dataclass(frozen=True)
@@ -95,23 +84,25 @@ def of_weights(gradients: Mapping[str, Tensor | None], where: str = "") -> list[
     ]
 
 
-def judged(plain: Mapping[str, Part], rounding: Rounded, found: Mapping[str, Part]) -> list[Judged]:
-    return [
-        one
-        for what, part in plain.items()
-        for one in _judge(
-            part,
-            [run[what] for run in rounding.bf16 if what in run],
-            [run[what] for run in rounding.fp8 if what in run],
-            found.get(what),
-            rounding.more[part.kind],
-        )
-    ]
+Parts = Mapping[str, Part]
 
 
-def _judge(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Part | None, more: float) -> list[Judged]:
+def judged(
+    plain: Parts, bf16: Sequence[Parts], fp8: Sequence[Parts], more: Mapping[Kind, float], found: Parts
+) -> list[Judged]:
+    """Judge parts by `what`. bf16, fp8: what rounding alone makes of the plain ones. more: errors on top."""
+    compared: list[Judged] = []
+    for what, part in plain.items():
+        of_bf16, of_fp8 = ([run[what] for run in runs if what in run] for runs in (bf16, fp8))
+        other = found[what].tensors if what in found else None
+        compared += _judge(part, of_bf16, of_fp8, other, more[part.kind])
+    return compared
+
+
+def _judge(
+    plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], other: Sequence[Tensor] | None, more: float
+) -> list[Judged]:
     # Of a weight's gradient also its scale and groups of its rows.
-    other = found.tensors if found is not None else None
     mine = plain.tensors
     few = max(1.0, (FEW / max(1, mine[0].numel())) ** 0.5) if plain.weight is not None and mine else 1.0
     of_bf16 = few * math.hypot(*(_error(plain, one.tensors) for one in bf16), _storage(plain))
@@ -123,7 +114,11 @@ def _judge(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Part |
     if plain.weight is None or not mine or other is None or other[0].shape != mine[0].shape:
         return judged
     if mine[0].numel() >= FEW:
-        judged.append(Judged(plain, _off_scale(mine[0], other[0]), SCALED * bound, words=OTHER_SCALE))
+        one, two = mine[0].flatten().double(), other[0].to(mine[0].device).flatten().double()
+        whole = float(one @ one)
+        off = abs(float(one @ two) / whole - 1) if whole > 0 else 0.0
+        words = "is another multiple, by {error:.3g} (at most {bound:.3g})"
+        judged.append(Judged(plain, off, SCALED * bound, words=words))
     if mine[0].dim() > 1 and len(mine[0]) >= GROUPS * ROWS and mine[0].numel() >= GROUPS * SMALL:
         judged += _groups(plain, bf16, fp8, other[0], more)
     return judged
@@ -139,7 +134,7 @@ def _bound(part: Part, of_bf16: float, of_fp8: float, more: float) -> float:
 def _of_noise(plain: Part, sizes: Sequence[float], other: Sequence[Tensor] | None) -> Judged:
     size = _size(other)
     times = math.inf if other is None and plain.tensors is not None else _share(size, max(sizes))
-    if 0 < size < min(sizes) or size == 0 < min(sizes):
+    if size < min(sizes):
         times = max(times, _share(min(sizes), size))
     words = "is rounding, and {error:.3g} times as large or small (at most {bound:g})"
     return Judged(plain, times, OF_NOISE, True, words)
@@ -231,13 +226,6 @@ def _share(part: float, whole: float) -> float:
 
 def _size(tensors: Sequence[Tensor] | None) -> float:
     return math.hypot(*(norm(numbers(one)) for one in tensors or ()))
-
-
-def _off_scale(plain: Tensor, other: Tensor) -> float:
-    # How far <other, plain> / <plain, plain> is from 1.
-    mine, theirs = plain.flatten().double(), other.to(plain.device).flatten().double()
-    whole = float(mine @ mine)
-    return abs(float(mine @ theirs) / whole - 1) if whole > 0 else 0.0
 
 
 def _storage(plain: Part) -> float:
