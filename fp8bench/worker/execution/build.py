@@ -97,12 +97,12 @@ def build(
     """Return what a step needs. model: converted. Raises ModeUnavailable if its blocks cannot be shared or compiled."""
     strategy = choice.strategy
     strategy.divide(model)
-    checkpoints = checkpointing.apply(config.activation_checkpointing, model, mode)
+    checkpointed = checkpointing.apply(config.activation_checkpointing, model, mode)
     scope = choice.compile.scope if choice.compile.enabled else None
     wrapped = wrap(model, scope, config.world_size, sharded=strategy.sharded)
     joined = strategy.join(wrapped, mode, device)
     optimizer = make_optimizer(config.optimizer, model.parameters(), device)
-    how = strategy, config.grad_accumulation, checkpoints, choice.compile.enabled
+    how = strategy, config.grad_accumulation, checkpointed, choice.compile.enabled
     parts = Parts(joined, wrapped, model, optimizer, mode, workload, device, *how)
     after_update(parts)
     return parts

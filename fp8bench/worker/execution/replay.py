@@ -4,7 +4,7 @@ The graph reads its batch from where it was at capture; each fresh one is copied
 one stream for warm-up, DDP's construction, capture and replay; eleven warm-up steps, because DDP times its first ten
 with events; and thread-local capture mode, because a loader's thread pins memory meanwhile.
 
-The host may be AHEAD steps ahead of the device and then waits, as launches from Python wait for the launch queue;
+The host may be two steps ahead of the device and then waits, as launches from Python wait for the launch queue;
 without a limit it would be minutes ahead, and call every loader too slow. The passes of a replay are timed by events
 inside the graph, which the next replay overwrites: they are read from a few separate replays, never from timed ones.
 """
@@ -12,7 +12,6 @@ inside the graph, which the next replay overwrites: they are read from a few sep
 import gc
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from time import perf_counter
 
 import torch
@@ -23,8 +22,6 @@ from fp8bench.schema.rank import GraphEvidence
 from fp8bench.worker.clock import Marks, between, passes
 from fp8bench.worker.execution.step import NO_MARKS, Parts, Split, step
 from fp8bench.workloads.protocol import Batch
-
-AHEAD = 2
 
 
 class CaptureFailed(ModeUnavailable):
@@ -39,14 +36,12 @@ class Replay:
         self._passes = _Passes(parts.accumulation)
         self._ended: deque[torch.cuda.Event] = deque()
         free = torch.cuda.mem_get_info(parts.device)[0]
-        start = perf_counter()
+        start, stream = perf_counter(), torch.cuda.current_stream(parts.device)
+        # The collector may free what belongs to another graph or stream, which capture takes for work.
+        gc.collect()
+        gc.disable()
         try:
-            with (
-                _no_garbage(),
-                torch.cuda.graph(
-                    self._graph, stream=torch.cuda.current_stream(parts.device), capture_error_mode="thread_local"
-                ),
-            ):
+            with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
                 self._passes.record()
                 self._loss = step(parts, self._batch, self._passes)
                 self._passes.record()
@@ -63,6 +58,8 @@ class Replay:
             raise CaptureFailed(
                 f"the step cannot be captured in a CUDA graph: {why}", "Use --cuda-graphs auto or off"
             ) from error
+        finally:
+            gc.enable()
         self.capture_s = perf_counter() - start
         self.pool_bytes = max(0, free - torch.cuda.mem_get_info(parts.device)[0])
 
@@ -76,7 +73,7 @@ class Replay:
                     "capture",
                 )
             held.copy_(fresh, non_blocking=True)
-        if len(self._ended) == AHEAD:
+        if len(self._ended) == 2:
             self._ended.popleft().synchronize()
         self._graph.replay()
         event = torch.cuda.Event(blocking=True)
@@ -119,14 +116,3 @@ class _Passes(Marks):
         begun, *ends, ended = self._events
         forward, backward, optimizer = (part or [] for part in passes([begun], [ends], [ended], between))
         return forward[0], backward[0], optimizer[0]
-
-
-@contextmanager
-def _no_garbage() -> Iterator[None]:
-    """Turn the collector off: it may free what belongs to another graph or stream, which capture takes for work."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

@@ -5,7 +5,7 @@ A step changes weights, buffers, the optimizer's state, and what the mode keeps 
 place, because a CUDA graph and DDP's buckets hold addresses.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -18,7 +18,6 @@ from fp8bench.modes.protocol import Mode
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker import plain_weights
 from fp8bench.worker.clock import Marks
-from fp8bench.worker.execution.checkpointing import Checkpoints
 from fp8bench.worker.execution.parallel.strategy import DDP, Strategy, local, reduced
 from fp8bench.worker.memory import copied
 from fp8bench.worker.plain_weights import trained_weights
@@ -28,7 +27,7 @@ from fp8bench.workloads.protocol import Batch, Workload
 @dataclass(frozen=True)
 class Parts:
     """What a step needs. model: as trained, wrapped and joined. wrapped: not joined. plain: the same weights with
-    neither, or the model itself if they are sharded. accumulation: micro-batches per step.
+    neither, or the model itself if they are sharded. accumulation: micro-batches per step. checkpointed: blocks.
     """
 
     model: nn.Module
@@ -40,7 +39,7 @@ class Parts:
     device: torch.device
     strategy: Strategy = field(default_factory=DDP)
     accumulation: int = 1
-    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    checkpointed: Sequence[nn.Module] = ()
     compiled: bool = False
 
 
