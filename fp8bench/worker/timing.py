@@ -140,7 +140,7 @@ def time_steps(
         recompilations=at_end.frames - watch.at_timing.frames,
         allocator_retries=None if watch.retries is None or retries is None else retries - watch.retries,
         loss=tuple(map(finite, losses)),
-        **{name: tuple(values) for name, values in (seen if split is None else {**seen, **vars(split)}).items()},
+        **{name: tuple(values) for name, values in {**seen, **split}.items()},
     )
     return Timed(samples, telemetry, losses, watch.after_first_step, at_end)
 

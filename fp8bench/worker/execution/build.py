@@ -159,19 +159,16 @@ def wrap(model: nn.Module, scope: CompileScope | None, world_size: int, sharded:
     return model
 
 
-SHAPES = 64
-"""For how many shapes, dtypes and the like one function is compiled; torch's limit is 8, and later ones run eager."""
-
-
 def specialize() -> None:
     """Let torch.compile make functions for one shape each. Passes of a proof have others than the training loop, and
     torch would then make those for any: Transformer Engine compiles its sums of bias gradients by itself, and a step of
-    te-fp8 took 101.0 ms instead of 98.4 (ViT-Huge, batch 64, an H200).
+    te-fp8 took 101.0 ms instead of 98.4 (ViT-Huge, batch 64, an H200). Beyond its limit, 8 shapes, dtypes and the like,
+    torch runs a function eagerly.
     """
     import torch._dynamo.config
 
     torch._dynamo.config.automatic_dynamic_shapes = False
-    torch._dynamo.config.recompile_limit = SHAPES
+    torch._dynamo.config.recompile_limit = 64
 
 
 def uncompiled() -> AbstractContextManager[object]:

@@ -59,8 +59,6 @@ MAX_SPREAD_IN_LAYERS = 2.0**-8
 are equal but for rounding, to 2^-8 in bf16. Compiled ones with fp8 GEMMs were 0.00003 and 0.00015 apart.
 """
 
-MAX_UNSHARED = 0.1
-
 OF_ONE_WEIGHT = 2.0
 """How many times further off one weight may be than all together, up to MOST: a fault has an error of 1."""
 
@@ -167,7 +165,7 @@ def complaints(errors: Errors, lost: Collection[str] = ()) -> list[str]:
         "weight_error": (f"what it makes of {errors.furthest} differs", errors.bound_on_weight),
         "state_error": ("what it makes of fp8's scales differs", of_weights),
         "spread": ("its ranks' weights move apart", errors.of_spread),
-        "unshared": ("its ranks keep gradients of their own, which differ from the mean", MAX_UNSHARED),
+        "unshared": ("its ranks keep gradients of their own, which differ from the mean", 0.1),
     }
     faults = [
         f"{what} by {error:.3g} (at most {limit:.3g})"

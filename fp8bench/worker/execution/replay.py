@@ -10,7 +10,7 @@ inside the graph, which the next replay overwrites: they are read from a few sep
 """
 
 import gc
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from time import perf_counter
 
@@ -19,8 +19,8 @@ from torch import Tensor
 
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.schema.rank import GraphEvidence
-from fp8bench.worker.clock import Marks, between, passes
-from fp8bench.worker.execution.step import NO_MARKS, Parts, Split, step
+from fp8bench.worker.clock import Marks, Passes, between, passes
+from fp8bench.worker.execution.step import NO_MARKS, Parts, step
 from fp8bench.workloads.protocol import Batch
 
 
@@ -81,14 +81,14 @@ class Replay:
         self._ended.append(event)
         return self._loss
 
-    def split(self, batches: Iterator[Batch], steps: int) -> Split:
-        passes = []
+    def split(self, batches: Iterator[Batch], steps: int) -> Passes:
+        found: Passes = defaultdict(list)
         for _ in range(steps):
             self(next(batches), NO_MARKS)
             torch.cuda.synchronize()
-            passes.append(self._passes.seconds())
-        forward, backward, optimizer = map(list, zip(*passes, strict=True))
-        return Split(forward, backward, optimizer)
+            for name, seconds in self._passes.seconds().items():
+                found[name] += seconds
+        return found
 
     def evidence(self, reason: str) -> GraphEvidence:
         return GraphEvidence(enabled=True, reason=reason, capture_s=self.capture_s, pool_bytes=self.pool_bytes)
@@ -112,7 +112,6 @@ class _Passes(Marks):
 
     forward_done = backward_done = record
 
-    def seconds(self) -> tuple[float, float, float]:
+    def seconds(self) -> Passes:
         begun, *ends, ended = self._events
-        forward, backward, optimizer = (part or [] for part in passes([begun], [ends], [ended], between))
-        return forward[0], backward[0], optimizer[0]
+        return passes([begun], [ends], [ended], between)

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from fp8bench.modes.protocol import Mode
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker import plain_weights
-from fp8bench.worker.clock import Marks
+from fp8bench.worker.clock import Marks, Passes
 from fp8bench.worker.execution.parallel.strategy import DDP, Strategy, local, reduced
 from fp8bench.worker.memory import copied
 from fp8bench.worker.plain_weights import trained_weights
@@ -43,23 +43,14 @@ class Parts:
     compiled: bool = False
 
 
-@dataclass(frozen=True)
-class Split:
-    """Seconds of each pass, by the device's clock, from separate steps."""
-
-    forward_s: list[float]
-    backward_s: list[float]
-    optimizer_s: list[float]
-
-
 class Launch(Protocol):
     """How a step is launched: all that the loop knows of execution."""
 
     def __call__(self, batch: Batch, marks: Marks) -> Tensor:
         """Queue one step. The loss, on the device, is valid until the next. marks: called if Python sees passes."""
 
-    def split(self, batches: Iterator[Batch], steps: int) -> Split | None:
-        """Return the time of each pass, from `steps` more, untimed steps; None if the clock saw the passes."""
+    def split(self, batches: Iterator[Batch], steps: int) -> Passes:
+        """Return the time of each pass, from `steps` more, untimed steps; nothing if the clock saw the passes."""
 
 
 NO_MARKS = Marks()
@@ -150,7 +141,8 @@ class PythonLaunch:
     def __call__(self, batch: Batch, marks: Marks) -> Tensor:
         return step(self._parts, batch, marks)
 
-    def split(self, batches: Iterator[Batch], steps: int) -> None: ...
+    def split(self, batches: Iterator[Batch], steps: int) -> Passes:
+        return {}
 
 
 def gradient_of(weight: nn.Parameter) -> Tensor:

@@ -20,9 +20,6 @@ from fp8bench.worker.execution.parallel.tensor import OwnTensorParallel, TensorP
 from fp8bench.worker.parallel import largest
 from fp8bench.workloads.protocol import Workload
 
-MOST = 0.5
-"""The largest share of a GPU's memory that what training keeps may take under DDP; see the module."""
-
 
 def choose_strategy(config: RunConfig, mode: Mode, workload: Workload, device: torch.device) -> Strategy:
     """Choose; every rank calls this. Raises ModeUnavailable if the mode cannot be joined as requested."""
@@ -59,7 +56,7 @@ def _sharing_layers(config: RunConfig, mode: Mode, device: torch.device) -> Stra
 
 def by_memory(kept: int, memory: int) -> Strategy:
     """Choose by memory. kept: bytes of weights, gradients and optimizer state. memory: bytes of the smallest GPU."""
-    join, half = (DDP, "at most half") if kept <= MOST * memory else (FSDP, "more than half")
+    join, half = (DDP, "at most half") if 2 * kept <= memory else (FSDP, "more than half")
     what = f"weights, gradients and optimizer state take {kept / 2**30:.1f} GiB"
     return join(f"auto: {what}, {half} of the {memory / 2**30:.1f} GiB of a GPU")
 

@@ -129,14 +129,6 @@ class Strategy:
         raise NotImplementedError
 
 
-TIMED_STEPS = 10
-"""DDP times its first steps, and later each hundredth, with events that it waits for (torch's Reducer and Logger,
-`kDDPRuntimeLoggingSampleRate`): such a step cannot be captured.
-"""
-
-TIMED_EVERY = 100
-
-
 class DDP(Strategy):
     """Joins ranks with DDP. reason: why. alone: whether a single rank is wrapped too, to measure what that costs."""
 
@@ -168,9 +160,12 @@ class DDP(Strategy):
 
 
 def steps_before_capture(taken: int) -> int:
-    """Return how many more steps must run before one can be captured, given the number that have run."""
-    steps = max(taken, TIMED_STEPS + 1)
+    """Return how many more steps must run before one can be captured, given the number that have run. DDP times its
+    first ten, and later each hundredth, with events that it waits for (torch's Reducer and Logger,
+    `kDDPRuntimeLoggingSampleRate`): such a step cannot be captured.
+    """
+    steps = max(taken, 11)
     # DDP looks at its count before and after it counts a step.
-    while steps % TIMED_EVERY in (0, TIMED_EVERY - 1):
+    while steps % 100 in (0, 99):
         steps += 1
     return steps - taken

@@ -70,9 +70,9 @@ def plan_for(model: nn.Module, size: int) -> Plan:
         return _of_fused("gpt-layer", {"layer": layer}, size)
     layers = getattr(getattr(model, "model", None), "layers", None)
     if isinstance(layers, nn.ModuleList) and all(_has_linears(one, _LLAMA_LINEARS) for one in layers):
-        head = _submodule(model, "lm_head")
+        head = getattr(model, "lm_head", None)
         # One that gives the loss.
-        if head is not None and "targets" in inspect.signature(head.forward).parameters:
+        if isinstance(head, nn.Module) and "targets" in inspect.signature(head.forward).parameters:
             return _of_llama(model, layers, size)
     raise ModeUnavailable(
         "there is no tensor-parallel plan for this model: its blocks are none of timm's, Llama's and gpt-layer's, as "
@@ -91,14 +91,8 @@ _LLAMA_LINEARS = (*(f"self_attn.{one}_proj" for one in "qkvo"), *(f"mlp.{one}_pr
 
 
 def _has_linears(module: nn.Module, names: tuple[str, ...]) -> bool:
-    return all(isinstance(_submodule(module, name), nn.Linear) for name in names)
-
-
-def _submodule(module: nn.Module, name: str) -> nn.Module | None:
-    try:
-        return module.get_submodule(name)
-    except AttributeError:
-        return None
+    held = dict(module.named_modules(remove_duplicate=False))
+    return all(isinstance(held.get(name), nn.Linear) for name in names)
 
 
 def _of_fused(name: str, blocks: Mapping[str, Any], size: int) -> Plan:
