@@ -39,8 +39,7 @@ from fp8bench.worker.execution.step import bf16_autocast
 from fp8bench.worker.judged import Judged, Kind, Part, judged, of_weights
 from fp8bench.worker.plain_weights import SHOWN, Tie, by_plain_names, gradient_of, shapes_of, trained_weights
 from fp8bench.worker.recorded import Call, Run, differentiable, gradient_at, leaf, leaves, numbers
-from fp8bench.worker.relative import norm
-from fp8bench.worker.rounding import grids, rounded
+from fp8bench.worker.rounding import grids, norm, rounded
 from fp8bench.worker.view import Context, passed
 from fp8bench.workloads.protocol import Batch, Workload
 

@@ -32,7 +32,7 @@ from fp8bench.worker.memory import peak_memory, reset_peaks
 from fp8bench.worker.parallel import agreement
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.rank_report import NOT_PROFILED, Aside, reported, to_evidence
-from fp8bench.worker.relative import finite
+from fp8bench.worker.rounding import finite
 from fp8bench.worker.subject import make_mode, make_workload
 from fp8bench.worker.timing import Training, compilations, compiled_to, train
 from fp8bench.workloads.on_text import OnText

@@ -15,7 +15,7 @@ from fp8bench.modes.protocol import BF16_TOLERANCE
 from fp8bench.schema.rank import BlockParity
 from fp8bench.worker.plain_weights import SHOWN
 from fp8bench.worker.recorded import numbers
-from fp8bench.worker.relative import finite, norm
+from fp8bench.worker.rounding import finite, norm
 
 OF_FP8, OF_BF16, FLOOR = 2.0, 3.0, 0.01
 """A bound, by squares: so many times what rounding to fp8 and to bf16 do, and what no computation need stay below."""

@@ -22,7 +22,7 @@ from fp8bench.worker.clock import HostClock, StepTimes, clock_for
 from fp8bench.worker.execution.step import Launch
 from fp8bench.worker.parallel import largest
 from fp8bench.worker.progress import ProgressFile
-from fp8bench.worker.relative import finite
+from fp8bench.worker.rounding import finite
 from fp8bench.worker.telemetry import Sampler
 from fp8bench.workloads.protocol import Batch, prefetched
 

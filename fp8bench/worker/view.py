@@ -18,8 +18,7 @@ from fp8bench.schema.rank import BlockParity, Parity, Tolerance
 from fp8bench.worker.execution.step import bf16_autocast
 from fp8bench.worker.plugin import wrong
 from fp8bench.worker.recorded import Recording, recording
-from fp8bench.worker.relative import centred, finite, logits_error, norm, ratio, relative_error
-from fp8bench.worker.rounding import MOST, explained
+from fp8bench.worker.rounding import MOST, centred, explained, finite, logits_error, norm, ratio, relative_error
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
 _Found = TypeVar("_Found")

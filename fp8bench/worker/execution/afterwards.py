@@ -36,8 +36,8 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.rank import Tolerance, WorkloadFacts
+from fp8bench.worker.execution.build import samples_of
 from fp8bench.worker.execution.decide import Execution
-from fp8bench.worker.execution.parallel.choose import samples_of
 from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.plain_step import Plain, of_plain, plain_model, take_weights
 from fp8bench.worker.execution.proof import OF_ONE_WEIGHT, Gate, bound_on_spread, small
@@ -49,8 +49,7 @@ from fp8bench.worker.memory import size as size_of
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import SHOWN, by_plain_names, ties, trained_weights
 from fp8bench.worker.plugin import Batches
-from fp8bench.worker.relative import norm, ratio
-from fp8bench.worker.rounding import GRIDS, MOST, rounded
+from fp8bench.worker.rounding import GRIDS, MOST, norm, ratio, rounded
 from fp8bench.workloads.protocol import Batch, Workload
 
 OF_SAMPLES, HELD = 0.2, 0.1

@@ -25,8 +25,17 @@ from fp8bench.worker.execution.build import Choice, build, choose
 from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.proof import Gate
 from fp8bench.worker.execution.reference import MOVED_BY_SIGNS, Expected, NotProved, plain_steps
-from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
-from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, PythonLaunch, Snapshot, scales
+from fp8bench.worker.execution.step import (
+    NO_MARKS,
+    CaptureFailed,
+    Launch,
+    Parts,
+    PythonLaunch,
+    Replay,
+    Snapshot,
+    like,
+    scales,
+)
 from fp8bench.worker.memory import allocated, allocated_peak, place_for, reset_peaks, room_on, size
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.progress import Stage

@@ -47,8 +47,7 @@ from fp8bench.stats.length import PROOF_STEPS
 from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.reference import Expected
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, Snapshot, gradient_of, scales
-from fp8bench.worker.relative import finite, norm, ratio
-from fp8bench.worker.rounding import MOST, OVER_ROUNDING
+from fp8bench.worker.rounding import MOST, OVER_ROUNDING, finite, norm, ratio
 from fp8bench.workloads.protocol import Batch
 
 MAX_SPREAD = 1e-4

@@ -25,8 +25,8 @@ from torch.optim import SGD
 from fp8bench.modes.protocol import Mode, apart
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import OptimizerName, kept_bytes
+from fp8bench.worker.execution.build import parameters
 from fp8bench.worker.execution.optimizers import UpdateRule
-from fp8bench.worker.execution.parallel.choose import parameters
 from fp8bench.worker.execution.step import Parts, scales
 from fp8bench.worker.memory import SPARE, Room, copied, free_bytes, size
 from fp8bench.worker.parallel import agreement, largest
