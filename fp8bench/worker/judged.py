@@ -108,7 +108,12 @@ def _judge(
     of_bf16 = few * math.hypot(*(_error(plain, one.tensors) for one in bf16), _storage(plain))
     of_fp8 = few * max((_error(plain, one.tensors) for one in fp8), default=0.0)
     if max(of_bf16, of_fp8) > NOISE:
-        return [_of_noise(plain, [_size(one.tensors) for one in (plain, *bf16, *fp8)], other)]
+        size, sizes = _size(other), [_size(one.tensors) for one in (plain, *bf16, *fp8)]
+        times = math.inf if other is None and mine is not None else _share(size, max(sizes))
+        if size < min(sizes):
+            times = max(times, _share(min(sizes), size))
+        words = "is rounding, and {error:.3g} times as large or small (at most {bound:g})"
+        return [Judged(plain, times, OF_NOISE, True, words)]
     bound = _bound(plain, of_bf16, of_fp8, more)
     judged = [Judged(plain, _error(plain, other), bound)]
     if plain.weight is None or not mine or other is None or other[0].shape != mine[0].shape:
@@ -129,15 +134,6 @@ def _bound(part: Part, of_bf16: float, of_fp8: float, more: float) -> float:
     if part.weight is not None and part.tensors:
         floor = max(FLOOR, min(MOST_FLOOR, PER_NUMBER / max(1, part.tensors[0].numel()) ** 0.5))
     return min(MOST, math.hypot(floor, more, OF_BF16 * of_bf16, OF_FP8 * of_fp8))
-
-
-def _of_noise(plain: Part, sizes: Sequence[float], other: Sequence[Tensor] | None) -> Judged:
-    size = _size(other)
-    times = math.inf if other is None and plain.tensors is not None else _share(size, max(sizes))
-    if size < min(sizes):
-        times = max(times, _share(min(sizes), size))
-    words = "is rounding, and {error:.3g} times as large or small (at most {bound:g})"
-    return Judged(plain, times, OF_NOISE, True, words)
 
 
 def _groups(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Tensor, more: float) -> list[Judged]:

@@ -51,11 +51,11 @@ class Choice:
 
 def choose(config: RunConfig, mode: Mode, device: torch.device, workload: Workload) -> Choice:
     """Choose for one configuration; every rank calls this. Raises ModeUnavailable if the request is impossible."""
-    checkpointing.require(config.activation_checkpointing, mode)
+    if config.activation_checkpointing == "selective" and (refusal := stated(mode, "selective_refusal")):
+        raise ModeUnavailable(refusal, "Use --activation-checkpointing full or none")
     strategy = choose_strategy(config, mode, workload, device)
-    sharding_refusal: str | None = stated(mode, "sharding_refusal")
-    if strategy.sharded and sharding_refusal:
-        raise ModeUnavailable(sharding_refusal, "Use --parallel ddp, or another mode")
+    if strategy.sharded and (refusal := stated(mode, "sharding_refusal")):
+        raise ModeUnavailable(refusal, "Use --parallel ddp, or another mode")
     not_whole = strategy.whole_refusal
     if config.activation_checkpointing != "none":
         not_whole = not_whole or "blocks whose activations are computed again are compiled one by one"
@@ -86,8 +86,7 @@ def choose_strategy(config: RunConfig, mode: Mode, workload: Workload, device: t
 
 
 def _sharing_layers(config: RunConfig, mode: Mode, device: torch.device) -> Strategy:
-    refusal: str | None = stated(mode, "tensor_parallel_refusal")
-    if refusal:
+    if refusal := stated(mode, "tensor_parallel_refusal"):
         raise ModeUnavailable(refusal, "Omit --tensor-parallel, or use another mode")
     reason = f"requested with --tensor-parallel {config.tensor_parallel}"
     mesh = mesh_of(config.tensor_parallel, device)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from fp8bench.modes.protocol import Mode, stated
+from fp8bench.modes.protocol import Mode
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import CheckpointChoice
 
@@ -58,12 +58,6 @@ _ATTENTION = (
     "_scaled_dot_product_fused_attention_overrideable",
 )
 _GEMMS = ("mm", "addmm", "_scaled_mm")
-
-
-def require(kind: CheckpointChoice, mode: Mode) -> None:
-    refusal: str | None = stated(mode, "selective_refusal")
-    if kind == "selective" and refusal:
-        raise ModeUnavailable(refusal, "Use --activation-checkpointing full or none")
 
 
 def apply(kind: CheckpointChoice, model: nn.Module, mode: Mode) -> list[nn.Module]:

@@ -20,22 +20,12 @@ from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import Join
 from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, ParallelEvidence
 from fp8bench.stats.length import PROOF_STEPS
-from fp8bench.worker.execution import optimizers, proof, reference
+from fp8bench.worker.execution import optimizers, proof, reference, step
 from fp8bench.worker.execution.build import Choice, build, choose
 from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.proof import Gate
 from fp8bench.worker.execution.reference import MOVED_BY_SIGNS, Expected, NotProved, plain_steps
-from fp8bench.worker.execution.step import (
-    NO_MARKS,
-    CaptureFailed,
-    Launch,
-    Parts,
-    PythonLaunch,
-    Replay,
-    Snapshot,
-    like,
-    scales,
-)
+from fp8bench.worker.execution.step import NO_MARKS, CaptureFailed, Launch, Parts, PythonLaunch, Replay, Snapshot
 from fp8bench.worker.memory import allocated, allocated_peak, place_for, reset_peaks, room_on, size
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.progress import Stage
@@ -87,7 +77,7 @@ def decide(
 def copies_size(parts: Parts, config: RunConfig) -> int:
     """Return the bytes that a proof keeps next to a step: a snapshot, and the results of the plain steps."""
     copies = 3 + int(config.world_size > 1) + (3 if config.optimizer in MOVED_BY_SIGNS else 0)
-    return copies * size(map(local, parts.plain.parameters())) + 2 * size(scales(parts.mode, parts.plain))
+    return copies * size(map(local, parts.plain.parameters())) + 2 * size(step.scales(parts.mode, parts.plain))
 
 
 @dataclass
@@ -126,7 +116,7 @@ class _Trial:
         return self._execution(launch, graph, self._proved(launch), warning)
 
     def _replayed(self, resident: int) -> Execution:
-        shapes = list(dict.fromkeys(tuple(map(like, batch)) for batch in self.batches))
+        shapes = list(dict.fromkeys(tuple(map(step.like, batch)) for batch in self.batches))
         with agreement():
             if len(shapes) > 1:
                 raise CaptureFailed(

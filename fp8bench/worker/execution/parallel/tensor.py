@@ -219,18 +219,16 @@ class TensorParallel(Strategy):
 
     def __init__(self, mesh: DeviceMesh, reason: str) -> None:
         self.mesh, self.size, self._reason = mesh, mesh[TENSOR].size(), reason
-        self._orders: dict[str, Tensor] = {}
-        self._plan = ""
+        self._plan = Plan("", {})
 
     @property
     def word(self) -> Join:
         return join_of("", self.size)
 
     def divide(self, model: nn.Module) -> None:
-        plan = plan_for(model, self.size)
-        self._plan, self._orders = plan.name, plan.orders
-        plan.prepare()
-        parallelize_module(model, self.mesh[TENSOR], plan.styles)
+        self._plan = plan_for(model, self.size)
+        self._plan.prepare()
+        parallelize_module(model, self.mesh[TENSOR], self._plan.styles)
 
     def group(self) -> dist.ProcessGroup | None:
         group: dist.ProcessGroup = self.mesh[DATA].get_group()
@@ -243,15 +241,15 @@ class TensorParallel(Strategy):
         return None if shared else self.mesh[TENSOR].get_group()
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
-        full, order = whole(tensor), self._orders.get(name)
+        full, order = whole(tensor), self._plan.orders.get(name)
         return full if order is None else full[torch.argsort(order.to(full.device))]
 
     def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
-        order = self._orders.get(name)
+        order = self._plan.orders.get(name)
         return part_of(full if order is None else full[order.to(full.device)], like)
 
     def evidence(self) -> ParallelEvidence:
-        notes = (f"layers are shared as in the plan {self._plan!r}",) if self._plan else ()
+        notes = (f"layers are shared as in the plan {self._plan.name!r}",) if self._plan.name else ()
         return ParallelEvidence(reason=self._reason, tensor_parallel=self.size, notes=notes)
 
 
