@@ -16,12 +16,19 @@ key's bias) is judged by its size, and named in the record.
 
 All blocks of the converted model run in one pass and one context of the mode: Transformer Engine takes the end of an
 autocast for the end of a pass, and the backward of the first module for the end of a step.
+
+What lies between the blocks (`glue`) runs with each of them replaced by what the plain one gave. So the arguments of
+each call, the order of the calls and the loss show what the rest of the model does, and a backward pass shows the
+rest's gradients, however deep the model is.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,10 +36,12 @@ from torch import Tensor, nn
 from fp8bench.modes.protocol import BF16_TOLERANCE, Rounding
 from fp8bench.worker import recorded
 from fp8bench.worker.execution.step import bf16_autocast
-from fp8bench.worker.judged import Judged, Kind, Part, Rounded, judged, of_weights
-from fp8bench.worker.plain_weights import Tie, by_plain_names, gradient_of, trained_weights
-from fp8bench.worker.recorded import Call, Run, differentiable, gradient_at
-from fp8bench.worker.rounding import grids, rounded
+from fp8bench.worker.judged import Judged, Kind, Part, judged, of_weights
+from fp8bench.worker.plain_weights import SHOWN, Tie, by_plain_names, gradient_of, shapes_of, trained_weights
+from fp8bench.worker.recorded import Call, Run, differentiable, gradient_at, leaf, leaves, numbers
+from fp8bench.worker.rounding import grids, norm, rounded
+from fp8bench.worker.view import Context, passed
+from fp8bench.workloads.protocol import Batch, Workload
 
 
 @dataclass(frozen=True)
@@ -45,10 +54,6 @@ class Pair:
     context: Callable[[], AbstractContextManager[object]]
     rounding: Rounding | None = None
     stated: tuple[float, float] = (0.0, 0.0)
-
-    @cached_property
-    def names(self) -> dict[nn.Parameter, str]:
-        return {weight: name for name, weight in trained_weights(self.plain).items()}
 
     def more(self, least: tuple[float, float] = (0.0, 0.0)) -> dict[Kind, float]:
         output, gradient = map(max, self.stated, least)
@@ -71,14 +76,14 @@ def examine(pair: Pair, calls: Sequence[Call], scale: float = 1.0, look: bool = 
                 faults.append(f"it has no block {call.block!r}")
                 continue
             running.append((call, block, *recorded.forward(block, call, device)))
-    shapes = {name: weight.shape for name, weight in trained_weights(pair.plain).items()}
+    shapes = shapes_of(pair.plain)
     names = {weight: name for name, weight in trained_weights(pair.converted).items()}
     found: list[list[Judged]] = []
     # As in a step, the block that came first is the last to go back.
     for call, block, inputs, outputs in reversed(running):
-        expected = [list(one.shape) for one in call.at_outputs]
-        if [list(one.shape) for one in outputs] != expected:
-            faults.append(f"its block {call.block!r} gives {[list(one.shape) for one in outputs]}, not {expected}")
+        given, expected = ([list(one.shape) for one in of] for of in (outputs, call.at_outputs))
+        if given != expected:
+            faults.append(f"its block {call.block!r} gives {given}, not {expected}")
             continue
         recorded.backward(call, outputs, scale)
         if look:
@@ -96,7 +101,7 @@ def examine(pair: Pair, calls: Sequence[Call], scale: float = 1.0, look: bool = 
 def _compared(pair: Pair, call: Call, found: Run, device: torch.device) -> list[Judged]:
     block = pair.plain.get_submodule(call.block)
     home = next(block.parameters()).device
-    names = pair.names
+    names = {weight: name for name, weight in trained_weights(pair.plain).items()}
     block.to(device)
     as_is = recorded.run(block, call, names, device)
     # On a CPU torch's norms add up 16-bit gradients in 16 bits: what rounding does to them depends on their input.
@@ -104,28 +109,25 @@ def _compared(pair: Pair, call: Call, found: Run, device: torch.device) -> list[
     bf16, fp8 = [], []
     for dtype in dtypes:
         try:
-            bf16.append(recorded.run(block, call, names, device, dtype))
+            bf16.append(_parts(call, recorded.run(block, call, names, device, dtype)))
         except RuntimeError:
             # It does not run without autocast.
             block.zero_grad(set_to_none=True)
     if pair.rounding is not None:
         for full in grids(block, 2):
             with rounded(block, pair.rounding.within(call.block), full):
-                fp8.append(recorded.run(block, call, names, device))
+                fp8.append(_parts(call, recorded.run(block, call, names, device)))
     block.to(home)
     # A block whose rounding is unknown has the bounds of two bf16 computations.
     more = pair.more() if bf16 else pair.more((BF16_TOLERANCE.logits, BF16_TOLERANCE.input_gradient))
-    inputs = differentiable(call.arguments)
-    through = None
+    inputs, through = differentiable(call.arguments), None
     if len(inputs) == len(as_is.outputs) == 1 and inputs[0].shape == as_is.outputs[0].shape:
         # A residual stream may go through.
         through = inputs[0].detach().to(device), call.at_outputs[0].to(device)
-    plain = _parts(call, as_is, through)
-    rounding = Rounded([_parts(call, run) for run in bf16], [_parts(call, run) for run in fp8], more)
-    compared = judged(plain, rounding, _parts(call, found))
+    compared = judged(_parts(call, as_is, through), bf16, fp8, more, _parts(call, found))
     if any(one.rounding and one.part.kind != "weight gradient" for one in compared):
         # Beside the stream that goes through it, this block adds less than rounding does.
-        compared = judged(_parts(call, as_is), rounding, _parts(call, found))
+        compared = judged(_parts(call, as_is), bf16, fp8, more, _parts(call, found))
     return compared
 
 
@@ -137,3 +139,125 @@ def _parts(call: Call, run: Run, through: tuple[Tensor, Tensor] | None = None) -
         *of_weights(run.weights),
     ]
     return {part.what: part for part in parts}
+
+
+@dataclass(frozen=True)
+class Glue:
+    """A pass between blocks. calls: in order, the block and of what kind its arguments were. parts: what it shows."""
+
+    calls: list[tuple[str, list[Any]]]
+    parts: dict[str, Part]
+
+
+def between(
+    model: nn.Module,
+    workload: Workload,
+    batch: Batch,
+    calls: Sequence[Call],
+    context: Context = None,
+    names: Callable[[Mapping[str, Tensor | None]], Mapping[str, Tensor | None]] = dict,
+    scale: float = 1.0,
+) -> Glue:
+    """Run what lies between the blocks, forward and backward: from the loss, and from seeded noise at the arguments of
+    each call, as large as the gradients that went through it. names: gives gradients the plain model's names. scale: of
+    the backward pass, whose results are divided by it again.
+    """
+    waiting: dict[str, deque[Call]] = {call.block: deque() for call in calls}
+    for call in calls:
+        waiting[call.block].append(call)
+    device = next(model.parameters()).device
+    came: list[tuple[str, list[Any], list[Tensor]]] = []
+    roots: list[tuple[Tensor, Tensor]] = []
+
+    def stand_in(name: str, *args: Any, **kwargs: Any) -> Any:
+        queue = waiting[name]
+        # A call too many is found by the order of calls.
+        call = queue.popleft() if len(queue) > 1 else queue[0]
+        size = max((norm(numbers(one)) for one in call.at_outputs), default=0.0)
+        given = leaves((args, kwargs))
+        for one in differentiable(given):
+            generator = torch.Generator(one.device).manual_seed(len(roots))
+            noise = torch.empty(one.shape, device=one.device).normal_(0, 1, generator=generator)
+            roots.append((one, (noise * (size / max(1, one.numel()) ** 0.5)).to(one.dtype)))
+        dtype = recorded.without_autocast(call, device)
+        output = recorded.mapped(partial(leaf, device=device, dtype=dtype), call.output)
+        kept = [leaf(one, one.device) if isinstance(one, Tensor) else one for one in given]
+        came.append((name, kept, differentiable(output)))
+        # Copies, since the model may change them in place; without a gradient where the model wants none.
+        return recorded.copied(output)
+
+    model.zero_grad(set_to_none=True)
+    with _standing_in(model, list(waiting), stand_in) as blocks:
+        inputs, loss = passed(workload.loss, model, batch, context)
+    if loss.grad_fn is not None:
+        roots.append((loss, torch.ones_like(loss)))
+    if roots:
+        torch.autograd.backward([one for one, _ in roots], [scale * gradient for _, gradient in roots])
+    inside = {weight for block in blocks for weight in block.parameters()}
+    weights = {name: one.grad if one in inside else gradient_of(one) for name, one in trained_weights(model).items()}
+    scaled = names({name: None if one is None else one / scale for name, one in weights.items()})
+    parts = [
+        Part("the loss", "output", [loss.detach()]),
+        Part("the input gradient", "input gradient", [gradient_at(inputs) / scale]),
+    ]
+    for number, (name, given, outputs) in enumerate(came, 1):
+        where, tensors = f"{name} in call {number}", [_finite(one) for one in given if isinstance(one, Tensor)]
+        gradients = [gradient_at(one) / scale for one in outputs]
+        parts.append(Part(f"what is given to {where}", "output", tensors))
+        parts.append(Part(f"the gradient given to {where}", "input gradient", gradients))
+    parts += of_weights(scaled, " beside the blocks")
+    model.zero_grad(set_to_none=True)
+    return Glue([(name, _kinds(given)) for name, given, _ in came], {part.what: part for part in parts})
+
+
+@contextmanager
+def _standing_in(model: nn.Module, names: Sequence[str], stand_in: Callable[..., Any]) -> Iterator[list[nn.Module]]:
+    blocks = [model.get_submodule(name) for name in names]
+    own = {block: block.__dict__["forward"] for block in blocks if "forward" in block.__dict__}
+    for name, block in zip(names, blocks, strict=True):
+        block.__dict__["forward"] = partial(stand_in, name)
+    try:
+        yield blocks
+    finally:
+        for block in blocks:
+            block.__dict__.pop("forward", None)
+        for block, forward in own.items():
+            block.__dict__["forward"] = forward
+
+
+def of_glue(
+    plain: Glue, bf16: Sequence[Glue], fp8: Sequence[Glue], converted: Glue, more: Mapping[Kind, float]
+) -> tuple[list[Judged], list[str]]:
+    """Compare what lies between the blocks. bf16, fp8: the plain model's, rounded. Returns comparisons, and faults."""
+    names, others = ([block for block, _ in glue.calls] for glue in (plain, converted))
+    if names != others:
+        return [], [_other_calls(names, others)]
+    faults = [
+        f"what {block} is given is of another kind"
+        for (block, kinds), (_, theirs) in zip(plain.calls, converted.calls, strict=True)
+        if kinds != theirs
+    ]
+    of_bf16, of_fp8 = ([one.parts for one in glues] for glues in (bf16, fp8))
+    return judged(plain.parts, of_bf16, of_fp8, more, converted.parts), faults[:SHOWN]
+
+
+def _kinds(given: Sequence[Any]) -> list[Any]:
+    tensors = [(one.shape, one.requires_grad) for one in given if isinstance(one, Tensor)]
+    return [tensors, [one for one in given if isinstance(one, bool | int | float | str)]]
+
+
+def _other_calls(plain: Sequence[str], converted: Sequence[str]) -> str:
+    missing = [name for name in dict.fromkeys(plain) if name not in converted]
+    if missing:
+        return f"its forward pass leaves out {', '.join(missing[:SHOWN])}"
+    for number, (mine, theirs) in enumerate(zip(plain, converted, strict=False), 1):
+        if mine != theirs:
+            return f"its forward pass calls {theirs} where the plain model calls {mine}, in call {number}"
+    longer = "more" if len(converted) > len(plain) else "fewer"
+    return f"its forward pass makes {longer} calls than the plain model's, after {min(plain, converted, key=len)[-1]}"
+
+
+def _finite(tensor: Tensor) -> Tensor:
+    if not tensor.is_floating_point() or tensor.requires_grad:
+        return tensor
+    return torch.nan_to_num(tensor, nan=math.nan, posinf=1.0, neginf=-1.0)

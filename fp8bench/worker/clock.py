@@ -31,10 +31,10 @@ class StepTimes:
     step_s: list[float]
     host_s: list[float]
     data_wait_s: list[float]
-    forward_s: list[float] | None
-    backward_s: list[float] | None
-    optimizer_s: list[float] | None
-    host_lead_s: list[float] | None
+    forward_s: list[float] | None = None
+    backward_s: list[float] | None = None
+    optimizer_s: list[float] | None = None
+    host_lead_s: list[float] | None = None
 
 
 class Marks:
@@ -74,8 +74,8 @@ class HostClock(Marks):
             [end - start for start, end in zip(*pair, strict=True)]
             for pair in ((starts, ends), (starts, self._ready), (self._ready, ends))
         )
-        forward, backward, optimizer = passes(self._ready, self._passes, ends, lambda start, end: end - start)
-        return StepTimes(self._starts[0], steps, host, waits, forward, backward, optimizer, host_lead_s=None)
+        split = passes(self._ready, self._passes, ends, lambda start, end: end - start)
+        return StepTimes(self._starts[0], steps, host, waits, **split)
 
 
 class CudaClock(HostClock):
@@ -105,14 +105,11 @@ class CudaClock(HostClock):
         torch.cuda.synchronize(self._device)
         starts, ends = self._started[:-1], self._started[1:]
         reached = [between(starts[0], event) for event in starts]
-        forward, backward, optimizer = passes(starts, self._ended, ends, between)
         return replace(
             host,
             step_s=[between(start, end) for start, end in zip(starts, ends, strict=True)],
-            forward_s=forward,
-            backward_s=backward,
-            optimizer_s=optimizer,
             host_lead_s=[device - (at - host.began_s) for device, at in zip(reached, self._starts, strict=False)],
+            **passes(starts, self._ended, ends, between),  # type: ignore[arg-type]
         )
 
 
@@ -132,7 +129,8 @@ def between(start: torch.cuda.Event, end: torch.cuda.Event) -> float:
 
 
 Moment = TypeVar("Moment")
-Passes = tuple[list[float], list[float], list[float]] | tuple[None, None, None]
+Passes = dict[str, list[float]]
+"""The seconds of passes in each step, by their names in StepTimes."""
 
 
 def passes(
@@ -141,13 +139,13 @@ def passes(
     ended: Sequence[Moment],
     between: Callable[[Moment, Moment], float],
 ) -> Passes:
-    """Return (forward, backward, optimizer) seconds of each step, from the ends of its passes; None without any."""
+    """Return the split of each step, from the ends of its passes; nothing without any."""
     if not any(ends_of_passes):
-        return None, None, None
-    forward, backward, optimizer = [], [], []
+        return {}
+    found: Passes = {"forward_s": [], "backward_s": [], "optimizer_s": []}
     for begin, ends, end in zip(begun, ends_of_passes, ended, strict=True):
         parts = [between(one, other) for one, other in zip([begin, *ends], [*ends, end], strict=True)]
-        forward.append(sum(parts[0:-1:2]))
-        backward.append(sum(parts[1:-1:2]))
-        optimizer.append(parts[-1])
-    return forward, backward, optimizer
+        found["forward_s"].append(sum(parts[0:-1:2]))
+        found["backward_s"].append(sum(parts[1:-1:2]))
+        found["optimizer_s"].append(parts[-1])
+    return found

@@ -23,7 +23,7 @@ from fp8bench.schema.converge import Curve, TextPlan, Validation
 from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.rank import RankReport
 from fp8bench.stats.steps import PACE_STEPS, pace_s
-from fp8bench.worker.clock import clock_for
+from fp8bench.worker.clock import StepTimes, clock_for
 from fp8bench.worker.execution.build import ready_to_train, uncompiled
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.step import Parts, PythonLaunch, Snapshot, forward, scales
@@ -32,9 +32,9 @@ from fp8bench.worker.memory import peak_memory, reset_peaks
 from fp8bench.worker.parallel import agreement
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.rank_report import NOT_PROFILED, Aside, reported, to_evidence
-from fp8bench.worker.relative import finite
+from fp8bench.worker.rounding import finite
 from fp8bench.worker.subject import make_mode, make_workload
-from fp8bench.worker.timing import LoopResult, Training, compilations, compiled_to, train
+from fp8bench.worker.timing import Training, compilations, compiled_to, train
 from fp8bench.workloads.on_text import OnText
 from fp8bench.workloads.protocol import Batch, Workload
 from fp8bench.workloads.text import byte_level, read
@@ -75,7 +75,7 @@ def _stages(
         from_python = Training(PythonLaunch(parts), batches, device)
         warmup = choice.warmup(config.warmup)
 
-        def steps(training: Training, count: int) -> LoopResult:
+        def steps(training: Training, count: int) -> tuple[StepTimes, list[float]]:
             return train(training, count, clock_for(device), lambda _step: progress.step())
 
         steps(from_python, 1)
@@ -83,11 +83,11 @@ def _stages(
         steps(from_python, warmup - 1)
         gate = gate_of(proof, lambda: make_mode(config))
         execution = decide(config, parts, choice, batches, gate, progress.stage)
-        paced = steps(replace(from_python, launch=execution.launch), PACE_STEPS)
+        paced, _ = steps(replace(from_python, launch=execution.launch), PACE_STEPS)
         start.restore(parts)
         held_out = workload.validation(config.batch_size, plan.validation_batches, rank, device)
         training = Training(execution.launch, workload.batches(config.batch_size, rank, device), device)
-        progress.announce(warmup + PACE_STEPS + config.steps, pace_s(paced.times.step_s))
+        progress.announce(warmup + PACE_STEPS + config.steps, pace_s(paced.step_s))
         progress.stage("timing")
 
         def before(step: int) -> None:
@@ -138,9 +138,9 @@ def trained(
         def before(step: int, first: int = first) -> None:
             before_step(first + step)
 
-        done = train(training, min(validate_every, steps - first), clock_for(training.device), before)
-        losses += of_ranks(done.losses, training.device, dist.ReduceOp.SUM, 1 / dist.get_world_size())
-        times += of_ranks(done.times.step_s, training.device, dist.ReduceOp.MAX)
+        done, mine = train(training, min(validate_every, steps - first), clock_for(training.device), before)
+        losses += of_ranks(mine, training.device, dist.ReduceOp.SUM, 1 / dist.get_world_size())
+        times += of_ranks(done.step_s, training.device, dist.ReduceOp.MAX)
         points.append(Validation(step=len(times), loss=finite(validated())))
     return Curve(train_loss=tuple(map(finite, losses)), step_s=tuple(times), validation=tuple(points))
 

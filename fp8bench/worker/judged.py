@@ -15,7 +15,7 @@ from fp8bench.modes.protocol import BF16_TOLERANCE
 from fp8bench.schema.rank import BlockParity
 from fp8bench.worker.plain_weights import SHOWN
 from fp8bench.worker.recorded import numbers
-from fp8bench.worker.relative import finite, norm
+from fp8bench.worker.rounding import finite, norm
 
 OF_FP8, OF_BF16, FLOOR = 2.0, 3.0, 0.01
 """A bound, by squares: so many times what rounding to fp8 and to bf16 do, and what no computation need stay below."""
@@ -47,8 +47,6 @@ one.
 OF_GROUP = 1.5
 """How many times the bound of a weight applies to what rounding does to a group of its rows."""
 
-OTHER_SCALE = "is another multiple, by {error:.3g} (at most {bound:.3g})"
-
 Kind = Literal["output", "input gradient", "weight gradient"]
 
 
@@ -61,15 +59,6 @@ class Part:
     tensors: Sequence[Tensor] | None
     through: Tensor | None = None
     weight: str | None = None
-
-
-@dataclass(frozen=True)
-class Rounded:
-    """What rounding alone makes of parts, by `what`: runs without fp8, and with fp8. more: errors on top."""
-
-    bf16: Sequence[Mapping[str, Part]]
-    fp8: Sequence[Mapping[str, Part]]
-    more: Mapping[Kind, float]
 
 
 @dataclass(frozen=True)
@@ -95,35 +84,46 @@ def of_weights(gradients: Mapping[str, Tensor | None], where: str = "") -> list[
     ]
 
 
-def judged(plain: Mapping[str, Part], rounding: Rounded, found: Mapping[str, Part]) -> list[Judged]:
-    return [
-        one
-        for what, part in plain.items()
-        for one in _judge(
-            part,
-            [run[what] for run in rounding.bf16 if what in run],
-            [run[what] for run in rounding.fp8 if what in run],
-            found.get(what),
-            rounding.more[part.kind],
-        )
-    ]
+Parts = Mapping[str, Part]
 
 
-def _judge(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Part | None, more: float) -> list[Judged]:
+def judged(
+    plain: Parts, bf16: Sequence[Parts], fp8: Sequence[Parts], more: Mapping[Kind, float], found: Parts
+) -> list[Judged]:
+    """Judge parts by `what`. bf16, fp8: what rounding alone makes of the plain ones. more: errors on top."""
+    compared: list[Judged] = []
+    for what, part in plain.items():
+        of_bf16, of_fp8 = ([run[what] for run in runs if what in run] for runs in (bf16, fp8))
+        other = found[what].tensors if what in found else None
+        compared += _judge(part, of_bf16, of_fp8, other, more[part.kind])
+    return compared
+
+
+def _judge(
+    plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], other: Sequence[Tensor] | None, more: float
+) -> list[Judged]:
     # Of a weight's gradient also its scale and groups of its rows.
-    other = found.tensors if found is not None else None
     mine = plain.tensors
     few = max(1.0, (FEW / max(1, mine[0].numel())) ** 0.5) if plain.weight is not None and mine else 1.0
     of_bf16 = few * math.hypot(*(_error(plain, one.tensors) for one in bf16), _storage(plain))
     of_fp8 = few * max((_error(plain, one.tensors) for one in fp8), default=0.0)
     if max(of_bf16, of_fp8) > NOISE:
-        return [_of_noise(plain, [_size(one.tensors) for one in (plain, *bf16, *fp8)], other)]
+        size, sizes = _size(other), [_size(one.tensors) for one in (plain, *bf16, *fp8)]
+        times = math.inf if other is None and mine is not None else _share(size, max(sizes))
+        if size < min(sizes):
+            times = max(times, _share(min(sizes), size))
+        words = "is rounding, and {error:.3g} times as large or small (at most {bound:g})"
+        return [Judged(plain, times, OF_NOISE, True, words)]
     bound = _bound(plain, of_bf16, of_fp8, more)
     judged = [Judged(plain, _error(plain, other), bound)]
     if plain.weight is None or not mine or other is None or other[0].shape != mine[0].shape:
         return judged
     if mine[0].numel() >= FEW:
-        judged.append(Judged(plain, _off_scale(mine[0], other[0]), SCALED * bound, words=OTHER_SCALE))
+        one, two = mine[0].flatten().double(), other[0].to(mine[0].device).flatten().double()
+        whole = float(one @ one)
+        off = abs(float(one @ two) / whole - 1) if whole > 0 else 0.0
+        words = "is another multiple, by {error:.3g} (at most {bound:.3g})"
+        judged.append(Judged(plain, off, SCALED * bound, words=words))
     if mine[0].dim() > 1 and len(mine[0]) >= GROUPS * ROWS and mine[0].numel() >= GROUPS * SMALL:
         judged += _groups(plain, bf16, fp8, other[0], more)
     return judged
@@ -134,15 +134,6 @@ def _bound(part: Part, of_bf16: float, of_fp8: float, more: float) -> float:
     if part.weight is not None and part.tensors:
         floor = max(FLOOR, min(MOST_FLOOR, PER_NUMBER / max(1, part.tensors[0].numel()) ** 0.5))
     return min(MOST, math.hypot(floor, more, OF_BF16 * of_bf16, OF_FP8 * of_fp8))
-
-
-def _of_noise(plain: Part, sizes: Sequence[float], other: Sequence[Tensor] | None) -> Judged:
-    size = _size(other)
-    times = math.inf if other is None and plain.tensors is not None else _share(size, max(sizes))
-    if 0 < size < min(sizes) or size == 0 < min(sizes):
-        times = max(times, _share(min(sizes), size))
-    words = "is rounding, and {error:.3g} times as large or small (at most {bound:g})"
-    return Judged(plain, times, OF_NOISE, True, words)
 
 
 def _groups(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Tensor, more: float) -> list[Judged]:
@@ -231,13 +222,6 @@ def _share(part: float, whole: float) -> float:
 
 def _size(tensors: Sequence[Tensor] | None) -> float:
     return math.hypot(*(norm(numbers(one)) for one in tensors or ()))
-
-
-def _off_scale(plain: Tensor, other: Tensor) -> float:
-    # How far <other, plain> / <plain, plain> is from 1.
-    mine, theirs = plain.flatten().double(), other.to(plain.device).flatten().double()
-    whole = float(mine @ mine)
-    return abs(float(mine @ theirs) / whole - 1) if whole > 0 else 0.0
 
 
 def _storage(plain: Part) -> float:

@@ -91,21 +91,20 @@ def _stages(
         with agreement():
             require_finite(rank, timed.losses)
             require_work(workload, found["facts"], batches, config)
-        after = require_still(parts, decided[0].launch, config, partial(make_workload, without_loader), gate, begun)
+        execution = require_still(parts, decided[0], config, partial(make_workload, without_loader), gate, begun)
         with agreement():
             require_changing(timed.losses[-len(timed.samples.step_s) :], config.optimizer)
             if before is not None and (replaced := before.replaced()):
                 raise MeasurementInvalid(f"{config.mode_label} failed after its gate: {replaced}", INSTEAD, "parity")
-        decided[0] = decided[0].with_afterwards(after)
-        found["evidence"] = to_evidence(mode, proof, compiled, decided[0])
+        found["evidence"] = to_evidence(mode, proof, compiled, execution)
         aside.keep(RankReport(**found))
         aside.enough()
         progress.stage("profiling")
         profiled = profile(
-            replace(training, launch=decided[0].launch), rank, config.mode_label, fmean(timed.samples.step_s), aside
+            replace(training, launch=execution.launch), rank, config.mode_label, fmean(timed.samples.step_s), aside
         )
     found["profile"] = profiled.profile
-    found["evidence"] = to_evidence(mode, proof, compiled, decided[0], profiled)
+    found["evidence"] = to_evidence(mode, proof, compiled, execution, profiled)
     with agreement():
         require_fp8_kernels(config.mode_label, found["evidence"])
     progress.stage("done")

@@ -3,7 +3,7 @@
 The plain model's trained weights are perturbed (`plain_weights.perturb`), and one batch goes through it under bf16
 autocast. Another one is converted, with weights of its own, and then gets those of the first as an optimizer would
 write them: a copy of weights that a mode never renews is then seen. Compared are the names of trained weights, each
-block and what lies between them (`blocks`, `glue`), and for the whole model, relative and without unit:
+block and what lies between them (`blocks`), and for the whole model, relative and without unit:
 
   logits_error          the larger of |z' - z| / |z| and, after subtracting the mean over the batch from both,
                         |c' - c| / |c|: the error in what the *input* contributes, which is little of a fresh logit.
@@ -27,10 +27,9 @@ proves neither torch.compile's output nor the optimizer (`execution.proof` does)
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +40,6 @@ from fp8bench.schema.rank import BlockParity, Parity, Tolerance
 from fp8bench.worker import blocks, judged
 from fp8bench.worker.execution.parallel.strategy import Strategy
 from fp8bench.worker.execution.step import announce
-from fp8bench.worker.glue import Glue, between, of_glue
 from fp8bench.worker.memory import size
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import Tie, by_plain_names, faults_of, other_values, perturb, shapes_of, ties, write
@@ -49,7 +47,7 @@ from fp8bench.worker.plugin import Batches, Bindings, require_scaling, wrong
 from fp8bench.worker.recorded import Call, Recording
 from fp8bench.worker.rounding import grids, of_steps, rounded
 from fp8bench.worker.suitable import require_provable
-from fp8bench.worker.view import View, apart, compare, leakage, look, look_scaled, passed, reason_of
+from fp8bench.worker.view import View, apart, compare, leakage, look, look_scaled, reason_of
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
 ROOM = 3.0
@@ -57,9 +55,6 @@ ROOM = 3.0
 the copies of weights that autocast makes, a block's gradients several times, and activations of 4,096 tokens, which of
 the largest workload are as large as its weights.
 """
-
-FEWEST = 2
-"""Samples of a batch whose logits can differ."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +89,7 @@ def prove(
         rank, before = rank // strategy.size, None
     piece = stated(workload, "piece")
     batch = next(Batches(workload, piece, rank, device))
-    if len(batch.inputs) < FEWEST:
+    if len(batch.inputs) < 2:
         says = f"gave the gate {len(batch.inputs)} sample where {piece} were requested, and it tells samples apart"
         raise wrong(workload, "batches", says, "Give as many samples as requested")
     if (length := stated(workload, "gate_length")) is not None:
@@ -163,7 +158,7 @@ class _Plain:
     model: nn.Module
     view: View
     calls: list[Call]
-    glue: tuple[Glue, list[Glue], list[Glue]]
+    glue: tuple[blocks.Glue, list[blocks.Glue], list[blocks.Glue]]
     rounding: modes.Rounding | None
     of_bf16: tuple[float, float]
     alone: tuple[float, float] | None
@@ -182,13 +177,13 @@ def _plainly(
         place = torch.device("cpu")
     record = Recording(place)
     view = look(model, workload, batch, record=record)
-    calls = record.calls
-    glue = between(model, lambda: _loss(model, workload, batch), calls)
+    between = partial(blocks.between, model, workload, batch, record.calls)
+    glue = between()
     bf16, of_bf16, fp8, alone = [], (0.0, 0.0), [], None
     try:
         off = partial(torch.autocast, batch.inputs.device.type, enabled=False)
         of_bf16 = apart(view, look(model, workload, batch, off()))
-        bf16.append(between(model, lambda: _loss(model, workload, batch, off()), calls))
+        bf16.append(between(off()))
     except RuntimeError:
         # It does not run without autocast, or there is no room for it in float32.
         model.zero_grad(set_to_none=True)
@@ -197,9 +192,9 @@ def _plainly(
         for full in grids(model):
             with rounded(model, rounding, full):
                 found.append(apart(view, look(model, workload, batch)))
-                fp8.append(between(model, lambda: _loss(model, workload, batch), calls))
+                fp8.append(between())
         alone = max(logits for logits, _ in found), max(gradient for _, gradient in found)
-    return _Plain(model.to(place), view, calls, (glue, bf16, fp8), rounding, of_bf16, alone)
+    return _Plain(model.to(place), view, record.calls, (glue, bf16, fp8), rounding, of_bf16, alone)
 
 
 def buffers_of(model: nn.Module) -> dict[str, Tensor]:
@@ -243,22 +238,11 @@ def _by_block(
             break
     _begin(mode, model, first=True)
     if not faults:
-        glue = between(
-            model,
-            lambda: _loss(model, workload, batch, mode.forward_context()),
-            plain.calls,
-            lambda gradients: by_plain_names(found, gradients, shapes),
-            scale,
-        )
-        more, faults = of_glue(*plain.glue, glue, pair.more())
+        context, names = mode.forward_context(), partial(by_plain_names, found, shapes=shapes)
+        glue = blocks.between(model, workload, batch, plain.calls, context, names, scale)
+        more, faults = blocks.of_glue(*plain.glue, glue, pair.more())
         compared += more
     return judged.measured(compared, len({call.block for call in plain.calls})), [*faults, *judged.faults_of(compared)]
-
-
-def _loss(
-    model: nn.Module, workload: Workload, batch: Batch, context: AbstractContextManager[Any] | None = None
-) -> tuple[Tensor, Tensor]:
-    return passed(lambda model, workload, batch: workload.loss(model, batch), model, workload, batch, context)
 
 
 def _settle(mode: modes.Mode, model: nn.Module, workload: Workload, batch: Batch) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fp8bench.modes.protocol import Mode
-from fp8bench.worker.relative import relative_error
+from fp8bench.worker.rounding import relative_error
 
 SHOWN = 3
 """The most names, or faults of a kind, that a refusal lists."""

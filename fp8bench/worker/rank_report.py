@@ -18,14 +18,6 @@ from fp8bench.worker.execution.decide import Execution
 from fp8bench.worker.parity import Proof
 from fp8bench.worker.profiler import Profiled
 
-NO_HOST_MEMORY = "DefaultCPUAllocator: can't allocate memory"
-"""Part of the error of torch's allocator of host memory, which has no class of its own."""
-
-COMPILERS = ("torch._dynamo", "torch._inductor", "torch._functorch", "triton")
-"""Modules whose errors are those of a compiler."""
-
-NAMED = ("torch", "transformer-engine", "torchao", "triton")
-
 
 @dataclass(frozen=True)
 class Aside:
@@ -60,7 +52,8 @@ def reported(stages: Callable[[dict[str, Any]], None], rank: int, config: RunCon
         broken = compile_failure(config.mode_label, error) if isinstance(error, RuntimeError) else None
         if broken is not None:
             raise broken from error
-        if isinstance(error, RuntimeError) and NO_HOST_MEMORY not in str(error):
+        # The error of torch's allocator of host memory has no class of its own.
+        if isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" not in str(error):
             raise
         said = next(iter(str(error).splitlines()), "")
         raise RunFailed(
@@ -94,9 +87,11 @@ def compile_failure(label: str, error: Exception) -> RunFailed | None:
     while cause is not None and cause not in chain:
         chain.append(cause)
         cause = cause.__cause__
-    if not any(type(one).__module__.startswith(COMPILERS) for one in chain):
+    compilers = ("torch._dynamo", "torch._inductor", "torch._functorch", "triton")
+    if not any(type(one).__module__.startswith(compilers) for one in chain):
         return None
-    versions = ", ".join(f"{package} {found}" for package in NAMED if (found := installed(package)))
+    packages = ("torch", "transformer-engine", "torchao", "triton")
+    versions = ", ".join(f"{package} {found}" for package in packages if (found := installed(package)))
     return RunFailed(
         f"torch.compile breaks {label} with {versions}: {first_line(error)}",
         "Use --compile off, or --compile blocks, or another release",

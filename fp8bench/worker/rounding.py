@@ -1,4 +1,5 @@
-"""What fp8's rounding alone does to a model: its linear layers with their operands rounded to fp8, and nothing else.
+"""Relative errors, as all proofs compute them, and what fp8's rounding alone makes them: a model with the operands of
+its linear layers rounded to fp8, and nothing else.
 
 Rounding does not add up to the same in every model: in ViT-Huge it turns a fifth of the gradient at the input, in a
 language model of 32 layers half of it. So how far an fp8 mode may be from the plain model must follow from the model.
@@ -9,7 +10,7 @@ to 1.03 times as far off as this (evidence/README.md), but for delayed scaling, 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -39,6 +40,35 @@ LARGE = 10_000_000
 
 FORWARD = torch.float8_e4m3fn
 """The format of inputs and weights in every recipe."""
+
+
+def relative_error(plain: Sequence[Tensor], other: Sequence[Tensor]) -> float:
+    """Return |other - plain| / |plain| over all tensors; NaN if plain is zero. Same shapes, in the same order."""
+    apart = math.hypot(*(norm(b - a) for a, b in zip(plain, other, strict=True)))
+    return ratio(apart, math.hypot(*map(norm, plain)))
+
+
+def norm(values: Tensor) -> float:
+    return float(torch.linalg.vector_norm(values.detach(), dtype=torch.float64))
+
+
+def ratio(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else math.nan
+
+
+def finite(value: float) -> float | None:
+    """Return the value for a record: None if it is not finite."""
+    return value if math.isfinite(value) else None
+
+
+def logits_error(plain: Tensor, other: Tensor) -> float:
+    """Return the larger error, of [batch, ...] logits or of what the input contributes (see `worker.parity`)."""
+    errors = relative_error([plain], [other]), relative_error([centred(plain)], [centred(other)])
+    return math.nan if any(map(math.isnan, errors)) else max(errors)
+
+
+def centred(logits: Tensor) -> Tensor:
+    return logits - logits.mean(0, keepdim=True)
 
 
 def grids(module: nn.Module, most: int = len(GRIDS)) -> tuple[float, ...]:

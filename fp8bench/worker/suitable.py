@@ -17,7 +17,7 @@ from torch import nn
 
 from fp8bench.modes.protocol import BF16_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid, in_words
-from fp8bench.worker.relative import logits_error, norm, ratio
+from fp8bench.worker.rounding import logits_error, norm, ratio
 from fp8bench.worker.view import View, leakage, look
 from fp8bench.workloads.protocol import Batch, Workload
 

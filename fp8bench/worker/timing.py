@@ -12,24 +12,19 @@ never waits for the device: losses are read after the last step.
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from fp8bench.schema.rank import CompileEvidence, RankSamples, RankTelemetry
 from fp8bench.stats.steps import LEAD_IN, PACE_STEPS, SPLIT_STEPS, Length, pace_s, timed_steps
 from fp8bench.worker.clock import HostClock, StepTimes, clock_for
-from fp8bench.worker.execution.step import Launch, Split
+from fp8bench.worker.execution.step import Launch
 from fp8bench.worker.parallel import largest
 from fp8bench.worker.progress import ProgressFile
-from fp8bench.worker.relative import finite
+from fp8bench.worker.rounding import finite
 from fp8bench.worker.telemetry import Sampler
 from fp8bench.workloads.protocol import Batch, prefetched
-
-SAMPLER_TIMEOUT_S = 10.0
-
-PHASES = ("entire_frame_compile", "entire_backward_compile")
-"""torch's own clocks that together count all of the time, and none of it twice."""
 
 MAX_REASONS = 5
 REASON_LENGTH = 160
@@ -59,7 +54,8 @@ def compilations() -> Compilations:
         split_graphs=counters["aot_autograd"]["total"],
         graph_breaks=sum(breaks.values()),
         graph_break_reasons=tuple(str(reason).split("\n")[0][:REASON_LENGTH] for reason in list(breaks)[:MAX_REASONS]),
-        seconds=sum(spent.get(phase, 0.0) for phase in PHASES),
+        # torch's own clocks that together count all of the time, and none of it twice.
+        seconds=sum(spent.get(phase, 0.0) for phase in ("entire_frame_compile", "entire_backward_compile")),
     )
 
 
@@ -69,20 +65,18 @@ def allocator_retries(device: torch.device) -> int | None:
 
 
 @dataclass(frozen=True)
-class LoopResult:
-    times: StepTimes
-    losses: list[float]
-
-
-@dataclass(frozen=True)
 class Training:
     launch: Launch
     batches: Iterator[Batch]
     device: torch.device
 
 
-def train(training: Training, steps: int, clock: HostClock, before_step: Callable[[int], None]) -> LoopResult:
-    """Train for `steps` steps. before_step: called with the step's number; its cost falls into the step before."""
+def train(
+    training: Training, steps: int, clock: HostClock, before_step: Callable[[int], None]
+) -> tuple[StepTimes, list[float]]:
+    """Train for `steps` steps; return their times and losses. before_step: called with the step's number; its cost
+    falls into the step before.
+    """
     losses = torch.full((steps,), torch.nan, device=training.device)
     for step in range(steps):
         before_step(step)
@@ -90,8 +84,7 @@ def train(training: Training, steps: int, clock: HostClock, before_step: Callabl
         batch = next(training.batches)
         clock.data_ready()
         losses[step].copy_(training.launch(batch, clock))
-    times = clock.finish()
-    return LoopResult(times, losses.tolist())
+    return clock.finish(), losses.tolist()
 
 
 @dataclass(frozen=True)
@@ -119,30 +112,37 @@ def time_steps(
     device = training.device
     watch = _Watch(progress, device)
     with Sampler(device, rank) as sampler:
-        sampler.wait_ready(SAMPLER_TIMEOUT_S)
-        warm = train(training, length.warmup, clock_for(device), watch)
+        sampler.wait_ready(10.0)
+        times, losses = train(training, length.warmup, clock_for(device), watch)
+        warmup_s = times.step_s
         decided = decide(training)
         if decided is not training:
             # Warm-up ran at another pace.
-            training, paced = decided, train(decided, PACE_STEPS, clock_for(device), watch)
-            times = replace(paced.times, step_s=warm.times.step_s + paced.times.step_s)
-            warm = LoopResult(times, warm.losses + paced.losses)
+            training = decided
+            times, more = train(training, PACE_STEPS, clock_for(device), watch)
+            warmup_s, losses = warmup_s + times.step_s, losses + more
         queue = prefetched(training.batches)
-        steps = largest(timed_steps(length, warm.times.step_s, queue), device)
+        steps = largest(timed_steps(length, warmup_s, queue), device)
         for _ in range(queue):
             next(training.batches)
         ready()
-        watch.agreed(steps, pace_s(warm.times.step_s))
-        result = train(training, LEAD_IN + steps, clock_for(device), watch)
+        watch.agreed(steps, pace_s(warmup_s))
+        times, more = train(training, LEAD_IN + steps, clock_for(device), watch)
         at_end, retries = compilations(), allocator_retries(device)
-        times = result.times
+        losses += more
         timed_from_s = times.began_s + sum(times.step_s[:LEAD_IN])
         telemetry = sampler.telemetry(timed_from_s, times.began_s + sum(times.step_s))
-    recompilations = at_end.frames - watch.at_timing.frames
-    retried = None if watch.retries is None or retries is None else retries - watch.retries
     split = training.launch.split(training.batches, SPLIT_STEPS)
-    samples = to_samples(rank, warm, result, recompilations, retried, split)
-    return Timed(samples, telemetry, warm.losses + result.losses, watch.after_first_step, at_end)
+    seen = {name: values[LEAD_IN:] for name, values in vars(times).items() if isinstance(values, list)}
+    samples = RankSamples(
+        rank=rank,
+        warmup_step_s=(*warmup_s, *times.step_s[:LEAD_IN]),
+        recompilations=at_end.frames - watch.at_timing.frames,
+        allocator_retries=None if watch.retries is None or retries is None else retries - watch.retries,
+        loss=tuple(map(finite, losses)),
+        **{name: tuple(values) for name, values in {**seen, **split}.items()},
+    )
+    return Timed(samples, telemetry, losses, watch.after_first_step, at_end)
 
 
 class _Watch:
@@ -177,24 +177,3 @@ def compiled_to(decided: CompileEvidence, after_first_step: Compilations, end: C
         return decided
     counted = {name: value for name, value in vars(end).items() if name != "frames"}
     return decided.model_copy(update={**counted, "recompilations": end.frames - after_first_step.frames})
-
-
-def to_samples(
-    rank: int,
-    warm: LoopResult,
-    result: LoopResult,
-    recompilations: int | None,
-    allocator_retries: int | None,
-    split: Split | None = None,
-) -> RankSamples:
-    times = result.times
-    seen = {name: values[LEAD_IN:] for name, values in vars(times).items() if isinstance(values, list)}
-    timed = seen if split is None else {**seen, **vars(split)}
-    return RankSamples(
-        rank=rank,
-        warmup_step_s=(*warm.times.step_s, *times.step_s[:LEAD_IN]),
-        recompilations=recompilations,
-        allocator_retries=allocator_retries,
-        loss=tuple(map(finite, warm.losses + result.losses)),
-        **{name: tuple(values) for name, values in timed.items()},
-    )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -17,11 +18,11 @@ from fp8bench.schema.rank import BlockParity, Parity, Tolerance
 from fp8bench.worker.execution.step import bf16_autocast
 from fp8bench.worker.plugin import wrong
 from fp8bench.worker.recorded import Recording, recording
-from fp8bench.worker.relative import centred, finite, logits_error, norm, ratio, relative_error
-from fp8bench.worker.rounding import MOST, explained
+from fp8bench.worker.rounding import MOST, centred, explained, finite, logits_error, norm, ratio, relative_error
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
 _Found = TypeVar("_Found")
+Context = AbstractContextManager[Any] | None
 
 _SDPA_KERNELS = {
     "ScaledDotProductFlashAttentionForCpu": "flash-cpu",
@@ -53,13 +54,13 @@ def look(
     model: nn.Module,
     workload: Workload,
     batch: Batch,
-    context: AbstractContextManager[Any] | None = None,
+    context: Context = None,
     scale: float = 1.0,
     record: Recording | None = None,
 ) -> View:
     """Run one forward and backward pass, without gradients of weights for their own sake. scale: of the loss."""
     with recording(model, record) if record is not None else nullcontext():
-        inputs, (logits, loss) = passed(observed, model, workload, batch, context)
+        inputs, (logits, loss) = passed(partial(observed, workload), model, batch, context)
     kernels = sdpa_kernels(loss)
     outputs = [logits] if logits.requires_grad else []
     (loss * scale).backward(inputs=[inputs, *outputs, *(record.marks if record is not None else ())])
@@ -79,13 +80,11 @@ def look_scaled(model: nn.Module, workload: Workload, batch: Batch, mode: modes.
     return view
 
 
-def leakage(
-    model: nn.Module, workload: Workload, batch: Batch, context: AbstractContextManager[Any] | None = None
-) -> tuple[float, float | None]:
+def leakage(model: nn.Module, workload: Workload, batch: Batch, context: Context = None) -> tuple[float, float | None]:
     """Return how much logits depend on other samples, and in a causal model on later tokens, by how much on their own;
     NaN if on nothing. Seen by the gradient of one sample's logits at the input; in a causal model, of its first half's.
     """
-    inputs, logits = passed(logits_of, model, workload, batch, context)
+    inputs, logits = passed(partial(logits_of, workload), model, batch, context)
     middle, causal = logits.shape[0] // 2, stated(workload, "causal")
     half = logits.shape[1] // 2
     (logits[middle, :half] if causal else logits[middle]).float().sum().backward(inputs=[inputs])
@@ -97,11 +96,7 @@ def leakage(
 
 
 def passed(
-    passes: Callable[[nn.Module, Workload, Batch], _Found],
-    model: nn.Module,
-    workload: Workload,
-    batch: Batch,
-    context: AbstractContextManager[Any] | None,
+    passes: Callable[[nn.Module, Batch], _Found], model: nn.Module, batch: Batch, context: Context = None
 ) -> tuple[Tensor, _Found]:
     """Return the tensor that takes the gradient at the input, and the result of `passes`, under autocast."""
     inputs = batch.inputs.detach().clone()
@@ -111,7 +106,7 @@ def passed(
         # A copy, which a model may change in place.
         inputs = inputs.clone()
     with _embedding(model, embedded), bf16_autocast(inputs.device), context or nullcontext():
-        found = passes(model, workload, batch._replace(inputs=inputs))
+        found = passes(model, batch._replace(inputs=inputs))
     return embedded[0], found
 
 
@@ -145,11 +140,11 @@ def _embedding(model: nn.Module, found: list[Tensor]) -> Iterator[None]:
         )
 
 
-def observed(model: nn.Module, workload: Workload, batch: Batch) -> tuple[Tensor, Tensor]:
+def observed(workload: Workload, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return (logits, loss): the model's output under the loss, or the workload's own logits."""
     if hasattr(workload, "logits"):
         with torch.no_grad():
-            logits = logits_of(model, workload, batch)
+            logits = logits_of(workload, model, batch)
         # Autocast caches what it has cast, and that has no gradient here.
         torch.clear_autocast_cache()
         return logits, workload.loss(model, batch)
@@ -167,9 +162,9 @@ def observed(model: nn.Module, workload: Workload, batch: Batch) -> tuple[Tensor
     return outputs[-1], loss
 
 
-def logits_of(model: nn.Module, workload: Workload, batch: Batch) -> Tensor:
+def logits_of(workload: Workload, model: nn.Module, batch: Batch) -> Tensor:
     by_workload: Callable[[nn.Module, Batch], Tensor] | None = getattr(workload, "logits", None)
-    return by_workload(model, batch) if by_workload is not None else observed(model, workload, batch)[0]
+    return by_workload(model, batch) if by_workload is not None else observed(workload, model, batch)[0]
 
 
 def _take_gradient(model: nn.Module, inputs: Tensor) -> Tensor:

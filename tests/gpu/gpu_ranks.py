@@ -19,8 +19,7 @@ from fp8bench.schema.errors import Fp8benchError
 from fp8bench.worker import memory
 from fp8bench.worker.execution.build import choose, ready_to_train
 from fp8bench.worker.execution.decide import decide
-from fp8bench.worker.execution.replay import Replay
-from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
+from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch, Replay
 from fp8bench.worker.main import gate_of
 from fp8bench.worker.memory import peak_memory
 from fp8bench.worker.parallel import rank_group

@@ -22,10 +22,9 @@ from worker.test_rank import gather
 from fp8bench.schema.rank import CompileEvidence, RankTelemetry
 from fp8bench.stats.steps import LEAD_IN, Length, bottleneck, summarize
 from fp8bench.worker import clock, timing
-from fp8bench.worker.clock import StepTimes
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.progress import Progress, ProgressFile, read_progress
-from fp8bench.worker.timing import Compilations, LoopResult, Training, compilations, compiled_to, time_steps
+from fp8bench.worker.timing import Compilations, Training, compilations, compiled_to, time_steps
 from fp8bench.workloads.fake_data import PREFETCH_FACTOR, EndlessSampler, LoaderBatches
 from fp8bench.workloads.protocol import prefetched
 
@@ -54,11 +53,6 @@ def training(workload=None, model=None, batches=None):
     workload = workload or TinyLinear()
     model = workload.build(CPU) if model is None else model
     return Training(PythonLaunch(plain_parts(workload, model)), batches or workload.batches(8, 0, CPU), CPU)
-
-
-def result(step_s, losses):
-    times = StepTimes(100.0, step_s, step_s, step_s, step_s, step_s, step_s, host_lead_s=None)
-    return LoopResult(times, losses)
 
 
 def test_warm_up_is_kept_apart_from_the_timed_steps_whose_parts_add_up_and_which_last_and_every_loss_is_kept():
@@ -115,9 +109,14 @@ def test_the_telemetry_is_asked_for_over_the_timed_steps_alone(monkeypatch):
 
 
 def test_a_loss_that_is_not_finite_becomes_null_in_the_samples():
-    steps = result([1.0] * (LEAD_IN + 2), [1.0] * LEAD_IN + [math.nan, math.inf])
-    samples = timing.to_samples(0, result([1.0], [1.5]), steps, 0, None)
-    assert samples.loss == (1.5, *[1.0] * LEAD_IN, None, None)
+    class Diverges(TinyLinear):
+        factors = iter((*[1.0] * (LEAD_IN + 1), math.inf, math.nan))
+
+        def loss(self, model, batch):
+            return next(self.factors) * super().loss(model, batch).clamp(min=1.0).detach().requires_grad_()
+
+    losses = time_steps(training(Diverges()), 0, Length(1, 2), NO_FILE).samples.loss
+    assert [loss is None for loss in losses] == [False] * (LEAD_IN + 1) + [True] * 2
 
 
 @pytest.fixture

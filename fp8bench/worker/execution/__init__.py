@@ -1,3 +1,3 @@
-"""How a training step is executed (`build`, `step`, `replay`, `parallel`), and the proof of it (`reference`, `proof`,
-`decide`, `afterwards`). The timed loop (`worker.timing`) depends on none of them.
+"""How a training step is executed (`build`, `step`, `parallel`), and the proof of it (`reference`, `proof`, `decide`,
+`afterwards`). The timed loop (`worker.timing`) depends on none of them.
 """

@@ -25,7 +25,7 @@ refused, each for one sequence.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
 
 import torch
@@ -36,7 +36,8 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.rank import Tolerance, WorkloadFacts
-from fp8bench.worker.execution.parallel.choose import samples_of
+from fp8bench.worker.execution.build import samples_of
+from fp8bench.worker.execution.decide import Execution
 from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.plain_step import Plain, of_plain, plain_model, take_weights
 from fp8bench.worker.execution.proof import OF_ONE_WEIGHT, Gate, bound_on_spread, small
@@ -48,15 +49,8 @@ from fp8bench.worker.memory import size as size_of
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import SHOWN, by_plain_names, ties, trained_weights
 from fp8bench.worker.plugin import Batches
-from fp8bench.worker.relative import norm, ratio
-from fp8bench.worker.rounding import GRIDS, MOST, rounded
+from fp8bench.worker.rounding import GRIDS, MOST, norm, ratio, rounded
 from fp8bench.workloads.protocol import Batch, Workload
-
-FEWEST_LOSSES = 4
-"""Timed steps whose losses tell anything."""
-
-MOST_SKIPPED = 20
-"""How often a loss scale may be halved: from torch's first one, 65,536, to less than 1."""
 
 OF_SAMPLES, HELD = 0.2, 0.1
 """How far from 1 a share may be, and below which share of the gradient a part's own is too small to tell."""
@@ -67,16 +61,11 @@ BATCHES = 4
 TELLS = 0.5
 """Which share of the bounds rounding alone may take of a batch that tells a fault."""
 
-AT_ONCE = 1 << 24
-"""Elements of a sketch whose noise is made at once."""
-
-DIMENSIONS = {"images": 1, "samples": 1, "tokens": 2}
-"""How many of the first dimensions of a batch's inputs count units; of other units one or two."""
-
 
 def require_work(workload: Workload, facts: WorkloadFacts, batches: Batches, config: RunConfig) -> None:
     """Raise MeasurementInvalid if the batches did not hold the units that are counted for a step."""
-    shape, known = batches.shape, DIMENSIONS.get(facts.unit)
+    # How many of the first dimensions of a batch's inputs count units; of other units one or two.
+    shape, known = batches.shape, {"images": 1, "samples": 1, "tokens": 2}.get(facts.unit)
     counted = f"{facts.units_per_step} {facts.unit}"
     counts = [math.prod(shape[:number]) // config.tensor_parallel for number in range(1, min(len(shape), 2) + 1)]
     expected = counts if known is None else counts[known - 1 : known]
@@ -98,9 +87,9 @@ def require_work(workload: Workload, facts: WorkloadFacts, batches: Batches, con
 
 
 def require_changing(losses: Sequence[float], optimizer: OptimizerName) -> None:
-    """Raise MeasurementInvalid if most timed steps have exactly the loss of the step before: an output was kept."""
+    """Raise MeasurementInvalid if most of four or more steps have exactly the loss of the one before: it was kept."""
     same = sum(one == other for one, other in pairwise(losses))
-    if optimizer != "none" and len(losses) >= FEWEST_LOSSES and 2 * same >= len(losses):
+    if optimizer != "none" and 2 * same >= len(losses) >= 4:
         raise MeasurementInvalid(
             f"{same} of {len(losses)} timed steps have exactly the loss of the step before them",
             "Let each step compute its loss anew; if it is 0, use other data (--data loader)",
@@ -121,7 +110,7 @@ def sketches(parts: Parts) -> dict[str, float]:
             generator = torch.Generator(values.device).manual_seed(number)
             found[name] = sum(
                 float(part @ torch.empty_like(part).normal_(generator=generator))
-                for part in values.double().flatten().split(AT_ONCE)
+                for part in values.double().flatten().split(1 << 24)
             )
     return found
 
@@ -150,27 +139,17 @@ def spread(parts: Parts, begun: Mapping[str, float], now: Mapping[str, float]) -
     return 0.0 if apart == 0 else ratio(apart, moved)
 
 
-@dataclass(frozen=True)
-class Afterwards:
-    """What was found. gradient_error: None for the loss alone. spread: None if no other rank holds the same weights."""
-
-    loss_error: float
-    gradient_error: float | None
-    spread: float | None
-    warning: str | None = None
-
-
 def require_still(
     parts: Parts,
-    launch: Launch,
+    execution: Execution,
     config: RunConfig,
     unseen: Callable[[], Workload],
     gate: Gate,
     begun: Mapping[str, float],
-) -> Afterwards:
-    """Launch one more step and compare it with the plain model's; every rank calls this. unseen: makes a workload that
-    trained no step, and needs no loader. begun: sketches before the timed steps. Raises MeasurementInvalid on every
-    rank.
+) -> Execution:
+    """Launch one more step and compare it with the plain model's; every rank calls this. Return the execution with what
+    was found. unseen: makes a workload that trained no step, and needs no loader. begun: sketches before the timed
+    steps. Raises MeasurementInvalid on every rank.
     """
     size, group = samples_of(config, dist.get_rank())
     plain, of_loss = None, None
@@ -180,41 +159,45 @@ def require_still(
         workload = unseen()
         batch = next(Batches(workload, size, group + place * config.world_size, parts.device))
         for _ in range(gate.tolerance.settle_passes):
-            _step_taken(parts, launch, batch)
+            _step_taken(parts, execution.launch, batch)
         if plain is None:
             plain, of_loss = plain_model(workload, parts, config.optimizer)
         take_weights(parts, plain)
         timed = sketches(parts)
         first = first or timed
         expected = of_plain(parts, workload, plain, batch, of_loss)
-        found = _step_taken(parts, launch, batch)
-        compared = _compared(parts, expected, found, gate)
-        if largest(int(bool(compared.faults)), parts.device) == 0:
+        loss = _step_taken(parts, execution.launch, batch)
+        loss_error, gradient_error, taught, wrong = _compared(parts, expected, loss, gate)
+        if largest(int(bool(wrong)), parts.device) == 0:
             break
         alone = _rounding_alone(parts, unseen, plain, batch, expected, gate.tolerance)
         if alone is None or alone[1]:
             break
         untold.append(alone[0])
         plain.zero_grad(set_to_none=True)
-    apart = spread(parts, begun, first)
+    moved = spread(parts, begun, first)
     faults = []
-    if apart is not None and not apart <= (most := bound_on_spread(parts.strategy.word)):
-        faults.append(f"its ranks' weights moved apart while steps were timed, by {apart:.3g} (at most {most:.3g})")
+    if moved is not None and not moved <= (most := bound_on_spread(parts.strategy.word)):
+        faults.append(f"its ranks' weights moved apart while steps were timed, by {moved:.3g} (at most {most:.3g})")
     telling = len(untold) < BATCHES
     if telling:
-        faults += compared.faults
-        if compared.faults and alone is not None:
+        faults += wrong
+        if wrong and alone is not None:
             faults.append(f"rounding alone changes the plain model's by {alone[0]:.3g}")
     if config.optimizer != "none":
-        faults += _standing(sketches(parts), timed, compared.taught, "do not move")
-        faults += _standing(first, begun, compared.taught, "did not move while steps were timed")
+        faults += _standing(sketches(parts), timed, taught, "do not move")
+        faults += _standing(first, begun, taught, "did not move while steps were timed")
     with agreement():
         _refuse(config.mode_label, faults, [] if telling else untold)
-    warning = (
+    spreads = [one for one in (execution.executed.spread, moved) if one is not None]
+    errors = {"after_loss_error": loss_error, "after_gradient_error": gradient_error}
+    executed = execution.executed.model_copy(update={**errors, "spread": max(spreads, default=None)})
+    more = (
         f"rounding alone changes the plain model's gradients of {len(untold)} of {len(untold) + 1} batches after the "
         f"timed steps by up to {max(untold, default=0):.3g}; the step was compared on the last one"
     )
-    return Afterwards(compared.loss_error, compared.gradient_error, apart, warning if untold else None)
+    warnings = filter(None, (execution.warning, more if untold else None))
+    return replace(execution, executed=executed, warning="; ".join(warnings) or None)
 
 
 def _refuse(mode: str, faults: Sequence[str], untold: Sequence[float]) -> None:
@@ -233,24 +216,18 @@ def _refuse(mode: str, faults: Sequence[str], untold: Sequence[float]) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """A step beside the plain model's. taught: the weights that must move; None if any must. faults: in words."""
-
-    loss_error: float
-    gradient_error: float | None
-    taught: set[str] | None
-    faults: list[str]
-
-
-def _compared(parts: Parts, expected: Plain, loss: float, gate: Gate) -> _Compared:
-    # `parts` still hold the gradients of the step.
+def _compared(
+    parts: Parts, expected: Plain, loss: float, gate: Gate
+) -> tuple[float, float | None, set[str] | None, list[str]]:
+    """Compare a step, whose gradients `parts` still hold, with the plain model's. Return the errors of its loss and of
+    its gradients (None for the loss alone), the weights that must move (None if any must), and the faults in words.
+    """
     tolerance, faults, plain = gate.tolerance, [], expected.gradients
     loss_error = ratio(abs(loss - expected.loss), max(abs(expected.loss), gate.loss_size))
     if not loss_error <= tolerance.loss:
         faults.append(f"its loss differs by {loss_error:.3g} (at most {tolerance.loss:.3g})")
     if plain is None:
-        return _Compared(loss_error, None, None, faults)
+        return loss_error, None, None, faults
     of_model = ties(parts.mode, parts.plain)
     mine = {name: gradient_of(weight) for name, weight in trained_weights(parts.plain).items()}
     found = by_plain_names(of_model, mine, {name: gradient.shape for name, gradient in plain.items()})
@@ -273,7 +250,7 @@ def _compared(parts: Parts, expected: Plain, loss: float, gate: Gate) -> _Compar
             "that of padded ones is not)"
         )
     moving = {name for tie in of_model if set(tie.plain) <= taught - expected.lost for name in tie.trained}
-    return _Compared(loss_error, error, moving, faults)
+    return loss_error, error, moving, faults
 
 
 def _standing(now: Mapping[str, float], then: Mapping[str, float], taught: set[str] | None, words: str) -> list[str]:
@@ -356,8 +333,9 @@ def shares(own: Mapping[str, Tensor], of_samples: Sequence[Mapping[str, Tensor]]
 
 
 def _step_taken(parts: Parts, launch: Launch, batch: Batch) -> float:
-    # A step that was skipped, since a loss scale was too large for this batch, changed only that scale.
-    for _ in range(1 if getattr(parts.mode, "loss_scaling", None) is None else MOST_SKIPPED):
+    # A step that was skipped, since a loss scale was too large for this batch, changed only that scale: it is halved up
+    # to 20 times, from torch's first one, 65,536, to less than 1.
+    for _ in range(1 if getattr(parts.mode, "loss_scaling", None) is None else 20):
         loss = float(launch(batch, NO_MARKS).detach())
         if largest(int(not gradients_are_finite(parts)), parts.device) == 0:
             break

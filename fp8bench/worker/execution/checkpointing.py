@@ -8,7 +8,6 @@ a block's forward method is replaced, not its name and weights.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from fp8bench.modes.protocol import Mode, stated
+from fp8bench.modes.protocol import Mode
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import CheckpointChoice
 
@@ -61,39 +60,24 @@ _ATTENTION = (
 _GEMMS = ("mm", "addmm", "_scaled_mm")
 
 
-@dataclass
-class Checkpoints:
-    kind: CheckpointChoice = "none"
-    blocks: list[nn.Module] = field(default_factory=list)
-
-
-def require(kind: CheckpointChoice, mode: Mode) -> None:
-    refusal: str | None = stated(mode, "selective_refusal")
-    if kind == "selective" and refusal:
-        raise ModeUnavailable(refusal, "Use --activation-checkpointing full or none")
-
-
-def apply(kind: CheckpointChoice, model: nn.Module, mode: Mode) -> Checkpoints:
-    """Checkpoint each block in place, before it is compiled. Raises ModeUnavailable for a model without blocks."""
-    if kind == "none":
-        return Checkpoints()
-    found = Checkpoints(kind, list(repeated_blocks(model)))
-    if not found.blocks:
+def apply(kind: CheckpointChoice, model: nn.Module, mode: Mode) -> list[nn.Module]:
+    """Checkpoint each block in place, before it is compiled, and return them all. Raises ModeUnavailable for a model
+    without blocks.
+    """
+    blocks = [] if kind == "none" else list(repeated_blocks(model))
+    if kind != "none" and not blocks:
         why = "this model has no list of identical blocks to checkpoint one by one"
         raise ModeUnavailable(why, "Use --activation-checkpointing none")
-    for block in found.blocks:
-        block.forward = _checkpointed(block.forward, found, mode)
-    return found
+    again = partial(checkpoint, use_reentrant=False)
+    if kind == "selective":
+        # Each call counts its own GEMMs.
+        again = partial(again, context_fn=lambda: create_selective_checkpoint_contexts(_every_second()))
+    for block in blocks:
+        block.forward = _checkpointed(getattr(mode, "checkpoint", again), block.forward)
+    return blocks
 
 
-def _checkpointed(plain: Callable[..., Any], checkpoints: Checkpoints, mode: Mode) -> Callable[..., Any]:
-    again = getattr(mode, "checkpoint", None)
-    if again is None:
-        again = partial(checkpoint, use_reentrant=False)
-        if checkpoints.kind == "selective":
-            # Each call counts its own GEMMs.
-            again = partial(again, context_fn=lambda: create_selective_checkpoint_contexts(_every_second()))
-
+def _checkpointed(again: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
     def forward(*args: Any, **kwargs: Any) -> Any:
         return again(plain, *args, **kwargs)
 

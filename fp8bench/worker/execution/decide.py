@@ -20,14 +20,12 @@ from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import Join
 from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, ParallelEvidence
 from fp8bench.stats.steps import PROOF_STEPS
-from fp8bench.worker.execution import optimizers, proof, reference
-from fp8bench.worker.execution.afterwards import Afterwards
+from fp8bench.worker.execution import optimizers, proof, reference, step
 from fp8bench.worker.execution.build import Choice, build, choose
 from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.proof import Gate
 from fp8bench.worker.execution.reference import MOVED_BY_SIGNS, Expected, NotProved, plain_steps
-from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
-from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, PythonLaunch, Snapshot, scales
+from fp8bench.worker.execution.step import NO_MARKS, CaptureFailed, Launch, Parts, PythonLaunch, Replay, Snapshot
 from fp8bench.worker.memory import allocated, allocated_peak, place_for, reset_peaks, room_on, size
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.progress import Stage
@@ -46,16 +44,6 @@ class Execution:
     warning: str | None = None
     captured_peak: int = 0
 
-    def with_afterwards(self, after: Afterwards) -> "Execution":
-        spreads = [one for one in (self.executed.spread, after.spread) if one is not None]
-        errors = {"after_loss_error": after.loss_error, "after_gradient_error": after.gradient_error}
-        executed = self.executed.model_copy(update={**errors, "spread": max(spreads, default=None)})
-        warnings = "; ".join(filter(None, (self.warning, after.warning))) or None
-        return replace(self, executed=executed, warning=warnings)
-
-
-Capture = Callable[[Parts, Batch], Replay]
-
 
 def decide(
     config: RunConfig,
@@ -64,7 +52,7 @@ def decide(
     batches: Iterator[Batch],
     gate: Gate,
     stage: Callable[[Stage], None],
-    capture: Capture = Replay,
+    capture: Callable[[Parts, Batch], Replay] = Replay,
 ) -> Execution:
     """Decide how steps are executed; every rank calls this after warm-up, and training continues from the steps that
     were proved. Raises MeasurementInvalid if they compute something else, ModeUnavailable for an impossible capture or
@@ -75,11 +63,11 @@ def decide(
     copies = copies_size(parts, config)
     place = place_for(copies + reference.whole_bytes(parts, config.optimizer), parts.device)
     room = room_on(torch.device("cpu"), config.world_size // config.nodes) if parts.device.type == "cuda" else None
-    trial = _Trial(config, choice, parts, taken, gate)
+    trial = _Trial(config, choice, parts, taken, gate, stage, capture)
     if missing := reference.missing_for_twin(parts, config.optimizer, 0 if place == parts.device else copies, room):
         decided = trial.of_fewer_layers(missing)
     else:
-        decided = trial.of_all_layers(place, stage, capture)
+        decided = trial.of_all_layers(place)
     # Copies and other models are gone; what is timed begins with fresh peaks.
     gc.collect()
     reset_peaks(parts.device)
@@ -89,7 +77,7 @@ def decide(
 def copies_size(parts: Parts, config: RunConfig) -> int:
     """Return the bytes that a proof keeps next to a step: a snapshot, and the results of the plain steps."""
     copies = 3 + int(config.world_size > 1) + (3 if config.optimizer in MOVED_BY_SIGNS else 0)
-    return copies * size(map(local, parts.plain.parameters())) + 2 * size(scales(parts.mode, parts.plain))
+    return copies * size(map(local, parts.plain.parameters())) + 2 * size(step.scales(parts.mode, parts.plain))
 
 
 @dataclass
@@ -99,10 +87,12 @@ class _Trial:
     parts: Parts
     batches: list[Batch]
     gate: Gate
+    stage: Callable[[Stage], None]
+    capture: Callable[[Parts, Batch], Replay]
     before: Snapshot = field(init=False)
     expected: Expected = field(init=False)
 
-    def of_all_layers(self, place: torch.device, stage: Callable[[Stage], None], capture: Capture) -> Execution:
+    def of_all_layers(self, place: torch.device) -> Execution:
         parts, graph, warning = self.parts, self.choice.graph, None
         parts.optimizer.zero_grad(set_to_none=True)
         gc.collect()
@@ -112,7 +102,7 @@ class _Trial:
         self.expected = plain_steps(parts, self.gate.again, self.config.optimizer, self.batches, place)
         if graph.enabled:
             try:
-                return self._replayed(resident, stage, capture)
+                return self._replayed(resident)
             except (CaptureFailed, MeasurementInvalid) as refusal:
                 if self.config.cuda_graphs == "on":
                     raise
@@ -125,8 +115,8 @@ class _Trial:
         self._begin_again()
         return self._execution(launch, graph, self._proved(launch), warning)
 
-    def _replayed(self, resident: int, stage: Callable[[Stage], None], capture: Capture) -> Execution:
-        shapes = list(dict.fromkeys(tuple(map(like, batch)) for batch in self.batches))
+    def _replayed(self, resident: int) -> Execution:
+        shapes = list(dict.fromkeys(tuple(map(step.like, batch)) for batch in self.batches))
         with agreement():
             if len(shapes) > 1:
                 raise CaptureFailed(
@@ -136,10 +126,10 @@ class _Trial:
         self._begin_again()
         begun = allocated(self.parts.device)
         with agreement():
-            replay = capture(self.parts, self.batches[0])
+            replay = self.capture(self.parts, self.batches[0])
         # The copies of the proof are in both numbers that are subtracted.
         peak = resident + allocated_peak(self.parts.device) - begun
-        stage("comparing")
+        self.stage("comparing")
         executed = self._proved(replay)
         return self._execution(replay, replay.evidence(self.choice.graph.reason), executed, None, peak)
 
@@ -179,21 +169,13 @@ class _Trial:
         return self._execution(PythonLaunch(parts), graph, executed, warning)
 
     def _execution(
-        self,
-        launch: Launch,
-        graph: GraphEvidence,
-        executed: ExecutedEvidence,
-        warning: str | None,
-        captured_peak: int = 0,
+        self, launch: Launch, graph: GraphEvidence, executed: ExecutedEvidence, warning: str | None, peak: int = 0
     ) -> Execution:
-        strategy, checkpoints = self.parts.strategy, self.parts.checkpoints
-        how = {
-            "grad_accumulation": self.parts.accumulation,
-            "activation_checkpointing": checkpoints.kind,
-            "checkpointed_blocks": len(checkpoints.blocks),
-        }
-        parallel = strategy.evidence().model_copy(update=how)
-        return Execution(launch, graph, strategy.word, parallel, executed, warning, captured_peak)
+        strategy, how = self.parts.strategy, ("grad_accumulation", "activation_checkpointing")
+        asked = {name: getattr(self.config, name) for name in how}
+        made = {**asked, "checkpointed_blocks": len(self.parts.checkpointed)}
+        parallel = strategy.evidence().model_copy(update=made)
+        return Execution(launch, graph, strategy.word, parallel, executed, warning, peak)
 
     def _begin_again(self) -> None:
         self.before.restore(self.parts)
@@ -227,7 +209,7 @@ class _Trial:
             "--parallel ddp": self.parts.strategy.word == "fsdp",
             "--tensor-parallel 1": "tp" in self.parts.strategy.word,
             "--grad-accumulation 1": self.parts.accumulation > 1,
-            "--activation-checkpointing none": bool(self.parts.checkpoints.blocks),
+            "--activation-checkpointing none": bool(self.parts.checkpointed),
         }
         on = " and ".join(name for name, is_on in options.items() if is_on)
         return f"{f'use {on},' if on else 'find the fault in the mode,'} or try another torch"

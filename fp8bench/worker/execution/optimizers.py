@@ -25,7 +25,7 @@ from fp8bench.schema.execution import OptimizerName
 from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.step import Parts, Snapshot, gradient_of, gradients_are_finite
 from fp8bench.worker.plain_weights import SHOWN, trained_weights
-from fp8bench.worker.relative import norm
+from fp8bench.worker.rounding import norm
 
 
 class NoOptimizer(Optimizer):

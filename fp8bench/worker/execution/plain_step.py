@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 import torch.distributed as dist
@@ -22,11 +23,6 @@ from fp8bench.worker.memory import size as size_of
 from fp8bench.worker.parallel import largest
 from fp8bench.worker.plain_weights import divided, shapes_of, ties, trained_weights
 from fp8bench.workloads.protocol import Batch, Workload, stated
-
-LAST_PLACE = 2.0**-23
-"""The smallest step that moves a float32 weight of 1."""
-
-PARTS = ((False, 0), (False, 1), (True, 0), (True, 1))
 
 FEW = 65_536
 """Elements of the weights whose gradients are told apart by samples: norms, biases, small layers."""
@@ -98,8 +94,9 @@ def of_plain(
     if rate is None:
         return Plain(total, None)
     gradients = {name: _mean(weight.grad) for name, weight in weights.items() if weight.grad is not None}
+    # The smallest step that moves a float32 weight of 1 is 2^-23.
     lost = frozenset(
-        name for name, one in gradients.items() if bool((rate * one.abs() <= LAST_PLACE * weights[name].abs()).all())
+        name for name, one in gradients.items() if bool((rate * one.abs() <= 2.0**-23 * weights[name].abs()).all())
     )
     return Plain(total, gradients, of_samples, lost)
 
@@ -111,7 +108,8 @@ def _mean(gradient: Tensor) -> Tensor:
 
 def quarters(size: int) -> list[list[int]]:
     """Return the samples of a batch in four parts, or as many as there are samples: even and odd ones of each half."""
-    found = [[place for place in range(size) if (2 * place >= size, place % 2) == part] for part in PARTS]
+    parts = product((False, True), (0, 1))
+    found = [[place for place in range(size) if (2 * place >= size, place % 2) == part] for part in parts]
     return [part for part in found if part]
 
 

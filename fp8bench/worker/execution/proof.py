@@ -47,8 +47,7 @@ from fp8bench.stats.steps import PROOF_STEPS
 from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.reference import Expected
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, Snapshot, gradient_of, scales
-from fp8bench.worker.relative import finite, norm, ratio
-from fp8bench.worker.rounding import MOST, OVER_ROUNDING
+from fp8bench.worker.rounding import MOST, OVER_ROUNDING, finite, norm, ratio
 from fp8bench.workloads.protocol import Batch
 
 MAX_SPREAD = 1e-4
@@ -58,8 +57,6 @@ MAX_SPREAD_IN_LAYERS = 2.0**-8
 """Ranks that share layers each compute the gradients of a norm that all of them have, maybe by unlike kernels: these
 are equal but for rounding, to 2^-8 in bf16. Compiled ones with fp8 GEMMs were 0.00003 and 0.00015 apart.
 """
-
-MAX_UNSHARED = 0.1
 
 OF_ONE_WEIGHT = 2.0
 """How many times further off one weight may be than all together, up to MOST: a fault has an error of 1."""
@@ -167,7 +164,7 @@ def complaints(errors: Errors, lost: Collection[str] = ()) -> list[str]:
         "weight_error": (f"what it makes of {errors.furthest} differs", errors.bound_on_weight),
         "state_error": ("what it makes of fp8's scales differs", of_weights),
         "spread": ("its ranks' weights move apart", errors.of_spread),
-        "unshared": ("its ranks keep gradients of their own, which differ from the mean", MAX_UNSHARED),
+        "unshared": ("its ranks keep gradients of their own, which differ from the mean", 0.1),
     }
     faults = [
         f"{what} by {error:.3g} (at most {limit:.3g})"

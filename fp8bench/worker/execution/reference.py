@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -24,8 +25,8 @@ from torch.optim import SGD
 from fp8bench.modes.protocol import Mode, apart
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import OptimizerName, kept_bytes
+from fp8bench.worker.execution.build import parameters
 from fp8bench.worker.execution.optimizers import UpdateRule
-from fp8bench.worker.execution.parallel.choose import parameters
 from fp8bench.worker.execution.step import Parts, scales
 from fp8bench.worker.memory import SPARE, Room, copied, free_bytes, size
 from fp8bench.worker.parallel import agreement, largest
@@ -67,10 +68,7 @@ def plain_steps(
     are kept. nudged: begin with weights that differ in bf16's last digit, so that all that follows is rounded
     otherwise; the weights returned are without that. Raises NotProved on every rank without memory.
     """
-
-    def taken(at_once: int) -> Expected:
-        return _plain_steps(parts, again(), optimizer, batches, place, nudged, at_once)
-
+    taken = partial(_plain_steps, parts, again, optimizer, batches, place, nudged)
     *larger, least = pieces(parts, batches[0])
     for at_once in larger:
         try:
@@ -92,14 +90,14 @@ def plain_steps(
 
 def _plain_steps(
     parts: Parts,
-    mode: Mode,
+    again: Callable[[], Mode],
     optimizer: OptimizerName,
     batches: Sequence[Batch],
     place: torch.device,
     nudged: bool,
     at_once: int,
 ) -> Expected:
-    with apart(mode):
+    with apart(mode := again()):
         model, workload, device = mode.convert(parts.workload.build(parts.device)), parts.workload, parts.device
         _take_state(parts, mode, model, batches[0])
         weights = trained_weights(model)
@@ -143,7 +141,7 @@ def _plain_steps(
             gradients=_held(parts, _gradients(weights), place),
             first_gradients=first_gradients,
             own=own,
-            states={kind: _held(parts, rule.state[kind], place) for kind in MOMENTS if kind in rule.state},
+            states={kind: _held(parts, kept, place) for kind, kept in rule.state.items() if kind.startswith("exp_avg")},
             scales=copied(scales(mode, model), place),
         )
 
@@ -169,12 +167,9 @@ def nudge(weights: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
 MOVED_BY_SIGNS = ("adam", "adamw")
 """Optimizers whose first changes are little more than the signs of gradients."""
 
-MOMENTS = ("exp_avg", "exp_avg_sq")
-"""What Adam keeps of each weight, which is compared."""
-
 
 def _updated(weights: Mapping[str, nn.Parameter], rule: UpdateRule, scale: float, skips: bool) -> bool:
-    # Return whether the step was taken: with skips it is not if a gradient is not finite.
+    # Whether the step was taken: with skips it is not if a gradient is not finite.
     gradients = {name: weight.grad for name, weight in weights.items() if weight.grad is not None}
     for gradient in gradients.values():
         dist.all_reduce(gradient)

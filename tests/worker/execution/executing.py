@@ -13,8 +13,7 @@ from fp8bench.schema.rank import CompileEvidence, GraphEvidence
 from fp8bench.worker.execution.build import Choice, build, make_optimizer
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.proof import Gate
-from fp8bench.worker.execution.replay import CaptureFailed
-from fp8bench.worker.execution.step import NO_MARKS, Parts, PythonLaunch, forward, step
+from fp8bench.worker.execution.step import NO_MARKS, CaptureFailed, Parts, PythonLaunch, forward, step
 from fp8bench.workloads.vit import ViTMicro
 
 CPU = torch.device("cpu")

@@ -20,9 +20,8 @@ from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16
 from fp8bench.schema.errors import Fp8benchError
-from fp8bench.worker.execution.parallel.choose import choose_strategy
-from fp8bench.worker.execution.parallel.fsdp import FSDP
-from fp8bench.worker.execution.parallel.strategy import mesh_of
+from fp8bench.worker.execution.build import choose_strategy
+from fp8bench.worker.execution.parallel.strategy import FSDP, mesh_of
 from fp8bench.worker.execution.parallel.tensor import OwnTensorParallel, TensorParallel
 from fp8bench.worker.execution.reference import whole_bytes
 from fp8bench.worker.parity import prove

@@ -20,9 +20,16 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import kept_bytes
 from fp8bench.schema.rank import CompileEvidence, GraphEvidence
 from fp8bench.worker.execution import reference
-from fp8bench.worker.execution.build import Choice, choose, choose_compile
-from fp8bench.worker.execution.parallel.choose import by_memory, choose_strategy, parameters, samples_of
-from fp8bench.worker.execution.parallel.fsdp import FSDP
+from fp8bench.worker.execution.build import (
+    Choice,
+    by_memory,
+    choose,
+    choose_compile,
+    choose_strategy,
+    parameters,
+    samples_of,
+)
+from fp8bench.worker.execution.parallel.strategy import FSDP
 from fp8bench.worker.execution.parallel.tensor import plan_for
 from fp8bench.worker.execution.reference import missing_for_twin, whole_bytes
 from fp8bench.worker.execution.step import NO_MARKS

@@ -70,9 +70,9 @@ def plan_for(model: nn.Module, size: int) -> Plan:
         return _of_fused("gpt-layer", {"layer": layer}, size)
     layers = getattr(getattr(model, "model", None), "layers", None)
     if isinstance(layers, nn.ModuleList) and all(_has_linears(one, _LLAMA_LINEARS) for one in layers):
-        head = _submodule(model, "lm_head")
+        head = getattr(model, "lm_head", None)
         # One that gives the loss.
-        if head is not None and "targets" in inspect.signature(head.forward).parameters:
+        if isinstance(head, nn.Module) and "targets" in inspect.signature(head.forward).parameters:
             return _of_llama(model, layers, size)
     raise ModeUnavailable(
         "there is no tensor-parallel plan for this model: its blocks are none of timm's, Llama's and gpt-layer's, as "
@@ -91,14 +91,8 @@ _LLAMA_LINEARS = (*(f"self_attn.{one}_proj" for one in "qkvo"), *(f"mlp.{one}_pr
 
 
 def _has_linears(module: nn.Module, names: tuple[str, ...]) -> bool:
-    return all(isinstance(_submodule(module, name), nn.Linear) for name in names)
-
-
-def _submodule(module: nn.Module, name: str) -> nn.Module | None:
-    try:
-        return module.get_submodule(name)
-    except AttributeError:
-        return None
+    held = dict(module.named_modules(remove_duplicate=False))
+    return all(isinstance(held.get(name), nn.Linear) for name in names)
 
 
 def _of_fused(name: str, blocks: Mapping[str, Any], size: int) -> Plan:
@@ -225,18 +219,16 @@ class TensorParallel(Strategy):
 
     def __init__(self, mesh: DeviceMesh, reason: str) -> None:
         self.mesh, self.size, self._reason = mesh, mesh[TENSOR].size(), reason
-        self._orders: dict[str, Tensor] = {}
-        self._plan = ""
+        self._plan = Plan("", {})
 
     @property
     def word(self) -> Join:
         return join_of("", self.size)
 
     def divide(self, model: nn.Module) -> None:
-        plan = plan_for(model, self.size)
-        self._plan, self._orders = plan.name, plan.orders
-        plan.prepare()
-        parallelize_module(model, self.mesh[TENSOR], plan.styles)
+        self._plan = plan_for(model, self.size)
+        self._plan.prepare()
+        parallelize_module(model, self.mesh[TENSOR], self._plan.styles)
 
     def group(self) -> dist.ProcessGroup | None:
         group: dist.ProcessGroup = self.mesh[DATA].get_group()
@@ -249,15 +241,15 @@ class TensorParallel(Strategy):
         return None if shared else self.mesh[TENSOR].get_group()
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
-        full, order = whole(tensor), self._orders.get(name)
+        full, order = whole(tensor), self._plan.orders.get(name)
         return full if order is None else full[torch.argsort(order.to(full.device))]
 
     def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
-        order = self._orders.get(name)
+        order = self._plan.orders.get(name)
         return part_of(full if order is None else full[order.to(full.device)], like)
 
     def evidence(self) -> ParallelEvidence:
-        notes = (f"layers are shared as in the plan {self._plan!r}",) if self._plan else ()
+        notes = (f"layers are shared as in the plan {self._plan.name!r}",) if self._plan.name else ()
         return ParallelEvidence(reason=self._reason, tensor_parallel=self.size, notes=notes)
 
 
