@@ -2,12 +2,14 @@
 determined is `unknown`, and an unknown never fails.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, NamedTuple
 
-from fp8bench.doctor.copies import Copy
+from fp8bench.doctor.privacy import short_path
 from fp8bench.machine.driver import DriverFacts
 from fp8bench.machine.host import HostFacts
 from fp8bench.schema.errors import ModeUnavailable
@@ -39,6 +41,46 @@ def judged(
     if found is None:
         return Verdict("unknown", unknown)
     return Verdict(status, found, remedy) if bad else Verdict("ok", found)
+
+
+class Copy(Frozen):
+    """A copy of one of NVIDIA's libraries. folder: shortened, so that it names no user. version: None if neither the
+    files' names nor their package tell.
+    """
+
+    family: str
+    folder: str
+    version: str | None
+
+    def __str__(self) -> str:
+        return f"{self.version or 'of unknown version'} ({self.folder})"
+
+
+_LIBRARY = re.compile(
+    # The sixth column of a `maps` file is the path, which ends in ` (deleted)` if the file was replaced.
+    r"^(?:\S+ +){5}(/.*)/lib(cudnn|cublas|nccl)(?:(?<=cudnn)_(?!frontend)\w+|(?<=cublas)Lt)?\.so(?:\.(\d[\d.]*))?"
+    r"(?: \(deleted\))?$",
+    re.MULTILINE,
+)
+
+
+def copies(maps: str) -> tuple[Copy, ...]:
+    """Return every copy that a process has mapped. maps: the text of its `maps` file."""
+    files: dict[tuple[str, Path], set[str]] = {}
+    for folder, family, version in sorted(_LIBRARY.findall(maps)):
+        files.setdefault((family, Path(folder)), set()).add(version)
+    found = []
+    for (family, folder), versions in files.items():
+        # Three parts identify a release: libcudnn.so.9.14.0 does, libcudnn.so.9 does not.
+        full = sorted(version for version in versions if version.count(".") >= 2)
+        if not full:
+            package = re.compile(rf"^nvidia_{family}(?:_cu\d+)?-([\d.]+)\.dist-info$")
+            site = next((parent.parent for parent in folder.parents if parent.name == "nvidia"), None)
+            beside = site.glob("*.dist-info") if site else ()
+            of_package = {match[1] for path in beside if (match := package.match(path.name))}
+            full = [*of_package] if len(of_package) == 1 else []
+        found.append(Copy(family=family, folder=short_path(str(folder)), version=" and ".join(full) or None))
+    return tuple(found)
 
 
 class Answer(Frozen):
@@ -80,7 +122,7 @@ class Failure(Frozen):
 
 
 class Unanswered(Exception):
-    """A probe gave no answer that could be judged. Its argument is the verdict, which says what that means."""
+    """A probe gave no answer that could be judged. Its argument is the verdict."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +141,7 @@ class MachineFacts:
     answers: Mapping[str, Answer | Failure] = field(default_factory=dict)
 
     def answer(self, probe: str, absent: str, failed: str = "{}", remedy: str | None = None) -> Answer:
-        """Return a probe's answer. absent: why there is none if it was not run. failed, remedy: for `Failure.verdict`.
-        Raises Unanswered.
-        """
+        """Raises Unanswered. absent: why a probe was not run. failed, remedy: for `Failure.verdict`."""
         found = self.answers.get(probe)
         if isinstance(found, Answer):
             return found
@@ -165,7 +205,5 @@ class Examination(Frozen):
     def summary(self) -> str:
         """The counts without zeroes, e.g. `2 problems, 1 warning, 14 ok, 6 unknown`."""
         counts = Counter(finding.status for finding in self.findings)
-        plural = {"problem": "problems", "warning": "warnings"}
-        return ", ".join(
-            counted(counts[status], status, plural.get(status, status)) for status in WORST_FIRST if counts[status]
-        )
+        plural = {"problem": "problems", "warning": "warnings", "ok": "ok", "unknown": "unknown"}
+        return ", ".join(counted(counts[one], one, plural[one]) for one in WORST_FIRST if counts[one])

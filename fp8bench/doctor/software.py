@@ -15,10 +15,10 @@ from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from importlib.metadata import version
 from logging.handlers import BufferingHandler
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fp8bench.doctor.check import SKIPPED, Answer, Failure, MachineFacts, Verdict, judged
-from fp8bench.doctor.copies import Copy, own_copies
+from fp8bench.doctor.check import SKIPPED, Answer, Copy, Failure, MachineFacts, Verdict, copies, judged
 from fp8bench.schema.errors import first_line
 from fp8bench.schema.machine import release
 
@@ -37,6 +37,7 @@ ONE_CUDNN = (
 )
 # 387.7 ms a step of ViT-Huge at batch 64 on an H200, torchao tensorwise, eager; the baseline took 137.5:
 UNCOMPILED = "without it torchao-float8 runs at about 0.36 of the baseline's speed"
+OWN_MAPS = Path("/proc/self/maps")
 # The size of every matrix that is multiplied here:
 SIDE = 256
 # The reference of a GEMM is computed in float32 from the values rounded to the narrow type, so the remaining error is
@@ -87,7 +88,7 @@ def torch_and_cuda() -> Answer:
         cuda=torch.version.cuda,
         cuda_error=error,
         gpus=torch.cuda.device_count(),
-        copies=own_copies(),
+        copies=copies(OWN_MAPS.read_text()),
     )
 
 
@@ -250,7 +251,7 @@ def libraries() -> Answer:
         _train(embed, torch.randn(2, 3, 224, 224, device="cuda"))
 
     error = error_of(embed_patches) if torch.cuda.is_available() else None
-    return Answer(copies=own_copies(), cudnn_error=error)
+    return Answer(copies=copies(OWN_MAPS.read_text()), cudnn_error=error)
 
 
 def mapped(facts: MachineFacts, family: str) -> list[Copy]:
@@ -306,7 +307,7 @@ def attention() -> Answer:
         model: torch.nn.Module = torch.nn.Sequential(Block(dim=1280, num_heads=16, mlp_ratio=4.0, qkv_bias=True))
         x = torch.randn(64, 197, 1280, requires_grad=True)
     _train(TEBF16().convert(model.train()), x)
-    return Answer(backend=attention_backend(), reasons=refusals(log.buffer), copies=own_copies())
+    return Answer(backend=attention_backend(), reasons=refusals(log.buffer), copies=copies(OWN_MAPS.read_text()))
 
 
 def te_attention(facts: MachineFacts) -> Verdict:

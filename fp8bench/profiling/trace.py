@@ -16,20 +16,15 @@ from typing import Any, Literal
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import LARGEST_BYTES, bytes_of, write_atomically
 
-METADATA_KEY = "fp8bench"
 # Keys of a trace that name the machine, or a folder on it; torch >= 2.13 writes the first.
 PRIVATE_KEYS = ("host_name", "hostname", "traceName")
-_GZIP = b"\x1f\x8b"
 _MAKE_ANOTHER = "Make one with `fp8bench run --mode MODE --trace FILE`"
 
 Event = Mapping[str, Any]
 # Complete events (ph X) by their `cat`.
 ByKind = Mapping[str, Sequence[Event]]
 
-GPU_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
-LAUNCHES = ("cuda_runtime", "cuda_driver")
-OPERATOR, ANNOTATION = "cpu_op", "user_annotation"
-OPTIMIZER, GLOO = "Optimizer.", "gloo:"
+OPTIMIZER = "Optimizer."
 MICROSECOND = 1e-6
 
 
@@ -61,7 +56,7 @@ def read_trace(path: Path) -> Trace:
     """Read the trace in a `.json` or `.json.gz`. Raises UsageError for a file that is not one of fp8bench's traces."""
     document = _read_document(path)
     try:
-        device, steps = document[METADATA_KEY]["device"], document[METADATA_KEY]["steps"]
+        device, steps = document["fp8bench"]["device"], document["fp8bench"]["steps"]
         if device not in ("cuda", "cpu") or not isinstance(steps, int) or steps < 1:
             raise ValueError(f"{steps!r} steps on {device!r}")
         events: dict[str, list[Event]] = defaultdict(list)
@@ -83,7 +78,7 @@ def _read_document(path: Path) -> dict[str, Any]:
         raise UsageError(f"cannot read {path}: {error.strerror}", "Check the name and its permissions") from error
     document: Any = None
     try:
-        if data.startswith(_GZIP):
+        if data.startswith(b"\x1f\x8b"):
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
                 data = file.read(LARGEST_BYTES + 1)
         wrong = f"unzips to more than {LARGEST_BYTES >> 20} MiB"
@@ -119,11 +114,13 @@ def gpu_spans(events: ByKind) -> tuple[Span, ...]:
     """Return kernels, copies and fills by start. The optimizer's are those that were launched in its annotation; of a
     replayed graph all have the id of one launch. A missing field raises KeyError, TypeError or ValueError, as below.
     """
-    work = [event for kind in GPU_WORK for event in events[kind]]
+    work = [event for kind in ("kernel", "gpu_memcpy", "gpu_memset") for event in events[kind]]
     steps = [(event["ts"], event["ts"] + event["dur"]) for event in _annotated(events, OPTIMIZER)]
-    launches = (event for kind in LAUNCHES for event in events[kind] if "correlation" in event.get("args", ()))
+    launches = (event for kind in ("cuda_runtime", "cuda_driver") for event in events[kind])
     inside = {
-        event["args"]["correlation"] for event in launches if any(start <= event["ts"] <= end for start, end in steps)
+        event["args"]["correlation"]
+        for event in launches
+        if "correlation" in event.get("args", ()) and any(start <= event["ts"] <= end for start, end in steps)
     }
     spans = zip(_spans(work), work, strict=True)
     found = [replace(span, in_optimizer=event["args"]["correlation"] in inside) for span, event in spans]
@@ -132,7 +129,7 @@ def gpu_spans(events: ByKind) -> tuple[Span, ...]:
 
 def cpu_spans(events: ByKind) -> tuple[Span, ...]:
     """Return the time of operators without those that they call, and gloo's on its own threads, by start."""
-    operators, of_gloo, steps = events[OPERATOR], _annotated(events, GLOO), _annotated(events, OPTIMIZER)
+    operators, of_gloo, steps = events["cpu_op"], _annotated(events, "gloo:"), _annotated(events, OPTIMIZER)
     spans = _spans([*operators, *of_gloo, *steps])
     threads: dict[int, list[Span]] = defaultdict(list)
     for event, span in zip(operators, spans, strict=False):
@@ -152,7 +149,7 @@ def _spans(events: Sequence[Event]) -> list[Span]:
 
 
 def _annotated(events: ByKind, beginning: str) -> list[Event]:
-    return [event for event in events[ANNOTATION] if event["name"].startswith(beginning)]
+    return [event for event in events["user_annotation"] if event["name"].startswith(beginning)]
 
 
 def _own_time(thread: Iterable[Span]) -> Iterator[Span]:

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from fp8bench.doctor.check import Answer, MachineFacts
-from fp8bench.doctor.copies import Copy
+from fp8bench.doctor.check import Answer, Copy, MachineFacts
 from fp8bench.machine.driver import DriverFacts, GpuFacts
 from fp8bench.machine.host import HostFacts
 

@@ -24,8 +24,7 @@ from doctor.machines import (
     without_gpu,
 )
 
-from fp8bench.doctor.check import Answer, Failure
-from fp8bench.doctor.copies import Copy
+from fp8bench.doctor.check import Answer, Copy, Failure
 from fp8bench.doctor.examine import judge
 from fp8bench.doctor.hardware import one_process_a_gpu
 from fp8bench.doctor.software import SUPPORTED

@@ -20,8 +20,7 @@ from doctor.machines import (
     without_gpu,
 )
 
-from fp8bench.doctor.check import Check, Examination, Failure, Verdict
-from fp8bench.doctor.copies import Copy
+from fp8bench.doctor.check import Check, Copy, Examination, Failure, Verdict
 from fp8bench.doctor.examine import CHECKS, document, judge, shown
 from fp8bench.doctor.probe import wanted
 from fp8bench.machine.driver import DriverFacts

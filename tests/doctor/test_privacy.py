@@ -4,7 +4,7 @@ told by folders that name nobody.
 
 import pytest
 
-from fp8bench.doctor.copies import copies
+from fp8bench.doctor.check import copies
 from fp8bench.doctor.privacy import names_of_this_machine, scrub
 
 

@@ -8,8 +8,7 @@ import pytest
 from builders import profile
 from steps_of_vit_huge import ON_H200, facts
 
-from fp8bench.profiling.causes import explain
-from fp8bench.profiling.facts import StepFacts
+from fp8bench.profiling.causes import StepFacts, explain
 from fp8bench.stats.steps import bottleneck
 
 BASELINE = facts("baseline-bf16-eager", 0.1386)

@@ -4,7 +4,7 @@ import pytest
 from builders import emulated, environment, evidence, measured, profile, proof, published, replayed, summary
 
 from fp8bench.kinds.run.explain import explain_steps
-from fp8bench.profiling.facts import ADVICE, facts_of
+from fp8bench.profiling.causes import ADVICE, facts_of
 from fp8bench.schema.switches import ONLY_GAIN
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from fp8bench.kinds.run.explain import COLOURS, profiled
 from fp8bench.kinds.run.row import Row
 from fp8bench.pricing import cost
-from fp8bench.profiling.facts import StepFacts, facts_of
+from fp8bench.profiling.causes import StepFacts, facts_of
 from fp8bench.schema.record import Record
 from fp8bench.tables.row_chart import Bar, Bars, Chart, Point, Scatter
 from fp8bench.tables.written import brief_count, change, number, rate, time_said, time_unit_of
