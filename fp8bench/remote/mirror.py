@@ -18,6 +18,7 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from multiprocessing.pool import ThreadPool
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeVar
@@ -28,8 +29,7 @@ from fp8bench.schema.address import GCS, S3, SSH, Address
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import bytes_of, write_atomically
 
-RECORD, CHANGING, LOG = ".json", ".yaml", ".log"
-STATE = ".remote.json"
+CHANGING, LOG, STATE = ".yaml", ".log", ".remote.json"
 
 LIMIT_S, CONNECT_S, READ_S = 60.0, 5, 15
 """For one call (a connection, a list, or a batch of files), and parts of it."""
@@ -62,7 +62,10 @@ class Store:
 
     def __init__(self, address: Address, limit_s: float | None = None) -> None:
         self.address, self.limit_s = address, LIMIT_S if limit_s is None else limit_s
-        self._opened: tuple[Any, str] | None = None
+
+    @cached_property
+    def _opened(self) -> tuple[Any, str]:
+        return _file_system(self.address)
 
     def files(self) -> dict[str, RemoteFile]:
         """Return the files by path below the address; empty if there is no such folder yet."""
@@ -85,9 +88,8 @@ class Store:
 
         def fetched(fs: Any, root: str) -> list[bytes]:
             found = fs.cat_ranges([posixpath.join(root, name) for name in names], None, None)
-            for error in found:
-                if isinstance(error, Exception):
-                    raise error
+            if error := next((one for one in found if isinstance(one, Exception)), None):
+                raise error
             return list(map(bytes, found))
 
         return self._in_time("read", fetched)
@@ -106,13 +108,8 @@ class Store:
 
     def _in_time(self, verb: str, work: Callable[[Any, str], _Answer]) -> _Answer:
         """Do the work within the time limit, in a thread that ends with the program: a library may hang."""
-
-        def opened() -> _Answer:
-            self._opened = self._opened or _file_system(self.address)
-            return work(*self._opened)
-
         try:
-            return ThreadPool(1).apply_async(opened).get(self.limit_s)
+            return ThreadPool(1).apply_async(lambda: work(*self._opened)).get(self.limit_s)
         except (multiprocessing.TimeoutError, TimeoutError):
             raise Unreachable(f"{self.address} did not answer within {self.limit_s:g} s", "Try again later") from None
         except Exception as error:
@@ -205,18 +202,18 @@ def belongs(name: str) -> bool:
     """Return whether a file of this name belongs to the results: it is not hidden, and does not lie elsewhere."""
     path = PurePosixPath(name)
     hidden = any(part == "/" or part.startswith(".") or "\\" in part for part in path.parts)
-    return not hidden and path.suffix in (RECORD, CHANGING, LOG)
+    return not hidden and path.suffix in (".json", CHANGING, LOG)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Return names as they are copied: samples before records, so that no record is without its own."""
-    return sorted(names, key=lambda name: (not name.endswith(SAMPLES_SUFFIX), name))
+    """Return those that belong, as they are copied: samples before records, so that no record is without its own."""
+    return sorted(filter(belongs, names), key=lambda name: (not name.endswith(SAMPLES_SUFFIX), name))
 
 
 def names_in(folder: Path) -> list[str]:
     """Return every such file below a local folder, in order."""
-    found = (Path(place, name).relative_to(folder) for place, _, names in os.walk(folder) for name in names)
-    return in_order(filter(belongs, (path.as_posix() for path in found)))
+    found = (Path(place, name) for place, _, names in os.walk(folder) for name in names)
+    return in_order(path.relative_to(folder).as_posix() for path in found)
 
 
 def send(store: Store, folder: Path, names: list[str], known: dict[str, str]) -> Sent:
@@ -267,7 +264,7 @@ class Mirror:
             raise UsageError(what, "Set XDG_DATA_HOME to a folder that can be written") from error
         # Known before listed: what another process sends meanwhile is not taken for removed.
         known = self._known()
-        there = {name: file for name, file in self.store.files().items() if belongs(name)}
+        there = self.store.files()
         for name in known.keys() - there.keys():
             if known.pop(name) == self._digest_of(name):
                 (self.folder / name).unlink(missing_ok=True)
