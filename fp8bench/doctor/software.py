@@ -25,7 +25,7 @@ from fp8bench.schema.machine import release
 if TYPE_CHECKING:
     import torch
 
-# The same as in pyproject.toml, which a test checks: the sources may run without being installed.
+# As in pyproject.toml, which a test checks: the sources may run without being installed.
 SUPPORTED = {"torch": ">=2.11,<2.16", "timm": ">=1.0.20", "torchao": ">=0.17", "transformer-engine": ">=2.9"}
 # The lowest compute capability of GPUs with units for fp8:
 FP8_UNITS = (8, 9)
@@ -40,9 +40,6 @@ UNCOMPILED = "without it torchao-float8 runs at about 0.36 of the baseline's spe
 OWN_MAPS = Path("/proc/self/maps")
 # The size of every matrix that is multiplied here:
 SIDE = 256
-# The reference of a GEMM is computed in float32 from the values rounded to the narrow type, so the remaining error is
-# the rounding of the output to bf16, 2 ** -9, and the order of the sums:
-TOLERANCE = 0.02
 
 
 def imported(package: str, part: str) -> Answer:
@@ -114,7 +111,7 @@ def precision() -> Answer:
     import torch
 
     def fp8_gemm(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        """Multiply as torchao's Float8Linear does in the end: the second operand is column-major, scales are 1."""
+        # As torchao's Float8Linear does in the end: the second operand is column-major, scales are 1.
         one = torch.ones((), device=left.device)
         return torch._scaled_mm(left, right.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
 
@@ -140,7 +137,8 @@ def gemm_error(
         distance = float((gemm(left, right).float() - exact).norm() / exact.norm())
     except RuntimeError as error:
         return first_line(error)
-    return None if distance < TOLERANCE else f"the product is off by {distance:.3g} of its norm"
+    # `exact` is of rounded values: what remains is the rounding of the output to bf16, 2 ** -9, and the sums' order.
+    return None if distance < 0.02 else f"the product is off by {distance:.3g} of its norm"
 
 
 def gemm(error: str, units: tuple[int, int], lacking: Verdict, call: str) -> Callable[[MachineFacts], Verdict]:
@@ -168,13 +166,10 @@ bf16 = gemm(
     "bf16_error", (8, 0), Verdict("problem", "bf16 units need 8.0", "Measure on an A100 or newer"), "a small GEMM"
 )
 fp8 = gemm("fp8_error", FP8_UNITS, Verdict("warning", "fp8 units need 8.9", ELSEWHERE), "torch._scaled_mm")
-"""A GPU without fp8 units can be measured in bf16."""
 
 
 def compiled() -> Answer:
-    """Test Inductor, Triton, and the C compiler that Triton's launcher needs. The caches are empty, because what an
-    earlier run compiled proves nothing about today.
-    """
+    """Test Inductor, Triton, and the C compiler that Triton's launcher needs, with empty caches."""
     import torch
     from torch._dynamo.utils import counters
 
@@ -187,7 +182,6 @@ def compiled() -> Answer:
 
 
 def torch_compile(facts: MachineFacts) -> Verdict:
-    """Without it, torchao's float8 is slow."""
     remedy = "Install a C compiler (`apt install build-essential`) and the Triton that torch brings"
     off = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
     if on := [name for name in off if facts.environ.get(name) not in (None, "", "0")]:
@@ -224,7 +218,6 @@ def transformer_engine() -> Answer:
 
 
 def recipes(facts: MachineFacts) -> Verdict:
-    """The recipes as Transformer Engine reports them, and one linear layer in fp8."""
     result = facts.answer("transformer-engine", NO_TE, "Transformer Engine does not import")
     if not result.recipes:
         return Verdict("unknown", "Transformer Engine saw no GPU")
@@ -255,7 +248,7 @@ def libraries() -> Answer:
 
 
 def mapped(facts: MachineFacts, family: str) -> list[Copy]:
-    """Return the copies mapped by the process that mapped most: attention, else first use, else the import of torch."""
+    # By the process that mapped most.
     found = (getattr(facts.answers.get(probe), "copies", ()) for probe in ("attention", "libraries", "torch"))
     return [copy for copy in next(filter(None, found), ()) if copy.family == family]
 

@@ -9,10 +9,6 @@ from fp8bench.machine.gpus import VISIBLE, Gpu, hides_all, listed, visible
 from fp8bench.machine.nvml import pynvml, query
 from fp8bench.schema.files import Frozen, text_if_any
 
-PCI_DEVICES = Path("/sys/bus/pci/devices")
-NVIDIA_VENDOR = "0x10de"
-DISPLAY_CLASS = "0x03"
-
 
 class GpuFacts(Frozen):
     """index: NVML's. Memory in use is of all processes, without what the driver reserves."""
@@ -61,9 +57,11 @@ class DriverFacts(Frozen):
         return "CUDA_VISIBLE_DEVICES hides every GPU" if self.hidden else "no GPU here"
 
 
-def look(environ: Mapping[str, str], pci: Path = PCI_DEVICES) -> DriverFacts:
+def look(environ: Mapping[str, str], pci: Path = Path("/sys/bus/pci/devices")) -> DriverFacts:
     """Return what the driver reports. environ: CUDA_VISIBLE_DEVICES applies. pci: the folder of the bus's devices."""
-    on_the_bus = gpus_on_the_bus(pci)
+    devices = ((text_if_any(at / "vendor").strip(), text_if_any(at / "class").strip()) for at in pci.glob("*"))
+    # NVIDIA's display and 3D controllers.
+    on_the_bus = sum(vendor == "0x10de" and of.startswith("0x03") for vendor, of in devices)
     try:
         with nvml.opened():
             gpus = listed()
@@ -82,21 +80,14 @@ def look(environ: Mapping[str, str], pci: Path = PCI_DEVICES) -> DriverFacts:
         return DriverFacts(on_the_bus=on_the_bus, error=str(error) if missed else None)
 
 
-def gpus_on_the_bus(pci: Path) -> int:
-    """Return the number of NVIDIA's display and 3D controllers on the PCI bus; 0 without such a folder."""
-    facts = ((text_if_any(at / "vendor").strip(), text_if_any(at / "class").strip()) for at in pci.glob("*"))
-    return sum(vendor == NVIDIA_VENDOR and of.startswith(DISPLAY_CLASS) for vendor, of in facts)
-
-
 def _facts(gpu: Gpu) -> GpuFacts:
     handle = pynvml.nvmlDeviceGetHandleByIndex(gpu.index)
 
     def of(function: Callable[..., Any], *arguments: Any) -> Any:
         return query(function, handle, *arguments)
 
-    def watts(milliwatts: int | None) -> float | None:
-        return None if milliwatts is None else milliwatts * 1e-3
-
+    limit_mw = of(pynvml.nvmlDeviceGetEnforcedPowerLimit)
+    usual_mw = of(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
     memory, processes = of(nvml.memory), nvml.process_bytes(handle)
     utilization = of(pynvml.nvmlDeviceGetUtilizationRates)
     ecc, ecc_pending = of(pynvml.nvmlDeviceGetEccMode) or (None, None)
@@ -112,8 +103,8 @@ def _facts(gpu: Gpu) -> GpuFacts:
         memory_used_bytes=None if memory is None else int(memory.used),
         processes=None if processes is None else len(processes),
         utilization_percent=None if utilization is None else int(utilization.gpu),
-        power_limit_w=watts(of(pynvml.nvmlDeviceGetEnforcedPowerLimit)),
-        power_default_w=watts(of(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)),
+        power_limit_w=None if limit_mw is None else limit_mw * 1e-3,
+        power_default_w=None if usual_mw is None else usual_mw * 1e-3,
         ecc=ecc,
         ecc_pending=ecc_pending,
         uncorrected_errors=of(pynvml.nvmlDeviceGetTotalEccErrors, uncorrected, pynvml.NVML_VOLATILE_ECC),

@@ -15,9 +15,8 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.files import text_if_any
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+# The folder in which a driver creates a file for each GPU: `nvidia0`.
 DEVICES = Path("/dev")
-"""The folder in which a driver creates a file for each GPU: `nvidia0`."""
-
 DMI_PRODUCT_NAME = Path("/sys/class/dmi/id/product_name")
 SLICED = " (MIG)"
 """Suffix of the name of a GPU of which a process sees a slice: it has another price, and is compared as another GPU."""
@@ -35,15 +34,10 @@ class Gpu:
     name: str
     mig: bool | None = None
 
-    @property
-    def product(self) -> str:
-        """The name, with SLICED if MIG is on."""
-        return self.name + SLICED if self.mig else self.name
-
 
 @dataclass(frozen=True)
 class Machine:
-    """This machine. gpus: name per visible GPU, in order. product_name: the firmware's (a cloud's instance type)."""
+    """gpus: name per visible GPU, in order. product_name: the firmware's (a cloud's instance type)."""
 
     gpus: tuple[str, ...]
     product_name: str | None
@@ -51,12 +45,10 @@ class Machine:
 
     @property
     def has_gpu(self) -> bool:
-        """Whether workers train on CUDA here."""
         return bool(self.gpus)
 
     @property
     def is_sliced(self) -> bool:
-        """Whether workers would see slices of GPUs."""
         return any(name.endswith(SLICED) for name in self.gpus)
 
 
@@ -70,7 +62,7 @@ def this_machine(environ: Mapping[str, str]) -> Machine:
             f"Check the driver with `nvidia-smi` and `fp8bench doctor`, or set {VISIBLE}= to use the CPU",
         ) from error
     return Machine(
-        gpus=tuple(gpu.product for gpu in gpus),
+        gpus=tuple(gpu.name + SLICED if gpu.mig else gpu.name for gpu in gpus),
         product_name=text_if_any(DMI_PRODUCT_NAME).strip() or None,
         cpu_count=len(os.sched_getaffinity(0)),
     )
@@ -100,11 +92,9 @@ def listed() -> tuple[Gpu, ...]:
 
 
 def visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu, ...]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves, in CUDA's order.
-
-    Its entries are indices, or unique beginnings of UUIDs; the first entry decides which. The list ends at the first
-    entry that is neither a GPU nor of that kind; a GPU that is named twice hides all. A slice (`MIG-...`) stands for
-    its GPU; every GPU is left if that is unknown.
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves, in CUDA's order. Its entries are indices, or unique beginnings
+    of UUIDs; the first decides which. The list ends at the first that is neither a GPU nor of that kind; a GPU that is
+    named twice hides all. A slice (`MIG-...`) stands for its GPU; every GPU is left if that is unknown.
     """
     setting = environ.get(VISIBLE)
     if setting is None:

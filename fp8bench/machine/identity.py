@@ -34,9 +34,6 @@ from fp8bench.schema.machine import (
 from fp8bench.schema.private import settings_in
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-"""The folder of the sources; a git checkout unless fp8bench is installed from a wheel."""
-
 MACHINE_ID = Path("/etc/machine-id")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 OURS = bytes.fromhex("6d0c1f0f5b7e4a0e9a4f2f7d53c86f1b")
@@ -100,7 +97,6 @@ def together(machines: Iterable[MachineIdentity | None]) -> MachineIdentity | No
 
 
 def digest(text: str) -> str:
-    """Return the machine's part of an identity: 64 bits, in hexadecimal digits."""
     return hmac.new(text.encode(), OURS, hashlib.sha256).hexdigest()[:16]
 
 
@@ -133,12 +129,13 @@ def installed(package: str) -> str | None:
 
 def git_state() -> tuple[str | None, bool | None]:
     """Return (commit, uncommitted changes) of the checkout; (None, None) for a wheel."""
-    if not (CHECKOUT / ".git").exists():
+    checkout = Path(__file__).resolve().parents[2]
+    if not (checkout / ".git").exists():
         return None, None
     said = []
     try:
         for asked in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
-            git = ["git", "-C", str(CHECKOUT), *asked]
+            git = ["git", "-C", str(checkout), *asked]
             said.append(subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip())
     except (OSError, subprocess.SubprocessError):
         return None, None

@@ -17,8 +17,8 @@ except (ImportError, OSError, RuntimeError, SyntaxError, AttributeError, TypeErr
         "Reinstall it: `pip install --force-reinstall nvidia-ml-py`",
     ) from error
 
+# How NVML fails to start on a machine without a GPU, and on one without the driver:
 NO_DRIVER = (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded)
-"""How NVML fails to start on a machine without a GPU, and on one without the driver."""
 
 
 @contextmanager
@@ -68,7 +68,6 @@ def throttle_reasons(handle: Any) -> int:
 
 
 def driver_version() -> str | None:
-    """Return the driver's version; None without a driver."""
     try:
         with opened():
             return str(pynvml.nvmlSystemGetDriverVersion())

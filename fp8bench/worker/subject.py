@@ -6,7 +6,7 @@ compares names, shapes and values of weights itself, and proves the steps that i
 import operator
 import sys
 import sysconfig
-from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -70,8 +70,7 @@ def check_workload(workload: Workload, config: RunConfig, mode: Mode) -> None:
             "in that",
             f"Use --weight-dtype float32{'' if computes == 'float32' else f' or {computes}'}, or another mode",
         )
-    check: Callable[[int, bool], None] = getattr(workload, "check", lambda *_: None)
-    check(config.batch_size, bool(stated(mode, "fp8")))
+    getattr(workload, "check", lambda *_: None)(config.batch_size, bool(stated(mode, "fp8")))
 
 
 def facts_of(workload: Workload, config: RunConfig, device: torch.device, sharded: bool) -> WorkloadFacts:
@@ -85,11 +84,9 @@ def facts_of(workload: Workload, config: RunConfig, device: torch.device, sharde
 
 
 def _counted(workload: Workload, name: str, batch_size: int) -> int:
-    found = getattr(workload, name)(batch_size)
-    try:
+    found, count = getattr(workload, name)(batch_size), 0
+    with suppress(TypeError):
         count = operator.index(found)
-    except TypeError:
-        count = 0
     if count <= 0:
         raise RunFailed(
             in_words(f"workload {workload.name!r} says {name}({batch_size}) is {found!r}, no whole number above 0"),

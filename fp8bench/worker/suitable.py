@@ -21,16 +21,13 @@ from fp8bench.worker.relative import logits_error, norm, ratio
 from fp8bench.worker.view import View, leakage, look
 from fp8bench.workloads.protocol import Batch, Workload
 
+# How much two equal passes may differ: some GPU kernels add up in any order. A dropout of 0.01 in two blocks made 0.03
+# of the logits, one of 0.1 made 0.1.
 SAME = 0.01
-"""How much two equal passes may differ: some GPU kernels add up in any order. A dropout of 0.01 in two blocks made 0.03
-of the logits, one of 0.1 made 0.1.
-"""
-
+# How far the loss may be from the mean of those of parts, and how far from 1 the scale of a part's gradient:
 OF_LOSS, OF_GRADIENT = 0.02, 0.05
-"""How far the loss may be from the mean of those of parts, and how far from 1 the scale of a part's gradient."""
-
+# Where a batch is cut: unequal parts, so that a sum differs from a mean, and small ones, whose samples differ more.
 CUTS = (2, 6)
-"""Where a batch is cut: unequal parts, so that a sum differs from a mean, and small ones, whose samples differ more."""
 
 
 def require_provable(model: nn.Module, workload: Workload, batch: Batch, reset: Callable[[], None]) -> None:
