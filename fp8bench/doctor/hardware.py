@@ -76,7 +76,6 @@ def mig(gpu: GpuFacts) -> Verdict:
 
 
 def compute_mode(gpu: GpuFacts) -> Verdict:
-    """A run starts one process per GPU, which an exclusive mode allows."""
     text = {None: None, DEFAULT_MODE: "default", PROHIBITED_MODE: "prohibited"}.get(gpu.compute_mode, "one process")
     return judged(text, text == "prohibited", "Allow it: `sudo nvidia-smi -c DEFAULT`", "problem")
 
@@ -196,7 +195,6 @@ def load(facts: MachineFacts) -> Verdict:
 
 
 def cores(facts: MachineFacts) -> Verdict:
-    """The cores that this process may use, under affinity and quota."""
     gpus = len(facts.driver.gpus)
     few = facts.host.cores < gpus * CORES_A_GPU
     text = f"{facts.host.cores:g}" + (f" for {gpus} GPU(s)" if gpus else "")
@@ -211,7 +209,6 @@ def governor(facts: MachineFacts) -> Verdict:
 
 
 def memory(facts: MachineFacts) -> Verdict:
-    """Free memory for one rank per GPU, or one rank on the CPU."""
     free, needed = facts.host.memory_free_bytes, max(len(facts.driver.gpus), 1) * HOST_BYTES_A_GPU
     few = free is not None and free < needed
     text = None if free is None else f"{free / GIB:.0f} GiB" + f"; a run needs {needed // GIB} GiB" * few
@@ -219,7 +216,6 @@ def memory(facts: MachineFacts) -> Verdict:
 
 
 def shared_memory(facts: MachineFacts) -> Verdict:
-    """DataLoader workers put their batches in it."""
     free, size, gpus = facts.host.shm_free_bytes, facts.host.shm_bytes, len(facts.driver.gpus)
     if free is None or size is None:
         return Verdict("unknown", "there is none here")

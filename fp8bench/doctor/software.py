@@ -10,8 +10,8 @@ ViT-Huge at batch 64 on an H200 takes 171 ms a step under te-bf16 instead of 127
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from importlib.metadata import version
 from logging.handlers import BufferingHandler
@@ -74,16 +74,14 @@ def package(name: str) -> Callable[[MachineFacts], Verdict]:
 def torch_and_cuda() -> Answer:
     import torch
 
-    def start_cuda() -> None:
+    # Only a start of CUDA reveals a driver that is too old, or no GPU; torch without CUDA asserts.
+    with failing(RuntimeError, AssertionError) as failed:
         torch.cuda.init()
         torch.zeros(1, device="cuda")
-
-    # Only a start of CUDA reveals a driver that is too old, or no GPU; torch without CUDA asserts.
-    error = error_of(start_cuda, (RuntimeError, AssertionError))
     return Answer(
         version=str(torch.__version__),
         cuda=torch.version.cuda,
-        cuda_error=error,
+        cuda_error=next(iter(failed), None),
         gpus=torch.cuda.device_count(),
         copies=copies(OWN_MAPS.read_text()),
     )
@@ -131,12 +129,13 @@ def gemm_error(
     """Return how `left` times the transpose of `right`, both of the dtype, fails or is off; None if it is right."""
     import torch
 
-    try:
+    distance = 0.0
+    with failing(RuntimeError) as failed:
         left, right = (torch.randn(SIDE, SIDE, device=device).to(dtype) for _ in range(2))
         exact = left.float() @ right.float().t()
         distance = float((gemm(left, right).float() - exact).norm() / exact.norm())
-    except RuntimeError as error:
-        return first_line(error)
+    if failed:
+        return failed[0]
     # `exact` is of rounded values: what remains is the rounding of the output to bf16, 2 ** -9, and the sums' order.
     return None if distance < 0.02 else f"the product is off by {distance:.3g} of its norm"
 
@@ -199,10 +198,6 @@ def transformer_engine() -> Answer:
     import transformer_engine.pytorch as te
     from transformer_engine.common.recipe import DelayedScaling
 
-    def linear_in_fp8() -> None:
-        x = torch.randn(SIDE, SIDE, device="cuda", requires_grad=True)
-        _train(te.Linear(SIDE, SIDE, device="cuda"), x, te.autocast(enabled=True, recipe=DelayedScaling()))
-
     supports = {
         "delayed": te.is_fp8_available,
         "current": te.is_fp8_available,
@@ -213,8 +208,11 @@ def transformer_engine() -> Answer:
     for name, available in supports.items() if torch.cuda.is_available() else ():
         yes, reason = available(return_reason=True)
         recipes[name] = None if yes else str(reason)
-    error = error_of(linear_in_fp8) if recipes.get("delayed", "no GPU") is None else None
-    return Answer(version=version("transformer-engine"), recipes=recipes, linear_error=error)
+    with failing(RuntimeError) as failed:
+        if recipes.get("delayed", "no GPU") is None:
+            x = torch.randn(SIDE, SIDE, device="cuda", requires_grad=True)
+            _train(te.Linear(SIDE, SIDE, device="cuda"), x, te.autocast(enabled=True, recipe=DelayedScaling()))
+    return Answer(version=version("transformer-engine"), recipes=recipes, linear_error=next(iter(failed), None))
 
 
 def recipes(facts: MachineFacts) -> Verdict:
@@ -239,12 +237,11 @@ def libraries() -> Answer:
     import torch
     import transformer_engine.pytorch  # noqa: F401
 
-    def embed_patches() -> None:
-        embed = torch.nn.Conv2d(3, 1280, kernel_size=16, stride=16, device="cuda")
-        _train(embed, torch.randn(2, 3, 224, 224, device="cuda"))
-
-    error = error_of(embed_patches) if torch.cuda.is_available() else None
-    return Answer(copies=copies(OWN_MAPS.read_text()), cudnn_error=error)
+    with failing(RuntimeError) as failed:
+        if torch.cuda.is_available():
+            embed = torch.nn.Conv2d(3, 1280, kernel_size=16, stride=16, device="cuda")
+            _train(embed, torch.randn(2, 3, 224, 224, device="cuda"))
+    return Answer(copies=copies(OWN_MAPS.read_text()), cudnn_error=next(iter(failed), None))
 
 
 def mapped(facts: MachineFacts, family: str) -> list[Copy]:
@@ -330,9 +327,11 @@ def _train(module: "torch.nn.Module", x: "torch.Tensor", context: AbstractContex
     torch.cuda.synchronize()
 
 
-def error_of(work: Callable[[], None], errors: tuple[type[Exception], ...] = (RuntimeError,)) -> str | None:
+@contextmanager
+def failing(*errors: type[Exception]) -> Iterator[list[str]]:
+    """Yield a list, which has the first line of the error afterwards, if one of these ended the block."""
+    said: list[str] = []
     try:
-        work()
+        yield said
     except errors as error:
-        return first_line(error)
-    return None
+        said.append(first_line(error))

@@ -29,9 +29,7 @@ def is_held(processes: int | None, used_bytes: int | None) -> bool:
 
 
 def busy_gpus(gpus: Sequence[Gpu]) -> dict[int, str]:
-    """Return what uses each GPU that is in use now, in words, by its index in nvidia-smi. Raises pynvml.NVMLError if
-    NVML does not report it.
-    """
+    """Return what uses each GPU that is in use now, in words, by its index. Raises pynvml.NVMLError."""
     found = {}
     with nvml.opened() if gpus else nullcontext():
         for gpu in gpus:

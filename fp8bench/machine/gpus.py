@@ -18,11 +18,9 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 # The folder in which a driver creates a file for each GPU: `nvidia0`.
 DEVICES = Path("/dev")
 DMI_PRODUCT_NAME = Path("/sys/class/dmi/id/product_name")
+# Suffix of the name of a GPU of which a process sees a slice: it has another price, and is compared as another GPU.
 SLICED = " (MIG)"
-"""Suffix of the name of a GPU of which a process sees a slice: it has another price, and is compared as another GPU."""
-
-GPU = "GPU-"
-SLICE = "MIG-"
+GPU, SLICE = "GPU-", "MIG-"
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ def gpus_here() -> tuple[Gpu, ...]:
 
 
 def listed() -> tuple[Gpu, ...]:
-    """Return the GPUs as `gpus_here` does, while NVML is open."""
+    """As `gpus_here`, while NVML is open."""
     found = []
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)

@@ -13,13 +13,12 @@ from pathlib import Path
 from fp8bench.schema.files import Frozen, text_if_any
 
 CGROUP = Path("sys/fs/cgroup")
+# For control groups of the second and of the first version: the files of the limit, of what is used, and of what of it
+# are cached files, whose names there have a prefix.
 LIMITS = (
     ("memory.max", "memory.current", "memory.stat", ""),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_"),
 )
-"""For control groups of the second and of the first version: the files of the limit, of what is used, and of what of it
-are cached files, whose names there have a prefix.
-"""
 
 LOOP_TURNS = 400_000
 
@@ -53,7 +52,6 @@ def loop_times(
 
 
 def look(root: Path = Path("/")) -> HostFacts:
-    """root: the folder of /proc, /sys and /dev."""
     shm, shm_free = None, None
     with suppress(OSError):
         shm, _, shm_free = shutil.disk_usage(root / "dev/shm")

@@ -34,10 +34,9 @@ from fp8bench.schema.machine import (
 from fp8bench.schema.private import settings_in
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
-MACHINE_ID = Path("/etc/machine-id")
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+MACHINE_ID, BOOT_ID = Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")
+# The constant that makes the digest fp8bench's own; changing it makes every machine another one.
 OURS = bytes.fromhex("6d0c1f0f5b7e4a0e9a4f2f7d53c86f1b")
-"""The constant that makes the digest fp8bench's own; changing it makes every machine another one."""
 
 
 @dataclass(frozen=True)
@@ -113,18 +112,15 @@ def settings_here() -> Software:
 
 @cache
 def settings_given() -> dict[str, str]:
-    """Return the variables that may change numbers as first seen: libraries set some of their own while they are
-    imported (Transformer Engine NVTE_CUDA_INCLUDE_DIR).
-    """
+    """As first seen: libraries set some of their own while they are imported (as Transformer Engine does)."""
     return settings_in(os.environ)
 
 
 def installed(package: str) -> str | None:
     """Return a package's version, read without an import; None if it is not installed."""
-    try:
+    with suppress(PackageNotFoundError):
         return version(package)
-    except PackageNotFoundError:
-        return None
+    return None
 
 
 def git_state() -> tuple[str | None, bool | None]:

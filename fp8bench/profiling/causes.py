@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from fp8bench.registry import switches_of
-from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import Variant, is_compiled, is_replayed
 from fp8bench.schema.machine import release
 from fp8bench.schema.rank import GEMMS, Category, ExecutedEvidence, Profile, starved
@@ -33,8 +32,6 @@ PARTS: dict[Category, str] = {
 
 IDLE = "idle"
 
-# From this Transformer Engine on, attention is passed one packed tensor (`modes.te_gpt`):
-PACKED_SINCE = (2, 19)
 # A sentence for each of ONLY_GAIN; figures as in docs/models.md.
 ADVICE = {
     "split-qkv": "`--te-switch split-qkv` avoids three copies of the gradient of queries, keys and values. ViT-Huge at "
@@ -132,6 +129,12 @@ def facts_of(record: Record, step_time_s: float | None = None) -> StepFacts:
     data_wait_s = summary.data_wait_s
     if data_wait_s is None and summary.data_wait_share is not None:
         data_wait_s = summary.data_wait_share * summary.step_time_s
+    versions = record.environment.versions if record.environment else {}
+    # From this Transformer Engine on, attention is passed one packed tensor (`modes.te_gpt`).
+    packed = release(versions.get("transformer-engine") or "") >= (2, 19)
+    eager = record.execution is not None and not is_compiled(record.execution)
+    helped = eager and packed and (record.attention or "").startswith("te:")
+    taken = switches_of(config.workload) if helped else ()
     parts = (record, config, evidence, summary)
     same = {name: getattr(one, name) for one in parts for name in StepFacts.__annotations__ if hasattr(one, name)}
     own = {
@@ -140,24 +143,14 @@ def facts_of(record: Record, step_time_s: float | None = None) -> StepFacts:
         "step_time_s": step_time_s or summary.step_time_s,
         "fp8": bool(evidence and evidence.fp8) or profile.has_fp8_gemm,
         "data_wait_s": data_wait_s,
-        "unused": _unused_switches(record, config),
+        # In a compiled run they do nothing.
+        "unused": tuple(name for name in ONLY_GAIN if name in taken and name not in split(config.te_switches)),
     }
     return StepFacts(**{**same, **own})
 
 
 def ms(seconds: float) -> str:
     return f"{seconds * 1e3:.1f}"
-
-
-def _unused_switches(record: Record, config: RunConfig) -> tuple[str, ...]:
-    """Return those of ONLY_GAIN that the run could have had on; in a compiled run they do nothing."""
-    versions = record.environment.versions if record.environment else {}
-    packed = release(versions.get("transformer-engine") or "") >= PACKED_SINCE
-    eager = record.execution is not None and not is_compiled(record.execution)
-    if not (eager and packed and (record.attention or "").startswith("te:")):
-        return ()
-    taken = switches_of(config.workload)
-    return tuple(name for name in ONLY_GAIN if name in taken and name not in split(config.te_switches))
 
 
 Wait = Literal["host-bound", "loader-bound", "communication-bound"]
@@ -242,7 +235,7 @@ def _explanation(facts: StepFacts, reference: StepFacts | None, noticed: Sequenc
 
 
 def _measured(facts: StepFacts, reference: StepFacts | None = None) -> Iterator[Measured]:
-    """Yield the causes that a step alone may show."""
+    # Causes that a step alone may show.
     for_data, idle, spinning = facts.idle_for_data_s, facts.idle_otherwise_s, facts.seconds("nccl")
     length, busy = ms(facts.step_time_s), ms(facts.profile.busy_s)
     words = f"it is loader-bound: the device is idle for {ms(for_data)} of {length} ms a step, waiting for a batch"
@@ -268,7 +261,7 @@ def _measured(facts: StepFacts, reference: StepFacts | None = None) -> Iterator[
 
 
 def _grown(facts: StepFacts, reference: StepFacts) -> Iterator[Measured]:
-    """Yield the causes that only a reference shows."""
+    # Causes that only a reference shows.
     # Of every type, because an fp8 mode keeps some in bf16.
     gemms, their_gemms = facts.seconds(*GEMMS), reference.seconds(*GEMMS)
     if facts.fp8:

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from fp8bench.profiling.kernels import breakdown
-from fp8bench.profiling.trace import keep_trace, read_trace
+from fp8bench.profiling.kernels import breakdown, keep_trace, read_trace
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.schema.rank import Profile
 from fp8bench.stats.length import PROFILED_STEPS

@@ -5,8 +5,7 @@ spans made into seconds a step: each moment once, and communication only where n
 import pytest
 from steps_of_vit_huge import IN_FP8, MODES, by_category, kernel_rows
 
-from fp8bench.profiling.kernels import LONGEST, breakdown, categorize
-from fp8bench.profiling.trace import Span, Trace
+from fp8bench.profiling.kernels import LONGEST, Span, Trace, breakdown, categorize
 
 # Milliseconds a step of all kernels, and of casts.
 KNOWN_MS = {

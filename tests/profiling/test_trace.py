@@ -9,8 +9,7 @@ from collections import defaultdict
 import pytest
 from steps_of_vit_huge import DATA
 
-from fp8bench.profiling.kernels import breakdown
-from fp8bench.profiling.trace import cpu_spans, gpu_spans, keep_trace, read_trace
+from fp8bench.profiling.kernels import breakdown, cpu_spans, gpu_spans, keep_trace, read_trace
 from fp8bench.schema.errors import RunFailed, UsageError
 
 REAL = DATA / "trace-te-fp8.json.gz"
