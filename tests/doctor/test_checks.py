@@ -122,11 +122,7 @@ def test_a_swing_over_a_quarter_is_a_warning_and_replay_its_remedy_where_there_i
         ("NVTE_FUSED_ATTN", "0", "NVTE_FUSED_ATTN=0"),
         ("TORCHDYNAMO_DISABLE", "True", "nothing is compiled"),
         ("OMP_NUM_THREADS", "1", "OMP_NUM_THREADS=1"),
-        (
-            "PYTORCH_CUDA_ALLOC_CONF",
-            "expandable_segments:True",
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (another",
-        ),
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", "_CONF=expandable_segments:True (another"),
         ("TORCH_CUDA_ARCH_LIST", "8.0", "TORCH_CUDA_ARCH_LIST=8.0"),
         ("TORCH_DISTRIBUTED_DEBUG", "detail", "every collective is checked"),
         ("NCCL_P2P_DISABLE", "1", "NCCL_P2P_DISABLE=1 (GPUs talk over slower ways)"),
@@ -139,11 +135,8 @@ def test_a_swing_over_a_quarter_is_a_warning_and_replay_its_remedy_where_there_i
 )
 def test_a_variable_that_spoils_a_number_is_named_with_what_it_does(name, value, words):
     facts = h200_host(environ={name: value, "PATH": "/bin"})
-
-    if words is None:
-        finding(facts, "environment", "ok")
-    else:
-        assert finding(facts, "environment", "warning", words).remedy == f"Unset them: `unset {name}`"
+    found = finding(facts, "environment", "warning" if words else "ok", words or "")
+    assert found.remedy == (f"Unset them: `unset {name}`" if words else None)
 
 
 def with_shm(facts, free_bytes):
@@ -159,6 +152,7 @@ def mapping(*copies):
 
 
 NO_GRAPH = answering("compile", graphs=0)
+SWITCHED_OFF = replace(NO_GRAPH, environ={"TORCHDYNAMO_DISABLE": "1"})
 NO_COMPILER = Failure(kind="error", message="RuntimeError: No C compiler")
 NO_TE = failing(None, "attention", "transformer-engine", facts=package("transformer-engine", None, None))
 BROKEN_TE = failing(Failure(kind="error", message="OSError: libcudart.so.12"), "transformer-engine")
@@ -167,6 +161,8 @@ OLD_DRIVER = replace(
     driver=DriverFacts(version="535.1", cuda=(12, 2), gpus=(H200,)),
 )
 HIDDEN_GPUS = replace(h200_host(), driver=DriverFacts(hidden=2, on_the_bus=2))
+UNINITIALIZED = answering("torch", cuda_error="not initialized")
+NO_BF16 = answering("precision", bf16_error="CUBLAS_STATUS_NOT_SUPPORTED")
 UNFUSED = answering("attention", backend="unfused")
 TWO_NCCL = (CUBLAS, NCCL, NCCL.model_copy(update={"folder": "/usr/lib", "version": "2.20.5"}))
 SAME_CUDNN = (TORCHS_CUDNN, TORCHS_CUDNN.model_copy(update={"folder": "lib"}))
@@ -187,13 +183,7 @@ NAMELESS_CUDNN = [Copy(family="cudnn", folder=folder, version=None) for folder i
         (HIDDEN_GPUS, "busy", "unknown", "CUDA_VISIBLE_DEVICES hides every GPU", ""),
         (h200_host(), "torch-sees-gpus", "ok", "1; torch was built for CUDA 13.0", ""),
         (answering("torch", cuda=None), "torch-sees-gpus", "problem", "without CUDA", ""),
-        (
-            answering("torch", cuda_error="not initialized"),
-            "torch-sees-gpus",
-            "problem",
-            "not initialized",
-            "nvidia-smi",
-        ),
+        (UNINITIALIZED, "torch-sees-gpus", "problem", "not initialized", "nvidia-smi"),
         (OLD_DRIVER, "torch-sees-gpus", "problem", "too old", "Update the driver"),
         (answering("torch", gpus=0), "torch-sees-gpus", "problem", "torch sees 0 GPU(s), the driver 1", ""),
         (answering("torch", h200_host(gpu(mig=True)), gpus=3), "torch-sees-gpus", "ok", "", ""),
@@ -217,13 +207,7 @@ NAMELESS_CUDNN = [Copy(family="cudnn", folder=folder, version=None) for folder i
         (h200_host(gpu(capability=(7, 5))), "bf16", "problem", "7.5", "A100"),
         (NO_CAPABILITY, "bf16", "unknown", "unknown", ""),
         (NO_CAPABILITY, "fp8", "unknown", "unknown", ""),
-        (
-            answering("precision", bf16_error="CUBLAS_STATUS_NOT_SUPPORTED"),
-            "bf16",
-            "problem",
-            "CUBLAS_STATUS",
-            "nvidia-smi",
-        ),
+        (NO_BF16, "bf16", "problem", "CUBLAS_STATUS", "nvidia-smi"),
         (OFF_BY_ONE, "fp8", "problem", "off by 1", "nvidia-smi"),
         (LINEAR_FAILS, "te-fp8-recipes", "problem", "CUBLAS_STATUS", "cuBLAS"),
         # Packages.
@@ -260,13 +244,7 @@ NAMELESS_CUDNN = [Copy(family="cudnn", folder=folder, version=None) for folder i
         (failing(DEAD, "attention"), "te-attention", "problem", "SIGSEGV", "NVTE_DEBUG=1"),
         (h200_host(), "torch-compile", "ok", "compiles on the GPU", ""),
         (NO_GRAPH, "torch-compile", "problem", "0.36 of the baseline's speed", "C compiler"),
-        (
-            replace(NO_GRAPH, environ={"TORCHDYNAMO_DISABLE": "1"}),
-            "torch-compile",
-            "problem",
-            "compiles nothing",
-            "Unset TORCHDYNAMO",
-        ),
+        (SWITCHED_OFF, "torch-compile", "problem", "compiles nothing", "Unset TORCHDYNAMO"),
         (answering("compile", right=False), "torch-compile", "problem", "wrong numbers", "Triton"),
         (failing(NO_COMPILER, "compile"), "torch-compile", "problem", "No C compiler (without it", "C compiler"),
         (failing(None, "compile"), "torch-compile", "unknown", "not tried", ""),
