@@ -92,7 +92,6 @@ def test_one_gpu(fields, name, status, words):
 )
 def test_a_host_of_one_gpu(fields, name, status, words):
     found = finding(h200_host(host=HOST.model_copy(update=fields)), name, status, words)
-
     slows_python = status == "warning" and name in ("load", "cores", "cpu-governor")
     assert ("--cuda-graphs on" in (found.remedy or "")) is slows_python
 
@@ -268,7 +267,6 @@ def test_the_ranges_are_those_of_pyproject():
         *(text.replace("2.11.0a0", "2.11") for text in project["dependencies"]),
         *(text.replace("[pytorch]", "") for text in project["optional-dependencies"]["te"]),
     }
-
     assert {f"{name}{supported}" for name, supported in SUPPORTED.items()} <= wanted
 
 

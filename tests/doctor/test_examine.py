@@ -69,7 +69,6 @@ def test_what_is_wrong_with_a_machine(facts, problems, warnings, unknown):
 def test_without_a_gpu_that_alone_is_why_something_is_unknown_and_probes_are_asked_where_they_can_answer():
     assert {finding.found for finding in judge(without_gpu()) if finding.status == "unknown"} == {"no GPU here"}
     assert len(set(EVERYWHERE)) == len(EVERYWHERE)
-
     asked = [{probe.name for probe in wanted(*here)} for here in ((False, True), (True, False), (True, True))]
     assert asked[:2] == [{"torch", "timm", "torchao"}, {"torch", "timm", "torchao", "precision", "compile"}]
     assert asked[2] == set(ANSWERS)
@@ -101,7 +100,6 @@ def test_nothing_that_is_shown_names_the_machine():
     facts = failing(Failure(kind="error", message=f"ImportError: {leak}"), "torch", "compile", facts=facts)
     facts = answering("libraries", facts, copies=copies, cudnn_error=leak)
     facts = answering("attention", facts, backend="unfused", reasons=(f"Disabling: {leak}",), copies=())
-
     for text in (text_of(facts, form) for form in ("json", PIPE)):
         for leaked in ("verysecret", "bigbox", "alice", "1a2b3c4d", "10.0.0.7"):
             assert leaked not in text, text

@@ -74,7 +74,6 @@ def test_two_folders_are_two_copies_and_no_home_is_named(tmp_path):
     site = tmp_path / "alice" / "site-packages"
     (site / "nvidia_cudnn_cu13-9.19.0.56.dist-info").mkdir(parents=True)
     (site / "nvidia_cudnn_frontend-1.14.0.dist-info").mkdir()
-
     assert sorted(told(f"{site}/nvidia/cudnn/lib/libcudnn.so.9", f"{USR}/libcudnn.so.9.14.0")) == [
         ("cudnn", USR, "9.14.0"),
         ("cudnn", "site-packages/nvidia/cudnn/lib", "9.19.0.56"),

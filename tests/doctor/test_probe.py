@@ -48,7 +48,6 @@ def test_what_a_library_prints_does_not_spoil_the_answer(tmp_path, probed):
     (tmp_path / "timm" / "__init__.py").write_text("__version__ = '9.9'\nprint('welcome to timm')\n")
     (package / "__init__.py").write_text("import os\nos.write(1, b'more noise')\n")
     (package / "vision_transformer.py").write_text("")
-
     assert probed("timm", PYTHONPATH=str(tmp_path)) == {"timm": Answer(version="9.9")}
 
 

@@ -170,7 +170,6 @@ class TestProve:
         monkeypatch.setattr("fp8bench.worker.parity.blocks", None)
         earlier = whole.parity.model_copy(update={"of_run": "the first"})
         short = prove(mode(), ViTMicro(data="device"), 0, CPU, earlier=earlier)
-
         assert short.parity == earlier
         assert (short.kernels, short.loss_size, short.of_steps) == (whole.kernels, whole.loss_size, whole.of_steps)
         torch.testing.assert_close(short.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
