@@ -159,8 +159,7 @@ class Finding(Frozen):
     remedy: str | None = None
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """judge: makes the verdict, where what the check needs is there: a GPU, or probes of one."""
 
     name: str
@@ -170,8 +169,9 @@ class Check:
     needs: Literal["", "gpu", "probes"] = ""
 
     def finding(self, facts: MachineFacts) -> Finding:
-        skipped = SKIPPED if self.needs == "probes" and facts.quick else None
-        why_not = (facts.driver.why_no_gpu or skipped) if self.needs else None
+        why_not = facts.driver.why_no_gpu if self.needs else None
+        if self.needs == "probes" and facts.quick:
+            why_not = why_not or SKIPPED
         try:
             status, found, remedy = Verdict("unknown", why_not) if why_not else self.judge(facts)
         except Unanswered as unanswered:
@@ -185,8 +185,6 @@ class GpuCount(Frozen):
 
 
 class MachineSummary(Frozen):
-    """The machine in a few words that do not identify it."""
-
     gpus: tuple[GpuCount, ...]
     cpu: str | None
     cores: int

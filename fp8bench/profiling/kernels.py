@@ -184,8 +184,8 @@ def _own_time(thread: Iterable[Span]) -> Iterator[Span]:
     yield from close(float("inf"))
 
 
+# How many kernels a profile names. For ViT-Huge, each of the others is below a thousandth of a step.
 LONGEST = 40
-"""How many kernels a profile names. For ViT-Huge, each of the others is below a thousandth of a step."""
 
 _VIEWS = (
     "_unsafe_view|view|t|transpose|permute|clone|expand|slice|select|squeeze|unsqueeze|stack|cat|as_strided"
@@ -295,9 +295,12 @@ def breakdown(trace: Trace) -> Profile:
         return max(0.0, round(total_s / steps, 9))
 
     spans: list[tuple[Span, Category]] = []
+    of_kernel: dict[tuple[str, Category], list[Span]] = defaultdict(list)
     for span in trace.spans:
         category = categorize(span.name, device)
-        spans.append((span, "optimizer" if span.in_optimizer and category != "nccl" else category))
+        category = "optimizer" if span.in_optimizer and category != "nccl" else category
+        spans.append((span, category))
+        of_kernel[span.name, category].append(span)
     others = [(span, category) for span, category in spans if category != "nccl"]
     communication = [(span, category) for span, category in spans if category == "nccl"]
     seconds: dict[Category, float] = defaultdict(float)
@@ -306,9 +309,6 @@ def breakdown(trace: Trace) -> Profile:
     if communication:
         seconds["nccl"] = _covered(spans) - _covered(others)
     by_category = {category: per_step(total) for category, total in seconds.items()}
-    of_kernel: dict[tuple[str, Category], list[Span]] = defaultdict(list)
-    for span, category in spans:
-        of_kernel[span.name, category].append(span)
     total_s = {key: sum(span.duration_s for span in of) for key, of in of_kernel.items()}
     longest = sorted(total_s, key=lambda key: (-total_s[key], key))
     return Profile(

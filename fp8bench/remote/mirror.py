@@ -31,13 +31,11 @@ from fp8bench.schema.files import bytes_of, write_atomically
 
 CHANGING, LOG, STATE = ".yaml", ".log", ".remote.json"
 
+# For one call (a connection, a list, or a batch of files), and parts of it:
 LIMIT_S, CONNECT_S, READ_S = 60.0, 5, 15
-"""For one call (a connection, a list, or a batch of files), and parts of it."""
-
 BATCH = 64  # files that are fetched in one call
-
+# Packages whose exceptions are faults of the remote, as any OSError is:
 LIBRARIES = ("botocore", "aiohttp", "asyncssh", "gcsfs", "google")
-"""Packages whose exceptions are faults of the remote, as any OSError is."""
 
 _Answer = TypeVar("_Answer")
 
@@ -51,7 +49,7 @@ class Refused(UsageError):
 
 
 class RemoteFile(NamedTuple):
-    """A file on the remote. size: bytes. md5: hexadecimal, if the store reports it."""
+    """md5: hexadecimal, if the store reports it."""
 
     size: int
     md5: str | None
@@ -84,8 +82,6 @@ class Store:
         return self._in_time("list", listed)
 
     def read(self, names: Sequence[str]) -> list[bytes]:
-        """Return the contents of at most BATCH files."""
-
         def fetched(fs: Any, root: str) -> list[bytes]:
             found = fs.cat_ranges([posixpath.join(root, name) for name in names], None, None)
             if error := next((one for one in found if isinstance(one, Exception)), None):
@@ -167,9 +163,9 @@ def _file_system(address: Address) -> tuple[Any, str]:
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
     parts = urlsplit(f"ssh://{address.rest}")
     login = {"username": address.user, "password": address.password, "port": parts.port}
-    given: dict[str, Any] = {name: value for name, value in login.items() if value}
-    given |= {"known_hosts": (), "connect_timeout": CONNECT_S, "login_timeout": READ_S, "skip_instance_cache": True}
-    return sshfs.SSHFileSystem(parts.hostname, **given), parts.path or "."
+    times = {"connect_timeout": CONNECT_S, "login_timeout": READ_S}
+    given = {name: value for name, value in login.items() if value} | times
+    return sshfs.SSHFileSystem(parts.hostname, known_hosts=(), skip_instance_cache=True, **given), parts.path or "."
 
 
 def _in_words(error: Exception, verb: str, address: Address) -> Exception:
@@ -227,8 +223,7 @@ def send(store: Store, folder: Path, names: list[str], known: dict[str, str]) ->
         if not path.is_file() or not path.resolve().is_relative_to(folder.resolve()):
             done.refused.append(name)
             continue
-        data = bytes_of(path)
-        result = done.sent
+        data, result = bytes_of(path), done.sent
         try:
             if name in there and there[name].md5 == _digest(data):
                 result = done.same
@@ -249,8 +244,6 @@ def send(store: Store, folder: Path, names: list[str], known: dict[str, str]) ->
 
 
 class Mirror:
-    """The local folder of one address."""
-
     def __init__(self, address: Address, limit_s: float | None = None) -> None:
         self.address, self.folder = address, address.mirror
         self.store = Store(address, limit_s)

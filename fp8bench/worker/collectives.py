@@ -42,20 +42,19 @@ def measure(_config: RunConfig, rank: int, device: torch.device, aside: Aside, p
 
 
 def _times(config: CollectivesConfig, rank: int, device: torch.device) -> tuple[RankTimes, ...]:
-    cases = config.cases
-    wrong: dict[int, int] = {}
-    rounds: list[list[tuple[float, ...]]] = [[] for _ in cases]
-    right = dict.fromkeys(range(len(cases)), True)
+    wrong: list[int] = []
+    right: list[bool] = []
+    rounds: list[list[tuple[float, ...]]] = [[] for _ in config.cases]
     for turn in range(config.rounds):
-        for number in range(len(cases)) if turn % 2 == 0 else reversed(range(len(cases))):
-            arrays = Arrays(cases[number], rank, config.world_size, device)
-            if number not in wrong:
-                wrong[number] = wrong_elements(arrays)
+        for number, case in [*enumerate(config.cases)][:: -1 if turn % 2 else 1]:
+            arrays = Arrays(case, rank, config.world_size, device)
+            if turn == 0:
+                wrong.append(wrong_elements(arrays))
                 # Of any rank: no rank waits for one that does not time it.
-                right[number] = largest(wrong[number], device) == 0
+                right.append(largest(wrong[number], device) == 0)
             if right[number]:
                 rounds[number].append(_repetitions(arrays, device, config.seconds))
-    return tuple(RankTimes(wrong=wrong[number], rounds_s=tuple(of_case)) for number, of_case in enumerate(rounds))
+    return tuple(RankTimes(wrong=found, rounds_s=tuple(of)) for found, of in zip(wrong, rounds, strict=True))
 
 
 class Arrays:
@@ -79,7 +78,6 @@ class Arrays:
             dist.reduce_scatter_tensor(self.result, self.ours)
 
     def expected(self) -> Tensor:
-        """Return the expected result, computed from what every rank filled in."""
         size, ranks = self.ours.numel(), range(self.ranks)
         if self.case.operation == "all-gather":
             return torch.cat([self.values(rank, size) for rank in ranks])

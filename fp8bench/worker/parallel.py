@@ -19,10 +19,9 @@ from torch.distributed.rendezvous import register_rendezvous_handler
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, ModeUnavailable
 
+# Longer than any phase may take: a late rank is ended and named by the phase's deadline, and a collective that gave up
+# first would name a rank that waited.
 TIMEOUT = timedelta(days=2)
-"""Longer than any phase may take: a late rank is ended and named by the phase's deadline, and a collective that gave up
-first would name a rank that waited.
-"""
 
 
 def _at_a_store(url: str, timeout: timedelta = TIMEOUT, **_: Any) -> Iterator[tuple[dist.Store, int, int]]:

@@ -13,11 +13,10 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -118,8 +117,7 @@ def made(kind: str, name: str, found: type[Plugin], returns: Returns, *values: A
 
 
 def _checked(found: type, method: str, words: str, expected: type | Callable[[Any], bool]) -> Callable[..., Any]:
-    original = getattr(found, method)
-    seen = f"_{method}_was_checked"
+    original, seen = getattr(found, method), f"_{method}_was_checked"
 
     @wraps(original)
     def call(self: Any, *values: Any, **options: Any) -> Any:
@@ -157,15 +155,13 @@ def _wrong(what: str, found: Any, remedy: str | None = None) -> RunFailed:
 def _shown(value: object) -> str:
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {list(value.shape)}"
-    return f"a {type(value).__name__}"
+    return f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
 class Batches(Iterator[Batch]):
-    """A workload's batches. taken: their number. size: samples requested of each. unlike: the first with another number
-    of samples, and that. shape, first: of the last inputs and the first. changed: the first with another shape, and
-    that. Raises RunFailed where the workload gives no more, or no batch.
+    """taken: their number. size: samples requested of each. unlike: the first with another number of samples, and that.
+    shape, first: of the last inputs and the first. changed: the first with another shape, and that. Raises RunFailed
+    where the workload gives no more, or no batch.
     """
 
     def __init__(self, workload: Workload, batch_size: int, rank: int, device: torch.device) -> None:
@@ -182,10 +178,8 @@ class Batches(Iterator[Batch]):
         try:
             batch = next(self._made)
         except StopIteration:
-            raise self._wrong(
-                f"ended at step {self.taken} (warm-up and proofs included)",
-                "Let it go on without end: begin anew after the last sample",
-            ) from None
+            remedy = "Let it go on without end: begin anew after the last sample"
+            raise self._wrong(f"ended at step {self.taken} (warm-up and proofs included)", remedy) from None
         if not isinstance(batch, Batch) or not all(isinstance(part, Tensor) for part in batch):
             raise self._wrong(f"gave a {type(batch).__name__} at step {self.taken}, and not a Batch of two tensors")
         self.shape = batch.inputs.shape
@@ -195,10 +189,8 @@ class Batches(Iterator[Batch]):
         if len(batch.inputs) != self.size and self.unlike is None:
             self.unlike = self.taken, len(batch.inputs)
         if not len(batch.inputs):
-            raise self._wrong(
-                f"gave an empty batch at step {self.taken}",
-                "Give as many samples as requested: leave an incomplete last batch out (drop_last)",
-            )
+            remedy = "Give as many samples as requested: leave an incomplete last batch out (drop_last)"
+            raise self._wrong(f"gave an empty batch at step {self.taken}", remedy)
         self.taken += 1
         return batch
 
@@ -213,8 +205,7 @@ class Batches(Iterator[Batch]):
 INSTEAD = "Replace modules of the model that `convert` is given (model.set_submodule), or patch within forward_context"
 
 
-@dataclass(frozen=True)
-class Bindings:
+class Bindings(NamedTuple):
     """What the functions and methods of a model are, by the module or class that holds them and their name there."""
 
     noted: Mapping[tuple[int, str], tuple[ModuleType | type, Any]]

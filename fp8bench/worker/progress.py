@@ -20,9 +20,7 @@ Stage = Literal[
     "starting", "building", "proving", "warming up", "capturing", "comparing", "timing", "profiling", "done"
 ]
 STAGES: tuple[Stage, ...] = get_args(Stage)
-RECENT = 40
-"""The number of steps whose median is shown live."""
-
+RECENT = 40  # steps whose median is shown live
 # The file is an array of doubles: these, the seconds of each stage, and the latest stamps, overwriting the oldest: far
 # more than are read, so none changes while it is read.
 _STAGE, _STEP, _STEPS, _PACE, _AT, _BEGAN, _SINCE, _SECONDS = range(8)

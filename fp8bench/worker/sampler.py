@@ -23,9 +23,8 @@ from typing import IO, Any, NamedTuple
 from fp8bench.machine import nvml
 from fp8bench.machine.nvml import pynvml
 
+# NVML's power and utilisation are means over up to a second (nvml.h); more samples would add little.
 PERIOD_S = 0.2
-"""NVML's power and utilisation are means over up to a second (nvml.h); more samples would add little."""
-
 _LASTING = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 

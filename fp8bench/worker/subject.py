@@ -48,8 +48,8 @@ def make_workload(config: RunConfig) -> Workload:
     return workload
 
 
+# Settings that only some workloads take, and which ones do:
 OF_SAMPLES = {"sequence_length": "a language model", "image_size": "a model of timm", "classes": "a model of timm"}
-"""Settings that only some workloads take, and which ones do."""
 
 
 def check_workload(workload: Workload, config: RunConfig, mode: Mode) -> None:

@@ -18,11 +18,9 @@ from fp8bench.schema.rank import RankTelemetry, TelemetrySeries
 from fp8bench.stats.telemetry import drawn_between
 from fp8bench.worker.sampler import PERIOD_S, Sample, read_header, read_sample
 
+# What of the series is kept before the first timed step: enough to see the GPU's state when timing began.
 BEFORE_S = 1.0
-"""Seconds of the series before the first timed step that are kept: enough to see the GPU's state when timing began."""
-
-END_S = 2.0
-POLL_S = 0.01
+END_S, POLL_S = 2.0, 0.01
 
 
 class Sampler:
