@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from fp8bench.doctor.privacy import short_path
-from fp8bench.machine.driver import DriverFacts
+from fp8bench.machine.gpus import DriverFacts
 from fp8bench.machine.host import HostFacts
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.tables.written import counted
 
+# warning: a number measured here may be worse than necessary. problem: a mode does not run here, or its number would be
+# incorrect.
 Status = Literal["ok", "warning", "problem", "unknown"]
-"""warning: a number measured here may be worse than necessary. problem: a mode does not run here, or its number would
-be incorrect.
-"""
 
 Subject = Literal["software", "gpu", "host"]
 WORST_FIRST: tuple[Status, ...] = ("problem", "warning", "ok", "unknown")

@@ -9,9 +9,7 @@ from fp8bench.doctor.check import WORST_FIRST, Check, Examination, Finding, GpuC
 from fp8bench.doctor.hardware import each_gpu
 from fp8bench.doctor.privacy import names_of_this_machine, scrub
 from fp8bench.doctor.probe import run_probes, wanted
-from fp8bench.machine import driver as driver_facts
-from fp8bench.machine import host as host_facts
-from fp8bench.machine import temporary
+from fp8bench.machine import gpus, host, temporary
 from fp8bench.machine.identity import installed as installed_version
 from fp8bench.tables.document import Cells, CsvLines, Document, Emphasis, Heading, Part, Sentence, Table, Tone, blocks
 
@@ -56,7 +54,7 @@ def examine(environ: Mapping[str, str], quick: bool = False) -> Examination:
     """Examine this machine. quick: whether to skip probes, i.e. whatever imports torch or Transformer Engine. The order
     matters: GPUs and load are looked at before probes use them, and the host's speed while none runs.
     """
-    driver, around, loop_s = driver_facts.look(environ), host_facts.look(), host_facts.loop_times()
+    driver, around, loop_s = gpus.look(environ), host.look(), host.loop_times()
     installed = {name: installed_version(name) for name in software.SUPPORTED}
     facts = MachineFacts(driver, around, loop_s, environ, installed, quick)
     if quick:
@@ -86,8 +84,8 @@ def shown(facts: MachineFacts) -> Examination:
 def document(examination: Examination) -> Document:
     """Return a table for each subject; the data has every field of every finding, in the order of the checks."""
     findings, machine = examination.findings, examination.machine
-    gpus = [f"{gpu.count} x {gpu.name}" for gpu in machine.gpus] or ["no GPU"]
-    here = ", ".join([*gpus, machine.cpu or "unknown CPU", f"{machine.cores} cores"])
+    cards = [f"{gpu.count} x {gpu.name}" for gpu in machine.gpus] or ["no GPU"]
+    here = ", ".join([*cards, machine.cpu or "unknown CPU", f"{machine.cores} cores"])
     groups: list[list[Part]] = []
     for subject, title in SUBJECTS.items():
         if rows := [*_rows([finding for finding in findings if finding.subject == subject])]:

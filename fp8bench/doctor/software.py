@@ -105,7 +105,6 @@ def gpus_of_torch(facts: MachineFacts) -> Verdict:
 
 
 def precision() -> Answer:
-    """Multiply tiny matrices on the first GPU; in fp8 if it has units for that."""
     import torch
 
     def fp8_gemm(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -193,7 +192,6 @@ def torch_compile(facts: MachineFacts) -> Verdict:
 
 
 def transformer_engine() -> Answer:
-    """Ask for its recipes, and train a te.Linear in fp8 with delayed scaling, if that is available."""
     import torch
     import transformer_engine.pytorch as te
     from transformer_engine.common.recipe import DelayedScaling
@@ -313,9 +311,8 @@ def te_attention(facts: MachineFacts) -> Verdict:
     if result.backend in ("fused", "flash"):
         return Verdict("ok", f"{result.backend} (ViT-Huge, batch 64, bf16, forward and backward)")
     reasons = "; ".join(reason.rstrip(". ") for reason in result.reasons) or "no reason given"
-    return Verdict(
-        "problem", f"{result.backend} (ViT-Huge, batch 64): far slower, without a warning. {reasons}", remedy
-    )
+    text = f"{result.backend} (ViT-Huge, batch 64): far slower, without a warning. {reasons}"
+    return Verdict("problem", text, remedy)
 
 
 def _train(module: "torch.nn.Module", x: "torch.Tensor", context: AbstractContextManager[object] | None = None) -> None:

@@ -18,19 +18,9 @@ from pathlib import Path
 from fp8bench import __version__
 from fp8bench.machine.gpus import gpus_here
 from fp8bench.machine.nvml import driver_version, pynvml
+from fp8bench.schema import machine as schema
 from fp8bench.schema.files import text_if_any
-from fp8bench.schema.machine import (
-    PACKAGES,
-    RELEASE,
-    MachineBasis,
-    MachineIdentity,
-    Software,
-    differing,
-    minor,
-    same_machine,
-    software_of,
-    variables_that_matter,
-)
+from fp8bench.schema.machine import MachineBasis, MachineIdentity, Software, variables_that_matter
 from fp8bench.schema.private import settings_in
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
@@ -49,13 +39,13 @@ class Here:
 
     def unlike(self, record: RecordHead) -> list[str]:
         """Return why a record cannot share a row with what is measured here and now, in words; empty if it can."""
-        found, software = self.unlike_place(record), software_of(record.environment)
+        found, software = self.unlike_place(record), schema.software_of(record.environment)
         if software is None:
             return found
         # Of libraries the launcher knows some, and of variables all.
         set_then = variables_that_matter(record.environment.variables) if record.environment and self.software else {}
         known = {name: software.get(name) for name in (*self.software, *set_then)}
-        here = {name: self.software.get(name) or "absent" for name in differing(known, self.software)}
+        here = {name: self.software.get(name) or "absent" for name in schema.differing(known, self.software)}
         return found + [f"{name} {known[name] or 'absent'} (here {version})" for name, version in here.items()]
 
     def unlike_place(self, record: RecordHead) -> list[str]:
@@ -63,7 +53,7 @@ class Here:
         found = []
         if record.method_version != METHOD_VERSION:
             found.append(f"method version {record.method_version} (now {METHOD_VERSION})")
-        if self.one and not same_machine(record.machine, self.machine):
+        if self.one and not schema.same_machine(record.machine, self.machine):
             found.append(f"machine {record.machine or 'unknown'} (here {self.machine or 'unknown'})")
         return found
 
@@ -101,13 +91,14 @@ def digest(text: str) -> str:
 
 def software_here(on_gpu: bool) -> Software:
     """Return this machine's software by the names of a record, as known without torch. on_gpu: the driver matters."""
-    found = {name: installed(name) for name in PACKAGES}
-    return {**found, "python": minor(platform.python_version()), "driver": driver_version() if on_gpu else None}
+    found = {name: installed(name) for name in schema.PACKAGES}
+    python, driver = schema.minor(platform.python_version()), driver_version() if on_gpu else None
+    return {**found, "python": python, "driver": driver}
 
 
 def settings_here() -> Software:
     """Return the release of fp8bench, and the variables that matter, as a record of a run here would have them."""
-    return {RELEASE: __version__, **variables_that_matter(settings_in(os.environ))}
+    return {schema.RELEASE: __version__, **variables_that_matter(settings_in(os.environ))}
 
 
 @cache

@@ -69,10 +69,9 @@ class Store:
         """Return the files by path below the address; empty if there is no such folder yet."""
 
         def listed(fs: Any, root: str) -> dict[str, RemoteFile]:
-            try:
+            found = {}
+            with suppress(FileNotFoundError):
                 found = fs.find(root, withdirs=False, detail=True)
-            except FileNotFoundError:
-                found = {}
             if not found and self.address.scheme not in SSH:
                 # An empty answer may also mean that there is no bucket.
                 fs.ls(root.partition("/")[0], detail=False)
@@ -288,7 +287,7 @@ class Mirror:
         return fetched
 
     def pending(self) -> list[str]:
-        """Return the files that are here and, as far as known, not on the remote."""
+        """Return what is here and, as far as known, not on the remote."""
         known = self._known()
         edited = {name for name in known if name.endswith(CHANGING) and known[name] != self._digest_of(name)}
         return [name for name in names_in(self.folder) if name not in known or name in edited]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fp8bench.doctor.check import Answer, Copy, MachineFacts
-from fp8bench.machine.driver import DriverFacts, GpuFacts
+from fp8bench.machine.gpus import DriverFacts, GpuFacts
 from fp8bench.machine.host import HostFacts
 
 GIB = 1 << 30

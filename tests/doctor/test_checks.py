@@ -28,7 +28,7 @@ from fp8bench.doctor.check import Answer, Copy, Failure
 from fp8bench.doctor.examine import judge
 from fp8bench.doctor.hardware import one_process_a_gpu
 from fp8bench.doctor.software import SUPPORTED
-from fp8bench.machine.driver import DriverFacts, GpuFacts
+from fp8bench.machine.gpus import DriverFacts, GpuFacts
 from fp8bench.machine.host import HostFacts
 from fp8bench.schema.machine import release
 from fp8bench.schema.rank import POWER_CAP

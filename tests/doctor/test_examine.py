@@ -23,7 +23,7 @@ from doctor.machines import (
 from fp8bench.doctor.check import Check, Copy, Examination, Failure, Verdict
 from fp8bench.doctor.examine import CHECKS, document, judge, shown
 from fp8bench.doctor.probe import wanted
-from fp8bench.machine.driver import DriverFacts
+from fp8bench.machine.gpus import DriverFacts
 from fp8bench.tables.render import PIPE, render
 
 DENIED = without_gpu(DriverFacts(on_the_bus=1, error="Insufficient Permissions"))

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from fp8bench.machine import gpus, nvml
 from fp8bench.machine.busy import require_idle
-from fp8bench.machine.driver import look
-from fp8bench.machine.gpus import VISIBLE, Gpu, gpus_here, hides_all, this_machine, visible
+from fp8bench.machine.gpus import VISIBLE, Gpu, gpus_here, hides_all, look, this_machine, visible
 from fp8bench.machine.nvml import driver_version
 from fp8bench.schema.errors import ModeUnavailable
 
@@ -26,7 +25,14 @@ class Nvml:
     """
 
     def __init__(self, gpus, refused=None, **answers):
-        self.gpus, self.refused, self.answers, self.open = gpus, refused or {}, answers, 0
+        self.gpus, self.refused, self.open = gpus, refused or {}, 0
+        self.answers = {
+            "nvmlDeviceGetCount": lambda: len(self.gpus),
+            "nvmlDeviceGetHandleByIndex": lambda index: [*self.gpus][index],
+            "nvmlDeviceGetUUID": lambda handle: handle,
+            "nvmlDeviceGetName": lambda handle: self.gpus[handle],
+            **answers,
+        }
 
     def nvmlInit(self):
         self._refuse("nvmlInit")
@@ -35,20 +41,6 @@ class Nvml:
     def nvmlShutdown(self):
         self.open -= 1
         self._refuse("nvmlShutdown")
-
-    def nvmlDeviceGetCount(self):
-        self._refuse("nvmlDeviceGetCount")
-        return len(self.gpus)
-
-    def nvmlDeviceGetHandleByIndex(self, index):
-        self._refuse("nvmlDeviceGetHandleByIndex")
-        return [*self.gpus][index]
-
-    def nvmlDeviceGetUUID(self, handle):
-        return handle
-
-    def nvmlDeviceGetName(self, handle):
-        return self.gpus[handle]
 
     def _refuse(self, name):
         if name in self.refused:
@@ -63,7 +55,7 @@ class Nvml:
             self._refuse(name)
             if name not in self.answers:
                 raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-            return self.answers[name]
+            return self.answers[name](*arguments) if callable(self.answers[name]) else self.answers[name]
 
         return ask
 
