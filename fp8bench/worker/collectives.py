@@ -18,10 +18,10 @@ from fp8bench.schema.collectives import Case, CollectivesConfig, Dtype, RankTime
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.rank import RankReport
-from fp8bench.worker.environment import environment
 from fp8bench.worker.parallel import largest
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.rank_report import Aside
+from fp8bench.worker.subject import environment
 
 FEWEST, MOST, WARM = 20, 100, 5
 TORCH: dict[Dtype, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
