@@ -43,9 +43,7 @@ def judged(
 
 
 class Copy(Frozen):
-    """A copy of one of NVIDIA's libraries. folder: shortened, so that it names no user. version: None if neither the
-    files' names nor their package tell.
-    """
+    """folder: shortened, so that it names no user. version: None if neither the files nor their package tell."""
 
     family: str
     folder: str
@@ -63,10 +61,10 @@ _LIBRARY = re.compile(
 )
 
 
-def copies(maps: str) -> tuple[Copy, ...]:
-    """Return every copy that a process has mapped. maps: the text of its `maps` file."""
+def copies(maps: str | None = None) -> tuple[Copy, ...]:
+    """Return every copy of NVIDIA's libraries that a process has mapped. maps: the text of its `maps`; None: our own."""
     files: dict[tuple[str, Path], set[str]] = {}
-    for folder, family, version in sorted(_LIBRARY.findall(maps)):
+    for folder, family, version in sorted(_LIBRARY.findall(maps or Path("/proc/self/maps").read_text())):
         files.setdefault((family, Path(folder)), set()).add(version)
     found = []
     for (family, folder), versions in files.items():
@@ -87,13 +85,12 @@ class Answer(Frozen):
 
     version: of the package. cuda: that torch was built for. gpus: that torch sees. copies: mapped in the probe's
     process. capability: of the first GPU. graphs: that torch.compile made of a function; right: whether its result is.
-    recipes: of Transformer Engine, each with why it is not available, or None. backend: the attention that it ran for
-    ViT-Huge's block; reasons: why it refused others.
+    recipes: of Transformer Engine, each with why it is not available, or None. error: of starting CUDA, of a te.Linear,
+    or of cuDNN. backend: the attention that it ran for ViT-Huge's block; reasons: why it refused others.
     """
 
     version: str | None = None
     cuda: str | None = None
-    cuda_error: str | None = None
     gpus: int = 0
     copies: tuple[Copy, ...] = ()
     capability: tuple[int, int] | None = None
@@ -102,8 +99,7 @@ class Answer(Frozen):
     graphs: int = 0
     right: bool = False
     recipes: Mapping[str, str | None] = {}
-    linear_error: str | None = None
-    cudnn_error: str | None = None
+    error: str | None = None
     backend: str | None = None
     reasons: tuple[str, ...] = ()
 
@@ -126,9 +122,8 @@ class Unanswered(Exception):
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """All facts about a machine. loop_s: how long a loop of Python took, each time. installed: versions by package
-    name, read without importing; None if not installed. answers: by the probe's name; none of those that were not run,
-    because of --quick or for want of something to probe.
+    """loop_s: how long a loop of Python took, each time. installed: versions by package, read without importing; None
+    if not installed. answers: by probe; none of those not run, because of --quick or for want of something to probe.
     """
 
     driver: DriverFacts

@@ -30,9 +30,7 @@ _ERROR_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Failed|Exit|Interrup
 
 
 class Probe(NamedTuple):
-    """run: makes the answer, in the probe's process. needs: `te` is a GPU and Transformer Engine. environ: beside that
-    of a run; `{folder}` is an empty folder.
-    """
+    """needs: `te` is a GPU and Transformer Engine. environ: beside that of a run; `{folder}` is an empty folder."""
 
     name: str
     run: Callable[[], Answer]

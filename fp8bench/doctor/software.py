@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from importlib.metadata import version
 from logging.handlers import BufferingHandler
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fp8bench.doctor.check import SKIPPED, Answer, Copy, Failure, MachineFacts, Verdict, copies, judged
@@ -37,7 +36,6 @@ ONE_CUDNN = (
 )
 # 387.7 ms a step of ViT-Huge at batch 64 on an H200, torchao tensorwise, eager; the baseline took 137.5:
 UNCOMPILED = "without it torchao-float8 runs at about 0.36 of the baseline's speed"
-OWN_MAPS = Path("/proc/self/maps")
 # The size of every matrix that is multiplied here:
 SIDE = 256
 
@@ -81,9 +79,9 @@ def torch_and_cuda() -> Answer:
     return Answer(
         version=str(torch.__version__),
         cuda=torch.version.cuda,
-        cuda_error=next(iter(failed), None),
+        error=next(iter(failed), None),
         gpus=torch.cuda.device_count(),
-        copies=copies(OWN_MAPS.read_text()),
+        copies=copies(),
     )
 
 
@@ -93,11 +91,11 @@ def gpus_of_torch(facts: MachineFacts) -> Verdict:
         built = f"torch {torch.version} was built without CUDA"
         return Verdict("problem", built, "Install a torch that was built for CUDA")
     built = f"torch was built for CUDA {torch.cuda}"
-    if torch.cuda_error is not None:
+    if torch.error is not None:
         remedy = "Check `nvidia-smi`, and restart the machine if the driver was updated"
         if driver.cuda is not None and driver.cuda[0] < int(torch.cuda.partition(".")[0]):
             remedy = "Update the driver, or install a torch that was built for an older CUDA"
-        return Verdict("problem", f"{built}, and CUDA does not start: {torch.cuda_error}", remedy)
+        return Verdict("problem", f"{built}, and CUDA does not start: {torch.error}", remedy)
     if torch.gpus != len(driver.gpus) and not any(gpu.mig for gpu in driver.gpus):
         text = f"torch sees {torch.gpus} GPU(s), the driver {len(driver.gpus)}"
         return Verdict("problem", text, "Check CUDA_VISIBLE_DEVICES, and the GPUs given to this container")
@@ -210,16 +208,16 @@ def transformer_engine() -> Answer:
         if recipes.get("delayed", "no GPU") is None:
             x = torch.randn(SIDE, SIDE, device="cuda", requires_grad=True)
             _train(te.Linear(SIDE, SIDE, device="cuda"), x, te.autocast(enabled=True, recipe=DelayedScaling()))
-    return Answer(version=version("transformer-engine"), recipes=recipes, linear_error=next(iter(failed), None))
+    return Answer(version=version("transformer-engine"), recipes=recipes, error=next(iter(failed), None))
 
 
 def recipes(facts: MachineFacts) -> Verdict:
     result = facts.answer("transformer-engine", NO_TE, "Transformer Engine does not import")
     if not result.recipes:
         return Verdict("unknown", "Transformer Engine saw no GPU")
-    if result.linear_error is not None:
+    if result.error is not None:
         remedy = "Install a Transformer Engine built for this torch and CUDA, and check that one cuBLAS is loaded"
-        return Verdict("problem", f"a te.Linear in fp8 failed: {result.linear_error}", remedy)
+        return Verdict("problem", f"a te.Linear in fp8 failed: {result.error}", remedy)
     names: dict[str | None, list[str]] = {}
     for name, reason in result.recipes.items():
         names.setdefault(reason and reason.rstrip(". "), []).append(name)
@@ -229,9 +227,7 @@ def recipes(facts: MachineFacts) -> Verdict:
 
 
 def libraries() -> Answer:
-    """In a run's order: torch, Transformer Engine, and the patch embedding's convolution, which is the first use of
-    cuDNN and loads many parts of it.
-    """
+    # In a run's order: the patch embedding's convolution is the first use of cuDNN, and loads many parts of it.
     import torch
     import transformer_engine.pytorch  # noqa: F401
 
@@ -239,7 +235,7 @@ def libraries() -> Answer:
         if torch.cuda.is_available():
             embed = torch.nn.Conv2d(3, 1280, kernel_size=16, stride=16, device="cuda")
             _train(embed, torch.randn(2, 3, 224, 224, device="cuda"))
-    return Answer(copies=copies(OWN_MAPS.read_text()), cudnn_error=next(iter(failed), None))
+    return Answer(copies=copies(), error=next(iter(failed), None))
 
 
 def mapped(facts: MachineFacts, family: str) -> list[Copy]:
@@ -259,7 +255,7 @@ def cudnn(facts: MachineFacts) -> Verdict:
         return Verdict("problem", f"{len(found)} mapped in one process: {text}", ONE_CUDNN)
     if isinstance(used, Failure):
         return used.verdict("the first use of cuDNN: {}", ONE_CUDNN)
-    if failed := used and used.cudnn_error:
+    if failed := used and used.error:
         return Verdict("problem", f"{text or 'none mapped'}; its first use failed: {failed}", ONE_CUDNN)
     return judged(text or None, False, "", unknown="no file of cuDNN is mapped; torch may contain it")
 
@@ -295,7 +291,7 @@ def attention() -> Answer:
         model: torch.nn.Module = torch.nn.Sequential(Block(dim=1280, num_heads=16, mlp_ratio=4.0, qkv_bias=True))
         x = torch.randn(64, 197, 1280, requires_grad=True)
     _train(TEBF16().convert(model.train()), x)
-    return Answer(backend=attention_backend(), reasons=refusals(log.buffer), copies=copies(OWN_MAPS.read_text()))
+    return Answer(backend=attention_backend(), reasons=refusals(log.buffer), copies=copies())
 
 
 def te_attention(facts: MachineFacts) -> Verdict:

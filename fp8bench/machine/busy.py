@@ -21,10 +21,9 @@ RELEASE_S, POLL_S = 5.0, 0.25
 
 
 def is_held(processes: int | None, used_bytes: int | None) -> bool:
-    """Return whether a GPU is in use: by a compute process, or by much memory, because a container shows no process of
-    the host. processes, used_bytes: on the GPU; None is unknown, and no sign of use.
-    """
-    # Idle cards use up to some hundred MiB for the driver, and a CUDA context uses as much again.
+    """Return whether a GPU is in use. None is unknown, and no sign of use."""
+    # A container shows no process of the host, so much memory counts too. Idle cards use up to some hundred MiB for the
+    # driver, and a CUDA context uses as much again.
     return bool(processes) or (used_bytes or 0) > GIB
 
 

@@ -118,7 +118,7 @@ def a100_host():
 
 def without_gpu(driver=None):
     """A machine where nothing of a GPU can be asked."""
-    facts = answering("torch", cuda_error="Found no NVIDIA driver on your system.", gpus=0)
+    facts = answering("torch", error="Found no NVIDIA driver on your system.", gpus=0)
     return replace(
         facts,
         driver=driver or DriverFacts(),

@@ -156,19 +156,19 @@ NO_COMPILER = Failure(kind="error", message="RuntimeError: No C compiler")
 NO_TE = failing(None, "attention", "transformer-engine", facts=package("transformer-engine", None, None))
 BROKEN_TE = failing(Failure(kind="error", message="OSError: libcudart.so.12"), "transformer-engine")
 OLD_DRIVER = replace(
-    answering("torch", cuda_error="The NVIDIA driver on your system is too old"),
+    answering("torch", error="The NVIDIA driver on your system is too old"),
     driver=DriverFacts(version="535.1", cuda=(12, 2), gpus=(H200,)),
 )
 HIDDEN_GPUS = replace(h200_host(), driver=DriverFacts(hidden=2, on_the_bus=2))
-UNINITIALIZED = answering("torch", cuda_error="not initialized")
+UNINITIALIZED = answering("torch", error="not initialized")
 NO_BF16 = answering("precision", bf16_error="CUBLAS_STATUS_NOT_SUPPORTED")
 UNFUSED = answering("attention", backend="unfused")
 TWO_NCCL = (CUBLAS, NCCL, NCCL.model_copy(update={"folder": "/usr/lib", "version": "2.20.5"}))
 SAME_CUDNN = (TORCHS_CUDNN, TORCHS_CUDNN.model_copy(update={"folder": "lib"}))
-CUDNN_FAILS = answering("libraries", cudnn_error="CUDNN_STATUS_SUBLIBRARY")
+CUDNN_FAILS = answering("libraries", error="CUDNN_STATUS_SUBLIBRARY")
 OFF_BY_ONE = answering("precision", fp8_error="the product is off by 1")
 NO_CAPABILITY = failing(None, "precision", facts=h200_host(gpu(capability=None)))
-LINEAR_FAILS = answering("transformer-engine", linear_error="CUBLAS_STATUS_NOT_SUPPORTED")
+LINEAR_FAILS = answering("transformer-engine", error="CUBLAS_STATUS_NOT_SUPPORTED")
 EIGHT = tuple(gpu(index=index) for index in range(8))
 NAMELESS_CUDNN = [Copy(family="cudnn", folder=folder, version=None) for folder in ("lib", "lib64")]
 

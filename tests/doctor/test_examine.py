@@ -98,7 +98,7 @@ def test_nothing_that_is_shown_names_the_machine():
     copies = (Copy(family="cudnn", folder="lib", version="9.1.0"), Copy(family="cudnn", folder="lib", version="9.2.0"))
     facts = h200_host(gpu(), gpu(index=1), environ=secrets)
     facts = failing(Failure(kind="error", message=f"ImportError: {leak}"), "torch", "compile", facts=facts)
-    facts = answering("libraries", facts, copies=copies, cudnn_error=leak)
+    facts = answering("libraries", facts, copies=copies, error=leak)
     facts = answering("attention", facts, backend="unfused", reasons=(f"Disabling: {leak}",), copies=())
     for text in (text_of(facts, form) for form in ("json", PIPE)):
         for leaked in ("verysecret", "bigbox", "alice", "1a2b3c4d", "10.0.0.7"):
