@@ -62,7 +62,7 @@ _LIBRARY = re.compile(
 
 
 def copies(maps: str | None = None) -> tuple[Copy, ...]:
-    """Return every copy of NVIDIA's libraries that a process has mapped. maps: the text of its `maps`; None: our own."""
+    """Return every copy of NVIDIA's libraries that a process has mapped. maps: the text of its `maps`; None: ours."""
     files: dict[tuple[str, Path], set[str]] = {}
     for folder, family, version in sorted(_LIBRARY.findall(maps or Path("/proc/self/maps").read_text())):
         files.setdefault((family, Path(folder)), set()).add(version)
