@@ -15,7 +15,7 @@ from cli.calling import call
 from kept import record_paths
 
 from fp8bench.kinds.run.columns import NAMES
-from fp8bench.profiling.facts import ADVICE
+from fp8bench.profiling.causes import ADVICE
 from fp8bench.stats.certainty import BETWEEN_MACHINES
 
 ROOT = Path(__file__).resolve().parents[1]

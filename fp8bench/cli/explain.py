@@ -16,7 +16,7 @@ from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.explain import PICTURE, document, explain_steps, profiled
 from fp8bench.kinds.run.row import Row
-from fp8bench.profiling.facts import StepFacts, facts_of
+from fp8bench.profiling.causes import StepFacts, facts_of
 from fp8bench.records import named, results
 from fp8bench.records.results import read_record
 from fp8bench.records.select import ALL, Filter, grouped, work_of

@@ -2,22 +2,23 @@
 determined is `unknown`, and an unknown never fails.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, NamedTuple
 
-from fp8bench.doctor.copies import Copy
-from fp8bench.machine.driver import DriverFacts
+from fp8bench.doctor.privacy import short_path
+from fp8bench.machine.gpus import DriverFacts
 from fp8bench.machine.host import HostFacts
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.tables.written import counted
 
+# warning: a number measured here may be worse than necessary. problem: a mode does not run here, or its number would be
+# incorrect.
 Status = Literal["ok", "warning", "problem", "unknown"]
-"""warning: a number measured here may be worse than necessary. problem: a mode does not run here, or its number would
-be incorrect.
-"""
 
 Subject = Literal["software", "gpu", "host"]
 WORST_FIRST: tuple[Status, ...] = ("problem", "warning", "ok", "unknown")
@@ -41,18 +42,55 @@ def judged(
     return Verdict(status, found, remedy) if bad else Verdict("ok", found)
 
 
+class Copy(Frozen):
+    """folder: shortened, so that it names no user. version: None if neither the files nor their package tell."""
+
+    family: str
+    folder: str
+    version: str | None
+
+    def __str__(self) -> str:
+        return f"{self.version or 'of unknown version'} ({self.folder})"
+
+
+_LIBRARY = re.compile(
+    # The sixth column of a `maps` file is the path, which ends in ` (deleted)` if the file was replaced.
+    r"^(?:\S+ +){5}(/.*)/lib(cudnn|cublas|nccl)(?:(?<=cudnn)_(?!frontend)\w+|(?<=cublas)Lt)?\.so(?:\.(\d[\d.]*))?"
+    r"(?: \(deleted\))?$",
+    re.MULTILINE,
+)
+
+
+def copies(maps: str | None = None) -> tuple[Copy, ...]:
+    """Return every copy of NVIDIA's libraries that a process has mapped. maps: the text of its `maps`; None: ours."""
+    files: dict[tuple[str, Path], set[str]] = {}
+    for folder, family, version in sorted(_LIBRARY.findall(maps or Path("/proc/self/maps").read_text())):
+        files.setdefault((family, Path(folder)), set()).add(version)
+    found = []
+    for (family, folder), versions in files.items():
+        # Three parts identify a release: libcudnn.so.9.14.0 does, libcudnn.so.9 does not.
+        full = sorted(version for version in versions if version.count(".") >= 2)
+        if not full:
+            package = re.compile(rf"^nvidia_{family}(?:_cu\d+)?-([\d.]+)\.dist-info$")
+            site = next((parent.parent for parent in folder.parents if parent.name == "nvidia"), None)
+            beside = site.glob("*.dist-info") if site else ()
+            of_package = {match[1] for path in beside if (match := package.match(path.name))}
+            full = [*of_package] if len(of_package) == 1 else []
+        found.append(Copy(family=family, folder=short_path(str(folder)), version=" and ".join(full) or None))
+    return tuple(found)
+
+
 class Answer(Frozen):
     """What a probe found, in the fields that it is about. An error is the first line of what failed, None if it worked.
 
     version: of the package. cuda: that torch was built for. gpus: that torch sees. copies: mapped in the probe's
     process. capability: of the first GPU. graphs: that torch.compile made of a function; right: whether its result is.
-    recipes: of Transformer Engine, each with why it is not available, or None. backend: the attention that it ran for
-    ViT-Huge's block; reasons: why it refused others.
+    recipes: of Transformer Engine, each with why it is not available, or None. error: of starting CUDA, of a te.Linear,
+    or of cuDNN. backend: the attention that it ran for ViT-Huge's block; reasons: why it refused others.
     """
 
     version: str | None = None
     cuda: str | None = None
-    cuda_error: str | None = None
     gpus: int = 0
     copies: tuple[Copy, ...] = ()
     capability: tuple[int, int] | None = None
@@ -61,8 +99,7 @@ class Answer(Frozen):
     graphs: int = 0
     right: bool = False
     recipes: Mapping[str, str | None] = {}
-    linear_error: str | None = None
-    cudnn_error: str | None = None
+    error: str | None = None
     backend: str | None = None
     reasons: tuple[str, ...] = ()
 
@@ -80,14 +117,13 @@ class Failure(Frozen):
 
 
 class Unanswered(Exception):
-    """A probe gave no answer that could be judged. Its argument is the verdict, which says what that means."""
+    """A probe gave no answer that could be judged. Its argument is the verdict."""
 
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """All facts about a machine. loop_s: how long a loop of Python took, each time. installed: versions by package
-    name, read without importing; None if not installed. answers: by the probe's name; none of those that were not run,
-    because of --quick or for want of something to probe.
+    """loop_s: how long a loop of Python took, each time. installed: versions by package, read without importing; None
+    if not installed. answers: by probe; none of those not run, because of --quick or for want of something to probe.
     """
 
     driver: DriverFacts
@@ -99,9 +135,7 @@ class MachineFacts:
     answers: Mapping[str, Answer | Failure] = field(default_factory=dict)
 
     def answer(self, probe: str, absent: str, failed: str = "{}", remedy: str | None = None) -> Answer:
-        """Return a probe's answer. absent: why there is none if it was not run. failed, remedy: for `Failure.verdict`.
-        Raises Unanswered.
-        """
+        """Raises Unanswered. absent: why a probe was not run. failed, remedy: for `Failure.verdict`."""
         found = self.answers.get(probe)
         if isinstance(found, Answer):
             return found
@@ -119,8 +153,7 @@ class Finding(Frozen):
     remedy: str | None = None
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """judge: makes the verdict, where what the check needs is there: a GPU, or probes of one."""
 
     name: str
@@ -130,8 +163,9 @@ class Check:
     needs: Literal["", "gpu", "probes"] = ""
 
     def finding(self, facts: MachineFacts) -> Finding:
-        skipped = SKIPPED if self.needs == "probes" and facts.quick else None
-        why_not = (facts.driver.why_no_gpu or skipped) if self.needs else None
+        why_not = facts.driver.why_no_gpu if self.needs else None
+        if self.needs == "probes" and facts.quick:
+            why_not = why_not or SKIPPED
         try:
             status, found, remedy = Verdict("unknown", why_not) if why_not else self.judge(facts)
         except Unanswered as unanswered:
@@ -145,8 +179,6 @@ class GpuCount(Frozen):
 
 
 class MachineSummary(Frozen):
-    """The machine in a few words that do not identify it."""
-
     gpus: tuple[GpuCount, ...]
     cpu: str | None
     cores: int
@@ -165,7 +197,5 @@ class Examination(Frozen):
     def summary(self) -> str:
         """The counts without zeroes, e.g. `2 problems, 1 warning, 14 ok, 6 unknown`."""
         counts = Counter(finding.status for finding in self.findings)
-        plural = {"problem": "problems", "warning": "warnings"}
-        return ", ".join(
-            counted(counts[status], status, plural.get(status, status)) for status in WORST_FIRST if counts[status]
-        )
+        plural = {"problem": "problems", "warning": "warnings", "ok": "ok", "unknown": "unknown"}
+        return ", ".join(counted(counts[one], one, plural[one]) for one in WORST_FIRST if counts[one])

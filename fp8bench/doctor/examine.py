@@ -9,19 +9,13 @@ from fp8bench.doctor.check import WORST_FIRST, Check, Examination, Finding, GpuC
 from fp8bench.doctor.hardware import each_gpu
 from fp8bench.doctor.privacy import names_of_this_machine, scrub
 from fp8bench.doctor.probe import run_probes, wanted
-from fp8bench.machine import driver as driver_facts
-from fp8bench.machine import host as host_facts
-from fp8bench.machine import temporary
+from fp8bench.machine import gpus, host, temporary
 from fp8bench.machine.identity import installed as installed_version
-from fp8bench.tables.document import CsvLines, Document, Emphasis, Heading, Part, Sentence, Table, Tone, blocks
-from fp8bench.tables.study import Column, word
+from fp8bench.tables.document import Cells, CsvLines, Document, Emphasis, Heading, Part, Sentence, Table, Tone, blocks
 
 SUBJECTS = {"gpu": "GPU", "software": "Software", "host": "Host"}
 TONES: dict[str, Tone] = {"problem": "bad", "warning": "doubtful", "ok": "good"}
 EMPHASIS: dict[str, Emphasis] = {"problem": "strong", "unknown": "faint"}
-LIMIT_S = 50.0
-WITHOUT_GPU_LIMIT_S = 25.0
-MOST_AT_ONCE = 8
 
 CHECKS = (
     Check("driver", "gpu", "NVIDIA driver", hardware.driver),
@@ -60,14 +54,14 @@ def examine(environ: Mapping[str, str], quick: bool = False) -> Examination:
     """Examine this machine. quick: whether to skip probes, i.e. whatever imports torch or Transformer Engine. The order
     matters: GPUs and load are looked at before probes use them, and the host's speed while none runs.
     """
-    driver, around, loop_s = driver_facts.look(environ), host_facts.look(), host_facts.loop_times()
+    driver, around, loop_s = gpus.look(environ), host.look(), host.loop_times()
     installed = {name: installed_version(name) for name in software.SUPPORTED}
     facts = MachineFacts(driver, around, loop_s, environ, installed, quick)
     if quick:
         return shown(facts)
     # In parallel, if there are enough cores and no GPU is restricted to one process.
-    at_once = 1 if hardware.one_process_a_gpu(facts) else max(2, min(MOST_AT_ONCE, int(around.cores)))
-    limit_s = LIMIT_S if driver.gpus else WITHOUT_GPU_LIMIT_S
+    at_once = 1 if hardware.one_process_a_gpu(facts) else max(2, min(8, int(around.cores)))
+    limit_s = 50.0 if driver.gpus else 25.0
     probes = wanted(bool(driver.gpus), installed["transformer-engine"] is not None)
     with temporary.folder(temporary.DOCTOR) as folder:
         return shown(replace(facts, answers=run_probes(probes, environ, folder, at_once, limit_s)))
@@ -87,25 +81,18 @@ def shown(facts: MachineFacts) -> Examination:
     return Examination(machine=machine, findings=found)
 
 
-COLUMNS: tuple[Column[tuple[str, str, str]], ...] = (
-    Column("status", lambda row: row[0], kind="verdict", tone=lambda row: TONES.get(row[0], "")),
-    word("check", lambda row: row[1]),
-    Column("found", lambda row: row[2], kind="note"),
-)
-
-
 def document(examination: Examination) -> Document:
-    """Return the examination as a document: a table for each subject. Its data has every field of every finding, in the
-    order of the checks.
-    """
+    """Return a table for each subject; the data has every field of every finding, in the order of the checks."""
     findings, machine = examination.findings, examination.machine
-    gpus = [f"{gpu.count} x {gpu.name}" for gpu in machine.gpus] or ["no GPU"]
-    here = ", ".join([*gpus, machine.cpu or "unknown CPU", f"{machine.cores} cores"])
+    cards = [f"{gpu.count} x {gpu.name}" for gpu in machine.gpus] or ["no GPU"]
+    here = ", ".join([*cards, machine.cpu or "unknown CPU", f"{machine.cores} cores"])
     groups: list[list[Part]] = []
     for subject, title in SUBJECTS.items():
         if rows := [*_rows([finding for finding in findings if finding.subject == subject])]:
-            emphasis = tuple(EMPHASIS.get(status, "") for status, _, _ in rows)
-            cells = tuple(column.cells(rows) for column in COLUMNS)
+            statuses, checks, found = zip(*rows, strict=True)
+            verdicts = Cells("status", statuses, "verdict", tones=tuple(TONES.get(one, "") for one in statuses))
+            cells = verdicts, Cells("check", checks, "word"), Cells("found", found, "note")
+            emphasis = tuple(EMPHASIS.get(one, "") for one in statuses)
             groups.append([Heading(title), Table(cells, naming=2, emphasis=emphasis)])
     return Document(
         blocks([Sentence(here)], *groups, [Sentence(examination.summary)]),

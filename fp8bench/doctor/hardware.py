@@ -8,18 +8,14 @@ from statistics import median
 
 from fp8bench.doctor.check import WORST_FIRST, MachineFacts, Status, Verdict, judged
 from fp8bench.machine.busy import is_held
-from fp8bench.machine.driver import GpuFacts
+from fp8bench.machine.gpus import GpuFacts
 from fp8bench.machine.host import LOOP_TURNS
 from fp8bench.schema.machine import GIB, gib
 from fp8bench.schema.private import shown_variable
 from fp8bench.schema.rank import SLOWDOWNS
 
-BUSY_PERCENT = 10
 # NVML_COMPUTEMODE_DEFAULT, NVML_COMPUTEMODE_PROHIBITED; modes 1 and 3 admit one process:
 DEFAULT_MODE, PROHIBITED_MODE = 0, 2
-TOLERANCE_W = 1.0
-# An idle GPU this close to the temperature at which it slows down will reach it within a run:
-NEAR_SLOWDOWN_C = 10
 
 
 def driver(facts: MachineFacts) -> Verdict:
@@ -56,13 +52,12 @@ def each_gpu(judge: Callable[[GpuFacts], Verdict]) -> Callable[[MachineFacts], V
 
 
 def one_process_a_gpu(facts: MachineFacts) -> bool:
-    """Return whether some GPU admits only one process at a time."""
     return any(gpu.compute_mode not in (None, DEFAULT_MODE) for gpu in facts.driver.gpus)
 
 
 def busy(gpu: GpuFacts) -> Verdict:
     """One that others compute on gives wrong times; one with allocated memory only may. Nobody is named."""
-    working = (gpu.utilization_percent or 0) >= BUSY_PERCENT
+    working = (gpu.utilization_percent or 0) >= 10
     held = is_held(gpu.processes, gpu.memory_used_bytes)
     words = [] if gpu.processes is None else [f"{gpu.processes} other process(es)"]
     if gpu.memory_used_bytes is not None:
@@ -81,7 +76,6 @@ def mig(gpu: GpuFacts) -> Verdict:
 
 
 def compute_mode(gpu: GpuFacts) -> Verdict:
-    """A run starts one process per GPU, which an exclusive mode allows."""
     text = {None: None, DEFAULT_MODE: "default", PROHIBITED_MODE: "prohibited"}.get(gpu.compute_mode, "one process")
     return judged(text, text == "prohibited", "Allow it: `sudo nvidia-smi -c DEFAULT`", "problem")
 
@@ -91,7 +85,7 @@ def power(gpu: GpuFacts) -> Verdict:
     if limit_w is None or usual_w is None:
         return judged(None, False, "")
     remedy = "Set it back: `sudo nvidia-smi -pl` with the larger number"
-    return judged(f"{limit_w:.0f} of {usual_w:.0f} W", limit_w < usual_w - TOLERANCE_W, remedy)
+    return judged(f"{limit_w:.0f} of {usual_w:.0f} W", limit_w < usual_w - 1, remedy)
 
 
 def clocks(gpu: GpuFacts) -> Verdict:
@@ -112,7 +106,8 @@ def throttling(gpu: GpuFacts) -> Verdict:
 def temperature(gpu: GpuFacts) -> Verdict:
     now_c, limit_c = gpu.temperature_c, gpu.slowdown_temperature_c
     text = f"{now_c} C" + (f", slows down at {limit_c} C" if limit_c else "")
-    hot = limit_c is not None and (now_c or 0) >= limit_c - NEAR_SLOWDOWN_C
+    # An idle GPU this close to the temperature at which it slows down will reach it within a run.
+    hot = limit_c is not None and (now_c or 0) >= limit_c - 10
     return judged(None if now_c is None else text, hot, "Let it cool down, and check the cooling")
 
 
@@ -123,8 +118,7 @@ def ecc(gpu: GpuFacts) -> Verdict:
         remedy = "Restart the machine, and replace the GPU if they come back"
         return Verdict("problem", f"{gpu.uncorrected_errors or 0} uncorrected errors{row}", remedy)
     if gpu.remap_pending or gpu.ecc != gpu.ecc_pending:
-        text = "a change of ECC or a replacement of rows waits for a reset"
-        return Verdict("warning", text, "Restart the machine")
+        return Verdict("warning", "a change of ECC or a replacement of rows waits for a reset", "Restart the machine")
     return judged(gpu.ecc if gpu.ecc is None else f"ECC {'on' if gpu.ecc else 'off'}, no uncorrected errors", False, "")
 
 
@@ -136,8 +130,6 @@ def nvlink(facts: MachineFacts) -> Verdict:
     return judged(text if len(counts) > 1 else "one GPU, so it is not used", len(set(counts)) > 1, remedy)
 
 
-STEADY_SWING = 1.25
-BUSY_LOAD = 0.5
 # A rank's Python thread, autograd's, NCCL's, and at least one DataLoader worker:
 CORES_A_GPU = 4
 # torch with CUDA takes 3 to 4 GiB per process; ViT-Huge's float32 weights take 2.4 GiB; waiting batches are extra:
@@ -192,18 +184,17 @@ def speed(facts: MachineFacts) -> Verdict:
     swing = max(facts.loop_s) / min(facts.loop_s)
     text = f"a loop of {LOOP_TURNS:,} turns takes {1e3 * median(facts.loop_s):.1f} ms, slowest/fastest {swing:.2f}"
     waits = ": launched from Python, te-fp8 at a small batch waits for the host, and one process is not a measurement"
-    uneven, remedy = swing > STEADY_SWING, "Quiet the host, and measure in several processes with --rounds"
+    uneven, remedy = swing > 1.25, "Quiet the host, and measure in several processes with --rounds"
     return slow(facts, text + waits * uneven, uneven, remedy)
 
 
 def load(facts: MachineFacts) -> Verdict:
     load, cores = facts.host.load, facts.host.cores
     text = None if load is None else f"load {load:.1f} on {cores:g} cores"
-    return slow(facts, text, (load or 0) > BUSY_LOAD * cores, "Wait for the other work to end")
+    return slow(facts, text, (load or 0) > 0.5 * cores, "Wait for the other work to end")
 
 
 def cores(facts: MachineFacts) -> Verdict:
-    """The cores that this process may use, under affinity and quota."""
     gpus = len(facts.driver.gpus)
     few = facts.host.cores < gpus * CORES_A_GPU
     text = f"{facts.host.cores:g}" + (f" for {gpus} GPU(s)" if gpus else "")
@@ -218,7 +209,6 @@ def governor(facts: MachineFacts) -> Verdict:
 
 
 def memory(facts: MachineFacts) -> Verdict:
-    """Free memory for one rank per GPU, or one rank on the CPU."""
     free, needed = facts.host.memory_free_bytes, max(len(facts.driver.gpus), 1) * HOST_BYTES_A_GPU
     few = free is not None and free < needed
     text = None if free is None else f"{free / GIB:.0f} GiB" + f"; a run needs {needed // GIB} GiB" * few
@@ -226,7 +216,6 @@ def memory(facts: MachineFacts) -> Verdict:
 
 
 def shared_memory(facts: MachineFacts) -> Verdict:
-    """DataLoader workers put their batches in it."""
     free, size, gpus = facts.host.shm_free_bytes, facts.host.shm_bytes, len(facts.driver.gpus)
     if free is None or size is None:
         return Verdict("unknown", "there is none here")

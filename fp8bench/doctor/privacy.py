@@ -16,7 +16,6 @@ from fp8bench.schema.private import UUID, secrets_of, without
 
 # Names that many machines share, and that occur in ordinary sentences:
 NOBODY = frozenset({"root", "user", "ubuntu", "ec2-user", "azureuser", "admin", "nobody", "localhost"})
-SHORTEST_NAME = 3
 # Private addresses, and any address with a port. A bare 13.4.1.3 is a version of cuBLAS.
 _ADDRESS = re.compile(
     r"\b(?:(?:10|127)\.\d{1,3}|192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1,3}){2}\b"
@@ -46,7 +45,7 @@ def names_of_this_machine(environ: Mapping[str, str]) -> frozenset[str]:
         user = str(os.getuid())
     host = socket.gethostname()
     words = {host, host.partition(".")[0], user, Path.home().name, environ.get("HOSTNAME", "")}
-    named = frozenset(word for word in words if len(word) >= SHORTEST_NAME and word.lower() not in NOBODY)
+    named = frozenset(word for word in words if len(word) >= 3 and word.lower() not in NOBODY)
     return named | secrets_of(environ)
 
 

@@ -14,10 +14,9 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import ValidationError
 
@@ -30,16 +29,13 @@ LONGEST_QUOTE = 160
 _ERROR_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Failed|Exit|Interrupt|Unavailable|Invalid)\b.*")
 
 
-@dataclass(frozen=True)
-class Probe:
-    """run: makes the answer, in the probe's process. needs: `te` is a GPU and Transformer Engine. environ: beside that
-    of a run; `{folder}` is an empty folder.
-    """
+class Probe(NamedTuple):
+    """needs: `te` is a GPU and Transformer Engine. environ: beside that of a run; `{folder}` is an empty folder."""
 
     name: str
     run: Callable[[], Answer]
     needs: Literal["", "gpu", "te"] = ""
-    environ: Mapping[str, str] = field(default_factory=dict)
+    environ: Mapping[str, str] = {}
 
 
 IN_EMPTY_CACHES = {
@@ -48,10 +44,9 @@ IN_EMPTY_CACHES = {
     # One small function: a pool of compilers takes longer to start than to use.
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
 }
-LOGGING = {"NVTE_DEBUG": "1", "NVTE_DEBUG_LEVEL": "2"}
 
 PROBES = (
-    Probe("attention", software.attention, "te", LOGGING),
+    Probe("attention", software.attention, "te", {"NVTE_DEBUG": "1", "NVTE_DEBUG_LEVEL": "2"}),
     Probe("libraries", software.libraries, "te"),
     Probe("transformer-engine", software.transformer_engine, "te"),
     Probe("precision", software.precision, "gpu"),

@@ -10,22 +10,21 @@ ViT-Huge at batch 64 on an H200 takes 171 ms a step under te-bf16 instead of 127
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from importlib.metadata import version
 from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING
 
-from fp8bench.doctor.check import SKIPPED, Answer, Failure, MachineFacts, Verdict, judged
-from fp8bench.doctor.copies import Copy, own_copies
+from fp8bench.doctor.check import SKIPPED, Answer, Copy, Failure, MachineFacts, Verdict, copies, judged
 from fp8bench.schema.errors import first_line
 from fp8bench.schema.machine import release
 
 if TYPE_CHECKING:
     import torch
 
-# The same as in pyproject.toml, which a test checks: the sources may run without being installed.
+# As in pyproject.toml, which a test checks: the sources may run without being installed.
 SUPPORTED = {"torch": ">=2.11,<2.16", "timm": ">=1.0.20", "torchao": ">=0.17", "transformer-engine": ">=2.9"}
 # The lowest compute capability of GPUs with units for fp8:
 FP8_UNITS = (8, 9)
@@ -39,9 +38,6 @@ ONE_CUDNN = (
 UNCOMPILED = "without it torchao-float8 runs at about 0.36 of the baseline's speed"
 # The size of every matrix that is multiplied here:
 SIDE = 256
-# The reference of a GEMM is computed in float32 from the values rounded to the narrow type, so the remaining error is
-# the rounding of the output to bf16, 2 ** -9, and the order of the sums:
-TOLERANCE = 0.02
 
 
 def imported(package: str, part: str) -> Answer:
@@ -76,18 +72,16 @@ def package(name: str) -> Callable[[MachineFacts], Verdict]:
 def torch_and_cuda() -> Answer:
     import torch
 
-    def start_cuda() -> None:
+    # Only a start of CUDA reveals a driver that is too old, or no GPU; torch without CUDA asserts.
+    with failing(RuntimeError, AssertionError) as failed:
         torch.cuda.init()
         torch.zeros(1, device="cuda")
-
-    # Only a start of CUDA reveals a driver that is too old, or no GPU; torch without CUDA asserts.
-    error = error_of(start_cuda, (RuntimeError, AssertionError))
     return Answer(
         version=str(torch.__version__),
         cuda=torch.version.cuda,
-        cuda_error=error,
+        error=next(iter(failed), None),
         gpus=torch.cuda.device_count(),
-        copies=own_copies(),
+        copies=copies(),
     )
 
 
@@ -97,11 +91,11 @@ def gpus_of_torch(facts: MachineFacts) -> Verdict:
         built = f"torch {torch.version} was built without CUDA"
         return Verdict("problem", built, "Install a torch that was built for CUDA")
     built = f"torch was built for CUDA {torch.cuda}"
-    if torch.cuda_error is not None:
+    if torch.error is not None:
         remedy = "Check `nvidia-smi`, and restart the machine if the driver was updated"
         if driver.cuda is not None and driver.cuda[0] < int(torch.cuda.partition(".")[0]):
             remedy = "Update the driver, or install a torch that was built for an older CUDA"
-        return Verdict("problem", f"{built}, and CUDA does not start: {torch.cuda_error}", remedy)
+        return Verdict("problem", f"{built}, and CUDA does not start: {torch.error}", remedy)
     if torch.gpus != len(driver.gpus) and not any(gpu.mig for gpu in driver.gpus):
         text = f"torch sees {torch.gpus} GPU(s), the driver {len(driver.gpus)}"
         return Verdict("problem", text, "Check CUDA_VISIBLE_DEVICES, and the GPUs given to this container")
@@ -109,11 +103,10 @@ def gpus_of_torch(facts: MachineFacts) -> Verdict:
 
 
 def precision() -> Answer:
-    """Multiply tiny matrices on the first GPU; in fp8 if it has units for that."""
     import torch
 
     def fp8_gemm(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        """Multiply as torchao's Float8Linear does in the end: the second operand is column-major, scales are 1."""
+        # As torchao's Float8Linear does in the end: the second operand is column-major, scales are 1.
         one = torch.ones((), device=left.device)
         return torch._scaled_mm(left, right.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
 
@@ -133,13 +126,15 @@ def gemm_error(
     """Return how `left` times the transpose of `right`, both of the dtype, fails or is off; None if it is right."""
     import torch
 
-    try:
+    distance = 0.0
+    with failing(RuntimeError) as failed:
         left, right = (torch.randn(SIDE, SIDE, device=device).to(dtype) for _ in range(2))
         exact = left.float() @ right.float().t()
         distance = float((gemm(left, right).float() - exact).norm() / exact.norm())
-    except RuntimeError as error:
-        return first_line(error)
-    return None if distance < TOLERANCE else f"the product is off by {distance:.3g} of its norm"
+    if failed:
+        return failed[0]
+    # `exact` is of rounded values: what remains is the rounding of the output to bf16, 2 ** -9, and the sums' order.
+    return None if distance < 0.02 else f"the product is off by {distance:.3g} of its norm"
 
 
 def gemm(error: str, units: tuple[int, int], lacking: Verdict, call: str) -> Callable[[MachineFacts], Verdict]:
@@ -167,13 +162,10 @@ bf16 = gemm(
     "bf16_error", (8, 0), Verdict("problem", "bf16 units need 8.0", "Measure on an A100 or newer"), "a small GEMM"
 )
 fp8 = gemm("fp8_error", FP8_UNITS, Verdict("warning", "fp8 units need 8.9", ELSEWHERE), "torch._scaled_mm")
-"""A GPU without fp8 units can be measured in bf16."""
 
 
 def compiled() -> Answer:
-    """Test Inductor, Triton, and the C compiler that Triton's launcher needs. The caches are empty, because what an
-    earlier run compiled proves nothing about today.
-    """
+    """Test Inductor, Triton, and the C compiler that Triton's launcher needs, with empty caches."""
     import torch
     from torch._dynamo.utils import counters
 
@@ -186,7 +178,6 @@ def compiled() -> Answer:
 
 
 def torch_compile(facts: MachineFacts) -> Verdict:
-    """Without it, torchao's float8 is slow."""
     remedy = "Install a C compiler (`apt install build-essential`) and the Triton that torch brings"
     off = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
     if on := [name for name in off if facts.environ.get(name) not in (None, "", "0")]:
@@ -199,14 +190,9 @@ def torch_compile(facts: MachineFacts) -> Verdict:
 
 
 def transformer_engine() -> Answer:
-    """Ask for its recipes, and train a te.Linear in fp8 with delayed scaling, if that is available."""
     import torch
     import transformer_engine.pytorch as te
     from transformer_engine.common.recipe import DelayedScaling
-
-    def linear_in_fp8() -> None:
-        x = torch.randn(SIDE, SIDE, device="cuda", requires_grad=True)
-        _train(te.Linear(SIDE, SIDE, device="cuda"), x, te.autocast(enabled=True, recipe=DelayedScaling()))
 
     supports = {
         "delayed": te.is_fp8_available,
@@ -218,18 +204,20 @@ def transformer_engine() -> Answer:
     for name, available in supports.items() if torch.cuda.is_available() else ():
         yes, reason = available(return_reason=True)
         recipes[name] = None if yes else str(reason)
-    error = error_of(linear_in_fp8) if recipes.get("delayed", "no GPU") is None else None
-    return Answer(version=version("transformer-engine"), recipes=recipes, linear_error=error)
+    with failing(RuntimeError) as failed:
+        if recipes.get("delayed", "no GPU") is None:
+            x = torch.randn(SIDE, SIDE, device="cuda", requires_grad=True)
+            _train(te.Linear(SIDE, SIDE, device="cuda"), x, te.autocast(enabled=True, recipe=DelayedScaling()))
+    return Answer(version=version("transformer-engine"), recipes=recipes, error=next(iter(failed), None))
 
 
 def recipes(facts: MachineFacts) -> Verdict:
-    """The recipes as Transformer Engine reports them, and one linear layer in fp8."""
     result = facts.answer("transformer-engine", NO_TE, "Transformer Engine does not import")
     if not result.recipes:
         return Verdict("unknown", "Transformer Engine saw no GPU")
-    if result.linear_error is not None:
+    if result.error is not None:
         remedy = "Install a Transformer Engine built for this torch and CUDA, and check that one cuBLAS is loaded"
-        return Verdict("problem", f"a te.Linear in fp8 failed: {result.linear_error}", remedy)
+        return Verdict("problem", f"a te.Linear in fp8 failed: {result.error}", remedy)
     names: dict[str | None, list[str]] = {}
     for name, reason in result.recipes.items():
         names.setdefault(reason and reason.rstrip(". "), []).append(name)
@@ -239,22 +227,19 @@ def recipes(facts: MachineFacts) -> Verdict:
 
 
 def libraries() -> Answer:
-    """In a run's order: torch, Transformer Engine, and the patch embedding's convolution, which is the first use of
-    cuDNN and loads many parts of it.
-    """
+    # In a run's order: the patch embedding's convolution is the first use of cuDNN, and loads many parts of it.
     import torch
     import transformer_engine.pytorch  # noqa: F401
 
-    def embed_patches() -> None:
-        embed = torch.nn.Conv2d(3, 1280, kernel_size=16, stride=16, device="cuda")
-        _train(embed, torch.randn(2, 3, 224, 224, device="cuda"))
-
-    error = error_of(embed_patches) if torch.cuda.is_available() else None
-    return Answer(copies=own_copies(), cudnn_error=error)
+    with failing(RuntimeError) as failed:
+        if torch.cuda.is_available():
+            embed = torch.nn.Conv2d(3, 1280, kernel_size=16, stride=16, device="cuda")
+            _train(embed, torch.randn(2, 3, 224, 224, device="cuda"))
+    return Answer(copies=copies(), error=next(iter(failed), None))
 
 
 def mapped(facts: MachineFacts, family: str) -> list[Copy]:
-    """Return the copies mapped by the process that mapped most: attention, else first use, else the import of torch."""
+    # By the process that mapped most.
     found = (getattr(facts.answers.get(probe), "copies", ()) for probe in ("attention", "libraries", "torch"))
     return [copy for copy in next(filter(None, found), ()) if copy.family == family]
 
@@ -270,7 +255,7 @@ def cudnn(facts: MachineFacts) -> Verdict:
         return Verdict("problem", f"{len(found)} mapped in one process: {text}", ONE_CUDNN)
     if isinstance(used, Failure):
         return used.verdict("the first use of cuDNN: {}", ONE_CUDNN)
-    if failed := used and used.cudnn_error:
+    if failed := used and used.error:
         return Verdict("problem", f"{text or 'none mapped'}; its first use failed: {failed}", ONE_CUDNN)
     return judged(text or None, False, "", unknown="no file of cuDNN is mapped; torch may contain it")
 
@@ -306,7 +291,7 @@ def attention() -> Answer:
         model: torch.nn.Module = torch.nn.Sequential(Block(dim=1280, num_heads=16, mlp_ratio=4.0, qkv_bias=True))
         x = torch.randn(64, 197, 1280, requires_grad=True)
     _train(TEBF16().convert(model.train()), x)
-    return Answer(backend=attention_backend(), reasons=refusals(log.buffer), copies=own_copies())
+    return Answer(backend=attention_backend(), reasons=refusals(log.buffer), copies=copies())
 
 
 def te_attention(facts: MachineFacts) -> Verdict:
@@ -322,9 +307,8 @@ def te_attention(facts: MachineFacts) -> Verdict:
     if result.backend in ("fused", "flash"):
         return Verdict("ok", f"{result.backend} (ViT-Huge, batch 64, bf16, forward and backward)")
     reasons = "; ".join(reason.rstrip(". ") for reason in result.reasons) or "no reason given"
-    return Verdict(
-        "problem", f"{result.backend} (ViT-Huge, batch 64): far slower, without a warning. {reasons}", remedy
-    )
+    text = f"{result.backend} (ViT-Huge, batch 64): far slower, without a warning. {reasons}"
+    return Verdict("problem", text, remedy)
 
 
 def _train(module: "torch.nn.Module", x: "torch.Tensor", context: AbstractContextManager[object] | None = None) -> None:
@@ -336,9 +320,11 @@ def _train(module: "torch.nn.Module", x: "torch.Tensor", context: AbstractContex
     torch.cuda.synchronize()
 
 
-def error_of(work: Callable[[], None], errors: tuple[type[Exception], ...] = (RuntimeError,)) -> str | None:
+@contextmanager
+def failing(*errors: type[Exception]) -> Iterator[list[str]]:
+    """Yield a list, which has the first line of the error afterwards, if one of these ended the block."""
+    said: list[str] = []
     try:
-        work()
+        yield said
     except errors as error:
-        return first_line(error)
-    return None
+        said.append(first_line(error))

@@ -16,26 +16,19 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.machine import GIB, gib
 from fp8bench.tables.written import counted
 
-HIDDEN_BYTES = GIB
-"""Idle cards use up to some hundred MiB for the driver, and a CUDA context uses as much again."""
-
-RELEASE_S = 5.0
-"""Seconds that the driver may take to free the memory of fp8bench's own previous round."""
-
-POLL_S = 0.25
+# How long the driver may take to free the memory of fp8bench's own previous round:
+RELEASE_S, POLL_S = 5.0, 0.25
 
 
 def is_held(processes: int | None, used_bytes: int | None) -> bool:
-    """Return whether a GPU is in use: by a compute process, or by more than HIDDEN_BYTES without a visible one, because
-    a container shows none of the host's. processes, used_bytes: on the GPU; None is unknown, and no sign of use.
-    """
-    return bool(processes) or (used_bytes or 0) > HIDDEN_BYTES
+    """Return whether a GPU is in use. None is unknown, and no sign of use."""
+    # A container shows no process of the host, so much memory counts too. Idle cards use up to some hundred MiB for the
+    # driver, and a CUDA context uses as much again.
+    return bool(processes) or (used_bytes or 0) > GIB
 
 
 def busy_gpus(gpus: Sequence[Gpu]) -> dict[int, str]:
-    """Return what uses each GPU that is in use now, in words, by its index in nvidia-smi. Raises pynvml.NVMLError if
-    NVML does not report it.
-    """
+    """Return what uses each GPU that is in use now, in words, by its index. Raises pynvml.NVMLError."""
     found = {}
     with nvml.opened() if gpus else nullcontext():
         for gpu in gpus:

@@ -13,24 +13,18 @@ from pathlib import Path
 from fp8bench.schema.files import Frozen, text_if_any
 
 CGROUP = Path("sys/fs/cgroup")
+# For control groups of the second and of the first version: the files of the limit, of what is used, and of what of it
+# are cached files, whose names there have a prefix.
 LIMITS = (
     ("memory.max", "memory.current", "memory.stat", ""),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_"),
 )
-"""For control groups of the second and of the first version: the files of the limit, of what is used, and of what of it
-are cached files, whose names there have a prefix.
-"""
 
 LOOP_TURNS = 400_000
-LOOP_REPEATS = 15
-
-KIB = 1024
-NO_LIMIT_BYTES = 1 << 60
-"""For `no limit`, control groups of the first version have a number near 2 ** 63."""
 
 
 class HostFacts(Frozen):
-    """The host. cores: for this process, a fraction under a quota. load: runnable processes in the last minute."""
+    """cores: for this process, a fraction under a quota. load: runnable processes in the last minute."""
 
     cpu: str | None
     cores: float
@@ -42,7 +36,7 @@ class HostFacts(Frozen):
 
 
 def loop_times(
-    clock: Callable[[], float] = time.perf_counter, turns: int = LOOP_TURNS, repeats: int = LOOP_REPEATS
+    clock: Callable[[], float] = time.perf_counter, turns: int = LOOP_TURNS, repeats: int = 15
 ) -> tuple[float, ...]:
     """Return how long a loop took each time: how evenly this host runs Python, by which steps swing that are not
     replayed as a CUDA graph. It takes half a second. The first loop warms the interpreter and is not counted.
@@ -58,7 +52,6 @@ def loop_times(
 
 
 def look(root: Path = Path("/")) -> HostFacts:
-    """root: the folder of /proc, /sys and /dev."""
     shm, shm_free = None, None
     with suppress(OSError):
         shm, _, shm_free = shutil.disk_usage(root / "dev/shm")
@@ -85,7 +78,7 @@ def cpu_model(root: Path = Path("/")) -> str | None:
 def free_host_bytes(root: Path = Path("/")) -> int | None:
     """Return the memory that may be taken without swapping."""
     lines = text_if_any(root / "proc/meminfo").splitlines()
-    available = [int(line.split()[1]) * KIB for line in lines if line.startswith("MemAvailable:")]
+    available = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     return min([*available, *_room(root / CGROUP)], default=None)
 
 
@@ -103,7 +96,8 @@ def _room(cgroup: Path) -> Iterable[int]:
     """Return the memory that the control group may still take, or may free of cached files."""
     for limit_file, used_file, stat_file, prefix in LIMITS:
         limit, used = (text_if_any(cgroup / name).strip() for name in (limit_file, used_file))
-        if limit.isdigit() and used.isdigit() and int(limit) < NO_LIMIT_BYTES:
+        # For `no limit`, control groups of the first version have a number near 2 ** 63.
+        if limit.isdigit() and used.isdigit() and int(limit) < 1 << 60:
             cached = re.findall(rf"^{prefix}(?:in)?active_file (\d+)$", text_if_any(cgroup / stat_file), re.MULTILINE)
             return [max(0, int(limit) - max(0, int(used) - sum(map(int, cached))))]
     return []

@@ -18,29 +18,15 @@ from pathlib import Path
 from fp8bench import __version__
 from fp8bench.machine.gpus import gpus_here
 from fp8bench.machine.nvml import driver_version, pynvml
+from fp8bench.schema import machine as schema
 from fp8bench.schema.files import text_if_any
-from fp8bench.schema.machine import (
-    PACKAGES,
-    RELEASE,
-    MachineBasis,
-    MachineIdentity,
-    Software,
-    differing,
-    minor,
-    same_machine,
-    software_of,
-    variables_that_matter,
-)
+from fp8bench.schema.machine import MachineBasis, MachineIdentity, Software, variables_that_matter
 from fp8bench.schema.private import settings_in
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-"""The folder of the sources; a git checkout unless fp8bench is installed from a wheel."""
-
-MACHINE_ID = Path("/etc/machine-id")
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+MACHINE_ID, BOOT_ID = Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")
+# The constant that makes the digest fp8bench's own; changing it makes every machine another one.
 OURS = bytes.fromhex("6d0c1f0f5b7e4a0e9a4f2f7d53c86f1b")
-"""The constant that makes the digest fp8bench's own; changing it makes every machine another one."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +39,13 @@ class Here:
 
     def unlike(self, record: RecordHead) -> list[str]:
         """Return why a record cannot share a row with what is measured here and now, in words; empty if it can."""
-        found, software = self.unlike_place(record), software_of(record.environment)
+        found, software = self.unlike_place(record), schema.software_of(record.environment)
         if software is None:
             return found
         # Of libraries the launcher knows some, and of variables all.
         set_then = variables_that_matter(record.environment.variables) if record.environment and self.software else {}
         known = {name: software.get(name) for name in (*self.software, *set_then)}
-        here = {name: self.software.get(name) or "absent" for name in differing(known, self.software)}
+        here = {name: self.software.get(name) or "absent" for name in schema.differing(known, self.software)}
         return found + [f"{name} {known[name] or 'absent'} (here {version})" for name, version in here.items()]
 
     def unlike_place(self, record: RecordHead) -> list[str]:
@@ -67,7 +53,7 @@ class Here:
         found = []
         if record.method_version != METHOD_VERSION:
             found.append(f"method version {record.method_version} (now {METHOD_VERSION})")
-        if self.one and not same_machine(record.machine, self.machine):
+        if self.one and not schema.same_machine(record.machine, self.machine):
             found.append(f"machine {record.machine or 'unknown'} (here {self.machine or 'unknown'})")
         return found
 
@@ -100,45 +86,43 @@ def together(machines: Iterable[MachineIdentity | None]) -> MachineIdentity | No
 
 
 def digest(text: str) -> str:
-    """Return the machine's part of an identity: 64 bits, in hexadecimal digits."""
     return hmac.new(text.encode(), OURS, hashlib.sha256).hexdigest()[:16]
 
 
 def software_here(on_gpu: bool) -> Software:
     """Return this machine's software by the names of a record, as known without torch. on_gpu: the driver matters."""
-    found = {name: installed(name) for name in PACKAGES}
-    return {**found, "python": minor(platform.python_version()), "driver": driver_version() if on_gpu else None}
+    found = {name: installed(name) for name in schema.PACKAGES}
+    python, driver = schema.minor(platform.python_version()), driver_version() if on_gpu else None
+    return {**found, "python": python, "driver": driver}
 
 
 def settings_here() -> Software:
     """Return the release of fp8bench, and the variables that matter, as a record of a run here would have them."""
-    return {RELEASE: __version__, **variables_that_matter(settings_in(os.environ))}
+    return {schema.RELEASE: __version__, **variables_that_matter(settings_in(os.environ))}
 
 
 @cache
 def settings_given() -> dict[str, str]:
-    """Return the variables that may change numbers as first seen: libraries set some of their own while they are
-    imported (Transformer Engine NVTE_CUDA_INCLUDE_DIR).
-    """
+    """As first seen: libraries set some of their own while they are imported (as Transformer Engine does)."""
     return settings_in(os.environ)
 
 
 def installed(package: str) -> str | None:
     """Return a package's version, read without an import; None if it is not installed."""
-    try:
+    with suppress(PackageNotFoundError):
         return version(package)
-    except PackageNotFoundError:
-        return None
+    return None
 
 
 def git_state() -> tuple[str | None, bool | None]:
     """Return (commit, uncommitted changes) of the checkout; (None, None) for a wheel."""
-    if not (CHECKOUT / ".git").exists():
+    checkout = Path(__file__).resolve().parents[2]
+    if not (checkout / ".git").exists():
         return None, None
     said = []
     try:
         for asked in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
-            git = ["git", "-C", str(CHECKOUT), *asked]
+            git = ["git", "-C", str(checkout), *asked]
             said.append(subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip())
     except (OSError, subprocess.SubprocessError):
         return None, None

@@ -17,8 +17,8 @@ except (ImportError, OSError, RuntimeError, SyntaxError, AttributeError, TypeErr
         "Reinstall it: `pip install --force-reinstall nvidia-ml-py`",
     ) from error
 
+# How NVML fails to start on a machine without a GPU, and on one without the driver:
 NO_DRIVER = (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded)
-"""How NVML fails to start on a machine without a GPU, and on one without the driver."""
 
 
 @contextmanager
@@ -35,18 +35,16 @@ def opened() -> Iterator[None]:
 
 def query(function: Callable[..., Any], *arguments: Any) -> Any:
     """Return what pynvml's function returns, or None if this GPU, driver or user gets nothing."""
-    try:
+    with suppress(pynvml.NVMLError):
         return function(*arguments)
-    except pynvml.NVMLError:
-        return None
+    return None
 
 
 def memory(handle: Any) -> Any:
     """Return `total` and `used` in bytes, without the driver's own memory if the driver separates the two."""
-    try:
+    with suppress(pynvml.NVMLError):
         return pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2)
-    except pynvml.NVMLError:
-        return pynvml.nvmlDeviceGetMemoryInfo(handle)
+    return pynvml.nvmlDeviceGetMemoryInfo(handle)
 
 
 def process_bytes(handle: Any) -> list[int | None] | None:
@@ -68,9 +66,6 @@ def throttle_reasons(handle: Any) -> int:
 
 
 def driver_version() -> str | None:
-    """Return the driver's version; None without a driver."""
-    try:
-        with opened():
-            return str(pynvml.nvmlSystemGetDriverVersion())
-    except pynvml.NVMLError:
-        return None
+    with suppress(pynvml.NVMLError), opened():
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    return None

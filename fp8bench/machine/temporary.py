@@ -9,12 +9,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-RANKS, DOCTOR = "fp8bench-ranks-", "fp8bench-doctor-"
-PREFIXES = (RANKS, DOCTOR)
-"""How the names of such folders begin: those that ranks share, and those of doctor's probes."""
-
+# How the names of such folders begin: those that ranks share, and those of doctor's probes.
+PREFIXES = RANKS, DOCTOR = "fp8bench-ranks-", "fp8bench-doctor-"
+# A folder that was changed more recently may still be in the making.
 LEFT_S = 60.0
-"""Seconds. A folder that was changed more recently may still be in the making."""
 
 
 @contextmanager

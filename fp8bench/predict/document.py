@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from fp8bench.predict.prediction import Prediction, Predictions
 from fp8bench.predict.step import Part
-from fp8bench.profiling.causes import SMALLEST_S
-from fp8bench.profiling.facts import PARTS
+from fp8bench.profiling.causes import PARTS, SMALLEST_S
 from fp8bench.tables import document as doc
 from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import Interval, rate, with_interval

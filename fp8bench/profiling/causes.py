@@ -1,22 +1,163 @@
-"""Explains two steps, in one sentence with figures: on one machine why a mode is not faster than another, on two what
-differs. The cause is the part of a step that grew most, or the gain that failed to come where that costs more. This is
-an account of times, not of deeper causes: removing the named obstacle may reveal another.
+"""What a mode's step spends its time on, by its record; and for two steps, in one sentence with figures: on one machine
+why a mode is not faster than another, on two what differs. The cause is the part of a step that grew most, or the gain
+that failed to come where that costs more. This is an account of times, not of deeper causes: removing the named
+obstacle may reveal another.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from fp8bench.profiling.facts import PARTS, StepFacts
-from fp8bench.profiling.facts import milliseconds as ms
-from fp8bench.schema.rank import GEMMS, Category
+from fp8bench.registry import switches_of
+from fp8bench.schema.execution import Variant, is_compiled, is_replayed
+from fp8bench.schema.machine import release
+from fp8bench.schema.rank import GEMMS, Category, ExecutedEvidence, Profile, starved
+from fp8bench.schema.record import Record
+from fp8bench.schema.switches import ONLY_GAIN, split
 from fp8bench.stats.certainty import NOISE
 
-Wait = Literal["host-bound", "loader-bound"]
+PARTS: dict[Category, str] = {
+    "gemm_fp8": "GEMMs, fp8",
+    "gemm_bf16": "GEMMs, 16 bit",
+    "gemm_fp32": "GEMMs, fp32",
+    "attention": "attention",
+    "cast": "casts and scales",
+    "elementwise": "norms, activations, sums",
+    "copy": "copies",
+    "optimizer": "optimizer",
+    "nccl": "communication, exposed",
+    "other": "other",
+}
+"""Names of categories for readers, in the order of tables and plots."""
+
+IDLE = "idle"
+
+# A sentence for each of ONLY_GAIN; figures as in docs/models.md.
+ADVICE = {
+    "split-qkv": "`--te-switch split-qkv` avoids three copies of the gradient of queries, keys and values. ViT-Huge at "
+    "batch 64 on an H200 took 90.8 ms a step with it and 100.5 without, in te-fp8."
+}
+
+
+@dataclass(frozen=True)
+class StepFacts:
+    """Seconds per step, on rank 0's device. A None is unknown. source: the run's id.
+
+    step_time_s: timed without a profiler. host_lead_s: how far the host is ahead of the GPU. data_wait_s: how long the
+    host waited for a batch. fp8: whether it is an fp8 mode. not_replayed: why each step was not one CUDA graph.
+    executed: proof of execution. unused: switches that would only have gained.
+    """
+
+    label: str
+    profile: Profile
+    step_time_s: float
+    source: str
+    fp8: bool
+    instance: str
+    workload: str
+    batch_size: int
+    world_size: int
+    device_name: str | None = None
+    execution: Variant | None = None
+    not_replayed: str | None = None
+    executed: ExecutedEvidence | None = None
+    unused: tuple[str, ...] = ()
+    emulated: bool = False
+    host_lead_s: float | None = None
+    data_wait_s: float | None = None
+    sm_clock_mhz: float | None = None
+    flags: tuple[str, ...] = ()
+
+    @property
+    def device(self) -> Literal["cuda", "cpu"]:
+        return self.profile.device
+
+    @property
+    def compile(self) -> bool | None:
+        return None if self.execution is None else is_compiled(self.execution)
+
+    @property
+    def replayed(self) -> bool:
+        return self.execution is not None and is_replayed(self.execution)
+
+    @property
+    def length_s(self) -> float:
+        """What shares refer to: a profiled step may be busy for longer than a timed one lasts."""
+        return max(self.profile.busy_s, self.step_time_s)
+
+    @property
+    def idle_s(self) -> float:
+        """Time in which nothing ran, never negative."""
+        return max(0.0, self.step_time_s - self.profile.busy_s)
+
+    @property
+    def host_bound(self) -> bool | None:
+        """Whether the GPU waits for the host, by its idle time; None on a CPU."""
+        return starved(self.profile.idle_share(self.step_time_s))
+
+    @property
+    def idle_for_data_s(self) -> float:
+        """Idle time in which the host waits for a batch. A wait while the GPU is busy is free."""
+        return 0.0 if self.host_bound is False else min(self.idle_s, self.data_wait_s or 0.0)
+
+    @property
+    def idle_otherwise_s(self) -> float:
+        return self.idle_s - self.idle_for_data_s
+
+    @property
+    def replay_saves_at_most_s(self) -> float | None:
+        """What a replay could save; None if the step is replayed, its GPU does not wait for its host, or unknown."""
+        if self.replayed or not self.host_bound:
+            return None
+        # The time that NCCL's kernels spin while no work comes ends with the wait.
+        return self.idle_otherwise_s + self.seconds("nccl")
+
+    def seconds(self, *categories: Category) -> float:
+        return self.profile.seconds(*categories)
+
+    def parts(self) -> list[tuple[str, float]]:
+        """Return the names and seconds of the step's parts, without those of 0, in the order of PARTS, idle last."""
+        found = [*((name, self.seconds(category)) for category, name in PARTS.items()), (IDLE, self.idle_s)]
+        return [(name, seconds) for name, seconds in found if seconds > 0]
+
+
+def facts_of(record: Record, step_time_s: float | None = None) -> StepFacts:
+    """Return the facts of an ok record with a profile; others raise ValueError. step_time_s: if not the summary's."""
+    summary, profile, config, evidence = record.summary, record.profile, record.config, record.evidence
+    if summary is None or profile is None or config is None:
+        raise ValueError("only an ok record of a measurement that has a profile can be explained")
+    data_wait_s = summary.data_wait_s
+    if data_wait_s is None and summary.data_wait_share is not None:
+        data_wait_s = summary.data_wait_share * summary.step_time_s
+    versions = record.environment.versions if record.environment else {}
+    # From this Transformer Engine on, attention is passed one packed tensor (`modes.te_gpt`).
+    packed = release(versions.get("transformer-engine") or "") >= (2, 19)
+    eager = record.execution is not None and not is_compiled(record.execution)
+    helped = eager and packed and (record.attention or "").startswith("te:")
+    taken = switches_of(config.workload) if helped else ()
+    parts = (record, config, evidence, summary)
+    same = {name: getattr(one, name) for one in parts for name in StepFacts.__annotations__ if hasattr(one, name)}
+    own = {
+        "label": config.mode_label,
+        "source": record.run_id,
+        "step_time_s": step_time_s or summary.step_time_s,
+        "fp8": bool(evidence and evidence.fp8) or profile.has_fp8_gemm,
+        "data_wait_s": data_wait_s,
+        # In a compiled run they do nothing.
+        "unused": tuple(name for name in ONLY_GAIN if name in taken and name not in split(config.te_switches)),
+    }
+    return StepFacts(**{**same, **own})
+
+
+def ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f}"
+
+
+Wait = Literal["host-bound", "loader-bound", "communication-bound"]
 Grown = Literal["copies", "norms and sums", "attention", "optimizer", "GEMMs", "gaps between kernels", "other kernels"]
 Gain = Literal["casts eat the gain", "shapes too small", "attention dominates", "no fp8 kernels", "emulated"]
 # `another machine` and `mode and machine` explain nothing: they mean that no mode can.
-Nothing = Literal["faster", "another machine", "mode and machine", "none"]
-Cause = Wait | Grown | Gain | Nothing | Literal["communication-bound", "throttled"]
+Cause = Wait | Grown | Gain | Literal["throttled", "faster", "another machine", "mode and machine", "none"]
 
 # Our choices. The share of a step below which no cause is named, because processes of a mode differ by 1 to 2 %; of the
 # busy time from which attention may dominate; of the reference's clock above which the difference is usual at a power
@@ -71,8 +212,8 @@ def _explanation(facts: StepFacts, reference: StepFacts | None, noticed: Sequenc
     elif facts.step_time_s < reference.step_time_s * (1 - NOISE):
         return "faster", (
             f"{label} is {reference.step_time_s / facts.step_time_s:.2f} times as fast as {reference.label} "
-            f"({length} ms a step, the reference's {ms(reference.step_time_s)}; its kernels need {ms(facts.busy_s)} "
-            f"ms, the reference's {ms(reference.busy_s)}). {_limit(facts)}"
+            f"({length} ms a step, the reference's {ms(reference.step_time_s)}; its kernels need "
+            f"{ms(facts.profile.busy_s)} ms, the reference's {ms(reference.profile.busy_s)}). {_limit(facts)}"
         )
     else:
         said, because = f"{label} is not faster than {reference.label}", " because"
@@ -94,9 +235,9 @@ def _explanation(facts: StepFacts, reference: StepFacts | None, noticed: Sequenc
 
 
 def _measured(facts: StepFacts, reference: StepFacts | None = None) -> Iterator[Measured]:
-    """Yield the causes that a step alone may show."""
-    for_data, idle, spinning = facts.idle_for_data_s, facts.idle_otherwise_s, facts.exposed_nccl_s
-    length, busy = ms(facts.step_time_s), ms(facts.busy_s)
+    # Causes that a step alone may show.
+    for_data, idle, spinning = facts.idle_for_data_s, facts.idle_otherwise_s, facts.seconds("nccl")
+    length, busy = ms(facts.step_time_s), ms(facts.profile.busy_s)
     words = f"it is loader-bound: the device is idle for {ms(for_data)} of {length} ms a step, waiting for a batch"
     yield "loader-bound", for_data, words
     if facts.host_bound:
@@ -107,9 +248,9 @@ def _measured(facts: StepFacts, reference: StepFacts | None = None) -> Iterator[
     else:
         words = f"{ms(spinning)} of {length} ms a step are communication that nothing hides"
         words = f"it is communication-bound: {words} ({ms(facts.profile.nccl_s)} ms in all)"
-        yield "communication-bound", spinning - (reference.exposed_nccl_s if reference else 0.0), words
-    attention, casts, gemms = facts.seconds("attention"), facts.seconds("cast"), facts.gemms_s
-    if facts.fp8 and attention >= ATTENTION_SHARE * facts.busy_s:
+        yield "communication-bound", spinning - (reference.seconds("nccl") if reference else 0.0), words
+    attention, casts, gemms = facts.seconds("attention"), facts.seconds("cast"), facts.seconds(*GEMMS)
+    if facts.fp8 and attention >= ATTENTION_SHARE * facts.profile.busy_s:
         words = f"it takes {ms(attention)} of the {busy} ms that the device is busy, its GEMMs {ms(gemms)}"
         yield "attention dominates", attention - gemms, f"attention dominates: {words}, and fp8 does not shorten it"
     # At its peak fp8 halves a GEMM, so it has saved at most the GEMM's own time.
@@ -120,8 +261,9 @@ def _measured(facts: StepFacts, reference: StepFacts | None = None) -> Iterator[
 
 
 def _grown(facts: StepFacts, reference: StepFacts) -> Iterator[Measured]:
-    """Yield the causes that only a reference shows."""
-    gemms, their_gemms = facts.gemms_s, reference.gemms_s
+    # Causes that only a reference shows.
+    # Of every type, because an fp8 mode keeps some in bf16.
+    gemms, their_gemms = facts.seconds(*GEMMS), reference.seconds(*GEMMS)
     if facts.fp8:
         casts, usual = facts.seconds("cast"), reference.seconds("cast")
         # A cast that replaces a sum costs nothing more: it costs what it and the work fused with it cost together.
@@ -142,7 +284,7 @@ def _grown(facts: StepFacts, reference: StepFacts) -> Iterator[Measured]:
         yield "shapes too small", gemms - their_gemms / FAIR_FP8_SPEED_UP, words
     clock, usual_clock = facts.sm_clock_mhz, reference.sm_clock_mhz
     if clock and usual_clock and clock < SLOWER_CLOCK * usual_clock:
-        lost, flags = facts.busy_s * (1 - clock / usual_clock), ", ".join(("", *facts.flags))
+        lost, flags = facts.profile.busy_s * (1 - clock / usual_clock), ", ".join(("", *facts.flags))
         words = (
             f"its GPU was slowed down: it ran at {clock:.0f} MHz and the reference's at {usual_clock:.0f}{flags}, "
             f"which costs about {ms(lost)} ms a step"
@@ -174,14 +316,14 @@ def _limit(facts: StepFacts) -> str:
     parts = {
         gaps if facts.device == "cuda" else "Python, between operators": facts.idle_otherwise_s,
         "the loader, while the device is idle": facts.idle_for_data_s,
-        "communication that nothing hides": facts.exposed_nccl_s,
+        "communication that nothing hides": facts.seconds("nccl"),
         "attention": facts.seconds("attention"),
         "casts and scales": facts.seconds("cast"),
         "norms, activations, sums and copies": facts.seconds("elementwise", "copy"),
     }
     name = max(parts, key=lambda name: parts[name])
     of = f"{ms(parts[name])} of {ms(facts.step_time_s)} ms"
-    return f"Beside its GEMMs ({ms(facts.gemms_s)} ms), what limits it most is {name}: {of}."
+    return f"Beside its GEMMs ({ms(facts.seconds(*GEMMS))} ms), what limits it most is {name}: {of}."
 
 
 def two_machines(facts: StepFacts, reference: StepFacts) -> Literal["another machine", "mode and machine"] | None:

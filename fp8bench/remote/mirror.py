@@ -18,6 +18,7 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from multiprocessing.pool import ThreadPool
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeVar
@@ -28,16 +29,13 @@ from fp8bench.schema.address import GCS, S3, SSH, Address
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import bytes_of, write_atomically
 
-RECORD, CHANGING, LOG = ".json", ".yaml", ".log"
-STATE = ".remote.json"
+CHANGING, LOG, STATE = ".yaml", ".log", ".remote.json"
 
+# For one call (a connection, a list, or a batch of files), and parts of it:
 LIMIT_S, CONNECT_S, READ_S = 60.0, 5, 15
-"""For one call (a connection, a list, or a batch of files), and parts of it."""
-
 BATCH = 64  # files that are fetched in one call
-
+# Packages whose exceptions are faults of the remote, as any OSError is:
 LIBRARIES = ("botocore", "aiohttp", "asyncssh", "gcsfs", "google")
-"""Packages whose exceptions are faults of the remote, as any OSError is."""
 
 _Answer = TypeVar("_Answer")
 
@@ -51,7 +49,7 @@ class Refused(UsageError):
 
 
 class RemoteFile(NamedTuple):
-    """A file on the remote. size: bytes. md5: hexadecimal, if the store reports it."""
+    """md5: hexadecimal, if the store reports it."""
 
     size: int
     md5: str | None
@@ -62,16 +60,18 @@ class Store:
 
     def __init__(self, address: Address, limit_s: float | None = None) -> None:
         self.address, self.limit_s = address, LIMIT_S if limit_s is None else limit_s
-        self._opened: tuple[Any, str] | None = None
+
+    @cached_property
+    def _opened(self) -> tuple[Any, str]:
+        return _file_system(self.address)
 
     def files(self) -> dict[str, RemoteFile]:
         """Return the files by path below the address; empty if there is no such folder yet."""
 
         def listed(fs: Any, root: str) -> dict[str, RemoteFile]:
-            try:
+            found = {}
+            with suppress(FileNotFoundError):
                 found = fs.find(root, withdirs=False, detail=True)
-            except FileNotFoundError:
-                found = {}
             if not found and self.address.scheme not in SSH:
                 # An empty answer may also mean that there is no bucket.
                 fs.ls(root.partition("/")[0], detail=False)
@@ -81,13 +81,10 @@ class Store:
         return self._in_time("list", listed)
 
     def read(self, names: Sequence[str]) -> list[bytes]:
-        """Return the contents of at most BATCH files."""
-
         def fetched(fs: Any, root: str) -> list[bytes]:
             found = fs.cat_ranges([posixpath.join(root, name) for name in names], None, None)
-            for error in found:
-                if isinstance(error, Exception):
-                    raise error
+            if error := next((one for one in found if isinstance(one, Exception)), None):
+                raise error
             return list(map(bytes, found))
 
         return self._in_time("read", fetched)
@@ -106,13 +103,8 @@ class Store:
 
     def _in_time(self, verb: str, work: Callable[[Any, str], _Answer]) -> _Answer:
         """Do the work within the time limit, in a thread that ends with the program: a library may hang."""
-
-        def opened() -> _Answer:
-            self._opened = self._opened or _file_system(self.address)
-            return work(*self._opened)
-
         try:
-            return ThreadPool(1).apply_async(opened).get(self.limit_s)
+            return ThreadPool(1).apply_async(lambda: work(*self._opened)).get(self.limit_s)
         except (multiprocessing.TimeoutError, TimeoutError):
             raise Unreachable(f"{self.address} did not answer within {self.limit_s:g} s", "Try again later") from None
         except Exception as error:
@@ -170,9 +162,9 @@ def _file_system(address: Address) -> tuple[Any, str]:
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
     parts = urlsplit(f"ssh://{address.rest}")
     login = {"username": address.user, "password": address.password, "port": parts.port}
-    given: dict[str, Any] = {name: value for name, value in login.items() if value}
-    given |= {"known_hosts": (), "connect_timeout": CONNECT_S, "login_timeout": READ_S, "skip_instance_cache": True}
-    return sshfs.SSHFileSystem(parts.hostname, **given), parts.path or "."
+    times = {"connect_timeout": CONNECT_S, "login_timeout": READ_S}
+    given = {name: value for name, value in login.items() if value} | times
+    return sshfs.SSHFileSystem(parts.hostname, known_hosts=(), skip_instance_cache=True, **given), parts.path or "."
 
 
 def _in_words(error: Exception, verb: str, address: Address) -> Exception:
@@ -205,18 +197,18 @@ def belongs(name: str) -> bool:
     """Return whether a file of this name belongs to the results: it is not hidden, and does not lie elsewhere."""
     path = PurePosixPath(name)
     hidden = any(part == "/" or part.startswith(".") or "\\" in part for part in path.parts)
-    return not hidden and path.suffix in (RECORD, CHANGING, LOG)
+    return not hidden and path.suffix in (".json", CHANGING, LOG)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Return names as they are copied: samples before records, so that no record is without its own."""
-    return sorted(names, key=lambda name: (not name.endswith(SAMPLES_SUFFIX), name))
+    """Return those that belong, as they are copied: samples before records, so that no record is without its own."""
+    return sorted(filter(belongs, names), key=lambda name: (not name.endswith(SAMPLES_SUFFIX), name))
 
 
 def names_in(folder: Path) -> list[str]:
     """Return every such file below a local folder, in order."""
-    found = (Path(place, name).relative_to(folder) for place, _, names in os.walk(folder) for name in names)
-    return in_order(filter(belongs, (path.as_posix() for path in found)))
+    found = (Path(place, name) for place, _, names in os.walk(folder) for name in names)
+    return in_order(path.relative_to(folder).as_posix() for path in found)
 
 
 def send(store: Store, folder: Path, names: list[str], known: dict[str, str]) -> Sent:
@@ -230,8 +222,7 @@ def send(store: Store, folder: Path, names: list[str], known: dict[str, str]) ->
         if not path.is_file() or not path.resolve().is_relative_to(folder.resolve()):
             done.refused.append(name)
             continue
-        data = bytes_of(path)
-        result = done.sent
+        data, result = bytes_of(path), done.sent
         try:
             if name in there and there[name].md5 == _digest(data):
                 result = done.same
@@ -252,8 +243,6 @@ def send(store: Store, folder: Path, names: list[str], known: dict[str, str]) ->
 
 
 class Mirror:
-    """The local folder of one address."""
-
     def __init__(self, address: Address, limit_s: float | None = None) -> None:
         self.address, self.folder = address, address.mirror
         self.store = Store(address, limit_s)
@@ -267,7 +256,7 @@ class Mirror:
             raise UsageError(what, "Set XDG_DATA_HOME to a folder that can be written") from error
         # Known before listed: what another process sends meanwhile is not taken for removed.
         known = self._known()
-        there = {name: file for name, file in self.store.files().items() if belongs(name)}
+        there = self.store.files()
         for name in known.keys() - there.keys():
             if known.pop(name) == self._digest_of(name):
                 (self.folder / name).unlink(missing_ok=True)
@@ -298,7 +287,7 @@ class Mirror:
         return fetched
 
     def pending(self) -> list[str]:
-        """Return the files that are here and, as far as known, not on the remote."""
+        """Return what is here and, as far as known, not on the remote."""
         known = self._known()
         edited = {name for name in known if name.endswith(CHANGING) and known[name] != self._digest_of(name)}
         return [name for name in names_in(self.folder) if name not in known or name in edited]

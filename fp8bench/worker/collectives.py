@@ -18,21 +18,12 @@ from fp8bench.schema.collectives import Case, CollectivesConfig, Dtype, RankTime
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.rank import RankReport
-from fp8bench.worker.environment import environment
 from fp8bench.worker.parallel import largest
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.rank_report import Aside
+from fp8bench.worker.subject import environment
 
-FEWEST, MOST = 20, 100
-WARM = 5
-EXACT_IN_BF16 = 256
-"""Integers up to here are exact, and so are all partial sums below."""
-
-LARGEST_VALUE = 7
-STRIDES = 16
-NANOSECONDS = 9
-"""Digits to which a sample is rounded, in seconds."""
-
+FEWEST, MOST, WARM = 20, 100, 5
 TORCH: dict[Dtype, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -51,20 +42,19 @@ def measure(_config: RunConfig, rank: int, device: torch.device, aside: Aside, p
 
 
 def _times(config: CollectivesConfig, rank: int, device: torch.device) -> tuple[RankTimes, ...]:
-    cases = config.cases
-    wrong: dict[int, int] = {}
-    rounds: list[list[tuple[float, ...]]] = [[] for _ in cases]
-    right = dict.fromkeys(range(len(cases)), True)
+    wrong: list[int] = []
+    right: list[bool] = []
+    rounds: list[list[tuple[float, ...]]] = [[] for _ in config.cases]
     for turn in range(config.rounds):
-        for number in range(len(cases)) if turn % 2 == 0 else reversed(range(len(cases))):
-            arrays = Arrays(cases[number], rank, config.world_size, device)
-            if number not in wrong:
-                wrong[number] = wrong_elements(arrays)
+        for number, case in [*enumerate(config.cases)][:: -1 if turn % 2 else 1]:
+            arrays = Arrays(case, rank, config.world_size, device)
+            if turn == 0:
+                wrong.append(wrong_elements(arrays))
                 # Of any rank: no rank waits for one that does not time it.
-                right[number] = largest(wrong[number], device) == 0
+                right.append(largest(wrong[number], device) == 0)
             if right[number]:
                 rounds[number].append(_repetitions(arrays, device, config.seconds))
-    return tuple(RankTimes(wrong=wrong[number], rounds_s=tuple(of_case)) for number, of_case in enumerate(rounds))
+    return tuple(RankTimes(wrong=found, rounds_s=tuple(of)) for found, of in zip(wrong, rounds, strict=True))
 
 
 class Arrays:
@@ -74,10 +64,9 @@ class Arrays:
         self.case, self.rank, self.ranks = case, rank, ranks
         part = case.elements // ranks
         given = part if case.operation == "all-gather" else case.elements
-        taken = {"all-reduce": given, "all-gather": case.elements, "reduce-scatter": part}[case.operation]
-        dtype = TORCH[case.dtype]
-        self.ours = torch.zeros(given, dtype=dtype, device=device)
-        self.result = self.ours if case.operation == "all-reduce" else torch.zeros(taken, dtype=dtype, device=device)
+        taken = case.elements if case.operation == "all-gather" else part
+        self.ours = torch.zeros(given, dtype=TORCH[case.dtype], device=device)
+        self.result = self.ours if case.operation == "all-reduce" else self.ours.new_zeros(taken)
 
     def work(self) -> None:
         """Run the operation once; every rank calls this."""
@@ -88,31 +77,27 @@ class Arrays:
         else:
             dist.reduce_scatter_tensor(self.result, self.ours)
 
-    def fill(self) -> None:
-        self.ours.copy_(self._values(self.rank, self.ours.numel()))
-
     def expected(self) -> Tensor:
-        """Return the expected result, computed from what every rank filled in."""
         size, ranks = self.ours.numel(), range(self.ranks)
         if self.case.operation == "all-gather":
-            return torch.cat([self._values(rank, size) for rank in ranks])
-        total = sum((self._values(rank, size) for rank in ranks), torch.zeros(size, device=self.ours.device))
+            return torch.cat([self.values(rank, size) for rank in ranks])
+        total = sum((self.values(rank, size) for rank in ranks), torch.zeros(size, device=self.ours.device))
         if self.case.operation == "all-reduce":
             return total
         part = size // self.ranks
         return total[self.rank * part : (self.rank + 1) * part]
 
-    def _values(self, rank: int, size: int) -> Tensor:
+    def values(self, rank: int, size: int) -> Tensor:
         # With one stride for all, as many ranks as there are values would add up to the same sum everywhere, and an
-        # element in the wrong place would go unnoticed. Sums stay exact.
-        values = max(2, min(LARGEST_VALUE, EXACT_IN_BF16 // self.ranks) + 1)
+        # element in the wrong place would go unnoticed. Sums stay exact: in bf16, integers up to 256 are.
+        values = max(2, min(7, 256 // self.ranks) + 1)
         places = torch.arange(size, device=self.ours.device)
-        return places.div_(rank % STRIDES + 1, rounding_mode="floor").add_(rank).remainder_(values).float()
+        return places.div_(rank % 16 + 1, rounding_mode="floor").add_(rank).remainder_(values).float()
 
 
 def wrong_elements(arrays: Arrays) -> int:
     """Return how many elements of the result are wrong on this rank. Leaves the arrays zero."""
-    arrays.fill()
+    arrays.ours.copy_(arrays.values(arrays.rank, arrays.ours.numel()))
     arrays.work()
     found = int((arrays.result.float() != arrays.expected()).sum().item())
     arrays.ours.zero_()
@@ -124,7 +109,8 @@ def _repetitions(arrays: Arrays, device: torch.device, seconds: float) -> tuple[
     _elapsed(arrays.work, WARM, device)
     each_s = largest(int(sum(_elapsed(arrays.work, WARM, device)) / WARM * 1e9), device) / 1e9
     count = min(MOST, max(FEWEST, int(seconds / each_s) if each_s > 0 else MOST))
-    return tuple(max(round(one, NANOSECONDS), 1e-9) for one in _elapsed(arrays.work, count, device))
+    # To whole nanoseconds.
+    return tuple(max(round(one, 9), 1e-9) for one in _elapsed(arrays.work, count, device))
 
 
 def _elapsed(call: Callable[[], object], count: int, device: torch.device) -> list[float]:

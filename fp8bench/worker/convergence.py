@@ -41,9 +41,8 @@ from fp8bench.workloads.text import byte_level, read
 
 
 def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside, plan: dict[str, Any]) -> RankReport:
-    """Train one rank of `config`. plan: a `TextPlan`, as in JSON. Rank 0's report contains the `Curve` in `found`.
-
-    Raises as `worker.main.measure` does, and RunFailed if the text is not the one in the plan.
+    """Train one rank of `config`. plan: a `TextPlan`, as in JSON. Rank 0's report has the `Curve` in `found`. Raises as
+    `worker.main.measure` does, and RunFailed if the text is not the one in the plan.
     """
     text_plan = TextPlan.model_validate(plan)
     return reported(lambda found: _stages(config, text_plan, rank, device, aside, found), rank, config, aside)
@@ -125,8 +124,7 @@ def trained(
     before_step: Callable[[int], None],
     validated: Callable[[], float],
 ) -> Curve:
-    """Train for so many steps, or until a loss is not finite. Every rank calls this and gets the same curve.
-
+    """Train for so many steps, or until a loss is not finite; every rank calls this and gets the same curve.
     before_step: called with the step's number, from 0. validated: returns the held-out loss, the same on all ranks.
     """
     losses: list[float] = []
@@ -153,9 +151,8 @@ def of_ranks(values: Sequence[float], device: torch.device, by: Any, scale: floa
 
 
 def validation_loss(parts: Parts, batches: Sequence[Batch], compiled: bool) -> float:
-    """Return the mean loss over these batches of all ranks, equal in number. compiled: whether any of the model is.
-
-    It changes nothing that a step reads.
+    """Return the mean loss over these batches of all ranks, equal in number; nothing that a step reads is changed.
+    compiled: whether any of the model is.
     """
     before = [scale.clone() for scale in scales(parts.mode, parts.plain)]
     with torch.no_grad(), uncompiled() if compiled else nullcontext():

@@ -19,9 +19,8 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.rank import Evidence, Parity, RankReport
 from fp8bench.stats.steps import PROFILED_STEPS, Length
-from fp8bench.worker import parity
+from fp8bench.worker import parity, subject
 from fp8bench.worker.clock import clock_for
-from fp8bench.worker.environment import environment
 from fp8bench.worker.execution.afterwards import require_changing, require_still, require_work, sketches
 from fp8bench.worker.execution.build import Choice, choose, ready_to_train, specialize
 from fp8bench.worker.execution.decide import Execution, decide
@@ -126,7 +125,7 @@ def proved(
     """
     specialize()
     with agreement():
-        found["environment"] = environment(device, of_workload.stated(workload, "packages"))
+        found["environment"] = subject.environment(device, of_workload.stated(workload, "packages"))
         mode.check(device)
         check_workload(workload, config, mode)
     # Ranks talk to each other here, so all of them must arrive.

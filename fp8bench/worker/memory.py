@@ -13,7 +13,7 @@ some 20 s for ViT-Huge in every process.
 import resource
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,13 +25,12 @@ from fp8bench.schema.execution import FLOAT32_BYTES, kept_bytes
 from fp8bench.schema.rank import RankMemory
 from fp8bench.workloads.protocol import Workload
 
+# The step's share of the memory, in units of warm-up's peak: plain steps and a graph's pool may need more blocks.
 SPARE = 1.25
-"""The step's share of the memory, in units of warm-up's peak: plain steps and a graph's pool may need more blocks."""
 
 
-@dataclass(frozen=True)
-class Room:
-    """The free bytes that a rank may use. place: where they are free; remedy: what has more."""
+class Room(NamedTuple):
+    """What a rank may use. place: where it is free; remedy: what has more."""
 
     free_bytes: int
     place: str = "of this GPU are free"
@@ -39,7 +38,7 @@ class Room:
 
 
 def room_on(device: torch.device, ranks: int) -> Room | None:
-    """Return the room that each rank of this machine has, or None if it is unknown. ranks: of this machine."""
+    """Return the room that each of this machine's `ranks` has, or None if it is unknown."""
     if device.type == "cuda":
         return Room(torch.cuda.mem_get_info(device)[0])
     free = free_host_bytes()
@@ -114,7 +113,7 @@ def reset_peaks(device: torch.device) -> None:
 
 
 def allocated(device: torch.device) -> int:
-    """Return the bytes that tensors have, with the allocator's rounding; 0 on a CPU."""
+    """Return the bytes that tensors have, as the allocator rounds them; 0 on a CPU."""
     return int(torch.cuda.memory_allocated(device)) if device.type == "cuda" else 0
 
 

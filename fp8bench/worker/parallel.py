@@ -16,23 +16,20 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import register_rendezvous_handler
 
-from fp8bench.schema.config import Device, RunConfig
+from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, ModeUnavailable
 
+# Longer than any phase may take: a late rank is ended and named by the phase's deadline, and a collective that gave up
+# first would name a rank that waited.
 TIMEOUT = timedelta(days=2)
-"""Longer than any phase may take: a late rank is ended and named by the phase's deadline, and a collective that gave up
-first would name a rank that waited.
-"""
-
-JOIN = timedelta(seconds=60)
-"""How long the store may take to answer the first time."""
 
 
 def _at_a_store(url: str, timeout: timedelta = TIMEOUT, **_: Any) -> Iterator[tuple[dist.Store, int, int]]:
     """Meet at `store://HOST:PORT/PREFIX`: a TCPStore that another process holds, under a prefix of this group alone."""
     found = urlsplit(url)
     query = {name: int(values[0]) for name, values in parse_qs(found.query).items() if name in ("rank", "world_size")}
-    store = dist.TCPStore(str(found.hostname), found.port or 0, is_master=False, timeout=JOIN, wait_for_workers=False)
+    first = timedelta(seconds=60)
+    store = dist.TCPStore(str(found.hostname), found.port or 0, is_master=False, timeout=first, wait_for_workers=False)
     store.set_timeout(timeout)
     yield dist.PrefixStore(found.path, store), query["rank"], query["world_size"]
 
@@ -46,8 +43,18 @@ def rank_group(config: RunConfig, rank: int, local_rank: int, init_method: str) 
     """Yield this rank's device while it is in a process group, NCCL between GPUs or gloo between CPU processes. Raises
     ModeUnavailable if torch sees no such device.
     """
-    device = device_of(config.device, local_rank, config.world_size // config.nodes)
-    on_gpu = device.type == "cuda"
+    on_gpu = config.device == "cuda"
+    device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
+    if on_gpu:
+        if (visible := torch.cuda.device_count()) <= local_rank:
+            raise ModeUnavailable(
+                f"torch sees {visible} CUDA devices, which leaves none for local rank {local_rank}",
+                "Install a CUDA build of torch that fits the driver, or lower --gpus",
+            )
+        torch.cuda.set_device(device)
+    else:
+        # The ranks of this node share its cores.
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // (config.world_size // config.nodes)))
     dist.init_process_group(
         backend="nccl" if on_gpu else "gloo",
         init_method=init_method,
@@ -62,23 +69,8 @@ def rank_group(config: RunConfig, rank: int, local_rank: int, init_method: str) 
         dist.destroy_process_group()
 
 
-def device_of(kind: Device, local_rank: int, ranks: int) -> torch.device:
-    """Return a rank's device. ranks: of this node, sharing its cores. Raises ModeUnavailable without such a device."""
-    if kind == "cpu":
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
-        return torch.device("cpu")
-    visible = torch.cuda.device_count()
-    if visible <= local_rank:
-        raise ModeUnavailable(
-            f"torch sees {visible} CUDA devices, which leaves none for local rank {local_rank}",
-            "Install a CUDA build of torch that fits the driver, or lower --gpus",
-        )
-    torch.cuda.set_device(local_rank)
-    return torch.device("cuda", local_rank)
-
-
 def largest(value: int, device: torch.device) -> int:
-    """Return the largest of all ranks' values. Every rank calls this."""
+    """Return the largest value of any rank. Every rank calls this."""
     found = torch.tensor(value, dtype=torch.int64, device=device)
     dist.all_reduce(found, dist.ReduceOp.MAX)
     return int(found.item())

@@ -13,11 +13,10 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +28,6 @@ from fp8bench.schema.rank import Tolerance
 from fp8bench.workloads.protocol import Batch, Workload, prefetched
 
 Plugin = TypeVar("Plugin")
-SHOWN = 2
-"""Trailing parts of a file's path that are shown: a record need not reveal whose home folder this was."""
 
 
 def _are_names(value: object) -> bool:
@@ -49,16 +46,14 @@ OF_MODE: Returns = {
     "forward_context": ("a context manager", AbstractContextManager),
     "evidence": ("a dict", dict),
 }
-FP8_FORMATS = (torch.float8_e4m3fn, torch.float8_e5m2)
-
+# The same of methods of a mode that it may have:
 IF_THERE: Returns = {
     "plain_weights": ("a dict of a weight's name to plain names", _are_names),
     "rounds": (
         "a Rounding whose gradient is in e4m3 or e5m2",
-        lambda value: isinstance(value, Rounding) and value.gradient in FP8_FORMATS,
+        lambda value: isinstance(value, Rounding) and value.gradient in (torch.float8_e4m3fn, torch.float8_e5m2),
     ),
 }
-"""The same of methods of a mode that it may have."""
 
 OF_WORKLOAD: Returns = {
     "build": ("a torch.nn.Module", nn.Module),
@@ -122,8 +117,7 @@ def made(kind: str, name: str, found: type[Plugin], returns: Returns, *values: A
 
 
 def _checked(found: type, method: str, words: str, expected: type | Callable[[Any], bool]) -> Callable[..., Any]:
-    original = getattr(found, method)
-    seen = f"_{method}_was_checked"
+    original, seen = getattr(found, method), f"_{method}_was_checked"
 
     @wraps(original)
     def call(self: Any, *values: Any, **options: Any) -> Any:
@@ -142,39 +136,32 @@ def require(plugin: Any, method: str, value: object, words: str, expected: type 
 
 
 def wrong(plugin: Any, method: str, does: str, remedy: str | None = None) -> RunFailed:
-    """Return the error that a method of a mode or a workload does something wrong. does: what, after its name."""
+    """Return the error for a method of a mode or a workload. does: what it does wrong, after its name."""
     of = type(plugin)
     name, found = getattr(plugin, "name", of.__name__), getattr(of, method, of)
     return _wrong(f"{of.__name__}.{method} of {name!r} {does}", found if callable(found) else of, remedy)
 
 
 def _wrong(what: str, found: Any, remedy: str | None = None) -> RunFailed:
-    place = place_of(found)
-    return RunFailed(in_words(f"{what}{f', at {place}' if place else ''}"), remedy or "Correct it there")
-
-
-def place_of(found: Any) -> str | None:
-    """Return `FOLDER/FILE.py:LINE` of a function's or a class's first line, None without source."""
-    found = inspect.unwrap(found)
-    try:
+    place, found = "", inspect.unwrap(found)
+    # Not everything has a source.
+    with suppress(OSError, TypeError):
         file, (_, line) = inspect.getsourcefile(found) or "", inspect.getsourcelines(found)
-    except (OSError, TypeError):
-        return None
-    return f"{'/'.join(file.split('/')[-SHOWN:])}:{line}"
+        # The end of the path: a record need not reveal whose home folder this was.
+        place = f", at {'/'.join(file.split('/')[-2:])}:{line}"
+    return RunFailed(in_words(what + place), remedy or "Correct it there")
 
 
 def _shown(value: object) -> str:
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {list(value.shape)}"
-    return f"a {type(value).__name__}"
+    return f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
 class Batches(Iterator[Batch]):
-    """A workload's batches. taken: their number. size: samples requested of each. unlike: the first with another number
-    of samples, and that. shape, first: of the last inputs and the first. changed: the first with another shape, and
-    that. Raises RunFailed where the workload gives no more, or no batch.
+    """taken: their number. size: samples requested of each. unlike: the first with another number of samples, and that.
+    shape, first: of the last inputs and the first. changed: the first with another shape, and that. Raises RunFailed
+    where the workload gives no more, or no batch.
     """
 
     def __init__(self, workload: Workload, batch_size: int, rank: int, device: torch.device) -> None:
@@ -191,24 +178,19 @@ class Batches(Iterator[Batch]):
         try:
             batch = next(self._made)
         except StopIteration:
-            raise self._wrong(
-                f"ended at step {self.taken} (warm-up and proofs included)",
-                "Let it go on without end: begin anew after the last sample",
-            ) from None
+            remedy = "Let it go on without end: begin anew after the last sample"
+            raise self._wrong(f"ended at step {self.taken} (warm-up and proofs included)", remedy) from None
         if not isinstance(batch, Batch) or not all(isinstance(part, Tensor) for part in batch):
             raise self._wrong(f"gave a {type(batch).__name__} at step {self.taken}, and not a Batch of two tensors")
         self.shape = batch.inputs.shape
-        if self.first is None:
-            self.first = self.shape
+        self.first = self.first or self.shape
         if self.shape != self.first and self.changed is None:
             self.changed = self.taken, self.shape
         if len(batch.inputs) != self.size and self.unlike is None:
             self.unlike = self.taken, len(batch.inputs)
         if not len(batch.inputs):
-            raise self._wrong(
-                f"gave an empty batch at step {self.taken}",
-                "Give as many samples as requested: leave an incomplete last batch out (drop_last)",
-            )
+            remedy = "Give as many samples as requested: leave an incomplete last batch out (drop_last)"
+            raise self._wrong(f"gave an empty batch at step {self.taken}", remedy)
         self.taken += 1
         return batch
 
@@ -220,14 +202,10 @@ class Batches(Iterator[Batch]):
         getattr(self._made, "close", lambda: None)()
 
 
-ALWAYS = ("torch", "torch.nn.functional")
-"""Modules whose functions any model may call."""
-
 INSTEAD = "Replace modules of the model that `convert` is given (model.set_submodule), or patch within forward_context"
 
 
-@dataclass(frozen=True)
-class Bindings:
+class Bindings(NamedTuple):
     """What the functions and methods of a model are, by the module or class that holds them and their name there."""
 
     noted: Mapping[tuple[int, str], tuple[ModuleType | type, Any]]
@@ -235,7 +213,14 @@ class Bindings:
     @classmethod
     def of(cls, model: nn.Module, workload: Workload) -> "Bindings":
         classes = {base for one in model.modules() for base in type(one).__mro__ if base is not object}
-        names = {*ALWAYS, hooks.__name__, type(workload).__module__, *(one.__module__ for one in classes)}
+        # Functions that any model may call, hooks of all modules, and what this one is made of.
+        names = {
+            "torch",
+            "torch.nn.functional",
+            hooks.__name__,
+            type(workload).__module__,
+            *(one.__module__ for one in classes),
+        }
         modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
         holders: list[ModuleType | type] = [*modules, *classes]
         return cls({(id(one), name): (one, held) for one in holders for name, held in _held(one)})
@@ -243,16 +228,13 @@ class Bindings:
     def replaced(self) -> str | None:
         for (_, name), (holder, held) in self.noted.items():
             now = vars(holder).get(name)
-            if (now is not held and not _of_torch(now)) or (isinstance(held, dict) and held):
+            # torch replaces some functions of its own when its compiler is imported.
+            code = getattr(now, "__code__", None)
+            of_torch = code is not None and Path(code.co_filename).is_relative_to(Path(torch.__file__).parent)
+            if (now is not held and not of_torch) or (isinstance(held, dict) and held):
                 where = holder.__name__ if isinstance(holder, ModuleType) else f"{holder.__module__}.{holder.__name__}"
                 return f"it replaces {where}.{name}, of which the plain model is made too"
         return None
-
-
-def _of_torch(held: Any) -> bool:
-    # torch replaces some functions of its own when its compiler is imported.
-    code = getattr(held, "__code__", None)
-    return code is not None and Path(code.co_filename).is_relative_to(Path(torch.__file__).parent)
 
 
 def _held(one: ModuleType | type) -> Iterator[tuple[str, Any]]:

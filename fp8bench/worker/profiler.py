@@ -7,23 +7,20 @@ under the profiler, steps are. A profiler that fails costs the profile and nothi
 import json
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from fp8bench.profiling.kernels import breakdown
-from fp8bench.profiling.trace import keep_trace, read_trace
+from fp8bench.profiling.kernels import breakdown, keep_trace, read_trace
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.schema.rank import Profile
 from fp8bench.stats.steps import PROFILED_STEPS
 
 
-@dataclass(frozen=True)
-class Profiled:
-    """The result of profiling. profile: None if it failed; the warning then says why."""
+class Profiled(NamedTuple):
+    """profile: None if it failed; the warning then says why."""
 
     profile: Profile | None
     warning: str | None = None

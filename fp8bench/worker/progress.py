@@ -7,7 +7,7 @@ Linux, shared by all processes of a machine. This module imports no torch, becau
 
 import mmap
 import os
-import struct
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -20,14 +20,12 @@ Stage = Literal[
     "starting", "building", "proving", "warming up", "capturing", "comparing", "timing", "profiling", "done"
 ]
 STAGES: tuple[Stage, ...] = get_args(Stage)
-_HEAD = struct.Struct(f"<qqqdddd{len(STAGES)}d")
-_STAGE, _STEP, _STEPS, _PACE, _AT, _BEGAN, _SINCE, _SECONDS = range(0, 64, 8)
-_STAMP = struct.Struct("<d")
-RECENT = 40
-"""The number of steps whose median is shown live."""
-
-_KEPT = 4 * RECENT
-"""Stamps that the file holds, overwriting the oldest: far more than are read, so none changes while it is read."""
+RECENT = 40  # steps whose median is shown live
+# The file is an array of doubles: these, the seconds of each stage, and the latest stamps, overwriting the oldest: far
+# more than are read, so none changes while it is read.
+_STAGE, _STEP, _STEPS, _PACE, _AT, _BEGAN, _SINCE, _SECONDS = range(8)
+_STAMPS, _KEPT = _SECONDS + len(STAGES), 4 * RECENT
+_SIZE = 8 * (_STAMPS + _KEPT)
 
 
 @dataclass(frozen=True)
@@ -49,44 +47,31 @@ class Progress:
 
 
 class ProgressFile:
-    """The rank's side. If path is None, it does nothing."""
+    """The rank's side. If path is None, nobody sees it."""
 
     def __init__(self, path: Path | None) -> None:
-        self._map: mmap.mmap | None = None
-        self._step = 0
-        self._place = 0
-        self._since_s = monotonic()
+        self._values = memoryview(bytearray(_SIZE)).cast("d")
         if path is not None:
-            size = _HEAD.size + _STAMP.size * _KEPT
             with open(path, "wb+") as file:
                 # Reserve its room on disk: a page that cannot be written back ends the process.
-                os.posix_fallocate(file.fileno(), 0, size)
-                self._map = mmap.mmap(file.fileno(), size)
-            struct.pack_into("<ddd", self._map, _AT, *[self._since_s] * 3)
+                os.posix_fallocate(file.fileno(), 0, _SIZE)
+                self._values = memoryview(mmap.mmap(file.fileno(), _SIZE)).cast("d")
+        self._values[_AT] = self._values[_BEGAN] = self._values[_SINCE] = monotonic()
 
     def stage(self, stage: Stage) -> None:
-        if self._map is None:
-            return
-        now, place = monotonic(), _SECONDS + 8 * self._place
-        (before,) = _STAMP.unpack_from(self._map, place)
-        _STAMP.pack_into(self._map, place, before + now - self._since_s)
-        self._since_s, self._place = now, STAGES.index(stage)
-        for written in (_SINCE, _AT):
-            _STAMP.pack_into(self._map, written, now)
-        struct.pack_into("<q", self._map, _STAGE, self._place)
+        values, now = self._values, monotonic()
+        values[_SECONDS + int(values[_STAGE])] += now - values[_SINCE]
+        values[_SINCE] = values[_AT] = now
+        values[_STAGE] = STAGES.index(stage)
 
     def announce(self, steps: int, pace_s: float | None = None) -> None:
         """Announce the total number of steps, including those begun. pace_s: the expected seconds per step."""
-        if self._map is not None:
-            struct.pack_into("<qd", self._map, _STEPS, steps, pace_s or 0.0)
+        self._values[_STEPS], self._values[_PACE] = steps, pace_s or 0.0
 
     def step(self) -> None:
-        if self._map is not None:
-            now = perf_counter()
-            _STAMP.pack_into(self._map, _HEAD.size + _STAMP.size * (self._step % _KEPT), now)
-            struct.pack_into("<d", self._map, _AT, now)
-            self._step += 1
-            struct.pack_into("<q", self._map, _STEP, self._step)
+        step = int(self._values[_STEP])
+        self._values[_STAMPS + step % _KEPT] = self._values[_AT] = perf_counter()
+        self._values[_STEP] = step + 1
 
 
 def read_progress(path: Path) -> Progress | None:
@@ -95,14 +80,16 @@ def read_progress(path: Path) -> Progress | None:
         data = path.read_bytes()
     except OSError:
         return None
-    if len(data) < _HEAD.size + _STAMP.size * _KEPT:
+    if len(data) < _SIZE:
         return None
-    stage, step, steps, pace_s, at_s, began_s, since_s, *seconds = _HEAD.unpack_from(data)
-    latest = range(max(0, step - RECENT - 1), step)
-    stamps = [_STAMP.unpack_from(data, _HEAD.size + _STAMP.size * (place % _KEPT))[0] for place in latest]
+    values = array("d", data[:_SIZE])
+    place, step, steps, pace_s, at_s, began_s, since_s, *seconds = values[:_STAMPS]
+    stage = STAGES[int(place)]
+    latest = range(max(0, int(step) - RECENT - 1), int(step))
+    stamps = [values[_STAMPS + number % _KEPT] for number in latest]
     # A timed step is not paced like those of the warm-up, which may be eager.
-    own = [stamp for stamp in stamps if stamp >= since_s] if STAGES[stage] == "timing" else stamps
+    own = [stamp for stamp in stamps if stamp >= since_s] if stage == "timing" else stamps
     paces = [later - earlier for earlier, later in pairwise(own)]
     each = {name: spent for name, spent in zip(STAGES, seconds, strict=True) if spent}
     latest_s = median(paces) if paces else None
-    return Progress(STAGES[stage], step, latest_s, steps or None, pace_s or None, at_s, began_s, since_s, each)
+    return Progress(stage, int(step), latest_s, int(steps) or None, pace_s or None, at_s, began_s, since_s, each)

@@ -23,9 +23,8 @@ from typing import IO, Any, NamedTuple
 from fp8bench.machine import nvml
 from fp8bench.machine.nvml import pynvml
 
+# NVML's power and utilisation are means over up to a second (nvml.h); more samples would add little.
 PERIOD_S = 0.2
-"""NVML's power and utilisation are means over up to a second (nvml.h); more samples would add little."""
-
 _LASTING = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 
@@ -87,35 +86,23 @@ _ONCE: dict[str, Callable[[Any], float]] = {
 }
 
 
-class _Card:
-    """The GPU by its handle. What it refused permanently at first is not queried again: each call costs time."""
+def _asked(gpu: Any, query: Callable[[Any], float]) -> tuple[float | None, str | None]:
+    # The value, and a refusal that will last.
+    try:
+        return query(gpu), None
+    except pynvml.NVMLError as error:
+        return None, str(error) if error.value in _LASTING else None
 
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
-        self._denied = {name: words for name, query in _COLUMNS.items() if (words := self._asked(query)[1])}
 
-    def header(self) -> Header:
-        once = {name: self._asked(query) for name, query in _ONCE.items()}
-        denied = self._denied | {name: words for name, (_, words) in once.items() if words}
-        values: dict[str, Any] = {name: value for name, (value, _) in once.items()}
-        return Header(**values, denied=denied, error=None)
+def _sample(gpu: Any, denied: dict[str, str]) -> Sample:
+    def column(name: str) -> Any:
+        return None if name in denied else _asked(gpu, _COLUMNS[name])[0]
 
-    def sample(self) -> Sample:
-        def column(name: str) -> Any:
-            return None if name in self._denied else self._asked(_COLUMNS[name])[0]
-
-        before = time.monotonic()
-        energy = column("energy_j")
-        # The counter was read between the two times: the middle is wrong by at most half the call.
-        at_s = (before + time.monotonic()) / 2
-        return Sample(at_s=at_s, energy_j=energy, **{name: column(name) for name in _COLUMNS if name != "energy_j"})
-
-    def _asked(self, query: Callable[[Any], float]) -> tuple[float | None, str | None]:
-        # The value, and a refusal that will last.
-        try:
-            return query(self._handle), None
-        except pynvml.NVMLError as error:
-            return None, str(error) if error.value in _LASTING else None
+    before = time.monotonic()
+    energy = column("energy_j")
+    # The counter was read between the two times: the middle is wrong by at most half the call.
+    at_s = (before + time.monotonic()) / 2
+    return Sample(at_s=at_s, energy_j=energy, **{name: column(name) for name in _COLUMNS if name != "energy_j"})
 
 
 class _Ending:
@@ -138,28 +125,31 @@ class _Ending:
 
 def sample_all(uuid: str, period_s: float, file: IO[str]) -> None:
     """Sample the GPU with this UUID into `file` until it is time to end. A refusal by NVML is written as the error."""
+
+    def write(value: Any) -> None:
+        # One call per line: whoever reads meanwhile, or after a SIGKILL, finds complete lines.
+        file.write(json.dumps(value) + "\n")
+        file.flush()
+
     ending = _Ending()
     try:
         with nvml.opened():
-            card = _Card(pynvml.nvmlDeviceGetHandleByUUID(uuid))
-            _write(file, card.header()._asdict())
+            gpu = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            # What it refuses permanently now is not queried again: each call costs time.
+            asked = {name: _asked(gpu, query) for name, query in (_COLUMNS | _ONCE).items()}
+            denied = {name: words for name, (_, words) in asked.items() if words}
+            write({**{name: asked[name][0] for name in _ONCE}, "denied": denied, "error": None})
             due = time.monotonic()
             while True:
-                _write(file, card.sample())
+                write(_sample(gpu, denied))
                 now = time.monotonic()
                 due = next_due(due, now, period_s)
                 if ending.within(due - now):
                     break
-            _write(file, card.sample())
+            write(_sample(gpu, denied))
     except pynvml.NVMLError as error:
         # NVML did not start, or knows no such GPU: what a card refuses later is written as null.
-        _write(file, Header(None, None, denied={}, error=str(error))._asdict())
-
-
-def _write(file: IO[str], value: Any) -> None:
-    # One call per line: whoever reads meanwhile, or after a SIGKILL, finds complete lines.
-    file.write(json.dumps(value) + "\n")
-    file.flush()
+        write(Header(None, None, denied={}, error=str(error))._asdict())
 
 
 if __name__ == "__main__":

@@ -1,19 +1,25 @@
-"""What is measured: the mode and the workload that a configuration names, checked, and what they say of a step; and
-what their parity depends on. A later process of a session relies on that of an earlier one if all of it is the same; it
-compares names, shapes and values of weights itself, and proves the steps that it executes.
+"""What is measured: the mode and the workload that a configuration names, checked, and what they say of a step; on what
+machine and software; and what parity depends on. A later process of a session relies on that of an earlier one if all
+of it is the same; it compares names, shapes and values of weights itself, and proves the steps that it executes.
 """
 
 import operator
+import os
+import platform
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
 import torch
 
 import fp8bench
-from fp8bench import registry
+from fp8bench import __version__, registry
+from fp8bench.machine.host import cpu_model
+from fp8bench.machine.identity import git_state, installed, settings_given
+from fp8bench.machine.nvml import driver_version
 from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, in_words
@@ -48,8 +54,8 @@ def make_workload(config: RunConfig) -> Workload:
     return workload
 
 
+# Settings that only some workloads take, and which ones do:
 OF_SAMPLES = {"sequence_length": "a language model", "image_size": "a model of timm", "classes": "a model of timm"}
-"""Settings that only some workloads take, and which ones do."""
 
 
 def check_workload(workload: Workload, config: RunConfig, mode: Mode) -> None:
@@ -70,8 +76,7 @@ def check_workload(workload: Workload, config: RunConfig, mode: Mode) -> None:
             "in that",
             f"Use --weight-dtype float32{'' if computes == 'float32' else f' or {computes}'}, or another mode",
         )
-    check: Callable[[int, bool], None] = getattr(workload, "check", lambda *_: None)
-    check(config.batch_size, bool(stated(mode, "fp8")))
+    getattr(workload, "check", lambda *_: None)(config.batch_size, bool(stated(mode, "fp8")))
 
 
 def facts_of(workload: Workload, config: RunConfig, device: torch.device, sharded: bool) -> WorkloadFacts:
@@ -85,17 +90,43 @@ def facts_of(workload: Workload, config: RunConfig, device: torch.device, sharde
 
 
 def _counted(workload: Workload, name: str, batch_size: int) -> int:
-    found = getattr(workload, name)(batch_size)
-    try:
+    found, count = getattr(workload, name)(batch_size), 0
+    with suppress(TypeError):
         count = operator.index(found)
-    except TypeError:
-        count = 0
     if count <= 0:
         raise RunFailed(
             in_words(f"workload {workload.name!r} says {name}({batch_size}) is {found!r}, no whole number above 0"),
             f"Correct {name} in the workload's class",
         )
     return count
+
+
+PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton", "numpy", "nvidia-ml-py")
+
+
+def environment(device: torch.device, packages: Sequence[str] = ()) -> Environment:
+    """Return what may affect a number and cannot be looked up afterwards. packages: further ones of the workload."""
+    on_gpu = device.type == "cuda"
+    commit, dirty = git_state()
+    versions = {name: installed(name) for name in (*PACKAGES, *packages)}
+    if on_gpu:
+        cudnn, nccl = torch.backends.cudnn.version(), torch.cuda.nccl.version()
+        versions["cuda"] = torch.version.cuda
+        versions["cudnn"] = None if cudnn is None else str(cudnn)
+        versions["nccl"] = ".".join(map(str, nccl)) if isinstance(nccl, tuple) else str(nccl)
+    return Environment(
+        fp8bench=__version__,
+        python=platform.python_version(),
+        versions=versions,
+        device_name=torch.cuda.get_device_name(device) if on_gpu else None,
+        compute_capability="{}.{}".format(*torch.cuda.get_device_capability(device)) if on_gpu else None,
+        driver=driver_version() if on_gpu else None,
+        cpu=cpu_model(),
+        cpu_count=os.cpu_count(),
+        variables=settings_given(),
+        git_commit=commit,
+        git_dirty=dirty,
+    )
 
 
 def depends_on(config: RunConfig, environment: Environment) -> str:
@@ -106,9 +137,9 @@ def depends_on(config: RunConfig, environment: Environment) -> str:
     found.update(repr(sorted((software_of(environment) or {}).items())).encode())
     # By their names first: thousands of modules are loaded, and few are not installed.
     paths = sysconfig.get_paths().values()
-    installed = tuple({*paths, *(str(Path(path).resolve()) for path in paths)})
+    of_packages = tuple({*paths, *(str(Path(path).resolve()) for path in paths)})
     named = {of for one in list(sys.modules.values()) if (of := getattr(one, "__file__", None))}
-    others = (Path(of).resolve() for of in named if of.endswith(".py") and not of.startswith(installed))
+    others = (Path(of).resolve() for of in named if of.endswith(".py") and not of.startswith(of_packages))
     own = Path(fp8bench.__file__).resolve().parent.rglob("*.py")
     # Some of torch's modules give the name of no file.
     for path in sorted({*own, *filter(Path.is_file, others)}):

@@ -21,16 +21,13 @@ from fp8bench.worker.rounding import logits_error, norm, ratio
 from fp8bench.worker.view import View, leakage, look
 from fp8bench.workloads.protocol import Batch, Workload
 
+# How much two equal passes may differ: some GPU kernels add up in any order. A dropout of 0.01 in two blocks made 0.03
+# of the logits, one of 0.1 made 0.1.
 SAME = 0.01
-"""How much two equal passes may differ: some GPU kernels add up in any order. A dropout of 0.01 in two blocks made 0.03
-of the logits, one of 0.1 made 0.1.
-"""
-
+# How far the loss may be from the mean of those of parts, and how far from 1 the scale of a part's gradient:
 OF_LOSS, OF_GRADIENT = 0.02, 0.05
-"""How far the loss may be from the mean of those of parts, and how far from 1 the scale of a part's gradient."""
-
+# Where a batch is cut: unequal parts, so that a sum differs from a mean, and small ones, whose samples differ more.
 CUTS = (2, 6)
-"""Where a batch is cut: unequal parts, so that a sum differs from a mean, and small ones, whose samples differ more."""
 
 
 def require_provable(model: nn.Module, workload: Workload, batch: Batch, reset: Callable[[], None]) -> None:
@@ -77,19 +74,15 @@ def require_provable(model: nn.Module, workload: Workload, batch: Batch, reset: 
 
 
 def _require_alone(name: str, samples: float, later: float | None) -> None:
+    together = f"the samples of a batch see each other in the model of {name} (BatchNorm?)"
+    ahead = f"{name} states that it is causal, and in its model tokens see later ones"
     most = BF16_TOLERANCE.max_leakage
-    if samples > most:
-        raise _refused(
-            f"the samples of a batch see each other in the model of {name} (BatchNorm?): leakage {samples:.3g}, at "
-            f"most {most:g}",
-            "Use a norm that sees one sample at a time, such as LayerNorm or GroupNorm",
-        )
-    if later is not None and later > most:
-        raise _refused(
-            f"{name} states that it is causal, and in its model tokens see later ones: leakage {later:.3g}, at most "
-            f"{most:g}",
-            "Mask its attention (is_causal=True), or state causal = False",
-        )
+    for found, what, remedy in (
+        (samples, together, "Use a norm that sees one sample at a time, such as LayerNorm or GroupNorm"),
+        (later or 0.0, ahead, "Mask its attention (is_causal=True), or state causal = False"),
+    ):
+        if found > most:
+            raise _refused(f"{what}: leakage {found:.3g}, at most {most:g}", remedy)
 
 
 def _apart(loss: float, other: float, *more: float) -> float:

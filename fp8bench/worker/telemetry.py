@@ -4,6 +4,7 @@ ends, and nothing is left behind: the sampler's file has no name on any disk. `s
 ranks.
 """
 
+import io
 import signal
 import subprocess
 import sys
@@ -18,11 +19,9 @@ from fp8bench.schema.rank import RankTelemetry, TelemetrySeries
 from fp8bench.stats.telemetry import drawn_between
 from fp8bench.worker.sampler import PERIOD_S, Sample, read_header, read_sample
 
+# What of the series is kept before the first timed step: enough to see the GPU's state when timing began.
 BEFORE_S = 1.0
-"""Seconds of the series before the first timed step that are kept: enough to see the GPU's state when timing began."""
-
-END_S = 2.0
-POLL_S = 0.01
+END_S, POLL_S = 2.0, 0.01
 
 
 class Sampler:
@@ -31,7 +30,7 @@ class Sampler:
     def __init__(self, device: torch.device, rank: int, period_s: float = PERIOD_S) -> None:
         self._device, self._rank, self._period_s = device, rank, period_s
         self._process: subprocess.Popen[bytes] | None = None
-        self._file: IO[bytes] | None = None
+        self._file: IO[bytes] = io.BytesIO()
         self._trouble: str | None = None
 
     def __enter__(self) -> "Sampler":
@@ -55,8 +54,7 @@ class Sampler:
 
     def __exit__(self, *_error: object) -> None:
         self._end()
-        if self._file is not None:
-            self._file.close()
+        self._file.close()
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait for the first sample, and return whether it came in time. Measure even if it did not."""
@@ -103,8 +101,6 @@ class Sampler:
             self._trouble = f"the sampler did not end within {END_S:g} s"
 
     def _read(self) -> bytes:
-        if self._file is None:
-            return b""
         self._file.seek(0)
         return self._file.read()
 

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from fp8bench.doctor.check import Answer, MachineFacts
-from fp8bench.doctor.copies import Copy
-from fp8bench.machine.driver import DriverFacts, GpuFacts
+from fp8bench.doctor.check import Answer, Copy, MachineFacts
+from fp8bench.machine.gpus import DriverFacts, GpuFacts
 from fp8bench.machine.host import HostFacts
 
 GIB = 1 << 30
@@ -119,7 +118,7 @@ def a100_host():
 
 def without_gpu(driver=None):
     """A machine where nothing of a GPU can be asked."""
-    facts = answering("torch", cuda_error="Found no NVIDIA driver on your system.", gpus=0)
+    facts = answering("torch", error="Found no NVIDIA driver on your system.", gpus=0)
     return replace(
         facts,
         driver=driver or DriverFacts(),

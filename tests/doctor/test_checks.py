@@ -24,12 +24,11 @@ from doctor.machines import (
     without_gpu,
 )
 
-from fp8bench.doctor.check import Answer, Failure
-from fp8bench.doctor.copies import Copy
+from fp8bench.doctor.check import Answer, Copy, Failure
 from fp8bench.doctor.examine import judge
 from fp8bench.doctor.hardware import one_process_a_gpu
 from fp8bench.doctor.software import SUPPORTED
-from fp8bench.machine.driver import DriverFacts, GpuFacts
+from fp8bench.machine.gpus import DriverFacts, GpuFacts
 from fp8bench.machine.host import HostFacts
 from fp8bench.schema.machine import release
 from fp8bench.schema.rank import POWER_CAP
@@ -93,7 +92,6 @@ def test_one_gpu(fields, name, status, words):
 )
 def test_a_host_of_one_gpu(fields, name, status, words):
     found = finding(h200_host(host=HOST.model_copy(update=fields)), name, status, words)
-
     slows_python = status == "warning" and name in ("load", "cores", "cpu-governor")
     assert ("--cuda-graphs on" in (found.remedy or "")) is slows_python
 
@@ -123,11 +121,7 @@ def test_a_swing_over_a_quarter_is_a_warning_and_replay_its_remedy_where_there_i
         ("NVTE_FUSED_ATTN", "0", "NVTE_FUSED_ATTN=0"),
         ("TORCHDYNAMO_DISABLE", "True", "nothing is compiled"),
         ("OMP_NUM_THREADS", "1", "OMP_NUM_THREADS=1"),
-        (
-            "PYTORCH_CUDA_ALLOC_CONF",
-            "expandable_segments:True",
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (another",
-        ),
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", "_CONF=expandable_segments:True (another"),
         ("TORCH_CUDA_ARCH_LIST", "8.0", "TORCH_CUDA_ARCH_LIST=8.0"),
         ("TORCH_DISTRIBUTED_DEBUG", "detail", "every collective is checked"),
         ("NCCL_P2P_DISABLE", "1", "NCCL_P2P_DISABLE=1 (GPUs talk over slower ways)"),
@@ -140,11 +134,8 @@ def test_a_swing_over_a_quarter_is_a_warning_and_replay_its_remedy_where_there_i
 )
 def test_a_variable_that_spoils_a_number_is_named_with_what_it_does(name, value, words):
     facts = h200_host(environ={name: value, "PATH": "/bin"})
-
-    if words is None:
-        finding(facts, "environment", "ok")
-    else:
-        assert finding(facts, "environment", "warning", words).remedy == f"Unset them: `unset {name}`"
+    found = finding(facts, "environment", "warning" if words else "ok", words or "")
+    assert found.remedy == (f"Unset them: `unset {name}`" if words else None)
 
 
 def with_shm(facts, free_bytes):
@@ -160,21 +151,24 @@ def mapping(*copies):
 
 
 NO_GRAPH = answering("compile", graphs=0)
+SWITCHED_OFF = replace(NO_GRAPH, environ={"TORCHDYNAMO_DISABLE": "1"})
 NO_COMPILER = Failure(kind="error", message="RuntimeError: No C compiler")
 NO_TE = failing(None, "attention", "transformer-engine", facts=package("transformer-engine", None, None))
 BROKEN_TE = failing(Failure(kind="error", message="OSError: libcudart.so.12"), "transformer-engine")
 OLD_DRIVER = replace(
-    answering("torch", cuda_error="The NVIDIA driver on your system is too old"),
+    answering("torch", error="The NVIDIA driver on your system is too old"),
     driver=DriverFacts(version="535.1", cuda=(12, 2), gpus=(H200,)),
 )
 HIDDEN_GPUS = replace(h200_host(), driver=DriverFacts(hidden=2, on_the_bus=2))
+UNINITIALIZED = answering("torch", error="not initialized")
+NO_BF16 = answering("precision", bf16_error="CUBLAS_STATUS_NOT_SUPPORTED")
 UNFUSED = answering("attention", backend="unfused")
 TWO_NCCL = (CUBLAS, NCCL, NCCL.model_copy(update={"folder": "/usr/lib", "version": "2.20.5"}))
 SAME_CUDNN = (TORCHS_CUDNN, TORCHS_CUDNN.model_copy(update={"folder": "lib"}))
-CUDNN_FAILS = answering("libraries", cudnn_error="CUDNN_STATUS_SUBLIBRARY")
+CUDNN_FAILS = answering("libraries", error="CUDNN_STATUS_SUBLIBRARY")
 OFF_BY_ONE = answering("precision", fp8_error="the product is off by 1")
 NO_CAPABILITY = failing(None, "precision", facts=h200_host(gpu(capability=None)))
-LINEAR_FAILS = answering("transformer-engine", linear_error="CUBLAS_STATUS_NOT_SUPPORTED")
+LINEAR_FAILS = answering("transformer-engine", error="CUBLAS_STATUS_NOT_SUPPORTED")
 EIGHT = tuple(gpu(index=index) for index in range(8))
 NAMELESS_CUDNN = [Copy(family="cudnn", folder=folder, version=None) for folder in ("lib", "lib64")]
 
@@ -188,13 +182,7 @@ NAMELESS_CUDNN = [Copy(family="cudnn", folder=folder, version=None) for folder i
         (HIDDEN_GPUS, "busy", "unknown", "CUDA_VISIBLE_DEVICES hides every GPU", ""),
         (h200_host(), "torch-sees-gpus", "ok", "1; torch was built for CUDA 13.0", ""),
         (answering("torch", cuda=None), "torch-sees-gpus", "problem", "without CUDA", ""),
-        (
-            answering("torch", cuda_error="not initialized"),
-            "torch-sees-gpus",
-            "problem",
-            "not initialized",
-            "nvidia-smi",
-        ),
+        (UNINITIALIZED, "torch-sees-gpus", "problem", "not initialized", "nvidia-smi"),
         (OLD_DRIVER, "torch-sees-gpus", "problem", "too old", "Update the driver"),
         (answering("torch", gpus=0), "torch-sees-gpus", "problem", "torch sees 0 GPU(s), the driver 1", ""),
         (answering("torch", h200_host(gpu(mig=True)), gpus=3), "torch-sees-gpus", "ok", "", ""),
@@ -218,13 +206,7 @@ NAMELESS_CUDNN = [Copy(family="cudnn", folder=folder, version=None) for folder i
         (h200_host(gpu(capability=(7, 5))), "bf16", "problem", "7.5", "A100"),
         (NO_CAPABILITY, "bf16", "unknown", "unknown", ""),
         (NO_CAPABILITY, "fp8", "unknown", "unknown", ""),
-        (
-            answering("precision", bf16_error="CUBLAS_STATUS_NOT_SUPPORTED"),
-            "bf16",
-            "problem",
-            "CUBLAS_STATUS",
-            "nvidia-smi",
-        ),
+        (NO_BF16, "bf16", "problem", "CUBLAS_STATUS", "nvidia-smi"),
         (OFF_BY_ONE, "fp8", "problem", "off by 1", "nvidia-smi"),
         (LINEAR_FAILS, "te-fp8-recipes", "problem", "CUBLAS_STATUS", "cuBLAS"),
         # Packages.
@@ -261,13 +243,7 @@ NAMELESS_CUDNN = [Copy(family="cudnn", folder=folder, version=None) for folder i
         (failing(DEAD, "attention"), "te-attention", "problem", "SIGSEGV", "NVTE_DEBUG=1"),
         (h200_host(), "torch-compile", "ok", "compiles on the GPU", ""),
         (NO_GRAPH, "torch-compile", "problem", "0.36 of the baseline's speed", "C compiler"),
-        (
-            replace(NO_GRAPH, environ={"TORCHDYNAMO_DISABLE": "1"}),
-            "torch-compile",
-            "problem",
-            "compiles nothing",
-            "Unset TORCHDYNAMO",
-        ),
+        (SWITCHED_OFF, "torch-compile", "problem", "compiles nothing", "Unset TORCHDYNAMO"),
         (answering("compile", right=False), "torch-compile", "problem", "wrong numbers", "Triton"),
         (failing(NO_COMPILER, "compile"), "torch-compile", "problem", "No C compiler (without it", "C compiler"),
         (failing(None, "compile"), "torch-compile", "unknown", "not tried", ""),
@@ -291,7 +267,6 @@ def test_the_ranges_are_those_of_pyproject():
         *(text.replace("2.11.0a0", "2.11") for text in project["dependencies"]),
         *(text.replace("[pytorch]", "") for text in project["optional-dependencies"]["te"]),
     }
-
     assert {f"{name}{supported}" for name, supported in SUPPORTED.items()} <= wanted
 
 

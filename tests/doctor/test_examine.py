@@ -20,11 +20,10 @@ from doctor.machines import (
     without_gpu,
 )
 
-from fp8bench.doctor.check import Check, Examination, Failure, Verdict
-from fp8bench.doctor.copies import Copy
+from fp8bench.doctor.check import Check, Copy, Examination, Failure, Verdict
 from fp8bench.doctor.examine import CHECKS, document, judge, shown
 from fp8bench.doctor.probe import wanted
-from fp8bench.machine.driver import DriverFacts
+from fp8bench.machine.gpus import DriverFacts
 from fp8bench.tables.render import PIPE, render
 
 DENIED = without_gpu(DriverFacts(on_the_bus=1, error="Insufficient Permissions"))
@@ -62,23 +61,17 @@ def text_of(facts, form=PIPE):
 )
 def test_what_is_wrong_with_a_machine(facts, problems, warnings, unknown):
     findings = judge(facts)
-
     assert [finding.name for finding in findings] == EVERYWHERE
-    assert statuses(findings, "problem") == problems
-    assert statuses(findings, "warning") == warnings
-    assert statuses(findings, "unknown") == unknown
+    found = (statuses(findings, status) for status in ("problem", "warning", "unknown"))
+    assert tuple(found) == (problems, warnings, unknown)
 
 
 def test_without_a_gpu_that_alone_is_why_something_is_unknown_and_probes_are_asked_where_they_can_answer():
     assert {finding.found for finding in judge(without_gpu()) if finding.status == "unknown"} == {"no GPU here"}
     assert len(set(EVERYWHERE)) == len(EVERYWHERE)
-
-    def asked(*here):
-        return {probe.name for probe in wanted(*here)}
-
-    assert asked(False, True) == {"torch", "timm", "torchao"}
-    assert asked(True, False) == {"torch", "timm", "torchao", "precision", "compile"}
-    assert asked(True, True) == set(ANSWERS)
+    asked = [{probe.name for probe in wanted(*here)} for here in ((False, True), (True, False), (True, True))]
+    assert asked[:2] == [{"torch", "timm", "torchao"}, {"torch", "timm", "torchao", "precision", "compile"}]
+    assert asked[2] == set(ANSWERS)
     found = shown(h200_host(gpu(), gpu(index=1), gpu(index=2, name="NVIDIA L4"))).machine
     assert [(part.name, part.count) for part in found.gpus] == [("NVIDIA H200", 2), ("NVIDIA L4", 1)]
     assert shown(replace(without_gpu(), host=HOST.model_copy(update={"cores": 0.5}))).machine.cores == 1
@@ -86,12 +79,10 @@ def test_without_a_gpu_that_alone_is_why_something_is_unknown_and_probes_are_ask
 
 @pytest.mark.parametrize("kind", ["timeout", "killed", "error", "garbage"])
 def test_probes_that_fail_are_findings(kind):
-    failed = Failure(kind=kind, message="it failed")
-    facts = failing(failed, *ANSWERS)
-    found = statuses(judge(facts), "unknown" if kind == "timeout" else "problem")
+    findings = judge(failing(Failure(kind=kind, message="it failed"), *ANSWERS))
     of_probes = "torch timm torchao transformer-engine te-attention torch-compile bf16 fp8 cudnn-mix"
-    assert {*of_probes.split()} <= found
-    assert "warning" not in {finding.status for finding in judge(facts)}
+    assert {*of_probes.split()} <= statuses(findings, "unknown" if kind == "timeout" else "problem")
+    assert not statuses(findings, "warning")
 
 
 def test_nothing_that_is_shown_names_the_machine():
@@ -103,23 +94,17 @@ def test_nothing_that_is_shown_names_the_machine():
         "CUBLAS_WORKSPACE_CONFIG": "bigbox-17",
         "OMP_NUM_THREADS": "1",
     }
-    uuid = "GPU-1a2b3c4d-1a2b-1a2b-1a2b-1a2b3c4d5e6f"
-    leak = f"bigbox-17:/home/alice/x hf_verysecret {uuid} at 10.0.0.7:29500"
+    leak = "bigbox-17:/home/alice/x hf_verysecret GPU-1a2b3c4d-1a2b-1a2b-1a2b-1a2b3c4d5e6f at 10.0.0.7:29500"
     copies = (Copy(family="cudnn", folder="lib", version="9.1.0"), Copy(family="cudnn", folder="lib", version="9.2.0"))
     facts = h200_host(gpu(), gpu(index=1), environ=secrets)
     facts = failing(Failure(kind="error", message=f"ImportError: {leak}"), "torch", "compile", facts=facts)
-    facts = answering("libraries", facts, copies=copies, cudnn_error=leak)
+    facts = answering("libraries", facts, copies=copies, error=leak)
     facts = answering("attention", facts, backend="unfused", reasons=(f"Disabling: {leak}",), copies=())
-
     for text in (text_of(facts, form) for form in ("json", PIPE)):
         for leaked in ("verysecret", "bigbox", "alice", "1a2b3c4d", "10.0.0.7"):
             assert leaked not in text, text
         assert "OMP_NUM_THREADS=1" in text
         assert "TORCH_CUDA_ARCH_LIST=***" in text
-
-
-def found(status, text="x"):
-    return Check("load", "host", "load", lambda facts: Verdict(status, text, "Do")).finding(h200_host())
 
 
 @pytest.mark.parametrize(
@@ -133,11 +118,11 @@ def found(status, text="x"):
     ],
 )
 def test_only_a_problem_fails_and_the_summary_counts_each_status(all_found, code, summary):
-    assert found("ok", "two\nlines  of text ").found == "two lines of text"
-    findings = [found(status) for status in all_found.split()]
+    verdicts = [Verdict(status, "two\nlines  of text ", "Do") for status in all_found.split()]
+    findings = [Check("load", "host", "load", lambda _, one=one: one).finding(h200_host()) for one in verdicts]
     examination = Examination(machine=shown(without_gpu()).machine, findings=findings)
-
     assert (examination.exit_code, examination.summary) == (code, summary)
+    assert {finding.found for finding in findings} == {"two lines of text"}
 
 
 def test_plain_text_has_a_line_a_finding_one_for_its_remedy_and_one_a_group_for_what_is_unknown_for_one_reason():
@@ -156,9 +141,7 @@ def test_plain_text_has_a_line_a_finding_one_for_its_remedy_and_one_a_group_for_
 def test_json_and_csv_have_the_same_keys_and_every_finding():
     read = json.loads(text_of(cudnn_mix(), "json"))
     rows = list(csv.DictReader(text_of(cudnn_mix(), "csv").splitlines()))
-
-    cpu = "INTEL(R) XEON(R) PLATINUM 8558"
-    assert read["machine"] == {"gpus": [{"name": "NVIDIA H200", "count": 1}], "cpu": cpu, "cores": 16}
+    assert read["machine"] == {"gpus": [{"name": "NVIDIA H200", "count": 1}], "cpu": HOST.cpu, "cores": 16}
     names = [finding.name for finding in judge(cudnn_mix())]
     for findings in (read["findings"], rows):
         assert [finding["name"] for finding in findings] == names

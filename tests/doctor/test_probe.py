@@ -38,7 +38,7 @@ def test_torch_answers(probed):
     torch = probed("torch")["torch"]
     assert torch.version.startswith(version("torch"))
     assert torch.gpus == 0
-    assert torch.cuda_error
+    assert torch.error
     assert "/" not in torch.copies[0].folder.partition("site-packages/")[0]
 
 
@@ -48,7 +48,6 @@ def test_what_a_library_prints_does_not_spoil_the_answer(tmp_path, probed):
     (tmp_path / "timm" / "__init__.py").write_text("__version__ = '9.9'\nprint('welcome to timm')\n")
     (package / "__init__.py").write_text("import os\nos.write(1, b'more noise')\n")
     (package / "vision_transformer.py").write_text("")
-
     assert probed("timm", PYTHONPATH=str(tmp_path)) == {"timm": Answer(version="9.9")}
 
 
@@ -97,7 +96,6 @@ def ran(tmp_path):
 def test_each_gets_its_own_answer_and_its_own_variables(ran, tmp_path, monkeypatch):
     monkeypatch.setenv("WHO", "another")
     code = """import os; print('{"version": "%s"}' % os.environ["WHO"])"""
-
     assert ran(code, "raise SystemExit(7)", WELL, at_once=1, WHO="{folder}/me") == [
         Answer(version=f"{tmp_path}/me"),
         Failure(kind="error", message="exit code 7 without a message"),
@@ -119,26 +117,20 @@ def test_each_gets_its_own_answer_and_its_own_variables(ran, tmp_path, monkeypat
 )
 def test_a_probe_that_fails_is_an_answer(ran, code, kind, message):
     (failure,) = ran(code)
-
-    assert failure.kind == kind
-    assert message in failure.message if kind == "garbage" else message == failure.message
+    assert (failure.kind, message in failure.message) == (kind, True)
+    assert kind == "garbage" or message == failure.message
 
 
 @pytest.mark.parametrize(
     ("then", "answer"),
-    [
-        ("time.sleep(60)", Failure(kind="timeout", message="no answer within 3 s")),
-        (WELL, Answer(version="1.2")),
-    ],
+    [("time.sleep(60)", Failure(kind="timeout", message="no answer within 3 s")), (WELL, Answer(version="1.2"))],
     ids=["it hangs", "it ends"],
 )
 def test_what_a_probe_started_ends_with_it_and_holds_no_answer_up(ran, tmp_path, then, answer):
     pid_file = tmp_path / "pid"
     starts = "import subprocess, time; p = subprocess.Popen(['sleep', '60']); "
     starts += f"open({str(pid_file)!r}, 'w').write(str(p.pid)); {then}"
-
     start = time.monotonic()
-
     assert ran(WELL, starts, limit_s=3) == [Answer(version="1.2"), answer]
     assert time.monotonic() - start < 10
     until(lambda: ended([int(pid_file.read_text())]), 2)
@@ -146,7 +138,6 @@ def test_what_a_probe_started_ends_with_it_and_holds_no_answer_up(ran, tmp_path,
 
 def test_one_never_begun_has_run_out_of_time_too(ran):
     answers = ran("import time; time.sleep(60)", WELL, limit_s=1, at_once=1)
-
     assert [answer.kind for answer in answers] == ["timeout", "timeout"]
 
 

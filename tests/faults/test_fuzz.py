@@ -23,7 +23,7 @@ from fp8bench.config.sources import resolve
 from fp8bench.kinds.converge.measure import trainings_in
 from fp8bench.predict.step import known as predictions_known
 from fp8bench.pricing import catalog as catalogs
-from fp8bench.profiling.trace import read_trace
+from fp8bench.profiling.kernels import read_trace
 from fp8bench.records import layout, results
 from fp8bench.records.files import samples_path
 from fp8bench.records.results import verify

@@ -148,7 +148,7 @@ def test_kept_runs_bound_the_step(record_of, monkeypatch, tmp_path):
     import torch
 
     from fp8bench.numerics.gemm import multiply
-    from fp8bench.worker.environment import environment
+    from fp8bench.worker.subject import environment
 
     here = {"machine": this_machines_identity(), "environment": environment(torch.device("cpu"))}
     found = multiply.find_kernel

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fp8bench.machine import busy, driver, gpus, nvml
+from fp8bench.machine import busy, gpus, nvml
 
 
 @pytest.fixture
@@ -10,7 +10,7 @@ def has(monkeypatch, tmp_path):
     """This machine has that NVML, and these files of a driver."""
 
     def having(fake, files=()):
-        for module in (busy, driver, gpus, nvml):
+        for module in (busy, gpus, nvml):
             monkeypatch.setattr(module, "pynvml", fake)
         monkeypatch.setattr(gpus, "DEVICES", tmp_path)
         for name in files:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from fp8bench.machine import gpus, nvml
 from fp8bench.machine.busy import require_idle
-from fp8bench.machine.driver import gpus_on_the_bus, look
-from fp8bench.machine.gpus import VISIBLE, Gpu, gpus_here, hides_all, this_machine, visible
+from fp8bench.machine.gpus import VISIBLE, Gpu, gpus_here, hides_all, look, this_machine, visible
 from fp8bench.machine.nvml import driver_version
 from fp8bench.schema.errors import ModeUnavailable
 
@@ -26,7 +25,14 @@ class Nvml:
     """
 
     def __init__(self, gpus, refused=None, **answers):
-        self.gpus, self.refused, self.answers, self.open = gpus, refused or {}, answers, 0
+        self.gpus, self.refused, self.open = gpus, refused or {}, 0
+        self.answers = {
+            "nvmlDeviceGetCount": lambda: len(self.gpus),
+            "nvmlDeviceGetHandleByIndex": lambda index: [*self.gpus][index],
+            "nvmlDeviceGetUUID": lambda handle: handle,
+            "nvmlDeviceGetName": lambda handle: self.gpus[handle],
+            **answers,
+        }
 
     def nvmlInit(self):
         self._refuse("nvmlInit")
@@ -35,20 +41,6 @@ class Nvml:
     def nvmlShutdown(self):
         self.open -= 1
         self._refuse("nvmlShutdown")
-
-    def nvmlDeviceGetCount(self):
-        self._refuse("nvmlDeviceGetCount")
-        return len(self.gpus)
-
-    def nvmlDeviceGetHandleByIndex(self, index):
-        self._refuse("nvmlDeviceGetHandleByIndex")
-        return [*self.gpus][index]
-
-    def nvmlDeviceGetUUID(self, handle):
-        return handle
-
-    def nvmlDeviceGetName(self, handle):
-        return self.gpus[handle]
 
     def _refuse(self, name):
         if name in self.refused:
@@ -63,7 +55,7 @@ class Nvml:
             self._refuse(name)
             if name not in self.answers:
                 raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-            return self.answers[name]
+            return self.answers[name](*arguments) if callable(self.answers[name]) else self.answers[name]
 
         return ask
 
@@ -85,10 +77,7 @@ H200 = {
     "nvmlSystemGetCudaDriverVersion_v2": 13000,
     "nvmlDeviceGetCudaComputeCapability": (9, 0),
     "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150 << 30, used=3 << 30),
-    "nvmlDeviceGetComputeRunningProcesses": [
-        SimpleNamespace(pid=1, usedGpuMemory=1 << 30),
-        SimpleNamespace(pid=2, usedGpuMemory=None),
-    ],
+    "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(usedGpuMemory=share) for share in (1 << 30, None)],
     "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=37, memory=2),
     "nvmlDeviceGetEnforcedPowerLimit": 500_000,
     "nvmlDeviceGetPowerManagementDefaultLimit": 700_000,
@@ -106,7 +95,6 @@ H200 = {
 def test_what_the_driver_tells_becomes_facts(has, tmp_path):
     fake = has(Nvml(ONE, **H200))
     found = look({}, tmp_path)
-
     assert (found.version, found.cuda, found.hidden, found.error) == ("580.82.07", (13, 0), 0, None)
     (gpu,) = found.gpus
     assert (gpu.name, gpu.capability, gpu.memory_used_bytes) == ("NVIDIA H200", (9, 0), 3 << 30)
@@ -136,9 +124,7 @@ def test_cuda_visible_devices_chooses_orders_and_hides(setting, indices, has, tm
     environ = {} if setting is None else {"CUDA_VISIBLE_DEVICES": setting}
     has(Nvml(GPUS))
     found = look(environ, tmp_path)
-
-    assert tuple(gpu.index for gpu in found.gpus) == indices
-    assert found.hidden == len(GPUS) - len(indices)
+    assert (tuple(gpu.index for gpu in found.gpus), found.hidden) == (indices, len(GPUS) - len(indices))
     assert found.why_no_gpu == (None if indices else "CUDA_VISIBLE_DEVICES hides every GPU")
     assert this_machine(environ).gpus == tuple(GPUS[UUIDS[index]] for index in indices)
 
@@ -150,9 +136,7 @@ def test_the_product_name_is_what_the_firmware_says_or_unknown(text, product_nam
         path.write_text(text)
     monkeypatch.setattr(gpus, "DMI_PRODUCT_NAME", path)
     found = this_machine({})
-
-    assert found.product_name == product_name
-    assert found.cpu_count > 0
+    assert (found.product_name, found.cpu_count > 0) == (product_name, True)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +144,7 @@ def test_the_product_name_is_what_the_firmware_says_or_unknown(text, product_nam
 )
 def test_a_gpu_is_named_after_what_the_driver_says_of_slicing(mode, name, has):
     has(Nvml(ONE, **({} if mode is None else {"nvmlDeviceGetMigMode": mode})))
-    assert [(gpu.uuid, gpu.product) for gpu in gpus_here()] == [("GPU-1a2b", name)]
+    assert ([gpu.uuid for gpu in gpus_here()], this_machine({}).gpus) == (["GPU-1a2b"], (name,))
 
 
 WITHOUT_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
@@ -171,18 +155,15 @@ def test_a_machine_whose_driver_is_not_there_has_no_gpu(code, has, tmp_path):
     # The driver's own control device is there on a host from which no GPU was given to the container.
     has(Nvml({}, {"nvmlInit": code}), ["nvidiactl"])
     found = look({}, tmp_path / "absent")
-
     assert (gpus_here(), driver_version(), this_machine({}).has_gpu) == ((), None, False)
-    assert (found.error, found.why_no_gpu) == (None, "no GPU here")
+    assert (found.error, found.why_no_gpu, found.on_the_bus) == (None, "no GPU here", 0)
 
 
 @pytest.mark.parametrize(("setting", "missed"), [(None, True), ("0", True), ("", False)])
-def test_a_gpu_on_the_bus_misses_its_driver_unless_none_is_wanted(setting, missed, bus, has, tmp_path):
+def test_a_gpu_on_the_bus_misses_its_driver_unless_none_is_wanted(setting, missed, bus, has):
     has(Nvml({}, {"nvmlInit": pynvml.NVML_ERROR_DRIVER_NOT_LOADED}))
     found = look({} if setting is None else {"CUDA_VISIBLE_DEVICES": setting}, bus)
-
-    assert (found.error is not None) == missed
-    assert (found.on_the_bus, gpus_on_the_bus(tmp_path / "absent")) == (1, 0)
+    assert ((found.error is not None), found.on_the_bus) == (missed, 1)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +177,6 @@ def test_a_gpu_on_the_bus_misses_its_driver_unless_none_is_wanted(setting, misse
 )
 def test_a_driver_that_does_not_list_its_gpus_is_no_machine_without_one(question, code, files, has, bus, tmp_path):
     fake = has(Nvml(GPUS, {question: code}), files)
-
     with pytest.raises(pynvml.NVMLError) as error:
         gpus_here()
     assert error.value.value == code
@@ -207,8 +187,7 @@ def test_a_driver_that_does_not_list_its_gpus_is_no_machine_without_one(question
     assert driver_version() is None
     assert not this_machine({"CUDA_VISIBLE_DEVICES": "-1"}).has_gpu
     found = look({}, bus if files else tmp_path / "absent")
-    assert found.error
-    assert found.why_no_gpu == "the driver does not answer"
+    assert (bool(found.error), found.why_no_gpu) == (True, "the driver does not answer")
     # A GPU that cannot be looked at is marked on the record.
     assert "could not see whether the GPU is busy" in require_idle({}, None, allow_busy=False)[0]
     assert fake.open == 0
@@ -280,7 +259,6 @@ def test_indices_and_uuids_say_the_same_and_nothing_that_follows_an_end_is_heede
 @given(st.one_of(st.lists(ENTRIES).map(",".join), st.text()))
 def test_whatever_is_said_gpus_that_are_there_are_left_each_once(setting):
     found = visible_gpus(UUIDS, setting)
-
     assert set(found) <= {0, 1, 2}
     assert len(set(found)) == len(found)
     assert not (hides_all(setting) and found)

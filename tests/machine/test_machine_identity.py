@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import platform
 from importlib.metadata import version
+from unittest.mock import Mock
 
 import pynvml
 import pytest
@@ -56,7 +57,6 @@ def test_without_gpus_it_is_the_machine_id_and_without_that_the_boot_id(machine,
     machine((), uninitialized, "boot")
     by_boot = this_machines_identity()
     machine()
-
     assert (by_machine.basis, by_machine.id) == ("machine-id", digest(MACHINE_ID))
     assert (by_boot.basis, by_boot.id) == ("boot-id", digest("boot"))
     assert this_machines_identity() is None
@@ -66,12 +66,9 @@ def test_without_gpus_it_is_the_machine_id_and_without_that_the_boot_id(machine,
     "uuids", [("", ""), (UUIDS[0], ""), None], ids=["unknown", "one unknown", "a driver that breaks"]
 )
 def test_gpus_that_are_not_told_apart_are_no_basis_nor_is_a_driver_that_breaks(machine, monkeypatch, uuids):
-    def breaks():
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-
     machine(uuids or (), MACHINE_ID)
     if uuids is None:
-        monkeypatch.setattr(identity, "gpus_here", breaks)
+        monkeypatch.setattr(identity, "gpus_here", Mock(side_effect=pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)))
     assert this_machines_identity().basis == "machine-id"
 
 
@@ -93,11 +90,8 @@ def test_what_of_a_record_is_unlike_here_is_named_and_software_is_told_by_a_reco
     assert (found["torch"], found["python"], found["driver"]) == (version("torch"), python, None)
     here = Here(machine_called("a"), {"torch": "2.12.0", "python": "3.12"})
     record = measured(machine=machine_called("b"), environment=environment(versions={"torch": "2.11.0"}))
-
-    assert here.unlike(record) == [
-        f"machine {machine_called('b')} (here {machine_called('a')})",
-        "torch 2.11.0 (here 2.12.0)",
-    ]
+    place = f"machine {machine_called('b')} (here {machine_called('a')})"
+    assert here.unlike(record) == [place, "torch 2.11.0 (here 2.12.0)"]
     assert Here(machine_called("b"), {"torch": "2.11.0"}).unlike(record) == []
     assert Here(None, {}, one=False).unlike(record) == []
     assert Here(None).unlike(record) == [f"machine {machine_called('b')} (here unknown)"]

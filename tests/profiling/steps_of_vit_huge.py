@@ -7,7 +7,7 @@ from typing import Any
 
 from builders import profile
 
-from fp8bench.profiling.facts import StepFacts
+from fp8bench.profiling.causes import StepFacts
 from fp8bench.profiling.kernels import categorize
 from fp8bench.schema.rank import Category
 

@@ -47,7 +47,6 @@ def test_what_one_host_pushes_another_compares_and_verifies(variables, bucket, s
         "compare", "my-box", "--results-dir", url, "--format", "json", XDG_DATA_HOME=str(tmp_path / "other")
     )
     verified = call("results", "verify", FP8BENCH_RESULTS_DIR=url, XDG_DATA_HOME=str(tmp_path / "other"))
-
     assert (pushed.code, pushed.stderr) == (0, "")
     assert names(s3, bucket) == {f"results/my-box/{one.name}" for one in (path, samples_path(path))}
     assert json.loads(again.stdout)["same"] == [f"my-box/{one.name}" for one in (samples_path(path), path)]
@@ -63,7 +62,6 @@ def test_samples_come_before_their_records_both_ways_and_only_what_is_new(hosts,
     monkeypatch.setattr("fp8bench.remote.mirror.BATCH", 1)
     fetched, read = [], second.store.read
     monkeypatch.setattr(second.store, "read", lambda names: [fetched.extend(names), read(names)][1])
-
     assert (first.push().sent, first.push().sent) == (expected, [])
     assert (second.pull(), second.pull(), second.pending(), fetched) == (4, 0, [], expected)
 
@@ -74,7 +72,6 @@ def test_an_object_that_was_edited_in_place_is_refused_and_named(bucket, s3):
     mirror.push()
     kept = path.read_bytes()
     s3.put_object(Bucket=bucket, Key=f"results/p5/{path.name}", Body=kept + b"\n")
-
     assert (mirror.pull(), mirror.pending()) == (0, [f"p5/{path.name}"])
     assert (mirror.push().refused, path.read_bytes()) == ([f"p5/{path.name}"], kept)
 
@@ -85,7 +82,6 @@ def test_a_state_that_is_lost_or_of_an_older_fp8bench_is_compared_anew(bucket, s
     keep(mirror.folder, instance="p5")
     mirror.push()
     (mirror.folder / ".remote.json").write_text(state)
-
     assert (mirror.pull(), len(mirror.pending())) == (0, 2)
     assert (len(mirror.push().same), mirror.pending(), mirror.pull()) == (2, [], 0)
 
@@ -94,7 +90,6 @@ def test_two_hosts_with_one_name_the_second_is_refused_and_nothing_is_overwritte
     first, second = hosts
     path, record = keep(first.folder, instance="p5")
     changed, _ = keep(second.folder, instance="p5", run_id=record.run_id, reason="of the second host")
-
     assert first.push().sent == [f"p5/{one.name}" for one in (samples_path(path), path)]
     assert second.push().refused == [f"p5/{changed.name}"]
     kept = s3.get_object(Bucket=bucket, Key=f"results/p5/{path.name}")["Body"].read()
@@ -111,7 +106,6 @@ def test_a_changed_instance_replaces_only_the_file_that_it_came_from(hosts):
     other.write_text("key: box\ngpu: L4\n")
     assert second.push().sent == [name]
     assert (first.pull(), mine.read_text()) == (1, "key: box\ngpu: L4\n")
-
     other.write_text("key: box\ngpu: A4\n")
     assert second.push().sent == [name]
     mine.write_text("key: box\ngpu: T4\n")
@@ -128,7 +122,6 @@ def test_a_run_is_sent_and_one_whose_bucket_is_read_only_is_kept(variables, buck
     s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [deny]}))
     kept = call(*words)
     mirror = mirror_of(bucket)
-
     assert (sent.code, len(names(s3, bucket))) == (0, 1)
     assert kept.code == 5
     assert "not allowed" in kept.stderr
@@ -148,7 +141,6 @@ def test_a_run_is_sent_and_one_whose_bucket_is_read_only_is_kept(variables, buck
 )
 def test_an_address_that_cannot_be_used_is_one_line_without_secrets(variables, url, said, call):
     outcome = call("compare", "p5", "--results-dir", url)
-
     assert (outcome.code, said in one_line(outcome)) == (2, True)
     assert SECRET not in outcome.stderr
 
@@ -158,7 +150,6 @@ def test_no_credentials_are_said(variables, bucket, monkeypatch):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
-
     with pytest.raises(Refused, match="no credentials"):
         Store(parse(f"s3://{bucket}/results"), 20).put("p5/a.json", b"{}")
 

@@ -29,7 +29,6 @@ def test_a_record_is_sent_fetched_by_another_host_and_never_overwritten(address,
     assert first.push().sent == ["p5/one.json"]
     far = tmp_path / "far" / "p5"
     assert [path.name for path in far.iterdir()] == ["one.json"]
-
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "second"))
     second = Mirror(address)
     assert (second.pull(), (second.folder / "p5" / "one.json").read_text()) == (1, "{}\n")
@@ -37,7 +36,6 @@ def test_a_record_is_sent_fetched_by_another_host_and_never_overwritten(address,
     (second.folder / "p5" / "one.json").write_text("{} \n")
     assert second.push(["p5/one.json"]).refused == ["p5/one.json"]
     assert [(path.name, path.read_text()) for path in far.iterdir()] == [("one.json", "{}\n")]
-
     (far / "one.json").unlink()
     assert (first.pull(), record.exists()) == (0, False)
     own = first.folder / "p5" / "instance.yaml"
@@ -61,7 +59,6 @@ def test_an_unknown_host_and_a_wrong_password_are_refused_without_secrets(
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh" / kept).write_bytes((home / ".ssh" / kept).read_bytes())
     monkeypatch.setenv("HOME", str(tmp_path))
-
     with pytest.raises(Refused, match=said) as refused:
         Mirror(parse(f"ssh://{login}@127.0.0.1:{port}/far")).pull()
     assert "hunter2" not in str(refused.value)

@@ -13,7 +13,7 @@ from report.comparing import row
 from fp8bench.kinds.run import page as plots
 from fp8bench.kinds.run.explain import COLOURS as OF_PARTS
 from fp8bench.kinds.run.explain import explain_steps, step_bars
-from fp8bench.profiling.facts import IDLE, PARTS, facts_of
+from fp8bench.profiling.causes import IDLE, PARTS, facts_of
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.tables import chart as charts
 from fp8bench.tables import row_chart

@@ -8,7 +8,7 @@ import pytest
 from builders import environment, measured, measured_on_cpu, profile, summary
 
 from fp8bench.kinds.run.explain import document, explain_steps
-from fp8bench.profiling.facts import StepFacts, facts_of
+from fp8bench.profiling.causes import StepFacts, facts_of
 from fp8bench.schema.errors import UsageError
 from fp8bench.tables.render import render
 

@@ -72,10 +72,9 @@ class TestReport:
     def test_it_has_a_curve_and_all_that_shows_what_ran(self, report):
         found = report()
         trained = curve(found)
-        assert found.parity.passed
         assert found.environment is not None
-        assert found.facts.sizes["vocab_size"] == 256
-        assert found.evidence.graph.enabled is False
+        of_model = found.parity.passed, found.facts.sizes["vocab_size"], found.evidence.graph.enabled
+        assert of_model == (True, 256, False)
         assert found.memory.peak_host_bytes > 0
         assert [point.step for point in trained.validation] == [0, 4, 6]
         assert (len(trained.train_loss), len(trained.step_s)) == (6, 6)
@@ -87,8 +86,7 @@ class TestReport:
         assert found.evidence.emulated
         assert curve(found).validation[-1].loss < curve(found).validation[0].loss
         last = read_progress(tmp_path / "progress")
-        assert last.stage == "done"
-        assert last.step == last.steps == 2 + PACE_STEPS + 6
+        assert (last.stage, last.step, last.steps) == ("done", *[2 + PACE_STEPS + 6] * 2)
 
     def test_another_text_than_the_launchers_is_refused_and_a_mode_that_fails_the_gate_not_trained(self, report):
         with pytest.raises(RunFailed, match=r"abc\.txt is not the text that this training began with"):

@@ -1,6 +1,7 @@
 """What a plug-in's class lacks, what its methods return instead of what they should, and what it must leave alone."""
 
 import inspect
+import re
 from contextlib import contextmanager
 from copy import copy
 
@@ -64,8 +65,7 @@ def test_a_method_is_checked_at_its_first_call_alone_on_an_object_of_its_class_a
     answers = iter([{}, None])
     Fickle = type("Fickle", (Mode,), {"evidence": lambda self, model: next(answers)})
     mode = made("mode", "own", Fickle, OF_MODE, None)
-    assert isinstance(mode, Fickle)
-    assert type(mode).__name__ == "Fickle"
+    assert (isinstance(mode, Fickle), type(mode).__name__) == (True, "Fickle")
     assert [mode.evidence(None), mode.evidence(None)] == [{}, None]
     sized = type("Sized", (Mode,), {"evidence": lambda self, model: {"recipe": self.recipe}})
     mode = made("mode", "own", sized, OF_MODE, "first")
@@ -134,11 +134,8 @@ def test_our_own_modes_keep_them(entry):
 @pytest.mark.parametrize(
     ("method", "value"),
     [
-        ("plain_weights", None),
-        ("plain_weights", {"a": 3}),
-        ("plain_weights", {"a": ["b", None]}),
-        ("rounds", {"fc1"}),
-        ("rounds", Rounding(frozenset(), torch.float8_e8m0fnu)),
+        *(("plain_weights", value) for value in (None, {"a": 3}, {"a": ["b", None]})),
+        *(("rounds", value) for value in ({"fc1"}, Rounding(frozenset(), torch.float8_e8m0fnu))),
     ],
 )
 def test_what_the_gate_asks_of_a_mode_is_checked(method, value):
@@ -182,8 +179,7 @@ def test_a_conversion_that_replaces_what_both_models_use_is_refused(where, name,
     before = Bindings.of(of_gate.build(CPU), of_gate)
     found = parity.prove(Patching(), of_gate, 0, CPU, before=before).parity
     assert not found.passed
-    assert "it replaces" in found.reason
-    assert f".{name}, of which the plain model is made too" in found.reason
+    assert re.search(rf"it replaces .*\.{name}, of which the plain model is made too", found.reason)
 
 
 @pytest.mark.parametrize("workload", [ViTMicro, LLMMicro, GPTLayerMicro])

@@ -16,8 +16,7 @@ from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import kept_bytes
 from fp8bench.schema.private import A_PATH
-from fp8bench.worker import memory
-from fp8bench.worker.environment import environment as found_here
+from fp8bench.worker import memory, subject
 from fp8bench.worker.parity import prove
 from fp8bench.worker.rank_report import compile_failure, out_of_memory
 from fp8bench.worker.subject import check_workload, depends_on, make_workload, relied_on
@@ -27,8 +26,7 @@ LLM = {"workload": "llm-micro", "device": "cpu", "world_size": 1}
 
 
 def test_a_workload_takes_the_fields_that_it_names_and_refuses_a_sequence_length_that_it_does_not_know():
-    workload = make_workload(config(**LLM, sequence_length=32))
-    assert workload.sequence_length == 32
+    assert make_workload(config(**LLM, sequence_length=32)).sequence_length == 32
     assert make_workload(config(**LLM)).sequence_length == 64
     with pytest.raises(ModeUnavailable, match=r"takes no sequence length \(--sequence-length 512\)"):
         check_workload(TinyLinear(), config(workload="outside-linear", sequence_length=512), BaselineBF16())
@@ -55,15 +53,9 @@ LLAMA_7B = 6_738_415_616
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
-class SaysItsSize:
-    @staticmethod
-    def parameters():
-        return LLAMA_7B
-
-
 @pytest.fixture
 def require(monkeypatch):
-    def check(device, free=0, sharded=False, workload=SaysItsSize(), **values):  # noqa: B008
+    def check(device, free=0, sharded=False, workload=SimpleNamespace(parameters=lambda: LLAMA_7B), **values):  # noqa: B008
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (free * GIB, 142 * GIB))
         monkeypatch.setattr(memory, "free_host_bytes", lambda: free and free * GIB)
         run = config(**{"workload": "llm-7b", "optimizer": "adamw", "world_size": 1, "device": device.type, **values})
@@ -85,12 +77,7 @@ ROOM = {
     "no optimizer helps": (CUDA, 40, {}, "No batch size helps: use --parallel fsdp"),
     "a part each": (CUDA, 79, SHARED, None),
     "one rank has it all": (CUDA, 79, {**SHARED, "world_size": 1}, r"21\.4 GiB are missing"),
-    "the gate": (
-        CUDA,
-        45,
-        {**SHARED, "world_size": 64},
-        r"needs 50\.2 GiB a rank for weights and gradients of the whole",
-    ),
+    "the gate": (CUDA, 45, {**SHARED, "world_size": 64}, r"needs 50\.2 GiB a rank for weights and gradients of the"),
     "a host": (CPU, 204, HOST, None),
     "a host's processes": (CPU, 24, HOST, r"12\.0 GiB are free for each of 2 .* 88\.4 GiB are missing\. .* a GPU or"),
     "the gate on a host": (CPU, 24, {**HOST, "sharded": True}, "weights and gradients of the whole model, which the"),
@@ -122,18 +109,18 @@ def test_an_error_of_the_compiler_names_the_mode_the_versions_and_its_first_line
 
 
 def test_settings_are_kept_and_paths_are_not_and_packages_named_by_the_workloads_that_use_them(monkeypatch):
+    assert "transformers" not in subject.environment(CPU).versions
+    assert subject.environment(CPU, ("transformers",)).versions["transformers"]
     kept = {"NCCL_ALGO": "Ring", "CUDA_VISIBLE_DEVICES": "0,1"}
     paths = {"NCCL_TOPO_FILE": "/home/somebody/topology.xml", "CUDNN_HOME": "/opt/cudnn"}
     for name, value in (kept | paths).items():
         monkeypatch.setenv(name, value)
     settings_given.cache_clear()
-    found = found_here(CPU).variables
+    found = subject.environment(CPU).variables
     settings_given.cache_clear()
     assert found.items() >= (kept | {"NCCL_TOPO_FILE": A_PATH}).items()
     assert "CUDNN_HOME" not in found
     assert not [value for value in found.values() if value.startswith("/")]
-    assert "transformers" not in found_here(CPU).versions
-    assert found_here(CPU, ("transformers",)).versions["transformers"]
 
 
 EARLIER = parity(loss_size=2.5, of_run="the first", depends_on="digest")
@@ -141,15 +128,11 @@ EARLIER = parity(loss_size=2.5, of_run="the first", depends_on="digest")
 
 def test_a_digest_differs_with_settings_software_and_variables_and_is_the_same_for_the_same():
     versions = {**environment().versions, "torch": "9.9.9"}
-    others = [
-        depends_on(config(seed=1), environment()),
-        depends_on(config("te-fp8", "delayed"), environment()),
-        depends_on(config(), environment().model_copy(update={"versions": versions})),
-        depends_on(config(), environment().model_copy(update={"driver": "1"})),
-        depends_on(config(), environment().model_copy(update={"variables": {"NVTE_FUSED_ATTN": "0"}})),
-    ]
-    assert depends_on(config(), environment()) == depends_on(config(), environment())
-    assert len({depends_on(config(), environment()), *others}) == 6
+    changes = {"versions": versions}, {"driver": "1"}, {"variables": {"NVTE_FUSED_ATTN": "0"}}
+    here = [depends_on(run, environment()) for run in (config(), config(seed=1), config("te-fp8", "delayed"))]
+    others = [depends_on(config(), environment().model_copy(update=changed)) for changed in changes]
+    assert depends_on(config(), environment()) == here[0]
+    assert len({*here, *others}) == 6
 
 
 def test_a_digest_differs_once_the_code_of_a_users_model_does(tmp_path, monkeypatch):
@@ -186,7 +169,6 @@ class TestProve:
         monkeypatch.setattr("fp8bench.worker.parity.blocks", None)
         earlier = whole.parity.model_copy(update={"of_run": "the first"})
         short = prove(mode(), ViTMicro(data="device"), 0, CPU, earlier=earlier)
-
         assert short.parity == earlier
         assert (short.kernels, short.loss_size, short.of_steps) == (whole.kernels, whole.loss_size, whole.of_steps)
         torch.testing.assert_close(short.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)

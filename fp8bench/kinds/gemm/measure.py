@@ -186,7 +186,7 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
     from fp8bench.numerics.gemm.bench import Bench
     from fp8bench.numerics.gemm.bound import bounds
     from fp8bench.numerics.memory import device_for
-    from fp8bench.worker.environment import environment
+    from fp8bench.worker.subject import environment
 
     config = prepared.config
     device_for(config.device)

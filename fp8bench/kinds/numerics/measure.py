@@ -100,7 +100,7 @@ def measure(prepared: Prepared[NumericsConfig], log: Log) -> NumericsRecord:
     """Examine the modes in this process. log: takes a line per stage. Raises ModeUnavailable and RunFailed."""
     from fp8bench.numerics.examination import examine
     from fp8bench.numerics.memory import device_for
-    from fp8bench.worker.environment import environment
+    from fp8bench.worker.subject import environment
 
     config = prepared.config
     rows, history = examine(config, log)

@@ -6,9 +6,8 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from fp8bench.kinds.run.row import Row
-from fp8bench.profiling.causes import SMALLEST_S, Cause, across, explain, two_machines
-from fp8bench.profiling.facts import ADVICE, IDLE, PARTS, StepFacts
-from fp8bench.profiling.facts import milliseconds as ms
+from fp8bench.profiling import causes
+from fp8bench.profiling.causes import ADVICE, IDLE, PARTS, SMALLEST_S, Cause, StepFacts, ms
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import suffix
 from fp8bench.schema.record import Record
@@ -25,7 +24,7 @@ COLOURS = dict(zip((*PARTS.values(), IDLE), HUES.split(), strict=True))
 
 KEYS = (
     *("label", "source", "device", "instance", "workload", "batch_size", "world_size", "compile", "execution"),
-    *("executed", "step_time_s", "busy_s", "idle_s", "profile.by_category", "profile.nccl_s"),
+    *("executed", "step_time_s", "profile.busy_s", "idle_s", "profile.by_category", "profile.nccl_s"),
     *("profile.nccl_overlapped_s", "host_lead_s", "replay_saves_at_most_s"),
 )
 """What `explain --format json` has of each step, under the last part of the name. profile.by_category adds up to busy_s
@@ -61,12 +60,12 @@ def explain_steps(facts: StepFacts, reference: StepFacts | None) -> Explained:
                 remedy = "Name two records of the same work on each device"
                 raise UsageError(f"{facts.label} and {reference.label} are {what}", remedy)
         modes = _distinct_labels(facts, reference)
-        explanation = across(facts, reference, [mode.label for mode in modes])
+        explanation = causes.across(facts, reference, [mode.label for mode in modes])
     unused = {name: [mode.label for mode in modes if name in mode.unused] for name in ADVICE}
     advice = (f"{' and '.join(labels)}: {ADVICE[name]}" for name, labels in unused.items() if labels)
     return Explained(
         tuple(modes),
-        *(explanation or explain(modes[0], modes[1] if reference else None)),
+        *(explanation or causes.explain(modes[0], modes[1] if reference else None)),
         notes=(*filter(None, map(_note, modes)), *advice),
         warnings=tuple(_warnings(modes)),
     )
@@ -80,7 +79,7 @@ def _distinct_labels(facts: StepFacts, reference: StepFacts) -> list[StepFacts]:
         lambda mode: f"{mode.instance}:{mode.label}",
         lambda mode: f"{mode.label} ({mode.source})",
     ]
-    if two_machines(facts, reference) == "mode and machine" and facts.instance != reference.instance:
+    if causes.two_machines(facts, reference) == "mode and machine" and facts.instance != reference.instance:
         forms = [lambda mode: f"{mode.instance}:{mode.label}{suffix(mode.execution)}"]
     write = next((form for form in forms if form(facts) != form(reference)), forms[0])
     return [replace(mode, label=write(mode)) for mode in (facts, reference)]
@@ -110,9 +109,9 @@ def _warnings(modes: Sequence[StepFacts]) -> Iterator[str]:
         yield f"{both} ran with different executions: {' and '.join(executions)}"
     for mode in modes:
         # Noise stays below that.
-        if mode.busy_s > mode.step_time_s * 1.03:
+        if mode.profile.busy_s > mode.step_time_s * 1.03:
             yield (
-                f"{mode.label} was busy for {ms(mode.busy_s)} ms a step when profiled, and a timed step lasts "
+                f"{mode.label} was busy for {ms(mode.profile.busy_s)} ms a step when profiled, and a timed step lasts "
                 f"{ms(mode.step_time_s)}: its device was slower then, so its idle time is unknown"
             )
 

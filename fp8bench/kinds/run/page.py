@@ -17,7 +17,7 @@ from fp8bench.kinds.run.sentences import sentences
 from fp8bench.kinds.run.shown import FEW_INSTANCES, document
 from fp8bench.kinds.view import View
 from fp8bench.pricing import cost
-from fp8bench.profiling.facts import StepFacts, facts_of
+from fp8bench.profiling.causes import StepFacts, facts_of
 from fp8bench.records.select import grouped
 from fp8bench.schema.machine import checkout_of
 from fp8bench.tables.document import NOTHING, CellKind, Cells, Note, Table, telling
