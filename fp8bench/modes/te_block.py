@@ -26,7 +26,7 @@ if fp8 can take it, by the rule of every fp8 mode (`modes.torchao`), so that mod
 what they convert. A subclass of a plain layer may compute something else, and is unchanged.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -117,6 +117,8 @@ def copy_weight(target: Any, source: Tensor) -> None:
 
 
 class _TimmBlock(ConvertedLayer):
+    compute: Callable[[Tensor], Tensor]
+
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         """x: [batch, tokens, dim]. A mask is refused, because a block converted without one would ignore it."""
         if attn_mask is not None or is_causal:
@@ -125,9 +127,6 @@ class _TimmBlock(ConvertedLayer):
                 "Use a workload that attends without a mask",
             )
         return self.noted(self.compute(x))
-
-    def compute(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
 
 
 class TEBlock(_TimmBlock):
@@ -146,9 +145,8 @@ class TEBlock(_TimmBlock):
         )
         self.copy_from(block)
 
-    def compute(self, x: Tensor) -> Tensor:
-        y: Tensor = self.layer(x)
-        return y
+    def compute(self, x: Tensor) -> Any:
+        return self.layer(x)
 
 
 class TESDPABlock(_TimmBlock):
@@ -283,20 +281,17 @@ def swap_layers(te: Any, model: nn.Module, names: Iterable[str]) -> None:
     """Swap layers in place and one at a time: memory never holds two copies of all weights."""
     for name in names:
         plain = model.get_submodule(name)
-        made = te_norm(te, plain) if isinstance(plain, nn.LayerNorm) else te_linear(te, plain)
-        model.set_submodule(name, made.train(plain.training))
+        model.set_submodule(name, te_layer(te, plain).train(plain.training))
 
 
-def te_linear(te: Any, plain: Any) -> nn.Module:
-    return _with_weights(te.Linear, plain, plain.in_features, plain.out_features, bias=plain.bias is not None)
-
-
-def te_norm(te: Any, plain: nn.LayerNorm) -> nn.Module:
-    """Return a te.LayerNorm with the layer's weights. Under autocast its output is bf16; torch's is float32."""
-    return _with_weights(te.LayerNorm, plain, plain.normalized_shape[0], eps=plain.eps)
-
-
-def _with_weights(kind: Any, plain: Any, *sizes: int, **options: Any) -> nn.Module:
+def te_layer(te: Any, plain: Any) -> nn.Module:
+    """Return a te.Linear, or a te.LayerNorm, with the layer's weights. Under autocast the output of a te.LayerNorm is
+    bf16; torch's is float32.
+    """
+    if isinstance(plain, nn.LayerNorm):
+        kind, sizes, options = te.LayerNorm, plain.normalized_shape, {"eps": plain.eps}
+    else:
+        kind, sizes, options = te.Linear, (plain.in_features, plain.out_features), {"bias": plain.bias is not None}
     made: nn.Module = kind(*sizes, **options, params_dtype=plain.weight.dtype, device=plain.weight.device)
     for name, weight in plain.named_parameters():
         copy_weight(getattr(made, name), weight)

@@ -56,16 +56,6 @@ class Options:
     def begin(self, first: bool) -> None:
         self.first = first
 
-    def of_layer(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"fuse_qkv_params": "fused-qkv" in self.switches}
-        if "fused-wgrad" in self.switches:
-            found["fuse_wgrad_accumulation"] = True
-        if "parallel-setup" in self.switches:
-            # The group of only this rank.
-            alone = dist.group.WORLD if dist.is_initialized() else None
-            found |= {"set_parallel_mode": True, "sequence_parallel": True, "tp_group": alone}
-        return found
-
     @property
     def is_first_microbatch(self) -> bool | None:
         """The argument of the layer's forward pass; None if every pass casts the weights."""
@@ -142,8 +132,14 @@ class TEGPTLayer(SharedLayer):
             "bias": True,
             "params_dtype": weight.dtype,
             "device": weight.device,
+            "fuse_qkv_params": "fused-qkv" in options.switches,
         }
-        super().__init__(te, ("ln1", "qkv", "proj", "ln2", "fc1", "fc2"), sizes | options.of_layer())
+        if "fused-wgrad" in options.switches:
+            sizes["fuse_wgrad_accumulation"] = True
+        if "parallel-setup" in options.switches:
+            alone = dist.group.WORLD if dist.is_initialized() else None
+            sizes |= {"set_parallel_mode": True, "sequence_parallel": True, "tp_group": alone}
+        super().__init__(te, ("ln1", "qkv", "proj", "ln2", "fc1", "fc2"), sizes)
         self.options = options
         with options.fp8_weights():
             self.layer = self.made()

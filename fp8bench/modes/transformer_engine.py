@@ -9,6 +9,7 @@ Attention is fp8 only with `dpa=on`. Transformer Engine is imported on first use
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -202,7 +203,6 @@ class TEFP8(TEBF16):
         self.recipe = self._recipe.base
         self._layers = LayerChoice(self._recipe.layers, fp8_layer_names)
         self._left_out: list[str] = []
-        self._resolved: Any = None
         settle = DELAYED_SETTLE_PASSES if self.recipe == "delayed" else 0
         self.tolerance = FP8_TOLERANCE.model_copy(update={"settle_passes": settle})
         self.compile_policy = compile_policy(self.recipe)
@@ -236,13 +236,18 @@ class TEFP8(TEBF16):
             self._left_out = te_recipe.leave_out(modules, plain, self._layers, self.name, self._off)
         return model
 
+    @cached_property
+    def _te_recipe(self) -> Any:
+        # One object for the entire run, because Transformer Engine compares recipes by identity.
+        return te_recipe.make_recipe(self._recipe)
+
     def _off(self) -> Any:
-        return import_te().autocast(enabled=False, recipe=self._te_recipe())
+        return import_te().autocast(enabled=False, recipe=self._te_recipe)
 
     def forward_context(self) -> Any:
         """Return Transformer Engine's autocast with the fixed recipe, amax reduced over the data-parallel group."""
         group = dist.group.WORLD if dist.is_initialized() else None
-        return import_te().autocast(enabled=True, recipe=self._te_recipe(), amax_reduction_group=group)
+        return import_te().autocast(enabled=True, recipe=self._te_recipe, amax_reduction_group=group)
 
     def checkpoint(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run Transformer Engine's checkpoint, whose second pass uses the scales of the first. The end of an outermost
@@ -299,13 +304,7 @@ class TEFP8(TEBF16):
     def fp8_weights(self) -> Any:
         if "fp8-weights" not in self.te_switches:
             return nullcontext()
-        return import_te().quantized_model_init(enabled=True, recipe=self._te_recipe())
-
-    def _te_recipe(self) -> Any:
-        # One object for the entire run, because Transformer Engine compares recipes by identity.
-        if self._resolved is None:
-            self._resolved = te_recipe.make_recipe(self._recipe)
-        return self._resolved
+        return import_te().quantized_model_init(enabled=True, recipe=self._te_recipe)
 
 
 class ArticleBlock(ConvertedLayer):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fp8bench.modes.protocol import Mode
-from fp8bench.modes.te_block import TEBlock, te_linear
+from fp8bench.modes.te_block import TEBlock, te_layer
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16, import_te
 from fp8bench.numerics.definitions import E4M3
@@ -79,7 +79,7 @@ def convert(mode: Mode, plain: nn.Module) -> nn.Module:
     linear = getattr(plain, "linear", None)
     if not isinstance(mode, TEBF16) or not isinstance(linear, nn.Linear):
         return mode.convert(plain)
-    return nn.Sequential(OrderedDict(linear=te_linear(import_te(), linear)))
+    return nn.Sequential(OrderedDict(linear=te_layer(import_te(), linear)))
 
 
 def autocast(mode: Mode, device: torch.device) -> AbstractContextManager[Any]:

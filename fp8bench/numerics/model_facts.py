@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fp8bench import registry
-from fp8bench.modes.protocol import count_linears
+from fp8bench.modes.protocol import named
 from fp8bench.modes.te_block import plan_swaps
 from fp8bench.modes.te_gpt import gpt_layers
 from fp8bench.modes.te_llama import has_llama_layers, llama_models
@@ -33,11 +33,12 @@ def facts_of(workload: Workload, name: str | None = None) -> ModelFacts:
     if (check := getattr(workload, "check", None)) is not None:
         check(batch_size, False)
     model = workload.build(META)
+    linears = len(named(model, nn.Linear))
     parts, refusal = _transformer_engine(model)
     try:
         products, unseen = linear_gemms(workload, batch_size)
     except UsageError:
-        if count_linears(model):
+        if linears:
             raise
         products, unseen = (), ()
     flops = workload.flops_per_step(batch_size)
@@ -49,7 +50,7 @@ def facts_of(workload: Workload, name: str | None = None) -> ModelFacts:
         sizes=workload.sizes(),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         flops_per_unit=flops // workload.units_per_step(batch_size),
-        linear_layers=count_linears(model),
+        linear_layers=linears,
         fp8_layers=sum(one.calls_per_step or 0 for one in forward if one.stays_bf16 is None),
         fp8_share=sum(one.shape.flops * (one.calls_per_step or 0) for one in fp8) / flops,
         groups=tuple(

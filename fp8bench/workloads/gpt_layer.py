@@ -123,9 +123,8 @@ class GPTLayerWorkload(TokenWorkload):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return a mean over samples, in float32. Its gradient at the output is the target over the samples."""
-        total = (model(batch.inputs) * batch.targets).sum(dtype=torch.float32)
-        loss: Tensor = total / len(batch.inputs)
-        return loss
+        weighted: Tensor = model(batch.inputs) * batch.targets
+        return weighted.sum(dtype=torch.float32) / len(batch.inputs)
 
     def sample(self) -> Tensor:
         return torch.empty(1, self.sequence_length, self.architecture["hidden"], dtype=self.dtype)

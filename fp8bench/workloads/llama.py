@@ -10,6 +10,7 @@ llm-1b has 1,225,861,120 parameters, llm-7b (Llama 2 7B's sizes) 6,738,415,616, 
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.workloads.base import TokenWorkload
-from fp8bench.workloads.fake_data import endless_batches, fake_tokens
+from fp8bench.workloads.fake_data import Drawn, draw_tokens, endless_batches
 from fp8bench.workloads.head import Head
 from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.resizable import Multiple
@@ -90,7 +91,7 @@ class LLM1B(TokenWorkload):
         return CausalLM(config)
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
-        dataset = fake_tokens(self.sequence_length, self.architecture["vocab_size"], self.seed)
+        dataset = Drawn(partial(draw_tokens, self.sequence_length, self.architecture["vocab_size"]), self.seed)
         return endless_batches(dataset, batch_size, rank, device, self.data, self.workers)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:

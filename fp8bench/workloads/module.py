@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import UsageError, did_you_mean, first_line, in_words, nearest
 from fp8bench.workloads.base import flops_of
-from fp8bench.workloads.fake_data import endless_batches, fake_examples
+from fp8bench.workloads.fake_data import Drawn, draw_example, endless_batches
 from fp8bench.workloads.protocol import Batch
 
 SAMPLES = 16
@@ -81,8 +81,9 @@ class ModuleWorkload:
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
         net = self.net
-        samples = fake_examples(net.inputs, net.labels, net.classes if net.drawn else None, self.seed)
-        return endless_batches(samples, batch_size, rank, device, self.data, self.workers)
+        words = None if net.inputs.is_floating_point() else int(net.inputs.max()) + 1
+        draw = partial(draw_example, net.inputs[0].shape, words, net.labels, net.classes if net.drawn else None)
+        return endless_batches(Drawn(draw, self.seed), batch_size, rank, device, self.data, self.workers)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return _loss(model(batch.inputs), batch.targets)
