@@ -40,12 +40,6 @@ GEMMS = {"Linear": 1, "LayerNormLinear": 3, "LayerNormMLP": 3}
 up and down are one.
 """
 
-LLAMA_NAMES = (
-    *("input_layernorm", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), "self_attn.o_proj"),
-    *("post_attention_layernorm", ("mlp.gate_proj", "mlp.up_proj"), "mlp.down_proj"),
-)
-"""The parts of a layer with weights."""
-
 _MODULE = "transformers.models.llama.modeling_llama"
 _PLAIN_ROTATIONS = ("default", "linear", "llama3")
 """The rotations whose frequencies depend on the configuration only."""
@@ -104,7 +98,11 @@ class TELlamaLayer(SharedLayer):
             "params_dtype": torch.float32,
             "device": attention.q_proj.weight.device,
         }
-        super().__init__(te, LLAMA_NAMES, sizes)
+        parts = (
+            *("input_layernorm", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), "self_attn.o_proj"),
+            *("post_attention_layernorm", ("mlp.gate_proj", "mlp.up_proj"), "mlp.down_proj"),
+        )
+        super().__init__(te, parts, sizes)
         # Not a buffer, because DDP would broadcast it to all ranks before every step.
         self.angles, self.options = angles, options
         self.layer = self.made()

@@ -56,15 +56,6 @@ def rows_together(sections: tuple[int, ...], size: int) -> Tensor:
     return torch.cat([part for of_rank in zip(*of_sections, strict=True) for part in of_rank])
 
 
-CAUSAL = {
-    "attn_input_format": "bshd",
-    "self_attn_mask_type": "causal",
-    "hidden_dropout": 0.0,
-    "qkv_weight_interleaved": False,
-}
-"""Arguments of the layers of language models."""
-
-
 class SharedLayer(ConvertedLayer):
     """A te.TransformerLayer that ranks can share; divided, it takes this rank's [sequence / size, batch, width]."""
 
@@ -77,7 +68,10 @@ class SharedLayer(ConvertedLayer):
         self.shares: dict[str, Share] = {}
 
     def made(self, **options: Any) -> Any:
-        return self.te.TransformerLayer(**{**CAUSAL, **self.sizes, **options})
+        given = {"attn_input_format": "bshd", **self.sizes, **options}
+        return self.te.TransformerLayer(
+            **given, self_attn_mask_type="causal", hidden_dropout=0.0, qkv_weight_interleaved=False
+        )
 
     @torch.no_grad()
     def divide(self, group: Group) -> None:

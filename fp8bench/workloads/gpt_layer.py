@@ -26,12 +26,10 @@ from fp8bench.schema.config import DataSource, WeightDtype
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.workloads.base import TokenWorkload
 from fp8bench.workloads.protocol import Batch
-from fp8bench.workloads.resizable import Multiple
 
 STD, STD_WIDTH = 0.023, 4096  # the standard deviation of weights, and the width at which it applies
 
 EPSILON = 1e-5
-SEEDS_A_RANK = 1_000_003
 
 
 class GPTLayer(nn.Module):
@@ -85,7 +83,7 @@ class GPTLayerWorkload(TokenWorkload):
 
     name = "gpt-layer"
     config_fields: ClassVar[tuple[str, ...]] = ("sequence_length", "weight_dtype")
-    multiples: ClassVar[tuple[Multiple, ...]] = (Multiple("hidden", "heads"),)
+    multiples = (("hidden", 1, "heads"),)
     architecture: ClassVar[Mapping[str, Any]] = dict(hidden=4096, ffn=16384, heads=32)
 
     def __init__(
@@ -116,7 +114,7 @@ class GPTLayerWorkload(TokenWorkload):
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
         """Return one batch, which stays on the device, forever: (x, the gradient at the output)."""
-        generator = torch.Generator(device).manual_seed(self.seed * SEEDS_A_RANK + rank)
+        generator = torch.Generator(device).manual_seed(self.seed * 1_000_003 + rank)
         shape = (batch_size, self.sequence_length, self.architecture["hidden"])
         x, gradient = (torch.rand(shape, generator=generator, device=device, dtype=self.dtype) for _ in range(2))
         return repeat(Batch(x, gradient))

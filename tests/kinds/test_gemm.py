@@ -151,8 +151,7 @@ def test_kept_runs_bound_the_step(record_of, monkeypatch, tmp_path):
     from fp8bench.worker.environment import environment
 
     here = {"machine": this_machines_identity(), "environment": environment(torch.device("cpu"))}
-    found = multiply.find_kernel
-    monkeypatch.setattr(multiply, "find_kernel", lambda device: dataclasses.replace(found(device), emulated=False))
+    monkeypatch.setitem(multiply.KERNELS, "cpu", dataclasses.replace(multiply.KERNELS["cpu"], emulated=False))
 
     def kept(step_s, minutes, *mode, **changes):
         settings = {"workload": "vit-micro", "world_size": 1, "batch_size": 16}
@@ -189,11 +188,9 @@ def test_what_cannot_be_measured_is_refused_first(record_of, words, said):
 
 
 def test_what_stays_bf16_may_have_any_size_and_rows_that_no_batch_mends_are_refused_without_one(record_of, monkeypatch):
-    from fp8bench.numerics.gemm.linear_layers import LinearGemms
-
     odd = Product(shape=Shape(m=24, n=10, k=32), layers=("queries",), calls_per_step=1)
     for why in ("the head stays bf16", None):
-        found = LinearGemms((odd.model_copy(update={"stays_bf16": why}),))
+        found = (odd.model_copy(update={"stays_bf16": why}),), ()
         monkeypatch.setattr("fp8bench.numerics.gemm.linear_layers.linear_gemms", lambda *_, found=found: found)
         if why:
             assert record_of(batch_size="16").products[0].product.stays_bf16 == why

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from fp8bench.modes.te_attention import LOGGER, AttentionLog, listen
+from fp8bench.modes.te_block import LOGGER, AttentionLog, listen
 
 PACKAGE = "transformer_engine.pytorch.attention.dot_product_attention"
 SAID = [

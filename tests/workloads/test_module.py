@@ -163,4 +163,4 @@ def test_a_module_that_is_not_there_is_said_and_the_class_of_the_workload_counts
         registry.load(registry.find_workload("nowhere.net:Net"))
     found = workload_of(OF_IMAGES)
     assert not registry.is_built_in(found.__module__)
-    assert issubclass(found.net.made, nn.Module)
+    assert issubclass(found.made, nn.Module)

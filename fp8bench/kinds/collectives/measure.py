@@ -47,8 +47,6 @@ START_S = 600.0
 FACTOR = 5.0
 """How much longer than its budget a timing may take, for large arrays and on a host that others use too."""
 
-TARGET = "fp8bench.worker.collectives:measure"
-
 NOTHING_TRAINED: dict[str, Any] = {
     "mode": "baseline-bf16", "recipe": None, "workload": "vit-micro", "batch_size": 1, "warmup": 0, "steps": 1,
     "compile": "off", "data": "device", "workers": 0, "seed": 0, "te_attention": "te",
@@ -57,8 +55,6 @@ NOTHING_TRAINED: dict[str, Any] = {
 
 
 class CollectivesRequest(Request):
-    """The options of `fp8bench collectives`."""
-
     command = "collectives"
 
     gpus: Annotated[PositiveInt | None, of_run("gpus", "GPUs that take part")] = None
@@ -150,8 +146,15 @@ def measure(prepared: Prepared[CollectivesConfig], log: Log, executor: Executor 
     ranks = f"{config.world_size} {'GPUs' if config.device == 'cuda' else 'processes'}"
     nodes = f" on {config.nodes} nodes" if config.nodes > 1 else ""
     log(f"{len(config.cases)} timings on {ranks}{nodes}, {counted(config.rounds, 'round')} of each")
+    group = config.model_dump(include={"device", "world_size", "nodes"})
+    task = Task(
+        config=RunConfig.model_validate({**NOTHING_TRAINED, **group}),
+        target="fp8bench.worker.collectives:measure",
+        given={"plan": config.model_dump(mode="json")},
+        timeout_s=START_S + FACTOR * len(config.cases) * config.rounds * config.seconds,
+    )
     with executor or Executor() as executor:
-        reports = executor.run(task_of(config))
+        reports = executor.run(task)
     executor.require_ready()
     failed = next((one for one in reports if one.status != "ok" and not one.collateral), None)
     if failed is not None:
@@ -159,16 +162,6 @@ def measure(prepared: Prepared[CollectivesConfig], log: Log, executor: Executor 
         remedy = less if failed.cause == "timeout" else failed.remedy
         raise RunFailed(failed.reason or "a rank failed", remedy or less, failed.cause)
     return record_of(prepared, reports)
-
-
-def task_of(config: CollectivesConfig) -> Task:
-    group = config.model_dump(include={"device", "world_size", "nodes"})
-    return Task(
-        config=RunConfig.model_validate({**NOTHING_TRAINED, **group}),
-        target=TARGET,
-        given={"plan": config.model_dump(mode="json")},
-        timeout_s=START_S + FACTOR * len(config.cases) * config.rounds * config.seconds,
-    )
 
 
 def record_of(prepared: Prepared[CollectivesConfig], reports: Sequence[RankReport]) -> CollectivesRecord:

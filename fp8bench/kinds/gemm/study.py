@@ -28,9 +28,6 @@ OF_TIMING = ("precision", "status", "reason", "emulated", "error", "repetitions"
 OF_CASTS = ("status", "reason", "time_s", "time_ci_s", "speedup_vs_bf16", "verdict")
 SAID: dict[Casts, str] = {"none": "casts free", "compiled": "with compiled casts", "eager": "with eager casts"}
 TONES: dict[str | None, doc.Tone] = {"faster": "good", "slower": "bad"}
-DIGITS = 4
-"""Digits of a time that is shown; its interval has the same precision. The data has all digits."""
-
 UNLIKE = 0.1
 """The relative difference between a profile's GEMMs and those timed here from which a reader is warned."""
 
@@ -207,8 +204,9 @@ def compared(timing: Timing | None, reference: Timing | None) -> tuple[float | N
 
 
 def _microseconds(timing: Timing) -> str:
+    # Four digits, and the interval with the same precision. The data has all digits.
     before_point = len(str(int((timing.time_s or 0.0) * 1e6)))
-    return with_interval(timing.time_s, timing.time_ci_s, f",.{max(0, DIGITS - before_point)}f", 1e6)
+    return with_interval(timing.time_s, timing.time_ci_s, f",.{max(0, 4 - before_point)}f", 1e6)
 
 
 def _name(line: Line) -> str | None:

@@ -25,8 +25,6 @@ WORST_FIRST: tuple[Status, ...] = ("failed", "invalid", "unsupported")
 
 
 class NumericsRequest(Request):
-    """The options of `fp8bench numerics`."""
-
     command = "numerics"
 
     modes: Annotated[

@@ -4,7 +4,7 @@ in one forward pass on the meta device. What is no `nn.Linear` (convolutions, at
 
 import re
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,19 +16,10 @@ from fp8bench.schema.gemm import Product, Role, Shape
 from fp8bench.workloads.protocol import Batch, Workload
 
 
-class LinearGemms(NamedTuple):
-    """The GEMMs of a model. products: grouped, in the order of the layers. unseen: linear layers that were not called,
-    so that their GEMMs are missing (`nn.MultiheadAttention`).
-    """
-
-    products: tuple[Product, ...]
-    unseen: tuple[str, ...] = ()
-
-
-def linear_gemms(workload: Workload, batch_size: int) -> LinearGemms:
-    """Return the GEMMs of one rank's step. Computes nothing, and allocates no weights.
-
-    Raises UsageError if the model cannot run on the meta device, or has no linear layer.
+def linear_gemms(workload: Workload, batch_size: int) -> tuple[tuple[Product, ...], tuple[str, ...]]:
+    """Return the GEMMs of one rank's step, in the order of the layers; and the linear layers that were not called, so
+    that their GEMMs are missing (`nn.MultiheadAttention`). Computes nothing, and allocates no weights. Raises
+    UsageError if the model cannot run on the meta device, or has no linear layer.
     """
     # Calls of equal shape and role are one GEMM, with the names of all their layers.
     names: dict[tuple[Shape, Role, str | None], list[str]] = {}
@@ -75,7 +66,7 @@ def linear_gemms(workload: Workload, batch_size: int) -> LinearGemms:
         Product(shape=shape, role=role, layers=tuple(dict.fromkeys(of)), calls_per_step=len(of), stays_bf16=why)
         for (shape, role, why), of in names.items()
     )
-    return LinearGemms(products, tuple(sorted({fold(name) for name in layers.keys() - called})))
+    return products, tuple(sorted({fold(name) for name in layers.keys() - called}))
 
 
 def fold(name: str) -> str:

@@ -100,13 +100,6 @@ def quantize(matrix: Tensor, dtype: torch.dtype, rowwise: bool) -> tuple[Tensor,
     return scaled.contiguous(), scale.reciprocal()
 
 
-def find_kernel(device: torch.device) -> Kernel:
-    """Return the function for the device. If fp8 does not run on a GPU, the error is the reason in the record."""
-    if device.type == "cpu":
-        return Kernel("torch.mm of float32", widened_mm, emulated=True)
-    return Kernel("torch.nn.functional.scaled_mm", public_scaled_mm, emulated=False)
-
-
 def public_scaled_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
     """Multiply by torch.nn.functional.scaled_mm, which takes a row-major left and a column-major right matrix, and
     float32 inverse scales: one element, or [M, 1] and [1, N].
@@ -124,6 +117,13 @@ def widened_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
 
 def bf16_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
     return torch.mm(left.data, right.data.t())
+
+
+KERNELS = {
+    "cpu": Kernel("torch.mm of float32", widened_mm, emulated=True),
+    "cuda": Kernel("torch.nn.functional.scaled_mm", public_scaled_mm, emulated=False),
+}
+"""By the type of the device. If fp8 does not run on a GPU, the error is the reason in the record."""
 
 
 def limit(precision: Precision, inner: int) -> float:
