@@ -146,15 +146,8 @@ def measure(prepared: Prepared[CollectivesConfig], log: Log, executor: Executor 
     ranks = f"{config.world_size} {'GPUs' if config.device == 'cuda' else 'processes'}"
     nodes = f" on {config.nodes} nodes" if config.nodes > 1 else ""
     log(f"{len(config.cases)} timings on {ranks}{nodes}, {counted(config.rounds, 'round')} of each")
-    group = config.model_dump(include={"device", "world_size", "nodes"})
-    task = Task(
-        config=RunConfig.model_validate({**NOTHING_TRAINED, **group}),
-        target="fp8bench.worker.collectives:measure",
-        given={"plan": config.model_dump(mode="json")},
-        timeout_s=START_S + FACTOR * len(config.cases) * config.rounds * config.seconds,
-    )
     with executor or Executor() as executor:
-        reports = executor.run(task)
+        reports = executor.run(task_of(config))
     executor.require_ready()
     failed = next((one for one in reports if one.status != "ok" and not one.collateral), None)
     if failed is not None:
@@ -162,6 +155,16 @@ def measure(prepared: Prepared[CollectivesConfig], log: Log, executor: Executor 
         remedy = less if failed.cause == "timeout" else failed.remedy
         raise RunFailed(failed.reason or "a rank failed", remedy or less, failed.cause)
     return record_of(prepared, reports)
+
+
+def task_of(config: CollectivesConfig) -> Task:
+    group = config.model_dump(include={"device", "world_size", "nodes"})
+    return Task(
+        config=RunConfig.model_validate({**NOTHING_TRAINED, **group}),
+        target="fp8bench.worker.collectives:measure",
+        given={"plan": config.model_dump(mode="json")},
+        timeout_s=START_S + FACTOR * len(config.cases) * config.rounds * config.seconds,
+    )
 
 
 def record_of(prepared: Prepared[CollectivesConfig], reports: Sequence[RankReport]) -> CollectivesRecord:
