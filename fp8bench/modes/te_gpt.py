@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from fp8bench.modes.protocol import named, named_exactly
 from fp8bench.modes.te_block import swap_layers
-from fp8bench.modes.te_parallel import Group, SharedLayer, gathered, scattered
+from fp8bench.modes.te_parallel import SharedLayer, gathered, scattered
 from fp8bench.schema.config import TEAttention
 
 SPLIT_QKV = "split-qkv"
@@ -144,17 +144,16 @@ class TEGPTLayer(SharedLayer):
         with options.fp8_weights():
             self.layer = self.made()
         self.copy_from(plain)
-        self._accumulate()
 
     def made(self, **options: Any) -> Any:
         layer = super().made(**options)
         if SPLIT_QKV in self.options.switches:
             split_packed(layer)
+        # The weights of GEMMs alone.
+        for weight in layer.parameters() if "fused-wgrad" in self.options.switches else ():
+            if weight.dim() > 1:
+                weight.main_grad = torch.zeros_like(weight, dtype=torch.float32)
         return layer
-
-    def divide(self, group: Group) -> None:
-        super().divide(group)
-        self._accumulate()
 
     def forward(self, x: Tensor) -> Tensor:
         for weight in self.accumulated():
@@ -170,9 +169,3 @@ class TEGPTLayer(SharedLayer):
     def clear_gradients(self) -> None:
         for weight in self.accumulated():
             weight.main_grad.zero_()
-
-    def _accumulate(self) -> None:
-        # To the weights of GEMMs alone.
-        for weight in self.layer.parameters() if "fused-wgrad" in self.options.switches else ():
-            if weight.dim() > 1:
-                weight.main_grad = torch.zeros_like(weight, dtype=torch.float32)

@@ -27,8 +27,6 @@ from fp8bench.schema.numerics import EXACT, InputName, LayerName
 
 MLP_RATIO = 4
 IMAGES = 8
-EPSILON = 1e-6
-"""The epsilon of the layer norms of timm's ViT."""
 
 GRADIENT_SIZE = 1e-4
 """Of a normal output gradient: as small as in training, where e5m2 without a scale loses much (it ends at 1.5e-5)."""
@@ -58,7 +56,7 @@ def plain_layer(layer: LayerName, width: int, seed: int, exact: bool) -> nn.Modu
         return nn.Sequential(OrderedDict(linear=linear))
     from timm.models.vision_transformer import Block
 
-    norm: Any = partial(nn.LayerNorm, eps=EPSILON)
+    norm: Any = partial(nn.LayerNorm, eps=1e-6)  # as in timm's ViT
     block: nn.Module = Block(width, heads(width), mlp_ratio=MLP_RATIO, qkv_bias=True, norm_layer=norm)
     with torch.no_grad():
         for name, parameter in block.named_parameters():

@@ -60,7 +60,6 @@ class SeededModel(ABC):
     def sizes(self) -> dict[str, int | str]: ...
 
     def work(self) -> Work:
-        """Return the work of one sample."""
         return _work(type(self), tuple(self.sizes().items()))
 
     def build(self, device: torch.device) -> nn.Module:
@@ -108,7 +107,6 @@ class ImageClassifier(SeededModel):
         return endless_batches(dataset, batch_size, rank, device, self.data, self.workers)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the cross entropy, as the mean over the batch."""
         return nn.functional.cross_entropy(model(batch.inputs), batch.targets)
 
     def units_per_step(self, batch_size: int) -> int:

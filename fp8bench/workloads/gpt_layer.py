@@ -71,7 +71,6 @@ class GPTModel(nn.Module):
         self.layer = GPTLayer(hidden, ffn, heads, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: [batch, sequence, hidden]."""
         # The meta device, on which layers are counted, has no autocast.
         with nullcontext() if self.autocast or x.is_meta else torch.autocast(x.device.type, enabled=False):
             out: Tensor = self.layer(x)
@@ -96,11 +95,7 @@ class GPTLayerWorkload(TokenWorkload):
     ) -> None:
         super().__init__(data, workers, seed, sequence_length)
         self.weight_dtype = weight_dtype
-
-    @property
-    def dtype(self) -> torch.dtype:
-        found: torch.dtype = getattr(torch, self.weight_dtype)
-        return found
+        self.dtype: torch.dtype = getattr(torch, weight_dtype)
 
     def check(self, batch_size: int, fp8: bool) -> None:
         """Raise ModeUnavailable for a loader, or if the number of tokens does not suit fp8's GEMMs."""

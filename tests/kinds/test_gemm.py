@@ -191,7 +191,7 @@ def test_what_stays_bf16_may_have_any_size_and_rows_that_no_batch_mends_are_refu
     odd = Product(shape=Shape(m=24, n=10, k=32), layers=("queries",), calls_per_step=1)
     for why in ("the head stays bf16", None):
         found = (odd.model_copy(update={"stays_bf16": why}),), ()
-        monkeypatch.setattr("fp8bench.numerics.gemm.linear_layers.linear_gemms", lambda *_, found=found: found)
+        monkeypatch.setattr("fp8bench.numerics.model_facts.linear_gemms", lambda *_, found=found: found)
         if why:
             assert record_of(batch_size="16").products[0].product.stays_bf16 == why
         else:

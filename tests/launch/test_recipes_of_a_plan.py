@@ -111,7 +111,7 @@ def test_what_is_known_of_a_workload_without_torch_is_what_its_model_has(name):
     import torch
 
     from fp8bench.modes.torchao import convertible
-    from fp8bench.numerics.gemm.linear_layers import linear_gemms
+    from fp8bench.numerics.model_facts import linear_gemms
 
     entry = registry.find_workload(name)
     named = dict(registry.load(entry)().build(torch.device("meta")).named_modules())

@@ -238,12 +238,11 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
 
 
 def _work(config: GemmConfig) -> tuple[tuple[gemm.Product, ...], Mapping[str, int | str] | None, tuple[str, ...]]:
-    """Return the GEMMs, the sizes of the workload, and a warning of layers that were not seen."""
     if config.workload is None or config.batch_size is None:
         shapes = dict.fromkeys((*config.shapes, *map(gemm.Shape.cube, SWEEP[config.device] if config.sweep else ())))
         every = product(shapes, config.pairs or (None,))
         return tuple(gemm.Product(shape=shape, formats=pair) for shape, pair in every), None, ()
-    from fp8bench.numerics.gemm.linear_layers import linear_gemms
+    from fp8bench.numerics.model_facts import linear_gemms
     from fp8bench.workloads.resizable import as_named
 
     made = registry.load(registry.find_workload(config.workload))(data="device", seed=config.seed)

@@ -85,7 +85,6 @@ def _lines(record: NumericsRecord, layer: LayerName) -> list[Line]:
 
 
 def _error_of(line: Line, tensor: str) -> float | str | None:
-    """Return the error of a tensor, or the status of one that is not finite."""
     return next((row.status if row.reason else row.relative_error for row in line if row.tensor == tensor), None)
 
 
