@@ -19,8 +19,7 @@ attention replaces the packed tensor by its three parts; Transformer Engine then
 packed, and runs the same kernels. Under torch.compile the hook does nothing, because there Transformer Engine refuses
 to look at addresses.
 
-te.TransformerLayer computes the layer with attn_input_format="bshd" (the default reads [sequence, batch, width]),
-dropouts of 0 (the defaults are 0.1), and qkv_weight_interleaved=False.
+te.TransformerLayer computes the layer with the arguments that timm's Block needs too (te_block.py), and causally.
 """
 
 from collections.abc import Callable, Iterator

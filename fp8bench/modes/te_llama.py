@@ -8,15 +8,13 @@ that the converted layer would not compute is refused.
 There are two ways, as for timm's Block: te.TransformerLayer for each layer (te), or te.Linear for each linear layer and
 everything else unchanged (sdpa).
 
-The arguments that make te.TransformerLayer compute Llama's layer, because its defaults do not:
+The arguments that make te.TransformerLayer compute Llama's layer, because its defaults do not, besides those of timm's
+Block (te_block.py: the batch first, the model's dropouts, rows of all queries, keys and values in order):
 
   normalization="RMSNorm"               the default is LayerNorm; the epsilon is the model's
   activation="swiglu", bias=False       the first half of fc1's rows is the gate, the second the factor that it scales
   num_gqa_groups                        the default gives every query head a key of its own
   rotary_pos_emb                        none by default; the model's own frequencies, with the halves of a head as pairs
-  attn_input_format="bshd"              the default reads [sequence, batch, width]
-  hidden_dropout, attention_dropout     the model's, not 0.1
-  fuse_qkv_params, not interleaved      rows are all queries, all keys, all values, heads in order
 
 One difference remains: under autocast the layer's residual stream is bf16, and the plain model's is float32. The head
 and the embedding are unchanged.
