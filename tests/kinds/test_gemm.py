@@ -5,7 +5,7 @@ import dataclasses
 import builders
 import pytest
 from builders import evidence, machine_called, measured, place, summary
-from report.made_gemm import cube
+from report.made_gemm import cube, timing
 
 from fp8bench.config.options import read
 from fp8bench.kinds.gemm import KIND
@@ -90,16 +90,12 @@ def test_the_machine_chooses_workload_and_batch(machine, prepared):
         ({"shapes": (f"64,64,{'9' * 5000}",)}, "is too large: the most is 2,147,483,647, since"),
         ({"shapes": ("64,64,2147483648",)}, "is too large"),
         ({"shapes": ("64,0,64",)}, "has a dimension of 0"),
-        ({"seed": "9" * 5000}, r"--seed: invalid value '9{40}\.\.\.'"),
         ({"seconds": "1e99"}, "--seconds: invalid value '1e99': the most is 600, since"),
         *(({"seconds": word}, f"--seconds: invalid value '{word}'") for word in ("0", "nan", "inf", "soon")),
         ({"workload": "vit-micro", "sweep": True}, "both --workload and --sweep were given"),
         ({"workload": "vit-micro", "shapes": ("64,64,64",)}, "both --workload and --shape were given"),
         ({"batch_size": "4", "sweep": True}, "--batch-size belongs to a workload"),
-        (
-            {"shapes": ("64,40,64",)},
-            "has N = 40, which is not divisible by 16, .*; 48 would be. Pad --shape to multiples",
-        ),
+        ({"shapes": ("64,40,64",)}, "has N = 40, which .*; 48 would be. Pad --shape to multiples"),
         ({"precisions": ("fp8-rowise",)}, r"Did you mean 'fp8-rowwise'\?"),
         ({"shapes": ONE, "pairs": ("e4m3,e5m3",)}, "unknown --pair 'e4m3,e5m3'. Did you mean 'e4m3,e5m2'"),
         ({"pairs": ("all",)}, "--pair belongs to --shape, and a workload has the formats of training"),
@@ -174,10 +170,7 @@ def test_kept_runs_bound_the_step(record_of, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (
-            {"batch_size": "3"},
-            "qkv forward has M = 51, .* Say --batch-size 16 where rows are batch x tokens, or --prec",
-        ),
+        ({"batch_size": "3"}, "qkv forward has M = 51, .* Say --batch-size 16 where rows .* or --precision bf16"),
         ({"batch_size": "17"}, "has M = 289, .*; 304 would be. Say --batch-size 32"),
         ({"shapes": ("99999984,99999984,16",)}, r"99999984 x 16 needs .* GiB are free on this host"),
     ],
@@ -211,12 +204,9 @@ def test_what_stays_bf16_may_have_any_size_and_rows_that_no_batch_mends_are_refu
     ],
 )
 def test_exit_codes(statuses, named, wanted):
-    told = {"ok": {"time_s": 1e-3}}
-    timings = [
-        Timing(precision=name, status=status, **told.get(status, {"reason": "for a reason"}))
-        for name, status in {"bf16": "ok", **statuses}.items()
-    ]
-    record = GemmRecord.model_construct(products=(cube(*timings),))
+    of = {name: {"time_s": 1e-3} if status == "ok" else {"reason": "such"} for name, status in statuses.items()}
+    timings = (Timing(precision=name, status=status, **of[name]) for name, status in statuses.items())
+    record = GemmRecord.model_construct(products=(cube(timing("bf16", 1e-3), *timings),))
     assert KIND.exit_code(record, GemmRequest(precisions=named)) == wanted
 
 

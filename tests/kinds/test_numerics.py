@@ -59,7 +59,6 @@ class TestPrepare:
             (("baseline-bf16:delayed",), {}, "has no recipes"),
             ((), {"width": "8"}, "--width: invalid value '8': .* greater than or equal to 16"),
             ((), {"width": "1600000"}, "--width: .* the most is 65,536, since"),
-            ((), {"width": "64.5"}, "--width: invalid value '64.5': it must be a whole number"),
             ((), {"layers": ("block",), "inputs": ("normal-exact",)}, "inputs of the linear layer alone"),
         ],
         ids=str,
@@ -188,13 +187,7 @@ class TestSideBySide:
 
     @pytest.mark.parametrize(
         ("first", "second", "ratios"),
-        [
-            (0.0, 0.0, ["1.00x"]),
-            (0.0, 0.1, []),
-            (0.1, 0.0, ["0.00x"]),
-            (0.02, 0.03, ["1.50x"]),
-            (0.02, 0.01, ["0.50x"]),
-        ],
+        [(0.0, 0.0, ["1.00x"]), (0.0, 0.1, []), (0.1, 0.0, ["0.00x"]), (0.02, 0.03, ["1.50x"])],
     )
     def test_a_ratio_is_the_error_over_the_firsts(self, first, second, ratios):
         [found], _jump = tables(record(row(relative_error=first)), record(row(relative_error=second), instance="p4d"))
