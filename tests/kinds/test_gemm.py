@@ -90,6 +90,7 @@ def test_the_machine_chooses_workload_and_batch(machine, prepared):
         ({"shapes": (f"64,64,{'9' * 5000}",)}, "is too large: the most is 2,147,483,647, since"),
         ({"shapes": ("64,64,2147483648",)}, "is too large"),
         ({"shapes": ("64,0,64",)}, "has a dimension of 0"),
+        ({"seed": "9" * 5000}, r"--seed: invalid value '9{40}\.\.\.'"),
         ({"seconds": "1e99"}, "--seconds: invalid value '1e99': the most is 600, since"),
         *(({"seconds": word}, f"--seconds: invalid value '{word}'") for word in ("0", "nan", "inf", "soon")),
         ({"workload": "vit-micro", "sweep": True}, "both --workload and --sweep were given"),

@@ -59,6 +59,7 @@ class TestPrepare:
             (("baseline-bf16:delayed",), {}, "has no recipes"),
             ((), {"width": "8"}, "--width: invalid value '8': .* greater than or equal to 16"),
             ((), {"width": "1600000"}, "--width: .* the most is 65,536, since"),
+            ((), {"width": "64.5"}, "--width: invalid value '64.5': it must be a whole number"),
             ((), {"layers": ("block",), "inputs": ("normal-exact",)}, "inputs of the linear layer alone"),
         ],
         ids=str,
