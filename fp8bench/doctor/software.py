@@ -281,7 +281,7 @@ def attention() -> Answer:
     import torch
     from timm.models.vision_transformer import Block
 
-    from fp8bench.modes.te_attention import attention_backend
+    from fp8bench.modes.te_block import attention_backend
     from fp8bench.modes.transformer_engine import TEBF16
 
     log = BufferingHandler(sys.maxsize)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fp8bench.modes.protocol import BF16_TOLERANCE, CompilePolicy, compute_capability, count_linears, refuse_recipe
+from fp8bench.modes.protocol import BF16_TOLERANCE, CompilePolicy, compute_capability, named, refuse_recipe
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.rank import Tolerance
 
@@ -40,7 +40,7 @@ class BaselineBF16:
         return nullcontext()
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
-        return {"converted_layers": 0, "total_layers": count_linears(model), "recipe": None}
+        return {"converted_layers": 0, "total_layers": len(named(model, nn.Linear)), "recipe": None}
 
 
 class BaselineFP32(BaselineBF16):
@@ -92,8 +92,7 @@ class LossScaling:
         self._skipped = torch.zeros((), dtype=torch.int64, device=device)
 
     def scaled(self, loss: Tensor) -> Tensor:
-        scaled: Tensor = self._scaler.scale(loss)
-        return scaled
+        return self._scaler.scale(loss)
 
     def step(self, optimizer: Optimizer) -> None:
         """Take the optimizer's step with gradients divided by the scale, or skip it; then update the scale."""
@@ -110,9 +109,8 @@ class LossScaling:
         return [self._scaler._scale, self._scaler._growth_tracker]  # type: ignore[list-item]
 
     def evidence(self) -> dict[str, Any]:
-        scale, _ = self.state()
-        counts = {"optimizer_steps": int(self._steps), "skipped_steps": int(self._skipped)}
-        return {"loss_scale": float(scale), **counts}
+        steps, skipped = int(self._steps), int(self._skipped)
+        return {"loss_scale": float(self.state()[0]), "optimizer_steps": steps, "skipped_steps": skipped}
 
 
 class BaselineFP16(BaselineBF16):

@@ -22,7 +22,6 @@ class LayerChoice:
     names: tuple[str, ...] | None = None
 
     def takes(self, name: str) -> bool:
-        """Return whether the layer of that name goes to fp8, as far as its name decides."""
         if self.layers in (ALL_LAYERS, LIBRARY_LAYERS):
             return True
         if self.layers == AUTO_LAYERS:

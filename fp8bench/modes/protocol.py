@@ -149,10 +149,6 @@ def named_exactly(model: nn.Module, *kinds: tuple[str, str]) -> dict[str, Any]:
     return {name: part for name, part in model.named_modules() if (type(part).__module__, type(part).__name__) in kinds}
 
 
-def count_linears(model: nn.Module) -> int:
-    return len(named(model, nn.Linear))
-
-
 def compute_capability(device: torch.device) -> tuple[int, int]:
     """Return (major, minor) of a CUDA device; (0, 0) for any other."""
     return torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)

@@ -21,12 +21,18 @@ The arguments that make te.TransformerLayer compute timm's Block, because its de
 Two differences remain, inside the gate's tolerance and stated in the evidence: GELU is the tanh form and timm's the erf
 form, and under autocast the residual stream of the TransformerLayer is bf16 and timm's is float32.
 
+Which attention Transformer Engine chose is found from its module's state and its log. It chooses a backend once per
+shape, and logs the reasons (`DotProductAttention`) at a level that is off by default: `listen` enables it and stores
+the lines.
+
 In a model whose blocks have no equivalent, te.Linear and te.LayerNorm replace single layers. A linear layer is swapped
 if fp8 can take it, by the rule of every fp8 mode (`modes.torchao`), so that modes differ in how they compute and not in
 what they convert. A subclass of a plain layer may compute something else, and is unchanged.
 """
 
-from collections.abc import Iterable, Sequence
+import logging
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -117,6 +123,8 @@ def copy_weight(target: Any, source: Tensor) -> None:
 
 
 class _TimmBlock(ConvertedLayer):
+    compute: Callable[[Tensor], Tensor]
+
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         """x: [batch, tokens, dim]. A mask is refused, because a block converted without one would ignore it."""
         if attn_mask is not None or is_causal:
@@ -125,9 +133,6 @@ class _TimmBlock(ConvertedLayer):
                 "Use a workload that attends without a mask",
             )
         return self.noted(self.compute(x))
-
-    def compute(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
 
 
 class TEBlock(_TimmBlock):
@@ -146,9 +151,8 @@ class TEBlock(_TimmBlock):
         )
         self.copy_from(block)
 
-    def compute(self, x: Tensor) -> Tensor:
-        y: Tensor = self.layer(x)
-        return y
+    def compute(self, x: Tensor) -> Any:
+        return self.layer(x)
 
 
 class TESDPABlock(_TimmBlock):
@@ -283,21 +287,70 @@ def swap_layers(te: Any, model: nn.Module, names: Iterable[str]) -> None:
     """Swap layers in place and one at a time: memory never holds two copies of all weights."""
     for name in names:
         plain = model.get_submodule(name)
-        made = te_norm(te, plain) if isinstance(plain, nn.LayerNorm) else te_linear(te, plain)
-        model.set_submodule(name, made.train(plain.training))
+        model.set_submodule(name, te_layer(te, plain).train(plain.training))
 
 
-def te_linear(te: Any, plain: Any) -> nn.Module:
-    return _with_weights(te.Linear, plain, plain.in_features, plain.out_features, bias=plain.bias is not None)
-
-
-def te_norm(te: Any, plain: nn.LayerNorm) -> nn.Module:
-    """Return a te.LayerNorm with the layer's weights. Under autocast its output is bf16; torch's is float32."""
-    return _with_weights(te.LayerNorm, plain, plain.normalized_shape[0], eps=plain.eps)
-
-
-def _with_weights(kind: Any, plain: Any, *sizes: int, **options: Any) -> nn.Module:
+def te_layer(te: Any, plain: Any) -> nn.Module:
+    """Return a te.Linear, or a te.LayerNorm, with the layer's weights. Under autocast the output of a te.LayerNorm is
+    bf16; torch's is float32.
+    """
+    if isinstance(plain, nn.LayerNorm):
+        kind, sizes, options = te.LayerNorm, plain.normalized_shape, {"eps": plain.eps}
+    else:
+        kind, sizes, options = te.Linear, (plain.in_features, plain.out_features), {"bias": plain.bias is not None}
     made: nn.Module = kind(*sizes, **options, params_dtype=plain.weight.dtype, device=plain.weight.device)
     for name, weight in plain.named_parameters():
         copy_weight(getattr(made, name), weight)
     return made
+
+
+LOGGER = "DotProductAttention"
+
+UNFUSED = (
+    "Transformer Engine fell back to unfused attention, which is far slower: often two cuDNN versions are mixed. "
+    "Point CUDNN_HOME at the cuDNN that torch brings, and see NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2 for the reason"
+)
+"""The warning about that backend in a record."""
+
+
+def attention_backend() -> str | None:
+    """Return the backend of Transformer Engine's last attention: fused, flash or unfused; None if unknown."""
+    try:
+        from transformer_engine.pytorch.attention.dot_product_attention import dot_product_attention
+    except ImportError:
+        return None
+    chosen = getattr(dot_product_attention, "_attention_backends", {})
+    return next((one for one in ("fused", "flash", "unfused") if chosen.get(f"use_{one}_attention")), None)
+
+
+class AttentionLog(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = record.getMessage()
+        if re.match("Disabling|Available backends|Selected backend", line) and line not in self.said:
+            self.said.append(line)
+
+    def evidence(self) -> dict[str, Any]:
+        return {"attention_choice": list(self.said)} if self.said else {}
+
+
+def listen() -> AttentionLog | None:
+    """Start to listen, once per process; a second call returns the same log. None if this version has no logger."""
+    try:
+        from transformer_engine.pytorch.attention.dot_product_attention import utils
+    except ImportError:
+        return None
+    logger = logging.getLogger(LOGGER)
+    for handler in logger.handlers:
+        if isinstance(handler, AttentionLog):
+            return handler
+    log = AttentionLog()
+    logger.addHandler(log)
+    logger.propagate = False
+    # Transformer Engine sets its logger to this level whenever it chooses.
+    utils.AttentionLogging._log_level = logging.DEBUG
+    logger.setLevel(logging.DEBUG)
+    return log

@@ -19,8 +19,7 @@ attention replaces the packed tensor by its three parts; Transformer Engine then
 packed, and runs the same kernels. Under torch.compile the hook does nothing, because there Transformer Engine refuses
 to look at addresses.
 
-te.TransformerLayer computes the layer with attn_input_format="bshd" (the default reads [sequence, batch, width]),
-dropouts of 0 (the defaults are 0.1), and qkv_weight_interleaved=False.
+te.TransformerLayer computes the layer with the arguments that timm's Block needs too (te_block.py), and causally.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +33,7 @@ from torch import Tensor, nn
 
 from fp8bench.modes.protocol import named, named_exactly
 from fp8bench.modes.te_block import swap_layers
-from fp8bench.modes.te_parallel import Group, SharedLayer, gathered, scattered
+from fp8bench.modes.te_parallel import SharedLayer, gathered, scattered
 from fp8bench.schema.config import TEAttention
 
 SPLIT_QKV = "split-qkv"
@@ -55,16 +54,6 @@ class Options:
 
     def begin(self, first: bool) -> None:
         self.first = first
-
-    def of_layer(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"fuse_qkv_params": "fused-qkv" in self.switches}
-        if "fused-wgrad" in self.switches:
-            found["fuse_wgrad_accumulation"] = True
-        if "parallel-setup" in self.switches:
-            # The group of only this rank.
-            alone = dist.group.WORLD if dist.is_initialized() else None
-            found |= {"set_parallel_mode": True, "sequence_parallel": True, "tp_group": alone}
-        return found
 
     @property
     def is_first_microbatch(self) -> bool | None:
@@ -142,23 +131,28 @@ class TEGPTLayer(SharedLayer):
             "bias": True,
             "params_dtype": weight.dtype,
             "device": weight.device,
+            "fuse_qkv_params": "fused-qkv" in options.switches,
         }
-        super().__init__(te, ("ln1", "qkv", "proj", "ln2", "fc1", "fc2"), sizes | options.of_layer())
+        if "fused-wgrad" in options.switches:
+            sizes["fuse_wgrad_accumulation"] = True
+        if "parallel-setup" in options.switches:
+            alone = dist.group.WORLD if dist.is_initialized() else None
+            sizes |= {"set_parallel_mode": True, "sequence_parallel": True, "tp_group": alone}
+        super().__init__(te, ("ln1", "qkv", "proj", "ln2", "fc1", "fc2"), sizes)
         self.options = options
         with options.fp8_weights():
             self.layer = self.made()
         self.copy_from(plain)
-        self._accumulate()
 
     def made(self, **options: Any) -> Any:
         layer = super().made(**options)
         if SPLIT_QKV in self.options.switches:
             split_packed(layer)
+        # The weights of GEMMs alone.
+        for weight in layer.parameters() if "fused-wgrad" in self.options.switches else ():
+            if weight.dim() > 1:
+                weight.main_grad = torch.zeros_like(weight, dtype=torch.float32)
         return layer
-
-    def divide(self, group: Group) -> None:
-        super().divide(group)
-        self._accumulate()
 
     def forward(self, x: Tensor) -> Tensor:
         for weight in self.accumulated():
@@ -174,9 +168,3 @@ class TEGPTLayer(SharedLayer):
     def clear_gradients(self) -> None:
         for weight in self.accumulated():
             weight.main_grad.zero_()
-
-    def _accumulate(self) -> None:
-        # To the weights of GEMMs alone.
-        for weight in self.layer.parameters() if "fused-wgrad" in self.options.switches else ():
-            if weight.dim() > 1:
-                weight.main_grad = torch.zeros_like(weight, dtype=torch.float32)

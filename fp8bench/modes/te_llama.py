@@ -8,15 +8,13 @@ that the converted layer would not compute is refused.
 There are two ways, as for timm's Block: te.TransformerLayer for each layer (te), or te.Linear for each linear layer and
 everything else unchanged (sdpa).
 
-The arguments that make te.TransformerLayer compute Llama's layer, because its defaults do not:
+The arguments that make te.TransformerLayer compute Llama's layer, because its defaults do not, besides those of timm's
+Block (te_block.py: the batch first, the model's dropouts, rows of all queries, keys and values in order):
 
   normalization="RMSNorm"               the default is LayerNorm; the epsilon is the model's
   activation="swiglu", bias=False       the first half of fc1's rows is the gate, the second the factor that it scales
   num_gqa_groups                        the default gives every query head a key of its own
   rotary_pos_emb                        none by default; the model's own frequencies, with the halves of a head as pairs
-  attn_input_format="bshd"              the default reads [sequence, batch, width]
-  hidden_dropout, attention_dropout     the model's, not 0.1
-  fuse_qkv_params, not interleaved      rows are all queries, all keys, all values, heads in order
 
 One difference remains: under autocast the layer's residual stream is bf16, and the plain model's is float32. The head
 and the embedding are unchanged.
@@ -39,12 +37,6 @@ GEMMS = {"Linear": 1, "LayerNormLinear": 3, "LayerNormMLP": 3}
 """The number of the plain model's linear layers in each Transformer Engine module: q, k and v are one module, and gate,
 up and down are one.
 """
-
-LLAMA_NAMES = (
-    *("input_layernorm", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), "self_attn.o_proj"),
-    *("post_attention_layernorm", ("mlp.gate_proj", "mlp.up_proj"), "mlp.down_proj"),
-)
-"""The parts of a layer with weights."""
 
 _MODULE = "transformers.models.llama.modeling_llama"
 _PLAIN_ROTATIONS = ("default", "linear", "llama3")
@@ -104,7 +96,11 @@ class TELlamaLayer(SharedLayer):
             "params_dtype": torch.float32,
             "device": attention.q_proj.weight.device,
         }
-        super().__init__(te, LLAMA_NAMES, sizes)
+        parts = (
+            *("input_layernorm", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), "self_attn.o_proj"),
+            *("post_attention_layernorm", ("mlp.gate_proj", "mlp.up_proj"), "mlp.down_proj"),
+        )
+        super().__init__(te, parts, sizes)
         # Not a buffer, because DDP would broadcast it to all ranks before every step.
         self.angles, self.options = angles, options
         self.layer = self.made()

@@ -9,6 +9,7 @@ Parameters that every rank has in full (norms, biases added after the scattering
 each rank, which computes a summand of their gradient (`SUMMED`); the sum is up to what joins the ranks.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,22 +52,8 @@ WHOLE, SUMMED = Share(), Share(summed=True)
 
 def rows_together(sections: tuple[int, ...], size: int) -> Tensor:
     """Return an order of the rows of a weight in which each of `size` equal parts has its part of every section."""
-    starts = [sum(sections[:place]) for place in range(len(sections))]
-    parts = [
-        torch.arange(start + rank * rows // size, start + (rank + 1) * rows // size)
-        for rank in range(size)
-        for start, rows in zip(starts, sections, strict=True)
-    ]
-    return torch.cat(parts)
-
-
-CAUSAL = {
-    "attn_input_format": "bshd",
-    "self_attn_mask_type": "causal",
-    "hidden_dropout": 0.0,
-    "qkv_weight_interleaved": False,
-}
-"""Arguments of the layers of language models."""
+    of_sections = (rows.chunk(size) for rows in torch.arange(sum(sections)).split(sections))
+    return torch.cat([part for of_rank in zip(*of_sections, strict=True) for part in of_rank])
 
 
 class SharedLayer(ConvertedLayer):
@@ -81,7 +68,10 @@ class SharedLayer(ConvertedLayer):
         self.shares: dict[str, Share] = {}
 
     def made(self, **options: Any) -> Any:
-        return self.te.TransformerLayer(**{**CAUSAL, **self.sizes, **options})
+        given = {"attn_input_format": "bshd", **self.sizes, **options}
+        return self.te.TransformerLayer(
+            **given, self_attn_mask_type="causal", hidden_dropout=0.0, qkv_weight_interleaved=False
+        )
 
     @torch.no_grad()
     def divide(self, group: Group) -> None:
@@ -160,10 +150,9 @@ class _Exchange(torch.autograd.Function):
     """All parts of the first dimension, or this rank's; backward the other, of a gradient equal on all ranks."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, group: Group, there: Any, back: Any) -> Tensor:
+    def forward(ctx: Any, x: Tensor, group: Group, there: Callable[..., Tensor], back: Any) -> Tensor:
         ctx.group, ctx.back = group, back
-        found: Tensor = there(x, group)
-        return found
+        return there(x, group)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
@@ -176,8 +165,7 @@ class _Mean(torch.autograd.Function):
         ctx.size = dist.get_world_size(group)
         total = loss.detach().clone()
         dist.all_reduce(total, group=group)
-        mean: Tensor = total / ctx.size
-        return mean
+        return total / dist.get_world_size(group)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:

@@ -62,17 +62,12 @@ def make_recipe(recipe: Recipe) -> Any:
     """Return Transformer Engine's object. Raises ModeUnavailable for a field that the installed release lacks."""
     from transformer_engine.common import recipe as upstream
 
-    values: dict[str, Any] = {}
-    for name, word in recipe.values.items():
-        match FIELDS[name].upstream:
-            case "layers":
-                continue
-            case "fp8_format":
-                values["fp8_format"] = getattr(upstream.Format, word.upper())
-            case "fp8_dpa":
-                values["fp8_dpa"] = word == "on"
-            case field:
-                values[field] = int(word) if word.isdecimal() else word
+    words = {FIELDS[name].upstream: word for name, word in recipe.values.items() if name != "layers"}
+    values: dict[str, Any] = {field: int(word) if word.isdecimal() else word for field, word in words.items()}
+    if "fp8_format" in words:
+        values["fp8_format"] = getattr(upstream.Format, words["fp8_format"].upper())
+    if "fp8_dpa" in words:
+        values["fp8_dpa"] = words["fp8_dpa"] == "on"
     try:
         return getattr(upstream, CLASSES[recipe.base])(**values)
     except (TypeError, AssertionError) as error:

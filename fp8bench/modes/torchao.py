@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from fp8bench.modes.layers import LayerChoice, counted
-from fp8bench.modes.protocol import FP8_TOLERANCE, CompilePolicy, Rounding, compute_capability, count_linears, named
+from fp8bench.modes.protocol import FP8_TOLERANCE, CompilePolicy, Rounding, compute_capability, named
 from fp8bench.schema.errors import ModeUnavailable, first_line
 from fp8bench.schema.gemm import ALIGNMENT
 from fp8bench.schema.recipe import LIBRARY_LAYERS, split_recipe
@@ -44,8 +44,8 @@ def require_convertible(model: nn.Module) -> None:
     if any(convertible(module, name) for name, module in model.named_modules()):
         return
     raise ModeUnavailable(
-        f"torchao can convert none of the model's {count_linears(model)} linear layers, so nothing would run in fp8: "
-        f"{why_none(model)}",
+        f"torchao can convert none of the model's {len(named(model, nn.Linear))} linear layers, so nothing would run "
+        f"in fp8: {why_none(model)}",
         f"Use a model whose linear layers, the head aside, have dimensions divisible by {ALIGNMENT}",
     )
 

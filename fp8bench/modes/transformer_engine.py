@@ -9,6 +9,7 @@ Attention is fp8 only with `dpa=on`. Transformer Engine is imported on first use
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -18,8 +19,7 @@ from torch import nn
 from fp8bench.modes import te_block, te_recipe
 from fp8bench.modes.layers import LayerChoice, counted
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, Rounding, compute_capability, named, refuse_recipe
-from fp8bench.modes.te_attention import UNFUSED, AttentionLog, attention_backend, listen
-from fp8bench.modes.te_block import ConvertedLayer, Swaps, TEBlock, TESDPABlock, plan_swaps, swap_layers, timm_blocks
+from fp8bench.modes.te_block import AttentionLog, ConvertedLayer, Swaps, TEBlock, TESDPABlock, timm_blocks
 from fp8bench.modes.te_gpt import SPLIT_QKV, Options, TEGPTLayer, convert_gpt, gpt_layers, split_packed
 from fp8bench.modes.te_llama import GEMMS as LLAMA_GEMMS
 from fp8bench.modes.te_llama import TELlamaLayer, convert_llama, divide_llama, has_llama_layers
@@ -70,7 +70,7 @@ class TEBF16:
         refuse_recipe(self.name, recipe)
         self.te_attention = te_attention
         self.te_switches = split(te_switches)
-        self._options = Options(frozenset(self.te_switches), fp8_weights=self.fp8_weights)
+        self._options = Options(frozenset(self.te_switches))
         # Only switches make a difference between the first forward pass of a step and later ones.
         self.micro_batch = self._options.begin if self.te_switches else None
         self.reuses = "weight-cache" in self.te_switches
@@ -93,13 +93,13 @@ class TEBF16:
     def convert(self, model: nn.Module) -> nn.Module:
         te = import_te()
         if self.te_attention == "te":
-            self._attention_log = listen()
+            self._attention_log = te_block.listen()
         if gpt_layers(model):
             return convert_gpt(te, model, self.te_attention, self._options)
         if has_llama_layers(model):
             self._gemms = LLAMA_GEMMS
             return convert_llama(te, model, self.te_attention, self._options)
-        self._swaps = plan_swaps(model)
+        self._swaps = te_block.plan_swaps(model)
         if SPLIT_QKV in self.te_switches and not self._swaps.blocks:
             raise ModeUnavailable(
                 f"--te-switch {SPLIT_QKV} is about Transformer Engine's attention, and this model keeps its own",
@@ -107,7 +107,7 @@ class TEBF16:
             )
         if self._swaps.blocks:
             self.convert_timm(te, model, TEBlock if self.te_attention == "te" else TESDPABlock)
-        swap_layers(te, model, (*self._swaps.linears, *self._swaps.norms))
+        te_block.swap_layers(te, model, (*self._swaps.linears, *self._swaps.norms))
         return model
 
     def convert_timm(self, te: Any, model: nn.Module, block_class: Callable[..., nn.Module]) -> nn.Module:
@@ -117,9 +117,6 @@ class TEBF16:
                 split_packed(converted.layer)
             model.set_submodule(name, converted.train(block.training))
         return model
-
-    def fp8_weights(self) -> AbstractContextManager[Any]:
-        return nullcontext()
 
     def forward_context(self) -> AbstractContextManager[Any]:
         return nullcontext()
@@ -161,7 +158,7 @@ class TEBF16:
         has_blocks = self._swaps is None or bool(self._swaps.blocks)
         # If layers are swapped one by one, attention is the model's own.
         te_attends = self.te_attention == "te" and has_blocks
-        backend = attention_backend() if te_attends else None
+        backend = te_block.attention_backend() if te_attends else None
         dtypes = {str(block.residual_dtype).removeprefix("torch.") for block in named(model, ConvertedLayer).values()}
         return {
             "converted_layers": converted,
@@ -173,7 +170,7 @@ class TEBF16:
             **(self._swaps.evidence() if self._swaps is not None else {}),
             "cudnn": ".".join(map(str, import_te().get_cudnn_version())),
             "te_switches": list(self.te_switches),
-            "warnings": [UNFUSED] if backend == "unfused" else [],
+            "warnings": [te_block.UNFUSED] if backend == "unfused" else [],
             **(self._attention_log.evidence() if self._attention_log and te_attends else {}),
         }
 
@@ -198,11 +195,12 @@ class TEFP8(TEBF16):
         fp8_layer_names: tuple[str, ...] | None = None,
     ) -> None:
         super().__init__(te_attention=te_attention, te_switches=te_switches)
+        if "fp8-weights" in self.te_switches:
+            self._options.fp8_weights = self._fp8_weights
         self._recipe = split_recipe(recipe or "delayed")
         self.recipe = self._recipe.base
         self._layers = LayerChoice(self._recipe.layers, fp8_layer_names)
         self._left_out: list[str] = []
-        self._resolved: Any = None
         settle = DELAYED_SETTLE_PASSES if self.recipe == "delayed" else 0
         self.tolerance = FP8_TOLERANCE.model_copy(update={"settle_passes": settle})
         self.compile_policy = compile_policy(self.recipe)
@@ -236,13 +234,18 @@ class TEFP8(TEBF16):
             self._left_out = te_recipe.leave_out(modules, plain, self._layers, self.name, self._off)
         return model
 
+    @cached_property
+    def _te_recipe(self) -> Any:
+        # One object for the entire run, because Transformer Engine compares recipes by identity.
+        return te_recipe.make_recipe(self._recipe)
+
     def _off(self) -> Any:
-        return import_te().autocast(enabled=False, recipe=self._te_recipe())
+        return import_te().autocast(enabled=False, recipe=self._te_recipe)
 
     def forward_context(self) -> Any:
         """Return Transformer Engine's autocast with the fixed recipe, amax reduced over the data-parallel group."""
         group = dist.group.WORLD if dist.is_initialized() else None
-        return import_te().autocast(enabled=True, recipe=self._te_recipe(), amax_reduction_group=group)
+        return import_te().autocast(enabled=True, recipe=self._te_recipe, amax_reduction_group=group)
 
     def checkpoint(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run Transformer Engine's checkpoint, whose second pass uses the scales of the first. The end of an outermost
@@ -296,16 +299,8 @@ class TEFP8(TEBF16):
         # Amax histories of all models of a process are rolled after each pass of any.
         return own_state()
 
-    def fp8_weights(self) -> Any:
-        if "fp8-weights" not in self.te_switches:
-            return nullcontext()
-        return import_te().quantized_model_init(enabled=True, recipe=self._te_recipe())
-
-    def _te_recipe(self) -> Any:
-        # One object for the entire run, because Transformer Engine compares recipes by identity.
-        if self._resolved is None:
-            self._resolved = te_recipe.make_recipe(self._recipe)
-        return self._resolved
+    def _fp8_weights(self) -> Any:
+        return import_te().quantized_model_init(enabled=True, recipe=self._te_recipe)
 
 
 class ArticleBlock(ConvertedLayer):

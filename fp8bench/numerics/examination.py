@@ -106,31 +106,32 @@ def make_case(config: NumericsConfig, layer: LayerName, name: InputName, settle:
 
 
 def _rows(label: str, case: Case) -> list[LayerError]:
+    of: dict[str, Any] = {"layer": case.layer, "input": case.input}
     # baseline-fp32 and -tf32 set torch's matrix precision for their process. Here modes share one.
     matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     try:
         found = run_mode(make_mode(label), case)
     except (ModeUnavailable, MeasurementInvalid) as refusal:
-        return [_refused(label, refusal, layer=case.layer, input=case.input)]
+        return [_refused(label, refusal, **of)]
     except torch.OutOfMemoryError as error:
         raise RunFailed(f"{label} ran out of memory on {case.layer}", "Lower --width, or free the GPU") from error
     except (RuntimeError, ValueError, AssertionError) as error:
         # A library's own requirement, or a fault of a kernel: the other modes can still be examined.
-        failure = RunFailed(first_line(error), "Look at the library's version, and at --width")
-        return [_refused(label, failure, layer=case.layer, input=case.input)]
+        return [_refused(label, RunFailed(first_line(error), "Look at the library's version, and at --width"), **of)]
     finally:
         torch.set_float32_matmul_precision(matmul)
         torch.backends.cudnn.allow_tf32 = cudnn
-    return [_row(label, case, tensor, errors(found[tensor], case.reference[tensor])) for tensor in TENSORS]
-
-
-def _row(label: str, case: Case, tensor: TensorName, numbers: dict[str, Any]) -> LayerError:
-    of: dict[str, Any] = {"layer": case.layer, "input": case.input, "tensor": tensor}
-    if numbers["relative_error"] is None:
-        remedy = "Do not train with this mode before it is known why"
-        return _refused(label, MeasurementInvalid(f"{tensor} is not finite", remedy), **of)
-    saturated, flushed = shares(label, case, tensor)
-    return LayerError(mode=label, status="ok", saturated=saturated, flushed=flushed, **numbers, **of)
+    rows = []
+    for tensor in TENSORS:
+        numbers = errors(found[tensor], case.reference[tensor])
+        if numbers["relative_error"] is None:
+            why = MeasurementInvalid(f"{tensor} is not finite", "Do not train with this mode before it is known why")
+            rows.append(_refused(label, why, **of, tensor=tensor))
+            continue
+        saturated, flushed = shares(label, case, tensor)
+        numbers |= {"saturated": saturated, "flushed": flushed, "tensor": tensor}
+        rows.append(LayerError(mode=label, status="ok", **numbers, **of))
+    return rows
 
 
 def _refused(label: str, why: Fp8benchError, **of: Any) -> LayerError:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fp8bench.modes.protocol import Mode
-from fp8bench.modes.te_block import TEBlock, te_linear
+from fp8bench.modes.te_block import TEBlock, te_layer
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16, import_te
 from fp8bench.numerics.definitions import E4M3
@@ -27,8 +27,6 @@ from fp8bench.schema.numerics import EXACT, InputName, LayerName
 
 MLP_RATIO = 4
 IMAGES = 8
-EPSILON = 1e-6
-"""The epsilon of the layer norms of timm's ViT."""
 
 GRADIENT_SIZE = 1e-4
 """Of a normal output gradient: as small as in training, where e5m2 without a scale loses much (it ends at 1.5e-5)."""
@@ -58,7 +56,7 @@ def plain_layer(layer: LayerName, width: int, seed: int, exact: bool) -> nn.Modu
         return nn.Sequential(OrderedDict(linear=linear))
     from timm.models.vision_transformer import Block
 
-    norm: Any = partial(nn.LayerNorm, eps=EPSILON)
+    norm: Any = partial(nn.LayerNorm, eps=1e-6)  # as in timm's ViT
     block: nn.Module = Block(width, heads(width), mlp_ratio=MLP_RATIO, qkv_bias=True, norm_layer=norm)
     with torch.no_grad():
         for name, parameter in block.named_parameters():
@@ -79,7 +77,7 @@ def convert(mode: Mode, plain: nn.Module) -> nn.Module:
     linear = getattr(plain, "linear", None)
     if not isinstance(mode, TEBF16) or not isinstance(linear, nn.Linear):
         return mode.convert(plain)
-    return nn.Sequential(OrderedDict(linear=te_linear(import_te(), linear)))
+    return nn.Sequential(OrderedDict(linear=te_layer(import_te(), linear)))
 
 
 def autocast(mode: Mode, device: torch.device) -> AbstractContextManager[Any]:

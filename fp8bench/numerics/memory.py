@@ -61,7 +61,6 @@ def operand_sets(shape: Shape, flush_bytes: int | None) -> int:
 
 
 def checked_rows(shape: Shape) -> int:
-    """Return the number of rows of the output that are compared at a time."""
     return max(1, min(shape.m, CHECKED_ELEMENTS // max(shape.n, shape.k)))
 
 

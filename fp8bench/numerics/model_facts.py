@@ -4,25 +4,91 @@ module answers the launcher, which does not import torch: JSON in, JSON out (`la
 
 import sys
 from contextlib import redirect_stdout
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
 
 from fp8bench import registry
-from fp8bench.modes.protocol import count_linears
+from fp8bench.modes import layers
+from fp8bench.modes.protocol import named
 from fp8bench.modes.te_block import plan_swaps
 from fp8bench.modes.te_gpt import gpt_layers
 from fp8bench.modes.te_llama import has_llama_layers, llama_models
-from fp8bench.modes.torchao import require_convertible
-from fp8bench.numerics.gemm.linear_layers import linear_gemms
+from fp8bench.modes.torchao import convertible, is_head, require_convertible
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, ModeUnavailable, UsageError
 from fp8bench.schema.files import made_of
+from fp8bench.schema.gemm import ALIGNMENT, Product, Role, Shape
 from fp8bench.schema.model import Answer, Asked, LinearLayers, ModelFacts, Refusal, TransformerEngineParts
-from fp8bench.workloads.protocol import Workload, stated
+from fp8bench.workloads.protocol import Batch, Workload, stated
 from fp8bench.workloads.resizable import as_named
 
 META = torch.device("meta")
+
+
+def linear_gemms(workload: Workload, batch_size: int) -> tuple[tuple[Product, ...], tuple[str, ...]]:
+    """Return the GEMMs of one rank's step (`schema.gemm`), in the order of the layers; and the linear layers that were
+    not called, so that their GEMMs are missing (`nn.MultiheadAttention`). What is no `nn.Linear` no fp8 mode converts.
+    Computes nothing, and allocates no weights. Raises UsageError if the model cannot run on the meta device, or has no
+    linear layer.
+    """
+    # Calls of equal shape and role are one GEMM, with the names of all their layers.
+    names: dict[tuple[Shape, Role, str | None], list[str]] = {}
+    called: set[str] = set()
+
+    def note(name: str, layer: nn.Linear, arguments: Any) -> None:
+        inputs, features, out = arguments[0], layer.in_features, layer.out_features
+        number = inputs.numel() // features
+        called.add(name)
+        why = None
+        if is_head(name):
+            why = "the head stays bf16 in every mode"
+        elif not convertible(layer, name):
+            why = f"{features} or {out} features are not divisible by {ALIGNMENT}"
+        every: tuple[tuple[Role, bool, Shape], ...] = (
+            ("forward", True, Shape(m=number, n=out, k=features)),
+            ("input gradient", inputs.requires_grad, Shape(m=number, n=features, k=out)),
+            ("weight gradient", layer.weight.requires_grad, Shape(m=out, n=features, k=number)),
+        )
+        for role, happens, shape in every:
+            if happens:
+                names.setdefault((shape, role, why), []).append(fold(name))
+
+    sample = next(workload.batches(1, 0, torch.device("cpu")))
+    inputs, targets = (
+        torch.empty((batch_size, *one.shape[1:]), dtype=one.dtype, device=META)
+        for one in (sample.inputs, sample.targets)
+    )
+    try:
+        model = workload.build(META)
+        linears = named(model, nn.Linear)
+        for name, layer in linears.items():
+            layer.register_forward_pre_hook(partial(note, name))
+        workload.loss(model, Batch(inputs, targets))
+    except RuntimeError as error:  # NotImplementedError, which the meta device raises, is one.
+        raise UsageError(
+            f"workload {workload.name!r} does not run on the meta device, where its layers are counted: {error}",
+            "Give its shapes with --shape M,N,K",
+        ) from error
+    if not names:
+        what = f"workload {workload.name!r} calls no nn.Linear, so it has no GEMMs to measure"
+        raise UsageError(what, "Give shapes with --shape M,N,K")
+    products = tuple(
+        Product(shape=shape, role=role, layers=tuple(dict.fromkeys(of)), calls_per_step=len(of), stays_bf16=why)
+        for (shape, role, why), of in names.items()
+    )
+    return products, tuple(sorted({fold(name) for name in linears.keys() - called}))
+
+
+def fold(name: str) -> str:
+    """Replace numbers: `blocks.17.mlp.fc1` becomes `blocks.*.mlp.fc1`, since such layers do the same work. A name of
+    only numbers is unchanged, because `*` alone names nothing. A model that is itself the layer has no name.
+    """
+    if not name or name.replace(".", "").isdecimal():
+        return name or "(the model)"
+    return layers.fold(name)
 
 
 def facts_of(workload: Workload, name: str | None = None) -> ModelFacts:
@@ -33,11 +99,12 @@ def facts_of(workload: Workload, name: str | None = None) -> ModelFacts:
     if (check := getattr(workload, "check", None)) is not None:
         check(batch_size, False)
     model = workload.build(META)
+    linears = len(named(model, nn.Linear))
     parts, refusal = _transformer_engine(model)
     try:
         products, unseen = linear_gemms(workload, batch_size)
     except UsageError:
-        if count_linears(model):
+        if linears:
             raise
         products, unseen = (), ()
     flops = workload.flops_per_step(batch_size)
@@ -49,7 +116,7 @@ def facts_of(workload: Workload, name: str | None = None) -> ModelFacts:
         sizes=workload.sizes(),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         flops_per_unit=flops // workload.units_per_step(batch_size),
-        linear_layers=count_linears(model),
+        linear_layers=linears,
         fp8_layers=sum(one.calls_per_step or 0 for one in forward if one.stays_bf16 is None),
         fp8_share=sum(one.shape.flops * (one.calls_per_step or 0) for one in fp8) / flops,
         groups=tuple(

@@ -135,19 +135,15 @@ def jump(width: int, seed: int) -> Iterator[Tensor]:
         yield (torch.randn(ROWS, width, generator=by) * size).bfloat16().float()
 
 
-def next_scale(amaxes: Sequence[float], scheme: Delayed) -> float:
-    """Return e4m3's scale for the next step. amaxes: those of all steps, above 0, the latest last."""
-    amax = max(amaxes[-scheme.history_len :]) if scheme.algo == "max" else amaxes[-1]
-    return float(np.float32(E4M3.max) / np.float32(amax))
-
-
 def simulate(values: Sequence[Tensor], scheme: Delayed | None) -> ScalingTrace:
     """Cast the tensor of each step to e4m3 under the scheme. scheme: None for current scaling."""
     amaxes = [float(tensor.abs().amax()) for tensor in values]
     if scheme is None:
         scales = [float(scale_for(tensor, E4M3)) for tensor in values]
     else:
-        scales = [1.0, *(next_scale(amaxes[:step], scheme) for step in range(1, len(values)))]
+        window = scheme.history_len if scheme.algo == "max" else 1
+        known = [max(amaxes[max(0, step - window) : step]) for step in range(1, len(values))]
+        scales = [1.0, *(float(np.float32(E4M3.max) / np.float32(amax)) for amax in known)]
     return _trace(values, scheme, "simulated", amaxes, scales)
 
 

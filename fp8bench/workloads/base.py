@@ -4,7 +4,7 @@ the work of a model: its parameters, and the FLOPs of a forward and a backward p
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from math import gcd, prod
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.gemm import ALIGNMENT
-from fp8bench.workloads.fake_data import endless_batches, fake_images, seeded
+from fp8bench.workloads.fake_data import Drawn, draw_image, endless_batches, seeded
 from fp8bench.workloads.protocol import Batch, stated
 from fp8bench.workloads.resizable import Resizable
 
@@ -60,7 +60,6 @@ class SeededModel(ABC):
     def sizes(self) -> dict[str, int | str]: ...
 
     def work(self) -> Work:
-        """Return the work of one sample."""
         return _work(type(self), tuple(self.sizes().items()))
 
     def build(self, device: torch.device) -> nn.Module:
@@ -104,11 +103,10 @@ class ImageClassifier(SeededModel):
         return torch.empty(1, 3, *[self.images[0]] * 2)
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
-        dataset = fake_images(*self.images, self.seed)
+        dataset = Drawn(partial(draw_image, *self.images), self.seed)
         return endless_batches(dataset, batch_size, rank, device, self.data, self.workers)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the cross entropy, as the mean over the batch."""
         return nn.functional.cross_entropy(model(batch.inputs), batch.targets)
 
     def units_per_step(self, batch_size: int) -> int:

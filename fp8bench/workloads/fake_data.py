@@ -23,7 +23,9 @@ LENGTH = 1_000_000
 
 
 class Drawn(Dataset[Any]):
-    """A data set. draw: makes a sample, (inputs, labels), of its index and a generator that follows from the seed."""
+    """A data set. draw: makes a sample, (inputs, labels), of its index and a generator that follows from the seed: one
+    of the functions below, with its first arguments.
+    """
 
     def __init__(self, draw: Callable[[int, torch.Generator], tuple[Tensor, Any]], seed: int) -> None:
         self.draw, self.seed = draw, seed
@@ -37,34 +39,21 @@ class Drawn(Dataset[Any]):
         return self.draw(index, torch.Generator().manual_seed(self.seed * LENGTH + index))
 
 
-def fake_images(image_px: int, classes: int, seed: int) -> Drawn:
-    """Return random images. Items are ([3, image_px, image_px] float32, label)."""
-    return Drawn(partial(_image, image_px, classes), seed)
-
-
-def fake_tokens(sequence: int, words: int, seed: int) -> Drawn:
-    """Return random sequences of tokens. Items are (tokens, the tokens that follow each), both [sequence] int64."""
-    return Drawn(partial(_tokens, sequence, words), seed)
-
-
-def fake_examples(inputs: Tensor, labels: Tensor, classes: int | None, seed: int) -> Drawn:
-    """Return random samples in the form of examples. classes: None for the examples' labels in turn."""
-    words = None if inputs.is_floating_point() else int(inputs.max()) + 1
-    return Drawn(partial(_example, inputs[0].shape, words, labels, classes), seed)
-
-
-def _image(image_px: int, classes: int, index: int, by: torch.Generator) -> tuple[Tensor, int]:
+def draw_image(image_px: int, classes: int, index: int, by: torch.Generator) -> tuple[Tensor, int]:
+    """Draw ([3, image_px, image_px] float32, label)."""
     return torch.randn(3, image_px, image_px, generator=by), index % classes
 
 
-def _tokens(sequence: int, words: int, _index: int, by: torch.Generator) -> tuple[Tensor, Tensor]:
+def draw_tokens(sequence: int, words: int, _index: int, by: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw (tokens, the tokens that follow each), both [sequence] int64."""
     text = torch.randint(words, (sequence + 1,), generator=by)
     return text[:-1], text[1:]
 
 
-def _example(
+def draw_example(
     shape: torch.Size, words: int | None, labels: Tensor, classes: int | None, index: int, by: torch.Generator
 ) -> tuple[Tensor, Tensor]:
+    """Draw a sample in the form of an example. words: None for normal inputs. classes: None for the labels in turn."""
     inputs = torch.randn(shape, generator=by) if words is None else torch.randint(words, shape, generator=by)
     label = labels[index % len(labels)]
     return inputs, label if classes is None else torch.randint(classes, label.shape, generator=by)

@@ -26,12 +26,10 @@ from fp8bench.schema.config import DataSource, WeightDtype
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.workloads.base import TokenWorkload
 from fp8bench.workloads.protocol import Batch
-from fp8bench.workloads.resizable import Multiple
 
 STD, STD_WIDTH = 0.023, 4096  # the standard deviation of weights, and the width at which it applies
 
 EPSILON = 1e-5
-SEEDS_A_RANK = 1_000_003
 
 
 class GPTLayer(nn.Module):
@@ -73,7 +71,6 @@ class GPTModel(nn.Module):
         self.layer = GPTLayer(hidden, ffn, heads, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: [batch, sequence, hidden]."""
         # The meta device, on which layers are counted, has no autocast.
         with nullcontext() if self.autocast or x.is_meta else torch.autocast(x.device.type, enabled=False):
             out: Tensor = self.layer(x)
@@ -85,7 +82,7 @@ class GPTLayerWorkload(TokenWorkload):
 
     name = "gpt-layer"
     config_fields: ClassVar[tuple[str, ...]] = ("sequence_length", "weight_dtype")
-    multiples: ClassVar[tuple[Multiple, ...]] = (Multiple("hidden", "heads"),)
+    multiples = (("hidden", 1, "heads"),)
     architecture: ClassVar[Mapping[str, Any]] = dict(hidden=4096, ffn=16384, heads=32)
 
     def __init__(
@@ -98,11 +95,7 @@ class GPTLayerWorkload(TokenWorkload):
     ) -> None:
         super().__init__(data, workers, seed, sequence_length)
         self.weight_dtype = weight_dtype
-
-    @property
-    def dtype(self) -> torch.dtype:
-        found: torch.dtype = getattr(torch, self.weight_dtype)
-        return found
+        self.dtype: torch.dtype = getattr(torch, weight_dtype)
 
     def check(self, batch_size: int, fp8: bool) -> None:
         """Raise ModeUnavailable for a loader, or if the number of tokens does not suit fp8's GEMMs."""
@@ -116,16 +109,15 @@ class GPTLayerWorkload(TokenWorkload):
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
         """Return one batch, which stays on the device, forever: (x, the gradient at the output)."""
-        generator = torch.Generator(device).manual_seed(self.seed * SEEDS_A_RANK + rank)
+        generator = torch.Generator(device).manual_seed(self.seed * 1_000_003 + rank)
         shape = (batch_size, self.sequence_length, self.architecture["hidden"])
         x, gradient = (torch.rand(shape, generator=generator, device=device, dtype=self.dtype) for _ in range(2))
         return repeat(Batch(x, gradient))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return a mean over samples, in float32. Its gradient at the output is the target over the samples."""
-        total = (model(batch.inputs) * batch.targets).sum(dtype=torch.float32)
-        loss: Tensor = total / len(batch.inputs)
-        return loss
+        weighted: Tensor = model(batch.inputs) * batch.targets
+        return weighted.sum(dtype=torch.float32) / len(batch.inputs)
 
     def sample(self) -> Tensor:
         return torch.empty(1, self.sequence_length, self.architecture["hidden"], dtype=self.dtype)

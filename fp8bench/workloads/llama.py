@@ -10,6 +10,7 @@ llm-1b has 1,225,861,120 parameters, llm-7b (Llama 2 7B's sizes) 6,738,415,616, 
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -17,10 +18,9 @@ from torch import Tensor, nn
 
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.workloads.base import TokenWorkload
-from fp8bench.workloads.fake_data import endless_batches, fake_tokens
+from fp8bench.workloads.fake_data import Drawn, draw_tokens, endless_batches
 from fp8bench.workloads.head import Head
 from fp8bench.workloads.protocol import Batch
-from fp8bench.workloads.resizable import Multiple
 
 INITIAL_STD = 0.02
 """The standard deviation of weights, as in Llama's configuration. The last projections of attention and MLP have less
@@ -60,11 +60,8 @@ class LLM1B(TokenWorkload):
     name = "llm-1b"
     packages: ClassVar[tuple[str, ...]] = ("transformers",)
     depth_size: ClassVar[str | None] = "num_hidden_layers"
-    multiples: ClassVar[tuple[Multiple, ...]] = (
-        # Rotary embeddings turn pairs.
-        Multiple("hidden_size", "num_attention_heads", 2),
-        Multiple("num_attention_heads", "num_key_value_heads"),
-    )
+    # Rotary embeddings turn pairs.
+    multiples = (("hidden_size", 2, "num_attention_heads"), ("num_attention_heads", 1, "num_key_value_heads"))
     architecture: ClassVar[dict[str, Any]] = dict(
         hidden_size=2048, num_hidden_layers=18, num_attention_heads=32, num_key_value_heads=8, intermediate_size=8192,
         vocab_size=32000, rope_theta=500_000,
@@ -90,7 +87,7 @@ class LLM1B(TokenWorkload):
         return CausalLM(config)
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
-        dataset = fake_tokens(self.sequence_length, self.architecture["vocab_size"], self.seed)
+        dataset = Drawn(partial(draw_tokens, self.sequence_length, self.architecture["vocab_size"]), self.seed)
         return endless_batches(dataset, batch_size, rank, device, self.data, self.workers)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:

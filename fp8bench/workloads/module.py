@@ -20,7 +20,6 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -32,36 +31,31 @@ from torch import Tensor, nn
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import UsageError, did_you_mean, first_line, in_words, nearest
 from fp8bench.workloads.base import flops_of
-from fp8bench.workloads.fake_data import endless_batches, fake_examples
+from fp8bench.workloads.fake_data import Drawn, draw_example, endless_batches
 from fp8bench.workloads.protocol import Batch
 
 SAMPLES = 16
 INPUTS = (torch.float32, torch.int64)
 FORM = "Return (inputs, labels), two tensors of batch_size samples, inputs float32 or int64"
-STATED = ("unit", "causal", "block_names")
 META = torch.device("meta")
 
 
-@dataclass(frozen=True)
-class Net:
-    """A class and what one pass showed. inputs, labels: its example, of SAMPLES. drawn: labels are, among classes."""
-
-    made: type[nn.Module]
-    inputs: Tensor
-    labels: Tensor
-    classes: int
-    drawn: bool
-    parameters: int
-    flops: int
-    source: str
-
-
 class ModuleWorkload:
-    """A workload around one class; `of` makes its own class, which counts as one of the user's module."""
+    """A workload around one class; `of` makes its own class, which counts as one of the user's module. inputs, labels:
+    of the example, of SAMPLES. drawn: whether labels are, among the classes. flops: of SAMPLES. source: a digest of the
+    class's file.
+    """
 
     name = "module"
     unit = "samples"
-    net: ClassVar[Net]
+    made: ClassVar[type[nn.Module]]
+    inputs: ClassVar[Tensor]
+    labels: ClassVar[Tensor]
+    classes: ClassVar[int]
+    drawn: ClassVar[bool]
+    parameter_count: ClassVar[int]
+    flops: ClassVar[int]
+    source: ClassVar[str]
 
     def __init__(self, data: DataSource = "loader", workers: int = 0, seed: int = 0) -> None:
         self.data, self.workers, self.seed = data, workers, seed
@@ -69,42 +63,41 @@ class ModuleWorkload:
     @classmethod
     def of(cls, member: str) -> "type[ModuleWorkload]":
         """Return the workload's class. Raises UsageError for whatever is wrong with the user's."""
-        net = _looked_at(member)
-        own = {name: getattr(net.made, name) for name in STATED if hasattr(net.made, name)}
-        own |= {"name": member, "net": net, "__module__": net.made.__module__}
-        return type(net.made.__name__, (cls,), own)
+        found = _looked_at(member)
+        made = found["made"]
+        stated = {name: getattr(made, name) for name in ("unit", "causal", "block_names") if hasattr(made, name)}
+        return type(made.__name__, (cls,), {**found, **stated, "name": member, "__module__": made.__module__})
 
     def build(self, device: torch.device) -> nn.Module:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(self.seed)
-            return _built(self.net.made, device)
+            return _built(self.made, device)
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
-        net = self.net
-        samples = fake_examples(net.inputs, net.labels, net.classes if net.drawn else None, self.seed)
-        return endless_batches(samples, batch_size, rank, device, self.data, self.workers)
+        words = None if self.inputs.is_floating_point() else int(self.inputs.max()) + 1
+        draw = partial(draw_example, self.inputs[0].shape, words, self.labels, self.classes if self.drawn else None)
+        return endless_batches(Drawn(draw, self.seed), batch_size, rank, device, self.data, self.workers)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return _loss(model(batch.inputs), batch.targets)
 
     def units_per_step(self, batch_size: int) -> int:
-        return batch_size * (self.net.labels[0].numel() if self.unit == "tokens" else 1)
+        return batch_size * (self.labels[0].numel() if self.unit == "tokens" else 1)
 
     def flops_per_step(self, batch_size: int) -> int:
-        return batch_size * self.net.flops // SAMPLES
+        return batch_size * self.flops // SAMPLES
 
     def parameters(self) -> int:
-        return self.net.parameters
+        return self.parameter_count
 
     def sizes(self) -> dict[str, int | str]:
         """Return the sizes, and a digest of the class's file: after a change it is other work."""
-        net, shape = self.net, "x".join(map(str, self.net.inputs.shape[1:]))
-        inputs = f"{shape} {str(net.inputs.dtype).removeprefix('torch.')}"
-        return {"inputs": inputs, "classes": net.classes, "parameters": net.parameters, "source": net.source}
+        inputs = f"{'x'.join(map(str, self.inputs.shape[1:]))} {str(self.inputs.dtype).removeprefix('torch.')}"
+        return {"inputs": inputs, "classes": self.classes, "parameters": self.parameter_count, "source": self.source}
 
 
 @cache
-def _looked_at(member: str) -> Net:
+def _looked_at(member: str) -> dict[str, Any]:
     name, _, called = member.partition(":")
     if (here := os.getcwd()) not in sys.path:
         sys.path.insert(0, here)
@@ -139,8 +132,10 @@ def _looked_at(member: str) -> Net:
     drawn = labels.dtype == torch.int64 and 0 <= int(labels.min()) <= int(labels.max()) < classes
     with told(f"the cross entropy of its logits {list(logits.shape)} and labels {shapes[1]} fails"):
         flops = flops_of(lambda: _loss(model(inputs.to(META)), labels.to(META)))
-    source, parameters = hashlib.sha256(Path(file).read_bytes()), sum(one.numel() for one in model.parameters())
-    return Net(made, inputs, labels, classes, drawn, parameters, flops, source.hexdigest()[:12])
+    parameters = sum(one.numel() for one in model.parameters())
+    found = {"made": made, "inputs": inputs, "labels": labels, "classes": classes, "drawn": drawn, "flops": flops}
+    source = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]
+    return {**found, "parameter_count": parameters, "source": source}
 
 
 def _built(made: type[nn.Module], device: torch.device) -> nn.Module:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from copy import copy
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from fp8bench.config.options import sizes_of
 from fp8bench.schema.errors import UsageError, did_you_mean, nearest
@@ -11,29 +11,23 @@ from fp8bench.schema.option import Limit
 DEPTH = Limit(4096, "no model has them, and each takes time to build")
 
 
-class Multiple(NamedTuple):
-    """The size `size` is a multiple of `times` (1 or 2) x the size `of`."""
-
-    size: str
-    of: str
-    times: int = 1
-
-
 class Resizable:
-    """A workload whose model follows from `architecture`, sizes by name. multiples: what holds in every such model."""
+    """A workload whose model follows from `architecture`, sizes by name. multiples: (size, factor, of) for each size
+    that is a multiple of the factor (1 or 2) x the size `of` in every such model.
+    """
 
     name: str
     architecture: ClassVar[Mapping[str, Any]]
-    multiples: ClassVar[tuple[Multiple, ...]] = ()
+    multiples: ClassVar[tuple[tuple[str, int, str], ...]] = ()
 
     def resized(self, **sizes: int) -> Self:
         """Return the same workload with other numbers for some of its sizes. Raises UsageError if no model has them."""
         architecture = {name: sizes.get(name, size) for name, size in self.architecture.items()}
-        for size, of, times in self.multiples:
-            if architecture[size] % (times * architecture[of]):
+        for size, factor, of in self.multiples:
+            if architecture[size] % (factor * architecture[of]):
                 what = f"no {self.name} has {size}={architecture[size]} and {of}={architecture[of]}: the first must be"
-                factor = "twice " if times > 1 else ""
-                raise UsageError(f"{what} a multiple of {factor}the second", f"Give another --size {of} or {size}")
+                twice = "twice " if factor > 1 else ""
+                raise UsageError(f"{what} a multiple of {twice}the second", f"Give another --size {of} or {size}")
         other = copy(self)
         beside = {name: size for name, size in sizes.items() if name not in architecture}
         vars(other).update(beside, architecture=architecture)

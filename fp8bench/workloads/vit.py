@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from fp8bench.workloads.base import ImageClassifier
-from fp8bench.workloads.resizable import Multiple, Resizable
+from fp8bench.workloads.resizable import Resizable
 
 
 class ViTHuge(Resizable, ImageClassifier):
@@ -17,7 +17,7 @@ class ViTHuge(Resizable, ImageClassifier):
 
     name = "vit-huge"
     depth_size: ClassVar[str | None] = "depth"
-    multiples: ClassVar[tuple[Multiple, ...]] = (Multiple("embed_dim", "num_heads"), Multiple("img_size", "patch_size"))
+    multiples = (("embed_dim", 1, "num_heads"), ("img_size", 1, "patch_size"))
     architecture: ClassVar[dict[str, Any]] = dict(
         img_size=224, patch_size=16, embed_dim=1280, depth=32, num_heads=16, num_classes=1000
     )

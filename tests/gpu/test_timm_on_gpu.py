@@ -50,14 +50,14 @@ def test_te_layers_are_the_same_when_activations_are_computed_again(checkpointin
 
 
 def test_te_layer_norm_computes_what_torchs_does(te):
-    from fp8bench.modes.te_block import te_linear, te_norm
+    from fp8bench.modes.te_block import te_layer
 
     norm, linear = torch.nn.LayerNorm(192, eps=1e-6, device="cuda"), torch.nn.Linear(192, 384, device="cuda")
     for parameter in (*norm.parameters(), *linear.parameters()):
         torch.nn.init.normal_(parameter, std=0.5)
     x = torch.randn(2, 7, 7, 192, device="cuda", requires_grad=True)
     with torch.autocast("cuda", torch.bfloat16):
-        plain, converted = linear(norm(x)), te_linear(te, linear)(te_norm(te, norm)(x))
+        plain, converted = linear(norm(x)), te_layer(te, linear)(te_layer(te, norm)(x))
     assert converted.shape == plain.shape
     assert float((converted - plain).norm() / plain.norm()) < 0.01
     [gradient] = torch.autograd.grad(plain.float().square().sum(), x, retain_graph=True)

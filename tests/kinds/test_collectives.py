@@ -104,7 +104,6 @@ def test_several_nodes_share_another_link_than_one():
         ({"dtypes": ("fp8",)}, "unknown dtype 'fp8'"),
         ({"rounds": "0"}, "--rounds: invalid value '0'"),
         ({"seconds": "-1"}, "--seconds: invalid value '-1'"),
-        ({"gpus": "two"}, "--gpus: invalid value 'two'"),
     ],
 )
 def test_bad_words_are_refused(request_of, changes, says):

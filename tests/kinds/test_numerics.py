@@ -188,13 +188,7 @@ class TestSideBySide:
 
     @pytest.mark.parametrize(
         ("first", "second", "ratios"),
-        [
-            (0.0, 0.0, ["1.00x"]),
-            (0.0, 0.1, []),
-            (0.1, 0.0, ["0.00x"]),
-            (0.02, 0.03, ["1.50x"]),
-            (0.02, 0.01, ["0.50x"]),
-        ],
+        [(0.0, 0.0, ["1.00x"]), (0.0, 0.1, []), (0.1, 0.0, ["0.00x"]), (0.02, 0.03, ["1.50x"])],
     )
     def test_a_ratio_is_the_error_over_the_firsts(self, first, second, ratios):
         [found], _jump = tables(record(row(relative_error=first)), record(row(relative_error=second), instance="p4d"))

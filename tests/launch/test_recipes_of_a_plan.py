@@ -111,7 +111,7 @@ def test_what_is_known_of_a_workload_without_torch_is_what_its_model_has(name):
     import torch
 
     from fp8bench.modes.torchao import convertible
-    from fp8bench.numerics.gemm.linear_layers import linear_gemms
+    from fp8bench.numerics.model_facts import linear_gemms
 
     entry = registry.find_workload(name)
     named = dict(registry.load(entry)().build(torch.device("meta")).named_modules())
@@ -119,8 +119,8 @@ def test_what_is_known_of_a_workload_without_torch_is_what_its_model_has(name):
     widths = {one.head_dim for one in named.values() if isinstance(getattr(one, "head_dim", None), int)}
     assert widths == {entry.head_dim}
     if name.startswith("vit"):
-        found = linear_gemms(registry.load(entry)(data="device"), 2)
-        rows = {one.shape.m for one in found.products if one.role == "forward" and one.stays_bf16 is None}
+        products, _ = linear_gemms(registry.load(entry)(data="device"), 2)
+        rows = {one.shape.m for one in products if one.role == "forward" and one.stays_bf16 is None}
         assert rows == {2 * tokens_of(name)}
 
 

@@ -10,7 +10,6 @@ from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.worker.execution.build import choose
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.step import NO_MARKS, step
-from fp8bench.worker.parity import prove
 from fp8bench.workloads.vit import ViTMicro
 
 CPU = torch.device("cpu")
@@ -62,14 +61,9 @@ def test_many_skipped_steps_are_warned_of():
 @pytest.mark.slow
 @pytest.mark.usefixtures("process_group")
 class TestInTraining:
-    def test_it_passes_the_gate_in_fp16(self):
-        mode = BaselineFP16()
-        proof = prove(mode, ViTMicro(data="device"), 0, CPU)
-        assert proof.parity.passed, proof.parity.reason
-        with torch.autocast("cpu", dtype=torch.bfloat16), mode.forward_context():
+    def test_steps_train_in_fp16_and_none_is_skipped(self):
+        with torch.autocast("cpu", dtype=torch.bfloat16), BaselineFP16().forward_context():
             assert nn.functional.linear(torch.ones(1, 4), torch.ones(4, 4)).dtype == torch.float16
-
-    def test_steps_train_and_none_is_skipped(self):
         parts, batches = some_parts(BaselineFP16(), warm=0)
         losses = [float(step(parts, next(batches), NO_MARKS)) for _ in range(8)]
         assert losses[-1] < losses[0]

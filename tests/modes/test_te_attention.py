@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from fp8bench.modes.te_attention import LOGGER, AttentionLog, listen
+from fp8bench.modes.te_block import LOGGER, AttentionLog, listen
 
 PACKAGE = "transformer_engine.pytorch.attention.dot_product_attention"
 SAID = [
@@ -42,25 +42,19 @@ def choose(monkeypatch):
     logger.handlers = [handler for handler in logger.handlers if not isinstance(handler, AttentionLog)]
 
 
-def test_what_tells_about_the_choice_is_kept_once_and_in_order(choose):
+def test_what_tells_about_the_choice_is_kept_once_and_not_printed_and_other_loggers_are_heard(
+    choose, capsys, monkeypatch
+):
+    heard, handler = [], logging.Handler()
+    handler.emit = lambda record: heard.append(record.getMessage())
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
     log = listen()
     assert log.evidence() == {}
     assert listen() is log
     for _shape_that_is_chosen_alike in range(2):
         choose()
     assert log.evidence() == {"attention_choice": SAID[1:]}
-
-
-def test_nothing_of_it_is_printed_and_what_other_loggers_say_is_heard(choose, capsys, monkeypatch):
-    heard, handler = [], logging.Handler()
-    handler.emit = lambda record: heard.append(record.getMessage())
-    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
-    listen()
-    choose()
     logging.getLogger("another").warning("something")
     assert (capsys.readouterr().err, heard) == ("", ["something"])
-
-
-def test_a_version_without_that_logger_is_not_listened_to(monkeypatch):
     monkeypatch.setitem(sys.modules, PACKAGE, None)
-    assert listen() is None
+    assert listen() is None, "of a version without that logger"

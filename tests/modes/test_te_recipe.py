@@ -22,14 +22,12 @@ class TestRecipes:
     @pytest.mark.parametrize(
         ("name", "made", "fields"),
         [
-            ("delayed", "DelayedScaling", {"amax_history_len": 1024, "margin": 0, "amax_compute_algo": "max"}),
+            ("delayed", "DelayedScaling", {"amax_history_len": 1024, "margin": 0, "fp8_format": "HYBRID"}),
             ("delayed,history=16,margin=1", "DelayedScaling", {"amax_history_len": 16, "margin": 1}),
             ("delayed,amax=most_recent", "DelayedScaling", {"amax_compute_algo": "most_recent"}),
-            ("delayed,format=e4m3", "DelayedScaling", {"fp8_format": "E4M3"}),
-            ("delayed", "DelayedScaling", {"fp8_format": "HYBRID"}),
             ("current,dpa=on", "Float8CurrentScaling", {"fp8_dpa": True}),
-            ("block,layers=mlp", "Float8BlockScaling", {}),
-            ("block,format=hybrid", "Float8BlockScaling", {"fp8_format": "HYBRID"}),
+            ("block,layers=mlp,format=hybrid", "Float8BlockScaling", {"fp8_format": "HYBRID"}),
+            ("delayed,format=e4m3", "DelayedScaling", {"fp8_format": "E4M3"}),
             ("mxfp8", "MXFP8BlockScaling", {"fp8_dpa": False}),
         ],
     )

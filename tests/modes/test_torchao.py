@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fp8bench.modes.torchao import TorchAOFloat8, convertible, require_convertible
+from fp8bench.modes.torchao import TorchAOFloat8, require_convertible
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.workloads.vit import ViTMicro
 
@@ -27,21 +27,6 @@ def test_every_layer_but_the_head_is_converted_with_its_own_weights():
     assert (evidence["converted_layers"], evidence["total_layers"], evidence["emulated"]) == (8, 9, True)
     assert type(converted.head) is nn.Linear
     assert all(torch.equal(before[name], parameter) for name, parameter in converted.named_parameters())
-
-
-@pytest.mark.parametrize(
-    ("layer", "fqn", "goes"),
-    [
-        (nn.Linear(32, 64), "blocks.0.mlp.fc1", True),
-        (nn.Linear(32, 64), "head", False),
-        (nn.Linear(32, 64), "model.lm_head", False),
-        (nn.Linear(32, 60), "fc", False),
-        (nn.Linear(30, 64), "fc", False),
-        (nn.LayerNorm(32), "norm", False),
-    ],
-)
-def test_heads_and_dimensions_that_fp8_kernels_cannot_take_stay_plain(layer, fqn, goes):
-    assert convertible(layer, fqn) is goes
 
 
 def test_layers_are_chosen_by_name_and_what_came_of_it_is_on_record():

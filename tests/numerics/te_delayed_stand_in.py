@@ -6,6 +6,7 @@ itself; tests/gpu does that on a real one.
 """
 
 import sys
+from contextlib import contextmanager
 
 import torch
 from modes import te_stand_in
@@ -39,23 +40,19 @@ class State:
         self.scale.copy_(torch.where(known, largest / amax, self.scale))
 
 
-class autocast:
+@contextmanager
+def autocast(enabled=True, recipe=None, amax_reduction_group=None):
     """Sets the scales of the forward pass when it is left."""
-
-    recipe = None
-
-    def __init__(self, enabled=True, recipe=None, amax_reduction_group=None):
-        self.mine = recipe if enabled else None
-
-    def __enter__(self):
-        autocast.recipe = self.mine
-        return self
-
-    def __exit__(self, *_):
-        if autocast.recipe is not None:
-            for layer in LAYERS:
-                layer.fp8_meta["scaling_fwd"].update(autocast.recipe.amax_compute_algo, 448.0)
+    autocast.recipe = recipe if enabled else None
+    try:
+        yield
+    finally:
+        for layer in LAYERS if autocast.recipe is not None else ():
+            layer.fp8_meta["scaling_fwd"].update(autocast.recipe.amax_compute_algo, 448.0)
         autocast.recipe = None
+
+
+autocast.recipe = None
 
 
 class Product(torch.autograd.Function):

@@ -47,8 +47,6 @@ START_S = 600.0
 FACTOR = 5.0
 """How much longer than its budget a timing may take, for large arrays and on a host that others use too."""
 
-TARGET = "fp8bench.worker.collectives:measure"
-
 NOTHING_TRAINED: dict[str, Any] = {
     "mode": "baseline-bf16", "recipe": None, "workload": "vit-micro", "batch_size": 1, "warmup": 0, "steps": 1,
     "compile": "off", "data": "device", "workers": 0, "seed": 0, "te_attention": "te",
@@ -57,8 +55,6 @@ NOTHING_TRAINED: dict[str, Any] = {
 
 
 class CollectivesRequest(Request):
-    """The options of `fp8bench collectives`."""
-
     command = "collectives"
 
     gpus: Annotated[PositiveInt | None, of_run("gpus", "GPUs that take part")] = None
@@ -165,7 +161,7 @@ def task_of(config: CollectivesConfig) -> Task:
     group = config.model_dump(include={"device", "world_size", "nodes"})
     return Task(
         config=RunConfig.model_validate({**NOTHING_TRAINED, **group}),
-        target=TARGET,
+        target="fp8bench.worker.collectives:measure",
         given={"plan": config.model_dump(mode="json")},
         timeout_s=START_S + FACTOR * len(config.cases) * config.rounds * config.seconds,
     )

@@ -1,8 +1,17 @@
-"""How GEMMs are measured: the request, the configuration made from it, the timings of this process, and the record."""
+"""How GEMMs are measured: the request, the configuration made from it, the timings of this process, and the record.
 
-from collections.abc import Iterable, Mapping
+The most that fp8 can gain on a complete step is Amdahl's law, over GEMMs:
+
+    bound = T / (T - GEMMs in bf16 + GEMMs in fp8)
+
+T is the baseline's measured step time; GEMMs are as timed here, each in the fastest correct fp8 precision, or bf16
+without one. A mode that replaces more, as Transformer Engine's block does, may gain more: that is not due to fp8.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
-from typing import Annotated, Literal
+from statistics import median
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -15,22 +24,23 @@ from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import this_machine
 from fp8bench.machine.identity import Here
 from fp8bench.records import results
-from fp8bench.records.select import Filter
+from fp8bench.records.select import Filter, grouped, latest_first
 from fp8bench.schema import gemm
 from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import Status, UsageError
+from fp8bench.schema.execution import VARIANTS
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.gemm import ALIGNMENT, padded
 from fp8bench.schema.option import ByDevice, Option
+from fp8bench.schema.rank import GEMMS
 from fp8bench.schema.record import METHOD_VERSION, Record, RecordHead
+from fp8bench.stats.steps import bottleneck_of
 
 Words = tuple[str, ...]
 
 
 class GemmRequest(Request):
-    """The options of `fp8bench gemm`."""
-
     command = "gemm"
 
     workload: Annotated[str | None, of_run("workload", "GEMMs of its linear layers, forward and backward")] = None
@@ -184,7 +194,6 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
     """
     # Imported here because these modules import torch.
     from fp8bench.numerics.gemm.bench import Bench
-    from fp8bench.numerics.gemm.bound import bounds
     from fp8bench.numerics.memory import device_for
     from fp8bench.worker.subject import environment
 
@@ -200,7 +209,6 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
     for number, one in enumerate(wanted, start=1):
         log(f"{number} of {len(wanted)}: {f'{one.label}, {one.shape}' if one.layers else one.label}")
         found.append(bench.measure(one, config.precisions))
-    of_step = Filter(workload=config.workload, batch_size=config.batch_size)
     # Without named formats there is no such field, as in records that knew no such option.
     pairs: list[JsonValue] = [" x ".join(pair) for pair in config.pairs]
     formats: dict[str, JsonValue] = {"pairs": pairs, "bias": False, "outputs": []} if pairs else {}
@@ -222,7 +230,7 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
         config=config,
         products=tuple(found),
         ceilings=ceilings,
-        bounds=bounds(found, kept, of_step) if config.workload is not None else (),
+        bounds=bounds(found, kept, config.workload, config.batch_size) if config.workload is not None else (),
         scaled_mm=bench.kernel.name if config.precisions != ("bf16",) else None,
         flush_bytes=bench.timer.flush_bytes,
         warnings=(*prepared.warnings, *unseen),
@@ -230,23 +238,22 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
 
 
 def _work(config: GemmConfig) -> tuple[tuple[gemm.Product, ...], Mapping[str, int | str] | None, tuple[str, ...]]:
-    """Return the GEMMs, the sizes of the workload, and a warning of layers that were not seen."""
     if config.workload is None or config.batch_size is None:
         shapes = dict.fromkeys((*config.shapes, *map(gemm.Shape.cube, SWEEP[config.device] if config.sweep else ())))
         every = product(shapes, config.pairs or (None,))
         return tuple(gemm.Product(shape=shape, formats=pair) for shape, pair in every), None, ()
-    from fp8bench.numerics.gemm.linear_layers import linear_gemms
+    from fp8bench.numerics.model_facts import linear_gemms
     from fp8bench.workloads.resizable import as_named
 
     made = registry.load(registry.find_workload(config.workload))(data="device", seed=config.seed)
     workload = as_named(made, config.workload)
-    found = linear_gemms(workload, config.batch_size)
+    products, unseen = linear_gemms(workload, config.batch_size)
     if config.precisions != ("bf16",):
         size = padded(config.batch_size)
         larger = f"--batch-size {size} where rows are batch x tokens, or " if size != config.batch_size else ""
-        require_aligned(found.products, f"Say {larger}--precision bf16 alone")
-    unseen = (f"not measured, since not called as a layer: {', '.join(found.unseen)}",) if found.unseen else ()
-    return found.products, workload.sizes(), unseen
+        require_aligned(products, f"Say {larger}--precision bf16 alone")
+    warnings = (f"not measured, since not called as a layer: {', '.join(unseen)}",) if unseen else ()
+    return products, workload.sizes(), warnings
 
 
 def _kept_runs(prepared: Prepared[GemmConfig], log: Log) -> list[Record]:
@@ -261,6 +268,101 @@ def _kept_runs(prepared: Prepared[GemmConfig], log: Log) -> list[Record]:
             "software or method, so they bound no step here"
         )
     return alike
+
+
+BASELINE = "baseline-bf16"
+
+
+def bounds(
+    products: Sequence[gemm.ProductTimings], records: Iterable[Record], workload: str, batch_size: int | None
+) -> tuple[gemm.StepBound, ...]:
+    """Return one bound for each variant in which the baseline was measured, eager first; without any, one for the GEMMs
+    alone. Empty if there is no bound. records: oldest first; the latest measurement on one GPU counts of the baseline
+    and of each fp8 mode. workload, batch_size: of the GEMMs.
+
+    An eager baseline is shown only with eager modes: the gain of the compiler or of the replay would count as fp8's.
+    Another one is also shown with modes that were not measured in all of its ways: that is the choice that a user has.
+    """
+    of_step: dict[str, Any] = {"workload": workload, "batch_size": batch_size, "world_size": 1, "device": "cuda"}
+    wanted = Filter(**of_step, status="ok", source="measured")
+    fitting = [
+        record
+        for record in wanted.of(records)
+        if record.summary and (record.what.mode == BASELINE or (record.evidence and record.evidence.fp8))
+    ]
+    every = grouped(fitting, lambda record: (record.execution or "eager", record.what.mode_label))
+    found = []
+    for variant in VARIANTS:
+        ways = {"eager", variant, *variant.split("+")}
+        shown = {label: of for one in VARIANTS for (how, label), of in every.items() if one == how and how in ways}
+        if (variant, BASELINE) in every:
+            rounds = {label: latest_first(of)[0] for label, of in shown.items()}
+            found.append(bound(products, rounds.pop(BASELINE), rounds.values()))
+    return tuple(one for one in found or [bound(products)] if one is not None)
+
+
+def bound(
+    products: Sequence[gemm.ProductTimings], baseline: Sequence[Record] = (), modes: Iterable[Sequence[Record]] = ()
+) -> gemm.StepBound | None:
+    """Return the bound of all products of a step. baseline: rounds of one measurement, oldest first; none: of the GEMMs
+    alone. modes: the rounds of each mode shown with it. None without an fp8 time that is not emulated, or without a
+    bf16 time.
+    """
+    timed = [(one, time) for one in products if (time := _fastest_s(one, "bf16", "none")) is not None]
+    converted = [(one, time) for one, time in timed if one.product.stays_bf16 is None]
+    fp8_s = {way: [_fastest_s(one, "fp8", way) for one, _ in converted] for way in gemm.CASTS}
+    if not any(fp8_s["none"]) or len(timed) < len(products):
+        return None
+    bf16_s, rest_s = sum(time for _, time in converted), 0.0
+    of_step: dict[str, Any] = {}
+    if baseline:
+        last, step_s = baseline[-1], _step_time_s(baseline)
+        rest_s = step_s - bf16_s
+        of_step = {
+            "baseline_run_id": last.run_id,
+            "compiled": last.compiled,
+            "execution": last.execution,
+            "rounds": len(baseline),
+            "step_time_s": step_s,
+            "profiled_products_s": last.profile.seconds(*GEMMS) if last.profile else None,
+            "modes": tuple(
+                gemm.ModeGain(
+                    label=rounds[-1].what.mode_label,
+                    compiled=bool(rounds[-1].compiled),
+                    execution=rounds[-1].execution,
+                    step_time_s=(time_s := _step_time_s(rounds)),
+                    rounds=len(rounds),
+                    speedup=step_s / time_s,
+                    held_back_by=next((str(one) for one in map(bottleneck_of, reversed(rounds)) if one), None),
+                )
+                for rounds in modes
+            ),
+        }
+    # If the GEMMs alone take longer than the step, the clocks were not the same.
+    fits = not baseline or rest_s > 0
+    gains = []
+    for way, times in fp8_s.items():
+        if fits and any(times):
+            ours = sum(time or bf16 for (_, bf16), time in zip(converted, times, strict=True))
+            gains.append(gemm.Gain(casts=way, products_s=ours, speedup=(rest_s + bf16_s) / (rest_s + ours)))
+    return gemm.StepBound(
+        **of_step,
+        bf16_products_s=bf16_s,
+        other_products_s=sum(time for one, time in timed if one.product.stays_bf16 is not None),
+        left_in_bf16=fp8_s["none"].count(None),
+        at_most=tuple(gains),
+        reason=None if fits else "the GEMMs alone take longer here than the whole step did",
+    )
+
+
+def _fastest_s(one: gemm.ProductTimings, arithmetic: gemm.Arithmetic, casts: gemm.Casts) -> float | None:
+    """Return the seconds a step of the fastest timing with these casts; None without one that is not emulated."""
+    alike = (timing.on_units_s for timing in one.timings if (timing.arithmetic, timing.casts) == (arithmetic, casts))
+    return min((time * (one.product.calls_per_step or 1) for time in alike if time is not None), default=None)
+
+
+def _step_time_s(rounds: Sequence[Record]) -> float:
+    return median(record.summary.step_time_s for record in rounds if record.summary is not None)
 
 
 def statuses(record: GemmRecord, request: GemmRequest) -> list[Status]:

@@ -28,12 +28,6 @@ OF_TIMING = ("precision", "status", "reason", "emulated", "error", "repetitions"
 OF_CASTS = ("status", "reason", "time_s", "time_ci_s", "speedup_vs_bf16", "verdict")
 SAID: dict[Casts, str] = {"none": "casts free", "compiled": "with compiled casts", "eager": "with eager casts"}
 TONES: dict[str | None, doc.Tone] = {"faster": "good", "slower": "bad"}
-DIGITS = 4
-"""Digits of a time that is shown; its interval has the same precision. The data has all digits."""
-
-UNLIKE = 0.1
-"""The relative difference between a profile's GEMMs and those timed here from which a reader is warned."""
-
 COLOURS: dict[Precision, str] = {
     "bf16": "#1f2328",
     "fp8-tensorwise": "#004b7a",
@@ -207,12 +201,12 @@ def compared(timing: Timing | None, reference: Timing | None) -> tuple[float | N
 
 
 def _microseconds(timing: Timing) -> str:
+    # Four digits, and the interval with the same precision. The data has all digits.
     before_point = len(str(int((timing.time_s or 0.0) * 1e6)))
-    return with_interval(timing.time_s, timing.time_ci_s, f",.{max(0, DIGITS - before_point)}f", 1e6)
+    return with_interval(timing.time_s, timing.time_ci_s, f",.{max(0, 4 - before_point)}f", 1e6)
 
 
 def _name(line: Line) -> str | None:
-    """Return the name of the GEMM, if it has another than its shape."""
     label = line.of.product.label
     return None if label == str(line.of.product.shape) else label
 
@@ -297,7 +291,7 @@ def _bound(one: StepBound, report: GemmReport) -> Iterable[str]:
         limit = f", and is {mode.held_back_by}" if mode.held_back_by else ""
         yield f"{mode.label} ({_setting(mode)}) gives {mode.speedup:.2f}x ({mode.step_time_s * 1e3:.1f} ms){limit}."
     alone_s = one.bf16_products_s + one.other_products_s
-    if one.profiled_products_s and abs(alone_s / one.profiled_products_s - 1) > UNLIKE:
+    if one.profiled_products_s and abs(alone_s / one.profiled_products_s - 1) > 0.1:
         yield (
             f"All GEMMs take {one.profiled_products_s * 1e3:.1f} ms in the step's profile, and alone those of the "
             f"linear layers {alone_s * 1e3:.1f}: the bound is only as good as that."
@@ -311,7 +305,6 @@ def _setting(one: StepBound | ModeGain) -> str:
 
 
 def notes(reports: Sequence[GemmReport], names: Sequence[str]) -> list[str]:
-    """Return how to read the tables."""
     first, lines = reports[0], [line for report in reports for line in report.lines]
     medians = "medians" if first.rounds == 1 else f"means of the medians of up to {first.rounds} rounds"
     cache = "from a cold cache" if first.cold_cache else "with warm caches"

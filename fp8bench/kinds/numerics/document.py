@@ -85,7 +85,6 @@ def _lines(record: NumericsRecord, layer: LayerName) -> list[Line]:
 
 
 def _error_of(line: Line, tensor: str) -> float | str | None:
-    """Return the error of a tensor, or the status of one that is not finite."""
     return next((row.status if row.reason else row.relative_error for row in line if row.tensor == tensor), None)
 
 
@@ -136,13 +135,9 @@ def _title(records: Sequence[NumericsRecord], where: str) -> str:
 
 def _notes(records: Sequence[NumericsRecord], names: Sequence[str]) -> list[str]:
     jump = records[0].history
-    told = (
-        f"The jump: values are {jump.factor:g} times as large from step {jump.up_at} to {jump.down_at} of {jump.steps}."
-    )
-    return [
-        *([f"ratio: the output's error over that of {names[0]}; above 1 it is less exact."] if names[1:] else []),
-        told,
-    ]
+    grown = f"{jump.factor:g} times as large from step {jump.up_at} to {jump.down_at} of {jump.steps}"
+    ratio = f"ratio: the output's error over that of {names[0]}; above 1 it is less exact."
+    return [*([ratio] if names[1:] else []), f"The jump: values are {grown}."]
 
 
 def _csv(records: Sequence[NumericsRecord]) -> doc.CsvLines:

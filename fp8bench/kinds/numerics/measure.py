@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeInt, field_validator
+from pydantic import Field, NonNegativeInt
 
 from fp8bench import registry
 from fp8bench.kinds.kind import Log
@@ -25,8 +25,6 @@ WORST_FIRST: tuple[Status, ...] = ("failed", "invalid", "unsupported")
 
 
 class NumericsRequest(Request):
-    """The options of `fp8bench numerics`."""
-
     command = "numerics"
 
     modes: Annotated[
@@ -47,14 +45,6 @@ class NumericsRequest(Request):
     ] = None
     seed: Annotated[NonNegativeInt, of_run("seed", "Seed of weights and inputs")] = 0
 
-    @field_validator("width")
-    @classmethod
-    def _aligned(cls, width: int | None) -> int | None:
-        if width is not None and width != padded(width):
-            why = f"--width {width} is not divisible by {ALIGNMENT}, as fp8 GEMMs need it"
-            raise UsageError(why, f"Pad it: --width {padded(width)}")
-        return width
-
 
 class NumericsRecord(RecordHead):
     """The record of one call of `fp8bench numerics`. Its status is ok if any mode ran."""
@@ -72,6 +62,9 @@ class NumericsRecord(RecordHead):
 
 def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> Prepared[NumericsConfig]:
     """Check the request, then the machine. Writes nothing. Raises UsageError and ModeUnavailable."""
+    if request.width is not None and request.width != padded(request.width):
+        why = f"--width {request.width} is not divisible by {ALIGNMENT}, as fp8 GEMMs need it"
+        raise UsageError(why, f"Pad it: --width {padded(request.width)}")
     found = [registry.find_mode(label) for label in request.modes]
     if not found:
         entries = [registry.find_mode(name)[0] for name in MODES]

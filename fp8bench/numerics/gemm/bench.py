@@ -153,7 +153,7 @@ class Bench:
         """Return a bench on a CPU or the first visible GPU, with the timer and the fp8 function for it."""
         place = torch.device("cuda", 0) if device == "cuda" else torch.device("cpu")
         timer = CudaTimer(place) if device == "cuda" else HostTimer()
-        return cls(place, timer, mm.find_kernel(place), seconds, seed, compiled_casts, rounds)
+        return cls(place, timer, mm.KERNELS[device], seconds, seed, compiled_casts, rounds)
 
     def require_memory(self, shapes: Iterable[Shape]) -> None:
         """Raise UsageError unless each shape, and those of the ceilings, fit into the device's free memory."""

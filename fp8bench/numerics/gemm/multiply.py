@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fp8bench.numerics.memory import checked_rows
-from fp8bench.schema.gemm import Fp8Format, Precision, Product, Role, Shape
+from fp8bench.schema.gemm import Fp8Format, Precision, Product, Shape
 
 E4M3 = torch.float8_e4m3fn
 E5M2 = torch.float8_e5m2
@@ -26,11 +26,6 @@ FP8: dict[Fp8Format, torch.dtype] = {"e4m3": E4M3, "e5m2": E5M2}
 SMALLEST_AMAX = 1e-12
 """torchao's lower limit of an amax, which gives a tensor of zeros a finite scale."""
 
-TRANSPOSED: dict[Role, tuple[bool, bool]] = {
-    "forward": (False, False),
-    "input gradient": (False, True),
-    "weight gradient": (True, True),
-}
 LIMIT = 1e-2
 CAST_LIMIT = 0.1
 FAST_EXACT_UP_TO = 4096
@@ -85,8 +80,8 @@ def operands(product: Product, device: torch.device, generator: torch.Generator)
         drawn = torch.randn(shape, dtype=torch.bfloat16, device=device, generator=generator)
         return drawn.t() if transposed else drawn
 
-    left, right = TRANSPOSED[product.role]
-    return normal(product.shape.m, left), normal(product.shape.n, right)
+    left = normal(product.shape.m, transposed=product.role == "weight gradient")
+    return left, normal(product.shape.n, transposed=product.role != "forward")
 
 
 def quantize(matrix: Tensor, dtype: torch.dtype, rowwise: bool) -> tuple[Tensor, Tensor]:
@@ -98,13 +93,6 @@ def quantize(matrix: Tensor, dtype: torch.dtype, rowwise: bool) -> tuple[Tensor,
     scale = largest / amax.float().clamp(min=SMALLEST_AMAX)
     scaled = (matrix.float() * scale).clamp(-largest, largest).to(dtype)
     return scaled.contiguous(), scale.reciprocal()
-
-
-def find_kernel(device: torch.device) -> Kernel:
-    """Return the function for the device. If fp8 does not run on a GPU, the error is the reason in the record."""
-    if device.type == "cpu":
-        return Kernel("torch.mm of float32", widened_mm, emulated=True)
-    return Kernel("torch.nn.functional.scaled_mm", public_scaled_mm, emulated=False)
 
 
 def public_scaled_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
@@ -124,6 +112,13 @@ def widened_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
 
 def bf16_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
     return torch.mm(left.data, right.data.t())
+
+
+KERNELS = {
+    "cpu": Kernel("torch.mm of float32", widened_mm, emulated=True),
+    "cuda": Kernel("torch.nn.functional.scaled_mm", public_scaled_mm, emulated=False),
+}
+"""By the type of the device. If fp8 does not run on a GPU, the error is the reason in the record."""
 
 
 def limit(precision: Precision, inner: int) -> float:

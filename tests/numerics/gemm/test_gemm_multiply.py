@@ -38,10 +38,19 @@ def quantized(rowwise=False, role="forward", **named):
 
 
 @pytest.mark.parametrize(
-    ("role", "transposed"),
-    [("forward", (False, False)), ("input gradient", (False, True)), ("weight gradient", (True, True))],
+    ("role", "transposed", "tensorwise"),
+    [
+        ("forward", (False, False), (E4M3, E4M3)),
+        ("input gradient", (False, True), (E5M2, E4M3)),
+        ("weight gradient", (True, True), (E5M2, E4M3)),
+    ],
 )
-def test_operands_lie_in_memory_as_training_has_them(role, transposed):
+def test_operands_lie_in_memory_as_training_has_them_and_gradients_are_e5m2_with_a_scale_a_tensor(
+    role, transposed, tensorwise
+):
+    made = Product(shape=SHAPE, role=role)
+    assert [formats(made, f"fp8-tensorwise{fast}") for fast in ("", "-fast")] == [tensorwise] * 2
+    assert formats(made, "fp8-rowwise") == (E4M3, E4M3)
     left, right = drawn(role)
     assert (left.shape, right.shape) == ((48, 96), (64, 96))
     assert (not left.is_contiguous(), not right.is_contiguous()) == transposed
@@ -60,19 +69,6 @@ def test_a_cast_keeps_the_matrix_and_lays_its_inner_dimension_contiguous(rowwise
     assert lost < (0.03 if dtype == E4M3 else 0.06) < CAST_LIMIT
 
 
-@pytest.mark.parametrize(
-    ("role", "precision", "wanted"),
-    [
-        ("forward", "fp8-tensorwise", (E4M3, E4M3)),
-        ("input gradient", "fp8-tensorwise-fast", (E5M2, E4M3)),
-        ("weight gradient", "fp8-tensorwise", (E5M2, E4M3)),
-        ("weight gradient", "fp8-rowwise", (E4M3, E4M3)),
-    ],
-)
-def test_the_outputs_gradient_is_e5m2_with_a_scale_a_tensor(role, precision, wanted):
-    assert formats(Product(shape=SHAPE, role=role), precision) == wanted
-
-
 @pytest.mark.parametrize("multiply", FUNCTIONS)
 @pytest.mark.parametrize("rowwise", [False, True])
 @pytest.mark.parametrize("role", ["forward", "weight gradient"])
@@ -89,13 +85,6 @@ def test_every_function_multiplies_what_it_is_given(multiply, rowwise, role):
 def test_named_formats_are_computed_within_the_limit(multiply, pair):
     left, right = quantized(formats=pair)
     assert gemm_error(multiply(left, right, False), left, right, SHAPE) < 0.003 < limit("fp8-tensorwise", SHAPE.k)
-
-
-def test_a_cpu_is_marked_as_emulated():
-    kernel = kernels.find_kernel(CPU)
-    assert (kernel.name, kernel.emulated) == ("torch.mm of float32", True)
-    kernel = kernels.find_kernel(torch.device("cuda"))
-    assert (kernel.name, kernel.emulated) == ("torch.nn.functional.scaled_mm", False)
 
 
 def test_a_check_in_pieces_finds_the_same(monkeypatch):
@@ -132,6 +121,7 @@ def test_what_is_not_finite_is_told():
     output[0, 0] = torch.nan
     assert gemm_error(output, left, right, SHAPE) is None
     assert complaint(None, 0.01, "the GEMM") == "the GEMM is not finite"
+    assert {kind: kernel.emulated for kind, kernel in kernels.KERNELS.items()} == {"cpu": True, "cuda": False}
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

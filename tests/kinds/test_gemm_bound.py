@@ -4,12 +4,11 @@ import pytest
 from builders import evidence, measured, place, replayed, summary
 from report.made_gemm import cube
 
-from fp8bench.numerics.gemm.bound import bound, bounds
-from fp8bench.records.select import Filter
+from fp8bench.kinds.gemm.measure import bound, bounds
 from fp8bench.schema.gemm import Timing
 
 ONE_GPU = {"world_size": 1, "batch_size": 64}
-OF_STEP = Filter(workload="vit-huge", batch_size=64)
+OF_STEP = ("vit-huge", 64)
 
 
 def timing(precision, time_s, casts="none", **changes):
@@ -88,7 +87,7 @@ def test_the_latest_session_of_each_mode_is_taken():
     old = [run(step_time_s=0.5, number=n, session="20260401T100000Z-bbbbbb", minutes=n) for n in (1, 2)]
     new = [run(step_time_s=0.1, number=n, minutes=10 + n) for n in (1, 2)]
     fp8 = run("te-fp8", "delayed", 0.08, minutes=5)
-    (found,) = bounds([fc()], [*old, fp8, *new], OF_STEP)
+    (found,) = bounds([fc()], [*old, fp8, *new], *OF_STEP)
     assert (found.baseline_run_id, found.rounds, found.step_time_s) == (new[-1].run_id, 2, 0.1)
     assert [(mode.label, mode.rounds) for mode in found.modes] == [("te-fp8:delayed", 1)]
 
@@ -105,16 +104,16 @@ def test_the_latest_session_of_each_mode_is_taken():
 )
 def test_unlike_runs_are_left_out(changes):
     fp8 = run("te-fp8", "delayed", 0.08, **changes)
-    assert bounds([fc()], [run(**changes)], OF_STEP) == (bound([fc()]),)
-    assert bounds([fc()], [run(), fp8], OF_STEP) == (bound([fc()], [run()]),)
+    assert bounds([fc()], [run(**changes)], *OF_STEP) == (bound([fc()]),)
+    assert bounds([fc()], [run(), fp8], *OF_STEP) == (bound([fc()], [run()]),)
 
 
 def test_modes_in_bf16_are_left_out_and_so_are_modes_without_a_baseline():
     records = [run(), run("te-bf16", evidence=evidence())]
-    assert bounds([fc()], records, OF_STEP) == (bound([fc()], records[:1]),)
-    (found,) = bounds([fc()], [run("te-fp8", "delayed", 0.08)], OF_STEP)
+    assert bounds([fc()], records, *OF_STEP) == (bound([fc()], records[:1]),)
+    (found,) = bounds([fc()], [run("te-fp8", "delayed", 0.08)], *OF_STEP)
     assert (found.step_time_s, found.modes) == (None, ())
-    assert bounds([HEAD], [], OF_STEP) == ()
+    assert bounds([HEAD], [], *OF_STEP) == ()
 
 
 TE, TORCHAO = ("te-fp8", "delayed"), ("torchao-float8", "tensorwise")
@@ -154,5 +153,5 @@ def test_compiled_and_replayed_modes_stand_beside_baselines_that_are_executed_so
     """A replayed mode beside a baseline that Python launched would have the replay's gain counted as fp8's."""
     assert found == [
         (one.execution, one.step_time_s, {mode.label: (mode.execution, mode.speedup) for mode in one.modes})
-        for one in bounds([fc()], records, OF_STEP)
+        for one in bounds([fc()], records, *OF_STEP)
     ]
