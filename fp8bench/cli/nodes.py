@@ -32,7 +32,7 @@ def meet(
     keeps this node from running, before any begins. alike: what must be the same besides the options, by name. Raises
     the error that keeps the nodes from running together.
     """
-    from fp8bench.launch.nodes.messages import hello
+    from fp8bench.launch.nodes.agent import hello
     from fp8bench.machine.gpus import this_machine
 
     mine = hello(agent.place, request, this_machine(os.environ), os.environ)

@@ -143,7 +143,6 @@ def known_tries(config: RunConfig, records: Iterable[Record], search: BatchSearc
 
 
 def with_try(search: BatchSearch, one: BatchTry) -> BatchSearch:
-    """Return the search with one more try."""
     return search.model_copy(update={"tries": (*search.tries, one)})
 
 

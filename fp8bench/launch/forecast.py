@@ -166,7 +166,6 @@ def same_work(ran: RunConfig, planned: RunConfig, free: Sequence[str] = ()) -> b
 
 
 def all_steps_s(config: RunConfig, step_s: float) -> float:
-    """Return the seconds of all steps of a process, at step_s each."""
     length = Length(config.warmup, config.steps, config.min_time_s)
     replayed = config.device == "cuda" and config.cuda_graphs != "off"
     return steps_in_all(length, step_s, config.queue, replayed) * step_s
@@ -218,7 +217,6 @@ class Forecaster:
         self._beyond_s: list[float] = []
 
     def take(self, record: Record, took_s: float) -> None:
-        """Add the record of a turn of this call, and the seconds that the turn took."""
         self._alone.clear()
         if took := Took.by(record):
             self._took.append(took)

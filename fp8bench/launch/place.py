@@ -35,7 +35,6 @@ class Place:
 
     @property
     def machine(self) -> MachineIdentity | None:
-        """This machine's identity; None if unknown."""
         return self.here.machine if self.here else None
 
 

@@ -40,7 +40,6 @@ class Kept(NamedTuple):
 
     @property
     def configs(self) -> list[RunConfig]:
-        """The configurations that ran, one for each record."""
         return [record.config for record in self.records if record.config is not None]
 
     @property

@@ -46,7 +46,6 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """The entry's name with its arm."""
         return f"{self.name} {self.arm}" if self.arm else self.name
 
 
@@ -65,7 +64,6 @@ class Stop:
 
     @property
     def most(self) -> int:
-        """The largest number of rounds that it can have."""
         return self.rounds if self.precision is None and not self.looks else max(self.rounds, self.max_rounds)
 
 
@@ -114,12 +112,10 @@ class Schedule:
         return [(entry, self.place(entry, number, position)) for position, entry in enumerate(ordered, start=1)]
 
     def place(self, entry: Entry, number: int, position: int) -> Session:
-        """Return the place of an entry's turn in the session."""
         place = Session(session_id=self.session_id, round=number, position=position, arm=entry.arm)
         return place.model_copy(update={**self.asked, "batch_search": self.searches.get(entry.config)})
 
     def take(self, entry: Entry, record: Record) -> None:
-        """Note the result of an entry's turn."""
         if record.status != "ok":
             self._stopped.add(entry)
         elif times := step_times(record):

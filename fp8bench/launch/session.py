@@ -31,8 +31,6 @@ Begins = Callable[[Entry, Session], Watch]
 
 
 class Turned(NamedTuple):
-    """A turn that has ended, its record, and where that is kept."""
-
     entry: Entry
     record: Record
     path: Path

@@ -58,8 +58,6 @@ def interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
 
 
 def raise_on_signals() -> None:
-    """Make each of the signals raise Interrupt in the main thread from now on."""
-
     def interrupt(number: int, _frame: FrameType | None) -> None:
         raise Interrupt(number)
 
@@ -128,7 +126,6 @@ class Process(NamedTuple):
 
 
 def process(pid: int) -> Process | None:
-    """Return the process with this number, or None if there is none."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -228,7 +225,6 @@ def kill_with_descendants(child: "subprocess.Popen[bytes]") -> None:
 
 
 def waited_for(found: Callable[[], bool], patience_s: float, poll_s: float = POLL_S) -> bool:
-    """Wait until `found` returns true, for so many seconds; return whether it did."""
     deadline = time.monotonic() + patience_s
     while not (answer := found()) and time.monotonic() < deadline:
         time.sleep(poll_s)
@@ -243,7 +239,6 @@ def send(pid: int, number: signal.Signals) -> None:
 
 class _NeverFailing(io.FileIO):
     def write(self, data: Any, /) -> int:
-        """Write the data, and drop what cannot be written."""
         try:
             return super().write(data) or 0
         except OSError:

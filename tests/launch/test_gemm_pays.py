@@ -6,8 +6,8 @@ import pytest
 from builders import config, measured
 from report.made_gemm import timing
 
-from fp8bench.launch.auto_layers import judge, paying, resolved
 from fp8bench.launch.place import Place
+from fp8bench.launch.recipes import judge, paying, with_layers
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.gemm import Product, ProductTimings, Shape
 from fp8bench.schema.instance import Instance
@@ -36,17 +36,17 @@ def run(recipe="tensorwise,layers=auto", mode="torchao-float8", batch_size=256, 
     ],
 )
 def test_the_layers_of_vit_huge_that_pay_on_an_h200(settings, layers, told):
-    [found], [note] = resolved([run(**settings)], HERE)
+    [found], [note] = with_layers([run(**settings)], HERE)
     assert found.fp8_layer_names == layers
     assert told in note
 
 
 def test_other_configurations_are_left_as_they_are_and_a_resumed_session_keeps_its_choice():
     plain = [config(), run("tensorwise"), run("tensorwise,layers=mlp")]
-    assert resolved(plain, HERE) == (plain, ())
+    assert with_layers(plain, HERE) == (plain, ())
     before = run(batch_size=8).model_copy(update={"fp8_layer_names": (FC1,)})
     kept = measured(config=before)
-    [found], notes = resolved([run(batch_size=8)], HERE, kept=[kept])
+    [found], notes = with_layers([run(batch_size=8)], HERE, kept=[kept])
     assert (found.fp8_layer_names, notes) == ((FC1,), ())
 
 
@@ -64,18 +64,18 @@ def test_other_configurations_are_left_as_they_are_and_a_resumed_session_keeps_i
 )
 def test_where_nothing_tells_which_layers_pay_it_is_refused_with_what_would(asked, to_size, told, remedy):
     with pytest.raises(UsageError, match=told) as caught:
-        resolved([asked], HERE, to_size=to_size)
+        with_layers([asked], HERE, to_size=to_size)
     assert remedy in caught.value.remedy
 
 
 @pytest.mark.parametrize(("batch_size", "enough"), [(4, 16), (24, 32)])
 def test_a_batch_whose_gemms_cannot_be_timed_is_refused_with_the_next_one_that_can(batch_size, enough):
     with pytest.raises(UsageError, match=f"batch {batch_size} x 17 tokens are") as caught:
-        resolved([run(workload="vit-micro", batch_size=batch_size)], HERE)
+        with_layers([run(workload="vit-micro", batch_size=batch_size)], HERE)
     assert caught.value.remedy.startswith(f"Use --batch-size {enough},")
     assert "fp8bench gemm" not in caught.value.remedy
     with pytest.raises(UsageError, match="no record of `fp8bench gemm` of vit-micro at batch"):
-        resolved([run(workload="vit-micro", batch_size=enough)], HERE)
+        with_layers([run(workload="vit-micro", batch_size=enough)], HERE)
 
 
 def product(layer, *timings, role="forward"):

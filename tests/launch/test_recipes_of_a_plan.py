@@ -12,7 +12,7 @@ from fp8bench import registry
 from fp8bench.config.request import RunRequest
 from fp8bench.launch import prepare as preparing
 from fp8bench.launch.prepare import prepare
-from fp8bench.launch.recipes import chosen, layers_of, require_in_names, require_possible, tokens_of, words_of
+from fp8bench.launch.recipes import KNOWN, chosen, layers_of, require_in_names, require_possible, words_of
 from fp8bench.launch.rounds import Entry
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.errors import ModeUnavailable, UsageError
@@ -121,7 +121,7 @@ def test_what_is_known_of_a_workload_without_torch_is_what_its_model_has(name):
     if name.startswith("vit"):
         found = linear_gemms(registry.load(entry)(data="device"), 2)
         rows = {one.shape.m for one in found.products if one.role == "forward" and one.stays_bf16 is None}
-        assert rows == {2 * tokens_of(name)}
+        assert rows == {2 * KNOWN[name][3]}
 
 
 PIECES = {"batch_size": 32, "grad_accumulation": 8}

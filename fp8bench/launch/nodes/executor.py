@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from fp8bench.launch.nodes.agent import Agent
-from fp8bench.launch.nodes.messages import Ready
+from fp8bench.launch.nodes.agent import Agent, Ready
 from fp8bench.launch.processes.blame import NodeGone, RankView, reports_of
 from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Executor, Outcome, Watch, run_ranks

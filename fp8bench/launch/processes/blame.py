@@ -8,6 +8,7 @@ which a watchdog inside NCCL ends a process for the same reason, follow from ano
 nothing else is known.
 """
 
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -115,13 +116,11 @@ class RankView(Frozen):
 
     @property
     def waits(self) -> bool:
-        """Whether its innermost frame is in a collective, or waits for the GPU."""
         frame = innermost(self.stack or "")
         return any(part in frame for part in IN_COLLECTIVES)
 
     @property
     def doing(self) -> str:
-        """What it is doing, for a sentence."""
         if self.stopped:
             return "its process is stopped"
         frame = innermost(self.stack or "")
@@ -131,17 +130,9 @@ class RankView(Frozen):
 
 def innermost(stack: str) -> str:
     """Return `FILE:LINE in FUNCTION` of the main thread, which faulthandler writes last; empty without an answer."""
-    frames: list[str] = []
-    for line in stack.splitlines():
-        if line.rstrip().endswith("(most recent call first):"):
-            frames = []
-        elif line.startswith('  File "'):
-            frames.append(line.strip())
-    if not frames:
-        return ""
-    file, _, rest = frames[0].removeprefix('File "').partition('", line ')
-    number, _, function = rest.partition(" in ")
-    return f"{file}:{number} in {function}"
+    main = stack.rpartition("(most recent call first):")[2]
+    found = re.search(r'^  File "(.*)", line (\d+) in (.*)$', main, re.MULTILINE)
+    return "{}:{} in {}".format(*found.groups()) if found else ""
 
 
 class NodeGone(RunFailed):

@@ -107,7 +107,6 @@ class Inbox:
         self._unread = bytearray()
 
     def read(self) -> None:
-        """Read all that has come."""
         while self.descriptor is not None:
             try:
                 part = os.read(self.descriptor, PIPE_BYTES)
@@ -274,6 +273,5 @@ HARMLESS = (
 
 
 def hide_harmless() -> None:
-    """Hide these warnings in this process."""
     for name in HARMLESS:
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -95,7 +95,6 @@ class Halving:
         return self.standings(allows).turn or look
 
     def take(self, turn: Turn, record: Record, took_s: float) -> None:
-        """Note the result of a turn, and the seconds that it took."""
         if turn.stage == "look":
             self.looks[turn.config] = record
         else:
@@ -103,7 +102,6 @@ class Halving:
         self.forecaster.take(record, took_s)
 
     def look_s(self, config: RunConfig) -> float:
-        """Return the expected seconds of a look."""
         return self.forecaster.turn_s(config.model_copy(update=dict(self.look)))
 
     def round_s(self, config: RunConfig) -> float:
@@ -116,7 +114,6 @@ class Halving:
         return min(self.most_rounds, INTERVAL_ROUNDS)
 
     def looks_first(self, spent_s: float) -> bool:
-        """Return whether looks come before rounds."""
         return spent_s < LOOKS_SHARE * self.seconds
 
     def fits(self, config: RunConfig, spent_s: float, looks: int) -> bool:

@@ -44,7 +44,6 @@ class Budget(NamedTuple):
     usd_per_hour: float | None
 
     def usd(self, seconds: float) -> float | None:
-        """Return what so many seconds cost."""
         return None if self.usd_per_hour is None else seconds / SECONDS_PER_HOUR * self.usd_per_hour
 
     @classmethod
@@ -77,7 +76,6 @@ class Sweep:
 
     @property
     def looks_dir(self) -> Path:
-        """The folder where the looks are kept."""
         return self.prepared.results_dir / SWEEPS / self.name
 
 

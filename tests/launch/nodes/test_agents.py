@@ -14,15 +14,15 @@ from pydantic import TypeAdapter
 from fp8bench.launch import signals
 from fp8bench.launch.nodes import agent as agent_module
 from fp8bench.launch.nodes import executor as executor_module
-from fp8bench.launch.nodes.agent import Agent
+from fp8bench.launch.nodes.agent import Agent, Hello, Left
 from fp8bench.launch.nodes.executor import Elsewhere, NodesExecutor
-from fp8bench.launch.nodes.messages import Hello, Left, Refusal
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.nodes.store import Heard
 from fp8bench.launch.processes.blame import NodeGone, Overdue, RankView
 from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Outcome
 from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.schema.model import Refusal
 from fp8bench.worker.progress import Progress, Stage
 
 TURN_S = 0.1

@@ -5,8 +5,8 @@ names what, and which node has which.
 import pytest
 
 from fp8bench.config.request import RunRequest
-from fp8bench.launch.nodes import messages
-from fp8bench.launch.nodes.messages import Hello, judge
+from fp8bench.launch.nodes import agent
+from fp8bench.launch.nodes.agent import Hello, judge
 from fp8bench.launch.nodes.place import TORCHRUN, Elastic, elastic_from
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.errors import ModeUnavailable, UsageError
@@ -90,7 +90,7 @@ P5 = Machine(gpus=H100S, product_name="p5.48xlarge", cpu_count=192)
 
 def hello(node=0, machine=P5, processes=8, environ=None, **asked):
     place = Elastic(rank=8 * node, local_rank=0, world_size=16, local_world_size=processes, node=node, nodes=2)
-    said = messages.hello(place, RunRequest.model_validate(asked), machine, environ or {})
+    said = agent.hello(place, RunRequest.model_validate(asked), machine, environ or {})
     return said.model_copy(update={"host": f"host-{node}"})
 
 
@@ -132,8 +132,8 @@ def test_nodes_that_differ_in_what_counts_are_refused_with_what_each_has_and_a_r
 
 
 def test_every_node_tells_its_versions(monkeypatch):
-    monkeypatch.setattr(messages, "software_here", lambda on_gpu: {"torch": "2.10.0", "torchao": None})
-    monkeypatch.setattr(messages, "__version__", "0.0.9")
+    monkeypatch.setattr(agent, "software_here", lambda on_gpu: {"torch": "2.10.0", "torchao": None})
+    monkeypatch.setattr(agent, "__version__", "0.0.9")
     assert hello(0).software == {"fp8bench": "0.0.9", "torch": "2.10.0", "torchao": "absent"}
 
 
