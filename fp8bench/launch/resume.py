@@ -4,9 +4,7 @@ Rounds of one session make one row, so all must be of one machine, software and 
 settings and variables. The number of rounds may change, and modes may be added.
 """
 
-import shlex
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from fp8bench.config.request import LATEST, OBEYED_BY_WORKERS, RunRequest
@@ -79,18 +77,6 @@ def where_kept(name: str, place: Place, records: Iterable[Record], machine: Mach
         what = f"session {name!r} of this machine is kept in {place.results_dir} under {' and '.join(found)}"
         raise UsageError(what, f"Say which with --instance, as in --instance {found[0]}")
     return (places[found[0]] if found else None) or place
-
-
-def command(
-    session_id: str, instance: str | None, results_dir: Path, modes: Iterable[str] = (), switches: Iterable[str] = ()
-) -> str:
-    """Return the complete command. instance, modes, switches: None or empty to take the session's."""
-    words = ["fp8bench", "run", *(["--instance", instance] if instance else []), "--session", session_id]
-    words += [word for mode in modes for word in ("--mode", mode)]
-    words += [word for one in switches for word in ("--te-switch", one)]
-    if results_dir != RunRequest.model_fields["results_dir"].default:
-        words += ["--results-dir", str(results_dir)]
-    return shlex.join(words)
 
 
 def find(name: str, place: Place, records: Iterable[Record]) -> Kept:

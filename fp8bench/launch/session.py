@@ -1,5 +1,6 @@
 """Runs a session: round after round, each record kept as soon as it exists, so that no later event can lose it."""
 
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -8,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from fp8bench.config.request import RunRequest
 from fp8bench.launch import batch_size, resume
 from fp8bench.launch.assemble import assemble, log_of, new_session_id, phases
 from fp8bench.launch.prepare import Prepared, marks
@@ -168,10 +170,16 @@ def _how_to_resume(schedule: Schedule, prepared: Prepared) -> str:
         return "Nothing was finished before it: run the same command again"
     # A session whose records are all of earlier calls may not know a mode that this call has added.
     configs = [] if not untried or prepared.request.variants else [entry.config for entry in schedule.entries]
-    modes = dict.fromkeys(config.mode_label for config in configs)
     folder = prepared.results_dir
-    command = resume.command(schedule.session_id, prepared.named, folder, modes, words_of(configs))
-    return f"What was finished before it is in {folder}; resume with `{command}`"
+    given = {
+        "--instance": [prepared.named] if prepared.named else [],
+        "--session": [schedule.session_id],
+        "--mode": dict.fromkeys(config.mode_label for config in configs),
+        "--te-switch": words_of(configs),
+        "--results-dir": [] if folder == RunRequest.model_fields["results_dir"].default else [str(folder)],
+    }
+    words = [word for flag, values in given.items() for value in values for word in (flag, value)]
+    return f"What was finished before it is in {folder}; resume with `{shlex.join(['fp8bench', 'run', *words])}`"
 
 
 def written(record: Record, reports: Sequence[RankReport], results_dir: Path) -> tuple[Record, Path]:

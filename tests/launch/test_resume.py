@@ -19,7 +19,7 @@ from fp8bench.launch import session as launching
 from fp8bench.launch.place import Place
 from fp8bench.launch.plan import plan
 from fp8bench.launch.prepare import prepare
-from fp8bench.launch.resume import command, refuse_unlike, settings_of
+from fp8bench.launch.resume import refuse_unlike, settings_of
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import Here
 from fp8bench.records import instances, results
@@ -246,11 +246,6 @@ class TestInstance:
             prepared(tmp_path, old, session="nightly")
         found = prepared(tmp_path, session="nightly", instance="auto", rounds=2)
         assert (found.instance.key, found.resumed) == ("cpu", {})
-
-
-def test_the_command_that_resumes_says_all_that_the_session_does_not_bring():
-    whole = command("b64", "h200-1x", Path("my results"), ["te-fp8:delayed"])
-    assert whole == "fp8bench run --instance h200-1x --session b64 --mode te-fp8:delayed --results-dir 'my results'"
 
 
 class TestPrepare:
