@@ -3,7 +3,7 @@ that costs, by records of the same work. Without them a run's time is unknown, a
 goes without. No torch is imported, so what only a mode's class knows is reported when it runs.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
 from importlib.util import find_spec
 from statistics import fmean
@@ -280,32 +280,29 @@ def largest_batch(config: RunConfig, memory_bytes: int, parameters: int, has_gib
 
 def obstacle(config: RunConfig, machine: Machine, catalog: Catalog, here: bool = True) -> str | None:
     """Return why a mode cannot run on the machine, as far as known without torch. here: whether it is this one."""
-    return next(_obstacles(config, machine, catalog, here), None)
-
-
-def _obstacles(config: RunConfig, machine: Machine, catalog: Catalog, here: bool) -> Iterator[str]:
     entry, recipe = registry.modes()[config.mode], (config.recipe or "").partition(",")[0]
     needs, checkpoints, has_gpu = entry.needs or Needs(), config.activation_checkpointing, machine.has_gpu
     # Under `auto`, memory decides too whether FSDP2 joins the ranks.
     sharded = config.parallel == "fsdp" or 1 < config.tensor_parallel < config.world_size
     graph = "cannot be replayed as a CUDA graph (--cuda-graphs on)" if config.cuda_graphs == "on" else ""
     if graph and not has_gpu:
-        yield f"{graph}, since this machine shows no NVIDIA GPU"
+        return f"{graph}, since this machine shows no NVIDIA GPU"
     if config.compile in ("on", "blocks") and recipe in entry.never_compiled:
-        yield f"cannot be compiled (--compile {config.compile}) with the recipe {recipe}"
+        return f"cannot be compiled (--compile {config.compile}) with the recipe {recipe}"
     for flag, given in {
         "--tensor-parallel": config.tensor_parallel > 1,
         "--parallel fsdp": sharded,
         f"--activation-checkpointing {checkpoints}": checkpoints != "none",
     }.items():
         if given and config.compile == "on":
-            yield f"cannot be compiled as a whole (--compile on) with {flag}; --compile blocks can be used with it"
+            return f"cannot be compiled as a whole (--compile on) with {flag}; --compile blocks can be used with it"
     if graph and sharded:
-        yield f"{graph} under FSDP2"
+        return f"{graph} under FSDP2"
     if not has_gpu and (needs.gpu or recipe in needs.recipes_of_gpu):
-        yield "needs an NVIDIA GPU, and this machine shows none"
+        return "needs an NVIDIA GPU, and this machine shows none"
     gpu, least = catalog.gpu_by_product(machine.gpus[0]) if has_gpu else None, needs.compute_capability
     if gpu is not None and least is not None and gpu.capability < least:
-        yield f"needs a GPU of {gpu.too_old_for(least)}"
+        return f"needs a GPU of {gpu.too_old_for(least)}"
     if here and needs.module is not None and find_spec(needs.module) is None:
-        yield f"needs the Python package {needs.module}, which is not installed"
+        return f"needs the Python package {needs.module}, which is not installed"
+    return None

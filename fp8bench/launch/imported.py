@@ -17,8 +17,6 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.schema.option import IMPORTED_BATCH_SIZE, Option
 from fp8bench.schema.record import SCHEMA_VERSION, Figure, Provenance, Record, Summary
 
-UNIT = "images"
-
 FLOPS_PER_UNIT = {"vit-huge": 763_503_882_240}
 """FLOPs of forward and backward for one image, as torch's FlopCounterMode counts them."""
 
@@ -84,7 +82,7 @@ def to_record(figure: ImportedFigure, instance: str) -> Record:
         summary=Summary(
             step_time_s=figure.step_time_s,
             step_time_ci_s=None,
-            unit=UNIT,
+            unit="images",
             units_per_step=units,
             throughput_per_s=units / figure.step_time_s,
             data_wait_s=None,

@@ -43,10 +43,11 @@ class Kept(NamedTuple):
     @property
     def searches(self) -> list[tuple[RunConfig, BatchSearch, bool]]:
         """The configurations whose batch size was searched for, with the search, and whether they ran at that size."""
-        every = [
-            (one.config, one.session.batch_search, one.status) for one in self.records if one.config and one.session
+        return [
+            (one.config, one.session.batch_search, one.status == "ok")
+            for one in self.records
+            if one.config and one.session and one.session.batch_search
         ]
-        return [(config, search, status == "ok") for config, search, status in every if search is not None]
 
     @property
     def variants(self) -> tuple[VariantSettings, ...]:

@@ -99,10 +99,8 @@ class _Noted(list[int]):
 
 def _handle(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, Any]:
     """Install the handler and return those it replaced; the handlers of ignored signals stay."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    return {
-        number: signal.signal(number, handler) for number, held in before.items() if held not in (signal.SIG_IGN, None)
-    }
+    heeded = [number for number in SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    return {number: signal.signal(number, handler) for number in heeded}
 
 
 class Process(NamedTuple):

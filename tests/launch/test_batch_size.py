@@ -169,8 +169,7 @@ def test_where_even_the_least_is_too_large_the_last_try_says_so() -> None:
         sizes.append(candidate.batch_size)
         return unsupported(config=candidate, status="failed", cause="oom", reason="it broke")
 
-    ended = search(BEGUN, ROOM, run, print)
+    _, sized, stopped = search(BEGUN, ROOM, run, print)
 
-    assert (sizes, ended.config) == ([64, 32, 16], None)
-    assert ended.stopped is not None
-    assert (ended.stopped.status, ended.stopped.cause, ended.stopped.reason) == ("failed", "oom", "it broke")
+    assert (sizes, sized) == ([64, 32, 16], None)
+    assert (stopped.status, stopped.cause, stopped.reason) == ("failed", "oom", "it broke")
