@@ -8,7 +8,7 @@ from datetime import date
 import pytest
 
 from fp8bench.config.options import read
-from fp8bench.launch.imported import ImportedFigure, doubts, to_record
+from fp8bench.launch.assemble import ImportedFigure, doubts, to_record
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import Record
