@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, JsonValue, PositiveInt
+from pydantic import AfterValidator, Field, PositiveInt
 
 from fp8bench import registry
 from fp8bench.config.options import Options
@@ -20,7 +20,7 @@ from fp8bench.schema.files import made_of
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import Environment, MachineIdentity, NodeEnvironment
 from fp8bench.schema.option import IMPORTED_BATCH_SIZE, Option
-from fp8bench.schema.rank import Evidence, RankReport, WorkloadFacts
+from fp8bench.schema.rank import Evidence, RankReport
 from fp8bench.schema.record import (
     METHOD_VERSION,
     PROOF_VERSION,
@@ -106,7 +106,15 @@ def assemble(
         **(culprit.model_dump(include={"status", "reason", "cause", "remedy"}) if culprit else {"status": "ok"}),
         session=session,
         config=config,
-        fingerprint=fingerprint(config, first.facts),
+        # What must be the same for a fair comparison. A value is null if the run stopped before it was known.
+        fingerprint={
+            "workload": config.workload,
+            "sizes": dict(first.facts.sizes) if first.facts else None,
+            "optimizer": first.facts.optimizer if first.facts else None,
+            "accumulation": config.grad_accumulation,
+            "data": config.data,
+            "method_version": METHOD_VERSION,
+        },
         environment=environment_of(reports, config.nodes),
         evidence=_evidence(reports),
         parity=min((report.parity for report in reports if report.parity), key=lambda one: one.passed, default=None),
@@ -155,18 +163,6 @@ def phases(since_s: float, begun_s: float, seen: Progress | None, ended_s: float
 def log_of(reports: Sequence[RankReport]) -> str:
     """Return what the ranks of a failed run left behind: tracebacks and stacks. Empty if there is nothing."""
     return "\n\n".join(report.log for report in reports if report.log)
-
-
-def fingerprint(config: RunConfig, facts: WorkloadFacts | None) -> dict[str, JsonValue]:
-    """Return what must be the same for a fair comparison. A value is None if the run stopped before it was known."""
-    return {
-        "workload": config.workload,
-        "sizes": dict(facts.sizes) if facts else None,
-        "optimizer": facts.optimizer if facts else None,
-        "accumulation": config.grad_accumulation,
-        "data": config.data,
-        "method_version": METHOD_VERSION,
-    }
 
 
 def _evidence(reports: Sequence[RankReport]) -> Evidence | None:

@@ -19,7 +19,7 @@ from fp8bench.launch import resume
 from fp8bench.launch.nodes.place import Elastic, elastic_from
 from fp8bench.launch.place import Place, place_on
 from fp8bench.launch.plan import entries, plan, stop
-from fp8bench.launch.recipes import capability_of, require_in_names, require_possible, with_layers
+from fp8bench.launch.recipes import require_in_names, require_possible, with_layers
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import Machine, this_machine
@@ -101,7 +101,7 @@ def prepare(
     to_size = list(configs) if request.batch_size == AUTO else []
     if request.variants:
         to_size = [config for config, each in zip(configs, request.each(), strict=True) if each.batch_size == AUTO]
-    require_possible(configs, lambda: capability_of(place))
+    require_possible(configs, place)
     configs, notes = with_layers(configs, place, to_size, kept.records)
     configs, searches = resume.sized(kept, configs, to_size)
     to_size = [config for config in to_size if config in configs and config not in searches]

@@ -75,9 +75,9 @@ def recipe_of(config: RunConfig) -> Recipe | None:
     return split_recipe(config.recipe) if entry is not None and entry.recipe_fields and config.recipe else None
 
 
-def require_possible(configs: Sequence[RunConfig], capability: Callable[[], tuple[int, int] | None]) -> None:
+def require_possible(configs: Sequence[RunConfig], place: Place) -> None:
     """Raise UsageError for a regular expression that matches no layer and for settings that exclude each other, and
-    ModeUnavailable for fp8 attention without a backend. capability: of the GPU; None if unknown.
+    ModeUnavailable for fp8 attention without a backend on the GPUs there.
     """
     for config in configs:
         recipe, label = recipe_of(config), config.mode_label
@@ -86,11 +86,13 @@ def require_possible(configs: Sequence[RunConfig], capability: Callable[[], tupl
         if recipe.fp8_attention and config.te_attention == "sdpa":
             what = f"{label}: dpa=on is attention of Transformer Engine's, and --te-attention sdpa is torch's"
             raise UsageError(what, "Omit one of them")
-        head_dim = registry.find_workload(config.workload).head_dim if recipe.fp8_attention else None
-        if recipe.fp8_attention and (why := attention_refusal(recipe.base, head_dim, capability())):
-            none = "Transformer Engine has no backend of fp8 attention for it"
-            what = f"{label} cannot train {config.workload} here: {none}: {why}"
-            raise ModeUnavailable(what, "Omit dpa=on: its linear layers run in fp8 all the same")
+        if recipe.fp8_attention:
+            gpu = catalogs.load_beside(instances.files(place.results_dir)).gpus.get(place.instance.gpu or "")
+            head_dim = registry.find_workload(config.workload).head_dim
+            if why := attention_refusal(recipe.base, head_dim, gpu.capability if gpu is not None else None):
+                none = "Transformer Engine has no backend of fp8 attention for it"
+                what = f"{label} cannot train {config.workload} here: {none}: {why}"
+                raise ModeUnavailable(what, "Omit dpa=on: its linear layers run in fp8 all the same")
         regex, layers = recipe.layers, layers_of(config.workload)
         is_regex = layers and regex not in (ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS)
         if is_regex and not any(re.search(regex, layer) for layer in layers):
@@ -141,12 +143,6 @@ _TOGETHER = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv"),
 }
 """Layers that share one module in Transformer Engine, by the last part of their names."""
-
-
-def capability_of(place: Place) -> tuple[int, int] | None:
-    """Return the compute capability of the GPUs there, by the catalogue; None if it is unknown or there are no GPUs."""
-    gpu = catalogs.load_beside(instances.files(place.results_dir)).gpus.get(place.instance.gpu or "")
-    return gpu.capability if gpu is not None else None
 
 
 def with_layers(

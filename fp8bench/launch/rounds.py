@@ -70,7 +70,7 @@ class Stop:
 @dataclass
 class Schedule:
     """The rounds still to run, given what has been measured. asked: fields of each record's `Session`, as requested.
-    searches: how batch sizes were found.
+    searches: how batch sizes were found. parities: measured by a process of this session: later ones may rely on them.
     """
 
     entries: Sequence[Entry]
@@ -78,11 +78,11 @@ class Schedule:
     session_id: str
     asked: Mapping[str, Any] = field(default_factory=dict)
     searches: dict[RunConfig, BatchSearch] = field(default_factory=dict)
+    parities: dict[RunConfig, Parity] = field(default_factory=dict)
     _times: dict[Entry, list[float]] = field(default_factory=dict)
     _stopped: set[Entry] = field(default_factory=set)
     _variants: dict[RunConfig, set[Variant]] = field(default_factory=dict)
     _work: dict[Entry, object] = field(default_factory=dict)
-    _parities: dict[RunConfig, Parity] = field(default_factory=dict)
 
     def restore(self, records: Iterable[Record]) -> None:
         """Count earlier rounds that are `ok` and of the same configuration; what stopped then is tried again."""
@@ -125,11 +125,7 @@ class Schedule:
             self._work[entry] = record.fingerprint, entry.config.batch_size, entry.config.world_size
             if record.parity is not None and record.parity.of_run is None:
                 # The latest: what it depends on may have changed since an earlier call.
-                self._parities[entry.config] = record.parity.model_copy(update={"of_run": record.run_id})
-
-    def parity(self, entry: Entry) -> Parity | None:
-        """Return the parity that a process of this session measured for the entry: a later one may rely on it."""
-        return self._parities.get(entry.config)
+                self.parities[entry.config] = record.parity.model_copy(update={"of_run": record.run_id})
 
     @property
     def untried(self) -> list[Entry]:

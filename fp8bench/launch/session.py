@@ -130,7 +130,7 @@ def run_rounds(
                 found = marks(prepared, entry.config)
                 watch = begins(entry, place)
                 begun_s = time.monotonic()
-                earlier, timeout_s = schedule.parity(entry), prepared.request.timeout_s
+                earlier, timeout_s = schedule.parities.get(entry.config), prepared.request.timeout_s
                 given = {} if earlier is None else {"earlier": earlier.model_dump(mode="json")}
                 task = Task(config=entry.config, given=given, trace=trace, place=place, timeout_s=timeout_s)
 

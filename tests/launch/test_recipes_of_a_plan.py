@@ -5,12 +5,13 @@ measures, and what is refused before a process starts, each with its reason.
 from contextlib import nullcontext
 
 import pytest
-from builders import config
+from builders import config, instance
 from launch.test_plan import planned
 
 from fp8bench import registry
 from fp8bench.config.request import RunRequest
 from fp8bench.launch import prepare as preparing
+from fp8bench.launch.place import Place
 from fp8bench.launch.prepare import prepare
 from fp8bench.launch.recipes import KNOWN, chosen, layers_of, require_in_names, require_possible, words_of
 from fp8bench.launch.rounds import Entry
@@ -100,9 +101,9 @@ def test_fp8_attention_that_vit_huge_has_no_backend_of_is_refused_before_a_proce
         ),
     ],
 )
-def test_what_cannot_be_is_refused_before_a_process_starts(one, told):
+def test_what_cannot_be_is_refused_before_a_process_starts(one, told, tmp_path):
     with nullcontext() if told is None else pytest.raises(UsageError, match=told):
-        require_possible([one], lambda: HOPPER)
+        require_possible([one], Place(instance=instance("p5"), in_catalog=True, results_dir=tmp_path))
 
 
 @pytest.mark.slow

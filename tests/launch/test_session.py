@@ -109,10 +109,10 @@ def test_later_processes_may_rely_on_the_parity_of_the_latest_that_measured_its_
     # A resumed session relies on what it had measured, and never on what relied itself.
     first, turns = kept[1].record, Schedule([TE_FP8], Stop(3), "a-session")
     turns.restore([first.model_copy(update={"parity": relied_on[0]})])
-    assert turns.parity(TE_FP8) is None
+    assert turns.parities == {}
     again = first.model_copy(update={"run_id": "of other code"})
     turns.restore([first, again])
-    assert turns.parity(TE_FP8).of_run == again.run_id
+    assert turns.parities[TE_FP8.config].of_run == again.run_id
 
 
 def test_every_record_is_on_disk_before_the_next_turn_starts_and_the_first_round_keeps_traces_asked_for(tmp_path):
