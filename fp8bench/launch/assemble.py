@@ -146,9 +146,8 @@ def environment_of(reports: Sequence[RankReport], nodes: int) -> Environment | N
 
 
 def phases(since_s: float, begun_s: float, seen: Progress | None, ended_s: float, now_s: float) -> dict[Phase, float]:
-    """Return where the seconds of a measurement went, by phase, without a gap to the record before; all times are
-    monotonic. since_s: the record before was written, or the command began. seen: how far rank 0 came; None: it said
-    nothing.
+    """Return the seconds of each phase of a measurement; all times are monotonic. since_s: the record before was
+    written, or the command began. seen: how far rank 0 came; None: it said nothing.
     """
     found: dict[Phase, float] = {"prepare": begun_s - since_s, "start": ended_s - begun_s}
     if seen is not None:

@@ -125,9 +125,7 @@ def judged(record: Record, search: BatchSearch) -> BatchTry | None:
 
 
 def known_tries(config: RunConfig, records: Iterable[Record], search: BatchSearch) -> BatchSearch:
-    """Return the search with the latest result of each size that this configuration ran with, with any number of steps,
-    small sizes first. records: of sessions, which are named as the source, and of earlier tries.
-    """
+    """Return the search with the latest result of each size, small ones first. records: also of earlier tries."""
     latest: dict[int, Record] = {}
     free = ("batch_size", "seed", *TRY)
     for record in sorted(records, key=lambda one: one.created_utc):
@@ -148,9 +146,8 @@ def with_try(search: BatchSearch, one: BatchTry) -> BatchSearch:
 def search(
     config: RunConfig, known: BatchSearch, run: Callable[[RunConfig], Record], say: Callable[[str], None]
 ) -> tuple[BatchSearch, RunConfig | None, Record | None]:
-    """Try sizes until the largest that fits is known, that of `config` first, and return the search with the
-    configuration of that size; or with None and the record of the last try, if nothing fits or it stopped for another
-    reason. known: earlier tries.
+    """Try sizes, that of `config` first, and return the search with the configuration of the largest that fits; else
+    with None and the last try's record: nothing fits, or it stopped otherwise. known: earlier tries.
     """
     record, found, memory = None, known, known.memory_bytes
     while (tried := next_size(found, config)) is not None:

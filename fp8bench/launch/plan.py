@@ -165,9 +165,8 @@ def setting_in_words(name: str, value: object) -> str:
 
 
 def apart(configs: Sequence[RunConfig], variants: Sequence[VariantSettings]) -> list[RunConfig]:
-    """Return the configurations, all different: a batch size that is yet to be found begins at none that another
-    variant has. Raises UsageError for two that are the same here, e.g. if one leaves to the machine what the other
-    gives.
+    """Return the configurations, all different: a batch size that is yet to be found begins at none of another variant.
+    Raises UsageError for two that are the same here, e.g. if one leaves to the machine what the other gives.
     """
     given = [config for config, one in zip(configs, variants, strict=True) if one.get("batch_size") != AUTO]
     found: list[RunConfig] = []

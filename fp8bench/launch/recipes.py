@@ -37,9 +37,7 @@ from fp8bench.schema.switches import LADDER, NONE, RUNGS, of_fp8, parse, split
 
 
 def chosen(labels: Sequence[str], layers: str | None) -> list[tuple[ModeEntry, str | None]]:
-    """Return each mode with its recipe, once. labels: as requested. layers: as `layers=` takes it. Raises UsageError
-    for unknown names, and for layers that no mode takes.
-    """
+    """Return each mode with its recipe, once. labels: of modes. layers: as `layers=` takes it. Raises UsageError."""
     found = [registry.find_mode(label) for label in labels]
     if layers is not None:
         having = [one.name for one, own in found if _has_layers(one, split_recipe(own))]
@@ -76,9 +74,7 @@ def recipe_of(config: RunConfig) -> Recipe | None:
 
 
 def require_possible(configs: Sequence[RunConfig], place: Place) -> None:
-    """Raise UsageError for a regular expression that matches no layer and for settings that exclude each other, and
-    ModeUnavailable for fp8 attention without a backend on the GPUs there.
-    """
+    """Raise UsageError, and ModeUnavailable for fp8 attention without a backend on the GPUs there."""
     for config in configs:
         recipe, label = recipe_of(config), config.mode_label
         if recipe is None:

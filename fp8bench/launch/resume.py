@@ -110,8 +110,7 @@ def find(name: str, place: Place, records: Iterable[Record]) -> Kept:
 
 def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any]:
     """Return the session's settings that the request leaves open, by the request's names. elastic: torchrun decides how
-    many processes there are. Raises UsageError if the session's records differ in one, or if the request gives what
-    each of the session's variants has of its own.
+    many processes there are. Raises UsageError where records or variants leave a setting undecided.
     """
     if not kept.configs:
         return {}
@@ -200,9 +199,7 @@ def _refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Seque
 def sized(
     kept: Kept, configs: Sequence[RunConfig], to_size: Sequence[RunConfig]
 ) -> tuple[list[RunConfig], dict[RunConfig, BatchSearch]]:
-    """Return the configurations, those of `to_size` with the size that the session found, and the searches for it. A
-    search that failed is made again.
-    """
+    """Return the configurations, those of `to_size` with the size that the session found, and the searches for it."""
 
     def at_any_size(config: RunConfig) -> RunConfig:
         return config.model_copy(update={"batch_size": 1})

@@ -48,9 +48,7 @@ def session(prepared: Prepared, warn: Callable[[str], None]) -> Iterator[Schedul
 
 
 def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: None) -> Schedule:
-    """Return the rounds of this call: those of a new session, or those that the named session lacks. A record that
-    cannot be read is told, and its round is run again. Raises UsageError as `resume.find` does.
-    """
+    """Return the rounds of this call. A record that cannot be read is told, and its round is run again."""
     if prepared.request.session is None:
         return Schedule(prepared.entries, prepared.stop, new_session_id(datetime.now(UTC)))
     # Read again, because another call may have added records between `prepare` and the lock.
@@ -192,9 +190,7 @@ def written(record: Record, reports: Sequence[RankReport], results_dir: Path) ->
 
 
 def exit_code_of(statuses: Iterable[Status], named: bool = False) -> int:
-    """Return 5 if anything broke, else 4 if a measurement is invalid, else 3 if a mode could not run here, else 0.
-    Modes that the user did not name count only if none could run.
-    """
+    """Return 5 (broke), 4 (invalid), 3 (cannot run here) or 0. Modes that nobody named count if none could run."""
     found = set(statuses)
     unsupported = found == {"unsupported"} or (named and "unsupported" in found)
     return 5 if "failed" in found else 4 if "invalid" in found else 3 if unsupported else 0

@@ -244,8 +244,6 @@ class _NeverFailing(io.FileIO):
 
 
 def never_failing(descriptor: int, encoding: str = "utf-8") -> TextIO:
-    """Return a text stream, line by line. A write never fails: a closed terminal, a reader that stopped or a full disk
-    is no reason to end a measurement.
-    """
+    """Return a text stream whose writes never fail: a closed terminal or a full disk must end no measurement."""
     raw = _NeverFailing(descriptor, "w", closefd=False)
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors="backslashreplace", line_buffering=True)

@@ -57,9 +57,7 @@ ALIKE = {
 
 
 class Hello(Frozen):
-    """A node's first message. host: for lines on standard error alone. settings, hardware, software: see `ALIKE`.
-    harmless: what is only marked if it differs. refusal: why this node cannot run.
-    """
+    """A node's first message (see `ALIKE`). host: for standard error alone. harmless: is only marked if it differs."""
 
     node: int
     host: str
@@ -84,9 +82,7 @@ class Ready(Frozen):
 
 
 class Left(Frozen):
-    """A node's last message. what: the event that ended it. code: its exit code, if it ends in order. interrupted: the
-    signal that ended it. stage: of its rank that was furthest behind.
-    """
+    """A node's last message. what: ended it. code: its exit code, if it ends in order. interrupted: by this signal."""
 
     what: str = ""
     code: int | None = None
@@ -112,9 +108,7 @@ def hello(place: Elastic, request: BaseModel, machine: Machine, environ: Mapping
 
 
 def judge(hellos: Sequence[Hello]) -> tuple[str, ...]:
-    """Return marks of what differs and hardly matters. Raises the error of a node that cannot run, and UsageError for
-    nodes that cannot run together. hellos: by node.
-    """
+    """Return marks of what differs and hardly matters; raise what keeps nodes from running. hellos: by node."""
     for one in hellos:
         if one.refusal is not None:
             raise one.refusal.error(f"{one.name}: ")
@@ -260,9 +254,7 @@ class Agent:
         self.end(None, what, number)
 
     def end(self, code: int | None, why: str, interrupted: int | None = None) -> None:
-        """Tell the other nodes that this one ends; of node 0, that is the end of the session, and it waits a moment
-        until all have heard it.
-        """
+        """Tell the other nodes that this one ends; of node 0, that ends the session, and it waits until all know."""
 
         def parted(node: int) -> bool:
             # If the nodes have not met, one without a first message has not come.

@@ -136,9 +136,7 @@ def innermost(stack: str) -> str:
 
 
 class NodeGone(RunFailed):
-    """A node is gone with its ranks. called: its name for users. at_s: of its last sign of life, since 1970. stage: of
-    its ranks then.
-    """
+    """A node is gone with its ranks. at_s: of its last sign of life, since 1970. stage: of its ranks then."""
 
     def __init__(self, node: int, called: str, how: str, at_s: float, stage: Stage | None = None) -> None:
         remedy = "See what ended it there, and start all nodes again: what is kept is not repeated"
@@ -245,9 +243,7 @@ def of_delay(config: RunConfig, views: Sequence[RankView], overdue: Overdue) -> 
 
 
 def held_up_by(views: Sequence[RankView], behind: Sequence[int]) -> tuple[int, ...]:
-    """Return the ranks that the others wait for: stopped ones; else those that are furthest behind, without those that
-    only wait in a collective, unless all do.
-    """
+    """Return stopped ranks; else those furthest behind, without those that only wait in a collective, unless all do."""
     if stopped := tuple(view.rank for view in views if view.stopped):
         return stopped
     steps = min(views[rank].step for rank in behind)

@@ -94,9 +94,7 @@ class Teller:
 
 
 class Inbox:
-    """The launcher's end of the pipe. said: the last complete message of each kind; the first of the errors, because
-    later ones follow from it.
-    """
+    """The launcher's end. said: the last complete message of each kind; of errors the first: others follow from it."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)

@@ -200,9 +200,7 @@ class Ranks:
             return ""
 
     def stacks(self) -> tuple[dict[int, str], frozenset[int]]:
-        """Return the stacks of the ranks that live, and the ranks whose processes are stopped. These are continued so
-        that they can answer: call this only when all ranks are about to be ended.
-        """
+        """Return living ranks' stacks, and which are stopped. These are continued to answer: end all right after."""
         pids = {rank: pid for rank, pid in self.processes.items() if rank not in self.ends}
         found = {rank: process(pid) for rank, pid in pids.items()}
         stopped = frozenset(rank for rank, one in found.items() if one is not None and one.state in (STOPPED, "t"))

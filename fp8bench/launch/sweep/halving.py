@@ -227,9 +227,7 @@ class Halving:
         return turns
 
     def _contenders(self) -> tuple[list[RunConfig], dict[RunConfig, str]]:
-        """Return what may get rounds, the best first by their looks, and why the others do not. What has rounds is
-        dropped by them alone.
-        """
+        """Return what may get rounds, the best look first, and why others do not. Rounds alone drop what has any."""
         blank, dropped, best = self.blank, dict[RunConfig, str](), dict[Key, RunConfig]()
         ranked, outgrown = list[RunConfig](), list[RunConfig]()
         for config, record in sorted(self.looks.items(), key=lambda one: _look_s(one[1])):
