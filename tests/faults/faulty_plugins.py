@@ -90,8 +90,6 @@ KINDS = {
     "disk-full": _fill,
     "read-only": _make_read_only,
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "terminated": lambda: os.kill(os.getpid(), signal.SIGTERM),
-    "aborts": lambda: os.abort(),
     "raises": lambda: _raise(ZeroDivisionError("enough")),
     "base": lambda: _raise(OnlyHere()),
     "unwritable": lambda: _raise(Unwritable()),
