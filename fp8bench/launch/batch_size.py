@@ -12,10 +12,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from fp8bench.launch.assemble import assemble
+from fp8bench.launch.plan import Entry, Schedule
 from fp8bench.launch.prepare import Prepared, marks
 from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Executor
-from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code
 from fp8bench.machine.busy import room_bytes
 from fp8bench.machine.identity import Here

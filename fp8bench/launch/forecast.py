@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from fp8bench import registry
 from fp8bench.launch.place import Place
+from fp8bench.launch.plan import Entry, Stop
 from fp8bench.launch.processes.blame import compiles
-from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.choose import PriceQuery, Share, of_used
 from fp8bench.pricing.cost import SECONDS_PER_HOUR

@@ -18,9 +18,8 @@ from fp8bench.config.request import RunRequest
 from fp8bench.launch import resume
 from fp8bench.launch.nodes.place import Elastic, elastic_from
 from fp8bench.launch.place import Place, place_on
-from fp8bench.launch.plan import entries, plan, stop
+from fp8bench.launch.plan import Entry, Stop, entries, plan, stop
 from fp8bench.launch.recipes import require_in_names, require_possible, with_layers
-from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.machine.identity import together

@@ -12,11 +12,11 @@ from typing import NamedTuple
 from fp8bench.config.request import RunRequest
 from fp8bench.launch import batch_size, resume
 from fp8bench.launch.assemble import assemble, log_of, new_session_id, phases
+from fp8bench.launch.plan import Entry, Schedule
 from fp8bench.launch.prepare import Prepared, marks
 from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Executor, Watch
 from fp8bench.launch.recipes import words_of
-from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code as exit_code_after
 from fp8bench.launch.signals import held_back
 from fp8bench.records import lock, results

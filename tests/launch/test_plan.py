@@ -8,8 +8,7 @@ from fp8bench.config.request import RunRequest
 from fp8bench.config.sources import resolve
 from fp8bench.launch import plan as planning
 from fp8bench.launch.nodes.place import Elastic, elastic_from
-from fp8bench.launch.plan import apart, entries, plan, stop, variant_notes
-from fp8bench.launch.rounds import Entry, Stop
+from fp8bench.launch.plan import Entry, Stop, apart, entries, plan, stop, variant_notes
 from fp8bench.machine.gpus import Machine
 from fp8bench.registry import BUILTIN_WORKLOADS, find_workload
 from fp8bench.schema.config import RunConfig

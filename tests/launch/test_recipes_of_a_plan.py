@@ -14,6 +14,7 @@ from fp8bench import registry
 from fp8bench.config.request import RunRequest
 from fp8bench.launch import prepare as preparing
 from fp8bench.launch.place import Place
+from fp8bench.launch.plan import Entry
 from fp8bench.launch.prepare import prepare
 from fp8bench.launch.recipes import (
     KNOWN,
@@ -26,7 +27,6 @@ from fp8bench.launch.recipes import (
     with_layers,
     words_of,
 )
-from fp8bench.launch.rounds import Entry
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.gemm import Product, ProductTimings, Shape

@@ -6,7 +6,7 @@ from statistics import fmean
 import pytest
 from builders import config, evidence, invalid, measured, place, rank_samples, replayed, steps_about, unsupported
 
-from fp8bench.launch.rounds import Entry, Schedule, Stop
+from fp8bench.launch.plan import Entry, Schedule, Stop
 from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import FEWEST_ROUNDS, OUTSIDE
 from fp8bench.stats.estimate import estimate, t_quantile

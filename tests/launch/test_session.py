@@ -13,9 +13,9 @@ from kept import documents, record_paths
 
 from fp8bench.config.request import RunRequest
 from fp8bench.launch.assemble import OF_STAGES, phases
+from fp8bench.launch.plan import Entry, Schedule, Stop
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes.watch import Executor
-from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import exit_code_of, measure, schedule
 from fp8bench.launch.signals import Interrupt, process_began_s
 from fp8bench.machine.identity import Here

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from fp8bench.launch import resume
 from fp8bench.launch.forecast import AXES, MINUTE_S, Forecaster, duration
+from fp8bench.launch.plan import Entry, Schedule, Stop
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes.watch import Executor, Watch
-from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import run_rounds
 from fp8bench.launch.sweep.halving import MARGIN, Halving, Turn, Untried
 from fp8bench.machine.identity import Here
