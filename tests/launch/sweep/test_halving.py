@@ -1,5 +1,5 @@
-"""What a sweep runs next, on made-up results: looks in order of promise, sizes, rounds, who is dropped. Whole sweeps on a
-made-up H100, without processes, spend their budget on what is likeliest to pay.
+"""What a sweep runs next, on made-up results: looks in order of promise, sizes, rounds, who is dropped. Whole sweeps on
+a made-up H100, without processes, spend their budget on what is likeliest to pay.
 """
 
 import math
