@@ -113,9 +113,7 @@ def forecast(
     price: PriceToday,
     free: Sequence[str] = (),
 ) -> Forecast:
-    """Return the forecast, by the latest session of the same work. obstacles: per entry. kept: this instance's records,
-    oldest first. free: as in `same_work`.
-    """
+    """Return the forecast, by the latest session of the same work. kept: oldest first. free: as in `same_work`."""
     rounds = stop.rounds if stop.precision is None else max(stop.rounds, FEWEST_ROUNDS), stop.most
 
     def over_rounds(seconds: float | None) -> tuple[Ends | None, Ends | None]:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fp8bench.config.request import RunRequest
-from fp8bench.launch import batch_size, resume
+from fp8bench.launch import batch_size
 from fp8bench.launch.assemble import assemble, log_of, new_session_id, phases
 from fp8bench.launch.plan import Entry, Schedule
-from fp8bench.launch.prepare import Prepared, marks
+from fp8bench.launch.prepare import Prepared, find_session, marks, refuse_unlike, requested_modes
 from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Executor, Watch
 from fp8bench.launch.recipes import words_of
@@ -53,8 +53,8 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
         return Schedule(prepared.entries, prepared.stop, new_session_id(datetime.now(UTC)))
     # Read again, because another call may have added records between `prepare` and the lock.
     found = results.read(prepared.results_dir, [prepared.instance.key])
-    kept = resume.find(prepared.request.session, prepared, (record for record, _ in found))
-    resume.refuse_unlike(kept, prepared.request, [entry.config for entry in prepared.entries])
+    kept = find_session(prepared.request.session, prepared, (record for record, _ in found))
+    refuse_unlike(kept, prepared.request, [entry.config for entry in prepared.entries])
     mine = {record.run_id for record in kept.records}
     of_session = results.Found((one for one in found if one.record.run_id in mine), found.broken)
     broken = list[Broken]()
@@ -75,9 +75,8 @@ def measure(
     executor: Executor | None = None,
     undecided: Callable[[int], bool] | None = None,
 ) -> Iterator[Turned]:
-    """Run every turn of `rounds`, after the batch sizes that are yet to be found. A mode for which none is found keeps
-    the record that says why. executor: None for fresh processes here. undecided: asked at each look, with the rounds of
-    this call, whether to go on to the next.
+    """Run every turn of `rounds`, after the batch sizes that are yet to be found: a mode without one keeps the record
+    that says why. undecided: asked at each look, with the rounds of this call, whether to go on.
     """
     since_s = time.monotonic() if since_s is None else since_s
     stop, variants = prepared.stop, prepared.request.variants
@@ -91,7 +90,7 @@ def measure(
         "max_rounds": stop.max_rounds if stop.precision is not None or looks else None,
         "looks": tuple(look for look in LOOKS if look <= stop.max_rounds) if looks else (),
         "variants": variants,
-        "modes": () if variants else resume.requested_modes(entry.config for entry in prepared.entries),
+        "modes": () if variants else requested_modes(entry.config for entry in prepared.entries),
     }
     with executor or Executor() as executor:
         for entry, stopped in batch_size.find_sizes(prepared, rounds, executor, say) if prepared.to_size else ():
@@ -111,8 +110,7 @@ def run_rounds(
     undecided: Callable[[int], bool] | None = None,
 ) -> Iterator[Turned]:
     """Yield each turn once its record is kept, also if a signal came after its last timed step. traces: paths of the
-    first round's Chrome traces, by label. since_s: when the command began, monotonic. Raises Interrupted, with no
-    worker left.
+    first round's, by label. since_s: when the command began, monotonic. Raises Interrupted, with no worker left.
     """
     first = number = schedule.first_round
     while schedule.goes_on(number) or (undecided and undecided(number - first) and schedule.one_more(number)):

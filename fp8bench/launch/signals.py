@@ -161,9 +161,8 @@ def descendants(of: int, among: list[Process], without: frozenset[tuple[int, int
 
 @contextmanager
 def process_tree(server: Callable[[], int | None] = lambda: None) -> Iterator[Callable[[], list[Process]]]:
-    """Yield a function that returns what this process and the server have started meanwhile, as far as it runs or is
-    stopped. At the end all of it is ended by SIGTERM and then SIGKILL, within TERM_S + KILL_S, including what begins
-    meanwhile.
+    """Yield a function that returns what this process and the server have started meanwhile and still lives. At the end
+    all of it is ended, and what begins meanwhile, by SIGTERM and then SIGKILL, within TERM_S + KILL_S.
     """
     # Imported here because it imports ctypes.
     from fp8bench.lifeline import adopting_orphans

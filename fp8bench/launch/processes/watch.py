@@ -71,9 +71,7 @@ class Executor(AbstractContextManager["Executor"]):
         """Raise what keeps anything more from running."""
 
     def run(self, task: Task, watch: Watch = lambda _progress: None) -> list[RankReport]:
-        """Run the ranks, and return one report per rank, by rank, also for a rank that died. Raises Interrupt once all
-        are ended, with their reports if all had timed their steps.
-        """
+        """Return a report of each rank, by rank. Raises Interrupt, with the reports if all had timed their steps."""
         reports: list[RankReport] = []
         try:
             with held_back() as interrupted:

@@ -66,9 +66,8 @@ class Standings(NamedTuple):
 
 @dataclass
 class Halving:
-    """The search in one call. most_rounds: of a configuration that stays. blank: with --batch-size auto, a search
-    without tries. look: settings of a look. seconds: of the budget. looks, rounds: records, by configuration as in full
-    rounds.
+    """The search in one call. most_rounds: of a configuration that stays. blank: a search without tries, with --batch-
+    size auto. look: settings of a look. looks, rounds: records, by configuration as in full rounds.
     """
 
     candidates: Candidates
@@ -117,9 +116,7 @@ class Halving:
         return spent_s < LOOKS_SHARE * self.seconds
 
     def fits(self, config: RunConfig, spent_s: float, looks: int) -> bool:
-        """Return whether a look fits beside the rounds that tell it from another; beside one round, as long as there
-        is nothing to compare. looks: how many there are before it.
-        """
+        """Return whether a look fits beside the rounds that tell it from another. looks: how many come before it."""
         told = sum(len(ran) >= self.fewest_rounds for ran in self.rounds.values())
         rounds = self.fewest_rounds * max(1, FINALISTS - told) if looks >= FINALISTS else 1
         return MARGIN * self.look_s(config) + rounds * self.round_s(config) <= self.seconds - spent_s
@@ -287,9 +284,7 @@ def _but_size(config: RunConfig) -> Key:
 def space(
     bases: Sequence[RunConfig], values: Mapping[str, Sequence[Any]], obstacle: Callable[[RunConfig], str | None]
 ) -> tuple[Candidates, Untried]:
-    """Return the configurations to look at, from the usual settings outwards, and the others. bases: one per mode and
-    recipe. values: of AXES, the usual one first. obstacle: why a configuration cannot run here.
-    """
+    """Return the configurations to look at, from the usual settings outwards, and others. values: the usual first."""
     names = [name for name in AXES if name in values]
     first, recipes = {name: values[name][0] for name in names}, {base.mode: base.recipe for base in reversed(bases)}
     found, changes, untried = dict[Key, RunConfig](), dict[RunConfig, list[int]](), Untried()
