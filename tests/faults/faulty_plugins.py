@@ -83,9 +83,7 @@ def _make_read_only():
 
 
 KINDS = {
-    "none": lambda: None,
-    "nan": lambda: None,
-    "slow": lambda: None,
+    **dict.fromkeys(("none", "nan", "slow"), lambda: None),
     "loader-killed": _kill_loaders,
     "disk-full": _fill,
     "read-only": _make_read_only,
