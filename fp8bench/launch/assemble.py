@@ -196,11 +196,8 @@ def _alike(evidence: Evidence) -> Evidence:
 FLOPS_PER_UNIT = {"vit-huge": 763_503_882_240}
 """FLOPs of forward and backward for one image, as torch's FlopCounterMode counts them."""
 
-LONG_STEP_S = 30.0
 LOWEST_MFU, HIGHEST_MFU = 0.005, 1.0
 """Nobody publishes a training run with a lower share, and none is faster than its arithmetic units."""
-
-SIXTEEN_BITS_OR_MORE = ("baseline-", "te-bf16")
 
 
 def _past(day: date) -> date:
@@ -277,7 +274,7 @@ def doubts(figure: ImportedFigure, instance: str, catalog: Catalog) -> Iterator[
     known, flops = catalog.instances.get(instance), FLOPS_PER_UNIT.get(figure.workload, 0)
     gpu = catalog.gpus.get(known.gpu or "") if known else None
     # Of the fastest unit that the mode may use.
-    fp8 = gpu is not None and not figure.mode.startswith(SIXTEEN_BITS_OR_MORE) and gpu.dense_fp8_tflops
+    fp8 = gpu is not None and not figure.mode.startswith(("baseline-", "te-bf16")) and gpu.dense_fp8_tflops
     peak = max(gpu.dense_bf16_tflops or 0, fp8 or 0) if gpu is not None else 0
     share = flops * figure.batch_size / figure.step_time_s / (peak * 1e12) if peak else 0.0
     if share and not LOWEST_MFU <= share <= HIGHEST_MFU:
@@ -287,5 +284,5 @@ def doubts(figure: ImportedFigure, instance: str, catalog: Catalog) -> Iterator[
             f"a step of {figure.step_time_s:g} s for {figure.batch_size} images a GPU uses {percent} % of what this "
             f"instance's GPU can compute in that time: {why}"
         )
-    elif figure.step_time_s > LONG_STEP_S:
+    elif figure.step_time_s > 30:
         yield f"a step of {figure.step_time_s:g} s is longer than training steps are: {meant}"

@@ -42,8 +42,6 @@ ARMS: tuple[Arm, Arm] = ("A", "B")
 BASELINE = "baseline-bf16"
 
 MIN_ROUNDS_AA = 4  # an arm: the eight processes of both can be split in 35 ways
-ROUNDS_ON_A_CPU = 2
-MAX_LOADER_WORKERS = 16
 CPU_RANKS, MOST_RANKS_A_CORE = 2, 4
 
 IN_WORDS = {"batch_size": "batch", "grad_accumulation": "micro-batches", "te_attention": "attention"}
@@ -129,8 +127,8 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
         usual = entry.usual.get("batch_size") or OBEYED_BY_WORKERS["batch_size"].default.on(device)
         settings["batch_size"] = int(usual)
     if settings["workers"] is None:
-        # An equal share of the cores that the ranks leave; none on a CPU.
-        share = max(0, min(MAX_LOADER_WORKERS, machine.cpu_count // ranks.local_world_size - 2))
+        # An equal share of the cores that the ranks leave, 16 at most; none on a CPU.
+        share = max(0, min(16, machine.cpu_count // ranks.local_world_size - 2))
         settings["workers"] = share if machine.has_gpu and settings["data"] != "device" else 0
     _require_division(settings, ranks.world_size, ranks.local_world_size)
     settings |= {"workload": workload, "device": device, "world_size": ranks.world_size, "nodes": ranks.nodes}
@@ -184,7 +182,7 @@ def entries(request: RunRequest, configs: Sequence[RunConfig]) -> list[Entry]:
 def stop(request: RunRequest, machine: Machine) -> Stop:
     """Return how many rounds to run. Raises UsageError for too few."""
     fewest, most = MIN_ROUNDS_AA if request.aa else 1, request.max_rounds
-    rounds = request.rounds or max(fewest, LOOKS[0] if machine.has_gpu else ROUNDS_ON_A_CPU)
+    rounds = request.rounds or max(fewest, LOOKS[0] if machine.has_gpu else 2)
     if rounds < fewest:
         what = f"--rounds {rounds} cannot tell how far processes of one mode differ"
         raise UsageError(what, f"Use {fewest} or more with --aa")

@@ -21,10 +21,10 @@ from fp8bench.launch.processes.blame import (
     Overdue,
     PhaseClock,
     RankView,
-    held_up_by,
     innermost,
     limit_s,
     of_deaths,
+    of_delay,
     reports_of,
 )
 from fp8bench.launch.processes.rank import HARMLESS, End, RankError, hide_harmless, rank_error
@@ -212,7 +212,8 @@ def test_who_holds_the_others_up(steps, stopped, waiting, who):
     stacks = [IN_A_COLLECTIVE if rank in waiting else TWO_THREADS for rank in range(3)]
     views = [RankView(rank=rank, step=steps[rank], stopped=rank in stopped, stack=stacks[rank]) for rank in range(3)]
 
-    assert held_up_by(views, (0, 1, 2)) == who
+    blame = of_delay(config(world_size=3), views, Overdue((0, 1, 2), "timing", 6.0))
+    assert blame.ranks == who
 
 
 LATE = Overdue((0, 1), "done", 6.0)

@@ -232,7 +232,12 @@ def of_delay(config: RunConfig, views: Sequence[RankView], overdue: Overdue) -> 
     if STAGES.index(last) >= STAGES.index(overdue.stage):
         last, late = overdue.stage, {rank for rank in overdue.ranks if rank in stages}
     behind = late | {rank for rank, stage in stages.items() if stage == last}
-    ranks = held_up_by(views, sorted(behind or stages))
+    ranks = tuple(view.rank for view in views if view.stopped)
+    if not ranks:
+        # Those that have begun the fewest steps, without those that only wait in a collective, unless all do.
+        fewest = min(views[rank].step for rank in behind or stages)
+        slowest = tuple(rank for rank in sorted(behind or stages) if views[rank].step == fewest)
+        ranks = tuple(rank for rank in slowest if not views[rank].waits) or slowest
     first = ranks[0]
     who, doing = f"rank {first}", views[first].doing
     if len(ranks) > 1:
@@ -240,12 +245,3 @@ def of_delay(config: RunConfig, views: Sequence[RankView], overdue: Overdue) -> 
     reason = f"{who} held up the phase {last!r} for more than {overdue.limit_s:.0f} s: {doing}"
     remedy = "Raise --timeout if the phase needs longer, else find out what it waits for there"
     return Blame(ranks, reason + _where(config, ranks, None), "timeout", remedy)
-
-
-def held_up_by(views: Sequence[RankView], behind: Sequence[int]) -> tuple[int, ...]:
-    """Return stopped ranks; else those furthest behind, without those that only wait in a collective, unless all do."""
-    if stopped := tuple(view.rank for view in views if view.stopped):
-        return stopped
-    steps = min(views[rank].step for rank in behind)
-    fewest = tuple(rank for rank in behind if views[rank].step == steps)
-    return tuple(rank for rank in fewest if not views[rank].waits) or fewest
