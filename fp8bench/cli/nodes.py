@@ -9,8 +9,7 @@ import typer
 
 from fp8bench.cli.output import log, warn
 from fp8bench.launch import signals
-from fp8bench.launch.nodes import waiting
-from fp8bench.launch.nodes.place import Elastic, elastic_from
+from fp8bench.launch.nodes.place import Elastic, awaited, elastic_from, follow
 from fp8bench.schema.errors import Fp8benchError, Interrupted
 from fp8bench.tables.written import counted
 
@@ -32,7 +31,7 @@ def meet(
     keeps this node from running, before any begins. alike: what must be the same besides the options, by name. Raises
     the error that keeps the nodes from running together.
     """
-    from fp8bench.launch.nodes.messages import hello
+    from fp8bench.launch.nodes.agent import hello
     from fp8bench.machine.gpus import this_machine
 
     mine = hello(agent.place, request, this_machine(os.environ), os.environ)
@@ -62,8 +61,8 @@ def as_torchrun_has_it(environ: Mapping[str, str], alone: bool) -> "Iterator[tup
     if alone and place.rank > 0:
         raise typer.Exit(0)
     if place.local_rank > 0:
-        raise typer.Exit(waiting.follow(place))
-    with waiting.awaited(place) as codes:
+        raise typer.Exit(follow(place))
+    with awaited(place) as codes:
         try:
             if place.nodes == 1 or alone:
                 yield place, None
@@ -81,7 +80,7 @@ def refused_everywhere(error: Fp8benchError, say: Callable[[], None], environ: M
     with suppress(Fp8benchError, KeyboardInterrupt, typer.Exit):
         place = elastic_from(environ)
         if place is not None and place.local_rank > 0:
-            return waiting.follow(place)
+            return follow(place)
     say()
     with suppress(Fp8benchError, KeyboardInterrupt), as_torchrun_has_it(environ, alone=False):
         raise error

@@ -10,9 +10,9 @@ from typing import Any
 
 from fp8bench.cli.output import log, warn
 from fp8bench.launch.forecast import duration
+from fp8bench.launch.plan import Entry, Schedule
 from fp8bench.launch.processes.blame import compiles
 from fp8bench.launch.processes.watch import Watch
-from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.sweep.halving import Halving, Turn, in_words
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.schema.config import RunConfig

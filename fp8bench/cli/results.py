@@ -18,7 +18,7 @@ from fp8bench.kinds.run import gather
 from fp8bench.kinds.run.sentences import method
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import View, WhatIf
-from fp8bench.launch.imported import ImportedFigure, doubts, to_record
+from fp8bench.launch.assemble import ImportedFigure, doubts, to_record
 from fp8bench.pricing.catalog import find, load, require_read
 from fp8bench.records import results
 from fp8bench.records.bundle import CATALOGUE, RESULTS, TEXT, Bundle, write

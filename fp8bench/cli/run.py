@@ -33,9 +33,9 @@ from fp8bench.launch.assemble import assemble
 from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.executor import NodesExecutor
 from fp8bench.launch.place import AUTO, elsewhere, register
+from fp8bench.launch.plan import Schedule
 from fp8bench.launch.prepare import Prepared, examined, marks, prepare, require_modes
 from fp8bench.launch.processes.rank import Task
-from fp8bench.launch.rounds import Schedule
 from fp8bench.launch.session import exit_code_of, measure, session, written
 from fp8bench.launch.signals import process_began_s
 from fp8bench.machine.gpus import Machine, this_machine

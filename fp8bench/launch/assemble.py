@@ -1,21 +1,37 @@
-"""Assembles a record from the ranks' reports. Pure, except for the random part of an id; the time is passed in."""
+"""Makes a record of the ranks' reports, or of a figure that somebody else measured. A figure that does not fit the
+GPUs' peak is doubted but not refused: whoever imports it may know better.
+"""
 
 import re
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Annotated, Any
 
-from pydantic import JsonValue
+from pydantic import AfterValidator, Field, PositiveInt
 
+from fp8bench import registry
+from fp8bench.config.options import Options
 from fp8bench.machine.identity import together
 from fp8bench.records.contradictions import contradictions
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.files import made_of
+from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import Environment, MachineIdentity, NodeEnvironment
-from fp8bench.schema.rank import Evidence, RankReport, RankSamples, WorkloadFacts
-from fp8bench.schema.record import METHOD_VERSION, PROOF_VERSION, SCHEMA_VERSION, Phase, Record, Session
+from fp8bench.schema.option import IMPORTED_BATCH_SIZE, Option
+from fp8bench.schema.rank import Evidence, RankReport
+from fp8bench.schema.record import (
+    METHOD_VERSION,
+    PROOF_VERSION,
+    SCHEMA_VERSION,
+    Figure,
+    Phase,
+    Provenance,
+    Record,
+    Session,
+    Summary,
+)
 from fp8bench.stats.steps import straggler, summarize
 from fp8bench.worker.progress import Progress, Stage
 
@@ -78,14 +94,26 @@ def assemble(
     summary = None
     if culprit is None and first.facts:
         summary = summarize(samples, first.facts, telemetry, config.device == "cuda", first.profile)
-        marked = [*marks, *(mark for report in reports for mark in report.marks), *_late(config, samples)]
+        marked = [*marks, *(mark for report in reports for mark in report.marks)]
+        # CPU processes of one machine share its cores, and a process that gets fewer of them is not at fault.
+        if (config.device == "cuda" or config.nodes > 1) and (late := straggler(samples)):
+            node = f" on node {late.rank // (config.world_size // config.nodes)}" if config.nodes > 1 else ""
+            marked.append(f"straggler: rank {late.rank}{node} {late}")
         summary = summary.model_copy(update={"flags": (*dict.fromkeys(marked), *summary.flags)})
     record = Record(
         **measured_head(config.switched_label, now, instance, together(named) if any(named) else machine),
         **(culprit.model_dump(include={"status", "reason", "cause", "remedy"}) if culprit else {"status": "ok"}),
         session=session,
         config=config,
-        fingerprint=fingerprint(config, first.facts),
+        # What must be the same for a fair comparison. A value is null if the run stopped before it was known.
+        fingerprint={
+            "workload": config.workload,
+            "sizes": dict(first.facts.sizes) if first.facts else None,
+            "optimizer": first.facts.optimizer if first.facts else None,
+            "accumulation": config.grad_accumulation,
+            "data": config.data,
+            "method_version": METHOD_VERSION,
+        },
         environment=environment_of(reports, config.nodes),
         evidence=_evidence(reports),
         parity=min((report.parity for report in reports if report.parity), key=lambda one: one.passed, default=None),
@@ -116,19 +144,9 @@ def environment_of(reports: Sequence[RankReport], nodes: int) -> Environment | N
     return first.model_copy(update={"nodes": tuple(each)})
 
 
-def _late(config: RunConfig, samples: Sequence[RankSamples]) -> list[str]:
-    # CPU processes of one machine share its cores, and a process that gets fewer of them is not at fault.
-    found = straggler(samples) if config.device == "cuda" or config.nodes > 1 else None
-    if found is None:
-        return []
-    node = f" on node {found.rank // (config.world_size // config.nodes)}" if config.nodes > 1 else ""
-    return [f"straggler: rank {found.rank}{node} {found}"]
-
-
 def phases(since_s: float, begun_s: float, seen: Progress | None, ended_s: float, now_s: float) -> dict[Phase, float]:
-    """Return where the seconds of a measurement went, by phase, without a gap to the record before; all times are
-    monotonic. since_s: the record before was written, or the command began. seen: how far rank 0 came; None: it said
-    nothing.
+    """Return the seconds of each phase of a measurement; all times are monotonic. since_s: the record before was
+    written, or the command began. seen: how far rank 0 came; None: it said nothing.
     """
     found: dict[Phase, float] = {"prepare": begun_s - since_s, "start": ended_s - begun_s}
     if seen is not None:
@@ -143,18 +161,6 @@ def phases(since_s: float, begun_s: float, seen: Progress | None, ended_s: float
 def log_of(reports: Sequence[RankReport]) -> str:
     """Return what the ranks of a failed run left behind: tracebacks and stacks. Empty if there is nothing."""
     return "\n\n".join(report.log for report in reports if report.log)
-
-
-def fingerprint(config: RunConfig, facts: WorkloadFacts | None) -> dict[str, JsonValue]:
-    """Return what must be the same for a fair comparison. A value is None if the run stopped before it was known."""
-    return {
-        "workload": config.workload,
-        "sizes": dict(facts.sizes) if facts else None,
-        "optimizer": facts.optimizer if facts else None,
-        "accumulation": config.grad_accumulation,
-        "data": config.data,
-        "method_version": METHOD_VERSION,
-    }
 
 
 def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
@@ -184,3 +190,98 @@ def _alike(evidence: Evidence) -> Evidence:
     graph = evidence.graph and evidence.graph.model_copy(update={"capture_s": None, "pool_bytes": None})
     same = {"fp8_kernels": None, "warnings": (), "compile": compiled, "graph": graph, "executed": None}
     return evidence.model_copy(update=same)
+
+
+FLOPS_PER_UNIT = {"vit-huge": 763_503_882_240}
+"""FLOPs of forward and backward for one image, as torch's FlopCounterMode counts them."""
+
+LOWEST_MFU, HIGHEST_MFU = 0.005, 1.0
+"""Nobody publishes a training run with a lower share, and none is faster than its arithmetic units."""
+
+
+def _past(day: date) -> date:
+    if day > date.today():
+        raise ValueError("it is in the future: give the day on which the figure appeared")
+    return day
+
+
+def _citation(text: str) -> str:
+    if text.strip().lower() in ("", "measured"):
+        raise ValueError("it does not say where the figure is from: name the article or the tool")
+    return text
+
+
+class ImportedFigure(Options):
+    """A figure. step_time_s: seconds; beyond a millionth of a second to a day is a typing mistake."""
+
+    mode: Annotated[str, Option("Mode, with its recipe where known", metavar="MODE")]
+    step_time_s: Annotated[float, Field(ge=1e-6, le=86_400), Option("Of one step", metavar="SECONDS")]
+    batch_size: Annotated[PositiveInt, Option("Samples a GPU and step", limit=IMPORTED_BATCH_SIZE)]
+    gpus: Annotated[int, Field(ge=1, le=1_000_000), Option("GPUs over all", metavar="N")]
+    source: Annotated[
+        str,
+        AfterValidator(_citation),
+        Option("Where the figure is from: a title, an address", metavar="TEXT"),
+    ]
+    published_on: Annotated[
+        Annotated[date, AfterValidator(_past)] | None,
+        Option("Makes it `published`, priced for that day", metavar="DATE"),
+    ] = None
+    derivation: Annotated[str | None, Option("How the step time follows from the source", metavar="TEXT")] = None
+    workload: Annotated[str, Option("What was trained", metavar="NAME")] = "vit-huge"
+    compile: Annotated[bool | None, Option("Whether torch.compile was on [unknown]")] = None
+    attention: Annotated[str | None, Option("Attention implementation [unknown]", metavar="NAME")] = None
+
+
+def to_record(figure: ImportedFigure, instance: str) -> Record:
+    """Return the figure's record, `published` or `external`. Its fingerprint knows only the workload's name."""
+    entry, _ = registry.find_mode(figure.mode)
+    registry.find_workload(figure.workload)
+    recipe = figure.mode.partition(":")[2] or None
+    now = datetime.now(UTC)
+    units = figure.batch_size * figure.gpus
+    return Record(
+        schema_version=SCHEMA_VERSION,
+        method_version=None,
+        run_id=new_run_id(f"{instance}-{figure.mode}", now),
+        status="ok",
+        source="published" if figure.published_on else "external",
+        provenance=Provenance(citation=figure.source, published_on=figure.published_on, derivation=figure.derivation),
+        created_utc=now,
+        instance=instance,
+        figure=made_of(Figure, figure, mode=entry.name, recipe=recipe, world_size=figure.gpus),
+        fingerprint={"workload": figure.workload, "method_version": None},
+        summary=Summary(
+            step_time_s=figure.step_time_s,
+            step_time_ci_s=None,
+            unit="images",
+            units_per_step=units,
+            throughput_per_s=units / figure.step_time_s,
+            data_wait_s=None,
+            data_wait_share=None,
+            host_s=None,
+            flops_per_step=None,
+            loss_first=None,
+            loss_last=None,
+        ),
+    )
+
+
+def doubts(figure: ImportedFigure, instance: str, catalog: Catalog) -> Iterator[str]:
+    """Yield a line if the step time is doubtful: by the GPU's peak if that and the work are known, or by its length."""
+    meant = f"--step-time is in seconds; {figure.step_time_s:g} ms are {figure.step_time_s / 1e3:g}"
+    known, flops = catalog.instances.get(instance), FLOPS_PER_UNIT.get(figure.workload, 0)
+    gpu = catalog.gpus.get(known.gpu or "") if known else None
+    # Of the fastest unit that the mode may use.
+    fp8 = gpu is not None and not figure.mode.startswith(("baseline-", "te-bf16")) and gpu.dense_fp8_tflops
+    peak = max(gpu.dense_bf16_tflops or 0, fp8 or 0) if gpu is not None else 0
+    share = flops * figure.batch_size / figure.step_time_s / (peak * 1e12) if peak else 0.0
+    if share and not LOWEST_MFU <= share <= HIGHEST_MFU:
+        why = "more than it can do" if share > HIGHEST_MFU else meant
+        percent = f"{share * 100:,.0f}" if share > 0.01 else f"{share * 100:.2g}"
+        yield (
+            f"a step of {figure.step_time_s:g} s for {figure.batch_size} images a GPU uses {percent} % of what this "
+            f"instance's GPU can compute in that time: {why}"
+        )
+    elif figure.step_time_s > 30:
+        yield f"a step of {figure.step_time_s:g} s is longer than training steps are: {meant}"

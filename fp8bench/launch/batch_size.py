@@ -10,13 +10,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 from fp8bench.launch.assemble import assemble
+from fp8bench.launch.plan import Entry, Schedule
 from fp8bench.launch.prepare import Prepared, marks
 from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Executor
-from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code
 from fp8bench.machine.busy import room_bytes
 from fp8bench.machine.identity import Here
@@ -125,9 +124,7 @@ def judged(record: Record, search: BatchSearch) -> BatchTry | None:
 
 
 def known_tries(config: RunConfig, records: Iterable[Record], search: BatchSearch) -> BatchSearch:
-    """Return the search with the latest result of each size that this configuration ran with, with any number of steps,
-    small sizes first. records: of sessions, which are named as the source, and of earlier tries.
-    """
+    """Return the search with the latest result of each size, small ones first. records: also of earlier tries."""
     latest: dict[int, Record] = {}
     free = ("batch_size", "seed", *TRY)
     for record in sorted(records, key=lambda one: one.created_utc):
@@ -142,27 +139,20 @@ def known_tries(config: RunConfig, records: Iterable[Record], search: BatchSearc
 
 
 def with_try(search: BatchSearch, one: BatchTry) -> BatchSearch:
-    """Return the search with one more try."""
     return search.model_copy(update={"tries": (*search.tries, one)})
-
-
-class Sized(NamedTuple):
-    """config: with the size that was found; None if nothing fits or it stopped. stopped: the record of the last try."""
-
-    search: BatchSearch
-    config: RunConfig | None
-    stopped: Record | None = None
 
 
 def search(
     config: RunConfig, known: BatchSearch, run: Callable[[RunConfig], Record], say: Callable[[str], None]
-) -> Sized:
-    """Try sizes until the largest that fits is known, that of `config` first. known: earlier tries."""
+) -> tuple[BatchSearch, RunConfig | None, Record | None]:
+    """Try sizes, that of `config` first, and return the search with the configuration of the largest that fits; else
+    with None and the last try's record: nothing fits, or it stopped otherwise. known: earlier tries.
+    """
     record, found, memory = None, known, known.memory_bytes
     while (tried := next_size(found, config)) is not None:
         record = run(config.model_copy(update={"batch_size": tried, **TRY}))
         if (one := judged(record, found)) is None:
-            return Sized(found, None, record)
+            return found, None, record
         found, took = with_try(found, one), ""
         if one.peak_bytes is not None and memory is not None:
             free = memory * found.headroom / GIB
@@ -170,7 +160,7 @@ def search(
         say(f"{config.mode_label}: batch {one.batch_size}: {one.fit}{took}")
     largest, _ = _between(found)
     if largest:
-        return Sized(found, config.model_copy(update={"batch_size": largest}))
+        return found, config.model_copy(update={"batch_size": largest}), None
     peak = None if record is None else peak_bytes(record)
     if record is not None and record.status == "ok" and peak is not None and memory is not None:
         # It ran, but left too little headroom: that becomes its reason.
@@ -178,7 +168,7 @@ def search(
         reason = f"batch {record.what.batch_size} takes {gib(peak)} of {gib(memory)}, {rest}"
         failed = {"status": "failed", "cause": "oom", "reason": reason, "summary": None}
         record = record.model_copy(update={**failed, "remedy": "Free memory, or give --batch-size"})
-    return Sized(found, None, record)
+    return found, None, record
 
 
 def blank_search(config: RunConfig) -> BatchSearch:
@@ -215,19 +205,19 @@ def find_sizes(
             # Sizes that never fitted are tried again, so that each call says why there is no size.
             known = blank
         try:
-            sized = search(config, known, run, say)
+            made, sized, stopped = search(config, known, run, say)
         except KeyboardInterrupt as interrupt:
             what = f"interrupted while batch sizes of {config.switched_label} were tried; its workers have ended"
             remedy = "Run the same command again: the sizes that were tried are kept"
             raise Interrupted(what, remedy, exit_code(interrupt)) from interrupt
-        rounds.searches[sized.config or config] = sized.search
+        rounds.searches[sized or config] = made
         mine = [entry for entry in rounds.entries if entry.config == config]
-        fitting = {entry: None if sized.config is None else replace(entry, config=sized.config) for entry in mine}
-        if sized.config is not None:
-            say(f"{config.switched_label}: batch size {sized.config.batch_size}")
+        fitting = {entry: None if sized is None else replace(entry, config=sized) for entry in mine}
+        if sized is not None:
+            say(f"{config.switched_label}: batch size {sized.batch_size}")
         # The size found may equal the size that another variant was given.
         rounds.entries = list(dict.fromkeys(one for each in rounds.entries if (one := fitting.get(each, each))))
-        if sized.stopped is not None:
+        if stopped is not None:
             # The record of what the session asked for, and not of a try.
-            tried = config.model_copy(update={"batch_size": sized.stopped.what.batch_size})
-            yield mine[0], sized.stopped.model_copy(update={"config": tried})
+            tried = config.model_copy(update={"batch_size": stopped.what.batch_size})
+            yield mine[0], stopped.model_copy(update={"config": tried})

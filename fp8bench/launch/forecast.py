@@ -3,7 +3,7 @@ that costs, by records of the same work. Without them a run's time is unknown, a
 goes without. No torch is imported, so what only a mode's class knows is reported when it runs.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
 from importlib.util import find_spec
 from statistics import fmean
@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from fp8bench import registry
 from fp8bench.launch.place import Place
+from fp8bench.launch.plan import Entry, Stop
 from fp8bench.launch.processes.blame import compiles
-from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.choose import PriceQuery, Share, of_used
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
@@ -112,9 +112,7 @@ def forecast(
     price: PriceToday,
     free: Sequence[str] = (),
 ) -> Forecast:
-    """Return the forecast, by the latest session of the same work. obstacles: per entry. kept: this instance's records,
-    oldest first. free: as in `same_work`.
-    """
+    """Return the forecast, by the latest session of the same work. kept: oldest first. free: as in `same_work`."""
     rounds = stop.rounds if stop.precision is None else max(stop.rounds, FEWEST_ROUNDS), stop.most
 
     def over_rounds(seconds: float | None) -> tuple[Ends | None, Ends | None]:
@@ -165,7 +163,6 @@ def same_work(ran: RunConfig, planned: RunConfig, free: Sequence[str] = ()) -> b
 
 
 def all_steps_s(config: RunConfig, step_s: float) -> float:
-    """Return the seconds of all steps of a process, at step_s each."""
     length = Length(config.warmup, config.steps, config.min_time_s)
     replayed = config.device == "cuda" and config.cuda_graphs != "off"
     return steps_in_all(length, step_s, config.queue, replayed) * step_s
@@ -217,7 +214,6 @@ class Forecaster:
         self._beyond_s: list[float] = []
 
     def take(self, record: Record, took_s: float) -> None:
-        """Add the record of a turn of this call, and the seconds that the turn took."""
         self._alone.clear()
         if took := Took.by(record):
             self._took.append(took)
@@ -281,32 +277,29 @@ def largest_batch(config: RunConfig, memory_bytes: int, parameters: int, has_gib
 
 def obstacle(config: RunConfig, machine: Machine, catalog: Catalog, here: bool = True) -> str | None:
     """Return why a mode cannot run on the machine, as far as known without torch. here: whether it is this one."""
-    return next(_obstacles(config, machine, catalog, here), None)
-
-
-def _obstacles(config: RunConfig, machine: Machine, catalog: Catalog, here: bool) -> Iterator[str]:
     entry, recipe = registry.modes()[config.mode], (config.recipe or "").partition(",")[0]
     needs, checkpoints, has_gpu = entry.needs or Needs(), config.activation_checkpointing, machine.has_gpu
     # Under `auto`, memory decides too whether FSDP2 joins the ranks.
     sharded = config.parallel == "fsdp" or 1 < config.tensor_parallel < config.world_size
     graph = "cannot be replayed as a CUDA graph (--cuda-graphs on)" if config.cuda_graphs == "on" else ""
     if graph and not has_gpu:
-        yield f"{graph}, since this machine shows no NVIDIA GPU"
+        return f"{graph}, since this machine shows no NVIDIA GPU"
     if config.compile in ("on", "blocks") and recipe in entry.never_compiled:
-        yield f"cannot be compiled (--compile {config.compile}) with the recipe {recipe}"
+        return f"cannot be compiled (--compile {config.compile}) with the recipe {recipe}"
     for flag, given in {
         "--tensor-parallel": config.tensor_parallel > 1,
         "--parallel fsdp": sharded,
         f"--activation-checkpointing {checkpoints}": checkpoints != "none",
     }.items():
         if given and config.compile == "on":
-            yield f"cannot be compiled as a whole (--compile on) with {flag}; --compile blocks can be used with it"
+            return f"cannot be compiled as a whole (--compile on) with {flag}; --compile blocks can be used with it"
     if graph and sharded:
-        yield f"{graph} under FSDP2"
+        return f"{graph} under FSDP2"
     if not has_gpu and (needs.gpu or recipe in needs.recipes_of_gpu):
-        yield "needs an NVIDIA GPU, and this machine shows none"
+        return "needs an NVIDIA GPU, and this machine shows none"
     gpu, least = catalog.gpu_by_product(machine.gpus[0]) if has_gpu else None, needs.compute_capability
     if gpu is not None and least is not None and gpu.capability < least:
-        yield f"needs a GPU of {gpu.too_old_for(least)}"
+        return f"needs a GPU of {gpu.too_old_for(least)}"
     if here and needs.module is not None and find_spec(needs.module) is None:
-        yield f"needs the Python package {needs.module}, which is not installed"
+        return f"needs the Python package {needs.module}, which is not installed"
+    return None

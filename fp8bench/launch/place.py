@@ -35,14 +35,11 @@ class Place:
 
     @property
     def machine(self) -> MachineIdentity | None:
-        """This machine's identity; None if unknown."""
         return self.here.machine if self.here else None
 
 
 def place_on(machine: Machine, name: str, results_dir: Path, label: str | None, has_price: bool = False) -> Place:
-    """Return the place that `name` stands for on this machine. label: of the machine. has_price: whether the user gives
-    a price, which makes an instance of an unknown name. Writes nothing. Raises UsageError and ModeUnavailable.
-    """
+    """Return the place that `name` stands for on this machine (see `instance_called`). label: of the machine."""
     catalog = catalogs.load_beside(instances.files(results_dir))
     instance = instance_called(name, machine, catalog, has_price)
     here = Here(this_machines_identity(label), {**software_here(machine.has_gpu), **settings_here()})
@@ -66,9 +63,7 @@ def elsewhere(name: str, machine: Machine, results_dir: Path) -> Machine | None:
 
 
 def moved(place: Place, machine: Machine, key: str) -> Place | None:
-    """Return the same place as another instance that is known here; None if this machine cannot be that instance.
-    Raises UsageError if what is known of the instance cannot be read.
-    """
+    """Return the place as another instance that is known here; None if this machine cannot be it. Raises UsageError."""
     catalog = catalogs.load_beside(instances.files(place.results_dir))
     catalogs.require_read(catalog, [key])
     try:

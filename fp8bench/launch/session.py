@@ -1,5 +1,6 @@
 """Runs a session: round after round, each record kept as soon as it exists, so that no later event can lose it."""
 
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -8,13 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from fp8bench.launch import batch_size, resume
+from fp8bench.config.request import RunRequest
+from fp8bench.launch import batch_size
 from fp8bench.launch.assemble import assemble, log_of, new_session_id, phases
-from fp8bench.launch.prepare import Prepared, marks
+from fp8bench.launch.plan import Entry, Schedule
+from fp8bench.launch.prepare import Prepared, find_session, marks, refuse_unlike, requested_modes
 from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Executor, Watch
 from fp8bench.launch.recipes import words_of
-from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code as exit_code_after
 from fp8bench.launch.signals import held_back
 from fp8bench.records import results
@@ -31,8 +33,6 @@ Begins = Callable[[Entry, Session], Watch]
 
 
 class Turned(NamedTuple):
-    """A turn that has ended, its record, and where that is kept."""
-
     entry: Entry
     record: Record
     path: Path
@@ -48,15 +48,13 @@ def session(prepared: Prepared, warn: Callable[[str], None]) -> Iterator[Schedul
 
 
 def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: None) -> Schedule:
-    """Return the rounds of this call: those of a new session, or those that the named session lacks. A record that
-    cannot be read is told, and its round is run again. Raises UsageError as `resume.find` does.
-    """
+    """Return the rounds of this call. A record that cannot be read is told, and its round is run again."""
     if prepared.request.session is None:
         return Schedule(prepared.entries, prepared.stop, new_session_id(datetime.now(UTC)))
     # Read again, because another call may have added records between `prepare` and the lock.
     found = results.read(prepared.results_dir, [prepared.instance.key])
-    kept = resume.find(prepared.request.session, prepared, (record for record, _ in found))
-    resume.refuse_unlike(kept, prepared.request, [entry.config for entry in prepared.entries])
+    kept = find_session(prepared.request.session, prepared, (record for record, _ in found))
+    refuse_unlike(kept, prepared.request, [entry.config for entry in prepared.entries])
     mine = {record.run_id for record in kept.records}
     of_session = results.Found((one for one in found if one.record.run_id in mine), found.broken)
     broken = list[Broken]()
@@ -77,9 +75,8 @@ def measure(
     executor: Executor | None = None,
     undecided: Callable[[int], bool] | None = None,
 ) -> Iterator[Turned]:
-    """Run every turn of `rounds`, after the batch sizes that are yet to be found. A mode for which none is found keeps
-    the record that says why. executor: None for fresh processes here. undecided: asked at each look, with the rounds of
-    this call, whether to go on to the next.
+    """Run every turn of `rounds`, after the batch sizes that are yet to be found: a mode without one keeps the record
+    that says why. undecided: asked at each look, with the rounds of this call, whether to go on.
     """
     since_s = time.monotonic() if since_s is None else since_s
     stop, variants = prepared.stop, prepared.request.variants
@@ -93,7 +90,7 @@ def measure(
         "max_rounds": stop.max_rounds if stop.precision is not None or looks else None,
         "looks": tuple(look for look in LOOKS if look <= stop.max_rounds) if looks else (),
         "variants": variants,
-        "modes": () if variants else resume.requested_modes(entry.config for entry in prepared.entries),
+        "modes": () if variants else requested_modes(entry.config for entry in prepared.entries),
     }
     with executor or Executor() as executor:
         for entry, stopped in batch_size.find_sizes(prepared, rounds, executor, say) if prepared.to_size else ():
@@ -113,8 +110,7 @@ def run_rounds(
     undecided: Callable[[int], bool] | None = None,
 ) -> Iterator[Turned]:
     """Yield each turn once its record is kept, also if a signal came after its last timed step. traces: paths of the
-    first round's Chrome traces, by label. since_s: when the command began, monotonic. Raises Interrupted, with no
-    worker left.
+    first round's, by label. since_s: when the command began, monotonic. Raises Interrupted, with no worker left.
     """
     first = number = schedule.first_round
     while schedule.goes_on(number) or (undecided and undecided(number - first) and schedule.one_more(number)):
@@ -130,7 +126,7 @@ def run_rounds(
                 found = marks(prepared, entry.config)
                 watch = begins(entry, place)
                 begun_s = time.monotonic()
-                earlier, timeout_s = schedule.parity(entry), prepared.request.timeout_s
+                earlier, timeout_s = schedule.parities.get(entry.config), prepared.request.timeout_s
                 given = {} if earlier is None else {"earlier": earlier.model_dump(mode="json")}
                 task = Task(config=entry.config, given=given, trace=trace, place=place, timeout_s=timeout_s)
 
@@ -170,10 +166,16 @@ def _how_to_resume(schedule: Schedule, prepared: Prepared) -> str:
         return "Nothing was finished before it: run the same command again"
     # A session whose records are all of earlier calls may not know a mode that this call has added.
     configs = [] if not untried or prepared.request.variants else [entry.config for entry in schedule.entries]
-    modes = dict.fromkeys(config.mode_label for config in configs)
     folder = prepared.results_dir
-    command = resume.command(schedule.session_id, prepared.named, folder, modes, words_of(configs))
-    return f"What was finished before it is in {folder}; resume with `{command}`"
+    given = {
+        "--instance": [prepared.named] if prepared.named else [],
+        "--session": [schedule.session_id],
+        "--mode": dict.fromkeys(config.mode_label for config in configs),
+        "--te-switch": words_of(configs),
+        "--results-dir": [] if folder == RunRequest.model_fields["results_dir"].default else [str(folder)],
+    }
+    words = [word for flag, values in given.items() for value in values for word in (flag, value)]
+    return f"What was finished before it is in {folder}; resume with `{shlex.join(['fp8bench', 'run', *words])}`"
 
 
 def written(record: Record, reports: Sequence[RankReport], results_dir: Path) -> tuple[Record, Path]:
@@ -186,9 +188,7 @@ def written(record: Record, reports: Sequence[RankReport], results_dir: Path) ->
 
 
 def exit_code_of(statuses: Iterable[Status], named: bool = False) -> int:
-    """Return 5 if anything broke, else 4 if a measurement is invalid, else 3 if a mode could not run here, else 0.
-    Modes that the user did not name count only if none could run.
-    """
+    """Return 5 (broke), 4 (invalid), 3 (cannot run here) or 0. Modes that nobody named count if none could run."""
     found = set(statuses)
     unsupported = found == {"unsupported"} or (named and "unsupported" in found)
     return 5 if "failed" in found else 4 if "invalid" in found else 3 if unsupported else 0

@@ -58,8 +58,6 @@ def interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
 
 
 def raise_on_signals() -> None:
-    """Make each of the signals raise Interrupt in the main thread from now on."""
-
     def interrupt(number: int, _frame: FrameType | None) -> None:
         raise Interrupt(number)
 
@@ -101,10 +99,8 @@ class _Noted(list[int]):
 
 def _handle(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, Any]:
     """Install the handler and return those it replaced; the handlers of ignored signals stay."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    return {
-        number: signal.signal(number, handler) for number, held in before.items() if held not in (signal.SIG_IGN, None)
-    }
+    heeded = [number for number in SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    return {number: signal.signal(number, handler) for number in heeded}
 
 
 class Process(NamedTuple):
@@ -128,7 +124,6 @@ class Process(NamedTuple):
 
 
 def process(pid: int) -> Process | None:
-    """Return the process with this number, or None if there is none."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -166,9 +161,8 @@ def descendants(of: int, among: list[Process], without: frozenset[tuple[int, int
 
 @contextmanager
 def process_tree(server: Callable[[], int | None] = lambda: None) -> Iterator[Callable[[], list[Process]]]:
-    """Yield a function that returns what this process and the server have started meanwhile, as far as it runs or is
-    stopped. At the end all of it is ended by SIGTERM and then SIGKILL, within TERM_S + KILL_S, including what begins
-    meanwhile.
+    """Yield a function that returns what this process and the server have started meanwhile and still lives. At the end
+    all of it is ended, and what begins meanwhile, by SIGTERM and then SIGKILL, within TERM_S + KILL_S.
     """
     # Imported here because it imports ctypes.
     from fp8bench.lifeline import adopting_orphans
@@ -228,7 +222,6 @@ def kill_with_descendants(child: "subprocess.Popen[bytes]") -> None:
 
 
 def waited_for(found: Callable[[], bool], patience_s: float, poll_s: float = POLL_S) -> bool:
-    """Wait until `found` returns true, for so many seconds; return whether it did."""
     deadline = time.monotonic() + patience_s
     while not (answer := found()) and time.monotonic() < deadline:
         time.sleep(poll_s)
@@ -243,7 +236,6 @@ def send(pid: int, number: signal.Signals) -> None:
 
 class _NeverFailing(io.FileIO):
     def write(self, data: Any, /) -> int:
-        """Write the data, and drop what cannot be written."""
         try:
             return super().write(data) or 0
         except OSError:
@@ -251,8 +243,6 @@ class _NeverFailing(io.FileIO):
 
 
 def never_failing(descriptor: int, encoding: str = "utf-8") -> TextIO:
-    """Return a text stream, line by line. A write never fails: a closed terminal, a reader that stopped or a full disk
-    is no reason to end a measurement.
-    """
+    """Return a text stream whose writes never fail: a closed terminal or a full disk must end no measurement."""
     raw = _NeverFailing(descriptor, "w", closefd=False)
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors="backslashreplace", line_buffering=True)

@@ -1,6 +1,6 @@
 """A scaling recipe with its fields, as it is written after a mode's name, `te-fp8:delayed,history=16,margin=1`. Fields
 stand in any order, and are stored in one, without those that have their default value: equal recipes have equal names.
-`layers` says which linear layers go to fp8: `all`, `auto` (launch/auto_layers.py), `torchao` (that library's own rule
+`layers` says which linear layers go to fp8: `all`, `auto` (launch/recipes.py), `torchao` (that library's own rule
 for small shapes), or a regular expression that is searched for in each layer's dotted name.
 """
 

@@ -9,7 +9,7 @@ from builders import config, evidence, measured, place, rank_samples, steps_abou
 
 from fp8bench.cli import progress
 from fp8bench.cli.progress import LINE_EVERY_S, Bars, Lines, OfSession, Quiet, shown
-from fp8bench.launch.rounds import Entry, Schedule, Stop
+from fp8bench.launch.plan import Entry, Schedule, Stop
 from fp8bench.worker.progress import Progress
 
 ENTRY = Entry(config("te-fp8", "delayed", world_size=8, warmup=2, steps=21))

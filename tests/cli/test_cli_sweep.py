@@ -167,7 +167,7 @@ class TestSweep:
         assert [label for label, *_ in machine.ran] == ["baseline-bf16", "baseline-bf16"]
         assert found["modes_not_tried"] == ["torchao-float8"]
         assert (found["winner"]["rounds"], found["runner_up"]) == (1, None)
-        # Within a budget: tests/launch/sweep/test_spending. What it left is named with the command that goes on.
+        # Within a budget: tests/launch/sweep/test_halving. What it left is named with the command that goes on.
         machine.ran.clear()
         said = fp8bench(machine, *SWEEP, "--budget", "0.18USD", "--session", "mine").stdout
         assert "Ended by the budget of" in said

@@ -13,7 +13,7 @@ from launch.seen import until
 from launch.test_nodes_runs import Node, ended, free_port
 
 from fp8bench.config.request import RunRequest
-from fp8bench.launch.nodes.messages import EACH_ITS_OWN, Hello, hello, judge
+from fp8bench.launch.nodes.agent import EACH_ITS_OWN, Hello, hello, judge
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.signals import process
 from fp8bench.machine.gpus import Machine

@@ -22,7 +22,7 @@ from fp8bench.launch.forecast import (
     price_today,
 )
 from fp8bench.launch.place import Place
-from fp8bench.launch.rounds import Entry, Stop
+from fp8bench.launch.plan import Entry, Stop
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.config import RunConfig

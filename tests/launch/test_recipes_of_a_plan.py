@@ -1,21 +1,36 @@
-"""What a run's modes are made of --fp8-layers, which options of Transformer Engine's layer a plan
-measures, and what is refused before a process starts, each with its reason.
+"""What a run's modes are made of --fp8-layers, of which GEMMs pay by records too, which options of Transformer Engine's
+layer a plan measures, and what is refused before a process starts, each with its reason.
 """
 
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
-from builders import config
+from builders import config, instance, measured
 from launch.test_plan import planned
+from report.made_gemm import timing
 
 from fp8bench import registry
 from fp8bench.config.request import RunRequest
 from fp8bench.launch import prepare as preparing
+from fp8bench.launch.place import Place
+from fp8bench.launch.plan import Entry
 from fp8bench.launch.prepare import prepare
-from fp8bench.launch.recipes import chosen, layers_of, require_in_names, require_possible, tokens_of, words_of
-from fp8bench.launch.rounds import Entry
+from fp8bench.launch.recipes import (
+    KNOWN,
+    chosen,
+    judge,
+    layers_of,
+    paying,
+    require_in_names,
+    require_possible,
+    with_layers,
+    words_of,
+)
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.schema.gemm import Product, ProductTimings, Shape
+from fp8bench.schema.instance import Instance
 from fp8bench.schema.recipe import attention_refusal
 from fp8bench.schema.switches import LADDER, NAMES, NONE, RUNGS, joined, parse
 
@@ -100,9 +115,9 @@ def test_fp8_attention_that_vit_huge_has_no_backend_of_is_refused_before_a_proce
         ),
     ],
 )
-def test_what_cannot_be_is_refused_before_a_process_starts(one, told):
+def test_what_cannot_be_is_refused_before_a_process_starts(one, told, tmp_path):
     with nullcontext() if told is None else pytest.raises(UsageError, match=told):
-        require_possible([one], lambda: HOPPER)
+        require_possible([one], Place(instance=instance("p5"), in_catalog=True, results_dir=tmp_path))
 
 
 @pytest.mark.slow
@@ -121,7 +136,7 @@ def test_what_is_known_of_a_workload_without_torch_is_what_its_model_has(name):
     if name.startswith("vit"):
         products, _ = linear_gemms(registry.load(entry)(data="device"), 2)
         rows = {one.shape.m for one in products if one.role == "forward" and one.stays_bf16 is None}
-        assert rows == {2 * tokens_of(name)}
+        assert rows == {2 * KNOWN[name][3]}
 
 
 PIECES = {"batch_size": 32, "grad_accumulation": 8}
@@ -204,3 +219,114 @@ def test_a_session_that_is_resumed_measures_the_same_again(requested):
     found = planned(mode=("te-fp8", "te-bf16", "baseline-bf16"), te_switch=requested, **LAYER)
     again = planned(mode=("te-fp8", "te-bf16", "baseline-bf16"), te_switch=words_of(found), **LAYER)
     assert again == found
+
+
+RESULTS = Path(__file__).parents[2] / "results"
+H200 = Instance(key="h200-1x", gpu="NVIDIA H200", gpu_count=1)
+HERE = Place(instance=H200, in_catalog=True, results_dir=RESULTS, here=None)
+QKV, PROJ, FC1, FC2 = "blocks.*.attn.qkv", "blocks.*.attn.proj", "blocks.*.mlp.fc1", "blocks.*.mlp.fc2"
+
+
+def run(recipe="tensorwise,layers=auto", mode="torchao-float8", batch_size=256, **changes):
+    return config(mode, recipe, batch_size=batch_size, world_size=1, **changes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "layers", "told"),
+    [
+        ({}, (QKV, FC1, FC2), "by the GEMMs of 20261121T205048Z-gemm-vit-huge-505ecd, with compiled casts"),
+        ({"batch_size": 64}, (FC1, FC2), f"{QKV} ("),
+        # Transformer Engine casts in its norms.
+        (
+            {"recipe": "delayed,layers=auto", "mode": "te-fp8", "batch_size": 64},
+            (QKV, PROJ, FC1, FC2),
+            "casts counted as free",
+        ),
+    ],
+)
+def test_the_layers_of_vit_huge_that_pay_on_an_h200(settings, layers, told):
+    [found], [note] = with_layers([run(**settings)], HERE)
+    assert found.fp8_layer_names == layers
+    assert told in note
+
+
+def test_other_configurations_are_left_as_they_are_and_a_resumed_session_keeps_its_choice():
+    plain = [config(), run("tensorwise"), run("tensorwise,layers=mlp")]
+    assert with_layers(plain, HERE) == (plain, ())
+    before = run(batch_size=8).model_copy(update={"fp8_layer_names": (FC1,)})
+    kept = measured(config=before)
+    [found], notes = with_layers([run(batch_size=8)], HERE, kept=[kept])
+    assert (found.fp8_layer_names, notes) == ((FC1,), ())
+
+
+@pytest.mark.parametrize(
+    ("asked", "to_size", "told", "remedy"),
+    [
+        (
+            *(run(batch_size=48), (), "no record of `fp8bench gemm` of vit-huge at batch 48"),
+            "fp8bench gemm --workload vit-huge --batch-size 48",
+        ),
+        (run(), (run(),), "which layers pay depends on the batch size", ""),
+        (run("block,layers=auto", "te-fp8"), (), "not those of block", "Use delayed or current"),
+    ],
+    ids=["no record", "a batch size that is yet to be found", "gemms that are not timed"],
+)
+def test_where_nothing_tells_which_layers_pay_it_is_refused_with_what_would(asked, to_size, told, remedy):
+    with pytest.raises(UsageError, match=told) as caught:
+        with_layers([asked], HERE, to_size=to_size)
+    assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize(("batch_size", "enough"), [(4, 16), (24, 32)])
+def test_a_batch_whose_gemms_cannot_be_timed_is_refused_with_the_next_one_that_can(batch_size, enough):
+    with pytest.raises(UsageError, match=f"batch {batch_size} x 17 tokens are") as caught:
+        with_layers([run(workload="vit-micro", batch_size=batch_size)], HERE)
+    assert caught.value.remedy.startswith(f"Use --batch-size {enough},")
+    assert "fp8bench gemm" not in caught.value.remedy
+    with pytest.raises(UsageError, match="no record of `fp8bench gemm` of vit-micro at batch"):
+        with_layers([run(workload="vit-micro", batch_size=enough)], HERE)
+
+
+def product(layer, *timings, role="forward"):
+    """One GEMM of a layer, which took so long."""
+    return ProductTimings(product=Product(shape=Shape(m=64, n=64, k=64), role=role, layers=(layer,)), timings=timings)
+
+
+def timed(layer, bf16, fp8, role="forward", fast=None):
+    """Seconds of one GEMM, slow and fast accumulation alike unless said."""
+    by_kind = {"bf16": bf16, "fp8-tensorwise": fp8, "fp8-tensorwise-fast": fp8 if fast is None else fast}
+    return product(layer, *(timing(kind, seconds) for kind, seconds in by_kind.items()), role=role)
+
+
+def test_a_layer_is_judged_by_all_of_its_gemms_and_forward_alone_accumulates_fast():
+    products = [timed("a", 1.0, 9.0, fast=0.5), timed("a", 1.0, 1.4, "weight gradient", fast=0.1)]
+    [found], casts = judge(products, "tensorwise", te=False)
+    assert (found.bf16_s, found.fp8_s, found.pays, casts) == (2.0, pytest.approx(1.9), True, "none")
+    # The GEMM that a recipe leaves in bf16 costs what it does there.
+    times = timing("bf16", 1.0), timing("fp8-rowwise", 0.25)
+    rowwise = [product("a", *times, role=role) for role in ("forward", "weight gradient")]
+    [found], _ = judge(rowwise, "rowwise_with_gw_hp", te=False)
+    assert found.fp8_s == 1.25
+
+
+def test_layers_of_one_module_of_transformer_engines_pay_together_or_not_at_all():
+    products = [timed("x.mlp.fc1", 1.0, 0.5), timed("x.mlp.fc2", 1.0, 1.6), timed("x.attn.proj", 1.0, 0.9)]
+    assert paying(judge(products, "tensorwise", te=False)[0], "m", "g") == ("x.mlp.fc1", "x.attn.proj")
+    assert paying(judge(products, "delayed", te=True)[0], "m", "g") == ("x.attn.proj",)
+    # Where nothing pays that is said with the times.
+    with pytest.raises(ModeUnavailable, match=r"no linear layer's GEMMs take less time in fp8: a \(\+50% time\)"):
+        paying(judge([timed("a", 1.0, 1.5)], "tensorwise", te=False)[0], "torchao-float8", "the GEMMs of x")
+
+
+@pytest.mark.parametrize(
+    ("timings", "told"),
+    [
+        ([timing("bf16", 1.0)], "a (no time in fp8)"),
+        ([timing("fp8-tensorwise", 1.0)], "a (no time in bf16)"),
+        # An emulated time is none of fp8.
+        ([timing("bf16", 1.0), timing("fp8-tensorwise", 0.1, emulated=True)], "a (no time in fp8)"),
+    ],
+)
+def test_a_layer_without_both_times_does_not_pay(timings, told):
+    [found], _ = judge([product("a", *timings)], "tensorwise", te=False)
+    assert (found.pays, str(found)) == (False, told)

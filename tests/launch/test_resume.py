@@ -14,12 +14,10 @@ from fp8bench.config.request import RunRequest
 from fp8bench.config.sources import resolve
 from fp8bench.launch import place as placing
 from fp8bench.launch import prepare as preparing
-from fp8bench.launch import resume
 from fp8bench.launch import session as launching
 from fp8bench.launch.place import Place
 from fp8bench.launch.plan import plan
-from fp8bench.launch.prepare import prepare
-from fp8bench.launch.resume import command, refuse_unlike, settings_of
+from fp8bench.launch.prepare import Kept, find_session, prepare, refuse_unlike, settings_of, sizes_found
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import Here
 from fp8bench.records import instances, results
@@ -59,7 +57,7 @@ def kept(number: int = 1, name: str = "nightly", mode: str = "baseline-bf16", **
 
 @pytest.fixture(autouse=True)
 def no_checkout(monkeypatch):
-    monkeypatch.setattr(resume, "git_state", lambda: (None, None))
+    monkeypatch.setattr(preparing, "git_state", lambda: (None, None))
 
 
 @pytest.fixture
@@ -76,9 +74,9 @@ def prepared(tmp_path, *records: Record, **asked):
     return prepare(RunRequest(results_dir=tmp_path, **{"session": "latest", **asked}), {})
 
 
-def find(name: str, records: list[Record], here: Here = HERE) -> resume.Kept:
+def find(name: str, records: list[Record], here: Here = HERE) -> Kept:
     where = Place(instance=instance("cpu"), in_catalog=True, results_dir=Path("kept"), here=here)
-    return resume.find(name, where, records)
+    return find_session(name, where, records)
 
 
 class TestFind:
@@ -122,10 +120,10 @@ class TestFind:
     def test_nor_is_one_resumed_under_a_new_variable_by_another_commit_or_after_changes_nor_none(self, monkeypatch):
         records = [kept(1, environment=environment(None, git_commit=COMMIT, git_dirty=False))]
         assert find("nightly", records).records == records
-        monkeypatch.setattr(resume, "git_state", lambda: (COMMIT, False))
+        monkeypatch.setattr(preparing, "git_state", lambda: (COMMIT, False))
         assert find("nightly", records).records == records
         for commit in ((OTHER_COMMIT, False), (COMMIT, True)):
-            monkeypatch.setattr(resume, "git_state", lambda commit=commit: commit)
+            monkeypatch.setattr(preparing, "git_state", lambda commit=commit: commit)
             with pytest.raises(UsageError, match="fp8bench at commit 3f9a1c0d5e"):
                 find("nightly", records)
         with pytest.raises(UsageError, match=r"OMP_NUM_THREADS absent \(here 1\)"):
@@ -247,11 +245,6 @@ class TestInstance:
         assert (found.instance.key, found.resumed) == ("cpu", {})
 
 
-def test_the_command_that_resumes_says_all_that_the_session_does_not_bring():
-    whole = command("b64", "h200-1x", Path("my results"), ["te-fp8:delayed"])
-    assert whole == "fp8bench run --instance h200-1x --session b64 --mode te-fp8:delayed --results-dir 'my results'"
-
-
 class TestPrepare:
     def test_what_another_call_added_before_the_lock_is_looked_at_again(self, here, tmp_path):
         found = prepared(tmp_path, session="new", mode=("baseline-bf16",))
@@ -301,10 +294,10 @@ SEARCH = BatchSearch(memory_bytes=None, headroom=0.08, tries=())
 WITH_FP32 = (SMALL, LARGE, {"mode": "baseline-fp32", "batch_size": 4, "compile": "on"})
 
 
-def of_sizes(*configs: RunConfig, variants=WITH_FP32, search: BatchSearch | None = None) -> resume.Kept:
+def of_sizes(*configs: RunConfig, variants=WITH_FP32, search: BatchSearch | None = None) -> Kept:
     """A session of variants, of which these have a record."""
     where = place(1, "monday").model_copy(update={"variants": variants, "batch_search": search, "rounds": 2})
-    return resume.Kept("monday", [measured("cpu", one.mode, session=where, config=one) for one in configs])
+    return Kept("monday", [measured("cpu", one.mode, session=where, config=one) for one in configs])
 
 
 def sized(one: RunConfig, batch_size: int) -> RunConfig:
@@ -333,7 +326,7 @@ class TestVariants:
         asked = resolve({"batch_size": "9", "mode": ("te-fp8",), "steps": "5"}, {}, {}, None).request
 
         with pytest.raises(UsageError, match=r"settings of their own, not those of --batch-size, --mode"):
-            resume.settings_of(of_sizes(of_variants(*WITH_FP32)[0].config), asked, elastic=False)
+            settings_of(of_sizes(of_variants(*WITH_FP32)[0].config), asked, elastic=False)
 
     def test_each_has_the_size_that_was_found_for_it_beside_one_that_was_given(self):
         variants = (SOUGHT, {**SOUGHT, "compile": "on"})
@@ -341,15 +334,17 @@ class TestVariants:
         found = sized(configs[0], 96)
         session = of_sizes(found, variants=variants, search=SEARCH)
 
-        assert resume.sized(session, configs, configs) == ([found, configs[1]], {found: SEARCH})
+        assert sizes_found(session, configs, configs) == ([found, configs[1]], {found: SEARCH})
         refuse_unlike(session, RunRequest(variants=variants), [found, configs[1]])
         given, sought = (one.config for one in of_variants(SMALL, SOUGHT))
-        beside, _ = resume.sized(of_sizes(sized(sought, 96), search=SEARCH), [given, sought], [sought])
+        beside, _ = sizes_found(of_sizes(sized(sought, 96), search=SEARCH), [given, sought], [sought])
         assert [one.batch_size for one in beside] == [4, 96]
 
     def test_a_size_that_was_found_to_be_the_first_one_tried_is_not_searched_again(self, here, tmp_path, monkeypatch):
         [entry] = of_variants(SOUGHT)
-        monkeypatch.setattr(resume, "find", lambda *_given: of_sizes(entry.config, variants=(SOUGHT,), search=SEARCH))
+        monkeypatch.setattr(
+            preparing, "find_session", lambda *_given: of_sizes(entry.config, variants=(SOUGHT,), search=SEARCH)
+        )
         asked = requested(SOUGHT).model_copy(update={"session": "monday", "results_dir": tmp_path})
         found = prepare(asked, {})
 
@@ -358,7 +353,7 @@ class TestVariants:
     def test_settings_that_changed_are_refused_where_every_size_was_searched_for(self):
         before, now = (of_variants(SOUGHT, steps=steps)[0].config for steps in (7, 8))
         session = of_sizes(before, variants=(SOUGHT,), search=SEARCH)
-        unlike, _ = resume.sized(session, [now], [now])
+        unlike, _ = sizes_found(session, [now], [now])
 
         assert unlike == [now]
         with pytest.raises(UsageError, match=r"measured with steps 7 \(now 8\)"):

@@ -13,9 +13,9 @@ from kept import documents, record_paths
 
 from fp8bench.config.request import RunRequest
 from fp8bench.launch.assemble import OF_STAGES, phases
+from fp8bench.launch.plan import Entry, Schedule, Stop
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes.watch import Executor
-from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import exit_code_of, measure, schedule
 from fp8bench.launch.signals import Interrupt, process_began_s
 from fp8bench.machine.identity import Here
@@ -109,10 +109,10 @@ def test_later_processes_may_rely_on_the_parity_of_the_latest_that_measured_its_
     # A resumed session relies on what it had measured, and never on what relied itself.
     first, turns = kept[1].record, Schedule([TE_FP8], Stop(3), "a-session")
     turns.restore([first.model_copy(update={"parity": relied_on[0]})])
-    assert turns.parity(TE_FP8) is None
+    assert turns.parities == {}
     again = first.model_copy(update={"run_id": "of other code"})
     turns.restore([first, again])
-    assert turns.parity(TE_FP8).of_run == again.run_id
+    assert turns.parities[TE_FP8.config].of_run == again.run_id
 
 
 def test_every_record_is_on_disk_before_the_next_turn_starts_and_the_first_round_keeps_traces_asked_for(tmp_path):
@@ -154,6 +154,15 @@ def test_an_interrupt_leaves_records_before_it_on_disk_and_no_executor_and_keeps
     assert f"resume with `fp8bench run --session a-session --results-dir {tmp_path}`" in stopped.value.remedy
     assert record_paths(tmp_path) == sorted(turn.path for turn in kept)
     assert executor.closed
+    # What the session's records do not tell is in the command.
+    executor = FakeExecutor(tmp_path / "my results", OK, stop)
+    named = replace(prepared(executor.results_dir), named="p5")
+    running = measure(named, Schedule([BASELINE, TE_FP8], Stop(1), "a-session"), untold, executor=executor)
+    next(running)
+    with pytest.raises(Interrupted) as stopped:
+        next(running)
+    words = "fp8bench run --instance p5 --session a-session --mode baseline-bf16 --mode te-fp8:delayed --results-dir"
+    assert f"`{words} '{tmp_path}/my results'`" in stopped.value.remedy
 
 
 def test_what_the_ranks_of_a_failed_run_left_behind_is_kept_beside_the_record_which_names_it(tmp_path, monkeypatch):

@@ -100,26 +100,26 @@ def test_who_died_of_itself_is_named_and_not_the_sibling_that_noticed(run, fault
         assert words in reports[rank].log
 
 
-def test_a_stopped_rank_ends_the_run_by_the_deadline_and_is_named_rather_than_those_that_wait(run, limit_s, slowness):
+@pytest.mark.parametrize(
+    ("fault", "reason", "logged"),
+    [
+        # A stopped rank is named rather than those that wait, and of two that wait the one that is steps behind.
+        (
+            *("rank-1-stops", "'proving' for more than {} s: its process is stopped"),
+            ["alive; its process is stopped; in the phase 'warming up', step 0, last moved ", "in rank_1_stops\n"],
+        ),
+        ("rank-1-sleeps", "'timing' for more than {} s: it is at launch/faulty_work.py:", ["in wait_for_others\n"]),
+    ],
+)
+def test_who_hangs_ends_the_run_by_the_deadline_and_is_named(run, limit_s, slowness, fault, reason, logged):
     start = time.monotonic()
-    reports = run("rank-1-stops", limit_s)
+    reports = run(fault, limit_s)
 
     assert time.monotonic() - start < limit_s + 30 * slowness
     assert (culprits(reports), reports[1].cause) == ([1], "timeout")
-    reason = f"rank 1 held up the phase 'proving' for more than {limit_s} s: its process is stopped"
-    assert reason in reports[1].reason
-    assert "rank 1: alive; its process is stopped; in the phase 'warming up', step 0, last moved " in reports[1].log
-    assert "in rank_1_stops\n" in reports[1].log
+    assert f"rank 1 held up the phase {reason.format(limit_s)}" in reports[1].reason
+    assert [words for words in logged if words not in reports[1].log] == []
     assert "in wait_for_others\n" in reports[0].log
-
-
-def test_of_two_ranks_that_both_wait_the_one_that_is_steps_behind_is_named_with_its_place(run, limit_s):
-    reports = run("rank-1-sleeps", limit_s)
-
-    assert (culprits(reports), reports[1].cause) == ([1], "timeout")
-    assert "rank 1 held up the phase 'timing' for more than" in reports[1].reason
-    assert "launch/faulty_work.py:" in reports[1].reason
-    assert reports[1].reason.endswith(" in wait_for_others")
 
 
 def test_a_forked_child_that_holds_pipes_open_neither_holds_the_run_up_nor_outlives_it(run, slowness):

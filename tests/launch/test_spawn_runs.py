@@ -163,17 +163,31 @@ OF_NET = ("--workload", "my.net:Net", *FEW)
 LLM = ("--workload", "llm-micro", "--sequence-length", "32", "--batch-size", "2", *FEW)
 
 
-def test_it_is_proved_and_timed_by_both_modes_of_a_cpu(run, written):
+@pytest.mark.parametrize(
+    ("words", "unit", "units", "converted"),
+    [(OF_NET, "samples", 32, 1), pytest.param(LLM, "tokens", 128, 14, marks=pytest.mark.thorough)],
+    ids=["a module of one's own", "a language model"],
+)
+def test_other_work_is_proved_and_timed_by_both_modes_of_a_cpu(run, written, words, unit, units, converted):
     written(**{"my__net.py": NET})
-    code, records, errors = run(*OF_NET)
+    code, records, errors = run(*words)
     assert code == 0, errors
     assert [record["config"]["mode"] for record in records] == ["baseline-bf16", "torchao-float8"]
     for record in records:
-        assert (record["status"], record["config"]["world_size"]) == ("ok", 2)
+        assert (record["status"], record["config"]["world_size"], record["evidence"]["join"]) == ("ok", 2, "ddp")
         assert record["parity"]["passed"]
-        assert (record["summary"]["unit"], record["summary"]["units_per_step"]) == ("samples", 32)
-        assert record["fingerprint"]["workload"] == "my.net:Net"
-    assert records[1]["evidence"]["converted_layers"] == 1
+        assert (record["summary"]["unit"], record["summary"]["units_per_step"]) == (unit, units)
+        assert record["fingerprint"]["workload"] == words[1]
+        if words == LLM:
+            # The ranks see different tokens.
+            assert record["samples"][0]["loss"][0] != record["samples"][1]["loss"][0]
+            assert (record["parity"]["leakage"], record["parity"]["later_leakage"]) == (0, 0)
+            assert record["fingerprint"]["sizes"]["sequence_length"] == 32
+            assert record["fingerprint"]["optimizer"].startswith("AdamW(")
+            assert record["environment"]["versions"]["transformers"]
+    evidence = records[1]["evidence"]
+    assert (evidence["converted_layers"], evidence["emulated"]) == (converted, True)
+    assert words == OF_NET or evidence["total_layers"] == 15
 
 
 @pytest.mark.thorough
@@ -193,21 +207,3 @@ def test_what_fails_in_a_rank_alone_is_told_with_its_place(run, written):
 
     assert code == 5
     assert "AssertionError: only in a rank, at my/net.py:14" in errors
-
-
-@pytest.mark.thorough
-def test_two_ranks_train_a_language_model_under_both_cpu_modes(run):
-    code, records, errors = run(*LLM)
-    assert code == 0, errors
-    assert [record["config"]["mode"] for record in records] == ["baseline-bf16", "torchao-float8"]
-    for record in records:
-        assert (record["status"], record["config"]["world_size"], record["evidence"]["join"]) == ("ok", 2, "ddp")
-        assert (record["summary"]["unit"], record["summary"]["units_per_step"]) == ("tokens", 128)
-        assert (record["parity"]["leakage"], record["parity"]["later_leakage"]) == (0, 0)
-        assert record["fingerprint"]["sizes"]["sequence_length"] == 32
-        assert record["fingerprint"]["optimizer"].startswith("AdamW(")
-        assert record["environment"]["versions"]["transformers"]
-        # They see different tokens.
-        assert record["samples"][0]["loss"][0] != record["samples"][1]["loss"][0]
-    evidence = records[1]["evidence"]
-    assert (evidence["converted_layers"], evidence["total_layers"], evidence["emulated"]) == (14, 15, True)

@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from fp8bench.launch.nodes.agent import Agent
-from fp8bench.launch.nodes.messages import Ready
+from fp8bench.launch.nodes.agent import Agent, Ready
 from fp8bench.launch.processes.blame import NodeGone, RankView, reports_of
 from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Executor, Outcome, Watch, run_ranks
@@ -76,9 +75,7 @@ class NodesExecutor(Executor):
     def _run_here(
         self, turn: int, task: Task, watch: Watch, interrupted: Callable[[], bool]
     ) -> tuple[Outcome | None, NodeGone | Interrupt | None]:
-        """Return what became of this node's ranks, None if a signal ended them before they had timed their steps, and
-        why they were ended early if that is because of another node.
-        """
+        """Return what became of this node's ranks (see `run_ranks`), and what elsewhere ended them early."""
         place, elsewhere = self.agent.place, Elsewhere(self.agent, turn)
         host = f"[{place.address}]" if ":" in place.address else place.address
         meet = f"store://{host}:{place.port}/fp8bench/{place.attempt}/group/{turn}"

@@ -155,9 +155,17 @@ def _connected(place: Elastic, log: Callable[[str], None]) -> Any:
     late.start()
     try:
         deadline = time.monotonic() + REACH_S
-        while not holds and not _listens(place, deadline):
+        reached = holds
+        while not reached:
             # Before torch is imported, which takes seconds.
-            time.sleep(BEAT_S)
+            try:
+                left_s = max(BEAT_S, deadline - time.monotonic())
+                socket.create_connection((place.address, place.port), left_s).close()
+                reached = True
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(BEAT_S)
         # torch reads this when it is imported. Ranks do not inherit it.
         given = QUIET in os.environ
         os.environ.setdefault(QUIET, "ERROR")
@@ -181,17 +189,6 @@ def _connected(place: Elastic, log: Callable[[str], None]) -> Any:
     finally:
         late.cancel()
     return PrefixStore(f"fp8bench/{place.attempt}", store)
-
-
-def _listens(place: Elastic, deadline: float) -> bool:
-    """Return whether somebody listens there. Raises OSError if the name is unknown, or nobody does, at the deadline."""
-    try:
-        socket.create_connection((place.address, place.port), max(BEAT_S, deadline - time.monotonic())).close()
-    except OSError:
-        if time.monotonic() > deadline:
-            raise
-        return False
-    return True
 
 
 def _hang_up(port: int) -> None:

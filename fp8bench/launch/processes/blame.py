@@ -8,6 +8,7 @@ which a watchdog inside NCCL ends a process for the same reason, follow from ano
 nothing else is known.
 """
 
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -115,13 +116,11 @@ class RankView(Frozen):
 
     @property
     def waits(self) -> bool:
-        """Whether its innermost frame is in a collective, or waits for the GPU."""
         frame = innermost(self.stack or "")
         return any(part in frame for part in IN_COLLECTIVES)
 
     @property
     def doing(self) -> str:
-        """What it is doing, for a sentence."""
         if self.stopped:
             return "its process is stopped"
         frame = innermost(self.stack or "")
@@ -131,23 +130,13 @@ class RankView(Frozen):
 
 def innermost(stack: str) -> str:
     """Return `FILE:LINE in FUNCTION` of the main thread, which faulthandler writes last; empty without an answer."""
-    frames: list[str] = []
-    for line in stack.splitlines():
-        if line.rstrip().endswith("(most recent call first):"):
-            frames = []
-        elif line.startswith('  File "'):
-            frames.append(line.strip())
-    if not frames:
-        return ""
-    file, _, rest = frames[0].removeprefix('File "').partition('", line ')
-    number, _, function = rest.partition(" in ")
-    return f"{file}:{number} in {function}"
+    main = stack.rpartition("(most recent call first):")[2]
+    found = re.search(r'^  File "(.*)", line (\d+) in (.*)$', main, re.MULTILINE)
+    return "{}:{} in {}".format(*found.groups()) if found else ""
 
 
 class NodeGone(RunFailed):
-    """A node is gone with its ranks. called: its name for users. at_s: of its last sign of life, since 1970. stage: of
-    its ranks then.
-    """
+    """A node is gone with its ranks. at_s: of its last sign of life, since 1970. stage: of its ranks then."""
 
     def __init__(self, node: int, called: str, how: str, at_s: float, stage: Stage | None = None) -> None:
         remedy = "See what ended it there, and start all nodes again: what is kept is not repeated"
@@ -243,7 +232,12 @@ def of_delay(config: RunConfig, views: Sequence[RankView], overdue: Overdue) -> 
     if STAGES.index(last) >= STAGES.index(overdue.stage):
         last, late = overdue.stage, {rank for rank in overdue.ranks if rank in stages}
     behind = late | {rank for rank, stage in stages.items() if stage == last}
-    ranks = held_up_by(views, sorted(behind or stages))
+    ranks = tuple(view.rank for view in views if view.stopped)
+    if not ranks:
+        # Those that have begun the fewest steps, without those that only wait in a collective, unless all do.
+        fewest = min(views[rank].step for rank in behind or stages)
+        slowest = tuple(rank for rank in sorted(behind or stages) if views[rank].step == fewest)
+        ranks = tuple(rank for rank in slowest if not views[rank].waits) or slowest
     first = ranks[0]
     who, doing = f"rank {first}", views[first].doing
     if len(ranks) > 1:
@@ -251,14 +245,3 @@ def of_delay(config: RunConfig, views: Sequence[RankView], overdue: Overdue) -> 
     reason = f"{who} held up the phase {last!r} for more than {overdue.limit_s:.0f} s: {doing}"
     remedy = "Raise --timeout if the phase needs longer, else find out what it waits for there"
     return Blame(ranks, reason + _where(config, ranks, None), "timeout", remedy)
-
-
-def held_up_by(views: Sequence[RankView], behind: Sequence[int]) -> tuple[int, ...]:
-    """Return the ranks that the others wait for: stopped ones; else those that are furthest behind, without those that
-    only wait in a collective, unless all do.
-    """
-    if stopped := tuple(view.rank for view in views if view.stopped):
-        return stopped
-    steps = min(views[rank].step for rank in behind)
-    fewest = tuple(rank for rank in behind if views[rank].step == steps)
-    return tuple(rank for rank in fewest if not views[rank].waits) or fewest

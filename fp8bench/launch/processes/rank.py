@@ -94,9 +94,7 @@ class Teller:
 
 
 class Inbox:
-    """The launcher's end of the pipe. said: the last complete message of each kind; the first of the errors, because
-    later ones follow from it.
-    """
+    """The launcher's end. said: the last complete message of each kind; of errors the first: others follow from it."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
@@ -107,7 +105,6 @@ class Inbox:
         self._unread = bytearray()
 
     def read(self) -> None:
-        """Read all that has come."""
         while self.descriptor is not None:
             try:
                 part = os.read(self.descriptor, PIPE_BYTES)
@@ -274,6 +271,5 @@ HARMLESS = (
 
 
 def hide_harmless() -> None:
-    """Hide these warnings in this process."""
     for name in HARMLESS:
         logging.getLogger(name).setLevel(logging.ERROR)

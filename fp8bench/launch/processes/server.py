@@ -132,9 +132,7 @@ class Server:
 
 
 def start_server(control: socket.socket) -> "subprocess.Popen[bytes]":
-    """Start the server's process. Standard output is for results alone, so both streams of the ranks, where NCCL or a
-    plug-in may write, go to standard error.
-    """
+    """Start it. Both streams of its ranks, where NCCL may write, go to standard error: the other is for results."""
     its, errors = control.fileno(), (sys.__stderr__ or sys.stderr).fileno()
     command = [sys.executable, "-c", _BOOT, str(its), str(os.getpid())]
     return subprocess.Popen(

@@ -71,9 +71,7 @@ class Executor(AbstractContextManager["Executor"]):
         """Raise what keeps anything more from running."""
 
     def run(self, task: Task, watch: Watch = lambda _progress: None) -> list[RankReport]:
-        """Run the ranks, and return one report per rank, by rank, also for a rank that died. Raises Interrupt once all
-        are ended, with their reports if all had timed their steps.
-        """
+        """Return a report of each rank, by rank. Raises Interrupt, with the reports if all had timed their steps."""
         reports: list[RankReport] = []
         try:
             with held_back() as interrupted:
@@ -132,13 +130,13 @@ class Ranks:
         self.ends: dict[int, End] = {}
         self.folder = folder
         self._server = server
-        self._inboxes: dict[int, Inbox] = {}
+        self.inboxes: dict[int, Inbox] = {}
         self._seen_s = time.monotonic()
 
     def begin(self, rank: int, modules: tuple[str, ...]) -> None:
         """Have the rank started, without waiting for it."""
         ours, its = os.pipe()
-        self._inboxes[rank] = Inbox(ours)
+        self.inboxes[rank] = Inbox(ours)
         self.processes[rank] = self._server.pid or 0
         try:
             self._server.want(Wanted(folder=self.folder, rank=rank, entry=ENTRY, modules=modules), its)
@@ -147,7 +145,7 @@ class Ranks:
 
     def close(self) -> None:
         """Listen to nobody any more, and end a server that still has ranks to start."""
-        for inbox in self._inboxes.values():
+        for inbox in self.inboxes.values():
             inbox.close()
         if self._server.pid in self.processes.values():
             self._server.close()
@@ -159,7 +157,7 @@ class Ranks:
             yield time.monotonic()
             # A moment, or until a rank says something, because the rank may wait until it is read.
             poll = select.poll()
-            for inbox in self._inboxes.values():
+            for inbox in self.inboxes.values():
                 if inbox.descriptor is not None:
                     poll.register(inbox.descriptor, select.POLLIN)
             poll.poll(POLL_S * 1000)
@@ -180,7 +178,7 @@ class Ranks:
             )
             for rank in self.processes.keys() - self.ends.keys():
                 self.ends[rank] = End(exit_code=-signal.SIGKILL, alive_s=before, remedy=remedy)
-        for inbox in self._inboxes.values():
+        for inbox in self.inboxes.values():
             # Read after the ends: what a rank said before it ended is in the pipe.
             inbox.read()
 
@@ -189,11 +187,8 @@ class Ranks:
 
     def told(self, rank: int, what: Literal["report", "kept", "error"], kind: type[ToldT]) -> ToldT | None:
         """Return the rank's message of this kind, e.g. what it had found so far; None if it told none."""
-        text = self._inboxes[rank].said.get(what)
+        text = self.inboxes[rank].said.get(what)
         return None if text is None else kind.model_validate_json(text)
-
-    def has_enough(self, rank: int) -> bool:
-        return "enough" in self._inboxes[rank].said
 
     def stack_written(self, rank: int) -> str:
         """Return all that faulthandler has written for a rank: answers, and the stack at a crash."""
@@ -203,9 +198,7 @@ class Ranks:
             return ""
 
     def stacks(self) -> tuple[dict[int, str], frozenset[int]]:
-        """Return the stacks of the ranks that live, and the ranks whose processes are stopped. These are continued so
-        that they can answer: call this only when all ranks are about to be ended.
-        """
+        """Return living ranks' stacks, and which are stopped. These are continued to answer: end all right after."""
         pids = {rank: pid for rank, pid in self.processes.items() if rank not in self.ends}
         found = {rank: process(pid) for rank, pid in pids.items()}
         stopped = frozenset(rank for rank, one in found.items() if one is not None and one.state in (STOPPED, "t"))
@@ -267,7 +260,7 @@ def _measured(ranks: Ranks, nodes: int) -> Outcome | None:
             report = ranks.told(rank, "report", RankReport)
             # Ranks of several nodes fail when a signal ends those of another one.
             failed = nodes == 1 and ranks.told(rank, "error", RankError) is not None
-            if report is None and ranks.has_enough(rank) and not failed:
+            if report is None and "enough" in ranks.inboxes[rank].said and not failed:
                 report = ranks.told(rank, "kept", RankReport)
                 if report is not None and rank == 0:
                     # Of this rank alone there is a profile.
@@ -295,7 +288,7 @@ def _views(ranks: Ranks) -> tuple[RankView, ...]:
             rank=rank,
             report=report,
             kept=ranks.told(rank, "kept", RankReport),
-            measured=ranks.has_enough(rank),
+            measured="enough" in ranks.inboxes[rank].said,
             error=error and error.model_copy(update={"at_s": error.at_s + epoch_s}),
             end=end and end.model_copy(update={"alive_s": end.alive_s + epoch_s}),
             stage=came.stage if came else None,

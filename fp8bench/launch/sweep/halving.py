@@ -65,9 +65,8 @@ class Standings(NamedTuple):
 
 @dataclass
 class Halving:
-    """The search in one call. most_rounds: of a configuration that stays. blank: with --batch-size auto, a search
-    without tries. look: settings of a look. seconds: of the budget. looks, rounds: records, by configuration as in full
-    rounds.
+    """The search in one call. most_rounds: of a configuration that stays. blank: a search without tries, with --batch-
+    size auto. look: settings of a look. looks, rounds: records, by configuration as in full rounds.
     """
 
     candidates: Candidates
@@ -94,7 +93,6 @@ class Halving:
         return self.standings(allows).turn or look
 
     def take(self, turn: Turn, record: Record, took_s: float) -> None:
-        """Note the result of a turn, and the seconds that it took."""
         if turn.stage == "look":
             self.looks[turn.config] = record
         else:
@@ -102,7 +100,6 @@ class Halving:
         self.forecaster.take(record, took_s)
 
     def look_s(self, config: RunConfig) -> float:
-        """Return the expected seconds of a look."""
         return self.forecaster.turn_s(config.model_copy(update=dict(self.look)))
 
     def round_s(self, config: RunConfig) -> float:
@@ -115,13 +112,10 @@ class Halving:
         return min(self.most_rounds, INTERVAL_ROUNDS)
 
     def looks_first(self, spent_s: float) -> bool:
-        """Return whether looks come before rounds."""
         return spent_s < LOOKS_SHARE * self.seconds
 
     def fits(self, config: RunConfig, spent_s: float, looks: int) -> bool:
-        """Return whether a look fits beside the rounds that tell it from another; beside one round, as long as there
-        is nothing to compare. looks: how many there are before it.
-        """
+        """Return whether a look fits beside the rounds that tell it from another. looks: how many come before it."""
         told = sum(len(ran) >= self.fewest_rounds for ran in self.rounds.values())
         rounds = self.fewest_rounds * max(1, FINALISTS - told) if looks >= FINALISTS else 1
         return MARGIN * self.look_s(config) + rounds * self.round_s(config) <= self.seconds - spent_s
@@ -229,9 +223,7 @@ class Halving:
         return turns
 
     def _contenders(self) -> tuple[list[RunConfig], dict[RunConfig, str]]:
-        """Return what may get rounds, the best first by their looks, and why the others do not. What has rounds is
-        dropped by them alone.
-        """
+        """Return what may get rounds, the best look first, and why others do not. Rounds alone drop what has any."""
         blank, dropped, best = self.blank, dict[RunConfig, str](), dict[Key, RunConfig]()
         ranked, outgrown = list[RunConfig](), list[RunConfig]()
         for config, record in sorted(self.looks.items(), key=lambda one: _look_s(one[1])):
@@ -291,9 +283,7 @@ def _but_size(config: RunConfig) -> Key:
 def space(
     bases: Sequence[RunConfig], values: Mapping[str, Sequence[Any]], obstacle: Callable[[RunConfig], str | None]
 ) -> tuple[Candidates, Untried]:
-    """Return the configurations to look at, from the usual settings outwards, and the others. bases: one per mode and
-    recipe. values: of AXES, the usual one first. obstacle: why a configuration cannot run here.
-    """
+    """Return the configurations to look at, from the usual settings outwards, and others. values: the usual first."""
     names = [name for name in AXES if name in values]
     first, recipes = {name: values[name][0] for name in names}, {base.mode: base.recipe for base in reversed(bases)}
     found, changes, untried = dict[Key, RunConfig](), dict[RunConfig, list[int]](), Untried()

@@ -12,11 +12,10 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from fp8bench.launch import resume
 from fp8bench.launch.forecast import AXES, MINUTE_S, Forecaster, duration
-from fp8bench.launch.prepare import Prepared
+from fp8bench.launch.plan import Entry, Schedule, Stop
+from fp8bench.launch.prepare import REQUESTED_AS, Prepared, find_session
 from fp8bench.launch.processes.watch import Executor, Watch
-from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import run_rounds
 from fp8bench.launch.sweep.halving import MARGIN, Halving, Turn, Untried
 from fp8bench.machine.identity import Here
@@ -44,7 +43,6 @@ class Budget(NamedTuple):
     usd_per_hour: float | None
 
     def usd(self, seconds: float) -> float | None:
-        """Return what so many seconds cost."""
         return None if self.usd_per_hour is None else seconds / SECONDS_PER_HOUR * self.usd_per_hour
 
     @classmethod
@@ -77,7 +75,6 @@ class Sweep:
 
     @property
     def looks_dir(self) -> Path:
-        """The folder where the looks are kept."""
         return self.prepared.results_dir / SWEEPS / self.name
 
 
@@ -90,17 +87,17 @@ def latest(results_dir: Path) -> str:
 
 
 def begun(sweep: Sweep) -> Halving:
-    """Return the search, with what records tell. Raises UsageError as `resume.find` does, and for other work."""
+    """Return the search, with what records tell. Raises UsageError as `find_session` does, and for other work."""
     prepared, of_looks, of_rounds = sweep.prepared, dict[RunConfig, Record](), dict[RunConfig, list[Record]]()
     here, base, key = prepared.here or Here(), prepared.entries[0].config, prepared.instance.key
     looks, kept = ([one.record for one in results.read(of, [key])] for of in (sweep.looks_dir, prepared.results_dir))
     looked = {record.run_id for record in looks}
-    for record in resume.find(sweep.name, prepared, [*looks, *kept]).records:
+    for record in find_session(sweep.name, prepared, [*looks, *kept]).records:
         if record.config is None:
             continue
         config = record.config.model_copy(update={name: getattr(base, name) for name in sweep.halving.look})
         other = [one for one in RunConfig.model_fields if getattr(config, one) != getattr(base, one)]
-        if changed := {resume.REQUESTED_AS.get(of, of): of for of in other if of not in FREE}:
+        if changed := {REQUESTED_AS.get(of, of): of for of in other if of not in FREE}:
             said = [f"{flag_of(name)} {getattr(config, of)} (now {getattr(base, of)})" for name, of in changed.items()]
             remedy = "Give the same again, or choose another name with --session"
             raise UsageError(f"sweep {sweep.name!r} is of {', '.join(said)}", remedy)
@@ -132,9 +129,7 @@ def run(
     ended: Callable[[Turn, Record, Halving], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Halving, float, int]:
-    """Run turns until the sweep or its budget ends. Return the search, and the seconds and the turns of this call.
-    begins: returns what is called with the turn's progress. Raises UsageError as `begun` does, and Interrupted.
-    """
+    """Run turns until the sweep or its budget ends; return the search, and this call's seconds and turns."""
     began, turns = clock(), 0
     halving = begun(sweep)
     with executor:

@@ -4,66 +4,29 @@ tests/launch/test_nodes_runs.py and tests/faults/test_torchrun.py.
 """
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 from builders import config, machine_called, rank_report
+from launch.nodes.test_store import TorchStore
 from launch.seen import in_background
-from pydantic import TypeAdapter
 
 from fp8bench.launch import signals
 from fp8bench.launch.nodes import agent as agent_module
 from fp8bench.launch.nodes import executor as executor_module
-from fp8bench.launch.nodes.agent import Agent
+from fp8bench.launch.nodes.agent import Agent, Hello, Left
 from fp8bench.launch.nodes.executor import Elsewhere, NodesExecutor
-from fp8bench.launch.nodes.messages import Hello, Left, Refusal
 from fp8bench.launch.nodes.place import Elastic
-from fp8bench.launch.nodes.store import Heard
+from fp8bench.launch.nodes.store import GroupStore
 from fp8bench.launch.processes.blame import NodeGone, Overdue, RankView
 from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Outcome
 from fp8bench.schema.errors import ModeUnavailable, UsageError
-from fp8bench.worker.progress import Progress, Stage
+from fp8bench.schema.model import Refusal
+from fp8bench.worker.progress import Progress
 
 TURN_S = 0.1
 """How long made-up ranks run."""
-
-
-@dataclass
-class Shared:
-    """What all nodes see. silent: seconds since a node's last sign of life, where that is not now."""
-
-    texts: dict[str, bytes] = field(default_factory=dict)
-    said: dict[int, Stage | None] = field(default_factory=dict)
-    silent: dict[int, float] = field(default_factory=dict)
-
-
-@dataclass
-class FakeStore:
-    """One node's connection."""
-
-    shared: Shared
-    node: int
-
-    def put(self, key, value):
-        self.shared.texts[key] = TypeAdapter(type(value)).dump_json(value)
-
-    def get(self, key, kind):
-        text = self.shared.texts.get(key)
-        return None if text is None else TypeAdapter(kind).validate_json(text)
-
-    @property
-    def stage(self):
-        return self.shared.said.get(self.node)
-
-    @stage.setter
-    def stage(self, stage):
-        self.shared.said[self.node] = stage
-
-    @property
-    def heard(self):
-        shared = self.shared
-        return {node: Heard(b"", shared.said.get(node), shared.silent.get(node, 0.0)) for node in range(2)}
 
 
 RUN = config(world_size=4, nodes=2, device="cpu")
@@ -72,15 +35,8 @@ HELLOS = [Hello(node=node, host=f"host-{name}", machine=machine_called(name)) fo
 
 def agents(shared, log=lambda _line: None):
     """Of two nodes with two ranks each, which have met."""
-    return [
-        Agent(
-            Elastic(rank=2 * node, local_rank=0, world_size=4, local_world_size=2, node=node, nodes=2),
-            FakeStore(shared, node),
-            log,
-            hellos=HELLOS,
-        )
-        for node in (0, 1)
-    ]
+    places = [Elastic(2 * node, 0, world_size=4, local_world_size=2, node=node, nodes=2) for node in (0, 1)]
+    return [Agent(place, GroupStore(place, shared), log, hellos=HELLOS) for place in places]
 
 
 def all_well(task, watch, interrupted, others):
@@ -122,7 +78,7 @@ class Pair:
     """A leader here and a follower in a thread; their ranks are made up."""
 
     def __init__(self, mine, theirs, marks=lambda _config: ()):
-        self.shared = Shared()
+        self.shared = TorchStore()
         Pair.ranks = mine, theirs
         self.said = []
         first, second = agents(self.shared, self.said.append)
@@ -176,26 +132,25 @@ def test_a_node_whose_torchrun_was_killed_says_so():
     pair = Pair(waiting_in("timing"), waiting_in("timing"))
     left = Left(what="lost its torchrun, which was killed", at_s=time.time())
     running = in_background(pair.run)
-    pair.shared.texts["left/1"] = left.model_dump_json().encode()
+    agents(pair.shared)[1].say("left", left)
 
     assert set(reasons(running.result(20)).values()) == {"node 1 with ranks 2 to 3 lost its torchrun, which was killed"}
 
 
 def test_a_node_that_leaves_says_the_phase_that_it_is_in_and_torchruns_end_is_no_wish_of_a_users():
     """The phase is not the one in which it last gave a sign of life."""
-    shared = Shared()
-    first, second = agents(shared)
+    first, second = agents(TorchStore())
     second = replace(second, parent=-1)
     ranks = Elsewhere(second, 0)
     ranks([Progress("warming up", 2, None)] * 2, None)
     ranks([Progress("comparing", 3, None), Progress("timing", 3, None)], None)
     second.leave(signals.Interrupt(15))
-    shared.said[1] = "warming up"
+    first.store.heard[1].stage = "warming up"
 
     with pytest.raises(NodeGone, match="lost its torchrun") as gone:
         first.require_alive(1)
     assert gone.value.stage == "comparing"
-    left = Left.model_validate_json(shared.texts["left/1"])
+    left = first.store.get("left/1", Left)
     assert (left.what, left.interrupted) == ("lost its torchrun, which was killed", None)
 
 
@@ -219,7 +174,7 @@ def test_when_a_signal_ended_a_node_it_is_reported_what_was_measured_if_all_rank
     pair = Pair(measured, theirs)
     running = in_background(pair.run)
     # A node tells of its ranks before it leaves.
-    while reported and "view/0/1" not in pair.shared.texts:
+    while reported and not pair.shared.check(["view/0/1"]):
         time.sleep(TURN_S)
     agents(pair.shared)[1].leave(signals.Interrupt(15))
 
@@ -247,14 +202,14 @@ class TestMeeting:
         return Hello(node=node, host=f"host-{node}", machine=machine_called("ab"[node]), **changes)
 
     def test_nodes_that_are_alike_know_each_other_and_unlike_ones_are_refused_on_each_of_them(self):
-        first, second = agents(Shared())
+        first, second = agents(TorchStore())
         other = in_background(lambda: second.meet(self.hello(1)))
         first.meet(self.hello(0))
         other.result(20)
         assert first.hellos == second.hellos == [self.hello(0), self.hello(1)]
         assert second.called(0) == "node 0 (host-0)"
 
-        first, second = agents(Shared())
+        first, second = agents(TorchStore())
         other = in_background(lambda: second.meet(self.hello(1, settings={"steps": 8})))
 
         for meeting in (lambda: first.meet(self.hello(0, settings={"steps": 4})), other.result):
@@ -263,11 +218,13 @@ class TestMeeting:
 
     def test_a_node_that_is_gone_at_the_end_is_not_waited_for(self):
         began = time.monotonic()
-        agents(Shared(silent={1: 30.0}))[0].end(5, "")
+        first, _ = agents(TorchStore())
+        first.store.heard[1].silent_s = 30.0
+        first.end(5, "")
         assert time.monotonic() - began < 1
 
     def test_a_node_that_is_ended_before_its_first_word_ends_the_others(self):
-        first, second = agents(Shared())
+        first, second = agents(TorchStore())
         second.leave(signals.Interrupt(2))
 
         with pytest.raises(signals.Interrupt) as interrupt:

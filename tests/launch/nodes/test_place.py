@@ -1,15 +1,20 @@
-"""Where torchrun has put a process, and variables that cannot be true; and what may differ between nodes: each refusal
-names what, and which node has which.
+"""Where torchrun has put a process, and variables that cannot be true; what may differ between nodes: each refusal says
+what and where; and the local ranks beside an agent, which leave with its exit code.
 """
 
+import time
+from dataclasses import replace
+
 import pytest
+from launch.seen import in_background
 
 from fp8bench.config.request import RunRequest
-from fp8bench.launch.nodes import messages
-from fp8bench.launch.nodes.messages import Hello, judge
+from fp8bench.launch.nodes import agent as agents
+from fp8bench.launch.nodes import place
+from fp8bench.launch.nodes.agent import Hello, judge
 from fp8bench.launch.nodes.place import TORCHRUN, Elastic, elastic_from
 from fp8bench.machine.gpus import Machine
-from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.model import Refusal
 
 
@@ -90,7 +95,7 @@ P5 = Machine(gpus=H100S, product_name="p5.48xlarge", cpu_count=192)
 
 def hello(node=0, machine=P5, processes=8, environ=None, **asked):
     place = Elastic(rank=8 * node, local_rank=0, world_size=16, local_world_size=processes, node=node, nodes=2)
-    said = messages.hello(place, RunRequest.model_validate(asked), machine, environ or {})
+    said = agents.hello(place, RunRequest.model_validate(asked), machine, environ or {})
     return said.model_copy(update={"host": f"host-{node}"})
 
 
@@ -132,8 +137,8 @@ def test_nodes_that_differ_in_what_counts_are_refused_with_what_each_has_and_a_r
 
 
 def test_every_node_tells_its_versions(monkeypatch):
-    monkeypatch.setattr(messages, "software_here", lambda on_gpu: {"torch": "2.10.0", "torchao": None})
-    monkeypatch.setattr(messages, "__version__", "0.0.9")
+    monkeypatch.setattr(agents, "software_here", lambda on_gpu: {"torch": "2.10.0", "torchao": None})
+    monkeypatch.setattr(agents, "__version__", "0.0.9")
     assert hello(0).software == {"fp8bench": "0.0.9", "torch": "2.10.0", "torchao": "absent"}
 
 
@@ -144,3 +149,57 @@ def test_a_node_that_cannot_run_refuses_for_all_by_its_name_and_with_its_exit_co
 
     assert str(error.value) == "node 1 (b): no GPU is visible. Look at nvidia-smi."
     assert error.value.exit_code == 3
+
+
+@pytest.fixture
+def agent(tmp_path, monkeypatch):
+    """Of a group of the test's own."""
+    monkeypatch.setattr(place, "LEAVE_S", 0.1)
+    return Elastic(rank=0, local_rank=0, world_size=2, local_world_size=2, address=str(tmp_path))
+
+
+@pytest.fixture
+def beside(agent):
+    return replace(agent, rank=1, local_rank=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", [0, 5, 143])
+def test_the_others_leave_with_the_agents_exit_code_whoever_comes_first(agent, beside, code):
+    early = in_background(lambda: place.follow(beside))
+    with place.awaited(agent) as codes:
+        late = in_background(lambda: place.follow(beside))
+        time.sleep(0.6)
+        assert (early.done(), late.done()) == (False, False)
+        codes.append(code)
+
+    assert (early.result(20), late.result(20)) == (code, code)
+
+
+@pytest.mark.slow
+def test_an_agent_that_ends_without_a_word_was_killed(agent, beside, monkeypatch):
+    def nobody(_listener):
+        raise BlockingIOError
+
+    monkeypatch.setattr(place.socket.socket, "accept", nobody)
+    with place.awaited(agent):
+        found = in_background(lambda: place.follow(beside))
+        time.sleep(0.3)
+
+    with pytest.raises(RunFailed, match="the process of local rank 0, which runs this node, was killed") as failed:
+        found.result(20)
+    assert failed.value.exit_code == 5
+
+
+def test_an_agent_that_never_comes_is_not_waited_for_for_ever(beside, monkeypatch):
+    monkeypatch.setattr(place, "BEGIN_S", 0.2)
+
+    with pytest.raises(RunFailed, match="local rank 0, which runs this node, was not there within 0 s"):
+        place.follow(beside)
+
+
+def test_a_second_agent_of_the_same_place_is_refused_and_two_nodes_on_one_machine_do_not_meet(agent):
+    other = replace(agent, rank=2, world_size=4, node=1, nodes=2)
+    with place.awaited(agent), place.awaited(other):
+        with pytest.raises(UsageError, match="another process is node 0 of the group"), place.awaited(agent):
+            pass
