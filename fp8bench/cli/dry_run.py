@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from fp8bench.cli.listings import summary_of
+from fp8bench.cli.list import summary_of
 from fp8bench.cli.output import load_catalog
 from fp8bench.config.request import OPTIONS
 from fp8bench.config.sources import Resolved

@@ -2,7 +2,7 @@
 
 import errno
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -61,22 +61,17 @@ def warn(line: str) -> None:
     log(f"warning: {line}")
 
 
-def tell_broken(broken: "Iterable[Broken]") -> None:
-    """Print a line on standard error for each broken file, and for each record that is left out."""
-    for one in broken:
-        warn(one.told)
-
-
 class Unread:
-    """Reports each file that could not be read, once, because a folder may be read twice."""
+    """Warns of each broken file and of each record that is left out, once, because a folder may be read twice."""
 
     def __init__(self) -> None:
-        self.found: list[Broken] = []
+        self.found: set[str] = set()
 
-    def __call__(self, found: "Sequence[Broken]") -> None:
-        new = [one for one in found if str(one) not in map(str, self.found)]
-        tell_broken(new)
-        self.found.extend(new)
+    def __call__(self, broken: "Iterable[Broken]") -> None:
+        for one in broken:
+            if str(one) not in self.found:
+                warn(one.told)
+                self.found.add(str(one))
 
     def end(self, strict: bool) -> None:
         """End a command. strict: whether to exit with the code for invalid results if a file could not be read."""

@@ -4,7 +4,7 @@ import pytest
 from builders import config
 
 from fp8bench import registry
-from fp8bench.cli.listings import facts_document
+from fp8bench.cli.list import facts_document
 from fp8bench.numerics.model_facts import answer, facts_of
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.model import Asked
