@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 from pydantic import PositiveInt
 
-from fp8bench.cli.options import Form, HowBought, PriceAsOf, Region, ResultsDir, Workload, argument, option
+from fp8bench.cli.options import BatchSize, Form, HowBought, PriceAsOf, Region, ResultsDir, Workload, argument, option
 from fp8bench.cli.output import Unread, load_catalog, log, require_read, show
-from fp8bench.cli.selection import BatchSize
 from fp8bench.predict.document import document
 from fp8bench.predict.prediction import predictions, target
 from fp8bench.predict.source import sources
