@@ -18,8 +18,7 @@ from fp8bench import registry
 from fp8bench.cli.output import warn
 from fp8bench.cli.program import GROUPS
 from fp8bench.config.options import Options, kind_of, options_of, read, words_of
-from fp8bench.config.request import OPTIONS, RunRequest
-from fp8bench.config.sources import Resolved, resolve, unknown_variable
+from fp8bench.config.request import OPTIONS, Resolved, RunRequest, resolve, unknown_variable
 from fp8bench.schema.address import address_of, local
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import Frozen, read_text
@@ -66,7 +65,7 @@ LISTS_ONLY = ("modes", "workloads", "formats", "doctor")
 """Commands that take no settings: none of them is affected by a variable."""
 
 MERGE_SOURCES = ("run", "sweep")
-"""Commands that merge flags, variables, a file and defaults (`config.sources`): each value keeps its origin."""
+"""Commands that merge flags, variables, a file and defaults (`config.request`): each value keeps its origin."""
 
 
 def command(

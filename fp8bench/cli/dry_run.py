@@ -7,8 +7,7 @@ from typing import Any
 
 from fp8bench.cli.list import summary_of
 from fp8bench.cli.output import load_catalog
-from fp8bench.config.request import OPTIONS
-from fp8bench.config.sources import Resolved
+from fp8bench.config.request import OPTIONS, Resolved
 from fp8bench.launch import forecast as ahead
 from fp8bench.launch.forecast import ExpectedTurn, Forecast, duration
 from fp8bench.launch.plan import owned

@@ -13,8 +13,7 @@ from fp8bench.cli.emit import Emit, require_writable, write_script
 from fp8bench.cli.options import AsJson, Form, option
 from fp8bench.cli.output import load_catalog, log, show
 from fp8bench.cli.progress import OfSweep, shown
-from fp8bench.config.request import LATEST, RunRequest
-from fp8bench.config.sources import resolve
+from fp8bench.config.request import LATEST, RunRequest, resolve
 from fp8bench.kinds.run import script
 from fp8bench.kinds.run.sweep import document, plan_document
 from fp8bench.launch import session as launching

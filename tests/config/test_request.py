@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fp8bench.config.options import read_sizes, sized, sizes_of
-from fp8bench.config.request import OBEYED_BY_WORKERS, OPTIONS, RunRequest
-from fp8bench.config.sources import OF_ALL, OWN, resolve
+from fp8bench.config.request import OBEYED_BY_WORKERS, OF_ALL, OPTIONS, OWN, RunRequest, resolve
 from fp8bench.registry import find_workload, switches_of, unit_of
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError

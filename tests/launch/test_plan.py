@@ -4,8 +4,7 @@ import pytest
 from builders import config
 
 from fp8bench import registry
-from fp8bench.config.request import RunRequest
-from fp8bench.config.sources import resolve
+from fp8bench.config.request import RunRequest, resolve
 from fp8bench.launch import plan as planning
 from fp8bench.launch.nodes.place import Elastic, elastic_from
 from fp8bench.launch.plan import apart, entries, plan, stop, variant_notes
