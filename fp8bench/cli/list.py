@@ -127,24 +127,20 @@ def summary_of(facts: ModelFacts | None) -> list[str]:
     if facts is None:
         return []
     flops = f"{facts.flops_per_unit / 1e9:,.4g} GFLOP per {facts.unit.removesuffix('s')}, forward and backward"
+    parts, of_te = facts.transformer_engine, str(facts.te_refusal)
+    if parts is not None:
+        found = [f"{counted(parts.blocks, 'block')} whole"] if parts.blocks else []
+        if parts.linears or parts.norms:
+            norms = f" and {parts.norms} te.LayerNorm layer by layer" if parts.norms else ""
+            found.append(f"{parts.linears} te.Linear{norms}")
+        why = f", since {parts.blocks_refused}, which its block would not compute" if parts.blocks_refused else ""
+        of_te = f"{', '.join(found) or NOTHING}{why}"
     return [
         f"model: {facts.parameters / 1e6:,.1f} M parameters, {flops}",
         f"fp8: {facts.fp8_layers} of {counted(facts.linear_layers, 'linear layer')} can go to fp8, "
         f"{facts.fp8_share * 100:.0f} % of its FLOPs",
-        f"te modes: {_transformer_engine(facts)}",
+        f"te modes: {of_te}",
     ]
-
-
-def _transformer_engine(facts: ModelFacts) -> str:
-    parts = facts.transformer_engine
-    if parts is None:
-        return str(facts.te_refusal)
-    found = [f"{counted(parts.blocks, 'block')} whole"] if parts.blocks else []
-    if parts.linears or parts.norms:
-        norms = f" and {parts.norms} te.LayerNorm layer by layer" if parts.norms else ""
-        found.append(f"{parts.linears} te.Linear{norms}")
-    why = f", since {parts.blocks_refused}, which its block would not compute" if parts.blocks_refused else ""
-    return f"{', '.join(found) or NOTHING}{why}"
 
 
 COMMANDS = {"modes": modes, "workloads": workloads, "instances": instances}

@@ -81,7 +81,7 @@ def _measured(kind: OneRecord[Any, Any, Any], request: Request, agent: Agent | N
         prepared = kind.prepare(request, os.environ)
         register(prepared, None, date.today(), log)
         return kind.measure(prepared, log)
-    prepared = meet(agent, request, lambda: kind.prepare(request, os.environ), lambda prepared: prepared.alike)
+    prepared = meet(agent, request, lambda: kind.prepare(request, os.environ))
     executor = NodesExecutor(agent)
     if not agent.leads:
         raise typer.Exit(executor.follow(lambda _config: prepared.warnings))

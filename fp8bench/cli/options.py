@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from functools import cache, partial
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, PositiveInt
@@ -52,6 +53,9 @@ FormOfTables = Annotated[Literal["table", "markdown", "json"], option(None, "How
 """The formats of a document that has no lines for csv."""
 
 AsJson = Annotated[bool, Option("The same as --format json", flags=("--json",))]
+Emit = Annotated[
+    Path | None, option("FILE", "Write the fastest of these modes as a training script that needs no fp8bench.")
+]
 HowBought = Annotated[Purchase, option(None, "How it is bought.")]
 PriceAsOf = Annotated[Day | None, option("DATE|today", "Price all rows on this day [today].")]
 Region = Annotated[str | None, option("NAME", "Only prices of this region.")]

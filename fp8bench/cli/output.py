@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, RunFailed, inert
+from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, RunFailed, UsageError, inert
 from fp8bench.tables import render
 
 if TYPE_CHECKING:
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from fp8bench.records.files import Broken
     from fp8bench.records.results import Folders
+    from fp8bench.schema.config import RunConfig
     from fp8bench.schema.instance import Catalog
+    from fp8bench.schema.record import Record
     from fp8bench.tables.document import Document
 
 
@@ -115,3 +117,35 @@ def draw(document: "Document", name: str, path: "Path | None") -> None:
     if path is not None and name in document.figures:
         document.figures[name](path)
         log(f"drawn as {path}")
+
+
+EMIT = "Name another file with --emit"
+
+
+def require_script(path: "Path | None", configs: "Iterable[RunConfig]") -> None:
+    """Raise UsageError unless a script of each configuration can be written to a new file. path: None for no script."""
+    if path is None:
+        return
+    if path.exists() or not path.parent.is_dir():
+        raise UsageError(f"{path} exists" if path.exists() else f"there is no folder {path.parent}", EMIT)
+    from fp8bench.kinds.run import script
+
+    for config in configs:
+        script.require_writable(config)
+
+
+def write_script(path: "Path | None", records: "Iterable[Record]") -> None:
+    """Write the script of the record that takes the least time a unit. Raises RunFailed if the disk refuses it."""
+    if path is None:
+        return
+    from fp8bench.kinds.run import script
+    from fp8bench.schema.files import write_atomically
+    from fp8bench.stats.steps import step_times
+
+    timed = [(step_times(one), one.summary, one.config, one) for one in records if one.status == "ok"]
+    fastest = [(t.mean_s / s.units_per_step, c.switched_label, one) for t, s, c, one in timed if t and s and c]
+    if fastest:
+        _, label, best = min(fastest, key=lambda one: one[0])
+        with written(path, EMIT):
+            write_atomically(path, script.script(best), replace=False)
+        log(f"{label} as a training script: {path}")

@@ -13,10 +13,10 @@ from pydantic import PositiveFloat
 from fp8bench.cli.options import Day, Form, HowBought, Region, argument, option
 from fp8bench.cli.output import load_catalog, log, require_read, show, warn
 from fp8bench.config.options import Folder
-from fp8bench.pricing import offers, snapshot
-from fp8bench.pricing.catalog import find
+from fp8bench.pricing import offers
+from fp8bench.pricing.catalog import find, read_snapshot
 from fp8bench.pricing.choose import ANY_MACHINE, EVERYWHERE, OLD_DAYS, PriceQuery, choose, in_region, require_region
-from fp8bench.pricing.snapshot import Change
+from fp8bench.pricing.offers import Change
 from fp8bench.records import results
 from fp8bench.records.instances import keep, keep_snapshot, snapshots
 from fp8bench.schema.errors import UsageError, require_known
@@ -92,16 +92,16 @@ def update(
     # Of each provider, the offers in the last snapshot that has any.
     newest: dict[str | None, list[Offer]] = {}
     for kept in snapshots(results_dir):
-        there = [one for one in snapshot.read(kept, list(catalog.instances)) if one.instance in covered]
+        there = [one for one in read_snapshot(kept, list(catalog.instances)) if one.instance in covered]
         providers_there = dict.fromkeys(covered[one.instance].provider for one in there)
         newest |= {name: [one for one in there if covered[one.instance].provider == name] for name in providers_there}
     last = [offer for of_provider in newest.values() for offer in of_provider]
-    changed = snapshot.changes(found, snapshot.known_offers(catalog), [offer.place for offer in last])
+    changed = offers.changes(found, offers.known_offers(catalog), [offer.place for offer in last])
     path = None
     if dry_run:
         log("--dry-run: no snapshot is kept")
     elif {offer.model_dump_json() for offer in found} != {offer.model_dump_json() for offer in last}:
-        path = keep_snapshot(snapshot.text_of(found), date.today(), results_dir)
+        path = keep_snapshot(offers.text_of(found), date.today(), results_dir)
     missing = [one.key for one in wanted if one.key not in {offer.instance for offer in found}]
     versions = [f"{one} ({fetched.versions.get(one) or 'local'})" for one in fetched.items]
     offered = f"{len(found)} offers of instances of the catalogue, from {', '.join(versions)}; {len(changed)} changed"

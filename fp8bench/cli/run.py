@@ -15,10 +15,9 @@ from pydantic import PositiveFloat
 from fp8bench.cli.command import resolved
 from fp8bench.cli.dry_run import document as settings_and_forecast
 from fp8bench.cli.dry_run import look_ahead
-from fp8bench.cli.emit import Emit, require_writable, write_script
 from fp8bench.cli.nodes import as_torchrun_has_it, meet
-from fp8bench.cli.options import Strict, option
-from fp8bench.cli.output import Unread, load_catalog, log, show, shown_after_keeping, warn
+from fp8bench.cli.options import Emit, Strict, option
+from fp8bench.cli.output import Unread, load_catalog, log, require_script, show, shown_after_keeping, warn, write_script
 from fp8bench.cli.progress import OfSession, shown
 from fp8bench.cli.remote import send_one, synced
 from fp8bench.config.options import Share
@@ -91,7 +90,7 @@ def run(
             for note in prepared.notes:
                 log(note)
             require_modes(answer, named)
-            require_writable(emit, (entry.config for entry in prepared.entries))
+            require_script(emit, (entry.config for entry in prepared.entries))
             register(prepared, price_of_machine, date.today(), log)
             with session(prepared, log) as rounds, shown(quiet) as on:
                 say = log if not quiet else lambda _line: None

@@ -9,9 +9,8 @@ from pydantic import Field
 
 from fp8bench import registry
 from fp8bench.cli.command import resolved
-from fp8bench.cli.emit import Emit, require_writable, write_script
-from fp8bench.cli.options import AsJson, Form, option
-from fp8bench.cli.output import load_catalog, log, show
+from fp8bench.cli.options import AsJson, Emit, Form, option
+from fp8bench.cli.output import load_catalog, log, require_script, show, write_script
 from fp8bench.cli.progress import OfSweep, shown
 from fp8bench.config.request import LATEST, RunRequest, resolve
 from fp8bench.kinds.run import script
@@ -80,7 +79,7 @@ def sweep(
     if dry_run:
         show(plan_document(planned), "json" if as_json else form)
         return
-    require_writable(emit, [] if planned.halving.candidates else [planned.prepared.entries[0].config])
+    require_script(emit, [] if planned.halving.candidates else [planned.prepared.entries[0].config])
     register(planned.prepared, request.price, date.today(), log)
     planned.looks_dir.mkdir(parents=True, exist_ok=True)
     remedy = "Wait until it ends, or choose another name with --session"

@@ -6,9 +6,9 @@ import pytest
 from builders import instance, price
 from kept import put
 
-from fp8bench.pricing.catalog import load_beside, require_read
+from fp8bench.pricing.catalog import load_beside, read_snapshot, require_read
 from fp8bench.pricing.choose import PriceQuery, choose
-from fp8bench.pricing.snapshot import changes, known_offers, read
+from fp8bench.pricing.offers import changes, known_offers
 from fp8bench.records import instances
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import FIELDS, Catalog, Offer, OfferedAs
@@ -53,7 +53,7 @@ def test_what_is_wrong_is_named_by_file_line_and_field(wrong, words, snapshot):
     path = snapshot(line(), wrong)
 
     with pytest.raises(UsageError) as refusal:
-        read(path, KNOWN)
+        read_snapshot(path, KNOWN)
 
     assert str(refusal.value).startswith(f"{path} line 3")
     assert words in str(refusal.value)
@@ -62,7 +62,7 @@ def test_what_is_wrong_is_named_by_file_line_and_field(wrong, words, snapshot):
 @pytest.mark.parametrize(("text", "words"), [("", "is empty"), ("a,b\n", "line 1 is not the header")])
 def test_a_file_that_is_no_snapshot_is_refused(text, words, tmp_path):
     with pytest.raises(UsageError, match=words):
-        read(put(tmp_path / "2026-11-20.csv", text), KNOWN)
+        read_snapshot(put(tmp_path / "2026-11-20.csv", text), KNOWN)
 
 
 def test_the_newest_snapshot_of_the_day_holds_unless_ones_own_price_does_or_it_is_far_from_the_catalogues(
