@@ -65,7 +65,6 @@ def main() -> None:
 
 
 def _answer(arguments: Sequence[str]) -> int:
-    """Run the command and return the exit code, after all output has been written."""
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")
     if sys.stdout is None:

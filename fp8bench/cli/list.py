@@ -95,7 +95,6 @@ def _in(words: Iterable[str]) -> str:
 
 
 def _list(headings: Sequence[str], rows: Sequence[tuple[str, ...]], form: str, data: object) -> None:
-    """Show a list, folded on a terminal, and wide for what reads it."""
     texts = zip(headings, zip(*rows, strict=True), strict=True)
     columns = (Cells(name, cells, "quantity" if name == "USD/h" else "word") for name, cells in texts)
     show(Document(blocks([Table(tuple(columns), whole=sys.stdout.isatty())]), data=data), form)
@@ -111,7 +110,6 @@ COLUMNS: tuple[Column[LinearLayers], ...] = (
 
 
 def facts_document(facts: ModelFacts) -> Document:
-    """Show the model's size and work, its linear layers by shape, and what each family of modes makes of it."""
     sizes = ", ".join(f"{name} {value}" for name, value in facts.sizes.items() if name != "parameters")
     parts: list[Sequence[Part]] = [
         [Heading(facts.workload), Sentence(sizes)],
@@ -123,7 +121,6 @@ def facts_document(facts: ModelFacts) -> Document:
 
 
 def summary_of(facts: ModelFacts | None) -> list[str]:
-    """Return lines on the model, its fp8 layers and Transformer Engine in it; none without facts."""
     if facts is None:
         return []
     flops = f"{facts.flops_per_unit / 1e9:,.4g} GFLOP per {facts.unit.removesuffix('s')}, forward and backward"

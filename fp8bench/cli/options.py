@@ -33,7 +33,6 @@ def option(metavar: str | None, help: str, *flags: str) -> Option:
 
 
 def argument(metavar: str, help: str) -> Option:
-    """Declare a word, or several words, without a flag."""
     return Option(help.removesuffix("."), metavar=metavar, argument=True)
 
 

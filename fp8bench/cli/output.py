@@ -28,7 +28,6 @@ OF_OUTPUT = (*FULL, errno.EBADF, errno.EIO, errno.EFBIG)
 
 
 def of_output(error: BaseException | None) -> bool:
-    """Return whether standard output could not be written."""
     return isinstance(error, OSError) and error.filename is None and error.errno in OF_OUTPUT
 
 
@@ -54,12 +53,10 @@ def shown_after_keeping(kept: str, command: str) -> "Iterator[None]":
 
 
 def log(line: str) -> None:
-    """Print one line on standard error, prefixed with the program's name."""
     print(f"fp8bench: {inert(line)}", file=sys.stderr, flush=True)
 
 
 def warn(line: str) -> None:
-    """Print a warning, as one such line."""
     log(f"warning: {line}")
 
 

@@ -19,6 +19,7 @@ from fp8bench.pricing.choose import ANY_MACHINE, EVERYWHERE, OLD_DAYS, PriceQuer
 from fp8bench.pricing.offers import Change
 from fp8bench.records import results
 from fp8bench.records.instances import keep, keep_snapshot, snapshots
+from fp8bench.records.select import grouped
 from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog, Instance, Offer, Price, Purchase
@@ -93,8 +94,7 @@ def update(
     newest: dict[str | None, list[Offer]] = {}
     for kept in snapshots(results_dir):
         there = [one for one in read_snapshot(kept, list(catalog.instances)) if one.instance in covered]
-        providers_there = dict.fromkeys(covered[one.instance].provider for one in there)
-        newest |= {name: [one for one in there if covered[one.instance].provider == name] for name in providers_there}
+        newest |= grouped(there, lambda one: covered[one.instance].provider)
     last = [offer for of_provider in newest.values() for offer in of_provider]
     changed = offers.changes(found, offers.known_offers(catalog), [offer.place for offer in last])
     path = None

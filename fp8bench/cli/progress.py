@@ -85,7 +85,6 @@ def _median(progress: Progress) -> str:
 
 @contextmanager
 def shown(quiet: bool) -> Iterator[Quiet]:
-    """Yield what shows progress on this terminal, or in this pipe."""
     if quiet or not sys.stderr.isatty():
         yield Quiet() if quiet else Lines()
         return

@@ -96,11 +96,10 @@ def run(
                 say = log if not quiet else lambda _line: None
                 records, paths, reached = [], [], mirror is not None
                 listening = OfSession(rounds, on)
-                began_s = process_began_s()
                 more = None if until is None else until.of(prepared.results_dir, rounds.session_id, say)
                 traces = {prepared.entries[0].label: trace} if trace else None
                 for entry, record, path in measure(
-                    prepared, rounds, listening.begins, traces, say, began_s, executor, undecided=more
+                    prepared, rounds, listening.begins, traces, say, process_began_s(), executor, undecided=more
                 ):
                     listening.ended(entry, record, path)
                     records.append(record)
@@ -212,7 +211,6 @@ def _judge_itself(rounds: Schedule) -> int:
 
 
 def _print_session(session_id: str, prepared: Prepared, unread: Unread, notes: bool) -> None:
-    """Print the table of the complete session, including records from before this call."""
     key, here = prepared.instance.key, prepared.here
     found, wanted = results.read(prepared.results_dir, [key]), Filter(session=session_id)
     kept = tuple(one for one in found if wanted.takes(one.record) and not (here and here.unlike_place(one.record)))

@@ -262,7 +262,6 @@ def _spelt(values: Mapping[Any, Any], where: str) -> Iterator[tuple[str, str, An
 
 
 def unknown_variable(variable: str) -> UsageError:
-    """Return the error for an FP8BENCH_ variable without a field."""
     # The prefix that all have makes none nearer.
     by_name = {name.upper(): variable_of(name) for name in OPTIONS}
     near = [by_name[name] for name in nearest(variable.removeprefix(PREFIX), by_name)]

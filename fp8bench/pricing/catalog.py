@@ -49,7 +49,6 @@ class Listed(Frozen):
 
 @cache
 def load() -> Catalog:
-    """Return the catalogue that travels with the program."""
     return laid_over(Catalog.model_construct(instances={}, gpus={}), INSTANCES_YAML)
 
 

@@ -162,7 +162,6 @@ def _usd(offer: Offer) -> float:
 
 
 def text_of(offers: Iterable[Offer]) -> str:
-    """Return the text of a snapshot."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, FIELDS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
