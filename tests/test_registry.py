@@ -61,11 +61,6 @@ def test_every_built_in_target_is_a_class_that_calls_itself_by_its_registered_na
     assert isinstance(entry, ModeEntry) or loaded.unit == registry.unit_of(entry.name)
 
 
-def test_a_member_of_a_family_counts_what_its_family_does_and_an_unknown_workload_nothing():
-    assert registry.unit_of("timm:convnext_base") == registry.find_workload("timm:convnext_base").unit == "images"
-    assert registry.unit_of("of-a-plug-in") is registry.unit_of("another:member") is None
-
-
 @pytest.mark.usefixtures("outside")
 def test_an_outside_package_adds_names_and_takes_no_built_in_one():
     mode, recipe = registry.find_mode("acme-int8")

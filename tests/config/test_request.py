@@ -235,7 +235,8 @@ def test_what_is_known_of_a_workload_is_known_of_it_with_other_sizes_but_the_wid
     assert other == plain._replace(name="gpt-layer,heads=16", head_dim=None)
     assert switches_of(other.name) == switches_of(plain.name) != ()
     assert unit_of(other.name) == "tokens"
-    assert unit_of("timm:convnext_tiny,depth=1") == "images"
+    assert unit_of("timm:convnext_tiny,depth=1") == find_workload("timm:convnext_base").unit == "images"
+    assert unit_of("of-a-plug-in") is unit_of("another:member") is None
     with pytest.raises(UsageError, match="Did you mean 'vit-micro'"):
         find_workload("vit-micr,depth=1")
 
