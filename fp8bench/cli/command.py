@@ -29,9 +29,6 @@ HELP_ALL = "--help-all"
 COMMON = ("instance", "name", "record", "form", "results_dir", "help")
 """Options that many commands have, behind their own in help."""
 
-COLUMNS_OF_FLAGS = 24
-"""Of an option with its values; a longer one has a line to itself."""
-
 SHOWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "run": {
         "What is trained": ("mode", "workload", "gpus", "batch_size", "optimizer"),
@@ -177,7 +174,8 @@ class Command(TyperCommand):
         for heading, lines in sections:
             if lines:
                 with formatter.section(heading):
-                    formatter.write_dl(lines, col_max=COLUMNS_OF_FLAGS)
+                    # A longer option has a line to itself.
+                    formatter.write_dl(lines, col_max=24)
 
     def invoke(self, ctx: Any) -> None:
         """Answer, fetching remote results before and sending new ones after; for `run`, its file may name addresses."""

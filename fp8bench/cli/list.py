@@ -2,7 +2,7 @@
 
 import fnmatch
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +19,8 @@ from fp8bench.schema.recipe import FIELDS
 from fp8bench.tables.document import NOTHING, Cells, Document, Heading, Part, Sentence, Table, blocks, notes
 from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import counted
+
+_in = ", ".join
 
 
 def modes(
@@ -88,10 +90,6 @@ def instances(
         table.append((instance.key, instance.provider or "-", instance.instance_type or "-", gpus, cost, day))
     headings = ("instance", "provider", "type", "GPUs", "USD/h", "price as of")
     _list(headings, table, "json" if as_json else "table", [*catalog.instances.values()])
-
-
-def _in(words: Iterable[str]) -> str:
-    return ", ".join(words)
 
 
 def _list(headings: Sequence[str], rows: Sequence[tuple[str, ...]], form: str, data: object) -> None:

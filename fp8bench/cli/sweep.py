@@ -36,9 +36,6 @@ ROUND_STEPS = 30
 take more than a minute, and tell no more about how processes differ.
 """
 
-LOOK_STEPS = 20
-LOOK_WARMUP = 5
-
 USUAL: dict[Device, dict[str, tuple[Any, ...]]] = {
     "cuda": {
         "compile": ("auto", "blocks", "off"),
@@ -60,7 +57,7 @@ def sweep(
     cuda_graphs: Annotated[str | None, option("LIST", "Of auto,on,off [auto,off; CPU auto].")] = None,
     te_attention: Annotated[str | None, option("LIST", "Of te and sdpa [both].")] = None,
     steps: Annotated[str | None, option("N", f"Timed steps of a round, at least [{ROUND_STEPS}].")] = None,
-    look_steps: Annotated[int, Field(ge=2, le=10_000), option("N", "Timed steps of a look.")] = LOOK_STEPS,
+    look_steps: Annotated[int, Field(ge=2, le=10_000), option("N", "Timed steps of a look.")] = 20,
     budget: Annotated[str, option("TIME|USD", "Of this call: 600s, 10min, 2h or 2USD.")] = "30min",
     session: Annotated[str | None, option("NAME|latest", "Name of the sweep; one that exists is resumed.")] = None,
     dry_run: Annotated[bool, Option("Print what would be looked at, its time and its cost; run nothing")] = False,
@@ -153,7 +150,7 @@ def _planned(
     bases = [entry.config if request.te_switch else switched_on(entry.config) for entry in prepared.entries]
     values = values | ({"batch_size": (base.batch_size,)} if auto else {})
     candidates, untried = space(bases, values, why_not)
-    look = {"steps": look_steps, "warmup": min(LOOK_WARMUP, base.warmup), "min_time_s": 0.0}
+    look = {"steps": look_steps, "warmup": min(5, base.warmup), "min_time_s": 0.0}
     blank = Halving(candidates, prepared.stop.rounds, blank_search(base) if auto else None, look, limit.seconds)
     return search.Sweep(prepared, name or new_session_id(datetime.now(UTC)), blank, untried, limit)
 

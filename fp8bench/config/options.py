@@ -149,9 +149,6 @@ def within(flag: str, text: str, digits: str, limit: Limit) -> int:
     return int(digits)
 
 
-SIZE = Limit(2**24, "no model has it")
-
-
 def read_sizes(words: Iterable[str]) -> dict[str, int]:
     """Return the sizes of words as NAME=N, by name. Raises UsageError; only the workload knows which names exist."""
     found: dict[str, int] = {}
@@ -163,7 +160,7 @@ def read_sizes(words: Iterable[str]) -> dict[str, int]:
         if not is_whole(number) or not number.strip("0"):
             what = f"{flag} {quoted(number)} is not a whole number of at least 1"
             raise UsageError(what, f"Give, for example, {flag}=1")
-        size = within(flag, number, number, SIZE)
+        size = within(flag, number, number, Limit(2**24, "no model has it"))
         if found.setdefault(name, size) != size:
             raise UsageError(f"{flag} is given as {found[name]} and as {size}", "Give one of them")
     return found
