@@ -234,7 +234,7 @@ def test_what_is_known_of_a_workload_is_known_of_it_with_other_sizes_but_the_wid
     plain, other = find_workload("gpt-layer"), find_workload("gpt-layer,heads=16")
     assert other == plain._replace(name="gpt-layer,heads=16", head_dim=None)
     assert switches_of(other.name) == switches_of(plain.name) != ()
-    assert unit_of(other.name) == "tokens"
+    assert unit_of(other.name) == unit_of("llm-micro") == "tokens"
     assert unit_of("timm:convnext_tiny,depth=1") == find_workload("timm:convnext_base").unit == "images"
     assert unit_of("of-a-plug-in") is unit_of("another:member") is None
     with pytest.raises(UsageError, match="Did you mean 'vit-micro'"):
