@@ -25,7 +25,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from fp8bench.cli.output import load_catalog, tell_broken
+from fp8bench.cli.output import Unread, load_catalog
 from fp8bench.predict.source import Source, source
 from fp8bench.predict.step import (
     ATTENTION_FLOPS_A_BYTE,
@@ -284,7 +284,7 @@ def committed(results_dir: Path = Path("results")) -> tuple[list[Record], Catalo
     """Return every run in the folder that can be believed, and the catalogue."""
     catalog = load_catalog(results_dir)
     there = results.read(results_dir, {*results.known_instances(results_dir), *catalog.instances})
-    return results.sound(there, tell_broken, lambda records: records), catalog
+    return results.sound(there, Unread(), lambda records: records), catalog
 
 
 def found_in(records: Sequence[Record], catalog: Catalog) -> tuple[Known, str]:

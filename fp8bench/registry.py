@@ -70,7 +70,6 @@ class WorkloadEntry(NamedTuple):
 
     @property
     def usual(self) -> dict[str, Any]:
-        """The defaults that a run takes from this workload."""
         return {"optimizer": "sgd", "data": "loader", "weight_dtype": "float32", **(self.defaults or {})}
 
 
@@ -250,7 +249,14 @@ def find_workload(name: str) -> WorkloadEntry:
         # Of what is known without torch, only the width of a head depends on sizes.
         return find_workload(plain)._replace(name=name, head_dim=None)
     if name.startswith(TIMM):
-        return _of_timm(name)
+        there, (pretrained, _, tag) = timm_models(), name.partition(".")
+        if tag and pretrained in there:
+            what = f"{name!r} names pretrained weights, and weights are always drawn here"
+            raise UsageError(what, f"Use {pretrained}")
+        if name not in there:
+            raise unknown_name("workload", name, there, "fp8bench list workloads timm")
+        member = name.removeprefix(TIMM)
+        return OF_TIMM._replace(name=name, summary=f"{member}, as timm builds it", member=member)
     known = workloads()
     if name not in known and _is_of_a_module(name):
         return OWN_MODULE._replace(name=name, member=name)
@@ -261,18 +267,7 @@ def find_workload(name: str) -> WorkloadEntry:
 
 
 def timm_models() -> list[str]:
-    """Return the names of the workloads that are models of timm."""
     return [TIMM + name for name in attribute("fp8bench.workloads.timm_names:model_names")()]
-
-
-def _of_timm(name: str) -> WorkloadEntry:
-    known, (plain, _, tag) = timm_models(), name.partition(".")
-    if tag and plain in known:
-        raise UsageError(f"{name!r} names pretrained weights, and weights are always drawn here", f"Use {plain}")
-    if name not in known:
-        raise unknown_name("workload", name, known, "fp8bench list workloads timm")
-    member = name.removeprefix(TIMM)
-    return OF_TIMM._replace(name=name, summary=f"{member}, as timm builds it", member=member)
 
 
 def _is_of_a_module(name: str) -> bool:
@@ -297,7 +292,6 @@ def unit_of(workload: str) -> str | None:
 
 
 def kind(name: str) -> Any:
-    """Import and return a kind of measurement by its name in `KINDS`."""
     return attribute(f"fp8bench.kinds.{name}:KIND")
 
 

@@ -5,7 +5,6 @@ import sys
 import pytest
 
 from fp8bench import registry
-from fp8bench.registry import ModeEntry
 from fp8bench.schema.errors import UsageError
 
 ON_GPU = ["baseline-bf16", "te-bf16", "te-fp8", "torchao-float8"]
@@ -49,21 +48,6 @@ def test_the_promised_modes_are_listed_with_their_recipes_the_default_first():
     assert HIDDEN not in str(refused(registry.find_mode, "te-bf16-articl"))
     for device in ("cuda", "cpu"):
         assert len([entry for entry in registry.workloads().values() if device in entry.default_on]) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("entry", [*registry.BUILTIN_MODES, *registry.BUILTIN_WORKLOADS], ids=lambda entry: entry.name)
-def test_every_built_in_target_is_a_class_that_calls_itself_by_its_registered_name(entry):
-    loaded = registry.load(entry)
-
-    assert isinstance(loaded, type)
-    assert loaded.name == entry.name
-    assert isinstance(entry, ModeEntry) or loaded.unit == registry.unit_of(entry.name)
-
-
-def test_a_member_of_a_family_counts_what_its_family_does_and_an_unknown_workload_nothing():
-    assert registry.unit_of("timm:convnext_base") == registry.find_workload("timm:convnext_base").unit == "images"
-    assert registry.unit_of("of-a-plug-in") is registry.unit_of("another:member") is None
 
 
 @pytest.mark.usefixtures("outside")

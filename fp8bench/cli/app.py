@@ -1,4 +1,4 @@
-"""The program: its commands, and the one place where errors become a line and an exit code.
+"""The program: its commands, what it says without one, and the one place where errors become a line and an exit code.
 
 0 done    1 regression    2 wrong usage    3 unsupported here    4 measurement invalid    5 the run broke
 130 interrupted (Ctrl-C)    143 ended by SIGTERM    129 by SIGHUP
@@ -6,18 +6,23 @@
 """
 
 import os
+import shlex
 import sys
 import traceback
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 import typer
 
+from fp8bench import registry
 from fp8bench.cli.output import FULL, of_output
 from fp8bench.cli.program import PROGRAM
 from fp8bench.launch import signals
 from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageError, inert, refusal_of
+from fp8bench.schema.option import variable_of
 
 READER_GONE = 141
 COMPLETE = "_FP8BENCH_COMPLETE"
@@ -60,30 +65,61 @@ def main() -> None:
 
 
 def _answer(arguments: Sequence[str]) -> int:
-    """Run the command and return the exit code, after all output has been written."""
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")
     if sys.stdout is None:
         raise RunFailed("standard output is closed, so no result can be printed", "Send it to a file or /dev/null")
-    completing = COMPLETE in os.environ
-    if not arguments and not completing:
-        from fp8bench.cli.start import start
-
+    command, code = typer.main.get_command(PROGRAM), 0
+    if COMPLETE in os.environ:
+        code = command.main(list(arguments), prog_name="fp8bench", standalone_mode=False) or 0
+    elif not arguments:
         start(os.environ)
-        sys.stdout.flush()
-        return 0
-    command = typer.main.get_command(PROGRAM)
-    if completing:
-        return int(command.main(list(arguments), prog_name="fp8bench", standalone_mode=False) or 0)
-    code = 0
-    # Not by typer's own `main`, which swallows an interrupt and a broken pipe.
-    try:
-        with command.make_context("fp8bench", list(arguments)) as context:
-            command.invoke(context)
-    except typer.Exit as ended:
-        code = ended.exit_code
+    else:
+        # Not by typer's own `main`, which swallows an interrupt and a broken pipe.
+        try:
+            with command.make_context("fp8bench", list(arguments)) as context:
+                command.invoke(context)
+        except typer.Exit as ended:
+            code = ended.exit_code
     sys.stdout.flush()
     return code
+
+
+def start(environ: Mapping[str, str]) -> None:
+    """Print what this machine can measure, and three commands to type next, by the names of records alone: a dozen
+    lines at most. Whatever the machine and the folder have, this is no error.
+    """
+    # Imported here: what reads files takes a part of the answer's time.
+    from fp8bench.schema.address import local
+
+    try:
+        # Imported here: a driver's library that cannot be imported is said in words.
+        from fp8bench.machine.gpus import this_machine
+
+        gpus = ", ".join(f"{count} x {name}" for name, count in Counter(this_machine(environ).gpus).items())
+        here = gpus or "no NVIDIA GPU: a tiny model on the CPU (fp8 is emulated)"
+    except Fp8benchError as error:
+        here = inert(str(error))
+    folder, newest = Path(str(local(environ.get(variable_of("results_dir")) or "results"))), dict[str, str]()
+    for path in folder.glob("*/*.json"):
+        created, _, what = path.name.partition("-")
+        # A record of another kind than a run has the kind's name in its own.
+        if path.parent.name != "published" and not what.startswith(tuple(f"{kind}-" for kind in registry.KINDS)):
+            newest[path.parent.name] = max(created, newest.get(path.parent.name, ""))
+    last = sorted(newest, key=lambda name: (newest[name], name), reverse=True)[:2]
+    compare = shlex.join(["fp8bench", "compare", *(last or ("p4d", "p5"))])
+    commands = {
+        "fp8bench doctor": "is this machine fit to be measured?",
+        "fp8bench run": "measure every mode, and say what a dollar buys",
+        compare: f"what the records in {os.path.relpath(folder)} say" if last else "what others have published",
+    }
+    typer.echo(
+        "Which precision mode, on which GPU instance, trains your model for the least\nmoney, and how sure are we?\n\n"
+        f"This machine: {here}\n"
+    )
+    for command, what in commands.items():
+        typer.echo(f"  {command:{len(compare)}}  {what}")
+    typer.echo("\nEvery command: fp8bench --help")
 
 
 def _end_refused(what: str) -> NoReturn:
@@ -92,8 +128,7 @@ def _end_refused(what: str) -> NoReturn:
         _fail(line, UsageError.exit_code)
     from fp8bench.cli.nodes import refused_everywhere
 
-    refusal = UsageError(what.rstrip("."), "See `fp8bench --help`")
-    sys.exit(refused_everywhere(refusal, lambda: _say(line), os.environ))
+    sys.exit(refused_everywhere(UsageError(what.rstrip("."), "See `fp8bench --help`"), lambda: _say(line), os.environ))
 
 
 def _in_words(error: BaseException) -> Fp8benchError | None:

@@ -51,14 +51,7 @@ def check(
     done = checked(
         find(results_dir, session, against, unread, nights), max_regression, strict, allow_mismatch, under_test
     )
-    if plan:
-        show(planned(done), form)
-        if done.plan_exit_code:
-            log(plan_sentence(done))
-            raise typer.Exit(done.plan_exit_code)
-        unread.end(strict)
-        return
-    show(document(done), form)
+    show(planned(done) if plan else document(done), form)
     for path, name in exports.items():
         with written(path, "Choose another file with --export", UsageError):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,9 +62,9 @@ def check(
             file.write(f"## fp8bench check\n\n{EXPORTS['markdown'](done)}\n\n")
     elif summary:
         warn(f"--summary has nowhere to write: {SUMMARY} is not set, as it is in a step of GitHub Actions")
-    if done.exit_code:
-        log(sentence(done))
-        raise typer.Exit(done.exit_code)
+    if code := done.plan_exit_code if plan else done.exit_code:
+        log(plan_sentence(done) if plan else sentence(done))
+        raise typer.Exit(code)
     unread.end(strict)
 
 

@@ -17,25 +17,17 @@ from typer.core import TyperCommand
 from fp8bench import registry
 from fp8bench.cli.output import warn
 from fp8bench.cli.program import GROUPS
-from fp8bench.config.options import Options, kind_of, read, words_of
-from fp8bench.config.options import options_of as declarations
-from fp8bench.config.request import OPTIONS, RunRequest
-from fp8bench.config.sources import Resolved, resolve, unknown_variable
+from fp8bench.config.options import Options, kind_of, options_of, read, words_of
+from fp8bench.config.request import OPTIONS, Resolved, RunRequest, resolve, unknown_variable
 from fp8bench.schema.address import address_of, local
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import Frozen, read_text
 from fp8bench.schema.option import PREFIX, flag_of, variable_of
 from fp8bench.schema.yaml_text import parse_mapping
 
-Declared = tuple[str, Any, Any]
-"""The name of an option, its type with typer's declaration, and its default."""
-
 HELP_ALL = "--help-all"
 COMMON = ("instance", "name", "record", "form", "results_dir", "help")
 """Options that many commands have, behind their own in help."""
-
-COLUMNS_OF_FLAGS = 24
-"""Of an option with its values; a longer one has a line to itself."""
 
 SHOWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "run": {
@@ -70,7 +62,7 @@ LISTS_ONLY = ("modes", "workloads", "formats", "doctor")
 """Commands that take no settings: none of them is affected by a variable."""
 
 MERGE_SOURCES = ("run", "sweep")
-"""Commands that merge flags, variables, a file and defaults (`config.sources`): each value keeps its origin."""
+"""Commands that merge flags, variables, a file and defaults (`config.request`): each value keeps its origin."""
 
 
 def command(
@@ -85,12 +77,11 @@ def command(
     own = [one for one in parameters if one.name not in models and one.kind is not one.VAR_KEYWORD]
     given = {one.name: (one.annotation, ... if one.default is one.empty else one.default) for one in own}
     models = {"": create_model("Given", __base__=Options, **given), **models}  # type: ignore[call-overload]
-    declared = [one for model in models.values() for one in options_of(model)]
+    fields = [one for model in models.values() for one in fields_of(model)]
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
         omitted = NOT_IN.get(name, frozenset()) | given.keys()
-        declared = [*(one for one in options_of(RunRequest) if one[0] not in omitted), *declared]
+        fields = [*(one for one in fields_of(RunRequest) if one[0] not in omitted), *fields]
     # typer reads the options from a class as it does from a function, and makes an object of the words.
-    fields = [(one, kind, field(default=default)) for one, kind, default in declared]
     words = make_dataclass("Words", fields, kw_only=True, eq=False, repr=False)
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(name, cls=Command, help=summary)(words)
@@ -99,10 +90,12 @@ def command(
     return made
 
 
-def options_of(model: type[Frozen]) -> list[Declared]:
-    """Return the options of a model's fields. Not given, a value is None, false or an empty list; else it is text."""
-    found: list[Declared] = []
-    for name, option in declarations(model).items():
+def fields_of(model: type[Frozen]) -> list[tuple[str, type, Any]]:
+    """Return a model's options as fields of a dataclass, each with its name, its type and typer's declaration. Not
+    given, a value is None, false or an empty list; else it is text.
+    """
+    found: list[tuple[str, type, Any]] = []
+    for name, option in options_of(model).items():
         of = model.model_fields[name]
         kind = kind_of(of)
         several = get_origin(kind) is tuple
@@ -121,7 +114,7 @@ def options_of(model: type[Frozen]) -> list[Declared]:
             shared["metavar"] = option.metavar or "|".join(words) or "N"
             shared["autocompletion"] = _one_of(words) if len(words) > 1 else None
         declared = typer.Argument(default, **shared) if option.argument else typer.Option(default, *flags, **shared)
-        found.append((name, bool if kind is bool else list[str] if several else str, declared))
+        found.append((name, bool if kind is bool else list[str] if several else str, field(default=declared)))
     return found
 
 
@@ -181,7 +174,8 @@ class Command(TyperCommand):
         for heading, lines in sections:
             if lines:
                 with formatter.section(heading):
-                    formatter.write_dl(lines, col_max=COLUMNS_OF_FLAGS)
+                    # A longer option has a line to itself.
+                    formatter.write_dl(lines, col_max=24)
 
     def invoke(self, ctx: Any) -> None:
         """Answer, fetching remote results before and sending new ones after; for `run`, its file may name addresses."""
@@ -191,33 +185,26 @@ class Command(TyperCommand):
             made = read(model, {one: values.pop(one) for one in model.model_fields}, called)
             values |= {name: made} if name else vars(made)
             given |= vars(made)
-        if given.get("as_json") and given.get("form") != "json" and _origin(ctx, "form") == "COMMANDLINE":
+        origin = {name: getattr(ctx.get_parameter_source(name), "name", "") for name in ("form", "results_dir")}
+        if given.get("as_json") and given.get("form") != "json" and origin["form"] == "COMMANDLINE":
             raise UsageError(f"both --json and --format {given['form']} were given", "Give one of them")
         folders = given.get("results_dir", ())
         folders = [Path(str(local(one))) for one in (folders if isinstance(folders, tuple) else [folders]) if one]
         # Of `compare` and `scaling` a mistyped folder would not be noticed: they have published figures to show.
-        named = _origin(ctx) in ("COMMANDLINE", "DEFAULT_MAP") and self.name in ("compare", "scaling")
+        named = origin["results_dir"] in ("COMMANDLINE", "DEFAULT_MAP") and self.name in ("compare", "scaling")
         addresses = [folder for folder in folders if address_of(folder) is not None]
         for folder in folders if named or self.name in ("push", "verify") else ():
             # Otherwise a missing folder has no results, and may be created, as a mirror may.
             if folder not in addresses and not folder.exists():
                 raise UsageError(f"there is no folder {folder}", "Name another with --results-dir")
-        if not addresses or self.name == "run":
-            self.answer(**values)
-            return
-        from fp8bench.cli.remote import synced
-
         # Commands whose records are kept before they are sent.
         measures = self.name in (*GROUPS["Measure"], "import")
         with ExitStack() as stack:
-            for folder in addresses:
+            for folder in addresses if self.name != "run" else ():
+                from fp8bench.cli.remote import synced
+
                 stack.enter_context(synced(folder, measures and not given.get("record")))
             self.answer(**values)
-
-
-def _origin(ctx: Any, option: str = "results_dir") -> str:
-    source = ctx.get_parameter_source(option)
-    return "" if source is None else str(source.name)
 
 
 def refuse_empty(words: Sequence[str]) -> None:

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from fp8bench.cli.listings import summary_of
+from fp8bench.cli.list import summary_of
 from fp8bench.cli.output import load_catalog
-from fp8bench.config.request import OPTIONS
-from fp8bench.config.sources import Resolved
+from fp8bench.config.request import OPTIONS, Resolved
 from fp8bench.launch import forecast as ahead
 from fp8bench.launch.forecast import ExpectedTurn, Forecast, duration
 from fp8bench.launch.plan import owned
@@ -64,7 +63,6 @@ def look_ahead(
 
 
 def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: Answer | None = None) -> Document:
-    """Show the settings, the configuration of each mode, the forecast, and what an examined model consists of."""
     requested = resolved.request.model_dump(mode="json", exclude={"variants"})
     variants, model = prepared.request.variants, answer.facts if answer is not None else None
     own = {*owned(variants), *(["mode"] if variants else [])}
@@ -170,7 +168,6 @@ def _table(columns: Mapping[str, Iterable[object]], naming: int) -> Table:
 
 
 def lines(found: Forecast) -> list[str]:
-    """Return lines about what cannot run, the time, the cost, and their assumptions."""
     obstacles = [f"cannot run here: {turn.label} {turn.obstacle}" for turn in found.turns if turn.obstacle]
     if len(obstacles) == len(found.turns):
         return [*obstacles, "nothing would run"]

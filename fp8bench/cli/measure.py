@@ -15,7 +15,7 @@ from fp8bench import registry
 from fp8bench.cli.command import command
 from fp8bench.cli.nodes import as_torchrun_has_it, meet
 from fp8bench.cli.options import Form, option
-from fp8bench.cli.output import draw, load_catalog, log, show, shown_after_keeping, tell_broken
+from fp8bench.cli.output import Unread, draw, load_catalog, log, show, shown_after_keeping
 from fp8bench.config.options import Options
 from fp8bench.kinds.one_record import OF_THE_MACHINE, OneRecord, Request
 from fp8bench.launch.nodes.agent import Agent
@@ -60,7 +60,7 @@ def command_of(name: str, summary: str) -> Any:
                     flag = flag_of(given).removesuffix("s") if isinstance(value, tuple) else flag_of(given)
                     what = f"--record shows what was kept, and {flag} belongs to a measurement"
                     raise UsageError(what, "Give one of them")
-            shown(find_kept(record, request.results_dir, kind.record, tell_broken))
+            shown(find_kept(record, request.results_dir, kind.record, Unread()))
             return
         with as_torchrun_has_it(os.environ, alone=False) if kind.on_nodes else nullcontext((None, None)) as (_, agent):
             made = fit(_measured(kind, request, agent))
@@ -81,7 +81,7 @@ def _measured(kind: OneRecord[Any, Any, Any], request: Request, agent: Agent | N
         prepared = kind.prepare(request, os.environ)
         register(prepared, None, date.today(), log)
         return kind.measure(prepared, log)
-    prepared = meet(agent, request, lambda: kind.prepare(request, os.environ), lambda prepared: prepared.alike)
+    prepared = meet(agent, request, lambda: kind.prepare(request, os.environ))
     executor = NodesExecutor(agent)
     if not agent.leads:
         raise typer.Exit(executor.follow(lambda _config: prepared.warnings))

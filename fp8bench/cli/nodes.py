@@ -21,22 +21,17 @@ if TYPE_CHECKING:
 PreparedT = TypeVar("PreparedT")
 
 
-def meet(
-    agent: "Agent",
-    request: "BaseModel",
-    prepare: Callable[[], PreparedT],
-    alike: Callable[[PreparedT], Mapping[str, str]] = lambda _prepared: {},
-) -> PreparedT:
+def meet(agent: "Agent", request: "BaseModel", prepare: Callable[[], PreparedT]) -> PreparedT:
     """Let the nodes of one call check whether they are equal, and return what `prepare` does. prepare: raises what
-    keeps this node from running, before any begins. alike: what must be the same besides the options, by name. Raises
-    the error that keeps the nodes from running together.
+    keeps this node from running, before any begins; if it has `alike`, that must be the same besides the options.
+    Raises the error that keeps the nodes from running together.
     """
     from fp8bench.launch.nodes.agent import hello
     from fp8bench.machine.gpus import this_machine
 
     mine = hello(agent.place, request, this_machine(os.environ), os.environ)
     prepared = prepare()
-    mine = mine.model_copy(update={"settings": {**mine.settings, **alike(prepared)}})
+    mine = mine.model_copy(update={"settings": {**mine.settings, **getattr(prepared, "alike", {})}})
     agent.meet(mine, getattr(request, "timeout_s", None))
     if agent.leads:
         hosts = ", ".join(map(agent.called, range(agent.place.nodes)))

@@ -2,13 +2,13 @@
 
 import errno
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
 
-from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, RunFailed, inert
+from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, RunFailed, UsageError, inert
 from fp8bench.tables import render
 
 if TYPE_CHECKING:
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from fp8bench.records.files import Broken
     from fp8bench.records.results import Folders
+    from fp8bench.schema.config import RunConfig
     from fp8bench.schema.instance import Catalog
+    from fp8bench.schema.record import Record
     from fp8bench.tables.document import Document
 
 
@@ -26,7 +28,6 @@ OF_OUTPUT = (*FULL, errno.EBADF, errno.EIO, errno.EFBIG)
 
 
 def of_output(error: BaseException | None) -> bool:
-    """Return whether standard output could not be written."""
     return isinstance(error, OSError) and error.filename is None and error.errno in OF_OUTPUT
 
 
@@ -52,31 +53,24 @@ def shown_after_keeping(kept: str, command: str) -> "Iterator[None]":
 
 
 def log(line: str) -> None:
-    """Print one line on standard error, prefixed with the program's name."""
     print(f"fp8bench: {inert(line)}", file=sys.stderr, flush=True)
 
 
 def warn(line: str) -> None:
-    """Print a warning, as one such line."""
     log(f"warning: {line}")
 
 
-def tell_broken(broken: "Iterable[Broken]") -> None:
-    """Print a line on standard error for each broken file, and for each record that is left out."""
-    for one in broken:
-        warn(one.told)
-
-
 class Unread:
-    """Reports each file that could not be read, once, because a folder may be read twice."""
+    """Warns of each broken file and of each record that is left out, once, because a folder may be read twice."""
 
     def __init__(self) -> None:
-        self.found: list[Broken] = []
+        self.found: set[str] = set()
 
-    def __call__(self, found: "Sequence[Broken]") -> None:
-        new = [one for one in found if str(one) not in map(str, self.found)]
-        tell_broken(new)
-        self.found.extend(new)
+    def __call__(self, broken: "Iterable[Broken]") -> None:
+        for one in broken:
+            if str(one) not in self.found:
+                warn(one.told)
+                self.found.add(str(one))
 
     def end(self, strict: bool) -> None:
         """End a command. strict: whether to exit with the code for invalid results if a file could not be read."""
@@ -120,3 +114,35 @@ def draw(document: "Document", name: str, path: "Path | None") -> None:
     if path is not None and name in document.figures:
         document.figures[name](path)
         log(f"drawn as {path}")
+
+
+EMIT = "Name another file with --emit"
+
+
+def require_script(path: "Path | None", configs: "Iterable[RunConfig]") -> None:
+    """Raise UsageError unless a script of each configuration can be written to a new file. path: None for no script."""
+    if path is None:
+        return
+    if path.exists() or not path.parent.is_dir():
+        raise UsageError(f"{path} exists" if path.exists() else f"there is no folder {path.parent}", EMIT)
+    from fp8bench.kinds.run import script
+
+    for config in configs:
+        script.require_writable(config)
+
+
+def write_script(path: "Path | None", records: "Iterable[Record]") -> None:
+    """Write the script of the record that takes the least time a unit. Raises RunFailed if the disk refuses it."""
+    if path is None:
+        return
+    from fp8bench.kinds.run import script
+    from fp8bench.schema.files import write_atomically
+    from fp8bench.stats.steps import step_times
+
+    timed = [(step_times(one), one.summary, one.config, one) for one in records if one.status == "ok"]
+    fastest = [(t.mean_s / s.units_per_step, c.switched_label, one) for t, s, c, one in timed if t and s and c]
+    if fastest:
+        _, label, best = min(fastest, key=lambda one: one[0])
+        with written(path, EMIT):
+            write_atomically(path, script.script(best), replace=False)
+        log(f"{label} as a training script: {path}")

@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 from pydantic import PositiveInt
 
-from fp8bench.cli.options import Form, HowBought, PriceAsOf, Region, ResultsDir, Workload, argument, option
-from fp8bench.cli.output import load_catalog, log, require_read, show, tell_broken
-from fp8bench.cli.selection import BatchSize
+from fp8bench.cli.options import BatchSize, Form, HowBought, PriceAsOf, Region, ResultsDir, Workload, argument, option
+from fp8bench.cli.output import Unread, load_catalog, log, require_read, show
 from fp8bench.predict.document import document
 from fp8bench.predict.prediction import predictions, target
 from fp8bench.predict.source import sources
@@ -59,7 +58,7 @@ def predict(
     require_region(region, catalog, [called.key])
     there = target(called, catalog, gpus)
     requested = Filter(mode=mode or None, execution=execution, batch_size=batch_size, workload=workload)
-    kept = results.measured(results.read(results_dir, {origin}), tell_broken, requested)
+    kept = results.measured(results.read(results_dir, {origin}), Unread(), requested)
     if not kept:
         remedy = f"Name one that is with --from; `fp8bench compare {origin}` shows what there is"
         raise results.nothing_found(f"of {source}{requested.words} is measured and ok", results_dir, remedy, RUN)

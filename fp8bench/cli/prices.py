@@ -1,7 +1,8 @@
 """`fp8bench prices`: what instances cost and since when; current offers; and the user's own contract."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated, get_args
@@ -12,16 +13,20 @@ from pydantic import PositiveFloat
 from fp8bench.cli.options import Day, Form, HowBought, Region, argument, option
 from fp8bench.cli.output import load_catalog, log, require_read, show, warn
 from fp8bench.config.options import Folder
-from fp8bench.pricing import offers, snapshot
-from fp8bench.pricing.catalog import find
-from fp8bench.pricing.choose import ANY_MACHINE, EVERYWHERE, PriceQuery, require_region
-from fp8bench.pricing.document import document_of_changes, document_of_known, known
+from fp8bench.pricing import offers
+from fp8bench.pricing.catalog import find, read_snapshot
+from fp8bench.pricing.choose import ANY_MACHINE, EVERYWHERE, OLD_DAYS, PriceQuery, choose, in_region, require_region
+from fp8bench.pricing.offers import Change
 from fp8bench.records import results
 from fp8bench.records.instances import keep, keep_snapshot, snapshots
+from fp8bench.records.select import grouped
 from fp8bench.schema.errors import UsageError, require_known
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog, Instance, Offer, Price, Purchase
 from fp8bench.schema.machine import LABEL
 from fp8bench.schema.option import USD_PER_HOUR, Option
+from fp8bench.tables.document import CsvLines, Document, Letters, Note, Sentence, Table, blocks
+from fp8bench.tables.study import Column, word
 
 PURCHASES: tuple[Purchase, ...] = get_args(Purchase)
 
@@ -57,7 +62,7 @@ def show_prices(
     shown = [line for line in lines if every or line.in_force or line.usd_per_hour is None]
     there = sum(price.usd_per_hour is not None for one in wanted for price in one.prices)
     hidden = 0 if every or purchase or region else there - sum(line.usd_per_hour is not None for line in shown)
-    show(document_of_known(shown, hidden), form)
+    show(document_of(shown, hidden), form)
 
 
 def update(
@@ -88,19 +93,31 @@ def update(
     # Of each provider, the offers in the last snapshot that has any.
     newest: dict[str | None, list[Offer]] = {}
     for kept in snapshots(results_dir):
-        there = [one for one in snapshot.read(kept, list(catalog.instances)) if one.instance in covered]
-        providers_there = dict.fromkeys(covered[one.instance].provider for one in there)
-        newest |= {name: [one for one in there if covered[one.instance].provider == name] for name in providers_there}
+        there = [one for one in read_snapshot(kept, list(catalog.instances)) if one.instance in covered]
+        newest |= grouped(there, lambda one: covered[one.instance].provider)
     last = [offer for of_provider in newest.values() for offer in of_provider]
-    changed = snapshot.changes(found, snapshot.known_offers(catalog), [offer.place for offer in last])
+    changed = offers.changes(found, offers.known_offers(catalog), [offer.place for offer in last])
     path = None
     if dry_run:
         log("--dry-run: no snapshot is kept")
     elif {offer.model_dump_json() for offer in found} != {offer.model_dump_json() for offer in last}:
-        path = keep_snapshot(snapshot.text_of(found), date.today(), results_dir)
+        path = keep_snapshot(offers.text_of(found), date.today(), results_dir)
     missing = [one.key for one in wanted if one.key not in {offer.instance for offer in found}]
     versions = [f"{one} ({fetched.versions.get(one) or 'local'})" for one in fetched.items]
-    show(document_of_changes(changed, len(found), path, versions, missing), form)
+    offered = f"{len(found)} offers of instances of the catalogue, from {', '.join(versions)}; {len(changed)} changed"
+    written = f"Kept as {path}" if path else "They are those of the last snapshot, so that none was written"
+    said = [f"{offered}. {written}."]
+    if missing:
+        said.append(f"Not offered there, so that their prices stay as they were: {', '.join(missing)}.")
+    data = {
+        "snapshot": str(path) if path else None,
+        "offers": len(found),
+        "catalogues": versions,
+        "not_offered": missing,
+        "changes": changed,
+    }
+    table = [Table(tuple(column.cells(changed) for column in CHANGED), naming=3)] if changed else []
+    show(Document(blocks(table, [*map(Sentence, said)]), data=data, lines=CsvLines.of(Change, changed)), form)
 
 
 def set_price(
@@ -149,9 +166,9 @@ def set_price(
 
 
 def _wanted(names: Sequence[str], providers: Sequence[str], catalog: Catalog) -> list[Instance]:
-    known = sorted({one.provider for one in catalog.instances.values() if one.provider})
+    there = sorted({one.provider for one in catalog.instances.values() if one.provider})
     for provider in providers:
-        require_known("provider", provider, known, "fp8bench list instances")
+        require_known("provider", provider, there, "fp8bench list instances")
     chosen = [find(catalog, name) for name in names] if names else list(catalog.instances.values())
     found = {one.key: one for one in chosen if not providers or one.provider in providers}
     if not found:
@@ -160,3 +177,107 @@ def _wanted(names: Sequence[str], providers: Sequence[str], catalog: Catalog) ->
 
 
 COMMANDS = {"show": show_prices, "update": update, "set": set_price}
+
+
+class KnownPrice(Frozen):
+    """One price of one instance; or, if usd_per_hour is null, that there is none. The names are those of json and csv.
+    age_days: since as_of. until: from when on it no longer holds. in_force: whether it is used today for its purchase.
+    """
+
+    instance: str
+    provider: str | None
+    gpu: str | None
+    gpu_count: int
+    purchase: Purchase
+    region: str | None
+    usd_per_hour: float | None
+    usd_per_gpu_hour: float | None
+    as_of: date | None
+    until: date | None
+    age_days: int | None
+    source: str | None
+    own: bool
+    derived: bool
+    doubtful: bool
+    in_force: bool
+    note: str | None
+    reason: str | None
+
+
+def known(instance: Instance, query: PriceQuery, purchases: Iterable[Purchase]) -> list[KnownPrice]:
+    """Return the prices of one instance: by purchase, the one in force first; without any, one line that says so."""
+    found: list[KnownPrice] = []
+    for purchase in purchases:
+        chosen = choose(instance.prices, replace(query, purchase=purchase))
+        there = [one for one in instance.prices if one.purchase == purchase and in_region(one, query.region)]
+        why = next((one.reason for one in there if one.reason), None)
+        none = Price(usd_per_hour=None, purchase=purchase, as_of=None, source=None, reason=why)
+        priced = [one for one in there if one.usd_per_hour is not None]
+        for one in sorted(priced, key=lambda one: one is not chosen) or [none]:
+            usd = one.usd_per_hour
+            found.append(made_of(
+                KnownPrice, instance, one,
+                instance=instance.key,
+                usd_per_gpu_hour=usd / instance.gpu_count if usd and instance.gpu_count else None,
+                age_days=(query.as_of - one.as_of).days if one.as_of else None,
+                doubtful=one.doubtful or one.doubt is not None,
+                in_force=one is chosen,
+                note=one.doubt or one.note,
+            ))  # fmt: skip
+    return found
+
+
+def document_of(prices: Sequence[KnownPrice], hidden: int) -> Document:
+    """Show known prices. hidden: how many more are known for the same instances."""
+    said, used = Letters(), [one for one in prices if one.in_force]
+    alone = all(one.in_force or one.usd_per_hour is None for one in prices)
+    old = sum(one.age_days is None or one.age_days > OLD_DAYS for one in used)
+    without = ", ".join(dict.fromkeys(f"{one.instance} ({one.purchase})" for one in prices if one.usd_per_hour is None))
+    ways = "`fp8bench prices update` takes current offers, `fp8bench prices set` your own price."
+
+    def remarks(one: KnownPrice) -> str:
+        if one.usd_per_hour is None:
+            return said.refer("no price", one.reason) if one.reason else "no price"
+        notes = {
+            "in force": one.in_force and not alone,
+            f"ended {one.until}": one.until is not None and not one.in_force,
+            "your own": one.own,
+            "per-GPU price x GPUs": one.derived,
+            "doubtful": one.doubtful,
+        }
+        return ", ".join(text for text, holds in notes.items() if holds)
+
+    columns: tuple[Column[KnownPrice], ...] = (
+        word("instance", lambda one: one.instance, once=True),
+        word("GPUs", lambda one: f"{one.gpu_count} x {one.gpu}" if one.gpu_count else "none", once=True),
+        word("bought", lambda one: one.purchase),
+        word("region", lambda one: one.region or None),
+        Column("USD/h", lambda one: one.usd_per_hour, ",.2f"),
+        Column("USD/GPU-h", lambda one: one.usd_per_gpu_hour, ",.2f"),
+        word("as of", lambda one: None if one.usd_per_hour is None else str(one.as_of or "undated")),
+        Column("age, days", lambda one: one.age_days, "d"),
+        word("source", lambda one: f"[{said.of(one.source)}]" if one.source else None),
+        Column("notes", remarks, kind="note"),
+    )
+    table = Table(tuple(column.cells(prices) for column in columns))
+    sentences = {
+        f"{old} of {len(used)} prices in force have no date or one of more than {OLD_DAYS} days ago.": old,
+        f"Without a price: {without}.": without,
+        ways: old or without,
+        f"{hidden} more prices are known; --all lists them, and so does an instance's name.": hidden,
+    }
+    counted = [Sentence(text) for text, holds in sentences.items() if holds]
+    return Document(
+        blocks([table], [*map(Note, said.lines())], counted), data=list(prices), lines=CsvLines.of(KnownPrice, prices)
+    )
+
+
+CHANGED: tuple[Column[Change], ...] = (
+    word("instance", lambda one: one.instance, once=True),
+    word("bought", lambda one: one.purchase),
+    word("region", lambda one: one.region or None),
+    Column("was, USD/h", lambda one: one.usd_per_hour_before, ",.2f"),
+    word("as of", lambda one: "new" if one.usd_per_hour_before is None else str(one.as_of_before or "undated")),
+    Column("is, USD/h", lambda one: "gone" if one.usd_per_hour is None else f"{one.usd_per_hour:,.2f}", str),
+    Column("change", lambda one: one.change, "+z.1f", scale=100, after=" %"),
+)

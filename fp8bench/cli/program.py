@@ -12,49 +12,35 @@ from fp8bench import __version__, registry
 from fp8bench.cli.output import warn
 from fp8bench.schema.errors import UsageError
 
-GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+GROUPS: Mapping[str, Mapping[str, str]] = {
     "Measure": {
-        "run": (
-            "run:run",
-            "Train a model for a hundred steps or more in each precision mode, in several fresh processes, and keep a "
-            "record of each. A mode is first proved to compute what the plain model does, then timed.",
-        ),
-        "sweep": (
-            "sweep:sweep",
-            "Search mode, recipe, execution, batch size and attention for the most that a dollar buys on this machine.",
-        ),
-        **{kind: ("", summary) for kind, summary in registry.KINDS.items() if kind != "run"},
+        "run": "Train a model for a hundred steps or more in each precision mode, in several fresh processes, and keep "
+        "a record of each. A mode is first proved to compute what the plain model does, then timed.",
+        "sweep": "Search mode, recipe, execution, batch size and attention for the most that a dollar buys on this "
+        "machine.",
+        **{kind: summary for kind, summary in registry.KINDS.items() if kind != "run"},
     },
     "Decide": {
-        "compare": ("compare:compare", "Which mode on which instance buys most for a dollar."),
-        "explain": ("explain:explain", "Where a mode's step goes, and why it is not faster than another."),
-        "report": ("report:report", "The comparison as one page of HTML that needs no other file, or one plot of it."),
-        "check": (
-            "check:check",
-            "Has anything become slower than is allowed? Exit code 1 if so, or if a mode is gone or failed; "
-            "6: undecided.",
-        ),
-        "scaling": (
-            "scaling:scaling",
-            "What is left of a GPU's rate over more GPUs and nodes, and by how much modes are faster there.",
-        ),
-        "predict": ("predict:predict", "What an instance that you do not have would make of a measured mode."),
+        "compare": "Which mode on which instance buys most for a dollar.",
+        "explain": "Where a mode's step goes, and why it is not faster than another.",
+        "report": "The comparison as one page of HTML that needs no other file, or one plot of it.",
+        "check": "Has anything become slower than is allowed? Exit code 1 if so, or if a mode is gone or failed; "
+        "6: undecided.",
+        "scaling": "What is left of a GPU's rate over more GPUs and nodes, and by how much modes are faster there.",
+        "predict": "What an instance that you do not have would make of a measured mode.",
     },
     "This machine, prices, records": {
-        "doctor": ("doctor:doctor", "Is this machine fit to be measured? Exit code 3 if there is a problem."),
-        "prices": ("prices:COMMANDS", "What instances cost: list it, update it, set your own."),
-        "list": ("listings:COMMANDS", "What there is: modes and their recipes, workloads, instances."),
-        "results": (
-            "results:COMMANDS",
-            "Records: send them to another host, verify them, import a figure, keep those of a table.",
-        ),
+        "doctor": "Is this machine fit to be measured? Exit code 3 if there is a problem.",
+        "prices": "What instances cost: list it, update it, set your own.",
+        "list": "What there is: modes and their recipes, workloads, instances.",
+        "results": "Records: send them to another host, verify them, import a figure, keep those of a table.",
     },
 }
-"""Each command with its place in `cli`, and what help says of it. Without a place it is a kind of `cli.measure`."""
+"""Each command with what help says of it. Its function, or its `COMMANDS`, is in its own file, or in `measure`."""
 
-COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
+COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
 
-BESIDE = {("numerics", "formats"): ("formats:COMMANDS", "What number formats hold, and what values become in them.")}
+BESIDE = {("numerics", "formats"): "What number formats hold, and what values become in them."}
 """Subcommands of a command that measures where no subcommand follows it."""
 
 RENAMED = {
@@ -81,7 +67,7 @@ class Program(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command by name and help alone, for lists and completion; `resolve_command` makes the whole one."""
-        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command with its name and arguments. Raises UsageError for an old name that is gone."""
@@ -93,14 +79,14 @@ class Program(TyperGroup):
             called = f"`fp8bench {' '.join(RENAMED[old])}`"
             warn(f"`fp8bench {old}` is called {called} now; the next release forgets the old name")
         if tuple(args[:2]) in BESIDE:
-            return args[0], _made(args[0], *BESIDE[args[0], args[1]]), args[1:]
+            return args[0], _made(args[0], BESIDE[args[0], args[1]], args[1]), args[1:]
         name, found, rest = super().resolve_command(ctx, args)
-        return name, found and _made(str(name), *COMMANDS[str(name)]), rest
+        return name, found and _made(str(name), COMMANDS[str(name)]), rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for heading, commands in GROUPS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name, re.split(r"(?<=[.?]) ", said)[0]) for name, (_, said) in commands.items()])
+                formatter.write_dl([(name, re.split(r"(?<=[.?]) ", said)[0]) for name, said in commands.items()])
 
 
 class Group(TyperGroup):
@@ -110,17 +96,16 @@ class Group(TyperGroup):
         return super().parse_args(ctx, args if args or ctx.resilient_parsing else ["--help"])
 
 
-def _made(name: str, place: str, summary: str) -> Any:
+def _made(name: str, summary: str, file: str = "") -> Any:
     # Imported here: the list of all commands needs no options.
     from fp8bench.cli.command import command
 
-    if not place:
+    if name in registry.KINDS and name != "run" and not file:
         return import_module("fp8bench.cli.measure").command_of(name, summary)
-    module, _, attribute = place.partition(":")
-    found = getattr(import_module(f"fp8bench.cli.{module}"), attribute)
-    if not isinstance(found, dict):
-        return command(name, found, summary)
-    commands = {inner: command(inner, answer, answer.__doc__) for inner, answer in found.items()}
+    module = import_module(f"fp8bench.cli.{file or name}")
+    if not hasattr(module, "COMMANDS"):
+        return command(name, getattr(module, name), summary)
+    commands = {inner: command(inner, answer, answer.__doc__) for inner, answer in module.COMMANDS.items()}
     return Group(name=name, commands=commands, help=summary, rich_markup_mode=None)
 
 

@@ -4,7 +4,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from fp8bench.launch.processes.blame import compiles
 from fp8bench.launch.processes.watch import Watch
 from fp8bench.launch.sweep.halving import Halving, Turn, in_words
 from fp8bench.pricing.cost import units_per_usd
-from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record, Session
 from fp8bench.tables.written import rate, with_interval, workers
 from fp8bench.worker.progress import Progress
@@ -25,10 +23,9 @@ LINE_EVERY_S = 15.0
 
 
 class Quiet:
-    """Shows nothing of what goes well."""
+    """Shows nothing of what goes well. compiles: whether the first step may take long."""
 
     def begins(self, what: str, work: str, compiles: bool = False) -> Watch:
-        """compiles: whether its first step may take long."""
         return lambda _progress: None
 
     def ended(self, what: str, outcome: str) -> None:
@@ -50,14 +47,10 @@ class Lines(Quiet):
                 return
             first_step = same and progress.stage == "warming up" and progress.step <= 1
             stage, told_at = progress.stage, now
+            doing = f"{stage}{' (compiling)' * (first_step and compiles)}"
             # The number of steps is agreed on after warm-up.
-            of = "" if progress.steps is None else f" of {progress.steps}"
-            told = (
-                f"{stage}{' (compiling)' * (first_step and compiles)}",
-                f"step {progress.step}{of}",
-                _median(progress),
-            )
-            log(f"  after {now - began:.0f} s: {', '.join(filter(None, told))}")
+            step = f"step {progress.step}" if progress.steps is None else f"step {progress.step} of {progress.steps}"
+            log(f"  after {now - began:.0f} s: {', '.join(filter(None, (doing, step, _median(progress))))}")
 
         return watch
 
@@ -92,17 +85,15 @@ def _median(progress: Progress) -> str:
 
 @contextmanager
 def shown(quiet: bool) -> Iterator[Quiet]:
-    """Yield what shows progress on this terminal, or in this pipe."""
     if quiet or not sys.stderr.isatty():
         yield Quiet() if quiet else Lines()
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
 
-    words = ("{task.fields[what]}", "[dim]{task.description}")
-    steps = BarColumn(bar_width=24), MofNCompleteColumn(), "{task.fields[median]}"
-    columns = (SpinnerColumn(), *words, *steps, TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    words = "{task.fields[what]}", "[dim]{task.description}"
+    steps = BarColumn(bar_width=24), MofNCompleteColumn(), "{task.fields[median]}", TimeElapsedColumn()
+    with Progress(SpinnerColumn(), *words, *steps, console=Console(stderr=True), transient=True) as bars:
         yield Bars(bars)
 
 
@@ -121,7 +112,7 @@ class OfSession:
         return self._on.begins(f"{entry.label}, round {place.round}{of}", f"{work}, {steps}", compiles(config) is True)
 
     def ended(self, entry: Entry, record: Record, path: Path) -> None:
-        outcome, so_far = status_of(record), self._schedule.estimate(entry)
+        outcome, so_far = _status(record), self._schedule.estimate(entry)
         if record.summary is not None and so_far is not None:
             executed = f", {record.execution}" if record.execution else ""
             outcome = f"{record.status}{executed}, {record.summary.step_time_s * 1e3:.1f} ms a step"
@@ -130,7 +121,7 @@ class OfSession:
                 outcome += f"; over {so_far.processes} processes {over}"
         number = record.session.round if record.session is not None else 1
         self._on.ended(f"{entry.label}, round {number}", f"{outcome}: {path}")
-        _say_why_it_stopped(entry.label, record)
+        _log_reason(entry.label, record)
         for warning in record.evidence.warnings if record.evidence else ():
             warn(f"{entry.label}: {warning}")
 
@@ -145,33 +136,27 @@ class OfSweep:
         return self._on.begins(_called(turn), f"about {duration(expected_s)}")
 
     def ended(self, turn: Turn, record: Record, halving: Halving) -> None:
-        outcome = status_of(record)
+        outcome, price = _status(record), self._usd_per_hour
         if record.status == "ok":
             leaders = halving.standings().leaders
             led = f"leads: {in_words(leaders[0])}" if leaders else "none is left"
             led = "it leads" if leaders[:1] == (turn.config,) else led
-            outcome = f"{record.execution}, {self._worth(turn.config, halving)}; {led}"
+            # Of its rounds, or of its look if it has none.
+            per_s = 1 / halving.unit_s(turn.config)
+            worth = f"{rate(per_s)} units/s" if price is None else f"{rate(units_per_usd(per_s, price))} units/USD"
+            outcome = f"{record.execution}, {worth if per_s else '-'}; {led}"
         self._on.ended(_called(turn), outcome)
-        _say_why_it_stopped(in_words(turn.config), record)
-
-    def _worth(self, config: RunConfig, halving: Halving) -> str:
-        """Return the units per USD, or per second without a price, of its rounds, or of its look if it has none."""
-        price, found_s = self._usd_per_hour, halving.unit_s(config)
-        if found_s == inf:
-            return "-"
-        value = 1 / found_s if price is None else units_per_usd(1 / found_s, price)
-        return f"{rate(value)} units/{'s' if price is None else 'USD'}"
+        _log_reason(in_words(turn.config), record)
 
 
 def _called(turn: Turn) -> str:
     return f"{turn.stage} {turn.number}: {in_words(turn.config)}"
 
 
-def status_of(record: Record) -> str:
-    """Return the status with its cause, e.g. `failed (oom)`."""
+def _status(record: Record) -> str:
     return f"{record.status} ({record.cause})" if record.cause else record.status
 
 
-def _say_why_it_stopped(label: str, record: Record) -> None:
+def _log_reason(label: str, record: Record) -> None:
     if record.reason:
         log(f"{label}: {record.reason}. {record.remedy}.")

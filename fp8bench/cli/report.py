@@ -4,9 +4,8 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated
 
-from fp8bench.cli.options import ResultsDir, Strict, argument, option
+from fp8bench.cli.options import ResultsDir, Selection, Strict, argument, option
 from fp8bench.cli.output import Unread, log, warn, written
-from fp8bench.cli.selection import Selection
 from fp8bench.kinds.run import gather
 from fp8bench.kinds.run.page import PLOTS, charts, page, shown_rows
 from fp8bench.kinds.view import AS_IT_IS, JOB_UNITS, Count

@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from fp8bench import __version__, registry
-from fp8bench.cli.options import Form, ResultsDir, ResultsDirs, argument, option
+from fp8bench.cli.options import Form, ResultsDir, ResultsDirs, Selection, argument, option
 from fp8bench.cli.output import Unread, load_catalog, log, show, warn
-from fp8bench.cli.selection import Selection
 from fp8bench.config.options import Folder
 from fp8bench.kinds.run import gather
 from fp8bench.kinds.run.sentences import method

@@ -15,10 +15,9 @@ from pydantic import PositiveFloat
 from fp8bench.cli.command import resolved
 from fp8bench.cli.dry_run import document as settings_and_forecast
 from fp8bench.cli.dry_run import look_ahead
-from fp8bench.cli.emit import Emit, require_writable, write_script
 from fp8bench.cli.nodes import as_torchrun_has_it, meet
-from fp8bench.cli.options import Strict, option
-from fp8bench.cli.output import Unread, load_catalog, log, show, shown_after_keeping, warn
+from fp8bench.cli.options import Emit, Strict, option
+from fp8bench.cli.output import Unread, load_catalog, log, require_script, show, shown_after_keeping, warn, write_script
 from fp8bench.cli.progress import OfSession, shown
 from fp8bench.cli.remote import send_one, synced
 from fp8bench.config.options import Share
@@ -91,17 +90,16 @@ def run(
             for note in prepared.notes:
                 log(note)
             require_modes(answer, named)
-            require_writable(emit, (entry.config for entry in prepared.entries))
+            require_script(emit, (entry.config for entry in prepared.entries))
             register(prepared, price_of_machine, date.today(), log)
             with session(prepared, log) as rounds, shown(quiet) as on:
                 say = log if not quiet else lambda _line: None
                 records, paths, reached = [], [], mirror is not None
                 listening = OfSession(rounds, on)
-                began_s = process_began_s()
                 more = None if until is None else until.of(prepared.results_dir, rounds.session_id, say)
                 traces = {prepared.entries[0].label: trace} if trace else None
                 for entry, record, path in measure(
-                    prepared, rounds, listening.begins, traces, say, began_s, executor, undecided=more
+                    prepared, rounds, listening.begins, traces, say, process_began_s(), executor, undecided=more
                 ):
                     listening.ended(entry, record, path)
                     records.append(record)
@@ -213,7 +211,6 @@ def _judge_itself(rounds: Schedule) -> int:
 
 
 def _print_session(session_id: str, prepared: Prepared, unread: Unread, notes: bool) -> None:
-    """Print the table of the complete session, including records from before this call."""
     key, here = prepared.instance.key, prepared.here
     found, wanted = results.read(prepared.results_dir, [key]), Filter(session=session_id)
     kept = tuple(one for one in found if wanted.takes(one.record) and not (here and here.unlike_place(one.record)))

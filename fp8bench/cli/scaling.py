@@ -5,9 +5,8 @@ from typing import Annotated
 
 from pydantic import Field, PositiveFloat
 
-from fp8bench.cli.options import Form, ResultsDir, argument, option
-from fp8bench.cli.output import draw, load_catalog, show, tell_broken
-from fp8bench.cli.selection import Scope
+from fp8bench.cli.options import Form, ResultsDir, Scope, argument, option
+from fp8bench.cli.output import Unread, draw, load_catalog, show
 from fp8bench.kinds.view import View, in_commas
 from fp8bench.records import results
 from fp8bench.records.select import rounds_of
@@ -62,9 +61,9 @@ def scaling(
     options, catalog = anything.resolved(instances or every, results_dir, View(price=prices))
     kept = results.read(results_dir, options.instances)
     figures = results.read_kind(results_dir, options.instances, ThroughputRecord)
-    tell_broken(one for one in figures.broken if one not in kept.broken)
-
-    records = results.sound(kept, tell_broken, lambda left: rounds_of(left, options.every, options.wanted))
+    unread = Unread()
+    unread(figures.broken)
+    records = results.sound(kept, unread, lambda left: rounds_of(left, options.every, options.wanted))
     found = scaled(records, figures, scope.workload, options, catalog, results_dir)
     ahead = Projections()
     if nodes:

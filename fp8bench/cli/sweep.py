@@ -9,12 +9,10 @@ from pydantic import Field
 
 from fp8bench import registry
 from fp8bench.cli.command import resolved
-from fp8bench.cli.emit import Emit, require_writable, write_script
-from fp8bench.cli.options import AsJson, Form, option
-from fp8bench.cli.output import load_catalog, log, show
+from fp8bench.cli.options import AsJson, Emit, Form, option
+from fp8bench.cli.output import load_catalog, log, require_script, show, write_script
 from fp8bench.cli.progress import OfSweep, shown
-from fp8bench.config.request import LATEST, RunRequest
-from fp8bench.config.sources import resolve
+from fp8bench.config.request import LATEST, RunRequest, resolve
 from fp8bench.kinds.run import script
 from fp8bench.kinds.run.sweep import document, plan_document
 from fp8bench.launch import session as launching
@@ -37,9 +35,6 @@ ROUND_STEPS = 30
 take more than a minute, and tell no more about how processes differ.
 """
 
-LOOK_STEPS = 20
-LOOK_WARMUP = 5
-
 USUAL: dict[Device, dict[str, tuple[Any, ...]]] = {
     "cuda": {
         "compile": ("auto", "blocks", "off"),
@@ -61,7 +56,7 @@ def sweep(
     cuda_graphs: Annotated[str | None, option("LIST", "Of auto,on,off [auto,off; CPU auto].")] = None,
     te_attention: Annotated[str | None, option("LIST", "Of te and sdpa [both].")] = None,
     steps: Annotated[str | None, option("N", f"Timed steps of a round, at least [{ROUND_STEPS}].")] = None,
-    look_steps: Annotated[int, Field(ge=2, le=10_000), option("N", "Timed steps of a look.")] = LOOK_STEPS,
+    look_steps: Annotated[int, Field(ge=2, le=10_000), option("N", "Timed steps of a look.")] = 20,
     budget: Annotated[str, option("TIME|USD", "Of this call: 600s, 10min, 2h or 2USD.")] = "30min",
     session: Annotated[str | None, option("NAME|latest", "Name of the sweep; one that exists is resumed.")] = None,
     dry_run: Annotated[bool, Option("Print what would be looked at, its time and its cost; run nothing")] = False,
@@ -80,7 +75,7 @@ def sweep(
     if dry_run:
         show(plan_document(planned), "json" if as_json else form)
         return
-    require_writable(emit, [] if planned.halving.candidates else [planned.prepared.entries[0].config])
+    require_script(emit, [] if planned.halving.candidates else [planned.prepared.entries[0].config])
     register(planned.prepared, request.price, date.today(), log)
     planned.looks_dir.mkdir(parents=True, exist_ok=True)
     remedy = "Wait until it ends, or choose another name with --session"
@@ -154,7 +149,7 @@ def _planned(
     bases = [entry.config if request.te_switch else switched_on(entry.config) for entry in prepared.entries]
     values = values | ({"batch_size": (base.batch_size,)} if auto else {})
     candidates, untried = space(bases, values, why_not)
-    look = {"steps": look_steps, "warmup": min(LOOK_WARMUP, base.warmup), "min_time_s": 0.0}
+    look = {"steps": look_steps, "warmup": min(5, base.warmup), "min_time_s": 0.0}
     blank = Halving(candidates, prepared.stop.rounds, blank_search(base) if auto else None, look, limit.seconds)
     return search.Sweep(prepared, name or new_session_id(datetime.now(UTC)), blank, untried, limit)
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
@@ -64,7 +64,6 @@ Folder = Annotated[Path, BeforeValidator(local), AfterValidator(_no_file)]
 
 
 def _share(value: object) -> object:
-    """Return 0.03 for `3%` and for `0.03`."""
     word = str(value).strip()
     with suppress(ValueError):
         found = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
@@ -75,16 +74,12 @@ def _share(value: object) -> object:
 
 Share = Annotated[float, BeforeValidator(_share)]
 
-OptionsT = TypeVar("OptionsT", bound=Options)
-
 
 def option_of(field: FieldInfo) -> Option | None:
-    """Return the field's declaration as an option; None if it is not an option."""
     return next((one for one in field.metadata if isinstance(one, Option)), None)
 
 
 def options_of(model: type[BaseModel]) -> dict[str, Option]:
-    """Return each option of a model by its field's name, in the order of help."""
     return {name: option for name, field in model.model_fields.items() if (option := option_of(field)) is not None}
 
 
@@ -102,7 +97,7 @@ def words_of(kind: Any) -> tuple[str, ...]:
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
-def read(model: type[OptionsT], words: Mapping[str, Any], command: str) -> OptionsT:
+def read(model: type[Options], words: Mapping[str, Any], command: str) -> Any:
     """Return the options of a command, of words by field. Raises UsageError with the first invalid one's flag."""
     given = {name: word for name, word in words.items() if word not in (None, [])}
     try:
@@ -153,9 +148,6 @@ def within(flag: str, text: str, digits: str, limit: Limit) -> int:
     return int(digits)
 
 
-SIZE = Limit(2**24, "no model has it")
-
-
 def read_sizes(words: Iterable[str]) -> dict[str, int]:
     """Return the sizes of words as NAME=N, by name. Raises UsageError; only the workload knows which names exist."""
     found: dict[str, int] = {}
@@ -167,14 +159,13 @@ def read_sizes(words: Iterable[str]) -> dict[str, int]:
         if not is_whole(number) or not number.strip("0"):
             what = f"{flag} {quoted(number)} is not a whole number of at least 1"
             raise UsageError(what, f"Give, for example, {flag}=1")
-        size = within(flag, number, number, SIZE)
+        size = within(flag, number, number, Limit(2**24, "no model has it"))
         if found.setdefault(name, size) != size:
             raise UsageError(f"{flag} is given as {found[name]} and as {size}", "Give one of them")
     return found
 
 
 def sizes_of(workload: str) -> dict[str, int]:
-    """Return the sizes in a workload's name. Raises UsageError for invalid ones."""
     return read_sizes(workload.split(",")[1:])
 
 

@@ -1,10 +1,13 @@
 """The catalogue: configs/instances.yaml, and what a user's files add to it. A file of a single instance
 (results/<instance>/instance.yaml) adds prices, and cannot change the machine. A price far from the catalogue's is the
-user's, and marked as doubted: the rate of one GPU or of a month is easily mistaken for a machine's hour.
+user's, and marked as doubted: the rate of one GPU or of a month is easily mistaken for a machine's hour. A snapshot of
+offers is read as strictly.
 """
 
+import csv
+import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import date
 from functools import cache
@@ -13,10 +16,21 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from fp8bench.pricing import snapshot
 from fp8bench.schema.errors import UsageError, unknown_name
-from fp8bench.schema.files import INSTANCES_YAML, Frozen, bytes_of, read_text, wrong_field
-from fp8bench.schema.instance import INSTANCE_FILE, SNAPSHOT_SUFFIX, Catalog, Gpu, Instance, Price, Unread, read_own
+from fp8bench.schema.files import INSTANCES_YAML, Frozen, bytes_of, first_fault, read_text, wrong_field
+from fp8bench.schema.instance import (
+    FIELDS,
+    INSTANCE_FILE,
+    SNAPSHOT_SUFFIX,
+    Catalog,
+    Gpu,
+    Instance,
+    Offer,
+    OfferedAs,
+    Price,
+    Unread,
+    read_own,
+)
 from fp8bench.schema.yaml_text import line_of, parse_yaml
 
 _KEY = re.compile(rb"""^key:[ \t]*["']?([a-z0-9][a-z0-9._-]*)""", re.MULTILINE)
@@ -35,7 +49,6 @@ class Listed(Frozen):
 
 @cache
 def load() -> Catalog:
-    """Return the catalogue that travels with the program."""
     return laid_over(Catalog.model_construct(instances={}, gpus={}), INSTANCES_YAML)
 
 
@@ -60,11 +73,14 @@ def require_read(catalog: Catalog, names: Iterable[str]) -> None:
 
 
 def _may_be_of(path: Path) -> frozenset[str]:
-    if path.suffix == SNAPSHOT_SUFFIX:
-        return snapshot.instances_in(path)
-    key = None
+    # Every instance that a refused file may be about, as far as it can be read.
+    data = b""
     with suppress(OSError):
-        key = _KEY.search(bytes_of(path)[:65_536])
+        data = bytes_of(path)
+    if path.suffix == SNAPSHOT_SUFFIX:
+        lines = data.decode("utf-8", "replace").splitlines()[1:]
+        return frozenset(line.partition(",")[0].strip() for line in lines if line.strip())
+    key = _KEY.search(data[:65_536])
     return frozenset({path.absolute().parent.name, *([key[1].decode()] if key else [])})
 
 
@@ -74,7 +90,7 @@ def laid_over(catalog: Catalog, path: Path) -> Catalog:
     """
     if path.suffix == SNAPSHOT_SUFFIX:
         prices: dict[str, tuple[Price, ...]] = {}
-        for offer in snapshot.read(path, list(catalog.instances)):
+        for offer in read_snapshot(path, list(catalog.instances)):
             price = doubted(offer.price, catalog.instances[offer.instance])
             # A price far from the catalogue's is chosen only if there is nothing else.
             price = price.model_copy(update={"doubtful": price.doubt is not None})
@@ -126,6 +142,54 @@ def _joined(own: Instance, known: Instance | None, path: Path, text: str) -> Ins
 
 def _error(path: Path, text: str, where: tuple[str | int, ...], what: str, remedy: str) -> UsageError:
     return UsageError(f"{path} line {line_of(text, where)}: {what}", remedy)
+
+
+def read_snapshot(path: Path, known: Sequence[str]) -> list[Offer]:
+    """Return the offers of a snapshot. known: instances of the catalogue. Raises UsageError with line and field."""
+    reader = csv.reader(io.StringIO(read_text(path)), strict=True)
+    found: dict[OfferedAs, tuple[int, Offer]] = {}
+    try:
+        for cells in reader:
+            line = reader.line_num
+            if line == 1 and tuple(cells) != FIELDS:
+                what = f"{path} line 1 is not the header of a snapshot"
+                raise UsageError(what, f"Begin it with {','.join(FIELDS)}")
+            if line == 1 or not cells:
+                continue
+            offer = _offer(cells, path, line, known)
+            first, _ = found.setdefault(offer.place, (line, offer))
+            if first != line:
+                where = f" in {offer.place.region}" if offer.place.region else ""
+                twice = f"{offer.instance} is offered twice as {offer.place.purchase}{where}"
+                raise UsageError(f"{path} line {line}: {twice}, the first time on line {first}", "Keep one of them")
+    except csv.Error as error:
+        raise UsageError(f"{path} line {reader.line_num} is not CSV: {error}", "Fix that line") from error
+    if reader.line_num == 0:
+        raise UsageError(f"{path} is empty", "Remove it")
+    return [offer for _, offer in found.values()]
+
+
+def _offer(cells: Sequence[str], path: Path, line: int, known: Sequence[str]) -> Offer:
+    if len(cells) != len(FIELDS):
+        raise UsageError(f"{path} line {line} has {len(cells)} cells, not {len(FIELDS)}", "Fix that line")
+    given: dict[str, Any] = dict(zip(FIELDS, (cell or None for cell in cells), strict=True))
+    instance = given.pop("instance") or ""
+    if instance not in known:
+        refused = unknown_name("instance", instance, list(known), "fp8bench list instances")
+        raise UsageError(f"{path} line {line}, field instance: {refused.what}", refused.remedy)
+    for field in ("usd_per_hour", "as_of"):
+        if given[field] is None:
+            raise UsageError(f"{path} line {line}, field {field}: it is empty", "Give it a value, or remove the line")
+    usd = given["usd_per_hour"]
+    with suppress(ValueError):
+        given["usd_per_hour"] = float(usd) if usd.isascii() and "_" not in usd else usd
+    try:
+        return Offer(instance=instance, price=Price.model_validate(given))
+    except ValidationError as error:
+        field, reason = first_fault(error)
+        written = usd if field == "usd_per_hour" else given.get(field)
+        what = f"invalid value {written!r}: {reason}"
+        raise UsageError(f"{path} line {line}, field {field}: {what}", "Fix that line, or remove it") from error
 
 
 def doubted(price: Price, known: Instance) -> Price:

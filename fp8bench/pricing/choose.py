@@ -114,7 +114,6 @@ class Share(NamedTuple):
 
     @property
     def usd_per_hour(self) -> float:
-        """The price of the GPUs that are used."""
         return (self.price.usd_per_hour or 0.0) * self.share
 
     def __str__(self) -> str:

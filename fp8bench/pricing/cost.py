@@ -15,12 +15,10 @@ SECONDS_PER_HOUR = 3600
 
 
 def units_per_usd(throughput_per_s: float, usd_per_hour: float) -> float:
-    """Return throughput x 3600 / price."""
     return throughput_per_s * SECONDS_PER_HOUR / usd_per_hour
 
 
 def usd_per_million_units(units_for_a_usd: float) -> float:
-    """Return 1e6 / units per USD."""
     return 1e6 / units_for_a_usd
 
 
@@ -35,12 +33,10 @@ def break_even_usd_per_hour(throughput_per_s: float, reference_units_per_usd: fl
 
 
 def job_hours(units: float, throughput_per_s: float) -> float:
-    """Return how long a job of this many units takes."""
     return units / throughput_per_s / SECONDS_PER_HOUR
 
 
 def job_usd(units: float, units_for_a_usd: float) -> float:
-    """Return what a job of this many units costs."""
     return units / units_for_a_usd
 
 

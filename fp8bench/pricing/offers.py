@@ -1,22 +1,26 @@
-"""Current offers from the gpuhunt library's catalogue: which of them are known instances, and of what date. A version
-of a provider's catalogue begins with its date; a folder of PROVIDER.csv, named by gpuhunt's own variable
-`GPUHUNT_CATALOG_DIR`, has none. gpuhunt is an optional dependency, imported inside the functions that need it.
+"""Current offers from the gpuhunt library's catalogue: which of them are known instances, of what date, and what they
+change. A version of a provider's catalogue begins with its date; a folder of PROVIDER.csv, named by gpuhunt's own
+variable `GPUHUNT_CATALOG_DIR`, has none. gpuhunt is an optional dependency, imported inside the functions that need it.
 """
 
+import csv
+import io
 import logging
 import os
 import re
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
+from functools import partial
 from importlib.metadata import version
 from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING, NamedTuple
 
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
-from fp8bench.schema.instance import Catalog, Instance, Offer, OfferedAs, Price
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.instance import FIELDS, Catalog, Instance, Offer, OfferedAs, Price, Purchase
 
 if TYPE_CHECKING:
     from gpuhunt import CatalogItem
@@ -102,34 +106,28 @@ def offers(fetched: Fetched, catalog: Catalog, wanted: Sequence[Instance], today
     """Return the cheapest offer of each of these instances, purchase and region, in the catalogue's order of regions
     and then by price. today: the date if none is known. Raises UsageError for a price that no machine has.
     """
-    found: dict[OfferedAs, Offer] = {}
+    found: list[Offer] = []
     for instance in wanted:
-        day, source = _origin(fetched, instance.provider or "", today)
-        for item in fetched.items.get(instance.provider or "", ()):
+        provider, cheapest, day = instance.provider or "", dict[OfferedAs, Offer](), today
+        published = fetched.versions.get(provider)
+        with suppress(ValueError):
+            day = date.fromisoformat(published[:8]) if published else today
+        catalogue = f"catalogue {published}" if published else "local catalogue"
+        source = f"gpuhunt {version('gpuhunt')}, {catalogue} of {PROVIDERS.get(provider, provider)}"
+        for item in fetched.items.get(provider, ()):
             if _is(item, instance, catalog) and not any(map(OTHER_TERMS.search, item.flags)):
                 offer = Offer(instance=instance.key, price=_price(item, instance, day, source))
-                found[offer.place] = min(found.get(offer.place, offer), offer, key=_usd)
-    places = {instance.key: place for place, instance in enumerate(wanted)}
-
-    def order(offer: Offer) -> tuple[object, ...]:
-        """Without a chosen region, it decides between an instance's prices of a day."""
-        place, region = places[offer.instance], offer.price.region
-        regions = [price.region for price in wanted[place].prices if price.region]
-        rank = regions.index(region) if region in regions else len(regions)
-        return place, offer.price.purchase, rank, _usd(offer), region or ""
-
-    return sorted(found.values(), key=order)
+                cheapest[offer.place] = min(cheapest.get(offer.place, offer), offer, key=_usd)
+        # Without a chosen region, this order decides between an instance's prices of a day.
+        regions = [*dict.fromkeys(price.region for price in instance.prices if price.region)]
+        found += sorted(cheapest.values(), key=partial(_order, regions))
+    return found
 
 
-def _origin(fetched: Fetched, provider: str, today: date) -> tuple[date, str]:
-    theirs, of_provider = PROVIDERS.get(provider, provider), fetched.versions.get(provider)
-    tool = f"gpuhunt {version('gpuhunt')}"
-    if of_provider is None:
-        return today, f"{tool}, local catalogue of {theirs}"
-    day = today
-    with suppress(ValueError):
-        day = date.fromisoformat(of_provider[:8])
-    return day, f"{tool}, catalogue {of_provider} of {theirs}"
+def _order(regions: Sequence[str], offer: Offer) -> tuple[object, ...]:
+    region = offer.price.region
+    rank = regions.index(region) if region in regions else len(regions)
+    return offer.price.purchase, rank, _usd(offer), region or ""
 
 
 def _is(item: "CatalogItem", instance: Instance, catalog: Catalog) -> bool:
@@ -161,3 +159,58 @@ def _price(item: "CatalogItem", instance: Instance, day: date, source: str) -> P
 
 def _usd(offer: Offer) -> float:
     return offer.price.usd_per_hour or 0.0
+
+
+def text_of(offers: Iterable[Offer]) -> str:
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, FIELDS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({"instance": offer.instance, **offer.price.model_dump(mode="json")} for offer in offers)
+    return buffer.getvalue()
+
+
+class Change(Frozen):
+    """What costs another price now, in USD an hour: the names are those of json and csv. change: 0.1 is 10 % dearer.
+    Null: unknown before, undated, or gone.
+    """
+
+    instance: str
+    purchase: Purchase
+    region: str | None
+    usd_per_hour_before: float | None
+    as_of_before: date | None
+    usd_per_hour: float | None
+    change: float | None
+
+
+def known_offers(catalog: Catalog) -> dict[OfferedAs, Price]:
+    """Return the newest price of each thing that is offered. The user's own prices are not offers."""
+    found: dict[OfferedAs, Price] = {}
+    for instance in catalog.instances.values():
+        for price in instance.prices:
+            place = OfferedAs(instance.key, price.purchase, price.region)
+            newer = place not in found or (price.as_of or date.min) > (found[place].as_of or date.min)
+            if newer and price.usd_per_hour is not None and not price.own and not price.doubtful:
+                found[place] = price
+    return found
+
+
+def changes(offers: Sequence[Offer], known: dict[OfferedAs, Price], last: Iterable[OfferedAs]) -> list[Change]:
+    """Return what is new or costs another price, in the offers' order; then what only the last snapshot had."""
+    now = {offer.place: offer.price.usd_per_hour for offer in offers}
+    found = []
+    for place in [*now, *(place for place in last if place in known and place not in now)]:
+        before, usd = known.get(place), now.get(place)
+        was, since = (before.usd_per_hour, before.as_of) if before else (None, None)
+        if before is None or usd != was:
+            change = usd / was - 1 if usd and was else None
+            found.append(
+                Change(
+                    **place._asdict(),
+                    usd_per_hour_before=was,
+                    as_of_before=since,
+                    usd_per_hour=usd,
+                    change=change,
+                )
+            )
+    return found

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal, TypeVar
 
-from fp8bench.config.sources import OF_ALL
+from fp8bench.config.request import OF_ALL
 from fp8bench.records.layout import SomeRecord
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.errors import Status

@@ -1,5 +1,5 @@
-"""`fp8bench compare`: formats, jobs, budgets, what-if prices, columns, filters, groups, both views of batch
-sizes, two machines of one instance, and several folders of results.
+"""`fp8bench compare`: budgets, what-if prices, groups, both views of batch sizes, two machines of one instance, and
+several folders of results. Jobs, columns and filters are in test_cli_words.
 """
 
 import json
@@ -82,17 +82,6 @@ def rows(rows_of):
     return lambda *words: rows_of("compare", *words)
 
 
-def test_a_job_has_hours_and_usd_by_the_prices_asked_for(rows):
-    first, second = rows(*PAIR, "--job", "90M", "--price-as-of", "2023-11-15")
-    assert first["job_units"] == 90e6
-    assert first["job_hours"] == pytest.approx(90e6 * 0.41 / 512 / 3600)
-    assert first["job_usd"] == pytest.approx(first["job_hours"] * 32.77)
-    assert second["job_usd"] == pytest.approx(90e6 / second["units_per_usd"])
-    for spot in rows(*PAIR, "--job", "90M", "--purchase", "spot", "--price-as-of", "today"):
-        assert spot["usd_per_hour"] not in (None, 32.77, 98.32)
-        assert spot["job_usd"] == pytest.approx(spot["job_hours"] * spot["usd_per_hour"])
-
-
 def test_a_what_if_price_is_taken_before_every_other_marked_and_doubted_far_from_the_catalogues(command, rows):
     p5, p4d = rows(*PAIR, "--price", " p5.48xlarge = 60 ", "--price-as-of", "2023-11-15")
     assert (p5["instance"], p5["usd_per_hour"], p5["price_as_of"], p5["price_source"]) == ("p5", 60, None, "what-if")
@@ -104,13 +93,6 @@ def test_a_what_if_price_is_taken_before_every_other_marked_and_doubted_far_from
     far = command("compare", *PAIR, "--price", "p5=6000", "--format", "json")
     assert "times the catalogue's" in far.stderr
     assert {"doubtful price", "what-if"} <= set(json.loads(far.stdout)[1]["marks"])
-
-
-def test_columns_are_chosen_and_rows_filtered(command, rows):
-    chosen = command("compare", *PAIR, "--columns", "instance,price,break-even").stdout
-    assert chosen.splitlines()[0].split() == ["instance", "USD/h", "break-even", "USD/h"]
-    (row,) = rows(*PAIR, "--filter", "gain<0", "--price-as-of", "2023-11-15")
-    assert (row["instance"], row["gain_vs_reference"]) == ("p5", pytest.approx(-0.3133, abs=1e-4))
 
 
 SIZES = (

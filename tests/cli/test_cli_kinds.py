@@ -1,13 +1,9 @@
-"""`fp8bench gemm`, `numerics` and `converge` as their users call them: what is printed where, kept and drawn; `numerics
-formats`, with the numbers that it reads; and `compare --kind`, which finds among the runs what such commands kept: a
-record alone is printed as its command prints it, several of the same work side by side. What a kind refuses is in
-tests/kinds, and tests/goldens has what is shown again in JSON.
+"""`fp8bench gemm`, `numerics` and `converge` as their users call them: what is printed where, kept and drawn; and
+`compare --kind`, which finds among the runs what such commands kept: a record alone is printed as its command prints
+it, several of the same work side by side. What a kind refuses is in tests/kinds, what is shown again in JSON in
+tests/goldens, and what `numerics formats` shows in test_cli_words.
 """
 
-import csv
-import io
-import json
-import math
 from dataclasses import replace
 
 import pytest
@@ -103,50 +99,6 @@ def test_where_nothing_could_run_the_exit_code_is_3_and_the_reason_is_told(comma
     assert (record.status, record.remedy is not None) == ("unsupported", True)
     assert "needs an NVIDIA GPU" in record.reason
     assert not (tmp_path / "errors.png").exists()
-
-
-@pytest.fixture
-def formats(command):
-    return lambda *arguments: command("numerics", "formats", *arguments).stdout
-
-
-@pytest.fixture
-def casts(formats):
-    return lambda *arguments: json.loads(formats(*arguments, "--format", "json"))["casts"]
-
-
-def test_the_limits_of_every_format(formats):
-    row = next(line.split() for line in formats().splitlines() if line.startswith("float8_e4m3fn"))
-    assert row == ["float8_e4m3fn", "1+4+3", "448", "0.015625", "0.001953", "0.125", "nan"]
-    told = json.loads(formats("--dtype", "float8_e5m2", "--dtype", "float16", "--format", "json"))["dtypes"]
-    assert {one["name"]: one["specials"] for one in told} == {
-        name: ["inf", "nan"] for name in ("float16", "float8_e5m2")
-    }
-    (e8m0,) = csv.DictReader(io.StringIO(formats("--dtype", "float8_e8m0fnu", "--format", "csv")))
-    assert (float(e8m0["max"]), float(e8m0["min"]), e8m0["smallest_subnormal"]) == (2.0**127, 2.0**-127, "")
-
-
-def test_values_have_their_bits_and_stand_in_the_order_given_and_what_has_none_or_saturates_is_told(casts, formats):
-    words = ["--cast", " 0.3952 , -5e2", "--cast", "Infinity", "--cast", "-0e5", "--dtype", "float8_e4m3fn"]
-    found = casts(*words)
-    assert [(one["value"], one["becomes"], one["saturated"]) for one in found] == [
-        (0.3952, 0.40625, False),
-        (-500, -448, True),
-        ("inf", None, False),
-        (0, 0, False),
-    ]
-    assert [found[0][name] for name in ("sign", "exponent", "mantissa")] == ["0", "0101", "101"]
-    assert found[0]["relative_error"] == (0.40625 - 0.3952) / 0.3952
-    assert math.copysign(1, found[3]["becomes"]) == -1
-    shown = formats(*words)
-    assert [word for word in ("0 0101 101", "-448*", "* saturated", "-: no bits for it") if word not in shown] == []
-
-
-def test_values_of_a_block_share_a_scale(casts, formats):
-    found = casts("--cast", "448,1,1e-4", "--dtype", "float16", "--block", "mxfp8")
-    assert [(one["dtype"], one["scale"]) for one in found] == 3 * [("float16", None), ("mxfp8", 1)]
-    assert [one["becomes"] for one in found if one["dtype"] == "mxfp8"] == [448, 1, 0]
-    assert "scale" in formats("--cast", "1", "--block", "mxfp8")
 
 
 def products(instance, bf16_s, minutes, **changes):

@@ -20,8 +20,8 @@ from builders import measured
 from cli.calling import call_python, environment, keep
 from kept import record_paths
 
+from fp8bench.cli.app import start
 from fp8bench.cli.program import COMMANDS
-from fp8bench.cli.start import start
 from fp8bench.machine import gpus
 
 MOST_LINES = 12

@@ -10,10 +10,9 @@ import pytest
 from builders import environment, measured
 from cli.calling import keep
 from cli.home import IMPORT
-from pricing.gpuhunt_catalog import AWS, folder_of, item
+from pricing.gpuhunt_catalog import AWS, folder_of
 
 from fp8bench.launch import place as placing
-from fp8bench.records import instances
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.machine import software_of
 
@@ -70,7 +69,7 @@ class TestUpdate:
 
         return updating
 
-    def test_a_new_snapshot_holds_from_now_on_and_says_what_changed(self, update, rows_of, tmp_path):
+    def test_a_new_snapshot_holds_from_now_on_beside_older_ones_and_says_what_changed(self, update, rows_of, tmp_path):
         assert "55.04" in update("--dry-run", aws=AWS)
         assert not (tmp_path / "results").exists()
         said = json.loads(update("--format", "json", aws=AWS))
@@ -89,18 +88,11 @@ class TestUpdate:
         (row,) = rows_of("compare", "p5")
         assert (row["usd_per_hour"], row["price_as_of"]) == (50.0, str(TODAY))
         assert row["price_source"].startswith("gpuhunt ")
+        assert "none was written" in update(aws=AWS)
         said = json.loads(update("--format", "json", aws=AWS[1:2]))
+        assert {path.name for path in (tmp_path / "results" / "prices").iterdir()} == {f"{TODAY}.csv", f"{TODAY}.2.csv"}
         gone = [(one["instance"], one["purchase"]) for one in said["changes"] if one["usd_per_hour"] is None]
         assert gone == [("p5", "on_demand"), ("p5", "spot"), ("p5-4xlarge", "on_demand")]
-
-    def test_the_same_day_twice_keeps_both_and_nothing_where_nothing_changed(self, update, tmp_path):
-        update(aws=AWS)
-        path = tmp_path / "results" / "prices" / f"{TODAY}.csv"
-        first = path.read_text()
-        assert "none was written" in update(aws=AWS)
-        update(aws=[item("aws", "p5.48xlarge", "us-east-1", 49.0)])
-        names = [path.name for path in instances.snapshots(tmp_path / "results")]
-        assert (names, path.read_text()) == ([f"{TODAY}.csv", f"{TODAY}.2.csv"], first)
 
     def test_offline_and_without_the_extra_the_remedy_is_named(self, monkeypatch, tmp_path, command):
         monkeypatch.delenv("GPUHUNT_CATALOG_DIR", raising=False)

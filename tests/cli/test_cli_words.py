@@ -14,15 +14,32 @@ compare p4d --price-as-of 2020-01-01 --format markdown | no price: | the earlies
 compare h200-1x --purchase spot --price-as-of 2020-01-01 | none of 'h200-1x' is spot
 compare p5 --reference p5.48xlarge:baseline-bf16 --wide | reference | Which mode?
 compare h200-1x --price h200-1x=2 --columns mode,price | 2.00
+compare p4d p5 --batch-size 64 --filter mode=baseline-bf16 --job 90M --price-as-of 2023-11-15 | 20.0 656 | 4.89 (
+compare p4d p5 --batch-size 64 --filter mode=baseline-bf16 --job 90M --purchase spot --price-as-of today | 20.0 158
+compare p4d p5 --columns instance,price,break-even --filter step>105 | instance USD/h break-even
 compare p4d p5 --group-by machine | machine: unknown
 prices | show | update | set
 prices show p5e | no price [ | On-demand column is empty | Without a price: p5e (on_demand).
 prices show p5 --purchase spot | spot
 list workloads | timm:NAME | timm:convnext_base | llm-7b
+list workloads --format markdown | ViT-Huge/16, 224 px, 632 M parameters |
+list workloads --json | "name": "vit-huge-256" | "name": "vit-micro"
+list instances | p4d | p5 | h200-1x
+list instances --json | "key": "p4d" | "key": "h200-1x"
+list modes | baseline-bf16 | te-bf16 | te-fp8 | torchao-float8 | baseline-fp32 | baseline-tf32
+list modes --json | "name": "te-bf16" | "name": "torchao-float8"
 list modes --fields | amax_history_len | a whole number from 1 to 65536
 explain p5:te-fp8 --format markdown | part of a step
 numerics --help | --layer
 numerics formats --help | --cast
+numerics formats | float8_e4m3fn 1+4+3 448 0.015625 0.001953 0.125 nan
+numerics formats --dtype float8_e5m2 --format json | "specials": [ "inf", "nan" ]
+numerics formats --dtype float8_e8m0fnu --format csv | ,1.7014118346046923e+38,5.877471754111438e-39,
+numerics formats --cast " 0.3952 , -5e2" --dtype float8_e4m3fn | 0.40625 0.028 0 0101 101 -500 float8_e4m3fn -448*
+numerics formats --cast 500 --dtype float8_e4m3fn | 448* | * saturated
+numerics formats --cast Infinity --cast -0e5 --dtype float8_e4m3fn | inf float8_e4m3fn - - | -0 0 1 0000 000 | -: no
+numerics formats --cast -5e2,inf --dtype float8_e4m3fn --format json | "saturated": true | "value": "inf"
+numerics formats --cast 448,1e-4 --dtype float16 --block mxfp8 | float16 - 448 | mxfp8 1 448 | mxfp8 1 0 1 | scale:
 numerics formats --cast -0.78251332044 | -0.8125 | -0.75
 numerics formats --cast nan,-0 --dtype float8_e4m3fn --format json | "becomes": "nan" | "becomes": -0.0
 report --help | INSTANCE Names in the catalogue | Options: -o, --output FILE | --plot price-performance

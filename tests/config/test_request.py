@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fp8bench.config.options import read_sizes, sized, sizes_of
-from fp8bench.config.request import OBEYED_BY_WORKERS, OPTIONS, RunRequest
-from fp8bench.config.sources import OF_ALL, OWN, resolve
+from fp8bench.config.request import OBEYED_BY_WORKERS, OF_ALL, OPTIONS, OWN, RunRequest, resolve
 from fp8bench.registry import find_workload, switches_of, unit_of
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
@@ -49,34 +48,14 @@ def test_every_field_is_an_option_but_those_of_a_file_alone_and_the_defaults_are
     assert [*OPTIONS, "variants"] == list(RunRequest.model_fields)
 
 
-@given(
-    flag=st.none() | st.integers(1, 99), variable=st.none() | st.integers(1, 99), in_file=st.none() | st.integers(1, 99)
-)
+@given(*[st.none() | st.integers(1, 99)] * 3)
 def test_flags_beat_the_environment_which_beats_the_file_which_beats_defaults(flag, variable, in_file):
-    resolved = resolve(
-        {} if flag is None else {"steps": flag},
-        {} if variable is None else {"FP8BENCH_STEPS": str(variable)},
-        {} if in_file is None else {"steps": in_file},
-        FILE,
-    )
-
-    ladder = [(flag, "flag"), (variable, "FP8BENCH_STEPS"), (in_file, FILE), (RunRequest().steps, "default")]
-    found = resolved.request.steps, resolved.origins["steps"]
-    assert found == next(rung for rung in ladder if rung[0] is not None)
-
-
-@pytest.mark.parametrize(
-    "field", [name for name in RunRequest.model_fields if name in RunConfig.model_fields and name != "mode"]
-)
-def test_an_option_of_the_workers_has_the_name_and_the_type_that_their_configuration_has(field):
-    text, value = TEXT_OF_EVERY_FIELD[field]
-    request = resolve({field: text}, {}, {}, None).request
-    others = {"mode": "baseline-bf16", "recipe": None, "workload": "vit-micro", "device": "cpu", "world_size": 1}
-
-    config = RunConfig(
-        **{**others, **request.of_workers("cpu", OF_IMAGES), "workers": 0, field: getattr(request, field)}
-    )
-    assert getattr(config, field) == value
+    ladder = {"flag": flag, "FP8BENCH_STEPS": variable, FILE: in_file, "default": RunRequest().steps}
+    sources = [{} if value is None else {"steps": value} for value in (flag, in_file)]
+    environ = {} if variable is None else {"FP8BENCH_STEPS": str(variable)}
+    resolved = resolve(sources[0], environ, sources[1], FILE)
+    found = resolved.origins["steps"], resolved.request.steps
+    assert found == next(rung for rung in ladder.items() if rung[1] is not None)
 
 
 @pytest.mark.parametrize(("device", "batch_size", "min_time_s"), [("cuda", 64, 10.0), ("cpu", 16, 3.0)])
@@ -89,12 +68,18 @@ def test_a_default_by_device_is_filled_in_and_what_only_the_machine_knows_stays_
 
 
 @pytest.mark.parametrize("field", list(OPTIONS))
-def test_every_field_can_be_set_from_the_environment_and_an_empty_variable_is_as_good_as_none(field):
+def test_every_field_can_be_set_from_the_environment_and_in_a_configuration_and_an_empty_variable_is_as_good_as_none(
+    field,
+):
     text, value = TEXT_OF_EVERY_FIELD[field]
     variable = f"FP8BENCH_{field.upper()}"
     resolved = resolve({}, {variable: text}, {}, None)
     assert getattr(resolved.request, field) == value
     assert resolved.origins[field] == variable
+    if field in RunConfig.model_fields and field != "mode":
+        others = {"mode": "baseline-bf16", "recipe": None, "workload": "vit-micro", "device": "cpu", "world_size": 1}
+        settings = {**others, **resolved.request.of_workers("cpu", OF_IMAGES), "workers": 0, field: value}
+        assert getattr(RunConfig(**settings), field) == value
     resolved = resolve({}, {variable: ""}, {"batch_size": 8}, FILE)
     assert resolved.origins[field] == (FILE if field == "batch_size" else "default")
     assert resolved.request.batch_size == 8
@@ -249,8 +234,9 @@ def test_what_is_known_of_a_workload_is_known_of_it_with_other_sizes_but_the_wid
     plain, other = find_workload("gpt-layer"), find_workload("gpt-layer,heads=16")
     assert other == plain._replace(name="gpt-layer,heads=16", head_dim=None)
     assert switches_of(other.name) == switches_of(plain.name) != ()
-    assert unit_of(other.name) == "tokens"
-    assert unit_of("timm:convnext_tiny,depth=1") == "images"
+    assert unit_of(other.name) == unit_of("llm-micro") == "tokens"
+    assert unit_of("timm:convnext_tiny,depth=1") == find_workload("timm:convnext_base").unit == "images"
+    assert unit_of("of-a-plug-in") is unit_of("another:member") is None
     with pytest.raises(UsageError, match="Did you mean 'vit-micro'"):
         find_workload("vit-micr,depth=1")
 

@@ -18,8 +18,7 @@ from kept import record_paths
 from report.made_gemm import gemm_record
 
 from fp8bench import registry
-from fp8bench.config.request import OPTIONS
-from fp8bench.config.sources import resolve
+from fp8bench.config.request import OPTIONS, resolve
 from fp8bench.kinds.converge.measure import trainings_in
 from fp8bench.predict.step import known as predictions_known
 from fp8bench.pricing import catalog as catalogs

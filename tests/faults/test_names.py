@@ -8,7 +8,7 @@ import pytest
 from builders import measured
 from cli.calling import invoked
 
-from fp8bench.config.sources import resolve
+from fp8bench.config.request import resolve
 from fp8bench.pricing import catalog
 from fp8bench.records import instances, results
 from fp8bench.remote.mirror import RemoteFile, belongs, names_in, send

@@ -19,7 +19,7 @@ from cli.calling import invoked
 from kept import record_paths
 
 import fp8bench
-from fp8bench.config.sources import resolve
+from fp8bench.config.request import resolve
 from fp8bench.launch.place import instance_called
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load

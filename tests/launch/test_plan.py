@@ -9,8 +9,7 @@ import pytest
 from builders import config, evidence, invalid, measured, place, rank_samples, replayed, steps_about, unsupported
 
 from fp8bench import registry
-from fp8bench.config.request import RunRequest
-from fp8bench.config.sources import resolve
+from fp8bench.config.request import RunRequest, resolve
 from fp8bench.launch import plan as planning
 from fp8bench.launch.nodes.place import Elastic, elastic_from
 from fp8bench.launch.plan import Entry, Schedule, Stop, apart, entries, plan, stop, variant_notes

@@ -10,8 +10,7 @@ import pytest
 from builders import config, environment, instance, machine_called, measured, place, unsupported
 from launch.test_plan import LARGE, SMALL, SOUGHT, of_variants, requested
 
-from fp8bench.config.request import RunRequest
-from fp8bench.config.sources import resolve
+from fp8bench.config.request import RunRequest, resolve
 from fp8bench.launch import place as placing
 from fp8bench.launch import prepare as preparing
 from fp8bench.launch import session as launching

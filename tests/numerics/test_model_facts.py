@@ -6,7 +6,7 @@ from builders import config
 from torch import Tensor, nn
 
 from fp8bench import registry
-from fp8bench.cli.listings import facts_document
+from fp8bench.cli.list import facts_document
 from fp8bench.numerics.model_facts import answer, facts_of, fold, linear_gemms
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.gemm import Shape

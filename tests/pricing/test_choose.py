@@ -10,9 +10,9 @@ from builders import instance, price
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fp8bench.cli.prices import known
 from fp8bench.pricing.catalog import load
 from fp8bench.pricing.choose import PriceQuery, choose, has_no_price, of_listed, require_region, why_no_price
-from fp8bench.pricing.document import known
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 

@@ -18,7 +18,7 @@ from fp8bench.schema.option import flag_of
 
 RECIPES = Path(__file__).parents[2] / "configs" / "launch"
 SHELLCHECK = shutil.which("shellcheck", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
-WANTED = {"--nnodes", "--node-rank", "--nproc-per-node", "--master-addr", "--master-port"}
+WANTED = ["--nnodes", "--node-rank", "--nproc-per-node", "--master-addr", "--master-port"]
 
 
 def in_yaml(name):
@@ -66,51 +66,36 @@ def require_known(flags):
     assert {word for word in flags if word.startswith("--")} <= known
 
 
-@pytest.mark.slow
-def test_by_hand(on_a_node):
-    script = [str(RECIPES / "torchrun.sh")]
-    words = on_a_node(script, "--mode", "te-fp8", NODES="2", NODE="1", MASTER="10.0.0.1")
-    options, flags = as_called(words)
-    assert options == {
-        "--nnodes": "2",
-        "--node-rank": "1",
-        "--nproc-per-node": "4",
-        "--master-addr": "10.0.0.1",
-        "--master-port": "29500",
-    }
-    assert flags == ["--mode", "te-fp8"]
+SLURM = {"SLURM_JOB_NODELIST": "host-[a-b]", "SLURM_JOB_ID": "1234567", "SLURM_NNODES": "2", "SLURM_NODEID": "1"}
+SKY = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": "1"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("image", ["", "team/fp8bench.sqsh"])
-def test_slurm(on_a_node, tmp_path, image):
-    slurm = {"SLURM_JOB_NODELIST": "host-[a-b]", "SLURM_JOB_ID": "1234567", "SLURM_NNODES": "2"}
-    node = {"SLURM_NODEID": "1", "SLURM_GPUS_ON_NODE": "8", "FP8BENCH_IMAGE": image}
-    options, flags = as_called(on_a_node([str(RECIPES / "slurm.sbatch")], "--session", "two words", **slurm, **node))
-    assert options == {
-        "--nnodes": "2",
-        "--node-rank": "1",
-        "--nproc-per-node": "8",
-        "--master-addr": "host-a",
-        "--master-port": "24567",
-    }
+@pytest.mark.parametrize(
+    ("script", "variables", "place"),
+    [
+        ("torchrun.sh", {"NODES": "2", "NODE": "1", "MASTER": "10.0.0.1"}, ("4", "10.0.0.1", "29500")),
+        ("slurm.sbatch", {**SLURM, "SLURM_GPUS_ON_NODE": "8", "FP8BENCH_IMAGE": ""}, ("8", "host-a", "24567")),
+        ("slurm.sbatch", {**SLURM, "SLURM_GPUS_ON_NODE": "8", "FP8BENCH_IMAGE": "a.sqsh"}, ("8", "host-a", "24567")),
+    ],
+)
+def test_scripts(on_a_node, tmp_path, script, variables, place):
+    options, flags = as_called(on_a_node([str(RECIPES / script)], "--session", "two words", **variables))
+    assert options == dict(zip(WANTED, ("2", "1", *place), strict=True))
     assert flags == ["--session", "two words"]
-    asked = (tmp_path / "srun").read_text().splitlines()
-    container = ["--no-container-entrypoint", f"--container-image={image}", f"--container-mounts={tmp_path}:{tmp_path}"]
-    assert asked[2:] == ([*container, f"--container-workdir={tmp_path}"] if image else [])
+    if script == "slurm.sbatch":
+        image, mounts = variables["FP8BENCH_IMAGE"], f"--container-mounts={tmp_path}:{tmp_path}"
+        container = ["--no-container-entrypoint", f"--container-image={image}", mounts]
+        asked = (tmp_path / "srun").read_text().splitlines()
+        assert asked[2:] == ([*container, f"--container-workdir={tmp_path}"] if image else [])
 
 
 @pytest.mark.slow
 def test_skypilot(on_a_node):
-    sky = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": "1"}
-    envs = yaml.safe_load((RECIPES / "skypilot.yaml").read_text())["envs"] | {
-        "RESULTS": "s3://team/fp8bench",
-        "FLAGS": "--batch-size 256 --rounds 6",
-    }
-    options, flags = as_called(
-        on_a_node(["-c", in_yaml("skypilot.yaml")], SKYPILOT_NUM_GPUS_PER_NODE="8", **sky, **envs)
-    )
-    assert (options["--master-addr"], options["--node-rank"], options.keys()) == ("10.0.0.1", "1", WANTED)
+    envs = yaml.safe_load((RECIPES / "skypilot.yaml").read_text())["envs"]
+    asked = {"RESULTS": "s3://team/fp8bench", "FLAGS": "--batch-size 256 --rounds 6", "SKYPILOT_NUM_GPUS_PER_NODE": "8"}
+    options, flags = as_called(on_a_node(["-c", in_yaml("skypilot.yaml")], **SKY, **envs | asked))
+    assert (options["--master-addr"], options["--node-rank"], [*options]) == ("10.0.0.1", "1", WANTED)
     assert flags[:6] == ["--instance", "p5", "--session", "multi-node", "--results-dir", "s3://team/fp8bench"]
     assert flags[6:] == ["--batch-size", "256", "--rounds", "6"]
     require_known(flags)

@@ -19,7 +19,7 @@ from builders import (
 )
 from report.made_gemm import gemm_record, sweep_record
 
-from fp8bench.config.sources import OWN
+from fp8bench.config.request import OWN
 from fp8bench.records.select import (
     NO_ROW_OF_ITS_OWN,
     Filter,

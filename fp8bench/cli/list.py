@@ -2,7 +2,7 @@
 
 import fnmatch
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +19,8 @@ from fp8bench.schema.recipe import FIELDS
 from fp8bench.tables.document import NOTHING, Cells, Document, Heading, Part, Sentence, Table, blocks, notes
 from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import counted
+
+_in = ", ".join
 
 
 def modes(
@@ -90,12 +92,7 @@ def instances(
     _list(headings, table, "json" if as_json else "table", [*catalog.instances.values()])
 
 
-def _in(words: Iterable[str]) -> str:
-    return ", ".join(words)
-
-
 def _list(headings: Sequence[str], rows: Sequence[tuple[str, ...]], form: str, data: object) -> None:
-    """Show a list, folded on a terminal, and wide for what reads it."""
     texts = zip(headings, zip(*rows, strict=True), strict=True)
     columns = (Cells(name, cells, "quantity" if name == "USD/h" else "word") for name, cells in texts)
     show(Document(blocks([Table(tuple(columns), whole=sys.stdout.isatty())]), data=data), form)
@@ -111,7 +108,6 @@ COLUMNS: tuple[Column[LinearLayers], ...] = (
 
 
 def facts_document(facts: ModelFacts) -> Document:
-    """Show the model's size and work, its linear layers by shape, and what each family of modes makes of it."""
     sizes = ", ".join(f"{name} {value}" for name, value in facts.sizes.items() if name != "parameters")
     parts: list[Sequence[Part]] = [
         [Heading(facts.workload), Sentence(sizes)],
@@ -123,28 +119,23 @@ def facts_document(facts: ModelFacts) -> Document:
 
 
 def summary_of(facts: ModelFacts | None) -> list[str]:
-    """Return lines on the model, its fp8 layers and Transformer Engine in it; none without facts."""
     if facts is None:
         return []
     flops = f"{facts.flops_per_unit / 1e9:,.4g} GFLOP per {facts.unit.removesuffix('s')}, forward and backward"
+    parts, of_te = facts.transformer_engine, str(facts.te_refusal)
+    if parts is not None:
+        found = [f"{counted(parts.blocks, 'block')} whole"] if parts.blocks else []
+        if parts.linears or parts.norms:
+            norms = f" and {parts.norms} te.LayerNorm layer by layer" if parts.norms else ""
+            found.append(f"{parts.linears} te.Linear{norms}")
+        why = f", since {parts.blocks_refused}, which its block would not compute" if parts.blocks_refused else ""
+        of_te = f"{', '.join(found) or NOTHING}{why}"
     return [
         f"model: {facts.parameters / 1e6:,.1f} M parameters, {flops}",
         f"fp8: {facts.fp8_layers} of {counted(facts.linear_layers, 'linear layer')} can go to fp8, "
         f"{facts.fp8_share * 100:.0f} % of its FLOPs",
-        f"te modes: {_transformer_engine(facts)}",
+        f"te modes: {of_te}",
     ]
-
-
-def _transformer_engine(facts: ModelFacts) -> str:
-    parts = facts.transformer_engine
-    if parts is None:
-        return str(facts.te_refusal)
-    found = [f"{counted(parts.blocks, 'block')} whole"] if parts.blocks else []
-    if parts.linears or parts.norms:
-        norms = f" and {parts.norms} te.LayerNorm layer by layer" if parts.norms else ""
-        found.append(f"{parts.linears} te.Linear{norms}")
-    why = f", since {parts.blocks_refused}, which its block would not compute" if parts.blocks_refused else ""
-    return f"{', '.join(found) or NOTHING}{why}"
 
 
 COMMANDS = {"modes": modes, "workloads": workloads, "instances": instances}
