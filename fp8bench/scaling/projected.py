@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.kinds.kind import Labelled
-from fp8bench.predict.prediction import scaled
-from fp8bench.predict.source import gradient_bytes_of
+from fp8bench.predict.prediction import gradient_bytes_of, scaled
 from fp8bench.records.results import Folders, read_kind
 from fp8bench.records.select import Measurement
 from fp8bench.scaling.points import Point

@@ -6,7 +6,7 @@ from typing import Any
 
 from builders import environment, instance, price, profile, rank_samples, rounds, steps_about, summary
 
-from fp8bench.predict.source import Source, source
+from fp8bench.predict.prediction import Source, source
 from fp8bench.predict.step import Case, GpuChange, Known, Limits, Machine, Scale, Tested, Work
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery
 from fp8bench.records.select import select

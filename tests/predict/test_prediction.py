@@ -18,9 +18,8 @@ from builders import (
 )
 from known import FP8_STEP, QUERY, case_of, catalog, gpu, one_source, records, what_is_known
 
-from fp8bench.predict.document import document
-from fp8bench.predict.prediction import predictions, target, unsupported
-from fp8bench.predict.source import sources, tokens_of
+from fp8bench.predict.document import document, predictions
+from fp8bench.predict.prediction import sources, target, tokens_of, unsupported
 from fp8bench.predict.step import Machine
 from fp8bench.records.select import select
 from fp8bench.schema.errors import UsageError
@@ -129,9 +128,9 @@ def test_a_gpu_that_the_catalogue_does_not_know_is_refused_by_its_figures():
     ],
 )
 def test_recipes_run_where_their_units_are(recipe, capability, said):
-    there = of("fast-1x")
-    odd = there.machine.gpu.model_copy(update={"name": "Odd", "compute_capability": capability})
-    assert unsupported(fp8(recipe), there._replace(machine=Machine(odd, 1))) == said
+    here, fast = of("fast-1x")
+    odd = fast.gpu.model_copy(update={"name": "Odd", "compute_capability": capability})
+    assert unsupported(fp8(recipe), (here, Machine(odd, 1))) == said
 
 
 def test_what_does_not_fit_into_memory_cannot_run_and_what_nearly_does_or_is_unknown_is_warned_of():
