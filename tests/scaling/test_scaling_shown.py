@@ -16,15 +16,7 @@ from fp8bench.pricing.catalog import load
 from fp8bench.records.results import read_kind
 from fp8bench.records.select import select
 from fp8bench.scaling.document import document
-from fp8bench.scaling.projected import (
-    MOST_NODES,
-    OneNode,
-    Projections,
-    links_of,
-    one_node,
-    over_nodes,
-    projections,
-)
+from fp8bench.scaling.projected import MOST_NODES, Network, OneNode, Projections, one_node, over_nodes, projections
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.rank import ParallelEvidence
 from fp8bench.schema.throughput import ThroughputRecord
@@ -159,6 +151,7 @@ def test_what_did_not_run_and_who_has_no_record_is_named():
     assert "no record of vit-huge for p4d" in found.notes
 
 
+NETWORK = Network([], CATALOG)
 FAR = sized(*nodes_of(1, 0.1, 0.1), *nodes_of(1, 0.08, 0.08, mode="te-fp8", recipe="delayed"))
 
 
@@ -167,7 +160,7 @@ def shown(found, ahead=None, form=PIPE):
 
 
 def ahead_of(found, *nodes):
-    return projections(found.points, nodes, None, [], CATALOG)
+    return projections(found.points, nodes, NETWORK)
 
 
 def test_a_projection_stands_apart_with_its_warning_and_machines_find_it_apart_too():
@@ -201,7 +194,7 @@ def of_one_node(**changes):
 
 
 def projected(*records, gbps=None, collectives=(), **of):
-    return projections(gathered(*records, **of).points, (2,), gbps, collectives, CATALOG)
+    return projections(gathered(*records, **of).points, (2,), Network(collectives, CATALOG, gbps))
 
 
 def of(point):
@@ -210,7 +203,7 @@ def of(point):
 
 def node_of(records):
     (point,) = gathered(*records).points
-    return one_node(point.measurement, point.gpu, None, (), CATALOG)[0]
+    return one_node(point.measurement, point.gpu, NETWORK)[0]
 
 
 def test_a_ring_sends_twice_the_bytes_less_one_ranks_share_over_the_slowest_link():
@@ -290,13 +283,13 @@ def test_what_cannot_be_projected_says_why_beside_the_table(records, said):
 def test_links_and_networks_that_nobody_knows_are_asked_for():
     (point,) = gathered(*nodes_of(1, 0.1, 0.1)).points
     with pytest.raises(UsageError, match="links between GPUs of p5 are not known"):
-        links_of(*of(point), None, [], CATALOG.model_copy(update={"gpus": {}}))
+        Network([], CATALOG.model_copy(update={"gpus": {}})).links(*of(point))
     bare = CATALOG.instances["p5"].model_copy(update={"network": None})
     known = CATALOG.model_copy(update={"instances": {"p5": bare}})
     with pytest.raises(UsageError, match="network of p5 is not known") as refused:
-        links_of(*of(point), None, [], known)
+        Network([], known).links(*of(point))
     assert "--network-gbps" in refused.value.remedy
-    assert links_of(*of(point), 80.0, [], known)[1] == 10.0
+    assert Network([], known, 80.0).links(*of(point))[1] == 10.0
 
 
 def test_fsdp_gathers_weights_twice_a_micro_batch_and_scatters_gradients_once():
@@ -316,13 +309,13 @@ def test_fsdp_gathers_weights_twice_a_micro_batch_and_scatters_gradients_once():
 def test_rows_of_more_gpus_are_whole_nodes_and_as_uncertain_as_their_range():
     kept = [one.model_copy(update={"step_times": step_times(one)}) for one in of_one_node()]
     (measured,) = select(kept, every=False)
-    rows, omitted = over_nodes([measured], (8, 12, 16, 64, 128), [], CATALOG)
+    rows, omitted = over_nodes([measured], (8, 12, 16, 64, 128), NETWORK)
     assert [(one.latest.what.world_size, one.latest.what.nodes, one.origin) for one in rows] == [
         (16, 2, "predicted"),
         (64, 8, "predicted"),
     ]
     assert omitted == ["not projected: p5 has 8 GPUs, and a projection goes to 8 nodes. Give multiples of it up to 64"]
-    node, _ = one_node(measured, CATALOG.instances["p5"].gpu, None, [], CATALOG)
+    node, _ = one_node(measured, CATALOG.instances["p5"].gpu, NETWORK)
     for row, nodes in zip(rows, (2, 8), strict=True):
         least_s, most_s, _ = node.project(nodes)
         step_s = row.latest.summary.step_time_s
@@ -341,7 +334,7 @@ def off(tokens, nodes):
     for record in read_kind((), ["p5"], ThroughputRecord):
         rates = {point.nodes: point.units_per_s_per_gpu for point in record.points}
         (point,) = (one for one in gathered(figures=[record], catalog=load()).points if one.nodes == 1)
-        within, between, _ = links_of(*of(point), None, [], load())
+        within, between, _ = Network([], load()).links(*of(point))
         node = OneNode(tokens / rates[1], 8, 4 * PARAMETERS[record.workload], within, between)
         least_s, most_s, _ = node.project(nodes)
         share, low, high = rates[nodes] / rates[1], node.step_s / most_s, node.step_s / least_s
