@@ -118,15 +118,14 @@ def _slope(points: Points, place: int) -> float:
     """Return the slope at a validation: the weighted harmonic mean of the two lines that meet there, or 0 if they turn.
     At an end, the slope of the parabola through the last three validations, if it has the sign of the line.
     """
-    widths = [later - spent for (spent, _), (later, _) in pairwise(points)]
-    lines = [(low - high) / width for ((_, high), (_, low)), width in zip(pairwise(points), widths, strict=True)]
+    lines = [(later - spent, (low - high) / (later - spent)) for (spent, high), (later, low) in pairwise(points)]
     if len(lines) == 1:
-        return lines[0]
+        return lines[0][1]
     if 0 < place < len(lines):
-        before, after = lines[place - 1], lines[place]
-        wide, other = widths[place - 1] + 2 * widths[place], 2 * widths[place - 1] + widths[place]
+        (width, before), (beside, after) = lines[place - 1 : place + 1]
+        wide, other = width + 2 * beside, 2 * width + beside
         return (wide + other) / (wide / before + other / after) if before * after > 0 else 0.0
-    (near, beyond), (width, beside) = (lines[:2], widths[:2]) if place == 0 else (lines[:-3:-1], widths[:-3:-1])
+    (width, near), (beside, beyond) = lines[:2] if place == 0 else lines[:-3:-1]
     slope = ((2 * width + beside) * near - width * beyond) / (width + beside)
     if slope * near <= 0:
         return 0.0
