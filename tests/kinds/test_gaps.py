@@ -153,13 +153,6 @@ class TestGaps:
     def test_what_is_equal_is_steps_time_or_money(self, ours, reference, gap):
         assert gaps.gap_in_the_end(ours, reference) == pytest.approx(gap)
 
-    def test_the_last_quarter_counts_and_no_single_moment(self):
-        """Three quarters alike, then 0.1 above and below by turns, as losses move from step to step."""
-        level = [5.0 - 0.1 * number for number in range(17)]
-        ours = [*level[:13], level[13] + 0.1, level[14] - 0.1, level[15] + 0.1, level[16] - 0.1]
-        gap = gaps.gap_in_the_end(gaps.points(curve(*ours)), gaps.points(curve(*level)))
-        assert abs(gap) < 0.02
-
     def test_to_the_same_loss_is_to_one_that_both_came_to(self):
         """By 1.6 a second and by 1; ours ends at 3.4, the reference at 3.0."""
         ours, reference = gaps.points(curve(5.0, 4.2, 3.4, step_s=0.25), 1.0), gaps.points(SLOW, 1.0)
