@@ -22,9 +22,6 @@ FP8_UNITS = (8, 9)
 RECIPES = {"te-fp8:block": ((9, 0), (9, 0)), "te-fp8:mxfp8": ((10, 0), None)}
 """The first and last compute capability of a recipe: on Blackwell, Transformer Engine computes block by mxfp8."""
 
-NEARLY_FULL = 0.95
-"""The share of the GPU's memory from which a prediction warns: the measured peak counts only torch's allocator."""
-
 Target = tuple[Instance, Machine]
 """An instance, and its GPUs that train together."""
 
@@ -153,7 +150,8 @@ def doubts(source: Source, target: Target, error: ModelError | None, known: Know
     peak, there = source.row.peak_memory_bytes, instance.gpu_memory_gib
     if peak is None or there is None:
         yield "whether it fits into memory is unknown"
-    elif peak > NEARLY_FULL * there * GIB:
+    # The measured peak counts only torch's allocator.
+    elif peak > 0.95 * there * GIB:
         yield f"needs {peak / GIB:.1f} of {there:g} GiB: it may not fit"
     if source.row.step_time_ci_s is None:
         yield "one process was measured, which has no interval"

@@ -160,9 +160,6 @@ class TestGaps:
         assert gaps.ratio_to_same_loss(reference, ours) == pytest.approx(1.6)
         assert gaps.ratio_to_same_loss(gaps.points(FAST, 3.0), reference) == pytest.approx(1.5)
 
-    def test_without_a_curve_or_a_loss_that_fell_there_is_no_gap(self):
-        falls = gaps.points(curve(5.0, 4.0))
-        assert gaps.gap_in_the_end([], falls) is None
-        assert gaps.ratio_to_same_loss(falls, []) is None
+    def test_without_a_loss_that_fell_none_is_the_same(self):
         flat = gaps.points(curve(5.0, 5.0))
         assert gaps.ratio_to_same_loss(flat, flat) is None

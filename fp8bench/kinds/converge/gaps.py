@@ -24,9 +24,6 @@ Points = Sequence[tuple[float, float]]
 LAST_QUARTER = tuple(1 - 0.25 * number / 8 for number in range(9))
 """The fractions of what is spent at which the end of a training is evaluated."""
 
-HALVINGS = 50
-"""Halvings of the distance between two validations: down to the last bit."""
-
 
 class Gap(Frozen):
     """A mean over seeds. low, high: its 95 % interval; null for a single seed. verdict: by whether the complete
@@ -97,8 +94,8 @@ def spent_to(points: Points, loss: float) -> float | None:
         if lower == loss:
             return later
         if lower < loss:
-            # The cubic falls between these validations.
-            for _ in range(HALVINGS):
+            # The cubic falls between these validations, whose distance is halved down to the last bit.
+            for _ in range(50):
                 middle = (spent + later) / 2
                 spent, later = (middle, later) if _cubic(points, place, middle) > loss else (spent, middle)
             return later
@@ -132,10 +129,8 @@ def _slope(points: Points, place: int) -> float:
     return 3 * near if near * beyond <= 0 and abs(slope) > 3 * abs(near) else slope
 
 
-def gap_in_the_end(ours: Points, reference: Points) -> float | None:
+def gap_in_the_end(ours: Points, reference: Points) -> float:
     """Return the mean gap over the last quarter of what was spent by the training that finished first."""
-    if not ours or not reference:
-        return None
     end = min(ours[-1][0], reference[-1][0])
     return fmean(loss_at(ours, end * part) - loss_at(reference, end * part) for part in LAST_QUARTER)
 
@@ -144,8 +139,6 @@ def ratio_to_same_loss(ours: Points, reference: Points) -> float | None:
     """Return what we spend over what the reference spends, for the losses of the last quarter; None if there is no loss
     that both reached.
     """
-    if not ours or not reference:
-        return None
     found: list[float] = []
     for part in LAST_QUARTER:
         loss = max(loss_at(one, one[-1][0] * part) for one in (ours, reference))
