@@ -12,7 +12,6 @@ import importlib
 import importlib.abc
 import io
 import json
-import math
 import os
 import pkgutil
 import runpy
@@ -22,13 +21,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import popen_fork
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -222,32 +221,16 @@ def _open_streams() -> None:
         setattr(sys, f"__{name}__", stream)
 
 
-class _Forked:
-    """As much of a Popen as the launcher and torchrun use."""
+class _Forked(popen_fork.Popen):
+    """As much of subprocess's Popen as the launcher and torchrun use."""
 
     def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.returncode: int | None = None
+        self.pid, self.returncode, self.sentinel = pid, None, os.pidfd_open(pid)
 
-    def poll(self) -> int | None:
-        """None while it runs."""
-        if self.returncode is None:
-            found, status = os.waitpid(self.pid, os.WNOHANG)
-            self.returncode = os.waitstatus_to_exitcode(status) if found else None
-        return self.returncode
-
-    def kill(self) -> None:
-        """Unless it has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
-
-    def wait(self, timeout: float | None = None) -> int | None:
+    def wait(self, timeout: float | None = None) -> int:
         """Until it has ended. Raises TimeoutExpired."""
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
-        while self.poll() is None:
-            if time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired("a forked process", timeout or 0)
-            time.sleep(0.01)
+        if super().wait(timeout) is None:
+            raise subprocess.TimeoutExpired("a forked process", timeout or 0)
         return self.returncode
 
 
