@@ -10,10 +10,9 @@ from builders import (
     invalid,
     measured_on_cpu,
     parity,
+    place,
     price,
-    profile,
     published,
-    rounds,
     summary,
 )
 from known import FP8_STEP, QUERY, case_of, catalog, gpu, one_source, records, what_is_known
@@ -150,11 +149,9 @@ def sources_of(*of):
 
 
 def test_the_profile_is_of_the_round_nearest_the_measurement():
-    steps = (0.10, 0.12, 0.20)
-    profiles = [profile(by_category={"gemm_bf16": step}, busy_s=step) for step in steps]
     of = [
-        record.model_copy(update={"profile": one, "environment": records()[0].environment})
-        for record, one in zip(rounds(*steps, instance="fast-1x", settings={"world_size": 1}), profiles, strict=True)
+        records(step_s=step, by_category={"gemm_bf16": step}, minutes=number, session=place(number))[0]
+        for number, step in enumerate((0.10, 0.12, 0.20), start=1)
     ]
     assert one_source(*of).record.run_id == of[1].run_id
 
