@@ -14,19 +14,8 @@ import pytest
 from installed import installed
 
 OUTSIDE = Path(__file__).parent / "outside" / "outside_plugins.py"
-OF_SLOW_TESTS = frozenset(
-    (
-        "fp8bench_in",
-        "doctor_in",
-        "trapped",
-        "outcomes",
-        "example",
-        "s3_server",
-        "sshd",
-        "process_group",
-        "timm_imported",
-    )
-)
+OF_PROCESSES = ("fp8bench_in", "doctor_in", "trapped", "outcomes", "example", "s3_server", "sshd")
+OF_SLOW_TESTS = frozenset((*OF_PROCESSES, "process_group", "timm_imported"))
 """Fixtures with which a test starts processes, or is one of many that need timm, which takes seconds to import."""
 OF_TORCH = frozenset({"gpu", "modes", "numerics", "worker", "workloads"})
 """Folders here whose tests import torch, as no other folder's may at the top of a file."""
