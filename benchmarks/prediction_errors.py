@@ -26,7 +26,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from fp8bench.cli.output import Unread, load_catalog
-from fp8bench.predict.source import Source, source
+from fp8bench.predict.prediction import Source, source
 from fp8bench.predict.step import (
     ATTENTION_FLOPS_A_BYTE,
     Amounts,
@@ -162,7 +162,7 @@ def tested(sources: Sequence[Source], figures: Sequence[Record], catalog: Catalo
         ]
         for left_out, used in ways:
             step_s = predict(one.work, one.machine, other.machine, fitted(used)).step_s
-            case = _case(one, other.record.instance, step_s, other.step_s)
+            case = _case(one, other.record.instance, step_s, other.work.step_s)
             yield one_case(case, one.machine, other.machine, left_out), other.machine
     for one in likest(sources):
         limits = fitted(without(pairs, one.record.what.mode))

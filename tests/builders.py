@@ -195,13 +195,10 @@ def machine_called(
 
 
 def place(
-    number: int = 1,
-    session_id: str = "20260501T100000Z-aaaaaa",
-    position: int = 1,
-    arm: Literal["A", "B"] | None = None,
+    number: int = 1, session_id: str = "20260501T100000Z-aaaaaa", arm: Literal["A", "B"] | None = None
 ) -> Session:
     """A record's place in a session. number: the round."""
-    return Session(session_id=session_id, round=number, position=position, arm=arm)
+    return Session(session_id=session_id, round=number, position=1, arm=arm)
 
 
 def rounds(

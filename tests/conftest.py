@@ -3,7 +3,6 @@
 import gc
 import importlib
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -12,14 +11,11 @@ from pathlib import Path
 import fork_server
 import hypothesis
 import pytest
+from installed import installed
 
-OUTSIDE = Path(__file__).parent / "outside"
-OF_SLOW_TESTS = frozenset(
-    {
-        *("fp8bench_in", "doctor_in", "trapped", "outcomes", "example", "s3_server", "sshd"),
-        *("process_group", "timm_imported"),
-    }
-)
+OUTSIDE = Path(__file__).parent / "outside" / "outside_plugins.py"
+OF_PROCESSES = ("fp8bench_in", "doctor_in", "trapped", "outcomes", "example", "s3_server", "sshd")
+OF_SLOW_TESTS = frozenset((*OF_PROCESSES, "process_group", "timm_imported"))
 """Fixtures with which a test starts processes, or is one of many that need timm, which takes seconds to import."""
 OF_TORCH = frozenset({"gpu", "modes", "numerics", "worker", "workloads"})
 """Folders here whose tests import torch, as no other folder's may at the top of a file."""
@@ -115,13 +111,7 @@ def pytest_runtest_call(item):
 @pytest.fixture(scope="session")
 def outside_site(tmp_path_factory):
     """A folder that holds an installed outside package, for PYTHONPATH."""
-    site = tmp_path_factory.mktemp("site")
-    shutil.copy(OUTSIDE / "outside_plugins.py", site)
-    info = site / "outside_plugins-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside-plugins\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(ENTRY_POINTS)
-    return site
+    return installed(tmp_path_factory.mktemp("site"), "outside_plugins", OUTSIDE.read_text(), ENTRY_POINTS)
 
 
 @pytest.fixture(scope="module")

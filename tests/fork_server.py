@@ -8,8 +8,7 @@ the start of a process (what is imported, signals, faults of ranks) start fresh 
 What is run is fp8bench, or any module or script that trains: torchrun, whose ranks are forked too, or a benchmark.
 
 Here is the clients' side. One connection is one process: what it runs and file descriptors go in, the exit code comes
-out. The server (`forking`) ends when its standard input does, hence with whoever started it; `forked` is what a process
-becomes.
+out. The server (`forking`) ends when its standard input does, hence with whoever started it.
 """
 
 import json
@@ -39,8 +38,8 @@ WITHOUT_TORCH = frozenset({"--dry-run", "--help", "--no-such-option", "--record"
 READ_AT_IMPORT = re.compile("FP8BENCH_|NO_COLOR|FORCE_COLOR|COLUMNS|TTY_|PYDANTIC_")
 """Variables that what is imported must not have seen; whoever gives one starts a fresh process."""
 
-LOOKING = (sys.executable, "-ISs", str(Path(__file__).parent / "looking.py"))
-"""What stands for the program that looks at a model."""
+LOOKING = (sys.executable, "-ISs", __file__, "-m", "fp8bench.numerics.model_facts")
+"""What stands for the program that looks at a model, and is given the question on standard input as that is."""
 
 SERVER = "import sys; sys.path.insert(0, sys.argv[1]); import forking; del sys.path[0]; forking.main(sys.argv[2])"
 """The folder of tests is on the path while the server itself is imported, and on none of a forked process."""
@@ -164,3 +163,10 @@ def trains(program: Sequence[str], arguments: Sequence[str]) -> bool:
     if tuple(program) == FP8BENCH:
         return bool(TRAINS & set(arguments[:1])) and not WITHOUT_TORCH & set(arguments)
     return True
+
+
+if __name__ == "__main__":
+    code, answer, errors = called((), Path.cwd(), os.environ, 300, sys.argv[1:], sys.stdin.read())
+    sys.stdout.write(answer)
+    sys.stderr.write(errors)
+    sys.exit(code)

@@ -1,24 +1,37 @@
-"""The server of `fork_server`: it imports, and forks a process for each connection.
+"""The server of `fork_server`: it imports, and forks a process for each connection. That becomes a program as if Python
+had just started it, whose ranks are forked too.
 
 It is two processes, one with torch and one without: to fork the one with torch takes three times as long, and few calls
 train.
 """
 
+import atexit
+import fcntl
 import gc
 import importlib
 import importlib.abc
+import io
 import json
 import os
 import pkgutil
+import runpy
 import selectors
+import signal
 import socket
+import subprocess
 import sys
+import tempfile
+import traceback
 import warnings
 import weakref
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import popen_fork
+from pathlib import Path
+from typing import Any, NoReturn
 
-from fork_server import LOOKING, TRAINING
-from forked import Call, become, end_as
+from fork_server import LOOKING, TRAINING, trains
 
 HEAVY = (
     "torch",
@@ -33,6 +46,23 @@ HEAVY = (
 )
 
 _LARGEST = 1 << 16
+
+STALE = 100
+"""Files of numbers below may have been closed after a fork."""
+
+HIGH = 500
+"""Files of which number no process here has otherwise."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a process is to be."""
+
+    program: list[str]
+    arguments: list[str]
+    folder: str
+    environ: dict[str, str]
+    streams: list[int]
 
 
 def main(place: str) -> None:
@@ -147,3 +177,149 @@ def _freeze() -> None:
     """What is imported stays: to look whether it is garbage would copy its pages into every process."""
     gc.collect()
     gc.freeze()
+
+
+def become(call: Call) -> None:
+    """Make this forked process what `python PROGRAM ARGUMENTS` would be. What was imported stays frozen."""
+    os.setpgid(0, 0)
+    for target, descriptor in enumerate(call.streams):
+        os.dup2(descriptor, target)
+    os.closerange(3, 4096)
+    _open_streams()
+    os.chdir(call.folder)
+    os.environ.clear()
+    os.environ.update(call.environ)
+    extra = call.environ.get("PYTHONPATH")
+    sys.path[:0] = [call.folder, *(extra.split(os.pathsep) if extra else [])]
+    sys.argv = [call.program[-1], *call.arguments]
+    importlib.invalidate_caches()
+    # Found by the variables of the server.
+    tempfile.tempdir = None
+    if trains(call.program, call.arguments):
+        _fork_instead_of_spawning()
+
+
+def _fork_instead_of_spawning() -> None:
+    """Ranks of the launcher, of torchrun, and of `torch.multiprocessing`."""
+    from torch import multiprocessing
+    from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
+
+    from fp8bench.launch.processes import server
+
+    server.start_server = _fork_server
+    SubprocessHandler._popen = _fork_of_torchrun
+    start_processes = multiprocessing.start_processes
+    multiprocessing.start_processes = lambda *what, **how: start_processes(*what, **{**how, "start_method": "fork"})
+
+
+def _open_streams() -> None:
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)
+    for name, number, errors in (("stdout", 1, "strict"), ("stderr", 2, "backslashreplace")):
+        raw = io.BufferedWriter(io.FileIO(number, "w", closefd=False))
+        stream = io.TextIOWrapper(raw, encoding="utf-8", errors=errors, line_buffering=number == 2)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+class _Forked(popen_fork.Popen):
+    """As much of subprocess's Popen as the launcher and torchrun use."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self.returncode, self.sentinel = pid, None, os.pidfd_open(pid)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Until it has ended. Raises TimeoutExpired."""
+        if super().wait(timeout) is None:
+            raise subprocess.TimeoutExpired("a forked process", timeout or 0)
+        return self.returncode
+
+
+def _fork_server(control: socket.socket) -> _Forked:
+    """In place of `server.start_server`: one whose imports are done."""
+    from fp8bench.launch.processes.server import PACKET_BYTES
+    from fp8bench.launch.processes.server import serve as serve_ranks
+
+    parent = os.getpid()
+    its = os.dup(control.fileno())
+    pid = _fork()
+    if pid:
+        os.close(its)
+        return _Forked(pid)
+    try:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(2, 1)
+        its = _high(its)
+        _renew(but=its)
+        control = socket.socket(fileno=its)
+        control.recv(PACKET_BYTES)
+        serve_ranks(control, parent)
+    finally:
+        os._exit(1)
+
+
+def _high(descriptor: int) -> int:
+    found = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, HIGH)
+    os.close(descriptor)
+    return found
+
+
+def _fork_of_torchrun(handler: Any, command: Sequence[str], environ: Mapping[str, str]) -> _Forked:
+    """In place of `SubprocessHandler._popen`: command is that of `python -u -m MODULE ...`."""
+    pid = _fork()
+    if pid:
+        return _Forked(pid)
+    place = command.index("-m")
+    os.environ.clear()
+    os.environ.update(environ)
+    sys.argv = list(command[place + 1 :])
+    end_as(command[place : place + 2], _renew)
+
+
+def _fork() -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+    return pid
+
+
+def _renew(but: int = 4096) -> None:
+    """Streams and signal handlers are those of a process that has just started. but: a descriptor that it has."""
+    from fp8bench.launch import signals
+
+    os.closerange(3, but)
+    os.closerange(but + 1, 4096)
+    # Whoever held one of the files that are closed may close its number again.
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in range(nothing + 1, STALE):
+        os.dup2(nothing, number, inheritable=False)
+    _open_streams()
+    for number in signals.SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+def end_as(program: Sequence[str], before: Callable[[], None] = lambda: None) -> NoReturn:
+    """Run it in this process, which ends with it: an interpreter takes as long to clear torch away as it took to
+    import it. before: what is to be done first.
+    """
+    code: Any = 1
+    try:
+        before()
+        if program[0] == "-m":
+            runpy.run_module(program[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(Path(program[0]).parent))
+            runpy.run_path(program[0], run_name="__main__")
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    except Exception:
+        traceback.print_exc()
+        raise
+    finally:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 1)

@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from installed import installed
 
 from fp8bench import registry
 from fp8bench.schema.errors import UsageError
@@ -19,15 +20,12 @@ HIDDEN = "te-bf16-article"
 @pytest.fixture
 def outside(tmp_path, monkeypatch):
     """An installed package with modes and workloads of its own, one of which takes a built-in name."""
-    info = tmp_path / "acme_bench-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-bench\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
+    offered = (
         "[fp8bench.modes]\nacme-int8 = acme_bench:Int8\nacme-gone = acme_bench:Gone\nte-fp8 = acme_bench:Int8\n"
         "[fp8bench.workloads]\nacme-llama = acme_bench:Llama\nvit-huge = acme_bench:Llama\n"
     )
-    (tmp_path / "acme_bench.py").write_text("class Int8:\n    name = 'acme-int8'\nclass Llama:\n    unit = 'tokens'\n")
-    monkeypatch.syspath_prepend(tmp_path)
+    code = "class Int8:\n    name = 'acme-int8'\nclass Llama:\n    unit = 'tokens'\n"
+    monkeypatch.syspath_prepend(installed(tmp_path, "acme_bench", code, offered))
     monkeypatch.delitem(sys.modules, "acme_bench", raising=False)
 
 

@@ -162,7 +162,7 @@ def _foreseen(measured: Sequence[Measurement], names: Sequence[str], catalog: Ca
 def _ahead(
     results_dir: Folders, measured: Sequence[Measurement], gpus: Sequence[int], catalog: Catalog
 ) -> tuple[list[Measurement], list[str]]:
-    from fp8bench.scaling.projected import measured_links, over_nodes
+    from fp8bench.scaling.projected import Network, measured_links, over_nodes
 
     names = {one.latest.instance for one in measured}
-    return over_nodes(measured, gpus, measured_links(results_dir, names), catalog)
+    return over_nodes(measured, gpus, Network(measured_links(results_dir, names), catalog))

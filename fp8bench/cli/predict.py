@@ -10,9 +10,8 @@ from pydantic import PositiveInt
 
 from fp8bench.cli.options import BatchSize, Form, HowBought, PriceAsOf, Region, ResultsDir, Workload, argument, option
 from fp8bench.cli.output import Unread, load_catalog, log, require_read, show
-from fp8bench.predict.document import document
-from fp8bench.predict.prediction import predictions, target
-from fp8bench.predict.source import sources
+from fp8bench.predict.document import document, predictions
+from fp8bench.predict.prediction import sources, target
 from fp8bench.predict.step import known
 from fp8bench.pricing.catalog import find
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, require_region

@@ -12,7 +12,7 @@ from fp8bench.records import results
 from fp8bench.records.select import rounds_of
 from fp8bench.scaling.document import PICTURE, document
 from fp8bench.scaling.points import scaled
-from fp8bench.scaling.projected import MOST_NODES, Projections, measured_links, projections
+from fp8bench.scaling.projected import MOST_NODES, Network, Projections, measured_links, projections
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import Limit, Option
 from fp8bench.schema.record import ThroughputRecord
@@ -67,7 +67,8 @@ def scaling(
     found = scaled(records, figures, scope.workload, options, catalog, results_dir)
     ahead = Projections()
     if nodes:
-        ahead = projections(found.points, nodes, network_gbps, measured_links(results_dir, options.instances), catalog)
+        network = Network(measured_links(results_dir, options.instances), catalog, network_gbps)
+        ahead = projections(found.points, nodes, network)
     made = document(found, ahead)
     show(made, form)
     draw(made, PICTURE, plot)

@@ -1,45 +1,114 @@
-"""Predictions: each of a measurement that was profiled, for one target, with a range and all that it assumes. Numbers
-only. Not a record: not kept, and in no comparison. Its range is the measured interval widened by the model's error on
-the logarithmic scale; if no communication was measured, the lower end assumes that all of it is hidden.
+"""A prediction of a step: the profiled measurement that it begins with, the target, and whether that can run it; and
+the rows of a comparison that are predicted. Numbers only.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from datetime import date
-from functools import partial
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
 
-from fp8bench.kinds.kind import Labelled
 from fp8bench.kinds.run import as_of
-from fp8bench.predict.source import Source, source
-from fp8bench.predict.step import Known, Machine, ModelError, Part, known, model_error, predict
-from fp8bench.pricing import cost
-from fp8bench.pricing.choose import PriceQuery, of_used, why_no_price
+from fp8bench.kinds.run.rounds import unit_time
+from fp8bench.kinds.run.row import Row, to_row
+from fp8bench.predict.step import Known, Machine, ModelError, Work, known, model_error, predict
 from fp8bench.records.select import Measurement
 from fp8bench.registry import modes
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.execution import Variant
-from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog, Instance
 from fp8bench.schema.machine import GIB, gib
-from fp8bench.schema.record import Record
-from fp8bench.tables.written import Interval
+from fp8bench.schema.rank import starved
+from fp8bench.schema.record import Record, Summary
 
 FP8_UNITS = (8, 9)
 RECIPES = {"te-fp8:block": ((9, 0), (9, 0)), "te-fp8:mxfp8": ((10, 0), None)}
 """The first and last compute capability of a recipe: on Blackwell, Transformer Engine computes block by mxfp8."""
 
-NEARLY_FULL = 0.95
-"""The share of the GPU's memory from which a prediction warns: the measured peak counts only torch's allocator."""
+Target = tuple[Instance, Machine]
+"""An instance, and its GPUs that train together."""
 
 
-class Target(NamedTuple):
-    """GPUs of an instance that train together."""
+@dataclass(frozen=True)
+class Source:
+    """A profiled measurement. record: of the profile's round. row: as `compare` has it, without a price. work: of a GPU
+    and step.
+    """
 
-    instance: Instance
+    measurement: Measurement
+    record: Record
+    summary: Summary
+    row: Row
     machine: Machine
+    work: Work
+
+
+def tokens_of(sizes: dict[str, object]) -> int | None:
+    """Return the tokens of a sequence: its length, or a ViT's patches and class token. None if sizes do not tell."""
+    length = sizes.get("sequence_length")
+    if isinstance(length, int) and length > 0:
+        return length
+    image, patch = sizes.get("img_size"), sizes.get("patch_size")
+    if not isinstance(image, int) or not isinstance(patch, int) or patch < 1:
+        return None
+    return (image // patch) ** 2 + bool(sizes.get("class_token", True))
+
+
+def gradient_bytes_of(record: Record) -> float | None:
+    """Return the bytes of all weights' float32 gradients, from the operations of forward and backward: 6 for each
+    weight and token (Kaplan et al., Scaling laws for neural language models, 2020). None if the record does not tell.
+    """
+    summary = record.summary
+    a_unit = 1 if summary and summary.unit == "tokens" else tokens_of(record.fingerprint.get("sizes") or {})
+    if summary is None or not summary.flops_per_step or not a_unit:
+        return None
+    return 4 * summary.flops_per_step / (6 * a_unit * summary.units_per_step)
+
+
+def source(measurement: Measurement, catalog: Catalog) -> Source:
+    """Return a measurement's source, by the profile nearest to its step time. Raises UsageError for what is missing."""
+    latest = measurement.latest
+    config, there, name = latest.config, latest.environment, f"{latest.instance}:{latest.what.mode}"
+    if latest.status != "ok" or config is None or there is None:
+        what = f"{name} has no measured steps ({latest.source}, {latest.status})"
+        raise UsageError(what, f"See it with `fp8bench compare {latest.instance}`")
+    if config.device == "cpu":
+        raise UsageError(f"{name} was measured on a CPU, from which no GPU can be predicted", "Name a record of a GPU")
+    if config.nodes > 1:
+        what = f"{name} ran on {config.nodes} nodes, whose network no figure here covers"
+        raise UsageError(what, "Name a record of one host")
+    gpu, time = catalog.gpu_by_product(there.device_name), unit_time(measurement)
+    if gpu is None:
+        what = f"{name} ran on {there.device_name!r}, which the catalogue does not know, so its peak is unknown"
+        raise UsageError(what, "Name a record of a GPU that `fp8bench list instances` lists")
+    profiled = [(one, one.profile, one.summary) for one in measurement.rounds if one.profile and one.summary]
+    if time is None or not profiled:
+        remedy = f"Measure it again: `fp8bench run --mode {latest.what.mode_label}`"
+        raise UsageError(f"{name} was recorded without a profile", remedy)
+    unit_s = time.by_elapsed.value
+    record, profile, summary = min(profiled, key=lambda one: abs(one[2].step_time_s - unit_s * one[2].units_per_step))
+    step_s = unit_s * summary.units_per_step
+    work = Work(
+        step_s=step_s,
+        by_category=profile.by_category,
+        nccl_s=profile.nccl_s,
+        host_bound=bool(starved(profile.idle_share(step_s))),
+        tokens=tokens_of(record.fingerprint.get("sizes") or {}),
+        causal=record.parity is not None and record.parity.later_leakage is not None,
+        gradient_bytes=gradient_bytes_of(record),
+    )
+    row = to_row(measurement, catalog)
+    return Source(measurement, record, summary, row, Machine(gpu, config.world_size), work)
+
+
+def sources(measurements: Sequence[Measurement], catalog: Catalog) -> tuple[list[Source], list[str]]:
+    """Return at least one source, and why other measurements are none. Raises the first UsageError if there is none."""
+    found, refused = [], []
+    for measurement in measurements:
+        try:
+            found.append(source(measurement, catalog))
+        except UsageError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    return found, [f"omitted: {error.what}" for error in refused]
 
 
 def target(instance: Instance, catalog: Catalog, gpus: int | None = None) -> Target:
@@ -52,203 +121,37 @@ def target(instance: Instance, catalog: Catalog, gpus: int | None = None) -> Tar
             "Name an instance of `fp8bench list instances` whose GPU is listed",
         )
     if gpus is not None and gpus > instance.gpu_count:
-        raise UsageError(
-            f"{key} has {instance.gpu_count} GPUs, not {gpus}, and several hosts are not predicted",
-            f"Give --gpus {instance.gpu_count} or less",
-        )
-    return Target(instance, Machine(gpu, gpus or instance.gpu_count))
-
-
-class Measured(Frozen):
-    """The measurement that a prediction is based on. units_per_usd: at the price of the same day; null without one."""
-
-    instance: str
-    gpu: str
-    world_size: int
-    step_time_s: float
-    step_time_ci_s: Interval | None
-    throughput_per_s: float
-    usd_per_hour: float | None
-    units_per_usd: float | None
-    run_id: str
-    run_ids: tuple[str, ...]
-
-
-class Prediction(Labelled, Frozen):
-    """A prediction in SI units; the names are the keys of `predict --format json`. Null means unknown. A range is not a
-    95 % interval: see `ModelError`. usd_per_hour: the price of the GPUs that are used, which is price_share of the
-    price of the instance price_share_of (null: the complete target instance). break_even_usd_per_hour: the price at
-    which a dollar buys as much as on the measured machine. gemm_share_of_peak: as measured. assumed, warnings:
-    sentences.
-    """
-
-    source: Literal["predicted"] = "predicted"
-    status: Literal["predicted", "unsupported"]
-    reason: str | None = None
-    instance: str
-    gpu: str
-    world_size: int
-    mode: str
-    recipe: str | None
-    execution: Variant | None
-    attention: str | None
-    workload: str
-    batch_size: int
-    unit: str
-    step_time_s: float | None = None
-    step_time_range_s: Interval | None = None
-    throughput_per_s: float | None = None
-    throughput_range_per_s: Interval | None = None
-    usd_per_hour: float | None
-    price_as_of: date | None
-    price_source: str | None
-    price_share: float
-    price_share_of: str | None = None
-    units_per_usd: float | None = None
-    units_per_usd_range: Interval | None = None
-    usd_per_million_units: float | None = None
-    break_even_usd_per_hour: float | None = None
-    break_even_range_usd_per_hour: Interval | None = None
-    gemm_share_of_peak: float | None = None
-    measured: Measured
-    model_error: ModelError | None = None
-    parts: tuple[Part, ...] = ()
-    assumed: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
-class Predictions(NamedTuple):
-    """Predictions by what a dollar buys; those that cannot run are last. warnings: of all of them."""
-
-    rows: tuple[Prediction, ...]
-    warnings: tuple[str, ...]
-
-
-def predictions(
-    sources: Sequence[Source], target: Target, known: Known, catalog: Catalog, query: PriceQuery
-) -> Predictions:
-    """Return the predictions of each source. query: for the prices of both machines. Raises UsageError if the target is
-    the machine that was measured, or if the catalogue lacks a figure.
-    """
-    (instance, machine), gpus = target, target.machine.gpus
-    there = [one for one in sources if (one.record.instance, one.machine.gpus) != (instance.key, gpus)]
-    if not there:
-        measured = f"{instance.key} itself was measured on {gpus} GPU{'' if gpus == 1 else 's'}"
-        raise UsageError(measured, f"See it with `fp8bench compare {instance.key}`")
-    rows = [_prediction(source, target, known, catalog, query) for source in there]
-    rows.sort(key=lambda row: (row.status != "predicted", -(row.units_per_usd or row.throughput_per_s or 0.0)))
-    said = []
-    fewer = {row.measured.world_size for row in rows if row.status == "predicted" and row.measured.world_size < gpus}
-    if fewer and gpus > known.most_gpus:
-        sizes = " and ".join(map(str, sorted(fewer)))
-        said.append(f"{gpus} GPUs are predicted from {sizes}: the model was tested on up to {known.most_gpus}")
-    paid = of_used(instance, machine.gpu.name, gpus, catalog, query)
-    if paid is None:
-        said.append(why_no_price(instance.key, instance, query))
-    elif paid.instance != instance.key:
-        said.append(f"no price of {instance.key} is known: {paid} stand in for it")
-    return Predictions(tuple(rows), tuple(said))
-
-
-def _prediction(source: Source, target: Target, known: Known, catalog: Catalog, query: PriceQuery) -> Prediction:
-    record, (instance, machine) = source.record, target
-    paid = of_used(instance, machine.gpu.name, machine.gpus, catalog, query)
-    measured = _measured(source, catalog, query)
-    about = partial(
-        made_of,
-        Prediction,
-        record.what,
-        instance=instance.key,
-        gpu=machine.gpu.name,
-        world_size=machine.gpus,
-        execution=record.execution,
-        attention=record.attention,
-        unit=source.summary.unit,
-        usd_per_hour=paid and paid.usd_per_hour,
-        price_as_of=paid and paid.price.as_of,
-        price_source=paid and paid.price.source,
-        price_share=paid.share if paid else machine.gpus / instance.gpu_count,
-        price_share_of=paid.instance if paid and (paid.share < 1 or paid.instance != instance.key) else None,
-        measured=measured,
-    )
-    if (why := unsupported(source, target)) is not None:
-        return about(status="unsupported", reason=why)
-    step = predict(source.work, source.machine, machine, known.limits)
-    # No record of a GPU tells how fast another host is.
-    error = None if source.work.host_bound else model_error(known, record.what.workload, source.machine, machine)
-    # The value and, if the error is known, the slow and the fast end.
-    steps_s = [step.step_s]
-    if error is not None:
-        low, high = source.row.step_time_ci_s or (source.step_s, source.step_s)
-        off = math.exp(error.value)
-        steps_s += [step.step_s * high / source.step_s * off, step.least_s * low / source.step_s / off]
-    units = source.summary.units_per_step / source.machine.gpus * machine.gpus
-    rates = [units / step_s for step_s in steps_s]
-    usd, as_many = paid.usd_per_hour if paid else None, measured.units_per_usd
-    per_usd = [cost.units_per_usd(rate, usd) for rate in rates] if usd else []
-    even = [cost.break_even_usd_per_hour(rate, as_many) for rate in rates] if as_many else []
-    return about(
-        status="predicted",
-        step_time_s=step.step_s,
-        step_time_range_s=steps_s[:0:-1] or None,
-        throughput_per_s=rates[0],
-        throughput_range_per_s=rates[1:] or None,
-        units_per_usd=per_usd[0] if per_usd else None,
-        units_per_usd_range=per_usd[1:] or None,
-        usd_per_million_units=cost.usd_per_million_units(per_usd[0]) if per_usd else None,
-        break_even_usd_per_hour=even[0] if even else None,
-        break_even_range_usd_per_hour=even[1:] or None,
-        gemm_share_of_peak=_share_of_peak(source),
-        model_error=error,
-        parts=step.parts,
-        assumed=step.assumed,
-        warnings=tuple(_warnings(source, target, error, known)),
-    )
-
-
-def _measured(source: Source, catalog: Catalog, query: PriceQuery) -> Measured:
-    row, (gpu, gpus) = source.row, source.machine
-    query = replace(query, machine=row.machine)
-    paid = of_used(catalog.instances.get(row.instance), gpu.name, gpus, catalog, query)
-    usd = paid.usd_per_hour if paid else None
-    per_usd = cost.units_per_usd(row.throughput_per_s or 0.0, usd) if usd else None
-    return made_of(Measured, row, gpu=gpu.name, run_id=source.record.run_id, usd_per_hour=usd, units_per_usd=per_usd)
+        what = f"{key} has {instance.gpu_count} GPUs, not {gpus}, and several hosts are not predicted"
+        raise UsageError(what, f"Give --gpus {instance.gpu_count} or less")
+    return instance, Machine(gpu, gpus or instance.gpu_count)
 
 
 def unsupported(source: Source, target: Target) -> str | None:
     """Return why the target cannot run what was measured; None if nothing is known to prevent it."""
-    gpu, evidence = target.machine.gpu, source.record.evidence
+    (instance, (gpu, _)), evidence, label = target, source.record.evidence, source.row.mode_label
     if ((evidence and evidence.fp8) or source.work.by_category.get("gemm_fp8")) and gpu.capability < FP8_UNITS:
         return f"{gpu.name} has no fp8 units, which take {gpu.too_old_for(FP8_UNITS)}"
     entry = modes().get(source.record.what.mode)
-    first, last = RECIPES.get(source.row.mode_label, (None, None))
+    first, last = RECIPES.get(label, (None, None))
     for least in (entry.needs.compute_capability if entry and entry.needs else None, first):
         if least is not None and gpu.capability < least:
-            return f"{source.row.mode_label} needs {gpu.too_old_for(least)}"
+            return f"{label} needs {gpu.too_old_for(least)}"
     if last is not None and gpu.capability > last:
-        return f"{source.row.mode_label} is computed by mxfp8 on {gpu.name}, and not as it was measured"
-    peak, there = source.row.peak_memory_bytes, target.instance.gpu_memory_gib
+        return f"{label} is computed by mxfp8 on {gpu.name}, and not as it was measured"
+    peak, there = source.row.peak_memory_bytes, instance.gpu_memory_gib
     if peak is not None and there is not None and peak > there * GIB:
         return f"it needs {gib(peak)} of each GPU, and {gpu.name} has {there:g}: predict a smaller batch"
     return None
 
 
-def _share_of_peak(source: Source) -> float | None:
-    work, gpu = source.work, source.machine.gpu
-    in_16_bits, in_fp8 = work.by_category.get("gemm_bf16", 0.0), work.by_category.get("gemm_fp8", 0.0)
-    if (in_16_bits and gpu.dense_bf16_tflops is None) or (in_fp8 and gpu.dense_fp8_tflops is None):
-        return None
-    capacity = (in_16_bits * (gpu.dense_bf16_tflops or 0.0) + in_fp8 * (gpu.dense_fp8_tflops or 0.0)) * 1e12
-    flops = source.summary.flops_per_step
-    return flops / source.machine.gpus / capacity if flops and capacity else None
-
-
-def _warnings(source: Source, target: Target, error: ModelError | None, known: Known) -> Iterator[str]:
-    gpu, what = target.machine.gpu, source.record.what
-    peak, there = source.row.peak_memory_bytes, target.instance.gpu_memory_gib
+def doubts(source: Source, target: Target, error: ModelError | None, known: Known) -> Iterator[str]:
+    """Yield what a reader must know of a prediction."""
+    (instance, (gpu, _)), what = target, source.record.what
+    peak, there = source.row.peak_memory_bytes, instance.gpu_memory_gib
     if peak is None or there is None:
         yield "whether it fits into memory is unknown"
-    elif peak > NEARLY_FULL * there * GIB:
+    # The measured peak counts only torch's allocator.
+    elif peak > 0.95 * there * GIB:
         yield f"needs {peak / GIB:.1f} of {there:g} GiB: it may not fit"
     if source.row.step_time_ci_s is None:
         yield "one process was measured, which has no interval"
@@ -280,6 +183,7 @@ def foreseen(measured: Sequence[Measurement], names: Sequence[str], catalog: Cat
             origin = source(one, catalog)
             if one.latest.joined in ("none", "ddp") and not origin.work.host_bound:
                 origins.append(origin)
+    origins.sort(key=lambda one: (-one.machine.gpus, one.work.step_s))
     for name in names:
         with suppress(UsageError):
             found += _foreseen(origins, target(catalog.instances[name], catalog), shipped)
@@ -288,7 +192,7 @@ def foreseen(measured: Sequence[Measurement], names: Sequence[str], catalog: Cat
 
 def _foreseen(origins: Sequence[Source], there: Target, shipped: Known) -> Iterator[Measurement]:
     (instance, machine), best = there, dict[object, tuple[Source, ModelError]]()
-    for origin in sorted(origins, key=lambda one: (-one.machine.gpus, one.step_s)):
+    for origin in origins if machine.gpu.product_names else ():
         what, config = origin.record.what, origin.measurement.latest.config
         error = model_error(shipped, what.workload, origin.machine, machine)
         if error is None or config is None or unsupported(origin, there) is not None:
@@ -297,12 +201,12 @@ def _foreseen(origins: Sequence[Source], there: Target, shipped: Known) -> Itera
         key = what.mode_label, what.workload, what.batch_size, *switches
         if key not in best or error.value < best[key][1].value:
             best[key] = origin, error
-    for origin, error in best.values() if machine.gpu.product_names else ():
+    for origin, error in best.values():
         with suppress(UsageError):
             step = predict(origin.work, origin.machine, machine, shipped.limits)
             # DDP keeps one more copy of the gradients, in its buckets.
             buckets = (origin.work.gradient_bytes or 0.0) * ((machine.gpus > 1) - (origin.machine.gpus > 1))
-            by, gpus = step.step_s / origin.step_s, machine.gpus / origin.machine.gpus
+            by, gpus = step.step_s / origin.work.step_s, machine.gpus / origin.machine.gpus
             told = instance.key, by, gpus, machine.gpu.product_names[0], round(buckets)
             yield Measurement(
                 tuple(scaled(one, *told) for one in origin.measurement.rounds),
@@ -310,7 +214,7 @@ def _foreseen(origins: Sequence[Source], there: Target, shipped: Known) -> Itera
                 origin="predicted",
                 # Where the communication was not measured, all of it may be hidden.
                 elsewhere=(1 + error.share) * step.step_s / step.least_s - 1,
-                doubts=tuple(_warnings(origin, there, error, shipped)),
+                doubts=tuple(doubts(origin, there, error, shipped)),
             )
 
 
@@ -340,6 +244,8 @@ def scaled(
     }
     new_times = {field: getattr(times, field) * by for field in ("mean_s", "median_s", "spread_s", "warmup_s")}
     ranks = {"world_size": round(config.world_size * gpus), "nodes": config.nodes * nodes}
+    known_peaks = ((one, one.peak_allocated_bytes) for one in record.memory if one.peak_allocated_bytes is not None)
+    memory = (one.model_copy(update={"peak_allocated_bytes": peak + more_bytes}) for one, peak in known_peaks)
     found = as_of(instance, record)
     return found.model_copy(
         update={
@@ -348,11 +254,7 @@ def scaled(
             "environment": there.model_copy(update={"device_name": product or there.device_name}),
             "summary": summary.model_copy(update=new_summary),
             "step_times": times.model_copy(update=new_times),
-            "memory": tuple(
-                one.model_copy(update={"peak_allocated_bytes": one.peak_allocated_bytes + more_bytes})
-                for one in record.memory
-                if one.peak_allocated_bytes is not None
-            ),
+            "memory": tuple(memory),
             **{"profile": None, "telemetry": (), "samples": ()},
         }
     )

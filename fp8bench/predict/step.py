@@ -32,9 +32,6 @@ RULES: Mapping[Category, str] = {
     **dict.fromkeys(("cast", "elementwise", "copy", "optimizer"), "memory and SMs"),
 }
 
-NEGLIGIBLE = 0.01
-"""The share of a step up to which float32 GEMMs are carried over; the catalogue has no peak for them."""
-
 ATTENTION_FLOPS_A_BYTE = 14 / 24
 """Operations per byte and token; half of it for causal attention. Over n tokens a flash kernel makes 14 n^2 d
 operations a head, forward and backward (Dao, FlashAttention-2, 2023), and moves at least 24 n d bytes in 16 bits.
@@ -196,7 +193,8 @@ def _longer(kernels: Mapping[Category, float], more_s: float) -> dict[Category, 
 
 def _ratio(kind: Category, work: Work, measured_on: Machine, target: Machine, limits: Limits) -> float | None:
     same, share = measured_on.gpu.name == target.gpu.name, work.by_category[kind] / work.step_s
-    if kind == "gemm_fp32" and not same and share > NEGLIGIBLE:
+    # The catalogue has no float32 peak: a negligible share of the step is carried over.
+    if kind == "gemm_fp32" and not same and share > 0.01:
         raise UsageError(
             f"{share * 100:.0f} % of this step is float32 GEMMs, and no float32 peak of {target.gpu.name} is known",
             "Predict a mode of 16 or 8 bits",

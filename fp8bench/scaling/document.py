@@ -33,9 +33,6 @@ def _loss(point: Point) -> str:
     return number(point.final_loss, ".3f") + ("" if beyond is None else f" {beyond:+z.3f}")
 
 
-SAID_ONCE = ("instance", "batch", "micro-batches")
-"""Columns that are shown only if their rows differ."""
-
 COLUMNS: tuple[Column[Point], ...] = (
     word("nodes", lambda p: f"{p.nodes} x {p.world_size / p.nodes:g}"),
     word("instance", lambda p: p.instance),
@@ -71,7 +68,8 @@ def document(found: Scaled, ahead: Projections) -> doc.Document:
         cells._replace(heading=f"per {kind}") if cells.heading == "rate" else cells
         for column in (*COLUMNS, Column("notes", marks, kind="note"))
         if (cells := column.cells(points)).says_something
-        and (cells.heading not in SAID_ONCE or len({*cells.texts} - {doc.NOTHING}) > 1)
+        # These are shown only if their rows differ.
+        and (cells.heading not in ("instance", "batch", "micro-batches") or len({*cells.texts} - {doc.NOTHING}) > 1)
     ]
     table = doc.Table(tuple(shown), naming=2, emphasis=tuple("strong" if one.is_reference else "" for one in points))
     blocks = doc.blocks(

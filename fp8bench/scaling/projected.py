@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.kinds.kind import Labelled
-from fp8bench.predict.prediction import scaled
-from fp8bench.predict.source import gradient_bytes_of
+from fp8bench.predict.prediction import gradient_bytes_of, scaled
 from fp8bench.records.results import Folders, read_kind
 from fp8bench.records.select import Measurement
 from fp8bench.scaling.points import Point
@@ -66,6 +65,45 @@ class Projections(NamedTuple):
     omitted: tuple[str, ...] = ()
 
 
+class Network(NamedTuple):
+    """What is known of links. collectives: records that measured them; gbps: of a node's network, if the user gave it,
+    in Gbit/s of one direction.
+    """
+
+    collectives: Sequence[CollectivesRecord]
+    catalog: Catalog
+    gbps: float | None = None
+
+    def links(self, instance: str, gpu: str, gpus: int) -> tuple[float, float, list[str]]:
+        """Return the GB/s of a GPU's link within a node of so many (0 for one GPU) and of a node's network, and their
+        sources in sentences: the most that any all-reduce reached, else the catalogue's figure. gpu: its name in the
+        catalogue. Raises UsageError for what is unknown.
+        """
+        measured: dict[bool, float] = {}
+        for one in self.collectives:
+            for each in one.timings if one.instance == instance and one.status == "ok" else ():
+                if each.operation == "all-reduce" and each.time_s is not None:
+                    rate = bus_gb_s("all-reduce", each.size_bytes, each.time_s, one.config.world_size)
+                    several = one.config.nodes > 1
+                    measured[several] = max(rate, measured.get(several, 0.0))
+        listed, known = self.catalog.instances.get(instance), self.catalog.gpus.get(gpu)
+        within = measured.get(False) or ((known and known.nvlink_gb_s) or 0.0) / BOTH_DIRECTIONS
+        if gpus > 1 and not within:
+            remedy = f"Measure them: `fp8bench collectives --instance {instance}` there"
+            raise UsageError(f"the links between GPUs of {instance} are not known", remedy)
+        full = (listed.network or {}).get("gbps") if listed else None
+        between = self.gbps / BITS if self.gbps else measured.get(True) or (full or 0.0) / BITS
+        if not between:
+            remedy = "Give it to `fp8bench scaling` with --network-gbps, in Gbit/s of one node and direction"
+            raise UsageError(f"the network of {instance} is not known", remedy)
+        of_node = "as given" if self.gbps else "as measured" if True in measured else "the catalogue's full rate"
+        said = [f"links between nodes: {between:.3g} GB/s a node, {of_node}"]
+        if gpus > 1:
+            of_gpu = "as measured" if False in measured else "NVLink's datasheet: none were measured"
+            said.append(f"links within a node: {within:.3g} GB/s, {of_gpu}")
+        return within, between, said
+
+
 class OneNode(NamedTuple):
     """A step of one node. gradient_bytes: of all weights. within, between: GB/s of a GPU's link within a node, and of a
     node's network in one direction. nccl_s, exposed_s: all communication of the profiled step and the part that no
@@ -105,14 +143,8 @@ def measured_links(results_dir: Folders, instances: Iterable[str]) -> Sequence[C
     return read_kind(results_dir, instances, CollectivesRecord)
 
 
-def projections(
-    points: Sequence[Point],
-    nodes: Sequence[int],
-    network_gbps: float | None,
-    collectives: Sequence[CollectivesRecord],
-    catalog: Catalog,
-) -> Projections:
-    """Project every series from its measurement of one node with the most GPUs. collectives: records of links."""
+def projections(points: Sequence[Point], nodes: Sequence[int], network: Network) -> Projections:
+    """Project every series from its measurement of one node with the most GPUs."""
     best = {one.series: one for one in sorted(points, key=lambda one: one.world_size) if one.nodes == 1}
     rows, assumed = list[Projection](), list[str]()
     omitted = [] if best else ["not projected: no record is of one node"]
@@ -121,7 +153,7 @@ def projections(
             if point.measurement is None or point.source != "measured":
                 what = f"{point.mode} on {point.instance} is {point.source}, without steps"
                 raise UsageError(what, "Measure one node")
-            node, said = one_node(point.measurement, point.gpu, network_gbps, collectives, catalog)
+            node, said = one_node(point.measurement, point.gpu, network)
         except UsageError as error:
             omitted.append(f"not projected: {error.what}. {error.remedy}")
             continue
@@ -130,29 +162,32 @@ def projections(
             least_s, most_s, all_s = node.project(count)
             low, high = node.step_s / most_s, node.step_s / least_s
             rate, usd = point.units_per_s_per_gpu, point.usd_per_billion_units
-            own = {
-                "nodes": count,
-                "world_size": count * node.gpus,
-                "units_per_s_per_gpu": (rate * low, rate * high),
-                "share_of_one_node": (low, high),
-                "step_s": (least_s, most_s),
-                "ring_s": all_s,
-                "usd_per_billion_units": usd and (usd / high, usd / low),
-            }
-            rows.append(made_of(Projection, point, from_run_ids=point.run_ids, **own))
+            row = made_of(
+                Projection,
+                point,
+                nodes=count,
+                world_size=count * node.gpus,
+                units_per_s_per_gpu=(rate * low, rate * high),
+                share_of_one_node=(low, high),
+                step_s=(least_s, most_s),
+                ring_s=all_s,
+                usd_per_billion_units=usd and (usd / high, usd / low),
+                from_run_ids=point.run_ids,
+            )
+            rows.append(row)
     rows.sort(key=lambda row: (row.nodes, row.instance, row.mode, row.recipe or ""))
     return Projections(tuple(rows), tuple(dict.fromkeys(assumed)), tuple(dict.fromkeys(omitted)))
 
 
 def over_nodes(
-    measured: Iterable[Measurement], gpus: Iterable[int], collectives: Sequence[CollectivesRecord], catalog: Catalog
+    measured: Iterable[Measurement], gpus: Iterable[int], network: Network
 ) -> tuple[list[Measurement], list[str]]:
     """Return rows of a comparison for as many GPUs of several nodes, from the measured or predicted one of a complete
     node, and why there are none. Each has the geometric mean of its range, and is as uncertain as that and `OFF`.
     """
     found, omitted = list[Measurement](), list[str]()
     for one in measured:
-        record, instance = one.latest, catalog.instances.get(one.latest.instance)
+        record, instance = one.latest, network.catalog.instances.get(one.latest.instance)
         whole = instance is not None and record.what.world_size == instance.gpu_count
         if instance is None or not whole or record.status != "ok" or record.source != "measured":
             continue
@@ -161,7 +196,7 @@ def over_nodes(
                 if rest or nodes > MOST_NODES:
                     what = f"{instance.key} has {instance.gpu_count} GPUs, and a projection goes to {MOST_NODES} nodes"
                     raise UsageError(what, f"Give multiples of it up to {MOST_NODES * instance.gpu_count}")
-                node, _ = one_node(one, instance.gpu or "", None, collectives, catalog)
+                node, _ = one_node(one, instance.gpu or "", network)
             except UsageError as error:
                 omitted.append(f"not projected: {error.what}. {error.remedy}")
                 continue
@@ -174,23 +209,15 @@ def over_nodes(
     return found, [*dict.fromkeys(omitted)]
 
 
-def one_node(
-    measurement: Measurement,
-    gpu: str,
-    network_gbps: float | None,
-    collectives: Sequence[CollectivesRecord],
-    catalog: Catalog,
-) -> tuple[OneNode, list[str]]:
-    """Return a step, and what is assumed in sentences. gpu: its name in the catalogue. Links: the most that any
-    all-reduce of a record of collectives reached, else the catalogue's figure. Raises UsageError for what is unknown.
-    """
+def one_node(measurement: Measurement, gpu: str, network: Network) -> tuple[OneNode, list[str]]:
+    """Return a step, and what is assumed in sentences. Raises UsageError for links or a size that are unknown."""
     rounds = measurement.rounds
     record = next((one for one in reversed(rounds) if one.profile is not None), rounds[-1])
     seen = (record.profile.nccl_s, record.profile.seconds("nccl")) if record.profile else (0.0, 0.0)
     summary, gpus, gradients = record.summary, record.what.world_size, gradient_bytes_of(record)
     if summary is None or gradients is None:
         raise UsageError(f"{record.run_id} does not say how many weights the model has", "Measure it again")
-    within, between, said = links_of(record.instance, gpu, gpus, network_gbps, collectives, catalog)
+    within, between, said = network.links(record.instance, gpu, gpus)
     said.append(f"{gradients / GIGA:.3g} GB of gradients, by the model's FLOPs (6 a weight and token)")
     if not any(seen):
         said.append("no profile saw communication: a range, from all of it hidden to none")
@@ -201,40 +228,3 @@ def one_node(
         gathered, reduced = (BYTES.get(str(dtype), 1) for dtype in (parallel.gathered_dtype, parallel.reduced_dtype))
         sent = (gathers * gathered + reduced) / BYTES["float32"]
     return OneNode(summary.step_time_s, gpus, gradients, within, between, *seen, sent), said
-
-
-def links_of(
-    instance: str,
-    gpu: str,
-    gpus: int,
-    network_gbps: float | None,
-    collectives: Sequence[CollectivesRecord],
-    catalog: Catalog,
-) -> tuple[float, float, list[str]]:
-    """Return the links of a node with so many GPUs (0 within a node of one), and their sources in sentences."""
-    rates = [
-        (one.config.nodes > 1, bus_gb_s("all-reduce", each.size_bytes, each.time_s, one.config.world_size))
-        for one in collectives
-        if one.instance == instance and one.status == "ok"
-        for each in one.timings
-        if each.operation == "all-reduce" and each.time_s is not None
-    ]
-    measured = {
-        several: max(of) for several in (False, True) if (of := [rate for kind, rate in rates if kind is several])
-    }
-    listed, nvlink = catalog.instances.get(instance), catalog.gpus[gpu].nvlink_gb_s if gpu in catalog.gpus else None
-    within = measured.get(False) or (nvlink or 0.0) / BOTH_DIRECTIONS
-    if gpus > 1 and not within:
-        remedy = f"Measure them: `fp8bench collectives --instance {instance}` there"
-        raise UsageError(f"the links between GPUs of {instance} are not known", remedy)
-    full = (listed.network or {}).get("gbps") if listed else None
-    between = network_gbps / BITS if network_gbps else measured.get(True) or (full or 0.0) / BITS
-    if not between:
-        remedy = "Give it to `fp8bench scaling` with --network-gbps, in Gbit/s of one node and direction"
-        raise UsageError(f"the network of {instance} is not known", remedy)
-    of_node = "as given" if network_gbps else "as measured" if True in measured else "the catalogue's full rate"
-    said = [f"links between nodes: {between:.3g} GB/s a node, {of_node}"]
-    if gpus > 1:
-        of_gpu = "as measured" if False in measured else "NVLink's datasheet: none were measured"
-        said.append(f"links within a node: {within:.3g} GB/s, {of_gpu}")
-    return within, between, said

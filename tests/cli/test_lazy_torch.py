@@ -12,6 +12,7 @@ import pytest
 from builders import at, machine_called, measured, profile, rank_samples, summary
 from cli.calling import Outcome, call_python
 from cli.home import IMPORT
+from installed import installed
 
 import fp8bench
 from fp8bench.records.layout import texts_of
@@ -130,12 +131,8 @@ def test_a_command_that_trains_nothing_imports_no_torch(command, outcomes):
 @pytest.mark.slow
 def test_plugins_of_pydantic_that_happen_to_be_installed_have_no_part(tmp_path):
     site, folder = tmp_path / "site", tmp_path / "folder"
-    info = site / "rude-1.dist-info"
-    info.mkdir(parents=True)
     folder.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rude\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[pydantic]\nrude = rude:plugin\n")
-    (site / "rude.py").write_text("print('rude was imported')\nplugin = None\n")
+    installed(site, "rude", "print('rude was imported')\nplugin = None\n", "[pydantic]\nrude = rude:plugin\n")
     make_a_model = "import pydantic; pydantic.create_model('Any', x=int)(x=1)"
 
     assert "rude was imported" in call_python(folder, "-c", make_a_model, PYTHONPATH=str(site)).stdout

@@ -1,7 +1,6 @@
 """Runs that fail as a test says."""
 
 import os
-import shutil
 import subprocess
 import time
 from contextlib import ExitStack
@@ -12,6 +11,7 @@ import fork_server
 import pytest
 from cli.calling import call, environment
 from faults.faulty_runs import WORDS, Done, nothing_left
+from installed import installed
 
 from fp8bench.schema.files import ROOT
 
@@ -27,13 +27,7 @@ faulty-linear = faulty_plugins:Linear
 @pytest.fixture(scope="session")
 def faulty_site(tmp_path_factory):
     """A folder that holds the faulty package, for PYTHONPATH."""
-    site = tmp_path_factory.mktemp("site")
-    shutil.copy(PLUGINS, site)
-    info = site / "faulty_plugins-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty-plugins\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(ENTRY_POINTS)
-    return site
+    return installed(tmp_path_factory.mktemp("site"), "faulty_plugins", PLUGINS.read_text(), ENTRY_POINTS)
 
 
 @pytest.fixture

@@ -27,16 +27,12 @@ class Done:
 
     @property
     def records(self):
-        return records_in(self.folder / "results")
+        return documents(self.folder / "results")
 
     @property
     def record(self):
         (record,) = self.records
         return record
-
-
-def records_in(results):
-    return documents(results, "*/*.json")
 
 
 def nothing_left(folder):

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from builders import config
 from cli.calling import environment
-from faults.faulty_runs import WORDS, records_in
+from faults.faulty_runs import WORDS
+from kept import documents
 
 from fp8bench.launch.processes.blame import in_general
 from fp8bench.launch.processes.rank import TRACEBACK_CHARACTERS, Inbox, Teller, rank_error
@@ -173,7 +174,7 @@ class TestRemedies:
             check=False,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, limit),
         )
-        [record] = records_in(tmp_path / "results")
+        [record] = documents(tmp_path / "results")
 
         assert done.returncode == 5
         assert record["reason"].startswith("rank 1 died: ended by SIGKILL")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli.calling import call, environment, invoked
+from installed import installed
 from kept import record_paths
 
 CANARIES = {
@@ -74,11 +75,7 @@ class Quotes(Polite):
 @pytest.mark.faults
 def test_a_run_that_fails_with_all_that_it_knows_leaves_none(tmp_path, outside_site):
     site = tmp_path.parent / f"{tmp_path.name}-site"
-    info = site / "quotes-1.0.dist-info"
-    info.mkdir(parents=True)
-    (site / "quotes.py").write_text(QUOTES)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: quotes\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[fp8bench.modes]\noutside-quotes = quotes:Quotes\n")
+    installed(site, "quotes", QUOTES, "[fp8bench.modes]\noutside-quotes = quotes:Quotes\n")
     path = f"{site}{os.pathsep}{outside_site}"
     ran = call(tmp_path, "run", "--mode", "outside-quotes", *SMALL, *RUN, PYTHONPATH=path, **CANARIES)
     (record,) = record_paths(tmp_path / "results")

@@ -9,7 +9,8 @@ import sys
 import pytest
 from builders import config
 from cli.calling import environment
-from faults.faulty_runs import LIMIT_S, WORDS, nothing_left, records_in
+from faults.faulty_runs import LIMIT_S, WORDS, nothing_left
+from kept import documents
 from launch import faulty_work
 from launch.seen import until
 from launch.test_spawn_signals import maps
@@ -63,7 +64,7 @@ def test_if_it_is_killed_its_ranks_end_and_the_run_has_failed(begin, tmp_path, p
     os.kill(server, signal.SIGKILL)
     until(lambda: not {server, *ranks} & {one.pid for one in processes() if one.state != ZOMBIE}, 10)
     assert running.wait(LIMIT_S) == 5
-    [record] = records_in(tmp_path / "results")
+    [record] = documents(tmp_path / "results")
     assert (record["status"], record["cause"]) == ("failed", "host-death")
     assert "ended by SIGKILL" in record["reason"]
     assert "forked from was ended" in record["remedy"]
@@ -95,7 +96,7 @@ def test_a_library_that_cannot_be_imported_is_named_and_the_ranks_say_it_too(tmp
 
     assert running.returncode in (3, 5)
     assert "fp8bench: ranks are spawned, which takes longer: timm cannot be imported: RuntimeError: it is" in errors
-    [record] = records_in(tmp_path / "results")
+    [record] = documents(tmp_path / "results")
     assert "it is damaged" in record["reason"]
     assert "Traceback" not in errors
 

@@ -11,7 +11,8 @@ import time
 
 import pytest
 from cli.calling import environment
-from faults.faulty_runs import LIMIT_S, WORDS, at_work_in, nothing_left, records_in
+from faults.faulty_runs import LIMIT_S, WORDS, at_work_in, nothing_left
+from kept import documents
 from launch.seen import until
 
 from fp8bench.launch.processes.watch import UNPROFILED
@@ -41,10 +42,10 @@ class TestSignals:
         assert nothing_left(tmp_path)
         assert "interrupted while faulty ran; its workers have ended" in text(said)
         if phase in ("proving", "timing"):
-            assert records_in(tmp_path / "results") == []
+            assert documents(tmp_path / "results") == []
             return
         # All that the process was started for has been measured.
-        [record] = records_in(tmp_path / "results")
+        [record] = documents(tmp_path / "results")
         assert record["status"] == "ok"
         assert [len(rank["step_s"]) for rank in record["samples"]] == [6, 6]
         # In the phase `done` rank 0 has reported, and rank 1 has not.
@@ -55,7 +56,7 @@ class TestSignals:
         assert "its record is kept" in text(said)
         again, _ = begin("--session", record["session"]["session_id"], "--rounds", "2")
         assert again.wait(LIMIT_S) == 0
-        assert {one["session"]["round"] for one in records_in(tmp_path / "results")} == {1, 2}
+        assert {one["session"]["round"] for one in documents(tmp_path / "results")} == {1, 2}
 
     def test_what_a_killed_launcher_left_the_next_run_removes(self, begin, tmp_path):
         running, said = begin(FAULT="waits timing 1")
@@ -95,14 +96,14 @@ class TestOutputs:
         running.stdout.close()
 
         assert running.wait(LIMIT_S) == 141
-        assert [record["status"] for record in records_in(tmp_path / "results")] == ["ok"]
+        assert [record["status"] for record in documents(tmp_path / "results")] == ["ok"]
 
     def test_nor_does_one_of_standard_error_alone_end_anything(self, tmp_path, variables):
         running = start(tmp_path, variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         running.stderr.close()
 
         assert running.wait(LIMIT_S) == 0
-        assert [record["status"] for record in records_in(tmp_path / "results")] == ["ok"]
+        assert [record["status"] for record in documents(tmp_path / "results")] == ["ok"]
 
     def test_a_full_disk_under_the_log_ends_nothing(self, tmp_path, variables):
         with open("/dev/full", "w") as full:
@@ -125,7 +126,7 @@ class TestOutputs:
         os.close(ours)
 
         assert running.wait(LIMIT_S) == 0
-        assert [record["status"] for record in records_in(tmp_path / "results")] == ["ok"]
+        assert [record["status"] for record in documents(tmp_path / "results")] == ["ok"]
 
 
 class TestDoctor:
@@ -177,7 +178,7 @@ class TestAtOnce:
         runs = [begin("--gpus", "1", "--session", f"run-{number}") for number in range(count)]
 
         assert [running.wait(LIMIT_S) for running, _ in runs] == [0] * count
-        records = records_in(tmp_path / "results")
+        records = documents(tmp_path / "results")
         assert sorted(record["session"]["session_id"] for record in records) == [f"run-{n}" for n in range(count)]
         assert {record["status"] for record in records} == {"ok"}
         assert nothing_left(tmp_path)
@@ -191,4 +192,4 @@ class TestAtOnce:
         assert codes.count(0) >= 1
         refused = [text(said) for running, said in runs if running.returncode == 2]
         assert all("session 'monday' is in use by process " in one for one in refused)
-        assert [record["session"]["round"] for record in records_in(tmp_path / "results")] == [1]
+        assert [record["session"]["round"] for record in documents(tmp_path / "results")] == [1]

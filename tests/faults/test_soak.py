@@ -5,8 +5,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from faults.faulty_runs import SHARED_MEMORY, at_work_in, in_temporary, nothing_left, records_in
-from kept import record_paths
+from faults.faulty_runs import SHARED_MEMORY, at_work_in, in_temporary, nothing_left
+from kept import documents, record_paths
 from launch.seen import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(1800)]
@@ -50,7 +50,7 @@ def test_nothing_grows(begin, tmp_path):
     running.wait(60)
     early, late = seen[EARLY], seen[RUNS]
 
-    assert {record["status"] for record in records_in(tmp_path / "results")} == {"ok"}
+    assert {record["status"] for record in documents(tmp_path / "results")} == {"ok"}
     assert late["memory"] - early["memory"] < (RUNS - EARLY) * A_RECORD_BYTES
     # A look comes between two runs, or within one: of the launcher and one rank, with its pipe and its folder.
     assert late["files"] <= early["files"] + 4

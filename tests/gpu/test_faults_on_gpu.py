@@ -3,7 +3,6 @@ kernel, and memory of a GPU that is really exhausted. The suite on CPUs is tests
 """
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -11,8 +10,10 @@ import time
 import pytest
 import torch
 from faults.conftest import ENTRY_POINTS, PLUGINS
-from faults.faulty_runs import at_work_in, records_in
+from faults.faulty_runs import at_work_in
 from gpu.this_gpu import needs_gpu, needs_two_gpus
+from installed import installed
+from kept import documents
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 
@@ -25,12 +26,7 @@ SOON_S = 90
 @pytest.fixture
 def run(tmp_path):
     """A run with this fault; afterwards no process and none of a GPU's memory is held by it."""
-    site = tmp_path / "site"
-    info = site / "faulty_plugins-1.0.dist-info"
-    info.mkdir(parents=True)
-    shutil.copy(PLUGINS, site)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty-plugins\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    site = installed(tmp_path / "site", "faulty_plugins", PLUGINS.read_text(), ENTRY_POINTS)
 
     def running(fault, gpus, *flags):
         free = [torch.cuda.mem_get_info(gpu)[0] for gpu in range(gpus)]
@@ -43,7 +39,7 @@ def run(tmp_path):
         assert "Traceback" not in done.stderr
         assert at_work_in(tmp_path) == []
         assert [torch.cuda.mem_get_info(gpu)[0] for gpu in range(gpus)] >= [each - (64 << 20) for each in free]
-        [record] = records_in(tmp_path / "results")
+        [record] = documents(tmp_path / "results")
         return done.returncode, record, seconds
 
     return running

@@ -8,21 +8,21 @@ from fp8bench.schema.collectives import CollectivesConfig, CollectiveTiming
 TIMED = {("all-reduce", 1024): 20e-6, ("all-reduce", 2**30): 4e-3, ("all-gather", 2**30): 2e-3}
 
 
-def collectives_record(instance="p5", ranks=8, timed=None, device="cuda", minutes=0, nodes=1, **changes):
+def collectives_record(instance="p5", ranks=8, timed=None, minutes=0, nodes=1, **changes):
     """timed: seconds by operation and bytes."""
     timed = timed or TIMED
     config = CollectivesConfig(
-        device=device, world_size=ranks, nodes=nodes, dtypes=("bf16",),
+        device="cuda", world_size=ranks, nodes=nodes, dtypes=("bf16",),
         operations=tuple(dict.fromkeys(name for name, _ in timed)),
         sizes_bytes=tuple(sorted({size for _, size in timed})), rounds=2, seconds=0.1,
     )  # fmt: skip
     values = {
         **builders.head(instance, "collectives", minutes),
         "fingerprint": fingerprint(config),
-        "environment": builders.environment(None if device == "cpu" else "NVIDIA H100 80GB HBM3"),
+        "environment": builders.environment(),
         "machine": builders.machine_called(instance),
         "config": config,
-        "backend": "gloo" if device == "cpu" else "nccl",
+        "backend": "nccl",
         "timings": tuple(
             CollectiveTiming(
                 operation=operation, dtype="bf16", size_bytes=size, time_s=time_s,

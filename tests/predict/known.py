@@ -6,15 +6,14 @@ from typing import Any
 
 from builders import environment, instance, price, profile, rank_samples, rounds, steps_about, summary
 
-from fp8bench.predict.source import Source, source
+from fp8bench.predict.prediction import Source, source
 from fp8bench.predict.step import Case, GpuChange, Known, Limits, Machine, Scale, Tested, Work
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery
 from fp8bench.records.select import select
 from fp8bench.schema.instance import Catalog, Gpu
 from fp8bench.schema.record import Record
 
-DAY = date(2026, 11, 1)
-QUERY = PriceQuery(DAY, current=True, machine=ANY_MACHINE)
+QUERY = PriceQuery(date(2026, 11, 1), current=True, machine=ANY_MACHINE)
 STEP = {"gemm_bf16": 0.06, "elementwise": 0.035}
 FP8_STEP = {"gemm_fp8": 0.03, "gemm_bf16": 0.01, "elementwise": 0.055}
 
@@ -61,8 +60,7 @@ def records(
 ) -> list[Record]:
     """Two rounds about a step of 100 ms on as many GPUs as the instance's name says, profiled."""
     name, _, count = key.partition("-")
-    gpus = int(count.rstrip("x")) if count != "custom" else 2
-    parts = by_category or STEP
+    gpus, parts = int(count.rstrip("x")), by_category or STEP
     values: dict[str, Any] = {
         "environment": environment(f"NVIDIA {name.title()}"),
         "profile": profile(by_category=parts, busy_s=sum(parts.values()), nccl_s=nccl_s),
@@ -73,10 +71,10 @@ def records(
     return rounds(step_s, step_s, instance=key, mode=mode, recipe=recipe, **{**values, **changes})
 
 
-def one_source(*of: Record, known: Catalog | None = None) -> Source:
+def one_source(*of: Record) -> Source:
     """Of the records of one measurement."""
     (measurement,) = select(of or records(), every=False)
-    return source(measurement, known or catalog())
+    return source(measurement, catalog())
 
 
 def case_of(gpu: GpuChange = "same architecture", scale: Scale = "as many GPUs", **changes: Any) -> Tested:

@@ -10,17 +10,15 @@ from builders import (
     invalid,
     measured_on_cpu,
     parity,
+    place,
     price,
-    profile,
     published,
-    rounds,
     summary,
 )
 from known import FP8_STEP, QUERY, case_of, catalog, gpu, one_source, records, what_is_known
 
-from fp8bench.predict.document import document
-from fp8bench.predict.prediction import predictions, target, unsupported
-from fp8bench.predict.source import sources, tokens_of
+from fp8bench.predict.document import document, predictions
+from fp8bench.predict.prediction import sources, target, tokens_of, unsupported
 from fp8bench.predict.step import Machine
 from fp8bench.records.select import select
 from fp8bench.schema.errors import UsageError
@@ -129,9 +127,9 @@ def test_a_gpu_that_the_catalogue_does_not_know_is_refused_by_its_figures():
     ],
 )
 def test_recipes_run_where_their_units_are(recipe, capability, said):
-    there = of("fast-1x")
-    odd = there.machine.gpu.model_copy(update={"name": "Odd", "compute_capability": capability})
-    assert unsupported(fp8(recipe), there._replace(machine=Machine(odd, 1))) == said
+    here, fast = of("fast-1x")
+    odd = fast.gpu.model_copy(update={"name": "Odd", "compute_capability": capability})
+    assert unsupported(fp8(recipe), (here, Machine(odd, 1))) == said
 
 
 def test_what_does_not_fit_into_memory_cannot_run_and_what_nearly_does_or_is_unknown_is_warned_of():
@@ -151,11 +149,9 @@ def sources_of(*of):
 
 
 def test_the_profile_is_of_the_round_nearest_the_measurement():
-    steps = (0.10, 0.12, 0.20)
-    profiles = [profile(by_category={"gemm_bf16": step}, busy_s=step) for step in steps]
     of = [
-        record.model_copy(update={"profile": one, "environment": records()[0].environment})
-        for record, one in zip(rounds(*steps, instance="fast-1x", settings={"world_size": 1}), profiles, strict=True)
+        records(step_s=step, by_category={"gemm_bf16": step}, minutes=number, session=place(number))[0]
+        for number, step in enumerate((0.10, 0.12, 0.20), start=1)
     ]
     assert one_source(*of).record.run_id == of[1].run_id
 

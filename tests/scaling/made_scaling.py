@@ -23,14 +23,13 @@ P5 = builders.instance(
 CATALOG = Catalog(instances={"p5": P5}, gpus={H100.name: H100})
 
 
-def series(mode="baseline-bf16", rates=None, losses=None, printed=None, workload="llm-1b", **changes):
-    """Published throughput. rates: units a second and GPU by number of nodes; losses, printed: likewise."""
-    rates, losses, printed = rates or {1: 1000.0, 2: 900.0}, losses or {}, printed or {}
+def series(mode="baseline-bf16", rates=None, losses=None, workload="llm-1b", **changes):
+    """Published throughput. rates: units a second and GPU by number of nodes; losses: likewise."""
+    rates, losses = rates or {1: 1000.0, 2: 900.0}, losses or {}
     points = tuple(
-        ThroughputPoint(nodes=nodes, world_size=8 * nodes, units_per_s_per_gpu=rate, final_loss=losses.get(nodes),
-                        printed_faster=printed.get(nodes))
+        ThroughputPoint(nodes=nodes, world_size=8 * nodes, units_per_s_per_gpu=rate, final_loss=losses.get(nodes))
         for nodes, rate in rates.items()
-    )  # fmt: skip
+    )
     values = {
         **builders.head("p5", f"{workload}-{mode}", -60),
         **{"mode": mode, "workload": workload, "unit": "tokens", "points": points, "method_version": None},

@@ -10,21 +10,13 @@ import builders
 import pytest
 from builders import emulated, environment, fingerprint, machine_called, measured_on_cpu, published, unsupported
 from kinds.made_collectives import collectives_record
-from scaling.made_scaling import CATALOG, gathered, in_pieces, nodes_of, series, sized
+from scaling.made_scaling import CATALOG, H100, gathered, in_pieces, nodes_of, series, sized
 
 from fp8bench.pricing.catalog import load
 from fp8bench.records.results import read_kind
 from fp8bench.records.select import select
 from fp8bench.scaling.document import document
-from fp8bench.scaling.projected import (
-    MOST_NODES,
-    OneNode,
-    Projections,
-    links_of,
-    one_node,
-    over_nodes,
-    projections,
-)
+from fp8bench.scaling.projected import MOST_NODES, Network, OneNode, Projections, one_node, over_nodes, projections
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.rank import ParallelEvidence
 from fp8bench.schema.record import ThroughputRecord
@@ -70,13 +62,9 @@ def test_rounds_give_intervals_to_rates_shares_gains_and_costs():
     assert point.units_per_s_per_gpu == pytest.approx(64 / 0.091, rel=1e-3)
     assert point.share_of_smallest == pytest.approx(81 / 91, rel=1e-3)
     assert point.faster_vs_reference == pytest.approx(111 / 91 - 1, rel=1e-3)
-    for value, ends in (
-        (point.units_per_s_per_gpu, point.units_per_s_per_gpu_ci),
-        (point.share_of_smallest, point.share_of_smallest_ci),
-        (point.faster_vs_reference, point.faster_vs_reference_ci),
-        (point.usd_per_billion_units, point.usd_per_billion_units_ci),
-    ):
-        assert ends[0] < value < ends[1]
+    for name in ("units_per_s_per_gpu", "share_of_smallest", "faster_vs_reference", "usd_per_billion_units"):
+        low, high = getattr(point, f"{name}_ci")
+        assert low < getattr(point, name) < high
     # Measured rows are priced today: 50 USD an hour and node.
     assert point.usd_per_billion_units == pytest.approx(100 / 3600 / (16 * 64 / 0.091) * 1e9, rel=1e-3)
 
@@ -159,6 +147,7 @@ def test_what_did_not_run_and_who_has_no_record_is_named():
     assert "no record of vit-huge for p4d" in found.notes
 
 
+NETWORK, NODE = Network([], CATALOG), ("p5", H100.name, 8)
 FAR = sized(*nodes_of(1, 0.1, 0.1), *nodes_of(1, 0.08, 0.08, mode="te-fp8", recipe="delayed"))
 
 
@@ -166,20 +155,17 @@ def shown(found, ahead=None, form=PIPE):
     return render(document(found, ahead or Projections()), form)
 
 
-def ahead_of(found, *nodes):
-    return projections(found.points, nodes, None, [], CATALOG)
-
-
 def test_a_projection_stands_apart_with_its_warning_and_machines_find_it_apart_too():
     found = gathered(*FAR)
-    table, _, projected = shown(found, ahead_of(found, 2, 4)).partition("Projected, and not measured")
+    ahead = projections(found.points, (2, 4), NETWORK)
+    table, _, projected = shown(found, ahead).partition("Projected, and not measured")
     assert "4 x 8" not in table
     assert re.search(r"^4 x 8 +baseline-bf16", projected, re.MULTILINE)
     assert "no profile saw communication: a range" in projected
-    data = json.loads(shown(found, ahead_of(found, 2), "json"))
+    data = json.loads(shown(found, ahead, "json"))
     assert {one["nodes"] for one in data["points"]} == {1}
-    assert {(one["nodes"], one["status"]) for one in data["projected"]} == {(2, "projected")}
-    assert len(shown(found, ahead_of(found, 2), "csv").splitlines()) == 1 + len(data["points"])
+    assert {(one["nodes"], one["status"]) for one in data["projected"]} == {(2, "projected"), (4, "projected")}
+    assert len(shown(found, ahead, "csv").splitlines()) == 1 + len(data["points"])
 
 
 def test_a_cpu_has_processes_and_a_row_without_an_interval_says_why():
@@ -200,17 +186,13 @@ def of_one_node(**changes):
     return sized(*nodes_of(1, 0.1, 0.1), **changes)
 
 
-def projected(*records, gbps=None, collectives=(), **of):
-    return projections(gathered(*records, **of).points, (2,), gbps, collectives, CATALOG)
-
-
-def of(point):
-    return point.instance, point.gpu, point.world_size
+def projected(*records, **of):
+    return projections(gathered(*records, **of).points, (2,), NETWORK)
 
 
 def node_of(records):
     (point,) = gathered(*records).points
-    return one_node(point.measurement, point.gpu, None, (), CATALOG)[0]
+    return one_node(point.measurement, point.gpu, NETWORK)[0]
 
 
 def test_a_ring_sends_twice_the_bytes_less_one_ranks_share_over_the_slowest_link():
@@ -233,44 +215,34 @@ def test_what_one_node_hid_stays_hidden_and_without_a_profile_it_is_a_range():
     assert least_s == pytest.approx(all_s)
     assert FAST.step_s < least_s <= most_s
     profile = builders.profile(by_category={"gemm_bf16": 0.09, "nccl": 0.005}, nccl_s=0.02)
-    for row, known in (
-        (projected(*of_one_node()).rows[0], False),
-        (projected(*of_one_node(profile=profile)).rows[0], True),
-    ):
+    for changes, known in (({}, False), ({"profile": profile}, True)):
+        (row,) = projected(*of_one_node(**changes)).rows
         assert (row.nodes, row.world_size, row.status) == (2, 16, "projected")
         low, high = row.share_of_one_node
         assert (low == high < 1) if known else (low < high == 1)
         assert (row.usd_per_billion_units[0] == row.usd_per_billion_units[1]) == known
 
 
-def test_gradients_follow_from_the_models_operations():
-    records = of_one_node()
-    assert node_of(records).gradient_bytes == pytest.approx(4 * 632e6 * 196 / 197)
-    of_tokens = builders.summary(0.1, 65_536, unit="tokens", flops_per_step=6 * 10**9 * 65_536)
-    assert node_of([one.model_copy(update={"summary": of_tokens}) for one in records]).gradient_bytes == pytest.approx(
-        4e9
-    )
+LARGE = collectives_record(timed={("all-reduce", 2**30): 2**30 * 1.75 / 100e9})
+SMALL = collectives_record(timed={("all-reduce", 1024): 2e-5}, minutes=60)
+BETWEEN = collectives_record(ranks=16, nodes=2, timed={("all-reduce", 2**30): 2**30 * 1.875 / 20e9})
 
 
-def test_links_are_those_given_else_measured_with_the_largest_messages_else_of_the_catalogue():
-    gradients = node_of(of_one_node()).gradient_bytes
-
-    def slowest(*records, gbps=None):
-        found = projected(*of_one_node(), collectives=records, gbps=gbps)
-        return 2 * 15 / 16 * gradients / found.rows[0].ring_s / 1e9, " ".join(found.assumed)
-
-    large = collectives_record(instance="p5", ranks=8, timed={("all-reduce", 2**30): 2**30 * 1.75 / 100e9})
-    small = collectives_record(instance="p5", timed={("all-reduce", 1024): 2e-5}, minutes=60)
-    between = collectives_record(ranks=16, nodes=2, timed={("all-reduce", 2**30): 2**30 * 1.875 / 20e9})
-    for records, gbps, link, said in (
-        ((), None, 400, "450 GB/s, NVLink's datasheet: none were measured"),
-        ((large, small), None, 100, "100 GB/s, as measured"),
-        ((between,), None, 20, "20 GB/s a node, as measured"),
-        ((between,), 80.0, 10, "10 GB/s a node, as given"),
-    ):
-        found, assumed = slowest(*records, gbps=gbps)
-        assert found == pytest.approx(link)
-        assert said in assumed
+@pytest.mark.parametrize(
+    ("records", "gbps", "links", "said"),
+    [
+        ([], None, (450, 400), "450 GB/s, NVLink's datasheet: none were measured"),
+        ([LARGE, SMALL], None, (100, 400), "100 GB/s, as measured"),
+        ([BETWEEN], None, (450, 20), "20 GB/s a node, as measured"),
+        ([BETWEEN], 80.0, (450, 10), "10 GB/s a node, as given"),
+    ],
+)
+def test_links_are_those_given_else_measured_with_the_largest_messages_else_of_the_catalogue(
+    records, gbps, links, said
+):
+    *found, assumed = Network(records, CATALOG, gbps).links(*NODE)
+    assert found == pytest.approx(links)
+    assert said in " ".join(assumed)
 
 
 @pytest.mark.parametrize(
@@ -288,15 +260,14 @@ def test_what_cannot_be_projected_says_why_beside_the_table(records, said):
 
 
 def test_links_and_networks_that_nobody_knows_are_asked_for():
-    (point,) = gathered(*nodes_of(1, 0.1, 0.1)).points
     with pytest.raises(UsageError, match="links between GPUs of p5 are not known"):
-        links_of(*of(point), None, [], CATALOG.model_copy(update={"gpus": {}}))
+        Network([], CATALOG.model_copy(update={"gpus": {}})).links(*NODE)
     bare = CATALOG.instances["p5"].model_copy(update={"network": None})
     known = CATALOG.model_copy(update={"instances": {"p5": bare}})
     with pytest.raises(UsageError, match="network of p5 is not known") as refused:
-        links_of(*of(point), None, [], known)
+        Network([], known).links(*NODE)
     assert "--network-gbps" in refused.value.remedy
-    assert links_of(*of(point), 80.0, [], known)[1] == 10.0
+    assert Network([], known, 80.0).links(*NODE)[1] == 10.0
 
 
 def test_fsdp_gathers_weights_twice_a_micro_batch_and_scatters_gradients_once():
@@ -316,13 +287,13 @@ def test_fsdp_gathers_weights_twice_a_micro_batch_and_scatters_gradients_once():
 def test_rows_of_more_gpus_are_whole_nodes_and_as_uncertain_as_their_range():
     kept = [one.model_copy(update={"step_times": step_times(one)}) for one in of_one_node()]
     (measured,) = select(kept, every=False)
-    rows, omitted = over_nodes([measured], (8, 12, 16, 64, 128), [], CATALOG)
+    rows, omitted = over_nodes([measured], (8, 12, 16, 64, 128), NETWORK)
     assert [(one.latest.what.world_size, one.latest.what.nodes, one.origin) for one in rows] == [
         (16, 2, "predicted"),
         (64, 8, "predicted"),
     ]
     assert omitted == ["not projected: p5 has 8 GPUs, and a projection goes to 8 nodes. Give multiples of it up to 64"]
-    node, _ = one_node(measured, CATALOG.instances["p5"].gpu, None, [], CATALOG)
+    node, _ = one_node(measured, H100.name, NETWORK)
     for row, nodes in zip(rows, (2, 8), strict=True):
         least_s, most_s, _ = node.project(nodes)
         step_s = row.latest.summary.step_time_s
@@ -340,8 +311,7 @@ def off(tokens, nodes):
     worst = 0.0
     for record in read_kind((), ["p5"], ThroughputRecord):
         rates = {point.nodes: point.units_per_s_per_gpu for point in record.points}
-        (point,) = (one for one in gathered(figures=[record], catalog=load()).points if one.nodes == 1)
-        within, between, _ = links_of(*of(point), None, [], load())
+        within, between, _ = Network([], load()).links(*NODE)
         node = OneNode(tokens / rates[1], 8, 4 * PARAMETERS[record.workload], within, between)
         least_s, most_s, _ = node.project(nodes)
         share, low, high = rates[nodes] / rates[1], node.step_s / most_s, node.step_s / least_s

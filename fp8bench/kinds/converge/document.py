@@ -171,10 +171,11 @@ def _against(row: Row, reference: Row) -> Row:
     seeds = [seed for seed in row.curves if seed in reference.curves]
     found: dict[str, Any] = {}
     for spent in get_args(Spent):
-        pairs = [(row.over(spent, seed), reference.over(spent, seed)) for seed in seeds]
+        curves = ((row.over(spent, seed), reference.over(spent, seed)) for seed in seeds)
+        pairs = [pair for pair in curves if all(pair)]
         judged = {f"equal_{spent}": gaps.estimate(gaps.gap_in_the_end(*pair) for pair in pairs)}
         if spent != "steps":
-            least = [min(mine[-1][0], theirs[-1][0]) for mine, theirs in pairs if mine and theirs]
+            least = [min(mine[-1][0], theirs[-1][0]) for mine, theirs in pairs]
             found["equal_time_s" if spent == "time" else "equal_money_usd"] = fmean(least) if least else None
             ratios = [gaps.ratio_to_same_loss(*pair) for pair in pairs]
             judged[f"{spent}_to_same_loss"] = gaps.estimate(ratios, ratios=True)

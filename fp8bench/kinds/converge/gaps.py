@@ -24,9 +24,6 @@ Points = Sequence[tuple[float, float]]
 LAST_QUARTER = tuple(1 - 0.25 * number / 8 for number in range(9))
 """The fractions of what is spent at which the end of a training is evaluated."""
 
-HALVINGS = 50
-"""Halvings of the distance between two validations: down to the last bit."""
-
 
 class Gap(Frozen):
     """A mean over seeds. low, high: its 95 % interval; null for a single seed. verdict: by whether the complete
@@ -97,8 +94,8 @@ def spent_to(points: Points, loss: float) -> float | None:
         if lower == loss:
             return later
         if lower < loss:
-            # The cubic falls between these validations.
-            for _ in range(HALVINGS):
+            # The cubic falls between these validations, whose distance is halved down to the last bit.
+            for _ in range(50):
                 middle = (spent + later) / 2
                 spent, later = (middle, later) if _cubic(points, place, middle) > loss else (spent, middle)
             return later
@@ -118,25 +115,22 @@ def _slope(points: Points, place: int) -> float:
     """Return the slope at a validation: the weighted harmonic mean of the two lines that meet there, or 0 if they turn.
     At an end, the slope of the parabola through the last three validations, if it has the sign of the line.
     """
-    widths = [later - spent for (spent, _), (later, _) in pairwise(points)]
-    lines = [(low - high) / width for ((_, high), (_, low)), width in zip(pairwise(points), widths, strict=True)]
+    lines = [(later - spent, (low - high) / (later - spent)) for (spent, high), (later, low) in pairwise(points)]
     if len(lines) == 1:
-        return lines[0]
+        return lines[0][1]
     if 0 < place < len(lines):
-        before, after = lines[place - 1], lines[place]
-        wide, other = widths[place - 1] + 2 * widths[place], 2 * widths[place - 1] + widths[place]
+        (width, before), (beside, after) = lines[place - 1 : place + 1]
+        wide, other = width + 2 * beside, 2 * width + beside
         return (wide + other) / (wide / before + other / after) if before * after > 0 else 0.0
-    (near, beyond), (width, beside) = (lines[:2], widths[:2]) if place == 0 else (lines[:-3:-1], widths[:-3:-1])
+    (width, near), (beside, beyond) = lines[:2] if place == 0 else lines[:-3:-1]
     slope = ((2 * width + beside) * near - width * beyond) / (width + beside)
     if slope * near <= 0:
         return 0.0
     return 3 * near if near * beyond <= 0 and abs(slope) > 3 * abs(near) else slope
 
 
-def gap_in_the_end(ours: Points, reference: Points) -> float | None:
+def gap_in_the_end(ours: Points, reference: Points) -> float:
     """Return the mean gap over the last quarter of what was spent by the training that finished first."""
-    if not ours or not reference:
-        return None
     end = min(ours[-1][0], reference[-1][0])
     return fmean(loss_at(ours, end * part) - loss_at(reference, end * part) for part in LAST_QUARTER)
 
@@ -145,8 +139,6 @@ def ratio_to_same_loss(ours: Points, reference: Points) -> float | None:
     """Return what we spend over what the reference spends, for the losses of the last quarter; None if there is no loss
     that both reached.
     """
-    if not ours or not reference:
-        return None
     found: list[float] = []
     for part in LAST_QUARTER:
         loss = max(loss_at(one, one[-1][0] * part) for one in (ours, reference))

@@ -7,7 +7,6 @@ by a digest of all that defines them: the same command resumes. The finished rec
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -223,26 +222,13 @@ class Done(Frozen):
 
 
 def trainings_in(path: Path) -> list[Done]:
-    """Return the trainings in the file, without lines that a crash cut short or that are of another version."""
+    """Return the trainings in the file, without lines that are damaged or of another version."""
     found: list[Done] = []
     with suppress(OSError):
         for line in bytes_of(path).decode("utf-8", "replace").split("\n"):
             with suppress(ValidationError):
                 found.append(Done.model_validate_json(line))
     return found
-
-
-def _keep(done: Done, path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            # The line break comes after what a crash may have left of a line.
-            file.write(f"\n{done.model_dump_json()}\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        remedy = "Make room, or choose another --results-dir"
-        raise RunFailed(f"cannot write {path}: {error.strerror}", remedy) from error
 
 
 def measure(prepared: Prepared[Job], log: Log, executor: Executor | None = None) -> ConvergeRecord:
@@ -277,7 +263,7 @@ def task_of(job: Job, mode: str, seed: int) -> Task:
 
 
 def _train_missing(job: Job, path: Path, executor: Executor, log: Log) -> tuple[list[Done], list[Trained], list[str]]:
-    from fp8bench.launch.assemble import log_of
+    from fp8bench.launch.assemble import environment_of, log_of
     from fp8bench.launch.signals import exit_code as exit_code_after
 
     config = job.config
@@ -321,8 +307,17 @@ def _train_missing(job: Job, path: Path, executor: Executor, log: Log) -> tuple[
             loss = "not finite" if last is None else f"{last:.4f} nats"
             each = f"{len(times)} steps of {sum(times) / len(times) * 1e3:.4g} ms"
             log(f"{mode}, seed {seed}: loss {loss} on what is held out, after {each}")
-            done[mode, seed] = _done(trained, config.nodes, reports)
-            _keep(done[mode, seed], path)
+            environment, facts = environment_of(reports, config.nodes), reports[0].facts
+            if environment is None or facts is None:
+                raise ValueError("a rank that is ok reports its environment and its workload")
+            work = WorkFacts(sizes=dict(facts.sizes), tokens_per_step=facts.units_per_step * len(reports))
+            marks = tuple(dict.fromkeys(mark for one in reports for mark in one.marks))
+            done[mode, seed] = Done(trained=trained, environment=environment, work=work, marks=marks)
+            try:
+                write_atomically(path, "\n".join(one.model_dump_json() for one in done.values()), replace=True)
+            except OSError as error:
+                remedy = "Make room, or choose another --results-dir"
+                raise RunFailed(f"cannot write {path}: {error.strerror}", remedy) from error
     return list(done.values()), list(stopped.values()), logs
 
 
@@ -344,17 +339,6 @@ def _trained(mode: str, seed: int, reports: Sequence[RankReport]) -> Trained:
         parity=first.parity,
         memory=tuple(one.memory for one in reports if one.memory),
     )
-
-
-def _done(trained: Trained, nodes: int, reports: Sequence[RankReport]) -> Done:
-    from fp8bench.launch.assemble import environment_of
-
-    environment, facts = environment_of(reports, nodes), reports[0].facts
-    if environment is None or facts is None:
-        raise ValueError("a rank that is ok reports its environment and its workload")
-    work = WorkFacts(sizes=dict(facts.sizes), tokens_per_step=facts.units_per_step * len(reports))
-    marks = dict.fromkeys(mark for one in reports for mark in one.marks)
-    return Done(trained=trained, environment=environment, work=work, marks=tuple(marks))
 
 
 def _assembled(prepared: Prepared[Job], done: Sequence[Done], stopped: Sequence[Trained]) -> ConvergeRecord:
