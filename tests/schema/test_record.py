@@ -149,21 +149,11 @@ def test_a_ranks_report_comes_back_to_the_last_bit_of_its_samples(times, losses)
         assert RankReport.model_validate_json(report.model_dump_json()) == report
 
 
-@pytest.mark.parametrize(
-    ("nccl_s", "exposed_s", "hidden_s"), [(0.0, None, 0.0), (0.03, 0.01, 0.02), (0.03, 0.03, 0.0), (0.03, None, 0.03)]
-)
-def test_hidden_communication_is_all_of_it_but_what_adds_to_the_step(nccl_s, exposed_s, hidden_s):
-    categories = {"gemm_bf16": 0.06} if exposed_s is None else {"gemm_bf16": 0.06, "nccl": exposed_s}
-
-    assert profile(nccl_s=nccl_s, by_category=categories).nccl_overlapped_s == pytest.approx(hidden_s)
-
-
-@pytest.mark.parametrize(
-    ("categories", "has"),
-    [({"gemm_bf16": 0.06}, False), ({"gemm_fp8": 0.0}, False), ({"gemm_fp8": 1e-6, "gemm_bf16": 0.06}, True)],
-)
-def test_fp8_ran_where_a_product_of_it_took_any_time_and_what_no_profile_can_say_is_refused(categories, has):
-    assert profile(by_category=categories).has_fp8_gemm is has
+def test_a_profile_knows_what_communication_is_hidden_whether_fp8_ran_and_takes_nothing_impossible():
+    for nccl_s, exposed, hidden_s in ((0.0, {}, 0.0), (0.03, {"nccl": 0.01}, 0.02), (0.03, {}, 0.03)):
+        assert profile(nccl_s=nccl_s, by_category=exposed).nccl_overlapped_s == pytest.approx(hidden_s)
+    for categories, has in (({"gemm_fp8": 0.0}, False), ({"gemm_fp8": 1e-6, "gemm_bf16": 0.06}, True)):
+        assert profile(by_category=categories).has_fp8_gemm is has
     for changes in ({"by_category": {"magic": 0.1}}, {"steps": 0}, {"busy_s": -1}, {"device": "tpu"}):
         with pytest.raises(ValidationError):
             profile(**changes)
@@ -171,9 +161,5 @@ def test_fp8_ran_where_a_product_of_it_took_any_time_and_what_no_profile_can_say
 
 def test_the_bits_are_nvmls():
     assert POWER_CAP == pynvml.nvmlClocksThrottleReasonSwPowerCap
-    assert set(SLOWDOWNS) == {
-        pynvml.nvmlClocksThrottleReasonHwSlowdown,
-        pynvml.nvmlClocksThrottleReasonSwThermalSlowdown,
-        pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
-        pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
-    }
+    names = ("HwSlowdown", "SwThermalSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown")
+    assert [*SLOWDOWNS] == [getattr(pynvml, f"nvmlClocksThrottleReason{name}") for name in names]
