@@ -49,7 +49,7 @@ def files_in(folder):
 no_space = refusing(errno.ENOSPC)
 
 
-@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o077, 0o600)])
 def test_the_umask_decides_who_may_read_a_record_its_log_and_what_is_kept_elsewhere(
     tmp_path, umask, mode, kept_in, monkeypatch
 ):

@@ -37,7 +37,6 @@ def test_a_software_is_what_decides_speed_and_nothing_else():
 @pytest.mark.parametrize(
     ("change", "names"),
     [
-        ({}, []),
         ({"python": "3.12.9"}, []),
         ({"variables": {"NCCL_DEBUG": "INFO"}, "git_commit": "abc"}, []),
         ({"versions": VERSIONS | {"numpy": "1.0"}}, []),
