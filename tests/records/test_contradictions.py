@@ -104,6 +104,7 @@ FIGURES = (
     *("backward_s", "joules_per_unit", "units_per_kwh", "sm_clock_mhz", "loss_last"),
 )
 OTHER_WORK = {"workload": "vit", "optimizer": "AdamW(lr=1)", "accumulation": 2, "data": "device", "method_version": 2}
+REPLAYED = json.loads(replayed().model_dump_json())
 POSITIVE = ("summary.joules_per_unit", "summary.host_s", "telemetry.0.energy_j", "memory.0.peak_allocated_bytes")
 
 
@@ -154,10 +155,7 @@ POSITIVE = ("summary.joules_per_unit", "summary.host_s", "telemetry.0.energy_j",
         (put("config.device", "cpu"), "device"),
         (put("environment.device_name", None), "device"),
         (all_of(put("config.compile", "off"), put("evidence.compile.enabled", True)), "compile"),
-        (
-            all_of(put("config.cuda_graphs", "off"), put("evidence.graph", json.loads(replayed().model_dump_json()))),
-            "graph",
-        ),
+        (all_of(put("config.cuda_graphs", "off"), put("evidence.graph", REPLAYED)), "graph"),
         # The fingerprint, by which records are compared.
         (put("fingerprint", {}), "fingerprint is empty"),
         (put("fingerprint.workload", None), "names no workload"),
@@ -183,19 +181,15 @@ def test_each_edit_of_a_sound_record_is_found(edit, said, tmp_path):
     assert list(verify(tmp_path, MODELS)[1]) == [f"p5/{path.name}"]
 
 
-@pytest.mark.parametrize("factor", [2, 1 / 2048])
-def test_tokens_are_samples_times_their_length(factor):
+def test_tokens_are_samples_times_their_length_and_one_rank_is_joined_only_to_be_ready_for_others():
     record = sound("torchao-float8", "tensorwise", workload="llm-1b", sequence_length=2048)
     assert contradictions(record) == []
-    (found, *_) = contradictions(Record.model_validate(edited(scale("summary.units_per_step", factor), record)))
-    assert "64 samples of 2,048 tokens on 2 ranks are 262,144" in found
-
-
-@pytest.mark.parametrize(("switches", "wrong"), [("parallel-setup", False), ("fused-qkv", True), (None, True)])
-def test_one_rank_is_joined_only_to_be_ready_for_others(switches, wrong):
-    one = sound(te_switches=switches, world_size=1)
-    found = contradictions(Record.model_validate(edited(put("evidence.join", "ddp"), one)))
-    assert found == (["it has 1 ranks, and evidence.join is ddp"] if wrong else [])
+    for factor in (2, 1 / 2048):
+        (found, *_) = contradictions(Record.model_validate(edited(scale("summary.units_per_step", factor), record)))
+        assert "64 samples of 2,048 tokens on 2 ranks are 262,144" in found
+    for switches, wrong in (("parallel-setup", []), ("fused-qkv", ["it has 1 ranks, and evidence.join is ddp"])):
+        one = edited(put("evidence.join", "ddp"), sound(te_switches=switches, world_size=1))
+        assert contradictions(Record.model_validate(one)) == wrong
 
 
 GONE = ("median_step_s", "slow_steps", "host_lead_s", "idle_share", "joules_per_unit", "data_wait_s", "loss_first")

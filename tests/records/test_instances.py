@@ -25,10 +25,8 @@ OF_A_DAY = "  purchase: on_demand\n  as_of: 2026-11-01\n  source: me\n"
 @pytest.mark.parametrize(
     ("given", "prices"),
     [
-        ([BEFORE, TODAY], (TODAY, BEFORE)),
         ([BEFORE, TODAY, TODAY], (TODAY, BEFORE)),
         ([TODAY, CORRECTED], (CORRECTED,)),
-        ([TODAY, CORRECTED, TODAY], (TODAY,)),
         ([TODAY, None], (TODAY,)),
     ],
 )

@@ -127,7 +127,7 @@ def test_what_broke_elsewhere_is_no_round_of_this_one():
     [
         *({"instance": "p4d"}, {"mode": "te-bf16"}, {"recipe": "current"}),
         *({"compiled": True}, {"attention": "sdpa:math"}, {"evidence": evidence(join="fsdp")}),
-        *({"settings": {name: value}} for name, value in (("workload", "vit-huge-256"), ("world_size", 4))),
+        *({"settings": {"workload": "vit-huge-256"}}, {"settings": {"world_size": 4}}),
         {"evidence": evidence(join="ddp"), "settings": {"grad_accumulation": 2}},
         {"evidence": evidence(join="ddp"), "settings": {"activation_checkpointing": "full"}},
     ],
@@ -181,17 +181,13 @@ def test_which_records_are_kept(records, kept):
     assert ids(selected(*records)) == [records[number].run_id for number in kept]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
+def test_the_latest_of_each_instance_and_work_machine_and_software_is_kept():
+    for changes in (
         [{"instance": of[:-1], "fingerprint": {"work": of[-1]}} for of in ("p5a", "p5b", "p4da", "p5a")],
         [{"machine": HERE}, {"machine": THERE}, versions("2.12.0"), {"machine": HERE}],
-    ],
-    ids=["instance and work", "machine and software"],
-)
-def test_the_latest_of_each_is_kept(changes):
-    records = [measured(minutes=minute, **of_one) for minute, of_one in enumerate(changes)]
-    assert run_ids(*latest_alike(records)) == run_ids(records[3], records[1], records[2])
+    ):
+        records = [measured(minutes=minute, **of_one) for minute, of_one in enumerate(changes)]
+        assert run_ids(*latest_alike(records)) == run_ids(records[3], records[1], records[2])
 
 
 def test_every_keeps_all_records_and_all_are_put_in_order_and_together_by_work():
@@ -266,17 +262,16 @@ GRAPHS = {"compile": "off", "cuda_graphs": "on"}
 PLAIN = {"compile": "off", "cuda_graphs": "off"}
 
 
-def oom(batch_size=512, minutes=0, asked=None, **changes):
+def oom(batch_size=512, asked=None, **changes):
     """te-fp8 that ran out of memory before it told anything."""
     settings = {"batch_size": batch_size, **(asked or AUTO)} | changes.pop("settings", {})
-    values = {"status": "failed", "reason": "it ran out of memory", "cause": "oom", "remedy": "Use a smaller batch"}
-    return unsupported("p5", "te-fp8", "delayed", minutes=minutes, settings=settings, **{**values, **changes})
+    return unsupported("p5", **FP8, settings=settings, **{"status": "failed", "cause": "oom", **changes})
 
 
 def ran(batch_size=512, minutes=0, asked=None, graphed=True, **changes):
     settings = {"batch_size": batch_size, **(asked or AUTO)} | changes.pop("settings", {})
     found = evidence(graph=replayed(enabled=graphed))
-    return measured("p5", "te-fp8", "delayed", minutes=minutes, settings=settings, **{"evidence": found, **changes})
+    return measured("p5", **FP8, minutes=minutes, settings=settings, **{"evidence": found, **changes})
 
 
 OTHER = {
@@ -300,12 +295,8 @@ def shown(*records):
         pytest.param(oom(asked=GRAPHS), ran(minutes=1, asked=AUTO), True, id="as asked for then, as it ran now"),
         pytest.param(oom(asked=GRAPHS), ran(minutes=1, asked=PLAIN, graphed=False), False, id="graphs, then none"),
         pytest.param(oom(asked=AUTO), ran(minutes=1, asked=PLAIN, graphed=False), False, id="auto tells nothing"),
-        pytest.param(
-            oom(evidence=evidence(graph=replayed())), ran(minutes=1, asked=GRAPHS), True, id="both were graphs"
-        ),
-        pytest.param(
-            oom(evidence=evidence()), ran(minutes=1, asked=PLAIN, graphed=False), False, id="stopped too early"
-        ),
+        pytest.param(oom(evidence=evidence(graph=replayed())), ran(minutes=1, asked=GRAPHS), True, id="both graphs"),
+        pytest.param(oom(evidence=evidence()), ran(minutes=1, asked=PLAIN, graphed=False), False, id="too early"),
         pytest.param(oom(512), ran(256, minutes=1), False, id="success at a smaller batch"),
         pytest.param(oom(64), published("p5", "te-fp8", "delayed", minutes=1), False, id="a figure from elsewhere"),
         *(pytest.param(oom(), ran(minutes=1, **other), False, id=name) for name, other in OTHER.items()),

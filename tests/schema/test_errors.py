@@ -23,22 +23,15 @@ from fp8bench.schema.errors import (
     refusal_of,
 )
 
-EXIT_CODES = [
-    *((Fp8benchError, 5), (UsageError, 2), (ModeUnavailable, 3)),
-    *((MeasurementInvalid, 4), (RunFailed, 5), (Interrupted, 130)),
-]
+EXIT_CODES = {UsageError: 2, ModeUnavailable: 3, MeasurementInvalid: 4, RunFailed: 5, Interrupted: 130}
 
 
-@pytest.mark.parametrize(("kind", "code"), EXIT_CODES)
-def test_each_kind_has_its_promised_exit_code_and_crosses_a_process_border_with_both_words(
-    kind: type[Fp8benchError], code: int
-) -> None:
-    assert kind.exit_code == code
-    assert issubclass(kind, Fp8benchError)
-    back = pickle.loads(pickle.dumps(kind("no fp8 unit", "Use a Hopper GPU")))
-    assert type(back) is kind
-    assert (back.what, back.remedy) == ("no fp8 unit", "Use a Hopper GPU")
-    assert str(back) == "no fp8 unit. Use a Hopper GPU."
+def test_each_kind_has_its_promised_exit_code_and_crosses_a_process_border_with_both_words():
+    for kind, code in {Fp8benchError: 5, **EXIT_CODES}.items():
+        back = pickle.loads(pickle.dumps(kind("no fp8 unit", "Use a Hopper GPU")))
+        assert (type(back), back.exit_code, issubclass(kind, Fp8benchError)) == (kind, code, True)
+        assert (back.what, back.remedy) == ("no fp8 unit", "Use a Hopper GPU")
+        assert str(back) == "no fp8 unit. Use a Hopper GPU."
 
 
 INSTANCES = ["p4d", "p4de", "p5", "p5e", "p6-b200", "lambda-1x-h100", "lambda-8x-h100"]
@@ -49,7 +42,6 @@ MODES = ["baseline-bf16", "baseline-fp32", "te-bf16", "te-fp8", "torchao-float8"
     ("name", "known", "meant"),
     [
         ("p4", INSTANCES, ["p4d"]),
-        ("p4dd", INSTANCES, ["p4d"]),
         ("P5", INSTANCES, ["p5"]),
         ("te-pf8", MODES, ["te-fp8"]),
         ("bf16", MODES, ["baseline-bf16", "te-bf16"]),
@@ -77,7 +69,6 @@ def test_of_a_family_the_names_come_first_and_no_more_than_a_few_and_the_questio
 @pytest.mark.parametrize(
     ("text", "printed"),
     [
-        ("te-fp8:delayed", "te-fp8:delayed"),
         ("Größe 2, 日本", "Größe 2, 日本"),
         ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
         ("\x9b2J", "\\x9b2J"),
@@ -85,7 +76,6 @@ def test_of_a_family_the_names_come_first_and_no_more_than_a_few_and_the_questio
         ("zero\u200bwidth", "zero\\u200bwidth"),
         ("lone \ud800", "lone \\ud800"),
         ("two\r\nlines\tand\x0bmore\u2028", "two lines and more "),
-        ("", ""),
     ],
 )
 def test_what_a_terminal_would_obey_is_written_out_and_a_line_stays_one(text, printed):
@@ -122,24 +112,13 @@ def library(tmp_path, monkeypatch):
     return raised_by
 
 
-@pytest.mark.parametrize(
-    ("raised", "said"),
-    [
-        ("ImportError('libcudart.so.12: no such file')", "ImportError: libcudart.so.12: no such file"),
+def test_a_library_that_fails_to_import_is_named_with_its_error_in_one_line_and_only_its_import_counts(library):
+    for raised, said in (
         ("RuntimeError('it is damaged.')", "RuntimeError: it is damaged"),
         (r"ImportError('\x1b[31mred\x1b[0m\nand more')", r"ImportError: \x1b[31mred\x1b[0m and more"),
-    ],
-    ids=["import", "anything", "escapes"],
-)
-def test_a_library_that_fails_to_import_is_named_with_its_error_in_one_line(library, raised, said):
-    refusal = refusal_of(library(f"raise {raised}"))
-
-    assert refusal is not None
-    assert refusal.what == f"{NAME} cannot be imported: {said}"
-    assert refusal.exit_code == 3
-
-
-def test_the_library_is_the_one_that_was_asked_for_and_only_its_import_counts(library):
+    ):
+        refusal = refusal_of(library(f"raise {raised}"))
+        assert (refusal.what, refusal.exit_code) == (f"{NAME} cannot be imported: {said}", 3)
     assert refusal_of(library("import json.no_such_module")).what.startswith(f"{NAME} cannot be imported")
     error = library("def fail():\n    raise OSError('a disk failed')", lambda module: module.fail())
     assert refusal_of(error) is None

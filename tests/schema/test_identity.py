@@ -37,7 +37,6 @@ def test_a_software_is_what_decides_speed_and_nothing_else():
 @pytest.mark.parametrize(
     ("change", "names"),
     [
-        ({}, []),
         ({"python": "3.12.9"}, []),
         ({"variables": {"NCCL_DEBUG": "INFO"}, "git_commit": "abc"}, []),
         ({"versions": VERSIONS | {"numpy": "1.0"}}, []),
@@ -88,7 +87,7 @@ def test_between_two_instances_unlike_machines_are_expected_and_a_figure_has_non
     assert unlike_software(published("p4d"), measured("p5")) == []
 
 
-@pytest.mark.parametrize("wrong", [{"id": "box-7"}, {"id": "A" * 16}, {"label": "two words"}, {"label": "x" * 65}])
-def test_an_identity_holds_a_digest_and_a_short_label(wrong):
-    with pytest.raises(ValidationError):
-        MachineIdentity(**{"id": "0" * 16, "basis": "machine-id", **wrong})
+def test_an_identity_holds_a_digest_and_a_short_label():
+    for wrong in ({"id": "box-7"}, {"id": "A" * 16}, {"label": "two words"}, {"label": "x" * 65}):
+        with pytest.raises(ValidationError):
+            MachineIdentity(**{"id": "0" * 16, "basis": "machine-id", **wrong})

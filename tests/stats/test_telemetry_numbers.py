@@ -69,25 +69,12 @@ class TestDrawnBetween:
 NO_NVML = RankTelemetry(rank=1, warning="NVML: Driver Not Loaded")
 
 
-@pytest.mark.parametrize(
-    ("gpus", "units", "found"),
-    [
-        ([gpu(0, energy_j=6000.0), gpu(1, energy_j=4000.0)], 2000, (5.0, 720_000)),
-        *(([], 100, (None, None)), ([gpu(0), gpu(1, energy_j=None)], 100, (None, None))),
-        *(([NO_NVML], 100, (None, None)), ([gpu(0)], 0, (None, None))),
-    ],
-    ids=["two", "a CPU", "one without", "no NVML", "no units"],
-)
-def test_energy_is_the_sum_of_all_ranks_over_all_units_if_every_rank_knows(gpus, units, found):
-    assert energy(gpus, units) == pytest.approx(found)
-
-
-@pytest.mark.parametrize(
-    ("rounds", "expected"),
-    [([1.4, 1.2, 1.3], (1.2, 1.4)), ([1.4, None, 1.3], (1.3, 1.4)), ([1.4, None], None), ([], None)],
-)
-def test_its_spread_is_the_least_and_the_most_of_the_rounds_that_know(rounds, expected):
-    assert energy_spread(rounds) == expected
+def test_energy_is_the_sum_of_all_ranks_over_all_units_if_every_rank_knows_and_its_spread_is_that_of_rounds():
+    assert energy([gpu(0, energy_j=6000.0), gpu(1, energy_j=4000.0)], 2000) == pytest.approx((5.0, 720_000))
+    for gpus, units in (([], 100), ([gpu(0), gpu(1, energy_j=None)], 100), ([NO_NVML], 100), ([gpu(0)], 0)):
+        assert energy(gpus, units) == (None, None)
+    assert energy_spread([1.4, None, 1.2, 1.3]) == (1.2, 1.4)
+    assert energy_spread([1.4, None]) is energy_spread([]) is None
 
 
 def test_the_clock_is_the_slowest_ranks_median_over_the_timed_steps_only():
@@ -130,7 +117,7 @@ def test_flags_of_the_gpus(gpus, expected):
     assert flags(gpus) == expected
 
 
-@pytest.mark.parametrize("clocks", [[], [None], [None, None], [1755], [1755, 1755], [1755, 1683.0, 1710, None, 1702]])
-def test_a_round_well_below_the_best_one_is_flagged(clocks):
+def test_a_round_well_below_the_best_one_is_flagged():
     low = {1683.0: "clock 4.1 % below this mode's best round", 1702: "clock 3.0 % below this mode's best round"}
-    assert round_flags(clocks) == tuple(low.get(clock) for clock in clocks)
+    for clocks in ([], [None, None], [1755, 1755], [1755, 1683.0, 1710, None, 1702]):
+        assert round_flags(clocks) == tuple(low.get(clock) for clock in clocks)
