@@ -35,8 +35,7 @@ def of_run(name: str, help: str | None = None, **changes: Any) -> Option:
 
 class Request(Options):
     """What a user requests of a kind whose call makes one record; each field is an option, with its bounds in its type.
-    A field with several values is plural, and its flag singular; None or empty means the default, or what the machine
-    has.
+    A field with several values is plural, and its flag singular; None or empty is the default, or what the machine has.
     """
 
     command: ClassVar[str]

@@ -51,10 +51,8 @@ class Used(NamedTuple):
 
 def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOptions) -> Priced:
     """Return the record's price on the day of `options`; a price without a date is used if the day is not past. A price
-    in `options.price` overrides every other, even if the catalogue knows none.
-
-    If only some GPUs of an instance are used, their share of its price counts. If no price of a machine is known, the
-    share for the same number of GPUs of a listed instance is used.
+    in `options.price` overrides every other. If only some GPUs are used, their share of the price counts; if no price
+    is known, the share for the same number of GPUs of a listed instance.
     """
     instance = catalog.instances.get(record.instance)
     if record.instance in options.price:
@@ -62,10 +60,8 @@ def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOpt
         assumed = Price(usd_per_hour=usd, purchase=options.purchase, as_of=None, source=WHAT_IF, own=True)
         assumed = doubted(assumed, instance) if instance else assumed
         return Priced(assumed, used.nodes, _told(assumed))
-    machine = record.machine.id if record.machine else None
-    query = options.query(machine)
-    price = choose(instance.prices, query) if instance else None
-    instead_of = None
+    query = options.query(record.machine.id if record.machine else None)
+    price, instead_of = choose(instance.prices, query) if instance else None, None
     if instance and price is None and not any(one.purchase == query.purchase for one in instance.prices):
         on_demand = replace(query, purchase="on_demand")
         if (price := choose(instance.prices, on_demand)) is not None:

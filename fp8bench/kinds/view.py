@@ -4,7 +4,7 @@ line. Which records are compared is decided elsewhere (`records.select`), and so
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from operator import eq, ge, gt, le, lt, ne
 from typing import Annotated, NamedTuple
 
@@ -16,7 +16,6 @@ from fp8bench.schema.option import USD_PER_HOUR, Limit, Option
 
 JOB_UNITS = Limit(10**18, "no model is trained on more")
 BUDGET_USD = Limit(10**12, "nobody spends more")
-LEAST_USD_PER_HOUR = 1e-6
 
 SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 HOURS = {"h": 1.0, "d": 24.0, "w": 168.0}
@@ -55,17 +54,14 @@ class Condition(NamedTuple):
     words: str
 
 
-def _names(words: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(name.strip() for name in ",".join(words).split(","))) if words else []
-
-
 class View(Options):
     """What is shown. columns: empty for the kind's own choice. job: units of work. within: hours."""
 
     wide: Annotated[bool, Option("Every column; a narrow terminal divides them over tables")] = False
     columns: Annotated[
         tuple[str, ...],
-        BeforeValidator(_names),
+        in_commas,
+        AfterValidator(lambda names: tuple(dict.fromkeys(map(str.strip, names)))),
         Option(
             "These columns, by name (mode, step, value, gain, memory, ...)", metavar="A,B,...", flags=("--columns",)
         ),
@@ -108,11 +104,6 @@ class View(Options):
             conditions.append(Condition(found[1].lower(), found[2], found[3], text))
         return tuple(conditions)
 
-    @property
-    def named(self) -> tuple[str, ...]:
-        """Every column that any part of the view names."""
-        return (*self.columns, *filter(None, (self.group_by, *(one.column for one in self.conditions))))
-
 
 AS_IT_IS = View()
 
@@ -125,7 +116,7 @@ def parse_price(text: str) -> tuple[str, float]:
         price = float(usd) if usd.isascii() and "_" not in usd else math.nan
     except ValueError:
         price = math.nan
-    if not (name and price >= LEAST_USD_PER_HOUR):
+    if not (name and price >= 1e-6):
         what = f"--price {quoted(text)} is not INSTANCE=USD: a name, and a price above 0 in USD an hour"
         raise UsageError(what, "Give, for example, --price p5=60")
     if price > USD_PER_HOUR.most:

@@ -28,8 +28,6 @@ OF_NOTHING: dict[str, dict[str, None]] = {
 """Metadata by suffix, without the day or the version of the software that drew the plot."""
 
 SUFFIXES = tuple(OF_NOTHING)
-PIXELS = 1800
-"""The width of a .png: twice the pixels that a README shows, for screens that have them."""
 
 INK, FAINT, GRID = "#1f2328", "#59636e", "#d8dee4"
 SMALL_TITLE: dict[str, Any] = {"fontsize": 9.5, "color": INK, "loc": "left", "pad": 4}
@@ -87,7 +85,8 @@ def sheet(height_in: float, width_in: float, salt: str = "fp8bench") -> Iterator
 
 
 def _drawn(made: Any, suffix: str) -> bytes:
-    drawn, dpi = BytesIO(), PIXELS / made.get_figwidth()
+    # A .png has twice the pixels that a README shows, for screens that have them.
+    drawn, dpi = BytesIO(), 1800 / made.get_figwidth()
     made.savefig(drawn, format=suffix[1:], dpi=dpi, metadata=OF_NOTHING[suffix], facecolor="white")
     return drawn.getvalue()
 

@@ -8,7 +8,6 @@ import base64
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
@@ -17,9 +16,6 @@ from fp8bench.tables.document import Note, Table
 from fp8bench.tables.row_chart import Chart
 
 HERE = Path(__file__).parent
-MOST_OF_A_CARD = 7
-"""The most columns of a table whose rows become cards on a phone: a long text in the last would widen all of them."""
-
 Part = Note | Table | Chart
 
 
@@ -52,7 +48,7 @@ def render(page: Page) -> str:
         loader=FileSystemLoader(HERE),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_harmless,
+        finalize=lambda value: inert(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -68,15 +64,12 @@ def render(page: Page) -> str:
         # Keep a number and its per cent sign on one line.
         "whole": lambda text: text.replace(" %", "\u00a0%"),
     }
+    # Rows become cards on a phone, where a long text in the last column would widen all of them.
     environment.tests["cards"] = lambda table: (
-        len(table.columns) <= MOST_OF_A_CARD and any(column.kind == "note" for column in table.columns[1:])
+        len(table.columns) <= 7 and any(column.kind == "note" for column in table.columns[1:])
     )
     style = (HERE / "page.css").read_text(encoding="utf-8")
     # By its hash, the page's policy allows its style.
     allowed = f"sha256-{base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()}"
     # Markup is safe here: the style is a file of this package.
     return environment.get_template("page.html").render(page=page, style=Markup(style), style_hash=allowed)
-
-
-def _harmless(value: Any) -> Any:
-    return inert(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -4,11 +4,6 @@ from collections.abc import Callable
 
 from fp8bench.tables.document import NOTHING
 
-NO_BOUNDS = 100
-"""The ratio of an interval's ends above which it is not shown: the interval of two processes that differ twofold has
-ends a millionfold apart, which would read as a measurement.
-"""
-
 HOURS_PER_YEAR = 8766
 Interval = tuple[float, float]
 
@@ -85,7 +80,7 @@ def share(value: float) -> str:
 
 def low_to_high(low: float, high: float, write: Callable[[float], str]) -> str:
     """Write e.g. `346.6-350.2`; `at most 350.2` for a lower end that reads as 0; `not bounded` for ends more than
-    NO_BOUNDS times apart; `-0.07 to 0.02` for a difference, which has a sign.
+    100 times apart; `-0.07 to 0.02` for a difference, which has a sign.
     """
     return f"{write(low)} to {write(high)}" if low < 0 else _between(low, high, write, "-")
 
@@ -93,16 +88,16 @@ def low_to_high(low: float, high: float, write: Callable[[float], str]) -> str:
 def change(value: float | None, interval: Interval | None) -> str:
     """Write e.g. `+24.9 % (+24.5 to +25.3)`; only the value if there is no interval. value and ends: ratios minus 1."""
     said = number(value, "+z.1f", 100, " %")
-    return said if interval is None else f"{said} ({change_low_to_high(*interval)})"
-
-
-def change_low_to_high(low: float, high: float) -> str:
-    """Write e.g. `+24.5 to +25.3`, with the rules of `low_to_high`: a ratio minus 1 is not below -1."""
-    return _between(low + 1, high + 1, lambda one: f"{(one - 1) * 100:+z.1f}", " to ")
+    if interval is None:
+        return said
+    # With the rules of `low_to_high`: a ratio minus 1 is not below -1.
+    low, high = (end + 1 for end in interval)
+    return f"{said} ({_between(low, high, lambda one: f'{(one - 1) * 100:+z.1f}', ' to ')})"
 
 
 def _between(low: float, high: float, write: Callable[[float], str], word: str) -> str:
-    if low > 0 and high > NO_BOUNDS * low:
+    # Two processes that differ twofold have ends a millionfold apart, which would read as a measurement.
+    if low > 0 and high > 100 * low:
         return "not bounded"
     if low <= 0 or write(low) == write(0.0):
         return f"at most {write(high)}"

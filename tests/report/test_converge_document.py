@@ -18,13 +18,16 @@ from fp8bench.tables.render import render
 TORCHAO = "torchao-float8:tensorwise"
 
 
-@pytest.fixture(scope="module")
-def catalog():
-    return load()
+CATALOG = load()
+UNKNOWN = CATALOG.model_copy(update={"gpus": {}})
 
 
-def options(*instances, **changes):
-    return asked(*(instances or ("p5",)), today=date(2026, 11, 22), **changes)
+def options(*records, **changes):
+    return asked(*(one.instance for one in records), today=date(2026, 11, 22), **changes)
+
+
+def shown(*records, catalog=CATALOG, **changes):
+    return document(records, catalog, options(*records, **changes))
 
 
 def parts(found, kind):
@@ -55,28 +58,28 @@ def on_a100(**changes):
 
 
 class TestAnswer:
-    def test_what_a_mode_costs_and_what_it_gains_is_one_sentence(self, catalog):
-        [said] = sentences(document([record()], catalog, options()))
+    def test_what_a_mode_costs_and_what_it_gains_is_one_sentence(self):
+        [said] = sentences(shown(record()))
         assert said == (
             "te-fp8:delayed costs +0.0105 nats (+0.0093 to +0.0117) at equal steps and gains -0.2758 nats (-0.2771 to "
             "-0.2746) at equal money (0.11 USD); the same loss takes -24.2 % (-24.3 to -24.1) money."
         )
 
-    def test_one_seed_decides_nothing(self, catalog):
+    def test_one_seed_decides_nothing(self):
         one = record(trained(BASELINE), trained(FP8), settings={"seeds": (0,)})
-        [said] = sentences(document([one], catalog, options()))
+        [said] = sentences(shown(one))
         assert "is inconclusive with +0.0100 nats (one seed) at equal steps and is inconclusive with -0.2763" in said
 
-    def test_without_a_price_time_is_what_is_equal(self, catalog):
-        found = document([record(instance="own")], catalog.model_copy(update={"gpus": {}}), options("own"))
+    def test_without_a_price_time_is_what_is_equal(self):
+        found = shown(record(instance="own"), catalog=UNKNOWN)
         assert sentences(found)[0].endswith("at equal time (7.5 s); the same loss takes -24.2 % (-24.3 to -24.1) time.")
         assert "equal money" not in table(found)
         assert table(found)["same loss"] == ("-", "-24.2")
         assert "own: no price: the catalogue does not know 'own'" in notes(found)
 
-    def test_of_emulated_fp8_time_and_money_mean_nothing(self, catalog):
+    def test_of_emulated_fp8_time_and_money_mean_nothing(self):
         trainings = [*of_seeds(BASELINE), *of_seeds(TORCHAO, emulated=True)]
-        found = document([record(*trainings, settings={"modes": (BASELINE, TORCHAO)})], catalog, options())
+        found = shown(record(*trainings, settings={"modes": (BASELINE, TORCHAO)}))
         assert sentences(found) == [f"{TORCHAO} is inconclusive with +0.0000 nats (+0.0000 to +0.0000) at equal steps."]
         assert (table(found)["step"], table(found)["mode"][1]) == (("100", "-"), f"{TORCHAO}, emulated")
         assert "equal time" not in table(found)
@@ -84,89 +87,86 @@ class TestAnswer:
 
 
 class TestDivergence:
-    def test_the_step_and_the_seed_are_named_or_a_loss_above_the_start_and_no_gap_is_the_answer(self, catalog):
+    def test_the_step_and_the_seed_are_named_or_a_loss_above_the_start_and_no_gap_is_the_answer(self):
         one = record(*of_seeds(BASELINE), trained(FP8), trained(FP8, 1, fails_at=55), trained(FP8, 2))
-        found = document([one], catalog, options())
+        found = shown(one)
         assert sentences(found) == []
         assert "[a] te-fp8:delayed under 1 of 3 seeds: the loss was not finite at step 55 under seed 1" in notes(found)
         assert table(found)["loss"][1] == "diverged [a]"
-        [reference, row] = compare([one], catalog, options())[0].rows
+        [reference, row] = compare([one], CATALOG, options(one))[0].rows
         assert (row.equal_steps.seeds, row.equal_steps.verdict) == (2, "diverged")
         assert (reference.diverged, row.seeds) == ((), 3)
-        said = notes(document([record(*of_seeds(BASELINE), *of_seeds(FP8, cost=9.0))], catalog, options()))
+        said = notes(shown(record(*of_seeds(BASELINE), *of_seeds(FP8, cost=9.0))))
         assert "under 3 of 3 seeds: the loss was higher after step 100 than before the first" in said
 
-    def test_a_reference_that_diverged_is_warned_of(self, catalog):
+    def test_a_reference_that_diverged_is_warned_of(self):
         one = record(*of_seeds(BASELINE, fails_at=30), *of_seeds(FP8), warnings=("every byte is trained on twice",))
-        found = document([one], catalog, options())
+        found = shown(one)
         assert "the reference, baseline-bf16, diverged: the loss was not finite at step 30" in found.warnings[0]
         assert found.warnings[1] == "every byte is trained on twice"
         assert "shares no seed with a reference that finished" in sentences(found)[0]
 
 
 class TestTable:
-    def test_a_mode_that_did_not_train_has_a_row_with_its_reason(self, catalog):
+    def test_a_mode_that_did_not_train_has_a_row_with_its_reason(self):
         modes = (BASELINE, TORCHAO, FP8)
-        found = document([record(*of_seeds(*modes[:2]), stopped(), settings={"modes": modes})], catalog, options())
+        found = shown(record(*of_seeds(*modes[:2]), stopped(), settings={"modes": modes}))
         assert (table(found)["mode"], table(found)["loss"][2]) == (modes, "unsupported [a]")
         assert "[a] it needs another GPU" in notes(found)
         assert len(sentences(found)) == 1
         one = record(*of_seeds(BASELINE), trained(FP8), stopped(seed=1, status="failed", reason="it broke"))
-        assert document([one], catalog, options()).warnings == (f"{FP8} stopped after 1 seed: it broke",)
+        assert shown(one).warnings == (f"{FP8} stopped after 1 seed: it broke",)
 
-    def test_instances_are_compared_with_the_first_ones_reference(self, catalog):
-        found = document([record(), on_a100()], catalog, options("p5", "p4d"))
+    def test_instances_are_compared_with_the_first_ones_reference(self):
+        found = shown(record(), on_a100())
         assert table(found)["instance"] == ("p5", "p5", "p4d", "p4d")
-        two = document([record(), on_a100(settings={"nodes": 2})], catalog, options("p5", "p4d"))
-        assert parts(two, Heading)[0].text.endswith(
-            "p5 (NVIDIA H100 80GB HBM3), 2 nodes of p4d (NVIDIA A100-SXM4-40GB)"
-        )
+        two = shown(record(), on_a100(settings={"nodes": 2}))
+        machines = "p5 (NVIDIA H100 80GB HBM3), 2 nodes of p4d (NVIDIA A100-SXM4-40GB)"
+        assert parts(two, Heading)[0].text.endswith(machines)
         assert [table(found)["equal steps"][row] for row in (0, 2)] == ["-", "+0.0000 +-0.0000"]
         later, money = (table(found)[name][2] for name in ("equal time", "equal money"))
         assert later.startswith("+0.8"), "it is slower"
         assert money.startswith("-0.1"), "and it costs even less"
         assert sentences(found)[1].startswith("baseline-bf16 on p4d is inconclusive with +0.0000 nats (")
 
-    def test_the_share_of_an_instance_is_said(self, catalog):
-        found = document([record(settings={"world_size": 2})], catalog, options())
+    def test_the_share_of_an_instance_is_said(self):
+        found = shown(record(settings={"world_size": 2}))
         assert "p5: 13.76 USD an hour for 2 of 8 GPUs of p5, by a price of 2026-11-09." in notes(found)
 
     @pytest.mark.parametrize("records", [[record()], [record(), on_a100()]], ids=["one", "two"])
-    def test_a_terminal_of_80_columns_has_one_table(self, catalog, records, monkeypatch, capsys):
+    def test_a_terminal_of_80_columns_has_one_table(self, records, monkeypatch):
         monkeypatch.setenv("COLUMNS", "80")
-        print(render(document(records, catalog, options(*(one.instance for one in records))), "terminal"))
-        lines = capsys.readouterr().out.splitlines()
+        lines = render(shown(*records), "terminal").splitlines()
         assert max(map(len, lines)) <= 80
         assert sum("\u2500" in line for line in lines) == 1
 
 
-def test_csv_has_a_line_a_mode(catalog):
-    first, second = csv.DictReader(io.StringIO(render(document([record()], catalog, options()), "csv")))
+def test_csv_has_a_line_a_mode():
+    first, second = csv.DictReader(io.StringIO(render(shown(record()), "csv")))
     assert (first["mode"], first["seeds"], float(first["seconds"])) == (BASELINE, "3", pytest.approx(STEPS * 0.1))
     assert float(second["usd"]) == pytest.approx(STEPS * 0.075 * 55.04 / 3600)
     assert second["equal_steps"].startswith("value 0.01049999")
 
 
 @pytest.mark.slow
-def test_the_curves_are_drawn_over_steps_and_money_or_without_prices_over_time(catalog, tmp_path):
+def test_the_curves_are_drawn_over_steps_and_money_or_without_prices_over_time(tmp_path):
     def panels(found):
         found.figures["curves"](tmp_path / "a.svg")
         return (tmp_path / "a.svg").read_text().split('<g id="axes_')[1:]
 
-    over_steps, over_money = panels(document([record()], catalog, options()))
+    over_steps, over_money = panels(shown(record()))
     assert "loss on what is held out, nats a byte" in over_steps
     assert "USD" in over_money
     assert FP8 in over_money
-    assert not document([record(), on_a100()], catalog, options("p5", "p4d")).figures
+    assert not shown(record(), on_a100()).figures
     one = record(*of_seeds(BASELINE), *of_seeds(FP8, emulated=True), instance="own")
-    without_price = catalog.model_copy(update={"gpus": {}})
-    over_steps, over_time = panels(document([one], without_price, options("own")))
+    over_steps, over_time = panels(shown(one, catalog=UNKNOWN))
     assert "seconds of training" in over_time
     of_fp8 = STYLES[1]["color"].lower()
     assert of_fp8 in over_steps
     assert over_time.count(of_fp8) == 1, "emulated fp8 has no time: only the legend names it"
 
 
-def test_a_region_without_a_price_is_refused(catalog):
+def test_a_region_without_a_price_is_refused():
     with pytest.raises(UsageError, match="no price is of region 'mars'"):
-        document([record()], catalog, options(region="mars"))
+        shown(record(), region="mars")

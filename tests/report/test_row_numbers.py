@@ -172,6 +172,16 @@ def own_price(as_of: date) -> dict[str, Any]:
     return {"prices": CATALOG.model_copy(update={"instances": {**instances, "p5": p5}})}
 
 
+def reported(world_size: int, instance: str = "p5") -> Any:
+    return published(instance, published_on=None, world_size=world_size)
+
+
+(AT_HOME,) = rounds(0.1, machine=HERE)
+ON_H200 = measured("p5", environment=environment("NVIDIA H200"))
+A_SLICE = measured("custom-1x-slice", environment=environment("NVIDIA H100 80GB HBM3 MIG 1g.10gb"))
+APRIL, UNSAID = price(50.0, date(2026, 4, 1)), ("older", PRICED_ELSEWHERE)
+DOUBTED = only(price(440.0, NEW, doubt="440.00 USD/h is 8.0 times the usual"))
+LISTED = {"prices": REAL, "today": date(2026, 11, 22)}
 ON = {"allow_mismatch": True, "every": True}
 PRICES = {
     "today's": Case([measured("p5")], {"usd_per_hour": 50.0, "price_as_of": NEW, "price_source": "a page"}),
@@ -181,89 +191,76 @@ PRICES = {
         for record in (measured("p5"), published("p5"))
     },
     "none": Case(
-        [measured("p5", step_time_s=0.4), te_bf16(step_time_s=0.1)],
-        {
-            **{"speedup_vs_reference": approx(4.0), "gain_vs_reference": None, "break_even_usd_per_hour": None},
-            **{"price_as_of": None, **UNPRICED},
-        },
+        [measured("p5", step_time_s=0.4), te_bf16()],
+        {**NO_RELATIVES, "speedup_vs_reference": approx(4.0), "price_as_of": None, **UNPRICED},
         options={"as_of": date(2022, 12, 31)},
-    ),
-    "undated, today": Case([measured("undated")], {"usd_per_hour": 40.0, "price_as_of": None}, said=("undated price",)),
-    **{
-        name: Case(
-            rounds(0.1, machine=HERE),
-            {"usd_per_hour": usd},
-            said=said,
-            unsaid=() if said else ("older", PRICED_ELSEWHERE),
-            options=options,
-        )
-        for name, usd, said, options in (
-            ("90 days old", 50.0, (), only(price(50.0, TODAY - timedelta(90)))),
-            ("91 days old", 50.0, ("price of 2026-04-01, older than 90 days",), only(price(50.0, date(2026, 4, 1)))),
-            ("old, and in one's own contract", 60.0, (), own_price(OLD)),
-            ("assumed, where none is listed", 36.0, ("what-if",), only(price={"p5": 36.0})),
-            ("of a region", 60.0, (), only(US, EU, SPOT, region="eu-west-1")),
-            ("spot", 15.0, (), only(US, EU, SPOT, purchase="spot")),
-            ("spot of an instance that nobody lists so", 50.0, ("since no spot one is known",), {"purchase": "spot"}),
-            ("of this machine", 10.0, (), OF_ONE_MACHINE),
-        )
-    },
-    "doubted": Case(
-        [measured("p5")],
-        said=("doubtful price",),
-        warned=("8.0 times the usual",),
-        options=only(price(440.0, NEW, doubt="440.00 USD/h is 8.0 times the usual")),
     ),
     "once a node": Case(
         [measured("p5", step_time_s=0.1, settings={"nodes": 2, "world_size": 16})],
         {"usd_per_hour": 100.0, "units_per_usd": approx(16 * 64 / 0.1 * 3600 / 100.0)},
     ),
     **{
-        f"of {gpus} GPUs": Case(
-            [published("p5", published_on=None, world_size=gpus)],
-            {"nodes": nodes, "usd_per_hour": usd, "price_share": share, "price_share_of": share and "p5"},
+        name: Case(
+            [record], {"usd_per_hour": usd}, None, said, () if said else ("older", PRICED_ELSEWHERE), None, options
         )
-        for gpus, nodes, usd, share in (
-            (4, 1, 25.0, 0.5),
-            (8, 1, 50.0, None),
-            (9, 2, 56.25, 0.5625),
-            (16, 2, 100.0, None),
+        for name, record, usd, said, options in (
+            ("undated", measured("undated"), 40.0, ("undated price",), {}),
+            ("90 days old", AT_HOME, 50.0, (), only(price(50.0, TODAY - timedelta(90)))),
+            (
+                "91 days old",
+                AT_HOME,
+                50.0,
+                ("price of 2026-04-01, older than 90 days",),
+                only(APRIL),
+            ),
+            ("old, and in one's own contract", AT_HOME, 60.0, (), own_price(OLD)),
+            ("assumed, where none is listed", AT_HOME, 36.0, ("what-if",), only(price={"p5": 36.0})),
+            ("of a region", AT_HOME, 60.0, (), only(US, EU, SPOT, region="eu-west-1")),
+            ("spot", AT_HOME, 15.0, (), only(US, EU, SPOT, purchase="spot")),
+            ("spot that nobody lists", AT_HOME, 50.0, ("since no spot one is known",), {"purchase": "spot"}),
+            ("of this machine", AT_HOME, 10.0, (), OF_ONE_MACHINE),
+            ("of another machine", rounds(0.1, machine=THERE)[0], None, (PRICED_ELSEWHERE,), OF_ONE_MACHINE),
+            (
+                "of another GPU than the instance's",
+                ON_H200,
+                None,
+                ("it ran on H200-SXM-141GB, and 'p5' has H100",),
+                LISTED,
+            ),
+            ("no share for a slice", A_SLICE, None, (), LISTED),
+            ("doubted", AT_HOME, 440.0, ("doubtful price",), DOUBTED),
+            ("one's own of a day to come", AT_HOME, 50.0, (), own_price(TODAY + timedelta(days=3))),
         )
     },
-    "of an instance that nobody knows": Case(
-        [published("unheard-of", published_on=None, world_size=16)], {"nodes": 1, "usd_per_hour": None}
-    ),
-    "of another GPU than the instance's": Case(
-        [measured("p5", environment=environment("NVIDIA H200"))],
-        UNPRICED,
-        said=("no price: it ran on H200-SXM-141GB, and 'p5' has H100",),
-        options={"prices": REAL},
-    ),
+    **{
+        f"of {record.what.world_size} GPUs on {record.instance}": Case(
+            [record],
+            {"nodes": nodes, "usd_per_hour": usd, "price_share": share, "price_share_of": share and "p5"},
+        )
+        for record, nodes, usd, share in (
+            (reported(4), 1, 25.0, 0.5),
+            (reported(8), 1, 50.0, None),
+            (reported(9), 2, 56.25, 0.5625),
+            (reported(16), 2, 100.0, None),
+            (reported(16, "unheard-of"), 1, None, None),
+        )
+    },
     "a share of a listed instance": Case(
-        [measured("custom-2x-nvidia-h100-80gb-hbm3", settings={"world_size": 2})],
+        [measured("custom-2x-nvidia-h100", settings={"world_size": 2})],
         {"usd_per_hour": approx(55.04 / 4), "price_share_of": "p5", "price_share": 0.25},
-        said=("share of p5: 2 of 8 GPUs, since no price of custom-2x-nvidia-h100-80gb-hbm3 is known",),
-        options={"prices": REAL, "today": date(2026, 11, 22)},
+        said=("share of p5: 2 of 8 GPUs, since no price of custom-2x-nvidia-h100 is known",),
+        options=LISTED,
     ),
-    "no share for a slice": Case(
-        [measured("custom-1x-slice", environment=environment("NVIDIA H100 80GB HBM3 MIG 1g.10gb"))],
-        {"usd_per_hour": None},
-        options={"prices": REAL},
-    ),
-    "of another machine": Case(rounds(0.1, machine=THERE), UNPRICED, said=(PRICED_ELSEWHERE,), options=OF_ONE_MACHINE),
-    "one's own of a day to come": Case(
-        [measured("p5")],
-        {"usd_per_hour": 50.0},
-        warned=("your price of p5 is of",),
-        options=own_price(TODAY + timedelta(days=3)),
-    ),
-    "of a day to come": Case(
-        [measured("p5")], warned=("2099-06-01 is in the future",), options={"as_of": date(2099, 6, 1)}
-    ),
-    "beside an undated one": Case([measured("p5"), measured("undated")], warned=()),
-    "beside one's own of long ago": Case(
-        [measured("p5"), measured("p4d")], warned=(), options=own_price(TODAY - timedelta(days=400))
-    ),
+    **{
+        name: Case(records, warned=warned, options=options)
+        for name, records, warned, options in (
+            ("doubted at all", [AT_HOME], ["8.0 times the usual"], DOUBTED),
+            ("of one's own to come", [AT_HOME], ["your price of p5 is of"], own_price(TODAY + timedelta(days=3))),
+            ("of a day to come", [AT_HOME], ["2099-06-01 is in the future"], {"as_of": date(2099, 6, 1)}),
+            ("beside an undated one", [AT_HOME, measured("undated")], [], {}),
+            ("beside one's own of long ago", [AT_HOME, measured("p4d")], [], own_price(TODAY - timedelta(days=400))),
+        )
+    },
 }
 
 

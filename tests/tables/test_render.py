@@ -12,7 +12,7 @@ from rich.console import Console
 from fp8bench.tables.document import Cells, Document, Letters, Note, Sentence, Table, Warned, blocks, notes
 from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, csv_cell, drawn_of, fitted, markdown, print_table, render
 from fp8bench.tables.study import differences, labels, where
-from fp8bench.tables.written import brief_count, change, change_low_to_high, low_to_high, time_said
+from fp8bench.tables.written import brief_count, change, low_to_high, time_said
 
 ROWS = [("fc1", "bf16", "1.0"), ("fc1", "fp8", "0.5"), ("fc2", "fp8", "0.7")]
 MODE = Cells("mode", ("torchao-float8:rowwise", "te-fp8, eager"), "word")
@@ -173,9 +173,9 @@ def hundredths(low, high):
         (hundredths, (1e-6, 2.0), "not bounded"),
         (hundredths, (-0.07, -0.05), "-0.07 to -0.05"),
         (hundredths, (-0.07, 0.02), "-0.07 to 0.02"),
-        (change_low_to_high, (0.2, 0.3), "+20.0 to +30.0"),
-        (change_low_to_high, (-0.9999, 0.01), "not bounded"),
-        (change_low_to_high, (-1.0, 0.3), "at most +30.0"),
+        (change, (0.25, (0.2, 0.3)), "+25.0 % (+20.0 to +30.0)"),
+        (change, (-0.5, (-0.9999, 0.01)), "-50.0 % (not bounded)"),
+        (change, (0.1, (-1.0, 0.3)), "+10.0 % (at most +30.0)"),
         # A change that reads as none has no minus.
         (change, (-0.0002, (-0.0004, 0.012)), "+0.0 % (+0.0 to +1.2)"),
         (change, (-0.0006, None), "-0.1 %"),

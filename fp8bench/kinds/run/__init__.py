@@ -1,8 +1,7 @@
 """Training steps of complete models, and what they cost. `config.request` has the options, `launch` measures, and
 `schema.record` has the record. A session makes many records, so the command is separate (`cli.run`).
 
-An instance where nothing was measured has rows too: from the same GPUs elsewhere, else predicted; else it is told what
-would measure it.
+Where nothing was measured, rows are from the same GPUs elsewhere, else predicted; else it is told what measures there.
 """
 
 import math
@@ -73,10 +72,8 @@ def _nothing(
     options: CompareOptions, without: Sequence[str], measured: Collection[str], results_dir: Folders
 ) -> UsageError:
     if not without:
-        return UsageError(
-            f"no record of {', '.join(options.instances)} can be read; the warnings name the files",
-            "Restore them, or measure again with `fp8bench run`",
-        )
+        what = f"no record of {', '.join(options.instances)} can be read; the warnings name the files"
+        return UsageError(what, "Restore them, or measure again with `fp8bench run`")
     key, wanted = without[0], options.wanted
     run = f"Run `fp8bench run --instance {key}{wanted.flags}` there"
     remedy = f"{run}, or add a figure with `fp8bench results import`"
@@ -119,10 +116,7 @@ def borrow(
 
 def lent(selected: Sequence[Measurement], name: str, catalog: Catalog) -> list[Measurement]:
     """Return what the instance with as many of the same GPU and the most variants measured, the latest of each, as that
-    of instance `name`. selected: `ok` measurements.
-
-    The next machine of a type may be faster or slower than those that were measured, so the interval of such a row is
-    wider by `certainty.BETWEEN_MACHINES`. Which mode is best is said where it was measured.
+    of instance `name`, whose machines may be faster or slower by `certainty.BETWEEN_MACHINES`. selected: those `ok`.
     """
     own, those = catalog.instances[name], catalog.with_as_many_gpus(name)
     by_lender: dict[str, dict[Key, Measurement]] = {}

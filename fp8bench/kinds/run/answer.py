@@ -1,12 +1,12 @@
 """Which mode pays on each instance, and which instance. A verdict between two rows depends on these two alone, and a
-sentence about two instances on all their rows. Rows of equal batch size are compared, measured ones with measured; a
-mode within each machine, since machines of one type differ; two instances by modes that both were given.
+sentence about two instances on all their rows; a mode is compared within a machine, since machines of one type differ.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from itertools import combinations, product
+from operator import attrgetter
 
 from fp8bench.kinds.run.row import Row
 from fp8bench.pricing.choose import PriceQuery, choose
@@ -189,9 +189,7 @@ def _better(rows: Sequence[Row], others: Sequence[Row], against: Against) -> lis
 
 
 def _by_batch(one: Sequence[Row], other: Sequence[Row], against: Against) -> list[Pair]:
-    def mode(row: Row) -> tuple[int, str]:
-        return row.batch_size, row.mode_label
-
+    mode = attrgetter("batch_size", "mode_label")
     common = set(map(mode, one)) & set(map(mode, other))
     mine, theirs = (
         grouped((row for row in rows if mode(row) in common), lambda row: row.batch_size) for rows in (one, other)
@@ -212,8 +210,7 @@ def _modes(of: dict[str, list[Row]], reference: Reference, against: Against) -> 
 
 def _gains(rows: Sequence[Row], reference: Reference, against: Against) -> dict[int, OfMode]:
     """Return, by batch size, what the best row's mode gains on all machines that ran both rows. Of two, the smaller
-    gain is told; from three on, the mean of their ratios. The interval of one machine does not hold what the others
-    say.
+    gain is told; from three on, the mean: the interval of one machine does not hold what the others say.
     """
     found: dict[int, OfMode] = {}
     for size, alike in grouped((row for row in rows if row.measured_on is None), lambda row: row.batch_size).items():

@@ -1,6 +1,5 @@
-"""`check`: every variant of a reference compared with what was measured now. A variant is what `compare` shows as a
-row, but for its attention: if a library uses another one overnight, the variant changed and is not a new one; if both
-sides have several attentions, each is compared with the same one.
+"""`check`: every variant of a reference compared with what was measured now. A variant is a row of `compare`, but for
+its attention, which a library may change overnight; several attentions on both sides are compared each with itself.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -75,8 +74,7 @@ class CheckedRow(Labelled, Frozen):
 
 class Check(Frozen):
     """A check. max_regression: how much longer a step may take, as a share. strict: whether new variants fail too.
-    reference: the name of what was compared with. sessions: those that were checked. under_test: the versions that were
-    allowed to differ and did, e.g. `torch 2.15.0 -> 2.16.0`.
+    reference: its name. under_test: versions that were allowed to differ and did, e.g. `torch 2.15.0 -> 2.16.0`.
     """
 
     max_regression: float
@@ -116,12 +114,10 @@ def check(
     allow_mismatch: bool = False,
     under_test: Sequence[str] = (),
 ) -> Check:
-    """Compare both sides. max_regression, strict: as in `Check`. allow_mismatch: whether other work, machines and
-    software are judged. under_test: software that may differ, with what comes with it. Raises UsageError if no record
-    names it.
+    """Compare both sides. allow_mismatch: whether other work, machines and software are judged. under_test: software
+    that may differ, with what comes with it. Raises UsageError if no record names it. The rest is as in `Check`.
     """
-    named = {name for one in (*sides.now, *sides.before) for name in one.software or ()}
-    there = sorted(named - {*HARDWARE})
+    there = sorted({name for one in (*sides.now, *sides.before) for name in one.software or ()} - {*HARDWARE})
     for name in under_test:
         if name not in there:
             what = f"--under-test {name!r} is in no record that is checked"
@@ -143,8 +139,7 @@ def check(
             continue
         taken.add(like.latest.run_id)
         rows.append(_compared(like, one, sides, max_regression, allow_mismatch, tested))
-        moved = changes(one.software, like.software)
-        differed |= {text: None for name, text in moved.items() if name in tested}
+        differed |= {text: None for name, text in changes(one.software, like.software).items() if name in tested}
     for each in (each for each in sides.now if each.latest.run_id not in taken):
         if ran(each):
             rows.append(_row(each.latest, "new", "not in the reference", each, None))

@@ -1,6 +1,5 @@
-"""A check for its reader: the answer in a sentence, and a row for each variant, failures first; as JUnit XML
-(junit-10.xsd of Jenkins' xUnit plugin: a case for each variant); and rounds that are added to a session until a check
-of it decides (`fp8bench run --until-decided`).
+"""A check for its reader: the answer and a row for each variant, also as JUnit XML (junit-10.xsd of Jenkins' xUnit
+plugin); and rounds that are added to a session until a check of it decides (`fp8bench run --until-decided`).
 """
 
 import re
@@ -27,9 +26,8 @@ def _ms(heading: str, prefix: str = "") -> Column[CheckedRow]:
     return Column(heading, time, ".1f", "interval", scale=1e3, interval=interval)
 
 
-ROUNDS: Column[CheckedRow] = Column(
-    "rounds", lambda row: f"{row.rounds or doc.NOTHING} / {row.reference_rounds or doc.NOTHING}", str
-)
+def _rounds(row: CheckedRow) -> str:
+    return f"{row.rounds or doc.NOTHING} / {row.reference_rounds or doc.NOTHING}"
 
 
 def document(check: Check) -> doc.Document:
@@ -44,7 +42,7 @@ def document(check: Check) -> doc.Document:
         Column("step time, change (95 %)", lambda row: change(row.change, row.change_ci), str, "interval"),
         _ms("now, ms"),
         _ms("reference, ms", "reference_"),
-        ROUNDS,
+        Column("rounds", _rounds, str),
     )
     undecided, code, below = check.of("inconclusive"), check.exit_code, list[str]()
     if check.of("not comparable"):
@@ -61,7 +59,7 @@ def document(check: Check) -> doc.Document:
 def plan(check: Check) -> doc.Document:
     """Return what these rounds can find, and how many find the limit."""
     columns: tuple[Column[CheckedRow], ...] = (
-        ROUNDS,
+        Column("rounds", _rounds, str),
         Column("finds from", lambda row: row.smallest_found, "+.1f", scale=100, after=" %"),
         Column(f"rounds for {_percent(2 * check.max_regression)}", lambda row: row.rounds_to_find, "d"),
     )

@@ -26,9 +26,8 @@ from fp8bench.tables.written import Interval, brief_count, change, rate, time_sa
 
 @dataclass(frozen=True)
 class RowColumn(Column[Row]):
-    """A column. heading: with {units} and {unit} for what rows count. cell: writes the text, if it is not that of the
-    value alone. names: for a word, its other names in a filter. optional: whether the wide table omits it if no row has
-    it.
+    """A column. heading: with {units} and {unit} for what rows count. cell: writes a text other than the value's.
+    names: for a word, its other names in a filter. optional: whether the wide table omits it if no row has it.
     """
 
     cell: Callable[[Row], str] | None = None
@@ -163,9 +162,9 @@ def require_columns(view: View) -> None:
         raise UsageError("--wide and --columns choose columns both", "Give one of them")
     if view.best_batch and view.group_by == "batch":
         raise UsageError("--best-batch and --group-by batch are two views of batch sizes", "Give one of them")
-    for place, name in enumerate(view.named):
-        # Notes are shown, but nothing is filtered by them.
-        known = NAMES if place < len(view.columns) else tuple(EVERY)
+    others = filter(None, (view.group_by, *(one.column for one in view.conditions)))
+    # Notes are shown, but nothing is filtered by them.
+    for name, known in (*((name, NAMES) for name in view.columns), *((name, tuple(EVERY)) for name in others)):
         if name not in known:
             near = nearest(name, known)
             hint = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
@@ -264,7 +263,6 @@ def holds(condition: Condition, row: Row) -> bool:
 def best_batches(rows: Sequence[Row], of_each_machine: bool = False) -> list[Row]:
     """Return for each mode on each instance, with one execution and number of GPUs, the batch size that buys most for a
     dollar (without prices, the fastest). What did not run is omitted if the same mode ran at any size.
-    of_each_machine: whether each machine of an instance has its own best.
     """
 
     def mode(row: Row) -> tuple[object, ...]:

@@ -1,6 +1,5 @@
-"""Records joined with prices, and each row compared with a reference of its own batch size. If both have a price, the
-verdict is on units per USD, because a second machine that makes a step shorter can make each image more expensive; else
-it is on speed. Prices are exact, so a unit's cost is as uncertain as its time.
+"""Records joined with prices, and each row compared with a reference of its own batch size. The verdict is on units per
+USD if both have a price, else on speed. Prices are exact, so a unit's cost is as uncertain as its time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,6 @@ from fp8bench.kinds.run.rounds import Mark, UnitTime, doubt, not_compared
 from fp8bench.kinds.run.row import Row, to_row
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import OLD_DAYS, require_region
-from fp8bench.records.named import Reference
 from fp8bench.records.select import Measurement, broadest_first, grouped, select
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
@@ -29,12 +27,9 @@ from fp8bench.tables.written import workers
 def compare(
     records: Sequence[Record], catalog: Catalog, options: CompareOptions, lent: Sequence[Measurement] = ()
 ) -> Comparison:
-    """Compare records. records: those of the instances in `options`, oldest first. lent: what `borrow` returns
-    for those without.
-
-    Of several workloads the one is shown that most of the instances have, unless one is requested, all rows are, or
-    mismatch is allowed. Raises UsageError if an instance has no record, if no price is of the requested region, or if
-    the requested reference is missing.
+    """Compare records. records: those of the instances in `options`, oldest first. lent: as `borrow` returns it. Of
+    several workloads the one is shown that most of the instances have, unless one is requested, all rows are, or
+    mismatch is allowed. Raises UsageError without a record, a price of the requested region, or the reference.
     """
     require_region(options.region, catalog, options.instances)
     selected = [*select(records, options.every, options.wanted), *lent]
@@ -44,7 +39,11 @@ def compare(
     every_work = asked or options.view.group_by == "workload" or len(by_work) < 2
     workload, *others = [""] if every_work else broadest_first(there)
     rows = _distinguished([to_row(one, catalog, options) for one in by_work.get(workload, selected)])
-    fitting = _references(rows, options.reference)
+    wanted, ok = options.reference, [row for row in rows if row.status == "ok"]
+    fitting = [row for row in ok if wanted.names(row.instance, (row.mode, row.mode_label), row.execution)]
+    if not fitting and wanted.asked_for:
+        there_are = ", ".join(sorted({row.label for row in ok})) or "none"
+        raise UsageError(f"no ok record of {wanted.label} to be the reference", f"There are: {there_are}")
     reference = _best(fitting)
 
     def answered(rows: Sequence[Row], options: CompareOptions) -> Answer:
@@ -71,15 +70,6 @@ def compare(
         published=(then, answered(of_then, at_then)) if then else None,
         warnings=warnings,
     )
-
-
-def _references(rows: Sequence[Row], wanted: Reference) -> list[Row]:
-    ok = [row for row in rows if row.status == "ok"]
-    fitting = [row for row in ok if wanted.names(row.instance, (row.mode, row.mode_label), row.execution)]
-    if not fitting and wanted.asked_for:
-        there = ", ".join(sorted({row.label for row in ok}))
-        raise UsageError(f"no ok record of {wanted.label} to be the reference", f"There are: {there or 'none'}")
-    return fitting
 
 
 def _best(fitting: Sequence[Row]) -> Row | None:

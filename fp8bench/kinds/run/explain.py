@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fp8bench.kinds.run.row import Row
 from fp8bench.profiling import causes
@@ -41,12 +41,6 @@ class Explained(NamedTuple):
     explained_s: dict[Cause, float]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """Every number unrounded, for json."""
-        modes = [{key.rpartition(".")[2]: attrgetter(key)(mode) for key in KEYS} for mode in self.modes]
-        return {**self._asdict(), "modes": modes}
 
 
 def explain_steps(facts: StepFacts, reference: StepFacts | None) -> Explained:
@@ -121,7 +115,9 @@ def document(explained: Explained) -> doc.Document:
     told: list[doc.Part] = [*map(doc.Note, explained.notes), *map(doc.Warned, explained.warnings)]
     parts = (_table(explained.modes), doc.Sentence(explained.sentence), *told)
     shown = doc.blocks(*([part] for part in parts))
-    return doc.Document(shown, data=explained.data, figures={PICTURE: step_bars(explained.modes).write})
+    modes = [{key.rpartition(".")[2]: attrgetter(key)(mode) for key in KEYS} for mode in explained.modes]
+    data = {**explained._asdict(), "modes": modes}
+    return doc.Document(shown, data=data, figures={PICTURE: step_bars(explained.modes).write})
 
 
 def _table(modes: Sequence[StepFacts]) -> doc.Table:
@@ -139,8 +135,7 @@ def _table(modes: Sequence[StepFacts]) -> doc.Table:
         shares = tuple(number(time and time / mode.length_s, ".1f", 100, " %") for time in times)
         columns.append(doc.Cells("share", shares))
     if len(modes) > 1:
-        more = [mine - theirs for mine, theirs in shown.values()]
-        rounded = [0.0 if abs(seconds) < SMALLEST_S else seconds for seconds in more]
+        rounded = [0.0 if abs(mine - theirs) < SMALLEST_S else mine - theirs for mine, theirs in shown.values()]
         texts = tuple(f"{seconds * 1e3:+z.1f}" if seconds else "0.0" for seconds in rounded)
         tones = tuple[doc.Tone, ...](("bad" if seconds > 0 else "good") if seconds else "" for seconds in rounded)
         columns.append(doc.Cells("difference", texts, unit="ms", tones=tones))

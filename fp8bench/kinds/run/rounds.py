@@ -89,10 +89,6 @@ def used(record: Record, catalog: Catalog) -> Used:
     return Used(workers, nodes, on_gpu=False)
 
 
-SPREAD = 0.02
-"""The relative standard deviation between processes from which a row says that they differ: twice the noise."""
-
-
 class Weight(IntEnum):
     """How much a note would change a decision. Those that weigh most stand first."""
 
@@ -175,7 +171,8 @@ def _paid(record: Record, priced: Priced, paid_gpus: int | None) -> Iterator[str
 def _rounds(measurement: Measurement, found: UnitTime | None) -> Iterator[str]:
     if found is not None and len(found.processes) == 1:
         yield "one process"
-    if found is not None and (spread := found.by_elapsed.spread or 0.0) >= SPREAD:
+    # From twice the noise on.
+    if found is not None and (spread := found.by_elapsed.spread or 0.0) >= 0.02:
         yield doubt(f"its processes differ by {spread * 100:.1f} % (standard deviation): measure more --rounds")
     checkouts = dict.fromkeys(str(checkout_of(one.environment)) for one in measurement.rounds)
     if len(checkouts) > 1:

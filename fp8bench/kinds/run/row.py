@@ -32,15 +32,11 @@ class Row(Labelled, Frozen):
     processes' own step times, spread_within_process the relative standard error of one process's. unseen_share: a state
     that fewer processes than this have may be unseen. pareto: whether no row that is shown trains faster without
     costing more for a unit, nor costs less without training slower. job_hours, job_usd: to train on job_units.
-    budget_units: what budget_usd trains, in budget_hours on one instance; budget_instances spend it in time.
-    warnings: of the complete table. joined: how ranks were joined, and what else in a step differs from the plain one.
-    run_id: the latest round's. machine: the id of its MachineIdentity. software: what `schema.machine` derives from its
-    environment. price_share_of: the instance of whose price usd_per_hour is a share. proof_version: by which rules its
-    rounds were proved, the oldest. derived: whether a published figure was computed from rounded ones. measured_on: the
-    instance whose steps these are (`same-gpu`) or are predicted from (`predicted`).
-
-    No format has what the row was made from: measurement, the times of a unit in it (None for a figure without
-    samples), and its price.
+    budget_units: what budget_usd trains, in budget_hours on one instance; budget_instances spend it in time. warnings:
+    of the complete table. joined: how ranks were joined, and what else in a step differs from the plain one. run_id:
+    the latest round's. price_share_of: the instance of whose price usd_per_hour is a share. proof_version: the oldest
+    of its rounds. derived: whether a published figure was computed from rounded ones. measured_on: the instance whose
+    steps these are (`same-gpu`) or are predicted from (`predicted`). No format has what the row was made from.
     """
 
     instance: str

@@ -43,11 +43,9 @@ def ran(one: Measurement) -> bool:
 def find(results_dir: Path, named: str | None, against: str | None, unread: Unread, nights: bool = False) -> Sides:
     """Find both sides of a check. named: the session to check, or the beginning of its name; None: the latest. against:
     a folder of results, whose latest record of each variant is the reference, or a session in `results_dir`; None: the
-    checked session itself, for a plan. unread: called with what cannot be read. nights: whether sessions are nights of
-    one host, which are judged together.
-
-    The checked session is never part of its own reference, so a folder may be compared with itself. Raises UsageError
-    if either side is empty or unknown, or if both are one session.
+    checked session itself, for a plan. nights: whether sessions are nights of one host, which are judged together. The
+    checked session is never part of its own reference, so a folder may be compared with itself. Raises UsageError if
+    either side is empty or unknown, or if both are one session.
     """
     found = read(results_dir)
     kept = Filter(source="measured").of(record for record, _ in found)
@@ -67,15 +65,11 @@ def find(results_dir: Path, named: str | None, against: str | None, unread: Unre
     theirs, reference = (found, f"session {name}") if name else (read(folder), against)
     before = _sound(theirs, unread, lambda r: session(r) == name if name else session(r) != current)
     if name == current or (not (name or before) and _sound(theirs, unread, lambda r: session(r) == current)):
-        raise UsageError(
-            f"both sides are the same session, {current}: it would be compared with itself",
-            "Name an earlier one with --against, or another one to check with --session",
-        )
+        remedy = "Name an earlier one with --against, or another one to check with --session"
+        raise UsageError(f"both sides are the same session, {current}: it would be compared with itself", remedy)
     if not any(map(ran, before)):
-        raise UsageError(
-            f"{reference} has no measurement that ran, beside session {current}",
-            "Name another folder of results, or another session, with --against",
-        )
+        remedy = "Name another folder of results, or another session, with --against"
+        raise UsageError(f"{reference} has no measurement that ran, beside session {current}", remedy)
     if not nights:
         return Sides(now, before, reference)
     of_reference = _by_session(theirs, unread, lambda record: session(record) != current)
@@ -139,9 +133,8 @@ class Night(Frozen):
 
 
 class History(Frozen):
-    """A variant over nights, oldest first. changed_at: the session of the first night after a change. change: of the
-    step time from then on, over that before, minus 1, with its 95 % interval over nights (None if one side has one
-    night). versions: what else changed with it, e.g. `torch 2.15.0 -> 2.16.0`.
+    """A variant over nights, oldest first. changed_at: the session of the first night after a change. change: the step
+    time from then on over that before, minus 1, with its interval over nights. versions: what changed with it.
     """
 
     variant: str

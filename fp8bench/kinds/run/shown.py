@@ -1,6 +1,5 @@
-"""A comparison of runs as a document: a table of 80 characters that answers, in which a name says what tells its row
-from others, the wide table, or the columns that were requested, which have short marks in their rows and letters for
-the rest; then the answer in sentences, and notes, those first that would change a decision.
+"""A comparison of runs as a document: a table of 80 characters that answers, or a table of columns with short marks in
+its rows and letters for the rest; the answer in sentences; and notes, those first that would change a decision.
 """
 
 from collections import Counter
@@ -19,9 +18,6 @@ from fp8bench.schema.record import PROOF_VERSION
 from fp8bench.stats.certainty import VerdictOn
 from fp8bench.tables import document as doc
 from fp8bench.tables.written import change, counted, number
-
-SHORT_MARK, SHORT_MARKS = 24, 48
-"""The most characters of a mark, and of all marks of a row together, in the row of a table of columns."""
 
 MOST_NOTES = 3
 """Below a table, unless all are asked for."""
@@ -220,7 +216,7 @@ def _in_row_and_below(row: Row, in_row: bool = False) -> tuple[list[str], list[M
     words = [] if row.status == "ok" else [row.outcome]
     below = [] if row.reason is None else [Mark(row.reason, Weight.NOT_RUN)]
     for mark in row.marks:
-        fits = in_row and len(mark) <= SHORT_MARK and len(", ".join([*words, mark])) <= SHORT_MARKS
+        fits = in_row and len(mark) <= 24 and len(", ".join([*words, mark])) <= 48
         words += [mark] if fits else []
         below += [] if fits else [mark]
     if row.pareto:

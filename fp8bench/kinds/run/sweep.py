@@ -1,8 +1,5 @@
-"""What a sweep found: the winner with its interval and its command line, the runner-up and whether the two can be
-distinguished, everything that was tried, and what was not and why; and what `sweep --dry-run` plans.
-
-On one machine an hour costs the same for all configurations, so the ranking by units per USD is the ranking by
-throughput; without a price it is shown as such.
+"""What a sweep found: the winner with its command line, the runner-up and whether the two differ, what was tried, and
+what was not and why; and what `sweep --dry-run` plans. On one machine units per USD rank as throughput does.
 """
 
 import shlex
@@ -59,11 +56,8 @@ class SweepRow(Frozen):
 
 
 def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Document:
-    """Return the document, whose data is what `sweep --json` prints. found: the search as it ended, with a leader.
-    spent_s, turns: of this call.
-
-    A runner-up may have been dropped by its rounds, as slower. told_apart: whether the interval of the two lies beyond
-    the noise; null if one of them has fewer than two rounds. runner_up_time: its time for a unit over the winner's.
+    """Return the document of a search that ended with a leader. spent_s, turns: of this call. In its data, told_apart:
+    whether the interval of the two lies beyond the noise; null if one of them has fewer than two rounds.
     """
     now, wanted, budget = found.standings(), found.wanted(), sweep.budget
     untried = [*found.not_looked_at(budget.text), *sweep.untried]
@@ -235,11 +229,9 @@ OF_LOOK = ("mode", "batch_size", "compile", "cuda_graphs", "te_attention", "when
 
 
 def plan_document(sweep: Sweep) -> doc.Document:
-    """Return the document of a dry run, which writes nothing; its data is what `sweep --dry-run --json` prints.
-
-    looks_done: by earlier calls of this sweep. round_turns, rounds_seconds: of all rounds, at most. known: whether all
-    times are from records of the same work; else they are lower bounds. batch_sizes: whether more sizes are looked at,
-    until the largest that fits is known. Raises UsageError as `begun` does.
+    """Return the document of a dry run, which writes nothing. In its data, looks_done: by earlier calls of this sweep.
+    round_turns, rounds_seconds: at most. known: whether all times are from records of the same work; else they are
+    lower bounds. batch_sizes: whether sizes are looked at until the largest that fits. Raises UsageError as `begun`.
     """
     budget, halving, looks, fit, spent_s = sweep.budget, begun(sweep), list[dict[str, Any]](), 0, 0.0
     rounds, done, candidates, wanted = halving.most_rounds, len(halving.looks), halving.candidates, halving.wanted()
