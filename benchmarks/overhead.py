@@ -35,7 +35,7 @@ from fp8bench.worker import parity
 from fp8bench.worker.clock import StepTimes, clock_for
 from fp8bench.worker.execution.build import choose, ready_to_train
 from fp8bench.worker.execution.decide import decide
-from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
+from fp8bench.worker.execution.step import NO_MARKS, Launch
 from fp8bench.worker.main import gate_of
 from fp8bench.worker.parallel import rank_group
 from fp8bench.worker.progress import ProgressFile
@@ -119,7 +119,7 @@ def _measure(_rank: int, label: str, asked: argparse.Namespace, folder: str) -> 
                 sampler.wait_ready(SAMPLER_TIMEOUT_S)
                 progress = ProgressFile(Path(folder) / "progress")
                 tool = ToolLoop(progress)
-                bare_block(Training(PythonLaunch(parts), batches, device), choice.warmup(asked.warmup))
+                bare_block(Training(Launch(parts), batches, device), choice.warmup(asked.warmup))
                 settled = decide(
                     config, parts, choice, batches, gate_of(proof, lambda: make_mode(config)), progress.stage
                 )

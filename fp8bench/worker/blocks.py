@@ -24,8 +24,8 @@ rest's gradients, however deep the model is.
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -39,7 +39,7 @@ from fp8bench.worker.execution.step import bf16_autocast
 from fp8bench.worker.judged import Judged, Kind, Part, judged, of_weights
 from fp8bench.worker.plain_weights import SHOWN, Tie, by_plain_names, gradient_of, shapes_of, trained_weights
 from fp8bench.worker.recorded import Call, Run, differentiable, gradient_at, leaf, leaves, numbers
-from fp8bench.worker.rounding import grids, norm, rounded
+from fp8bench.worker.rounding import grids, norm, rounded, with_forwards
 from fp8bench.worker.view import Context, passed
 from fp8bench.workloads.protocol import Batch, Workload
 
@@ -78,7 +78,7 @@ def examine(pair: Pair, calls: Sequence[Call], scale: float = 1.0, look: bool = 
             running.append((call, block, *recorded.forward(block, call, device)))
     shapes = shapes_of(pair.plain)
     names = {weight: name for name, weight in trained_weights(pair.converted).items()}
-    found: list[list[Judged]] = []
+    found: list[Judged] = []
     # As in a step, the block that came first is the last to go back.
     for call, block, inputs, outputs in reversed(running):
         given, expected = ([list(one.shape) for one in of] for of in (outputs, call.at_outputs))
@@ -91,11 +91,11 @@ def examine(pair: Pair, calls: Sequence[Call], scale: float = 1.0, look: bool = 
             scaled = {name: None if one is None else one.float() / scale for name, one in here.items()}
             at_inputs = [gradient_at(one) / scale for one in inputs]
             own = [tie for tie in pair.ties if not here.keys().isdisjoint(tie.trained)]
-            run = Run([one.detach() for one in outputs], at_inputs, by_plain_names(own, scaled, shapes))
-            found.append(_compared(pair, call, run, device))
+            run = [one.detach() for one in outputs], at_inputs, by_plain_names(own, scaled, shapes)
+            found = [*_compared(pair, call, run, device), *found]
         block.zero_grad(set_to_none=True)
     pair.converted.zero_grad(set_to_none=True)
-    return [one for of_call in reversed(found) for one in of_call], faults
+    return found, faults
 
 
 def _compared(pair: Pair, call: Call, found: Run, device: torch.device) -> list[Judged]:
@@ -121,7 +121,7 @@ def _compared(pair: Pair, call: Call, found: Run, device: torch.device) -> list[
     # A block whose rounding is unknown has the bounds of two bf16 computations.
     more = pair.more() if bf16 else pair.more((BF16_TOLERANCE.logits, BF16_TOLERANCE.input_gradient))
     inputs, through = differentiable(call.arguments), None
-    if len(inputs) == len(as_is.outputs) == 1 and inputs[0].shape == as_is.outputs[0].shape:
+    if len(inputs) == len(as_is[0]) == 1 and inputs[0].shape == as_is[0][0].shape:
         # A residual stream may go through.
         through = inputs[0].detach().to(device), call.at_outputs[0].to(device)
     compared = judged(_parts(call, as_is, through), bf16, fp8, more, _parts(call, found))
@@ -132,11 +132,11 @@ def _compared(pair: Pair, call: Call, found: Run, device: torch.device) -> list[
 
 
 def _parts(call: Call, run: Run, through: tuple[Tensor, Tensor] | None = None) -> dict[str, Part]:
-    x, dy = through or (None, None)
+    (outputs, inputs, weights), (x, dy) = run, through or (None, None)
     parts = [
-        Part(f"the output of {call.block}", "output", run.outputs, x),
-        Part(f"the input gradient of {call.block}", "input gradient", run.inputs, dy),
-        *of_weights(run.weights),
+        Part(f"the output of {call.block}", "output", outputs, x),
+        Part(f"the input gradient of {call.block}", "input gradient", inputs, dy),
+        *of_weights(weights),
     ]
     return {part.what: part for part in parts}
 
@@ -187,7 +187,8 @@ def between(
         return recorded.copied(output)
 
     model.zero_grad(set_to_none=True)
-    with _standing_in(model, list(waiting), stand_in) as blocks:
+    blocks = {model.get_submodule(name): partial(stand_in, name) for name in waiting}
+    with with_forwards(blocks):
         inputs, loss = passed(workload.loss, model, batch, context)
     if loss.grad_fn is not None:
         roots.append((loss, torch.ones_like(loss)))
@@ -200,29 +201,17 @@ def between(
         Part("the loss", "output", [loss.detach()]),
         Part("the input gradient", "input gradient", [gradient_at(inputs) / scale]),
     ]
+    kinds: list[tuple[str, list[Any]]] = []
     for number, (name, given, outputs) in enumerate(came, 1):
-        where, tensors = f"{name} in call {number}", [_finite(one) for one in given if isinstance(one, Tensor)]
+        where, tensors = f"{name} in call {number}", [one for one in given if isinstance(one, Tensor)]
+        simple = [one for one in given if isinstance(one, bool | int | float | str)]
+        kinds.append((name, [[(one.shape, one.requires_grad) for one in tensors], simple]))
         gradients = [gradient_at(one) / scale for one in outputs]
-        parts.append(Part(f"what is given to {where}", "output", tensors))
+        parts.append(Part(f"what is given to {where}", "output", list(map(_finite, tensors))))
         parts.append(Part(f"the gradient given to {where}", "input gradient", gradients))
     parts += of_weights(scaled, " beside the blocks")
     model.zero_grad(set_to_none=True)
-    return Glue([(name, _kinds(given)) for name, given, _ in came], {part.what: part for part in parts})
-
-
-@contextmanager
-def _standing_in(model: nn.Module, names: Sequence[str], stand_in: Callable[..., Any]) -> Iterator[list[nn.Module]]:
-    blocks = [model.get_submodule(name) for name in names]
-    own = {block: block.__dict__["forward"] for block in blocks if "forward" in block.__dict__}
-    for name, block in zip(names, blocks, strict=True):
-        block.__dict__["forward"] = partial(stand_in, name)
-    try:
-        yield blocks
-    finally:
-        for block in blocks:
-            block.__dict__.pop("forward", None)
-        for block, forward in own.items():
-            block.__dict__["forward"] = forward
+    return Glue(kinds, {part.what: part for part in parts})
 
 
 def of_glue(
@@ -239,11 +228,6 @@ def of_glue(
     ]
     of_bf16, of_fp8 = ([one.parts for one in glues] for glues in (bf16, fp8))
     return judged(plain.parts, of_bf16, of_fp8, more, converted.parts), faults[:SHOWN]
-
-
-def _kinds(given: Sequence[Any]) -> list[Any]:
-    tensors = [(one.shape, one.requires_grad) for one in given if isinstance(one, Tensor)]
-    return [tensors, [one for one in given if isinstance(one, bool | int | float | str)]]
 
 
 def _other_calls(plain: Sequence[str], converted: Sequence[str]) -> str:

@@ -124,8 +124,7 @@ def _record() -> torch.cuda.Event:
 
 
 def between(start: torch.cuda.Event, end: torch.cuda.Event) -> float:
-    milliseconds: float = start.elapsed_time(end)
-    return milliseconds / 1e3
+    return float(start.elapsed_time(end)) / 1e3
 
 
 Moment = TypeVar("Moment")

@@ -26,7 +26,7 @@ from fp8bench.stats.steps import PACE_STEPS, pace_s
 from fp8bench.worker.clock import StepTimes, clock_for
 from fp8bench.worker.execution.build import ready_to_train, uncompiled
 from fp8bench.worker.execution.decide import decide
-from fp8bench.worker.execution.step import Parts, PythonLaunch, Snapshot, forward, scales
+from fp8bench.worker.execution.step import Launch, Parts, Snapshot, forward, scales
 from fp8bench.worker.main import gate_of, profile, proved, require_fp8_kernels
 from fp8bench.worker.memory import peak_memory, reset_peaks
 from fp8bench.worker.parallel import agreement
@@ -71,7 +71,7 @@ def _stages(
             group["lr"] = torch.tensor(float(group["lr"]), device=device)
         # The start is needed once, and a GPU may have no room for it during training.
         start = Snapshot.of(parts, torch.device("cpu"))
-        from_python = Training(PythonLaunch(parts), batches, device)
+        from_python = Training(Launch(parts), batches, device)
         warmup = choice.warmup(config.warmup)
 
         def steps(training: Training, count: int) -> tuple[StepTimes, list[float]]:

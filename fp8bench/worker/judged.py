@@ -160,8 +160,7 @@ def norms_of_groups(tensors: Sequence[Tensor]) -> list[list[float]]:
     """Return the norm of each group of rows of tensors of one shape, from the GPU at once: thousands are slow."""
     rows = torch.stack([torch.linalg.vector_norm(one.flatten(1), dim=1, dtype=torch.float64) for one in tensors]).cpu()
     norms = torch.stack([torch.linalg.vector_norm(group, dim=1) for group in rows.tensor_split(GROUPS, 1)], 1)
-    found: list[list[float]] = norms.tolist()
-    return found
+    return list(norms.tolist())
 
 
 def measured(judged: Sequence[Judged], blocks: int) -> BlockParity:

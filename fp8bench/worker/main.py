@@ -25,7 +25,7 @@ from fp8bench.worker.execution.afterwards import require_changing, require_still
 from fp8bench.worker.execution.build import Choice, choose, ready_to_train, specialize
 from fp8bench.worker.execution.decide import Execution, decide
 from fp8bench.worker.execution.proof import Gate
-from fp8bench.worker.execution.step import PythonLaunch
+from fp8bench.worker.execution.step import Launch
 from fp8bench.worker.memory import peak_memory, require_memory, reset_peaks
 from fp8bench.worker.parallel import agreement
 from fp8bench.worker.parity import Proof
@@ -78,7 +78,7 @@ def _stages(
             return replace(warm, launch=decided[0].launch)
 
         length = Length(choice.warmup(config.warmup), config.steps, config.min_time_s)
-        training = Training(PythonLaunch(parts), batches, device)
+        training = Training(Launch(parts), batches, device)
         begun: dict[str, float] = {}
         timed = time_steps(training, rank, length, progress, as_decided, lambda: begun.update(sketches(parts)))
         memory = peak_memory(device, rank, decided[0].captured_peak)

@@ -21,9 +21,6 @@ from fp8bench.worker.rounding import relative_error
 SHOWN = 3
 """The most names, or faults of a kind, that a refusal lists."""
 
-QUANTIZED = 0.07
-"""How far a weight may be from the plain one if it exists in fp8 alone: e4m3 has 3 bits, and rounds by 2^-4 at most."""
-
 
 @dataclass(frozen=True)
 class Tie:
@@ -99,7 +96,8 @@ def other_values(ties: Sequence[Tie], plain: nn.Module, converted: nn.Module, se
         for name, values in values_of.items():
             weight = mine[name].detach()
             if type(mine[name]) is not nn.Parameter:
-                right = relative_error([values.float()], [weight.float()]) <= QUANTIZED
+                # It exists in fp8 alone: e4m3 has 3 bits, and rounds by 2^-4 at most.
+                right = relative_error(values.float(), weight.float()) <= 0.07
             elif weight.dtype != values.dtype:
                 kinds = [str(one.dtype).removeprefix("torch.") for one in (weight, values)]
                 return [f"its weight {name} is kept in {kinds[0]}, and the plain model's in {kinds[1]}"]

@@ -49,8 +49,7 @@ def reported(stages: Callable[[dict[str, Any]], None], rank: int, config: RunCon
     except torch.OutOfMemoryError as error:
         raise out_of_memory(rank, config, error) from error
     except (MemoryError, RuntimeError) as error:
-        broken = compile_failure(config.mode_label, error) if isinstance(error, RuntimeError) else None
-        if broken is not None:
+        if isinstance(error, RuntimeError) and (broken := compile_failure(config.mode_label, error)):
             raise broken from error
         # The error of torch's allocator of host memory has no class of its own.
         if isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" not in str(error):

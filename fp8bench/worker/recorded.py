@@ -97,11 +97,8 @@ class Call:
         return [torch.zeros_like(output) if gradient is None else gradient for gradient, output in pairs]
 
 
-@dataclass(frozen=True)
-class Run:
-    outputs: list[Tensor]
-    inputs: list[Tensor]
-    weights: Mapping[str, Tensor | None]
+Run = tuple[list[Tensor], list[Tensor], Mapping[str, Tensor | None]]
+"""Outputs, gradients at inputs, and gradients of weights."""
 
 
 def _candidates(model: nn.Module) -> dict[str, nn.Module]:
@@ -221,7 +218,7 @@ def run(
     backward(call, outputs)
     weights = {names[weight]: gradient_of(weight) for weight in block.parameters() if weight in names}
     block.zero_grad(set_to_none=True)
-    return Run([one.detach() for one in outputs], list(map(gradient_at, inputs)), weights)
+    return [one.detach() for one in outputs], list(map(gradient_at, inputs)), weights
 
 
 def without_autocast(call: Call, device: torch.device) -> torch.dtype | None:

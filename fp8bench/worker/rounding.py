@@ -10,8 +10,8 @@ to 1.03 times as far off as this (evidence/README.md), but for delayed scaling, 
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -35,17 +35,13 @@ GRIDS = (1.0, 0.7, 0.8, 0.6)
 0.10 to 0.24 of its gradient. A block is looked at with the first two.
 """
 
-LARGE = 10_000_000
-"""From so many weights on rounding averages out, and a model or block is looked at with the first alone."""
-
 FORWARD = torch.float8_e4m3fn
 """The format of inputs and weights in every recipe."""
 
 
-def relative_error(plain: Sequence[Tensor], other: Sequence[Tensor]) -> float:
-    """Return |other - plain| / |plain| over all tensors; NaN if plain is zero. Same shapes, in the same order."""
-    apart = math.hypot(*(norm(b - a) for a, b in zip(plain, other, strict=True)))
-    return ratio(apart, math.hypot(*map(norm, plain)))
+def relative_error(plain: Tensor, other: Tensor) -> float:
+    """Return |other - plain| / |plain|; NaN if plain is zero."""
+    return ratio(norm(other - plain), norm(plain))
 
 
 def norm(values: Tensor) -> float:
@@ -63,7 +59,7 @@ def finite(value: float) -> float | None:
 
 def logits_error(plain: Tensor, other: Tensor) -> float:
     """Return the larger error, of [batch, ...] logits or of what the input contributes (see `worker.parity`)."""
-    errors = relative_error([plain], [other]), relative_error([centred(plain)], [centred(other)])
+    errors = relative_error(plain, other), relative_error(centred(plain), centred(other))
     return math.nan if any(map(math.isnan, errors)) else max(errors)
 
 
@@ -72,22 +68,33 @@ def centred(logits: Tensor) -> Tensor:
 
 
 def grids(module: nn.Module, most: int = len(GRIDS)) -> tuple[float, ...]:
-    """Return the shares of a format's range that a model or block is rounded to, in turn."""
-    return GRIDS[: 1 if sum(weight.numel() for weight in module.parameters()) >= LARGE else most]
+    """Return the shares of a format's range that a model or block is rounded to, in turn: the first alone from ten
+    million weights on, where rounding averages out.
+    """
+    return GRIDS[: 1 if sum(weight.numel() for weight in module.parameters()) >= 10_000_000 else most]
+
+
+def rounded(model: nn.Module, rounding: Rounding, full: float = 1.0) -> AbstractContextManager[None]:
+    """Round the operands of the named linear layers in passes begun inside. full: the share of the range used."""
+    linear = (
+        layer for name, layer in model.named_modules() if name in rounding.layers and isinstance(layer, nn.Linear)
+    )
+    return with_forwards({layer: partial(_forward, layer, rounding.gradient, full) for layer in linear})
 
 
 @contextmanager
-def rounded(model: nn.Module, rounding: Rounding, full: float = 1.0) -> Iterator[None]:
-    """Round the operands of the named linear layers in passes begun inside. full: the share of the range used."""
-    named = ((name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear))
-    layers = [layer for name, layer in named if name in rounding.layers]
-    for layer in layers:
-        layer.__dict__["forward"] = partial(_forward, layer, rounding.gradient, full)
+def with_forwards(forwards: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
+    """Let other functions stand for the forward methods of modules."""
+    own = {module: module.__dict__["forward"] for module in forwards if "forward" in module.__dict__}
+    for module, forward in forwards.items():
+        module.__dict__["forward"] = forward
     try:
         yield
     finally:
-        for layer in layers:
-            del layer.__dict__["forward"]
+        for module in forwards:
+            module.__dict__.pop("forward", None)
+        for module, forward in own.items():
+            module.__dict__["forward"] = forward
 
 
 def explained(logits_error: float, input_gradient_error: float, plain: Tolerance, stated: Tolerance) -> Tolerance:

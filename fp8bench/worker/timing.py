@@ -26,9 +26,6 @@ from fp8bench.worker.rounding import finite
 from fp8bench.worker.telemetry import Sampler
 from fp8bench.workloads.protocol import Batch, prefetched
 
-MAX_REASONS = 5
-REASON_LENGTH = 160
-
 
 @dataclass(frozen=True)
 class Compilations:
@@ -53,7 +50,7 @@ def compilations() -> Compilations:
         graphs=counters["stats"]["unique_graphs"],
         split_graphs=counters["aot_autograd"]["total"],
         graph_breaks=sum(breaks.values()),
-        graph_break_reasons=tuple(str(reason).split("\n")[0][:REASON_LENGTH] for reason in list(breaks)[:MAX_REASONS]),
+        graph_break_reasons=tuple(str(reason).split("\n")[0][:160] for reason in list(breaks)[:5]),
         # torch's own clocks that together count all of the time, and none of it twice.
         seconds=sum(spent.get(phase, 0.0) for phase in ("entire_frame_compile", "entire_backward_compile")),
     )
@@ -74,9 +71,7 @@ class Training:
 def train(
     training: Training, steps: int, clock: HostClock, before_step: Callable[[int], None]
 ) -> tuple[StepTimes, list[float]]:
-    """Train for `steps` steps; return their times and losses. before_step: called with the step's number; its cost
-    falls into the step before.
-    """
+    """Return times and losses. before_step: called with the step's number; its cost falls into the step before."""
     losses = torch.full((steps,), torch.nan, device=training.device)
     for step in range(steps):
         before_step(step)

@@ -173,7 +173,7 @@ def _take_gradient(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def apart(plain: View, other: View) -> tuple[float, float]:
-    return logits_error(plain.logits, other.logits), relative_error([plain.input_gradient], [other.input_gradient])
+    return logits_error(plain.logits, other.logits), relative_error(plain.input_gradient, other.input_gradient)
 
 
 def compare(

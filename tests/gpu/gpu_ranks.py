@@ -19,7 +19,7 @@ from fp8bench.schema.errors import Fp8benchError
 from fp8bench.worker import memory
 from fp8bench.worker.execution.build import choose, ready_to_train
 from fp8bench.worker.execution.decide import decide
-from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch, Replay
+from fp8bench.worker.execution.step import NO_MARKS, Launch, Replay
 from fp8bench.worker.main import gate_of
 from fp8bench.worker.memory import peak_memory
 from fp8bench.worker.parallel import rank_group
@@ -127,7 +127,7 @@ def _settled(run, rank, device, capture, hook):
     if hook is not None:
         proof.model.blocks[-1].register_forward_hook(hook)
     with ready_to_train(run, rank, device, mode, workload, proof.model, choice) as (parts, batches):
-        first = PythonLaunch(parts)
+        first = Launch(parts)
         for _ in range(choice.warmup(run.warmup)):
             first(next(batches), NO_MARKS)
         try:

@@ -3,6 +3,7 @@ module, what it computed before, and its arguments), and functions that plant on
 """
 
 from functools import partial
+from types import MappingProxyType
 
 import torch
 from torch import nn
@@ -24,7 +25,6 @@ def verdict(base, plant, workload, earlier=None):
 
 
 def refusal(base, plant, workload, earlier=None):
-    """Why the gate refuses it."""
     found = verdict(base, plant, workload, earlier)
     assert not found.passed
     return found.reason
@@ -39,8 +39,6 @@ def replaced(name, forward):
 
 
 def everywhere(blocks, forward):
-    """The same in every block of the list of this name."""
-
     def plant(model):
         for name, _ in model.get_submodule(blocks).named_children():
             replaced(f"{blocks}.{name}", forward)(model)
@@ -57,8 +55,6 @@ def frozen(choose):
 
 
 def gradients(of, change):
-    """Change the gradient of each weight whose name has `of` in it."""
-
     def plant(model):
         for name, weight in model.named_parameters():
             if of in name:
@@ -81,7 +77,6 @@ def filled(name, value):
 
 
 def output(change):
-    """Change what a module gives."""
     return lambda _module, before, *args, **kwargs: change(before(*args, **kwargs))
 
 
@@ -146,7 +141,6 @@ def across_the_samples(_module, before, x, position_embeddings=None, **rest):
 
 
 def causal(block, _before, x):
-    """Lets a token attend only to itself and to those before it."""
     attn = block.attn
     batch, tokens, width = x.shape
     qkv = attn.qkv(block.norm1(x)).reshape(batch, tokens, 3, attn.num_heads, attn.head_dim)
@@ -160,57 +154,36 @@ def no_rotation(_module, before, x, position_embeddings=None, **rest):
     return before(x, position_embeddings=(torch.ones_like(cos), torch.zeros_like(sin)), **rest)
 
 
-def llama_with(around, head=None):
-    """A Llama whose forward pass calls its layers otherwise. around: called with x, the layers, the rotary angles."""
+def called(layer, x, rotary, **more):
+    return layer(x, position_embeddings=rotary, **more)
+
+
+def llama_with(order=MappingProxyType({}), at_7=called, head=None):
+    """A Llama with another forward pass. order: the layers called at a place. at_7: calls layer 7, given it, its
+    input and the rotary angles. head: what follows, given the model, its input and the targets.
+    """
 
     def plant(model):
         def forward(tokens, targets=None):
             x = model.model.embed_tokens(tokens)
-            positions = torch.arange(tokens.shape[1]).unsqueeze(0)
-            x = around(x, model.model.layers, model.model.rotary_emb(x, positions))
-            return (head or (lambda model, x, targets: model.lm_head(model.model.norm(x), targets)))(model, x, targets)
+            rotary = model.model.rotary_emb(x, torch.arange(tokens.shape[1]).unsqueeze(0))
+            for place in range(len(model.model.layers)):
+                for one in order.get(place, (place,)):
+                    x = (at_7 if one == 7 else called)(model.model.layers[one], x, rotary)
+            return head(model, x, targets) if head else model.lm_head(model.model.norm(x), targets)
 
         model.forward = forward
 
     return plant
 
 
-def called(layer, x, rotary, **more):
-    return layer(x, position_embeddings=rotary, **more)
-
-
-def in_order(*order, number=18):
-    """Call layers in another order. order: pairs of a place and the layers called there."""
-    changed = dict(order)
-
-    def around(x, layers, rotary):
-        for place in range(number):
-            for one in changed.get(place, (place,)):
-                x = called(layers[one], x, rotary)
-        return x
-
-    return around
-
-
-def seventh(call):
-    """Call layer 7 otherwise. call: is given the layer, its input, the rotary angles."""
-
-    def around(x, layers, rotary):
-        for place, layer in enumerate(layers):
-            x = (call if place == 7 else called)(layer, x, rotary)
-        return x
-
-    return llama_with(around)
-
-
-def parallel(x, layers, rotary):
+def parallel(model):
     """Layers 7 and 8 get the same input."""
-    for place, layer in enumerate(layers):
-        if place == 8:
-            continue
-        y = called(layer, x, rotary)
-        x = y + called(layers[8], x, rotary) - x if place == 7 else y
-    return x
+
+    def both(layer, x, rotary):
+        return called(layer, x, rotary) + called(model.model.layers[8], x, rotary) - x
+
+    llama_with({8: ()}, both)(model)
 
 
 def scaled_loss(model, x, targets):
@@ -225,11 +198,6 @@ def with_penalty(model, x, targets):
 def loss_of_others(model, x, targets):
     """The loss is not of the logits, but of those of the tokens before."""
     return model.lm_head(model.model.norm(x), None if targets is None else targets.roll(1, 1))
-
-
-def untied_names(model):
-    """Layer 8 computes with the weights of layer 7, and has its own by name."""
-    model.model.layers[8].forward = model.model.layers[7].forward
 
 
 def gate_and_up_exchanged(model, numbers=(7,)):

@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from types import MappingProxyType, SimpleNamespace
 from typing import ClassVar
 
@@ -156,16 +155,13 @@ def add_in_place(block, x):
     return Block.forward(block, x).mul_(0.9)
 
 
-class InPlace(OfTokens):
-    """Blocks add to their input, the root to what blocks gave."""
-
-    kinds = (block(add_in_place, shift=lambda: nn.Parameter(torch.zeros(WIDTH))),) * 2
-    own = MappingProxyType({"position": lambda _: nn.Parameter(torch.randn(TOKENS, WIDTH) / 10)})
-
-    def forward(self, tokens):
-        x = self.embed(tokens)
-        x += self.position
-        return self.head(self.between(x).mul_(1.5))
+# Blocks add to their input, the root to what blocks gave.
+InPlace = model(
+    "InPlace",
+    (block(add_in_place, shift=lambda: nn.Parameter(torch.zeros(WIDTH))),) * 2,
+    forward=lambda m, tokens: m.head(m.between(m.embed(tokens).add_(m.position)).mul_(1.5)),
+    position=lambda _: nn.Parameter(torch.randn(TOKENS, WIDTH) / 10),
+)
 
 
 @dataclass
@@ -236,22 +232,21 @@ Counting = model(
 )
 
 
-class Encoder(OfTokens):
-    """torch's own layers, which have a faster path without gradients, and a mask of minus infinities."""
+def encoded(model, x):
+    mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+    for block in model.blocks:
+        x = block(x, src_mask=mask, is_causal=True)
+    return model.last(x + model.attention(x, x, x, need_weights=False)[0])
 
-    kinds = (partial(nn.TransformerEncoderLayer, WIDTH, 2, 2 * WIDTH, 0.0, batch_first=True),) * 2
-    own = MappingProxyType(
-        {
-            "attention": lambda _: nn.MultiheadAttention(WIDTH, 2, batch_first=True),
-            "last": lambda _: nn.LayerNorm(WIDTH),
-        }
-    )
 
-    def between(self, x):
-        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
-        for block in self.blocks:
-            x = block(x, src_mask=mask, is_causal=True)
-        return self.last(x + self.attention(x, x, x, need_weights=False)[0])
+# torch's own layers, which have a faster path without gradients, and a mask of minus infinities.
+Encoder = model(
+    "Encoder",
+    (partial(nn.TransformerEncoderLayer, WIDTH, 2, 2 * WIDTH, 0.0, batch_first=True),) * 2,
+    encoded,
+    attention=lambda _: nn.MultiheadAttention(WIDTH, 2, batch_first=True),
+    last=lambda _: nn.LayerNorm(WIDTH),
+)
 
 
 class ByHand(nn.Module):
@@ -286,8 +281,7 @@ class OnTheRoot(nn.Module):
 
     def __init__(self):
         super().__init__()
-        sizes = [3 * IMAGE * IMAGE, 48, 48, 48]
-        self.weights = nn.ParameterList(torch.randn(b, a) / a**0.5 for a, b in pairwise(sizes))
+        self.weights = nn.ParameterList(torch.randn(48, width) / width**0.5 for width in (3 * IMAGE * IMAGE, 48, 48))
         self.shift = nn.Parameter(torch.zeros(48))
         self.middle = nn.Linear(48, 48)
         self.head = nn.Linear(48, CLASSES)
@@ -345,8 +339,8 @@ class PlainModel:
 class DeepLlama(LLM1B):
     """As deep as llm-1b, and narrow. Its weights are scaled: each layer has the gain of one that is 2048 wide."""
 
-    architecture: ClassVar = dict(
-        **dict(hidden_size=128, num_hidden_layers=18, num_attention_heads=4, num_key_value_heads=2),
-        **dict(intermediate_size=512, vocab_size=512, rope_theta=500_000),
-    )
+    architecture: ClassVar = {
+        **LLM1B.architecture,
+        **dict(hidden_size=128, num_attention_heads=4, num_key_value_heads=2, intermediate_size=512, vocab_size=512),
+    }
     usual_length: ClassVar = 64

@@ -7,19 +7,7 @@ import torch
 from marks import thorough_unless
 from torch.nn import functional as F
 from worker import faulty_blocks as faulty
-from worker.faulty_blocks import (
-    called,
-    filled,
-    frozen,
-    gradients,
-    in_order,
-    llama_with,
-    output,
-    refusal,
-    replaced,
-    seventh,
-    stale,
-)
+from worker.faulty_blocks import called, filled, frozen, gradients, llama_with, output, refusal, replaced, stale
 from worker.plain_models import DeepLlama
 
 from fp8bench.modes.baseline import BaselineBF16
@@ -50,7 +38,7 @@ DEEP = {
     "the gradient halved": (replaced(f"{LAYER}.mlp", faulty.gradient_times(0.5)), f"the gradient of {LAYER}.mlp"),
     "the gradient doubled": (replaced(LAYER, faulty.gradient_times(2.0)), LAYER),
     "the gradient doubled between": (
-        seventh(lambda layer, x, r: called(layer, faulty.Scaled.apply(x, 2.0), r)),
+        llama_with(at_7=lambda layer, x, r: called(layer, faulty.Scaled.apply(x, 2.0), r)),
         f"the gradient given to {LAYER[:-1]}6",
     ),
     "an output detached": (replaced(LAYER, output(torch.detach)), f"its block '{LAYER}' gives"),
@@ -61,28 +49,33 @@ DEEP = {
         replaced(f"{LAYER}.self_attn", output(lambda both: (torch.zeros_like(both[0]), None))),
         f"{LAYER}.self_attn",
     ),
-    "a block skipped": (llama_with(in_order((7, ()))), f"leaves out {LAYER}"),
-    "a block called twice": (llama_with(in_order((7, (7, 7)))), f"calls {LAYER} where the plain model"),
-    "the last block called twice": (llama_with(in_order((17, (17, 17)))), "calls model.layers.17 where"),
-    "two blocks exchanged": (llama_with(in_order((7, (8,)), (8, (7,)))), "where the plain model calls model.layers.7"),
-    "two blocks in parallel": (llama_with(faulty.parallel), f"the gradient given to {LAYER}"),
-    "a block without gradients": (seventh(torch.no_grad()(called)), "what model.layers.8 is given"),
-    "an input detached": (seventh(lambda layer, x, r: called(layer, x.detach(), r)), f"what {LAYER} is given"),
+    "a block skipped": (llama_with({7: ()}), f"leaves out {LAYER}"),
+    "a block called twice": (llama_with({7: (7, 7)}), f"calls {LAYER} where the plain model"),
+    "the last block called twice": (llama_with({17: (17, 17)}), "calls model.layers.17 where"),
+    "two blocks exchanged": (llama_with({7: (8,), 8: (7,)}), "where the plain model calls model.layers.7"),
+    "two blocks in parallel": (faulty.parallel, f"the gradient given to {LAYER}"),
+    "a block without gradients": (llama_with(at_7=torch.no_grad()(called)), "what model.layers.8 is given"),
+    "an input detached": (llama_with(at_7=lambda layer, x, r: called(layer, x.detach(), r)), f"what {LAYER} is given"),
     "a part detached": (
-        seventh(lambda layer, x, r: x + (called(layer, x, r) - x).detach()),
+        llama_with(at_7=lambda layer, x, r: x + (called(layer, x, r) - x).detach()),
         f"the gradient given to {LAYER}",
     ),
     "blocks tied": (
         lambda model: setattr(model.model.layers, "8", model.model.layers[7]),
         "does not train model.layers.8",
     ),
-    "blocks tied behind their names": (faulty.untied_names, "model.layers.8"),
+    "blocks tied behind their names": (
+        lambda model: setattr(model.model.layers[8], "forward", model.model.layers[7].forward),
+        "model.layers.8",
+    ),
     "angles of another position": (
-        seventh(lambda layer, x, r: called(layer, x, tuple(one.roll(1, 1) for one in r))),
+        llama_with(at_7=lambda layer, x, r: called(layer, x, tuple(one.roll(1, 1) for one in r))),
         f"what is given to {LAYER}",
     ),
     "a mask for one layer": (
-        seventh(lambda layer, x, r: called(layer, x, r, attention_mask=torch.eye(x.shape[1]).bool()[None, None])),
+        llama_with(
+            at_7=lambda layer, x, r: called(layer, x, r, attention_mask=torch.eye(x.shape[1]).bool()[None, None])
+        ),
         f"what {LAYER} is given",
     ),
     "no rotation in one layer": (replaced(LAYER, faulty.no_rotation), LAYER),
@@ -97,12 +90,12 @@ DEEP = {
     "a gain that was not copied": (filled(f"{LAYER}.input_layernorm.weight", 1), f"{LAYER}.input_layernorm.weight"),
     "no last norm": (replaced("model.norm", faulty.identity), "model.norm"),
     "no call of the last norm": (
-        llama_with(in_order(), lambda model, x, targets: model.lm_head(x, targets)),
+        llama_with(head=lambda model, x, targets: model.lm_head(x, targets)),
         "leaves out model.norm",
     ),
-    "the loss doubled": (llama_with(in_order(), faulty.scaled_loss), "the loss"),
-    "the loss of other targets": (llama_with(in_order(), faulty.loss_of_others), "what is given to lm_head"),
-    "a penalty in the loss": (llama_with(in_order(), faulty.with_penalty), f"{LAYER}.mlp.up_proj.weight beside"),
+    "the loss doubled": (llama_with(head=faulty.scaled_loss), "the loss"),
+    "the loss of other targets": (llama_with(head=faulty.loss_of_others), "what is given to lm_head"),
+    "a penalty in the loss": (llama_with(head=faulty.with_penalty), f"{LAYER}.mlp.up_proj.weight beside"),
     "weights of the first pass": (stale(f"{LAYER}.mlp.up_proj"), LAYER),
     "weights of the conversion": (stale(f"{LAYER}.mlp.up_proj", at_once=True), LAYER),
 }

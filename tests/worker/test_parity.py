@@ -90,18 +90,10 @@ class TestProve:
         assert lengths == {32}
         assert LATER in of(plant=FAULTS["the next token"][0], workload=Shortened).reason
 
-    def test_float32_passes_within_the_bf16_bounds_and_emulated_float8_within_its_own_without_being_equal(self):
+    def test_float32_passes_within_the_bf16_bounds_without_being_equal(self):
         found = of(BaselineFP32)
         assert found.passed
         assert 0 < found.logits_error < BF16_TOLERANCE.logits
-        for recipe in ("tensorwise", "rowwise"):
-            found = parity.prove(TorchAOFloat8(recipe), ViTMicro(data="device"), 0, CPU).parity
-            assert found.passed
-            assert BF16_TOLERANCE.logits < found.logits_error < FP8_TOLERANCE.logits
-        found = of(TorchAOFloat8, workload=LLMMicro)
-        assert found.passed, found.reason
-        assert 0 < found.logits_error < FP8_TOLERANCE.logits
-        assert (found.leakage, found.later_leakage, found.batch_size) == (0, 0, 2)
 
     @pytest.mark.parametrize(("plant", "workload", "reason"), FAULTS.values(), ids=FAULTS)
     def test_what_computes_something_else_is_refused(self, plant, workload, reason):
@@ -125,16 +117,6 @@ class TestProve:
         with pytest.raises(MeasurementInvalid, match=r"no torch\.nn\.Embedding") as refusal:
             of(workload=tokens_by_hand)
         assert refusal.value.cause == "parity"
-
-    def test_looking_changes_no_weight_and_leaves_no_gradient(self):
-        workload = ViTMicro(data="device")
-        model = workload.build(CPU)
-        before = [parameter.detach().clone() for parameter in model.parameters()]
-        batch = next(workload.batches(4, 0, CPU))
-        view.look(model, workload, batch)
-        view.leakage(model, workload, batch)
-        assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
-        assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_a_loss_whose_terms_cancel_is_held_to_their_size():

@@ -55,6 +55,7 @@ def test_a_rank_that_finished_reports_all_that_it_found(measured):
     assert (report.parity.passed, report.facts.units_per_step) == (True, 8)
     assert (len(report.samples.step_s), len(report.samples.loss)) == (3, 4 + PACE_STEPS + LEAD_IN)
     assert report.memory.peak_host_bytes > 0
+    assert report.memory.peak_allocated_bytes is None
     assert (report.evidence.fp8, report.evidence.fp8_kernels, report.evidence.warnings) == (False, False, ())
     assert (report.profile.device, report.profile.steps) == ("cpu", PROFILED_STEPS)
     assert sum(report.profile.by_category.values()) == pytest.approx(report.profile.busy_s)
@@ -65,15 +66,19 @@ def test_it_shows_how_far_it_has_come_and_keeps_its_trace(measured, tmp_path):
 
     class Watched(TinyLinear):
         def loss(self, model, batch):
-            seen.append(read_progress(tmp_path / "progress").stage)
+            seen.append(read_progress(tmp_path / "progress"))
             return super().loss(model, batch)
 
     aside = Aside(progress=tmp_path / "progress", trace=tmp_path / "trace.json")
     measured(Polite(), Watched, aside=aside)
-    assert list(dict.fromkeys(seen)) == ["proving", "warming up", "comparing", "timing", "profiling"]
-    assert (seen.count("timing"), seen.count("profiling")) == (3, PROFILED_STEPS)
+    stages, steps = [look.stage for look in seen], 4 + PACE_STEPS + LEAD_IN
+    assert list(dict.fromkeys(stages)) == ["proving", "warming up", "comparing", "timing", "profiling"]
+    assert [stages.count(one) for one in ("timing", "profiling")] == [3, PROFILED_STEPS]
+    trained = {look.step: look.steps for look in seen if look.step}
+    # How many there will be is known when the lead-in begins.
+    assert trained == {step: None if step < steps - LEAD_IN - 2 else steps for step in range(1, steps + 1)}
     last = read_progress(tmp_path / "progress")
-    assert last == Progress("done", 4 + PACE_STEPS + LEAD_IN, last.median_s, 4 + PACE_STEPS + LEAD_IN)
+    assert last == Progress("done", steps, last.median_s, steps)
     assert (tmp_path / "trace.json").exists()
 
 

@@ -17,16 +17,14 @@ from outside.outside_plugins import TinyLinear
 from torch import nn
 from torch.utils.data import Dataset
 from worker.execution.executing import plain_parts
-from worker.test_rank import gather
 
 from fp8bench.schema.rank import CompileEvidence, RankTelemetry
 from fp8bench.stats.steps import LEAD_IN, Length, bottleneck, summarize
 from fp8bench.worker import clock, timing
-from fp8bench.worker.execution.step import PythonLaunch
-from fp8bench.worker.progress import Progress, ProgressFile, read_progress
+from fp8bench.worker.execution.step import Launch
+from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.timing import Compilations, Training, compilations, compiled_to, time_steps
-from fp8bench.workloads.fake_data import PREFETCH_FACTOR, EndlessSampler, LoaderBatches
-from fp8bench.workloads.protocol import prefetched
+from fp8bench.workloads.fake_data import EndlessSampler, LoaderBatches
 
 CPU = torch.device("cpu")
 NO_FILE = ProgressFile(None)
@@ -52,7 +50,7 @@ class Growing(TinyLinear):
 def training(workload=None, model=None, batches=None):
     workload = workload or TinyLinear()
     model = workload.build(CPU) if model is None else model
-    return Training(PythonLaunch(plain_parts(workload, model)), batches or workload.batches(8, 0, CPU), CPU)
+    return Training(Launch(plain_parts(workload, model)), batches or workload.batches(8, 0, CPU), CPU)
 
 
 def test_warm_up_is_kept_apart_from_the_timed_steps_whose_parts_add_up_and_which_last_and_every_loss_is_kept():
@@ -68,25 +66,6 @@ def test_warm_up_is_kept_apart_from_the_timed_steps_whose_parts_add_up_and_which
     assert timed.telemetry is samples.allocator_retries is samples.host_lead_s is None
     assert list(samples.loss) == timed.losses
     assert all(math.isfinite(loss) for loss in timed.losses)
-
-
-@pytest.mark.parametrize("warmup", [0, 1, 3])
-def test_the_launcher_sees_every_step_and_when_timing_began(warmup, tmp_path):
-    path = tmp_path / "progress"
-    seen = []
-
-    class Watched(TinyLinear):
-        def loss(self, model, batch):
-            seen.append(read_progress(path))
-            return super().loss(model, batch)
-
-    progress = ProgressFile(path)
-    progress.stage("warming up")
-    time_steps(training(Watched()), 0, Length(warmup, 2), progress)
-    stages = ["warming up"] * (warmup + LEAD_IN) + ["timing"] * 2
-    assert [(look.stage, look.step) for look in seen] == [(stage, step) for step, stage in enumerate(stages, start=1)]
-    assert [look.steps for look in seen] == [None] * warmup + [warmup + LEAD_IN + 2] * (LEAD_IN + 2)
-    assert isinstance(read_progress(path), Progress)
 
 
 def test_the_telemetry_is_asked_for_over_the_timed_steps_alone(monkeypatch):
@@ -154,22 +133,11 @@ def test_reasons_are_a_few_short_lines(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", dynamo)
     found = compilations()
     assert (found.frames, found.graphs, found.split_graphs, found.graph_breaks, found.seconds) == (3, 21, 98, 40, 34)
-    assert len(found.graph_break_reasons) == timing.MAX_REASONS
-    assert all(len(reason) == timing.REASON_LENGTH and "\n" not in reason for reason in found.graph_break_reasons)
+    assert len(found.graph_break_reasons) == 5
+    assert all(len(reason) == 160 and "\n" not in reason for reason in found.graph_break_reasons)
 
 
 DECIDED = CompileEvidence(enabled=True, reason="asked for")
-
-
-@pytest.mark.slow
-def test_a_model_that_was_compiled_once_is_one_graph_and_steady(compiled):
-    timed = time_steps(training(model=compiled(nn.Linear(16, 4))), 0, Length(2, 3), NO_FILE)
-    found = compiled_to(DECIDED, timed.after_first_step, timed.at_end)
-    assert timed.samples.recompilations == 0
-    assert (found.recompilations, found.graph_breaks) == (0, 0)
-    assert (found.graphs, found.split_graphs) == (timed.at_end.graphs, timed.at_end.split_graphs)
-    assert found.graphs >= 1
-    assert gather({}, frozenset(), found).warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -186,11 +154,10 @@ def test_a_model_that_was_compiled_once_is_one_graph_and_steady(compiled):
 def test_recompilations_while_timed_are_told_from_those_before(sizes, while_timed, in_all, compiled):
     timed = time_steps(training(Growing(*sizes), compiled(nn.Linear(16, 4))), 0, Length(2, 3), NO_FILE)
     assert timed.samples.recompilations == while_timed
-    assert compiled_to(DECIDED, timed.after_first_step, timed.at_end).recompilations == in_all
-    steadiness = summarize([timed.samples], workload_facts()).steadiness
-    assert steadiness is not None
+    found = compiled_to(DECIDED, timed.after_first_step, timed.at_end)
+    assert (found.recompilations, found.graph_breaks, found.graphs) == (in_all, 0, 1 + in_all)
     expected = "torch.compile recompiled once while steps were timed" if while_timed else None
-    assert steadiness.unsteady == expected
+    assert summarize([timed.samples], workload_facts()).steadiness.unsteady == expected
 
 
 def test_where_torch_compile_was_off_nothing_is_said_of_graphs_and_else_the_reasons_of_breaks_are_kept():
@@ -203,11 +170,8 @@ def test_where_torch_compile_was_off_nothing_is_said_of_graphs_and_else_the_reas
     assert (found.graph_break_reasons, found.recompilations) == (("a print",), 3)
 
 
-@pytest.fixture
-def ticking(monkeypatch):
-    """A clock of a host that took so many steps, each of these ticks."""
-
-    def take(steps, ticks, micro_batches=1):
+def test_steps_run_from_start_to_start_add_up_to_the_whole_time_and_split_into_wait_and_host(monkeypatch):
+    def ticking(steps, ticks, micro_batches=1):
         monkeypatch.setattr(clock, "perf_counter", iter(ticks).__next__)
         host = clock.HostClock()
         for _ in range(steps):
@@ -218,10 +182,6 @@ def ticking(monkeypatch):
                 host.backward_done()
         return host
 
-    return take
-
-
-def test_steps_run_from_start_to_start_add_up_to_the_whole_time_and_split_into_wait_and_host(ticking):
     times = ticking(2, (0.0, 1.0, 2.0, 4.5, 5.0, 5.5, 5.75, 6.75, 7.0)).finish()
     assert (times.began_s, times.host_lead_s) == (0.0, None)
     assert (times.step_s, times.data_wait_s, times.host_s) == ([5.0, 2.0], [1.0, 0.5], [4.0, 1.5])
@@ -328,15 +288,3 @@ def test_what_may_be_waiting_is_dropped_and_without_a_word_nothing_is(waiting, t
     samples = timed(batches, 3, warmup=1)
     assert len(samples.step_s) == timed_steps
     assert batches.made == 1 + dropped + LEAD_IN + timed_steps
-
-
-@pytest.mark.serial
-def test_a_full_queue_holds_no_more_than_it_says():
-    assert prefetched(loader(0.0, 0)) == prefetched(TinyLinear().batches(4, 0, CPU)) == 0
-    batches = loader(0.05, workers=2)
-    assert prefetched(batches) == 2 * PREFETCH_FACTOR
-    next(batches)
-    time.sleep(1.0)
-    waits = list(waits_for(batches, batches.prefetched + 1))
-    batches.close()
-    assert max(waits[:-1]) < 0.05 < waits[-1]

@@ -1,3 +1,1 @@
-"""How a training step is executed (`build`, `step`, `parallel`), and the proof of it (`reference`, `proof`, `decide`,
-`afterwards`). The timed loop (`worker.timing`) depends on none of them.
-"""
+"""How a training step is executed, and the proof of it. The timed loop (`worker.timing`) depends on neither."""

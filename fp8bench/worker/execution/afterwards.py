@@ -39,9 +39,8 @@ from fp8bench.schema.rank import Tolerance, WorkloadFacts
 from fp8bench.worker.execution.build import samples_of
 from fp8bench.worker.execution.decide import Execution
 from fp8bench.worker.execution.parallel.strategy import local
-from fp8bench.worker.execution.plain_step import Plain, of_plain, plain_model, take_weights
 from fp8bench.worker.execution.proof import OF_ONE_WEIGHT, Gate, bound_on_spread, small
-from fp8bench.worker.execution.reference import NotProved, nudge
+from fp8bench.worker.execution.reference import NotProved, Plain, nudge, of_plain, plain_model, take_weights
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, gradient_of, gradients_are_finite
 from fp8bench.worker.judged import GROUPS, ROWS, norms_of_groups
 from fp8bench.worker.memory import SPARE, free_bytes
@@ -243,7 +242,7 @@ def _compared(
         faults.append(f"its gradients differ by {error:.3g} (at most {bound:.3g})")
     if missing:
         faults.append(f"no gradient reaches {', '.join(missing[:SHOWN])} ({len(missing)} in all)")
-    if _unlike(of_samples, OF_SAMPLES):
+    if not all(abs(share - 1) <= OF_SAMPLES for share in of_samples):
         faults.append(
             "its gradients are not those of all samples: parts of the batch count "
             f"{', '.join(f'{share:.2f}' for share in of_samples)} times (a loss must be the mean over samples, which "
@@ -284,7 +283,8 @@ def _rounding_alone(
                 continue
         error, of_samples = _beside(found.gradients or {}, expected, expected.gradients)
         errors.append(error)
-        tells = tells and error <= TELLS * _bound(tolerance) and not _unlike(of_samples, TELLS * OF_SAMPLES)
+        alike = all(abs(share - 1) <= TELLS * OF_SAMPLES for share in of_samples)
+        tells = tells and alike and error <= TELLS * _bound(tolerance)
     return (max(errors), largest(int(not tells), parts.device) == 0) if errors else None
 
 
@@ -311,10 +311,6 @@ def _beside(own: Mapping[str, Tensor], expected: Plain, plain: Mapping[str, Tens
     apart = sum(norm(own[name].float() - one.float()) ** 2 for name, one in plain.items())
     error = ratio(math.sqrt(apart), math.sqrt(sum(norm(one) ** 2 for one in plain.values())))
     return error, shares(own, seen) if seen[0] else []
-
-
-def _unlike(of_samples: Sequence[float], most: float) -> bool:
-    return not all(abs(share - 1) <= most for share in of_samples)
 
 
 def shares(own: Mapping[str, Tensor], of_samples: Sequence[Mapping[str, Tensor]]) -> list[float]:

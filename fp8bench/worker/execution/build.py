@@ -69,7 +69,16 @@ def choose(config: RunConfig, mode: Mode, device: torch.device, workload: Worklo
 def choose_strategy(config: RunConfig, mode: Mode, workload: Workload, device: torch.device) -> Strategy:
     """Choose; every rank calls this. Raises ModeUnavailable if the mode cannot be joined as requested."""
     if config.tensor_parallel > 1:
-        return _sharing_layers(config, mode, device)
+        if refusal := stated(mode, "tensor_parallel_refusal"):
+            raise ModeUnavailable(refusal, "Omit --tensor-parallel, or use another mode")
+        reason = f"requested with --tensor-parallel {config.tensor_parallel}"
+        mesh = mesh_of(config.tensor_parallel, device)
+        tensor = OwnTensorParallel(mesh, reason, mode) if hasattr(mode, "divide") else TensorParallel(mesh, reason)
+        if config.parallel == "fsdp":
+            return FSDP(f"{reason} and --parallel fsdp", tensor)
+        if config.world_size == config.tensor_parallel:
+            return tensor
+        return FSDP(f"{reason}; auto: FSDP2 joins groups that share layers", tensor)
     if stated(mode, "joined_alone"):
         return DDP("DDP around a single rank was requested with --te-switch", alone=True)
     if config.parallel != "auto":
@@ -83,19 +92,6 @@ def choose_strategy(config: RunConfig, mode: Mode, workload: Workload, device: t
         return DDP("auto: a single rank has no other rank to share with")
     memory = -largest(-torch.cuda.get_device_properties(device).total_memory, device)
     return by_memory(kept_bytes(parameters(workload), config.optimizer), memory)
-
-
-def _sharing_layers(config: RunConfig, mode: Mode, device: torch.device) -> Strategy:
-    if refusal := stated(mode, "tensor_parallel_refusal"):
-        raise ModeUnavailable(refusal, "Omit --tensor-parallel, or use another mode")
-    reason = f"requested with --tensor-parallel {config.tensor_parallel}"
-    mesh = mesh_of(config.tensor_parallel, device)
-    tensor = OwnTensorParallel(mesh, reason, mode) if hasattr(mode, "divide") else TensorParallel(mesh, reason)
-    if config.parallel == "fsdp":
-        return FSDP(f"{reason} and --parallel fsdp", tensor)
-    if config.world_size == config.tensor_parallel:
-        return tensor
-    return FSDP(f"{reason}; auto: FSDP2 joins groups that share layers", tensor)
 
 
 def by_memory(kept: int, memory: int) -> Strategy:

@@ -46,7 +46,6 @@ def _blocks(model: nn.Module, least: int) -> Iterator[nn.Module]:
 
 
 def weights_of(*modules: nn.Module) -> int:
-    """Return the number of parameters."""
     return sum(weight.numel() for module in modules for weight in module.parameters())
 
 
@@ -57,13 +56,10 @@ _ATTENTION = (
     "_scaled_dot_product_flash_attention_for_cpu",
     "_scaled_dot_product_fused_attention_overrideable",
 )
-_GEMMS = ("mm", "addmm", "_scaled_mm")
 
 
 def apply(kind: CheckpointChoice, model: nn.Module, mode: Mode) -> list[nn.Module]:
-    """Checkpoint each block in place, before it is compiled, and return them all. Raises ModeUnavailable for a model
-    without blocks.
-    """
+    """Checkpoint each block in place, before it is compiled. Return blocks; without any, raises ModeUnavailable."""
     blocks = [] if kind == "none" else list(repeated_blocks(model))
     if kind != "none" and not blocks:
         why = "this model has no list of identical blocks to checkpoint one by one"
@@ -72,22 +68,16 @@ def apply(kind: CheckpointChoice, model: nn.Module, mode: Mode) -> list[nn.Modul
     if kind == "selective":
         # Each call counts its own GEMMs.
         again = partial(again, context_fn=lambda: create_selective_checkpoint_contexts(_every_second()))
+    again = getattr(mode, "checkpoint", again)
     for block in blocks:
-        block.forward = _checkpointed(getattr(mode, "checkpoint", again), block.forward)
+        block.forward = lambda *args, plain=block.forward, **named: again(plain, *args, **named)
     return blocks
-
-
-def _checkpointed(again: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        return again(plain, *args, **kwargs)
-
-    return forward
 
 
 def _every_second() -> Callable[..., CheckpointPolicy]:
     kept = {getattr(torch.ops.aten, name).default for name in _ATTENTION if hasattr(torch.ops.aten, name)}
     kept.add(torch.ops._c10d_functional.reduce_scatter_tensor.default)
-    gemms = {getattr(torch.ops.aten, name).default for name in _GEMMS}
+    gemms = {getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "_scaled_mm")}
     seen = {False: 0, True: 0}
 
     def policy(ctx: Any, operation: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:

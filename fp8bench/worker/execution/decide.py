@@ -25,7 +25,7 @@ from fp8bench.worker.execution.build import Choice, build, choose
 from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.proof import Gate
 from fp8bench.worker.execution.reference import MOVED_BY_SIGNS, Expected, NotProved, plain_steps
-from fp8bench.worker.execution.step import NO_MARKS, CaptureFailed, Launch, Parts, PythonLaunch, Replay, Snapshot
+from fp8bench.worker.execution.step import NO_MARKS, CaptureFailed, Launch, Parts, Replay, Snapshot
 from fp8bench.worker.memory import allocated, allocated_peak, place_for, reset_peaks, room_on, size
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.progress import Stage
@@ -111,7 +111,7 @@ class _Trial:
             # The failed capture may have left DDP in the middle of a step.
             anew = parts.strategy.rejoin(parts.model, parts.wrapped, parts.mode, parts.device)
             self.parts = replace(parts, model=anew)
-        launch = PythonLaunch(self.parts)
+        launch = Launch(self.parts)
         self._begin_again()
         return self._execution(launch, graph, self._proved(launch), warning)
 
@@ -155,18 +155,18 @@ class _Trial:
             )
         mode = self.gate.again()
         with apart(mode):
-            workload = reference.resized(parts.workload, name, layers)
+            workload = parts.workload.resized(**{name: layers})  # type: ignore[attr-defined]
             # Not `auto`, which would not shard a model that fits.
             same = config.model_copy(update={"parallel": "fsdp" if "fsdp" in parts.strategy.word else config.parallel})
             strategy = choose(same, mode, parts.device, workload).strategy
             chosen = replace(self.choice, strategy=strategy, graph=graph)
             smaller = build(same, parts.device, mode, workload, mode.convert(workload.build(parts.device)), chosen)
-            PythonLaunch(smaller)(self.batches[0], NO_MARKS)
+            Launch(smaller)(self.batches[0], NO_MARKS)
             gate = replace(self.gate, trained=frozenset())
             found = decide(same, smaller, chosen, iter(self.batches), gate, lambda _stage: None)
         whole = int(parts.workload.sizes()[name])
         executed = found.executed.model_copy(update={"layers": layers, "of_layers": whole})
-        return self._execution(PythonLaunch(parts), graph, executed, warning)
+        return self._execution(Launch(parts), graph, executed, warning)
 
     def _execution(
         self, launch: Launch, graph: GraphEvidence, executed: ExecutedEvidence, warning: str | None, peak: int = 0

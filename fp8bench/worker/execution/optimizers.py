@@ -34,22 +34,14 @@ class NoOptimizer(Optimizer):
     def __init__(self, params: Iterable[Any]) -> None:
         super().__init__(params, {})
 
-    def step(self, closure: Any = None) -> Any:
-        """Do nothing."""
+    def step(self, closure: Any = None) -> Any: ...
 
 
-CLASSES: dict[OptimizerName, Any] = {
-    "sgd": torch.optim.SGD,
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "none": NoOptimizer,
-}
-
-SETTINGS: dict[OptimizerName, dict[str, float]] = {
-    "sgd": {"lr": 0.001, "momentum": 0.9},
-    "adam": {"lr": 0.0001},
-    "adamw": {"lr": 0.0001, "weight_decay": 0.01},
-    "none": {},
+OPTIMIZERS: dict[OptimizerName, tuple[Any, dict[str, float]]] = {
+    "sgd": (torch.optim.SGD, {"lr": 0.001, "momentum": 0.9}),
+    "adam": (torch.optim.Adam, {"lr": 0.0001}),
+    "adamw": (torch.optim.AdamW, {"lr": 0.0001, "weight_decay": 0.01}),
+    "none": (NoOptimizer, {}),
 }
 """SGD's settings are those of the articles. Adam's rate is a tenth of torch's default, under which a large transformer
 diverges without a warm-up of its rate.
@@ -60,12 +52,13 @@ def make_optimizer(name: OptimizerName, parameters: Iterable[nn.Parameter], devi
     groups: dict[object, list[nn.Parameter]] = {}
     for parameter in parameters:
         groups.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)
-    settings: dict[str, Any] = dict(SETTINGS[name])
+    make, own = OPTIMIZERS[name]
+    settings: dict[str, Any] = dict(own)
     if name != "none" and _fused(name, device, sharded=any(mesh is not None for mesh in groups)):
         settings["fused"] = True
     if device.type == "cuda" and name in ("adam", "adamw"):
         settings["capturable"] = True
-    made: Optimizer = CLASSES[name]([{"params": group} for group in groups.values()], **settings)
+    made: Optimizer = make([{"params": group} for group in groups.values()], **settings)
     return made
 
 
@@ -73,9 +66,10 @@ def described(name: OptimizerName, device: torch.device, sharded: bool = False) 
     """Return the optimizer's name in the fingerprint, with its settings and, if fp8bench chooses it, `fused`."""
     if name == "none":
         return name
-    settings = [f"{setting}={value:g}" for setting, value in SETTINGS[name].items()]
+    made, own = OPTIMIZERS[name]
+    settings = [f"{setting}={value:g}" for setting, value in own.items()]
     settings += ["fused"] if _fused(name, device, sharded) else []
-    return f"{CLASSES[name].__name__}({', '.join(settings)})"
+    return f"{made.__name__}({', '.join(settings)})"
 
 
 def _fused(name: OptimizerName, device: torch.device, sharded: bool) -> bool:
@@ -84,7 +78,8 @@ def _fused(name: OptimizerName, device: torch.device, sharded: bool) -> bool:
 
 def settings_of(name: OptimizerName) -> dict[str, Any]:
     """Return torch's settings of the optimizer, with those that differ from its defaults; none for `none`."""
-    return dict(CLASSES[name]([torch.zeros(1)], **SETTINGS[name]).defaults)
+    make, own = OPTIMIZERS[name]
+    return dict(make([torch.zeros(1)], **own).defaults)
 
 
 class UpdateRule:
@@ -129,9 +124,6 @@ OF_CHANGE, OF_WEIGHT = 1e-4, 2.4e-7
 and of itself (two units of float32's last place).
 """
 
-OF_IMPLEMENTATION = frozenset({"foreach", "fused", "capturable", "differentiable"})
-"""Settings that say how torch computes a step, not what."""
-
 
 def faults(parts: Parts, before: Snapshot, name: OptimizerName) -> list[str]:
     """Return what is wrong about the optimizer after its first step. before: that. Every rank calls this."""
@@ -140,7 +132,8 @@ def faults(parts: Parts, before: Snapshot, name: OptimizerName) -> list[str]:
     found = [f"its optimizer does not have {', '.join(absent[:SHOWN])}"] if absent else []
     for setting, value in settings_of(name).items():
         others = [group.get(setting) for group in parts.optimizer.param_groups if group.get(setting) != value]
-        if others and setting not in OF_IMPLEMENTATION:
+        # These say how torch computes a step, not what.
+        if others and setting not in ("foreach", "fused", "capturable", "differentiable"):
             found.append(f"its optimizer's {setting} is {others[0]}, and not {value}")
     if wrong := _misapplied(parts, before, name):
         weights = ", ".join(wrong[:SHOWN])

@@ -134,7 +134,6 @@ class Errors:
 
     @property
     def furthest(self) -> str | None:
-        """The weight that is furthest off, but for those of rounding."""
         others = self.weights.keys() - set(self.of_rounding)
         return max(sorted(others), key=lambda name: self.weights[name].sortable, default=None)
 
@@ -265,7 +264,6 @@ def compare(
 
 
 def rounding(parts: Parts, before: Snapshot, plain: Expected, nudged: Expected) -> Rounding:
-
     def found(name: str) -> _Results:
         return nudged.weights[name], nudged.gradients[name], {key: one[name] for key, one in nudged.states.items()}
 
@@ -297,7 +295,6 @@ def _sums(
 
 
 def small(weight: Tensor) -> float:
-    """Return the share of what weights change on average to which one that changes less is held."""
     return SMALL if weight.dim() > 1 else SMALL_VECTOR
 
 

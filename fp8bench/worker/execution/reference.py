@@ -1,6 +1,7 @@
-"""The steps with which those as executed are compared: written out once more, plainly.
+"""What steps as executed are compared with: the same steps written out once more, plainly (`plain_steps`), and after
+timing the plain model, with the weights of a timed one, on a batch of its own (`of_plain`).
 
-Nothing here is shared with the step that is timed (`step`): another mode converts another plain model, the optimizer's
+They share nothing with the step that is timed (`step`): another mode converts another plain model, the optimizer's
 rule is written out (`UpdateRule`), nothing is compiled, replayed, sharded, recomputed or joined; gradients are averaged
 over the ranks, and divided by a loss scale, by hand. Weights, buffers and fp8 scales are those of the timed model.
 
@@ -9,13 +10,16 @@ must see in one piece what it sees in one as executed, and another fp8 mode sees
 the whole batch rounds otherwise than one a piece, which changed what three steps of Adam make of ViT-Huge's weights by
 0.75. A batch that is not divided stays whole on a CPU: torch's eager layer norm adds up 16-bit gradients of its bias in
 16 bits there, and rounds more the more samples it takes (7 % of the gradient for 2,048 tokens).
+
+Where there is no room for a plain model on the GPU, it computes the loss alone, with one block there at a time.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 
 import torch
 import torch.distributed as dist
@@ -26,11 +30,12 @@ from fp8bench.modes.protocol import Mode, apart
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import OptimizerName, kept_bytes
 from fp8bench.worker.execution.build import parameters
-from fp8bench.worker.execution.optimizers import UpdateRule
-from fp8bench.worker.execution.step import Parts, scales
+from fp8bench.worker.execution.checkpointing import repeated_blocks
+from fp8bench.worker.execution.optimizers import UpdateRule, settings_of
+from fp8bench.worker.execution.step import Parts, bf16_autocast, scales
 from fp8bench.worker.memory import SPARE, Room, copied, free_bytes, size
 from fp8bench.worker.parallel import agreement, largest
-from fp8bench.worker.plain_weights import gradient_of, trained_weights
+from fp8bench.worker.plain_weights import divided, gradient_of, shapes_of, ties, trained_weights
 from fp8bench.workloads.protocol import Batch, Workload
 from fp8bench.workloads.protocol import stated as of_workload
 
@@ -213,18 +218,13 @@ def fitting_layers(parts: Parts, optimizer: OptimizerName, name: str) -> int:
     free, number = free_bytes(parts.device), int(parts.workload.sizes()[name])
     # A sharded model takes half of a whole one at most.
     models = 1.5 if parts.strategy.sharded else 2
+    resized = parts.workload.resized  # type: ignore[attr-defined]
     fits = (
         layers
         for layers in range(number - 1, 0, -1)
-        if SPARE * models * kept_bytes(parameters(resized(parts.workload, name, layers)), optimizer) <= free
+        if SPARE * models * kept_bytes(parameters(resized(**{name: layers})), optimizer) <= free
     )
     return -largest(-next(fits, 0), parts.device)
-
-
-def resized(workload: Workload, name: str, layers: int) -> Workload:
-    """Return the workload with another number of layers."""
-    made: Workload = workload.resized(**{name: layers})  # type: ignore[attr-defined]
-    return made
 
 
 @torch.no_grad()
@@ -275,7 +275,6 @@ def or_not_proved() -> Iterator[None]:
 
 @contextmanager
 def _on_host(parts: Parts) -> Iterator[None]:
-
     @torch.no_grad()
     def move(place: torch.device) -> None:
         for weight in parts.plain.parameters():
@@ -289,3 +288,105 @@ def _on_host(parts: Parts) -> Iterator[None]:
         yield
     finally:
         move(parts.device)
+
+
+def plain_model(workload: Workload, parts: Parts, optimizer: OptimizerName) -> tuple[nn.Module, float | None]:
+    """Return it, and what `of_plain` needs to know of the optimizer: None where there is room for its loss alone."""
+    needed = SPARE * 2 * size(parts.plain.parameters())
+    if not parts.strategy.sharded and largest(int(free_bytes(parts.device) < needed), parts.device) == 0:
+        return workload.build(parts.device), settings_of(optimizer)["lr"] if optimizer == "sgd" else math.inf
+    # On the host its numbers come from `take_weights`: drawing them there takes minutes.
+    model = workload.build(torch.device("meta"))
+    if {name for name, _ in model.named_buffers()} <= {name for name, _ in parts.plain.named_buffers()}:
+        return model.to_empty(device="cpu").train(), None
+    return workload.build(torch.device("cpu")), None
+
+
+@torch.no_grad()
+def take_weights(parts: Parts, plain: nn.Module) -> None:
+    """Give a plain model the weights and buffers of `parts`. If these are sharded, every rank calls this."""
+    into, shapes = trained_weights(plain), shapes_of(plain)
+    theirs = trained_weights(parts.plain)
+    for tie in ties(parts.mode, parts.plain):
+        whole = {name: parts.strategy.whole(name, theirs[name]) for name in tie.trained}
+        for name, values in divided(tie.trained, whole, tie.plain, shapes).items():
+            into[name].copy_(values)
+    buffers = dict(parts.plain.named_buffers())
+    for name, buffer in plain.named_buffers():
+        if name in buffers:
+            buffer.copy_(parts.strategy.whole(name, buffers[name]))
+
+
+@dataclass(frozen=True)
+class Plain:
+    """What the plain model finds: its loss, and the mean gradients over ranks. of_samples: what each quarter of the
+    samples adds to those of small weights. lost: weights whose step is lost in float32's last place.
+    """
+
+    loss: float
+    gradients: Mapping[str, Tensor] | None
+    of_samples: Sequence[Mapping[str, Tensor]] = ()
+    lost: frozenset[str] = frozenset()
+
+
+def of_plain(
+    parts: Parts, workload: Workload, plain: nn.Module, batch: Batch, rate: float | None, bf16: bool = True
+) -> Plain:
+    """rate: by which gradients become steps; infinite if their size does not matter, None for the loss alone. bf16:
+    under autocast, else in float32. Raises NotProved on every rank without memory.
+    """
+    size, total = len(batch.inputs), 0.0
+    weights = {} if rate is None else trained_weights(plain)
+    # Those of norms, biases and small layers are told apart by samples.
+    few = {name: weight for name, weight in weights.items() if weight.numel() <= 65_536}
+    so_far = {name: torch.zeros_like(weight) for name, weight in few.items()}
+    of_samples = []
+    with torch.set_grad_enabled(bool(weights)), _on_device_in_turn(plain, parts.device):
+        for quarter in quarters(size):
+            for places in torch.tensor(quarter).split(int(of_workload(workload, "piece"))):
+                part = Batch(*(tensor[places.to(tensor.device)] for tensor in batch))
+                with or_not_proved():
+                    with bf16_autocast(parts.device) if bf16 else nullcontext():
+                        loss = workload.loss(plain, part) * (len(places) / size)
+                    if loss.requires_grad:
+                        loss.backward()
+                total += loss.item()
+            now = {name: so_far[name] if weight.grad is None else weight.grad.clone() for name, weight in few.items()}
+            of_samples.append({name: _mean(one - so_far[name]) for name, one in now.items()})
+            so_far = now
+    if rate is None:
+        return Plain(total, None)
+    gradients = {name: _mean(weight.grad) for name, weight in weights.items() if weight.grad is not None}
+    # The smallest step that moves a float32 weight of 1 is 2^-23.
+    lost = frozenset(
+        name for name, one in gradients.items() if bool((rate * one.abs() <= 2.0**-23 * weights[name].abs()).all())
+    )
+    return Plain(total, gradients, of_samples, lost)
+
+
+def _mean(gradient: Tensor) -> Tensor:
+    dist.all_reduce(gradient)
+    return gradient.div_(dist.get_world_size())
+
+
+def quarters(size: int) -> list[list[int]]:
+    """Return the samples of a batch in four parts, or as many as there are samples: even and odd ones of each half."""
+    parts = product((False, True), (0, 1))
+    found = [[place for place in range(size) if (2 * place >= size, place % 2) == part] for part in parts]
+    return [part for part in found if part]
+
+
+@contextmanager
+def _on_device_in_turn(model: nn.Module, device: torch.device) -> Iterator[None]:
+    if next(model.parameters()).device == device:
+        yield
+        return
+    blocks = list(repeated_blocks(model))
+    inside = {id(one) for block in blocks for one in block.parameters()}
+    for tensor in (*(one for one in model.parameters() if id(one) not in inside), *model.buffers()):
+        tensor.data = tensor.data.to(device)
+    with ExitStack() as hooks:
+        for block in blocks:
+            hooks.callback(block.register_forward_pre_hook(lambda block, _args: block.to(device) and None).remove)
+            hooks.callback(block.register_forward_hook(lambda block, _args, _out: block.cpu() and None).remove)
+        yield

@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -54,16 +53,6 @@ class Parts:
     accumulation: int = 1
     checkpointed: Sequence[nn.Module] = ()
     compiled: bool = False
-
-
-class Launch(Protocol):
-    """How a step is launched: all that the loop knows of execution."""
-
-    def __call__(self, batch: Batch, marks: Marks) -> Tensor:
-        """Queue one step. The loss, on the device, is valid until the next. marks: called if Python sees passes."""
-
-    def split(self, batches: Iterator[Batch], steps: int) -> Passes:
-        """Return the time of each pass, from `steps` more, untimed steps; nothing if the clock saw the passes."""
 
 
 NO_MARKS = Marks()
@@ -147,14 +136,18 @@ def micro_batches(batch: Batch, number: int) -> list[Batch]:
     return [Batch(*pieces) for pieces in zip(*(tensor.chunk(number) for tensor in batch), strict=True)]
 
 
-class PythonLaunch:
+class Launch:
+    """How a step is launched, which is all that the loop knows of execution: here, from Python."""
+
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
     def __call__(self, batch: Batch, marks: Marks) -> Tensor:
+        """Queue one step. The loss, on the device, is valid until the next. marks: called if Python sees passes."""
         return step(self._parts, batch, marks)
 
     def split(self, batches: Iterator[Batch], steps: int) -> Passes:
+        """Return the time of each pass, from `steps` more, untimed steps; nothing if the clock saw the passes."""
         return {}
 
 
@@ -162,7 +155,7 @@ class CaptureFailed(ModeUnavailable):
     usual_cause = "capture"
 
 
-class Replay:
+class Replay(Launch):
     def __init__(self, parts: Parts, batch: Batch) -> None:
         """batch: like all later ones, not trained on. Raises CaptureFailed; then DDP may be in the middle of a step."""
         self._batch = Batch(*(tensor.clone() for tensor in batch))

@@ -13,7 +13,7 @@ from fp8bench.schema.rank import CompileEvidence, GraphEvidence
 from fp8bench.worker.execution.build import Choice, build, make_optimizer
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.proof import Gate
-from fp8bench.worker.execution.step import NO_MARKS, CaptureFailed, Parts, PythonLaunch, forward, step
+from fp8bench.worker.execution.step import NO_MARKS, CaptureFailed, Launch, Parts, forward, step
 from fp8bench.workloads.vit import ViTMicro
 
 CPU = torch.device("cpu")
@@ -86,7 +86,7 @@ class Delayed(Polite):
         return [module.scale for module in model.modules() if isinstance(module, Rounded)]
 
 
-class Replayed(PythonLaunch):
+class Replayed(Launch):
     """Stands for a graph's replay on a CPU, and does what it should."""
 
     def __init__(self, parts, batch):

@@ -16,7 +16,7 @@ from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.stats.steps import PROOF_STEPS
 from fp8bench.worker.execution import optimizers, reference
-from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch, step
+from fp8bench.worker.execution.step import NO_MARKS, step
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("process_group")]
 
@@ -28,13 +28,6 @@ def settled(launch=Replayed, asked="on", choice=CAPTURED, tolerance=BF16_TOLERAN
 
 def weights(parts):
     return [weight.detach().clone() for weight in parts.plain.parameters()]
-
-
-def test_a_step_that_is_neither_compiled_nor_captured_is_proved_too():
-    found, stages = settled(choice=executing.PLAIN)
-    assert isinstance(found.launch, PythonLaunch)
-    assert (found.executed.update_error, found.executed.weight_error, found.warning) == (0, 0, None)
-    assert stages == ["comparing"]
 
 
 def test_a_right_replay_is_proved_and_told_and_training_goes_on_from_the_steps_that_were_proved():

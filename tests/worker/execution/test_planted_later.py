@@ -12,7 +12,7 @@ from worker.execution.executing import blocks_of, settings
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.stats.steps import LEAD_IN, PACE_STEPS, PROOF_STEPS
 from fp8bench.worker import main
-from fp8bench.worker.execution import afterwards, plain_step
+from fp8bench.worker.execution import afterwards, reference
 from fp8bench.worker.main import measure
 from fp8bench.worker.rank_report import Aside
 from fp8bench.workloads.llama import LLMMicro
@@ -334,7 +334,7 @@ def test_scales_of_earlier_passes_see_the_new_batch_before_it_is_compared(measur
 
 
 def test_where_no_other_model_has_room_the_loss_alone_is_compared_after_timing(measured, monkeypatch):
-    monkeypatch.setattr(plain_step, "free_bytes", lambda _device: 0)
+    monkeypatch.setattr(reference, "free_bytes", lambda _device: 0)
     executed = measured().evidence.executed
     assert executed.after_gradient_error is None
     assert executed.after_loss_error < 0.05

@@ -1,13 +1,159 @@
-"""Faults of two ranks that share gradients, or run the gate, each refused by its name (see `two_ranks`)."""
+"""Two ranks that settle how steps are executed, rightly and with each fault of ranks that share gradients, or that run
+the gate; each fault is refused by its name. The ranks run this file: python -m worker.execution.test_planted_ranks
+FOLDER 2
+"""
 
 import re
+import sys
+from contextlib import nullcontext
+from functools import partial
+from unittest import mock
 
 import pytest
-from worker.several_ranks import of_ranks
+import torch
+import torch.distributed as dist
+from modes import te_stand_in
+from worker.execution import executing
+from worker.execution.executing import CPU
+from worker.several_ranks import begin, of_ranks
 
+from fp8bench.modes.protocol import FP8_TOLERANCE
+from fp8bench.modes.torchao import TorchAOFloat8
+from fp8bench.modes.transformer_engine import TEBF16
+from fp8bench.schema.errors import MeasurementInvalid
+from fp8bench.worker.execution import step
+from fp8bench.worker.execution.afterwards import sketches, spread
+from fp8bench.worker.execution.parallel.strategy import DDP, mesh_of
+from fp8bench.worker.execution.parallel.tensor import OwnTensorParallel
 from fp8bench.worker.execution.proof import MAX_SPREAD
+from fp8bench.worker.execution.step import NO_MARKS
+from fp8bench.worker.parity import prove
+from fp8bench.workloads.gpt_layer import GPTLayerMicro
+from fp8bench.workloads.vit import ViTMicro
 
 pytestmark = pytest.mark.slow
+
+RUN = {"world_size": 2}
+UPDATE = step.update
+
+
+def no_all_reduce(parts):
+    forward = step.forward
+
+    def alone(parts, model, *rest):
+        with model.no_sync():
+            return forward(parts, model, *rest)
+
+    return mock.patch.object(step, "forward", alone)
+
+
+def some_all_reduced(parts):
+    torch.nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(parts.plain, ["norm.bias"])
+    object.__setattr__(parts, "model", torch.nn.parallel.DistributedDataParallel(parts.plain))
+    return nullcontext()
+
+
+def summed(parts):
+    def add_up(_state, bucket):
+        return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
+
+    parts.model.register_comm_hook(None, add_up)
+    return nullcontext()
+
+
+def one_steps(parts):
+    return mock.patch.object(step, "update", lambda parts: None if dist.get_rank() else UPDATE(parts))
+
+
+def other_weights(parts):
+    with torch.no_grad():
+        parts.plain.norm.bias.add_(0.01 * dist.get_rank())
+    return nullcontext()
+
+
+FAULTS = {
+    "nothing": lambda parts: nullcontext(),
+    "no all-reduce": no_all_reduce,
+    "one weight not all-reduced": some_all_reduced,
+    "gradients summed": summed,
+    "one rank steps": one_steps,
+    "other weights": other_weights,
+}
+
+
+def settled(plant, choice, capture, **values):
+    parts, batches = executing.some_parts(rank=dist.get_rank(), **RUN, **values)
+    run = {"cuda_graphs": "on", **RUN, **values}
+    with plant(parts):
+        try:
+            found = executing.decided(capture, choice, FP8_TOLERANCE, (parts, batches), **run)
+        except MeasurementInvalid as refusal:
+            return {"refused": refusal.what, "cause": refusal.cause}
+    return {"join": found.join, **found.executed.model_dump()}
+
+
+def later(plant):
+    parts, batches = executing.some_parts(rank=dist.get_rank(), **RUN)
+    begun = sketches(parts)
+    with plant(parts):
+        for _ in range(3):
+            step.step(parts, next(batches), NO_MARKS)
+    return {"apart": spread(parts, begun, sketches(parts))}
+
+
+def counted(base):
+    class Counted(base):
+        passes = 0
+
+        def forward_context(self):
+            self.passes += 1
+            return super().forward_context()
+
+    return Counted
+
+
+class FaultyOnOne(TorchAOFloat8):
+    def convert(self, model):
+        model = super().convert(model)
+        model.head.bias.requires_grad_(dist.get_rank() == 0)
+        return model
+
+
+def gate(mode, workload, strategy=None, rank=None):
+    found = prove(mode, workload, dist.get_rank() if rank is None else rank, CPU, strategy or DDP())
+    return {"passed": found.parity.passed, "reason": found.parity.reason, "passes": mode.passes}
+
+
+def own_layers():
+    with mock.patch.dict(sys.modules, te_stand_in.MODULES):
+        mode = counted(TEBF16)()
+        strategy = OwnTensorParallel(mesh_of(2, CPU), "test", mode)
+        return gate(mode, GPTLayerMicro(weight_dtype="float32"), strategy, rank=0)
+
+
+GATES = {
+    "float8": lambda: gate(counted(TorchAOFloat8)(), ViTMicro(data="device")),
+    "one is faulty": lambda: gate(counted(FaultyOnOne)(), ViTMicro(data="device")),
+    "own layers": own_layers,
+}
+"""The gate: each rank runs as many passes as the other, whatever it finds."""
+
+
+def scenes():
+    return {
+        **GATES,
+        **{
+            f"{fault}, {name}": partial(settled, plant, executing.PLAIN, executing.Replayed, optimizer=name)
+            for fault, plant in FAULTS.items()
+            for name in ("sgd", "adamw")
+        },
+        **{f"{fault}, later": partial(later, plant) for fault, plant in FAULTS.items()},
+        **{
+            launch: partial(settled, FAULTS["nothing"], executing.CAPTURED, getattr(executing, launch))
+            for launch in ("Replayed", "NoAllReduce")
+        },
+    }
+
 
 APART = "its ranks' weights move apart by"
 TOLD = {
@@ -21,7 +167,7 @@ TOLD = {
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    return of_ranks("worker.execution.two_ranks", tmp_path_factory.mktemp("ranks"), 2, 200)
+    return of_ranks("worker.execution.test_planted_ranks", tmp_path_factory.mktemp("ranks"), 2, 200)
 
 
 @pytest.mark.parametrize("scene", ["nothing, sgd", "nothing, adamw", "Replayed"])
@@ -60,3 +206,7 @@ def test_a_rank_whose_model_is_right_does_not_go_on_alone(outcomes):
     assert not second["passed"]
     assert "does not train head.bias" in second["reason"]
     assert first["passes"] == second["passes"]
+
+
+if __name__ == "__main__":
+    begin(sys.argv[1], int(sys.argv[2]), scenes, "spawn")

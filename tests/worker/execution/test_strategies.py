@@ -19,16 +19,7 @@ from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import kept_bytes
 from fp8bench.schema.rank import CompileEvidence, GraphEvidence
-from fp8bench.worker.execution import reference
-from fp8bench.worker.execution.build import (
-    Choice,
-    by_memory,
-    choose,
-    choose_compile,
-    choose_strategy,
-    parameters,
-    samples_of,
-)
+from fp8bench.worker.execution import build, reference
 from fp8bench.worker.execution.parallel.strategy import FSDP
 from fp8bench.worker.execution.parallel.tensor import plan_for
 from fp8bench.worker.execution.reference import missing_for_twin, whole_bytes
@@ -44,11 +35,11 @@ pytestmark = pytest.mark.usefixtures("process_group")
 
 
 def chosen(device=CPU, mode=None, **asked):
-    return choose_strategy(config(**{"world_size": 1, **asked}), mode or Polite(), ViTMicro(), device)
+    return build.choose_strategy(config(**{"world_size": 1, **asked}), mode or Polite(), ViTMicro(), device)
 
 
 def test_a_model_of_a_billion_parameters_fits_a_gpu_of_80_gb_and_seven_do_not():
-    small, large = (by_memory(kept_bytes(number, "adamw"), 80 * GIB) for number in (1_230_000_000, 6_740_000_000))
+    small, large = (build.by_memory(kept_bytes(number, "adamw"), 80 * GIB) for number in (1_230_000_000, 6_740_000_000))
     assert small.sharded is False
     assert "18.3 GiB, at most half of the 80.0 GiB of a GPU" in small.evidence().reason
     assert (large.word, large.sharded) == ("fsdp", True)
@@ -58,8 +49,8 @@ def test_a_model_of_a_billion_parameters_fits_a_gpu_of_80_gb_and_seven_do_not():
         def parameters(self):
             return 7
 
-    assert parameters(ViTMicro()) == sum(weight.numel() for weight in ViTMicro().build(CPU).parameters())
-    assert parameters(Counted()) == 7
+    assert build.parameters(ViTMicro()) == sum(weight.numel() for weight in ViTMicro().build(CPU).parameters())
+    assert build.parameters(Counted()) == 7
 
 
 @pytest.mark.parametrize(
@@ -91,7 +82,7 @@ def test_ddp_wraps_a_single_rank_where_a_switch_wants_its_cost():
 
 def test_ranks_that_share_layers_take_the_samples_of_all_and_rows_of_qkv_are_rearranged_by_heads_and_back():
     run = config(batch_size=8, tensor_parallel=2, world_size=4)
-    assert [samples_of(run, rank) for rank in range(4)] == [(16, 0), (16, 0), (16, 1), (16, 1)]
+    assert [build.samples_of(run, rank) for rank in range(4)] == [(16, 0), (16, 0), (16, 1), (16, 1)]
     order = rows_together((4, 4, 4), 2)
     assert order.tolist() == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
     assert torch.argsort(order)[order].tolist() == list(range(12))
@@ -101,22 +92,22 @@ def test_ranks_that_share_layers_take_the_samples_of_all_and_rows_of_qkv_are_rea
 
 def test_a_sharded_model_is_compiled_block_by_block_and_never_captured():
     run = config(world_size=1, parallel="fsdp", compile="auto", cuda_graphs="auto")
-    choice = choose(run, BaselineBF16(), CPU, ViTMicro())
+    choice = build.choose(run, BaselineBF16(), CPU, ViTMicro())
     assert choice.graph.enabled is False
-    compiled = choose_compile("auto", GAINS, CUDA, choice.strategy.whole_refusal)
+    compiled = build.choose_compile("auto", GAINS, CUDA, choice.strategy.whole_refusal)
     assert (compiled.enabled, compiled.scope) == (True, "blocks")
     assert "FSDP2 gathers the weights of each block" in compiled.reason
     with pytest.raises(ModeUnavailable, match="cuts a graph of the whole model"):
-        choose_compile("on", GAINS, CUDA, choice.strategy.whole_refusal)
+        build.choose_compile("on", GAINS, CUDA, choice.strategy.whole_refusal)
     with pytest.raises(ModeUnavailable, match="not known to be captured right"):
-        choose(run.model_copy(update={"cuda_graphs": "on", "device": "cpu"}), BaselineBF16(), CUDA, ViTMicro())
+        build.choose(run.model_copy(update={"cuda_graphs": "on", "device": "cpu"}), BaselineBF16(), CUDA, ViTMicro())
 
 
 @pytest.mark.slow
 def test_a_single_rank_may_be_sharded_and_its_blocks_compiled_before(monkeypatch):
     compiled = []
     monkeypatch.setattr(torch, "compile", lambda method: compiled.append(method.__self__) or method)
-    choice = Choice(CompileEvidence(enabled=True, reason="test", scope="blocks"), PLAIN.graph, FSDP("test"))
+    choice = build.Choice(CompileEvidence(enabled=True, reason="test", scope="blocks"), PLAIN.graph, FSDP("test"))
     values = {"optimizer": "adamw"}
     parts, batches = some_parts(choice=choice, warm=1, **values)
     found = decided(None, choice, parts=(parts, batches), cuda_graphs="off", **values)
@@ -129,7 +120,7 @@ def test_a_single_rank_may_be_sharded_and_its_blocks_compiled_before(monkeypatch
 
 @pytest.mark.slow
 def test_sharded_steps_without_room_for_a_whole_model_are_proved_with_fewer_layers(monkeypatch):
-    choice = Choice(PLAIN.compile, PLAIN.graph, FSDP("test"))
+    choice = build.Choice(PLAIN.compile, PLAIN.graph, FSDP("test"))
     values = {"optimizer": "adamw", "parallel": "fsdp", "activation_checkpointing": "full"}
     parts, batches = some_parts(choice=choice, warm=1, **values)
     room = int(1.2 * whole_bytes(parts, "adamw"))
@@ -185,4 +176,4 @@ def test_a_dry_run_refuses_what_a_rank_refuses(settings, asked):
     machine = Machine(gpus=("NVIDIA H200",), product_name=None, cpu_count=8)
     refused = obstacle(run, machine, load()) is not None
     with pytest.raises(ModeUnavailable) if refused else nullcontext():
-        choose(run, BaselineBF16(), CUDA, ViTMicro())
+        build.choose(run, BaselineBF16(), CUDA, ViTMicro())

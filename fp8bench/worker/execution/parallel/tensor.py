@@ -231,8 +231,7 @@ class TensorParallel(Strategy):
         parallelize_module(model, self.mesh[TENSOR], self._plan.styles)
 
     def group(self) -> dist.ProcessGroup | None:
-        group: dist.ProcessGroup = self.mesh[DATA].get_group()
-        return group
+        return self.mesh[DATA].get_group()
 
     def replicas(self, weight: Tensor) -> dist.ProcessGroup | None:
         # What FSDP2 alone has sharded has no such dimension.
@@ -294,8 +293,7 @@ class OwnTensorParallel(TensorParallel):
 
     @property
     def _ranks(self) -> dist.ProcessGroup:
-        group: dist.ProcessGroup = self.mesh[TENSOR].get_group()
-        return group
+        return self.mesh[TENSOR].get_group()
 
     def _share(self, name: str) -> Share:
         return (self._shares or {}).get(name, WHOLE)
