@@ -53,15 +53,6 @@ def curve(report):
     return Curve.model_validate(report.found)
 
 
-@pytest.fixture
-def with_scales():
-    """A mode that keeps scales, after one step."""
-    workload, mode = TinyLanguage(), Delayed()
-    parts = plain_parts(workload, mode.convert(workload.build(CPU)), mode)
-    step(parts, next(workload.batches(2, 0, CPU)), NO_MARKS)
-    return workload, mode, parts
-
-
 class TestReport:
     def test_it_has_a_curve_and_all_that_shows_what_ran(self, report):
         found = report()
@@ -127,8 +118,10 @@ class TestSameStart:
         assert one.train_loss == again.train_loss
         assert one.train_loss != other.train_loss
 
-    def test_scales_that_a_mode_keeps_are_put_back_also_by_validation(self, with_scales):
-        workload, mode, parts = with_scales
+    def test_scales_that_a_mode_keeps_are_put_back_also_by_validation(self):
+        workload, mode = TinyLanguage(), Delayed()
+        parts = plain_parts(workload, mode.convert(workload.build(CPU)), mode)
+        step(parts, next(workload.batches(2, 0, CPU)), NO_MARKS)
         start = Snapshot.of(parts, CPU)
         before = [scale.clone() for scale in mode.step_state(parts.plain)]
         assert before
