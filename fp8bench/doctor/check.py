@@ -82,7 +82,6 @@ def copies(maps: str | None = None) -> tuple[Copy, ...]:
 
 class Answer(Frozen):
     """What a probe found, in the fields that it is about. An error is the first line of what failed, None if it worked.
-
     version: of the package. cuda: that torch was built for. gpus: that torch sees. copies: mapped in the probe's
     process. capability: of the first GPU. graphs: that torch.compile made of a function; right: whether its result is.
     recipes: of Transformer Engine, each with why it is not available, or None. error: of starting CUDA, of a te.Linear,

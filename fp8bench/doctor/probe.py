@@ -72,7 +72,6 @@ def main() -> None:
 
 
 def wanted(has_gpu: bool, has_te: bool) -> tuple[Probe, ...]:
-    """Return the probes that can find something here."""
     there = {"": True, "gpu": has_gpu, "te": has_gpu and has_te}
     return tuple(probe for probe in PROBES if there[probe.needs])
 

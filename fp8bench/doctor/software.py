@@ -275,9 +275,8 @@ def refusals(log: Iterable[logging.LogRecord]) -> tuple[str, ...]:
 
 
 def attention() -> Answer:
-    """Run one block of ViT-Huge, converted by te-bf16 itself; if no attention can run, it raises. Why other kernels
-    were refused is in Transformer Engine's log at debug level.
-    """
+    # One block of ViT-Huge, converted by te-bf16 itself; if no attention can run, it raises. Why other kernels were
+    # refused is in Transformer Engine's log at debug level.
     import torch
     from timm.models.vision_transformer import Block
 

@@ -80,7 +80,6 @@ def gpus_here() -> tuple[Gpu, ...]:
 
 
 def listed() -> tuple[Gpu, ...]:
-    """As `gpus_here`, while NVML is open."""
     found = []
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)

@@ -49,7 +49,6 @@ class Here:
         return found + [f"{name} {known[name] or 'absent'} (here {version})" for name, version in here.items()]
 
     def unlike_place(self, record: RecordHead) -> list[str]:
-        """Return the reasons of `unlike` that concern only the machine and the method."""
         found = []
         if record.method_version != METHOD_VERSION:
             found.append(f"method version {record.method_version} (now {METHOD_VERSION})")

@@ -41,11 +41,10 @@ ADVICE = {
 
 @dataclass(frozen=True)
 class StepFacts:
-    """Seconds per step, on rank 0's device. A None is unknown. source: the run's id.
-
-    step_time_s: timed without a profiler. host_lead_s: how far the host is ahead of the GPU. data_wait_s: how long the
-    host waited for a batch. fp8: whether it is an fp8 mode. not_replayed: why each step was not one CUDA graph.
-    executed: proof of execution. unused: switches that would only have gained.
+    """Seconds per step, on rank 0's device. A None is unknown. source: the run's id. step_time_s: timed without a
+    profiler. host_lead_s: how far the host is ahead of the GPU. data_wait_s: how long the host waited for a batch. fp8:
+    whether it is an fp8 mode. not_replayed: why each step was not one CUDA graph. executed: proof of execution. unused:
+    switches that would only have gained.
     """
 
     label: str
@@ -179,8 +178,8 @@ GROWN: dict[Cause, tuple[str, tuple[Category, ...]]] = {
     "other kernels": ("other kernels", ("other",)),
 }
 
+# A cause, the seconds per step that it accounts for, and its clause of a sentence:
 Measured = tuple[Cause, float, str]
-"""A cause, the seconds per step that it accounts for, and its clause of a sentence."""
 
 
 class Explanation(NamedTuple):
@@ -327,9 +326,7 @@ def _limit(facts: StepFacts) -> str:
 
 
 def two_machines(facts: StepFacts, reference: StepFacts) -> Literal["another machine", "mode and machine"] | None:
-    """Return how two machines come into a comparison: of one mode on two instances or numbers of GPUs, or of two modes
-    on different GPUs or numbers of them; None if neither.
-    """
+    """Return how two machines, or numbers of GPUs, come into a comparison of one mode or of two, if they do."""
     elsewhere, sized = facts.instance != reference.instance, facts.world_size != reference.world_size
     if (facts.label, facts.execution) == (reference.label, reference.execution):
         return "another machine" if elsewhere or sized else None

@@ -44,14 +44,8 @@ class Span:
     in_optimizer: bool = False
     continued: bool = False
 
-    @property
-    def duration_s(self) -> float:
-        return self.end_s - self.start_s
-
 
 class Trace(NamedTuple):
-    """What ran in some steps of training, in order of start."""
-
     device: Literal["cuda", "cpu"]
     steps: int
     spans: tuple[Span, ...]
@@ -171,7 +165,7 @@ def _own_time(thread: Iterable[Span]) -> Iterator[Span]:
             if open_ones:
                 open_ones[-1].start_s = done.end_s
 
-    for span in sorted(thread, key=lambda span: (span.start_s, -span.duration_s)):
+    for span in sorted(thread, key=lambda span: (span.start_s, -span.end_s)):
         yield from close(span.start_s)
         if open_ones:
             outer = open_ones[-1]
@@ -282,11 +276,9 @@ def categorize(name: str, device: Literal["cuda", "cpu"] = "cuda") -> Category:
 
 
 def breakdown(trace: Trace) -> Profile:
-    """Return seconds per step, averaged over the trace's steps.
-
-    Every moment is counted once, by the kernel that started first. Communication yields to every other, so `nccl`
-    is what it really adds to a step. The seconds of single kernels include hidden time. The optimizer's kernels are
-    those of its annotation, whatever their names.
+    """Return seconds per step, averaged over the trace's steps. Every moment is counted once, by the kernel that
+    started first. Communication yields to every other, so `nccl` is what it really adds to a step. The seconds of
+    single kernels include hidden time. The optimizer's kernels are those of its annotation, whatever their names.
     """
     device, steps = trace.device, trace.steps
 
@@ -309,7 +301,7 @@ def breakdown(trace: Trace) -> Profile:
     if communication:
         seconds["nccl"] = _covered(spans) - _covered(others)
     by_category = {category: per_step(total) for category, total in seconds.items()}
-    total_s = {key: sum(span.duration_s for span in of) for key, of in of_kernel.items()}
+    total_s = {key: sum(span.end_s - span.start_s for span in of) for key, of in of_kernel.items()}
     longest = sorted(total_s, key=lambda key: (-total_s[key], key))
     return Profile(
         device=device,

@@ -206,7 +206,6 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def names_in(folder: Path) -> list[str]:
-    """Return every such file below a local folder, in order."""
     found = (Path(place, name) for place, _, names in os.walk(folder) for name in names)
     return in_order(path.relative_to(folder).as_posix() for path in found)
 

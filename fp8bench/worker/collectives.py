@@ -69,7 +69,6 @@ class Arrays:
         self.result = self.ours if case.operation == "all-reduce" else self.ours.new_zeros(taken)
 
     def work(self) -> None:
-        """Run the operation once; every rank calls this."""
         if self.case.operation == "all-reduce":
             dist.all_reduce(self.ours)
         elif self.case.operation == "all-gather":

@@ -151,9 +151,7 @@ def of_ranks(values: Sequence[float], device: torch.device, by: Any, scale: floa
 
 
 def validation_loss(parts: Parts, batches: Sequence[Batch], compiled: bool) -> float:
-    """Return the mean loss over these batches of all ranks, equal in number; nothing that a step reads is changed.
-    compiled: whether any of the model is.
-    """
+    """Return the mean loss over these batches of all ranks, equal in number; nothing that a step reads is changed."""
     before = [scale.clone() for scale in scales(parts.mode, parts.plain)]
     with torch.no_grad(), uncompiled() if compiled else nullcontext():
         losses = torch.stack([forward(parts, parts.plain, batch).double() for batch in batches])

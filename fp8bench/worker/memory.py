@@ -113,12 +113,10 @@ def reset_peaks(device: torch.device) -> None:
 
 
 def allocated(device: torch.device) -> int:
-    """Return the bytes that tensors have, as the allocator rounds them; 0 on a CPU."""
     return int(torch.cuda.memory_allocated(device)) if device.type == "cuda" else 0
 
 
 def allocated_peak(device: torch.device) -> int:
-    """Return the peak in bytes since the last reset; 0 on a CPU."""
     return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0
 
 

@@ -40,9 +40,7 @@ register_rendezvous_handler("store", _at_a_store)
 
 @contextmanager
 def rank_group(config: RunConfig, rank: int, local_rank: int, init_method: str) -> Iterator[torch.device]:
-    """Yield this rank's device while it is in a process group, NCCL between GPUs or gloo between CPU processes. Raises
-    ModeUnavailable if torch sees no such device.
-    """
+    """Yield this rank's device while it is in a process group. Raises ModeUnavailable if torch sees no such device."""
     on_gpu = config.device == "cuda"
     device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
     if on_gpu:

@@ -37,8 +37,8 @@ def _are_names(value: object) -> bool:
     return all(isinstance(name, str) for names in (value, *several) for name in names)
 
 
+# What methods return, in words and as a type or a predicate:
 Returns = Mapping[str, tuple[str, type | Callable[[Any], bool]]]
-"""What methods return, in words and as a type or a predicate."""
 
 OF_MODE: Returns = {
     "check": ("nothing", object),

@@ -28,12 +28,9 @@ from fp8bench.tables.render import PIPE, render
 
 DENIED = without_gpu(DriverFacts(on_the_bus=1, error="Insufficient Permissions"))
 NO_PROBE = replace(h200_host(), quick=True, answers={})
-PROBED_ONLY = {
-    *("torch-sees-gpus", "bf16", "fp8", "te-fp8-recipes", "cudnn-mix", "cuda-libraries", "te-attention"),
-    "torch-compile",
-}
+PROBED_ONLY = {*"torch-sees-gpus bf16 fp8 te-fp8-recipes cudnn-mix cuda-libraries te-attention torch-compile".split()}
+# Names and order of findings are the same on every machine.
 EVERYWHERE = [check.name for check in CHECKS]
-"""Names and order of findings are the same on every machine."""
 WITHOUT_GPU = {check.name for check in CHECKS if check.needs} | {"driver"}
 
 

@@ -20,9 +20,7 @@ ONE = {"GPU-1a2b": "NVIDIA H200"}
 
 
 class Nvml:
-    """pynvml with some GPUs behind it: names by UUID. Questions in `refused` raise; those not in `answers` are not
-    supported. Says how often NVML is open.
-    """
+    """pynvml with GPUs: names by UUID. Questions in `refused` raise; those not in `answers` are not supported."""
 
     def __init__(self, gpus, refused=None, **answers):
         self.gpus, self.refused, self.open = gpus, refused or {}, 0
@@ -61,14 +59,11 @@ class Nvml:
 
 
 @pytest.fixture
-def bus(tmp_path):
+def bus(written, tmp_path):
     """A PCI bus with one NVIDIA GPU, its sound device, and another maker's graphics."""
     devices = {"01": ("0x10de", "0x030200"), "02": ("0x10de", "0x040300"), "03": ("0x1002", "0x030000")}
     for name, (vendor, kind) in devices.items():
-        folder = tmp_path / "pci" / name
-        folder.mkdir(parents=True)
-        (folder / "vendor").write_text(f"{vendor}\n")
-        (folder / "class").write_text(f"{kind}\n")
+        written(**{f"pci__{name}__vendor": f"{vendor}\n", f"pci__{name}__class": f"{kind}\n"})
     return tmp_path / "pci"
 
 
@@ -129,14 +124,13 @@ def test_cuda_visible_devices_chooses_orders_and_hides(setting, indices, has, tm
     assert this_machine(environ).gpus == tuple(GPUS[UUIDS[index]] for index in indices)
 
 
-@pytest.mark.parametrize(("text", "product_name"), [("p5.48xlarge\n", "p5.48xlarge"), ("\n", None), (None, None)])
-def test_the_product_name_is_what_the_firmware_says_or_unknown(text, product_name, monkeypatch, tmp_path):
+def test_the_product_name_is_what_the_firmware_says_or_unknown(monkeypatch, tmp_path):
     path = tmp_path / "product_name"
-    if text is not None:
-        path.write_text(text)
     monkeypatch.setattr(gpus, "DMI_PRODUCT_NAME", path)
-    found = this_machine({})
-    assert (found.product_name, found.cpu_count > 0) == (product_name, True)
+    assert (this_machine({}).product_name, this_machine({}).cpu_count > 0) == (None, True)
+    for text, name in (("p5.48xlarge\n", "p5.48xlarge"), ("\n", None)):
+        path.write_text(text)
+        assert this_machine({}).product_name == name
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,6 @@ def call(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def s3(variables):
-    """A client of the server."""
     import boto3
 
     return boto3.client("s3")
@@ -69,7 +68,6 @@ def s3(variables):
 
 @pytest.fixture
 def bucket(s3):
-    """A new one."""
     name = f"bucket-{uuid.uuid4().hex[:8]}"
     s3.create_bucket(Bucket=name)
     return name

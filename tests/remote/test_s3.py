@@ -43,10 +43,9 @@ def test_what_one_host_pushes_another_compares_and_verifies(variables, bucket, s
     url = f"s3://{bucket}/results"
     pushed = call("results", "push", url)
     again = call("results", "push", url, "--format", "json")
-    compared = call(
-        "compare", "my-box", "--results-dir", url, "--format", "json", XDG_DATA_HOME=str(tmp_path / "other")
-    )
-    verified = call("results", "verify", FP8BENCH_RESULTS_DIR=url, XDG_DATA_HOME=str(tmp_path / "other"))
+    other = str(tmp_path / "other")
+    compared = call("compare", "my-box", "--results-dir", url, "--format", "json", XDG_DATA_HOME=other)
+    verified = call("results", "verify", FP8BENCH_RESULTS_DIR=url, XDG_DATA_HOME=other)
     assert (pushed.code, pushed.stderr) == (0, "")
     assert names(s3, bucket) == {f"results/my-box/{one.name}" for one in (path, samples_path(path))}
     assert json.loads(again.stdout)["same"] == [f"my-box/{one.name}" for one in (samples_path(path), path)]

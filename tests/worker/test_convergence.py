@@ -32,15 +32,9 @@ pytestmark = pytest.mark.usefixtures("process_group", "one_thread")
 def plan(tmp_path):
     file = tmp_path / "abc.txt"
     file.write_text(" ".join(Random(0).choices(["one", "word", "follows", "another"], k=800)))
-    return TextPlan(
-        text_file=str(file),
-        text_sha256=read(file).facts.sha256,
-        sizes={"sequence_length": 16},
-        validate_every=4,
-        validation_batches=2,
-        learning_rate=0.01,
-        rate_warmup=2,
-    )
+    settings = {"validate_every": 4, "validation_batches": 2, "learning_rate": 0.01, "rate_warmup": 2}
+    sizes, sha256 = {"sequence_length": 16}, read(file).facts.sha256
+    return TextPlan(text_file=str(file), text_sha256=sha256, sizes=sizes, **settings)
 
 
 @pytest.fixture
@@ -57,15 +51,6 @@ def report(monkeypatch, plan):
 def curve(report):
     assert report.status == "ok", report.reason
     return Curve.model_validate(report.found)
-
-
-@pytest.fixture
-def with_scales():
-    """A mode that keeps scales, after one step."""
-    workload, mode = TinyLanguage(), Delayed()
-    parts = plain_parts(workload, mode.convert(workload.build(CPU)), mode)
-    step(parts, next(workload.batches(2, 0, CPU)), NO_MARKS)
-    return workload, mode, parts
 
 
 class TestReport:
@@ -133,8 +118,10 @@ class TestSameStart:
         assert one.train_loss == again.train_loss
         assert one.train_loss != other.train_loss
 
-    def test_scales_that_a_mode_keeps_are_put_back_also_by_validation(self, with_scales):
-        workload, mode, parts = with_scales
+    def test_scales_that_a_mode_keeps_are_put_back_also_by_validation(self):
+        workload, mode = TinyLanguage(), Delayed()
+        parts = plain_parts(workload, mode.convert(workload.build(CPU)), mode)
+        step(parts, next(workload.batches(2, 0, CPU)), NO_MARKS)
         start = Snapshot.of(parts, CPU)
         before = [scale.clone() for scale in mode.step_state(parts.plain)]
         assert before
@@ -152,8 +139,6 @@ class TestSameStart:
 
 def test_training_ends_where_a_loss_is_not_finite(report):
     class Explodes(Polite):
-        """The head's weights go to infinity after some passes of training."""
-
         passes = 0
 
         def convert(self, model):
@@ -168,8 +153,7 @@ def test_training_ends_where_a_loss_is_not_finite(report):
 
     found = curve(report(Explodes(), steps=20))
     assert None in found.train_loss
-    assert len(found.train_loss) < 20
-    assert found.validation[-1].loss is None
+    assert (len(found.train_loss) < 20, found.validation[-1].loss) == (True, None)
 
 
 def test_the_rate_rises_by_equal_parts_and_stays_and_steps_take_it(plan, report, monkeypatch):
@@ -191,8 +175,7 @@ def test_a_batch_is_the_text_and_its_targets_are_one_byte_later(plan):
     text = read(plan.text_file)
     workload = convergence.OnText(TinyLanguage(sequence_length=16), text, 1, 0)
     batch = next(workload.batches(3, 0, CPU))
-    assert batch.inputs.shape == batch.targets.shape == (3, 16)
-    assert batch.inputs.dtype == torch.int64
+    assert (batch.inputs.shape, batch.targets.shape, batch.inputs.dtype) == ((3, 16), (3, 16), torch.int64)
     assert torch.equal(batch.inputs[:, 1:], batch.targets[:, :-1])
     assert bytes(batch.inputs[0].tolist()) in text.train
     assert isinstance(workload.build(CPU), nn.Module)

@@ -54,11 +54,8 @@ class Slotted:
 class Workload:
     name = "own"
 
-    def __init__(self, ends=3, prefetched=0):
-        self.ends, self.prefetched = ends, prefetched
-
     def batches(self, batch_size, rank, device):
-        return (Batch(torch.zeros(batch_size, 2), torch.zeros(batch_size)) for _ in range(self.ends))
+        return (Batch(torch.zeros(batch_size, 2), torch.zeros(batch_size)) for _ in range(3))
 
 
 def test_a_method_is_checked_at_its_first_call_alone_on_an_object_of_its_class_and_a_copy_calls_its_own():

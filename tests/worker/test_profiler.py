@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -61,21 +61,6 @@ def test_the_trace_is_kept_where_that_was_asked_for_with_what_its_events_do_not_
     assert document["traceEvents"]
 
 
-def failing(name, error):
-    class Failing(torch.profiler.profile):
-        pass
-
-    def fail(self, *_arguments, **_options):
-        if name == "stop":
-            super(Failing, self).stop()
-        raise error
-
-    if name == "read_trace":
-        return lambda path: fail(None, path)
-    setattr(Failing, name, fail)
-    return Failing
-
-
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
@@ -90,7 +75,15 @@ def failing(name, error):
     ids=["made", "started", "stopped", "exported", "without a word", "read", "understood"],
 )
 def test_a_profiler_that_fails_costs_the_profile_and_the_steps_still_run(call, error, words, steps, monkeypatch):
-    monkeypatch.setattr(profiler, "read_trace" if call == "read_trace" else "profile", failing(call, error))
+    where = profiler if call == "read_trace" else torch.profiler.profile
+    plainly = getattr(where, call)
+
+    def fail(*arguments, **_options):
+        if call == "stop":
+            plainly(*arguments)
+        raise error
+
+    monkeypatch.setattr(where, call, fail)
     found = profiled(steps)
     assert (steps.taken, found.profile) == (PROFILED_STEPS, None)
     assert found.warning.startswith("the profiler failed, so which kernels ran is unknown: ")
@@ -99,12 +92,9 @@ def test_a_profiler_that_fails_costs_the_profile_and_the_steps_still_run(call, e
 
 
 def test_what_the_steps_raise_is_theirs_and_passes_through(monkeypatch):
-    def out_of_memory(_steps):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(profiler, "profile", lambda **_: SimpleNamespace(start=lambda: None))
+    monkeypatch.setattr(profiler, "profile", Mock())
     with pytest.raises(torch.OutOfMemoryError):
-        profile_steps(out_of_memory, CPU, "baseline-bf16", 0.1, None)
+        profiled(Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory")))
 
 
 def test_temporary_files_lie_where_the_launcher_removes_them_and_none_is_left_by_default_or_that_cannot_be_kept(
@@ -119,7 +109,6 @@ def test_temporary_files_lie_where_the_launcher_removes_them_and_none_is_left_by
     assert (steps.taken, found.profile) == (2 * PROFILED_STEPS, None)
     assert "cannot write" in found.warning
     monkeypatch.setattr(profiler, "keep_trace", lambda trace, _keep: seen.append(trace))
-    found = profiled(steps, tmp_path / "kept.json.gz", temporary)
-    assert found.warning is None
+    assert profiled(steps, tmp_path / "kept.json.gz", temporary).warning is None
     assert [trace.is_relative_to(temporary) for trace in seen] == [True]
     assert list(temporary.iterdir()) == []

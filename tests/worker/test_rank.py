@@ -90,15 +90,13 @@ def test_what_a_library_compiles_by_itself_is_made_for_the_timed_shape(measured)
         shapes.extend(one.shape[0] for one in inputs if isinstance(one, torch.Tensor) and one.dim() > 1)
         return graph.forward
 
+    class Doubled(torch.nn.Module):
+        forward = staticmethod(torch.compile(lambda x: 2 * x, backend=noted))
+
     class Compiled(TinyLinear):
         def build(self, device):
             return torch.nn.Sequential(super().build(device), Doubled())
 
-    class Doubled(torch.nn.Module):
-        def forward(self, x):
-            return doubled(x)
-
-    doubled = torch.compile(lambda x: 2 * x, backend=noted)
     with torch._dynamo.config.patch(automatic_dynamic_shapes=True):
         assert measured(BaselineBF16(), Compiled).status == "ok"
     assert {type(one) for one in shapes} == {int}

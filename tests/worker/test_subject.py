@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import nullcontext
+from importlib.metadata import version
 from types import SimpleNamespace
 
 import pytest
@@ -98,8 +99,7 @@ class InCompiler(RuntimeError):
 
 def test_an_error_of_the_compiler_names_the_mode_the_versions_and_its_first_line_and_another_is_none():
     found = compile_failure("te-fp8:current", InCompiler("Unsupported: a call\n\nfrom user code:"))
-    assert found.what.startswith("torch.compile breaks te-fp8:current with torch 2")
-    assert torch.__version__.partition("+")[0] in found.what
+    assert found.what.startswith(f"torch.compile breaks te-fp8:current with torch {version('torch')}")
     assert found.what.endswith("Unsupported: a call")
     assert "--compile off" in found.remedy
     error = RuntimeError("outside")
@@ -136,13 +136,12 @@ def test_a_digest_differs_with_settings_software_and_variables_and_is_the_same_f
 
 
 def test_a_digest_differs_once_the_code_of_a_users_model_does(tmp_path, monkeypatch):
-    def digest(text):
-        (tmp_path / "my_net.py").write_text(text)
-        return depends_on(config(), environment())
-
-    before = depends_on(config(), environment())
-    monkeypatch.setitem(sys.modules, "my_net", SimpleNamespace(__file__=str(tmp_path / "my_net.py")))
-    assert len({before, digest("a = 1"), digest("a = 2")}) == 3
+    digests, file = {depends_on(config(), environment())}, tmp_path / "my_net.py"
+    monkeypatch.setitem(sys.modules, "my_net", SimpleNamespace(__file__=str(file)))
+    for text in ("a = 1", "a = 2"):
+        file.write_text(text)
+        digests.add(depends_on(config(), environment()))
+    assert len(digests) == 3
 
 
 @pytest.mark.usefixtures("process_group")

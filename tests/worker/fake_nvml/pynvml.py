@@ -32,12 +32,8 @@ class NVMLError(Exception):
         return _WORDS[self.value]
 
 
-class NVMLError_LibraryNotFound(NVMLError):
-    pass
-
-
-class NVMLError_DriverNotLoaded(NVMLError):
-    pass
+NVMLError_LibraryNotFound = type("NVMLError_LibraryNotFound", (NVMLError,), {})
+NVMLError_DriverNotLoaded = type("NVMLError_DriverNotLoaded", (NVMLError,), {})
 
 
 def _answer(function, value):
@@ -61,10 +57,6 @@ def nvmlDeviceGetHandleByUUID(uuid):
     return uuid
 
 
-def nvmlDeviceGetClockInfo(_handle, kind):
-    return _answer("clock", {NVML_CLOCK_SM: 1755, NVML_CLOCK_MEM: 3201}[kind])
-
-
 _FIXED = {
     "nvmlDeviceGetMaxClockInfo": ("max_clock", 1980),
     "nvmlDeviceGetPowerUsage": ("power", WATTS * 1000),
@@ -76,6 +68,10 @@ _FIXED = {
 }
 for _name, _given in _FIXED.items():
     globals()[_name] = lambda *_, given=_given: _answer(*given)
+
+
+def nvmlDeviceGetClockInfo(_handle, kind):
+    return _answer("clock", {NVML_CLOCK_SM: 1755, NVML_CLOCK_MEM: 3201}[kind])
 
 
 def nvmlDeviceGetTotalEnergyConsumption(_handle):
