@@ -77,10 +77,6 @@ class BaselineTF32(BaselineFP32):
             )
 
 
-MOST_SKIPPED = 10
-"""One step in this many may be skipped without a warning, because the first scale is too large for most models."""
-
-
 class LossScaling:
     """torch's GradScaler with its scale created before the first step, and a count of skipped steps on the device."""
 
@@ -139,7 +135,8 @@ class BaselineFP16(BaselineBF16):
         scaling = self.loss_scaling.evidence() if self.loss_scaling is not None else {}
         found = {**super().evidence(model), **scaling}
         skipped, steps = scaling.get("skipped_steps", 0), scaling.get("optimizer_steps", 0)
-        if skipped * MOST_SKIPPED > steps:
+        # One step in ten may be, because the first scale is too large for most models.
+        if skipped * 10 > steps:
             found["warnings"] = [
                 f"{skipped} of {steps} optimizer steps were skipped, as their scaled gradients were not finite: "
                 "weights were trained less than steps were timed"

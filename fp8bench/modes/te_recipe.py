@@ -90,12 +90,12 @@ def require_fp8_attention(recipe: Recipe, model: nn.Module, capability: tuple[in
     """Raise ModeUnavailable if Transformer Engine has no fp8 attention for these heads. model: not yet converted."""
     widths = {getattr(module, "head_dim", None) for module in model.modules()}
     known: list[int | None] = [*sorted(width for width in widths if isinstance(width, int))] or [None]
-    why = next(filter(None, (attention_refusal(recipe.base, width, capability) for width in known)), None)
-    if why is not None:
-        raise ModeUnavailable(
-            f"Transformer Engine has no backend of fp8 attention for this model: {why}",
-            "Omit dpa=on: its linear layers run in fp8 all the same",
-        )
+    for width in known:
+        if why := attention_refusal(recipe.base, width, capability):
+            raise ModeUnavailable(
+                f"Transformer Engine has no backend of fp8 attention for this model: {why}",
+                "Omit dpa=on: its linear layers run in fp8 all the same",
+            )
 
 
 def leave_out(

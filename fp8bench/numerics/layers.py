@@ -107,10 +107,8 @@ def weights(module: nn.Module) -> Sequence[nn.Parameter]:
 def draw(name: InputName, layer_shapes: tuple[Sequence[int], Sequence[int]], seed: int, number: int) -> Operands:
     """Return draw `number`, on the CPU. Different draws are independent."""
     kind = name.removesuffix(EXACT)
-    given, gradient = (
-        draw_values(kind, shape, generator(seed, kind, what, number))
-        for what, shape in zip(("input", "gradient"), layer_shapes, strict=True)
-    )
+    given = draw_values(kind, layer_shapes[0], generator(seed, kind, "input", number))
+    gradient = draw_values(kind, layer_shapes[1], generator(seed, kind, "gradient", number))
     drawn = Operands(given, gradient * GRADIENT_SIZE)
     return Operands(*map(representable, drawn, (E4M3, BOTH))) if name.endswith(EXACT) else drawn
 

@@ -68,11 +68,9 @@ class TimmModel(ImageClassifier):
         """Raise ModeUnavailable if the model cannot be proved, or does not take these images, or fp8 the batch."""
         norms, output, of_layers = _survey(self.made, batch_size)
         if norms:
-            what = (
-                f"{self.name} has {len(norms)} BatchNorm layers (the first is {norms[0]}), by which samples of a batch"
-            )
             raise ModeUnavailable(
-                f"{what} see each other: no mode of it can be proved, since that is how a faulty conversion shows",
+                f"{self.name} has {len(norms)} BatchNorm layers (the first is {norms[0]}), by which samples of a batch "
+                "see each other: no mode of it can be proved, since that is how a faulty conversion shows",
                 "Use a model that has LayerNorm instead, such as timm:convnext_base or a ViT",
             )
         expected = f"{batch_size} x {self.made.classes}"

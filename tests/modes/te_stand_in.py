@@ -104,17 +104,13 @@ class _Fused(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         rows = gradient.flatten(0, -2)
         wgrad = rows.float().t() @ x.flatten(0, -2).float()
-        if ctx.overwrite:
-            ctx.holder.main_grad.copy_(wgrad)
-        else:
-            ctx.holder.main_grad.add_(wgrad)
+        main = ctx.holder.main_grad
+        main.copy_(wgrad if ctx.overwrite else main + wgrad)
         return gradient @ weight, None, rows.sum(0) if ctx.needs_input_grad[2] else None, None, None
 
 
 class _GEMMs(nn.Module):
-    """What all modules share: weights that are cast once a step, gradients beside them, their dtype, and what they ran
-    under.
-    """
+    """What all modules share: weights cast once a step, gradients beside them, their dtype, what they ran under."""
 
     fused = fp8_initialized = False
 

@@ -285,5 +285,4 @@ def _compiled_quantize() -> Callable[[Tensor, torch.dtype, bool], Pair]:
     # Compiled anew: kernels kept from earlier shapes would count against torch's limit of recompilations, beyond which
     # it runs eagerly without an error.
     torch.compiler.reset()
-    compiled: Callable[[Tensor, torch.dtype, bool], Pair] = torch.compile(quantize, fullgraph=True, dynamic=False)
-    return compiled
+    return torch.compile(quantize, fullgraph=True, dynamic=False)
