@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -294,14 +295,16 @@ def _refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Seque
         raise UsageError(f"session {session_id!r} was measured with other variants: {'; '.join(changes)}", remedy)
 
 
+@cache
+def at_any_size(config: RunConfig) -> RunConfig:
+    """Return what two configurations share if only their batch size differs. A sweep compares all pairs at a turn."""
+    return config.model_copy(update={"batch_size": 1})
+
+
 def sizes_found(
     kept: Kept, configs: Sequence[RunConfig], to_size: Sequence[RunConfig]
 ) -> tuple[list[RunConfig], dict[RunConfig, BatchSearch]]:
     """Return the configurations, those of `to_size` with the size that the session found, and the searches for it."""
-
-    def at_any_size(config: RunConfig) -> RunConfig:
-        return config.model_copy(update={"batch_size": 1})
-
     found = {at_any_size(config): (config, search) for config, search, ok in kept.searches if ok}
     known = {config: found[at_any_size(config)] for config in to_size if at_any_size(config) in found}
     return [known[one][0] if one in known else one for one in configs], dict(known.values())

@@ -17,8 +17,7 @@ from fp8bench.launch.prepare import Prepared, find_session, marks, refuse_unlike
 from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Executor, Watch
 from fp8bench.launch.recipes import words_of
-from fp8bench.launch.signals import exit_code as exit_code_after
-from fp8bench.launch.signals import held_back
+from fp8bench.launch.signals import exit_code, held_back
 from fp8bench.records import results
 from fp8bench.records.files import Broken, held
 from fp8bench.schema.errors import Interrupted, Status
@@ -155,7 +154,7 @@ def run_rounds(
             if interrupted is not None:
                 ran, too = f"interrupted while {entry.label} ran", ", and its record is kept" if kept else ""
                 what, remedy = f"{ran}; its workers have ended{too}", _how_to_resume(schedule, prepared)
-                raise Interrupted(what, remedy, exit_code_after(interrupted)) from interrupted
+                raise Interrupted(what, remedy, exit_code(interrupted)) from interrupted
         number += 1
 
 

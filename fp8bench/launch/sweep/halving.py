@@ -8,13 +8,13 @@ No model of the space chooses: it has tens of points, nearly all categories, and
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
 from fp8bench import registry
 from fp8bench.launch.batch_size import judged, next_size, with_try
 from fp8bench.launch.forecast import AXES, Forecaster
+from fp8bench.launch.prepare import at_any_size
 from fp8bench.schema.config import BatchSearch, RunConfig
 from fp8bench.schema.execution import variants_of
 from fp8bench.schema.record import Record
@@ -37,8 +37,6 @@ LOOKS_SHARE = 1 / 2
 
 When = Literal["first", "if time is left"]
 """When a look comes: usual settings and larger batches of the best two first."""
-
-Key = tuple[Any, ...]
 
 Candidates = Mapping[RunConfig, int]
 """Configurations to look at, as in full rounds and in order, and how many of their settings are not the usual ones."""
@@ -126,14 +124,14 @@ class Halving:
         left = [one for one in candidates if one not in looks and skipped(one, looks) is None]
         first = sorted((one for one in left if candidates[one] == 0), key=self.look_s)
         # Who leads is decided where all begin; what had no memory there has no figure yet.
-        of_here, begun = set(map(_but_size, candidates)), dict[Key, RunConfig]()
+        of_here, begun = set(map(at_any_size, candidates)), dict[RunConfig, RunConfig]()
         for config in sorted(looks, key=lambda one: looks[one].summary is None):
-            begun.setdefault(_but_size(config), config)
+            begun.setdefault(at_any_size(config), config)
         ran = [one for key, one in begun.items() if key in of_here and (self.blank or looks[one].summary)]
         for leader in sorted(ran, key=lambda one: _look_s(looks[one]))[:FINALISTS]:
             search = self.batch_search(leader)
             if search is None:
-                first += [one for one in left if _but_size(one) == _but_size(leader)]
+                first += [one for one in left if at_any_size(one) == at_any_size(leader)]
             # Otherwise one of its sizes failed for a reason other than memory.
             elif len(search.tries) == len(self.sizes(leader)) and (size := next_size(search, leader)) is not None:
                 first.append(leader.model_copy(update={"batch_size": size}))
@@ -176,7 +174,7 @@ class Halving:
 
     def sizes(self, config: RunConfig) -> list[RunConfig]:
         """Return the batch sizes of the configuration that were looked at, in that order."""
-        return [one for one in self.looks if _but_size(one) == _but_size(config)]
+        return [one for one in self.looks if at_any_size(one) == at_any_size(config)]
 
     def standings(self, allows: Callable[[Turn, RunConfig], bool] = lambda _turn, _leader: True) -> Standings:
         """Replay the rounds that ran. After each, what is slower than the leader beyond the noise is dropped, and the
@@ -224,10 +222,10 @@ class Halving:
 
     def _contenders(self) -> tuple[list[RunConfig], dict[RunConfig, str]]:
         """Return what may get rounds, the best look first, and why others do not. Rounds alone drop what has any."""
-        blank, dropped, best = self.blank, dict[RunConfig, str](), dict[Key, RunConfig]()
+        blank, dropped, best = self.blank, dict[RunConfig, str](), dict[RunConfig, RunConfig]()
         ranked, outgrown = list[RunConfig](), list[RunConfig]()
         for config, record in sorted(self.looks.items(), key=lambda one: _look_s(one[1])):
-            better = best.get(_but_size(config)) if blank is not None else None
+            better = best.get(at_any_size(config)) if blank is not None else None
             if record.status != "ok":
                 dropped[config] = f"{record.status}: {record.reason}"
             elif blank is not None and (size := judged(record, blank)) and size.fit == "no headroom":
@@ -235,7 +233,7 @@ class Halving:
             elif better is None:
                 ranked.append(config)
                 if all(each.status == "ok" for each in self.rounds.get(config, ())):
-                    best[_but_size(config)] = config
+                    best[at_any_size(config)] = config
             elif config in self.rounds:
                 outgrown.append(config)
             else:
@@ -256,7 +254,7 @@ def skipped(config: RunConfig, looks: Mapping[RunConfig, Record]) -> str | None:
             return f"{config.mode_label} cannot run here: {record.reason}"
         if record.cause == "parity" and other.te_attention == config.te_attention:
             return f"{config.mode_label} is invalid here: {record.reason}"
-        if record.cause == "oom" and other.batch_size < config.batch_size and _but_size(other) == _but_size(config):
+        if record.cause == "oom" and other.batch_size < config.batch_size and at_any_size(other) == at_any_size(config):
             return f"batch {other.batch_size} ran out of memory"
         execution = {"compile": config.compile, "cuda_graphs": config.cuda_graphs}
         only_way = variants_of(config.compile, config.cuda_graphs, config.device == "cuda") == (record.execution,)
@@ -274,19 +272,13 @@ def _look_s(record: Record) -> float:
     return record.summary.step_time_s / record.summary.units_per_step if record.summary is not None else math.inf
 
 
-@cache
-def _but_size(config: RunConfig) -> Key:
-    """Return a key that two configurations share if only their batch size differs. Every turn compares all pairs."""
-    return tuple(getattr(config, name) for name in RunConfig.model_fields if name != "batch_size")
-
-
 def space(
     bases: Sequence[RunConfig], values: Mapping[str, Sequence[Any]], obstacle: Callable[[RunConfig], str | None]
 ) -> tuple[Candidates, Untried]:
     """Return the configurations to look at, from the usual settings outwards, and others. values: the usual first."""
     names = [name for name in AXES if name in values]
     first, recipes = {name: values[name][0] for name in names}, {base.mode: base.recipe for base in reversed(bases)}
-    found, changes, untried = dict[Key, RunConfig](), dict[RunConfig, list[int]](), Untried()
+    found, changes, untried = dict[tuple[Any, ...], RunConfig](), dict[RunConfig, list[int]](), Untried()
     for base, combination in product(bases, product(*(values[name] for name in names))):
         config = base.model_copy(update=dict(zip(names, combination, strict=True)))
         if config.te_attention != "te":
