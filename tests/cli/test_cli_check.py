@@ -101,10 +101,3 @@ def test_a_copy_of_the_checked_session_is_the_same_session_and_nights_take_those
     with pytest.raises(UsageError, match=f"the same session, {NEW}"):
         check("--against", "copy")
     assert "regression" in check("--against", "reference", "--nights", code=1)
-
-
-def test_history_is_a_line_a_night_and_needs_no_reference(check):
-    shown = check("--history")
-    assert "baseline-bf16/eager, 64 x 8: no change in 2 nights, too few to tell: 5 or more can." in shown
-    (one,) = json.loads(check("--history", "--format", "json"))
-    assert [night["session"] for night in one["nights"]] == [OLD, NEW]

@@ -1,5 +1,5 @@
-"""`fp8bench compare`: budgets, what-if prices, groups, both views of batch sizes, two machines of one instance, and
-several folders of results. Jobs, columns and filters are in test_cli_words.
+"""`fp8bench compare`: budgets, groups, both views of batch sizes, two machines of one instance, and several folders of
+results. Jobs, what-if prices, columns and filters are in test_cli_words.
 """
 
 import json
@@ -80,19 +80,6 @@ def ladder(tmp_path):
 @pytest.fixture
 def rows(rows_of):
     return lambda *words: rows_of("compare", *words)
-
-
-def test_a_what_if_price_is_taken_before_every_other_marked_and_doubted_far_from_the_catalogues(command, rows):
-    p5, p4d = rows(*PAIR, "--price", " p5.48xlarge = 60 ", "--price-as-of", "2023-11-15")
-    assert (p5["instance"], p5["usd_per_hour"], p5["price_as_of"], p5["price_source"]) == ("p5", 60, None, "what-if")
-    assert "what-if" in p5["marks"]
-    assert p4d["usd_per_hour"] == 32.77
-    asked = ("compare", *PAIR, "--price", "p5=60")
-    assert "baseline-bf16 p5: what-if" in command(*asked).stdout
-    assert "| what-if" in command(*asked, "--wide", "--format", "markdown").stdout
-    far = command("compare", *PAIR, "--price", "p5=6000", "--format", "json")
-    assert "times the catalogue's" in far.stderr
-    assert {"doubtful price", "what-if"} <= set(json.loads(far.stdout)[1]["marks"])
 
 
 SIZES = (

@@ -17,7 +17,12 @@ compare h200-1x --price h200-1x=2 --columns mode,price | 2.00
 compare p4d p5 --batch-size 64 --filter mode=baseline-bf16 --job 90M --price-as-of 2023-11-15 | 20.0 656 | 4.89 (
 compare p4d p5 --batch-size 64 --filter mode=baseline-bf16 --job 90M --purchase spot --price-as-of today | 20.0 158
 compare p4d p5 --columns instance,price,break-even --filter step>105 | instance USD/h break-even
+compare p4d p5 --price " p5.48xlarge = 60 " --price-as-of 2023-11-15 --columns instance,price | p5 60.00 | p4d 32.77
+compare p5 --price p5=6000 --format json | 6000.0, "price_as_of": null, "price_source": "what-if" | "doubtful price"
+compare p5 --price p5=6000 --wide --format markdown | | what-if | times the catalogue's
 compare p4d p5 --group-by machine | machine: unknown
+check --history | 2026-05-01 20:00 | baseline-bf16/eager, 64 x 8: no change in 1 nights, too few to tell: 5 or more can.
+check --history --format json | "session": "20260501T100000Z-aaaaaa" | "session": "20260502T100000Z-bbbbbb"
 prices | show | update | set
 prices show p5e | no price [ | On-demand column is empty | Without a price: p5e (on_demand).
 prices show p5 --purchase spot | spot
