@@ -93,12 +93,41 @@ class Point(Labelled, Frozen):
         return (*self.group, self.variant_label)
 
 
+class Projection(Labelled, Frozen):
+    """A mode on `nodes` nodes like the measured one. Pairs are ranges, not 95 % intervals: their ends are equal if the
+    record shows how much communication other kernels hide. ring_s: seconds of all communication.
+    """
+
+    instance: str
+    gpu: str
+    workload: str
+    mode: str
+    recipe: str | None
+    execution: Variant | None
+    batch_size: int | None
+    status: str = "projected"
+    device: str = "cuda"
+    nodes: int
+    world_size: int
+    unit: str
+    units_per_s_per_gpu: tuple[float, float]
+    share_of_one_node: tuple[float, float]
+    step_s: tuple[float, float]
+    ring_s: float
+    usd_per_billion_units: tuple[float, float] | None
+    from_run_ids: tuple[str, ...]
+
+
 class Scaled(NamedTuple):
-    """The points of one workload, in the order of a table. notes: sources, and what is not shown, and why."""
+    """The points of one workload, in the order of a table. notes: sources, and what is not shown, and why. projected:
+    by nodes, instance and mode. assumed: of them, in sentences.
+    """
 
     workload: str
     points: tuple[Point, ...]
     notes: tuple[str, ...] = ()
+    projected: tuple[Projection, ...] = ()
+    assumed: tuple[str, ...] = ()
 
 
 def scaled(
