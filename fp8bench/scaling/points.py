@@ -220,13 +220,10 @@ def _of_throughput(record: ThroughputRecord, catalog: Catalog, options: CompareO
 def _compared(points: Sequence[Point]) -> list[Point]:
     # By group and size, the reference first.
     in_order = sorted(points, key=lambda one: (*one.group, one.world_size, one.mode != REFERENCE, one.variant_label))
-    smallest_of: dict[object, Point] = {}
-    references: dict[object, Point] = {}
-    for one in in_order:
-        smallest_of.setdefault(one.series, one)
-        if one.mode == REFERENCE:
-            place = one.group, one.nodes, one.world_size
-            references[place] = max(references.get(place, one), one, key=lambda each: each.units_per_s_per_gpu)
+    # Of each series the first, and of each size's references the fastest; in a dict the last of a key counts.
+    smallest_of = {one.series: one for one in reversed(in_order)}
+    by_rate = sorted(reversed(in_order), key=lambda one: one.units_per_s_per_gpu)
+    references = {(one.group, one.nodes, one.world_size): one for one in by_rate if one.mode == REFERENCE}
     found = []
     for one in in_order:
         smallest, model = smallest_of[one.series], references.get((one.group, one.nodes, one.world_size))

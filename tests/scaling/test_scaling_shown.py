@@ -69,6 +69,12 @@ def test_rounds_give_intervals_to_rates_shares_gains_and_costs():
     assert point.usd_per_billion_units == pytest.approx(100 / 3600 / (16 * 64 / 0.091) * 1e9, rel=1e-3)
 
 
+def test_the_fastest_baseline_of_a_size_is_its_reference():
+    compiled = nodes_of(1, 0.11, 0.11, compiled=True, minutes=60)
+    found = gathered(*nodes_of(1, 0.1, 0.1), *compiled)
+    assert {one.execution: one.is_reference for one in found.points} == {"compiled": False, "eager": True}
+
+
 def test_other_software_or_another_machine_than_the_smallests_is_marked():
     other = environment(versions={"torch": "2.15.0"})
     found = gathered(*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.11, 0.11, environment=other))
