@@ -26,9 +26,9 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing import popen_fork
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from fork_server import LOOKING, TRAINING, trains
@@ -54,17 +54,6 @@ HIGH = 500
 """Files of which number no process here has otherwise."""
 
 
-@dataclass(frozen=True)
-class Call:
-    """What a process is to be."""
-
-    program: list[str]
-    arguments: list[str]
-    folder: str
-    environ: dict[str, str]
-    streams: list[int]
-
-
 def main(place: str) -> None:
     """Serve at this socket, and at the one for what trains."""
     # The threads of libraries of numbers wait for work that no test gives them before it forks.
@@ -74,7 +63,7 @@ def main(place: str) -> None:
     end_as(call.program)
 
 
-def serve(place: str) -> Call:
+def serve(place: str) -> SimpleNamespace:
     """Fork until standard input ends. Returns in each forked process, with what that is to be."""
     light, training = _listening(place), _listening(place + TRAINING)
     _import_what_is_light()
@@ -116,10 +105,10 @@ def _listening(place: str) -> socket.socket:
     return listener
 
 
-def _received(connection: socket.socket) -> Call:
+def _received(connection: socket.socket) -> SimpleNamespace:
     _, streams, _, _ = socket.recv_fds(connection, 1, 3)
     words = b"".join(iter(lambda: connection.recv(_LARGEST), b""))
-    return Call(**json.loads(words), streams=streams)
+    return SimpleNamespace(**json.loads(words), streams=streams)
 
 
 def _tell_the_end(descriptor: int, pid: int, connection: socket.socket) -> None:
@@ -179,8 +168,10 @@ def _freeze() -> None:
     gc.freeze()
 
 
-def become(call: Call) -> None:
-    """Make this forked process what `python PROGRAM ARGUMENTS` would be. What was imported stays frozen."""
+def become(call: SimpleNamespace) -> None:
+    """Make this forked process what `python PROGRAM ARGUMENTS` would be. What was imported stays frozen. call: what
+    `fork_server.begin` asks for, and `streams`, the descriptors of its standard streams.
+    """
     os.setpgid(0, 0)
     for target, descriptor in enumerate(call.streams):
         os.dup2(descriptor, target)
@@ -248,19 +239,14 @@ def _fork_server(control: socket.socket) -> _Forked:
     try:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(2, 1)
-        its = _high(its)
+        # What is below it is closed.
+        its = fcntl.fcntl(its, fcntl.F_DUPFD_CLOEXEC, HIGH)
         _renew(but=its)
         control = socket.socket(fileno=its)
         control.recv(PACKET_BYTES)
         serve_ranks(control, parent)
     finally:
         os._exit(1)
-
-
-def _high(descriptor: int) -> int:
-    found = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, HIGH)
-    os.close(descriptor)
-    return found
 
 
 def _fork_of_torchrun(handler: Any, command: Sequence[str], environ: Mapping[str, str]) -> _Forked:

@@ -12,7 +12,7 @@ from fp8bench.records import results
 from fp8bench.records.select import rounds_of
 from fp8bench.scaling.document import PICTURE, document
 from fp8bench.scaling.points import scaled
-from fp8bench.scaling.projected import MOST_NODES, Network, Projections, measured_links, projections
+from fp8bench.scaling.projected import MOST_NODES, Network, measured_links, projections
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import Limit, Option
 from fp8bench.schema.record import ThroughputRecord
@@ -65,10 +65,10 @@ def scaling(
     unread(figures.broken)
     records = results.sound(kept, unread, lambda left: rounds_of(left, options.every, options.wanted))
     found = scaled(records, figures, scope.workload, options, catalog, results_dir)
-    ahead = Projections()
     if nodes:
-        network = Network(measured_links(results_dir, options.instances), catalog, network_gbps)
-        ahead = projections(found.points, nodes, network)
-    made = document(found, ahead)
+        found = projections(
+            found, nodes, Network(measured_links(results_dir, options.instances), catalog, network_gbps)
+        )
+    made = document(found)
     show(made, form)
     draw(made, PICTURE, plot)

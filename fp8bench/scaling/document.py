@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fp8bench.records.select import grouped
-from fp8bench.scaling.points import REFERENCE, Point, Scaled
-from fp8bench.scaling.projected import Projection, Projections
+from fp8bench.scaling.points import REFERENCE, Point, Projection, Scaled
 from fp8bench.tables import chart
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import INK
@@ -50,12 +49,11 @@ COLUMNS: tuple[Column[Point], ...] = (
 )  # fmt: skip
 
 
-def document(found: Scaled, ahead: Projections) -> doc.Document:
+def document(found: Scaled) -> doc.Document:
     """Return the document. Its data has all fields of points and, separately, of projections; csv has only points."""
     points, letters = found.points, doc.Letters()
     common = tuple(mark for mark in points[0].marks if all(mark in one.marks for one in points))
-    warnings = (CAUTION,) if ahead.rows else ()
-    notes = (*found.notes, *ahead.omitted)
+    warnings = (CAUTION,) if found.projected else ()
     kind, kinds = ("process", "processes") if {one.device for one in points} == {"cpu"} else ("GPU", "GPUs")
 
     def marks(point: Point) -> str:
@@ -75,29 +73,29 @@ def document(found: Scaled, ahead: Projections) -> doc.Document:
     blocks = doc.blocks(
         [doc.Heading(heading), table],
         [*doc.notes((common, f"Every row: {', '.join(common)}.")), *map(doc.Note, letters.lines())],
-        [*map(doc.Note, notes)],
-        *(_projected(ahead) if ahead.rows else ()),
+        [*map(doc.Note, found.notes)],
+        *(_projected(found) if found.projected else ()),
         [*map(doc.Warned, warnings)],
     )
     data = {
         "workload": found.workload,
         "reference": REFERENCE,
         "points": points,
-        "projected": ahead.rows,
-        "assumed": ahead.assumed,
+        "projected": found.projected,
+        "assumed": found.assumed,
         "warnings": warnings,
-        "notes": notes,
+        "notes": found.notes,
     }
     figures = {PICTURE: partial(draw, found)}
     return doc.Document(blocks, data=data, lines=doc.CsvLines.of(Point, points), figures=figures)
 
 
-def _projected(found: Projections) -> list[list[doc.Part]]:
+def _projected(found: Scaled) -> list[list[doc.Part]]:
     def ends(of: Interval | None, form: str, scale: float = 1, after: str = "") -> str:
         low, high = (number(end, form, scale) for end in of or (None, None))
         return f"{low}{after}" if low == high else f"{low}-{high}{after}"
 
-    unit = found.rows[0].unit
+    unit = found.projected[0].unit
     columns: tuple[Column[Projection], ...] = (
         word("projected nodes x GPUs", lambda r: f"{r.nodes} x {r.world_size / r.nodes:g}"),
         word("mode", lambda r: r.variant_label),
@@ -107,8 +105,8 @@ def _projected(found: Projections) -> list[list[doc.Part]]:
         Column(f"USD/billion {unit}", lambda r: ends(r.usd_per_billion_units, ",.1f"), str, "interval"),
     )
     heading = doc.Heading("Projected, and not measured: nothing below ran on so many nodes")
-    emphasis = tuple[doc.Emphasis, ...](["faint"] * len(found.rows))
-    table = doc.Table(tuple(column.cells(found.rows) for column in columns), naming=2, emphasis=emphasis)
+    emphasis = tuple[doc.Emphasis, ...](["faint"] * len(found.projected))
+    table = doc.Table(tuple(column.cells(found.projected) for column in columns), naming=2, emphasis=emphasis)
     return [[heading, table], [*map(doc.Note, found.assumed)]]
 
 

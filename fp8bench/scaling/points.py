@@ -92,12 +92,41 @@ class Point(Labelled, Frozen):
         return (*self.group, self.variant_label)
 
 
+class Projection(Labelled, Frozen):
+    """A mode on `nodes` nodes like the measured one. Pairs are ranges, not 95 % intervals: their ends are equal if the
+    record shows how much communication other kernels hide. ring_s: seconds of all communication.
+    """
+
+    instance: str
+    gpu: str
+    workload: str
+    mode: str
+    recipe: str | None
+    execution: Variant | None
+    batch_size: int | None
+    status: str = "projected"
+    device: str = "cuda"
+    nodes: int
+    world_size: int
+    unit: str
+    units_per_s_per_gpu: tuple[float, float]
+    share_of_one_node: tuple[float, float]
+    step_s: tuple[float, float]
+    ring_s: float
+    usd_per_billion_units: tuple[float, float] | None
+    from_run_ids: tuple[str, ...]
+
+
 class Scaled(NamedTuple):
-    """The points of one workload, in the order of a table. notes: sources, and what is not shown, and why."""
+    """The points of one workload, in the order of a table. notes: sources, and what is not shown, and why. projected:
+    by nodes, instance and mode. assumed: of them, in sentences.
+    """
 
     workload: str
     points: tuple[Point, ...]
     notes: tuple[str, ...] = ()
+    projected: tuple[Projection, ...] = ()
+    assumed: tuple[str, ...] = ()
 
 
 def scaled(
@@ -190,13 +219,10 @@ def _of_throughput(record: ThroughputRecord, catalog: Catalog, options: CompareO
 def _compared(points: Sequence[Point]) -> list[Point]:
     # By group and size, the reference first.
     in_order = sorted(points, key=lambda one: (*one.group, one.world_size, one.mode != REFERENCE, one.variant_label))
-    smallest_of: dict[object, Point] = {}
-    references: dict[object, Point] = {}
-    for one in in_order:
-        smallest_of.setdefault(one.series, one)
-        if one.mode == REFERENCE:
-            place = one.group, one.nodes, one.world_size
-            references[place] = max(references.get(place, one), one, key=lambda each: each.units_per_s_per_gpu)
+    # Of each series the first, and of each size's references the fastest; in a dict the last of a key counts.
+    smallest_of = {one.series: one for one in reversed(in_order)}
+    by_rate = sorted(reversed(in_order), key=lambda one: one.units_per_s_per_gpu)
+    references = {(one.group, one.nodes, one.world_size): one for one in by_rate if one.mode == REFERENCE}
     found = []
     for one in in_order:
         smallest, model = smallest_of[one.series], references.get((one.group, one.nodes, one.world_size))

@@ -11,15 +11,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
-from fp8bench.kinds.kind import Labelled
 from fp8bench.predict.prediction import gradient_bytes_of, scaled
 from fp8bench.records.results import Folders, read_kind
 from fp8bench.records.select import Measurement
-from fp8bench.scaling.points import Point
+from fp8bench.scaling.points import Projection, Scaled
 from fp8bench.schema.collectives import bus_factor, bus_gb_s
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.execution import Variant
-from fp8bench.schema.files import Frozen, made_of
+from fp8bench.schema.files import made_of
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
 
 MOST_NODES = 8
@@ -30,39 +28,6 @@ OFF = 0.04
 ALL_REDUCE = 2.0
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Of a number by the dtype in which it travels; of others, as float8 ones, 1."""
-
-
-class Projection(Labelled, Frozen):
-    """A mode on `nodes` nodes like the measured one. Pairs are ranges, not 95 % intervals: their ends are equal if the
-    record shows how much communication other kernels hide. ring_s: seconds of all communication.
-    """
-
-    instance: str
-    gpu: str
-    workload: str
-    mode: str
-    recipe: str | None
-    execution: Variant | None
-    batch_size: int | None
-    status: str = "projected"
-    device: str = "cuda"
-    nodes: int
-    world_size: int
-    unit: str
-    units_per_s_per_gpu: tuple[float, float]
-    share_of_one_node: tuple[float, float]
-    step_s: tuple[float, float]
-    ring_s: float
-    usd_per_billion_units: tuple[float, float] | None
-    from_run_ids: tuple[str, ...]
-
-
-class Projections(NamedTuple):
-    """rows: by nodes, instance and mode. assumed: sentences. omitted: why series have none."""
-
-    rows: tuple[Projection, ...] = ()
-    assumed: tuple[str, ...] = ()
-    omitted: tuple[str, ...] = ()
 
 
 class Network(NamedTuple):
@@ -143,9 +108,9 @@ def measured_links(results_dir: Folders, instances: Iterable[str]) -> Sequence[C
     return read_kind(results_dir, instances, CollectivesRecord)
 
 
-def projections(points: Sequence[Point], nodes: Sequence[int], network: Network) -> Projections:
-    """Project every series from its measurement of one node with the most GPUs."""
-    best = {one.series: one for one in sorted(points, key=lambda one: one.world_size) if one.nodes == 1}
+def projections(found: Scaled, nodes: Sequence[int], network: Network) -> Scaled:
+    """Project every series from its measurement of one node with the most GPUs; why one is not, is a note."""
+    best = {one.series: one for one in sorted(found.points, key=lambda one: one.world_size) if one.nodes == 1}
     rows, assumed = list[Projection](), list[str]()
     omitted = [] if best else ["not projected: no record is of one node"]
     for point in best.values():
@@ -176,7 +141,8 @@ def projections(points: Sequence[Point], nodes: Sequence[int], network: Network)
             )
             rows.append(row)
     rows.sort(key=lambda row: (row.nodes, row.instance, row.mode, row.recipe or ""))
-    return Projections(tuple(rows), tuple(dict.fromkeys(assumed)), tuple(dict.fromkeys(omitted)))
+    notes = (*found.notes, *dict.fromkeys(omitted))
+    return found._replace(notes=notes, projected=tuple(rows), assumed=tuple(dict.fromkeys(assumed)))
 
 
 def over_nodes(

@@ -1,8 +1,9 @@
 """A record of trainings made by hand, for what looks at one."""
 
+import builders
 from builders import environment, evidence, head, parity, workload_facts
 
-from fp8bench.kinds.converge.measure import ConvergeRecord, fingerprint
+from fp8bench.kinds.converge.measure import OF_RUN, ConvergeRecord, fingerprint
 from fp8bench.launch.processes.watch import Executor
 from fp8bench.launch.signals import Interrupt
 from fp8bench.schema.converge import ConvergeConfig, Curve, TextFacts, Trained, Validation, WorkFacts
@@ -19,27 +20,20 @@ WORK = WorkFacts(sizes={"layers": 2, "sequence_length": 128}, tokens_per_step=10
 
 
 def config(**changes):
+    of_runs = {"workload": "llm-1b", "batch_size": 1, "steps": STEPS, "optimizer": "adamw", "cuda_graphs": "auto"}
     values = {
-        "device": "cuda",
+        **builders.config(**of_runs).model_dump(include={"workload", *OF_RUN}),
         "modes": (BASELINE, FP8),
         "seeds": SEEDS,
-        "workload": "llm-1b",
         "sizes": {},
-        "world_size": 8,
-        "batch_size": 1,
         "sequence_length": 128,
-        "steps": STEPS,
         "validate_every": EVERY,
         "validation_batches": 8,
         "text": TextFacts(
             name="Python's standard library", sha256="ab" * 32, train_bytes=10**7, validation_bytes=10**5
         ),
-        "optimizer": "adamw",
         "learning_rate": 3e-4,
         "rate_warmup": 10,
-        "compile": "auto",
-        "cuda_graphs": "auto",
-        "te_attention": "te",
     }
     return ConvergeConfig(**{**values, **changes})
 

@@ -16,7 +16,7 @@ from fp8bench.pricing.catalog import load
 from fp8bench.records.results import read_kind
 from fp8bench.records.select import select
 from fp8bench.scaling.document import document
-from fp8bench.scaling.projected import MOST_NODES, Network, OneNode, Projections, one_node, over_nodes, projections
+from fp8bench.scaling.projected import MOST_NODES, Network, OneNode, one_node, over_nodes, projections
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.rank import ParallelEvidence
 from fp8bench.schema.record import ThroughputRecord
@@ -67,6 +67,12 @@ def test_rounds_give_intervals_to_rates_shares_gains_and_costs():
         assert low < getattr(point, name) < high
     # Measured rows are priced today: 50 USD an hour and node.
     assert point.usd_per_billion_units == pytest.approx(100 / 3600 / (16 * 64 / 0.091) * 1e9, rel=1e-3)
+
+
+def test_the_fastest_baseline_of_a_size_is_its_reference():
+    compiled = nodes_of(1, 0.11, 0.11, compiled=True, minutes=60)
+    found = gathered(*nodes_of(1, 0.1, 0.1), *compiled)
+    assert {one.execution: one.is_reference for one in found.points} == {"compiled": False, "eager": True}
 
 
 def test_other_software_or_another_machine_than_the_smallests_is_marked():
@@ -151,21 +157,20 @@ NETWORK, NODE = Network([], CATALOG), ("p5", H100.name, 8)
 FAR = sized(*nodes_of(1, 0.1, 0.1), *nodes_of(1, 0.08, 0.08, mode="te-fp8", recipe="delayed"))
 
 
-def shown(found, ahead=None, form=PIPE):
-    return render(document(found, ahead or Projections()), form)
+def shown(found, form=PIPE):
+    return render(document(found), form)
 
 
 def test_a_projection_stands_apart_with_its_warning_and_machines_find_it_apart_too():
-    found = gathered(*FAR)
-    ahead = projections(found.points, (2, 4), NETWORK)
-    table, _, projected = shown(found, ahead).partition("Projected, and not measured")
+    found = projections(gathered(*FAR), (2, 4), NETWORK)
+    table, _, projected = shown(found).partition("Projected, and not measured")
     assert "4 x 8" not in table
     assert re.search(r"^4 x 8 +baseline-bf16", projected, re.MULTILINE)
     assert "no profile saw communication: a range" in projected
-    data = json.loads(shown(found, ahead, "json"))
+    data = json.loads(shown(found, "json"))
     assert {one["nodes"] for one in data["points"]} == {1}
     assert {(one["nodes"], one["status"]) for one in data["projected"]} == {(2, "projected"), (4, "projected")}
-    assert len(shown(found, ahead, "csv").splitlines()) == 1 + len(data["points"])
+    assert len(shown(found, "csv").splitlines()) == 1 + len(data["points"])
 
 
 def test_a_cpu_has_processes_and_a_row_without_an_interval_says_why():
@@ -187,7 +192,7 @@ def of_one_node(**changes):
 
 
 def projected(*records, **of):
-    return projections(gathered(*records, **of).points, (2,), NETWORK)
+    return projections(gathered(*records, **of), (2,), NETWORK)
 
 
 def node_of(records):
@@ -216,7 +221,7 @@ def test_what_one_node_hid_stays_hidden_and_without_a_profile_it_is_a_range():
     assert FAST.step_s < least_s <= most_s
     profile = builders.profile(by_category={"gemm_bf16": 0.09, "nccl": 0.005}, nccl_s=0.02)
     for changes, known in (({}, False), ({"profile": profile}, True)):
-        (row,) = projected(*of_one_node(**changes)).rows
+        (row,) = projected(*of_one_node(**changes)).projected
         assert (row.nodes, row.world_size, row.status) == (2, 16, "projected")
         low, high = row.share_of_one_node
         assert (low == high < 1) if known else (low < high == 1)
@@ -255,8 +260,8 @@ def test_links_are_those_given_else_measured_with_the_largest_messages_else_of_t
 )
 def test_what_cannot_be_projected_says_why_beside_the_table(records, said):
     found = projected(*records, figures=[series(workload="vit-huge")] if not records else ())
-    assert found.rows == ()
-    assert said in found.omitted[0]
+    assert found.projected == ()
+    assert said in found.notes[-1]
 
 
 def test_links_and_networks_that_nobody_knows_are_asked_for():
