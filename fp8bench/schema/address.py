@@ -1,4 +1,5 @@
 """Addresses of results on other hosts: how they differ from a folder, how they are shown, and their local folder.
+
 Every reader and writer works on local files. An address stands for a mirror, which is a folder of the user's data
 (XDG_DATA_HOME), because records that could not be sent exist nowhere else.
 """
