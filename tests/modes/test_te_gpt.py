@@ -158,6 +158,17 @@ class TestMicroBatches:
         whole, summed = self.gradients(None, 1), self.gradients(switches, 2)
         torch.testing.assert_close(summed, whole, rtol=1e-4, atol=1e-4, check_dtype=False)
 
+    def test_the_next_step_overwrites_what_the_last_one_left(self):
+        mode, model = converted("fused-qkv+fused-wgrad")
+        workload, batch = Micro(), next(Micro().batches(2, 0, CPU))
+        found = []
+        for _ in range(2):
+            model.zero_grad(set_to_none=True)
+            announce(mode, True)
+            workload.loss(model, batch).backward()
+            found.append({name: one.clone() for name, one in plain_gradients(mode, model).items()})
+        torch.testing.assert_close(*found)
+
     @pytest.mark.parametrize(("switches", "wanted"), [(None, [None, None]), ("weight-cache", [True, False])])
     def test_later_ones_are_told_so_only_with_the_cache(self, switches, wanted):
         mode, model = converted(switches)

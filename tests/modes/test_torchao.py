@@ -6,6 +6,7 @@ from torch import nn
 
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.workloads.llama import LLMMicro
 from fp8bench.workloads.vit import ViTMicro
 
 pytestmark = pytest.mark.slow
@@ -27,6 +28,8 @@ def test_every_layer_but_the_head_is_converted_with_its_own_weights():
     assert (evidence["converted_layers"], evidence["total_layers"], evidence["emulated"]) == (8, 9, True)
     assert type(converted.head) is nn.Linear
     assert all(torch.equal(before[name], parameter) for name, parameter in converted.named_parameters())
+    llama = mode.evidence(mode.convert(LLMMicro().build(CPU)))
+    assert (llama["converted_layers"], llama["total_layers"]) == (14, 15)
 
 
 def test_layers_are_chosen_by_name_and_what_came_of_it_is_on_record():
