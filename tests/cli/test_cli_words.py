@@ -272,6 +272,7 @@ numerics formats --cast -1e-400 | --cast '-1e-400' is -0.0 in float64
 numerics formats --dtype float8_e4m3 | --dtype | 'float8_e4m3fn'
 numerics formats --cast 1 --block mxfp6 | --block 'mxfp6'
 numerics formats --block mxfp8 | --block casts values, and there are none
+collectives --gpus two | --gpus | 'two' | a whole number
 gemm --format html | --format 'html'
 gemm --plot products.gif | cannot draw products.gif
 gemm --shape 64,64 | --shape '64,64' is not three whole numbers

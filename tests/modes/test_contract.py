@@ -37,14 +37,6 @@ def assert_options_are_of_the_configuration(taker, fields):
         assert option in taken
 
 
-def refusal(mode):
-    try:
-        mode.check(CPU)
-    except ModeUnavailable as unavailable:
-        return unavailable
-    return None
-
-
 @pytest.mark.parametrize("name", BUILTIN_MODES + OUTSIDE_MODES)
 class TestModes:
     def test_it_is_called_as_it_is_registered_and_states_its_bounds_and_the_options_that_it_asks_for(self, name):
@@ -64,10 +56,14 @@ class TestModes:
     @pytest.mark.slow
     def test_here_it_runs_and_passes_the_gate_or_says_why_not_and_what_to_do(self, name):
         mode = mode_class_of(name)[1]()
-        unavailable = refusal(mode)
-        if unavailable is not None:
-            assert unavailable.what
-            assert unavailable.remedy
+        refusal = None
+        try:
+            mode.check(CPU)
+        except ModeUnavailable as unavailable:
+            refusal = unavailable
+        if refusal is not None:
+            assert refusal.what
+            assert refusal.remedy
             return
         assert isinstance(mode.forward_context(), AbstractContextManager)
         proof = prove(mode, ViTMicro(data="device"), 0, CPU)

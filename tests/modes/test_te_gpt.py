@@ -85,21 +85,14 @@ class TestGate:
         assert re.search(r"the gradient of layer\.(qkv|proj|fc1|fc2)\.weight differs", found.reason)
 
     def test_weights_of_a_stale_cache_are_found(self, monkeypatch):
-        monkeypatch.setattr(te_stand_in._GEMMs, "kept", {"weight": torch.zeros(())}, raising=False)
-        mode, workload = Plain(te_switches="weight-cache"), Micro()
-        mode.micro_batch = lambda _first: mode._options.begin(False)
-        original = mode.convert
+        linear = te_stand_in._GEMMs.linear
 
-        def with_old_weights(model):
-            model = original(model)
-            for module in model.modules():
-                if isinstance(module, te_stand_in._GEMMs):
-                    old = {"weight": getattr(module, "weight", None), "fc1": getattr(module, "fc1_weight", None)}
-                    module.__dict__["kept"] = {n: w.detach() * 1.5 for n, w in old.items() if w is not None}
-            return model
+        def stale(module, name, x, weight, bias, _is_first):
+            module.__dict__.setdefault("kept", {}).setdefault(name, weight.detach() * 1.5)
+            return linear(module, name, x, weight, bias, False)
 
-        monkeypatch.setattr(mode, "convert", with_old_weights)
-        assert not prove(mode, workload, 0, CPU).parity.passed
+        monkeypatch.setattr(te_stand_in._GEMMs, "linear", stale)
+        assert not prove(Plain(te_switches="weight-cache"), Micro(), 0, CPU).parity.passed
 
 
 def _without_wgrad(ctx, gradient):
@@ -176,17 +169,14 @@ class TestMicroBatches:
             found.append({name: one.clone() for name, one in plain_gradients(mode, model).items()})
         torch.testing.assert_close(*found)
 
-    def test_later_ones_are_told_so_only_with_the_cache(self):
+    @pytest.mark.parametrize(("switches", "wanted"), [(None, [None, None]), ("weight-cache", [True, False])])
+    def test_later_ones_are_told_so_only_with_the_cache(self, switches, wanted):
+        mode, model = converted(switches)
         told = []
-        for switches in (None, "weight-cache"):
-            mode, model = converted(switches)
-            seen = []
-            model.layer.layer.register_forward_pre_hook(
-                lambda _module, _inputs, options, seen=seen: seen.append(options["is_first_microbatch"]),
-                with_kwargs=True,
-            )
-            for first in (True, False):
-                announce(mode, first)
-                look(model, Micro(), next(Micro().batches(2, 0, CPU)))
-            told.append(seen)
-        assert told == [[None, None], [True, False]]
+        model.layer.layer.register_forward_pre_hook(
+            lambda _module, _inputs, options: told.append(options["is_first_microbatch"]), with_kwargs=True
+        )
+        for first in (True, False):
+            announce(mode, first)
+            look(model, Micro(), next(Micro().batches(2, 0, CPU)))
+        assert told == wanted

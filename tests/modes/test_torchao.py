@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from fp8bench.modes.torchao import TorchAOFloat8, require_convertible
+from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.workloads.llama import LLMMicro
 from fp8bench.workloads.vit import ViTMicro
 
 pytestmark = pytest.mark.slow
@@ -27,6 +28,8 @@ def test_every_layer_but_the_head_is_converted_with_its_own_weights():
     assert (evidence["converted_layers"], evidence["total_layers"], evidence["emulated"]) == (8, 9, True)
     assert type(converted.head) is nn.Linear
     assert all(torch.equal(before[name], parameter) for name, parameter in converted.named_parameters())
+    llama = mode.evidence(mode.convert(LLMMicro().build(CPU)))
+    assert (llama["converted_layers"], llama["total_layers"]) == (14, 15)
 
 
 def test_layers_are_chosen_by_name_and_what_came_of_it_is_on_record():
@@ -39,22 +42,16 @@ def test_layers_are_chosen_by_name_and_what_came_of_it_is_on_record():
     assert ["dyn_ten" in found["cast_configs"][0], "dyn_axs" in listed["cast_configs"][0]] == [True, True]
 
 
-def test_a_choice_that_matches_no_layer_and_a_recipe_that_cannot_be_emulated_are_refused():
+def test_a_choice_or_a_model_without_a_layer_to_convert_and_a_recipe_that_cannot_be_emulated_are_refused():
     with pytest.raises(ModeUnavailable, match="layers=mpl takes no linear layer") as caught:
         of_micro("tensorwise,layers=mpl")
     assert "blocks.*.attn.qkv" in caught.value.remedy
     with pytest.raises(ModeUnavailable, match="rowwise_with_gw_hp"):
         TorchAOFloat8("rowwise_with_gw_hp").check(CPU)
+    with pytest.raises(ModeUnavailable, match="nothing would run in fp8: mlp is 20 x 32, no multiples of 16"):
+        TorchAOFloat8().convert(nn.ModuleDict({"head": nn.Linear(32, 10), "mlp": nn.Linear(20, 32)}))
     model = nn.ModuleDict({"small": nn.Linear(1024, 1024), "wide": nn.Linear(1024, 2048)})
     with pytest.raises(ModeUnavailable, match="torchao's own rule takes none of the model's 2 linear layers"):
         TorchAOFloat8("rowwise,layers=torchao").convert(model)
     mode = TorchAOFloat8("tensorwise,layers=torchao")
     assert mode.evidence(mode.convert(model))["layers_in_fp8"] == ["wide x 1"]
-
-
-def test_a_model_without_a_layer_to_convert_is_refused_with_a_layer_and_the_reason():
-    # Which layer and which reason, `test_te_layers` has for both libraries.
-    model = nn.ModuleDict({"head": nn.Linear(32, 10), "mlp": nn.Linear(20, 32)})
-    for refuse in (require_convertible, TorchAOFloat8().convert):
-        with pytest.raises(ModeUnavailable, match="nothing would run in fp8: mlp is 20 x 32, no multiples of 16"):
-            refuse(model)

@@ -2,6 +2,7 @@
 
 import math
 from itertools import product
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -160,16 +161,11 @@ class TestTransformerEnginesPath:
     def stand_in(self, monkeypatch):
         te_delayed_stand_in.install(monkeypatch)
 
-    @pytest.fixture
-    def settled(self):
+    def settled(self, name):
         """A case of delayed scaling, and its errors by tensor."""
-
-        def made(name):
-            case = make_case(config("te-fp8:delayed"), "linear", name, DELAYED_SETTLE_PASSES, CPU)
-            found = run_mode(TEFP8("delayed"), case)
-            return case, {tensor: errors(found[tensor], case.reference[tensor]) for tensor in TENSORS}
-
-        return made
+        case = make_case(config("te-fp8:delayed"), "linear", name, DELAYED_SETTLE_PASSES, CPU)
+        found = run_mode(TEFP8("delayed"), case)
+        return case, {tensor: errors(found[tensor], case.reference[tensor]) for tensor in TENSORS}
 
     @pytest.mark.parametrize("layer", LAYERS)
     def test_layers_are_converted_with_their_weights(self, layer):
@@ -177,58 +173,39 @@ class TestTransformerEnginesPath:
         for tensor, values in run_mode(TEBF16(), case).items():
             assert 1e-4 < errors(values, case.reference[tensor])["relative_error"] < 2e-2
 
-    def test_delayed_scaling_settles_on_other_draws_first(self, settled):
-        case, found = settled("normal")
+    def test_delayed_scaling_settles_on_other_draws_first(self):
+        case, found = self.settled("normal")
         assert all(1e-2 < one["relative_error"] < 0.1 for one in found.values())
         [layer] = te_delayed_stand_in.LAYERS
         amaxes = [float(draw.input.bfloat16().abs().amax()) for draw in case.draws]
         assert layer.fp8_meta["scaling_fwd"].amax_history[-4:, 0].tolist() == amaxes[1:] + amaxes[:1]
 
     @pytest.mark.parametrize("name", EXACT_INPUTS)
-    def test_settled_on_exact_operands_only_bfloat16s_rounding_is_left(self, settled, name):
-        for one in settled(name)[1].values():
+    def test_settled_on_exact_operands_only_bfloat16s_rounding_is_left(self, name):
+        for one in self.settled(name)[1].values():
             assert one["relative_error"] == pytest.approx(one["rounding_error"], rel=1e-3)
 
-    def test_shares_of_delayed_scaling_are_under_the_scale_of_the_draws_before(self, settled):
-        case, _ = settled("heavy-tailed")
+    def test_shares_of_delayed_scaling_are_under_the_scale_of_the_draws_before(self):
+        case, _ = self.settled("heavy-tailed")
         amax = [float(draw.input.abs().amax()) for draw in case.draws]
         beyond = (case.draws[0].input.abs() > max(amax[1:]) * 464 / 448).double().mean()
         assert shares("te-fp8:delayed", case, "output")[0] == pytest.approx(float(beyond))
 
 
 @pytest.mark.slow
-class TestModesThatFail:
-    @pytest.fixture
-    def rows(self, monkeypatch):
-        """The rows of a mode that runs so."""
+def test_a_complaint_is_a_row_memory_that_runs_out_ends_it_and_what_is_not_finite_is_invalid(monkeypatch):
+    def rows(**running):
+        monkeypatch.setattr(examination, "run_mode", Mock(**running))
+        return examine(config("baseline-bf16"), silent).rows
 
-        def made(run):
-            monkeypatch.setattr(examination, "run_mode", run)
-            return examine(config("baseline-bf16"), silent).rows
-
-        return made
-
-    @pytest.mark.parametrize(
-        ("error", "status", "reason"),
-        [
-            (RuntimeError("needs 128 columns.\nmore"), "failed", "needs 128 columns"),
-            (ModeUnavailable("no such layer", "Use another"), "unsupported", "no such layer"),
-        ],
-    )
-    def test_a_complaint_is_a_row(self, rows, error, status, reason):
-        def fails(*_):
-            raise error
-
-        [row] = rows(fails)
+    for error, status, reason in (
+        (RuntimeError("needs 128 columns.\nmore"), "failed", "needs 128 columns"),
+        (ModeUnavailable("no such layer", "Use another"), "unsupported", "no such layer"),
+    ):
+        [row] = rows(side_effect=error)
         assert (row.status, row.reason, row.layer, row.input) == (status, reason, "linear", "normal")
-
-    def test_running_out_of_memory_ends_it_and_what_is_not_finite_is_invalid(self, rows):
-        def fails(*_):
-            raise torch.OutOfMemoryError("CUDA out of memory")
-
-        with pytest.raises(RunFailed, match="ran out of memory on linear"):
-            rows(fails)
-        whole = run_mode
-        found = rows(lambda *given: {**whole(*given), "output": torch.full((32, 128), torch.nan)})
-        assert [row.status for row in found] == ["invalid", "ok", "ok"]
-        assert make_mode("baseline-bf16") is not make_mode("baseline-bf16")
+    with pytest.raises(RunFailed, match="ran out of memory on linear"):
+        rows(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
+    found = rows(side_effect=lambda *given: {**run_mode(*given), "output": torch.full((32, 128), torch.nan)})
+    assert [row.status for row in found] == ["invalid", "ok", "ok"]
+    assert make_mode("baseline-bf16") is not make_mode("baseline-bf16")

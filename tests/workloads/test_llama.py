@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.workloads.llama import LLM1B, LLM7B, LLM8B, LLMMicro
 from fp8bench.workloads.resizable import resized
@@ -50,15 +49,6 @@ class TestModel:
             assert torch.allclose(model(batch.inputs), plain(batch.inputs).logits, atol=1e-6)
         expected = nn.functional.cross_entropy(workload.logits(model, batch).flatten(0, 1), batch.targets.flatten())
         assert workload.loss(model, batch).item() == pytest.approx(expected.item(), rel=1e-6)
-
-    def test_queries_share_keys_and_every_layer_but_the_head_goes_to_float8(self):
-        model = LLMMicro().build(CPU)
-        attention = model.model.layers[0].self_attn
-        assert (attention.q_proj.out_features, attention.k_proj.out_features) == (64, 32)
-        mode = TorchAOFloat8()
-        evidence = mode.evidence(mode.convert(model))
-        assert (evidence["converted_layers"], evidence["total_layers"]) == (14, 15)
-        assert type(model.lm_head).__name__ == "Head"
 
 
 class TestRefusals:

@@ -22,9 +22,7 @@ from fp8bench.workloads.text import (
 )
 
 
-@pytest.fixture
-def library(tmp_path):
-    """A standard library of twenty modules, and of what is none of its sources."""
+def test_the_standard_library_is_its_sources_with_one_file_in_twenty_held_out_or_told_missing(tmp_path):
     for number in range(HELD_OUT):
         (tmp_path / f"module_{number:02d}.py").write_text(f"x = {number:02d}\n")
     for folder in ("test", "site-packages", "__pycache__", "pydoc_data"):
@@ -32,11 +30,7 @@ def library(tmp_path):
         (tmp_path / folder / "other.py").write_text("no\n")
     (tmp_path / "_sysconfigdata_linux.py").write_text("no\n")
     (tmp_path / "module.txt").write_text("no\n")
-    return tmp_path
-
-
-def test_the_standard_library_is_its_sources_with_one_file_in_twenty_held_out_or_told_missing(library, tmp_path):
-    found = standard_library(library)
+    found = standard_library(tmp_path)
     assert found.validation == b"x = 19\n"
     assert found.train == b"".join(b"x = %02d\n" % number for number in range(19))
     assert found.facts.train_bytes == 19 * 7
@@ -79,23 +73,20 @@ def test_what_cannot_be_read_or_held_is_refused(make, told, tmp_path, monkeypatc
         read(tmp_path / "text")
 
 
-class TestOrder:
-    SIZE, LENGTH = 161, 10
+def taken(steps, batch_size=2, rank=0, world_size=1, seed=0):
+    return list(islice(starts(161, 10, batch_size, rank, world_size, seed), steps))
 
-    def taken(self, steps, batch_size=2, rank=0, world_size=1, seed=0):
-        return list(islice(starts(self.SIZE, self.LENGTH, batch_size, rank, world_size, seed), steps))
 
-    def test_a_pass_takes_every_sequence_once_a_seed_has_one_order_and_two_ranks_share_it(self):
-        assert sequences(self.SIZE, self.LENGTH) == 16
-        batches = self.taken(16)
-        first, second = (list(chain(*part)) for part in (batches[:8], batches[8:]))
-        assert sorted(first) == sorted(second) == list(range(0, 160, 10))
-        assert first != second
-        assert self.taken(8) == self.taken(8)
-        assert self.taken(8) != self.taken(8, seed=1)
-        two = [self.taken(10, rank=rank, world_size=2) for rank in range(2)]
-        assert [one + other for one, other in zip(*two, strict=True)] == self.taken(10, batch_size=4)
-        assert max(chain(*self.taken(8))) + self.LENGTH + 1 <= self.SIZE, "none reads beyond the text"
+def test_a_pass_takes_every_sequence_once_a_seed_has_one_order_and_two_ranks_share_it():
+    assert sequences(161, 10) == 16
+    batches = taken(16)
+    first, second = (list(chain(*part)) for part in (batches[:8], batches[8:]))
+    assert sorted(first) == sorted(second) == list(range(0, 160, 10))
+    assert first != second
+    assert taken(8) == taken(8)
+    assert taken(8) != taken(8, seed=1)
+    two = [taken(10, rank=rank, world_size=2) for rank in range(2)]
+    assert [one + other for one, other in zip(*two, strict=True)] == taken(10, batch_size=4)
 
 
 @pytest.mark.parametrize(

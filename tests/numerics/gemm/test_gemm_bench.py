@@ -1,18 +1,30 @@
-"""GEMMs proved and timed: what is right is timed, what is wrong is not, and what cannot run says why."""
+"""GEMMs proved and timed: what is right is timed, what is wrong is not, what cannot run says why; how often a product
+is timed, and how much memory it is allowed.
+"""
 
 import dataclasses
+import itertools
+import math
+from contextlib import nullcontext
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
 
+from fp8bench.numerics import memory
 from fp8bench.numerics.gemm import bench as module
-from fp8bench.numerics.gemm.bench import Bench, pooled
+from fp8bench.numerics.gemm.bench import FEWEST, MOST, SETTLE_S, WARM_SHARE, Bench, HostTimer, pooled, repetitions
 from fp8bench.numerics.gemm.multiply import Kernel, Operand, widened_mm
-from fp8bench.schema.errors import RunFailed
+from fp8bench.numerics.memory import FEWEST_SETS, MOST_SETS, gemm_bytes, operand_sets
+from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.gemm import PRECISIONS, Product, Shape, Timing
 
 PRODUCT = Product(shape=Shape(m=48, n=32, k=64), role="weight gradient")
 TENSORWISE = ("bf16", "fp8-tensorwise")
+MIB = 2**20
+FLUSH = 256 * MIB
+HUGE = Shape(m=12608, n=5120, k=1280)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -78,10 +90,7 @@ def test_what_the_device_cannot_do_is_unsupported_and_the_rest_goes_on(bench):
 
 
 def test_casts_that_do_not_compile_cost_no_other_timing(bench, monkeypatch):
-    def refuses():
-        raise RuntimeError("no compiler")
-
-    monkeypatch.setattr(module, "_compiled_quantize", refuses)
+    monkeypatch.setattr(module, "_compiled_quantize", Mock(side_effect=RuntimeError("no compiler")))
     both = dataclasses.replace(bench, compiled_casts=True).measure(PRODUCT, TENSORWISE)
     found = [(t.casts, t.status, t.reason) for t in both.timings[1:]]
     assert found == [("none", "ok", None), ("eager", "ok", None), ("compiled", "unsupported", "no compiler")]
@@ -89,11 +98,8 @@ def test_casts_that_do_not_compile_cost_no_other_timing(bench, monkeypatch):
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("no memory"), torch.AcceleratorError("illegal access")])
 def test_a_device_that_breaks_ends_the_run_with_a_remedy(bench, error):
-    def breaks(left, right, fast):
-        raise error
-
     with pytest.raises(RunFailed, match="in fp8-tensorwise broke the run"):
-        with_kernel(bench, breaks).measure(PRODUCT, ("fp8-tensorwise",))
+        with_kernel(bench, Mock(side_effect=error)).measure(PRODUCT, ("fp8-tensorwise",))
 
 
 def test_fast_accumulation_is_asked_for_where_the_name_says_so(bench):
@@ -177,3 +183,103 @@ def test_the_rounds_medians_are_averaged_and_their_samples_kept_in_order():
     assert found.time_ci_s[1] > 1.04e-3
     assert (found.repetitions, found.round_sizes, found.error) == (78, (24, 30, 24), 0.002)
     assert found.samples_s == (*rounds[0].samples_s, *rounds[1].samples_s, *rounds[2].samples_s)
+
+
+def test_repetitions_fill_the_budget_within_bounds():
+    assert [repetitions(0.1, each_s) for each_s in (0.001, 0.1, 1e-6, 0.0)] == [100, FEWEST, MOST, MOST]
+    assert repetitions(1e9, 0.001) == MOST
+
+
+def test_a_cpu_is_timed_by_the_host(monkeypatch):
+    now = iter(number * 0.002 for number in range(10_000))
+    monkeypatch.setattr(module.time, "perf_counter", lambda: next(now))
+    calls = []
+    samples = HostTimer().samples(calls.append, 0.1)
+    assert len(samples) == 50
+    assert samples == pytest.approx([0.002] * 50)
+    assert calls[-50:] == list(range(50))
+
+
+class Queue(list):
+    """What a GPU was told, in order; the device takes a millisecond for what was queued since the last event. late:
+    whether the GPU has passed an event when it is asked.
+    """
+
+    late = staticmethod(lambda: False)
+
+    def work(self, settled=True):
+        """Time work for 50 ms on a timer of its own, and return the samples; this is what it was told since then."""
+        timer = module.CudaTimer(torch.device("cuda"))
+        assert timer.flush_bytes == FLUSH
+        del self[:]
+        return timer.samples(lambda number: self.append("work"), 0.05, settled)
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """Enough of torch.cuda to see in which order work is queued."""
+    queue = Queue()
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            queue.append("event")
+
+        def query(self):
+            return queue.late()
+
+        def elapsed_time(self, other):
+            return 0.5
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: queue.append("wait"))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(L2_cache_size=60 * MIB))
+    monkeypatch.setattr(torch, "empty", lambda *size, **options: SimpleNamespace(zero_=lambda: queue.append("flush")))
+    return queue
+
+
+def test_a_gpu_is_flushed_before_each_repetition_and_waited_for_only_at_the_ends(cuda):
+    assert cuda.work() == [0.0005] * 50
+    last = cuda[len(cuda) - 1 - cuda[-2::-1].index("wait") :]
+    assert last == [*["flush", "event", "work", "event"] * 50, "wait"]
+
+
+def test_a_product_is_loaded_until_the_power_limit_is_felt_unless_told_not_to(cuda):
+    counts = []
+    for settled in (True, False):
+        cuda.work(settled)
+        counts.append(cuda.count("work"))
+    # A repetition takes 1 ms here, with its flush. Beside the warm-up, both make the same.
+    assert counts[0] - counts[1] == round(SETTLE_S / 0.001) - math.ceil(WARM_SHARE * 50)
+
+
+def test_what_waited_for_the_host_does_not_count_and_one_that_is_overtaken_gets_a_longer_lead(cuda):
+    asked = itertools.count()
+    cuda.late = lambda: next(asked) % 20 == 0
+    assert len(cuda.work()) in (47, 48)
+    cuda.late = lambda: cuda[-7:].count("flush") < 4
+    assert len(cuda.work()) >= FEWEST
+    assert cuda[-8:] == [*["flush"] * 4, "event", "work", "event", "wait"]
+    cuda.late = lambda: True
+    with pytest.raises(RuntimeError, match="more slowly than the GPU runs it: 20 of 20 repetitions waited for it"):
+        cuda.work()
+
+
+def test_the_flush_lasts_longer_than_the_host_needs_to_launch(cuda, monkeypatch):
+    now = iter(number * 0.001 for number in range(10_000))
+    monkeypatch.setattr(module.time, "perf_counter", lambda: next(now))
+    cuda.work()
+    # A launch takes 1 ms, a flush 0.5 ms.
+    assert cuda[-8:] == ["event", "flush", "flush", "flush", "event", "work", "event", "wait"]
+
+
+def test_operand_sets_exceed_the_cache_and_what_fits_in_memory_is_not_refused(monkeypatch):
+    assert [operand_sets(Shape.cube(size), FLUSH) for size in (512, 8192)] == [MOST_SETS, FEWEST_SETS]
+    assert [operand_sets(HUGE, flush) for flush in (FLUSH, None)] == [12, FEWEST_SETS]
+    needed = gemm_bytes(HUGE, None)
+    for free in (needed - 1, needed, None):
+        monkeypatch.setattr(memory, "free_host_bytes", lambda free=free: free)
+        with pytest.raises(UsageError, match="are free on this host") if free == needed - 1 else nullcontext():
+            module.Bench.on("cpu", 1.0).require_memory([HUGE])

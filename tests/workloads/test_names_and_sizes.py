@@ -1,4 +1,6 @@
-"""The same workload with other sizes: what changes, what stays, and which numbers make no model."""
+"""A workload by its name, found without importing timm, and with other sizes: what changes, what stays, and which
+numbers make no model.
+"""
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from fp8bench.workloads.llama import LLMMicro
 from fp8bench.workloads.protocol import stated
 from fp8bench.workloads.resizable import as_named, resized
 from fp8bench.workloads.timm_model import TimmModel
+from fp8bench.workloads.timm_names import model_names
 from fp8bench.workloads.vit import ViTHuge256, ViTMicro
 
 CPU = torch.device("cpu")
@@ -75,3 +78,29 @@ def test_what_makes_no_model_is_refused(workload, sizes, told):
     with pytest.raises(UsageError, match=told):
         resized(workload, sizes)
     assert resized(ViTMicro(), {"num_heads": 5, "embed_dim": 80}).sizes()["num_heads"] == 5, "together they fit"
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "remedy"),
+    [
+        ("timm:convnxt_base", "unknown workload 'timm:convnxt_base'", "Did you mean 'timm:convnext_base'?"),
+        ("timm:", "unknown workload 'timm:'", "See every one with `fp8bench list workloads timm`"),
+        ("convnext_base", "unknown workload 'convnext_base'", "Did you mean 'timm:convnext_base'?"),
+        ("timm:vit_base_patch16_224.augreg_in21k", "names pretrained weights", "Use timm:vit_base_patch16_224"),
+        ("tim:convnext_base", "unknown workload 'tim:convnext_base'", "`fp8bench list workloads`"),
+    ],
+)
+def test_a_name_that_does_not_exist_is_refused_with_the_nearest(name, what, remedy):
+    with pytest.raises(UsageError) as refused:
+        registry.find_workload(name)
+    assert what in refused.value.what
+    assert remedy in refused.value.remedy
+
+
+@pytest.mark.slow
+def test_the_names_are_those_that_timm_itself_gives():
+    import timm
+
+    assert set(model_names()) == set(timm.list_models())
+    entry = registry.find_workload("timm:convnext_base")
+    assert set(entry.usual) == {"optimizer", "data", "weight_dtype", "image_size", "classes"}
