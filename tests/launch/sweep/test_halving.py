@@ -1,5 +1,5 @@
-"""What a sweep runs next, on made-up results: looks in order of promise, sizes, rounds, who is dropped. Whole sweeps on
-a made-up H100, without processes, spend their budget on what is likeliest to pay.
+"""What a sweep runs next, on made-up results: looks in order of promise, sizes, rounds, who is dropped, and what fits
+the budget.
 """
 
 import math
@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 from builders import config, invalid, unsupported
-from launch.sweep.fake_h100 import CANDIDATES, GIB, USUAL, Call, call
-from launch.sweep.fake_h100 import ran as found
+from launch.test_forecast import GIB
+from launch.test_forecast import ran as found
 
 from fp8bench.launch.forecast import Forecaster
 from fp8bench.launch.sweep.halving import (
-    MARGIN,
     Candidates,
     Halving,
     Turn,
@@ -27,7 +26,6 @@ from fp8bench.launch.sweep.halving import (
 )
 from fp8bench.schema.config import BatchSearch, RunConfig
 from fp8bench.schema.record import Record
-from fp8bench.stats.ratio import ratio
 
 ONE: dict[str, tuple[Any, ...]] = {
     "batch_size": (64,),
@@ -302,81 +300,72 @@ def test_many_better_looks_do_not_drop_what_has_rounds() -> None:
     assert TE in search.standings().leaders
 
 
-BUDGETS = (3, 5, 8, 10, 15, 20, 30)
+class Costs(Forecaster):
+    """A look takes 40 s, a round 60 and one with cold caches 100, and of torchao-float8 ten times that."""
+
+    def turn_s(self, config: RunConfig, warm: bool = False) -> float:
+        a_round = 60.0 if warm else 100.0
+        return (10 if config.mode == "torchao-float8" else 1) * (40.0 if config.steps == 20 else a_round)
 
 
-def usual(mode: str) -> RunConfig:
-    return next(one for one in CANDIDATES if one.mode == mode and one in USUAL)
+def budgeted(seconds: float, looks: int = 0, rounds: Sequence[int] = (), most_rounds: int = 4) -> Halving:
+    """After the looks of this many modes, best first, of which these have rounds."""
+    search = Halving(dict.fromkeys((TE, BASE, BASES[1]), 0), most_rounds, None, {"steps": 20}, seconds, Costs([]))
+    for place, one in enumerate((TE, BASE)[:looks]):
+        search.looks[one] = found(one, 0.1 + 0.02 * place)
+        search.rounds[one] = [found(one, 0.1 + 0.02 * place)] * (*rounds, 0, 0)[place]
+    return search
 
 
-def measured(done: Call) -> list[RunConfig]:
-    """What has two rounds at least, the best first."""
-    found = {config: done.halving.unit_s(config) for config, rounds in done.halving.rounds.items() if len(rounds) >= 2}
-    return sorted(found, key=lambda config: found[config] or 0.0)
+LOOKS = [Turn("look", one, number) for number, one in enumerate((TE, BASE, BASES[1]), start=1)]
 
 
-@pytest.fixture(scope="module")
-def calls() -> dict[float, Call]:
-    """One of each budget in minutes; nothing changes them."""
-    return {minutes: call(minutes) for minutes in BUDGETS}
+@pytest.mark.parametrize(
+    ("search", "spent_s", "expected"),
+    [
+        # A look has a margin of a tenth and leaves time for a round, and the third for two rounds of two.
+        (budgeted(104), 0, LOOKS[0]),
+        (budgeted(103), 0, None),
+        (budgeted(284, 2), 0, LOOKS[2]),
+        (budgeted(283, 2), 0, Turn("round", TE, 1)),
+        (budgeted(164, 2, most_rounds=1), 0, LOOKS[2]),
+        # Rounds begin when half is spent.
+        (budgeted(1000, 2), 499, LOOKS[2]),
+        (budgeted(1000, 2), 500, Turn("round", TE, 1)),
+        # No other has a round that the leader lacks; in every second round the last comes first.
+        (budgeted(1000, 2), 934, Turn("round", TE, 1)),
+        (budgeted(1000, 2), 935, None),
+        (budgeted(1000, 2, (1, 0)), 874, Turn("round", BASE, 1)),
+        (budgeted(1000, 2, (1, 0)), 875, Turn("round", TE, 2)),
+        (budgeted(1000, 2, (1, 1)), 874, Turn("round", BASE, 2)),
+        (budgeted(1000, 2, (1, 1)), 875, Turn("round", TE, 2)),
+        # What rounds leave over is for looks: beside two that are measured one more needs its own rounds alone.
+        (budgeted(1000, 2, (2, 2), most_rounds=2), 836, LOOKS[2]),
+        (budgeted(1000, 2, (2, 2), most_rounds=2), 837, None),
+    ],
+)
+def test_what_fits_the_budget_is_next(search: Halving, spent_s: float, expected: Turn | None) -> None:
+    assert search.next_turn(spent_s) == expected
 
 
-@pytest.mark.parametrize("minutes", BUDGETS)
-def test_a_call_stays_within_its_budget_and_what_is_left_over_goes_on(minutes, calls):
-    assert (0.85 if minutes > 3 else 0) * minutes * 60 <= calls[minutes].spent_s <= minutes * 60
-    assert len(calls[minutes].halving.looks) >= 2
-    assert calls[minutes].halving.rounds
+def test_what_takes_too_long_is_passed_over_and_told_and_what_a_turn_took_is_heeded() -> None:
+    search = budgeted(600, 2)
+    search.candidates = {**dict.fromkeys((TE, BASE, AO), 0), CURRENT: 1}
+    assert search.next_turn(0) == Turn("look", CURRENT, 3)
+    assert search.not_looked_at("10min")[0] == (AO, "the budget of 10min")
+    search.forecaster = Forecaster([])
+    search.take(Turn("look", CURRENT, 3), found(CURRENT, 0.1), 700.0)
+    assert search.next_turn(0) is None
 
 
-@pytest.mark.parametrize(("minutes", "batch_size"), [(5, 64), (8, 64), (10, 256), (15, 256), (20, 256), (30, 256)])
-def test_the_winner_has_an_interval_and_there_is_a_verdict_on_the_runner_up(minutes, batch_size, calls):
-    done = calls[minutes]
-    first, second, *_ = measured(done)
-    found, other = map(done.halving.measured, (first, second))
+@pytest.mark.parametrize("minutes", [8, 10, 30])
+def test_a_call_stays_within_its_budget_and_tells_the_best_two_apart(minutes: int) -> None:
+    search, spent_s = budgeted(60 * minutes), 0.0
+    search.blank = BLANK
+    while (turn := search.next_turn(spent_s)) is not None:
+        took_s = search.look_s(turn.config) if turn.stage == "look" else search.round_s(turn.config)
+        search.take(turn, machine(turn), took_s)
+        spent_s += took_s
 
-    assert first == done.halving.standings().leaders[0]
-    assert (first.mode_label, first.batch_size) == ("te-fp8:delayed", batch_size)
-    assert found is not None
-    assert other is not None
-    assert ratio(other, found).verdict == "slower"
-
-
-def test_looks_are_in_order_of_promise_until_half_is_spent_and_then_come_rounds(calls):
-    assert [(turn.stage, turn.config.mode_label, turn.config.batch_size) for turn in calls[10].turns[:9]] == [
-        # The cheapest first; torchao-float8 takes too long to fit beside rounds.
-        ("look", "te-bf16", 64),
-        ("look", "te-fp8:delayed", 64),
-        ("look", "baseline-bf16", 64),
-        ("look", "te-fp8:delayed", 128),
-        ("look", "te-fp8:delayed", 256),
-        ("look", "te-fp8:current", 64),
-        ("round", "te-fp8:delayed", 256),
-        ("round", "te-fp8:current", 64),
-        ("round", "te-fp8:current", 64),
-    ]
-    assert (usual("torchao-float8"), "the budget of 10min") in calls[10].halving.not_looked_at("10min")
-    # With twenty minutes the second best is measured at its best batch too.
-    assert {(config.mode_label, config.batch_size) for config in measured(calls[20])} >= {
-        ("te-fp8:delayed", 256),
-        ("baseline-bf16", 224),
-    }
-    assert usual("torchao-float8") in calls[20].halving.looks
-
-
-def test_resumed_after_a_small_budget_a_better_size_takes_the_place_of_what_was_measured():
-    first = call(8)
-    before = first.halving.standings().leaders[0]
-    now = call(10, first).halving.standings()
-
-    assert now.leaders[0].batch_size == 256 > before.batch_size
-    assert before in now.dropped
-
-
-def test_the_second_best_has_no_round_that_the_winner_lacks():
-    """Of one round and little more only the leader has any."""
-    done = call(20, most_turns=6)
-    halving = done.halving
-    leader = usual("te-fp8").model_copy(update={"batch_size": 256})
-
-    turn = halving.next_turn(1200 - (1 + MARGIN) * halving.round_s(leader) - 1.0)
-    assert turn == Turn("round", leader, 1)
+    assert 0.7 * search.seconds < spent_s <= search.seconds
+    assert sorted(map(len, search.rounds.values()))[-2:] >= [2, 2]
