@@ -125,12 +125,8 @@ ON_CPU = RankMemory(rank=0, peak_allocated_bytes=None, peak_reserved_bytes=None,
 )
 def test_what_a_run_says_of_its_size(record: Record, fit: Fit | None, peak_gib: int | None) -> None:
     one = judged(record, ROOM)
-    if fit is None or one is None:
-        assert one is fit
-        return
-    peak_bytes = None if peak_gib is None else peak_gib * GIB
-    assert (one.batch_size, one.fit, one.peak_bytes) == (record.what.batch_size, fit, peak_bytes)
-    assert (one.execution, one.run_id) == (record.execution, None)
+    found = one and (one.batch_size, one.fit, one.peak_bytes, one.execution, one.run_id)
+    assert found == (fit and (record.what.batch_size, fit, peak_gib and peak_gib * GIB, record.execution, None))
 
 
 def test_a_step_that_lost_its_graph_is_another_step() -> None:

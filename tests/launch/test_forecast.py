@@ -7,19 +7,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from builders import (
-    config,
-    evidence,
-    instance,
-    measured,
-    measured_on_cpu,
-    place,
-    price,
-    rank_samples,
-    replayed,
-    steps_about,
-    summary,
-)
+from builders import config, instance, measured_on_cpu, place, price
+from launch.sweep.test_halving import ran
 
 from fp8bench import registry
 from fp8bench.launch.forecast import (
@@ -38,11 +27,9 @@ from fp8bench.machine.gpus import Machine
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.rank import CompileEvidence, RankMemory
 from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import FEWEST_ROUNDS
 
-GIB = 2**30
 CPU = Machine(gpus=(), product_name=None, cpu_count=4)
 AROUND = 5 + 2 * 3 + 1 + 5 + 3
 """Steps that find the pace and prove the step, and those of the lead-in and the profile. The loader
@@ -50,30 +37,6 @@ makes 8 batches ahead, and timed steps are whole queues of them.
 """
 
 BASELINE, TE_FP8 = config("baseline-bf16", None), config("te-fp8", "delayed")
-
-
-def ran(
-    settings: RunConfig,
-    step_s: float = 0.1,
-    compile_s: float = 0.0,
-    beside_s: float = 0.0,
-    minutes: int = 1,
-    peak_gib: float = 22.0,
-    graphed: bool = False,
-    spread: float = 0.01,
-) -> Record:
-    """An `ok` record of one rank. compile_s: by torch's own count. beside_s: what else warm-up took."""
-    warmup_step_s = (compile_s + beside_s + step_s, *(step_s,) * (settings.warmup - 1))
-    compiling = CompileEvidence(enabled=compile_s > 0, reason="auto", scope="model", seconds=compile_s or None)
-    proven, peak = evidence(graph=replayed() if graphed else None), int(peak_gib * GIB)
-    return measured(
-        config=settings,
-        samples=(rank_samples(0, steps_about(step_s, spread=spread), warmup_step_s=warmup_step_s),),
-        summary=summary(step_s, settings.batch_size),
-        evidence=proven.model_copy(update={"compile": compiling}),
-        memory=(RankMemory(rank=0, peak_allocated_bytes=peak, peak_reserved_bytes=peak, peak_host_bytes=1),),
-        minutes=minutes,
-    )
 
 
 def turn_s(config: RunConfig, kept: list[Record]) -> float | None:
