@@ -34,13 +34,8 @@ ONE: dict[str, tuple[Any, ...]] = {
     "te_attention": ("te",),
 }
 BASES = [
-    config(mode, recipe, world_size=1, cuda_graphs="auto")
-    for mode, recipe in (
-        ("baseline-bf16", None),
-        ("te-bf16", None),
-        ("te-fp8", "delayed"),
-        ("torchao-float8", "tensorwise"),
-    )
+    config(*named, world_size=1, cuda_graphs="auto")
+    for named in (["baseline-bf16"], ["te-bf16"], ["te-fp8", "delayed"], ["torchao-float8", "tensorwise"])
 ]
 
 
