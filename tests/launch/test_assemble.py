@@ -290,17 +290,16 @@ def figure(step_time_s: float, mode: str = "baseline-bf16", workload: str = "vit
         ("p5", figure(11.0), "uses 0.45 % of what"),
         ("p5", figure(0.04), "uses 124 % of what this instance's GPU can compute in that time: more than it can do"),
         ("p5", figure(0.02, "te-fp8"), "more than it can do"),
+        # Of an unknown GPU, or work of unknown FLOPs, a very long step alone is doubted.
+        *(
+            doubted
+            for key, workload in (("unheard-of", "vit-huge"), ("p5", "vit-huge-256"))
+            for doubted in (
+                (key, figure(30.1, workload=workload), "a step of 30.1 s is longer than training steps are"),
+                (key, figure(29.9, workload=workload), None),
+            )
+        ),
     ],
 )
 def test_what_the_gpu_cannot_do_is_doubted_in_one_line_and_what_it_can_is_not(instance, given, words):
     assert [words in line for line in doubts(given, instance, CATALOG)] == ([] if words is None else [True])
-
-
-@pytest.mark.parametrize(
-    ("instance", "workload"), [("unheard-of", "vit-huge"), ("p5", "vit-huge-256")], ids=["no GPU", "no FLOPs"]
-)
-def test_of_unknown_work_or_gpu_only_a_very_long_step_is_doubted(instance, workload):
-    (line,) = doubts(figure(30.1, workload=workload), instance, CATALOG)
-
-    assert line.startswith("a step of 30.1 s is longer than training steps are")
-    assert list(doubts(figure(29.9, workload=workload), instance, CATALOG)) == []

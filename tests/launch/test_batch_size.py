@@ -2,8 +2,10 @@
 
 import pytest
 from builders import config, evidence, measured, place, replayed, unsupported
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fp8bench.launch.batch_size import judged, known_tries, next_size, search
+from fp8bench.launch.batch_size import STEP, judged, known_tries, next_size, search
 from fp8bench.schema.config import BatchSearch, BatchTry, Fit, RunConfig
 from fp8bench.schema.option import BATCH_SIZE
 from fp8bench.schema.rank import RankMemory
@@ -83,6 +85,19 @@ def test_sizes_are_multiples_of_what_samples_need(begun: RunConfig, tries: list[
     assert after(*tries, begun=begun) == expected
 
 
+@given(st.integers(STEP, 1000))
+def test_few_sizes_are_tried_and_none_that_is_5_percent_larger_fits(largest: int) -> None:
+    """Of a machine that runs out of memory beyond `largest`, whatever the line says; it promises 336."""
+    tries: list[BatchTry] = []
+    while (batch := after(*tries)) is not None:
+        assert batch % STEP == 0
+        tries.append(tried(batch, "fits" if batch <= largest else "too large"))
+    best = max(one.batch_size for one in tries if one.fit == "fits")
+    larger = range(best + STEP, min(largest, 336) + 1, STEP)
+    assert [size for size in larger if size > 1.05 * best and (size < 256 or size % 64 == 0)] == []
+    assert len(tries) <= 7
+
+
 def ran(batch: int, peaks: tuple[int, ...] = (GIB, 3 * GIB), graphed: bool = False, **changes: object) -> Record:
     memory = tuple(
         RankMemory(rank=rank, peak_allocated_bytes=1, peak_reserved_bytes=peak, peak_host_bytes=1)
@@ -110,12 +125,8 @@ ON_CPU = RankMemory(rank=0, peak_allocated_bytes=None, peak_reserved_bytes=None,
 )
 def test_what_a_run_says_of_its_size(record: Record, fit: Fit | None, peak_gib: int | None) -> None:
     one = judged(record, ROOM)
-    if fit is None or one is None:
-        assert one is fit
-        return
-    peak_bytes = None if peak_gib is None else peak_gib * GIB
-    assert (one.batch_size, one.fit, one.peak_bytes) == (record.what.batch_size, fit, peak_bytes)
-    assert (one.execution, one.run_id) == (record.execution, None)
+    found = one and (one.batch_size, one.fit, one.peak_bytes, one.execution, one.run_id)
+    assert found == (fit and (record.what.batch_size, fit, peak_gib and peak_gib * GIB, record.execution, None))
 
 
 def test_a_step_that_lost_its_graph_is_another_step() -> None:

@@ -55,11 +55,8 @@ def test_a_machine_is_known_by_its_product_name_else_by_its_gpus(gpus, product_n
     assert (found.key, found.gpu, found.gpu_count) == (key, gpu, len(gpus))
     assert (found == catalog.instances["p5"]) == (key == "p5")
     assert bool(found.prices) == (key == "p5")
-
-
-def test_a_machine_without_a_product_name_is_not_taken_for_an_instance_without_a_type(catalog):
+    # One without a product name is no instance without a type.
     nameless = Catalog(instances={"own": Instance(key="own", gpu=None, gpu_count=1)}, gpus=catalog.gpus)
-
     assert identify(shows(L4), nameless).key == "custom-1x-nvidia-l4"
 
 
