@@ -4,6 +4,7 @@ import ast
 import subprocess
 
 import pytest
+from kept import put
 
 import benchmarks.mutants as mutating
 
@@ -56,8 +57,7 @@ def tree(tmp_path, monkeypatch):
             "from fp8bench.room.sums import seen\n\n\ndef test_it():\n    assert seen(1) == 2\n"
         ),
     }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+        put(tmp_path / name, text)
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     subprocess.run(["git", "add", "-A"], cwd=tmp_path, check=True)
     monkeypatch.setattr(mutating, "ROOT", tmp_path)

@@ -153,13 +153,11 @@ class TestGaps:
     def test_what_is_equal_is_steps_time_or_money(self, ours, reference, gap):
         assert gaps.gap_in_the_end(ours, reference) == pytest.approx(gap)
 
-    def test_to_the_same_loss_is_to_one_that_both_came_to(self):
+    def test_to_the_same_loss_is_to_one_that_both_came_to_and_without_one_that_fell_there_is_none(self):
         """By 1.6 a second and by 1; ours ends at 3.4, the reference at 3.0."""
         ours, reference = gaps.points(curve(5.0, 4.2, 3.4, step_s=0.25), 1.0), gaps.points(SLOW, 1.0)
         assert gaps.ratio_to_same_loss(ours, reference) == pytest.approx(1 / 1.6)
         assert gaps.ratio_to_same_loss(reference, ours) == pytest.approx(1.6)
         assert gaps.ratio_to_same_loss(gaps.points(FAST, 3.0), reference) == pytest.approx(1.5)
-
-    def test_without_a_loss_that_fell_none_is_the_same(self):
         flat = gaps.points(curve(5.0, 5.0))
         assert gaps.ratio_to_same_loss(flat, flat) is None
