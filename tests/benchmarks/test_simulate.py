@@ -19,30 +19,25 @@ TRIALS = 150
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "host",
+    ("host", "precise"),
     [
-        "steady, steps resemble their neighbours (AR 0.3)",
-        "2 % of steps take 3 times as long",
-        "processes differ by 2 %",
+        ("steady, steps resemble their neighbours (AR 0.3)", False),
+        ("2 % of steps take 3 times as long", False),
+        ("processes differ by 2 %", False),
+        ("one process in five 5 % slower", True),
+        ("half of the processes 5 % slower", True),
     ],
 )
-def test_with_the_default_rounds_intervals_hold_the_truth_and_verdicts_are_right(host):
-    coverage, false_verdicts, power, rounds = one_line(situation_called(host), ROUNDS, TRIALS, STEPS)
+def test_intervals_hold_the_truth_and_verdicts_are_right_with_a_precision_where_processes_have_two_states(
+    host, precise
+):
+    of = (None, TRIALS // 2) if precise else (ROUNDS, TRIALS)
+    coverage, false_verdicts, power, rounds = one_line(situation_called(host), *of, STEPS)
     # Of 150 trials 95 % are 91.4 % or more in 19 cases of 20; the seed is fixed.
-    assert coverage >= 0.914
+    assert coverage >= (0.9 if precise else 0.914)
     assert false_verdicts <= 0.05
-    assert power > 0
-    assert rounds == 4
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("host", ["one process in five 5 % slower", "half of the processes 5 % slower"])
-def test_with_a_precision_they_do_so_where_processes_have_two_states(host):
-    coverage, false_verdicts, power, rounds = one_line(situation_called(host), None, TRIALS // 2, STEPS)
-    assert coverage >= 0.9
-    assert false_verdicts <= 0.05
-    assert power >= 0.9
-    assert rounds > FEWEST_ROUNDS
+    assert power >= 0.9 if precise else power > 0
+    assert rounds > FEWEST_ROUNDS if precise else rounds == 4
 
 
 COMMITTED = (ROOT / "docs" / "simulations.md").read_text()

@@ -51,7 +51,6 @@ class TestEstimate:
 
 
 @pytest.mark.thorough
-@pytest.mark.slow
 def test_the_interval_holds_the_truth_where_validations_of_a_training_depend_on_each_other():
     """Over 3 seeds, where a mode changes nothing: 95 of 100 intervals contain 0. Were the validations of the last
     quarter counted as so many seeds, their intervals would be too narrow.
@@ -79,7 +78,6 @@ def wandering(random):
 
 
 @pytest.mark.thorough
-@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "least", "most"), [(3, 0.35, 4.2), (5, 0.49, 2.4), (10, 0.63, 1.7)])
 def test_how_wide_an_interval_is_beside_that_of_many_seeds_is_as_documented(seeds, least, most):
     from scipy.stats import chi2, norm, t
