@@ -180,14 +180,11 @@ def test_other_works_stand_one_after_the_other_and_data_has_every_record():
     assert len(second) == 2
 
 
-def test_an_unknown_gpu_has_no_peak():
+def test_an_unknown_gpu_has_no_peak_and_a_faster_product_is_the_ceiling_which_none_emulated_or_with_casts_is():
     report = gemm_report(gemm_record("NVIDIA H200 NVL of tomorrow"), CATALOG)
     assert (report.peak_bf16_tflops, report.peak_fp8_tflops) == (None, None)
     assert {row["share_of_peak"] for row in report.rows} == {None}
     assert report.rows[0]["share_of_ceiling"] is not None
-
-
-def test_a_faster_product_is_the_ceiling_and_emulated_ones_and_those_with_casts_are_none():
     report = gemm_report(gemm_record(ceilings=(CEILINGS[0], LOW)), CATALOG)
     bf16, fp8 = report.ceilings
     assert (bf16.tflops, bf16.shape) == (790.0, Shape.cube(8192))
@@ -294,7 +291,7 @@ def test_the_bound_takes_the_fastest_fp8_of_each_product_also_without_a_baseline
     assert [gain.speedup for gain in found.at_most] == pytest.approx([2.0, 4 / 3])
 
 
-def test_a_step_is_the_median_of_its_rounds_of_the_baseline_and_of_each_mode():
+def test_a_step_is_the_median_of_its_rounds_of_the_baseline_and_each_mode_which_says_if_its_host_holds_it_back():
     rounds = [run(step_time_s=step, number=number) for number, step in enumerate((0.1, 0.3, 0.2), start=1)]
     found = bound([fc()], rounds)
     assert (found.step_time_s, found.rounds, found.compiled) == (0.2, 3, False)
@@ -302,6 +299,10 @@ def test_a_step_is_the_median_of_its_rounds_of_the_baseline_and_of_each_mode():
     fp8 = [run("te-fp8", "delayed", step, number) for number, step in enumerate((0.08, 0.07, 0.09), start=1)]
     (mode,) = bound([fc()], [run()], [fp8]).modes
     assert (mode.label, mode.rounds, mode.step_time_s, mode.speedup) == ("te-fp8:delayed", 3, 0.08, 1.25)
+    held = run("te-fp8", "delayed", summary=summary(0.2, idle_share=0.4))
+    free = run("te-fp8", "current", summary=summary(0.08, idle_share=0.03))
+    modes = bound([fc()], [run()], [[held], [free]]).modes
+    assert [mode.held_back_by for mode in modes] == ["host-bound (idle 40 %)", None]
 
 
 def test_products_without_a_right_time_or_longer_than_the_step_are_told_and_bound_nothing():
@@ -315,13 +316,6 @@ def test_products_without_a_right_time_or_longer_than_the_step_are_told_and_boun
     found = bound([fc()], [run(step_time_s=0.03)])
     assert found.at_most == ()
     assert found.reason == "the GEMMs alone take longer here than the whole step did"
-
-
-def test_a_mode_that_its_host_holds_back_says_so():
-    held = run("te-fp8", "delayed", summary=summary(0.2, idle_share=0.4))
-    free = run("te-fp8", "current", summary=summary(0.08, idle_share=0.03))
-    modes = bound([fc()], [run()], [[held], [free]]).modes
-    assert [mode.held_back_by for mode in modes] == ["host-bound (idle 40 %)", None]
 
 
 def test_the_latest_session_of_each_mode_is_taken():
