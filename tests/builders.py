@@ -253,10 +253,11 @@ def measured(
     """An `ok` record of a GPU. settings: changes to its configuration; changes: to the record."""
     settled = changes.get("config") or config(mode, recipe, **(settings or {}))
     ranks, on_gpu = range(settled.world_size), settled.device == "cuda"
+    work = {"optimizer": settled.optimizer, "accumulation": settled.grad_accumulation, "data": settled.data}
     values: dict[str, Any] = {
         **head(instance, mode_label(mode, recipe), minutes),
         "config": settled,
-        "fingerprint": fingerprint(settled.workload, **_work_of(settled)),
+        "fingerprint": fingerprint(settled.workload, **work),
         "environment": environment() if on_gpu else environment(None),
         "evidence": evidence(compiled, attention, recipe=recipe, fp8=recipe is not None),
         "parity": parity(),
@@ -321,7 +322,7 @@ def published(
         "source": "published" if published_on else "external",
         "provenance": Provenance(citation="an article", published_on=published_on),
         "fingerprint": {"workload": "vit-huge", "method_version": None},
-        "summary": summary(step_time_s, batch_size * world_size, step_time_ci_s=None, loss_first=None, loss_last=None),
+        "summary": summary(step_time_s, batch_size * world_size, step_time_ci_s=None),
     }
     return Record(**{**values, **changes})
 
@@ -365,10 +366,6 @@ def rank_report(rank: int = 0, step_s: tuple[float, ...] = (0.1, 0.1, 0.1), **ch
         "telemetry": telemetry(rank, timed_s=sum(step_s)),
     }
     return RankReport(rank=rank, **{**values, **changes})
-
-
-def _work_of(settled: RunConfig) -> dict[str, Any]:
-    return {"optimizer": settled.optimizer, "accumulation": settled.grad_accumulation, "data": settled.data}
 
 
 def reports_of(

@@ -12,6 +12,7 @@ import fork_server
 import hypothesis
 import pytest
 from installed import installed
+from kept import put
 
 OUTSIDE = Path(__file__).parent / "outside" / "outside_plugins.py"
 OF_PROCESSES = ("fp8bench_in", "doctor_in", "trapped", "outcomes", "example", "s3_server", "sshd")
@@ -149,9 +150,7 @@ def written(tmp_path):
 
     def writing(**files):
         for name, text in files.items():
-            path = tmp_path / name.replace("__", "/")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            put(tmp_path / name.replace("__", "/"), text)
         return tmp_path
 
     return writing

@@ -12,6 +12,7 @@ import pytest
 import tables
 from builders import environment, evidence, invalid, price, rounds
 from claims import CLAIMS, E4M3, ON_7B, Judged, Records, Value, by_tokens, by_torch, exactly, judge
+from kept import put
 
 from fp8bench.records import results
 from fp8bench.schema.files import ROOT
@@ -47,19 +48,14 @@ def both(fp8_s, instance="p5", count=4):
     return measured("te-bf16", 0.12, instance, count), measured("te-fp8", fp8_s, instance, count)
 
 
-@pytest.fixture
-def committed(tmp_path):
-    """The committed records alone: what was measured in this checkout lies beside them."""
+@pytest.mark.slow
+def test_the_page_is_what_the_script_writes(tmp_path):
+    """Of the committed records alone: what was measured in this checkout lies beside them."""
     listed = subprocess.run(["git", "ls-files", "-z", "results"], cwd=ROOT, capture_output=True, text=True, check=True)
     for name in filter(None, listed.stdout.split("\0")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
-    return tmp_path / "results"
-
-
-@pytest.mark.slow
-def test_the_page_is_what_the_script_writes(committed):
-    assert claims.page(Records(committed)) == claims.PAGE.read_text()
+    assert claims.page(Records(tmp_path / "results")) == claims.PAGE.read_text()
 
 
 @pytest.mark.slow
@@ -91,12 +87,9 @@ def test_the_steps_of_a_folder_turn_a_verdict_and_one_process_decides_nothing(fp
     assert judged.deciding[0].value == pytest.approx(0.12 / fp8_s - 1)
 
 
-def test_another_gpu_is_context_alone(tmp_path):
-    judged = judge(replace(FP8, where="L4"), records(tmp_path, *both(0.1)))
-    assert (judged.verdict, len(judged.context)) == ("not measured", 1)
-
-
-def test_a_claim_counts_once_and_instances_that_disagree_decide_nothing(tmp_path):
+def test_another_gpu_is_context_alone_a_claim_counts_once_and_instances_that_disagree_decide_nothing(tmp_path):
+    elsewhere = judge(replace(FP8, where="L4"), records(tmp_path, *both(0.1)))
+    assert (elsewhere.verdict, len(elsewhere.context)) == ("not measured", 1)
     alike = judge(FP8, records(tmp_path / "alike", *both(0.1), *both(0.1, "a3-highgpu-8g")))
     assert (alike.verdict, len(alike.deciding)) == ("reproduced", 2)
     unlike = judge(FP8, records(tmp_path / "unlike", *both(0.1), *both(0.08, "a3-highgpu-8g")))
@@ -165,14 +158,8 @@ After.
 """
 
 
-@pytest.fixture
-def page(tmp_path):
-    path = tmp_path / "page.md"
-    path.write_text(PAGE)
-    return path
-
-
-def test_a_table_is_made_again_and_the_text_around_it_stays_and_what_is_as_before_is_not_written(page):
+def test_a_table_is_made_again_all_else_stays_and_a_command_that_fails_is_named(tmp_path):
+    page = put(tmp_path / "page.md", PAGE)
     assert tables.rewrite(page) == 1
     before, made, after = page.read_text().partition(tables.printed("numerics formats --cast 0.3952"))
     assert before + "an old table" + after == PAGE
@@ -181,10 +168,7 @@ def test_a_table_is_made_again_and_the_text_around_it_stays_and_what_is_as_befor
     written = page.stat().st_mtime_ns
     assert tables.rewrite(page) == 1
     assert page.stat().st_mtime_ns == written
-
-
-def test_a_command_that_fails_is_named_and_the_page_stays(page):
-    page.write_text(PAGE.replace("0.3952", "nothing"))
+    page = put(tmp_path / "other.md", PAGE.replace("0.3952", "nothing"))
     with pytest.raises(SystemExit, match="fp8bench numerics formats --cast nothing"):
         tables.rewrite(page)
     assert "an old table" in page.read_text()

@@ -4,6 +4,7 @@ import ast
 import subprocess
 
 import pytest
+from kept import put
 
 import benchmarks.mutants as mutating
 
@@ -45,9 +46,11 @@ def test_each_place_of_a_file_is_changed_in_each_way():
     assert len(found) == len(EACH)
 
 
-@pytest.fixture
-def tree(tmp_path, monkeypatch):
-    """A package with a room of two functions, of which one has a test."""
+@pytest.mark.slow
+def test_what_no_test_sees_survives_and_is_not_tried_again_and_tests_that_fail_anyway_say_nothing(
+    tmp_path, monkeypatch, capsys
+):
+    """In a package with a room of two functions, of which one has a test."""
     for name, text in {
         "fp8bench/__init__.py": "",
         "fp8bench/room/__init__.py": "",
@@ -56,18 +59,12 @@ def tree(tmp_path, monkeypatch):
             "from fp8bench.room.sums import seen\n\n\ndef test_it():\n    assert seen(1) == 2\n"
         ),
     }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+        put(tmp_path / name, text)
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     subprocess.run(["git", "add", "-A"], cwd=tmp_path, check=True)
     monkeypatch.setattr(mutating, "ROOT", tmp_path)
     monkeypatch.setattr(mutating, "QUICK", ("-q", "-x", "-p", "no:cacheprovider"))
-    return tmp_path
-
-
-@pytest.mark.slow
-def test_what_no_test_sees_survives_and_is_not_tried_again(tree, capsys):
-    known = tree / "known.jsonl"
+    known = tmp_path / "known.jsonl"
     asked = ["--results", str(known)]
     assert mutating.main(asked) == 0
 
@@ -75,11 +72,7 @@ def test_what_no_test_sees_survives_and_is_not_tried_again(tree, capsys):
     tried = known.read_text()
     assert mutating.main(asked) == 0
     assert known.read_text() == tried
-    assert (tree / "fp8bench/room/sums.py").read_text().count("+ 1") == 1
-
-
-@pytest.mark.slow
-def test_tests_that_fail_anyway_say_nothing(tree, capsys):
-    (tree / "tests/room/test_sums.py").write_text("def test_it():\n    assert False\n")
-    assert mutating.main(["--results", str(tree / "known.jsonl")]) == 1
+    assert (tmp_path / "fp8bench/room/sums.py").read_text().count("+ 1") == 1
+    put(tmp_path / "tests/room/test_sums.py", "def test_it():\n    assert False\n")
+    assert mutating.main(["--results", str(tmp_path / "other.jsonl")]) == 1
     assert "fail without a mutant" in capsys.readouterr().err

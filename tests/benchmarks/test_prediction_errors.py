@@ -65,14 +65,11 @@ def shares(*errors):
     return {(one.gpu, one.scale, one.left_out): one.share for one in completed(errors)}
 
 
-def test_two_changes_that_nothing_tests_together_add_up():
+def test_two_changes_that_nothing_tests_together_add_up_and_another_architecture_is_no_better_known_than_the_same():
     both = ("same architecture", "another number of GPUs", "mode")
     alone = (case_of(error=0.2), case_of("same GPU", "another number of GPUs", error=0.05))
     assert shares(*alone)[both] == pytest.approx(1.2 * 1.05 - 1)
     assert shares(*alone, case_of(*both[:2], error=0.01))[both] == pytest.approx(0.01)
-
-
-def test_another_architecture_is_no_better_known_than_the_same():
     ratio = case_of("another architecture", error=0.1, left_out="GPU type")
     key = ("another architecture", "as many GPUs", "GPU type")
     assert shares(ratio)[key] == pytest.approx(0.1)

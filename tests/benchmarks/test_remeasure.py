@@ -37,21 +37,16 @@ def test_every_listed_session_is_accepted(name, tmp_path):
     assert done.code == 0, done.stderr
 
 
-def test_a_session_goes_on_by_its_name_and_what_has_none_is_repeated(tmp_path):
+def test_a_session_goes_on_by_its_name_what_has_none_is_repeated_and_each_is_of_an_instance_of_the_catalogue(tmp_path):
     assert TASKS["two"].words(tmp_path)[3:] == [
         *("run", "--batch-size", "64", "--rounds", "3"),
         *("--session", "two", "--results-dir", str(tmp_path)),
     ]
     assert "--session" not in TASKS["collectives"].words(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "gpu", "instance"), [("two", "NVIDIA H200", "h200-2x"), ("b64", "NVIDIA H100 80GB HBM3", "h100-1x")]
-)
-def test_records_are_of_an_instance_of_the_catalogue(name, gpu, instance, tmp_path):
-    words = TASKS[name].words(tmp_path, "f00", gpu)
-    assert words[words.index("--instance") + 1] == instance
-    assert instance in load().instances
+    for name, gpu, instance in (("two", "NVIDIA H200", "h200-2x"), ("b64", "NVIDIA H100 80GB HBM3", "h100-1x")):
+        words = TASKS[name].words(tmp_path, "f00", gpu)
+        assert words[words.index("--instance") + 1] == instance
+        assert instance in load().instances
 
 
 @pytest.mark.parametrize(
@@ -202,8 +197,6 @@ class TestDone:
         assert lines[0] == ["run", "GPUs", "worth", "minutes", "H100", "H200"]
         assert lines[1] == ["b64", "1", "10", "9", "-", "done"]
         assert lines[2] == ["llm-7b", "2", "5", "18", "needs", "H200", "-"]
-
-    def test_what_is_worth_most_comes_first_and_every_run_says_its_worth(self):
         assert {one.worth for one in TASKS.values()} <= set(range(1, 11))
         assert max(TASKS.values(), key=lambda one: one.worth).name == "b64"
 

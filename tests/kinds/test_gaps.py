@@ -51,7 +51,6 @@ class TestEstimate:
 
 
 @pytest.mark.thorough
-@pytest.mark.slow
 def test_the_interval_holds_the_truth_where_validations_of_a_training_depend_on_each_other():
     """Over 3 seeds, where a mode changes nothing: 95 of 100 intervals contain 0. Were the validations of the last
     quarter counted as so many seeds, their intervals would be too narrow.
@@ -79,7 +78,6 @@ def wandering(random):
 
 
 @pytest.mark.thorough
-@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "least", "most"), [(3, 0.35, 4.2), (5, 0.49, 2.4), (10, 0.63, 1.7)])
 def test_how_wide_an_interval_is_beside_that_of_many_seeds_is_as_documented(seeds, least, most):
     from scipy.stats import chi2, norm, t
@@ -153,13 +151,11 @@ class TestGaps:
     def test_what_is_equal_is_steps_time_or_money(self, ours, reference, gap):
         assert gaps.gap_in_the_end(ours, reference) == pytest.approx(gap)
 
-    def test_to_the_same_loss_is_to_one_that_both_came_to(self):
+    def test_to_the_same_loss_is_to_one_that_both_came_to_and_without_one_that_fell_there_is_none(self):
         """By 1.6 a second and by 1; ours ends at 3.4, the reference at 3.0."""
         ours, reference = gaps.points(curve(5.0, 4.2, 3.4, step_s=0.25), 1.0), gaps.points(SLOW, 1.0)
         assert gaps.ratio_to_same_loss(ours, reference) == pytest.approx(1 / 1.6)
         assert gaps.ratio_to_same_loss(reference, ours) == pytest.approx(1.6)
         assert gaps.ratio_to_same_loss(gaps.points(FAST, 3.0), reference) == pytest.approx(1.5)
-
-    def test_without_a_loss_that_fell_none_is_the_same(self):
         flat = gaps.points(curve(5.0, 5.0))
         assert gaps.ratio_to_same_loss(flat, flat) is None

@@ -10,7 +10,7 @@ from report.made_gemm import cube, timing
 from fp8bench.config.options import read
 from fp8bench.kinds.gemm import KIND
 from fp8bench.kinds.gemm import measure as measuring
-from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest, measure, parse_shape, prepare
+from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest, measure, prepare
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
 from fp8bench.pricing.catalog import load
@@ -22,6 +22,7 @@ from fp8bench.tables.render import render
 CPU = Machine(gpus=(), product_name=None, cpu_count=2)
 H200 = Machine(gpus=("NVIDIA H200",), product_name=None, cpu_count=16)
 ONE = ("32,16,48",)
+SHAPE = Shape(m=1280, n=512, k=128)
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -52,22 +53,18 @@ def record_of(prepared, monkeypatch):
     return lambda told=[].append, **words: measure(prepared(seconds="0.0001", **words), told)
 
 
-def test_a_shape_is_m_n_k():
-    for text in ("12608,5120,1280", "12608x5120x1280", " 12608 X 5120, 1280 "):
-        assert parse_shape(text) == Shape(m=12608, n=5120, k=1280)
-
-
 @pytest.mark.parametrize(
     ("name", "words", "found"),
     [
+        *(("shapes", (text,), (SHAPE,)) for text in ("1280,512,128", "1280x512x128", " 1280 X 512, 128 ")),
         ("precisions", (), PRECISIONS),
         ("precisions", ("fp8-rowwise-fast", "fp8-rowwise"), ("bf16", "fp8-rowwise", "fp8-rowwise-fast")),
         ("pairs", ("e5m2xe4m3", " E4M3 , e4m3 "), (("e4m3", "e4m3"), ("e5m2", "e4m3"))),
         ("pairs", ("all", "e5m2,e4m3"), PAIRS),
     ],
 )
-def test_names_are_read_in_one_order(prepared, name, words, found):
-    assert getattr(prepared(shapes=ONE, **{name: words}).config, name) == found
+def test_shapes_are_m_n_k_and_names_are_read_in_one_order(prepared, name, words, found):
+    assert getattr(prepared(**{"shapes": ONE, name: words}).config, name) == found
 
 
 def test_the_machine_chooses_workload_and_batch(machine, prepared):

@@ -54,19 +54,17 @@ class TestPrepare:
         assert found.instance.key == "custom-1x-nvidia-h200"
 
     @pytest.mark.parametrize(
-        ("modes", "words", "said"),
+        ("words", "said"),
         [
-            (("baseline-bf16:delayed",), {}, "has no recipes"),
-            ((), {"width": "8"}, "--width: invalid value '8': .* greater than or equal to 16"),
-            ((), {"width": "1600000"}, "--width: .* the most is 65,536, since"),
-            ((), {"width": "64.5"}, "--width: invalid value '64.5': it must be a whole number"),
-            ((), {"layers": ("block",), "inputs": ("normal-exact",)}, "inputs of the linear layer alone"),
+            ({"width": "8"}, "--width: invalid value '8': .* greater than or equal to 16"),
+            ({"width": "1600000"}, "--width: .* the most is 65,536, since"),
+            ({"layers": ("block",), "inputs": ("normal-exact",)}, "inputs of the linear layer alone"),
         ],
         ids=str,
     )
-    def test_a_wrong_word_is_wrong_usage(self, tmp_path, modes, words, said):
+    def test_a_wrong_word_is_wrong_usage(self, tmp_path, words, said):
         with pytest.raises(UsageError, match=said):
-            prepared(tmp_path, *modes, **words)
+            prepared(tmp_path, **words)
 
 
 @pytest.mark.slow
