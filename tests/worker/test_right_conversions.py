@@ -66,7 +66,9 @@ def test_plain_models(model, mode):
 @pytest.mark.parametrize("mode", OF_CPU)
 @pytest.mark.parametrize("workload", BUILT_IN)
 def test_built_in_workloads(workload, mode):
-    assert_proved(made(mode), workload(data="device"))
+    found = assert_proved(made(mode), workload(data="device")).parity
+    if workload is LLMMicro:
+        assert (found.leakage, found.later_leakage, found.batch_size) == (0, 0, 2)
 
 
 @pytest.mark.thorough
