@@ -16,7 +16,7 @@ from fp8bench.modes.transformer_engine import TEFP8
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.worker.clock import HostClock
 from fp8bench.worker.execution import checkpointing, optimizers
-from fp8bench.worker.execution.build import choose, choose_compile, choose_graph, ready_to_train, uncompiled, wrap
+from fp8bench.worker.execution.build import choose, choose_compile, choose_graph, ready_to_train, wrap
 from fp8bench.worker.execution.checkpointing import repeated_blocks
 from fp8bench.worker.execution.optimizers import described, make_optimizer
 from fp8bench.worker.execution.parallel.strategy import steps_before_capture
@@ -28,14 +28,12 @@ from fp8bench.workloads.vit import ViTMicro
 pytestmark = pytest.mark.usefixtures("process_group")
 
 
-@pytest.fixture
-def unset_again():
-    with torch._dynamo.config.patch(optimize_ddp="python_reducer"):
-        yield
-
-
-@pytest.mark.usefixtures("unset_again")
 class TestWrap:
+    @pytest.fixture(autouse=True)
+    def unset_again(self):
+        with torch._dynamo.config.patch(optimize_ddp="python_reducer"):
+            yield
+
     @pytest.mark.parametrize(("world_size", "cut"), [(1, False), (2, True)], ids=["one GPU", "two GPUs"])
     def test_a_single_gpu_compiles_one_graph_and_several_cut_it_at_the_buckets_of_ddp(
         self, world_size, cut, monkeypatch
@@ -59,15 +57,6 @@ class TestWrap:
         assert torch._dynamo.config.optimize_ddp is False
         with pytest.raises(ModeUnavailable, match="no list of identical blocks"):
             wrap(nn.Linear(16, 4), "blocks", 1)
-
-    def test_uncompiled_runs_no_compiled_block(self):
-        def broken(_graph, _inputs):
-            return lambda *_: pytest.fail("compiled code ran")
-
-        layer = nn.Linear(4, 4)
-        layer.compile(backend=broken)
-        with uncompiled():
-            assert layer(torch.ones(2, 4)).shape == (2, 4)
 
 
 @pytest.mark.parametrize(
