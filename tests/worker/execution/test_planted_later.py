@@ -166,19 +166,23 @@ def test_attention_that_is_left_out_of_large_batches_has_no_gradient_at_queries_
 
 class Counting(ViTMicro):
     begins = losses = 0
-    later = ViTMicro.loss
-    given = staticmethod(lambda batch: batch)
 
     def batches(self, batch_size, rank, device):
         for step, batch in enumerate(super().batches(batch_size, rank, device)):
             yield self.given(batch) if step >= self.begins else batch
 
+    given = staticmethod(lambda batch: batch)
+
     def loss(self, model, batch):
         self.losses += torch.is_grad_enabled()
         return self.later(model, batch) if self.losses > self.begins else super().loss(model, batch)
 
+    def later(self, model, batch):
+        return super().loss(model, batch)
 
-Shrinks = planted(Counting, given=staticmethod(lambda batch: Batch(batch.inputs[:1], batch.targets[:1])))
+
+class Shrinks(Counting):
+    given = staticmethod(lambda batch: Batch(batch.inputs[:1], batch.targets[:1]))
 
 
 class SmallerImages(Counting):
@@ -214,11 +218,16 @@ def test_what_is_left_out_only_while_steps_are_timed_is_seen(fault, ends, words,
     assert words in refused(measured(planted(begins=TIMED, ends=ends, fault=fault)))
 
 
-Detached = planted(Counting, later=lambda self, *given: ViTMicro.loss(self, *given).detach().requires_grad_())
-HalfOfTheLoss = planted(
-    Counting,
-    later=lambda self, model, batch: ViTMicro.loss(self, model, Batch(*(one[: len(one) // 2] for one in batch))),
-)
+class Detached(Counting):
+    def later(self, model, batch):
+        return super().later(model, batch).detach().requires_grad_()
+
+
+class HalfOfTheLoss(Counting):
+    def later(self, model, batch):
+        return super().later(model, Batch(*(part[: len(part) // 2] for part in batch)))
+
+
 OF_WORKLOADS = {
     Shrinks: "gave 1 samples at step",
     SmallerImages: r"gave a batch of \[8, 3, 16, 16\] at step",
