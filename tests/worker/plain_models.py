@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from types import MappingProxyType, SimpleNamespace
 from typing import ClassVar
 
@@ -141,13 +141,8 @@ Opaque = model(
 )
 
 
-class Frozen(OfTokens):
-    """One weight of a block and the embedding are not trained."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed.requires_grad_(False)
-        self.blocks[0].up.weight.requires_grad_(False)
+# One weight of a block and the embedding are not trained.
+Frozen = model("Frozen", untrained=lambda m: [one.requires_grad_(False) for one in (m.embed, m.blocks[0].up.weight)])
 
 
 def add_in_place(block, x):
@@ -193,13 +188,11 @@ class Nested(OfTokens):
         return self.through(self.third(self.second(hidden, mask=mask))["state"])
 
 
-class Checkpointed(OfTokens):
-    """Blocks are computed again in the backward pass."""
-
-    def between(self, x):
-        for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False)
-        return x
+# Blocks are computed again in the backward pass.
+Checkpointed = model(
+    "Checkpointed",
+    between=lambda m, x: reduce(lambda x, one: checkpoint(one, x, use_reentrant=False), m.blocks, x),
+)
 
 
 def rotated(block, x):

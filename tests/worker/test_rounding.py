@@ -70,10 +70,8 @@ def test_bounds_follow_from_what_rounding_does_and_none_exceeds_what_a_fault_giv
     assert (found.loss, found.settle_passes) == (0.05, 3)
     found = explained(5.0, math.nan, BF16_TOLERANCE, FP8_TOLERANCE)
     assert (found.logits, found.input_gradient) == (MOST, FP8_TOLERANCE.input_gradient)
-
-
-@pytest.mark.parametrize(("gate", "steps"), [(0.29, 0.45), (0.75, 0.75)])
-def test_steps_may_be_as_far_off_as_the_mode_states_or_as_rounding_explains(gate, steps):
-    derived = FP8_TOLERANCE.model_copy(update={"input_gradient": gate, "logits": 0.2})
-    assert of_steps(derived, FP8_TOLERANCE) == derived.model_copy(update={"input_gradient": steps})
+    # Steps may be as far off as the mode states, or as rounding explains.
+    for gate, steps in ((0.29, 0.45), (0.75, 0.75)):
+        derived = FP8_TOLERANCE.model_copy(update={"input_gradient": gate, "logits": 0.2})
+        assert of_steps(derived, FP8_TOLERANCE) == derived.model_copy(update={"input_gradient": steps})
     assert of_steps(BF16_TOLERANCE, BF16_TOLERANCE) == BF16_TOLERANCE

@@ -16,7 +16,7 @@ from builders import workload_facts
 from outside.outside_plugins import TinyLinear
 from torch import nn
 from torch.utils.data import Dataset
-from worker.execution.executing import plain_parts
+from worker.execution.executing import Growing, plain_parts
 
 from fp8bench.schema.rank import CompileEvidence, RankTelemetry
 from fp8bench.stats.steps import LEAD_IN, Length, bottleneck, summarize
@@ -35,16 +35,6 @@ pytestmark = [
     pytest.mark.usefixtures("process_group"),
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
 ]
-
-
-class Growing(TinyLinear):
-    def __init__(self, *sizes):
-        super().__init__()
-        self.sizes_in_turn = sizes
-
-    def batches(self, batch_size, rank, device):
-        for size in self.sizes_in_turn:
-            yield next(super().batches(size, rank, device))
 
 
 def training(workload=None, model=None, batches=None):
@@ -106,11 +96,6 @@ def compiled():
     torch._dynamo.reset()
 
 
-def test_a_process_that_never_loaded_torch_compile_has_compiled_nothing(monkeypatch):
-    monkeypatch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
-    assert compilations() == Compilations()
-
-
 @pytest.mark.slow
 def test_a_graph_break_is_counted_with_its_reason(compiled):
     def breaks(x):
@@ -125,7 +110,9 @@ def test_a_graph_break_is_counted_with_its_reason(compiled):
     assert found.graph_break_reasons
 
 
-def test_reasons_are_a_few_short_lines(monkeypatch):
+def test_reasons_are_a_few_short_lines_and_a_process_that_never_loaded_torch_compile_has_compiled_nothing(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
+    assert compilations() == Compilations()
     breaks = {f"reason {number} {'x' * 500}\nand a traceback": 2 for number in range(20)}
     counters = {"frames": {"total": 3}, "stats": {"unique_graphs": 21}, "aot_autograd": {"total": 98}}
     spent = {"entire_frame_compile": 30.0, "entire_backward_compile": 4.0, "inductor_compile": 25.0}
@@ -250,19 +237,15 @@ def test_the_step_is_as_long_as_the_loader_takes_and_is_called_loader_bound(work
 
 
 @pytest.mark.serial
-def test_a_loader_in_the_rank_itself_is_waited_for_all_the_time_that_it_takes():
+def test_a_loader_in_the_rank_itself_is_waited_for_all_the_time_that_it_takes_and_one_that_keeps_up_shows_no_wait():
     step_s = 4 * STEP_S
     batches = loader(0.5 * step_s, workers=0)
     summary = summarize([timed(batches, 6, warmup=1, step_s=step_s)], workload_facts())
     assert summary.data_wait_s == pytest.approx(0.5 * step_s, rel=0.2)
     assert summary.data_wait_share == pytest.approx(1 / 3, abs=0.05)
     assert str(bottleneck(None, summary.data_wait_share)).startswith("loader-bound (wait 3")
-
-
-@pytest.mark.serial
-def test_one_that_keeps_up_shows_no_wait():
     batches = loader(1.6 * STEP_S, workers=2)
-    summary = summarize([timed(batches, 12, step_s=4 * STEP_S)], workload_facts())
+    summary = summarize([timed(batches, 12, step_s=step_s)], workload_facts())
     batches.close()
     assert summary.data_wait_share < 0.05
     assert bottleneck(None, summary.data_wait_share) is None

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import torch
 from builders import config
-from outside.outside_plugins import Polite
+from outside.outside_plugins import Polite, TinyLinear
 from torch import nn
 
 from fp8bench.modes.protocol import BF16_TOLERANCE
@@ -58,6 +58,16 @@ def decided(launch=None, choice=PLAIN, tolerance=BF16_TOLERANCE, parts=None, sta
     of_gate = replace(gate(parts, tolerance), **({"again": again} if again else {}))
     told = (lambda _stage: None) if stages is None else stages.append
     return decide(settings(**values), parts, choice, batches, of_gate, told, **({"capture": launch} if launch else {}))
+
+
+class Growing(TinyLinear):
+    def __init__(self, *sizes):
+        super().__init__()
+        self.sizes_in_turn = sizes
+
+    def batches(self, batch_size, rank, device):
+        for size in self.sizes_in_turn:
+            yield next(super().batches(size, rank, device))
 
 
 class Rounded(nn.Module):

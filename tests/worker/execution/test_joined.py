@@ -165,18 +165,16 @@ def scenes():
     return SCENES if dist.get_world_size() == 2 else OF_GROUPS
 
 
-@pytest.fixture(name="scenes", scope="module")
-def of_two(tmp_path_factory):
-    return of_ranks("worker.execution.test_joined", tmp_path_factory.mktemp("joined"), 2, 280)
+def of_all(ranks):
+    @pytest.fixture(scope="module")
+    def by_name(tmp_path_factory):
+        found = of_ranks("worker.execution.test_joined", tmp_path_factory.mktemp("joined"), ranks, 280)
+        return {name: [one[name] for one in found] for name in found[0]}
+
+    return by_name
 
 
-@pytest.fixture(name="groups", scope="module")
-def of_four(tmp_path_factory):
-    return of_ranks("worker.execution.test_joined", tmp_path_factory.mktemp("groups"), 4, 280)
-
-
-def of(scenes, name):
-    return [found[name] for found in scenes]
+two, groups = of_all(2), of_all(4)
 
 
 RIGHT = {
@@ -194,9 +192,9 @@ RIGHT = {
 
 
 @pytest.mark.parametrize(("name", "expected"), RIGHT.items(), ids=RIGHT)
-def test_ranks_that_share_weights_or_layers_do_what_one_does(name, expected, scenes):
+def test_ranks_that_share_weights_or_layers_do_what_one_does(name, expected, two):
     join, most = expected
-    for found in of(scenes, name):
+    for found in two[name]:
         assert (found["join"], found["reference"], found["warning"]) == (join, "whole model", None)
         errors = (found["loss_error"], found["gradient_error"], found["update_error"])
         assert max(errors[: 2 if name == "fsdp layer" else 3]) < most
@@ -209,26 +207,26 @@ def test_ranks_that_share_weights_or_layers_do_what_one_does(name, expected, sce
 
 @pytest.mark.parametrize("name", ["tp2", "llama", "te layer", "te llama"])
 def test_groups_that_share_layers_are_joined_by_fsdp_and_do_what_one_rank_does(groups, name):
-    for found in of(groups, name):
+    for found in groups[name]:
         assert (found["join"], found["reference"], found["warning"]) == ("fsdp+tp2", "whole model", None)
         assert max(found["loss_error"], found["gradient_error"], found["update_error"]) < 0.2
         assert found["unshared"] < 0.01
         assert found["spread"] == 0, "what every rank of a group has all of stays alike"
 
 
-def test_what_was_sharded_is_on_record(scenes, groups):
+def test_what_was_sharded_is_on_record(two, groups):
     sharded = {"sharded_blocks": 2, "gathered_dtype": "bfloat16", "reduced_dtype": "float32"}
     asked = {"grad_accumulation": 2, "activation_checkpointing": "full", "checkpointed_blocks": 2}
     known = {"reason": "test", "tensor_parallel": 1, "resharded_after_forward": True, "notes": []}
-    assert [found["parallel"] for found in of(scenes, "fsdp")] == [{**known, **asked, **sharded}] * 2
-    for found in of(scenes, "float8"):
+    assert [found["parallel"] for found in two["fsdp"]] == [{**known, **asked, **sharded}] * 2
+    for found in two["float8"]:
         assert found["parallel"]["gathered_dtype"] == "float8_e4m3fn"
         assert found["scaled_weights"] == 8, "four linear layers of each block have the scale of the whole weight"
-    for found in of(scenes, "fsdp layer"):
+    for found in two["fsdp layer"]:
         assert (found["parallel"]["sharded_blocks"], found["parallel"]["checkpointed_blocks"]) == (1, 1)
     for name in ("tp2", "fsdp+tp2"):
-        assert [found["parallel"]["tensor_parallel"] for found in of(scenes, name)] == [2, 2]
-    for found in (*of(scenes, "te layer"), of(groups, "te layer")[0]):
+        assert [found["parallel"]["tensor_parallel"] for found in two[name]] == [2, 2]
+    for found in (*two["te layer"], groups["te layer"][0]):
         assert "te-bf16's own arguments" in found["parallel"]["notes"][0]
 
 
@@ -248,50 +246,50 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_or_cannot_be_shared_is_refused_by_every_rank(name, scenes, groups):
-    for found in of(scenes, name):
+def test_what_is_wrong_or_cannot_be_shared_is_refused_by_every_rank(name, two, groups):
+    for found in two[name]:
         assert WRONG[name] in found.get("refused", ""), found
     # Nor do groups that do not add up what they should.
     for of_group, told in (("te layer, not summed", "its gradients differ by"), ("te layer, own gradients", KEPT)):
-        for found in of(groups, of_group):
+        for found in groups[of_group]:
             assert told in found["refused"]
 
 
-def test_a_second_model_takes_the_same_memory_however_the_first_is_shared(scenes, groups):
+def test_a_second_model_takes_the_same_memory_however_the_first_is_shared(two, groups):
     weights = sum(weight.numel() for weight in GPTLayerMicro().build(torch.device("cpu")).parameters())
-    for found in (*of(scenes, "layer"), *of(scenes, "te layer")):
+    for found in (*two["layer"], *two["te layer"]):
         assert found["whole_bytes"] == 16 * weights, "AdamW: weights, gradients and two moments"
-    for found in of(groups, "te layer"):
+    for found in groups["te layer"]:
         assert found["whole_bytes"] == 8 * weights, "no optimizer"
 
 
-def test_what_is_wrong_about_a_shared_step_is_answered_by_the_options_that_share_it(scenes, groups):
-    for found in (*of(scenes, "te layer, not summed"), *of(groups, "te layer, not summed")):
+def test_what_is_wrong_about_a_shared_step_is_answered_by_the_options_that_share_it(two, groups):
+    for found in (*two["te layer, not summed"], *groups["te layer, not summed"]):
         assert found["gate"]["passed"], "the gate compares weight gradients before layers are divided"
-    for found in of(scenes, "te layer, not summed"):
+    for found in two["te layer, not summed"]:
         assert found["remedy"] == "Do not use its speed: use --tensor-parallel 1, or try another torch"
-    for found in of(scenes, "never reduced"):
+    for found in two["never reduced"]:
         assert "use --cuda-graphs off and --parallel ddp, or" in found["remedy"]
 
 
-def test_a_layer_that_its_library_shares_or_of_16_bits_is_proved_as_the_model_that_it_is_compared_with(scenes):
-    for found in of(scenes, "te layer"):
+def test_a_layer_that_its_library_shares_or_of_16_bits_is_proved_as_the_model_that_it_is_compared_with(two):
+    for found in two["te layer"]:
         assert found["gate"]["passed"], found["gate"]["reason"]
         assert 0 < found["gate"]["weight_gradient_error"] < 0.2
-    for found in of(scenes, "te layer, fused"):
+    for found in two["te layer, fused"]:
         assert found["gate"]["passed"], found["gate"]["reason"]
         assert found["gradient_error"] < 0.1, "of gradients beside the weights"
         assert found["update_error"] == 0, "no optimizer, and no weight changed"
-    for found in of(scenes, "16-bit layer"):
+    for found in two["16-bit layer"]:
         assert found["gradient_error"] < 0.02
         assert found["batch_size"] == 16
 
 
 def test_groups_that_share_layers_are_joined_by_fsdp_in_every_mode_each_with_its_own_samples(groups):
     reason = "requested with --tensor-parallel 2; auto: FSDP2 joins groups that share layers"
-    for found in of(groups, "chosen"):
+    for found in groups["chosen"]:
         assert found == [["fsdp+tp2", True, reason], ["fsdp+tp2", False, reason]]
-    found = of(groups, "te layer")
+    found = groups["te layer"]
     assert all(one["gate"]["passed"] for one in found)
     first, second, third, fourth = (one["gate"]["input_gradient_error"] for one in found)
     assert (first, third) == (second, fourth)

@@ -77,6 +77,10 @@ class Later(Polite):
         return super().forward_context()
 
 
+def planted(base=Later, **own):
+    return type("Planted", (base,), own)
+
+
 def caches(model):
     forward, kept = model.forward, []
 
@@ -120,7 +124,7 @@ OF_MODES = {
 )
 @pytest.mark.parametrize("fault", OF_MODES.values(), ids=OF_MODES)
 def test_a_mode_that_does_less_later_is_refused(fault, begins, bounds, measured):
-    report = measured(type("Planted", (Later,), {"begins": begins, "fault": staticmethod(fault), **bounds}))
+    report = measured(planted(begins=begins, fault=fault, **bounds))
     assert ("as executed" if begins == WARM else "after its timed steps") in refused(report)
 
 
@@ -154,8 +158,7 @@ class MeanOfValues(Polite):
 @pytest.mark.parametrize("tolerance", [BF16_TOLERANCE, FP8_TOLERANCE], ids=["bf16", "fp8"])
 def test_attention_that_is_left_out_of_large_batches_has_no_gradient_at_queries_and_keys(tolerance, measured):
     report, honest = (
-        measured(type("Planted", (mode,), {"tolerance": tolerance}), batch_size=2 * GATE)
-        for mode in (MeanOfValues, Polite)
+        measured(planted(mode, tolerance=tolerance), batch_size=2 * GATE) for mode in (MeanOfValues, Polite)
     )
     assert re.search(r"differs|no gradient reaches .*rows \d+/12 of blocks.\d.attn.qkv", refused(report))
     assert honest.status == "ok", honest.reason
@@ -212,8 +215,7 @@ def drops_gradients(model):
     ],
 )
 def test_what_is_left_out_only_while_steps_are_timed_is_seen(fault, ends, words, measured):
-    planted = {"begins": TIMED, "ends": ends, "fault": fault, "fp8": False}
-    assert words in refused(measured(type("Planted", (Later,), planted)))
+    assert words in refused(measured(planted(begins=TIMED, ends=ends, fault=fault)))
 
 
 class Detached(Counting):
@@ -248,7 +250,7 @@ OF_WORKLOADS = {
     ],
 )
 def test_a_workload_that_gives_less_later_is_refused(workload, begins, measured):
-    report = measured(workload=type("Planted", (workload,), {"begins": begins}))
+    report = measured(workload=planted(workload, begins=begins))
     # A workload counts the gate's losses too.
     causes = ("execution", "parity") if begins <= WARM else ("execution",)
     assert (report.status, report.cause in causes) == ("invalid", True), report.reason
@@ -288,7 +290,7 @@ class Chaotic(ViTMicro):
         return loss + 100 * torch.sin(angle) / self.turns
 
 
-HALF = {"begins": LAST, "fault": staticmethod(half)}
+HALF = planted(begins=LAST, fault=half)
 
 
 def test_a_batch_whose_gradient_is_rounding_tells_nothing_and_the_next_one_is_taken(measured):
@@ -304,12 +306,12 @@ def test_a_batch_whose_gradient_is_rounding_tells_nothing_and_the_next_one_is_ta
     [
         (ViTMicro, (0, 0.05), "Do not use its speed"),
         (Chaotic, (0, 0.05), "Do not use its speed"),
-        (type("Always", (Chaotic,), {"unseen": range(1, 99)}), (0.1, 99), "--seed"),
+        (planted(Chaotic, unseen=range(1, 99)), (0.1, 99), "--seed"),
     ],
     ids=["no rounding", "in the first batch", "in every batch"],
 )
 def test_a_fault_is_found_beside_rounding_and_the_refusal_says_how_large_that_is(workload, alone, remedy, measured):
-    report = measured(type("Planted", (Later,), HALF), workload)
+    report = measured(HALF, workload)
     found = float(re.search(r"rounding alone changes the plain model's(?: gradients)? by ([\d.]+)", refused(report))[1])
     assert alone[0] <= found <= alone[1]
     assert remedy in report.remedy
@@ -342,6 +344,6 @@ def test_where_no_other_model_has_room_the_loss_alone_is_compared_after_timing(m
 
 def test_where_rounding_alone_has_no_room_a_fault_is_refused_without_it(measured, monkeypatch):
     monkeypatch.setattr(afterwards, "free_bytes", lambda _device: 0)
-    reason = refused(measured(type("Planted", (Later,), HALF)))
+    reason = refused(measured(HALF))
     assert "its gradients differ by" in reason
     assert "rounding alone" not in reason
