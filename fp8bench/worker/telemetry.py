@@ -14,10 +14,11 @@ from contextlib import suppress
 from typing import IO
 
 import torch
+from pydantic import TypeAdapter
 
 from fp8bench.schema.rank import RankTelemetry, TelemetrySeries
 from fp8bench.stats.telemetry import drawn_between
-from fp8bench.worker.sampler import PERIOD_S, Sample, read_header, read_sample
+from fp8bench.worker.sampler import PERIOD_S, Header, Sample
 
 # What of the series is kept before the first timed step: enough to see the GPU's state when timing began.
 BEFORE_S = 1.0
@@ -121,10 +122,11 @@ def read(
     if not lines:
         return none.model_copy(update={"warning": trouble or "the sampler had not begun"})
     try:
-        header = read_header(lines[0].decode())
+        header = TypeAdapter(Header).validate_json(lines[0], strict=True)
         if header.error is not None:
             return none.model_copy(update={"warning": f"NVML: {_line(header.error)}"})
-        samples = [read_sample(line.decode()) for line in lines[1:]]
+        a_sample = TypeAdapter(Sample)
+        samples = [a_sample.validate_json(line, strict=True) for line in lines[1:]]
         series = _series(samples, timed_from_s, timed_to_s)
         at_s, energy_j = [sample.at_s for sample in samples], [sample.energy_j for sample in samples]
         drawn = drawn_between(at_s, energy_j, timed_from_s, timed_to_s, reach_s=period_s)
