@@ -133,9 +133,7 @@ def test_plain_text_has_a_line_a_finding_one_for_its_remedy_and_one_a_group_for_
     text = text_of(without_gpu())
     assert text.count("no GPU here: ") == 2
     assert text.splitlines()[-1] == "10 ok, 19 unknown"
-
-
-def test_json_and_csv_have_the_same_keys_and_every_finding():
+    # JSON and CSV have the same keys and every finding.
     read = json.loads(text_of(cudnn_mix(), "json"))
     rows = list(csv.DictReader(text_of(cudnn_mix(), "csv").splitlines()))
     assert read["machine"] == {"gpus": [{"name": "NVIDIA H200", "count": 1}], "cpu": HOST.cpu, "cores": 16}

@@ -393,9 +393,7 @@ def test_the_room_is_what_the_gpu_with_the_least_free_memory_has(free_gib, mig, 
     monkeypatch.setattr(busy.pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
     monkeypatch.setattr(busy.nvml, "memory", lambda index: SimpleNamespace(free=free_gib[index] * GIB))
     assert busy.room_bytes("cuda", ranks, environ) == (room_gib and room_gib * GIB)
-
-
-@pytest.mark.parametrize(("free", "share"), [(9 * GIB, 9 * GIB // 2), (None, None)])
-def test_on_a_cpu_ranks_share_what_is_free(free, share, monkeypatch):
-    monkeypatch.setattr(busy, "free_host_bytes", lambda: free)
-    assert busy.room_bytes("cpu", 2, {}) == share
+    # On a CPU ranks share what is free.
+    for free, share in ((9 * GIB, 9 * GIB // 2), (None, None)):
+        monkeypatch.setattr(busy, "free_host_bytes", lambda free=free: free)
+        assert busy.room_bytes("cpu", 2, {}) == share

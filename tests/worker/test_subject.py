@@ -126,22 +126,20 @@ def test_settings_are_kept_and_paths_are_not_and_packages_named_by_the_workloads
 EARLIER = parity(loss_size=2.5, of_run="the first", depends_on="digest")
 
 
-def test_a_digest_differs_with_settings_software_and_variables_and_is_the_same_for_the_same():
+def test_a_digest_differs_with_settings_software_variables_and_a_models_code_and_is_the_same_for_the_same(
+    tmp_path, monkeypatch
+):
     versions = {**environment().versions, "torch": "9.9.9"}
     changes = {"versions": versions}, {"driver": "1"}, {"variables": {"NVTE_FUSED_ATTN": "0"}}
     here = [depends_on(run, environment()) for run in (config(), config(seed=1), config("te-fp8", "delayed"))]
     others = [depends_on(config(), environment().model_copy(update=changed)) for changed in changes]
     assert depends_on(config(), environment()) == here[0]
-    assert len({*here, *others}) == 6
-
-
-def test_a_digest_differs_once_the_code_of_a_users_model_does(tmp_path, monkeypatch):
-    digests, file = {depends_on(config(), environment())}, tmp_path / "my_net.py"
+    file = tmp_path / "my_net.py"
     monkeypatch.setitem(sys.modules, "my_net", SimpleNamespace(__file__=str(file)))
     for text in ("a = 1", "a = 2"):
         file.write_text(text)
-        digests.add(depends_on(config(), environment()))
-    assert len(digests) == 3
+        others.append(depends_on(config(), environment()))
+    assert len({*here, *others}) == 8
 
 
 @pytest.mark.usefixtures("process_group")

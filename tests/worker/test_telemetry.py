@@ -111,16 +111,6 @@ def test_it_writes_what_nvml_says_in_units_until_its_input_ends(start):
     assert median(abs(sample.energy_j - 500 * sample.at_s) for sample in found) < 0.5
 
 
-def test_it_samples_once_more_when_it_is_told_to_end(start):
-    process, path = start(period_s=60)
-    wait_for_lines(path, 2)
-    told = time.monotonic()
-    process.terminate()
-    assert process.wait(PATIENCE_S) == 0
-    assert time.monotonic() - told < ENDS_WITHIN_S
-    assert [sample.at_s > told for sample in written(path)[1]] == [False, True]
-
-
 def test_it_ends_with_its_parent_though_a_fork_keeps_its_input_open(start):
     environ = os.environ | {"PYTHONPATH": str(FAKE)}
     parent = subprocess.Popen([sys.executable, "-c", PARENT, UUID], stdout=subprocess.PIPE, text=True, env=environ)
