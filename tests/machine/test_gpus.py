@@ -338,13 +338,10 @@ def test_every_busy_gpu_is_refused_with_who_holds_it_or_marked_where_that_is_all
 
 @pytest.mark.parametrize("processes", [[], DENIED], ids=["none is seen", "seeing is denied"])
 def test_much_memory_without_a_process_is_somebody_in_another_container(processes, fake):
-    fake.held["GPU-aa"] = 3 * GIB
-    fake.processes["GPU-aa"] = processes
-    assert busy_gpus(gpus_here()) == {0: "3.0 GiB of processes unseen"}
-
-
-def test_processes_whose_share_is_unknown_hold_all_that_is_in_use_also_under_an_older_driver(fake):
     fake.held["GPU-aa"] = 7 * GIB
+    fake.processes["GPU-aa"] = processes
+    assert busy_gpus(gpus_here()) == {0: "7.0 GiB of processes unseen"}
+    # Processes whose share is unknown hold all that is in use, also under an older driver.
     fake.processes["GPU-aa"] = [None, GIB]
     for fake.newer in (True, False):
         assert busy_gpus(gpus_here()[:1]) == {0: "2 other processes, 7.0 GiB"}
