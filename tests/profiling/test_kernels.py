@@ -187,8 +187,7 @@ def test_a_real_trace_of_a_gpu_zipped_or_not_and_where_its_step_went(write):
     trace = read_trace(REAL)
     assert (trace.device, trace.steps, len(trace.spans)) == ("cuda", 1, 3297)
     starts = [span.start_s for span in trace.spans]
-    assert starts == sorted(starts)
-    assert starts[0] == 0
+    assert (starts, starts[0]) == (sorted(starts), 0)
     of_optimizer = [span for span in trace.spans if span.in_optimizer]
     assert sum(span.end_s - span.start_s for span in of_optimizer) == pytest.approx(5.25e-3, abs=2e-5)
     assert all("multi_tensor_apply" in span.name or "Mem" in span.name for span in of_optimizer)
