@@ -121,9 +121,7 @@ def test_settings_are_kept_and_paths_are_not_and_packages_named_by_the_workloads
 EARLIER = parity(loss_size=2.5, of_run="the first", depends_on="digest")
 
 
-def test_a_digest_differs_with_settings_software_variables_and_a_models_code_and_is_the_same_for_the_same(
-    tmp_path, monkeypatch
-):
+def test_a_digest_differs_with_settings_software_and_a_models_code_and_is_otherwise_the_same(tmp_path, monkeypatch):
     versions = {**environment().versions, "torch": "9.9.9"}
     changes = {"versions": versions}, {"driver": "1"}, {"variables": {"NVTE_FUSED_ATTN": "0"}}
     here = [depends_on(run, environment()) for run in (config(), config(seed=1), config("te-fp8", "delayed"))]

@@ -276,8 +276,8 @@ class TestRead:
         found = read(file_of([(9.9, 1000.0), (10.1, 1100.0), (11.9, 2000.0), (12.1, 2060.0)]), 0, 10.0, 12.0, 0.2)
         assert found.energy_j == pytest.approx(2030 - 1050)
         content = file_of([(10.0, 0.0), (11.0, 500.0), (12.0, 1000.0)])
-        found = read(content[:-5], 0, 10.0, 11.0, 0.2)
-        assert (len(found.series.at_s), found.energy_j) == (2, pytest.approx(500))
+        found = read(content[:-5], 0, 10.0, 11.1, 0.2)
+        assert (len(found.series.at_s), found.energy_j) == (2, pytest.approx(550))
         found = read(file_of([(10.5, 0.0)]), 0, 10.0, 12.0, 0.2, trouble="it ended early")
         assert found.warning == "it ended early; the energy counter does not enclose the timed steps"
 
