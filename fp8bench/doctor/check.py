@@ -1,20 +1,22 @@
 """What is known of a machine, and what a check of it finds. Judging is pure: facts in, a verdict out. What could not be
-determined is `unknown`, and an unknown never fails.
+determined is `unknown`, and an unknown never fails. At the end is the filter of secrets, `scrub`: people paste the
+doctor's output into public threads, and a line that is quoted from a library's error may contain anything.
 """
 
+import getpass
+import os
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping
+import socket
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from fp8bench.doctor.privacy import short_path
 from fp8bench.machine.gpus import DriverFacts
 from fp8bench.machine.host import HostFacts
-from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.address import HIDDEN
 from fp8bench.schema.files import Frozen, made_of
-from fp8bench.tables.written import counted
+from fp8bench.schema.private import UUID, secrets_of, without
 
 # warning: a number measured here may be worse than necessary. problem: a mode does not run here, or its number would be
 # incorrect.
@@ -172,29 +174,45 @@ class Check(NamedTuple):
         return made_of(Finding, self, status=status, found=" ".join(found.split()), remedy=remedy)
 
 
-class GpuCount(Frozen):
-    name: str
-    count: int
+# Names that many machines share, and that occur in ordinary sentences:
+NOBODY = frozenset({"root", "user", "ubuntu", "ec2-user", "azureuser", "admin", "nobody", "localhost"})
+# Private addresses, and any address with a port. A bare 13.4.1.3 is a version of cuBLAS.
+_ADDRESS = re.compile(
+    r"\b(?:(?:10|127)\.\d{1,3}|192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1,3}){2}\b"
+    r"|\b(?:\d{1,3}\.){3}\d{1,3}(?=:\d)"
+)
+_PATH = re.compile(r"(?<![\w.~/-])/(?:[\w.@+~-]+/)+[\w.@+~-]*")
+_PUBLIC_ROOTS = ("/usr/", "/lib/", "/lib64/", "/dev/", "/sys/", "/proc/")
+_HOME = re.compile(r"/(?:home|Users)/[^/]+/?|/root/?")
+_SITE = re.compile(r"^.*/((?:site|dist)-packages/)")
 
 
-class MachineSummary(Frozen):
-    gpus: tuple[GpuCount, ...]
-    cpu: str | None
-    cores: int
+def short_path(path: str) -> str:
+    """Return a path from site-packages/ on; complete under the system's own roots; otherwise its last part."""
+    if _HOME.fullmatch(path):
+        return "~"
+    if site := _SITE.match(path):
+        return path[site.start(1) :]
+    return path if path.startswith(_PUBLIC_ROOTS) else path.rstrip("/").rpartition("/")[2]
 
 
-class Examination(Frozen):
-    machine: MachineSummary
-    findings: tuple[Finding, ...]
+def names_of_this_machine(environ: Mapping[str, str]) -> frozenset[str]:
+    """Return the names of this machine and its user, and the values of variables that look secret."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        # A container's user may have no name.
+        user = str(os.getuid())
+    host = socket.gethostname()
+    words = {host, host.partition(".")[0], user, Path.home().name, environ.get("HOSTNAME", "")}
+    named = frozenset(word for word in words if len(word) >= 3 and word.lower() not in NOBODY)
+    return named | secrets_of(environ)
 
-    @property
-    def exit_code(self) -> int:
-        """3 if there is a problem; warnings and unknowns do not fail."""
-        return ModeUnavailable.exit_code if any(finding.status == "problem" for finding in self.findings) else 0
 
-    @property
-    def summary(self) -> str:
-        """The counts without zeroes, e.g. `2 problems, 1 warning, 14 ok, 6 unknown`."""
-        counts = Counter(finding.status for finding in self.findings)
-        plural = {"problem": "problems", "warning": "warnings", "ok": "ok", "unknown": "unknown"}
-        return ", ".join(counted(counts[one], one, plural[one]) for one in WORST_FIRST if counts[one])
+def scrub(text: str, names: Iterable[str] = ()) -> str:
+    """Return the text without UUIDs, addresses, people's folders, and `names`."""
+    text = UUID.sub(HIDDEN, without(text, ()))
+    text = _PATH.sub(lambda match: short_path(match[0]), text)
+    for name in sorted(names, key=len, reverse=True):
+        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", HIDDEN, text)
+    return _ADDRESS.sub(HIDDEN, text)

@@ -5,13 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fp8bench.doctor import hardware, software
-from fp8bench.doctor.check import WORST_FIRST, Check, Examination, Finding, GpuCount, MachineFacts, MachineSummary
+from fp8bench.doctor.check import WORST_FIRST, Check, Finding, MachineFacts, names_of_this_machine, scrub
 from fp8bench.doctor.hardware import each_gpu
-from fp8bench.doctor.privacy import names_of_this_machine, scrub
 from fp8bench.doctor.probe import run_probes, wanted
 from fp8bench.machine import gpus, host, temporary
 from fp8bench.machine.identity import installed as installed_version
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.files import Frozen
 from fp8bench.tables.document import Cells, CsvLines, Document, Emphasis, Heading, Part, Sentence, Table, Tone, blocks
+from fp8bench.tables.written import counted
 
 SUBJECTS = {"gpu": "GPU", "software": "Software", "host": "Host"}
 TONES: dict[str, Tone] = {"problem": "bad", "warning": "doubtful", "ok": "good"}
@@ -48,6 +50,34 @@ CHECKS = (
     Check("host-memory", "host", "free memory", hardware.memory),
     Check("shared-memory", "host", "/dev/shm", hardware.shared_memory),
 )
+
+
+class GpuCount(Frozen):
+    name: str
+    count: int
+
+
+class MachineSummary(Frozen):
+    gpus: tuple[GpuCount, ...]
+    cpu: str | None
+    cores: int
+
+
+class Examination(Frozen):
+    machine: MachineSummary
+    findings: tuple[Finding, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """3 if there is a problem; warnings and unknowns do not fail."""
+        return ModeUnavailable.exit_code if any(finding.status == "problem" for finding in self.findings) else 0
+
+    @property
+    def summary(self) -> str:
+        """The counts without zeroes, e.g. `2 problems, 1 warning, 14 ok, 6 unknown`."""
+        counts = Counter(finding.status for finding in self.findings)
+        plural = {"problem": "problems", "warning": "warnings", "ok": "ok", "unknown": "unknown"}
+        return ", ".join(counted(counts[one], one, plural[one]) for one in WORST_FIRST if counts[one])
 
 
 def examine(environ: Mapping[str, str], quick: bool = False) -> Examination:

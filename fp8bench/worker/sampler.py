@@ -50,22 +50,6 @@ class Sample(NamedTuple):
     energy_j: float | None
 
 
-def read_header(line: str) -> Header:
-    values = json.loads(line)
-    if not isinstance(values, dict) or set(values) != set(Header._fields) or not isinstance(values["denied"], dict):
-        raise ValueError("not a sampler's header")
-    return Header(**values)
-
-
-def read_sample(line: str) -> Sample:
-    values = json.loads(line)
-    if not isinstance(values, list) or len(values) != len(Sample._fields) or values[0] is None:
-        raise ValueError("not a sampler's sample")
-    if any(value is not None and type(value) not in (int, float) for value in values):
-        raise ValueError("a sample is made of numbers")
-    return Sample(*values)
-
-
 def next_due(due: float, now: float, period_s: float) -> float:
     """Return when to sample after the sample that was due at `due`. Periods that a slow call overran are skipped."""
     return due + period_s * max(1, math.ceil((now - due) / period_s))

@@ -11,13 +11,15 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from functools import partial
 from typing import IO
 
 import torch
+from pydantic import TypeAdapter
 
 from fp8bench.schema.rank import RankTelemetry, TelemetrySeries
 from fp8bench.stats.telemetry import drawn_between
-from fp8bench.worker.sampler import PERIOD_S, Sample, read_header, read_sample
+from fp8bench.worker.sampler import PERIOD_S, Header, Sample
 
 # What of the series is kept before the first timed step: enough to see the GPU's state when timing began.
 BEFORE_S = 1.0
@@ -115,16 +117,17 @@ def read(
 ) -> RankTelemetry:
     """Return telemetry from a sampler's file. trouble: what is already known to be wrong; it goes into the warning."""
     timed_s = timed_to_s - timed_from_s
-    none = RankTelemetry(rank=rank, timed_s=timed_s)
+    telemetry = partial(RankTelemetry, rank=rank, timed_s=timed_s)
     # What follows the last line break was not completely written.
     lines = content.split(b"\n")[:-1]
     if not lines:
-        return none.model_copy(update={"warning": trouble or "the sampler had not begun"})
+        return telemetry(warning=trouble or "the sampler had not begun")
     try:
-        header = read_header(lines[0].decode())
+        header = TypeAdapter(Header).validate_json(lines[0], strict=True)
         if header.error is not None:
-            return none.model_copy(update={"warning": f"NVML: {_line(header.error)}"})
-        samples = [read_sample(line.decode()) for line in lines[1:]]
+            return telemetry(warning=f"NVML: {_line(header.error)}")
+        a_sample = TypeAdapter(Sample)
+        samples = [a_sample.validate_json(line, strict=True) for line in lines[1:]]
         series = _series(samples, timed_from_s, timed_to_s)
         at_s, energy_j = [sample.at_s for sample in samples], [sample.energy_j for sample in samples]
         drawn = drawn_between(at_s, energy_j, timed_from_s, timed_to_s, reach_s=period_s)
@@ -134,17 +137,15 @@ def read(
             parts.append("no sample fell into the timed steps")
         if drawn is None and "energy_j" not in header.denied:
             parts.append("the energy counter does not enclose the timed steps")
-        return RankTelemetry(
-            rank=rank,
+        return telemetry(
             power_limit_w=header.power_limit_w,
             max_sm_clock_mhz=header.max_sm_clock_mhz,
-            timed_s=timed_s,
             energy_j=drawn,
             series=series,
             warning="; ".join(parts) or None,
         )
     except ValueError as error:
-        return none.model_copy(update={"warning": trouble or f"the sampler's file is damaged: {_line(error)}"})
+        return telemetry(warning=trouble or f"the sampler's file is damaged: {_line(error)}")
 
 
 def _series(samples: list[Sample], timed_from_s: float, timed_to_s: float) -> TelemetrySeries | None:

@@ -1,5 +1,5 @@
-"""Whole machines: what is found of each, what is asked of which, and that nothing names the machine. An examination as
-a document: the worst first, remedies in rows of their own, the unknown together.
+"""Whole machines: what is found of each, what is asked of which, and that nothing names the machine, its user, or what
+opens a door. An examination as a document: the worst first, remedies in rows of their own, the unknown together.
 """
 
 import csv
@@ -20,8 +20,8 @@ from doctor.machines import (
     without_gpu,
 )
 
-from fp8bench.doctor.check import Check, Copy, Examination, Failure, Verdict
-from fp8bench.doctor.examine import CHECKS, document, judge, shown
+from fp8bench.doctor.check import Check, Copy, Failure, Verdict, copies, names_of_this_machine, scrub
+from fp8bench.doctor.examine import CHECKS, Examination, document, judge, shown
 from fp8bench.doctor.probe import wanted
 from fp8bench.machine.gpus import DriverFacts
 from fp8bench.tables.render import PIPE, render
@@ -92,10 +92,10 @@ def test_nothing_that_is_shown_names_the_machine():
         "OMP_NUM_THREADS": "1",
     }
     leak = "bigbox-17:/home/alice/x hf_verysecret GPU-1a2b3c4d-1a2b-1a2b-1a2b-1a2b3c4d5e6f at 10.0.0.7:29500"
-    copies = (Copy(family="cudnn", folder="lib", version="9.1.0"), Copy(family="cudnn", folder="lib", version="9.2.0"))
+    two = [Copy(family="cudnn", folder="lib", version=version) for version in ("9.1.0", "9.2.0")]
     facts = h200_host(gpu(), gpu(index=1), environ=secrets)
     facts = failing(Failure(kind="error", message=f"ImportError: {leak}"), "torch", "compile", facts=facts)
-    facts = answering("libraries", facts, copies=copies, error=leak)
+    facts = answering("libraries", facts, copies=two, error=leak)
     facts = answering("attention", facts, backend="unfused", reasons=(f"Disabling: {leak}",), copies=())
     for text in (text_of(facts, form) for form in ("json", PIPE)):
         for leaked in ("verysecret", "bigbox", "alice", "1a2b3c4d", "10.0.0.7"):
@@ -133,9 +133,7 @@ def test_plain_text_has_a_line_a_finding_one_for_its_remedy_and_one_a_group_for_
     text = text_of(without_gpu())
     assert text.count("no GPU here: ") == 2
     assert text.splitlines()[-1] == "10 ok, 19 unknown"
-
-
-def test_json_and_csv_have_the_same_keys_and_every_finding():
+    # JSON and CSV have the same keys and every finding.
     read = json.loads(text_of(cudnn_mix(), "json"))
     rows = list(csv.DictReader(text_of(cudnn_mix(), "csv").splitlines()))
     assert read["machine"] == {"gpus": [{"name": "NVIDIA H200", "count": 1}], "cpu": HOST.cpu, "cores": 16}
@@ -143,3 +141,75 @@ def test_json_and_csv_have_the_same_keys_and_every_finding():
     for findings in (read["findings"], rows):
         assert [finding["name"] for finding in findings] == names
         assert {tuple(finding) for finding in findings} == {("name", "subject", "title", "status", "found", "remedy")}
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("OSError: /home/alice/x/libnccl.so: too short", "OSError: libnccl.so: too short"),
+        ("GPU-1a2b3c4d-1a2b-1a2b-1a2b-1a2b3c4d5e6f is lost", "*** is lost"),
+        ("no route to 10.1.2.3", "no route to ***"),
+        ("store at 54.2.3.4:29500", "store at ***:29500"),
+        ("cublas 13.4.1.3 and cudnn 9.26.0.51", "cublas 13.4.1.3 and cudnn 9.26.0.51"),
+        ("driver 10.2.1", "driver 10.2.1"),
+        ("see http://www.nvidia.com/Download/index.aspx", "see http://www.nvidia.com/Download/index.aspx"),
+        ("bigbox refused alice, said bigbox.", "*** refused ***, said ***."),
+        ("malice", "malice"),
+        ("64.0 GiB free of /dev/shm/x", "64.0 GiB free of /dev/shm/x"),
+        # A path does not say whose it is.
+        ("/home/alice/.venv/lib/python3.11/site-packages/nvidia/cudnn/lib", "site-packages/nvidia/cudnn/lib"),
+        ("/usr/lib/python3/dist-packages/torch/lib", "dist-packages/torch/lib"),
+        ("/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"),
+        ("/home/alice", "~"),
+        ("/data/alice/lib/", "lib"),
+    ],
+)
+def test_quoted_text_is_cleaned_and_figures_stay(text, clean):
+    assert scrub(text, {"bigbox", "alice"}) == clean
+
+
+def test_secrets_of_the_environment_are_names_to_hide():
+    environ = {"HF_TOKEN": "hf_abcdefgh", "AWS_SECRET_ACCESS_KEY": "abc123456", "MY_KEY": "1", "HOSTNAME": "node-17"}
+    names = names_of_this_machine(environ)
+    assert {"hf_abcdefgh", "abc123456", "node-17"} <= names
+    assert not {"1", "root"} & names
+
+
+USR = "/usr/lib/x86_64-linux-gnu"
+NO_FILES = "7f00-7f01 rw-p 00000000 00:00 0\n7f00 rw-p 0 00:00 0 [heap]\n"
+
+
+def told(*paths):
+    lines = "".join(f"7f00-7f01 r-xp 00000000 08:01 12345 {path}\n" for path in paths)
+    return [(copy.family, copy.folder, copy.version) for copy in copies(lines + NO_FILES)]
+
+
+@pytest.mark.parametrize(
+    ("paths", "found"),
+    [
+        (
+            [
+                f"{USR}/lib{name}"
+                for name in ("cublasLt.so.13", "cudnn.so.9.14.0", "cudnn_engines_precompiled.so.9.14.0")
+            ],
+            [("cublas", USR, None), ("cudnn", USR, "9.14.0")],
+        ),
+        ([f"{USR}/libcudnn.so.9.14.0", f"{USR}/libcudnn_ops.so.9.19.0"], [("cudnn", USR, "9.14.0 and 9.19.0")]),
+        (["/opt/x/lib/libcudnn.so.9"], [("cudnn", "lib", None)]),
+        (["/usr/lib/libcudnn_frontend.so.1.2.3", "/x/libnccl_ep.so", "/x/libnccl-net.so", "/x/libm.so.6"], []),
+        (["/usr/lib/my cuda/libnccl.so.2.28.9 (deleted)"], [("nccl", "/usr/lib/my cuda", "2.28.9")]),
+    ],
+    ids=["parts of one", "two versions", "no version", "sounds alike", "deleted, with a blank"],
+)
+def test_copies_are_told_by_family_and_folder(paths, found):
+    assert told(*paths) == found
+
+
+def test_two_folders_are_two_copies_and_no_home_is_named(tmp_path):
+    site = tmp_path / "alice" / "site-packages"
+    (site / "nvidia_cudnn_cu13-9.19.0.56.dist-info").mkdir(parents=True)
+    (site / "nvidia_cudnn_frontend-1.14.0.dist-info").mkdir()
+    assert sorted(told(f"{site}/nvidia/cudnn/lib/libcudnn.so.9", f"{USR}/libcudnn.so.9.14.0")) == [
+        ("cudnn", USR, "9.14.0"),
+        ("cudnn", "site-packages/nvidia/cudnn/lib", "9.19.0.56"),
+    ]

@@ -202,16 +202,11 @@ def test_facts_are_of_a_record_and_none_without_a_profile():
     for without in (measured(), published()):
         with pytest.raises(ValueError, match="profile"):
             facts_of(without)
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_facts_are_of_a_record_whose_steps_might_be_replayed(enabled):
-    found = evidence(graph=replayed(enabled=enabled, reason="capture failed"), executed=proof())
-    facts = facts_of(measured(evidence=found, profile=profile(), settings={"cuda_graphs": "auto"}))
-    assert (facts.replayed, facts.not_replayed) == (enabled, None if enabled else "capture failed")
-
-
-def test_a_mode_is_fp8_when_it_means_it_or_does_it_and_an_emulation_is_one():
+    for enabled in (True, False):
+        found = evidence(graph=replayed(enabled=enabled, reason="capture failed"), executed=proof())
+        facts = facts_of(measured(evidence=found, profile=profile(), settings={"cuda_graphs": "auto"}))
+        assert (facts.replayed, facts.not_replayed) == (enabled, None if enabled else "capture failed")
+    # A mode is fp8 when it means it or does it, and an emulation is one.
     for meant, category, fp8 in ((True, "gemm_bf16", True), (False, "gemm_fp8", True), (False, "gemm_bf16", False)):
         record = measured(evidence=evidence(fp8=meant), profile=profile(by_category={category: 0.09}))
         assert facts_of(record).fp8 is fp8

@@ -81,7 +81,6 @@ def test_a_case_that_is_wrong_is_not_timed(monkeypatch):
 
 
 @pytest.mark.thorough
-@pytest.mark.slow
 def test_two_processes_time_every_operation(tmp_path):
     from fp8bench.kinds.collectives.measure import task_of
     from fp8bench.launch.processes.watch import Executor

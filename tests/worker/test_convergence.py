@@ -54,22 +54,17 @@ def curve(report):
 
 
 class TestReport:
-    def test_it_has_a_curve_and_all_that_shows_what_ran(self, report):
-        found = report()
+    def test_it_has_a_curve_and_all_that_shows_what_ran_of_an_emulation_too_and_progress_counts(self, report, tmp_path):
+        found = report(TorchAOFloat8(), aside=Aside(progress=tmp_path / "progress"))
         trained = curve(found)
         assert found.environment is not None
         of_model = found.parity.passed, found.facts.sizes["vocab_size"], found.evidence.graph.enabled
-        assert of_model == (True, 256, False)
+        assert (*of_model, found.evidence.emulated) == (True, 256, False, True)
         assert found.memory.peak_host_bytes > 0
         assert [point.step for point in trained.validation] == [0, 4, 6]
         assert (len(trained.train_loss), len(trained.step_s)) == (6, 6)
         assert trained.validation[0].loss == pytest.approx(math.log(256), rel=0.1)
         assert trained.validation[-1].loss < trained.validation[0].loss
-
-    def test_emulated_fp8_trains_too_and_its_progress_counts_the_steps(self, report, tmp_path):
-        found = report(TorchAOFloat8(), aside=Aside(progress=tmp_path / "progress"))
-        assert found.evidence.emulated
-        assert curve(found).validation[-1].loss < curve(found).validation[0].loss
         last = read_progress(tmp_path / "progress")
         assert (last.stage, last.step, last.steps) == ("done", *[2 + PACE_STEPS + 6] * 2)
 

@@ -122,14 +122,12 @@ def test_every_rank_takes_the_profiled_steps_and_rank_0_alone_is_profiled(measur
     assert reports[1].evidence.warnings == ()
 
 
-def test_a_mode_that_promises_fp8_and_runs_no_product_in_it_is_invalid_with_what_was_found_kept(measured):
+def test_a_mode_that_promises_fp8_and_runs_no_product_in_it_is_invalid_with_what_was_found_kept(measured, monkeypatch):
     report = measured(PretendsFp8())
     assert (report.status, report.reason) == ("invalid", "a-mode ran no GEMM in fp8: the profile shows none")
     assert (len(report.samples.step_s), report.evidence.fp8_kernels) == (3, False)
     assert report.profile is not None
-
-
-def test_an_emulation_need_not_run_in_fp8_and_a_profiler_that_fails_convicts_no_mode(measured, monkeypatch):
+    # An emulation need not run in fp8, and a profiler that fails convicts no mode.
     report = measured(TorchAOFloat8(), ViTMicro)
     assert (report.status, report.evidence.emulated, report.evidence.fp8_kernels) == ("ok", True, False)
     monkeypatch.setattr(profiler, "read_trace", lambda _path: (_ for _ in ()).throw(ValueError("torn")))

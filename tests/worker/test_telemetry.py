@@ -19,7 +19,7 @@ from launch.seen import ended, until
 
 from fp8bench.stats.telemetry import drawn_between
 from fp8bench.worker import telemetry
-from fp8bench.worker.sampler import Header, Sample, next_due, read_header, read_sample
+from fp8bench.worker.sampler import Header, Sample, next_due
 from fp8bench.worker.telemetry import Sampler, read
 
 pytestmark = pytest.mark.slow
@@ -73,26 +73,21 @@ def wrote(start):
         process, path = start(**given)
         wait_for_lines(path, lines)
         process.communicate(timeout=PATIENCE_S)
-        return read_header(lines_of(path)[0]), samples(path)
+        return written(path)
 
     return run
 
 
-def lines_of(path):
-    return path.read_text().splitlines() if path.exists() else []
-
-
 def wait_for_lines(path, count):
-    until(lambda: len(lines_of(path)) >= count, PATIENCE_S)
+    until(lambda: path.exists() and path.read_bytes().count(b"\n") >= count, PATIENCE_S)
 
 
-def samples(path):
-    return [read_sample(line) for line in lines_of(path)[1:]]
+def written(path):
+    header, *samples = map(json.loads, path.read_text().splitlines())
+    return Header(**header), [Sample(*values) for values in samples]
 
 
-def test_monotonic_and_perf_counter_are_one_clock_and_neither_torch_nor_pydantic_is_imported():
-    for name in ("monotonic", "perf_counter"):
-        assert time.get_clock_info(name).implementation == "clock_gettime(CLOCK_MONOTONIC)"
+def test_neither_torch_nor_pydantic_is_imported():
     code = "import sys, fp8bench.worker.sampler; print(sorted({'torch', 'pydantic', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -105,7 +100,7 @@ def test_it_writes_what_nvml_says_in_units_until_its_input_ends(start):
     told = time.monotonic()
     process.communicate(timeout=PATIENCE_S)
     assert time.monotonic() - told < ENDS_WITHIN_S
-    header, found = read_header(lines_of(path)[0]), samples(path)
+    header, found = written(path)
     assert (process.returncode, header) == (0, (700.0, 1980, {}, None))
     assert {sample[1:7] for sample in found} == {(1755, 3201, 500.0, 61, 99, 0)}
     assert begun < found[0].at_s < found[-1].at_s < time.perf_counter()
@@ -119,9 +114,8 @@ def test_it_samples_once_more_when_it_is_told_to_end(start):
     wait_for_lines(path, 2)
     told = time.monotonic()
     process.terminate()
-    assert process.wait(PATIENCE_S) == 0
-    assert time.monotonic() - told < ENDS_WITHIN_S
-    assert [sample.at_s > told for sample in samples(path)] == [False, True]
+    assert process.wait(ENDS_WITHIN_S) == 0
+    assert [sample.at_s > told for sample in written(path)[1]] == [False, True]
 
 
 def test_it_ends_with_its_parent_though_a_fork_keeps_its_input_open(start):
@@ -155,7 +149,7 @@ def test_throttle_reasons_go_by_their_old_name_too(script, wrote):
 def test_where_there_is_no_such_gpu_it_says_so_and_ends(start):
     process, path = start("GPU-ffff")
     assert process.wait(PATIENCE_S) == 0
-    assert [read_header(line).error for line in lines_of(path)] == ["Not Found"]
+    assert written(path) == (Header(None, None, {}, "Not Found"), [])
 
 
 def test_the_next_sample_is_due_on_the_grid_and_periods_that_a_slow_call_ran_past_are_left_out(wrote):
@@ -163,20 +157,6 @@ def test_the_next_sample_is_due_on_the_grid_and_periods_that_a_slow_call_ran_pas
         assert next_due(10.0, now, 0.2) == pytest.approx(expected)
     at_s = [sample.at_s for sample in wrote(5, period_s=0.05, slow_s=0.12)[1][:-1]]
     assert all(later - earlier > 0.12 for earlier, later in pairwise(at_s)), "none is made up for"
-
-
-@pytest.mark.parametrize(
-    ("read", "line"),
-    [
-        *((read_sample, line) for line in ("", "{", "[1.0]", "{}")),
-        *((read_sample, f"[{values},1,1,1,1,1,1]") for values in ('"x",1', "null,1", "1,true")),
-        *((read_header, line) for line in ("", "[]", "{}")),
-        (read_header, '{"power_limit_w": 1, "max_sm_clock_mhz": 1, "denied": 3, "error": 0}'),
-    ],
-)
-def test_a_line_that_is_no_sample_or_header_is_an_error(read, line):
-    with pytest.raises(ValueError, match=f"{read.__name__[5:]}|Expecting"):
-        read(line)
 
 
 @pytest.fixture
@@ -223,17 +203,10 @@ class TestSampler:
         assert sum(at_s >= 0 for at_s in found.series.at_s) >= 3
         assert set(found.series.sm_clock_mhz) == {1755}
 
-    def test_a_short_time_between_two_samples_has_its_energy_since_the_sampler_looks_once_more(self, sampled):
-        found = sampled(lambda _pid: time.sleep(0.1), period_s=60)
-        assert found.energy_j == pytest.approx(WATTS * found.timed_s, rel=0.2)
-        assert found.warning == "no sample fell into the timed steps"
-
-    def test_a_cpu_has_none(self):
+    def test_a_cpu_has_none_and_leaving_without_asking_ends_the_sampler_and_leaves_nothing_open(self, nvml):
         with Sampler(torch.device("cpu"), rank=0) as sampler:
             assert not sampler.wait_ready(PATIENCE_S)
             assert sampler.telemetry(0.0, 1.0) is None
-
-    def test_leaving_without_asking_ends_the_sampler_too_and_leaves_nothing_open(self, nvml):
         nvml()
         before = set(os.listdir("/proc/self/fd"))
         with suppress(KeyboardInterrupt), Sampler(GPU, rank=0) as sampler:
@@ -303,8 +276,8 @@ class TestRead:
         found = read(file_of([(9.9, 1000.0), (10.1, 1100.0), (11.9, 2000.0), (12.1, 2060.0)]), 0, 10.0, 12.0, 0.2)
         assert found.energy_j == pytest.approx(2030 - 1050)
         content = file_of([(10.0, 0.0), (11.0, 500.0), (12.0, 1000.0)])
-        found = read(content[:-5], 0, 10.0, 11.0, 0.2)
-        assert (len(found.series.at_s), found.energy_j) == (2, pytest.approx(500))
+        found = read(content[:-5], 0, 10.0, 11.1, 0.2)
+        assert (len(found.series.at_s), found.energy_j) == (2, pytest.approx(550))
         found = read(file_of([(10.5, 0.0)]), 0, 10.0, 12.0, 0.2, trouble="it ended early")
         assert found.warning == "it ended early; the energy counter does not enclose the timed steps"
 
@@ -315,11 +288,14 @@ class TestRead:
             b"Traceback (most recent call last):\n",
             b"[1, 2]\n",
             file_of([(10.0, 0.0)]) + b"garbage\n",
+            file_of([(10.0, 0.0)]) + b"[11.0]\n",
+            file_of([(None, 0.0)]),
+            file_of([(10.0, 0.0)], throttle_reasons=True),
             file_of([(10.0, 0.0), (11.0, float("nan")), (12.0, 2.0)]),
             file_of([(10.0, 0.0)], sm_clock_mhz=1755.5),
             file_of([(10.0, 0.0)], Header("much", 1, {}, None)),
+            file_of([(10.0, 0.0)], Header(700.0, 1, 3, None)),
         ],
-        ids=["bytes", "words", "no header", "a line", "not a number", "half a megahertz", "a limit in words"],
     )
     def test_garbage_is_null_and_one_line_of_warning(self, content):
         found = read(content, 0, 10.0, 12.0, 0.2)
