@@ -204,13 +204,6 @@ def changes(offers: Sequence[Offer], known: dict[OfferedAs, Price], last: Iterab
         was, since = (before.usd_per_hour, before.as_of) if before else (None, None)
         if before is None or usd != was:
             change = usd / was - 1 if usd and was else None
-            found.append(
-                Change(
-                    **place._asdict(),
-                    usd_per_hour_before=was,
-                    as_of_before=since,
-                    usd_per_hour=usd,
-                    change=change,
-                )
-            )
+            told = {"usd_per_hour_before": was, "as_of_before": since, "usd_per_hour": usd, "change": change}
+            found.append(Change(**place._asdict(), **told))
     return found
