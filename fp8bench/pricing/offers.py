@@ -16,7 +16,7 @@ from datetime import date
 from functools import partial
 from importlib.metadata import version
 from logging.handlers import BufferingHandler
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.files import Frozen
@@ -204,11 +204,7 @@ def changes(offers: Sequence[Offer], known: dict[OfferedAs, Price], last: Iterab
         was, since = (before.usd_per_hour, before.as_of) if before else (None, None)
         if before is None or usd != was:
             change = usd / was - 1 if usd and was else None
-            told: dict[str, Any] = {
-                "usd_per_hour_before": was,
-                "as_of_before": since,
-                "usd_per_hour": usd,
-                "change": change,
-            }
-            found.append(Change(**place._asdict(), **told))
+            found.append(
+                Change(**place._asdict(), usd_per_hour_before=was, as_of_before=since, usd_per_hour=usd, change=change)
+            )
     return found
