@@ -1,11 +1,11 @@
 """`fp8bench run --dry-run`: every setting with its origin, what cannot run here, and the time and cost of the run."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from fp8bench.cli.list import summary_of
+from fp8bench.cli.list import summary_of, table_of
 from fp8bench.cli.output import load_catalog
 from fp8bench.config.request import OPTIONS, Resolved
 from fp8bench.launch import forecast as ahead
@@ -18,18 +18,17 @@ from fp8bench.schema.config import AUTO
 from fp8bench.schema.execution import kept_bytes
 from fp8bench.schema.machine import gib
 from fp8bench.schema.model import Answer
-from fp8bench.tables.document import NOTHING, Cells, Document, Sentence, Table, blocks, column, telling
+from fp8bench.tables.document import NOTHING, Document, Sentence, Table, blocks, column, telling
 from fp8bench.tables.written import counted
 
 MONEY = "{:,.2f}".format
 
 
-def look_ahead(
-    prepared: Prepared, usd_per_hour: float | None, answer: Answer | None = None, planned: Machine | None = None
+def _forecast(
+    prepared: Prepared, usd_per_hour: float | None, answer: Answer | None, planned: Machine | None
 ) -> Forecast:
-    """Return the forecast. usd_per_hour: the user's; None: the catalogue's. answer: what each mode cannot convert.
-    planned: the machine, if it is not this one; what others with as many of its GPUs took counts then too, else what
-    is predicted from any other.
+    """Return the forecast. planned: what others with as many of its GPUs took counts then too, else what is predicted
+    from any other.
     """
     machine, catalog = planned or this_machine(os.environ), load_catalog(prepared.results_dir)
     key, entries, facts = prepared.instance.key, prepared.entries, answer.facts if answer is not None else None
@@ -62,7 +61,9 @@ def look_ahead(
     return found._replace(predicted=within if used else None)
 
 
-def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: Answer | None = None) -> Document:
+def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, planned: Machine | None) -> Document:
+    """answer: what each mode cannot convert. planned: the machine, if it is not this one."""
+    found = _forecast(prepared, resolved.request.price, answer, planned)
     requested = resolved.request.model_dump(mode="json", exclude={"variants"})
     variants, model = prepared.request.variants, answer.facts if answer is not None else None
     own = {*owned(variants), *(["mode"] if variants else [])}
@@ -85,7 +86,7 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
         if turn.memory_bytes and has and model is not None:
             most[turn.label] = ahead.largest_batch(entry.config, turn.memory_bytes, model.parameters, has)
     config = prepared.entries[0].config
-    outlook = [*summary_of(model), *([f"execution: {executed[0]}"] if alike else []), *prepared.notes, *lines(found)]
+    outlook = [*summary_of(model), *([f"execution: {executed[0]}"] if alike else []), *prepared.notes, *_lines(found)]
     if model is not None and not all(turn.memory_bytes for turn in found.turns if not turn.obstacle):
         least = kept_bytes(model.parameters, config.optimizer)
         shared = f"; where FSDP2 shards them, {gib(least / config.world_size)}" if config.world_size > 1 else ""
@@ -118,12 +119,12 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
     )
     return Document(
         blocks(
-            [_table({"setting": requested, "value": values, "origin": origins.values()}, 1)],
+            [table_of({"setting": requested, "value": values, "origin": origins.values()}, 1)],
             [
                 Sentence(f"instance: {prepared.instance.key}"),
                 Sentence(f"would run {_rounds(found)} of these, each in fresh processes:"),
             ],
-            [_table(each, 2), Sentence(f"each with {', '.join(of_all)}")],
+            [table_of(each, 2), Sentence(f"each with {', '.join(of_all)}")],
             [Table(tuple(of_each))] if len(of_each) > 1 else [],
             [*map(Sentence, outlook)],
         ),
@@ -163,11 +164,7 @@ def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: An
     )
 
 
-def _table(columns: Mapping[str, Iterable[object]], naming: int) -> Table:
-    return Table(tuple(Cells(name, tuple(map(str, cells)), "word") for name, cells in columns.items()), naming)
-
-
-def lines(found: Forecast) -> list[str]:
+def _lines(found: Forecast) -> list[str]:
     obstacles = [f"cannot run here: {turn.label} {turn.obstacle}" for turn in found.turns if turn.obstacle]
     if len(obstacles) == len(found.turns):
         return [*obstacles, "nothing would run"]

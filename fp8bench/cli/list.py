@@ -2,7 +2,7 @@
 
 import fnmatch
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -93,9 +93,14 @@ def instances(
 
 
 def _list(headings: Sequence[str], rows: Sequence[tuple[str, ...]], form: str, data: object) -> None:
-    texts = zip(headings, zip(*rows, strict=True), strict=True)
-    columns = (Cells(name, cells, "quantity" if name == "USD/h" else "word") for name, cells in texts)
-    show(Document(blocks([Table(tuple(columns), whole=sys.stdout.isatty())]), data=data), form)
+    table = table_of(dict(zip(headings, zip(*rows, strict=True), strict=True)))
+    show(Document(blocks([table._replace(whole=sys.stdout.isatty())]), data=data), form)
+
+
+def table_of(columns: Mapping[str, Iterable[object]], naming: int = 1) -> Table:
+    """Return a table of texts, by heading."""
+    texts = ((name, tuple(map(str, cells))) for name, cells in columns.items())
+    return Table(tuple(Cells(name, of, "quantity" if name == "USD/h" else "word") for name, of in texts), naming)
 
 
 COLUMNS: tuple[Column[LinearLayers], ...] = (

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fp8bench import __version__, registry
+from fp8bench.cli.list import table_of
 from fp8bench.cli.options import Form, ResultsDir, ResultsDirs, Selection, argument, option
 from fp8bench.cli.output import Unread, load_catalog, log, show, warn
 from fp8bench.config.options import Folder
@@ -28,7 +29,7 @@ from fp8bench.scaling.projected import measured_links
 from fp8bench.schema.address import LIST, address_of, is_address, parse
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
 from fp8bench.schema.record import ThroughputRecord
-from fp8bench.tables.document import Cells, CsvLines, Document, Part, Sentence, Table, Warned, blocks
+from fp8bench.tables.document import CsvLines, Document, Part, Sentence, Warned, blocks
 from fp8bench.tables.render import render
 from fp8bench.tables.written import counted
 
@@ -76,8 +77,7 @@ def _show(
     form: str,
     wrong: int,
 ) -> None:
-    columns = (Cells(heading, of, "word") for heading, of in zip(headings, zip(*rows, strict=True), strict=True))
-    table = [Table(tuple(columns))] if rows else []
+    table = [table_of(dict(zip(headings, zip(*rows, strict=True), strict=True)))] if rows else []
     show(Document(blocks(table, said), data=data, lines=CsvLines(headings, tuple(rows))), form)
     if wrong:
         raise typer.Exit(MeasurementInvalid.exit_code)

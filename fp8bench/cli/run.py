@@ -14,7 +14,6 @@ from pydantic import PositiveFloat
 
 from fp8bench.cli.command import resolved
 from fp8bench.cli.dry_run import document as settings_and_forecast
-from fp8bench.cli.dry_run import look_ahead
 from fp8bench.cli.nodes import as_torchrun_has_it, meet
 from fp8bench.cli.options import Emit, Strict, option
 from fp8bench.cli.output import Unread, load_catalog, log, require_script, show, shown_after_keeping, warn, write_script
@@ -81,17 +80,16 @@ def run(
             prepared = prepare(requested.request, os.environ, place, agent.machines if agent else (), planned)
             named = bool(requested.request.mode or prepared.request.variants)
             requested = requested.resumed(prepared.resumed, prepared.request.session or "")
-            price_of_machine = requested.request.price
             answer = examined([entry.config for entry in prepared.entries], always=planned is not None)
             if dry_run:
-                ahead = look_ahead(prepared, price_of_machine, answer, planned)
-                show(settings_and_forecast(requested, prepared, ahead, answer), "json" if as_json else "table")
+                foreseen = settings_and_forecast(requested, prepared, answer, planned)
+                show(foreseen, "json" if as_json else "table")
                 return
             for note in prepared.notes:
                 log(note)
             require_modes(answer, named)
             require_script(emit, (entry.config for entry in prepared.entries))
-            register(prepared, price_of_machine, date.today(), log)
+            register(prepared, requested.request.price, date.today(), log)
             with session(prepared, log) as rounds, shown(quiet) as on:
                 say = log if not quiet else lambda _line: None
                 records, paths, reached = [], [], mirror is not None

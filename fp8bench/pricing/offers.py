@@ -205,12 +205,6 @@ def changes(offers: Sequence[Offer], known: dict[OfferedAs, Price], last: Iterab
         if before is None or usd != was:
             change = usd / was - 1 if usd and was else None
             found.append(
-                Change(
-                    **place._asdict(),
-                    usd_per_hour_before=was,
-                    as_of_before=since,
-                    usd_per_hour=usd,
-                    change=change,
-                )
+                Change(**place._asdict(), usd_per_hour_before=was, as_of_before=since, usd_per_hour=usd, change=change)
             )
     return found

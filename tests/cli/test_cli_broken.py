@@ -137,8 +137,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "words",
-    ["compare h100-1x", "check --against before", "report h100-1x -o page.html", "scaling h100-1x"],
+    "words", ["compare h100-1x", "check --against before", "report h100-1x -o page.html", "scaling h100-1x"]
 )
 def test_it_is_named_and_left_out_and_the_rest_is_shown(words, folder):
     done = invoked(*words.split())

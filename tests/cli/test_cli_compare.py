@@ -1,19 +1,26 @@
 """`fp8bench compare`: budgets, groups, both views of batch sizes, two machines of one instance, and several folders of
-results. Jobs, what-if prices, columns and filters are in test_cli_words.
+results. Jobs, what-if prices, columns and filters are in test_cli_words. Instances where nothing was measured take the
+steps of the same GPUs elsewhere, at their own price; without such they get predicted rows, beside published figures.
 """
 
 import json
+import math
 import re
+from itertools import permutations
 
 import pytest
-from builders import environment, fingerprint, invalid, machine_called, measured, rounds
-from cli.calling import keep, keep_all
+from builders import environment, fingerprint, invalid, machine_called, measured, rounds, unsupported
+from cli.calling import call, invoked, keep, keep_all
 from cli.home import measured_on
 from report.comparing import RELATIVE_NUMBERS
 
-FIGURES = ("p4d", "p5")
-PAIR = (*FIGURES, "--batch-size", "64", "--filter", "mode=baseline-bf16")
-"""Of the published figures those two that were published as they are."""
+from fp8bench.predict.prediction import foreseen
+from fp8bench.pricing.catalog import load
+from fp8bench.records import results
+from fp8bench.records.select import select
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.files import ROOT
+from fp8bench.stats.certainty import BETWEEN_MACHINES
 
 
 def test_a_missing_reference_is_one_line_on_stderr_and_leaves_gains_null(command, tmp_path):
@@ -191,3 +198,202 @@ def test_the_table_has_them_instead_of_the_step_and_nothing_where_there_is_no_pr
     keep(measured("my-box", environment=environment(device_name="NVIDIA X1")), tmp_path / "results")
     (row,) = rows_of("compare", "my-box", "--budget", "5")
     assert (row["budget_usd"], row["budget_units"], row["budget_hours"]) == (5, None, None)
+
+
+MEASURED = ("h100-1x", "h100-2x", "h200-1x", "h200-2x")
+AT_TWO = ("--price", "h100-1x=4", "--price", "lambda-1x-h100=2")
+
+
+def test_a_row_has_the_step_of_the_same_gpu_and_its_own_price_unless_it_was_measured_there(rows_of, tmp_path):
+    measured_on(tmp_path, "h100-1x")
+    found = rows_of("compare", "h100-1x", "lambda-1x-h100", *AT_TWO)
+    fp8 = {row["instance"]: row for row in found if row["mode"] == "te-fp8"}
+    own, of_other = fp8["h100-1x"], fp8["lambda-1x-h100"]
+    assert (of_other["source"], of_other["measured_on"], own["measured_on"]) == ("same-gpu", "h100-1x", None)
+    assert (of_other["step_time_s"], of_other["usd_per_hour"]) == (own["step_time_s"], 2.0)
+    assert of_other["units_per_usd"] == pytest.approx(2 * own["units_per_usd"])
+    for mine, theirs in zip(own["step_time_ci_s"], of_other["step_time_ci_s"], strict=True):
+        assert abs(math.log(theirs / mine)) == pytest.approx(math.log1p(BETWEEN_MACHINES), rel=1e-3)
+    measured_on(tmp_path, "runpod-1x-h100", faster=1.1, minutes=60)
+    assert {row["source"] for row in rows_of("compare", "runpod-1x-h100")} == {"measured"}
+
+
+@pytest.mark.parametrize(
+    ("faster", "usd", "said"),
+    [
+        (1.0, "4", "lambda-1x-h100 and h200-1x are not told apart at batch 64 with te-fp8, same-gpu: "),
+        (1.0, "4.1", "are not told apart"),
+        (1.0, "3.9", "fp8bench run --mode te-fp8 --batch-size 64 on lambda-1x-h100 decides"),
+        (1.0, "3", "lambda-1x-h100: 33.3 % more images per USD"),
+        (1.2, "4", "h200-1x: 20.0 % more images per USD"),
+    ],
+)
+def test_such_a_row_says_which_instance_only_beyond_what_machines_differ_by(command, tmp_path, faster, usd, said):
+    measured_on(tmp_path, "h100-1x")
+    measured_on(tmp_path, "h200-1x", "NVIDIA H200", faster, minutes=60)
+    asked = ("lambda-1x-h100", "h200-1x", "--price", "h200-1x=4", "--price", f"lambda-1x-h100={usd}")
+    text = " ".join(command("compare", *asked).stdout.split())
+    assert said in text
+    assert "~80.0 ms" in text
+    assert "~ not measured there: steps of the same GPU on h100-1x" in text
+
+
+def test_which_mode_is_said_where_it_was_measured_and_a_page_has_the_evidence_of_what_was_lent(command, tmp_path):
+    measured_on(tmp_path, "h100-1x")
+    alone = command("compare", "runpod-1x-h100").stdout
+    assert "Which mode? That is decided where it was measured: h100-1x." in alone
+    answer = json.loads(command("compare", "runpod-1x-h100", "h100-1x", "--format", "answer").stdout)
+    assert {one["instance"] for one in answer[0]["which_mode"]} == {"h100-1x"}
+    command("report", "runpod-1x-h100", "-o", "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert [word for word in ("same-gpu", "sdpa:flash") if word not in page] == []
+
+
+def test_the_answer_begins_with_what_decides(command, tmp_path):
+    """Of two GPUs for 6 USD an hour beside one for 2: 1.5 times the price of a GPU, which is 1.2 times as fast."""
+    measured_on(tmp_path, "h100-1x")
+    measured_on(tmp_path, "h200-2x", "NVIDIA H200", 1.2, minutes=60, gpus=2)
+    asked = ("compare", "h100-1x", "h200-2x", "--price", "h100-1x=2", "--price", "h200-2x=6")
+    (answer,) = json.loads(command(*asked, "--format", "answer").stdout)
+    assert answer["factors"] == pytest.approx(
+        {"price of a GPU-hour": 1.5, "mode": 1.25, "speed of a GPU": 1.2}, rel=1e-3
+    )
+    assert list(answer["factors"]) == ["price of a GPU-hour", "mode", "speed of a GPU"]
+    said = "Which instance? What decides, at most: price of a GPU-hour 1.50x, mode 1.25x, speed of a GPU 1.20x."
+    assert said in command(*asked).stdout
+
+
+@pytest.mark.parametrize(
+    ("lender", "of_it"),
+    [("h200-1x", {"gpu": "NVIDIA H200"}), ("h100-2x", {"gpus": 2}), ("h100-1x", {"gpus": 8})],
+    ids=["another GPU", "more GPUs", "more GPUs than the lender has"],
+)
+def test_nothing_else_is_lent(command, tmp_path, lender, of_it):
+    measured_on(tmp_path, lender, **of_it)
+    keep(unsupported("h100-1x"), tmp_path / "results")
+    with pytest.raises(UsageError, match="no record for instance 'runpod-1x-h100'"):
+        command("compare", "runpod-1x-h100")
+
+
+def test_an_instance_without_a_row_is_named_with_what_would_measure_it(command, tmp_path):
+    measured_on(tmp_path, "h100-1x", phases_s={"timed": 50.0})
+    measured_on(tmp_path, "h200-1x", "NVIDIA H200")
+    words = ("compare", "runpod-1x-l40s", "h100-1x")
+    done = command(*words, "--format", "json")
+    assert {row["instance"] for row in json.loads(done.stdout)} == {"h100-1x"}
+    assert "runpod-1x-l40s: no record, and none from which one can be predicted" in done.stderr
+    # Six rounds of 50 s, at 1.09 USD an hour.
+    measures = "`fp8bench run --instance runpod-1x-l40s` there measures it (5 min, 0.09 USD, as long as on h100-1x)"
+    assert measures in done.stderr
+    assert "fp8bench run --instance" in command(*words, "--format", "answer").stderr
+    assert "fp8bench run --instance runpod-1x-l40s" in " ".join(command(*words).stdout.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("instance", "batch_size"), [("h200-1x", "64"), ("h200-1x", "256"), ("h100-2x", "64")])
+def test_its_interval_holds_what_another_machine_of_the_type_took(instance, batch_size):
+    """Each pair of committed machines, one as if it had not been measured."""
+    folders = [word for name in ("results", "evidence/machines") for word in ("--results-dir", str(ROOT / name))]
+    asked = ("--workload", "vit-huge", "--batch-size", batch_size, "--format", "json")
+    steps: dict[str, list[dict]] = {}
+    for row in json.loads(invoked("compare", instance, *folders, *asked).stdout):
+        if row["status"] == "ok" and row["execution"] != "eager":
+            steps.setdefault(row["mode"], []).append(row)
+    held = []
+    for of_mode in steps.values():
+        for known, asked_about in permutations(of_mode, 2):
+            low, high = known["step_time_ci_s"]
+            wide = low / (1 + BETWEEN_MACHINES), high * (1 + BETWEEN_MACHINES)
+            held.append(wide[0] <= asked_about["step_time_s"] <= wide[1])
+    assert len(held) >= 20
+    assert sum(held) >= 0.9 * len(held)
+
+
+@pytest.mark.parametrize(("workload", "where"), [("llm-1b", "stderr"), ("llm-7b", "error"), ("vit-huge", None)])
+def test_throughput_that_was_published_without_steps_is_named_with_the_command_that_shows_it(workload, where):
+    words = ("compare", "p5", "--workload", workload, "--results-dir", str(ROOT / "results"))
+    if where == "error":
+        with pytest.raises(UsageError) as refusal:
+            invoked(*words)
+        said = refusal.value.remedy
+    else:
+        said = invoked(*words).stderr
+    shows = f"throughput of {workload} on p5 was published: `fp8bench scaling p5 --workload {workload}`"
+    assert (shows in said) == (where is not None)
+
+
+def compared(*words):
+    done = call(ROOT, "compare", *words, "--workload", "vit-huge", "--batch-size", "64", "--format", "json")
+    assert done.code == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_each_of_five_instances_has_a_row_and_a_predicted_one_is_from_the_nearest_and_certain_between_no_two_modes():
+    five = compared("p4d", "p5", "p5en", "h100-1x", "h200-1x")
+    assert {(row["instance"], row["source"]) for row in five} == {
+        *((name, source) for name in ("p4d", "p5") for source in ("predicted", "published")),
+        *(("p5en", "predicted"), ("h100-1x", "measured"), ("h200-1x", "measured")),
+    }
+    rows = [row for row in five if row["source"] == "predicted"]
+    predicted = {(row["instance"], row["mode"], row["execution"]): row for row in rows}
+    assert predicted["p5", "te-fp8", "graphed"]["measured_on"] == "h100-2x"
+    assert predicted["p5en", "te-fp8", "graphed"]["measured_on"] == "h200-2x"
+    assert predicted["p4d", "baseline-bf16", "compiled+graphed"]["measured_on"].startswith("h")
+    assert ("p4d", "te-fp8", "graphed") not in predicted
+    least = {"p5": 0.05, "p5en": 0.05, "p4d": 0.2}
+    for (instance, *_), row in predicted.items():
+        (low, high), step_s = row["step_time_ci_s"], row["step_time_s"]
+        assert low < step_s < high
+        assert math.log(high / step_s) > least[instance]
+        assert (row["world_size"], row["joules_per_unit"], row["machine"]) == (8, None, None)
+        assert row["throughput_per_s"] == pytest.approx(64 * 8 / step_s)
+        assert row["units_per_usd"] == pytest.approx(row["throughput_per_s"] * 3600 / row["usd_per_hour"])
+    assert len({(row["instance"], row["mode"]) for row in rows}) == len(rows) == 10
+    assert not any("not comparable" in mark for row in rows for mark in row["marks"])
+    by_id = {row["run_id"]: row for row in five}
+    of_one = [row for row in rows if by_id[row["reference_run_id"]]["instance"] == row["instance"]]
+    assert {row["verdict"] for row in of_one if not row["is_reference"]} == {"inconclusive"}
+
+
+@pytest.mark.slow
+def test_several_nodes_are_projected_from_one_and_cost_as_many():
+    rows = compared("p5", "--gpus", "8,16,64,16", "--budget", "100000", "--within", "30d")
+    assert len({row["run_id"] for row in rows}) == len(rows)
+    assert {row["world_size"] for row in rows} == {8, 16, 64}
+    by = {(row["mode"], row["world_size"]): row for row in rows if row["source"] == "predicted"}
+    one, two, eight = (by["te-fp8", gpus] for gpus in (8, 16, 64))
+    assert (two["nodes"], eight["nodes"]) == (2, 8)
+    # 100,000 USD are 75.7 days of one instance: three at once, two pairs, or eight together for 9.5.
+    assert [row["budget_instances"] for row in (one, two, eight)] == [3, 4, 8]
+    assert two["usd_per_hour"] == pytest.approx(2 * one["usd_per_hour"])
+    assert one["step_time_s"] < two["step_time_s"] < eight["step_time_s"] < 1.1 * one["step_time_s"]
+    assert one["units_per_usd"] > two["units_per_usd"] > eight["units_per_usd"]
+    width = [math.log(row["step_time_ci_s"][1] / row["step_time_s"]) for row in (one, two, eight)]
+    assert width[0] < width[1] < width[2]
+    words = ("p5", "h200-1x", "--gpus", "16", "--workload", "vit-huge", "--format", "answer")
+    (answer,) = json.loads(call(ROOT, "compare", *words).stdout)
+    assert answer["sentences"] == ["Which mode? That is decided where it was measured: h200-1x, h100-2x."]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("left_out", MEASURED)
+def test_the_interval_of_a_prediction_holds_what_was_measured(left_out):
+    """Each committed instance, as if it had not been measured."""
+    catalog = load()
+    records = [kept.record for kept in results.read(ROOT / "results", MEASURED)]
+    selected = [one for one in select(records, False) if one.latest.status == "ok"]
+    others = [one for one in selected if one.latest.instance != left_out]
+
+    def variant(one):
+        what = one.latest.what
+        return what.workload, what.mode_label, what.batch_size, one.latest.execution
+
+    held = []
+    for one in foreseen(others, [left_out], catalog):
+        reach, step_s = 1 + one.elsewhere, one.latest.summary.step_time_s
+        for each in selected:
+            if each.latest.instance == left_out and variant(each) == variant(one):
+                held.append(step_s / reach <= each.latest.summary.step_time_s <= step_s * reach)
+    assert len(held) >= 4
+    assert sum(held) >= 0.9 * len(held)

@@ -4,18 +4,7 @@ import json
 from functools import partial
 
 import pytest
-from builders import (
-    evidence,
-    invalid,
-    measured,
-    place,
-    profile,
-    proof,
-    published,
-    rank_samples,
-    replayed,
-    summary,
-)
+from builders import evidence, invalid, measured, place, profile, proof, published, rank_samples, replayed, summary
 from cli.calling import keep
 
 from fp8bench.schema.errors import UsageError

@@ -53,9 +53,7 @@ def test_a_record_is_named_by_its_file_its_id_or_how_that_begins_and_what_names_
     ):
         with pytest.raises(UsageError, match=said):
             find_kept(name, where, kind)
-
-
-def test_an_id_that_others_begin_with_is_itself_and_a_path_is_one_even_where_nothing_is(tmp_path):
+    # An id that others begin with is itself, and a path is one even where nothing is.
     assert by_id("a", {"a": 1, "ab": 2, "abc": 3}) == 1
     assert by_id("d", {"a": 1, "ab": 2, "abc": 3}) is None
     with pytest.raises(UsageError, match=r"5 run ids begin with 'b'. Give more of it: b1, b2, b3, \.\.\."):

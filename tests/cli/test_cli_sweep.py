@@ -138,13 +138,10 @@ class TestSweep:
         said = fp8bench(Machine(), *SWEEP, "--gpus", "2", "--session", "mine", code=2).stderr
         assert "sweep 'mine' is of --gpus 1 (now 2)" in said
 
-    def test_what_failed_is_told_with_its_cause(self, fp8bench):
+    def test_what_failed_is_told_with_its_cause_and_where_nothing_is_left_that_has_the_exit_code(self, fp8bench):
         out = fp8bench(Machine(broken=("baseline-bf16",)), *SWEEP).stdout
-
         assert "Cheapest of 6 tried: torchao-float8:tensorwise at batch 32" in out
         assert re.search(r"baseline-bf16 +16 .* failed: it broke", out)
-
-    def test_where_no_configuration_is_left_it_says_why_with_the_exit_code_of_that(self, fp8bench):
         said = fp8bench(Machine(broken=tuple(STEP_S)), *SWEEP, code=5)
         assert said.stdout == ""
         assert "no configuration is left after 6 looks; the last one: failed: it broke. Fix it." in said.stderr
