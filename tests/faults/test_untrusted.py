@@ -23,7 +23,7 @@ from fp8bench.config.request import resolve
 from fp8bench.launch.place import instance_called
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
-from fp8bench.profiling import trace
+from fp8bench.profiling import kernels
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.yaml_text import parse_mapping, parse_yaml
 from fp8bench.tables import render
@@ -268,12 +268,12 @@ def test_nothing_that_can_be_sent_is_unpickled():
 
 
 def test_a_trace_that_unzips_without_end_or_is_nested_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(trace, "LARGEST_BYTES", 1 << 20)
+    monkeypatch.setattr(kernels, "LARGEST_BYTES", 1 << 20)
     bomb, deep = tmp_path / "bomb.json.gz", tmp_path / "deep.json.gz"
     bomb.write_bytes(gzip.compress(b" " * (3 << 20)))
     deep.write_bytes(gzip.compress(b'{"traceEvents": ' + b"[" * 200_000))
 
     with pytest.raises(UsageError, match="unzips to more than 1 MiB"):
-        trace.read_trace(bomb)
+        kernels.read_trace(bomb)
     with pytest.raises(UsageError, match="nested too deeply"):
-        trace.read_trace(deep)
+        kernels.read_trace(deep)
