@@ -98,6 +98,12 @@ compare p5 --reference p4d:baseline-bf16 | There are: p5:
 compare p5 --reference p5:baseline-bf16/graphed | There are: p5:baseline-bf16/eager
 compare p5 --reference p5:baseline-bf16/graph | unknown variant 'graph' | 'graphed'
 compare p5 --price-as-of tomorrow | --price-as-of | 'tomorrow'
+compare p5 --budget x | --budget | 'x'
+explain te-fp8/compiled | no file, run or mode is called 'te-fp8/compiled'
+numerics formats --cast 0x10 | --cast '0x10' is not a number
+scaling p55 --workload llm-1b | unknown instance 'p55'
+compar p4d | compare
+list modes --foo | No such option: --foo
 compare p4d p5 --region us-est-1 | no price is of region 'us-est-1' | us-east-1, us-east-2, us-west-2
 compare p4d --batch-size 0 | --batch-size | '0'
 compare p4d --batch-size 99999999999999999999 | --batch-size | the most is 10,000,000
