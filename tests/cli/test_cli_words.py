@@ -102,8 +102,6 @@ compare p5 --budget x | --budget | 'x'
 explain te-fp8/compiled | no file, run or mode is called 'te-fp8/compiled'
 numerics formats --cast 0x10 | --cast '0x10' is not a number
 scaling p55 --workload llm-1b | unknown instance 'p55'
-compar p4d | compare
-list modes --foo | No such option: --foo
 compare p4d p5 --region us-est-1 | no price is of region 'us-est-1' | us-east-1, us-east-2, us-west-2
 compare p4d --batch-size 0 | --batch-size | '0'
 compare p4d --batch-size 99999999999999999999 | --batch-size | the most is 10,000,000
@@ -310,6 +308,8 @@ def test_what_is_wrong_is_refused_in_a_line_with_a_remedy_and_nothing_is_written
 
 
 AS_A_PROGRAM = """
+compar p4d | compare
+list modes --foo | No such option: --foo
 rnu | Did you mean 'run'? See
 compare | no instance is named | fp8bench list instances
 list modes --jsn | --json
