@@ -47,7 +47,7 @@ class Lines(Quiet):
                 return
             first_step = same and progress.stage == "warming up" and progress.step <= 1
             stage, told_at = progress.stage, now
-            doing = f"{stage}{' (compiling)' * (first_step and compiles)}"
+            doing = f"{stage}{' (compiling)' if first_step and compiles else ''}"
             # The number of steps is agreed on after warm-up.
             step = f"step {progress.step}" if progress.steps is None else f"step {progress.step} of {progress.steps}"
             log(f"  after {now - began:.0f} s: {', '.join(filter(None, (doing, step, _median(progress))))}")

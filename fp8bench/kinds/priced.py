@@ -77,8 +77,8 @@ def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOpt
     elsewhere = instance is not None and only_another_machines(instance.prices, query)
     own = [one.as_of for one in instance.prices if one.own and one.as_of] if instance else []
     day = min((day for day in own if day > options.today), default=None)
-    not_yet = f"your price of {record.instance} is of {day}, which is in the future, and not used: correct its as_of"
-    not_yet = not_yet * bool(day)
+    future = f"your price of {record.instance} is of {day}, which is in the future, and not used: correct its as_of"
+    not_yet = future if day else ""
     if instance and price:
         # The price in a user's own contract holds however old it is.
         old = price.as_of is not None and not price.own and (options.day - price.as_of).days > OLD_DAYS

@@ -103,25 +103,34 @@ def require_possible(configs: Sequence[RunConfig], place: Place) -> None:
 _VIT = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
 _LLAMA = tuple(f"self_attn.{one}_proj" for one in "qkvo") + tuple(f"mlp.{one}_proj" for one in ("gate", "up", "down"))
 
-KNOWN: dict[str, tuple[str, int, tuple[str, ...], int | None]] = {
-    "vit-huge": ("blocks", 32, _VIT, 197),
-    "vit-huge-256": ("blocks", 32, _VIT, 256),
-    "vit-micro": ("blocks", 2, _VIT, 17),
-    "llm-1b": ("model.layers", 18, _LLAMA, None),
-    "llm-7b": ("model.layers", 32, _LLAMA, None),
-    "llm-8b": ("model.layers", 32, _LLAMA, None),
-    "llm-micro": ("model.layers", 2, _LLAMA, None),
+
+class Known(NamedTuple):
+    """The list of blocks, their number, the layers in each that may run in fp8 (the head stays in bf16), and the
+    patches of an image with the class token.
+    """
+
+    blocks: str = ""
+    depth: int = 0
+    layers: tuple[str, ...] = ()
+    tokens: int | None = None
+
+
+KNOWN = {
+    "vit-huge": Known("blocks", 32, _VIT, 197),
+    "vit-huge-256": Known("blocks", 32, _VIT, 256),
+    "vit-micro": Known("blocks", 2, _VIT, 17),
+    "llm-1b": Known("model.layers", 18, _LLAMA, None),
+    "llm-7b": Known("model.layers", 32, _LLAMA, None),
+    "llm-8b": Known("model.layers", 32, _LLAMA, None),
+    "llm-micro": Known("model.layers", 2, _LLAMA, None),
 }
-"""The list of blocks, their number, the layers in each that may run in fp8 (the head stays in bf16), and the patches of
-an image with the class token. Of other workloads, and of a text's length, each rank looks at the model.
-"""
-UNKNOWN = "", 0, (), None
+"""Of other workloads, and of a text's length, each rank looks at the model."""
 
 
 def layers_of(workload: str) -> tuple[str, ...]:
     """Return the dotted names of the layers that may run in fp8; empty if the workload is not known here."""
-    blocks, depth, layers, _ = KNOWN.get(workload, UNKNOWN)
-    return tuple(f"{blocks}.{n}.{layer}" for n in range(depth) for layer in layers)
+    known = KNOWN.get(workload, Known())
+    return tuple(f"{known.blocks}.{n}.{layer}" for n in range(known.depth) for layer in known.layers)
 
 
 PRECISIONS: dict[str, tuple[Precision, Precision]] = {
@@ -187,7 +196,7 @@ def _newest(config: RunConfig, recipe: str, place: Place) -> Any:
     ]
     if found:
         return found[-1]
-    _, _, _, tokens = KNOWN.get(config.workload, UNKNOWN)
+    tokens = KNOWN.get(config.workload, Known()).tokens
     if tokens is not None and config.batch_size * tokens % ALIGNMENT:
         enough = padded(config.batch_size, ALIGNMENT // gcd(ALIGNMENT, tokens))
         rows = f"batch {config.batch_size} x {tokens} tokens are {config.batch_size * tokens:,}"

@@ -136,7 +136,7 @@ def test_what_is_known_of_a_workload_without_torch_is_what_its_model_has(name):
     if name.startswith("vit"):
         products, _ = linear_gemms(registry.load(entry)(data="device"), 2)
         rows = {one.shape.m for one in products if one.role == "forward" and one.stays_bf16 is None}
-        assert rows == {2 * KNOWN[name][3]}
+        assert rows == {2 * KNOWN[name].tokens}
 
 
 PIECES = {"batch_size": 32, "grad_accumulation": 8}

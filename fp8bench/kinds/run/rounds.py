@@ -132,7 +132,7 @@ def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid
         *(f"round {number}: {flag}" for number, flag in enumerate(round_flags(clocks), start=1) if flag is not None),
         # A finding of every round is shown once, with the latest round's figures.
         *(
-            Mark(f"{of[-1]}{f', in {len(of)} of {len(rounds)} rounds' * (len(of) != len(rounds))}", of[-1].weight)
+            of[-1] if len(of) == len(rounds) else Mark(f"{of[-1]}, in {len(of)} of {len(rounds)} rounds", of[-1].weight)
             for of in alike.values()
         ),
     )

@@ -46,7 +46,9 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
         tables.append([*([doc.Heading(one.name)] if one.name else []), _table(some, letters, view)])
         if not in_columns:
             left = len(one.rows) - len(some)
-            tables[-1] += map(doc.Note, [*_signs(some), *[f"{counted(left, 'more row')}: --wide"] * bool(left)])
+            tables[-1] += map(doc.Note, _signs(some))
+            if left:
+                tables[-1].append(doc.Note(f"{counted(left, 'more row')}: --wide"))
     # The answer is of all rows.
     said = [doc.Sentence(text) for one in comparisons for text in sentences(one)]
     if said and len(tables) > 1:
@@ -194,13 +196,16 @@ def notes(rows: Sequence[Row], about_all: Sequence[str], every: bool) -> list[st
     found = grouped(((mark, row) for row in rows for mark in _in_row_and_below(row)[1]), lambda one: one[0])
     instances, sizes = len({row.instance for row in rows}) > 1, len({row.batch_size for row in rows}) > 1
 
+    def called(row: Row) -> str:
+        of = [row.instance if instances else "", str(row.batch_size) if sizes else ""]
+        return " ".join(filter(None, (name_of(row, rows), *of)))
+
     def told(named: Sequence[Row]) -> str:
         if len(named) == len(rows) > 1:
             return "Every row"
         if len(named) > 2:
             return counted(len(named), "row")
-        more = (f" {row.instance}" * instances + f" {row.batch_size}" * sizes for row in named)
-        return " and ".join(name_of(row, rows) + of for row, of in zip(named, more, strict=True))
+        return " and ".join(map(called, named))
 
     ranked = [(mark.weight, f"{told([row for _, row in of])}: {mark}") for mark, of in found.items()]
     ranked += [(Weight.OF_ALL, text) for text in about_all]

@@ -219,7 +219,8 @@ def _about_untried(untried: Untried) -> list[doc.Heading | doc.Note]:
     lines = []
     for why, configs in sorted(by_reason.items(), key=lambda item: -len(item[1])):
         names = [in_words(config) for config, _ in configs[:MOST_UNTRIED]]
-        names += [f"and {len(configs) - MOST_UNTRIED} more (--json)"] * (len(configs) > MOST_UNTRIED)
+        if len(configs) > MOST_UNTRIED:
+            names.append(f"and {len(configs) - MOST_UNTRIED} more (--json)")
         lines.append(doc.Note(f"{len(configs)}: {why}{'' if why == alike else ': ' + '; '.join(names)}"))
     return [doc.Heading("What was not tried"), *lines] if lines else []
 
