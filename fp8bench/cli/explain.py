@@ -23,6 +23,7 @@ from fp8bench.records.select import ALL, Filter, grouped, work_of
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import suffix
 from fp8bench.schema.instance import Catalog
+from fp8bench.schema.option import Option
 from fp8bench.schema.record import Record
 from fp8bench.stats.steps import step_times
 from fp8bench.tables.chart import require_drawable
@@ -44,6 +45,7 @@ def explain(
     workload: Workload = None,
     optimizer: Optimizer = None,
     plot: Annotated[Path | None, option("FILE", "Draw the steps as bars, .png, .svg or .pdf.")] = None,
+    floor: Annotated[bool, Option("How far each part could go on its GPU; measured by `run --floor`")] = False,
     form: FormOfTables = "table",
     strict: Strict = False,
     results_dir: ResultsDir = Path("results"),
@@ -59,7 +61,9 @@ def explain(
         chosen.append(find(name, results_dir, unread, wanted, like))
         first = chosen[0]
         like = Filter(workload=first.workload, batch_size=first.batch_size, world_size=first.world_size)
-    explained = document(explain_steps(chosen[0], chosen[1] if len(chosen) > 1 else None))
+    if floor and len(chosen) > 1:
+        raise UsageError("--floor is of one step, and two were named", "Name one of them")
+    explained = document(explain_steps(chosen[0], chosen[1] if len(chosen) > 1 else None), floor)
     show(explained, form)
     draw(explained, PICTURE, plot)
     unread.end(strict)

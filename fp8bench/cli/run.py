@@ -63,6 +63,9 @@ def run(
     ] = None,
     emit: Emit = None,
     trace: Annotated[Path | None, option("FILE", "Keep the Chrome trace of the first mode's profile.")] = None,
+    floor: Annotated[
+        bool, Option("Measure first, half a minute, what this GPU reaches at best: `explain --floor`")
+    ] = False,
     strict: Strict = False,
     **settings: Any,
 ) -> None:
@@ -97,7 +100,7 @@ def run(
                 more = None if until is None else until.of(prepared.results_dir, rounds.session_id, say)
                 traces = {prepared.entries[0].label: trace} if trace else None
                 for entry, record, path in measure(
-                    prepared, rounds, listening.begins, traces, say, process_began_s(), executor, undecided=more
+                    prepared, rounds, listening.begins, traces, say, process_began_s(), executor, more, floor
                 ):
                     listening.ended(entry, record, path)
                     records.append(record)

@@ -20,6 +20,8 @@ from fp8bench.launch.recipes import words_of
 from fp8bench.launch.signals import exit_code, held_back
 from fp8bench.records import results
 from fp8bench.records.files import Broken, held
+from fp8bench.schema.ceilings import Ceilings
+from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted, Status
 from fp8bench.schema.private import fit
 from fp8bench.schema.rank import RankReport
@@ -73,9 +75,11 @@ def measure(
     since_s: float | None = None,
     executor: Executor | None = None,
     undecided: Callable[[int], bool] | None = None,
+    floor: bool = False,
 ) -> Iterator[Turned]:
     """Run every turn of `rounds`, after the batch sizes that are yet to be found: a mode without one keeps the record
-    that says why. undecided: asked at each look, with the rounds of this call, whether to go on.
+    that says why. undecided: asked at each look, with the rounds of this call, whether to go on. floor: measure the
+    ceilings first that records are judged by.
     """
     since_s = time.monotonic() if since_s is None else since_s
     stop, variants = prepared.stop, prepared.request.variants
@@ -96,7 +100,8 @@ def measure(
             record = stopped.model_copy(update={"session": rounds.place(entry, 1, 1)})
             yield Turned(entry, record, results.write(record, prepared.results_dir))
         if rounds.entries:
-            yield from run_rounds(prepared, rounds, executor, begins, traces or {}, since_s, undecided)
+            ceilings = _ceilings(prepared, rounds, executor, say) if floor else {}
+            yield from run_rounds(prepared, rounds, executor, begins, traces or {}, since_s, undecided, ceilings)
 
 
 def run_rounds(
@@ -107,6 +112,7 @@ def run_rounds(
     traces: Mapping[str, Path],
     since_s: float,
     undecided: Callable[[int], bool] | None = None,
+    ceilings: Mapping[object, Ceilings] | None = None,
 ) -> Iterator[Turned]:
     """Yield each turn once its record is kept, also if a signal came after its last timed step. traces: paths of the
     first round's, by label. since_s: when the command began, monotonic. Raises Interrupted, with no worker left.
@@ -144,7 +150,8 @@ def run_rounds(
                         record = assemble(entry.config, reports, key, now, place, found, prepared.machine)
                         written_s = time.monotonic()
                         took_s = phases(since_s, begun_s, seen[-1] if seen else None, ended_s, written_s)
-                        record, since_s = record.model_copy(update={"phases_s": took_s}), written_s
+                        more = {"phases_s": took_s, "ceilings": (ceilings or {}).get(_work(entry.config))}
+                        record, since_s = record.model_copy(update=more), written_s
                         kept = written(record, reports, prepared.results_dir)
             except KeyboardInterrupt as interrupt:
                 interrupted = interrupted or interrupt
@@ -156,6 +163,28 @@ def run_rounds(
                 what, remedy = f"{ran}; its workers have ended{too}", _how_to_resume(schedule, prepared)
                 raise Interrupted(what, remedy, exit_code(interrupted)) from interrupted
         number += 1
+
+
+def _work(config: RunConfig) -> object:
+    """Return what ceilings depend on, besides the machine."""
+    return config.model_dump_json(
+        include={"workload", "batch_size", "world_size", "sequence_length", "image_size", "classes"}
+    )
+
+
+def _ceilings(
+    prepared: Prepared, schedule: Schedule, executor: Executor, say: Callable[[str], None]
+) -> dict[object, Ceilings]:
+    """Return what the GPU reaches at best for each work of the session. What fails costs the floor and nothing else."""
+    found: dict[object, Ceilings] = {}
+    for config in {_work(entry.config): entry.config for entry in schedule.entries}.values():
+        task = Task(config=config, target="fp8bench.worker.ceilings:measure", timeout_s=prepared.request.timeout_s)
+        first = executor.run(task, lambda _progress: None)[0]
+        if first.found is None:
+            say(f"warning: no ceilings, so no floor: {first.reason}")
+        else:
+            found[_work(config)] = Ceilings.model_validate(first.found)
+    return found
 
 
 def _how_to_resume(schedule: Schedule, prepared: Prepared) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from fp8bench.profiling.floor import Floor, floor_of
 from fp8bench.registry import switches_of
 from fp8bench.schema.execution import Variant, is_compiled, is_replayed
 from fp8bench.schema.machine import release
@@ -66,6 +67,7 @@ class StepFacts:
     data_wait_s: float | None = None
     sm_clock_mhz: float | None = None
     flags: tuple[str, ...] = ()
+    floor: Floor | None = None
 
     @property
     def device(self) -> Literal["cuda", "cpu"]:
@@ -136,6 +138,7 @@ def facts_of(record: Record, step_time_s: float | None = None) -> StepFacts:
     taken = switches_of(config.workload) if helped else ()
     parts = (record, config, evidence, summary)
     same = {name: getattr(one, name) for one in parts for name in StepFacts.__annotations__ if hasattr(one, name)}
+    ceilings, sharded = record.ceilings, (record.joined or "").startswith("fsdp")
     own = {
         "label": config.mode_label,
         "source": record.run_id,
@@ -144,6 +147,7 @@ def facts_of(record: Record, step_time_s: float | None = None) -> StepFacts:
         "data_wait_s": data_wait_s,
         # In a compiled run they do nothing.
         "unused": tuple(name for name in ONLY_GAIN if name in taken and name not in split(config.te_switches)),
+        "floor": ceilings and floor_of(ceilings, config, bool(evidence and evidence.fp8), sharded),
     }
     return StepFacts(**{**same, **own})
 

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from fp8bench.schema import rank
+from fp8bench.schema.ceilings import Ceilings
 from fp8bench.schema.config import BatchSearch, OfMode, RunConfig, VariantSettings
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, variant_of
@@ -38,7 +39,7 @@ from fp8bench.schema.machine import (
 )
 from fp8bench.schema.switches import Switches
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 METHOD_VERSION = 4
 PROOF_VERSION = 2
 
@@ -197,6 +198,7 @@ class Record(RecordHead):
     memory: tuple[rank.RankMemory, ...] = ()
     telemetry: tuple[rank.RankTelemetry, ...] = ()
     profile: rank.Profile | None = optional("of rank 0; null: not taken")
+    ceilings: Ceilings | None = optional("of rank 0's GPU, for this work; null: not measured")
     phases_s: dict[Phase, rank.Duration] | None = optional("of rank 0; null up to format 8")
     step_times: StepTimes | None = optional("null: nothing was timed")
     samples_sha256: str | None = optional("of the file beside this one; null: there is none")

@@ -32,7 +32,7 @@ def measure(_config: RunConfig, rank: int, device: torch.device, aside: Aside, p
     config = CollectivesConfig.model_validate(plan)
     ProgressFile(aside.progress).stage("timing")
     try:
-        times = _times(config, rank, device)
+        times = timed(config, rank, device)
     except torch.OutOfMemoryError as error:
         said = str(error).split(". ")[0]
         raise RunFailed(f"rank {rank} ran out of GPU memory: {said}", "Give smaller ones with --size", "oom") from error
@@ -41,7 +41,7 @@ def measure(_config: RunConfig, rank: int, device: torch.device, aside: Aside, p
     return RankReport(rank=rank, environment=here, found={"times": [one.model_dump(mode="json") for one in times]})
 
 
-def _times(config: CollectivesConfig, rank: int, device: torch.device) -> tuple[RankTimes, ...]:
+def timed(config: CollectivesConfig, rank: int, device: torch.device) -> tuple[RankTimes, ...]:
     wrong: list[int] = []
     right: list[bool] = []
     rounds: list[list[tuple[float, ...]]] = [[] for _ in config.cases]

@@ -162,3 +162,10 @@ def test_the_plot_is_told_of_on_stderr(explain, results, tmp_path):
     assert done.stderr.endswith("\nfp8bench: drawn as steps.svg\n")
     assert "steps.svg" not in done.stdout
     assert (tmp_path / "steps.svg").read_text().startswith("<?xml")
+
+
+def test_a_floor_is_of_one_step_whose_ceilings_were_measured(explain, results):
+    with pytest.raises(UsageError, match=r"te-fp8:delayed has no floor: .* Measure with `fp8bench run --floor`"):
+        explain("te-fp8", "--floor")
+    with pytest.raises(UsageError, match="--floor is of one step, and two were named"):
+        explain("te-fp8", "baseline-bf16", "--floor")

@@ -355,3 +355,24 @@ class TestPresets:
         assert {("baseline-bf16", "on"), ("torchao-float8", "on"), ("torchao-float8", "off")} < at_16
         at_32 = {one["mode"] for one in second["variants"] if one["batch_size"] == 32}
         assert at_32 == {"torchao-float8", "te-fp8:delayed"}
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+def test_a_run_measures_ceilings_once_and_explain_judges_by_them(command):
+    words = ("--workload", "vit-micro")
+    short = ("--gpus", "2", "--rounds", "1", "--steps", "3", "--min-time", "0", "--quiet", "--json")
+    done = command("run", *words, *short, "--mode", "baseline-bf16", "--mode", "torchao-float8", "--floor")
+    records = json.loads(done.stdout)
+    found = records[0]["ceilings"]
+    assert [record["ceilings"] for record in records] == [found, found]
+    assert found["gemms_fp8_s"] is None
+    assert found["gemms_16_s"] > found["gemms_rest_s"] > 0
+    assert found["attention_s"] > 0
+    assert found["link_bytes_per_s"] > 0
+    assert found["bytes_per_s"] > 1e8
+    explained = json.loads(command("explain", "baseline-bf16", *words, "--floor", "--format", "json").stdout)
+    step_s = explained["modes"][0]["step_time_s"]
+    assert explained["left_at_most"] == pytest.approx(step_s / sum(explained["floor_s"].values()))
+    shown = " ".join(command("explain", "baseline-bf16", *words, "--floor").stdout.split())
+    assert f"At most {explained['left_at_most']:.2f}x is left on this machine" in shown

@@ -128,7 +128,7 @@ def test_a_record_has_every_field_of_the_contract_and_no_price():
     """That it comes back as it went: tests/faults/test_golden_records.py and test_fuzz.py."""
     text = measured(session=place(2, arm="B"), profile=profile()).model_dump_json()
     assert set(FIELDS_OF_THE_CONTRACT) <= set(json.loads(text))
-    assert json.loads(text)["schema_version"] == SCHEMA_VERSION == 12
+    assert json.loads(text)["schema_version"] == SCHEMA_VERSION == 13
     assert "usd" not in text
     assert "price" not in text
 

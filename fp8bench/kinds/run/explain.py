@@ -8,8 +8,10 @@ from typing import NamedTuple
 from fp8bench.kinds.run.row import Row
 from fp8bench.profiling import causes
 from fp8bench.profiling.causes import ADVICE, IDLE, PARTS, SMALLEST_S, Cause, StepFacts, ms
+from fp8bench.profiling.floor import Floor
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import suffix
+from fp8bench.schema.rank import Category
 from fp8bench.schema.record import Record
 from fp8bench.tables import document as doc
 from fp8bench.tables.row_chart import Bar, Bars
@@ -110,18 +112,58 @@ def _warnings(modes: Sequence[StepFacts]) -> Iterator[str]:
             )
 
 
-def document(explained: Explained) -> doc.Document:
-    """Return the document of an explanation, with every number unrounded."""
+def document(explained: Explained, floor: bool = False) -> doc.Document:
+    """Return the document of an explanation, with every number unrounded. floor: with how far each part could go.
+    Raises UsageError if that is unknown.
+    """
+    first = explained.modes[0]
+    left = _left(first) if floor else None
     told: list[doc.Part] = [*map(doc.Note, explained.notes), *map(doc.Warned, explained.warnings)]
-    parts = (_table(explained.modes), doc.Sentence(explained.sentence), *told)
+    if left is not None:
+        told = [doc.Sentence(_of_floor(first, left)), *told, *map(doc.Warned, left.beaten(first.profile))]
+    parts = (_table(explained.modes, left), doc.Sentence(explained.sentence), *told)
     shown = doc.blocks(*([part] for part in parts))
     modes = [{key.rpartition(".")[2]: attrgetter(key)(mode) for key in KEYS} for mode in explained.modes]
     data = {**explained._asdict(), "modes": modes}
+    if left is not None:
+        data |= {"floor_s": dict(left.parts), "left_at_most": first.step_time_s / left.total_s}
     return doc.Document(shown, data=data, figures={PICTURE: step_bars(explained.modes).write})
 
 
-def _table(modes: Sequence[StepFacts]) -> doc.Table:
-    """Return the parts that any mode has, idle time, the sum, and hidden communication if there is any."""
+def _left(mode: StepFacts) -> Floor:
+    if mode.floor is None:
+        remedy = "Measure with `fp8bench run --floor`, in fp8 or 16 bits, without --tensor-parallel"
+        raise UsageError(f"{mode.label} has no floor: its record has no ceilings of its GPU", remedy)
+    return mode.floor
+
+
+def _of_floor(mode: StepFacts, floor: Floor) -> str:
+    return (
+        f"At most {mode.step_time_s / floor.total_s:.2f}x is left on this machine: its floors add up to "
+        f"{ms(floor.total_s)} of {ms(mode.step_time_s)} ms. Three tries of each differed by {floor.spread * 100:.1f} %."
+    )
+
+
+def _lowered_by(mode: StepFacts) -> dict[str, str]:
+    """Return, by part, the option that lowers it and is not in use."""
+    found: dict[Category, tuple[bool, str]] = {
+        "gemm_bf16": (not mode.fp8, "--mode te-fp8"),
+        "cast": (mode.fp8, "--batch-size, larger"),
+        "elementwise": (not mode.compile, "--compile on"),
+        "copy": ("split-qkv" in mode.unused, "--te-switch split-qkv"),
+        "optimizer": (True, "--grad-accumulation"),
+        "nccl": (True, "--grad-accumulation"),
+    }
+    return {
+        **{PARTS[part]: option for part, (is_one, option) in found.items() if is_one},
+        IDLE: "" if mode.replayed else "--cuda-graphs on",
+    }
+
+
+def _table(modes: Sequence[StepFacts], floor: Floor | None = None) -> doc.Table:
+    """Return the parts that any mode has, idle time, the sum, and hidden communication if there is any. floor: of the
+    first mode.
+    """
     parts = [dict(mode.parts()) for mode in modes]
     lines = {name: tuple(of.get(name, 0.0) for of in parts) for name in PARTS.values()}
     lines |= {IDLE: tuple(mode.idle_s for mode in modes), "step": tuple(mode.step_time_s for mode in modes)}
@@ -139,6 +181,12 @@ def _table(modes: Sequence[StepFacts]) -> doc.Table:
         texts = tuple(f"{seconds * 1e3:+z.1f}" if seconds else "0.0" for seconds in rounded)
         tones = tuple[doc.Tone, ...](("bad" if seconds > 0 else "good") if seconds else "" for seconds in rounded)
         columns.append(doc.Cells("difference", texts, unit="ms", tones=tones))
+    if floor is not None:
+        least = {PARTS[part]: seconds for part, seconds in floor.parts.items()} | {"step": floor.total_s}
+        above = {name: seconds[0] - least.get(name, 0.0) for name, seconds in shown.items() if name in (*lines,)[:-1]}
+        columns.append(doc.Cells("floor", tuple(number(least.get(name), ".1f", 1e3) for name in shown), unit="ms"))
+        columns.append(doc.Cells("above", tuple(number(above.get(name), ".1f", 1e3) for name in shown), unit="ms"))
+        columns.append(doc.Cells("lowered by", tuple(_lowered_by(modes[0]).get(name, "") for name in shown), "word"))
     emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if name == "step" else "" for name in shown)
     return doc.Table(tuple(columns), emphasis=emphasis)
 
