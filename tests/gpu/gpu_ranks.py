@@ -154,5 +154,5 @@ def _settled(run, rank, device, capture, hook):
         "losses": losses,
         "warning": found.warning,
         "peak": peak_memory(device, rank, found.captured_peak).peak_allocated_bytes,
-        "split": None if split is None else [split.forward_s, split.backward_s, split.optimizer_s],
+        "split": None if split is None else [*split.values()],
     }
