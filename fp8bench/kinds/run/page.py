@@ -10,12 +10,12 @@ from operator import attrgetter
 from typing import Any
 
 from fp8bench import __version__
+from fp8bench.kinds.kind import View
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.explain import COLOURS, explain_steps, profiled
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import sentences
 from fp8bench.kinds.run.shown import FEW_INSTANCES, document
-from fp8bench.kinds.view import View
 from fp8bench.pricing import cost
 from fp8bench.profiling.causes import StepFacts, facts_of
 from fp8bench.records.select import grouped
