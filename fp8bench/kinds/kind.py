@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from fp8bench.config.options import Options, quoted
-from fp8bench.pricing.choose import PriceQuery
+from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery
 from fp8bench.records.files import Broken
 from fp8bench.records.named import Reference
 from fp8bench.records.select import ALL, Filter, Measurement
@@ -149,9 +149,9 @@ def parse_price(text: str) -> tuple[str, float]:
 
 class CompareOptions(NamedTuple):
     """What a user requests of a comparison. wanted: chooses records of the instances. every: whether each record is a
-    row. as_of: the day of the prices; None is today. price: USD an hour by instance; overrides any other. foresee:
-    predicts rows of instances where nothing was measured; None omits them. ahead: projects one node to so many GPUs,
-    and says where not.
+    row. as_of: the day of the prices; None is today. price: USD an hour by instance; overrides any other. any_machine:
+    whether the own price of any of an instance's machines counts. foresee: predicts rows of instances where nothing was
+    measured; None omits them. ahead: projects one node to so many GPUs, and says where not.
     """
 
     instances: tuple[str, ...]
@@ -164,6 +164,7 @@ class CompareOptions(NamedTuple):
     every: bool = False
     allow_mismatch: bool = False
     price: Mapping[str, float] = MappingProxyType({})
+    any_machine: bool = False
     view: View = AS_IT_IS
     foresee: Callable[[Sequence[Measurement], Sequence[str], Catalog], list[Measurement]] | None = None
     ahead: Callable[[Sequence[Measurement], Sequence[int], Catalog], tuple[list[Measurement], list[str]]] | None = None
@@ -175,7 +176,8 @@ class CompareOptions(NamedTuple):
 
     def query(self, machine: str | None = None) -> PriceQuery:
         """Return which price is asked for. machine: whose own price may be used."""
-        return PriceQuery(self.day, self.day >= self.today, self.region, self.purchase, machine)
+        whose = ANY_MACHINE if self.any_machine else machine
+        return PriceQuery(self.day, self.day >= self.today, self.region, self.purchase, whose)
 
 
 @dataclass(frozen=True, kw_only=True)
