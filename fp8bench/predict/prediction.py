@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from fp8bench.kinds.run import as_of
-from fp8bench.kinds.run.rounds import unit_time
+from fp8bench.kinds.run.explain import profiled
 from fp8bench.kinds.run.row import Row, to_row
 from fp8bench.predict.step import Known, Machine, ModelError, Step, Work, known, model_error, predict
 from fp8bench.records.select import Measurement
@@ -74,17 +74,16 @@ def source(measurement: Measurement, catalog: Catalog) -> Source:
     if config.nodes > 1:
         what = f"{name} ran on {config.nodes} nodes, whose network no figure here covers"
         raise UsageError(what, "Name a record of one host")
-    gpu, time = catalog.gpu_by_product(there.device_name), unit_time(measurement)
+    gpu = catalog.gpu_by_product(there.device_name)
     if gpu is None:
         what = f"{name} ran on {there.device_name!r}, which the catalogue does not know, so its peak is unknown"
         raise UsageError(what, "Name a record of a GPU that `fp8bench list instances` lists")
-    profiled = [(one, one.profile, one.summary) for one in measurement.rounds if one.profile and one.summary]
-    if time is None or not profiled:
+    row = to_row(measurement, catalog)
+    record = profiled(row)
+    if row.times is None or record is None or record.profile is None or record.summary is None:
         remedy = f"Measure it again: `fp8bench run --mode {latest.what.mode_label}`"
         raise UsageError(f"{name} was recorded without a profile", remedy)
-    unit_s = time.by_elapsed.value
-    record, profile, summary = min(profiled, key=lambda one: abs(one[2].step_time_s - unit_s * one[2].units_per_step))
-    step_s = unit_s * summary.units_per_step
+    step_s, profile = row.times.by_elapsed.value * record.summary.units_per_step, record.profile
     work = Work(
         step_s=step_s,
         by_category=profile.by_category,
@@ -94,7 +93,7 @@ def source(measurement: Measurement, catalog: Catalog) -> Source:
         causal=record.parity is not None and record.parity.later_leakage is not None,
         gradient_bytes=gradient_bytes_of(record),
     )
-    return Source(to_row(measurement, catalog), record, Machine(gpu, config.world_size), work)
+    return Source(row, record, Machine(gpu, config.world_size), work)
 
 
 def sources(measurements: Sequence[Measurement], catalog: Catalog) -> tuple[list[Source], list[str]]:

@@ -40,7 +40,7 @@ class Shown:
     @cached_property
     def facts(self) -> StepFacts | None:
         """The facts of the profiled round nearest the row's step time; None if no round was profiled."""
-        nearest, step_s = profiled(self.row.measurement.rounds, self.row), self.row.step_time_s
+        nearest, step_s = profiled(self.row), self.row.step_time_s
         return None if nearest is None or step_s is None else facts_of(nearest, step_s)
 
 
