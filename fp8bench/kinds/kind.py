@@ -171,7 +171,6 @@ class CompareOptions(NamedTuple):
 
     @property
     def day(self) -> date:
-        """The day of the prices."""
         return self.as_of or self.today
 
     def query(self, machine: str | None = None) -> PriceQuery:

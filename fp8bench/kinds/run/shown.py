@@ -108,7 +108,6 @@ def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
 
 
 def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
-    """Yield the columns of the table that answers."""
     column = partial(doc.column, rows)
     yield column("mode", lambda row: name_of(row, rows), "word")
     instances = len({row.instance for row in rows})
