@@ -13,7 +13,7 @@ from fp8bench.config.options import Share
 from fp8bench.kinds.run.check import check as checked
 from fp8bench.kinds.run.check_shown import EXPORTS, document, plan_sentence, sentence
 from fp8bench.kinds.run.check_shown import plan as planned
-from fp8bench.kinds.run.sessions import by_session, find
+from fp8bench.kinds.run.sessions import by_session, find, read
 from fp8bench.kinds.run.sessions import document as over_time
 from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.files import write_atomically
@@ -41,7 +41,7 @@ def check(
     exports = _exports(export)
     unread = Unread()
     if history:
-        show(over_time(by_session(results_dir, unread), results_dir), form)
+        show(over_time(by_session(read(results_dir), unread), results_dir), form)
         unread.end(strict)
         return
     if against is None and not plan:

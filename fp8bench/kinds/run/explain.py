@@ -1,6 +1,6 @@
 """Where a step's time goes, for one mode or two side by side, and why. Hidden communication is no part of the step."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
@@ -201,8 +201,7 @@ def step_bars(modes: Sequence[StepFacts]) -> Bars:
     return Bars(PICTURE, "Where a step goes, ms", caption, bars, COLOURS, write_part="{:.1f}".format)
 
 
-def profiled(rounds: Iterable[Record], row: Row) -> Record | None:
+def profiled(row: Row) -> Record | None:
     """Return the round that has a profile and is nearest the row's step time; None if no round has one."""
-
-    known, step_s = (record for record in rounds if record.profile is not None), row.step_time_s or 0.0
+    known, step_s = (one for one in row.measurement.rounds if one.profile is not None), row.step_time_s or 0.0
     return min(known, key=lambda one: abs((one.summary.step_time_s if one.summary else 0.0) - step_s), default=None)

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from textwrap import shorten
 
+from fp8bench.kinds.kind import AS_IT_IS, View
 from fp8bench.kinds.run.answer import ROUNDED, Comparison
 from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_BUDGET, OF_A_JOB, RowColumn, tone, units_of
 from fp8bench.kinds.run.rounds import Mark, Weight
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import as_json, sentences
-from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.records.select import grouped
 from fp8bench.schema.record import PROOF_VERSION
 from fp8bench.stats.certainty import VerdictOn
@@ -108,7 +108,6 @@ def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
 
 
 def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
-    """Yield the columns of the table that answers."""
     column = partial(doc.column, rows)
     yield column("mode", lambda row: name_of(row, rows), "word")
     instances = len({row.instance for row in rows})

@@ -145,7 +145,6 @@ def _row(config: RunConfig, halving: Halving, now: Standings, usd_per_hour: floa
 
 
 def command_line(config: RunConfig) -> str:
-    """Return the command that measures this configuration again."""
     words = ["--mode", config.mode_label, "--workload", config.workload, "--gpus", str(config.world_size)]
     for name, usual in RunRequest().of_workers(config.device, find_workload(config.workload).usual).items():
         value = getattr(config, name)
