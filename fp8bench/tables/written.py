@@ -8,9 +8,15 @@ HOURS_PER_YEAR = 8766
 Interval = tuple[float, float]
 
 
-def number(value: float | None, form: str, scale: float = 1, after: str = "") -> str:
+Form = str | Callable[[float], str]
+"""How a number is formatted: a specification, e.g. `,.1f`, or a function."""
+
+
+def number(value: float | None, form: Form, scale: float = 1, after: str = "") -> str:
     """Format a number, or NOTHING for None. scale: the factor to the unit that is shown."""
-    return NOTHING if value is None else f"{value * scale:{form}}{after}"
+    if value is None:
+        return NOTHING
+    return f"{form(value * scale) if callable(form) else format(value * scale, form)}{after}"
 
 
 def counted(count: int, word: str, words: str = "") -> str:
@@ -51,16 +57,12 @@ def rate(value: float | None) -> str:
     return number(value, ",.0f" if value is None or value >= 100 else ".3g")
 
 
-def rate_with_interval(value: float | None, interval: Interval | None) -> str:
-    """Write e.g. `512,000 (508,000-516,000)`; only the rate if there is no interval."""
-    return f"{rate(value)} ({low_to_high(*interval, rate)})" if interval else rate(value)
-
-
-def with_interval(value: float | None, interval: Interval | None, form: str, scale: float = 1, after: str = "") -> str:
+def with_interval(value: float | None, interval: Interval | None, form: Form, scale: float = 1, after: str = "") -> str:
     """Write e.g. `348.1 (346.6-350.2)`; only the value if there is no interval."""
+    said = number(value, form, scale, after)
     if value is None or interval is None:
-        return number(value, form, scale, after)
-    return f"{number(value, form, scale, after)} ({low_to_high(*interval, lambda end: f'{end * scale:{form}}')})"
+        return said
+    return f"{said} ({low_to_high(*interval, lambda end: number(end, form, scale))})"
 
 
 def ratio(value: float | None, verdict: str | None = None) -> str:

@@ -3,7 +3,7 @@
 from fp8bench.kinds.collectives import measure
 from fp8bench.kinds.collectives.measure import CollectivesRecord, CollectivesRequest
 from fp8bench.kinds.collectives.study import STUDY
-from fp8bench.kinds.one_record import OneRecord, shown
+from fp8bench.kinds.one_record import OneRecord
 
 KIND = OneRecord(
     name="collectives",
@@ -13,5 +13,5 @@ KIND = OneRecord(
     measure=measure.measure,
     statuses=lambda record, _request: [record.status],
     on_nodes=True,
-    document=shown(STUDY),
+    study=STUDY,
 )

@@ -11,8 +11,8 @@ from fp8bench.schema.collectives import Backend, CollectiveTiming, Dtype, Operat
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
 from fp8bench.tables.document import CsvLines
-from fp8bench.tables.study import Column, Study, StudyTable, word
-from fp8bench.tables.written import Interval, rate_with_interval
+from fp8bench.tables.study import Column, Study, StudyTable, where, word
+from fp8bench.tables.written import Interval, rate
 
 METHOD = (
     "Bus bandwidth is that of nccl-tests: a link's own, so numbers of ranks can be compared. Each result was first "
@@ -98,17 +98,11 @@ def size_of(size: float) -> str:
     return f"{size / 2 ** (10 * power):.4g} {('B', 'KiB', 'MiB', 'GiB')[power]}"
 
 
-def three(value: float | None, interval: Interval | None = None, scale: float = 1) -> str:
-    """Write a number, and each end of its interval, with three digits, or whole from 100 on."""
-    ends = (interval[0] * scale, interval[1] * scale) if interval else None
-    return rate_with_interval(None if value is None else value * scale, ends)
-
-
 TIME = Column[CollectiveRow](
-    "us (95 %)", lambda row: row, lambda row: three(row.time_s, row.time_ci_s, 1e6), "interval"
+    "us (95 %)", lambda row: row.time_s, rate, "interval", scale=1e6, interval=lambda row: row.time_ci_s
 )
 BUS = Column[CollectiveRow](
-    "bus GB/s (95 %)", lambda row: row, lambda row: three(row.bus_gb_s, row.bus_gb_s_ci), "interval"
+    "bus GB/s (95 %)", lambda row: row.bus_gb_s, rate, "interval", interval=lambda row: row.bus_gb_s_ci
 )
 TABLE = StudyTable[CollectiveRow](
     naming=(
@@ -118,7 +112,7 @@ TABLE = StudyTable[CollectiveRow](
     ),
     columns=(
         TIME,
-        Column("algorithm GB/s", lambda row: row.algorithm_gb_s, three),
+        Column("algorithm GB/s", lambda row: row.algorithm_gb_s, rate),
         BUS,
         Column("of link", lambda row: row.share_of_link, ".0f", scale=100, after=" %"),
     ),
@@ -129,10 +123,11 @@ TABLE = StudyTable[CollectiveRow](
 
 
 STUDY = Study[CollectivesRecord, CollectivesReport](
-    report=collectives_report,
-    title=lambda reports, where: f"Collectives of {', '.join(report.ranks for report in reports)}, on {where}",
+    reports=lambda records, catalog, _options: [collectives_report(one, catalog) for one in records],
+    title=lambda reports, names: (
+        f"Collectives of {', '.join(report.ranks for report in reports)}, on {where(reports, names)}"
+    ),
     tables=(TABLE,),
-    found=lambda _report: (),
     notes=lambda reports, _names: [METHOD, *([BY_LINK] if len(reports) == 1 and reports[0].link_gb_s else [])],
     lines=lambda reports: CsvLines.of(CollectiveRow, [row for report in reports for row in report.rows]),
 )

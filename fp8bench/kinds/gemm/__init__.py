@@ -3,7 +3,7 @@
 from fp8bench.kinds.gemm import measure
 from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest
 from fp8bench.kinds.gemm.study import STUDY
-from fp8bench.kinds.one_record import OneRecord, shown
+from fp8bench.kinds.one_record import OneRecord
 
 KIND = OneRecord(
     name="gemm",
@@ -13,7 +13,7 @@ KIND = OneRecord(
     measure=measure.measure,
     statuses=measure.statuses,
     tried="precisions",
-    document=shown(STUDY),
+    study=STUDY,
     figures={"plot": ("products", "the GEMMs")},
     # Shapes belong to no workload.
     idle=lambda flags: frozenset(("workload", "batch_size")) if {"--shape", "--sweep"} & set(flags) else frozenset(),

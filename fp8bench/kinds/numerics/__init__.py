@@ -1,6 +1,7 @@
 """What error each precision mode adds to a layer, measured against float64, and how delayed scaling answers a jump."""
 
-from fp8bench.kinds.numerics import document, measure
+from fp8bench.kinds.numerics import measure
+from fp8bench.kinds.numerics.document import STUDY
 from fp8bench.kinds.numerics.measure import NumericsRecord, NumericsRequest
 from fp8bench.kinds.one_record import OneRecord
 
@@ -11,6 +12,6 @@ KIND = OneRecord(
     prepare=measure.prepare,
     measure=measure.measure,
     statuses=lambda record, _request: (row.status for row in record.rows),
-    document=document.document,
+    study=STUDY,
     figures={"plot": ("errors", "the errors"), "history_plot": ("jump", "the jump")},
 )

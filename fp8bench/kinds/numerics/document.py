@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from fp8bench.kinds.numerics.measure import NumericsRecord
-from fp8bench.records.select import grouped, same_work
-from fp8bench.schema.instance import Catalog
+from fp8bench.records.select import grouped
 from fp8bench.schema.numerics import EXACT, INPUTS, LAYERS, TENSORS, AmaxJump, LayerError, LayerName, ScalingTrace
 from fp8bench.tables import chart
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import FAINT, INK
-from fp8bench.tables.study import Column, Study, StudyTable, word
+from fp8bench.tables.study import Column, Study, StudyTable, where, word
 from fp8bench.tables.written import error, ratio, share
 
 MANY = 0.01
@@ -128,9 +127,9 @@ def _not_run(record: NumericsRecord) -> list[str]:
     return [f"{', '.join(row.mode for row in rows)}: {why}" for why, rows in alike.items()]
 
 
-def _title(records: Sequence[NumericsRecord], where: str) -> str:
+def _title(records: Sequence[NumericsRecord], names: Sequence[str]) -> str:
     config = records[0].config
-    return f"numerics, width {config.width}, {config.tokens} tokens, seed {config.seed}, on {where}"
+    return f"numerics, width {config.width}, {config.tokens} tokens, seed {config.seed}, on {where(records, names)}"
 
 
 def _notes(records: Sequence[NumericsRecord], names: Sequence[str]) -> list[str]:
@@ -164,8 +163,7 @@ def error_dots(record: NumericsRecord, path: Path) -> None:
             looks = {"color": colour, "marker": marker, "markerfacecolor": "white" if hollow else colour, **dot}
             of_panel[row.layer, row.tensor].plot(x, modes.index(row.mode) + offset, **looks)
         for (layer, tensor), axes in of_panel.items():
-            axes.set_title(f"{layer}: {tensor.replace('_', ' ')}", **chart.SMALL_TITLE)
-            chart.panel(axes, "both")
+            chart.panel(axes, f"{layer}: {tensor.replace('_', ' ')}")
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter("{x:g}")
             axes.minorticks_off()
@@ -214,8 +212,7 @@ def jump_lines(record: NumericsRecord, path: Path) -> None:
             (middle, "values that saturate, %"),
             (below, "relative error of the cast"),
         ):
-            axes.set_title(text, **chart.SMALL_TITLE)
-            chart.panel(axes, "both")
+            chart.panel(axes, text)
             axes.axvspan(history.up_at - 0.5, history.down_at - 0.5, color="#f6f8fa", linewidth=0, zorder=0)
             if axes is not middle:
                 axes.set_yscale("log")
@@ -230,19 +227,15 @@ def jump_lines(record: NumericsRecord, path: Path) -> None:
 
 
 STUDY = Study[NumericsRecord, NumericsRecord](
-    report=lambda record, _catalog: record,
+    reports=lambda records, _catalog, _options: records,
     title=_title,
     tables=(*map(_errors, LAYERS), JUMP),
     found=_not_run,
     notes=_notes,
     lines=_csv,
-    figures={"errors": error_dots, "jump": jump_lines},
+    # Of errors if some mode ran.
+    figures=lambda record: {
+        "jump": partial(jump_lines, record),
+        **({"errors": partial(error_dots, record)} if record.status == "ok" else {}),
+    },
 )
-
-
-def document(records: Sequence[NumericsRecord], catalog: Catalog, _options: object = None) -> doc.Document:
-    """Return the document. Figures are only drawn for a single record, that of errors if some mode ran."""
-    found = STUDY.document(records, same_work(records), catalog)
-    if records[0].status == "ok":
-        return found
-    return found._replace(figures={name: draw for name, draw in found.figures.items() if name != "errors"})
