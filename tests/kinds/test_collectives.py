@@ -7,17 +7,17 @@ import pytest
 from kinds.made_collectives import collectives_record
 
 from fp8bench.config.options import read
-from fp8bench.kinds.collectives import KIND
-from fp8bench.kinds.collectives import measure as measuring
-from fp8bench.kinds.collectives.measure import (
+from fp8bench.kinds import collectives as measuring
+from fp8bench.kinds.collectives import (
+    KIND,
     CollectivesRequest,
+    collectives_report,
     measure,
     parse_size,
     prepare,
     several,
     timing_of,
 )
-from fp8bench.kinds.collectives.study import collectives_report, three
 from fp8bench.launch.nodes.place import elastic_from
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
@@ -142,12 +142,6 @@ def test_a_rank_that_fails_ends_the_call_with_its_words(request_of, monkeypatch,
     with pytest.raises(RunFailed, match=f"rank 1 died: enough.*{remedy}") as failed:
         measure(prepare(request_of(), {}), lambda _line: None)
     assert failed.value.cause == cause
-
-
-def test_each_end_of_an_interval_has_digits_of_its_own():
-    assert three(93.1e-6, (27.9e-6, 1500.4e-6), 1e6) == "93.1 (27.9-1,500)"
-    assert three(1234.5, (87.65, 4321.9)) == "1,234 (87.7-4,322)"
-    assert (three(0.00106), three(None)) == ("0.00106", "-")
 
 
 def test_machines_stand_side_by_side_though_their_ranks_differ():
