@@ -10,8 +10,16 @@ from numerics import te_delayed_stand_in
 
 from fp8bench.modes.transformer_engine import DELAYED_SETTLE_PASSES, TEBF16, TEFP8
 from fp8bench.numerics import examination, memory
-from fp8bench.numerics.examination import errors, examine, make_case, make_mode, refusal_of, run_mode, shares
-from fp8bench.numerics.memory import layers_bytes
+from fp8bench.numerics.examination import (
+    errors,
+    examine,
+    layers_bytes,
+    make_case,
+    make_mode,
+    refusal_of,
+    run_mode,
+    shares,
+)
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, NumericsConfig
 
