@@ -7,7 +7,7 @@ and how many steps after the fall the scale was back. In pictures no two things 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -270,17 +270,16 @@ def error_dots(record: NumericsRecord, path: Path) -> None:
     dot: dict[str, Any] = {"linestyle": "none", "markersize": 5.5, "markeredgewidth": 1.2}
     with chart.figure(1.2 + len(layers) * (0.42 + 0.36 * len(modes)), path) as figure:
         panels = figure.subplots(len(layers), len(TENSORS), squeeze=False, sharex=True, sharey=True)
-        of_panel = {(layer, tensor): panels[i, j] for i, layer in enumerate(layers) for j, tensor in enumerate(TENSORS)}
-        for row in rows:
-            if row.layer is None or row.input is None or row.tensor is None:
-                continue
-            colour, marker, offset = MARKS[row.input.removesuffix(EXACT)]
-            hollow = row.input.endswith(EXACT)
-            # At the left edge, too, what is hollow stands beside what is not.
-            x = max(row.relative_error or 0.0, LEAST * (0.75 if hollow else 1))
-            looks = {"color": colour, "marker": marker, "markerfacecolor": "white" if hollow else colour, **dot}
-            of_panel[row.layer, row.tensor].plot(x, modes.index(row.mode) + offset, **looks)
-        for (layer, tensor), axes in of_panel.items():
+        for (layer, tensor), axes in zip(product(layers, TENSORS), panels.flat, strict=True):
+            for row in rows:
+                if row.input is None or (row.layer, row.tensor) != (layer, tensor):
+                    continue
+                colour, marker, offset = MARKS[row.input.removesuffix(EXACT)]
+                hollow = row.input.endswith(EXACT)
+                # At the left edge, too, what is hollow stands beside what is not.
+                x = max(row.relative_error or 0.0, LEAST * (0.75 if hollow else 1))
+                looks = {"color": colour, "marker": marker, "markerfacecolor": "white" if hollow else colour, **dot}
+                axes.plot(x, modes.index(row.mode) + offset, **looks)
             chart.panel(axes, f"{layer}: {tensor.replace('_', ' ')}")
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter("{x:g}")

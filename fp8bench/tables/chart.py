@@ -30,8 +30,6 @@ OF_NOTHING: dict[str, dict[str, None]] = {
 SUFFIXES = tuple(OF_NOTHING)
 
 INK, FAINT, GRID = "#1f2328", "#59636e", "#d8dee4"
-OF_A_LEGEND: dict[str, Any] = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK}
-
 MARKS = frozenset(("svg", "g", "path", "text", "defs", "use", "clipPath", "rect"))
 """The elements that an SVG in a page may have."""
 
@@ -148,7 +146,8 @@ def legend(figure: Any, entries: Sequence[dict[str, Any]], columns: int, **looks
     from matplotlib.patches import Patch
 
     handles = [Patch(**one) if "facecolor" in one else Line2D([], [], **one) for one in entries]
-    figure.legend(handles=handles, ncols=columns, **{**OF_A_LEGEND, "columnspacing": 1.6, **looks})
+    usual: Any = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK}
+    figure.legend(handles=handles, ncols=columns, **{**usual, "columnspacing": 1.6, **looks})
 
 
 def plain(axes: Any, x: str = "", y: str = "") -> None:

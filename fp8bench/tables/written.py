@@ -80,11 +80,18 @@ def share(value: float) -> str:
     return "0 %" if value == 0 else f"{value * 100:.2g} %"
 
 
-def low_to_high(low: float, high: float, write: Callable[[float], str]) -> str:
+def low_to_high(low: float, high: float, write: Callable[[float], str], word: str = "-") -> str:
     """Write e.g. `346.6-350.2`; `at most 350.2` for a lower end that reads as 0; `not bounded` for ends more than
     100 times apart; `-0.07 to 0.02` for a difference, which has a sign.
     """
-    return f"{write(low)} to {write(high)}" if low < 0 else _between(low, high, write, "-")
+    if low < 0:
+        return f"{write(low)} to {write(high)}"
+    # Two processes that differ twofold have ends a millionfold apart, which would read as a measurement.
+    if low > 0 and high > 100 * low:
+        return "not bounded"
+    if low == 0 or write(low) == write(0.0):
+        return f"at most {write(high)}"
+    return f"{write(low)}{word}{write(high)}"
 
 
 def change(value: float | None, interval: Interval | None) -> str:
@@ -92,15 +99,6 @@ def change(value: float | None, interval: Interval | None) -> str:
     said = number(value, "+z.1f", 100, " %")
     if interval is None:
         return said
-    # With the rules of `low_to_high`: a ratio minus 1 is not below -1.
+    # As of ratios, which are not below 0.
     low, high = (end + 1 for end in interval)
-    return f"{said} ({_between(low, high, lambda one: f'{(one - 1) * 100:+z.1f}', ' to ')})"
-
-
-def _between(low: float, high: float, write: Callable[[float], str], word: str) -> str:
-    # Two processes that differ twofold have ends a millionfold apart, which would read as a measurement.
-    if low > 0 and high > 100 * low:
-        return "not bounded"
-    if low <= 0 or write(low) == write(0.0):
-        return f"at most {write(high)}"
-    return f"{write(low)}{word}{write(high)}"
+    return f"{said} ({low_to_high(low, high, lambda one: f'{(one - 1) * 100:+z.1f}', ' to ')})"

@@ -1,14 +1,13 @@
 """GEMMs by shape, in bf16 and fp8: from which shape on fp8 pays, and how much it can give a complete step at most."""
 
 from fp8bench.kinds.gemm import measure
-from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest
 from fp8bench.kinds.gemm.study import STUDY
 from fp8bench.kinds.one_record import OneRecord
 
 KIND = OneRecord(
     name="gemm",
-    request=GemmRequest,
-    record=GemmRecord,
+    request=measure.GemmRequest,
+    record=measure.GemmRecord,
     prepare=measure.prepare,
     measure=measure.measure,
     statuses=measure.statuses,

@@ -330,15 +330,17 @@ def draw(report: GemmReport, path: Path) -> None:
 def _draw_lines(report: GemmReport, where: str, path: Path) -> None:
     # The cheaper casts of those that were timed.
     casts: Casts = "compiled" if any(line.timing.casts == "compiled" for line in report.lines) else "eager"
+    entries: list[dict[str, Any]] = []
     with chart.figure(4.6, path) as figure:
         axes = figure.add_subplot()
         cubes = [line for line in report.lines if line.of.product.shape.is_cube and line.numbers["tflops"]]
         for precision, way in product(COLOURS, ("none", casts)):
             points = sorted((one.numbers["m"], one.numbers["tflops"]) for one in cubes if one.way == (precision, way))
             if points:
-                looks: Any = {"color": COLOURS[precision], "linestyle": "-" if way == "none" else (0, (4, 2))}
-                looks["label"] = precision if way == "none" else f"{precision}, {way} casts"
-                axes.plot(*zip(*points, strict=True), marker="o", markersize=3.5, linewidth=1.8, **looks)
+                look = {"linestyle": "-" if way == "none" else (0, (4, 2)), "color": COLOURS[precision]}
+                name = precision if way == "none" else f"{precision}, {way} casts"
+                entries.append({**look, "linewidth": 1.8, "marker": "o", "markersize": 3.5, "label": name})
+                axes.plot(*zip(*points, strict=True), **entries[-1])
         sizes = sorted({one.numbers["m"] for one in cubes})
         axes.set_xscale("log", base=2)
         axes.set_xticks(sizes, map(str, sizes))
@@ -346,8 +348,7 @@ def _draw_lines(report: GemmReport, where: str, path: Path) -> None:
         axes.minorticks_off()
         chart.plain(axes, "M = N = K", "TFLOP/s")
         chart.title(figure, f"TFLOP/s by size: {where}; broken: with {casts} casts")
-        handles = axes.get_legend_handles_labels()[0]
-        figure.legend(handles=handles, ncols=min(3, len(handles)), handlelength=3.4, **chart.OF_A_LEGEND)
+        chart.legend(figure, entries, min(3, len(entries)), handlelength=3.4)
 
 
 def _draw_bars(report: GemmReport, where: str, path: Path) -> None:
