@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -38,7 +39,6 @@ from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
 from fp8bench.schema.option import ByDevice, Limit, Option
-from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 from fp8bench.stats.estimate import estimate
 from fp8bench.tables.document import CsvLines
@@ -153,6 +153,8 @@ def measure(prepared: Prepared[CollectivesConfig], log: Log, executor: Executor 
     """Time every case on a group of ranks. executor: of several nodes; None for fresh processes here. Raises RunFailed
     if a rank dies, hangs or runs out of memory, or if a node is gone.
     """
+    from fp8bench.launch.assemble import environment_of
+
     config = prepared.config
     ranks = f"{config.world_size} {'GPUs' if config.device == 'cuda' else 'processes'}"
     nodes = f" on {config.nodes} nodes" if config.nodes > 1 else ""
@@ -165,24 +167,6 @@ def measure(prepared: Prepared[CollectivesConfig], log: Log, executor: Executor 
         less = "Find out what it waits for there, or measure less: fewer of --size, --rounds or --seconds"
         remedy = less if failed.cause == "timeout" else failed.remedy
         raise RunFailed(failed.reason or "a rank failed", remedy or less, failed.cause)
-    return record_of(prepared, reports)
-
-
-def task_of(config: CollectivesConfig) -> Task:
-    group = config.model_dump(include={"device", "world_size", "nodes"})
-    return Task(
-        config=RunConfig.model_validate({**NOTHING_TRAINED, **group}),
-        target="fp8bench.worker.collectives:measure",
-        given={"plan": config.model_dump(mode="json")},
-        timeout_s=START_S + FACTOR * len(config.cases) * config.rounds * config.seconds,
-    )
-
-
-def record_of(prepared: Prepared[CollectivesConfig], reports: Sequence[RankReport]) -> CollectivesRecord:
-    """Return the record. reports: of every rank, by rank, with its times."""
-    from fp8bench.launch.assemble import environment_of
-
-    config = prepared.config
     found = [[RankTimes.model_validate(one) for one in (report.found or {})["times"]] for report in reports]
     timings = [timing_of(case, of_case) for case, of_case in zip(config.cases, zip(*found, strict=True), strict=True)]
     bad = next((timing.reason for timing in timings if timing.status == "invalid"), None)
@@ -196,6 +180,16 @@ def record_of(prepared: Prepared[CollectivesConfig], reports: Sequence[RankRepor
         backend=BACKENDS[config.device],
         timings=tuple(timings),
         warnings=prepared.warnings,
+    )
+
+
+def task_of(config: CollectivesConfig) -> Task:
+    group = config.model_dump(include={"device", "world_size", "nodes"})
+    return Task(
+        config=RunConfig.model_validate({**NOTHING_TRAINED, **group}),
+        target="fp8bench.worker.collectives:measure",
+        given={"plan": config.model_dump(mode="json")},
+        timeout_s=START_S + FACTOR * len(config.cases) * config.rounds * config.seconds,
     )
 
 
@@ -280,25 +274,20 @@ def collectives_report(record: CollectivesRecord, catalog: Catalog) -> Collectiv
     """Return the numbers of a record. The catalogue gives the bandwidth of links from datasheets."""
     config, gpu = record.config, catalog.gpu_by_product(record.device_name)
     link_gb_s = gpu.nvlink_gb_s / BOTH_DIRECTIONS if gpu and gpu.nvlink_gb_s and config.nodes == 1 else None
-    rows = tuple(
-        _row(record, timing, config.sizes_bytes[place % len(config.sizes_bytes)], link_gb_s)
-        for place, timing in enumerate(record.timings)
-    )
-    return made_of(CollectivesReport, record, config, link_gb_s=link_gb_s, rows=rows)
-
-
-def _row(record: CollectivesRecord, timing: CollectiveTiming, requested: int, link_gb_s: float | None) -> CollectiveRow:
-    of: dict[str, Any] = {"rounds": len(timing.rounds_s), "requested": requested}
-    if timing.time_s is not None:
-        bus = partial(bus_gb_s, timing.operation, timing.size_bytes, ranks=record.config.world_size)
-        of |= {
-            "repetitions": sum(map(len, timing.rounds_s)),
-            "algorithm_gb_s": timing.size_bytes / timing.time_s / 1e9,
-            "bus_gb_s": bus(timing.time_s),
-            "bus_gb_s_ci": timing.time_ci_s and tuple(map(bus, reversed(timing.time_ci_s))),
-            "share_of_link": None if link_gb_s is None else bus(timing.time_s) / link_gb_s,
-        }
-    return made_of(CollectiveRow, record, record.config, timing, **of)
+    rows = []
+    for requested, timing in zip(cycle(config.sizes_bytes), record.timings, strict=False):
+        of: dict[str, Any] = {"rounds": len(timing.rounds_s), "requested": requested}
+        if timing.time_s is not None:
+            bus = partial(bus_gb_s, timing.operation, timing.size_bytes, ranks=config.world_size)
+            of |= {
+                "repetitions": sum(map(len, timing.rounds_s)),
+                "algorithm_gb_s": timing.size_bytes / timing.time_s / 1e9,
+                "bus_gb_s": bus(timing.time_s),
+                "bus_gb_s_ci": timing.time_ci_s and tuple(map(bus, reversed(timing.time_ci_s))),
+                "share_of_link": None if link_gb_s is None else bus(timing.time_s) / link_gb_s,
+            }
+        rows.append(made_of(CollectiveRow, record, config, timing, **of))
+    return made_of(CollectivesReport, record, config, link_gb_s=link_gb_s, rows=tuple(rows))
 
 
 def size_of(size: float) -> str:

@@ -64,7 +64,6 @@ class Cells(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The heading with the unit."""
         return f"{self.heading}, {self.unit}" if self.unit else self.heading
 
     @property

@@ -80,7 +80,6 @@ class Column(Generic[RowT]):
     spare: bool = False
 
     def text(self, row: RowT | None) -> str:
-        """Return the text of the cell."""
         value = None if row is None else self.get(row)
         if value is None or row is None:
             return doc.NOTHING
@@ -104,7 +103,6 @@ class Column(Generic[RowT]):
 
 
 def word(heading: str, get: Callable[[RowT], str | None], **looks: Any) -> Column[RowT]:
-    """Return a column of names."""
     return Column(heading, get, kind="word", **looks)
 
 

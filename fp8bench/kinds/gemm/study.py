@@ -249,7 +249,6 @@ TABLE = StudyTable[Line](
 
 
 def csv_of(reports: Sequence[GemmReport]) -> doc.CsvLines:
-    """Return a line for each GEMM, precision, way of casting and record."""
     rows = [
         {**line.numbers, "casts": line.timing.casts, "warnings": report.warnings}
         for report in reports
