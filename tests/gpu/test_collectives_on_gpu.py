@@ -3,14 +3,7 @@
 import pytest
 from gpu.this_gpu import needs_two_gpus
 
-from fp8bench.kinds.collectives import (
-    KIND,
-    CollectivesRecord,
-    CollectivesRequest,
-    collectives_report,
-    measure,
-    prepare,
-)
+from fp8bench.kinds.collectives import KIND, CollectivesRecord, CollectivesRequest, collectives_report, measure, prepare
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
 

@@ -204,12 +204,6 @@ class TestSideBySide:
         linear, _jump = tables(first, record(row(name="normal"), stopped, refused(), instance="p4d"))
         assert linear[1] == ["outlier", "te-fp8:delayed", "3.9e-02", "failed [a]", "-"]
 
-    def test_other_work_has_tables_of_its_own(self):
-        other = record(row(), instance="p4d", fingerprint={"kind": "numerics", "width": 64})
-        found = document([FIRST, other, OTHER])
-        assert found.blocks == document([FIRST, OTHER]).blocks + document([other]).blocks
-        assert found.figures == {}
-
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_terminal_of_80_columns_shows_every_name_and_number(count, monkeypatch, capsys):
