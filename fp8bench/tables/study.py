@@ -108,14 +108,14 @@ def word(heading: str, get: Callable[[RowT], str | None], **looks: Any) -> Colum
 
 @dataclass(frozen=True, kw_only=True)
 class StudyTable(Generic[RowT]):
-    """A table of a study: the same rows for one record, and for several side by side, or `stacked`: below each other.
+    """A table of a study: the same rows for one record, and for several side by side.
 
-    naming: the columns that name a row. columns: what is shown of one record, or stacked; beside: of each record side
-    by side; without any, there is no such table. Columns that say nothing are omitted. rows: of a record's numbers.
-    heading: of the table, if it is not the only one. key: joins the rows of several records. order: sorts the joined
-    rows; None: as they come, the first record's first. against: adds a column that compares each record with the first,
-    by a ratio's text and tone. refused: returns the status and the reason of a row without a value; the first column
-    that follows the naming ones shows it, with a letter.
+    naming: the columns that name a row. columns: what is shown of one record; beside: of each record side by side;
+    without any, the rows of several records stand below each other. Columns that say nothing are omitted. rows: of a
+    record's numbers. heading: of the table, if it is not the only one. key: joins the rows of several records. order:
+    sorts the joined rows, which else are as they come, the first record's first. against: adds a column that compares
+    each record with the first, by a ratio's text and tone. refused: returns the status and the reason of a row without
+    a value; the first column that follows the naming ones shows it, with a letter.
     """
 
     naming: Sequence[Column[RowT]]
@@ -123,26 +123,24 @@ class StudyTable(Generic[RowT]):
     rows: Callable[[Any], Sequence[RowT]] = lambda report: report.rows
     heading: str = ""
     beside: Sequence[Column[RowT]] = ()
-    stacked: bool = False
     key: Callable[[RowT], Hashable] = id
-    order: Callable[[RowT], Any] | None = None
+    order: Callable[[RowT], Any] = lambda _row: 0
     against: Callable[[RowT, RowT], tuple[str, doc.Tone]] | None = None
     refused: Callable[[RowT], tuple[str, str] | None] = lambda _row: None
 
     def _aligned(self, of_records: Sequence[Sequence[RowT]]) -> list[tuple[RowT | None, ...]]:
-        if len(of_records) == 1 or self.stacked:
+        if len(of_records) == 1 or not self.beside:
             return [(row,) for row in chain(*of_records)]
         known = [{self.key(row): row for row in rows} for rows in of_records]
         first = {name: row for rows in reversed(known) for name, row in rows.items()}
-        names = list(dict.fromkeys(name for rows in known for name in rows))
-        if self.order is not None:
-            order = self.order
-            names.sort(key=lambda name: order(first[name]))
-        return [tuple(rows.get(name) for rows in known) for name in names]
+        names = dict.fromkeys(chain(*known))
+        return [
+            tuple(rows.get(name) for rows in known) for name in sorted(names, key=lambda one: self.order(first[one]))
+        ]
 
     def of(self, of_records: Sequence[Sequence[RowT]], names: Sequence[str], letters: doc.Letters) -> doc.Table:
         """Return the table. of_records: the rows of each record, at least one row. names: of the records."""
-        alone, shown, found = self.stacked or len(names) == 1, [], self._aligned(of_records)
+        alone, shown, found = not self.beside or len(names) == 1, [], self._aligned(of_records)
         first, *others = self.columns if alone else self.beside
         for place, name in enumerate([""] if alone else names):
             mine = [rows[place] for rows in found]
@@ -158,7 +156,7 @@ class StudyTable(Generic[RowT]):
             shown += [column.cells(mine, name) for column in others]
         rows = [next(row for row in of_key if row is not None) for of_key in found]
         naming = doc.telling(*(column.cells(rows) for column in self.naming))
-        if self.stacked and len(names) > 1:
+        if alone and len(names) > 1:
             of_each = (name for name, mine in zip(names, of_records, strict=True) for _ in mine)
             naming.insert(0, doc.Cells("instance", tuple(of_each), "word", once=True))
         emphasis: tuple[doc.Emphasis, ...] = tuple("faint" if alone and self.refused(row) else "" for row in rows)
@@ -208,7 +206,7 @@ class Study(Generic[RecordT, ReportT]):
         blocks: list[list[doc.Part]] = []
         for table in self.tables:
             rows = [table.rows(report) for report in reports]
-            if any(rows) and (table.columns if len(group) == 1 or table.stacked else table.beside):
+            if any(rows):
                 above = [doc.Heading(table.heading)] if table.heading else []
                 blocks.append([*above, table.of(rows, names, letters)])
         warned = [

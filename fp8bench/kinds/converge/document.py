@@ -206,7 +206,6 @@ def _refused(row: Row) -> tuple[str, str] | None:
 
 NATS: dict[str, Any] = {"write": _half_width, "unit": "nats", "kind": "interval"}
 TABLE = StudyTable[Row](
-    stacked=True,
     naming=(word("mode", lambda row: f"{row.mode}, emulated" if row.emulated else row.mode),),
     # Losses are without their interval: seeds differ by more than modes do, which only their pairs show.
     columns=(
