@@ -82,7 +82,7 @@ def test_a_case_that_is_wrong_is_not_timed(monkeypatch):
 
 @pytest.mark.thorough
 def test_two_processes_time_every_operation(tmp_path):
-    from fp8bench.kinds.collectives.measure import task_of
+    from fp8bench.kinds.collectives import task_of
     from fp8bench.launch.processes.watch import Executor
 
     config = config_of(operations=OPERATIONS, dtypes=("bf16", "fp32"), sizes_bytes=(1000,), rounds=1)

@@ -3,9 +3,9 @@ its rows and letters for the rest; the answer in sentences; and notes, those fir
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from textwrap import shorten
+from typing import Any
 
 from fp8bench.kinds.kind import AS_IT_IS, View
 from fp8bench.kinds.run.answer import ROUNDED, Comparison
@@ -17,6 +17,7 @@ from fp8bench.records.select import grouped
 from fp8bench.schema.record import PROOF_VERSION
 from fp8bench.stats.certainty import VerdictOn
 from fp8bench.tables import document as doc
+from fp8bench.tables.study import Column
 from fp8bench.tables.written import change, counted, number
 
 MOST_NOTES = 3
@@ -108,7 +109,11 @@ def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
 
 
 def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
-    column = partial(doc.column, rows)
+    """Yield the columns of the table that answers."""
+
+    def column(heading: str, write: Callable[[Row], str], kind: doc.CellKind = "quantity", **looks: Any) -> doc.Cells:
+        return Column(heading, write, str, kind, **looks).cells(rows)
+
     yield column("mode", lambda row: name_of(row, rows), "word")
     instances = len({row.instance for row in rows})
     if instances > 1:
@@ -143,7 +148,7 @@ def _per_usd(rows: Sequence[Row]) -> doc.Cells:
         form = ".3g" if (row.units_per_usd or 0.0) * scale < 100 else ",.0f"
         return number(row.units_per_usd, form, scale, letter)
 
-    return doc.column(rows, f"{short}/ USD", value)
+    return Column(f"{short}/ USD", value, str).cells(rows)
 
 
 def name_of(row: Row, rows: Sequence[Row]) -> str:

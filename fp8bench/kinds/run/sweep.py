@@ -23,7 +23,7 @@ from fp8bench.schema.option import flag_of
 from fp8bench.stats.ratio import Ratio, ratio
 from fp8bench.tables import document as doc
 from fp8bench.tables.study import Column, word
-from fp8bench.tables.written import Interval, counted, low_to_high, rate, rate_with_interval, with_interval
+from fp8bench.tables.written import Interval, counted, low_to_high, rate, with_interval
 
 MOST_UNTRIED = 12
 """The most configurations that are named for one reason why they were not tried; --json has all."""
@@ -198,7 +198,7 @@ def _table(rows: Sequence[SweepRow]) -> doc.Table:
         word("execution", lambda row: row.execution),
         word("attention", lambda row: row.attention),
         word("rounds", lambda row: str(row.rounds) if row.rounds else "look"),
-        Column(f"{unit}/{per} (95 %)", lambda row: rate_with_interval(*_value(row)), str, "interval"),
+        Column(f"{unit}/{per} (95 %)", lambda row: with_interval(*_value(row), rate), str, "interval"),
         Column("peak GiB", lambda row: row.peak_memory_bytes, ".1f", scale=2**-30),
         Column("dropped", lambda row: row.dropped, kind="note"),
     )
