@@ -24,7 +24,7 @@ refused, each for one sequence.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from itertools import pairwise
 
@@ -32,6 +32,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from fp8bench.records.select import grouped
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import OptimizerName
@@ -45,7 +46,7 @@ from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, gradient_of,
 from fp8bench.worker.judged import GROUPS, ROWS, norms_of_groups
 from fp8bench.worker.memory import SPARE, free_bytes
 from fp8bench.worker.memory import size as size_of
-from fp8bench.worker.parallel import agreement, largest
+from fp8bench.worker.parallel import agreement, averaged, largest
 from fp8bench.worker.plain_weights import SHOWN, by_plain_names, ties, trained_weights
 from fp8bench.worker.plugin import Batches
 from fp8bench.worker.rounding import GRIDS, MOST, norm, ratio, rounded
@@ -119,18 +120,14 @@ def spread(parts: Parts, begun: Mapping[str, float], now: Mapping[str, float]) -
     `begun`; None if no other holds the same. Every rank calls this.
     """
     weights = trained_weights(parts.plain)
-    groups: dict[dist.ProcessGroup, list[str]] = {}
-    for name in now:
-        if (group := parts.strategy.replicas(weights[name])) is not None:
-            groups.setdefault(group, []).append(name)
+    groups = grouped(now, lambda name: parts.strategy.replicas(weights[name]))
+    groups.pop(None, None)
     apart = moved = 0.0
     for group, names in groups.items():
         start, mine = (
             torch.tensor([of[name] for name in names], dtype=torch.float64, device=parts.device) for of in (begun, now)
         )
-        mean = mine.clone()
-        dist.all_reduce(mean, group=group)
-        mean /= dist.get_world_size(group)
+        mean = averaged(mine.clone(), group)
         apart = math.hypot(apart, float((mine - mean).norm()))
         moved = math.hypot(moved, float((mean - start).norm()))
     if not groups:
@@ -271,20 +268,13 @@ def _rounding_alone(
     errors, tells = [], True
     for way, bf16 in _rounded_otherwise(parts, plain):
         plain.zero_grad(set_to_none=True)
-        with way:
-            try:
-                found = of_plain(parts, unseen(), plain, batch, math.inf, bf16)
-            except NotProved:
-                continue
-            except RuntimeError:
-                # Some models do not run in float32.
-                if bf16:
-                    raise
-                continue
-        error, of_samples = _beside(found.gradients or {}, expected, expected.gradients)
-        errors.append(error)
-        alike = all(abs(share - 1) <= TELLS * OF_SAMPLES for share in of_samples)
-        tells = tells and alike and error <= TELLS * _bound(tolerance)
+        # Some models do not run in float32.
+        with suppress(NotProved, *(() if bf16 else (RuntimeError,))), way:
+            found = of_plain(parts, unseen(), plain, batch, math.inf, bf16)
+            error, of_samples = _beside(found.gradients or {}, expected, expected.gradients)
+            errors.append(error)
+            alike = all(abs(share - 1) <= TELLS * OF_SAMPLES for share in of_samples)
+            tells = tells and alike and error <= TELLS * _bound(tolerance)
     return (max(errors), largest(int(not tells), parts.device) == 0) if errors else None
 
 

@@ -32,9 +32,9 @@ from fp8bench.schema.execution import OptimizerName, kept_bytes
 from fp8bench.worker.execution.build import parameters
 from fp8bench.worker.execution.checkpointing import repeated_blocks
 from fp8bench.worker.execution.optimizers import UpdateRule, settings_of
-from fp8bench.worker.execution.step import Parts, bf16_autocast, scales
+from fp8bench.worker.execution.step import Parts, announce, bf16_autocast, scales
 from fp8bench.worker.memory import SPARE, Room, copied, free_bytes, size
-from fp8bench.worker.parallel import agreement, largest
+from fp8bench.worker.parallel import agreement, averaged, largest
 from fp8bench.worker.plain_weights import divided, gradient_of, shapes_of, ties, trained_weights
 from fp8bench.workloads.protocol import Batch, Workload
 from fp8bench.workloads.protocol import stated as of_workload
@@ -108,7 +108,7 @@ def _plain_steps(
         weights = trained_weights(model)
         nudges = nudge(weights) if nudged else {}
         rule = UpdateRule(optimizer)
-        scaling, listens = getattr(mode, "loss_scaling", None), getattr(mode, "micro_batch", None)
+        scaling = getattr(mode, "loss_scaling", None)
         losses, first_gradients, own = [], {}, {}
         for batch in batches:
             samples, total = len(batch.inputs), torch.zeros((), device=device)
@@ -119,8 +119,7 @@ def _plain_steps(
                     weight.main_grad.zero_()
             for first in range(0, samples, at_once):
                 piece = Batch(*(tensor[first : first + at_once] for tensor in batch))
-                if listens is not None:
-                    listens(first == 0)
+                announce(mode, first == 0)
                 with or_not_proved():
                     with torch.autocast(device.type, torch.bfloat16), mode.forward_context():
                         loss = workload.loss(model, piece) * (len(piece.inputs) / samples)
@@ -352,21 +351,16 @@ def of_plain(
                         loss.backward()
                 total += loss.item()
             now = {name: so_far[name] if weight.grad is None else weight.grad.clone() for name, weight in few.items()}
-            of_samples.append({name: _mean(one - so_far[name]) for name, one in now.items()})
+            of_samples.append({name: averaged(one - so_far[name]) for name, one in now.items()})
             so_far = now
     if rate is None:
         return Plain(total, None)
-    gradients = {name: _mean(weight.grad) for name, weight in weights.items() if weight.grad is not None}
+    gradients = {name: averaged(weight.grad) for name, weight in weights.items() if weight.grad is not None}
     # The smallest step that moves a float32 weight of 1 is 2^-23.
     lost = frozenset(
         name for name, one in gradients.items() if bool((rate * one.abs() <= 2.0**-23 * weights[name].abs()).all())
     )
     return Plain(total, gradients, of_samples, lost)
-
-
-def _mean(gradient: Tensor) -> Tensor:
-    dist.all_reduce(gradient)
-    return gradient.div_(dist.get_world_size())
 
 
 def quarters(size: int) -> list[list[int]]:
@@ -387,6 +381,6 @@ def _on_device_in_turn(model: nn.Module, device: torch.device) -> Iterator[None]
         tensor.data = tensor.data.to(device)
     with ExitStack() as hooks:
         for block in blocks:
-            hooks.callback(block.register_forward_pre_hook(lambda block, _args: block.to(device) and None).remove)
-            hooks.callback(block.register_forward_hook(lambda block, _args, _out: block.cpu() and None).remove)
+            hooks.enter_context(block.register_forward_pre_hook(lambda block, _args: block.to(device) and None))
+            hooks.enter_context(block.register_forward_hook(lambda block, _args, _out: block.cpu() and None))
         yield
