@@ -38,7 +38,6 @@ TRIES, SECONDS = 3, 0.03
 
 MEMORY_BYTES, LINK_BYTES = {"cuda": 2**30, "cpu": 2**24}, {"cuda": 2**28, "cpu": 2**20}
 BACKENDS = (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
-FP8_FAST: Precision = "fp8-tensorwise-fast"
 
 
 class Attention(NamedTuple):
@@ -141,7 +140,7 @@ def _found(config: RunConfig, device: torch.device, link: float | None) -> Ceili
     copy = torch.empty_like(source)
     return Ceilings(
         gemms_16_s=tries.gemms_s(converted, "bf16") or 0.0,
-        gemms_fp8_s=tries.gemms_s(converted, FP8_FAST) or None,
+        gemms_fp8_s=tries.gemms_s(converted, "fp8-tensorwise-fast") or None,
         gemms_rest_s=tries.gemms_s([one for one in products if one.stays_bf16], "bf16") or 0.0,
         attention_s=sum(tries.attention_s(call, number) for call, number in calls.attention.items()),
         bytes_per_s=2 * source.numel() / tries.quickest_s(lambda _: copy.copy_(source)),

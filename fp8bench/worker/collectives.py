@@ -86,8 +86,7 @@ class Arrays:
         total = sum((self.values(rank, size) for rank in ranks), torch.zeros(size, device=self.ours.device))
         if self.case.operation == "all-reduce":
             return total
-        part = size // self.ranks
-        return total[self.rank * part : (self.rank + 1) * part]
+        return total.chunk(self.ranks)[self.rank]
 
     def values(self, rank: int, size: int) -> Tensor:
         # With one stride for all, as many ranks as there are values would add up to the same sum everywhere, and an

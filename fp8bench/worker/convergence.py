@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from statistics import fmean
 from typing import Any, cast
 
@@ -129,14 +130,11 @@ def trained(
     """
     losses: list[float] = []
     times: list[float] = []
+    begun = count()
     points = [Validation(step=0, loss=finite(validated()))]
     while len(times) < steps and all(map(math.isfinite, losses[-validate_every:])) and points[-1].loss is not None:
-        first = len(times)
-
-        def before(step: int, first: int = first) -> None:
-            before_step(first + step)
-
-        done, mine = train(training, min(validate_every, steps - first), clock_for(training.device), before)
+        number = min(validate_every, steps - len(times))
+        done, mine = train(training, number, clock_for(training.device), lambda _step: before_step(next(begun)))
         losses += of_ranks(mine, training.device, dist.ReduceOp.SUM, 1 / dist.get_world_size())
         times += of_ranks(done.step_s, training.device, dist.ReduceOp.MAX)
         points.append(Validation(step=len(times), loss=finite(validated())))

@@ -109,7 +109,7 @@ def _plain_steps(
         nudges = nudge(weights) if nudged else {}
         rule = UpdateRule(optimizer)
         scaling = getattr(mode, "loss_scaling", None)
-        losses, first_gradients, own = [], {}, {}
+        held, losses, first_gradients, own = partial(_held, parts, place), [], {}, {}
         for batch in batches:
             samples, total = len(batch.inputs), torch.zeros((), device=device)
             scale = 1.0 if scaling is None else float(scaling.scaled(torch.ones((), device=device)))
@@ -128,11 +128,11 @@ def _plain_steps(
             losses.append(total.item())
             # Ranks that share layers see the same samples: their own gradients are the mean but for rounding.
             if batch is batches[-1] and dist.get_world_size(parts.strategy.group()) > 1:
-                own = _held(parts, _gradients(weights), place)
+                own = held(_gradients(weights))
             with or_not_proved():
                 taken = _updated(weights, rule, scale, skips=scaling is not None)
             if len(losses) == 1 and optimizer in MOVED_BY_SIGNS:
-                first_gradients = _held(parts, _gradients(weights), place)
+                first_gradients = held(_gradients(weights))
             if scaling is not None:
                 # It is updated as with all weights by an optimizer that changes nothing.
                 idle = nn.Parameter(torch.zeros((), device=device))
@@ -141,11 +141,11 @@ def _plain_steps(
         return Expected(
             piece=at_once,
             losses=losses,
-            weights=_held(parts, {n: one - nudges[n] if nudged else one for n, one in weights.items()}, place),
-            gradients=_held(parts, _gradients(weights), place),
+            weights=held({name: one - nudges[name] if nudged else one for name, one in weights.items()}),
+            gradients=held(_gradients(weights)),
             first_gradients=first_gradients,
             own=own,
-            states={kind: _held(parts, kept, place) for kind, kept in rule.state.items() if kind.startswith("exp_avg")},
+            states={kind: held(kept) for kind, kept in rule.state.items() if kind.startswith("exp_avg")},
             scales=copied(scales(mode, model), place),
         )
 
@@ -249,7 +249,7 @@ def _gradients(weights: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
     return {name: torch.zeros_like(weights[name]) if one is None else one for name, one in found.items()}
 
 
-def _held(parts: Parts, whole: Mapping[str, Tensor], place: torch.device) -> dict[str, Tensor]:
+def _held(parts: Parts, place: torch.device, whole: Mapping[str, Tensor]) -> dict[str, Tensor]:
     like = dict(parts.plain.named_parameters())
     return {
         name: parts.strategy.part(name, tensor.detach(), like[name]).to(place, copy=True)
