@@ -71,6 +71,19 @@ def outcome(*given, **values):
     return {**told, **found.executed.model_dump()}
 
 
+def counted(base=Polite):
+    """A mode that counts its passes."""
+
+    class Counted(base):
+        passes = 0
+
+        def forward_context(self):
+            self.passes += 1
+            return super().forward_context()
+
+    return Counted
+
+
 class Growing(TinyLinear):
     def __init__(self, *sizes):
         super().__init__()

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from modes import te_stand_in
 from worker.execution import executing
-from worker.execution.executing import CPU
+from worker.execution.executing import CPU, counted
 from worker.several_ranks import begin, of_ranks
 
 from fp8bench.modes.protocol import FP8_TOLERANCE
@@ -93,17 +93,6 @@ def later(plant):
         for _ in range(3):
             step.step(parts, next(batches), NO_MARKS)
     return {"apart": spread(parts, begun, sketches(parts))}
-
-
-def counted(base):
-    class Counted(base):
-        passes = 0
-
-        def forward_context(self):
-            self.passes += 1
-            return super().forward_context()
-
-    return Counted
 
 
 class FaultyOnOne(TorchAOFloat8):
