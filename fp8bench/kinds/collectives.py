@@ -39,6 +39,7 @@ from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
 from fp8bench.schema.option import ByDevice, Limit, Option
+from fp8bench.schema.rank import RankReport, culprit_of
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 from fp8bench.stats.estimate import estimate
 from fp8bench.tables.document import CsvLines
@@ -162,7 +163,7 @@ def measure(prepared: Prepared[CollectivesConfig], log: Log, executor: Executor 
     with executor or Executor() as executor:
         reports = executor.run(task_of(config))
     executor.require_ready()
-    failed = next((one for one in reports if one.status != "ok" and not one.collateral), None)
+    failed = culprit_of(reports)
     if failed is not None:
         less = "Find out what it waits for there, or measure less: fewer of --size, --rounds or --seconds"
         remedy = less if failed.cause == "timeout" else failed.remedy

@@ -36,7 +36,7 @@ from fp8bench.schema.files import Frozen, bytes_of, write_atomically, writing
 from fp8bench.schema.machine import Environment
 from fp8bench.schema.option import ByDevice, Limit, Option
 from fp8bench.schema.private import fit_log
-from fp8bench.schema.rank import RankReport
+from fp8bench.schema.rank import RankReport, culprit_of
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 from fp8bench.workloads.text import byte_level, bytes_needed, read, require_enough
 
@@ -338,7 +338,7 @@ def in_turns(config: ConvergeConfig) -> list[tuple[str, int]]:
 
 
 def _trained(mode: str, seed: int, reports: Sequence[RankReport]) -> Trained:
-    culprit = min((one for one in reports if one.status != "ok"), key=lambda one: one.collateral, default=None)
+    culprit = culprit_of(reports)
     first = reports[0]
     return Trained(
         mode=mode,
