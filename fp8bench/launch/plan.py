@@ -104,9 +104,8 @@ def ranks_for(requested: int | None, machine: Machine, elastic: Elastic | None =
 
 def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> list[RunConfig]:
     """Return one configuration per mode or variant, in the order requested. Raises UsageError and ModeUnavailable."""
-    if not request.variants:
-        return _of_modes(request, machine, elastic)
-    return apart([config for each in request.each() for config in _of_modes(each, machine, elastic)], request.variants)
+    configs = [config for each in request.each() for config in _of_modes(each, machine, elastic)]
+    return apart(configs, request.variants) if request.variants else configs
 
 
 def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) -> list[RunConfig]:
@@ -332,13 +331,9 @@ class Schedule:
         return len(self._times.get(entry, []))
 
     def _wants(self, entry: Entry, number: int) -> bool:
-        if entry in self._stopped or self._done(entry) >= number:
+        if entry in self._stopped or self._done(entry) >= number or number > self.stop.most:
             return False
-        if number <= self.stop.rounds:
-            return True
-        if number > self.stop.most:
-            return False
-        return number <= self._needed(entry) if self.stop.looks else not self.precise()
+        return number <= self.stop.rounds or (number <= self._needed(entry) if self.stop.looks else not self.precise())
 
     def _needed(self, entry: Entry) -> int:
         """Return how many rounds the entry needs as far as known: a baseline as many as those compared with it."""

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import cycle
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -109,9 +110,8 @@ def prepare(
             resumed["fp8_layers"] = None
         request = request.model_copy(update={**resumed, "session": kept.session_id})
     configs = plan(request, machine, elastic)
-    to_size = list(configs) if request.batch_size == AUTO else []
-    if request.variants:
-        to_size = [config for config, each in zip(configs, request.each(), strict=True) if each.batch_size == AUTO]
+    # Each variant makes one configuration, and a request without variants all of them.
+    to_size = [config for config, each in zip(configs, cycle(request.each())) if each.batch_size == AUTO]
     require_possible(configs, place)
     configs, notes = with_layers(configs, place, to_size, kept.records)
     configs, searches = sizes_found(kept, configs, to_size)
