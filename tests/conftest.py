@@ -33,10 +33,7 @@ ENTRY_POINTS = """\
 outside-polite = outside_plugins:Polite
 outside-unavailable = outside_plugins:Unavailable
 outside-raises = outside_plugins:Raises
-outside-killed = outside_plugins:Killed
-outside-out-of-memory = outside_plugins:OutOfMemory
 outside-across-the-batch = outside_plugins:AcrossTheBatch
-outside-sleeps = outside_plugins:Sleeps
 outside-waits = outside_plugins:Waits
 [fp8bench.workloads]
 outside-linear = outside_plugins:TinyLinear

@@ -116,10 +116,9 @@ KNOWN = {
     "vit-huge": Known("blocks", 32, _VIT, 197),
     "vit-huge-256": Known("blocks", 32, _VIT, 256),
     "vit-micro": Known("blocks", 2, _VIT, 17),
-    "llm-1b": Known("model.layers", 18, _LLAMA, None),
-    "llm-7b": Known("model.layers", 32, _LLAMA, None),
-    "llm-8b": Known("model.layers", 32, _LLAMA, None),
-    "llm-micro": Known("model.layers", 2, _LLAMA, None),
+    "llm-1b": Known("model.layers", 18, _LLAMA),
+    **dict.fromkeys(("llm-7b", "llm-8b"), Known("model.layers", 32, _LLAMA)),
+    "llm-micro": Known("model.layers", 2, _LLAMA),
 }
 """Of other workloads, and of a text's length, each rank looks at the model."""
 

@@ -121,12 +121,11 @@ def judge(hellos: Sequence[Hello]) -> tuple[str, ...]:
 
 def _differing(hellos: Sequence[Hello], group: str) -> dict[str, str]:
     """Return what differs between nodes, by name, in words: `4 on node 0 (a), 8 on nodes 1 and 2`."""
-    values: list[dict[str, JsonValue]] = [getattr(one, group) for one in hellos]
     differing = {}
-    for name in dict.fromkeys(name for of_node in values for name in of_node):
+    for name in dict.fromkeys(name for one in hellos for name in getattr(one, group)):
         nodes: dict[str, list[Hello]] = {}
-        for one, of_node in zip(hellos, values, strict=True):
-            value = of_node.get(name)
+        for one in hellos:
+            value = getattr(one, group).get(name)
             words = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
             # What was not given is left to the machine.
             nodes.setdefault("not given" if value is None or value == [] else words, []).append(one)
