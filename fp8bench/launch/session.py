@@ -124,8 +124,7 @@ def run_rounds(
             kept: tuple[Record, Path] | None = None
             interrupted: KeyboardInterrupt | None = None
             reports: Sequence[RankReport] = ()
-            found: tuple[str, ...] = ()
-            begun_s, seen = since_s, list[Progress]()
+            seen = list[Progress]()
             try:
                 executor.require_ready()
                 found = marks(prepared, entry.config)
@@ -177,13 +176,13 @@ def _ceilings(
 ) -> dict[object, Ceilings]:
     """Return what the GPU reaches at best for each work of the session. What fails costs the floor and nothing else."""
     found: dict[object, Ceilings] = {}
-    for config in {_work(entry.config): entry.config for entry in schedule.entries}.values():
+    for work, config in {_work(entry.config): entry.config for entry in schedule.entries}.items():
         task = Task(config=config, target="fp8bench.worker.ceilings:measure", timeout_s=prepared.request.timeout_s)
         first = executor.run(task, lambda _progress: None)[0]
         if first.found is None:
             say(f"warning: no ceilings, so no floor: {first.reason}")
         else:
-            found[_work(config)] = Ceilings.model_validate(first.found)
+            found[work] = Ceilings.model_validate(first.found)
     return found
 
 
