@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builders import config, instance, measured_on_cpu, place, price
-from launch.sweep.test_halving import ran
+from launch.test_halving import ran
 
 from fp8bench import registry
 from fp8bench.launch.forecast import (
