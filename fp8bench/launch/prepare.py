@@ -54,8 +54,8 @@ OTHER_SESSION = "choose another name with --session"
 class Prepared(Place):
     """A run: what is executed, and as part of which session. here: the machine to which a resumed session must belong.
     request: with what the session brings. resumed: settings taken from the session, by the request's names. to_size:
-    configurations whose batch size is yet to be found. searches: how those of the session were found. named: the
-    instance as the user named it, if so. notes: lines about what was decided here and not by the user.
+    configurations whose batch size is yet to be found. searches: how those of the session were found. notes: lines
+    about what was decided here and not by the user.
     """
 
     entries: list[Entry]
@@ -64,7 +64,6 @@ class Prepared(Place):
     resumed: Mapping[str, Any] = field(default_factory=dict)
     to_size: tuple[RunConfig, ...] = ()
     searches: Mapping[RunConfig, BatchSearch] = field(default_factory=dict)
-    named: str | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -125,7 +124,6 @@ def prepare(
         resumed=resumed,
         to_size=tuple(to_size),
         searches=searches,
-        named=request.instance if named else None,
         notes=notes,
     )
 

@@ -206,9 +206,9 @@ def _how_to_resume(schedule: Schedule, prepared: Prepared) -> str:
         return "Nothing was finished before it: run the same command again"
     # A session whose records are all of earlier calls may not know a mode that this call has added.
     configs = [] if not untried or prepared.request.variants else [entry.config for entry in schedule.entries]
-    folder = prepared.results_dir
+    folder, named = prepared.results_dir, prepared.request.model_fields_set - prepared.resumed.keys()
     given = {
-        "--instance": [prepared.named] if prepared.named else [],
+        "--instance": [prepared.request.instance] if "instance" in named else [],
         "--session": [schedule.session_id],
         "--mode": dict.fromkeys(config.mode_label for config in configs),
         "--te-switch": words_of(configs),

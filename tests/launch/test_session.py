@@ -156,7 +156,7 @@ def test_an_interrupt_leaves_records_before_it_on_disk_and_no_executor_and_keeps
     assert executor.closed
     # What the session's records do not tell is in the command.
     executor = FakeExecutor(tmp_path / "my results", OK, stop)
-    named = replace(prepared(executor.results_dir), named="p5")
+    named = replace(prepared(executor.results_dir), request=RunRequest(allow_busy=True, instance="p5"))
     running = measure(named, Schedule([BASELINE, TE_FP8], Stop(1), "a-session"), untold, executor=executor)
     next(running)
     with pytest.raises(Interrupted) as stopped:
