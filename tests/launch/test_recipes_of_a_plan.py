@@ -117,7 +117,7 @@ def test_fp8_attention_that_vit_huge_has_no_backend_of_is_refused_before_a_proce
 )
 def test_what_cannot_be_is_refused_before_a_process_starts(one, told, tmp_path):
     with nullcontext() if told is None else pytest.raises(UsageError, match=told):
-        require_possible([one], Place(instance=instance("p5"), in_catalog=True, results_dir=tmp_path))
+        require_possible([one], Place(instance=instance("p5"), results_dir=tmp_path))
 
 
 @pytest.mark.slow
@@ -221,7 +221,7 @@ def test_a_session_that_is_resumed_measures_the_same_again(requested):
 
 RESULTS = Path(__file__).parents[2] / "results"
 H200 = Instance(key="h200-1x", gpu="NVIDIA H200", gpu_count=1)
-HERE = Place(instance=H200, in_catalog=True, results_dir=RESULTS, here=None)
+HERE = Place(instance=H200, results_dir=RESULTS, here=None)
 QKV, PROJ, FC1, FC2 = "blocks.*.attn.qkv", "blocks.*.attn.proj", "blocks.*.mlp.fc1", "blocks.*.mlp.fc2"
 
 

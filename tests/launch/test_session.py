@@ -69,7 +69,6 @@ def prepared(results_dir):
         entries=list(ENTRIES),
         stop=Stop(rounds=1),
         instance=instance("p5"),
-        in_catalog=False,
         request=RunRequest(allow_busy=True),
         results_dir=results_dir,
     )
