@@ -83,7 +83,7 @@ def measure(
     prepared: Prepared,
     rounds: Schedule,
     begins: Begins,
-    traces: Mapping[str, Path] | None = None,
+    trace: Path | None = None,
     say: Callable[[str], None] = lambda _line: None,
     since_s: float | None = None,
     executor: Executor | None = None,
@@ -114,7 +114,7 @@ def measure(
             yield Turned(entry, record, results.write(record, prepared.results_dir))
         if rounds.entries:
             ceilings = _ceilings(prepared, rounds, executor, say) if floor else {}
-            yield from run_rounds(prepared, rounds, executor, begins, traces or {}, since_s, undecided, ceilings)
+            yield from run_rounds(prepared, rounds, executor, begins, trace, since_s, undecided, ceilings)
 
 
 def run_rounds(
@@ -122,18 +122,18 @@ def run_rounds(
     schedule: Schedule,
     executor: Executor,
     begins: Begins,
-    traces: Mapping[str, Path],
+    trace: Path | None,
     since_s: float,
     undecided: Callable[[int], bool] | None = None,
     ceilings: Mapping[object, Ceilings] | None = None,
 ) -> Iterator[Turned]:
-    """Yield each turn once its record is kept, also if a signal came after its last timed step. traces: paths of the
-    first round's, by label. since_s: when the command began, monotonic. Raises Interrupted, with no worker left.
+    """Yield each turn once its record is kept, also if a signal came after its last timed step. trace: of the first
+    turn of the first mode. since_s: when the command began, monotonic. Raises Interrupted, with no worker left.
     """
     first = number = schedule.first_round
     while schedule.goes_on(number) or (undecided and undecided(number - first) and schedule.one_more(number)):
         for entry, place in schedule.round(number):
-            trace = traces.get(entry.label) if number == first else None
+            its_trace = trace if number == first and entry.label == prepared.entries[0].label else None
             kept: tuple[Record, Path] | None = None
             interrupted: KeyboardInterrupt | None = None
             reports: Sequence[RankReport] = ()
@@ -145,7 +145,7 @@ def run_rounds(
                 begun_s = time.monotonic()
                 earlier, timeout_s = schedule.parities.get(entry.config), prepared.request.timeout_s
                 given = {} if earlier is None else {"earlier": earlier.model_dump(mode="json")}
-                task = Task(config=entry.config, given=given, trace=trace, place=place, timeout_s=timeout_s)
+                task = Task(config=entry.config, given=given, trace=its_trace, place=place, timeout_s=timeout_s)
 
                 def noted(progress: Progress, watch: Watch = watch, seen: list[Progress] = seen) -> None:
                     seen[:] = [progress]
@@ -360,7 +360,7 @@ def _run_turn(sweep: Sweep, turn: Turn, executor: Executor, watch: Watch, halvin
     schedule = Schedule([Entry(config)], Stop(len(before) + 1), sweep.name, asked, searches)
     schedule.restore(before)
     try:
-        [(_, record, _)] = run_rounds(prepared, schedule, executor, lambda *_turn: watch, {}, time.monotonic())
+        [(_, record, _)] = run_rounds(prepared, schedule, executor, lambda *_turn: watch, None, time.monotonic())
     except Interrupted as interrupted:
         raise Interrupted(
             "interrupted; the workers of this turn have ended",

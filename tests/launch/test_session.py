@@ -74,9 +74,9 @@ def prepared(results_dir):
     )
 
 
-def session(executor, *entries, rounds=1, traces=None):
+def session(executor, *entries, rounds=1, trace=None):
     turns = Schedule(entries or ENTRIES, Stop(rounds), "a-session")
-    return measure(prepared(executor.results_dir), turns, untold, traces, executor=executor)
+    return measure(prepared(executor.results_dir), turns, untold, trace, executor=executor)
 
 
 def measured_by(what, executor):
@@ -114,9 +114,9 @@ def test_later_processes_may_rely_on_the_parity_of_the_latest_that_measured_its_
     assert turns.parities[TE_FP8.config].of_run == again.run_id
 
 
-def test_every_record_is_on_disk_before_the_next_turn_starts_and_the_first_round_keeps_traces_asked_for(tmp_path):
+def test_every_record_is_on_disk_before_the_next_turn_starts_and_the_first_keeps_the_trace_asked_for(tmp_path):
     executor, trace = FakeExecutor(tmp_path), tmp_path / "trace.json.gz"
-    kept = list(session(executor, rounds=2, traces={"te-fp8:delayed": trace}))
+    kept = list(session(executor, rounds=2, trace=trace))
 
     assert executor.on_disk_before == [0, 1, 2, 3, 4, 5]
     assert [read_record(turn.path) for turn in kept] == [turn.record for turn in kept]
@@ -124,7 +124,7 @@ def test_every_record_is_on_disk_before_the_next_turn_starts_and_the_first_round
     assert len({turn.record.run_id for turn in kept}) == 6
     there = [entry.label for entry in ENTRIES]
     assert executor.ran == [*there, *there[::-1]]
-    assert executor.traces == [None, trace, None, None, None, None]
+    assert executor.traces == [trace, None, None, None, None, None]
 
 
 def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_and_one_that_is_behind(tmp_path):
