@@ -97,9 +97,8 @@ def run(
                 records, paths, reached = [], [], mirror is not None
                 listening = OfSession(rounds, on)
                 more = None if until is None else until.of(prepared.results_dir, rounds.session_id, say)
-                traces = {prepared.entries[0].label: trace} if trace else None
                 for entry, record, path in measure(
-                    prepared, rounds, listening.begins, traces, say, process_began_s(), executor, more, floor
+                    prepared, rounds, listening.begins, trace, say, process_began_s(), executor, more, floor
                 ):
                     listening.ended(entry, record, path)
                     records.append(record)

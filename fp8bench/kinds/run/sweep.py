@@ -10,8 +10,8 @@ from typing import Any
 
 from fp8bench.config.request import RunRequest
 from fp8bench.launch.forecast import duration
-from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, Halving, Standings, Untried, in_words
-from fp8bench.launch.sweep.search import Sweep, begun
+from fp8bench.launch.halving import INTERVAL_ROUNDS, Halving, Standings, Untried, in_words
+from fp8bench.launch.session import Sweep, begun
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.records.select import grouped
 from fp8bench.registry import find_workload
