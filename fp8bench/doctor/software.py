@@ -7,14 +7,11 @@ and parts of one are then looked up in the other. Transformer Engine silently fa
 ViT-Huge at batch 64 on an H200 takes 171 ms a step under te-bf16 instead of 127.
 """
 
-import logging
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from importlib.metadata import version
-from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING
 
 from fp8bench.doctor.check import SKIPPED, Answer, Copy, Failure, MachineFacts, Verdict, copies, judged
@@ -269,28 +266,22 @@ def cublas_and_nccl(facts: MachineFacts) -> Verdict:
     return judged(text or None, several, remedy, unknown="neither is mapped; both may be linked into torch")
 
 
-def refusals(log: Iterable[logging.LogRecord]) -> tuple[str, ...]:
-    texts = (record.getMessage() for record in log)
-    return tuple(dict.fromkeys(" ".join(text.split()) for text in texts if text.startswith("Disabling ")))
-
-
 def attention() -> Answer:
-    # One block of ViT-Huge, converted by te-bf16 itself; if no attention can run, it raises. Why other kernels were
-    # refused is in Transformer Engine's log at debug level.
+    # One block of ViT-Huge, converted by te-bf16 itself, which listens to its log: at debug level it has
+    # why other kernels were refused. If no attention can run, it raises.
     import torch
     from timm.models.vision_transformer import Block
 
-    from fp8bench.modes.te_block import attention_backend
+    from fp8bench.modes.te_block import attention_backend, listen
     from fp8bench.modes.transformer_engine import TEBF16
 
-    log = BufferingHandler(sys.maxsize)
-    # If there is a handler, Transformer Engine adds none of its own.
-    logging.getLogger("DotProductAttention").addHandler(log)
     with torch.device("cuda"):
         model: torch.nn.Module = torch.nn.Sequential(Block(dim=1280, num_heads=16, mlp_ratio=4.0, qkv_bias=True))
         x = torch.randn(64, 197, 1280, requires_grad=True)
     _train(TEBF16().convert(model.train()), x)
-    return Answer(backend=attention_backend(), reasons=refusals(log.buffer), copies=copies())
+    log = listen()
+    reasons = tuple(line for line in log.said if line.startswith("Disabling ")) if log else ()
+    return Answer(backend=attention_backend(), reasons=reasons, copies=copies())
 
 
 def te_attention(facts: MachineFacts) -> Verdict:

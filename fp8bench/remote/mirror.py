@@ -40,10 +40,6 @@ class Unreachable(RunFailed):
     """Raised when the host does not answer, or not in time."""
 
 
-class Refused(UsageError):
-    """Raised when the host refuses: no such bucket, no credentials, not allowed."""
-
-
 class RemoteFile(NamedTuple):
     """md5: hexadecimal, if the store reports it."""
 
@@ -52,7 +48,9 @@ class RemoteFile(NamedTuple):
 
 
 class Store:
-    """The files under one address. Every method raises Refused and Unreachable."""
+    """The files under one address. Every method raises Unreachable, or UsageError for what the host refuses: no such
+    bucket, no credentials, no permission.
+    """
 
     def __init__(self, address: Address, limit_s: float = LIMIT_S) -> None:
         self.address, self.limit_s = address, limit_s
@@ -123,11 +121,11 @@ def _in_words(error: Exception, cannot: str) -> Exception:
     if isinstance(error, FileExistsError) or "PreconditionFailed" in text or "412" in text.split():
         return FileExistsError()
     if isinstance(error, PermissionError) or "403" in text:
-        return Refused(f"{cannot}: not allowed ({text})", "Check the credentials and what they may do")
+        return UsageError(f"{cannot}: not allowed ({text})", "Check the credentials and what they may do")
     if "Credentials" in name or "anonymous" in text.lower():
-        return Refused(f"{cannot}: no credentials were found", "Set them as its tools do")
+        return UsageError(f"{cannot}: no credentials were found", "Set them as its tools do")
     if isinstance(error, FileNotFoundError):
-        return Refused(f"{cannot}: there is no such bucket or folder", "Check its name, or make it")
+        return UsageError(f"{cannot}: there is no such bucket or folder", "Check its name, or make it")
     return Unreachable(f"{cannot}: {name}: {text}", "Try again later")
 
 
@@ -158,7 +156,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def send(store: Store, folder: Path, names: list[str], known: dict[str, str]) -> Sent:
-    """Send what the remote lacks, and add its digest to what is `known` to be there. Raises Refused and Unreachable."""
+    """Send what the remote lacks, and add its digest to what is `known` to be there. Raises as Store does."""
     done = Sent()
     # Of many files most are there, and a list is quicker than an attempt for each.
     there = store.files() if len(names) > BATCH else {}

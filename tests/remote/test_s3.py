@@ -11,7 +11,7 @@ from cli.calling import one_line
 from fp8bench.cli.remote import synced
 from fp8bench.records import results
 from fp8bench.records.files import samples_path
-from fp8bench.remote.mirror import Mirror, Refused, Store, Unreachable
+from fp8bench.remote.mirror import Mirror, Store, Unreachable
 from fp8bench.schema.address import parse
 from fp8bench.schema.errors import UsageError
 
@@ -152,7 +152,7 @@ def test_no_credentials_are_said(variables, bucket, monkeypatch):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
-    with pytest.raises(Refused, match="no credentials"):
+    with pytest.raises(UsageError, match="no credentials"):
         Store(parse(f"s3://{bucket}/results"), 20).put("p5/a.json", b"{}")
 
 
