@@ -37,7 +37,7 @@ Source = Annotated[Folder, option("DIR|URL", "Where records are: a folder or an 
 
 
 def push(
-    url: Annotated[str, argument("URL", "Where to: s3://, gs://, ssh:// or sftp://.")],
+    url: Annotated[str, argument("URL", f"Where to: {LIST}.")],
     form: Form = "table",
     results_dir: Source = Path("results"),
 ) -> None:
