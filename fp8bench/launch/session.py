@@ -20,11 +20,10 @@ from fp8bench.launch.recipes import words_of
 from fp8bench.launch.signals import exit_code, held_back
 from fp8bench.records import results
 from fp8bench.records.files import Broken, held
-from fp8bench.schema.ceilings import Ceilings
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted, Status
 from fp8bench.schema.private import fit
-from fp8bench.schema.rank import RankReport
+from fp8bench.schema.rank import Ceilings, RankReport
 from fp8bench.schema.record import Record, Session
 from fp8bench.stats.certainty import LOOKS, OUTSIDE
 from fp8bench.worker.progress import Progress
