@@ -7,15 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from fp8bench.schema import option
-from fp8bench.schema.execution import (
-    CheckpointChoice,
-    CompileChoice,
-    GraphChoice,
-    OptimizerName,
-    ParallelChoice,
-    Variant,
-)
+from fp8bench.schema import execution, option
+from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, optional
 from fp8bench.schema.option import ByDevice, Option
 from fp8bench.schema.switches import Switches
@@ -70,15 +63,15 @@ class RunConfig(OfMode):
         ),
     ] = 0.0
     compile: Annotated[
-        CompileChoice,
+        execution.CompileChoice,
         Option("Use torch.compile: auto compiles the modes that gain by it, blocks each block by itself", "auto"),
     ]
     cuda_graphs: Annotated[
-        GraphChoice,
+        execution.GraphChoice,
         Option("Replay each step as one CUDA graph: auto does where that works and is proved", "auto"),
     ] = "off"
     optimizer: Annotated[
-        OptimizerName,
+        execution.OptimizerName,
         Option(
             "Optimizer: sgd has momentum, none ends a step after backward",
             if_unset="sgd; of language models adamw, of gpt-layer none",
@@ -124,7 +117,7 @@ class RunConfig(OfMode):
     ] = "float32"
     te_switches: Switches | None = optional("options of Transformer Engine's layer, joined by +; null: none of them")
     parallel: Annotated[
-        ParallelChoice,
+        execution.ParallelChoice,
         Option("Join GPUs by DDP or by FSDP2: auto takes fsdp where a GPU has no room for all weights", "auto"),
     ] = "auto"
     tensor_parallel: Annotated[
@@ -135,7 +128,7 @@ class RunConfig(OfMode):
         PositiveInt, Option("Micro-batches that a step takes its samples in", 1, limit=option.BATCH_SIZE)
     ] = 1
     activation_checkpointing: Annotated[
-        CheckpointChoice,
+        execution.CheckpointChoice,
         Option("Compute activations again in backward: full all of a block, selective the cheap ones", "none"),
     ] = "none"
     fp8_layer_names: tuple[str, ...] | None = optional("of layers=auto, those that go to fp8, numbers folded into `*`")
