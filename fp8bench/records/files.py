@@ -24,12 +24,12 @@ def samples_path(path: Path, run_id: str | None = None) -> Path:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Say in words, as a UsageError, what keeps the block from writing to the folder of results."""
+def writing(path: Path, what: str = "") -> Iterator[None]:
+    """Say in words, as a UsageError, what keeps the block from writing to the folder of results. what: with `to `."""
     try:
         yield
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another --results-dir") from error
+        raise UsageError(f"cannot write {what}{path}: {error.strerror}", "Choose another --results-dir") from error
 
 
 @dataclass(frozen=True)

@@ -55,12 +55,7 @@ class RunConfig(OfMode):
     steps: Annotated[PositiveInt, Option("Timed steps, at least", 100, limit=option.STEPS)]
     min_time_s: Annotated[
         NonNegativeFloat,
-        Option(
-            "How long the timed steps last, at least",
-            ByDevice(cuda=10.0, cpu=3.0),
-            limit=option.TIMED_S,
-            metavar="SECONDS",
-        ),
+        Option("How long the timed steps last, at least", ByDevice(cuda=10.0, cpu=3.0), limit=option.TIMED_S),
     ] = 0.0
     compile: Annotated[
         execution.CompileChoice,
@@ -88,21 +83,11 @@ class RunConfig(OfMode):
     te_attention: Annotated[TEAttention, Option("Attention of the te modes: Transformer Engine's or torch's", "te")]
     sequence_length: Annotated[
         Annotated[int, Field(ge=2)] | None,
-        Option(
-            "Tokens a sample, of a language model",
-            if_unset="2048; of llm-micro 64",
-            limit=option.SEQUENCE_LENGTH,
-            metavar="TOKENS",
-        ),
+        Option("Tokens a sample, of a language model", if_unset="2048; of llm-micro 64", limit=option.SEQUENCE_LENGTH),
     ] = None
     image_size: Annotated[
         PositiveInt | None,
-        Option(
-            "Height and width of an image, of a timm:NAME workload",
-            if_unset="the model's own",
-            limit=option.IMAGE_SIZE,
-            metavar="PIXELS",
-        ),
+        Option("Height and width of an image, of timm:NAME", if_unset="the model's own", limit=option.IMAGE_SIZE),
     ] = None
     classes: Annotated[
         Annotated[int, Field(ge=2)] | None,
