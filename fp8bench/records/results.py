@@ -97,12 +97,11 @@ def _plain(name: str) -> str:
 def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
     """Keep what a failed run's processes left behind, next to its record. Returns None if it cannot be written."""
     path = results_dir / record.instance / f"{record.run_id}.log"
-    try:
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, fit_log(text.rstrip()) + "\n", replace=False)
-    except OSError:
-        return None
-    return path
+        return path
+    return None
 
 
 def _kept_elsewhere(texts: Mapping[str, str]) -> str:
