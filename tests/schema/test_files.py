@@ -69,6 +69,7 @@ def test_deep_nesting_is_refused_and_does_not_end_the_process():
     [
         ("a: 1\nb: [1\nc: 2\n", 3),
         ("a: 1\nas_of: 2026-02-30\n", 2),
+        ("a: 1\nb: !!int [1]\n", 2),
         *((f"a: 1\nb: {number}\n", 2) for number in ("12:30", "010", "0x10", "0b11", "1_000")),
         ('a: 1\nb: "\x01"\n', 2),
     ],
