@@ -32,12 +32,11 @@ from fp8bench.machine.identity import Here
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.records import results
 from fp8bench.records.files import Broken, held
-from fp8bench.schema.ceilings import Ceilings
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted, Status, UsageError
 from fp8bench.schema.option import flag_of
 from fp8bench.schema.private import fit
-from fp8bench.schema.rank import RankReport
+from fp8bench.schema.rank import Ceilings, RankReport
 from fp8bench.schema.record import Record, Session
 from fp8bench.stats.certainty import LOOKS, OUTSIDE
 from fp8bench.worker.progress import Progress

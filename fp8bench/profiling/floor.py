@@ -10,10 +10,9 @@ together, and all that moves data together.
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from fp8bench.schema.ceilings import Ceilings
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import FLOAT32_BYTES, OptimizerName
-from fp8bench.schema.rank import GEMMS, Category, Profile
+from fp8bench.schema.rank import GEMMS, Category, Ceilings, Profile
 
 MOVING: tuple[Category, ...] = ("cast", "elementwise", "copy")
 TENSORS: Mapping[OptimizerName, int] = {"sgd": 5, "adam": 7, "adamw": 7, "none": 0}

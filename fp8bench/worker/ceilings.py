@@ -21,11 +21,10 @@ from torch.overrides import TorchFunctionMode
 
 from fp8bench.numerics.gemm.bench import Bench
 from fp8bench.numerics.model_facts import linear_gemms
-from fp8bench.schema.ceilings import Ceilings
 from fp8bench.schema.collectives import Case, bus_gb_s
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.gemm import Precision, Product
-from fp8bench.schema.rank import RankReport
+from fp8bench.schema.rank import Ceilings, RankReport
 from fp8bench.worker.collectives import timed
 from fp8bench.worker.execution.checkpointing import weights_of
 from fp8bench.worker.progress import ProgressFile

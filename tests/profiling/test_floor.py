@@ -4,7 +4,7 @@ import pytest
 from builders import config, profile
 
 from fp8bench.profiling.floor import floor_of
-from fp8bench.schema.ceilings import Ceilings
+from fp8bench.schema.rank import Ceilings
 
 H200 = Ceilings(
     gemms_16_s=0.060,
