@@ -40,9 +40,10 @@ def convertible(module: nn.Module, fqn: str) -> bool:
     return module.in_features % ALIGNMENT == 0 and module.out_features % ALIGNMENT == 0
 
 
-def require_convertible(model: nn.Module) -> None:
-    if any(convertible(module, name) for name, module in model.named_modules()):
-        return
+def require_convertible(model: nn.Module) -> list[str]:
+    """Return the names of the layers that fp8 can take. Raises ModeUnavailable without any."""
+    if names := [name for name, module in model.named_modules() if convertible(module, name)]:
+        return names
     raise ModeUnavailable(
         f"torchao can convert none of the model's {len(named(model, nn.Linear))} linear layers, so nothing would run "
         f"in fp8: {why_none(model)}",
@@ -81,6 +82,8 @@ class TorchAOFloat8:
         self.recipe = named.base
         self._layers = LayerChoice(named.layers, fp8_layer_names)
         self._emulated = False
+        what = f"torchao gathers weights in float8 with the tensorwise recipe alone, and this is {self.recipe}"
+        self.sharding_notes = () if self.recipe == "tensorwise" else (what,)
 
     def check(self, device: torch.device) -> None:
         _float8()
@@ -99,12 +102,12 @@ class TorchAOFloat8:
             )
 
     def convert(self, model: nn.Module) -> nn.Module:
-        float8 = _float8()
-        require_convertible(model)
+        float8, names = _float8(), require_convertible(model)
         self._emulated = next(model.parameters()).device.type == "cpu"
+        # GEMMs are emulated from float32.
+        self.gathered_dtype = None if self._emulated else "bfloat16"
         recipe = float8.Float8LinearConfig.from_recipe_name(self.recipe)
         config = dataclasses.replace(recipe, emulate=self._emulated)
-        names = [name for name, module in model.named_modules() if convertible(module, name)]
         self._layers.require_some(names, self.name)
         module_filter = self._module_filter(float8)
         converted: nn.Module = float8.convert_to_float8_training(model, config=config, module_filter_fn=module_filter)
@@ -141,17 +144,6 @@ class TorchAOFloat8:
 
     def forward_context(self) -> AbstractContextManager[Any]:
         return nullcontext()
-
-    @property
-    def gathered_dtype(self) -> str | None:
-        """The dtype in which high-precision weights are gathered: bf16, except if GEMMs are emulated from float32."""
-        return None if self._emulated else "bfloat16"
-
-    @property
-    def sharding_notes(self) -> tuple[str, ...]:
-        if self.recipe == "tensorwise":
-            return ()
-        return (f"torchao gathers weights in float8 with the tensorwise recipe alone, and this is {self.recipe}",)
 
     def before_sharding(self, model: nn.Module) -> bool:
         """Prepare tensorwise weights: float32 parameters that cast themselves to float8 when they are gathered."""

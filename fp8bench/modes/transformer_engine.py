@@ -54,6 +54,29 @@ def import_te() -> Any:
     return te
 
 
+@contextmanager
+def own_state() -> Iterator[None]:
+    """Within the context, this process has a new state of Transformer Engine's, which rolls the amax histories of all
+    models that it knows after each pass of any. Raises ModeUnavailable.
+    """
+    from transformer_engine.pytorch.quantization import FP8GlobalStateManager as Manager
+
+    before = {name: value for name, value in vars(Manager).items() if not name.startswith("__")}
+    Manager.reset()
+    kept = [name for name, value in before.items() if isinstance(value, dict | list) and value is vars(Manager)[name]]
+    try:
+        if kept:
+            raise ModeUnavailable(
+                f"{versions()} keeps one state for all models of a process ({', '.join(kept)}), so te-fp8's steps have "
+                "nothing to be compared with",
+                "Use Transformer Engine 2.20 or newer",
+            )
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(Manager, name, value)
+
+
 class TEBF16:
     """Transformer Engine's block under bf16 autocast: the gain of its kernels without fp8."""
 
@@ -154,7 +177,7 @@ class TEBF16:
         }
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
-        converted = sum(self._gemms[type(module).__name__] for module in te_layers(model))
+        converted = sum(self._gemms[type(module).__name__] for module in te_layers(model).values())
         has_blocks = self._swaps is None or bool(self._swaps.blocks)
         # If layers are swapped one by one, attention is the model's own.
         te_attends = self.te_attention == "te" and has_blocks
@@ -196,7 +219,7 @@ class TEFP8(TEBF16):
     ) -> None:
         super().__init__(te_attention=te_attention, te_switches=te_switches)
         if "fp8-weights" in self.te_switches:
-            self._options.fp8_weights = self._fp8_weights
+            self._options.fp8_weights = lambda: import_te().quantized_model_init(enabled=True, recipe=self._te_recipe)
         self._recipe = split_recipe(recipe or "delayed")
         self.recipe = self._recipe.base
         self._layers = LayerChoice(self._recipe.layers, fp8_layer_names)
@@ -230,8 +253,10 @@ class TEFP8(TEBF16):
             te_recipe.require_fp8_attention(self._recipe, model, compute_capability(next(model.parameters()).device))
         model = super().convert(model)
         if self._layers.layers != ALL_LAYERS:
-            modules = {name: module for name, module in model.named_modules() if is_te(module, *GEMMS)}
-            self._left_out = te_recipe.leave_out(modules, plain, self._layers, self.name, self._off)
+            # A GPT's layer is in fp8 as a whole or not at all.
+            names = {} if named(model, TEGPTLayer) else self.plain_weights(model)
+            modules = [(te_recipe.layers_in(name, of, names, plain), of) for name, of in te_layers(model).items()]
+            self._left_out = te_recipe.leave_out(modules, self._layers, self.name, self._off)
         return model
 
     @cached_property
@@ -257,13 +282,13 @@ class TEFP8(TEBF16):
         """Let layers find out again whether FSDP2 shards them, which they keep from the gate's pass on whole weights: a
         sharded layer casts its weight again in backward, another keeps it in fp8. Weights keep their dtype.
         """
-        for layer in te_layers(model):
+        for layer in te_layers(model).values():
             layer.__dict__.pop("_is_fsdp2", None)
         return False
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
         """Return te-bf16's evidence with the recipe that the layers hold. Raises MeasurementInvalid if none ran fp8."""
-        in_fp8 = [layer for layer in te_layers(model) if layer.fp8_initialized]
+        in_fp8 = [layer for layer in te_layers(model).values() if layer.fp8_initialized]
         recipes = {str(layer.fp8_meta.get("recipe")) for layer in in_fp8}
         if not recipes:
             raise MeasurementInvalid("no Transformer Engine layer ran in fp8", "Report this with the record's evidence")
@@ -284,7 +309,7 @@ class TEFP8(TEBF16):
         """Return the scales of delayed scaling and the amax histories behind them; other recipes have no state."""
         # Dot-product attentions have their own scales in fp8.
         attentions = [m for m in model.modules() if self._recipe.fp8_attention and is_te(m, "DotProductAttention")]
-        scaled = [*te_layers(model), *attentions]
+        scaled = [*te_layers(model).values(), *attentions]
         metas = [getattr(layer, "fp8_meta", {}).get(key) for layer in scaled for key in ("scaling_fwd", "scaling_bwd")]
         held = [getattr(meta, name, None) for meta in metas for name in ("scale", "amax_history")]
         return [tensor for tensor in held if isinstance(tensor, torch.Tensor)] if self.recipe == "delayed" else []
@@ -295,12 +320,7 @@ class TEFP8(TEBF16):
             scale.fill_(1)
             history.zero_()
 
-    def apart(self) -> AbstractContextManager[Any]:
-        # Amax histories of all models of a process are rolled after each pass of any.
-        return own_state()
-
-    def _fp8_weights(self) -> Any:
-        return import_te().quantized_model_init(enabled=True, recipe=self._te_recipe)
+    apart = staticmethod(own_state)
 
 
 class ArticleBlock(ConvertedLayer):
@@ -330,36 +350,12 @@ class TEBF16Article(TEBF16):
         return self.convert_timm(import_te(), model, ArticleBlock)
 
 
-class TEFP8Article(TEFP8):
+class TEFP8Article(TEBF16Article, TEFP8):
     name = "te-fp8-article"
 
-    def convert(self, model: nn.Module) -> nn.Module:
-        return self.convert_timm(import_te(), model, ArticleBlock)
 
-
-@contextmanager
-def own_state() -> Iterator[None]:
-    """Within the context, this process has a new state of Transformer Engine's. Raises ModeUnavailable."""
-    from transformer_engine.pytorch.quantization import FP8GlobalStateManager as Manager
-
-    before = {name: value for name, value in vars(Manager).items() if not name.startswith("__")}
-    Manager.reset()
-    kept = [name for name, value in before.items() if isinstance(value, dict | list) and value is vars(Manager)[name]]
-    try:
-        if kept:
-            raise ModeUnavailable(
-                f"{versions()} keeps one state for all models of a process ({', '.join(kept)}), so te-fp8's steps have "
-                "nothing to be compared with",
-                "Use Transformer Engine 2.20 or newer",
-            )
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(Manager, name, value)
-
-
-def te_layers(model: nn.Module) -> list[Any]:
-    return [module for module in model.modules() if is_te(module, *GEMMS)]
+def te_layers(model: nn.Module) -> dict[str, Any]:
+    return {name: module for name, module in model.named_modules() if is_te(module, *GEMMS)}
 
 
 def is_te(module: nn.Module, *kinds: str) -> bool:
