@@ -331,9 +331,6 @@ class AttentionLog(logging.Handler):
         if re.match("Disabling|Available backends|Selected backend", line) and line not in self.said:
             self.said.append(line)
 
-    def evidence(self) -> dict[str, Any]:
-        return {"attention_choice": list(self.said)} if self.said else {}
-
 
 def listen() -> AttentionLog | None:
     """Start to listen, once per process; a second call returns the same log. None if this version has no logger."""
@@ -342,9 +339,8 @@ def listen() -> AttentionLog | None:
     except ImportError:
         return None
     logger = logging.getLogger(LOGGER)
-    for handler in logger.handlers:
-        if isinstance(handler, AttentionLog):
-            return handler
+    if own := [handler for handler in logger.handlers if isinstance(handler, AttentionLog)]:
+        return own[0]
     log = AttentionLog()
     logger.addHandler(log)
     logger.propagate = False

@@ -63,8 +63,7 @@ def convert_llama(te: Any, model: nn.Module, te_attention: TEAttention, options:
         )
     for llama in llamas:
         angles = rotation(llama) if te_attention == "te" else None
-        for number in range(len(llama.layers)):
-            layer = llama.layers[number]
+        for number, layer in enumerate(llama.layers):
             require_none(_odd_parts(layer), "layer")
             if angles is None:
                 swap_layers(te, layer, list(named(layer, nn.Linear)))
@@ -151,8 +150,8 @@ def _odd_parts(layer: Any) -> str:
 
 
 def divide_llama(model: nn.Module, group: Group) -> dict[str, Share]:
-    """Share every converted layer among the ranks of a group, in place; the last norm and the head process this rank's
-    tokens. Returns the shares of weights outside of layers. Raises ModeUnavailable for a head without the loss.
+    """Let the embedding, the last norm and the head process this rank's tokens, in place. Returns the shares of weights
+    outside of layers. Raises ModeUnavailable for a head without the loss.
     """
     head: Any = getattr(model, "lm_head", None)
     llamas = llama_models(model)
@@ -162,8 +161,6 @@ def divide_llama(model: nn.Module, group: Group) -> dict[str, Share]:
             "Omit --tensor-parallel: --parallel fsdp shards any model",
         )
     [llama] = llamas
-    for layer in llama.layers:
-        layer.divide(group)
     llama.embed_tokens.register_forward_hook(lambda _module, _inputs, output: scattered(output, group))
     rank, size, plain = dist.get_rank(group), dist.get_world_size(group), head.forward
 

@@ -13,14 +13,13 @@ only CUDA's autocast into account: the numbers are right and the times are meani
 import dataclasses
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import nn
 
 from fp8bench.modes.layers import LayerChoice, counted
-from fp8bench.modes.protocol import FP8_TOLERANCE, CompilePolicy, Rounding, compute_capability, named
+from fp8bench.modes.protocol import FP8_TOLERANCE, CompilePolicy, Mode, Rounding, compute_capability, named
 from fp8bench.schema.errors import ModeUnavailable, first_line
 from fp8bench.schema.gemm import ALIGNMENT
 from fp8bench.schema.recipe import LIBRARY_LAYERS, split_recipe
@@ -68,14 +67,14 @@ def why_none(model: nn.Module, plain: Callable[[nn.Module], bool] = lambda _laye
     return why + "".join(f"; {number} {kind} layers are not linear layers" for kind, number in kinds.items())
 
 
-class TorchAOFloat8:
+class TorchAOFloat8(Mode):
     """The float8 mode of torchao. recipe: tensorwise (default), rowwise, rowwise_with_gw_hp."""
 
     name = "torchao-float8"
     tolerance = FP8_TOLERANCE
     compile_policy = CompilePolicy(auto=True, reason="Float8Linear's casts are slower than bf16 unless they are fused")
-    fp8: ClassVar[bool] = True
-    config_fields: ClassVar[tuple[str, ...]] = ("fp8_layer_names",)
+    fp8 = True
+    config_fields = ("fp8_layer_names",)
 
     def __init__(self, recipe: str | None = None, fp8_layer_names: tuple[str, ...] | None = None) -> None:
         named = split_recipe(recipe or "tensorwise")
@@ -142,9 +141,6 @@ class TorchAOFloat8:
 
         return takes
 
-    def forward_context(self) -> AbstractContextManager[Any]:
-        return nullcontext()
-
     def before_sharding(self, model: nn.Module) -> bool:
         """Prepare tensorwise weights: float32 parameters that cast themselves to float8 when they are gathered."""
         if self.recipe != "tensorwise":
@@ -175,9 +171,7 @@ class TorchAOFloat8:
 
 
 def _float8_linears(model: nn.Module) -> dict[str, Any]:
-    from torchao.float8.float8_linear import Float8Linear
-
-    return named(model, Float8Linear)
+    return named(model, _float8().float8_linear.Float8Linear)
 
 
 def _float8() -> Any:

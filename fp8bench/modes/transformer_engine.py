@@ -8,7 +8,7 @@ Attention is fp8 only with `dpa=on`. Transformer Engine is imported on first use
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -18,12 +18,12 @@ from torch import nn
 
 from fp8bench.modes import te_block, te_recipe
 from fp8bench.modes.layers import LayerChoice, counted
-from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, Rounding, compute_capability, named, refuse_recipe
+from fp8bench.modes.protocol import FP8_TOLERANCE, Mode, Rounding, compute_capability, named
 from fp8bench.modes.te_block import AttentionLog, ConvertedLayer, Swaps, TEBlock, TESDPABlock, timm_blocks
 from fp8bench.modes.te_gpt import SPLIT_QKV, Options, TEGPTLayer, convert_gpt, gpt_layers, split_packed
 from fp8bench.modes.te_llama import GEMMS as LLAMA_GEMMS
 from fp8bench.modes.te_llama import TELlamaLayer, convert_llama, divide_llama, has_llama_layers
-from fp8bench.modes.te_parallel import Group, Share
+from fp8bench.modes.te_parallel import Group, Share, SharedLayer
 from fp8bench.modes.te_recipe import ISLANDS, compile_policy, versions
 from fp8bench.modes.torchao import convertible
 from fp8bench.schema.config import TEAttention
@@ -77,11 +77,10 @@ def own_state() -> Iterator[None]:
             setattr(Manager, name, value)
 
 
-class TEBF16:
+class TEBF16(Mode):
     """Transformer Engine's block under bf16 autocast: the gain of its kernels without fp8."""
 
     name = "te-bf16"
-    tolerance = BF16_TOLERANCE
     compile_policy = compile_policy(None)
     compile_islands = f"{versions()}: {ISLANDS}"
     config_fields: ClassVar[tuple[str, ...]] = ("te_attention", "te_switches")
@@ -90,7 +89,7 @@ class TEBF16:
     def __init__(
         self, recipe: str | None = None, te_attention: TEAttention = "te", te_switches: str | None = None
     ) -> None:
-        refuse_recipe(self.name, recipe)
+        super().__init__(recipe)
         self.te_attention = te_attention
         self.te_switches = split(te_switches)
         self._options = Options(frozenset(self.te_switches))
@@ -141,9 +140,6 @@ class TEBF16:
             model.set_submodule(name, converted.train(block.training))
         return model
 
-    def forward_context(self) -> AbstractContextManager[Any]:
-        return nullcontext()
-
     def checkpoint(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return import_te().checkpoint(function, *args, use_reentrant=False, **kwargs)
 
@@ -155,19 +151,17 @@ class TEBF16:
         """Share the converted layers among ranks, in place. Returns this rank's share of each weight that is divided or
         whose gradient must be summed, by name. Raises ModeUnavailable for other layers.
         """
-        found: dict[str, Share] = {}
-        if layers := named(model, TEGPTLayer):
-            for layer in layers.values():
-                layer.divide(group)
-        elif layers := named(model, TELlamaLayer):
-            found = divide_llama(model, group)
-        else:
+        layers = named(model, SharedLayer)
+        if not layers:
             raise ModeUnavailable(
                 "Transformer Engine's layers are shared in gpt-layer and in language models, and this is neither",
                 "Omit --tensor-parallel, or use baseline-bf16",
             )
+        outside = divide_llama(model, group) if named(model, TELlamaLayer) else {}
+        for layer in layers.values():
+            layer.divide(group)
         shares = {f"{name}.layer.{of}": one for name, layer in layers.items() for of, one in layer.shares.items()}
-        return found | shares
+        return outside | shares
 
     def plain_weights(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
         return {
@@ -182,6 +176,7 @@ class TEBF16:
         # If layers are swapped one by one, attention is the model's own.
         te_attends = self.te_attention == "te" and has_blocks
         backend = te_block.attention_backend() if te_attends else None
+        said = self._attention_log.said if self._attention_log and te_attends else ()
         dtypes = {str(block.residual_dtype).removeprefix("torch.") for block in named(model, ConvertedLayer).values()}
         return {
             "converted_layers": converted,
@@ -194,7 +189,7 @@ class TEBF16:
             "cudnn": ".".join(map(str, import_te().get_cudnn_version())),
             "te_switches": list(self.te_switches),
             "warnings": [te_block.UNFUSED] if backend == "unfused" else [],
-            **(self._attention_log.evidence() if self._attention_log and te_attends else {}),
+            **({"attention_choice": list(said)} if said else {}),
         }
 
 
@@ -202,13 +197,12 @@ class TEFP8(TEBF16):
     """The fp8 mode of Transformer Engine. recipe: delayed (default), current, block, mxfp8."""
 
     name = "te-fp8"
-    fp8: ClassVar[bool] = True
+    fp8 = True
     sharding_notes = (
         "weights are gathered in bf16, and each rank casts them to fp8: FP8 primary weights (te.quantized_model_init) "
         "have no float32 weights that torch's optimizers could train, and need Transformer Engine's FusedAdam",
     )
-
-    config_fields: ClassVar[tuple[str, ...]] = (*TEBF16.config_fields, "fp8_layer_names")
+    config_fields = (*TEBF16.config_fields, "fp8_layer_names")
 
     def __init__(
         self,

@@ -65,7 +65,7 @@ def indices(batch_size: int, rank: int) -> Iterator[int]:
         yield from ((run * batch_size + i) % LENGTH for i in range(batch_size))
 
 
-class LoaderBatches:
+class LoaderBatches(Iterator[Batch]):
     """Endless batches from a DataLoader, copied to the device; for a GPU from pinned memory, without waiting. Its
     processes start with the first batch, and end with `close`. prefetched: how many batches may be waiting.
     """
@@ -80,13 +80,9 @@ class LoaderBatches:
             num_workers=workers,
             prefetch_factor=PREFETCH_FACTOR if workers else None,
             pin_memory=device.type == "cuda",
-            persistent_workers=False,
             worker_init_fn=partial(_leave_with_rank, os.getpid()),
         )
         self._batches: Iterator[list[Tensor]] | None = None
-
-    def __iter__(self) -> "LoaderBatches":
-        return self
 
     def __next__(self) -> Batch:
         if self._batches is None:
