@@ -39,7 +39,7 @@ from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
 from fp8bench.schema.option import ByDevice, Limit, Option
-from fp8bench.schema.rank import RankReport, culprit_of
+from fp8bench.schema.rank import culprit_of
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 from fp8bench.stats.estimate import estimate
 from fp8bench.tables.document import CsvLines
