@@ -106,9 +106,11 @@ def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Fil
         remedy = f"Choose one, as {next(iter(found))}:{name}"
         raise UsageError(f"{name} was profiled on {' and '.join(found)}", remedy)
     ((record, row),) = found.values()
+    profiled_in = record.session.round if record.session else 1
     log(
         f"{row.workload}, {row.variant_label} on {row.instance}: batch {row.batch_size} x "
-        f"{workers(row.world_size, row.device)}, session {row.session_id or record.run_id}, profile of round {record.session.round if record.session else 1}"
+        f"{workers(row.world_size, row.device)}, session {row.session_id or record.run_id}, "
+        f"profile of round {profiled_in}"
     )
     return facts_of(record, row.step_time_s)
 

@@ -108,7 +108,7 @@ def test_without_a_batch_size_it_takes_what_the_first_row_of_compare_shows_and_t
 
 
 def test_of_several_workloads_both_are_taken_from_the_one_that_most_records_are_of(explain, results):
-    keep(fp8(minutes=3, settings={"workload": "llm-1b"}, summary=summary(0.05, 4096)), results)
+    keep(fp8(minutes=3, settings={"workload": "llm-1b"}, summary=summary(0.05)), results)
     taken = explain("te-fp8", "baseline-bf16").stderr
     assert [line.split()[1] for line in taken.splitlines()] == ["vit-huge,", "vit-huge,"]
 
