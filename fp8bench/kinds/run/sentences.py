@@ -38,6 +38,8 @@ def sentences(comparison: Comparison) -> Iterator[str]:
         first, *others = _of_instances(answer)
         yield f"Which instance? {' '.join([*decides, first])}"
         yield from others
+        if prices := dict.fromkeys(map(_price, (row for pair in answer.pairs for row in (pair.row, pair.reference)))):
+            yield f"Prices an hour: {', '.join(filter(None, prices))}."
     if comparison.published is not None and comparison.published[1].pairs:
         day, then = comparison.published
         yield f"At the prices of {day}, as published: {' '.join(_of_instances(then))}"
@@ -196,6 +198,13 @@ def _of_pair(pair: Pair) -> str:
         ends = found and f"{found.least * 100:+.0f} % to {found.most * 100:+.0f} %"
         said += f"; at the {found.providers} providers that list both GPUs: {ends}" if found else ""
     return said
+
+
+def _price(row: Row) -> str:
+    if row.usd_per_hour is None or row.price_as_of is None:
+        return ""
+    of = ", ".join(filter(None, (row.provider, str(row.price_as_of))))
+    return f"{row.instance} {row.usd_per_hour:,.2f} USD ({of})"
 
 
 def _minutes(seconds: float, usd_per_hour: float | None) -> str:
