@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from fp8bench.cli.options import Form, ResultsDir, option
-from fp8bench.cli.output import Unread, log, show, warn, written
+from fp8bench.cli.output import Unread, log, show, warn
 from fp8bench.config.options import Share
 from fp8bench.kinds.run.check import check as checked
 from fp8bench.kinds.run.check_shown import EXPORTS, document, plan_sentence, sentence
 from fp8bench.kinds.run.check_shown import plan as planned
 from fp8bench.kinds.run.sessions import by_session, find
 from fp8bench.kinds.run.sessions import document as over_time
-from fp8bench.schema.errors import UsageError, require_known
+from fp8bench.schema.errors import UsageError, require_known, written
 from fp8bench.schema.files import write_atomically
 from fp8bench.schema.option import Option
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, RunFailed, UsageError, inert
+from fp8bench.schema.errors import MeasurementInvalid, RunFailed, UsageError, inert, written
 from fp8bench.tables import render
 
 if TYPE_CHECKING:
@@ -29,15 +29,6 @@ OF_OUTPUT = (*FULL, errno.EBADF, errno.EIO, errno.EFBIG)
 
 def of_output(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.filename is None and error.errno in OF_OUTPUT
-
-
-@contextmanager
-def written(path: "Path | str", remedy: str, refusal: type[Fp8benchError] = RunFailed) -> "Iterator[None]":
-    """If the file cannot be written, raise the refusal with this remedy."""
-    try:
-        yield
-    except OSError as error:
-        raise refusal(f"cannot write {path}: {error.strerror}", remedy) from error
 
 
 @contextmanager

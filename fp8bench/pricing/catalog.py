@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from fp8bench.schema.errors import UsageError, unknown_name
-from fp8bench.schema.files import INSTANCES_YAML, Frozen, bytes_of, first_fault, read_text, wrong_field
+from fp8bench.schema.files import INSTANCES_YAML, Frozen, bytes_of, read_text, wrong_field
 from fp8bench.schema.instance import (
     FIELDS,
     INSTANCE_FILE,
@@ -178,10 +178,11 @@ def _offer(cells: Sequence[str], path: Path, line: int, known: Sequence[str]) ->
     try:
         return Offer(instance=instance, price=Price.model_validate(given))
     except ValidationError as error:
-        field, reason = first_fault(error)
-        written = usd if field == "usd_per_hour" else given.get(field)
-        what = f"invalid value {written!r}: {reason}"
-        raise UsageError(f"{path} line {line}, field {field}: {what}", "Fix that line, or remove it") from error
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = str(first["loc"][0])
+        written, reason = usd if field == "usd_per_hour" else given.get(field), first["msg"].lower()
+        what = f"{path} line {line}, field {field}: invalid value {written!r}: {reason}"
+        raise UsageError(what, "Fix that line, or remove it") from error
 
 
 def doubted(price: Price, known: Instance) -> Price:

@@ -46,7 +46,7 @@ def folders_of(results: Folders) -> tuple[Path, ...]:
 
 def require_writable(results_dir: Path) -> None:
     """Raise UsageError, before a run, if the folder cannot be written to or has no room for a record."""
-    with writing(results_dir, "results to "):
+    with writing(f"results to {results_dir}"):
         results_dir.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=results_dir).close()
         space = os.statvfs(results_dir)

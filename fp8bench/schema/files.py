@@ -121,12 +121,6 @@ def wrong_field(error: ValidationError, path: Path, text: str) -> UsageError:
     return UsageError(f"{path} {fault(error, text.encode())}", "Fix that, or move the file away")
 
 
-def first_fault(error: ValidationError) -> tuple[str, str]:
-    """Return the field of a model's first error, and pydantic's message about it."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    return ".".join(map(str, first["loc"])), str(first["msg"]).lower()
-
-
 def fault(error: ValidationError, data: bytes) -> str:
     """Return a model's first error with its line: `line 3 is not JSON: ...`, or `line 9, field samples: ...`."""
     first = error.errors(include_url=False, include_input=False)[0]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
-from fp8bench.schema.errors import RunFailed, UsageError, inert
+from fp8bench.schema.errors import UsageError, inert, written
 from fp8bench.schema.files import write_atomically
 
 if TYPE_CHECKING:
@@ -59,11 +59,9 @@ def figure(height_in: float, path: Path, width_in: float = 9.0) -> Iterator[Any]
     with sheet(height_in, width_in) as made:
         yield made
         drawn = _drawn(made, path.suffix.lower())
-    try:
+    with written(path, "Name another file for the plot"):
         # If the path is a link, write the file that it points to. The complete file is written, or none.
         write_atomically(path.resolve(), drawn, replace=True)
-    except OSError as error:
-        raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file for the plot") from error
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from fp8bench.records.files import held
 from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device, RunConfig, TEAttention
 from fp8bench.schema.converge import ConvergeConfig, Curve, TextPlan, Trained, WorkFacts
-from fp8bench.schema.errors import Interrupted, RunFailed, Status, UsageError
+from fp8bench.schema.errors import Interrupted, RunFailed, Status, UsageError, written
 from fp8bench.schema.execution import CompileChoice, GraphChoice, Trainer
 from fp8bench.schema.files import Frozen, bytes_of, write_atomically
 from fp8bench.schema.machine import Environment
@@ -313,11 +313,8 @@ def _train_missing(job: Job, path: Path, executor: Executor, log: Log) -> tuple[
             work = WorkFacts(sizes=dict(facts.sizes), tokens_per_step=facts.units_per_step * len(reports))
             marks = tuple(dict.fromkeys(mark for one in reports for mark in one.marks))
             done[mode, seed] = Done(trained=trained, environment=environment, work=work, marks=marks)
-            try:
+            with written(path, "Make room, or choose another --results-dir"):
                 write_atomically(path, "\n".join(one.model_dump_json() for one in done.values()), replace=True)
-            except OSError as error:
-                remedy = "Make room, or choose another --results-dir"
-                raise RunFailed(f"cannot write {path}: {error.strerror}", remedy) from error
     return list(done.values()), list(stopped.values()), logs
 
 
