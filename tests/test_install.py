@@ -242,7 +242,7 @@ def test_what_measures_installs_no_tools_of_developers_and_what_tests_installs_t
 
 def test_nothing_that_measures_needs_a_tool_of_developers():
     tools = {re.match(r"[\w-]+", one)[0].lower().replace("-", "_") for one in PROJECT["optional-dependencies"]["dev"]}
-    optional = {"gpuhunt", "s3fs", "sshfs", "transformers"}
+    optional = {"gpuhunt", "s3fs", "transformers"}
     code = "".join(path.read_text() for path in (ROOT / "fp8bench").rglob("*.py"))
     imported = set(re.findall(r"^ *(?:import|from) (\w+)", code, re.MULTILINE))
     assert imported & (tools - NEEDED) <= optional

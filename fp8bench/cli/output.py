@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fp8bench.schema.errors import MeasurementInvalid, RunFailed, UsageError, inert, written
+from fp8bench.schema.errors import MeasurementInvalid, RunFailed, UsageError, inert, writing
 from fp8bench.tables import render
 
 if TYPE_CHECKING:
@@ -134,6 +134,6 @@ def write_script(path: "Path | None", records: "Iterable[Record]") -> None:
     fastest = [(t.mean_s / s.units_per_step, c.switched_label, one) for t, s, c, one in timed if t and s and c]
     if fastest:
         _, label, best = min(fastest, key=lambda one: one[0])
-        with written(path, EMIT):
+        with writing(path, EMIT):
             write_atomically(path, script.script(best), replace=False)
         log(f"{label} as a training script: {path}")

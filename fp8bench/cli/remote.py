@@ -18,7 +18,7 @@ from fp8bench.tables.written import counted
 
 @contextmanager
 def synced(folder: Path, measuring: bool) -> Iterator[Mirror | None]:
-    """Yield the mirror in `folder`, up to date, or None; send what the block wrote. Raises Refused and Unreachable."""
+    """Yield the mirror in `folder`, up to date, or None; send what the block wrote. Raises as Store does."""
     address = address_of(folder)
     if address is None:
         yield None

@@ -14,9 +14,8 @@ from typing import Literal, NamedTuple
 
 from fp8bench.machine.gpus import DriverFacts
 from fp8bench.machine.host import HostFacts
-from fp8bench.schema.address import HIDDEN
 from fp8bench.schema.files import Frozen, made_of
-from fp8bench.schema.private import UUID, secrets_of, without
+from fp8bench.schema.private import HIDDEN, UUID, secrets_of, without
 
 # warning: a number measured here may be worse than necessary. problem: a mode does not run here, or its number would be
 # incorrect.

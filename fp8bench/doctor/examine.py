@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from fp8bench.doctor import hardware, software
 from fp8bench.doctor.check import WORST_FIRST, Check, Finding, MachineFacts, names_of_this_machine, scrub
@@ -52,19 +53,10 @@ CHECKS = (
 )
 
 
-class GpuCount(Frozen):
-    name: str
-    count: int
-
-
-class MachineSummary(Frozen):
-    gpus: tuple[GpuCount, ...]
-    cpu: str | None
-    cores: int
-
-
 class Examination(Frozen):
-    machine: MachineSummary
+    """machine: its `gpus`, each with `name` and `count`, `cpu`, None if unknown, and `cores`."""
+
+    machine: dict[str, Any]
     findings: tuple[Finding, ...]
 
     @property
@@ -105,17 +97,17 @@ def shown(facts: MachineFacts) -> Examination:
     """Return what may leave the machine. Remedies are fixed text and need no scrubbing."""
     names = names_of_this_machine(facts.environ)
     found = tuple(finding.model_copy(update={"found": scrub(finding.found, names)}) for finding in judge(facts))
-    products = Counter(gpu.name for gpu in facts.driver.gpus).items()
-    counts = tuple(GpuCount(name=name, count=count) for name, count in products)
-    machine = MachineSummary(gpus=counts, cpu=facts.host.cpu, cores=max(1, int(facts.host.cores)))
+    products = Counter(gpu.name for gpu in facts.driver.gpus)
+    gpus = [{"name": name, "count": count} for name, count in products.items()]
+    machine = {"gpus": gpus, "cpu": facts.host.cpu, "cores": max(1, int(facts.host.cores))}
     return Examination(machine=machine, findings=found)
 
 
 def document(examination: Examination) -> Document:
     """Return a table for each subject; the data has every field of every finding, in the order of the checks."""
     findings, machine = examination.findings, examination.machine
-    cards = [f"{gpu.count} x {gpu.name}" for gpu in machine.gpus] or ["no GPU"]
-    here = ", ".join([*cards, machine.cpu or "unknown CPU", f"{machine.cores} cores"])
+    cards = [f"{gpu['count']} x {gpu['name']}" for gpu in machine["gpus"]] or ["no GPU"]
+    here = ", ".join([*cards, machine["cpu"] or "unknown CPU", f"{machine['cores']} cores"])
     groups: list[list[Part]] = []
     for subject, title in SUBJECTS.items():
         if rows := [*_rows([finding for finding in findings if finding.subject == subject])]:

@@ -7,14 +7,11 @@ and parts of one are then looked up in the other. Transformer Engine silently fa
 ViT-Huge at batch 64 on an H200 takes 171 ms a step under te-bf16 instead of 127.
 """
 
-import logging
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from importlib.metadata import version
-from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING
 
 from fp8bench.doctor.check import SKIPPED, Answer, Copy, Failure, MachineFacts, Verdict, copies, judged
@@ -72,14 +69,11 @@ def package(name: str) -> Callable[[MachineFacts], Verdict]:
 def torch_and_cuda() -> Answer:
     import torch
 
-    # Only a start of CUDA reveals a driver that is too old, or no GPU; torch without CUDA asserts.
-    with failing(RuntimeError, AssertionError) as failed:
-        torch.cuda.init()
-        torch.zeros(1, device="cuda")
+    # Only a start of CUDA reveals a driver that is too old, or no GPU.
     return Answer(
         version=str(torch.__version__),
         cuda=torch.version.cuda,
-        error=next(iter(failed), None),
+        error=error_of(lambda: torch.zeros(1, device="cuda")),
         gpus=torch.cuda.device_count(),
         copies=copies(),
     )
@@ -126,13 +120,12 @@ def gemm_error(
     """Return how `left` times the transpose of `right`, both of the dtype, fails or is off; None if it is right."""
     import torch
 
-    distance = 0.0
-    with failing(RuntimeError) as failed:
+    try:
         left, right = (torch.randn(SIDE, SIDE, device=device).to(dtype) for _ in range(2))
         exact = left.float() @ right.float().t()
         distance = float((gemm(left, right).float() - exact).norm() / exact.norm())
-    if failed:
-        return failed[0]
+    except RuntimeError as error:
+        return first_line(error)
     # `exact` is of rounded values: what remains is the rounding of the output to bf16, 2 ** -9, and the sums' order.
     return None if distance < 0.02 else f"the product is off by {distance:.3g} of its norm"
 
@@ -204,11 +197,13 @@ def transformer_engine() -> Answer:
     for name, available in supports.items() if torch.cuda.is_available() else ():
         yes, reason = available(return_reason=True)
         recipes[name] = None if yes else str(reason)
-    with failing(RuntimeError) as failed:
-        if recipes.get("delayed", "no GPU") is None:
-            x = torch.randn(SIDE, SIDE, device="cuda", requires_grad=True)
-            _train(te.Linear(SIDE, SIDE, device="cuda"), x, te.autocast(enabled=True, recipe=DelayedScaling()))
-    return Answer(version=version("transformer-engine"), recipes=recipes, error=next(iter(failed), None))
+
+    def in_fp8() -> None:
+        x = torch.randn(SIDE, SIDE, device="cuda", requires_grad=True)
+        _train(te.Linear(SIDE, SIDE, device="cuda"), x, te.autocast(enabled=True, recipe=DelayedScaling()))
+
+    error = error_of(in_fp8) if recipes.get("delayed", "no GPU") is None else None
+    return Answer(version=version("transformer-engine"), recipes=recipes, error=error)
 
 
 def recipes(facts: MachineFacts) -> Verdict:
@@ -231,11 +226,12 @@ def libraries() -> Answer:
     import torch
     import transformer_engine.pytorch  # noqa: F401
 
-    with failing(RuntimeError) as failed:
-        if torch.cuda.is_available():
-            embed = torch.nn.Conv2d(3, 1280, kernel_size=16, stride=16, device="cuda")
-            _train(embed, torch.randn(2, 3, 224, 224, device="cuda"))
-    return Answer(copies=copies(), error=next(iter(failed), None))
+    def embedded() -> None:
+        embed = torch.nn.Conv2d(3, 1280, kernel_size=16, stride=16, device="cuda")
+        _train(embed, torch.randn(2, 3, 224, 224, device="cuda"))
+
+    error = error_of(embedded) if torch.cuda.is_available() else None
+    return Answer(copies=copies(), error=error)
 
 
 def mapped(facts: MachineFacts, family: str) -> list[Copy]:
@@ -269,28 +265,22 @@ def cublas_and_nccl(facts: MachineFacts) -> Verdict:
     return judged(text or None, several, remedy, unknown="neither is mapped; both may be linked into torch")
 
 
-def refusals(log: Iterable[logging.LogRecord]) -> tuple[str, ...]:
-    texts = (record.getMessage() for record in log)
-    return tuple(dict.fromkeys(" ".join(text.split()) for text in texts if text.startswith("Disabling ")))
-
-
 def attention() -> Answer:
-    # One block of ViT-Huge, converted by te-bf16 itself; if no attention can run, it raises. Why other kernels were
-    # refused is in Transformer Engine's log at debug level.
+    # One block of ViT-Huge, converted by te-bf16 itself, which listens to its log: at debug level it has
+    # why other kernels were refused. If no attention can run, it raises.
     import torch
     from timm.models.vision_transformer import Block
 
-    from fp8bench.modes.te_block import attention_backend
+    from fp8bench.modes.te_block import attention_backend, listen
     from fp8bench.modes.transformer_engine import TEBF16
 
-    log = BufferingHandler(sys.maxsize)
-    # If there is a handler, Transformer Engine adds none of its own.
-    logging.getLogger("DotProductAttention").addHandler(log)
     with torch.device("cuda"):
         model: torch.nn.Module = torch.nn.Sequential(Block(dim=1280, num_heads=16, mlp_ratio=4.0, qkv_bias=True))
         x = torch.randn(64, 197, 1280, requires_grad=True)
     _train(TEBF16().convert(model.train()), x)
-    return Answer(backend=attention_backend(), reasons=refusals(log.buffer), copies=copies())
+    log = listen()
+    reasons = tuple(line for line in log.said if line.startswith("Disabling ")) if log else ()
+    return Answer(backend=attention_backend(), reasons=reasons, copies=copies())
 
 
 def te_attention(facts: MachineFacts) -> Verdict:
@@ -319,11 +309,10 @@ def _train(module: "torch.nn.Module", x: "torch.Tensor", context: AbstractContex
     torch.cuda.synchronize()
 
 
-@contextmanager
-def failing(*errors: type[Exception]) -> Iterator[list[str]]:
-    """Yield a list, which has the first line of the error afterwards, if one of these ended the block."""
-    said: list[str] = []
+def error_of(work: Callable[[], object]) -> str | None:
+    """Return the first line of torch's error that ended the work; None if it was done. torch without CUDA asserts."""
     try:
-        yield said
-    except errors as error:
-        said.append(first_line(error))
+        work()
+    except (RuntimeError, AssertionError) as error:
+        return first_line(error)
+    return None

@@ -57,7 +57,8 @@ def only_another_machines(prices: Sequence[Price], query: PriceQuery) -> bool:
     """Return whether other machines have a price for the query, and this machine has none of its own."""
     own = [price for price in prices if price.machine is not None and price.machine == query.machine]
     others = [price for price in prices if price.machine not in (None, query.machine)]
-    return choose(own, query) is None and choose(others, replace(query, machine=ANY_MACHINE)) is not None
+    any_of_them = replace(query, machine=ANY_MACHINE)
+    return query != any_of_them and choose(own, query) is None and choose(others, any_of_them) is not None
 
 
 def why_no_price(key: str, instance: Instance | None, query: PriceQuery) -> str:

@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from fp8bench.schema.errors import UsageError, written
+from fp8bench.schema.errors import UsageError, writing
 from fp8bench.schema.files import LARGEST_BYTES, bytes_of, write_atomically
 from fp8bench.schema.rank import GEMMS, Category, KernelTime, Profile
 
@@ -102,7 +102,7 @@ def keep_trace(source: Path, target: Path) -> None:
     data = json.dumps(document, separators=(",", ":")).encode()
     if target.suffix == ".gz":
         data = gzip.compress(data, mtime=0)
-    with written(target, "Name another file with --trace"):
+    with writing(target, "Name another file with --trace"):
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, data, replace=True)
 

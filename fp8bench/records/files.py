@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from fp8bench.schema.errors import UsageError, written
+from fp8bench.schema import errors
+from fp8bench.schema.errors import UsageError
 
 SUFFIX, SAMPLES_SUFFIX = ".json", ".samples.json"
 
@@ -24,8 +25,8 @@ def samples_path(path: Path, run_id: str | None = None) -> Path:
     return path.with_name(f"{path.name.removesuffix(SUFFIX) if run_id is None else run_id}{SAMPLES_SUFFIX}")
 
 
-writing = partial(written, remedy="Choose another --results-dir", refusal=UsageError)
-"""Says what keeps a block from writing to the folder of results."""
+writing = partial(errors.writing, remedy="Choose another --results-dir", refusal=UsageError)
+"""Says in words, as a UsageError, what keeps the block from writing to the folder of results."""
 
 
 @dataclass(frozen=True)

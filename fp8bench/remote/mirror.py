@@ -10,11 +10,9 @@ not sent again. What is needed of the extra `remote` is imported inside function
 import base64
 import hashlib
 import json
-import logging
 import multiprocessing
 import os
 import posixpath
-import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,30 +20,24 @@ from functools import cached_property
 from multiprocessing.pool import ThreadPool
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 from fp8bench.records.files import SAMPLES_SUFFIX
-from fp8bench.schema.address import GCS, S3, SSH, Address
+from fp8bench.schema.address import S3, Address
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import bytes_of, write_atomically
 
 CHANGING, LOG, STATE = ".yaml", ".log", ".remote.json"
 
-# For one call (a connection, a list, or a batch of files), and parts of it:
-LIMIT_S, CONNECT_S, READ_S = 60.0, 5, 15
+LIMIT_S = 60.0  # for one call: a list, or a batch of files
 BATCH = 64  # files that are fetched in one call
 # Packages whose exceptions are faults of the remote, as any OSError is:
-LIBRARIES = ("botocore", "aiohttp", "asyncssh", "gcsfs", "google")
+LIBRARIES = ("botocore", "aiohttp", "gcsfs", "google")
 
 _Answer = TypeVar("_Answer")
 
 
 class Unreachable(RunFailed):
     """Raised when the host does not answer, or not in time."""
-
-
-class Refused(UsageError):
-    """Raised when the host refuses: no such bucket, no credentials, not allowed."""
 
 
 class RemoteFile(NamedTuple):
@@ -56,33 +48,25 @@ class RemoteFile(NamedTuple):
 
 
 class Store:
-    """The files under one address. Every method raises Refused and Unreachable, without secrets."""
+    """The files under one address. Every method raises Unreachable, or UsageError for what the host refuses: no such
+    bucket, no credentials, no permission.
+    """
 
-    def __init__(self, address: Address, limit_s: float | None = None) -> None:
-        self.address, self.limit_s = address, LIMIT_S if limit_s is None else limit_s
-
-    @cached_property
-    def _opened(self) -> tuple[Any, str]:
-        return _file_system(self.address)
+    def __init__(self, address: Address, limit_s: float = LIMIT_S) -> None:
+        self.address, self.limit_s = address, limit_s
 
     def files(self) -> dict[str, RemoteFile]:
         """Return the files by path below the address; empty if there is no such folder yet."""
-
-        def listed(fs: Any, root: str) -> dict[str, RemoteFile]:
-            found = {}
-            with suppress(FileNotFoundError):
-                found = fs.find(root, withdirs=False, detail=True)
-            if not found and self.address.scheme not in SSH:
-                # An empty answer may also mean that there is no bucket.
-                fs.ls(root.partition("/")[0], detail=False)
-            top = "/" + root.strip("/")
-            return {posixpath.relpath("/" + path.strip("/"), top): _described(found[path]) for path in found}
-
-        return self._in_time("list", listed)
+        root = self.address.rest
+        found = self._in_time("list", lambda fs: fs.find(root, detail=True))
+        if not found:
+            # It may also mean that there is no bucket.
+            self._in_time("list", lambda fs: fs.ls(root.partition("/")[0], detail=False))
+        return {posixpath.relpath(path, root): _described(info) for path, info in found.items()}
 
     def read(self, names: Sequence[str]) -> list[bytes]:
-        def fetched(fs: Any, root: str) -> list[bytes]:
-            found = fs.cat_ranges([posixpath.join(root, name) for name in names], None, None)
+        def fetched(fs: Any) -> list[bytes]:
+            found = fs.cat_ranges([posixpath.join(self.address.rest, name) for name in names], None, None)
             if error := next((one for one in found if isinstance(one, Exception)), None):
                 raise error
             return list(map(bytes, found))
@@ -91,47 +75,37 @@ class Store:
 
     def put(self, name: str, data: bytes, replace: bool = False) -> None:
         """Write a file, all or nothing. Raises FileExistsError if the name is taken, unless `replace`."""
+        path, mode = posixpath.join(self.address.rest, name), "overwrite" if replace else "create"
+        self._in_time("write to", lambda fs: fs.pipe_file(path, data, mode=mode))
 
-        def written(fs: Any, root: str) -> None:
-            path = posixpath.join(root, name)
-            if self.address.scheme in SSH:
-                _put_by_ssh(fs, path, data, replace)
-            else:
-                fs.pipe_file(path, data, mode="overwrite" if replace else "create")
-
-        self._in_time("write to", written)
-
-    def _in_time(self, verb: str, work: Callable[[Any, str], _Answer]) -> _Answer:
+    def _in_time(self, verb: str, work: Callable[[Any], _Answer]) -> _Answer:
         """Do the work within the time limit, in a thread that ends with the program: a library may hang."""
         try:
-            return ThreadPool(1).apply_async(lambda: work(*self._opened)).get(self.limit_s)
+            return ThreadPool(1).apply_async(lambda: work(self._file_system)).get(self.limit_s)
         except (multiprocessing.TimeoutError, TimeoutError):
             raise Unreachable(f"{self.address} did not answer within {self.limit_s:g} s", "Try again later") from None
         except Exception as error:
             if isinstance(error, OSError) or type(error).__module__.partition(".")[0] in LIBRARIES:
-                raise _in_words(error, verb, self.address) from None
+                raise _in_words(error, f"cannot {verb} {self.address}") from None
             raise
 
+    @cached_property
+    def _file_system(self) -> Any:
+        fresh = {"use_listings_cache": False, "skip_instance_cache": True}
+        try:
+            if self.address.scheme not in S3:
+                import gcsfs
 
-def _put_by_ssh(fs: Any, path: str, data: bytes, replace: bool) -> None:
-    from fsspec.asyn import sync
+                return gcsfs.GCSFileSystem(**fresh)
+            import s3fs
+        except ImportError as error:
+            what = f"{self.address} needs {error.name}, which is not installed"
+            raise UsageError(what, "Install the extra: pip install 'fp8bench[remote]'") from error
 
-    folder, name = posixpath.split(path)
-    temporary = posixpath.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
-    # Before it is sent in vain; `link` refuses a file that came since.
-    if not replace and fs.exists(path):
-        raise FileExistsError(path)
-
-    async def placed() -> None:
-        async with fs._pool.get() as channel:
-            await (channel.posix_rename if replace else channel.link)(temporary, path)
-
-    try:
-        fs.pipe_file(temporary, data)
-        sync(fs.loop, placed)
-    finally:
-        with suppress(OSError):
-            fs.rm_file(temporary)
+        times = {"connect_timeout": 5, "read_timeout": 15, "retries": {"max_attempts": 1}}
+        found = s3fs.S3FileSystem(config_kwargs=times, **fresh)
+        found.retries = 1
+        return found
 
 
 def _described(info: dict[str, Any]) -> RemoteFile:
@@ -141,47 +115,18 @@ def _described(info: dict[str, Any]) -> RemoteFile:
     return RemoteFile(int(info.get("size") or 0), md5 if len(md5) == 32 else None)
 
 
-def _file_system(address: Address) -> tuple[Any, str]:
-    try:
-        if address.scheme in S3:
-            import s3fs
-
-            times = {"connect_timeout": CONNECT_S, "read_timeout": READ_S, "retries": {"max_attempts": 1}}
-            fs = s3fs.S3FileSystem(config_kwargs=times, use_listings_cache=False, skip_instance_cache=True)
-            fs.retries = 1
-            return fs, address.rest
-        if address.scheme in GCS:
-            import gcsfs
-
-            return gcsfs.GCSFileSystem(use_listings_cache=False, skip_instance_cache=True), address.rest
-        import sshfs
-    except ImportError as error:
-        what = f"{address} needs {error.name}, which is not installed"
-        raise UsageError(what, "Install the extra: pip install 'fp8bench[remote]'") from error
-
-    logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
-    parts = urlsplit(f"ssh://{address.rest}")
-    login = {"username": address.user, "password": address.password, "port": parts.port}
-    times = {"connect_timeout": CONNECT_S, "login_timeout": READ_S}
-    given = {name: value for name, value in login.items() if value} | times
-    return sshfs.SSHFileSystem(parts.hostname, known_hosts=(), skip_instance_cache=True, **given), parts.path or "."
-
-
-def _in_words(error: Exception, verb: str, address: Address) -> Exception:
+def _in_words(error: Exception, cannot: str) -> Exception:
     name = type(error).__name__
-    text = address.clean(str(error))[:200] or name
+    text = " ".join(str(error).split())[:200] or name
     if isinstance(error, FileExistsError) or "PreconditionFailed" in text or "412" in text.split():
         return FileExistsError()
-    not_allowed = isinstance(error, PermissionError) or "PermissionDenied" in name or "403" in text
-    for is_so, why, remedy in (
-        (not_allowed, f"not allowed ({text})", "Check the credentials and what they may do"),
-        ("Credentials" in name or "anonymous" in text.lower(), "no credentials were found", "Set them as its tools do"),
-        (isinstance(error, FileNotFoundError), "there is no such bucket or folder", "Check its name, or make it"),
-        (name == "HostKeyNotVerifiable", "its host key is not in known_hosts", "Connect once with ssh, and check it"),
-    ):
-        if is_so:
-            return Refused(f"cannot {verb} {address}: {why}", remedy)
-    return Unreachable(f"cannot {verb} {address}: {name}: {text}", "Try again later")
+    if isinstance(error, PermissionError) or "403" in text:
+        return UsageError(f"{cannot}: not allowed ({text})", "Check the credentials and what they may do")
+    if "Credentials" in name or "anonymous" in text.lower():
+        return UsageError(f"{cannot}: no credentials were found", "Set them as its tools do")
+    if isinstance(error, FileNotFoundError):
+        return UsageError(f"{cannot}: there is no such bucket or folder", "Check its name, or make it")
+    return Unreachable(f"{cannot}: {name}: {text}", "Try again later")
 
 
 @dataclass
@@ -211,7 +156,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def send(store: Store, folder: Path, names: list[str], known: dict[str, str]) -> Sent:
-    """Send what the remote lacks, and add its digest to what is `known` to be there. Raises Refused and Unreachable."""
+    """Send what the remote lacks, and add its digest to what is `known` to be there. Raises as Store does."""
     done = Sent()
     # Of many files most are there, and a list is quicker than an attempt for each.
     there = store.files() if len(names) > BATCH else {}
@@ -242,7 +187,7 @@ def send(store: Store, folder: Path, names: list[str], known: dict[str, str]) ->
 
 
 class Mirror:
-    def __init__(self, address: Address, limit_s: float | None = None) -> None:
+    def __init__(self, address: Address, limit_s: float = LIMIT_S) -> None:
         self.address, self.folder = address, address.mirror
         self.store = Store(address, limit_s)
 

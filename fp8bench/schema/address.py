@@ -9,19 +9,18 @@ import re
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from urllib.parse import unquote
 
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.private import HIDDEN
 
-SSH, S3, GCS = ("ssh", "sftp"), ("s3", "s3a"), ("gs", "gcs")
-LIST = "s3://, gs://, ssh:// or sftp://"
-HIDDEN = "***"
+S3, GCS, SSH = ("s3", "s3a"), ("gs", "gcs"), ("ssh", "sftp")
+LIST = "s3:// or gs://"
 
 
 @dataclass(frozen=True, repr=False)
 class Address:
-    """A remote folder of results. userinfo: what comes before the host's `@`, with any password, so never shown. rest:
-    host or bucket, and path. str() is safe to show.
+    """A remote folder of results. userinfo: what comes before an `@`, with any password. rest: bucket and path. str()
+    is safe to show.
     """
 
     scheme: str
@@ -34,36 +33,17 @@ class Address:
         scheme, _, after = url.strip().partition("://")
         scheme, after = scheme.lower(), after.rstrip("/")
         userinfo, _, rest = after.rpartition("@")
-        is_one = userinfo and (scheme in SSH or "/" not in userinfo or ":" in userinfo)
+        is_one = userinfo and ("/" not in userinfo or ":" in userinfo)
         return cls(scheme, userinfo, rest) if is_one else cls(scheme, "", after)
 
-    @property
-    def user(self) -> str:
-        return self.userinfo.partition(":")[0]
-
-    @property
-    def password(self) -> str:
-        """The password in the form that the server takes; empty if none is given."""
-        return unquote(self.userinfo.partition(":")[2])
-
     def __str__(self) -> str:
-        """Return the address without its secrets: a password, and any userinfo but a plain user name of ssh."""
-        shown = self.userinfo if self.scheme in SSH and ":" not in self.userinfo else HIDDEN
-        return f"{self.scheme}://{self.userinfo and f'{shown}@'}{self.rest.partition('?')[0]}"
-
-    def clean(self, text: str) -> str:
-        """Return a message from elsewhere on one line, without the secrets."""
-        own = () if self.scheme in SSH else (self.userinfo, self.user)
-        for secret in sorted({self.userinfo.partition(":")[2], self.password, *own} - {""}, key=len, reverse=True):
-            text = text.replace(secret, HIDDEN)
-        return " ".join(text.split())
+        return f"{self.scheme}://{self.userinfo and f'{HIDDEN}@'}{self.rest.partition('?')[0]}"
 
     @property
     def mirror(self) -> Path:
-        """The local folder for this address. The password has no influence on its name."""
+        """The local folder for this address."""
         name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.scheme}-{self.rest}").strip("-.")[:60]
-        whose = self.user if self.scheme in SSH else ""
-        digest = sha256(f"{self.scheme}|{whose}|{self.rest}".encode()).hexdigest()[:10]
+        digest = sha256(f"{self.scheme}||{self.rest}".encode()).hexdigest()[:10]
         home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
         return Path(home) / "fp8bench" / "remote" / f"{name}-{digest}"
 
@@ -76,20 +56,18 @@ def is_address(text: object) -> bool:
 
 
 def parse(text: str) -> Address:
-    """Parse an address. Raises UsageError for an unknown scheme, a missing bucket or host, or misplaced credentials."""
+    """Parse an address. Raises UsageError for another scheme, a missing bucket, or credentials in it."""
     address = Address.of(text)
-    scheme, userinfo, rest = address.scheme, address.userinfo, address.rest
-    host, _, path = rest.partition("/")
+    scheme, rest = address.scheme, address.rest
+    bucket, _, path = rest.partition("/")
     variables = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" if scheme in S3 else "GOOGLE_APPLICATION_CREDENTIALS"
+    by_hand = f"Copy the folder with `rsync -a FROM TO` and name the copy, or give {LIST}"
     for wrong, what, remedy in (
-        (scheme not in (*SSH, *S3, *GCS), f"has the unknown scheme {scheme}://", f"Give a folder, or {LIST}"),
-        (not host, f"names no {'host' if scheme in SSH else 'bucket'}", "Add it after ://"),
+        (scheme in SSH, f"cannot be used: fp8bench does not copy over {scheme}", by_hand),
+        (scheme not in (*S3, *GCS), f"has the unknown scheme {scheme}://", f"Give a folder, or {LIST}"),
+        (not bucket, "names no bucket", "Add it after ://"),
         ("?" in rest or "#" in rest or ".." in path.split("/"), "is no folder's address", "Omit '?', '#' and '..'"),
-        (
-            userinfo and scheme not in SSH,
-            "has credentials, which do not belong there",
-            f"Omit them, and set {variables}",
-        ),
+        (address.userinfo, "has credentials, which do not belong there", f"Omit them, and set {variables}"),
     ):
         if wrong:
             raise UsageError(f"{address} {what}", remedy)

@@ -117,7 +117,7 @@ def nearest(name: str, known: Iterable[str], family: Iterable[str] = ()) -> list
 
 
 @contextmanager
-def written(path: Path | str, remedy: str, refusal: type[Fp8benchError] = RunFailed) -> Iterator[None]:
+def writing(path: Path | str, remedy: str, refusal: type[Fp8benchError] = RunFailed) -> Iterator[None]:
     """If the file cannot be written, raise the refusal with this remedy."""
     try:
         yield

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from fp8bench.schema.address import HIDDEN
 from fp8bench.schema.errors import inert
+
+HIDDEN = "***"
 
 SECRET_NAME = re.compile("(?i)TOKEN|SECRET|PASSW|PASSPHRASE|KEY|CREDENTIAL|AUTH(?!OR)|SESSION|COOKIE|PRIVATE")
 _NO_SECRET = re.compile(r"^(XDG_|DESKTOP_SESSION$)")  # of a desktop: the kind and name of its session

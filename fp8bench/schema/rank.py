@@ -2,6 +2,7 @@
 and what was actually run. `RankReport` is the only message of its process; if that has died, the launcher reports it.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat
@@ -316,3 +317,8 @@ class RankReport(Frozen):
     telemetry: RankTelemetry | None = None
     profile: Profile | None = None
     found: dict[str, Any] | None = optional("what another kind than `run` measured, in the form of that kind")
+
+
+def culprit_of(reports: Iterable[RankReport]) -> RankReport | None:
+    """Return the report of the rank that stopped the others: its own failure goes before one that another caused."""
+    return min((one for one in reports if one.status != "ok"), key=lambda one: one.collateral, default=None)

@@ -310,17 +310,9 @@ def test_variants_against_themselves_are_called_by_what_tells_them_apart(run_wit
 class TestDryRun:
     def test_it_lists_every_variant_with_its_execution(self, run_with, article):
         article.write_text(ARTICLE.replace("compile: off\n", "") + "  - {mode: te-fp8, compile: off}\n")
-        lines = [
-            re.split(r"\s{2,}", line.strip())
-            for line in run_with([], "--config", article.name, "--dry-run").stdout.splitlines()
-        ]
-
-        assert ["batch_size", "by variant", "article.yaml"] in lines
-        assert ["mode", "by variant", "article.yaml"] in lines
-        assert ["steps", "5", "article.yaml"] in lines
-        auto = "compiled where the mode gains by it; each step launched from Python"
-        assert ["baseline-bf16 (batch 4)", auto] in lines
-        assert ["te-fp8:delayed", "cannot run here"] in lines
+        said = " ".join(run_with([], "--config", article.name, "--dry-run").stdout.split())
+        assert "baseline-bf16 (batch 4) compiled where the mode gains by it; each step launched from Python" in said
+        assert "te-fp8:delayed cannot run here" in said
 
     def test_it_forecasts_each_variant_from_what_is_kept(self, run_with, article):
         run_with([1.0, 2.0, 3.0, 3.0, 2.0, 1.0], "--config", article.name, "--quiet")

@@ -54,7 +54,7 @@ run --dry-run --mode baseline-bf16 --compile off | not compiled; each step launc
 run --dry-run --instance h200-1x --mode te-bf16 --cuda-graphs on | each step replayed as one CUDA graph
 run --dry-run --mode baseline-bf16 --cuda-graphs on | replayed as a CUDA graph (--cuda-graphs on) | nothing would run
 run --dry-run --instance my-box --price 3.20 --json | "instance": "my-box" | "usd_per_hour": 3.2
-run --dry-run --config article.yaml | by variant | baseline-bf16 (batch 8)
+run --dry-run --config article.yaml | mode by variant article.yaml | batch_size by variant | baseline-bf16 (batch 8)
 """
 
 
@@ -75,14 +75,12 @@ sweep --budget soon | it is not a duration
 run --mode baseline-bf16 --trace . | --trace . is a folder
 run --config /dev/null/x --dry-run | cannot read /dev/null/x: 
 predict p5 --from h200-1x --purchase barter | --purchase 'barter'
-predict p5 --from nowhere.json | no record of nowhere.json is measured and ok | --from
 scaling p5 --workload llm-1b --project two | --project | 'two'
 prices show --purchase stolen | --purchase 'stolen'
 explain te-fp8 --batch-size 0 | --batch-size | '0'
 explain te-fp8:block | no file, run or mode is called 'te-fp8:block'
 numerics --mode torchao-float8:rowise | 'rowwise'
 numerics --width x | --width | 'x'
-compare p4dd | Did you mean 'p4d' | fp8bench list instances
 compare h100 | Did you mean 'p5'
 compare p6-b200 | no record for instance 'p6-b200' | Run `fp8bench run
 compare p5 --format jsn | --format | Did you mean 'json'
@@ -99,7 +97,6 @@ compare p5 --reference p5:baseline-bf16/graphed | There are: p5:baseline-bf16/ea
 compare p5 --reference p5:baseline-bf16/graph | unknown variant 'graph' | 'graphed'
 compare p5 --price-as-of tomorrow | --price-as-of | 'tomorrow'
 compare p5 --budget x | --budget | 'x'
-explain te-fp8/compiled | no file, run or mode is called 'te-fp8/compiled'
 numerics formats --cast 0x10 | --cast '0x10' is not a number
 scaling p55 --workload llm-1b | unknown instance 'p55'
 compare p4d p5 --region us-est-1 | no price is of region 'us-est-1' | us-east-1, us-east-2, us-west-2
@@ -147,11 +144,9 @@ compare p5 --kind numerics --batch-size 64 | --batch-size does not apply to reco
 compare p4d p5 --results-dir results --results-dir taken | --results-dir | 'taken': it is a file
 compare p5 --results-dir nowhere | there is no folder nowhere | --results-dir
 compare no-box --results-dir results --results-dir reference | results has records of | and reference has records of p5
-run --dry-run --mode te-fp9 | Did you mean 'te-fp8' | fp8bench list modes
 run --dry-run --mode te-fp8:curent | recipe of te-fp8 'curent' | Did you mean 'current'
 run --dry-run --mode baseline-bf16:delayed | has no recipes, so not 'delayed' | `--mode baseline-bf16`
 run --dry-run --workload vit-hug | unknown workload 'vit-hug' | Did you mean 'vit-huge' | fp8bench list workloads
-run --dry-run --instance p4dd | 'p4d'
 run --dry-run --instance aut | Did you mean 'auto'
 compare p4d.24xlarg | Did you mean 'p4d.24xlarge'
 run --dry-run --workload timm:convnext_base --classes 1 | --classes | '1'
@@ -160,10 +155,7 @@ run --dry-run --workload vit-huge --sequence-length 512 | --sequence-length 512 
 run --dry-run --rounds 3 --precision 1% --max-rounds 2 | --max-rounds 2 is less than --rounds 3
 run --dry-run --precision 1% --max-rounds 12 | --max-rounds 12 ends before --precision can be judged
 run --dry-run --aa --mode te-fp8 --rounds 2 | --rounds 2 cannot tell how far
-run --dry-run --gpus 2 --tensor-parallel 3 | --tensor-parallel 3 does not divide the 2 ranks
-run --dry-run --gpus 2 --grad-accumulation 5 | --grad-accumulation 5 does not divide
 run --dry-run --config none.yaml | cannot read none.yaml
-run --instance my-box --dry-run | unknown instance 'my-box' | give its --price to `fp8bench run`
 sweep --budget 5s | a budget of 5s is too small for one run | Give at least that
 sweep --budget 10parsec | invalid value '10parsec' | units are s, min, h
 sweep --budget 10 | with a unit of time
@@ -187,8 +179,7 @@ predict | no instance was named
 predict p5 | --from is missing
 run --dry-run --instance p5 --gpus 16 | p5 has 8 GPUs | Give --gpus 8 or less
 predict p55 --from h200-1x | unknown instance 'p55'
-predict p5 --from h100-1x | no record of h100-1x is measured and ok | h200-1x | --from
-predict p5 --from p4d | no record of p4d is measured and ok | fp8bench compare p4d
+predict p5 --from p4d | no record of p4d is measured and ok | h200-1x | --from | fp8bench compare p4d
 predict p5 --from h200-1x:te-bf16 | no record of h200-1x:te-bf16 is measured and ok
 predict p5 --from h200-1x/Graphed | unknown variant 'Graphed' | Did you mean 'graphed'
 predict p5 --from h200-1x --gpus 9 | p5 has 8 GPUs, not 9
@@ -202,7 +193,6 @@ scaling p5 --workload llm-1b --network-gbps 100 | --network-gbps is about a proj
 scaling p5 --workload llm-1b --project 2 --network-gbps -1 | --network-gbps | '-1'
 scaling p5 --workload llm-1b --plot a.gif | cannot draw a.gif
 scaling p5 --workload llm-2b | unknown workload 'llm-2b'
-scaling p5 --workload vit-micro | no record for p5 of vit-micro
 prices show p55 | unknown instance 'p55' | 'p5'
 prices show --provider awz | unknown provider 'awz' | 'aws'
 prices show --gpu z80 | no instance has a GPU called 'z80'
@@ -229,7 +219,6 @@ check | nothing to compare with | --against
 check --plan --export junit=a | --plan checks nothing
 check --against nowhere | neither a folder nor a session in results | The latest are: 
 check --against empty | empty has no measurement that ran
-check --against NEW | compared with itself
 check --against 202605 | 2 sessions begin with
 check --against OLD --session 2030 | --session '2030' is no session
 check --against OLD --max-regression 3 | --max-regression | '3'
@@ -261,8 +250,6 @@ numerics formats --block mxfp8 | --block casts values, and there are none
 collectives --gpus two | --gpus | 'two' | a whole number
 gemm --format html | --format 'html'
 gemm --plot products.gif | cannot draw products.gif
-gemm --shape 64,64 | --shape '64,64' is not three whole numbers
-gemm --shape 60,64,64 | has M = 60, which is not divisible by 16
 gemm --workload resnet | unknown workload 'resnet'
 gemm --batch-size -2 | --batch-size | '-2'
 gemm --record 20260501 --sweep | --record shows what was kept, and --sweep belongs to a measurement
@@ -273,11 +260,8 @@ numerics --input outliers | 'outlier'
 numerics --width 100 | --width 112
 numerics --history-plot jump | .png, .svg or .pdf
 list workloads timm:no*such | no model is called like 'timm:no*such'
-list workloads timm:convnxt_base | unknown workload 'timm:convnxt_base'
-results import IMPORT --source measured | --source | 'measured' | does not say where the figure is from
 results import IMPORT --step-time 1e300 | --step-time | '1e300'
 results import IMPORT --batch-size 99999999999 | --batch-size | the most is 10,000,000
-results import IMPORT --published-on 2999-01-01 | --published-on | 2999-01-01 | is in the future
 results import IMPORT --instance p55 | Did you mean 'p5'
 results verify --results-dir empty | no records to verify
 results verify --results-dir nowhere | there is no folder nowhere
@@ -285,9 +269,7 @@ results bundle taken p5 | taken exists
 results bundle nowhere/new.zip p5 | there is no folder nowhere
 results push results | 'results' is no address | --results-dir
 results push ftp://box/results | unknown scheme ftp://
-run --workload vit-micro --size layers=1 | unknown size of vit-micro 'layers'
 run --workload vit-micro --size num_heads=5 | embed_dim=64 and num_heads=5
-run --workload timm:convnext_atto --size depth=1 | has sizes that cannot be changed
 sweep --mode baseline-bf16 --workload vit-micro --size num_heads=5 --dry-run | embed_dim=64 and num_heads=5
 doctor --quick --json --format csv | both --json and --format csv
 switches | fp8bench compare INSTANCE --columns mode,switches
@@ -317,8 +299,7 @@ list modes --jsn | --json
 list modes foo | Got unexpected extra argument
 run --steps | Option '--steps' requires an argument
 foo | No such command 'foo' | . See `fp8bench --help`.
-compare p4dd | Did you mean 'p4d'
-check --against nowhere | no record to check
+compare p4dd | Did you mean 'p4d' | fp8bench list instances
 """
 
 

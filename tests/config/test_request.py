@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fp8bench.config.options import read_sizes, sized, sizes_of
 from fp8bench.config.request import OBEYED_BY_WORKERS, OF_ALL, OPTIONS, OWN, RunRequest, resolve
@@ -46,16 +44,6 @@ def test_every_field_is_an_option_but_those_of_a_file_alone_and_the_defaults_are
     assert (request.aa, request.allow_busy) == (False, False)
     assert request.of_workers("cuda", OF_IMAGES)["data"] == "loader"
     assert [*OPTIONS, "variants"] == list(RunRequest.model_fields)
-
-
-@given(*[st.none() | st.integers(1, 99)] * 3)
-def test_flags_beat_the_environment_which_beats_the_file_which_beats_defaults(flag, variable, in_file):
-    ladder = {"flag": flag, "FP8BENCH_STEPS": variable, FILE: in_file, "default": RunRequest().steps}
-    sources = [{} if value is None else {"steps": value} for value in (flag, in_file)]
-    environ = {} if variable is None else {"FP8BENCH_STEPS": str(variable)}
-    resolved = resolve(sources[0], environ, sources[1], FILE)
-    found = resolved.origins["steps"], resolved.request.steps
-    assert found == next(rung for rung in ladder.items() if rung[1] is not None)
 
 
 @pytest.mark.parametrize(("device", "batch_size", "min_time_s"), [("cuda", 64, 10.0), ("cpu", 16, 3.0)])

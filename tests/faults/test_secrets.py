@@ -113,7 +113,7 @@ def test_a_password_in_an_address_is_in_no_message(address, by, tmp_path, monkey
     words = {"flag": ["--results-dir", address], "variable": [], "file": ["--config", "config.yaml"]}[by]
     if by == "variable":
         monkeypatch.setenv("FP8BENCH_RESULTS_DIR", address)
-    with pytest.raises(Exception, match=r"\*\*\*|names no host") as caught:
+    with pytest.raises(Exception, match=r"\*\*\*") as caught:
         invoked("run", "--dry-run", *words)
 
     assert "canary-password" not in str(caught.value)

@@ -1,10 +1,8 @@
-"""Servers on loopback: one of the S3 protocol (moto's), and one of the secure shell (asyncssh's)."""
+"""A server of the S3 protocol on loopback, which is moto's."""
 
-import asyncio
 import gc
 import signal
 import sys
-import threading
 import uuid
 
 import pytest
@@ -71,27 +69,3 @@ def bucket(s3):
     name = f"bucket-{uuid.uuid4().hex[:8]}"
     s3.create_bucket(Bucket=name)
     return name
-
-
-@pytest.fixture(scope="session")
-def sshd(tmp_path_factory):
-    """The port of a server that takes this user's key, and a home with this key and the server's."""
-    pytest.importorskip("sshfs", reason="the extra `remote` is not installed")
-    import asyncssh
-
-    home = tmp_path_factory.mktemp("home")
-    (home / ".ssh").mkdir(mode=0o700)
-    host, key = (asyncssh.generate_private_key("ssh-ed25519") for _ in range(2))
-    key.write_private_key(home / ".ssh" / "id_ed25519")
-    key.write_public_key(home / "authorized")
-
-    async def listen():
-        keys = {"server_host_keys": [host], "authorized_client_keys": str(home / "authorized")}
-        return await asyncssh.listen("127.0.0.1", 0, sftp_factory=True, **keys)
-
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, daemon=True).start()
-    port = asyncio.run_coroutine_threadsafe(listen(), loop).result(10).get_port()
-    (home / ".ssh" / "known_hosts").write_text(f"[127.0.0.1]:{port} {host.export_public_key().decode()}")
-    # Its thread ends with the tests'.
-    return port, home

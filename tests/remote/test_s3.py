@@ -2,15 +2,18 @@
 
 import json
 import socket
+import sys
 
 import pytest
 from builders import measured
 from cli.calling import one_line
 
+from fp8bench.cli.remote import synced
 from fp8bench.records import results
 from fp8bench.records.files import samples_path
-from fp8bench.remote.mirror import Mirror, Refused, Store, Unreachable
+from fp8bench.remote.mirror import Mirror, Store, Unreachable
 from fp8bench.schema.address import parse
+from fp8bench.schema.errors import UsageError
 
 pytestmark = pytest.mark.thorough
 
@@ -149,7 +152,7 @@ def test_no_credentials_are_said(variables, bucket, monkeypatch):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
-    with pytest.raises(Refused, match="no credentials"):
+    with pytest.raises(UsageError, match="no credentials"):
         Store(parse(f"s3://{bucket}/results"), 20).put("p5/a.json", b"{}")
 
 
@@ -160,3 +163,12 @@ def test_a_remote_that_hangs_ends_in_time(variables, monkeypatch):
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{deaf.getsockname()[1]}")
         with pytest.raises(Unreachable, match=r"s3://bucket/results did not answer within 0\.5 s"):
             Store(parse("s3://bucket/results"), 0.5).files()
+
+
+@pytest.mark.parametrize(("url", "package"), [("s3://b/x", "s3fs"), ("gs://b/x", "gcsfs")])
+def test_a_missing_extra_is_named_with_its_installation_and_a_folder_needs_none(monkeypatch, url, package, tmp_path):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UsageError, match=rf"needs {package}.*pip install 'fp8bench\[remote\]'"):
+        Store(parse(url), 20).files()
+    with synced(tmp_path, measuring=False) as mirror:
+        assert mirror is None
