@@ -59,7 +59,8 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
     warnings = dict.fromkeys(warning for one in comparisons for warning in one.warnings)
     tables[-1] += [*said, *map(doc.Note, lines), *map(doc.Warned, warnings)]
     every, answers = tuple(row for one in comparisons for row in one.rows), [as_json(one) for one in comparisons]
-    return doc.Document(doc.blocks(*tables), data=every, answer=answers, lines=doc.CsvLines.of(Row, every))
+    answer = answers if comparisons[0].name else answers[0]
+    return doc.Document(doc.blocks(*tables), data=every, answer=answer, lines=doc.CsvLines.of(Row, every))
 
 
 def _told(comparison: Comparison) -> Iterator[Row]:
