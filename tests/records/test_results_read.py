@@ -44,6 +44,15 @@ def test_records_come_oldest_first_each_once_without_those_of_other_instances_or
     assert results.known_instances(tmp_path / "absent") == set()
 
 
+def test_equal_parts_of_records_are_one_object_and_unlike_ones_are_not(tmp_path):
+    """Ten thousand records fit in memory."""
+    for minutes, mode in enumerate(("baseline-bf16", "baseline-bf16", "baseline-fp32")):
+        results.write(measured("mine", mode, minutes=minutes), tmp_path)
+    one, alike, other = (kept.record for kept in results.read(tmp_path, ["mine"]))
+    assert (one.config is alike.config, one.environment is other.environment) == (True, True)
+    assert (one.config is other.config, other.config.mode) == (False, "baseline-fp32")
+
+
 def test_a_broken_file_is_told_to_whom_it_may_belong(tmp_path):
     results.write(measured("mine", run_id="m"), tmp_path)
     results.write(measured("other", run_id="o"), tmp_path)
