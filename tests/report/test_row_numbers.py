@@ -326,7 +326,7 @@ def test_the_reference_is_the_best_ok_row_that_is_named(asked, wanted):
 def test_rows_stand_by_what_a_dollar_buys_on_any_instance_and_those_that_have_no_rank_last():
     slow, fast, imitation = measured("p5", step_time_s=0.4), te_bf16(), fp8(step_time_s=0.01, evidence=IMITATED)
     between, failed = measured("p4d", step_time_s=0.5), invalid("p5")
-    own, slower = measured("my-box", step_time_s=0.01), measured("my-box", "te-bf16", step_time_s=0.02)
+    own, slower = measured("my-box", step_time_s=1e-4), measured("my-box", "te-bf16", step_time_s=2e-4)
     cpu = measured_on_cpu("cpu", step_time_s=1e-4, fingerprint=fingerprint())
     comparison = compared(between, failed, imitation, cpu, slower, own, slow, fast)
     ranked = (fast, between, slow, own, slower, cpu, imitation, failed)
