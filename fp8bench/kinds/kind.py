@@ -3,7 +3,6 @@ requests of a comparison: its rows, columns and their order, with the words for 
 are compared is decided in `records.select`.
 """
 
-import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +42,7 @@ SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 HOURS = {"h": 1.0, "d": 24.0, "w": 168.0}
 COUNT = re.compile(r"([0-9][0-9,]*(?:\.[0-9]+)?(?:e\+?[0-9]{1,3})?|\.[0-9]+) *([kmgbt]?)", re.IGNORECASE)
 TIME = re.compile(r"([0-9]{1,6}(?:\.[0-9]+)?) *([hdw])", re.IGNORECASE)
+PRICE = re.compile(r"([^=]*[^= ]) *= *((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]{1,3})?)", re.IGNORECASE)
 CONDITION = re.compile(r" *([A-Za-z][A-Za-z0-9_-]*) *(!=|<=|>=|=|<|>) *(.*?) *")
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {"=": eq, "!=": ne, "<=": le, ">=": ge, "<": lt, ">": gt}
 
@@ -132,13 +132,9 @@ AS_IT_IS = View()
 
 def parse_price(text: str) -> tuple[str, float]:
     """Parse e.g. `p5=60`: an instance and USD an hour. Raises UsageError."""
-    name, _, usd = map(str.strip, text.partition("="))
-    try:
-        # float takes 1_000 and the digits of every script, which are likelier slips than prices.
-        price = float(usd) if usd.isascii() and "_" not in usd else math.nan
-    except ValueError:
-        price = math.nan
-    if not (name and price >= 1e-6):
+    found = PRICE.fullmatch(text.strip())
+    name, price = (found[1], float(found[2])) if found else ("", 0.0)
+    if price < 1e-6:
         what = f"--price {quoted(text)} is not INSTANCE=USD: a name, and a price above 0 in USD an hour"
         raise UsageError(what, "Give, for example, --price p5=60")
     if price > USD_PER_HOUR.most:

@@ -190,7 +190,7 @@ def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions)
         record.provenance,
         row,
         gpu="CPU" if row.device == "cpu" else gpu or "unknown GPU",
-        units_per_s_per_gpu=(row.throughput_per_s or 0.0) / row.world_size,
+        units_per_s_per_gpu=row.throughput_per_gpu_per_s or 0.0,
         units_per_s_per_gpu_ci=rate and (rate[0] / row.world_size, rate[1] / row.world_size),
         usd_per_billion_units=BILLION / row.units_per_usd if row.units_per_usd else None,
         usd_per_billion_units_ci=usd and (BILLION / usd[1], BILLION / usd[0]),

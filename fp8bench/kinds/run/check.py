@@ -9,11 +9,13 @@ from typing import Any, Literal, get_args
 from fp8bench.kinds.kind import Labelled
 from fp8bench.kinds.run.compare import unlike_marks, unlike_work
 from fp8bench.kinds.run.rounds import unit_time
+from fp8bench.kinds.run.row import to_row
 from fp8bench.kinds.run.sessions import Sides, ran
 from fp8bench.records.select import Measurement, execution, grouped, not_comparable, planned, session, system, variants
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, made_of
+from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import COMES_WITH, HARDWARE, changes, checkout_of
 from fp8bench.schema.record import Record
 from fp8bench.stats.estimate import Estimate
@@ -257,17 +259,11 @@ def _row(
 ) -> CheckedRow:
     fields: dict[str, Any] = {}
     for prefix, side in (("", mine), ("reference_", one)):
-        if side is None:
-            continue
-        run_ids, summary = tuple(each.run_id for each in side.rounds), side.latest.summary
-        fields |= {f"{prefix}rounds": len(run_ids), f"{prefix}run_ids": run_ids}
-        if ran(side) and summary and (found := unit_time(side)):
-            units = summary.units_per_step
-            time_s, interval = found.step_time_s(units)
-            fields |= {f"{prefix}step_time_s": time_s, f"{prefix}step_time_ci_s": interval}
-            if not prefix:
-                ends = interval and (units / interval[1], units / interval[0])
-                fields |= {"throughput_per_s": units / time_s, "throughput_ci_per_s": ends, "unit": summary.unit}
+        if side is not None:
+            row = to_row(side, Catalog(instances={}, gpus={}))
+            timed = ("step_time_s", "step_time_ci_s") if row.times and ran(side) else ()
+            rates = ("throughput_per_s", "throughput_ci_per_s", "unit") if timed and not prefix else ()
+            fields |= {f"{prefix}{name}": getattr(row, name) for name in ("rounds", "run_ids", *timed, *rates)}
     return made_of(
         CheckedRow,
         record,
