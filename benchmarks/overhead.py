@@ -21,6 +21,7 @@ import math
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -146,7 +147,7 @@ class ToolLoop:
     def block(self, training: Training, steps: int) -> float:
         """Seconds a step."""
         clock = StepsOnly(training.device)
-        train(training, steps, clock, before_step=lambda _step: self.progress.step())
+        train(replace(training, clock=lambda _device: clock), steps, lambda _step: self.progress.step())
         return (clock.ended_s - clock.began_s) / steps
 
 

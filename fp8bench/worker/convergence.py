@@ -24,7 +24,7 @@ from fp8bench.schema.converge import Curve, TextPlan, Validation
 from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.rank import RankReport
 from fp8bench.stats.steps import PACE_STEPS, pace_s
-from fp8bench.worker.clock import StepTimes, clock_for
+from fp8bench.worker.clock import StepTimes
 from fp8bench.worker.execution.build import ready_to_train, uncompiled
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.step import Launch, Parts, Snapshot, forward, scales
@@ -76,7 +76,7 @@ def _stages(
         warmup = choice.warmup(config.warmup)
 
         def steps(training: Training, count: int) -> tuple[StepTimes, list[float]]:
-            return train(training, count, clock_for(device), lambda _step: progress.step())
+            return train(training, count, lambda _step: progress.step())
 
         steps(from_python, 1)
         after_first_step = compilations()
@@ -134,7 +134,7 @@ def trained(
     points = [Validation(step=0, loss=finite(validated()))]
     while len(times) < steps and all(map(math.isfinite, losses[-validate_every:])) and points[-1].loss is not None:
         number = min(validate_every, steps - len(times))
-        done, mine = train(training, number, clock_for(training.device), lambda _step: before_step(next(begun)))
+        done, mine = train(training, number, lambda _step: before_step(next(begun)))
         losses += averaged(on_device(mine)).tolist()
         slowest = on_device(done.step_s)
         dist.all_reduce(slowest, dist.ReduceOp.MAX)

@@ -20,7 +20,6 @@ from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.rank import Evidence, Parity, RankReport
 from fp8bench.stats.steps import PROFILED_STEPS, Length
 from fp8bench.worker import parity, subject
-from fp8bench.worker.clock import clock_for
 from fp8bench.worker.execution.afterwards import require_changing, require_still, require_work, sketches
 from fp8bench.worker.execution.build import Choice, choose, ready_to_train, specialize
 from fp8bench.worker.execution.decide import Execution, decide
@@ -33,7 +32,7 @@ from fp8bench.worker.plain_weights import trained_weights
 from fp8bench.worker.plugin import INSTEAD, Bindings
 from fp8bench.worker.profiler import Profiled, profile_steps
 from fp8bench.worker.progress import ProgressFile
-from fp8bench.worker.rank_report import Aside, reported, to_evidence
+from fp8bench.worker.rank_report import NOT_PROFILED, Aside, reported, to_evidence
 from fp8bench.worker.subject import check_workload, depends_on, facts_of, make_mode, make_workload, relied_on
 from fp8bench.worker.timing import Training, compiled_to, time_steps, train
 from fp8bench.workloads import protocol as of_workload
@@ -156,13 +155,10 @@ def gate_of(proof: Proof, again: Callable[[], Mode]) -> Gate:
 
 def profile(training: Training, rank: int, label: str, step_time_s: float, aside: Aside) -> Profiled:
     """Run a few more steps, and profile rank 0's. Every rank calls this."""
-
-    def run_steps(steps: int) -> None:
-        train(training, steps, clock_for(training.device), before_step=lambda _step: None)
-
+    run_steps = partial(train, training, PROFILED_STEPS, lambda _step: None)
     if rank != 0:
-        run_steps(PROFILED_STEPS)
-        return Profiled(None)
+        run_steps()
+        return NOT_PROFILED
     return profile_steps(run_steps, training.device, label, step_time_s, aside.trace, aside.folder)
 
 

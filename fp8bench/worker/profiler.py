@@ -27,23 +27,23 @@ class Profiled(NamedTuple):
 
 
 def profile_steps(
-    run_steps: Callable[[int], None],
+    run_steps: Callable[[], object],
     device: torch.device,
     label: str,
     step_time_s: float,
     keep: Path | None,
     folder: Path | None = None,
 ) -> Profiled:
-    """Run PROFILED_STEPS steps under the profiler; what they raise passes through. keep: where the trace stays."""
+    """Profile the steps, PROFILED_STEPS, and what they raise passes through. keep: where the trace stays."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     try:
         # All events are of one cycle; with this argument, the profiler does not warn that it drops earlier cycles.
         profiler: Any = profile(activities=activities, acc_events=True)
         profiler.start()
     except (RuntimeError, OSError) as error:
-        run_steps(PROFILED_STEPS)
+        run_steps()
         return _failed(error)
-    run_steps(PROFILED_STEPS)
+    run_steps()
     metadata = {"mode": label, "steps": PROFILED_STEPS, "device": device.type, "step_time_s": step_time_s}
     try:
         profiler.add_metadata_json("fp8bench", json.dumps(metadata))

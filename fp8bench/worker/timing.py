@@ -66,12 +66,12 @@ class Training:
     launch: Launch
     batches: Iterator[Batch]
     device: torch.device
+    clock: Callable[[torch.device], HostClock] = clock_for
 
 
-def train(
-    training: Training, steps: int, clock: HostClock, before_step: Callable[[int], None]
-) -> tuple[StepTimes, list[float]]:
+def train(training: Training, steps: int, before_step: Callable[[int], None]) -> tuple[StepTimes, list[float]]:
     """Return times and losses. before_step: called with the step's number; its cost falls into the step before."""
+    clock = training.clock(training.device)
     losses = torch.full((steps,), torch.nan, device=training.device)
     for step in range(steps):
         before_step(step)
@@ -108,13 +108,13 @@ def time_steps(
     watch = _Watch(progress, device)
     with Sampler(device, rank) as sampler:
         sampler.wait_ready(10.0)
-        times, losses = train(training, length.warmup, clock_for(device), watch)
+        times, losses = train(training, length.warmup, watch)
         warmup_s = times.step_s
         decided = decide(training)
         if decided is not training:
             # Warm-up ran at another pace.
             training = decided
-            times, more = train(training, PACE_STEPS, clock_for(device), watch)
+            times, more = train(training, PACE_STEPS, watch)
             warmup_s, losses = warmup_s + times.step_s, losses + more
         queue = prefetched(training.batches)
         steps = largest(timed_steps(length, warmup_s, queue), device)
@@ -122,7 +122,7 @@ def time_steps(
             next(training.batches)
         ready()
         watch.agreed(steps, pace_s(warmup_s))
-        times, more = train(training, LEAD_IN + steps, clock_for(device), watch)
+        times, more = train(training, LEAD_IN + steps, watch)
         at_end, retries = compilations(), allocator_retries(device)
         losses += more
         timed_from_s = times.began_s + sum(times.step_s[:LEAD_IN])

@@ -21,8 +21,8 @@ def steps():
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
-    def take(steps):
-        for _ in range(steps):
+    def take():
+        for _ in range(PROFILED_STEPS):
             optimizer.zero_grad(set_to_none=True)
             model(torch.ones(32, 64)).sum().backward()
             optimizer.step()

@@ -14,7 +14,6 @@ from worker.execution.executing import CAPTURED, CPU, PLAIN, Delayed, Replayed, 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, CompilePolicy
 from fp8bench.modes.transformer_engine import TEFP8
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
-from fp8bench.worker.clock import HostClock
 from fp8bench.worker.execution import checkpointing, optimizers
 from fp8bench.worker.execution.build import choose, choose_compile, choose_graph, ready_to_train, uncompiled, wrap
 from fp8bench.worker.execution.checkpointing import repeated_blocks
@@ -217,7 +216,7 @@ def test_the_very_model_is_trained_on_batches_that_end_with_it_and_the_collector
         assert parts.plain is parts.model is model
         assert gc.get_freeze_count() > 1000
         first, second = next(batches), next(batches)
-        _, losses = train(Training(Launch(parts), batches, CPU), 3, HostClock(), lambda _step: None)
+        _, losses = train(Training(Launch(parts), batches, CPU), 3, lambda _step: None)
         assert not workload.ended
         if fails:
             raise ZeroDivisionError
