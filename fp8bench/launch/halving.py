@@ -15,6 +15,7 @@ from fp8bench import registry
 from fp8bench.launch.batch_size import judged, next_size, with_try
 from fp8bench.launch.forecast import AXES, Forecaster
 from fp8bench.launch.prepare import at_any_size
+from fp8bench.launch.processes.blame import compiles
 from fp8bench.schema.config import BatchSearch, RunConfig
 from fp8bench.schema.execution import variants_of
 from fp8bench.schema.record import Record
@@ -297,10 +298,8 @@ def space(
 
 def executed_as(config: RunConfig) -> tuple[Any, ...]:
     """Return a key that is equal for two configurations whose steps cannot be executed differently."""
-    entry, scope = registry.modes()[config.mode], str(config.compile)
-    by_auto = False if config.device == "cpu" else entry.compiled_by_auto
-    if scope == "auto" and by_auto is not None:
-        scope = "on" if by_auto else "off"
+    entry, by_auto = registry.modes()[config.mode], {None: "auto", True: "on", False: "off"}[compiles(config)]
+    scope = by_auto if config.compile == "auto" else config.compile
     graphs = "off" if config.device == "cpu" and config.cuda_graphs == "auto" else config.cuda_graphs
     attention = config.te_attention if entry.heeds_te_attention is not False else None
     return config.mode_label, config.batch_size, scope, graphs, attention, config.te_switches

@@ -207,9 +207,7 @@ def collect(those: Sequence[Process]) -> None:
 
 def kill_with_descendants(child: "subprocess.Popen[bytes]") -> None:
     """Kill a child and all its descendants, and return when the kernel knows none of them, after GONE_S at most."""
-    # Imported here because they import much.
-    import subprocess
-
+    # Imported here because it imports ctypes.
     from fp8bench.lifeline import adopting_orphans
 
     deadline = time.monotonic() + GONE_S
@@ -217,8 +215,7 @@ def kill_with_descendants(child: "subprocess.Popen[bytes]") -> None:
         branch = {one.identity for one in descendants(child.pid, processes())}
         child.kill()
         _send_until_gone(lambda: [one for one in processes() if one.identity in branch], signal.SIGKILL, GONE_S)
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(max(0.0, deadline - time.monotonic()))
+        waited_for(lambda: child.poll() is not None, deadline - time.monotonic())
 
 
 def waited_for(found: Callable[[], bool], patience_s: float, poll_s: float = POLL_S) -> bool:

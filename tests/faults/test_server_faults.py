@@ -11,8 +11,7 @@ from builders import config
 from faults.faulty_runs import LIMIT_S, WORDS, nothing_left
 from kept import documents
 from launch import faulty_work
-from launch.seen import fresh, until
-from launch.test_spawn_signals import maps
+from launch.seen import fresh, maps, until
 
 from fp8bench.launch.processes import watch
 from fp8bench.launch.processes.rank import Task

@@ -8,13 +8,13 @@ kept.
 """
 
 import os
-import select
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import cached_property
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -22,7 +22,7 @@ from fp8bench import registry
 from fp8bench.launch.processes.blame import Overdue, PhaseClock, RankView, reports_of
 from fp8bench.launch.processes.rank import REQUEST, TASK, End, Inbox, RankError, Task, rank_path
 from fp8bench.launch.processes.server import POLL_S, Server, Wanted
-from fp8bench.launch.signals import STOPPED, Interrupt, held_back, process, process_tree, send
+from fp8bench.launch.signals import STOPPED, Interrupt, held_back, process, process_tree, send, waited_for
 from fp8bench.machine import temporary
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import RunFailed, Status
@@ -156,11 +156,7 @@ class Ranks:
             self.look()
             yield time.monotonic()
             # A moment, or until a rank says something, because the rank may wait until it is read.
-            poll = select.poll()
-            for inbox in self.inboxes.values():
-                if inbox.descriptor is not None:
-                    poll.register(inbox.descriptor, select.POLLIN)
-            poll.poll(POLL_S * 1000)
+            wait([inbox.descriptor for inbox in self.inboxes.values() if inbox.descriptor is not None], POLL_S)
 
     def look(self) -> None:
         """Note which ranks have ended since the last look, and read what they say."""
@@ -206,14 +202,14 @@ class Ranks:
         for pid in pids.values():
             send(pid, REQUEST)
             send(pid, signal.SIGCONT)
-        deadline = time.monotonic() + ANSWER_S
         answers: dict[int, str] = {}
-        while time.monotonic() < deadline:
-            time.sleep(POLL_S)
-            latest = {rank: self.stack_written(rank).removeprefix(before[rank]) for rank in pids}
-            if all(latest.values()) and latest == answers:
-                break
-            answers = latest
+
+        def answered() -> bool:
+            nonlocal answers
+            earlier, answers = answers, {rank: self.stack_written(rank).removeprefix(before[rank]) for rank in pids}
+            return all(answers.values()) and answers == earlier
+
+        waited_for(answered, ANSWER_S, POLL_S)
         return answers, stopped
 
 
