@@ -14,6 +14,9 @@ import pytest
 from installed import installed
 from kept import put
 
+from fp8bench.launch import place as placing
+from fp8bench.launch.signals import SIGNALS
+
 OUTSIDE = Path(__file__).parent / "outside" / "outside_plugins.py"
 OF_PROCESSES = ("fp8bench_in", "doctor_in", "trapped", "outcomes", "example", "s3_server", "sshd")
 OF_SLOW_TESTS = frozenset((*OF_PROCESSES, "process_group", "timm_imported"))
@@ -30,10 +33,7 @@ ENTRY_POINTS = """\
 outside-polite = outside_plugins:Polite
 outside-unavailable = outside_plugins:Unavailable
 outside-raises = outside_plugins:Raises
-outside-killed = outside_plugins:Killed
-outside-out-of-memory = outside_plugins:OutOfMemory
 outside-across-the-batch = outside_plugins:AcrossTheBatch
-outside-sleeps = outside_plugins:Sleeps
 outside-waits = outside_plugins:Waits
 [fp8bench.workloads]
 outside-linear = outside_plugins:TinyLinear
@@ -107,6 +107,21 @@ def pytest_runtest_call(item):
     if item.config.option.without_torch and not before and "torch" in sys.modules:
         pytest.fail("it imports torch: mark it slow", pytrace=False)
     return outcome
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    """Where the program is called in this process, its handling of signals ends with the test."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch):
+    """The machine that runs the tests may set variables that made-up records lack."""
+    monkeypatch.setattr(placing, "settings_here", lambda: {})
 
 
 @pytest.fixture(scope="session")

@@ -8,15 +8,15 @@ from typing import Annotated
 import typer
 
 from fp8bench.cli.options import Form, ResultsDir, option
-from fp8bench.cli.output import Unread, log, show, warn, written
+from fp8bench.cli.output import Unread, log, show, warn
 from fp8bench.config.options import Share
 from fp8bench.kinds.run.check import check as checked
 from fp8bench.kinds.run.check_shown import EXPORTS, document, plan_sentence, sentence
 from fp8bench.kinds.run.check_shown import plan as planned
-from fp8bench.kinds.run.sessions import by_session, find
+from fp8bench.kinds.run.sessions import by_session, find, read
 from fp8bench.kinds.run.sessions import document as over_time
 from fp8bench.schema.errors import UsageError, require_known
-from fp8bench.schema.files import write_atomically
+from fp8bench.schema.files import write_atomically, writing
 from fp8bench.schema.option import Option
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -41,7 +41,7 @@ def check(
     exports = _exports(export)
     unread = Unread()
     if history:
-        show(over_time(by_session(results_dir, unread), results_dir), form)
+        show(over_time(by_session(read(results_dir), unread), results_dir), form)
         unread.end(strict)
         return
     if against is None and not plan:
@@ -53,12 +53,12 @@ def check(
     )
     show(planned(done) if plan else document(done), form)
     for path, name in exports.items():
-        with written(path, "Choose another file with --export", UsageError):
+        with writing(path, "Choose another file with --export", UsageError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, EXPORTS[name](done) + "\n", replace=True)
         log(f"{name} written to {path}")
     if summary and (into := os.environ.get(SUMMARY)):
-        with written(into, f"Set {SUMMARY} to a file", UsageError), open(into, "a", encoding="utf-8") as file:
+        with writing(into, f"Set {SUMMARY} to a file", UsageError), open(into, "a", encoding="utf-8") as file:
             file.write(f"## fp8bench check\n\n{EXPORTS['markdown'](done)}\n\n")
     elif summary:
         warn(f"--summary has nowhere to write: {SUMMARY} is not set, as it is in a step of GitHub Actions")

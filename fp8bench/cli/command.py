@@ -110,7 +110,7 @@ def fields_of(model: type[Frozen]) -> Iterator[tuple[str, type, Any]]:
             default = of.default
         else:
             words = words_of(kind) or tuple(word for word in (option.metavar or "").split("|") if word.islower())
-            shared["metavar"] = option.metavar or "|".join(words) or "N"
+            shared["metavar"] = option.metavar or "|".join(words) or (option.limit.unit if option.limit else "N")
             shared["autocompletion"] = _one_of(words) if len(words) > 1 else None
         declared = typer.Argument(default, **shared) if option.argument else typer.Option(default, *flags, **shared)
         yield name, bool if kind is bool else list[str] if several else str, field(default=declared)

@@ -10,8 +10,7 @@ from pydantic import ValidationError
 from fp8bench import __version__, registry
 from fp8bench.cli.options import ResultsDirs, Selection, Strict, argument, option
 from fp8bench.cli.output import Unread, log, show
-from fp8bench.kinds.kind import Kind
-from fp8bench.kinds.view import View
+from fp8bench.kinds.kind import Kind, View
 from fp8bench.records.bundle import RESULTS, unpack
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import flag_of

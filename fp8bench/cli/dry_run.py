@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from fp8bench.cli.list import summary_of, table_of
@@ -18,7 +17,8 @@ from fp8bench.schema.config import AUTO
 from fp8bench.schema.execution import kept_bytes
 from fp8bench.schema.machine import gib
 from fp8bench.schema.model import Answer
-from fp8bench.tables.document import NOTHING, Document, Sentence, Table, blocks, column, telling
+from fp8bench.tables.document import NOTHING, Document, Sentence, Table, blocks, telling
+from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import counted
 
 MONEY = "{:,.2f}".format
@@ -104,19 +104,16 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
         number = most.get(turn.label)
         return NOTHING if number is None else f"{number}{', may not fit' if number < batch_size else ''}"
 
-    cells = partial(column, [*zip(found.turns, executed, prepared.entries, strict=True)])
-    of_each = telling(
-        cells("variant", lambda row: row[0].label, "word"),
-        cells("execution", lambda row: NOTHING if alike else "cannot run here" if row[0].obstacle else row[1], "word"),
-        cells("a round", lambda row: NOTHING if row[0].seconds is None else duration(row[0].seconds)),
-        cells("all rounds", lambda row: _span(row[0].all_s, duration)),
-        cells("cost", lambda row: _span(row[0].usd, MONEY), unit="USD"),
-        cells(
-            f"memory of {has:g} GiB" if has else "memory",
-            lambda row: gib(row[0].memory_bytes) if row[0].memory_bytes else NOTHING,
-        ),
-        cells("batch that fits", lambda row: fits(row[0], row[2].config.batch_size), "note"),
+    columns: tuple[Column[Any], ...] = (
+        word("variant", lambda row: row[0].label),
+        word("execution", lambda row: None if alike else "cannot run here" if row[0].obstacle else row[1]),
+        Column("a round", lambda row: row[0].seconds, duration),
+        Column("all rounds", lambda row: _span(row[0].all_s, duration), str),
+        Column("cost", lambda row: _span(row[0].usd, MONEY), str, unit="USD"),
+        Column(f"memory of {has:g} GiB" if has else "memory", lambda row: row[0].memory_bytes or None, gib),
+        Column("batch that fits", lambda row: fits(row[0], row[2].config.batch_size), kind="note"),
     )
+    of_each = telling(*(one.cells([*zip(found.turns, executed, prepared.entries, strict=True)]) for one in columns))
     return Document(
         blocks(
             [table_of({"setting": requested, "value": values, "origin": origins.values()}, 1)],

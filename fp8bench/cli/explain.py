@@ -118,7 +118,7 @@ def _profiled(records: Sequence[Record], catalog: Catalog) -> dict[str, tuple[Re
         reference = named.parse_reference(None, [instance])
         options = CompareOptions((instance,), date.today(), reference, allow_mismatch=True)
         for row in compare(measured, catalog, options).rows:
-            if record := profiled((one for one in measured if one.run_id in row.run_ids), row):
+            if record := profiled(row):
                 found.setdefault(instance, (record, row))
     return found
 

@@ -14,8 +14,7 @@ from pydantic import BeforeValidator, PositiveInt
 from fp8bench import registry
 from fp8bench.cli.output import load_catalog, require_read
 from fp8bench.config.options import Folder, Options, sized
-from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.view import AS_IT_IS, View, parse_price
+from fp8bench.kinds.kind import AS_IT_IS, CompareOptions, View, parse_price
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference

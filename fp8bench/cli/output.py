@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, RunFailed, UsageError, inert
+from fp8bench.schema.errors import MeasurementInvalid, RunFailed, UsageError, inert
+from fp8bench.schema.files import writing
 from fp8bench.tables import render
 
 if TYPE_CHECKING:
@@ -29,15 +30,6 @@ OF_OUTPUT = (*FULL, errno.EBADF, errno.EIO, errno.EFBIG)
 
 def of_output(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.filename is None and error.errno in OF_OUTPUT
-
-
-@contextmanager
-def written(path: "Path | str", remedy: str, refusal: type[Fp8benchError] = RunFailed) -> "Iterator[None]":
-    """If the file cannot be written, raise the refusal with this remedy."""
-    try:
-        yield
-    except OSError as error:
-        raise refusal(f"cannot write {path}: {error.strerror}", remedy) from error
 
 
 @contextmanager
@@ -143,6 +135,6 @@ def write_script(path: "Path | None", records: "Iterable[Record]") -> None:
     fastest = [(t.mean_s / s.units_per_step, c.switched_label, one) for t, s, c, one in timed if t and s and c]
     if fastest:
         _, label, best = min(fastest, key=lambda one: one[0])
-        with written(path, EMIT):
+        with writing(path, EMIT):
             write_atomically(path, script.script(best), replace=False)
         log(f"{label} as a training script: {path}")

@@ -10,13 +10,15 @@ from pydantic import PositiveInt
 
 from fp8bench.cli.options import BatchSize, Form, HowBought, PriceAsOf, Region, ResultsDir, Workload, argument, option
 from fp8bench.cli.output import Unread, load_catalog, log, require_read, show
+from fp8bench.kinds.kind import CompareOptions
 from fp8bench.predict.document import document, predictions
 from fp8bench.predict.prediction import sources, target
 from fp8bench.predict.step import known
 from fp8bench.pricing.catalog import find
-from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, require_region
+from fp8bench.pricing.choose import require_region
 from fp8bench.records import results
 from fp8bench.records.layout import RUN
+from fp8bench.records.named import parse_reference
 from fp8bench.records.select import Filter
 from fp8bench.registry import find_workload
 from fp8bench.schema.errors import ModeUnavailable, UsageError
@@ -50,10 +52,9 @@ def predict(
     label, execution = split_variant(source, f"--from {source!r}")
     origin, _, mode = label.partition(":")
     require_read(catalog, [instance, origin])
-    today = date.today()
-    day = price_as_of or today
-    query = PriceQuery(day, day >= today, region, purchase, ANY_MACHINE)
     called = find(catalog, instance)
+    reference = parse_reference(None, [called.key])
+    options = CompareOptions((called.key,), date.today(), reference, price_as_of, region, purchase)
     require_region(region, catalog, [called.key])
     there = target(called, catalog, gpus)
     requested = Filter(mode=mode or None, execution=execution, batch_size=batch_size, workload=workload)
@@ -67,7 +68,7 @@ def predict(
         named = ", ".join(sorted(name for name, _ in others))
         log(f"predicting {most}, the workload of most records; --workload chooses another ({named})")
     found, omitted = sources([one for one in kept if one.latest.what.workload == most], catalog)
-    predicted = predictions(found, there, known(), catalog, query)
-    show(document(predicted, omitted), form)
-    if all(row.status == "unsupported" for row in predicted.rows):
+    rows, warnings = predictions(found, there, known(), catalog, options)
+    show(document(rows, warnings, omitted), form)
+    if all(one.row.reason for one in rows):
         raise typer.Exit(ModeUnavailable.exit_code)

@@ -9,10 +9,10 @@ from typing import Any
 
 from fp8bench.cli.output import log, warn
 from fp8bench.launch.forecast import duration
+from fp8bench.launch.halving import Halving, Turn, in_words
 from fp8bench.launch.plan import Entry, Schedule
 from fp8bench.launch.processes.blame import compiles
 from fp8bench.launch.processes.watch import Watch
-from fp8bench.launch.sweep.halving import Halving, Turn, in_words
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.schema.record import Record, Session
 from fp8bench.tables.written import rate, with_interval, workers
@@ -127,7 +127,7 @@ class OfSession:
 
 
 class OfSweep:
-    """Listens to a sweep (`launch.sweep.search.run`): after each turn it says which configuration leads."""
+    """Listens to a sweep (`launch.session.run_sweep`): after each turn it says which configuration leads."""
 
     def __init__(self, usd_per_hour: float | None, on: Quiet) -> None:
         self._usd_per_hour, self._on = usd_per_hour, on

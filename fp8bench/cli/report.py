@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Annotated
 
 from fp8bench.cli.options import ResultsDir, Selection, Strict, argument, option
-from fp8bench.cli.output import Unread, log, warn, written
+from fp8bench.cli.output import Unread, log, warn
+from fp8bench.kinds.kind import AS_IT_IS, JOB_UNITS, Count
 from fp8bench.kinds.run import gather
 from fp8bench.kinds.run.page import PLOTS, charts, page, shown_rows
-from fp8bench.kinds.view import AS_IT_IS, JOB_UNITS, Count
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError, require_known
-from fp8bench.schema.files import write_atomically
+from fp8bench.schema.files import write_atomically, writing
 from fp8bench.schema.option import Option
 from fp8bench.tables.page import render
 
@@ -54,7 +54,7 @@ def report(
     if kind == PAGE:
         bought = options.purchase.replace("_", " ")
         text = render(page(found, date.today(), bought))
-        with written(path, "Name another file with -o"):
+        with writing(path, "Name another file with -o"):
             try:
                 write_atomically(path, text, replace=force)
             except FileExistsError as error:

@@ -14,10 +14,10 @@ from fp8bench.cli.list import table_of
 from fp8bench.cli.options import Form, ResultsDir, ResultsDirs, Selection, argument, option
 from fp8bench.cli.output import Unread, load_catalog, log, show, warn
 from fp8bench.config.options import Folder
+from fp8bench.kinds.kind import View, WhatIf
 from fp8bench.kinds.run import gather
 from fp8bench.kinds.run.sentences import method
 from fp8bench.kinds.run.shown import document
-from fp8bench.kinds.view import View, WhatIf
 from fp8bench.launch.assemble import ImportedFigure, doubts, to_record
 from fp8bench.pricing.catalog import find, load, require_read
 from fp8bench.records import results

@@ -21,12 +21,11 @@ from fp8bench.cli.progress import OfSession, shown
 from fp8bench.cli.remote import send_one, synced
 from fp8bench.config.options import Share
 from fp8bench.config.request import RunRequest
-from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.kind import CompareOptions, View
 from fp8bench.kinds.run.check_shown import UntilDecided
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.sessions import seconds
 from fp8bench.kinds.run.shown import document
-from fp8bench.kinds.view import View
 from fp8bench.launch.assemble import assemble
 from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.executor import NodesExecutor
@@ -98,9 +97,8 @@ def run(
                 records, paths, reached = [], [], mirror is not None
                 listening = OfSession(rounds, on)
                 more = None if until is None else until.of(prepared.results_dir, rounds.session_id, say)
-                traces = {prepared.entries[0].label: trace} if trace else None
                 for entry, record, path in measure(
-                    prepared, rounds, listening.begins, traces, say, process_began_s(), executor, more, floor
+                    prepared, rounds, listening.begins, trace, say, process_began_s(), executor, more, floor
                 ):
                     listening.ended(entry, record, path)
                     records.append(record)

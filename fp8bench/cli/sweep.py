@@ -19,11 +19,10 @@ from fp8bench.launch import session as launching
 from fp8bench.launch.assemble import new_session_id
 from fp8bench.launch.batch_size import blank_search
 from fp8bench.launch.forecast import obstacle, price_today
+from fp8bench.launch.halving import Halving, space, switched_on
 from fp8bench.launch.place import register
 from fp8bench.launch.prepare import examined, prepare
 from fp8bench.launch.processes.watch import Executor
-from fp8bench.launch.sweep import search
-from fp8bench.launch.sweep.halving import Halving, space, switched_on
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records.files import held
 from fp8bench.schema.config import AUTO, Device, RunConfig, mode_label
@@ -71,7 +70,7 @@ def sweep(
     device: Device = "cuda" if machine.has_gpu else "cpu"
     request, values = _request({**settings, "session": session, "steps": steps}, lists, config, device)
     planned = _planned(request, values, machine, look_steps, budget, emit is not None)
-    search.require_budget(planned)
+    launching.require_budget(planned)
     if dry_run:
         show(plan_document(planned), "json" if as_json else form)
         return
@@ -87,7 +86,7 @@ def sweep(
                 f"settings{sizes} first; {planned.halving.most_rounds} rounds of the best; budget {planned.budget.text}"
             )
         told = OfSweep(planned.budget.usd_per_hour, on)
-        found, spent_s, turns = search.run(planned, Executor(), told.begins, told.ended)
+        found, spent_s, turns = launching.run_sweep(planned, Executor(), told.begins, told.ended)
     _require_any(planned, found)
     show(document(planned, found, spent_s, turns), "json" if as_json else form)
     winner = found.standings().leaders[0]
@@ -129,13 +128,13 @@ def _planned(
     look_steps: int,
     budget: str,
     as_script: bool,
-) -> search.Sweep:
+) -> launching.Sweep:
     """as_script: whether only what a script can be written of is looked at."""
 
     def why_not(config: RunConfig) -> str | None:
         return obstacle(config, machine, catalog) or (script.refusal(config) if as_script else None)
 
-    name = search.latest(request.results_dir) if request.session == LATEST else request.session
+    name = launching.latest_sweep(request.results_dir) if request.session == LATEST else request.session
     entries = [one for one in registry.modes().values() if ("cuda" if machine.has_gpu else "cpu") in one.default_on]
     modes = tuple(mode_label(entry.name, recipe) for entry in entries for recipe in entry.recipes or (None,))
     # The usual value of each; if a batch size is to be found, the search begins at the machine's default.
@@ -144,17 +143,17 @@ def _planned(
     update = {"session": None, "mode": request.mode or modes, **first, **({"batch_size": None} if auto else {})}
     prepared = prepare(request.model_copy(update=update), os.environ)
     base, catalog = prepared.entries[0].config, load_catalog(prepared.results_dir)
-    limit = search.Budget.parse(budget, price_today(prepared, catalog, request.price).usd_per_hour)
+    limit = launching.Budget.parse(budget, price_today(prepared, catalog, request.price).usd_per_hour)
     examined([entry.config for entry in prepared.entries])
     bases = [entry.config if request.te_switch else switched_on(entry.config) for entry in prepared.entries]
     values = values | ({"batch_size": (base.batch_size,)} if auto else {})
     candidates, untried = space(bases, values, why_not)
     look = {"steps": look_steps, "warmup": min(5, base.warmup), "min_time_s": 0.0}
     blank = Halving(candidates, prepared.stop.rounds, blank_search(base) if auto else None, look, limit.seconds)
-    return search.Sweep(prepared, name or new_session_id(datetime.now(UTC)), blank, untried, limit)
+    return launching.Sweep(prepared, name or new_session_id(datetime.now(UTC)), blank, untried, limit)
 
 
-def _require_any(sweep: search.Sweep, found: Halving) -> None:
+def _require_any(sweep: launching.Sweep, found: Halving) -> None:
     now, looks = found.standings(), list(found.looks.items())
     if now.leaders:
         return

@@ -94,11 +94,6 @@ def head(prepared: Prepared[Any], label: str) -> dict[str, Any]:
     return measured_head(label, datetime.now(UTC), prepared.instance.key, prepared.machine)
 
 
-def shown(study: Study[RecordT, Any]) -> Callable[..., Document]:
-    """Return the document of a kind that is a study: records of the same work stand side by side."""
-    return lambda records, catalog, _options=None: study.document(records, same_work(records), catalog)
-
-
 @dataclass(frozen=True, kw_only=True)
 class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
     """A kind whose call measures in this process and makes one record, which has its configuration as `config`.
@@ -106,7 +101,6 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
     prepare: checks the arguments and inspects the machine; writes nothing; raises UsageError and ModeUnavailable.
     measure: takes what was prepared, and a log; of a kind `on_nodes`, also the executor of node 0 of several nodes.
     statuses: how the parts of a record ended, which makes the exit code. tried: the option that names what is tried.
-    document: takes records, a catalogue and, of a comparison, its options; shows one record, or several side by side.
     figures: for each option that asks for a figure, its name in the document and what it shows. idle: returns the
     options that have no meaning together with these flags. on_nodes: whether it is measured on several nodes too.
     """
@@ -117,7 +111,7 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
     measure: Callable[..., RecordT]
     statuses: Callable[[RecordT, RequestT], Iterable[Status]]
     tried: str = "modes"
-    document: Callable[..., Document]
+    study: Study[RecordT, Any]
     figures: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     idle: Callable[[Collection[str]], frozenset[str]] = lambda _flags: frozenset()
     on_nodes: bool = False
@@ -138,6 +132,10 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
     def variables(self, flags: Collection[str]) -> frozenset[str]:
         """Return the options that may also be given as FP8BENCH_ variables with these flags: those that `run` has."""
         return (frozenset(options_of(self.request)) & OPTIONS.keys()) - self.idle(flags)
+
+    def document(self, records: Sequence[RecordT], catalog: Catalog, options: CompareOptions | None = None) -> Document:
+        """Return one record, or several, those of the same work together. options: of a comparison."""
+        return self.study.document(records, same_work(records), catalog, options)
 
     def compare(
         self, options: CompareOptions, catalog: Catalog, results_dirs: Sequence[Path], log: Log, unread: Unread

@@ -20,7 +20,7 @@ from fp8bench.schema.files import made_of
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import Environment, MachineIdentity, NodeEnvironment
 from fp8bench.schema.option import IMPORTED_BATCH_SIZE, Option
-from fp8bench.schema.rank import Evidence, RankReport
+from fp8bench.schema.rank import Evidence, RankReport, culprit_of
 from fp8bench.schema.record import (
     METHOD_VERSION,
     PROOF_VERSION,
@@ -86,8 +86,7 @@ def assemble(
 ) -> Record:
     """Return the record of a run, with the status of the rank that stopped the others. reports: by rank."""
     first = reports[0]
-    # A rank's own failure goes before one caused by another rank's.
-    culprit = min((one for one in reports if one.status != "ok"), key=lambda one: one.collateral, default=None)
+    culprit = culprit_of(reports)
     samples = tuple(report.samples for report in reports if report.samples)
     telemetry = tuple(report.telemetry for report in reports if report.telemetry)
     named = [report.machine for report in reports]

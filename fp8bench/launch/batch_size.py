@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from fp8bench.launch.assemble import assemble
+from fp8bench.launch.forecast import same_work
 from fp8bench.launch.plan import Entry, Schedule
 from fp8bench.launch.prepare import Prepared, marks
 from fp8bench.launch.processes.rank import Task
@@ -64,11 +65,10 @@ def next_size(search: BatchSearch, config: RunConfig) -> int | None:
     if not low:
         size = max(step, _down(high / 2, step))
         return size if size < high else None
-    most, line = min(FARTHEST * low, BATCH_SIZE.most), _line(search)
-    if line is None or search.limit_bytes is None:
-        size = min(2 * low, most)
-    else:
-        size = min(int((search.limit_bytes - line[0]) / line[1]), most)
+    size, line = 2 * low, _line(search)
+    if line is not None and search.limit_bytes is not None:
+        size = int((search.limit_bytes - line[0]) / line[1])
+    size = min(size, FARTHEST * low, BATCH_SIZE.most)
     if size >= high:
         # What the line promises does not fit, or there is no line.
         size = (low + high) // 2
@@ -126,10 +126,9 @@ def judged(record: Record, search: BatchSearch) -> BatchTry | None:
 def known_tries(config: RunConfig, records: Iterable[Record], search: BatchSearch) -> BatchSearch:
     """Return the search with the latest result of each size, small ones first. records: also of earlier tries."""
     latest: dict[int, Record] = {}
-    free = ("batch_size", "seed", *TRY)
     for record in sorted(records, key=lambda one: one.created_utc):
-        ran = record.config and record.config.model_copy(update={name: getattr(config, name) for name in free})
-        if ran == config and record.what.batch_size % step_of(config) == 0:
+        alike = record.config is not None and same_work(record.config, config, ["batch_size"])
+        if alike and record.what.batch_size % step_of(config) == 0:
             latest[record.what.batch_size] = record
     for _, record in sorted(latest.items()):
         if told := judged(record, search):

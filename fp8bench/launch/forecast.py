@@ -129,9 +129,9 @@ def forecast(
         latest = [one for one in alike if session(one[0]) == session(alike[-1][0])]
         seconds = None
         if latest:
-            step_s = fmean(took.step_s for _, took in latest)
             once_s = fmean(took.once_s + took.compile_s for _, took in latest)
-            seconds = start_up_s + once_s + all_steps_s(entry.config, step_s)
+            mean = Took(entry.config, fmean(took.step_s for _, took in latest), once_s)
+            seconds = mean.turn_s(entry.config)
         most = max((one.peak_allocated_bytes or 0 for record, _ in latest for one in record.memory), default=0) or None
         told = frozenset(record.run_id for record, _ in latest)
         turns.append(ExpectedTurn(entry.label, seconds, obstacle, *over_rounds(seconds), most, told))
@@ -162,12 +162,6 @@ def same_work(ran: RunConfig, planned: RunConfig, free: Sequence[str] = ()) -> b
     return ran.model_copy(update={name: getattr(planned, name) for name in names}) == planned
 
 
-def all_steps_s(config: RunConfig, step_s: float) -> float:
-    length = Length(config.warmup, config.steps, config.min_time_s)
-    replayed = config.device == "cuda" and config.cuda_graphs != "off"
-    return steps_in_all(length, step_s, config.queue, replayed) * step_s
-
-
 def cold_s(config: RunConfig) -> float:
     """Return the seconds of compiling with cold caches; 0 without it, or on a CPU, where it was not measured."""
     compiled = config.device == "cuda" and compiles(config) is True
@@ -180,7 +174,7 @@ class Took(NamedTuple):
     config: RunConfig
     step_s: float
     once_s: float
-    compile_s: float
+    compile_s: float = 0.0
 
     @classmethod
     def by(cls, record: Record) -> "Took | None":
@@ -194,9 +188,12 @@ class Took(NamedTuple):
         compile_s = min((record.evidence.compile.seconds if record.evidence else None) or 0.0, beyond_s)
         return cls(record.config, step_s, beyond_s - compile_s, compile_s)
 
-    def turn_s(self, config: RunConfig, compile_s: float, longer: float = 1.0) -> float:
+    def turn_s(self, config: RunConfig, compile_s: float = 0.0, longer: float = 1.0) -> float:
         """Return the time of a turn with a configuration's steps. longer: how many times as long a step takes there."""
-        return START_UP_S[config.device] + self.once_s + compile_s + all_steps_s(config, self.step_s * longer)
+        length, step_s = Length(config.warmup, config.steps, config.min_time_s), self.step_s * longer
+        replayed = config.device == "cuda" and config.cuda_graphs != "off"
+        steps_s = steps_in_all(length, step_s, config.queue, replayed) * step_s
+        return START_UP_S[config.device] + self.once_s + compile_s + steps_s
 
 
 class Forecaster:
@@ -232,12 +229,9 @@ class Forecaster:
 
     def _alone_s(self, config: RunConfig, warm: bool) -> float:
         of_mode = [took for took in self._took if same_work(took.config, config, AXES)]
-
-        def unlike(took: Took) -> int:
-            return sum(getattr(took.config, name) != getattr(config, name) for name in AXES)
-
+        wanted = config.model_dump(include=set(AXES)).items()
         # The latest that differs in the fewest settings is the nearest.
-        near = min(reversed(of_mode), key=unlike, default=None)
+        near = max(reversed(of_mode), key=lambda took: len(wanted & vars(took.config).items()), default=None)
         ran = near is not None and same_work(near.config, config)
         # Of several processes of the mode, the first took longest.
         cold = cold_s(config)

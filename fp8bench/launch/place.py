@@ -29,7 +29,6 @@ class Place:
     """Where something is measured, and where its records are kept. here: this machine; None if unknown."""
 
     instance: Instance
-    in_catalog: bool
     results_dir: Path
     here: Here | None = None
 
@@ -40,10 +39,9 @@ class Place:
 
 def place_on(machine: Machine, name: str, results_dir: Path, label: str | None, has_price: bool = False) -> Place:
     """Return the place that `name` stands for on this machine (see `instance_called`). label: of the machine."""
-    catalog = catalogs.load_beside(instances.files(results_dir))
-    instance = instance_called(name, machine, catalog, has_price)
+    instance = instance_called(name, machine, catalogs.load_beside(instances.files(results_dir)), has_price)
     here = Here(this_machines_identity(label), {**software_here(machine.has_gpu), **settings_here()})
-    return Place(instance=instance, in_catalog=instance.key in catalog.instances, results_dir=results_dir, here=here)
+    return Place(instance=instance, results_dir=results_dir, here=here)
 
 
 def elsewhere(name: str, machine: Machine, results_dir: Path) -> Machine | None:
@@ -67,10 +65,9 @@ def moved(place: Place, machine: Machine, key: str) -> Place | None:
     catalog = catalogs.load_beside(instances.files(place.results_dir))
     catalogs.require_read(catalog, [key])
     try:
-        instance = instance_called(key, machine, catalog)
+        return replace(place, instance=instance_called(key, machine, catalog))
     except (UsageError, ModeUnavailable):
         return None
-    return replace(place, instance=instance, in_catalog=True)
 
 
 def register(place: Place, price: float | None, today: date, log: Callable[[str], None]) -> None:
@@ -78,9 +75,10 @@ def register(place: Place, price: float | None, today: date, log: Callable[[str]
     whose name fp8bench made up, it is for this machine alone. Raises UsageError if the folder cannot be written.
     """
     results.require_writable(place.results_dir)
-    if not place.in_catalog and not is_made_up(place.instance):
+    known = catalogs.load_beside(instances.files(place.results_dir)).instances
+    if place.instance.key not in known and not is_made_up(place.instance):
         # Its name may be a typing mistake.
-        near = nearest(place.instance.key, catalogs.load_beside(instances.files(place.results_dir)).instances)
+        near = nearest(place.instance.key, known)
         meant = f"; the nearest known name is {near[0]!r}" if near else ""
         log(f"instance {place.instance.key!r} is new, and is made of this machine{meant}")
     given = None
@@ -88,7 +86,7 @@ def register(place: Place, price: float | None, today: date, log: Callable[[str]
         machine = place.machine.id if place.machine and is_made_up(place.instance) else None
         source = "given with --price"
         given = Price(usd_per_hour=price, purchase="on_demand", as_of=today, source=source, machine=machine)
-    instances.keep(place.instance, given, place.in_catalog, place.results_dir, log)
+    instances.keep(place.instance, given, place.instance.key in known, place.results_dir, log)
 
 
 def identify(machine: Machine, catalog: Catalog) -> Instance:

@@ -37,7 +37,6 @@ from fp8bench.stats.steps import step_times
 from fp8bench.tables.written import counted
 
 Arm = Literal["A", "B"]
-ARMS: tuple[Arm, Arm] = ("A", "B")
 BASELINE = "baseline-bf16"
 
 MIN_ROUNDS_AA = 4  # an arm: the eight processes of both can be split in 35 ways
@@ -104,9 +103,8 @@ def ranks_for(requested: int | None, machine: Machine, elastic: Elastic | None =
 
 def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> list[RunConfig]:
     """Return one configuration per mode or variant, in the order requested. Raises UsageError and ModeUnavailable."""
-    if not request.variants:
-        return _of_modes(request, machine, elastic)
-    return apart([config for each in request.each() for config in _of_modes(each, machine, elastic)], request.variants)
+    configs = [config for each in request.each() for config in _of_modes(each, machine, elastic)]
+    return apart(configs, request.variants) if request.variants else configs
 
 
 def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) -> list[RunConfig]:
@@ -172,7 +170,7 @@ def _require_division(settings: Mapping[str, Any], world_size: int, per_node: in
 def entries(request: RunRequest, configs: Sequence[RunConfig]) -> list[Entry]:
     """Return what each round runs: every configuration once, or twice with --aa."""
     notes = variant_notes(request.variants) or [""] * len(configs)
-    arms = ARMS if request.aa else (None,)
+    arms: tuple[Arm | None, ...] = ("A", "B") if request.aa else (None,)
     each = [Entry(config, arm, note) for config, note in zip(configs, notes, strict=True) for arm in arms]
     # A batch size that was searched for may equal the size that another variant was given.
     return list(dict.fromkeys(each))
@@ -299,9 +297,9 @@ class Schedule:
         """Entries without any result so far, in this call or before."""
         return [entry for entry in self.entries if entry not in self._stopped and not self._done(entry)]
 
-    def estimate(self, entry: Entry) -> Estimate | None:
-        """Return the entry's step time over the rounds so far, in seconds."""
-        return estimate(self._times[entry], self.stop.outside) if entry in self._times else None
+    def estimate(self, entry: Entry, rounds: int | None = None) -> Estimate | None:
+        """Return the entry's step time over its first rounds, or all so far, in seconds."""
+        return estimate(self._times[entry][:rounds], self.stop.outside) if entry in self._times else None
 
     def precise(self) -> bool:
         """Return whether every mode that can run has reached the requested precision; True if none was requested."""
@@ -332,27 +330,21 @@ class Schedule:
         return len(self._times.get(entry, []))
 
     def _wants(self, entry: Entry, number: int) -> bool:
-        if entry in self._stopped or self._done(entry) >= number:
+        if entry in self._stopped or self._done(entry) >= number or number > self.stop.most:
             return False
-        if number <= self.stop.rounds:
-            return True
-        if number > self.stop.most:
-            return False
-        return number <= self._needed(entry) if self.stop.looks else not self.precise()
+        return number <= self.stop.rounds or (number <= self._needed(entry) if self.stop.looks else not self.precise())
 
     def _needed(self, entry: Entry) -> int:
         """Return how many rounds the entry needs as far as known: a baseline as many as those compared with it."""
         others = [one for one in self.entries if one not in self._stopped and self._base(one) == entry]
         if others:
             return max(map(self._needed, others))
-        found = (look for look in LOOKS if self._done(entry) < look or self._settled(entry, look))
-        return next(found, self.stop.most)
-
-    def _settled(self, entry: Entry, look: int) -> bool:
-        """Return whether the first `look` rounds tell the entry from its baseline, or give its time to NOISE."""
         base = self._base(entry)
-        mine = estimate(self._times[entry][:look], self.stop.outside)
-        return settled(mine, None if base is None else estimate(self._times[base][:look], self.stop.outside))
+        for look in LOOKS:
+            mine, theirs = self.estimate(entry, look), None if base is None else self.estimate(base, look)
+            if self._done(entry) < look or mine is None or settled(mine, theirs):
+                return look
+        return self.stop.most
 
     def _base(self, entry: Entry) -> Entry | None:
         """Return the first entry of the baseline's mode that does the same work and can run; None for itself."""

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import cycle
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -53,8 +54,8 @@ OTHER_SESSION = "choose another name with --session"
 class Prepared(Place):
     """A run: what is executed, and as part of which session. here: the machine to which a resumed session must belong.
     request: with what the session brings. resumed: settings taken from the session, by the request's names. to_size:
-    configurations whose batch size is yet to be found. searches: how those of the session were found. named: the
-    instance as the user named it, if so. notes: lines about what was decided here and not by the user.
+    configurations whose batch size is yet to be found. searches: how those of the session were found. notes: lines
+    about what was decided here and not by the user.
     """
 
     entries: list[Entry]
@@ -63,7 +64,6 @@ class Prepared(Place):
     resumed: Mapping[str, Any] = field(default_factory=dict)
     to_size: tuple[RunConfig, ...] = ()
     searches: Mapping[RunConfig, BatchSearch] = field(default_factory=dict)
-    named: str | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -109,9 +109,8 @@ def prepare(
             resumed["fp8_layers"] = None
         request = request.model_copy(update={**resumed, "session": kept.session_id})
     configs = plan(request, machine, elastic)
-    to_size = list(configs) if request.batch_size == AUTO else []
-    if request.variants:
-        to_size = [config for config, each in zip(configs, request.each(), strict=True) if each.batch_size == AUTO]
+    # Each variant makes one configuration, and a request without variants all of them.
+    to_size = [config for config, each in zip(configs, cycle(request.each())) if each.batch_size == AUTO]
     require_possible(configs, place)
     configs, notes = with_layers(configs, place, to_size, kept.records)
     configs, searches = sizes_found(kept, configs, to_size)
@@ -125,7 +124,6 @@ def prepare(
         resumed=resumed,
         to_size=tuple(to_size),
         searches=searches,
-        named=request.instance if named else None,
         notes=notes,
     )
 

@@ -39,22 +39,19 @@ def chosen(labels: Sequence[str], layers: str | None) -> list[tuple[ModeEntry, s
     """Return each mode with its recipe, once. labels: of modes. layers: as `layers=` takes it. Raises UsageError."""
     found = [registry.find_mode(label) for label in labels]
     if layers is not None:
-        having = [one.name for one, own in found if _has_layers(one, split_recipe(own))]
+        having = [
+            at for at, (one, own) in enumerate(found) if "layers" in one.recipe_fields.get(split_recipe(own).base, ())
+        ]
         if not having:
             what = f"--fp8-layers {layers} applies to none of the modes: {', '.join(entry.name for entry, _ in found)}"
             raise UsageError(what, "Omit it, or add a mode that has layers in fp8: --mode torchao-float8")
-        torchao = all(name.startswith(LIBRARY_LAYERS) for name in having)
+        torchao = all(found[place][0].name.startswith(LIBRARY_LAYERS) for place in having)
         checked = checked_layers(layers, "--fp8-layers", torchao)
-        for place, (entry, text) in enumerate(found):
-            own = split_recipe(text)
-            if _has_layers(entry, own) and "layers" not in own.values:
-                whole = str(Recipe(own.base, {**own.values, "layers": checked}))
-                found[place] = entry, str(read_recipe(entry.name, whole, entry.recipe_fields))
+        for place in having:
+            entry, text = found[place]
+            if "layers" not in split_recipe(text).values:
+                found[place] = entry, str(read_recipe(entry.name, f"{text},layers={checked}", entry.recipe_fields))
     return list({(entry.name, own): (entry, own) for entry, own in found}.values())
-
-
-def _has_layers(entry: ModeEntry, recipe: Recipe) -> bool:
-    return "layers" in entry.recipe_fields.get(recipe.base, ())
 
 
 def require_in_names(labels: Sequence[str], layers: str | None, session: str) -> None:
@@ -119,10 +116,9 @@ KNOWN = {
     "vit-huge": Known("blocks", 32, _VIT, 197),
     "vit-huge-256": Known("blocks", 32, _VIT, 256),
     "vit-micro": Known("blocks", 2, _VIT, 17),
-    "llm-1b": Known("model.layers", 18, _LLAMA, None),
-    "llm-7b": Known("model.layers", 32, _LLAMA, None),
-    "llm-8b": Known("model.layers", 32, _LLAMA, None),
-    "llm-micro": Known("model.layers", 2, _LLAMA, None),
+    "llm-1b": Known("model.layers", 18, _LLAMA),
+    **dict.fromkeys(("llm-7b", "llm-8b"), Known("model.layers", 32, _LLAMA)),
+    "llm-micro": Known("model.layers", 2, _LLAMA),
 }
 """Of other workloads, and of a text's length, each rank looks at the model."""
 

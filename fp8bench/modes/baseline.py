@@ -8,36 +8,25 @@ it. A fused optimizer skips the step by a number on the device, so a step can be
 skips, and the proof of execution also compares the scale.
 """
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fp8bench.modes.protocol import BF16_TOLERANCE, CompilePolicy, compute_capability, named, refuse_recipe
+from fp8bench.modes.protocol import CompilePolicy, Mode, compute_capability, named
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.rank import Tolerance
 
 
-class BaselineBF16:
+class BaselineBF16(Mode):
     """float32 weights under bf16 autocast, which the training loop applies: the most common way to train with torch."""
 
     name = "baseline-bf16"
-    tolerance: ClassVar[Tolerance] = BF16_TOLERANCE
     compile_policy = CompilePolicy(auto=True, reason="torch.compile fuses the pointwise work between the GEMMs")
-
-    def __init__(self, recipe: str | None = None) -> None:
-        refuse_recipe(self.name, recipe)
-
-    def check(self, device: torch.device) -> None:
-        """Accept any device that torch supports."""
 
     def convert(self, model: nn.Module) -> nn.Module:
         return model
-
-    def forward_context(self) -> AbstractContextManager[Any]:
-        return nullcontext()
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
         return {"converted_layers": 0, "total_layers": len(named(model, nn.Linear)), "recipe": None}
@@ -47,7 +36,7 @@ class BaselineFP32(BaselineBF16):
     """float32 throughout: the loop's autocast is disabled, and GEMMs use all 23 bits of mantissa."""
 
     name = "baseline-fp32"
-    gathered_dtype: ClassVar[str | None] = None
+    gathered_dtype = None
     matmul_precision: ClassVar[str] = "highest"
 
     def convert(self, model: nn.Module) -> nn.Module:
@@ -113,12 +102,12 @@ class BaselineFP16(BaselineBF16):
     """float32 weights under fp16 autocast, with a scaled loss. gate_scales: the factors of the gate's loss."""
 
     name = "baseline-fp16"
-    gate_scales: ClassVar[tuple[float, ...]] = (65536.0, 4096.0, 256.0, 16.0, 1.0)
-    sharding_refusal: ClassVar[str | None] = (
+    gate_scales = (65536.0, 4096.0, 256.0, 16.0, 1.0)
+    sharding_refusal = (
         "torch's GradScaler looks for infinities in what a rank holds, so ranks that share weights would skip steps "
         "apart from each other"
     )
-    tensor_parallel_refusal: ClassVar[str | None] = sharding_refusal
+    tensor_parallel_refusal = sharding_refusal
     loss_scaling: LossScaling | None = None
 
     def convert(self, model: nn.Module) -> nn.Module:

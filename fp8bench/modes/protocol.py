@@ -108,7 +108,9 @@ class Mode(Protocol):
     reuses: bool = False
     joined_alone: bool = False
 
-    def __init__(self, recipe: str | None = None) -> None: ...
+    def __init__(self, recipe: str | None = None) -> None:
+        if recipe is not None:
+            raise UsageError(f"mode {self.name!r} has no recipes, so not {recipe!r}", f"Use `--mode {self.name}`")
 
     def check(self, device: torch.device) -> None:
         """Raises ModeUnavailable(reason, remedy) if `device` cannot run this mode."""
@@ -118,6 +120,7 @@ class Mode(Protocol):
 
     def forward_context(self) -> AbstractContextManager[Any]:
         """Return the context of each forward pass. It is entered inside bf16 autocast."""
+        return nullcontext()
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
         """Return what ran: converted_layers, total_layers, recipe, attention, emulated, warnings, and other keys."""
@@ -132,11 +135,6 @@ def apart(mode: Mode) -> AbstractContextManager[Any]:
 def stated(mode: Mode | type[Mode], name: str) -> Any:
     """Return what a mode states about itself, or the protocol's default if it states nothing."""
     return getattr(mode, name, getattr(Mode, name))
-
-
-def refuse_recipe(mode: str, recipe: str | None) -> None:
-    if recipe is not None:
-        raise UsageError(f"mode {mode!r} has no recipes, so not {recipe!r}", f"Use `--mode {mode}`")
 
 
 def named(model: nn.Module, kind: type) -> dict[str, Any]:

@@ -34,7 +34,6 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -85,17 +84,18 @@ class ConvertedLayer(nn.Module):
 
     def copy_from(self, plain: nn.Module) -> None:
         """Copy the plain layer's weights. Raises ModeUnavailable if Transformer Engine's have other names or shapes."""
+        given, taken = dict(plain.named_parameters()), dict(self.named_parameters())
         for own, names in self._pairs:
-            sources = [weight for name in names if (weight := _found(plain, name)) is not None]
+            sources = [given[name] for name in names if name in given]
             if not sources:
                 continue
-            targets = [_found(self, name) for name in own]
-            if any(target is None for target in targets):
+            targets = [taken[name] for name in own if name in taken]
+            if len(targets) < len(own):
                 raise ModeUnavailable(
                     f"this Transformer Engine keeps {', '.join(names)} under other names",
                     "Use the Transformer Engine version in constraints.txt",
                 )
-            whole = sources[0] if len(sources) == 1 else torch.cat(sources)
+            whole = sources[0] if len(sources) == 1 else torch.cat(tuple(sources))
             parts = [whole] if len(targets) == 1 else whole.split([len(target) for target in targets])
             for target, part in zip(targets, parts, strict=True):
                 copy_weight(target, part)
@@ -103,13 +103,6 @@ class ConvertedLayer(nn.Module):
     def noted(self, y: Tensor) -> Tensor:
         self.residual_dtype = y.dtype
         return y
-
-
-def _found(module: nn.Module, name: str) -> Any:
-    try:
-        return attrgetter(name)(module)
-    except AttributeError:
-        return None
 
 
 @torch.no_grad()
@@ -202,15 +195,20 @@ def timm_blocks(model: nn.Module) -> dict[str, Block]:
             "Use a vit or an llm workload, or write a mode for this model",
         )
     for block in found.values():
-        if odd := odd_parts(block):
-            raise ModeUnavailable(
-                f"the model's blocks use {', '.join(odd)}, which the converted block would not compute",
-                "Use a workload without it, or baseline and torchao modes, which keep the model's own blocks",
-            )
+        require_none(odd_parts(block), "block")
     return found
 
 
-def odd_parts(block: Block) -> list[str]:
+def require_none(odd: str, kind: str) -> None:
+    """Raise ModeUnavailable for parts of a block or a layer, in words, that the converted one would not compute."""
+    if odd:
+        raise ModeUnavailable(
+            f"the model's {kind}s use {odd}, which the converted {kind} would not compute",
+            f"Use a workload without it, or baseline and torchao modes, which keep the model's own {kind}s",
+        )
+
+
+def odd_parts(block: Block) -> str:
     """Return the parts that only timm computes, in words; empty if the complete block can be converted."""
     attn, mlp, norms = block.attn, block.mlp, (block.norm1, block.norm2)
     affine = all(isinstance(norm, nn.LayerNorm) and norm.elementwise_affine for norm in norms)
@@ -230,7 +228,7 @@ def odd_parts(block: Block) -> list[str]:
         "dropout inside the MLP": mlp.drop1.p > 0,
         "different dropouts after attention and after the MLP": attn.proj_drop.p != mlp.drop2.p,
     }
-    return [words for words, fault in faults.items() if fault]
+    return ", ".join(words for words, fault in faults.items() if fault)
 
 
 def _absent(module: nn.Module, *names: str) -> bool:
@@ -261,7 +259,7 @@ class Swaps:
 def plan_swaps(model: nn.Module) -> Swaps:
     """Plan to replace complete blocks if all can be converted, otherwise layers. Raises ModeUnavailable without any."""
     blocks = named_exactly(model, TIMM_BLOCK)
-    why = next((f"{name} uses {', '.join(odd)}" for name, block in blocks.items() if (odd := odd_parts(block))), None)
+    why = next((f"{name} uses {odd}" for name, block in blocks.items() if (odd := odd_parts(block))), None)
     whole = () if why else tuple(blocks)
     inside = tuple(f"{block}." for block in whole)
     plain = {name: one for name, one in named_exactly(model, *_LINEARS).items() if not name.startswith(inside)}
@@ -333,9 +331,6 @@ class AttentionLog(logging.Handler):
         if re.match("Disabling|Available backends|Selected backend", line) and line not in self.said:
             self.said.append(line)
 
-    def evidence(self) -> dict[str, Any]:
-        return {"attention_choice": list(self.said)} if self.said else {}
-
 
 def listen() -> AttentionLog | None:
     """Start to listen, once per process; a second call returns the same log. None if this version has no logger."""
@@ -344,9 +339,8 @@ def listen() -> AttentionLog | None:
     except ImportError:
         return None
     logger = logging.getLogger(LOGGER)
-    for handler in logger.handlers:
-        if isinstance(handler, AttentionLog):
-            return handler
+    if own := [handler for handler in logger.handlers if isinstance(handler, AttentionLog)]:
+        return own[0]
     log = AttentionLog()
     logger.addHandler(log)
     logger.propagate = False

@@ -27,7 +27,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from fp8bench.modes.protocol import named, named_exactly
-from fp8bench.modes.te_block import swap_layers
+from fp8bench.modes.te_block import require_none, swap_layers
 from fp8bench.modes.te_gpt import Options
 from fp8bench.modes.te_parallel import SUMMED, Group, Share, SharedLayer, gathered, mean_over, scattered
 from fp8bench.schema.config import TEAttention
@@ -63,13 +63,8 @@ def convert_llama(te: Any, model: nn.Module, te_attention: TEAttention, options:
         )
     for llama in llamas:
         angles = rotation(llama) if te_attention == "te" else None
-        for number in range(len(llama.layers)):
-            layer = llama.layers[number]
-            if odd := _odd_parts(layer):
-                raise ModeUnavailable(
-                    f"the model's layers use {', '.join(odd)}, which the converted layer would not compute",
-                    "Use a workload without it, or baseline and torchao modes, which keep the model's own layers",
-                )
+        for number, layer in enumerate(llama.layers):
+            require_none(_odd_parts(layer), "layer")
             if angles is None:
                 swap_layers(te, layer, list(named(layer, nn.Linear)))
             else:
@@ -135,7 +130,7 @@ def rotation(llama: Any) -> Tensor:
     return torch.cat((angles, angles), -1)[:, None, None, :]
 
 
-def _odd_parts(layer: Any) -> list[str]:
+def _odd_parts(layer: Any) -> str:
     attention, mlp = layer.self_attn, layer.mlp
     norms = (layer.input_layernorm, layer.post_attention_layernorm)
     of_attention = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
@@ -151,12 +146,12 @@ def _odd_parts(layer: Any) -> list[str]:
         f"the activation {activation}": activation not in ("silu", "swish"),
         "attention that is not causal": not attention.is_causal,
     }
-    return [words for words, fault in faults.items() if fault]
+    return ", ".join(words for words, fault in faults.items() if fault)
 
 
 def divide_llama(model: nn.Module, group: Group) -> dict[str, Share]:
-    """Share every converted layer among the ranks of a group, in place; the last norm and the head process this rank's
-    tokens. Returns the shares of weights outside of layers. Raises ModeUnavailable for a head without the loss.
+    """Let the embedding, the last norm and the head process this rank's tokens, in place. Returns the shares of weights
+    outside of layers. Raises ModeUnavailable for a head without the loss.
     """
     head: Any = getattr(model, "lm_head", None)
     llamas = llama_models(model)
@@ -166,8 +161,6 @@ def divide_llama(model: nn.Module, group: Group) -> dict[str, Share]:
             "Omit --tensor-parallel: --parallel fsdp shards any model",
         )
     [llama] = llamas
-    for layer in llama.layers:
-        layer.divide(group)
     llama.embed_tokens.register_forward_hook(lambda _module, _inputs, output: scattered(output, group))
     rank, size, plain = dist.get_rank(group), dist.get_world_size(group), head.forward
 

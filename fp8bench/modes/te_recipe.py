@@ -5,7 +5,7 @@ Only the fields that were named are passed, so a field that a release lacks affe
 and theirs), and is in fp8 as a whole or not at all. An excluded module runs in bf16, under its own disabled autocast.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -25,16 +25,6 @@ CLASSES = {
 }
 
 ISLANDS = "it runs each of its linear modules outside of compiled graphs (torch._dynamo.disable)"
-
-_QKV = (("attn.qkv",), ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"))
-_PROJ = (("attn.proj",), ("self_attn.o_proj",))
-_MLP = (("mlp.fc1", "mlp.fc2"), ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"))
-
-STANDS_FOR = {
-    **{"layer.self_attention.layernorm_qkv": _QKV, "layer.self_attention.proj": _PROJ, "layer.layernorm_mlp": _MLP},
-    **{"qkv": _QKV, "proj": _PROJ, "mlp": _MLP},
-}
-"""The end of a module's name within its block, and the plain layers that it may contain, in timm and in Llama."""
 
 
 def versions() -> str:
@@ -99,15 +89,14 @@ def require_fp8_attention(recipe: Recipe, model: nn.Module, capability: tuple[in
 
 
 def leave_out(
-    modules: Mapping[str, nn.Module], plain: Collection[str], choice: LayerChoice, label: str, off: Callable[[], Any]
+    modules: Sequence[tuple[Sequence[str], nn.Module]], choice: LayerChoice, label: str, off: Callable[[], Any]
 ) -> list[str]:
-    """Exclude modules from fp8 whose layers are not chosen, in place; return these layers. plain: all linear layers of
-    the plain model. off: creates a disabled autocast. Raises ModeUnavailable if none is left, or part of one is chosen.
+    """Exclude modules from fp8 whose layers are not chosen, in place; return these layers. modules: each with the plain
+    layers in it. off: creates a disabled autocast. Raises ModeUnavailable if none is left, or part of one is chosen.
     """
-    found = [(module, stands_for(name, plain)) for name, module in modules.items()]
-    choice.require_some([layer for _, layers in found for layer in layers], label)
+    choice.require_some([layer for layers, _ in modules for layer in layers], label)
     left: list[str] = []
-    for module, layers in found:
+    for layers, module in modules:
         kind = type(module).__name__
         if not layers:
             raise ModeUnavailable(
@@ -128,18 +117,15 @@ def leave_out(
     return left
 
 
-def stands_for(name: str, plain: Collection[str]) -> tuple[str, ...]:
-    """Return the plain layers that a module of this name contains; empty if unknown."""
-    if name in plain:
-        return (name,)
-    for ending, alternatives in STANDS_FOR.items():
-        if name.endswith(f".{ending}"):
-            block = name.removesuffix(f".{ending}")
-            for layers in alternatives:
-                full = tuple(f"{block}.{layer}" for layer in layers)
-                if set(full) <= set(plain):
-                    return full
-    return ()
+def layers_in(
+    name: str, module: nn.Module, plain_weights: Mapping[str, Sequence[str]], plain: Collection[str]
+) -> list[str]:
+    """Return the plain layers whose weights a module of this name holds; empty if unknown. plain_weights: the plain
+    names of weights that have others here. plain: all linear layers of the plain model.
+    """
+    own = (f"{name}.{weight}" for weight, _ in module.named_parameters())
+    held = dict.fromkeys(of.rpartition(".")[0] for one in own for of in plain_weights.get(one, (one,)))
+    return [layer for layer in held if layer in plain]
 
 
 def _switch_off(module: nn.Module, off: Callable[[], Any]) -> None:

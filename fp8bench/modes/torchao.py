@@ -13,14 +13,13 @@ only CUDA's autocast into account: the numbers are right and the times are meani
 import dataclasses
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import nn
 
 from fp8bench.modes.layers import LayerChoice, counted
-from fp8bench.modes.protocol import FP8_TOLERANCE, CompilePolicy, Rounding, compute_capability, named
+from fp8bench.modes.protocol import FP8_TOLERANCE, CompilePolicy, Mode, Rounding, compute_capability, named
 from fp8bench.schema.errors import ModeUnavailable, first_line
 from fp8bench.schema.gemm import ALIGNMENT
 from fp8bench.schema.recipe import LIBRARY_LAYERS, split_recipe
@@ -40,9 +39,10 @@ def convertible(module: nn.Module, fqn: str) -> bool:
     return module.in_features % ALIGNMENT == 0 and module.out_features % ALIGNMENT == 0
 
 
-def require_convertible(model: nn.Module) -> None:
-    if any(convertible(module, name) for name, module in model.named_modules()):
-        return
+def require_convertible(model: nn.Module) -> list[str]:
+    """Return the names of the layers that fp8 can take. Raises ModeUnavailable without any."""
+    if names := [name for name, module in model.named_modules() if convertible(module, name)]:
+        return names
     raise ModeUnavailable(
         f"torchao can convert none of the model's {len(named(model, nn.Linear))} linear layers, so nothing would run "
         f"in fp8: {why_none(model)}",
@@ -67,20 +67,22 @@ def why_none(model: nn.Module, plain: Callable[[nn.Module], bool] = lambda _laye
     return why + "".join(f"; {number} {kind} layers are not linear layers" for kind, number in kinds.items())
 
 
-class TorchAOFloat8:
+class TorchAOFloat8(Mode):
     """The float8 mode of torchao. recipe: tensorwise (default), rowwise, rowwise_with_gw_hp."""
 
     name = "torchao-float8"
     tolerance = FP8_TOLERANCE
     compile_policy = CompilePolicy(auto=True, reason="Float8Linear's casts are slower than bf16 unless they are fused")
-    fp8: ClassVar[bool] = True
-    config_fields: ClassVar[tuple[str, ...]] = ("fp8_layer_names",)
+    fp8 = True
+    config_fields = ("fp8_layer_names",)
 
     def __init__(self, recipe: str | None = None, fp8_layer_names: tuple[str, ...] | None = None) -> None:
         named = split_recipe(recipe or "tensorwise")
         self.recipe = named.base
         self._layers = LayerChoice(named.layers, fp8_layer_names)
         self._emulated = False
+        what = f"torchao gathers weights in float8 with the tensorwise recipe alone, and this is {self.recipe}"
+        self.sharding_notes = () if self.recipe == "tensorwise" else (what,)
 
     def check(self, device: torch.device) -> None:
         _float8()
@@ -99,12 +101,12 @@ class TorchAOFloat8:
             )
 
     def convert(self, model: nn.Module) -> nn.Module:
-        float8 = _float8()
-        require_convertible(model)
+        float8, names = _float8(), require_convertible(model)
         self._emulated = next(model.parameters()).device.type == "cpu"
+        # GEMMs are emulated from float32.
+        self.gathered_dtype = None if self._emulated else "bfloat16"
         recipe = float8.Float8LinearConfig.from_recipe_name(self.recipe)
         config = dataclasses.replace(recipe, emulate=self._emulated)
-        names = [name for name, module in model.named_modules() if convertible(module, name)]
         self._layers.require_some(names, self.name)
         module_filter = self._module_filter(float8)
         converted: nn.Module = float8.convert_to_float8_training(model, config=config, module_filter_fn=module_filter)
@@ -139,20 +141,6 @@ class TorchAOFloat8:
 
         return takes
 
-    def forward_context(self) -> AbstractContextManager[Any]:
-        return nullcontext()
-
-    @property
-    def gathered_dtype(self) -> str | None:
-        """The dtype in which high-precision weights are gathered: bf16, except if GEMMs are emulated from float32."""
-        return None if self._emulated else "bfloat16"
-
-    @property
-    def sharding_notes(self) -> tuple[str, ...]:
-        if self.recipe == "tensorwise":
-            return ()
-        return (f"torchao gathers weights in float8 with the tensorwise recipe alone, and this is {self.recipe}",)
-
     def before_sharding(self, model: nn.Module) -> bool:
         """Prepare tensorwise weights: float32 parameters that cast themselves to float8 when they are gathered."""
         if self.recipe != "tensorwise":
@@ -183,9 +171,7 @@ class TorchAOFloat8:
 
 
 def _float8_linears(model: nn.Module) -> dict[str, Any]:
-    from torchao.float8.float8_linear import Float8Linear
-
-    return named(model, Float8Linear)
+    return named(model, _float8().float8_linear.Float8Linear)
 
 
 def _float8() -> Any:

@@ -8,7 +8,7 @@ Attention is fp8 only with `dpa=on`. Transformer Engine is imported on first use
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -18,12 +18,12 @@ from torch import nn
 
 from fp8bench.modes import te_block, te_recipe
 from fp8bench.modes.layers import LayerChoice, counted
-from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, Rounding, compute_capability, named, refuse_recipe
+from fp8bench.modes.protocol import FP8_TOLERANCE, Mode, Rounding, compute_capability, named
 from fp8bench.modes.te_block import AttentionLog, ConvertedLayer, Swaps, TEBlock, TESDPABlock, timm_blocks
 from fp8bench.modes.te_gpt import SPLIT_QKV, Options, TEGPTLayer, convert_gpt, gpt_layers, split_packed
 from fp8bench.modes.te_llama import GEMMS as LLAMA_GEMMS
 from fp8bench.modes.te_llama import TELlamaLayer, convert_llama, divide_llama, has_llama_layers
-from fp8bench.modes.te_parallel import Group, Share
+from fp8bench.modes.te_parallel import Group, Share, SharedLayer
 from fp8bench.modes.te_recipe import ISLANDS, compile_policy, versions
 from fp8bench.modes.torchao import convertible
 from fp8bench.schema.config import TEAttention
@@ -54,11 +54,33 @@ def import_te() -> Any:
     return te
 
 
-class TEBF16:
+@contextmanager
+def own_state() -> Iterator[None]:
+    """Within the context, this process has a new state of Transformer Engine's, which rolls the amax histories of all
+    models that it knows after each pass of any. Raises ModeUnavailable.
+    """
+    from transformer_engine.pytorch.quantization import FP8GlobalStateManager as Manager
+
+    before = {name: value for name, value in vars(Manager).items() if not name.startswith("__")}
+    Manager.reset()
+    kept = [name for name, value in before.items() if isinstance(value, dict | list) and value is vars(Manager)[name]]
+    try:
+        if kept:
+            raise ModeUnavailable(
+                f"{versions()} keeps one state for all models of a process ({', '.join(kept)}), so te-fp8's steps have "
+                "nothing to be compared with",
+                "Use Transformer Engine 2.20 or newer",
+            )
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(Manager, name, value)
+
+
+class TEBF16(Mode):
     """Transformer Engine's block under bf16 autocast: the gain of its kernels without fp8."""
 
     name = "te-bf16"
-    tolerance = BF16_TOLERANCE
     compile_policy = compile_policy(None)
     compile_islands = f"{versions()}: {ISLANDS}"
     config_fields: ClassVar[tuple[str, ...]] = ("te_attention", "te_switches")
@@ -67,7 +89,7 @@ class TEBF16:
     def __init__(
         self, recipe: str | None = None, te_attention: TEAttention = "te", te_switches: str | None = None
     ) -> None:
-        refuse_recipe(self.name, recipe)
+        super().__init__(recipe)
         self.te_attention = te_attention
         self.te_switches = split(te_switches)
         self._options = Options(frozenset(self.te_switches))
@@ -118,9 +140,6 @@ class TEBF16:
             model.set_submodule(name, converted.train(block.training))
         return model
 
-    def forward_context(self) -> AbstractContextManager[Any]:
-        return nullcontext()
-
     def checkpoint(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return import_te().checkpoint(function, *args, use_reentrant=False, **kwargs)
 
@@ -132,19 +151,17 @@ class TEBF16:
         """Share the converted layers among ranks, in place. Returns this rank's share of each weight that is divided or
         whose gradient must be summed, by name. Raises ModeUnavailable for other layers.
         """
-        found: dict[str, Share] = {}
-        if layers := named(model, TEGPTLayer):
-            for layer in layers.values():
-                layer.divide(group)
-        elif layers := named(model, TELlamaLayer):
-            found = divide_llama(model, group)
-        else:
+        layers = named(model, SharedLayer)
+        if not layers:
             raise ModeUnavailable(
                 "Transformer Engine's layers are shared in gpt-layer and in language models, and this is neither",
                 "Omit --tensor-parallel, or use baseline-bf16",
             )
+        outside = divide_llama(model, group) if named(model, TELlamaLayer) else {}
+        for layer in layers.values():
+            layer.divide(group)
         shares = {f"{name}.layer.{of}": one for name, layer in layers.items() for of, one in layer.shares.items()}
-        return found | shares
+        return outside | shares
 
     def plain_weights(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
         return {
@@ -154,11 +171,12 @@ class TEBF16:
         }
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
-        converted = sum(self._gemms[type(module).__name__] for module in te_layers(model))
+        converted = sum(self._gemms[type(module).__name__] for module in te_layers(model).values())
         has_blocks = self._swaps is None or bool(self._swaps.blocks)
         # If layers are swapped one by one, attention is the model's own.
         te_attends = self.te_attention == "te" and has_blocks
         backend = te_block.attention_backend() if te_attends else None
+        said = self._attention_log.said if self._attention_log and te_attends else ()
         dtypes = {str(block.residual_dtype).removeprefix("torch.") for block in named(model, ConvertedLayer).values()}
         return {
             "converted_layers": converted,
@@ -171,7 +189,7 @@ class TEBF16:
             "cudnn": ".".join(map(str, import_te().get_cudnn_version())),
             "te_switches": list(self.te_switches),
             "warnings": [te_block.UNFUSED] if backend == "unfused" else [],
-            **(self._attention_log.evidence() if self._attention_log and te_attends else {}),
+            **({"attention_choice": list(said)} if said else {}),
         }
 
 
@@ -179,13 +197,12 @@ class TEFP8(TEBF16):
     """The fp8 mode of Transformer Engine. recipe: delayed (default), current, block, mxfp8."""
 
     name = "te-fp8"
-    fp8: ClassVar[bool] = True
+    fp8 = True
     sharding_notes = (
         "weights are gathered in bf16, and each rank casts them to fp8: FP8 primary weights (te.quantized_model_init) "
         "have no float32 weights that torch's optimizers could train, and need Transformer Engine's FusedAdam",
     )
-
-    config_fields: ClassVar[tuple[str, ...]] = (*TEBF16.config_fields, "fp8_layer_names")
+    config_fields = (*TEBF16.config_fields, "fp8_layer_names")
 
     def __init__(
         self,
@@ -196,7 +213,7 @@ class TEFP8(TEBF16):
     ) -> None:
         super().__init__(te_attention=te_attention, te_switches=te_switches)
         if "fp8-weights" in self.te_switches:
-            self._options.fp8_weights = self._fp8_weights
+            self._options.fp8_weights = lambda: import_te().quantized_model_init(enabled=True, recipe=self._te_recipe)
         self._recipe = split_recipe(recipe or "delayed")
         self.recipe = self._recipe.base
         self._layers = LayerChoice(self._recipe.layers, fp8_layer_names)
@@ -230,8 +247,10 @@ class TEFP8(TEBF16):
             te_recipe.require_fp8_attention(self._recipe, model, compute_capability(next(model.parameters()).device))
         model = super().convert(model)
         if self._layers.layers != ALL_LAYERS:
-            modules = {name: module for name, module in model.named_modules() if is_te(module, *GEMMS)}
-            self._left_out = te_recipe.leave_out(modules, plain, self._layers, self.name, self._off)
+            # A GPT's layer is in fp8 as a whole or not at all.
+            names = {} if named(model, TEGPTLayer) else self.plain_weights(model)
+            modules = [(te_recipe.layers_in(name, of, names, plain), of) for name, of in te_layers(model).items()]
+            self._left_out = te_recipe.leave_out(modules, self._layers, self.name, self._off)
         return model
 
     @cached_property
@@ -257,13 +276,13 @@ class TEFP8(TEBF16):
         """Let layers find out again whether FSDP2 shards them, which they keep from the gate's pass on whole weights: a
         sharded layer casts its weight again in backward, another keeps it in fp8. Weights keep their dtype.
         """
-        for layer in te_layers(model):
+        for layer in te_layers(model).values():
             layer.__dict__.pop("_is_fsdp2", None)
         return False
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
         """Return te-bf16's evidence with the recipe that the layers hold. Raises MeasurementInvalid if none ran fp8."""
-        in_fp8 = [layer for layer in te_layers(model) if layer.fp8_initialized]
+        in_fp8 = [layer for layer in te_layers(model).values() if layer.fp8_initialized]
         recipes = {str(layer.fp8_meta.get("recipe")) for layer in in_fp8}
         if not recipes:
             raise MeasurementInvalid("no Transformer Engine layer ran in fp8", "Report this with the record's evidence")
@@ -284,7 +303,7 @@ class TEFP8(TEBF16):
         """Return the scales of delayed scaling and the amax histories behind them; other recipes have no state."""
         # Dot-product attentions have their own scales in fp8.
         attentions = [m for m in model.modules() if self._recipe.fp8_attention and is_te(m, "DotProductAttention")]
-        scaled = [*te_layers(model), *attentions]
+        scaled = [*te_layers(model).values(), *attentions]
         metas = [getattr(layer, "fp8_meta", {}).get(key) for layer in scaled for key in ("scaling_fwd", "scaling_bwd")]
         held = [getattr(meta, name, None) for meta in metas for name in ("scale", "amax_history")]
         return [tensor for tensor in held if isinstance(tensor, torch.Tensor)] if self.recipe == "delayed" else []
@@ -295,12 +314,7 @@ class TEFP8(TEBF16):
             scale.fill_(1)
             history.zero_()
 
-    def apart(self) -> AbstractContextManager[Any]:
-        # Amax histories of all models of a process are rolled after each pass of any.
-        return own_state()
-
-    def _fp8_weights(self) -> Any:
-        return import_te().quantized_model_init(enabled=True, recipe=self._te_recipe)
+    apart = staticmethod(own_state)
 
 
 class ArticleBlock(ConvertedLayer):
@@ -330,36 +344,12 @@ class TEBF16Article(TEBF16):
         return self.convert_timm(import_te(), model, ArticleBlock)
 
 
-class TEFP8Article(TEFP8):
+class TEFP8Article(TEBF16Article, TEFP8):
     name = "te-fp8-article"
 
-    def convert(self, model: nn.Module) -> nn.Module:
-        return self.convert_timm(import_te(), model, ArticleBlock)
 
-
-@contextmanager
-def own_state() -> Iterator[None]:
-    """Within the context, this process has a new state of Transformer Engine's. Raises ModeUnavailable."""
-    from transformer_engine.pytorch.quantization import FP8GlobalStateManager as Manager
-
-    before = {name: value for name, value in vars(Manager).items() if not name.startswith("__")}
-    Manager.reset()
-    kept = [name for name, value in before.items() if isinstance(value, dict | list) and value is vars(Manager)[name]]
-    try:
-        if kept:
-            raise ModeUnavailable(
-                f"{versions()} keeps one state for all models of a process ({', '.join(kept)}), so te-fp8's steps have "
-                "nothing to be compared with",
-                "Use Transformer Engine 2.20 or newer",
-            )
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(Manager, name, value)
-
-
-def te_layers(model: nn.Module) -> list[Any]:
-    return [module for module in model.modules() if is_te(module, *GEMMS)]
+def te_layers(model: nn.Module) -> dict[str, Any]:
+    return {name: module for name, module in model.named_modules() if is_te(module, *GEMMS)}
 
 
 def is_te(module: nn.Module, *kinds: str) -> bool:

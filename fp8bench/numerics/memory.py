@@ -1,24 +1,14 @@
-"""The memory that examining layers or a GEMM needs, and the refusal of what does not fit: a failed allocation reports
-its own size, and on a host the process is killed.
+"""The memory that a GEMM needs, and the refusal of what does not fit: a failed allocation reports its own size, and on
+a host the process is killed.
 """
-
-from collections.abc import Iterable
 
 import torch
 
 from fp8bench.machine.host import free_host_bytes
-from fp8bench.numerics.layers import MLP_RATIO
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.gemm import Shape
 from fp8bench.schema.machine import gib
-from fp8bench.schema.numerics import LayerName
-
-WEIGHT_BYTES, ACTIVATION_BYTES = 52, 400
-"""Of a weight 46, plus an eighth for the allocator. Per token and channel: about 30 tensors of a block, and draws."""
-
-WEIGHTS: dict[LayerName, int] = {"linear": MLP_RATIO, "block": 4 + 2 * MLP_RATIO}
-"""The weights of a layer, in squares of its width. A block has queries, keys, values and projection, and its MLP."""
 
 FP8_BYTES, BF16_BYTES, FLOAT_BYTES, EXACT_BYTES = 1, 2, 4, 8
 FEWEST_SETS, MOST_SETS = 2, 16
@@ -46,12 +36,6 @@ def require(what: str, needed: int, device: torch.device, remedy: str) -> None:
     if free is not None and needed > free:
         where = torch.cuda.get_device_name(device) if on_gpu else "this host"
         raise UsageError(f"{what} needs {gib(needed)}, and {gib(free)} are free on {where}", remedy)
-
-
-def layers_bytes(layers: Iterable[LayerName], width: int, tokens: int) -> int:
-    """Return the most bytes that examining layers needs. They are examined one after the other: the largest counts."""
-    weights = max(WEIGHTS[layer] for layer in layers) * width**2
-    return WEIGHT_BYTES * weights + ACTIVATION_BYTES * width * tokens
 
 
 def operand_sets(shape: Shape, flush_bytes: int | None) -> int:

@@ -2,21 +2,25 @@
 the rows of a comparison that are predicted. Numbers only.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
 
 from fp8bench.kinds.run import as_of
-from fp8bench.kinds.run.rounds import unit_time
+from fp8bench.kinds.run.explain import profiled
 from fp8bench.kinds.run.row import Row, to_row
-from fp8bench.predict.step import Known, Machine, ModelError, Work, known, model_error, predict
+from fp8bench.predict.step import Known, Machine, ModelError, Step, Work, known, model_error, predict
 from fp8bench.records.select import Measurement
 from fp8bench.registry import modes
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog, Instance
 from fp8bench.schema.machine import GIB, gib
 from fp8bench.schema.rank import starved
-from fp8bench.schema.record import Record, Summary
+from fp8bench.schema.record import Record
+from fp8bench.stats.steps import step_times
 
 FP8_UNITS = (8, 9)
 RECIPES = {"te-fp8:block": ((9, 0), (9, 0)), "te-fp8:mxfp8": ((10, 0), None)}
@@ -28,14 +32,10 @@ Target = tuple[Instance, Machine]
 
 @dataclass(frozen=True)
 class Source:
-    """A profiled measurement. record: of the profile's round. row: as `compare` has it, without a price. work: of a GPU
-    and step.
-    """
+    """A profiled measurement. row: without a price. record: of the profile's round. work: of a GPU and step."""
 
-    measurement: Measurement
-    record: Record
-    summary: Summary
     row: Row
+    record: Record
     machine: Machine
     work: Work
 
@@ -74,17 +74,16 @@ def source(measurement: Measurement, catalog: Catalog) -> Source:
     if config.nodes > 1:
         what = f"{name} ran on {config.nodes} nodes, whose network no figure here covers"
         raise UsageError(what, "Name a record of one host")
-    gpu, time = catalog.gpu_by_product(there.device_name), unit_time(measurement)
+    gpu = catalog.gpu_by_product(there.device_name)
     if gpu is None:
         what = f"{name} ran on {there.device_name!r}, which the catalogue does not know, so its peak is unknown"
         raise UsageError(what, "Name a record of a GPU that `fp8bench list instances` lists")
-    profiled = [(one, one.profile, one.summary) for one in measurement.rounds if one.profile and one.summary]
-    if time is None or not profiled:
+    row = to_row(measurement, catalog)
+    record = profiled(row)
+    if row.times is None or record is None or record.profile is None or record.summary is None:
         remedy = f"Measure it again: `fp8bench run --mode {latest.what.mode_label}`"
         raise UsageError(f"{name} was recorded without a profile", remedy)
-    unit_s = time.by_elapsed.value
-    record, profile, summary = min(profiled, key=lambda one: abs(one[2].step_time_s - unit_s * one[2].units_per_step))
-    step_s = unit_s * summary.units_per_step
+    step_s, profile = row.times.by_elapsed.value * record.summary.units_per_step, record.profile
     work = Work(
         step_s=step_s,
         by_category=profile.by_category,
@@ -94,8 +93,7 @@ def source(measurement: Measurement, catalog: Catalog) -> Source:
         causal=record.parity is not None and record.parity.later_leakage is not None,
         gradient_bytes=gradient_bytes_of(record),
     )
-    row = to_row(measurement, catalog)
-    return Source(measurement, record, summary, row, Machine(gpu, config.world_size), work)
+    return Source(row, record, Machine(gpu, config.world_size), work)
 
 
 def sources(measurements: Sequence[Measurement], catalog: Catalog) -> tuple[list[Source], list[str]]:
@@ -170,52 +168,66 @@ def doubts(source: Source, target: Target, error: ModelError | None, known: Know
         yield f"untested at batch {what.batch_size}: the cases are at {' and '.join(map(str, batches))}"
 
 
+class Foreseen(NamedTuple):
+    """A measurement as predicted for a target, for a row of a table. step: empty if it cannot run there, as the status
+    and the reason of its record say. error: None if nothing tests it.
+    """
+
+    measurement: Measurement
+    step: Step = Step(0.0, 0.0, (), ())
+    error: ModelError | None = None
+
+
+def foresee(origin: Source, there: Target, shipped: Known) -> Foreseen:
+    """Return the prediction. Its row's interval is wider by the model's error, or by more where communication may be
+    hidden. Raises UsageError if the catalogue lacks a figure.
+    """
+    (instance, machine), (_, measured_gpus), work = there, origin.machine, origin.work
+    product, gpus = next(iter(machine.gpu.product_names), machine.gpu.name), machine.gpus / measured_gpus
+    if (why := unsupported(origin, there)) is not None:
+        stopped = scaled(origin.record, instance.key, 1.0, gpus, product)
+        return Foreseen(Measurement((stopped.model_copy(update={"status": "unsupported", "reason": why}),)))
+    step = predict(work, origin.machine, machine, shipped.limits)
+    # No record of a GPU tells how fast another host is.
+    workload = origin.record.what.workload
+    error = None if work.host_bound else model_error(shipped, workload, origin.machine, machine)
+    # DDP keeps one more copy of the gradients, in its buckets.
+    buckets = (work.gradient_bytes or 0.0) * ((machine.gpus > 1) - (measured_gpus > 1))
+    told = instance.key, step.step_s / work.step_s, gpus, product, round(buckets)
+    measurement = Measurement(
+        tuple(scaled(one, *told) for one in origin.row.measurement.rounds),
+        measured_on=origin.record.instance,
+        origin="predicted",
+        # Where the communication was not measured, all of it may be hidden.
+        elsewhere=(1 + error.share) * step.step_s / step.least_s - 1 if error else 0.0,
+        doubts=tuple(doubts(origin, there, error, shipped)),
+    )
+    return Foreseen(measurement, step, error)
+
+
 def foreseen(measured: Sequence[Measurement], names: Sequence[str], catalog: Catalog) -> list[Measurement]:
     """Return what is predicted for all GPUs of each instance that nobody measured, for rows of a comparison: one for
     each mode and batch size that was measured elsewhere, from the measurement of least error; of several, from the
-    fastest on most GPUs. Its interval is wider by that error, or by more where communication may be hidden. What cannot
-    run there, or has no tested error, has no row.
+    fastest on most GPUs. What cannot run there, or has no tested error, has no row.
     """
     origins, shipped, found = [], known(), list[Measurement]()
+    work = attrgetter("mode_label", "workload", "batch_size", "te_switches", "grad_accumulation", "optimizer")
     for one in measured:
         # What is missing of a source is told by `predict`.
-        with suppress(UsageError):
-            origin = source(one, catalog)
-            if one.latest.joined in ("none", "ddp") and not origin.work.host_bound:
-                origins.append(origin)
+        if one.latest.joined in ("none", "ddp"):
+            with suppress(UsageError):
+                origins.append(source(one, catalog))
     origins.sort(key=lambda one: (-one.machine.gpus, one.work.step_s))
     for name in names:
-        with suppress(UsageError):
-            found += _foreseen(origins, target(catalog.instances[name], catalog), shipped)
+        best: dict[object, tuple[float, Measurement]] = {}
+        for origin in origins:
+            with suppress(UsageError):
+                there, key = target(catalog.instances[name], catalog), work(origin.row.latest.config)
+                one, _, error = foresee(origin, there, shipped)
+                if there[1].gpu.product_names and error and error.value < best.get(key, (math.inf,))[0]:
+                    best[key] = error.value, one
+        found += [one for _, one in best.values()]
     return found
-
-
-def _foreseen(origins: Sequence[Source], there: Target, shipped: Known) -> Iterator[Measurement]:
-    (instance, machine), best = there, dict[object, tuple[Source, ModelError]]()
-    for origin in origins if machine.gpu.product_names else ():
-        what, config = origin.record.what, origin.measurement.latest.config
-        error = model_error(shipped, what.workload, origin.machine, machine)
-        if error is None or config is None or unsupported(origin, there) is not None:
-            continue
-        switches = config.te_switches, config.grad_accumulation, config.optimizer
-        key = what.mode_label, what.workload, what.batch_size, *switches
-        if key not in best or error.value < best[key][1].value:
-            best[key] = origin, error
-    for origin, error in best.values():
-        with suppress(UsageError):
-            step = predict(origin.work, origin.machine, machine, shipped.limits)
-            # DDP keeps one more copy of the gradients, in its buckets.
-            buckets = (origin.work.gradient_bytes or 0.0) * ((machine.gpus > 1) - (origin.machine.gpus > 1))
-            by, gpus = step.step_s / origin.work.step_s, machine.gpus / origin.machine.gpus
-            told = instance.key, by, gpus, machine.gpu.product_names[0], round(buckets)
-            yield Measurement(
-                tuple(scaled(one, *told) for one in origin.measurement.rounds),
-                measured_on=origin.record.instance,
-                origin="predicted",
-                # Where the communication was not measured, all of it may be hidden.
-                elsewhere=(1 + error.share) * step.step_s / step.least_s - 1,
-                doubts=tuple(doubts(origin, there, error, shipped)),
-            )
 
 
 def scaled(
@@ -230,7 +242,7 @@ def scaled(
     """Return the record as predicted for an instance, of no known machine. by, gpus, nodes: how many times as long a
     step takes, and as many GPUs and nodes share it. product: the GPU's name, if another. more_bytes: of its memory.
     """
-    config, summary, times, there = record.config, record.summary, record.step_times, record.environment
+    config, summary, times, there = record.config, record.summary, step_times(record), record.environment
     if config is None or summary is None or times is None or there is None:
         raise ValueError(f"{record.run_id} was not measured")
     unknown = ("step_time_ci_s", "joules_per_unit", "units_per_kwh", "sm_clock_mhz", "host_lead_s", "data_wait_share")

@@ -311,7 +311,6 @@ def known(path: Path = PREDICTION_ERRORS_JSON) -> Known:
 
 
 def change(source: Machine, target: Machine) -> tuple[GpuChange, Scale]:
-    """Return what differs between two machines."""
     gpu: GpuChange = "another architecture"
     if source.gpu.compute_capability == target.gpu.compute_capability:
         gpu = "same GPU" if source.gpu.name == target.gpu.name else "same architecture"

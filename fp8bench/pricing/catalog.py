@@ -31,7 +31,7 @@ from fp8bench.schema.instance import (
     Unread,
     read_own,
 )
-from fp8bench.schema.yaml_text import line_of, parse_yaml
+from fp8bench.schema.yaml_text import line_of, parse_mapping
 
 _KEY = re.compile(rb"""^key:[ \t]*["']?([a-z0-9][a-z0-9._-]*)""", re.MULTILINE)
 
@@ -98,11 +98,7 @@ def laid_over(catalog: Catalog, path: Path) -> Catalog:
         offered = [catalog.instances[key] for key in prices]
         return _with(catalog, *(one.model_copy(update={"prices": prices[one.key] + one.prices}) for one in offered))
     text = read_text(path)
-    document = parse_yaml(text, path)
-    if document is None:
-        return catalog
-    if not isinstance(document, dict):
-        raise UsageError(f"{path} line 1 is not a mapping", "Write lists `instances:` and `gpus:`")
+    document = parse_mapping(text, path)
     if "key" in document:
         own = read_own(text, path)
         return _with(catalog, _joined(own, catalog.instances.get(own.key), path, text))
@@ -149,14 +145,12 @@ def read_snapshot(path: Path, known: Sequence[str]) -> list[Offer]:
     reader = csv.reader(io.StringIO(read_text(path)), strict=True)
     found: dict[OfferedAs, tuple[int, Offer]] = {}
     try:
-        for cells in reader:
-            line = reader.line_num
-            if line == 1 and tuple(cells) != FIELDS:
-                what = f"{path} line 1 is not the header of a snapshot"
-                raise UsageError(what, f"Begin it with {','.join(FIELDS)}")
-            if line == 1 or not cells:
-                continue
-            offer = _offer(cells, path, line, known)
+        if (header := next(reader, None)) is None:
+            raise UsageError(f"{path} is empty", "Remove it")
+        if tuple(header) != FIELDS:
+            raise UsageError(f"{path} line 1 is not the header of a snapshot", f"Begin it with {','.join(FIELDS)}")
+        for cells in filter(None, reader):
+            line, offer = reader.line_num, _offer(cells, path, reader.line_num, known)
             first, _ = found.setdefault(offer.place, (line, offer))
             if first != line:
                 where = f" in {offer.place.region}" if offer.place.region else ""
@@ -164,8 +158,6 @@ def read_snapshot(path: Path, known: Sequence[str]) -> list[Offer]:
                 raise UsageError(f"{path} line {line}: {twice}, the first time on line {first}", "Keep one of them")
     except csv.Error as error:
         raise UsageError(f"{path} line {reader.line_num} is not CSV: {error}", "Fix that line") from error
-    if reader.line_num == 0:
-        raise UsageError(f"{path} is empty", "Remove it")
     return [offer for _, offer in found.values()]
 
 

@@ -57,7 +57,8 @@ def only_another_machines(prices: Sequence[Price], query: PriceQuery) -> bool:
     """Return whether other machines have a price for the query, and this machine has none of its own."""
     own = [price for price in prices if price.machine is not None and price.machine == query.machine]
     others = [price for price in prices if price.machine not in (None, query.machine)]
-    return choose(own, query) is None and choose(others, replace(query, machine=ANY_MACHINE)) is not None
+    any_of_them = replace(query, machine=ANY_MACHINE)
+    return query != any_of_them and choose(own, query) is None and choose(others, any_of_them) is not None
 
 
 def why_no_price(key: str, instance: Instance | None, query: PriceQuery) -> str:
@@ -89,14 +90,11 @@ def why_no_price(key: str, instance: Instance | None, query: PriceQuery) -> str:
 
 def require_region(region: str | None, catalog: Catalog, keys: Iterable[str]) -> None:
     """Raise UsageError if no price of the catalogue is of that region. keys: instances whose regions it names."""
-    regions = {
-        key: {price.region for price in one.prices if price.region} - {EVERYWHERE}
-        for key, one in catalog.instances.items()
-    }
-    everywhere = set().union(*regions.values())
+    of_each = {key: {price.region or EVERYWHERE for price in one.prices} for key, one in catalog.instances.items()}
+    everywhere = set().union(*of_each.values()) - {EVERYWHERE}
     if region is not None and region not in everywhere:
-        there = sorted(set().union(*(regions.get(key, set()) for key in keys)) or everywhere)
-        raise UsageError(f"no price is of region {region!r}", f"There are: {', '.join(there) or 'none'}")
+        there = everywhere & set().union(*(of_each.get(key, ()) for key in keys)) or everywhere
+        raise UsageError(f"no price is of region {region!r}", f"There are: {', '.join(sorted(there)) or 'none'}")
 
 
 class Share(NamedTuple):

@@ -198,7 +198,7 @@ def explain(facts: StepFacts, reference: StepFacts | None) -> Explanation:
     """Explain why `facts` is not faster than `reference`, or what limits it. Both do the same work on each GPU."""
     if facts.emulated:
         return Explanation("emulated", f"{facts.label} is emulated here, so its speed is not that of fp8.", {})
-    measured = _measured(facts) if reference is None else [*_measured(facts, reference), *_grown(facts, reference)]
+    measured = [*_measured(facts, reference), *(_grown(facts, reference) if reference else ())]
     least_s = max(NOTICEABLE * facts.step_time_s, 1e-12)
     # If the GPU waits for the host, shorter kernels only lengthen the wait, and NCCL's kernels spin in it.
     waits = ("host-bound", "loader-bound") if facts.host_bound else ()
@@ -237,7 +237,7 @@ def _explanation(facts: StepFacts, reference: StepFacts | None, noticed: Sequenc
     )
 
 
-def _measured(facts: StepFacts, reference: StepFacts | None = None) -> Iterator[Measured]:
+def _measured(facts: StepFacts, reference: StepFacts | None) -> Iterator[Measured]:
     # Causes that a step alone may show.
     for_data, idle, spinning = facts.idle_for_data_s, facts.idle_otherwise_s, facts.seconds("nccl")
     length, busy = ms(facts.step_time_s), ms(facts.profile.busy_s)

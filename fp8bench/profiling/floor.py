@@ -10,10 +10,9 @@ together, and all that moves data together.
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from fp8bench.schema.ceilings import Ceilings
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.execution import OptimizerName
-from fp8bench.schema.rank import GEMMS, Category, Profile
+from fp8bench.schema.execution import FLOAT32_BYTES, OptimizerName
+from fp8bench.schema.rank import GEMMS, Category, Ceilings, Profile
 
 MOVING: tuple[Category, ...] = ("cast", "elementwise", "copy")
 TENSORS: Mapping[OptimizerName, int] = {"sgd": 5, "adam": 7, "adamw": 7, "none": 0}
@@ -21,8 +20,6 @@ TENSORS: Mapping[OptimizerName, int] = {"sgd": 5, "adam": 7, "adamw": 7, "none":
 
 OF_16_BITS, FP8_LAYOUTS, NORM_PASSES = 2, 2, 5
 """Bytes; copies of an operand in fp8; tensors that a norm reads and writes, forward and backward."""
-
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 class Floor(NamedTuple):
@@ -52,7 +49,7 @@ def floor_of(ceilings: Ceilings, config: RunConfig, fp8: bool, sharded: bool) ->
     products_s = ceilings.gemms_fp8_s if fp8 else ceilings.gemms_16_s
     if products_s is None or config.tensor_parallel > 1 or config.mode.endswith(("-fp32", "-tf32")):
         return None
-    width, ranks = BYTES[config.weight_dtype], config.world_size
+    width, ranks = FLOAT32_BYTES if config.weight_dtype == "float32" else OF_16_BITS, config.world_size
     operands = FP8_LAYOUTS * (ceilings.activations + ceilings.converted) if fp8 else 0
     weights = 0 if fp8 or width == OF_16_BITS else OF_16_BITS * ceilings.converted
     read = width * ceilings.converted if operands or weights else 0

@@ -21,8 +21,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.schema.files import LARGEST_BYTES, bytes_of, write_atomically
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.files import LARGEST_BYTES, bytes_of, write_atomically, writing
 from fp8bench.schema.rank import GEMMS, Category, KernelTime, Profile
 
 # Keys of a trace that name the machine, or a folder on it; torch >= 2.13 writes the first.
@@ -102,11 +102,9 @@ def keep_trace(source: Path, target: Path) -> None:
     data = json.dumps(document, separators=(",", ":")).encode()
     if target.suffix == ".gz":
         data = gzip.compress(data, mtime=0)
-    try:
+    with writing(target, "Name another file with --trace"):
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, data, replace=True)
-    except OSError as error:
-        raise RunFailed(f"cannot write {target}: {error.strerror}", "Name another file with --trace") from error
 
 
 def gpu_spans(events: ByKind) -> tuple[Span, ...]:

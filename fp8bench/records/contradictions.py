@@ -178,15 +178,12 @@ def _of_telemetry(record: Record) -> Iterator[str]:
         timed_s, series = rank.timed_s, rank.series
         if timed_s is not None and rank.rank in steps and not _close(timed_s, elapsed_s := sum(steps[rank.rank])):
             yield f"telemetry of rank {rank.rank} is of {timed_s:.6g} s of steps, and its samples of {elapsed_s:.6g}"
-        if rank.energy_j is None or series is None or timed_s is None or _of_older_method(record):
+        by_slope = (record.method_version or BY_ELAPSED_TIME) >= BY_ELAPSED_TIME
+        if rank.energy_j is None or series is None or timed_s is None or not by_slope:
             continue
         drawn_j = drawn_between(series.at_s, series.energy_j, 0.0, timed_s, math.inf)
         if not _close(rank.energy_j, drawn_j):
             yield f"telemetry.energy_j of rank {rank.rank} is {rank.energy_j}, and its counter gives {drawn_j}"
-
-
-def _of_older_method(record: Record) -> bool:
-    return record.method_version is not None and record.method_version < BY_ELAPSED_TIME
 
 
 def _of_summary(record: Record) -> Iterator[str]:
@@ -207,7 +204,7 @@ def _of_summary(record: Record) -> Iterator[str]:
             yield f"summary.step_time_s is {summary.step_time_s:.6g}, outside its interval, {low:.6g} to {high:.6g}"
         if summary.flops_per_step is not None and summary.flops_per_step % config.world_size:
             yield f"summary.flops_per_step is {summary.flops_per_step}, and not a whole number a rank"
-    if config is not None and _of_older_method(record):
+    if config is not None and (record.method_version or BY_ELAPSED_TIME) < BY_ELAPSED_TIME:
         step_time_s = median(slowest_rank([rank.step_s for rank in record.samples]))
         data_wait_s = median(slowest_rank([rank.data_wait_s for rank in record.samples]))
         given |= {"step_time_s": step_time_s, "throughput_per_s": units / step_time_s}

@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from fp8bench.schema import files
 from fp8bench.schema.errors import UsageError
 
 SUFFIX, SAMPLES_SUFFIX = ".json", ".samples.json"
@@ -23,13 +25,8 @@ def samples_path(path: Path, run_id: str | None = None) -> Path:
     return path.with_name(f"{path.name.removesuffix(SUFFIX) if run_id is None else run_id}{SAMPLES_SUFFIX}")
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Say in words, as a UsageError, what keeps the block from writing to the folder of results."""
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another --results-dir") from error
+writing = partial(files.writing, remedy="Choose another --results-dir", refusal=UsageError)
+"""Says in words, as a UsageError, what keeps the block from writing to the folder of results."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 
@@ -27,17 +28,13 @@ def snapshots(results_dir: Path) -> list[Path]:
 def keep_snapshot(text: str, day: date, results_dir: Path) -> Path:
     """Write a snapshot of that day beside the existing ones, and return its path. Raises UsageError if it cannot."""
     folder = results_dir / SNAPSHOTS
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     for number in itertools.count(1):
         path = folder / f"{day}{f'.{number}' if number > 1 else ''}{SNAPSHOT_SUFFIX}"
-        with writing(path):
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                write_atomically(path, text, replace=False)
-                break
-            except FileExistsError:
-                # Of an earlier call; or the folder's own name is taken.
-                if not path.exists():
-                    raise
+        with writing(path), suppress(FileExistsError):
+            write_atomically(path, text, replace=False)
+            break
     return path
 
 

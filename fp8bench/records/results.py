@@ -14,12 +14,12 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from fp8bench.records import layout
-from fp8bench.records.files import Broken, samples_path
+from fp8bench.records.files import Broken, samples_path, writing
 from fp8bench.records.instances import files as kept_files
 from fp8bench.records.layout import RUN, Seen, SomeRecord
 from fp8bench.records.select import ALL, Filter, Measurement, rounds_of, select
@@ -46,14 +46,10 @@ def folders_of(results: Folders) -> tuple[Path, ...]:
 
 def require_writable(results_dir: Path) -> None:
     """Raise UsageError, before a run, if the folder cannot be written to or has no room for a record."""
-    try:
+    with writing(f"results to {results_dir}"):
         results_dir.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=results_dir):
-            pass
+        tempfile.TemporaryFile(dir=results_dir).close()
         space = os.statvfs(results_dir)
-    except OSError as error:
-        what = f"cannot write results to {results_dir}: {error.strerror}"
-        raise UsageError(what, "Choose another folder with --results-dir") from error
     needed = f"and a record may need {RECORD_BYTES >> 20}"
     # A file system that reports no number of blocks is a network's.
     if space.f_blocks and (free := space.f_bavail * space.f_frsize) < RECORD_BYTES:
@@ -101,27 +97,23 @@ def _plain(name: str) -> str:
 def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
     """Keep what a failed run's processes left behind, next to its record. Returns None if it cannot be written."""
     path = results_dir / record.instance / f"{record.run_id}.log"
-    try:
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, fit_log(text.rstrip()) + "\n", replace=False)
-    except OSError:
-        return None
-    return path
+        return path
+    return None
 
 
 def _kept_elsewhere(texts: Mapping[str, str]) -> str:
     for place in (None, *ELSEWHERE):
-        try:
+        with suppress(OSError), ExitStack() as undone:
             kept = Path(tempfile.mkdtemp(prefix="fp8bench-", dir=place and os.path.expanduser(place)))
-        except OSError:
-            continue
-        try:
+            undone.callback(shutil.rmtree, kept, ignore_errors=True)
             kept.chmod(0o777 & readable_mode() | 0o700)
             for name, text in texts.items():
                 (kept / name).write_text(text, encoding="utf-8")
+            undone.pop_all()
             return f"The record is kept in {kept}: move its files there by hand"
-        except OSError:
-            shutil.rmtree(kept, ignore_errors=True)
     return "It could not be kept in any other folder either: free some space, and run again"
 
 

@@ -14,7 +14,7 @@ from fp8bench.records.layout import SomeRecord
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.errors import Status
 from fp8bench.schema.execution import VARIANTS, OptimizerName, Variant, variant_of, variants_of
-from fp8bench.schema.machine import MachineIdentity, Software, same_machine, software_of
+from fp8bench.schema.machine import HARDWARE, RELEASE, MachineIdentity, Software, differences, same_machine, software_of
 from fp8bench.schema.option import flag_of
 from fp8bench.schema.record import Record, RecordHead, Source
 
@@ -161,6 +161,30 @@ def system(record: RecordHead) -> Key:
     """Return the machine and the software, which rounds of one row have in common. Unknown ones are equal."""
     software = software_of(record.environment, record.talks)
     return record.machine.id if record.machine else None, None if software is None else frozenset(software.items())
+
+
+def not_comparable(record: RecordHead, reference: RecordHead, under_test: Collection[str] = ()) -> list[str]:
+    """Return what bars a verdict on two measurements of ONE instance. under_test: software that may differ."""
+    if record.instance != reference.instance or {record.source, reference.source} != {"measured"}:
+        return []
+    talk = record.talks and reference.talks
+    mine, theirs = software_of(record.environment, talk), software_of(reference.environment, talk)
+    found = differences(mine, theirs, (RELEASE, *under_test))
+    if not same_machine(record.machine, reference.machine):
+        found.insert(0, f"machine ({record.machine or 'unknown'}, reference {reference.machine or 'unknown'})")
+    return found
+
+
+def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:
+    """Return differences that are only shown: of one instance fp8bench's release, of two all but the hardware."""
+    talk = record.talks and reference.talks
+    mine, theirs = software_of(record.environment, talk), software_of(reference.environment, talk)
+    if {record.source, reference.source} != {"measured"} or mine is None or theirs is None:
+        return []
+    if record.instance == reference.instance:
+        return differences({RELEASE: mine[RELEASE]}, {RELEASE: theirs[RELEASE]})
+    # Without a GPU on one side alone they are not comparable at all.
+    return differences(mine, theirs, HARDWARE) if (mine["GPU"] is None) == (theirs["GPU"] is None) else []
 
 
 def session(record: Record) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from fp8bench.kinds.collectives.measure import CollectivesRecord
+from fp8bench.kinds.collectives import CollectivesRecord
 from fp8bench.predict.prediction import gradient_bytes_of, scaled
 from fp8bench.records.results import Folders, read_kind
 from fp8bench.records.select import Measurement

@@ -7,15 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from fp8bench.schema import option
-from fp8bench.schema.execution import (
-    CheckpointChoice,
-    CompileChoice,
-    GraphChoice,
-    OptimizerName,
-    ParallelChoice,
-    Variant,
-)
+from fp8bench.schema import execution, option
+from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, optional
 from fp8bench.schema.option import ByDevice, Option
 from fp8bench.schema.switches import Switches
@@ -62,23 +55,18 @@ class RunConfig(OfMode):
     steps: Annotated[PositiveInt, Option("Timed steps, at least", 100, limit=option.STEPS)]
     min_time_s: Annotated[
         NonNegativeFloat,
-        Option(
-            "How long the timed steps last, at least",
-            ByDevice(cuda=10.0, cpu=3.0),
-            limit=option.TIMED_S,
-            metavar="SECONDS",
-        ),
+        Option("How long the timed steps last, at least", ByDevice(cuda=10.0, cpu=3.0), limit=option.TIMED_S),
     ] = 0.0
     compile: Annotated[
-        CompileChoice,
+        execution.CompileChoice,
         Option("Use torch.compile: auto compiles the modes that gain by it, blocks each block by itself", "auto"),
     ]
     cuda_graphs: Annotated[
-        GraphChoice,
+        execution.GraphChoice,
         Option("Replay each step as one CUDA graph: auto does where that works and is proved", "auto"),
     ] = "off"
     optimizer: Annotated[
-        OptimizerName,
+        execution.OptimizerName,
         Option(
             "Optimizer: sgd has momentum, none ends a step after backward",
             if_unset="sgd; of language models adamw, of gpt-layer none",
@@ -95,21 +83,11 @@ class RunConfig(OfMode):
     te_attention: Annotated[TEAttention, Option("Attention of the te modes: Transformer Engine's or torch's", "te")]
     sequence_length: Annotated[
         Annotated[int, Field(ge=2)] | None,
-        Option(
-            "Tokens a sample, of a language model",
-            if_unset="2048; of llm-micro 64",
-            limit=option.SEQUENCE_LENGTH,
-            metavar="TOKENS",
-        ),
+        Option("Tokens a sample, of a language model", if_unset="2048; of llm-micro 64", limit=option.SEQUENCE_LENGTH),
     ] = None
     image_size: Annotated[
         PositiveInt | None,
-        Option(
-            "Height and width of an image, of a timm:NAME workload",
-            if_unset="the model's own",
-            limit=option.IMAGE_SIZE,
-            metavar="PIXELS",
-        ),
+        Option("Height and width of an image, of timm:NAME", if_unset="the model's own", limit=option.IMAGE_SIZE),
     ] = None
     classes: Annotated[
         Annotated[int, Field(ge=2)] | None,
@@ -124,7 +102,7 @@ class RunConfig(OfMode):
     ] = "float32"
     te_switches: Switches | None = optional("options of Transformer Engine's layer, joined by +; null: none of them")
     parallel: Annotated[
-        ParallelChoice,
+        execution.ParallelChoice,
         Option("Join GPUs by DDP or by FSDP2: auto takes fsdp where a GPU has no room for all weights", "auto"),
     ] = "auto"
     tensor_parallel: Annotated[
@@ -135,7 +113,7 @@ class RunConfig(OfMode):
         PositiveInt, Option("Micro-batches that a step takes its samples in", 1, limit=option.BATCH_SIZE)
     ] = 1
     activation_checkpointing: Annotated[
-        CheckpointChoice,
+        execution.CheckpointChoice,
         Option("Compute activations again in backward: full all of a block, selective the cheap ones", "none"),
     ] = "none"
     fp8_layer_names: tuple[str, ...] | None = optional("of layers=auto, those that go to fp8, numbers folded into `*`")

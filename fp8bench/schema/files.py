@@ -5,12 +5,14 @@ import os
 import re
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fp8bench.schema.errors import UsageError
+from fp8bench.schema.errors import Fp8benchError, RunFailed, UsageError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _INSTALLED = _PACKAGE / "packaged"
@@ -31,6 +33,15 @@ class Frozen(BaseModel):
 
 
 ModelT = TypeVar("ModelT", bound=Frozen)
+
+
+@contextmanager
+def writing(path: Path | str, remedy: str, refusal: type[Fp8benchError] = RunFailed) -> Iterator[None]:
+    """If the file cannot be written, raise the refusal with this remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise refusal(f"cannot write {path}: {error.strerror}", remedy) from error
 
 
 def optional(description: str, **limits: Any) -> Any:

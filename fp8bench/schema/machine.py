@@ -4,7 +4,7 @@ is derived from their environment. An unknown value equals another unknown value
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal, TypeAlias
 
 from pydantic import Field
@@ -139,9 +139,9 @@ def same_machine(a: MachineIdentity | None, b: MachineIdentity | None) -> bool:
     return (a.id if a else None) == (b.id if b else None)
 
 
-def differences(software: Software | None, reference: Software | None) -> list[str]:
-    """Return a text such as `torch (2.11.0, reference 2.12.0)` for each difference."""
-    names = differing(software, reference)
+def differences(software: Software | None, reference: Software | None, omitted: Collection[str] = ()) -> list[str]:
+    """Return a text such as `torch (2.11.0, reference 2.12.0)` for each difference but those of omitted names."""
+    names = [name for name in differing(software, reference) if name not in omitted]
     if software is None or reference is None:
         return names
     return [f"{name} ({in_words(software, name)}, reference {in_words(reference, name)})" for name in names]
@@ -156,7 +156,3 @@ def changes(before: Software | None, after: Software | None) -> dict[str, str]:
 
 def in_words(software: Software, name: str) -> str:
     return software.get(name) or ("not set" if _matters(name) else "unknown")
-
-
-def without(software: Software | None, *names: str) -> Software | None:
-    return software and {name: value for name, value in software.items() if name not in names}

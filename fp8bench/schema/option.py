@@ -11,10 +11,13 @@ PREFIX = "FP8BENCH_"
 
 
 class Limit(NamedTuple):
-    """The largest valid number on a command line, checked before anything is allocated or started. why: its reason."""
+    """The largest valid number on a command line, checked before anything is allocated or started. why: its reason.
+    unit: what is counted, shown where a number stands.
+    """
 
     most: int
     why: str
+    unit: str = "N"
 
     @property
     def refusal(self) -> str:
@@ -24,10 +27,10 @@ class Limit(NamedTuple):
 BATCH_SIZE = Limit(2**20, "no GPU holds the activations of more samples")
 IMPORTED_BATCH_SIZE = Limit(10_000_000, "no record, and no figure from elsewhere, has more samples a GPU")
 STEPS = Limit(1_000_000, "every step's time is kept in the record")
-TIMED_S = Limit(86_400, "that is a day for each mode and round")
+TIMED_S = Limit(86_400, "that is a day for each mode and round", "SECONDS")
 TIMEOUT_S = Limit(86_400, "a phase that takes a day is no measurement")
-SEQUENCE_LENGTH = Limit(2**20, "no GPU holds the activations of a longer sample")
-IMAGE_SIZE = Limit(4096, "no GPU holds the activations of a larger image in a batch")
+SEQUENCE_LENGTH = Limit(2**20, "no GPU holds the activations of a longer sample", "TOKENS")
+IMAGE_SIZE = Limit(4096, "no GPU holds the activations of a larger image in a batch", "PIXELS")
 CLASSES = Limit(2**20, "no head of an image model has more")
 SEED = Limit(2**32 - 1, "generators take seeds of 32 bits")
 TENSOR_PARALLEL = Limit(1024, "no host has more GPUs")
@@ -54,8 +57,8 @@ class ByDevice(NamedTuple):
 class Option:
     """The declaration of an option. help: a sentence without its full stop, to which the default is appended. default:
     the request's, if the configuration declares the option or devices differ in it; None if `launch.plan` computes it.
-    if_unset: what help and `--dry-run` show for a computed one. metavar: None to derive it from the type. flags: none
-    for the one of the field's name. argument: given by its place.
+    if_unset: what help and `--dry-run` show for a computed one. metavar: None for the words of its type, or the limit's
+    unit. flags: none for the one of the field's name. argument: given by its place.
     """
 
     help: str
@@ -74,7 +77,7 @@ class Option:
 
 
 def flag_of(name: str) -> str:
-    """Return the flag of a field, e.g. `--min-time` of `min_time_s`. The metavar names the unit."""
+    """Return the flag of a field, e.g. `--min-time` of `min_time_s`, whose limit names the unit."""
     return f"--{name.removesuffix('_s').replace('_', '-')}"
 
 

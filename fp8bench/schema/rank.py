@@ -2,9 +2,10 @@
 and what was actually run. `RankReport` is the only message of its process; if that has died, the launcher reports it.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field, NonNegativeInt, PositiveFloat
 
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import CheckpointChoice, CompileScope, Join
@@ -267,6 +268,24 @@ class Profile(Frozen):
         return self.seconds("gemm_fp8") > 0
 
 
+class Ceilings(Frozen):
+    """What a GPU reaches at best in the parts of one rank's step, as `fp8bench run --floor` measures them: the quickest
+    repetitions, before the power limit takes effect. Seconds are those of one step.
+    """
+
+    gemms_16_s: float = Field(ge=0, description="GEMMs of the layers that fp8 modes convert, in bf16")
+    gemms_fp8_s: PositiveFloat | None = optional("the same in fp8; null: no units for it")
+    gemms_rest_s: float = Field(ge=0, description="GEMMs of the other linear layers, in bf16")
+    attention_s: float = Field(ge=0, description="forward and backward, by the quickest kernel that torch has")
+    bytes_per_s: PositiveFloat = Field(description="of the GPU's memory, read and written together")
+    link_bytes_per_s: PositiveFloat | None = optional("bus bandwidth of an all-reduce; null: one GPU")
+    spread: float = Field(ge=0, description="how much longer all took by the slowest of three tries of each")
+    activations: NonNegativeInt = Field(description="elements that go into converted layers, and gradients that do")
+    normed: NonNegativeInt = Field(description="elements that norms take")
+    converted: NonNegativeInt = Field(description="weights of the layers that fp8 modes convert")
+    parameters: NonNegativeInt = Field(description="of the model")
+
+
 class WorkloadFacts(Frozen):
     """What the workload reports about itself: its unit, its sizes, and the work in one rank's step."""
 
@@ -298,3 +317,8 @@ class RankReport(Frozen):
     telemetry: RankTelemetry | None = None
     profile: Profile | None = None
     found: dict[str, Any] | None = optional("what another kind than `run` measured, in the form of that kind")
+
+
+def culprit_of(reports: Iterable[RankReport]) -> RankReport | None:
+    """Return the report of the rank that stopped the others: its own failure goes before one that another caused."""
+    return min((one for one in reports if one.status != "ok"), key=lambda one: one.collateral, default=None)

@@ -14,29 +14,17 @@ Methods (`METHOD_VERSION`) are compared with each other only on request:
   4  as 3; what a library compiles by itself is for the shapes of the timed step: it shortens Transformer Engine's.
 """
 
-from collections.abc import Collection
 from datetime import date
 from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from fp8bench.schema import rank
-from fp8bench.schema.ceilings import Ceilings
 from fp8bench.schema.config import BatchSearch, OfMode, RunConfig, VariantSettings
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, variant_of
 from fp8bench.schema.files import Frozen, optional
-from fp8bench.schema.machine import (
-    HARDWARE,
-    RELEASE,
-    Environment,
-    MachineIdentity,
-    Software,
-    differences,
-    same_machine,
-    software_of,
-    without,
-)
+from fp8bench.schema.machine import Environment, MachineIdentity
 from fp8bench.schema.switches import Switches
 
 SCHEMA_VERSION = 13
@@ -198,7 +186,7 @@ class Record(RecordHead):
     memory: tuple[rank.RankMemory, ...] = ()
     telemetry: tuple[rank.RankTelemetry, ...] = ()
     profile: rank.Profile | None = optional("of rank 0; null: not taken")
-    ceilings: Ceilings | None = optional("of rank 0's GPU, for this work; null: not measured")
+    ceilings: rank.Ceilings | None = optional("of rank 0's GPU, for this work; null: not measured")
     phases_s: dict[Phase, rank.Duration] | None = optional("of rank 0; null up to format 8")
     step_times: StepTimes | None = optional("null: nothing was timed")
     samples_sha256: str | None = optional("of the file beside this one; null: there is none")
@@ -269,34 +257,6 @@ class Record(RecordHead):
             raise ValueError("a measured record has a config and no figure, an imported one a figure and no config")
         if len({len(rank.step_s) for rank in self.samples}) > 1:
             raise ValueError("the ranks' samples have different numbers of steps")
-
-
-def not_comparable(record: RecordHead, reference: RecordHead, under_test: Collection[str] = ()) -> list[str]:
-    """Return what bars a verdict on two measurements of ONE instance. under_test: software that may differ."""
-    if record.instance != reference.instance or {record.source, reference.source} != {"measured"}:
-        return []
-    found = differences(*(without(one, RELEASE, *under_test) for one in _software(record, reference)))
-    if not same_machine(record.machine, reference.machine):
-        found.insert(0, f"machine ({record.machine or 'unknown'}, reference {reference.machine or 'unknown'})")
-    return found
-
-
-def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:
-    """Return differences that are only shown: of one instance fp8bench's release, of two all but the hardware."""
-    mine, theirs = _software(record, reference)
-    if {record.source, reference.source} != {"measured"} or mine is None or theirs is None:
-        return []
-    if record.instance == reference.instance:
-        return differences({RELEASE: mine[RELEASE]}, {RELEASE: theirs[RELEASE]})
-    if (mine["GPU"] is None) != (theirs["GPU"] is None):
-        # Not comparable at all.
-        return []
-    return differences(without(mine, *HARDWARE), without(theirs, *HARDWARE))
-
-
-def _software(*records: RecordHead) -> list[Software | None]:
-    talk = all(one.talks for one in records)
-    return [software_of(one.environment, talk) for one in records]
 
 
 class ThroughputPoint(Frozen):

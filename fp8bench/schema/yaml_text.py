@@ -3,7 +3,6 @@ finding the line of a field.
 """
 
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ _PLAIN_NUMBER = re.compile(
 8, 0x10 as 16 and 1_0 as 10.
 """
 
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 SHOWN = 40  # the most characters of a value that an error shows
@@ -49,27 +49,17 @@ class _Loader(_Base):  # type: ignore[misc]
                 lines[name] = line
         return mapping
 
-
-def _located(construct: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def construct_here(loader: Any, node: Any) -> Any:
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
-            if not _PLAIN_NUMBER.fullmatch(node.value) and not node.tag.endswith("timestamp"):
+            if node.tag in _NUMBERS and not _PLAIN_NUMBER.fullmatch(node.value):
                 shown = node.value if len(node.value) <= SHOWN else f"{node.value[:SHOWN]}..."
                 raise ValueError(f"{shown} is no plain number: write it in decimal digits, or in quotes as a text")
-            value = construct(loader, node)
+            value = super().construct_object(node, deep)
             if isinstance(value, int) and abs(value) >= LARGEST_INTEGER:
                 raise ValueError("the integer is too large")
             return value
-        except (ValueError, OverflowError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise yaml.constructor.ConstructorError(problem=str(error), problem_mark=node.start_mark) from error
-
-    return construct_here
-
-
-# Every value of a file passes through `construct_object`, but only these can fail.
-for _tag in ("int", "float", "timestamp"):
-    _name = f"tag:yaml.org,2002:{_tag}"
-    _Loader.add_constructor(_name, _located(_Loader.yaml_constructors[_name]))
 
 
 class _Twice(yaml.YAMLError):

@@ -8,7 +8,6 @@ and with the drift in at most 5 %. Of 100 steps that vary by 1 %, a first third 
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -116,19 +115,13 @@ def _drift(values: Floats) -> tuple[float | None, bool]:
     if neighbours > 1:
         rows = len(values) // neighbours
         values = np.median(values[: rows * neighbours].reshape(rows, neighbours), axis=1)
-    earlier, later = _pairs(len(values))
+    earlier, later = np.triu_indices(len(values), 1)
     rises = values[later] - values[earlier]
     slope, median = float(np.median(rises / (later - earlier))), float(np.median(values))
     if not median:
         return None, False
     change = slope * (len(values) - 1) / median
     return change, abs(change) > TOLERATED_DRIFT and _significant(values, rises, slope)
-
-
-@lru_cache(maxsize=4)
-def _pairs(count: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    earlier, later = np.triu_indices(count, 1)
-    return earlier, later
 
 
 def _significant(values: Floats, rises: Floats, slope: float) -> bool:

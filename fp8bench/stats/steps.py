@@ -100,17 +100,14 @@ def bottleneck(idle_share: float | None, data_wait_share: float | None) -> Bottl
 
 
 def bottleneck_of(record: Record) -> Bottleneck | None:
-    """Return what holds a record's run back; None also if it has no summary."""
-    return bottleneck(idle_share_of(record), record.summary.data_wait_share) if record.summary else None
-
-
-def idle_share_of(record: Record) -> float | None:
-    """Return the summary's idle share; for an older record, that of its profile and samples. None if neither has it."""
-    summary, profile = record.summary, record.profile
-    if summary is None or summary.idle_share is not None or profile is None:
-        return summary.idle_share if summary else None
-    times = step_times(record)
-    return profile.idle_share(times.mean_s if times else summary.step_time_s)
+    """Return what holds a record's run back, an older one's by its profile and samples; None without a summary too."""
+    if (summary := record.summary) is None:
+        return None
+    idle_share = summary.idle_share
+    if idle_share is None and record.profile is not None:
+        times = step_times(record)
+        idle_share = record.profile.idle_share(times.mean_s if times else summary.step_time_s)
+    return bottleneck(idle_share, summary.data_wait_share)
 
 
 class Straggler(NamedTuple):

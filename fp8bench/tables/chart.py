@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from fp8bench.schema.errors import RunFailed, UsageError, inert
-from fp8bench.schema.files import write_atomically
+from fp8bench.schema.errors import UsageError, inert
+from fp8bench.schema.files import write_atomically, writing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -30,11 +30,6 @@ OF_NOTHING: dict[str, dict[str, None]] = {
 SUFFIXES = tuple(OF_NOTHING)
 
 INK, FAINT, GRID = "#1f2328", "#59636e", "#d8dee4"
-SMALL_TITLE: dict[str, Any] = {"fontsize": 9.5, "color": INK, "loc": "left", "pad": 4}
-"""How the title of one panel of several looks."""
-
-OF_A_LEGEND: dict[str, Any] = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK}
-
 MARKS = frozenset(("svg", "g", "path", "text", "defs", "use", "clipPath", "rect"))
 """The elements that an SVG in a page may have."""
 
@@ -59,11 +54,9 @@ def figure(height_in: float, path: Path, width_in: float = 9.0) -> Iterator[Any]
     with sheet(height_in, width_in) as made:
         yield made
         drawn = _drawn(made, path.suffix.lower())
-    try:
+    with writing(path, "Name another file for the plot"):
         # If the path is a link, write the file that it points to. The complete file is written, or none.
         write_atomically(path.resolve(), drawn, replace=True)
-    except OSError as error:
-        raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file for the plot") from error
 
 
 @contextmanager
@@ -121,33 +114,6 @@ def _plain(element: ElementTree.Element) -> None:
     element.tail = None
 
 
-class Line(NamedTuple):
-    """A line of a chart. points: (x, y) each. broken: drawn with dashes."""
-
-    name: str
-    points: Sequence[tuple[float, float]]
-    colour: str
-    broken: bool = False
-
-
-def lines(path: Path, heading: str, of: Sequence[Line], titles: tuple[str, str]) -> None:
-    """Draw lines over named sizes on a logarithmic axis. titles: of the axes. Raises as `figure` does."""
-    with figure(4.6, path) as made:
-        axes = made.add_subplot()
-        for one in of:
-            looks: Any = {"color": one.colour, "linestyle": (0, (4, 2)) if one.broken else "-", "label": one.name}
-            axes.plot(*zip(*one.points, strict=True), marker="o", markersize=3.5, linewidth=1.8, **looks)
-        axes.set_xscale("log", base=2)
-        sizes = sorted({x for one in of for x, _ in one.points})
-        axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
-        axes.set_ylim(bottom=0)
-        axes.minorticks_off()
-        plain(axes, *titles)
-        title(made, heading)
-        handles = axes.get_legend_handles_labels()[0]
-        made.legend(handles=handles, ncols=min(3, len(handles)), handlelength=3.4, **OF_A_LEGEND)
-
-
 def on(fill: str) -> str:
     """Return the colour of text on a fill, black or white: the one with more contrast, which is at least 4.5 to 1."""
     return "black" if contrast(fill, "#000000") >= contrast(fill, "#ffffff") else "white"
@@ -178,21 +144,23 @@ def legend(figure: Any, entries: Sequence[dict[str, Any]], columns: int, **looks
     from matplotlib.patches import Patch
 
     handles = [Patch(**one) if "facecolor" in one else Line2D([], [], **one) for one in entries]
-    figure.legend(handles=handles, ncols=columns, **{**OF_A_LEGEND, "columnspacing": 1.6, **looks})
+    usual: Any = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK}
+    figure.legend(handles=handles, ncols=columns, **{**usual, "columnspacing": 1.6, **looks})
 
 
 def plain(axes: Any, x: str = "", y: str = "") -> None:
     """Name the axes and draw their grid, both quieter than the plot."""
     axes.set_xlabel(x, fontsize=9, color=FAINT)
     axes.set_ylabel(y, fontsize=9, color=FAINT)
-    panel(axes, "both", FAINT, ("left", "bottom"))
+    panel(axes, "", FAINT, ("left", "bottom"))
 
 
-def panel(axes: Any, grid: str, y_colour: str = INK, sides: Sequence[str] = ("bottom",)) -> None:
-    """Draw a panel's grid and these sides of its frame, quieter than the plot and behind it. grid: `x`, `y`, `both`."""
+def panel(axes: Any, title: str = "", y_colour: str = INK, sides: Sequence[str] = ("bottom",)) -> None:
+    """Draw a panel's title, its grid and these sides of its frame, quieter than the plot and behind it."""
+    axes.set_title(title, fontsize=9.5, color=INK, loc="left", pad=4)
     axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
     axes.tick_params(axis="y", labelcolor=y_colour)
-    axes.grid(True, axis=grid, color=GRID, linewidth=0.6)
+    axes.grid(True, color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
     for side, spine in axes.spines.items():
         spine.set_visible(side in sides)

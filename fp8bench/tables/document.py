@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -64,7 +64,6 @@ class Cells(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The heading with the unit."""
         return f"{self.heading}, {self.unit}" if self.unit else self.heading
 
     @property
@@ -75,21 +74,6 @@ class Cells(NamedTuple):
     @property
     def says_something(self) -> bool:
         return any(text not in ("", NOTHING) for text in self.texts)
-
-
-RowT = TypeVar("RowT")
-
-
-def column(
-    rows: Sequence[RowT],
-    heading: str,
-    write: Callable[[RowT], str],
-    kind: CellKind = "quantity",
-    unit: str = "",
-    tone: Callable[[RowT], Tone] | None = None,
-) -> Cells:
-    """Return a column whose cells are only texts. write, tone: return a row's text and tone."""
-    return Cells(heading, tuple(map(write, rows)), kind, unit, tones=tuple(map(tone, rows)) if tone else ())
 
 
 class Table(NamedTuple):

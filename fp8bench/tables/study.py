@@ -1,11 +1,11 @@
 """What a study shows: rows, columns and sentences, for one record, or several of the same work side by side."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import RecordHead
@@ -28,38 +28,31 @@ def labels(records: Sequence[RecordHead]) -> tuple[str, ...]:
     return tuple(map(label, records))
 
 
-def where(records: Sequence[RecordHead], names: Sequence[str]) -> str:
+def where(reports: Sequence[Any], names: Sequence[str]) -> str:
     """Return each record's name and device in words, e.g. `p5 (NVIDIA H100 80GB HBM3)`. names: of the records."""
-    return ", ".join(f"{name} ({one.device_name or 'CPU'})" for name, one in zip(names, records, strict=True))
-
-
-def differences(records: Sequence[RecordHead]) -> dict[str, tuple[str | None, ...]]:
-    """Return the differences that change a GEMM's time or a mode's error, by name, with the value of each record, None
-    if unknown or absent: the machine if one instance has several, the device (named ""), packages and the driver.
-    """
-    known: list[dict[str, str | None]] = [
-        # Without a GPU, the CPU computes.
-        {"": there.device_name or there.cpu, **there.versions, "driver": there.driver} if there else {}
-        for there in (record.environment for record in records)
-    ]
-    machines = {(record.instance, record.machine and record.machine.id) for record in records}
-    found: dict[str, tuple[str | None, ...]] = {}
-    # Machines of different instances differ anyway.
-    if len(machines) > len({instance for instance, _ in machines}):
-        found["machine"] = tuple(str(record.machine) if record.machine else None for record in records)
-    for name in ("", "torch", "cuda", "transformer-engine", "torchao", "driver"):
-        found[name] = tuple(one.get(name) for one in known)
-    return {name: values for name, values in found.items() if len(set(values)) > 1}
+    return ", ".join(f"{name} ({one.device_name or 'CPU'})" for name, one in zip(names, reports, strict=True))
 
 
 def differences_line(records: Sequence[RecordHead], names: Sequence[str]) -> list[str]:
-    """Return one line that lists the differences record by record; empty if there are none."""
-    found = differences(records)
+    """Return one line that lists, record by record, the differences that change a GEMM's time or a mode's error: the
+    machine if one instance has several, the device, packages and the driver; empty if there are none.
+    """
+    known: list[dict[str, str | None]] = []
+    for record in records:
+        there = record.environment
+        # Without a GPU, the CPU computes.
+        of = {"": there.device_name or there.cpu, **there.versions, "driver": there.driver} if there else {}
+        known.append({"machine": str(record.machine) if record.machine else None, **of})
+    machines = {(record.instance, record.machine and record.machine.id) for record in records}
+    # Machines of different instances differ anyway.
+    several = ["machine"] if len(machines) > len({instance for instance, _ in machines}) else []
+    moving = (*several, "", "torch", "cuda", "transformer-engine", "torchao", "driver")
+    differing = [name for name in moving if len({one.get(name) for one in known}) > 1]
     every = (
-        f"{label}: {', '.join(f'{name} {values[place] or NOTHING}'.strip() for name, values in found.items())}"
-        for place, label in enumerate(names)
+        f"{label}: {', '.join(f'{name} {one.get(name) or NOTHING}'.strip() for name in differing)}"
+        for label, one in zip(names, known, strict=True)
     )
-    return [f"{'; '.join(every)}."] if found else []
+    return [f"{'; '.join(every)}."] if differing else []
 
 
 RowT = TypeVar("RowT")
@@ -87,17 +80,15 @@ class Column(Generic[RowT]):
     spare: bool = False
 
     def text(self, row: RowT | None) -> str:
-        """Return the text of the cell."""
         value = None if row is None else self.get(row)
         if value is None or row is None:
             return doc.NOTHING
-        if callable(self.format):
-            return self.format(value)
-        if self.kind not in ("quantity", "interval"):
-            return str(value)
         if self.interval is not None:
             return with_interval(value, self.interval(row), self.format, self.scale, self.after)
-        return number(value, self.format, self.scale, self.after)
+        if callable(self.format):
+            return self.format(value)
+        quantity = self.kind in ("quantity", "interval")
+        return number(value, self.format, self.scale, self.after) if quantity else str(value)
 
     def value(self, row: RowT) -> Any:
         """Return what rows are filtered by: the value in the unit that is shown."""
@@ -112,7 +103,6 @@ class Column(Generic[RowT]):
 
 
 def word(heading: str, get: Callable[[RowT], str | None], **looks: Any) -> Column[RowT]:
-    """Return a column of names."""
     return Column(heading, get, kind="word", **looks)
 
 
@@ -121,11 +111,11 @@ class StudyTable(Generic[RowT]):
     """A table of a study: the same rows for one record, and for several side by side.
 
     naming: the columns that name a row. columns: what is shown of one record; beside: of each record side by side;
-    without any, there is no such table. Columns that say nothing are omitted. rows: of a record's numbers. heading: of
-    the table, if it is not the only one. key: joins the rows of several records. order: sorts the joined rows; None: as
-    they come, the first record's first. against: adds a column that compares each record with the first, by a ratio's
-    text and tone. refused: returns the status and the reason of a row without a value; the first column that follows
-    the naming ones shows it, with a letter.
+    without any, the rows of several records stand below each other. Columns that say nothing are omitted. rows: of a
+    record's numbers. heading: of the table, if it is not the only one. key: joins the rows of several records. order:
+    sorts the joined rows, which else are as they come, the first record's first. against: adds a column that compares
+    each record with the first, by a ratio's text and tone. refused: returns the status and the reason of a row without
+    a value; the first column that follows the naming ones shows it, with a letter.
     """
 
     naming: Sequence[Column[RowT]]
@@ -134,25 +124,23 @@ class StudyTable(Generic[RowT]):
     heading: str = ""
     beside: Sequence[Column[RowT]] = ()
     key: Callable[[RowT], Hashable] = id
-    order: Callable[[RowT], Any] | None = None
+    order: Callable[[RowT], Any] = lambda _row: 0
     against: Callable[[RowT, RowT], tuple[str, doc.Tone]] | None = None
     refused: Callable[[RowT], tuple[str, str] | None] = lambda _row: None
 
-    def aligned(self, of_records: Sequence[Sequence[RowT]]) -> list[tuple[RowT | None, ...]]:
-        """Return the rows of one record, or of several joined by their keys; None if a record has none of a key."""
-        if len(of_records) == 1:
-            return [(row,) for row in of_records[0]]
+    def _aligned(self, of_records: Sequence[Sequence[RowT]]) -> list[tuple[RowT | None, ...]]:
+        if len(of_records) == 1 or not self.beside:
+            return [(row,) for row in chain(*of_records)]
         known = [{self.key(row): row for row in rows} for rows in of_records]
         first = {name: row for rows in reversed(known) for name, row in rows.items()}
-        names = list(dict.fromkeys(name for rows in known for name in rows))
-        if self.order is not None:
-            order = self.order
-            names.sort(key=lambda name: order(first[name]))
-        return [tuple(rows.get(name) for rows in known) for name in names]
+        names = dict.fromkeys(chain(*known))
+        return [
+            tuple(rows.get(name) for rows in known) for name in sorted(names, key=lambda one: self.order(first[one]))
+        ]
 
-    def of(self, found: Sequence[tuple[RowT | None, ...]], names: Sequence[str], letters: doc.Letters) -> doc.Table:
-        """Return the table of one record, or of several side by side. found: at least one row. names: of records."""
-        alone, shown = len(names) == 1, []
+    def of(self, of_records: Sequence[Sequence[RowT]], names: Sequence[str], letters: doc.Letters) -> doc.Table:
+        """Return the table. of_records: the rows of each record, at least one row. names: of the records."""
+        alone, shown, found = not self.beside or len(names) == 1, [], self._aligned(of_records)
         first, *others = self.columns if alone else self.beside
         for place, name in enumerate([""] if alone else names):
             mine = [rows[place] for rows in found]
@@ -168,46 +156,48 @@ class StudyTable(Generic[RowT]):
             shown += [column.cells(mine, name) for column in others]
         rows = [next(row for row in of_key if row is not None) for of_key in found]
         naming = doc.telling(*(column.cells(rows) for column in self.naming))
+        if alone and len(names) > 1:
+            of_each = (name for name, mine in zip(names, of_records, strict=True) for _ in mine)
+            naming.insert(0, doc.Cells("instance", tuple(of_each), "word", once=True))
         emphasis: tuple[doc.Emphasis, ...] = tuple("faint" if alone and self.refused(row) else "" for row in rows)
         return doc.Table((*naming, *doc.telling(*shown)), len(naming), emphasis=emphasis)
 
 
-class Report(Protocol):
-    @property
-    def warnings(self) -> Sequence[str]: ...
-
-
 RecordT = TypeVar("RecordT", bound=RecordHead)
-ReportT = TypeVar("ReportT", bound=Report)
+ReportT = TypeVar("ReportT")
+"""The numbers of one record, with its `device_name` and its `warnings`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study(Generic[RecordT, ReportT]):
     """What is shown of the records of one kind.
 
-    report: returns the numbers of a record. title: returns the heading, from reports and their machines in words.
-    tables: in their order. found: returns what one record says, in sentences; those that several records share are said
-    once. notes: returns how to read the tables, from reports and the names of their records. lines: returns the csv.
-    figures: what can be drawn of one record, by name.
+    reports: returns the numbers of each record of the same work, by the catalogue and what the user requests of a
+    comparison, if anything. title: returns the heading, from reports and the names of their records. tables: in their
+    order. found: returns what one record says, in sentences; those that several records share are said once. notes:
+    returns how to read the tables. warned: returns the warnings. lines: returns the csv. figures: returns what can be
+    drawn of one record, by name.
     """
 
-    report: Callable[[RecordT, Catalog], ReportT]
-    title: Callable[[Sequence[ReportT], str], str]
+    reports: Callable[[Sequence[RecordT], Catalog, Any], Sequence[ReportT]]
+    title: Callable[[Sequence[ReportT], Sequence[str]], str]
     tables: Sequence[StudyTable[Any]]
-    found: Callable[[ReportT], Sequence[str]]
+    found: Callable[[ReportT], Sequence[str]] = lambda _report: ()
     notes: Callable[[Sequence[ReportT], Sequence[str]], Sequence[str]]
+    warned: Callable[[ReportT], Sequence[str]] = attrgetter("warnings")
     lines: Callable[[Sequence[ReportT]], doc.CsvLines]
-    figures: Mapping[str, Callable[[ReportT, Path], None]] = field(default_factory=dict)
+    figures: Callable[[ReportT], Mapping[str, Callable[[Path], None]]] = lambda _report: {}
 
     def document(
-        self, records: Sequence[RecordT], groups: Sequence[Sequence[RecordT]], catalog: Catalog
+        self, records: Sequence[RecordT], groups: Sequence[Sequence[RecordT]], catalog: Catalog, options: Any = None
     ) -> doc.Document:
-        """Return the document. groups: the same records, those of the same work together, which stand side by side."""
-        reports = {record.run_id: self.report(record, catalog) for record in records}
-        every, several = list(reports.values()), len(records) > 1
-        of_groups = (self._blocks(group, [reports[record.run_id] for record in group], several) for group in groups)
-        figures = {name: partial(draw, every[0]) for name, draw in self.figures.items() if len(every) == 1}
-        return doc.Document(tuple(chain(*of_groups)), data=every, lines=self.lines(every), figures=figures)
+        """Return the document. groups: the same records, those of the same work together, which share their tables."""
+        of_groups = [self.reports(group, catalog, options) for group in groups]
+        of_id = {record.run_id: report for record, report in zip(chain(*groups), chain(*of_groups), strict=True)}
+        every = [of_id[record.run_id] for record in records]
+        blocks = (self._blocks(*group, len(records) > 1) for group in zip(groups, of_groups, strict=True))
+        figures = self.figures(every[0]) if len(every) == 1 else {}
+        return doc.Document(tuple(chain(*blocks)), data=every, lines=self.lines(every), figures=figures)
 
     def _blocks(
         self, group: Sequence[RecordT], reports: Sequence[ReportT], several: bool
@@ -216,13 +206,13 @@ class Study(Generic[RecordT, ReportT]):
         blocks: list[list[doc.Part]] = []
         for table in self.tables:
             rows = [table.rows(report) for report in reports]
-            if any(rows) and (table.columns if len(group) == 1 else table.beside):
+            if any(rows):
                 above = [doc.Heading(table.heading)] if table.heading else []
-                blocks.append([*above, table.of(table.aligned(rows), names, letters)])
+                blocks.append([*above, table.of(rows, names, letters)])
         warned = [
             doc.Warned(f"{name}: {text}" if several else text)
             for name, report in zip(names, reports, strict=True)
-            for text in report.warnings
+            for text in self.warned(report)
         ]
         found = [self.found(report) for report in reports]
         said = []
@@ -230,7 +220,7 @@ class Study(Generic[RecordT, ReportT]):
             who = [name for name, known in zip(names, found, strict=True) if sentence in known]
             said.append(sentence if len(who) == len(names) else f"{', '.join(who)}: {sentence}")
         return doc.blocks(
-            [doc.Heading(self.title(reports, where(group, names)))],
+            [doc.Heading(self.title(reports, names))],
             *blocks,
             [*map(doc.Note, letters.lines())],
             [*map(doc.Sentence, [*differences_line(group, names), *said])],

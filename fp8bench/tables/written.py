@@ -8,9 +8,15 @@ HOURS_PER_YEAR = 8766
 Interval = tuple[float, float]
 
 
-def number(value: float | None, form: str, scale: float = 1, after: str = "") -> str:
+Form = str | Callable[[float], str]
+"""How a number is formatted: a specification, e.g. `,.1f`, or a function."""
+
+
+def number(value: float | None, form: Form, scale: float = 1, after: str = "") -> str:
     """Format a number, or NOTHING for None. scale: the factor to the unit that is shown."""
-    return NOTHING if value is None else f"{value * scale:{form}}{after}"
+    if value is None:
+        return NOTHING
+    return f"{form(value * scale) if callable(form) else format(value * scale, form)}{after}"
 
 
 def counted(count: int, word: str, words: str = "") -> str:
@@ -51,16 +57,12 @@ def rate(value: float | None) -> str:
     return number(value, ",.0f" if value is None or value >= 100 else ".3g")
 
 
-def rate_with_interval(value: float | None, interval: Interval | None) -> str:
-    """Write e.g. `512,000 (508,000-516,000)`; only the rate if there is no interval."""
-    return f"{rate(value)} ({low_to_high(*interval, rate)})" if interval else rate(value)
-
-
-def with_interval(value: float | None, interval: Interval | None, form: str, scale: float = 1, after: str = "") -> str:
+def with_interval(value: float | None, interval: Interval | None, form: Form, scale: float = 1, after: str = "") -> str:
     """Write e.g. `348.1 (346.6-350.2)`; only the value if there is no interval."""
+    said = number(value, form, scale, after)
     if value is None or interval is None:
-        return number(value, form, scale, after)
-    return f"{number(value, form, scale, after)} ({low_to_high(*interval, lambda end: f'{end * scale:{form}}')})"
+        return said
+    return f"{said} ({low_to_high(*interval, lambda end: number(end, form, scale))})"
 
 
 def ratio(value: float | None, verdict: str | None = None) -> str:
@@ -78,11 +80,18 @@ def share(value: float) -> str:
     return "0 %" if value == 0 else f"{value * 100:.2g} %"
 
 
-def low_to_high(low: float, high: float, write: Callable[[float], str]) -> str:
+def low_to_high(low: float, high: float, write: Callable[[float], str], word: str = "-") -> str:
     """Write e.g. `346.6-350.2`; `at most 350.2` for a lower end that reads as 0; `not bounded` for ends more than
     100 times apart; `-0.07 to 0.02` for a difference, which has a sign.
     """
-    return f"{write(low)} to {write(high)}" if low < 0 else _between(low, high, write, "-")
+    if low < 0:
+        return f"{write(low)} to {write(high)}"
+    # Two processes that differ twofold have ends a millionfold apart, which would read as a measurement.
+    if low > 0 and high > 100 * low:
+        return "not bounded"
+    if low == 0 or write(low) == write(0.0):
+        return f"at most {write(high)}"
+    return f"{write(low)}{word}{write(high)}"
 
 
 def change(value: float | None, interval: Interval | None) -> str:
@@ -90,15 +99,6 @@ def change(value: float | None, interval: Interval | None) -> str:
     said = number(value, "+z.1f", 100, " %")
     if interval is None:
         return said
-    # With the rules of `low_to_high`: a ratio minus 1 is not below -1.
+    # As of ratios, which are not below 0.
     low, high = (end + 1 for end in interval)
-    return f"{said} ({_between(low, high, lambda one: f'{(one - 1) * 100:+z.1f}', ' to ')})"
-
-
-def _between(low: float, high: float, write: Callable[[float], str], word: str) -> str:
-    # Two processes that differ twofold have ends a millionfold apart, which would read as a measurement.
-    if low > 0 and high > 100 * low:
-        return "not bounded"
-    if low <= 0 or write(low) == write(0.0):
-        return f"at most {write(high)}"
-    return f"{write(low)}{word}{write(high)}"
+    return f"{said} ({low_to_high(low, high, lambda one: f'{(one - 1) * 100:+z.1f}', ' to ')})"

@@ -34,6 +34,7 @@ import torch
 from torch import Tensor, nn
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, Rounding
+from fp8bench.records.select import grouped
 from fp8bench.worker import recorded
 from fp8bench.worker.execution.step import bf16_autocast
 from fp8bench.worker.judged import Judged, Kind, Part, judged, of_weights
@@ -162,9 +163,7 @@ def between(
     each call, as large as the gradients that went through it. names: gives gradients the plain model's names. scale: of
     the backward pass, whose results are divided by it again.
     """
-    waiting: dict[str, deque[Call]] = {call.block: deque() for call in calls}
-    for call in calls:
-        waiting[call.block].append(call)
+    waiting = {name: deque(of) for name, of in grouped(calls, lambda call: call.block).items()}
     device = next(model.parameters()).device
     came: list[tuple[str, list[Any], list[Tensor]]] = []
     roots: list[tuple[Tensor, Tensor]] = []

@@ -5,9 +5,12 @@ all-reduce. A training step has warmer caches and less power left than these rep
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,22 +21,22 @@ from torch.overrides import TorchFunctionMode
 
 from fp8bench.numerics.gemm.bench import Bench
 from fp8bench.numerics.model_facts import linear_gemms
-from fp8bench.schema.ceilings import Ceilings
-from fp8bench.schema.collectives import CollectivesConfig, bus_gb_s
+from fp8bench.schema.collectives import Case, bus_gb_s
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.gemm import Precision, Product
-from fp8bench.schema.rank import RankReport
+from fp8bench.schema.rank import Ceilings, RankReport
 from fp8bench.worker.collectives import timed
+from fp8bench.worker.execution.checkpointing import weights_of
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.rank_report import Aside
 from fp8bench.worker.subject import make_workload
+from fp8bench.workloads.protocol import Workload
 
 TRIES, SECONDS = 3, 0.03
 """Each ceiling is tried three times, with a budget of so many seconds."""
 
 MEMORY_BYTES, LINK_BYTES = {"cuda": 2**30, "cpu": 2**24}, {"cuda": 2**28, "cpu": 2**20}
 BACKENDS = (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
-FP8_FAST: Precision = "fp8-tensorwise-fast"
 
 
 class Attention(NamedTuple):
@@ -52,17 +55,7 @@ class Calls(TorchFunctionMode):
         super().__init__()
         self.attention, self.normed = Counter[Attention](), 0
 
-    def __enter__(self) -> Self:
-        # Of every module, since a norm is a class of torch, of timm or of transformers.
-        self._hook = register_module_forward_pre_hook(self._norm)
-        super().__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        self._hook.remove()
-
-    def _norm(self, module: nn.Module, inputs: Any) -> None:
+    def norm(self, module: nn.Module, inputs: Any) -> None:
         self.normed += inputs[0].numel() if "Norm" in type(module).__name__ else 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -72,6 +65,13 @@ class Calls(TorchFunctionMode):
             flags = (bool(given.get(name)) for name in Attention._fields[2:])
             self.attention[Attention(query, key, *flags)] += 1
         return func(*args, **given)
+
+
+def counted(workload: Workload, batch_size: int) -> tuple[Sequence[Product], Calls]:
+    """Return the GEMMs of a step's linear layers, and its other calls."""
+    # Of every module, since a norm is a class of torch, of timm or of transformers.
+    with (calls := Calls()), register_module_forward_pre_hook(calls.norm):
+        return linear_gemms(workload, batch_size)[0], calls
 
 
 class Tries:
@@ -90,41 +90,36 @@ class Tries:
         timer = self.bench.timer
         return self.best([min(timer.samples(call, SECONDS, settled=False)) for _ in range(TRIES)], calls)
 
-    def gemms_s(self, product: Product, precision: Precision) -> float | None:
-        """Return the seconds of a step's GEMMs of one shape; None without units for it, or if they are not right."""
-        # Formats are named, so that casts are not timed too.
-        named = product.model_copy(update={"formats": ("e4m3", "e4m3")})
-        timing = self.bench.measure(named, (precision,)).timings[0]
-        if timing.on_units_s is None:
-            return None
-        left = iter(timing.samples_s)
-        tries = [min(next(left) for _ in range(size)) for size in timing.round_sizes]
-        return self.best(tries, product.calls_per_step or 1)
+    def gemms_s(self, products: Sequence[Product], precision: Precision) -> float | None:
+        """Return the seconds of a step's GEMMs; None without units for one, or if it is not right."""
+        total_s = 0.0
+        for product in products:
+            # Formats are named, so that casts are not timed too.
+            named = product.model_copy(update={"formats": ("e4m3", "e4m3")})
+            [timing] = self.bench.measure(named, (precision,)).timings
+            if timing.on_units_s is None:
+                return None
+            left = iter(timing.samples_s)
+            tries = [min(islice(left, size)) for size in timing.round_sizes]
+            total_s += self.best(tries, product.calls_per_step or 1)
+        return total_s
 
     def attention_s(self, call: Attention, calls: int) -> float:
         """Return the seconds of forward and backward by the quickest kernel; 0 if torch has none."""
-        device = self.bench.device
-
-        def drawn(shape: tuple[int, ...]) -> torch.Tensor:
-            return torch.randn(shape, dtype=torch.bfloat16, device=device).requires_grad_()
-
-        query, key, value = drawn(call.query), drawn(call.key), drawn(call.key)
-        gradient, causal, grouped = torch.randn_like(query), call.is_causal, call.enable_gqa
+        drawn = partial(torch.randn, dtype=torch.bfloat16, device=self.bench.device, requires_grad=True)
+        inputs = drawn(call.query), drawn(call.key), drawn(call.key)
+        gradient = torch.randn_like(inputs[0])
 
         def run(_number: int) -> None:
-            out = F.scaled_dot_product_attention(query, key, value, is_causal=causal, enable_gqa=grouped)
-            torch.autograd.grad(out, (query, key, value), gradient)
+            out = F.scaled_dot_product_attention(*inputs, is_causal=call.is_causal, enable_gqa=call.enable_gqa)
+            torch.autograd.grad(out, inputs, gradient)
 
-        def by_each() -> Iterator[float]:
-            for backend in BACKENDS:
-                try:
-                    with sdpa_kernel(backend):
-                        yield self.quickest_s(run, calls)
-                except RuntimeError:
-                    # It does not take these shapes, or not on this device.
-                    continue
-
-        return min(by_each(), default=0.0)
+        each_s: list[float] = []
+        for backend in BACKENDS:
+            # It may not take these shapes, or not on this device.
+            with suppress(RuntimeError), sdpa_kernel(backend):
+                each_s.append(self.quickest_s(run, calls))
+        return min(each_s, default=0.0)
 
 
 def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) -> RankReport:
@@ -136,29 +131,23 @@ def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) ->
 
 def _found(config: RunConfig, device: torch.device, link: float | None) -> Ceilings:
     workload = make_workload(config)
-    with Calls() as calls:
-        products, _ = linear_gemms(workload, config.batch_size)
+    products, calls = counted(workload, config.batch_size)
     tries = Tries(replace(Bench.on(config.device, TRIES * SECONDS, rounds=TRIES), settled=False))
     converted = [one for one in products if one.stays_bf16 is None]
-
-    def total_s(of: list[Product], precision: Precision) -> float | None:
-        each = [tries.gemms_s(one, precision) for one in of]
-        return None if None in each else sum(filter(None, each))
-
     forward = [(one.calls_per_step or 1, one.shape) for one in converted if one.role == "forward"]
     source = torch.empty(MEMORY_BYTES[config.device], dtype=torch.uint8, device=device)
     copy = torch.empty_like(source)
     return Ceilings(
-        gemms_16_s=total_s(converted, "bf16") or 0.0,
-        gemms_fp8_s=total_s(converted, FP8_FAST) or None,
-        gemms_rest_s=total_s([one for one in products if one.stays_bf16], "bf16") or 0.0,
+        gemms_16_s=tries.gemms_s(converted, "bf16") or 0.0,
+        gemms_fp8_s=tries.gemms_s(converted, "fp8-tensorwise-fast") or None,
+        gemms_rest_s=tries.gemms_s([one for one in products if one.stays_bf16], "bf16") or 0.0,
         attention_s=sum(tries.attention_s(call, number) for call, number in calls.attention.items()),
         bytes_per_s=2 * source.numel() / tries.quickest_s(lambda _: copy.copy_(source)),
         link_bytes_per_s=link,
         activations=sum(number * shape.m * (shape.k + shape.n) for number, shape in forward),
         normed=calls.normed,
         converted=sum(number * shape.n * shape.k for number, shape in forward),
-        parameters=sum(one.numel() for one in workload.build(torch.device("meta")).parameters()),
+        parameters=weights_of(workload.build(torch.device("meta"))),
         spread=tries.most_s / tries.least_s - 1,
     )
 
@@ -167,15 +156,7 @@ def _link(config: RunConfig, rank: int, device: torch.device) -> float | None:
     """Return the bus bandwidth of an all-reduce, bytes a second; None without a second GPU. Every rank calls this."""
     if config.world_size == 1:
         return None
-    asked = CollectivesConfig(
-        device=config.device,
-        world_size=config.world_size,
-        operations=("all-reduce",),
-        dtypes=("bf16",),
-        sizes_bytes=(LINK_BYTES[config.device],),
-        rounds=TRIES,
-        seconds=SECONDS,
-    )
-    [found], [case] = timed(asked, rank, device), asked.cases
+    case = Case(operation="all-reduce", dtype="bf16", size_bytes=LINK_BYTES[config.device])
+    [found] = timed([case], rank, config.world_size, device, TRIES, SECONDS)
     time_s = min(map(min, found.rounds_s), default=None)
-    return time_s and 1e9 * bus_gb_s("all-reduce", case.size_bytes, time_s, config.world_size)
+    return time_s and 1e9 * bus_gb_s(case.operation, case.size_bytes, time_s, config.world_size)

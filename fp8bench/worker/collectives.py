@@ -6,7 +6,7 @@ all equally.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -32,7 +32,7 @@ def measure(_config: RunConfig, rank: int, device: torch.device, aside: Aside, p
     config = CollectivesConfig.model_validate(plan)
     ProgressFile(aside.progress).stage("timing")
     try:
-        times = timed(config, rank, device)
+        times = timed(config.cases, rank, config.world_size, device, config.rounds, config.seconds)
     except torch.OutOfMemoryError as error:
         said = str(error).split(". ")[0]
         raise RunFailed(f"rank {rank} ran out of GPU memory: {said}", "Give smaller ones with --size", "oom") from error
@@ -41,20 +41,23 @@ def measure(_config: RunConfig, rank: int, device: torch.device, aside: Aside, p
     return RankReport(rank=rank, environment=here, found={"times": [one.model_dump(mode="json") for one in times]})
 
 
-def timed(config: CollectivesConfig, rank: int, device: torch.device) -> tuple[RankTimes, ...]:
+def timed(
+    cases: Sequence[Case], rank: int, ranks: int, device: torch.device, rounds: int, seconds: float
+) -> tuple[RankTimes, ...]:
+    """Prove and time each case. seconds: how long in each round."""
     wrong: list[int] = []
     right: list[bool] = []
-    rounds: list[list[tuple[float, ...]]] = [[] for _ in config.cases]
-    for turn in range(config.rounds):
-        for number, case in [*enumerate(config.cases)][:: -1 if turn % 2 else 1]:
-            arrays = Arrays(case, rank, config.world_size, device)
+    found: list[list[tuple[float, ...]]] = [[] for _ in cases]
+    for turn in range(rounds):
+        for number, case in [*enumerate(cases)][:: -1 if turn % 2 else 1]:
+            arrays = Arrays(case, rank, ranks, device)
             if turn == 0:
                 wrong.append(wrong_elements(arrays))
                 # Of any rank: no rank waits for one that does not time it.
                 right.append(largest(wrong[number], device) == 0)
             if right[number]:
-                rounds[number].append(_repetitions(arrays, device, config.seconds))
-    return tuple(RankTimes(wrong=found, rounds_s=tuple(of)) for found, of in zip(wrong, rounds, strict=True))
+                found[number].append(_repetitions(arrays, device, seconds))
+    return tuple(RankTimes(wrong=bad, rounds_s=tuple(of)) for bad, of in zip(wrong, found, strict=True))
 
 
 class Arrays:
@@ -83,8 +86,7 @@ class Arrays:
         total = sum((self.values(rank, size) for rank in ranks), torch.zeros(size, device=self.ours.device))
         if self.case.operation == "all-reduce":
             return total
-        part = size // self.ranks
-        return total[self.rank * part : (self.rank + 1) * part]
+        return total.chunk(self.ranks)[self.rank]
 
     def values(self, rank: int, size: int) -> Tensor:
         # With one stride for all, as many ranks as there are values would add up to the same sum everywhere, and an

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from statistics import fmean
 from typing import Any, cast
 
@@ -29,7 +30,7 @@ from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.step import Launch, Parts, Snapshot, forward, scales
 from fp8bench.worker.main import gate_of, profile, proved, require_fp8_kernels
 from fp8bench.worker.memory import peak_memory, reset_peaks
-from fp8bench.worker.parallel import agreement
+from fp8bench.worker.parallel import agreement, averaged
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.rank_report import NOT_PROFILED, Aside, reported, to_evidence
 from fp8bench.worker.rounding import finite
@@ -129,25 +130,17 @@ def trained(
     """
     losses: list[float] = []
     times: list[float] = []
+    begun, on_device = count(), partial(torch.tensor, dtype=torch.float64, device=training.device)
     points = [Validation(step=0, loss=finite(validated()))]
     while len(times) < steps and all(map(math.isfinite, losses[-validate_every:])) and points[-1].loss is not None:
-        first = len(times)
-
-        def before(step: int, first: int = first) -> None:
-            before_step(first + step)
-
-        done, mine = train(training, min(validate_every, steps - first), clock_for(training.device), before)
-        losses += of_ranks(mine, training.device, dist.ReduceOp.SUM, 1 / dist.get_world_size())
-        times += of_ranks(done.step_s, training.device, dist.ReduceOp.MAX)
+        number = min(validate_every, steps - len(times))
+        done, mine = train(training, number, clock_for(training.device), lambda _step: before_step(next(begun)))
+        losses += averaged(on_device(mine)).tolist()
+        slowest = on_device(done.step_s)
+        dist.all_reduce(slowest, dist.ReduceOp.MAX)
+        times += slowest.tolist()
         points.append(Validation(step=len(times), loss=finite(validated())))
     return Curve(train_loss=tuple(map(finite, losses)), step_s=tuple(times), validation=tuple(points))
-
-
-def of_ranks(values: Sequence[float], device: torch.device, by: Any, scale: float = 1.0) -> list[float]:
-    """Combine the values of all ranks, element by element."""
-    found = torch.tensor(values, dtype=torch.float64, device=device)
-    dist.all_reduce(found, by)
-    return [value * scale for value in found.tolist()]
 
 
 def validation_loss(parts: Parts, batches: Sequence[Batch], compiled: bool) -> float:
@@ -157,4 +150,4 @@ def validation_loss(parts: Parts, batches: Sequence[Batch], compiled: bool) -> f
         losses = torch.stack([forward(parts, parts.plain, batch).double() for batch in batches])
         for scale, kept in zip(scales(parts.mode, parts.plain), before, strict=True):
             scale.copy_(kept)
-    return of_ranks([float(losses.mean())], parts.device, dist.ReduceOp.SUM, 1 / dist.get_world_size())[0]
+    return averaged(losses.mean()).item()

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.distributed.rendezvous import register_rendezvous_handler
 
 from fp8bench.schema.config import RunConfig
@@ -72,6 +73,12 @@ def largest(value: int, device: torch.device) -> int:
     found = torch.tensor(value, dtype=torch.int64, device=device)
     dist.all_reduce(found, dist.ReduceOp.MAX)
     return int(found.item())
+
+
+def averaged(values: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+    """Make these, in place, the mean over the ranks of a group, all without one. Every rank of it calls this."""
+    dist.all_reduce(values, group=group)
+    return values.div_(dist.get_world_size(group))
 
 
 @contextmanager

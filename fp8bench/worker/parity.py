@@ -83,10 +83,10 @@ def prove(
     before: what the plain model was made of before a mode of another package was there. earlier: what another process
     measured of the same; then only names, shapes and values of weights are compared.
     """
-    early = strategy is not None and strategy.divides_early
-    if strategy is not None and early:
+    early = strategy if strategy is not None and strategy.divides_early else None
+    if early is not None:
         # Ranks that share layers see the same batch.
-        rank, before = rank // strategy.size, None
+        rank, before = rank // early.size, None
     piece = stated(workload, "piece")
     batch = next(Batches(workload, piece, rank, device))
     if len(batch.inputs) < 2:
@@ -117,13 +117,13 @@ def prove(
     whole = shapes_of(converted)
     by_block: BlockParity | None = None
     if plain is not None:
-        with modes.apart(mode) if early else nullcontext():
+        with nullcontext() if early is None else modes.apart(mode):
             by_block, by_blocks = _by_block(mode, converted, workload, batch, plain, found)
         plain.model = nn.Identity()
     model = converted
-    if strategy is not None and early:
+    if early is not None:
         with agreement():
-            strategy.divide(model)
+            early.divide(model)
         _settle(mode, model, workload, batch)
     reuses = bool(modes.stated(mode, "reuses"))
     _begin(mode, model, first=not reuses)
@@ -141,7 +141,7 @@ def prove(
         parity = earlier.model_copy(update={"passed": not faults, "reason": reason_of(faults)})
     # One rank alone must not go on to passes for which the others' layers are needed.
     if largest(int(not parity.passed), device) == 0:
-        write(found, workload.build(device), whole, model, strategy.part if strategy is not None and early else None)
+        write(found, workload.build(device), whole, model, None if early is None else early.part)
         forget(mode, model)
         _settle(mode, model, workload, batch)
         _restore(kept, model)

@@ -159,9 +159,8 @@ def _shown(value: object) -> str:
 
 
 class Batches(Iterator[Batch]):
-    """taken: their number. size: samples requested of each. unlike: the first with another number of samples, and that.
-    shape, first: of the last inputs and the first. changed: the first with another shape, and that. Raises RunFailed
-    where the workload gives no more, or no batch.
+    """taken: their number. size: samples requested of each. shape: of the last inputs. shapes: of all, in order, with
+    the step at which each came first. Raises RunFailed where the workload gives no more, or no batch.
     """
 
     def __init__(self, workload: Workload, batch_size: int, rank: int, device: torch.device) -> None:
@@ -169,10 +168,8 @@ class Batches(Iterator[Batch]):
         self._made = workload.batches(batch_size, rank, device)
         require(workload, "batches", self._made, "an iterator", Iterator)
         self.taken, self.size = 0, batch_size
-        self.unlike: tuple[int, int] | None = None
         self.shape = torch.Size()
-        self.first: torch.Size | None = None
-        self.changed: tuple[int, torch.Size] | None = None
+        self.shapes: dict[torch.Size, int] = {}
 
     def __next__(self) -> Batch:
         try:
@@ -183,11 +180,7 @@ class Batches(Iterator[Batch]):
         if not isinstance(batch, Batch) or not all(isinstance(part, Tensor) for part in batch):
             raise self._wrong(f"gave a {type(batch).__name__} at step {self.taken}, and not a Batch of two tensors")
         self.shape = batch.inputs.shape
-        self.first = self.first or self.shape
-        if self.shape != self.first and self.changed is None:
-            self.changed = self.taken, self.shape
-        if len(batch.inputs) != self.size and self.unlike is None:
-            self.unlike = self.taken, len(batch.inputs)
+        self.shapes.setdefault(self.shape, self.taken)
         if not len(batch.inputs):
             remedy = "Give as many samples as requested: leave an incomplete last batch out (drop_last)"
             raise self._wrong(f"gave an empty batch at step {self.taken}", remedy)

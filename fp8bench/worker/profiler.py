@@ -14,7 +14,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from fp8bench.profiling.kernels import breakdown, keep_trace, read_trace
-from fp8bench.schema.errors import Fp8benchError
+from fp8bench.schema.errors import Fp8benchError, first_line
 from fp8bench.schema.rank import Profile
 from fp8bench.stats.steps import PROFILED_STEPS
 
@@ -42,7 +42,7 @@ def profile_steps(
         profiler.start()
     except (RuntimeError, OSError) as error:
         run_steps(PROFILED_STEPS)
-        return Profiled(None, _failed(error))
+        return _failed(error)
     run_steps(PROFILED_STEPS)
     metadata = {"mode": label, "steps": PROFILED_STEPS, "device": device.type, "step_time_s": step_time_s}
     try:
@@ -55,9 +55,8 @@ def profile_steps(
                 keep_trace(trace, keep)
             return Profiled(breakdown(read_trace(trace)))
     except (RuntimeError, OSError, ValueError, Fp8benchError) as error:
-        return Profiled(None, _failed(error))
+        return _failed(error)
 
 
-def _failed(error: Exception) -> str:
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return f"the profiler failed, so which kernels ran is unknown: {first}"
+def _failed(error: Exception) -> Profiled:
+    return Profiled(None, f"the profiler failed, so which kernels ran is unknown: {first_line(error)}")

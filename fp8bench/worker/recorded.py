@@ -161,8 +161,8 @@ def recording(model: nn.Module, found: Recording) -> Iterator[None]:
             found.calls.append(call)
             return mapped(tapped, output)
 
-        hooks.callback(block.register_forward_pre_hook(before, with_kwargs=True).remove)
-        hooks.callback(block.register_forward_hook(after, with_kwargs=True).remove)
+        hooks.enter_context(block.register_forward_pre_hook(before, with_kwargs=True))
+        hooks.enter_context(block.register_forward_hook(after, with_kwargs=True))
 
     with ExitStack() as hooks:
         for name, block in _candidates(model).items():

@@ -85,16 +85,16 @@ def rounded(model: nn.Module, rounding: Rounding, full: float = 1.0) -> Abstract
 @contextmanager
 def with_forwards(forwards: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
     """Let other functions stand for the forward methods of modules."""
-    own = {module: module.__dict__["forward"] for module in forwards if "forward" in module.__dict__}
+    own = {module: module.__dict__.get("forward") for module in forwards}
     for module, forward in forwards.items():
         module.__dict__["forward"] = forward
     try:
         yield
     finally:
-        for module in forwards:
+        for module, before in own.items():
             module.__dict__.pop("forward", None)
-        for module, forward in own.items():
-            module.__dict__["forward"] = forward
+            if before is not None:
+                module.__dict__["forward"] = before
 
 
 def explained(logits_error: float, input_gradient_error: float, plain: Tolerance, stated: Tolerance) -> Tolerance:

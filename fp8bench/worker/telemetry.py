@@ -17,6 +17,7 @@ from typing import IO
 import torch
 from pydantic import TypeAdapter
 
+from fp8bench.schema.errors import in_words
 from fp8bench.schema.rank import RankTelemetry, TelemetrySeries
 from fp8bench.stats.telemetry import drawn_between
 from fp8bench.worker.sampler import PERIOD_S, Header, Sample
@@ -51,7 +52,7 @@ class Sampler:
                     start_new_session=True,
                 )
             except (OSError, RuntimeError) as error:
-                self._trouble = f"the sampler did not start: {_line(error)}"
+                self._trouble = f"the sampler did not start: {in_words(str(error))}"
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -125,14 +126,14 @@ def read(
     try:
         header = TypeAdapter(Header).validate_json(lines[0], strict=True)
         if header.error is not None:
-            return telemetry(warning=f"NVML: {_line(header.error)}")
+            return telemetry(warning=f"NVML: {in_words(header.error)}")
         a_sample = TypeAdapter(Sample)
         samples = [a_sample.validate_json(line, strict=True) for line in lines[1:]]
         series = _series(samples, timed_from_s, timed_to_s)
         at_s, energy_j = [sample.at_s for sample in samples], [sample.energy_j for sample in samples]
         drawn = drawn_between(at_s, energy_j, timed_from_s, timed_to_s, reach_s=period_s)
         parts = [trouble] if trouble else []
-        parts += [f"NVML denies {name} ({_line(words)})" for name, words in header.denied.items()]
+        parts += [f"NVML denies {name} ({in_words(words)})" for name, words in header.denied.items()]
         if series is None or not any(0 <= at_s <= timed_s for at_s in series.at_s):
             parts.append("no sample fell into the timed steps")
         if drawn is None and "energy_j" not in header.denied:
@@ -145,7 +146,7 @@ def read(
             warning="; ".join(parts) or None,
         )
     except ValueError as error:
-        return telemetry(warning=trouble or f"the sampler's file is damaged: {_line(error)}")
+        return telemetry(warning=trouble or f"the sampler's file is damaged: {in_words(str(error))}")
 
 
 def _series(samples: list[Sample], timed_from_s: float, timed_to_s: float) -> TelemetrySeries | None:
@@ -156,7 +157,3 @@ def _series(samples: list[Sample], timed_from_s: float, timed_to_s: float) -> Te
     kept += [sample for sample in samples if sample.at_s > timed_to_s][:1]
     relative = [sample._replace(at_s=sample.at_s - timed_from_s) for sample in kept]
     return TelemetrySeries(**dict(zip(Sample._fields, zip(*relative, strict=True), strict=True)))
-
-
-def _line(words: object) -> str:
-    return " ".join(str(words).split())

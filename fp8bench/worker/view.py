@@ -4,7 +4,7 @@ converted one is judged beside the plain one (see `parity`).
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.rank import BlockParity, Parity, Tolerance
 from fp8bench.worker.execution.step import bf16_autocast
 from fp8bench.worker.plugin import wrong
-from fp8bench.worker.recorded import Recording, recording
+from fp8bench.worker.recorded import Recording, gradient_at, recording
 from fp8bench.worker.rounding import MOST, centred, explained, finite, logits_error, norm, ratio, relative_error
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
@@ -123,13 +123,11 @@ def _embedding(model: nn.Module, found: list[Tensor]) -> Iterator[None]:
         elif not found and not without:
             without.append(output.detach())
 
-    # Before any hook of the model's own, which may scatter the embedding's output.
-    handles = [m.register_forward_hook(keep, prepend=True) for m in model.modules() if isinstance(m, nn.Embedding)]
-    try:
+    with ExitStack() as hooks:
+        for embedding in modes.named(model, nn.Embedding).values():
+            # Before any hook of the model's own, which may scatter the embedding's output.
+            hooks.enter_context(embedding.register_forward_hook(keep, prepend=True))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
     if not found and without:
         found.append(without[0].requires_grad_())
     if not found:
@@ -149,11 +147,8 @@ def observed(workload: Workload, model: nn.Module, batch: Batch) -> tuple[Tensor
         torch.clear_autocast_cache()
         return logits, workload.loss(model, batch)
     outputs: list[Tensor] = []
-    handle = model.register_forward_hook(lambda _module, _args, output: outputs.append(output))
-    try:
+    with model.register_forward_hook(lambda _module, _args, output: outputs.append(output)):
         loss = workload.loss(model, batch)
-    finally:
-        handle.remove()
     if not outputs:
         raise wrong(workload, "loss", "does not call the model", "Call it as model(batch.inputs), once")
     if not isinstance(outputs[-1], Tensor):
@@ -169,7 +164,7 @@ def logits_of(workload: Workload, model: nn.Module, batch: Batch) -> Tensor:
 
 def _take_gradient(model: nn.Module, inputs: Tensor) -> Tensor:
     model.zero_grad(set_to_none=True)
-    return torch.zeros_like(inputs) if inputs.grad is None else inputs.grad.float()
+    return gradient_at(inputs).float()
 
 
 def apart(plain: View, other: View) -> tuple[float, float]:

@@ -122,10 +122,8 @@ class TokenWorkload(Resizable, SeededModel):
     gate_length: ClassVar[int | None] = 2048
     config_fields: ClassVar[tuple[str, ...]] = ("sequence_length",)
 
-    def __init__(
-        self, data: DataSource = "loader", workers: int = 0, seed: int = 0, sequence_length: int | None = None
-    ) -> None:
-        super().__init__(data, workers, seed)
+    def __init__(self, sequence_length: int | None = None, **settings: Any) -> None:
+        super().__init__(**settings)
         self.sequence_length = sequence_length or self.usual_length
 
     @property

@@ -6,20 +6,20 @@ Sample i is the same in every process and every run with the same seed.
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
+from itertools import count, repeat
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from fp8bench.lifeline import leave_with
 from fp8bench.schema.config import PREFETCH_FACTOR, DataSource
 from fp8bench.workloads.protocol import Batch
 
-LENGTH = 1_000_000
+LENGTH, STRIDE = 1_000_000, 1024
+"""The number of samples; and how many ranks there can be at most."""
 
 
 class Drawn(Dataset[Any]):
@@ -59,46 +59,30 @@ def draw_example(
     return inputs, label if classes is None else torch.randint(classes, label.shape, generator=by)
 
 
-@dataclass(eq=False)
-class EndlessSampler(Sampler[int]):
-    """Rank r takes every stride-th run of batch_size indices, a stride larger than any world size."""
-
-    length: int
-    batch_size: int
-    rank: int
-    stride: int = 1024
-
-    def __iter__(self) -> Iterator[int]:
-        first = self.rank * self.batch_size
-        while True:
-            yield from ((first + i) % self.length for i in range(self.batch_size))
-            first += self.stride * self.batch_size
+def indices(batch_size: int, rank: int) -> Iterator[int]:
+    """Yield a rank's indices without end: every STRIDE-th run of batch_size, beginning with the rank's."""
+    for run in count(rank, STRIDE):
+        yield from ((run * batch_size + i) % LENGTH for i in range(batch_size))
 
 
-class LoaderBatches:
+class LoaderBatches(Iterator[Batch]):
     """Endless batches from a DataLoader, copied to the device; for a GPU from pinned memory, without waiting. Its
     processes start with the first batch, and end with `close`. prefetched: how many batches may be waiting.
     """
 
-    def __init__(
-        self, dataset: Dataset[Any], sampler: Sampler[int], batch_size: int, device: torch.device, workers: int
-    ) -> None:
+    def __init__(self, dataset: Dataset[Any], batch_size: int, rank: int, device: torch.device, workers: int) -> None:
         self.prefetched = workers * PREFETCH_FACTOR
         self._device = device
         self._loader = DataLoader(
             dataset,
             batch_size=batch_size,
-            sampler=sampler,
+            sampler=indices(batch_size, rank),
             num_workers=workers,
             prefetch_factor=PREFETCH_FACTOR if workers else None,
             pin_memory=device.type == "cuda",
-            persistent_workers=False,
             worker_init_fn=partial(_leave_with_rank, os.getpid()),
         )
         self._batches: Iterator[list[Tensor]] | None = None
-
-    def __iter__(self) -> "LoaderBatches":
-        return self
 
     def __next__(self) -> Batch:
         if self._batches is None:
@@ -121,7 +105,7 @@ def endless_batches(
 ) -> Iterator[Batch]:
     """Return endless batches from a DataLoader, or one that stays on the device: the step's cost without a loader."""
     if data != "device":
-        return LoaderBatches(dataset, EndlessSampler(len(dataset), batch_size, rank), batch_size, device, workers)
+        return LoaderBatches(dataset, batch_size, rank, device, workers)
     inputs, targets = default_collate([dataset[rank * batch_size + i] for i in range(batch_size)])
     return repeat(Batch(inputs.to(device), targets.to(device)))
 

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fp8bench.schema.config import DataSource, WeightDtype
+from fp8bench.schema.config import WeightDtype
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.workloads.base import TokenWorkload
 from fp8bench.workloads.protocol import Batch
@@ -86,14 +86,9 @@ class GPTLayerWorkload(TokenWorkload):
     architecture: ClassVar[Mapping[str, Any]] = dict(hidden=4096, ffn=16384, heads=32)
 
     def __init__(
-        self,
-        data: DataSource = "device",
-        workers: int = 0,
-        seed: int = 0,
-        sequence_length: int | None = None,
-        weight_dtype: WeightDtype = "bfloat16",
+        self, sequence_length: int | None = None, weight_dtype: WeightDtype = "bfloat16", **settings: Any
     ) -> None:
-        super().__init__(data, workers, seed, sequence_length)
+        super().__init__(sequence_length, **{"data": "device", **settings})
         self.weight_dtype = weight_dtype
         self.dtype: torch.dtype = getattr(torch, weight_dtype)
 

@@ -13,7 +13,7 @@ without a row of logits for each image: both are seen on the meta device, where 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
@@ -200,13 +200,13 @@ def _survey(made: Made, batch_size: int) -> tuple[list[str], str, dict[str, int]
     def note(name: str, layer: nn.Linear, arguments: tuple[Tensor, ...]) -> None:
         rows[name] = arguments[0].numel() // layer.in_features
 
-    model, images = _meta(made, batch_size)
+    model, forward = _meta(made, batch_size)
     heads = _heads(model)
     for name, layer in model.named_modules():
         if isinstance(layer, nn.Linear) and layer not in heads:
             if layer.in_features % ALIGNMENT == 0 and layer.out_features % ALIGNMENT == 0:
                 layer.register_forward_pre_hook(partial(note, name))
-    output = _pass(made, model, images)
+    output = forward()
     form = " x ".join(map(str, output.shape)) if isinstance(output, Tensor) else type(output).__name__
     norms = [name for name, module in model.named_modules() if isinstance(module, _BatchNorm)]
     return norms, form, rows
@@ -215,14 +215,20 @@ def _survey(made: Made, batch_size: int) -> tuple[list[str], str, dict[str, int]
 @cache
 def _work(made: Made) -> Work:
     # Of two images, since a model may treat one in another way.
-    model, images = _meta(made, 2)
-    flops = flops_of(lambda: _pass(made, model, images))
-    return sum(parameter.numel() for parameter in model.parameters()), flops // 2
+    model, forward = _meta(made, 2)
+    return sum(parameter.numel() for parameter in model.parameters()), flops_of(forward) // 2
 
 
-def _meta(made: Made, batch_size: int) -> tuple[nn.Module, Tensor]:
+def _meta(made: Made, batch_size: int) -> tuple[nn.Module, Callable[[], object]]:
+    """Return the model and a forward pass of it, on the meta device. Both raise ModeUnavailable."""
     with _refusing(made), torch.device("meta"):
-        return _build(made).train(), torch.empty(batch_size, CHANNELS, made.image_px, made.image_px)
+        model, images = _build(made).train(), torch.empty(batch_size, CHANNELS, made.image_px, made.image_px)
+    for layer in model.modules() if made.resized else ():
+        # Convolutions that cut images into patches neither overlap nor are padded.
+        if isinstance(layer, nn.Conv2d) and layer.in_channels == CHANNELS and layer.padding in ((0, 0), "valid"):
+            if layer.kernel_size == layer.stride and max(layer.stride) > 1:
+                layer.register_forward_pre_hook(partial(_require_whole_patches, made))
+    return model, _refusing(made)(partial(model, images))
 
 
 @contextmanager
@@ -236,16 +242,6 @@ def _refusing(made: Made) -> Iterator[None]:
             own = _registered(made.model)[0][1]
             remedy = f"Omit --image-size, which is then {own}, or give a size that its patches and windows divide"
         raise ModeUnavailable(f"timm:{made.model} does not {what}", remedy) from error
-
-
-def _pass(made: Made, model: nn.Module, images: Tensor) -> object:
-    for layer in model.modules() if made.resized else ():
-        # Convolutions that cut images into patches neither overlap nor are padded.
-        if isinstance(layer, nn.Conv2d) and layer.in_channels == CHANNELS and layer.padding in ((0, 0), "valid"):
-            if layer.kernel_size == layer.stride and max(layer.stride) > 1:
-                layer.register_forward_pre_hook(partial(_require_whole_patches, made))
-    with _refusing(made):
-        return model(images)
 
 
 def _require_whole_patches(made: Made, layer: nn.Conv2d, inputs: tuple[Tensor, ...]) -> None:

@@ -96,18 +96,6 @@ def test_one_gpu_each_side_by_side_and_two_when_both_are_free(programs, tmp_path
 
 
 @pytest.mark.slow
-def test_an_interruption_ends_what_runs(programs, tmp_path, monkeypatch):
-    def interrupted(_seconds):
-        if programs.exists() and "a begins" in programs.read_text():
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(remeasure.time, "sleep", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run([Task("a", 1, "60 0"), Task("b", 1, "0 0")], 1, tmp_path / "results", {})
-    assert programs.read_text() == "a begins 0\n"
-
-
-@pytest.mark.slow
 def test_when_the_minutes_end_so_does_what_runs_and_what_does_not_fit_never_begins(programs, tmp_path, capsys):
     todo = [Task("long", 1, "60 0", minutes=0), Task("whole", 1, "0 0", minutes=1), Task("next", 1, "0 0", minutes=0)]
     began = time.monotonic()

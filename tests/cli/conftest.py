@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import sys
 from functools import partial
 
@@ -14,27 +13,10 @@ from cli.home import make_home
 
 from fp8bench.cli import sweep
 from fp8bench.cli.app import main
-from fp8bench.launch import place as placing
 from fp8bench.launch import session as launching
 from fp8bench.launch.prepare import examined
 from fp8bench.launch.processes.watch import Executor
-from fp8bench.launch.signals import SIGNALS
 from fp8bench.schema.rank import RankReport
-
-
-@pytest.fixture(autouse=True)
-def handlers():
-    """Where the program is called in this process, its handling of signals ends with the test."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.fixture(autouse=True)
-def no_variables(monkeypatch):
-    """The machine that runs the tests may set variables that made-up records lack."""
-    monkeypatch.setattr(placing, "settings_here", lambda: {})
 
 
 @pytest.fixture

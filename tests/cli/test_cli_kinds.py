@@ -15,7 +15,7 @@ from report.made_numerics import row
 
 from fp8bench.kinds import converge, gemm, numerics
 from fp8bench.kinds.gemm.measure import GemmRecord
-from fp8bench.kinds.numerics.measure import NumericsRecord
+from fp8bench.kinds.numerics import NumericsRecord
 from fp8bench.records import results
 from fp8bench.records.named import by_id, find_kept, names_a_file
 from fp8bench.schema.errors import UsageError

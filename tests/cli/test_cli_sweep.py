@@ -9,8 +9,8 @@ from cli.calling import call
 from kept import documents, record_paths
 
 from fp8bench.launch import batch_size
+from fp8bench.launch import session as launching
 from fp8bench.launch.processes.watch import Executor
-from fp8bench.launch.sweep import search
 from fp8bench.machine.identity import Here
 from fp8bench.schema.rank import RankMemory, RankReport
 
@@ -158,13 +158,13 @@ class TestSweep:
 
     def test_where_too_little_is_left_for_a_mode_it_says_that_it_was_not_tried(self, fp8bench, monkeypatch):
         machine = Machine()
-        monkeypatch.setattr(search.run, "__defaults__", (lambda: 20.0 * len(machine.ran),))
+        monkeypatch.setattr(launching.run_sweep, "__defaults__", (lambda: 20.0 * len(machine.ran),))
         found = json.loads(fp8bench(machine, *SWEEP, "--budget", "45s", "--json").stdout)
 
         assert [label for label, *_ in machine.ran] == ["baseline-bf16", "baseline-bf16"]
         assert found["modes_not_tried"] == ["torchao-float8"]
         assert (found["winner"]["rounds"], found["runner_up"]) == (1, None)
-        # Within a budget: tests/launch/sweep/test_halving. What it left is named with the command that goes on.
+        # Within a budget: tests/launch/test_halving. What it left is named with the command that goes on.
         machine.ran.clear()
         said = fp8bench(machine, *SWEEP, "--budget", "0.18USD", "--session", "mine").stdout
         assert "Ended by the budget of" in said

@@ -6,18 +6,18 @@ import errno
 import os
 import resource
 import shutil
-import signal
 import subprocess
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from builders import measured
 from kept import document, record_paths
+from launch.seen import fresh
 
 from fp8bench.cli.app import main
-from fp8bench.launch.signals import SIGNALS
 from fp8bench.records import results
 from fp8bench.records.results import RECORD_BYTES, read, require_writable, write
 from fp8bench.schema.errors import RunFailed, UsageError
@@ -30,15 +30,6 @@ def elsewhere(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     return folder
-
-
-@pytest.fixture(autouse=True)
-def handlers():
-    """Where the program is called in this process, its handling of signals ends with the test."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def read_ids(folder):
@@ -270,16 +261,10 @@ class TestRuns:
 
     @pytest.mark.faults
     def test_a_limit_of_file_sizes_that_holds_is_one_line_before_anything_runs(self, tmp_path, variables):
-        command = [sys.executable, "-m", "fp8bench", "run", "--workload", "vit-micro"]
-        done = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env={**os.environ, **variables, "CUDA_VISIBLE_DEVICES": ""},
-            capture_output=True,
-            text=True,
-            check=False,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
-        )
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (100_000, 100_000))
+        running = fresh(tmp_path, variables, "run", "--workload", "vit-micro", **streams, preexec_fn=limit)
+        said, errors = running.communicate()
 
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("fp8bench: a file may have 0.1 MiB here, and a record may need 8. ")
+        assert (running.returncode, said) == (2, "")
+        assert errors.startswith("fp8bench: a file may have 0.1 MiB here, and a record may need 8. ")

@@ -4,23 +4,20 @@ import fcntl
 import json
 import os
 import resource
-import subprocess
-import sys
 import tempfile
 import threading
 from pathlib import Path
 
 import pytest
 from builders import config
-from cli.calling import environment
-from faults.faulty_runs import WORDS
+from faults.faulty_runs import LIMIT_S, WORDS
 from kept import documents
+from launch.seen import fresh
 
 from fp8bench.launch.processes.blame import in_general
 from fp8bench.launch.processes.rank import TRACEBACK_CHARACTERS, Inbox, Teller, rank_error
 from fp8bench.machine.temporary import DOCTOR, LEFT_S, PREFIXES, RANKS, folder, sweep
 from fp8bench.schema.errors import LONGEST, RunFailed, in_words
-from fp8bench.schema.files import ROOT
 
 
 @pytest.fixture
@@ -163,20 +160,11 @@ class TestRemedies:
     def test_a_limit_on_cpu_time_is_named_and_not_the_hosts_memory(self, tmp_path, variables):
         """Under `ulimit -t`, by which the kernel ends a process with SIGKILL too."""
         limit = (25, 25)
-        path = os.pathsep.join([variables["PYTHONPATH"], str(ROOT)])
-        environ = {**environment(**variables), "PYTHONPATH": path, "FAULT": "spins timing 1"}
-        done = subprocess.run(
-            [sys.executable, "-m", "fp8bench", *WORDS],
-            cwd=tmp_path,
-            env=environ,
-            capture_output=True,
-            text=True,
-            check=False,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, limit),
-        )
-        [record] = documents(tmp_path / "results")
+        environ = {**variables, "FAULT": "spins timing 1"}
+        running = fresh(tmp_path, environ, *WORDS, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, limit))
 
-        assert done.returncode == 5
+        assert running.wait(LIMIT_S) == 5
+        [record] = documents(tmp_path / "results")
         assert record["reason"].startswith("rank 1 died: ended by SIGKILL")
         assert "ulimit -t" in record["remedy"]
         assert "25 s" in record["remedy"]

@@ -8,11 +8,10 @@ import sys
 
 import pytest
 from builders import config
-from cli.calling import environment
 from faults.faulty_runs import LIMIT_S, WORDS, nothing_left
 from kept import documents
 from launch import faulty_work
-from launch.seen import until
+from launch.seen import fresh, until
 from launch.test_spawn_signals import maps
 
 from fp8bench.launch.processes import watch
@@ -22,6 +21,7 @@ from fp8bench.launch.signals import ZOMBIE, descendants, process, processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
+STREAMS = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
 DRIVER = """
 import ctypes, os, sys, time
 SEIZE, CONTINUE, MAY_NOT = 0x4206, 7, 3
@@ -46,13 +46,6 @@ def children(pid):
     return [one.pid for one in processes() if one.parent == pid and one.state != ZOMBIE]
 
 
-def fresh(folder, variables, *words, **popen):
-    """A run in an interpreter of its own, whose server imports torch."""
-    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-    environ = environment(**variables)
-    return subprocess.Popen([sys.executable, "-m", "fp8bench", *words], cwd=folder, env=environ, **streams, **popen)
-
-
 @pytest.mark.parametrize("phase", ["proving", "timing"])
 def test_if_it_is_killed_its_ranks_end_and_the_run_has_failed(begin, tmp_path, phase):
     waiting = tmp_path / "waiting"
@@ -74,7 +67,7 @@ def test_if_it_is_killed_its_ranks_end_and_the_run_has_failed(begin, tmp_path, p
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_signal_while_it_imports_leaves_nothing(tmp_path, variables, number):
     """Ctrl-C on a terminal goes to all of the launcher's group."""
-    running = fresh(tmp_path, variables, *WORDS, process_group=0)
+    running = fresh(tmp_path, variables, *WORDS, **STREAMS, process_group=0)
     [server] = until(lambda: [pid for pid in children(running.pid) if "libtorch" in maps(pid)])
     os.killpg(running.pid, number)
     _, errors = running.communicate(timeout=LIMIT_S)
@@ -91,7 +84,7 @@ def test_a_library_that_cannot_be_imported_is_named_and_the_ranks_say_it_too(tmp
     (site / "timm.py").write_text("raise RuntimeError('it is damaged')")
     path = os.pathsep.join([str(site), variables["PYTHONPATH"]])
     words = ("run", "--mode", "baseline-bf16", "--workload", "vit-micro", "--batch-size", "4", "--rounds", "1")
-    running = fresh(tmp_path, {**variables, "PYTHONPATH": path}, *words)
+    running = fresh(tmp_path, {**variables, "PYTHONPATH": path}, *words, **STREAMS)
     _, errors = running.communicate(timeout=LIMIT_S)
 
     assert running.returncode in (3, 5)
@@ -122,8 +115,8 @@ class TestItself:
             yield executor
         assert descendants(os.getpid(), processes(), before) == []
 
-    def run(self, executor):
-        return executor.run(task_of("well"))
+    def run(self, executor, timeout_s=60):
+        return executor.run(task_of("well", timeout_s=timeout_s))
 
     def test_it_stays_unless_it_is_killed_or_variables_change_and_ends_with_the_session(self, executor, monkeypatch):
         servers = []
@@ -191,12 +184,10 @@ class TestItself:
 
     def test_an_import_that_never_ends_is_ended_by_the_deadline_with_its_place(self, executor, monkeypatch):
         monkeypatch.setattr(watch, "modules_of", lambda _config: ("never_done",))
-        executor.timeout_s = 3
-        reports = self.run(executor)
+        reports = self.run(executor, timeout_s=3)
 
         assert {report.cause for report in reports} == {"timeout"}
         assert "held up the phase 'starting'" in reports[0].reason
         assert "never_done.py:2" in "".join(report.log or "" for report in reports)
         monkeypatch.setattr(watch, "modules_of", lambda _config: ())
-        executor.timeout_s = 60
         assert [report.status for report in self.run(executor)] == ["ok", "ok"]

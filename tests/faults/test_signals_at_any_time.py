@@ -5,15 +5,14 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 import termios
 import time
 
 import pytest
-from cli.calling import environment
+from cli.calling import call_python
 from faults.faulty_runs import LIMIT_S, WORDS, at_work_in, nothing_left
 from kept import documents
-from launch.seen import until
+from launch.seen import fresh, until
 
 from fp8bench.launch.processes.watch import UNPROFILED
 
@@ -83,9 +82,7 @@ class TestSignals:
 
 
 def start(folder, variables, *flags, **popen):
-    """A fresh interpreter."""
-    environ = {**environment(**variables), "FAULT": "slow timing 0"}
-    return subprocess.Popen([sys.executable, "-m", "fp8bench", *WORDS, *flags], cwd=folder, env=environ, **popen)
+    return fresh(folder, {**variables, "FAULT": "slow timing 0"}, *WORDS, *flags, **popen)
 
 
 class TestOutputs:
@@ -131,13 +128,7 @@ class TestOutputs:
 
 class TestDoctor:
     def test_a_doctor_that_is_killed_leaves_no_probe(self, tmp_path, variables):
-        running = subprocess.Popen(
-            [sys.executable, "-m", "fp8bench", "doctor"],
-            cwd=tmp_path,
-            env=environment(**variables),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        running = fresh(tmp_path, variables, "doctor", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until(lambda: len(at_work_in(tmp_path)) > 1)
         running.kill()
         running.wait()
@@ -158,17 +149,10 @@ class TestDoctor:
         (broken / name).write_text("raise RuntimeError('it is damaged')")
         path = os.pathsep.join([str(broken), variables["PYTHONPATH"]])
         words = WORDS if command == "run" else ("doctor", *(["--quick"] if name == "pynvml.py" else []))
-        done = subprocess.run(
-            [sys.executable, "-m", "fp8bench", *words],
-            cwd=tmp_path,
-            env=environment(**{**variables, "PYTHONPATH": path}),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = call_python(tmp_path, "-m", "fp8bench", *words, **{**variables, "PYTHONPATH": path})
 
         assert said in done.stdout + done.stderr
-        assert done.returncode == (5 if (command, name) == ("run", "torch.py") else code)
+        assert done.code == (5 if (command, name) == ("run", "torch.py") else code)
         assert "Traceback" not in done.stderr
 
 

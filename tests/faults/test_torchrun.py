@@ -3,14 +3,12 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
-from cli.calling import environment
 from faults.faulty_runs import LIMIT_S, TINY, at_work_in
-from launch.seen import until
-from launch.test_nodes_runs import Node, ended, free_port
+from launch.seen import ended, free_port, fresh, until
+from launch.test_nodes_runs import nodes_in
 
 from fp8bench.config.request import RunRequest
 from fp8bench.launch.nodes.agent import EACH_ITS_OWN, Hello, hello, judge
@@ -18,7 +16,6 @@ from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.signals import process
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import ROOT
 
 MINUTE_S = 60
 SETTLED_S = 6.0
@@ -51,19 +48,8 @@ class TestAlike:
 @pytest.fixture
 def started(tmp_path, variables, torch_imported):
     """Nodes of two ranks each, in torchruns of their own; flags: a sequence for each; fault: of all."""
-    nodes = []
-
-    def start(fault, *flags):
-        port = free_port()
-        environ = environment(**variables, FAULT=fault)
-        for number, own in enumerate(flags):
-            folder = tmp_path / f"node-{number}"
-            nodes.append(Node(folder, number, len(flags), port, (*TINY, *own), environ, 2))
-        return nodes
-
-    yield start
-    for node in nodes:
-        node.close()
+    with nodes_in(tmp_path, variables) as start:
+        yield lambda fault, *flags: start(*((*TINY, *own) for own in flags), processes_a_node=2, FAULT=fault)
 
 
 @pytest.mark.slow
@@ -88,10 +74,7 @@ class TestMeeting:
 
     def node(self, folder, rank, **variables):
         """A process as another launcher than torchrun starts it."""
-        path = os.pathsep.join([variables.pop("PYTHONPATH"), str(ROOT)])
-        environ = environment(RANK=rank, **NODE_OF_TWO, **variables, PYTHONPATH=path)
-        command = [sys.executable, "-m", "fp8bench", "run", *TINY]
-        return subprocess.Popen(command, cwd=folder, env=environ, stderr=subprocess.PIPE, text=True)
+        return fresh(folder, {"RANK": rank, **NODE_OF_TWO, **variables}, "run", *TINY, stderr=subprocess.PIPE)
 
     def test_a_node_that_never_starts_is_named_while_it_is_waited_for_and_at_the_end(self, tmp_path, variables):
         began = time.monotonic()

@@ -9,6 +9,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
@@ -41,14 +42,8 @@ class NoOptimizer(Replay):
     """Captured a step without its end."""
 
     def __init__(self, parts, batch):
-        class Idle:
-            zero_grad = staticmethod(parts.optimizer.zero_grad)
-
-            @staticmethod
-            def step():
-                pass
-
-        super().__init__(replace(parts, optimizer=Idle()), batch)
+        idle = SimpleNamespace(zero_grad=parts.optimizer.zero_grad, step=lambda: None)
+        super().__init__(replace(parts, optimizer=idle), batch)
 
 
 class NoAllReduce(Replay):
@@ -131,15 +126,8 @@ def _settled(run, rank, device, capture, hook):
         for _ in range(choice.warmup(run.warmup)):
             first(next(batches), NO_MARKS)
         try:
-            found = decide(
-                run,
-                parts,
-                choice,
-                batches,
-                gate_of(proof, lambda: make_mode(run)),
-                lambda _stage: None,
-                capture,
-            )
+            of_gate = gate_of(proof, lambda: make_mode(run))
+            found = decide(run, parts, choice, batches, of_gate, lambda _stage: None, capture)
         except Fp8benchError as refusal:
             return {"refused": refusal.what, "cause": refusal.cause}
         losses = [found.launch(next(batches), NO_MARKS).item() for _ in range(AFTERWARDS)]

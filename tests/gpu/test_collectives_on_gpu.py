@@ -3,9 +3,7 @@
 import pytest
 from gpu.this_gpu import needs_two_gpus
 
-from fp8bench.kinds.collectives import KIND
-from fp8bench.kinds.collectives.measure import CollectivesRecord, CollectivesRequest, measure, prepare
-from fp8bench.kinds.collectives.study import collectives_report
+from fp8bench.kinds.collectives import KIND, CollectivesRecord, CollectivesRequest, collectives_report, measure, prepare
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
 

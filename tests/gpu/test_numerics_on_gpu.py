@@ -16,7 +16,7 @@ import pytest
 import torch
 from gpu.this_gpu import ON_GPU, needs_fp8, needs_te
 
-from fp8bench.kinds.numerics.measure import MODES, NumericsRequest, prepare
+from fp8bench.kinds.numerics import MODES, NumericsRequest, prepare
 from fp8bench.registry import find_mode
 from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS
 

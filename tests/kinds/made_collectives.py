@@ -2,7 +2,7 @@
 
 import builders
 
-from fp8bench.kinds.collectives.measure import CollectivesRecord, fingerprint
+from fp8bench.kinds.collectives import CollectivesRecord, fingerprint
 from fp8bench.schema.collectives import CollectivesConfig, CollectiveTiming
 
 TIMED = {("all-reduce", 1024): 20e-6, ("all-reduce", 2**30): 4e-3, ("all-gather", 2**30): 2e-3}

@@ -23,12 +23,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report.comparing import NEW, asked, catalog, compared, price, row
 
+from fp8bench.kinds.kind import View
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.columns import in_groups
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.sentences import as_json, sentences
 from fp8bench.kinds.run.shown import brief_columns, document
-from fp8bench.kinds.view import View
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
 from fp8bench.stats.certainty import LOOKS, OUTSIDE

@@ -325,7 +325,7 @@ def test_the_night_of_a_change_is_named_with_what_changed_beside_it(nights):
     nights("now", *DRIFT, 1.0)
     folder = nights("now", 1.1, 1.11, 1.09, 1.1, first=6, environment=OTHER)
     nights("now", *DRIFT, *DRIFT, mode="te-bf16", minutes=10)
-    changed, same = sessions.histories(sessions.by_session(folder, silent))
+    changed, same = sessions.histories(sessions.by_session(sessions.read(folder), silent))
     assert (changed.changed_at, changed.versions) == ("night-06", ("torch 2.11.0 -> 2.12.0",))
     assert changed.change == pytest.approx(0.1, abs=0.005)
     low, high = changed.change_ci
@@ -339,7 +339,7 @@ def test_the_night_of_a_change_is_named_with_what_changed_beside_it(nights):
 
 def test_table_and_csv_have_a_line_for_each_night_and_say_which_is_the_change(nights):
     folder = nights("now", *[1.0] * 5, *[1.2] * 5)
-    shown = sessions.document(sessions.by_session(folder, silent), folder)
+    shown = sessions.document(sessions.by_session(sessions.read(folder), silent), folder)
     lines = render(shown, "markdown").splitlines()
     assert [line.split("|")[2].strip() for line in lines[2:12]] == [*["100.0"] * 5, "> 120.0", *["120.0"] * 4]
     first, *lines = csv.DictReader(render(shown, "csv").splitlines())

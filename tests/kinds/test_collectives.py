@@ -7,17 +7,8 @@ import pytest
 from kinds.made_collectives import collectives_record
 
 from fp8bench.config.options import read
-from fp8bench.kinds.collectives import KIND
-from fp8bench.kinds.collectives import measure as measuring
-from fp8bench.kinds.collectives.measure import (
-    CollectivesRequest,
-    measure,
-    parse_size,
-    prepare,
-    several,
-    timing_of,
-)
-from fp8bench.kinds.collectives.study import collectives_report, three
+from fp8bench.kinds import collectives as measuring
+from fp8bench.kinds.collectives import KIND, CollectivesRequest, measure, parse_size, prepare, several
 from fp8bench.launch.nodes.place import elastic_from
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
@@ -91,7 +82,7 @@ def test_under_torchrun_all_its_processes_take_part_and_no_others_are_chosen(req
 def test_several_nodes_share_another_link_than_one():
     one, two = collectives_record(), collectives_record(ranks=16, nodes=2)
     assert one.fingerprint != two.fingerprint
-    report = collectives_report(two, load())
+    report = measuring.collectives_report(two, load())
     assert report.ranks == "16 ranks on 2 nodes by nccl"
     assert report.link_gb_s is None
     assert {row.share_of_link for row in report.rows} == {None}
@@ -114,7 +105,7 @@ def test_bad_words_are_refused(request_of, changes, says):
 def test_of_each_round_the_slowest_rank_counts():
     quick, slow = (0.001,) * 20, (0.002,) * 20
     ranks = [RankTimes(wrong=0, rounds_s=(quick, slow)), RankTimes(wrong=0, rounds_s=(slow, quick))]
-    timing = timing_of(CASE, ranks)
+    timing = measuring.timing_of(CASE, ranks)
     assert timing.rounds_s == (slow, slow)
     assert timing.time_s == pytest.approx(0.002)
     assert timing.time_ci_s[0] <= 0.002 <= timing.time_ci_s[1]
@@ -142,12 +133,6 @@ def test_a_rank_that_fails_ends_the_call_with_its_words(request_of, monkeypatch,
     with pytest.raises(RunFailed, match=f"rank 1 died: enough.*{remedy}") as failed:
         measure(prepare(request_of(), {}), lambda _line: None)
     assert failed.value.cause == cause
-
-
-def test_each_end_of_an_interval_has_digits_of_its_own():
-    assert three(93.1e-6, (27.9e-6, 1500.4e-6), 1e6) == "93.1 (27.9-1,500)"
-    assert three(1234.5, (87.65, 4321.9)) == "1,234 (87.7-4,322)"
-    assert (three(0.00106), three(None)) == ("0.00106", "-")
 
 
 def test_machines_stand_side_by_side_though_their_ranks_differ():

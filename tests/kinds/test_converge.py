@@ -142,18 +142,13 @@ class TestPrepare:
 
 
 class TestTraining:
-    def test_modes_alternate_seed_by_seed_and_one_that_breaks_is_not_trained_again(self, prepared):
+    def test_modes_alternate_seed_by_seed(self, prepared):
         ranks, lines = Ranks(), []
         trained(prepared(seeds="2"), ranks, lines)
         assert ranks.ran == [(MODES[0], 0), (MODES[1], 0), (MODES[1], 1), (MODES[0], 1)]
         assert lines[0] == "1 of 4: baseline-bf16, seed 0, 100 steps"
         loss = "loss 2.2454 nats on what is held out, after 100 steps of 100 ms"
         assert lines[1] == f"baseline-bf16, seed 0: {loss}"
-        ranks = Ranks({(MODES[1], 0): BROKEN})
-        trained(prepared(*MODES, "torchao-float8", seeds="2", gpus="2"), ranks)
-
-        # Two modes under seed 0, a third one that breaks, and the others under seed 1.
-        assert len(ranks.ran) == 5
         assert ranks.closed
 
     def test_processes_are_given_the_plan(self, prepared, monkeypatch):

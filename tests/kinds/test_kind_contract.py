@@ -54,11 +54,6 @@ def records(folder, kind):
     return [results.read_of_kind(path, kind.record) for path in record_paths(folder, "cpu/*.json")]
 
 
-def test_it_is_called_as_it_is_registered(kind):
-    assert kind.name in registry.KINDS
-    assert kind.record.model_fields["kind"].default == kind.name
-
-
 @pytest.mark.parametrize("name", OF_ONE_RECORD)
 def test_a_number_that_run_takes_too_has_the_bound_that_it_has_there(name):
     request = registry.kind(name).request

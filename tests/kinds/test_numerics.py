@@ -11,11 +11,17 @@ import pytest
 from report.made_numerics import DOWN_AT, STEPS, history, record, refused, row
 
 from fp8bench.config.options import read
-from fp8bench.kinds.numerics import KIND
-from fp8bench.kinds.numerics import document as shown
-from fp8bench.kinds.numerics import measure as measuring
-from fp8bench.kinds.numerics.document import LEAST, error_dots, jump_lines
-from fp8bench.kinds.numerics.measure import NumericsRecord, NumericsRequest, measure, prepare
+from fp8bench.kinds import numerics as measuring
+from fp8bench.kinds.numerics import (
+    KIND,
+    LEAST,
+    NumericsRecord,
+    NumericsRequest,
+    error_dots,
+    jump_lines,
+    measure,
+    prepare,
+)
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
 from fp8bench.schema.errors import UsageError
@@ -96,7 +102,7 @@ class TestRecord:
 
 
 def document(records):
-    return shown.document(records, None)
+    return KIND.document(records, None)
 
 
 def parts(found, kind):
@@ -197,12 +203,6 @@ class TestSideBySide:
         first = record(row(name="normal"), row(name="outlier"), instance="p5")
         linear, _jump = tables(first, record(row(name="normal"), stopped, refused(), instance="p4d"))
         assert linear[1] == ["outlier", "te-fp8:delayed", "3.9e-02", "failed [a]", "-"]
-
-    def test_other_work_has_tables_of_its_own(self):
-        other = record(row(), instance="p4d", fingerprint={"kind": "numerics", "width": 64})
-        found = document([FIRST, other, OTHER])
-        assert found.blocks == document([FIRST, OTHER]).blocks + document([other]).blocks
-        assert found.figures == {}
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -6,8 +6,6 @@ import time
 
 import pytest
 
-from fp8bench.launch import place as placing
-
 QUIET_S = 0.5
 """What the start of a rank takes on two quiet cores, torch apart."""
 
@@ -20,9 +18,3 @@ def slowness():
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", "import fp8bench.launch.processes.rank"], check=True)
     return max(1.0, (time.monotonic() - began) / QUIET_S)
-
-
-@pytest.fixture(autouse=True)
-def no_variables(monkeypatch):
-    """The machine that runs the tests may set variables that made-up records lack."""
-    monkeypatch.setattr(placing, "settings_here", lambda: {})

@@ -1,11 +1,15 @@
 """What tests of processes wait for."""
 
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
+
+from cli.calling import environment
 
 from fp8bench.launch.signals import ZOMBIE, process
 
@@ -31,6 +35,12 @@ def in_background(what: Callable[[], Any]) -> Future[Any]:
 
     threading.Thread(target=run, daemon=True).start()
     return found
+
+
+def fresh(folder, variables, *words, **popen):
+    """The program in an interpreter of its own, in the background."""
+    command = [sys.executable, "-m", "fp8bench", *words]
+    return subprocess.Popen(command, cwd=folder, env=environment(**variables), text=True, **popen)
 
 
 def free_port():

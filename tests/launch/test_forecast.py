@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builders import config, instance, measured_on_cpu, place, price
-from launch.sweep.test_halving import ran
+from launch.test_halving import ran
 
 from fp8bench import registry
 from fp8bench.launch.forecast import (
@@ -155,14 +155,14 @@ def test_a_machine_without_a_price_costs_what_as_many_gpus_of_a_listed_instance_
     mine = instance("custom-2x-nvidia-b200", gpu="B200", gpu_count=2)
     rented = instance("rented", gpu="B200", gpu_count=8, provider="a cloud", prices=(price(80.0),))
     catalog = catalog.model_copy(update={"instances": {"rented": rented}})
-    here = Place(instance=mine, in_catalog=False, results_dir=tmp_path)
+    here = Place(instance=mine, results_dir=tmp_path)
     found = price_today(here, catalog)
 
     assert (str(found.share), found.usd_per_hour) == ("2 of 8 GPUs of rented", 20.0)
     assert price_today(here, catalog, given=7.0) == PriceToday(7.0)
     kept = mine.model_copy(update={"prices": (price(9.0),)})
     assert price_today(here, catalog.model_copy(update={"instances": {mine.key: kept}})) == PriceToday(9.0)
-    cpu = Place(instance=instance("cpu", gpu=None, gpu_count=0), in_catalog=False, results_dir=tmp_path)
+    cpu = Place(instance=instance("cpu", gpu=None, gpu_count=0), results_dir=tmp_path)
     assert price_today(cpu, catalog) == PriceToday(None)
 
 

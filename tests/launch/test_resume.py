@@ -74,7 +74,7 @@ def prepared(tmp_path, *records: Record, **asked):
 
 
 def find(name: str, records: list[Record], here: Here = HERE) -> Kept:
-    where = Place(instance=instance("cpu"), in_catalog=True, results_dir=Path("kept"), here=here)
+    where = Place(instance=instance("cpu"), results_dir=Path("kept"), here=here)
     return find_session(name, where, records)
 
 
@@ -211,7 +211,7 @@ class TestInstance:
         known("my-box")
         found = prepared(tmp_path, kept(1, instance="my-box"), session=name, rounds=2)
 
-        assert (found.instance.key, found.request.session, found.in_catalog) == ("my-box", "nightly", True)
+        assert (found.instance.key, found.request.session) == ("my-box", "nightly")
         assert (found.resumed["instance"], found.resumed["batch_size"]) == ("my-box", 4)
         assert launching.schedule(found).first_round == 2
 

@@ -69,15 +69,14 @@ def prepared(results_dir):
         entries=list(ENTRIES),
         stop=Stop(rounds=1),
         instance=instance("p5"),
-        in_catalog=False,
         request=RunRequest(allow_busy=True),
         results_dir=results_dir,
     )
 
 
-def session(executor, *entries, rounds=1, traces=None):
+def session(executor, *entries, rounds=1, trace=None):
     turns = Schedule(entries or ENTRIES, Stop(rounds), "a-session")
-    return measure(prepared(executor.results_dir), turns, untold, traces, executor=executor)
+    return measure(prepared(executor.results_dir), turns, untold, trace, executor=executor)
 
 
 def measured_by(what, executor):
@@ -115,9 +114,9 @@ def test_later_processes_may_rely_on_the_parity_of_the_latest_that_measured_its_
     assert turns.parities[TE_FP8.config].of_run == again.run_id
 
 
-def test_every_record_is_on_disk_before_the_next_turn_starts_and_the_first_round_keeps_traces_asked_for(tmp_path):
+def test_every_record_is_on_disk_before_the_next_turn_starts_and_the_first_keeps_the_trace_asked_for(tmp_path):
     executor, trace = FakeExecutor(tmp_path), tmp_path / "trace.json.gz"
-    kept = list(session(executor, rounds=2, traces={"te-fp8:delayed": trace}))
+    kept = list(session(executor, rounds=2, trace=trace))
 
     assert executor.on_disk_before == [0, 1, 2, 3, 4, 5]
     assert [read_record(turn.path) for turn in kept] == [turn.record for turn in kept]
@@ -125,7 +124,7 @@ def test_every_record_is_on_disk_before_the_next_turn_starts_and_the_first_round
     assert len({turn.record.run_id for turn in kept}) == 6
     there = [entry.label for entry in ENTRIES]
     assert executor.ran == [*there, *there[::-1]]
-    assert executor.traces == [None, trace, None, None, None, None]
+    assert executor.traces == [trace, None, None, None, None, None]
 
 
 def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_and_one_that_is_behind(tmp_path):
@@ -156,7 +155,7 @@ def test_an_interrupt_leaves_records_before_it_on_disk_and_no_executor_and_keeps
     assert executor.closed
     # What the session's records do not tell is in the command.
     executor = FakeExecutor(tmp_path / "my results", OK, stop)
-    named = replace(prepared(executor.results_dir), named="p5")
+    named = replace(prepared(executor.results_dir), request=RunRequest(allow_busy=True, instance="p5"))
     running = measure(named, Schedule([BASELINE, TE_FP8], Stop(1), "a-session"), untold, executor=executor)
     next(running)
     with pytest.raises(Interrupted) as stopped:

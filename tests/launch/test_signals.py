@@ -27,12 +27,8 @@ from fp8bench.launch.signals import (
 
 
 @pytest.fixture(autouse=True)
-def handlers():
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+def raising(handlers):
     raise_on_signals()
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def test_a_signal_interrupts_with_its_number_and_a_program_that_is_ending_not_any_more():

@@ -3,14 +3,13 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import fork_server
 import pytest
 from cli.calling import environment
-from launch.seen import ended, until
+from launch.seen import ended, fresh, until
 
 from fp8bench.launch.signals import descendants, processes
 from fp8bench.schema.files import ROOT
@@ -28,10 +27,8 @@ def launched(tmp_path, outside_site):
     def launch(*words, **popen):
         (tmp_path / "temporary").mkdir()
         path = os.pathsep.join([str(outside_site), str(ROOT)])
-        environ = environment(PYTHONPATH=path, TMPDIR=str(tmp_path / "temporary"))
-        popen.setdefault("stderr", subprocess.PIPE)
-        command = [sys.executable, "-m", "fp8bench", *words]
-        running.append(subprocess.Popen(command, cwd=tmp_path, env=environ, text=True, **popen))
+        environ = {"PYTHONPATH": path, "TMPDIR": str(tmp_path / "temporary")}
+        running.append(fresh(tmp_path, environ, *words, **{"stderr": subprocess.PIPE, **popen}))
         return running[0]
 
     yield launch

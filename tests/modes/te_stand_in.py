@@ -6,7 +6,7 @@ conversion passes and copies what it must; tests/gpu has the real one.
 import sys
 import types
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import make_dataclass
 from enum import Enum
 from functools import partial
 
@@ -27,30 +27,15 @@ class Format(Enum):
     HYBRID = 3
 
 
-@dataclass
-class DelayedScaling:
-    margin: int = 0
-    fp8_format: Format = Format.HYBRID
-    amax_history_len: int = 1024
-    amax_compute_algo: str = "max"
-    fp8_dpa: bool = False
+def _recipe(name, **defaults):
+    return make_dataclass(name, [(field, type(default), default) for field, default in defaults.items()])
 
 
-@dataclass
-class Float8CurrentScaling:
-    fp8_format: Format = Format.HYBRID
-    fp8_dpa: bool = False
-
-
-@dataclass
-class Float8BlockScaling:
-    fp8_format: Format = Format.E4M3
-
-
-@dataclass
-class MXFP8BlockScaling:
-    fp8_format: Format = Format.E4M3
-    fp8_dpa: bool = False
+OF_HISTORY = {"margin": 0, "amax_history_len": 1024, "amax_compute_algo": "max"}
+DelayedScaling = _recipe("DelayedScaling", **OF_HISTORY, fp8_format=Format.HYBRID, fp8_dpa=False)
+Float8CurrentScaling = _recipe("Float8CurrentScaling", fp8_format=Format.HYBRID, fp8_dpa=False)
+Float8BlockScaling = _recipe("Float8BlockScaling", fp8_format=Format.E4M3)
+MXFP8BlockScaling = _recipe("MXFP8BlockScaling", fp8_format=Format.E4M3, fp8_dpa=False)
 
 
 @contextmanager
@@ -80,6 +65,9 @@ def checkpoint(function, *args, use_reentrant, context_fn=lambda: (nullcontext()
     fp8.again.append(again)
     with first:
         return function(*args, **kwargs)
+
+
+ROLES = ("query", "key", "value")
 
 
 def _parameter(*shape: int) -> nn.Parameter:
@@ -114,6 +102,9 @@ class _GEMMs(nn.Module):
 
     fused = fp8_initialized = False
 
+    def make_weight(self, rows, columns, bias):
+        self.weight, self.bias = _parameter(rows, columns), nn.Parameter(torch.zeros(rows)) if bias else None
+
     def __init_subclass__(cls):
         cls.__module__ = "transformer_engine.stand_in"
 
@@ -138,8 +129,7 @@ class _GEMMs(nn.Module):
 class Linear(_GEMMs):
     def __init__(self, in_features, out_features, bias=True, params_dtype=None, device=None):
         super().__init__()
-        self.weight = _parameter(out_features, in_features)
-        self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
+        self.make_weight(out_features, in_features, bias)
         self.to(params_dtype or torch.float32)
 
     def forward(self, x, is_first_microbatch=None, with_bias=True):
@@ -178,23 +168,23 @@ class LayerNormLinear(_Norm):
         self, in_features, out_features, eps=1e-5, bias=True, params_dtype=None, device=None, split=False, rms=False
     ):
         super().__init__()
-        self.weight = _parameter(out_features, in_features)
-        self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
         self.make_norm(in_features, eps, rms)
+        self.split = split
         if split:
-            for role, part in zip(("query", "key", "value"), self.weight.detach().chunk(3), strict=True):
-                setattr(self, f"{role}_weight", nn.Parameter(part.clone()))
-                setattr(self, f"{role}_bias", nn.Parameter(torch.zeros(part.shape[0])))
-            del self.weight, self.bias
+            for role in ROLES:
+                setattr(self, f"{role}_weight", _parameter(out_features // 3, in_features))
+                setattr(self, f"{role}_bias", nn.Parameter(torch.zeros(out_features // 3)))
+        else:
+            self.make_weight(out_features, in_features, bias)
         self.to(params_dtype or torch.float32)
 
+    def whole(self, what):
+        return torch.cat([getattr(self, f"{role}_{what}") for role in ROLES]) if self.split else getattr(self, what)
+
     def forward(self, x, is_first_microbatch=None, gather=lambda x: x):
-        x = gather(self.norm(x))
-        if hasattr(self, "query_weight"):
-            weight = torch.cat([self.query_weight, self.key_weight, self.value_weight])
-            bias = torch.cat([self.query_bias, self.key_bias, self.value_bias])
-            return self.linear("weight", x, weight, bias, is_first_microbatch)
-        return self.linear("weight", x, self.weight, self.bias, is_first_microbatch)
+        return self.linear(
+            "weight", gather(self.norm(x)), self.whole("weight"), self.whole("bias"), is_first_microbatch
+        )
 
 
 class LayerNormMLP(_Norm):

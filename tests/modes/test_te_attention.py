@@ -59,11 +59,11 @@ def test_what_tells_about_the_choice_is_kept_once_and_not_printed_and_other_logg
     handler.emit = lambda record: heard.append(record.getMessage())
     monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
     log = listen()
-    assert log.evidence() == {}
+    assert log.said == []
     assert listen() is log
     for _shape_that_is_chosen_alike in range(2):
         choose()
-    assert log.evidence() == {"attention_choice": SAID[1:]}
+    assert log.said == SAID[1:]
     logging.getLogger("another").warning("something")
     assert (capsys.readouterr().err, heard) == ("", ["something"])
     monkeypatch.setitem(sys.modules, PACKAGE, None)

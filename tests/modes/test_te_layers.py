@@ -7,7 +7,7 @@ import torch
 from modes import te_stand_in
 from torch import nn
 
-from fp8bench.modes.te_block import Swaps, TEBlock, plan_swaps, swap_layers, timm_blocks
+from fp8bench.modes.te_block import Swaps, TEBlock, plan_swaps, timm_blocks
 from fp8bench.modes.transformer_engine import TEBF16, TEFP8, TEBF16Article
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.worker.parity import prove
@@ -58,22 +58,16 @@ def test_linear_layers_that_fp8_could_take_and_norms_are_swapped_and_all_others_
     assert plan_swaps(model) == Swaps(linears=("stages.0.down", "stages.1.up", "stages.1.down"), norms=("head.0",))
 
 
-def test_swapped_layers_compute_the_same_with_the_weights_of_the_plain_ones():
-    plain = Net()
-    inputs = torch.randn(2, 5, 12)
-    expected = plain(inputs)
-    swaps = plan_swaps(plain)
-    swap_layers(te_stand_in, plain, (*swaps.linears, *swaps.norms))
-    assert type(plain.stages[0].down) is te_stand_in.Linear
-    assert type(plain.stages[0].norm) is te_stand_in.LayerNorm
-    assert (plain.stages[0].down.bias, plain.stages[0].norm.eps) == (None, 1e-3)
-    assert torch.allclose(plain(inputs), expected, atol=1e-6)
-
-
 @pytest.mark.usefixtures("stand_in")
-def test_the_mode_says_what_it_swapped_and_attention_is_the_models_own_so_that_no_switch_is_about_it():
-    mode = TEBF16()
-    found = mode.evidence(mode.convert(Net()))
+def test_swapped_layers_compute_the_same_and_attention_is_the_models_own_so_that_no_switch_is_about_it():
+    mode, plain, inputs = TEBF16(), Net(), torch.randn(2, 5, 12)
+    expected = plain(inputs)
+    model = mode.convert(plain)
+    first = model.stages[0]
+    assert (type(first.down), type(first.norm)) == (te_stand_in.Linear, te_stand_in.LayerNorm)
+    assert (first.down.bias, first.norm.eps) == (None, 1e-3)
+    assert torch.allclose(model(inputs), expected, atol=1e-6)
+    found = mode.evidence(model)
     assert (found["converted_layers"], found["total_layers"]) == (4, 6)
     assert (found["te_blocks"], found["te_linears"], found["te_norms"]) == (0, 4, 3)
     assert found["attention"] is None

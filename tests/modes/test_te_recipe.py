@@ -6,7 +6,7 @@ from modes.te_stand_in import fp8
 from torch import nn
 
 from fp8bench.modes.layers import LayerChoice, counted
-from fp8bench.modes.te_recipe import compile_policy, leave_out, make_recipe, require_fp8_attention, stands_for
+from fp8bench.modes.te_recipe import compile_policy, layers_in, leave_out, make_recipe, require_fp8_attention
 from fp8bench.modes.transformer_engine import TEFP8, TEFP8Article, te_layers
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.recipe import split_recipe
@@ -131,12 +131,11 @@ class TestLayerChoice:
 
     def test_layers_are_counted_by_their_folded_names_and_one_that_stands_for_no_known_layer_cannot_be_chosen(self):
         assert counted(["a.0.b", "a.11.b", "a.0.c1"]) == ["a.*.b x 2", "a.*.c1 x 1"]
-        plain = ["blocks.0.mlp.fc1"]
-        assert (stands_for("odd", plain), stands_for(*plain, plain)) == ((), ("blocks.0.mlp.fc1",))
+        plain, layer = ["blocks.0.mlp.fc1"], nn.Linear(2, 2)
+        modules = [(layers_in(name, layer, {}, plain), layer) for name in (*plain, "odd")]
+        assert [layers for layers, _ in modules] == [plain, []]
         with pytest.raises(ModeUnavailable, match="does not know which layer of the model a Linear stands for"):
-            leave_out(
-                {name: nn.Linear(2, 2) for name in (*plain, "odd")}, plain, LayerChoice("mlp"), "te-fp8", lambda: None
-            )
+            leave_out(modules, LayerChoice("mlp"), "te-fp8", lambda: None)
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -156,7 +155,7 @@ def test_a_second_forward_pass_is_in_fp8_and_rolls_no_amax_history():
 def test_before_weights_are_sharded_layers_forget_that_they_were_not():
     mode = TEFP8("delayed")
     model = mode.convert(LLMMicro(data="device", workers=0, seed=0).build(CPU))
-    layers = te_layers(model)
+    layers = te_layers(model).values()
     for layer in layers:
         layer._is_fsdp2 = False
     assert mode.before_sharding(model) is False

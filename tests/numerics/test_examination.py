@@ -11,7 +11,6 @@ from numerics import te_delayed_stand_in
 from fp8bench.modes.transformer_engine import DELAYED_SETTLE_PASSES, TEBF16, TEFP8
 from fp8bench.numerics import examination, memory
 from fp8bench.numerics.examination import errors, examine, make_case, make_mode, refusal_of, run_mode, shares
-from fp8bench.numerics.memory import layers_bytes
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, NumericsConfig
 
@@ -145,7 +144,7 @@ class TestRefusals:
         [(LAYERS[:1], 2048, 747), (LAYERS[:1], 4096, 3025), (LAYERS[1:], 2048, 2322), (LAYERS, 2048, 2322)],
     )
     def test_the_memory_needed_is_what_was_read_and_little_more(self, layers, width, mib):
-        assert mib < layers_bytes(layers, width, tokens=64) / 2**20 < 1.25 * mib
+        assert mib < examination.layers_bytes(layers, width, tokens=64) / 2**20 < 1.25 * mib
 
     def test_a_width_beyond_memory_is_refused_before_anything_is_drawn(self, monkeypatch):
         monkeypatch.setattr(memory, "free_host_bytes", lambda: 100 * 2**30)

@@ -10,7 +10,7 @@ from torch import nn
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16Article
 from fp8bench.numerics.definitions import E4M3, E5M2
-from fp8bench.numerics.layers import convert, draw, draw_weight, heads, plain_layer, weights
+from fp8bench.numerics.examination import convert, draw, draw_weight, heads, plain_layer, weights
 from fp8bench.numerics.scaling import (
     CASTS,
     DOWN_AT,

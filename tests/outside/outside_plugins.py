@@ -3,7 +3,6 @@ fp8bench.
 """
 
 import os
-import signal
 import time
 from contextlib import nullcontext
 
@@ -50,30 +49,8 @@ class Raises(Polite):
 
     def evidence(self, model):
         if dist.get_rank() == 1:
-            self.end()
+            raise ZeroDivisionError("rank one has had enough")
         return super().evidence(model)
-
-    def end(self):
-        raise ZeroDivisionError("rank one has had enough")
-
-
-class Killed(Raises):
-    """Rank 1 is killed, as by the kernel when memory runs out."""
-
-    name = "outside-killed"
-
-    def end(self):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-class OutOfMemory(Raises):
-    """Rank 1 runs out of memory, in torch's words."""
-
-    name = "outside-out-of-memory"
-
-    def end(self):
-        said = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB of which "
-        raise torch.OutOfMemoryError(f"{said}3.00 GiB is free.")
 
 
 class AcrossTheBatch(Polite):
@@ -92,18 +69,6 @@ class AcrossTheBatch(Polite):
 
         model.blocks = nn.Sequential(*(Block(block) for block in model.blocks))
         return model
-
-
-class Sleeps(Polite):
-    """Runs until it is interrupted; says where each rank is."""
-
-    name = "outside-sleeps"
-
-    def evidence(self, model):
-        with open(os.path.join(os.environ["OUTSIDE_PIDS"], str(os.getpid())), "w"):
-            pass
-        time.sleep(600)
-        return super().evidence(model)
 
 
 class Waits(Polite):

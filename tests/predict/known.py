@@ -5,15 +5,15 @@ from datetime import date
 from typing import Any
 
 from builders import environment, instance, price, profile, rank_samples, rounds, steps_about, summary
+from report.comparing import asked
 
 from fp8bench.predict.prediction import Source, source
 from fp8bench.predict.step import Case, GpuChange, Known, Limits, Machine, Scale, Tested, Work
-from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery
 from fp8bench.records.select import select
 from fp8bench.schema.instance import Catalog, Gpu
 from fp8bench.schema.record import Record
 
-QUERY = PriceQuery(date(2026, 11, 1), current=True, machine=ANY_MACHINE)
+OPTIONS = asked("fast-1x", today=date(2026, 11, 1))
 STEP = {"gemm_bf16": 0.06, "elementwise": 0.035}
 FP8_STEP = {"gemm_fp8": 0.03, "gemm_bf16": 0.01, "elementwise": 0.055}
 

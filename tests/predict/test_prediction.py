@@ -1,6 +1,7 @@
 """Predictions: what they start from, their numbers and ranges, what they warn of, and how they are shown."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 from builders import (
@@ -15,7 +16,7 @@ from builders import (
     published,
     summary,
 )
-from known import FP8_STEP, QUERY, case_of, catalog, gpu, one_source, records, what_is_known
+from known import FP8_STEP, OPTIONS, case_of, catalog, gpu, one_source, records, what_is_known
 
 from fp8bench.predict.document import document, predictions
 from fp8bench.predict.prediction import sources, target, tokens_of, unsupported
@@ -37,7 +38,12 @@ def of(key, gpus=None, known=CATALOG):
 
 
 def predicted(sources, key="narrow-1x", errors=(), gpus=None, known=CATALOG):
-    return predictions(sources, of(key, gpus, known), what_is_known(*errors), known, QUERY)
+    return predictions(sources, of(key, gpus, known), what_is_known(*errors), known, OPTIONS)
+
+
+def rows_of(found):
+    """What is known of each prediction, by the names of its JSON."""
+    return [SimpleNamespace(**one.as_json()) for one in found[0]]
 
 
 def fp8(recipe="delayed"):
@@ -46,16 +52,16 @@ def fp8(recipe="delayed"):
 
 
 def test_a_prediction_is_called_one_is_priced_and_its_range_is_the_measured_interval_widened_by_the_error():
-    (row,) = predicted([one_source()], errors=[case_of(error=0.25)]).rows
+    (row,) = rows_of(predicted([one_source()], errors=[case_of(error=0.25)]))
     assert (row.source, row.status) == ("predicted", "predicted")
     assert row.step_time_s == pytest.approx(0.135)
     assert row.throughput_per_s == pytest.approx(64 / 0.135)
     assert row.units_per_usd == pytest.approx(64 / 0.135 * 360)
     assert row.usd_per_million_units == pytest.approx(1e6 / row.units_per_usd)
     # As much slower, as much cheaper it would have to be.
-    assert row.measured.units_per_usd == pytest.approx(640 * 360)
+    assert row.measured["units_per_usd"] == pytest.approx(640 * 360)
     assert row.break_even_usd_per_hour == pytest.approx(10 * 0.1 / 0.135)
-    assert sum(part.predicted_s for part in row.parts) == pytest.approx(row.step_time_s)
+    assert sum(part["predicted_s"] for part in row.parts) == pytest.approx(row.step_time_s)
     low, high = one_source().row.step_time_ci_s
     assert row.step_time_range_s == pytest.approx((1.35 * low / 1.25, 1.35 * high * 1.25))
     slowest, fastest = row.throughput_range_per_s
@@ -73,42 +79,44 @@ def test_a_prediction_is_called_one_is_priced_and_its_range_is_the_measured_inte
     ],
 )
 def test_what_no_case_tests_has_no_range_and_another_batch_size_is_said(settings, known, warned):
-    source = [one_source(*records(settings={"world_size": 1, **settings}))]
-    (row,) = predictions(source, of("narrow-1x"), known, CATALOG, QUERY).rows
+    found = [one_source(*records(settings={"world_size": 1, **settings}))]
+    (row,) = rows_of(predictions(found, of("narrow-1x"), known, CATALOG, OPTIONS))
     assert row.step_time_s is not None
     assert (row.step_time_range_s is row.model_error is None) == warned.startswith("no range")
     assert [text.startswith(warned) for text in row.warnings] == [True]
 
 
 def test_the_same_gpu_in_another_instance_has_the_measured_interval_and_the_share_of_its_price():
-    (row,) = predicted([one_source(*records("fast-2x"))], "fast-8x", gpus=2).rows
+    (row,) = rows_of(predicted([one_source(*records("fast-2x"))], "fast-8x", gpus=2))
     assert row.step_time_s == pytest.approx(0.1)
     assert row.step_time_range_s == pytest.approx(one_source(*records("fast-2x")).row.step_time_ci_s)
     assert (row.price_share, row.usd_per_hour) == (0.25, 20.0)
     rented = instance("rented", gpu="Fast", gpu_count=8, provider="a cloud", prices=(price(160.0, region=None),))
     found = predicted([one_source()], "mine", known=catalog(rented, instance("mine", gpu="Fast", gpu_count=4)))
-    assert "no price of mine is known: 4 of 8 GPUs of rented stand in for it" in found.warnings
-    (row,) = found.rows
+    assert "no price of mine is known: 4 of 8 GPUs of rented stand in for it" in found[1]
+    (row,) = rows_of(found)
     assert (row.usd_per_hour, row.price_share, row.price_share_of) == (80.0, 0.5, "rented")
     # A record that ran on another GPU than its instance has no price of it.
     renamed = CATALOG.instances["fast-1x"].model_copy(update={"gpu": "Old"})
     known = CATALOG.model_copy(update={"instances": {**CATALOG.instances, "fast-1x": renamed}})
-    assert predicted([one_source()], known=known).rows[0].measured.usd_per_hour is None
+    (row,) = rows_of(predicted([one_source()], known=known))
+    assert row.measured["usd_per_hour"] is None
 
 
 def test_more_gpus_than_were_measured_and_doubtful_figures_are_warned_of():
     found = predicted([one_source()], "fast-8x", [case_of("same GPU", "another number of GPUs")])
-    (row,) = found.rows
+    (row,) = rows_of(found)
     assert row.world_size == 8
     assert row.throughput_per_s == pytest.approx(512 / row.step_time_s)
     assert row.step_time_range_s[0] < 0.1
-    assert found.warnings == ("8 GPUs are predicted from 1: the model was tested on up to 2",)
+    assert found[1] == ["8 GPUs are predicted from 1: the model was tested on up to 2"]
     doubted = gpu("Doubted", doubtful=("dense_bf16_tflops", "tdp_w"))
     known = catalog(instance("doubted-1x", gpu="Doubted", gpu_count=1, gpu_memory_gib=80))
     known = known.model_copy(update={"gpus": {**known.gpus, "Doubted": doubted}})
     found = predicted([one_source()], "doubted-1x", known=known)
-    assert "doubtful in the catalogue: dense_bf16_tflops of Doubted" in found.rows[0].warnings
-    assert ("no price" in found.warnings[0], found.rows[0].units_per_usd) == (True, None)
+    (row,) = rows_of(found)
+    assert "doubtful in the catalogue: dense_bf16_tflops of Doubted" in row.warnings
+    assert ("no price" in found[1][0], row.units_per_usd) == (True, None)
 
 
 def test_a_gpu_that_the_catalogue_does_not_know_is_refused_by_its_figures():
@@ -140,7 +148,7 @@ def test_what_does_not_fit_into_memory_cannot_run_and_what_nearly_does_or_is_unk
         ((full,), "needs 79.0 of 80 GiB: it may not fit"),
         ((), "whether it fits into memory is unknown"),
     ):
-        (row,) = predicted([one_source(*records(memory=memory))], errors=[case_of()]).rows
+        (row,) = rows_of(predicted([one_source(*records(memory=memory))], errors=[case_of()]))
         assert row.warnings == (said,)
 
 
@@ -170,7 +178,7 @@ def test_a_language_model_says_how_many_tokens_a_sequence_has_and_that_none_sees
         )
     )
     assert (of_text.work.tokens, of_text.work.causal) == (2048, True)
-    (row,) = predicted([of_text]).rows
+    (row,) = rows_of(predicted([of_text]))
     assert (row.unit, row.throughput_per_s) == ("tokens", pytest.approx(tokens_a_step / row.step_time_s))
     found = one_source(*records("fast-8x"))
     assert not found.work.causal
@@ -217,7 +225,7 @@ def test_a_source_from_which_nothing_can_be_predicted_says_why(of, said):
 
 def shown(key="narrow-1x", gpus=None, sources=None, errors=None):
     found = predicted(sources or (one_source(), fp8()), key, errors or [case_of()], gpus)
-    return document(found, ["omitted: fast-1x:te-bf16 is invalid"])
+    return document(*found, ["omitted: fast-1x:te-bf16 is invalid"])
 
 
 def test_a_reader_learns_what_it_buys_how_far_to_believe_it_and_what_is_assumed():
@@ -234,9 +242,9 @@ def test_a_reader_learns_what_it_buys_how_far_to_believe_it_and_what_is_assumed(
 
 
 def test_what_cannot_run_comes_last_has_no_numbers_and_its_reason_below():
-    found = predicted([fp8(), one_source()], "old-1x").rows
+    found = rows_of(predicted([fp8(), one_source()], "old-1x"))
     assert [(row.mode, row.status) for row in found] == [("baseline-bf16", "predicted"), ("te-fp8", "unsupported")]
-    assert (found[1].step_time_s, found[1].units_per_usd, found[1].parts) == (None, None, ())
+    assert (found[1].step_time_s, found[1].units_per_usd, found[1].parts) == (None, None, [])
     elsewhere = (case_of("another architecture", left_out="GPU type"),)
     text = render(shown("old-1x", errors=elsewhere), PIPE)
     assert re.search(r"te-fp8:delayed/eager +64 x 1 +unsupported +- +- +\[a\]", text)

@@ -169,8 +169,6 @@ def test_dated_prices_go_before_undated_ones_and_only_an_instance_of_a_cloud_wit
     assert [has_no_price(one) for one in owned] == [True, True, False, False]
 
 
-throughputs = st.floats(min_value=1e-3, max_value=1e7)
-hourly = st.floats(min_value=1e-2, max_value=1e4)
 P4D = units_per_usd(throughput_per_s=8 * 64 / 0.41, usd_per_hour=32.77)
 P5 = units_per_usd(throughput_per_s=8 * 64 / 0.199, usd_per_hour=98.32)
 
@@ -185,19 +183,6 @@ def test_the_published_example_a_job_and_the_mfu_of_vit_huge_on_one_h200():
     assert job_usd(90e6, 662_458.0) == pytest.approx(135.86, abs=0.01)
     assert mfu(763.5e9 * 64, 0.1375, 1, 989) == pytest.approx(0.3593, abs=0.0001)
     assert mfu(flops_per_step=8 * 989e12 * 0.5, step_time_s=0.5, gpus=8, peak_tflops=989) == pytest.approx(1.0)
-
-
-@given(throughputs, throughputs, hourly, st.floats(min_value=1.01, max_value=10))
-def test_at_the_break_even_price_there_is_no_gain_below_it_a_row_gains_and_above_it_loses(
-    throughput_per_s, reference_throughput_per_s, usd_per_hour, factor
-):
-    reference = units_per_usd(reference_throughput_per_s, usd_per_hour)
-    even = break_even_usd_per_hour(throughput_per_s, reference)
-
-    assert break_even_usd_per_hour(reference_throughput_per_s, reference) == pytest.approx(usd_per_hour)
-    assert gain(units_per_usd(throughput_per_s, even), reference) == pytest.approx(0, abs=1e-9)
-    assert gain(units_per_usd(throughput_per_s, even / factor), reference) > 0
-    assert gain(units_per_usd(throughput_per_s, even * factor), reference) < 0
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from kept import put as put_text
 
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.record import SCHEMA_VERSION
 
 
 def put(path, record, **changes):
@@ -58,15 +57,6 @@ def test_a_broken_file_is_told_to_whom_it_may_belong(tmp_path):
     (tmp_path / "unknown").mkdir()
     (tmp_path / "unknown" / "anybodys.json").write_text("{")
     assert broken_names(tmp_path) == ["anybodys.json"]
-
-
-def test_the_figures_that_travel_with_the_program_are_found_from_a_folder_that_is_not_there(tmp_path):
-    records = [kept.record for kept in results.read(tmp_path / "absent", ["p4d", "p5"])]
-    times = {(r.instance, r.figure.mode, r.summary.step_time_s) for r in records}
-
-    assert times >= {("p4d", "baseline-bf16", 0.41), ("p5", "baseline-bf16", 0.199)}
-    assert {(record.source, record.schema_version) for record in records} == {("published", SCHEMA_VERSION)}
-    assert not results.read(tmp_path, [])
 
 
 def test_a_file_or_folder_that_the_system_does_not_give_is_named(tmp_path, monkeypatch):

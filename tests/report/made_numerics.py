@@ -2,7 +2,7 @@
 
 from builders import environment, head
 
-from fp8bench.kinds.numerics.measure import NumericsRecord
+from fp8bench.kinds.numerics import NumericsRecord
 from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, AmaxJump, LayerError, NumericsConfig, ScalingTrace
 
 SIZES = {"baseline-bf16": 3e-3, "torchao-float8:tensorwise": 4e-2, "te-fp8:delayed": 3.9e-2}

@@ -5,9 +5,9 @@ from pydantic import TypeAdapter
 from report import comparing
 from report.comparing import row
 
+from fp8bench.kinds.kind import AS_IT_IS, Count, View
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.columns import arranged, holds, with_front
-from fp8bench.kinds.view import AS_IT_IS, Count, View
 
 
 def ran(name, per_usd=None, per_s=100.0, **changes):

@@ -7,7 +7,8 @@ from builders import environment
 from report.comparing import asked
 from report.made_converge import BASELINE, FP8, SEEDS, STEP_S, record, stopped, trained
 
-from fp8bench.kinds.converge.document import STYLES, compare, document
+from fp8bench.kinds.converge import KIND
+from fp8bench.kinds.converge.document import STYLES, compare
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import UsageError
 from fp8bench.tables.document import Heading, Note, Sentence, Table
@@ -25,7 +26,7 @@ def options(*records, **changes):
 
 
 def shown(*records, catalog=CATALOG, **changes):
-    return document(records, catalog, options(*records, **changes))
+    return KIND.document(records, catalog, options(*records, **changes))
 
 
 def parts(found, kind):
@@ -125,7 +126,7 @@ class TestTable:
         later, money = (table(found)[name][2] for name in ("equal time", "equal money"))
         assert later.startswith("+0.8"), "it is slower"
         assert money.startswith("-0.1"), "and it costs even less"
-        assert sentences(found)[1].startswith("baseline-bf16 on p4d is inconclusive with +0.0000 nats (")
+        assert sentences(found)[2].startswith("p4d: baseline-bf16 is inconclusive with +0.0000 nats (")
 
     def test_the_share_of_an_instance_is_said_and_a_region_without_a_price_is_refused(self):
         found = shown(record(settings={"world_size": 2}))

@@ -42,8 +42,8 @@ from report.comparing import (
     te_bf16,
 )
 
+from fp8bench.kinds.kind import View
 from fp8bench.kinds.priced import PRICED_ELSEWHERE
-from fp8bench.kinds.view import View
 from fp8bench.records.select import rounds_of
 from fp8bench.schema.instance import Price
 

@@ -1,11 +1,8 @@
 """Faults of YAML and JSON files are told by file, line and field."""
 
-import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import read_text
@@ -71,11 +68,8 @@ def test_deep_nesting_is_refused_and_does_not_end_the_process():
     ("text", "line"),
     [
         ("a: 1\nb: [1\nc: 2\n", 3),
-        ("a:\n\tb: 1\n", 2),
-        ("a: 1\nb: *nowhere\n", 2),
-        ("a: 1\n---\nb: 2\n", 2),
         ("a: 1\nas_of: 2026-02-30\n", 2),
-        ("a: 1\nas_of: !!int many\n", 2),
+        ("a: 1\nb: !!int [1]\n", 2),
         *((f"a: 1\nb: {number}\n", 2) for number in ("12:30", "010", "0x10", "0b11", "1_000")),
         ('a: 1\nb: "\x01"\n', 2),
     ],
@@ -110,22 +104,3 @@ def test_a_mapping_has_names_of_text_and_values_as_written_and_anything_else_on_
 )
 def test_the_line_of_a_field(text, location, line):
     assert line_of(text, location) == line
-
-
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers(-5, 5) | st.text("abc", max_size=3),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("xyz", min_size=1), inner, max_size=3),
-        max_leaves=12,
-    ),
-    st.integers(0, 3),
-    st.integers(0, 3),
-)
-def test_in_indented_json_it_is_the_line_on_which_the_field_is_written(filler, before, after):
-    document = {f"before{i}": filler for i in range(before)}
-    document["outer"] = {"list": [filler, {"sought": filler}], **{f"after{i}": filler for i in range(after)}}
-    text = json.dumps(document, indent=1)
-
-    line = line_of(text, ("outer", "list", 1, "sought"))
-
-    assert text.splitlines()[line - 1].strip().startswith('"sought":')

@@ -4,8 +4,8 @@ import pytest
 from builders import environment, machine_called, measured, published
 from pydantic import ValidationError
 
+from fp8bench.records.select import not_comparable, unlike_software
 from fp8bench.schema.machine import MachineIdentity, differing, same_machine, software_of
-from fp8bench.schema.record import not_comparable, unlike_software
 
 VERSIONS = {"torch": "2.11.0", "transformer-engine": "2.20.2", "cudnn": "91900", "numpy": "2.5.2"}
 HERE, THERE = machine_called("vendor-a"), machine_called("vendor-b")

@@ -11,16 +11,13 @@ from builders import (
     place,
     profile,
     published,
-    rank_report,
     rank_samples,
     telemetry,
     unsupported,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fp8bench.schema.rank import POWER_CAP, SLOWDOWNS, RankReport, RankTelemetry
+from fp8bench.schema.rank import POWER_CAP, SLOWDOWNS, RankTelemetry
 from fp8bench.schema.record import SCHEMA_VERSION, Provenance, Record, Session, Summary
 
 FIELDS_OF_THE_CONTRACT = (
@@ -30,9 +27,6 @@ FIELDS_OF_THE_CONTRACT = (
 DAY = date(2023, 11, 15)
 PUBLISHED, EXTERNAL = (Provenance(citation="an article", published_on=day) for day in (DAY, None))
 NOT_FINITE = [float("inf"), float("-inf"), float("nan")]
-
-seconds = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
-step_times = st.floats(min_value=0, exclude_min=True, allow_nan=False, allow_infinity=False)
 
 
 def summary_with(**overrides):
@@ -131,13 +125,6 @@ def test_a_record_has_every_field_of_the_contract_and_no_price():
     assert json.loads(text)["schema_version"] == SCHEMA_VERSION == 13
     assert "usd" not in text
     assert "price" not in text
-
-
-@given(st.lists(step_times, min_size=1, max_size=8), st.lists(st.none() | seconds, max_size=8))
-def test_a_ranks_report_comes_back_to_the_last_bit_of_its_samples(times, losses):
-    samples = rank_samples(step_s=tuple(times), host_s=tuple(times), loss=tuple(losses))
-    for report in (rank_report(samples=samples, profile=profile()), rank_report(3, status="failed", samples=None)):
-        assert RankReport.model_validate_json(report.model_dump_json()) == report
 
 
 def test_a_profile_knows_what_communication_is_hidden_whether_fp8_ran_and_takes_nothing_impossible():

@@ -31,7 +31,6 @@ from fp8bench.stats.ratio import (
 )
 
 several = st.lists(st.floats(min_value=1e-3, max_value=1e3), min_size=2, max_size=9)
-REFERENCE = estimate([0.1, 0.1002, 0.0999, 0.1])
 
 
 def steady(centre, processes=3):
@@ -88,25 +87,6 @@ class TestInterval:
         ends = ttest_ind(np.log(ours), np.log(reference), equal_var=False).confidence_interval(0.95)
         found = ratio(estimate(ours.tolist()), estimate(reference.tolist()))
         assert found.interval == pytest.approx((math.exp(ends.low), math.exp(ends.high)))
-
-
-class TestRegression:
-    @pytest.mark.parametrize(
-        ("times", "judgement"),
-        [
-            ((0.08, 0.0801, 0.0799, 0.08), "ok"),
-            ((0.102, 0.1021, 0.1019, 0.102), "ok"),
-            ((0.103, 0.1031, 0.1029, 0.103), "inconclusive"),
-            ((0.105, 0.1051, 0.1049, 0.105), "regression"),
-            ((0.1, 0.12, 0.1, 0.12), "inconclusive"),
-        ],
-    )
-    def test_the_whole_interval_decides_on_one_side_of_what_is_allowed(self, times, judgement):
-        found = regression(estimate(times), REFERENCE, 0.03)
-        assert found.judgement == judgement
-        assert (found.why is None) == (judgement != "inconclusive")
-        beside = ratio(estimate(times), REFERENCE)
-        assert (found.value, found.interval) == (beside.value, beside.interval)
 
 
 def drawn(seed, count, spread):

@@ -4,8 +4,6 @@ import math
 
 import pytest
 from builders import telemetry
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fp8bench.schema.rank import RankTelemetry
 from fp8bench.stats.telemetry import drawn_between, energy, energy_spread, flags, median_sm_clock, round_flags
@@ -55,15 +53,6 @@ class TestDrawnBetween:
             moved = [moves_every_s * math.floor((at + 0.003 * phase) / moves_every_s) for at in at_s]
             counter = [5000 + 700 * min(at, timed_s) + 120 * max(0.0, at - timed_s) for at in moved]
             assert drawn_between(at_s, counter, 0.0, timed_s, 0.2) == pytest.approx(700 * timed_s, rel=within)
-
-    @given(st.lists(st.floats(0.1, 1000), min_size=3, max_size=5), st.tuples(*[st.floats(0.01, 0.99)] * 3))
-    def test_the_parts_of_a_time_with_few_samples_add_up(self, growth, cuts):
-        counter = [sum(growth[:place]) for place in range(len(growth))]
-        at_s = [float(place) for place in range(len(growth))]
-        first, middle, last = sorted(cut * at_s[-1] for cut in cuts)
-        whole = drawn_between(at_s, counter, first, last, 0)
-        parts = [drawn_between(at_s, counter, first, middle, 0), drawn_between(at_s, counter, middle, last, 0)]
-        assert sum(part or 0 for part in parts) == pytest.approx(whole or 0, abs=1e-6)
 
 
 NO_NVML = RankTelemetry(rank=1, warning="NVML: Driver Not Loaded")

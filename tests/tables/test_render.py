@@ -11,8 +11,8 @@ from rich.console import Console
 
 from fp8bench.tables.document import Cells, Document, Letters, Note, Sentence, Table, Warned, blocks, notes
 from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, csv_cell, drawn_of, fitted, markdown, print_table, render
-from fp8bench.tables.study import differences, labels, where
-from fp8bench.tables.written import brief_count, change, low_to_high, time_said
+from fp8bench.tables.study import differences_line, labels, where
+from fp8bench.tables.written import brief_count, change, low_to_high, rate, time_said, with_interval
 
 ROWS = [("fc1", "bf16", "1.0"), ("fc1", "fp8", "0.5"), ("fc2", "fp8", "0.7")]
 MODE = Cells("mode", ("torchao-float8:rowwise", "te-fp8, eager"), "word")
@@ -173,6 +173,9 @@ def hundredths(low, high):
         (hundredths, (1e-6, 2.0), "not bounded"),
         (hundredths, (-0.07, -0.05), "-0.07 to -0.05"),
         (hundredths, (-0.07, 0.02), "-0.07 to 0.02"),
+        # Each end has digits of its own.
+        (with_interval, (93.1e-6, (27.9e-6, 1500.4e-6), rate, 1e6), "93.1 (27.9-1,500)"),
+        *((with_interval, (value, None, rate), said) for value, said in ((0.00106, "0.00106"), (None, "-"))),
         (change, (0.25, (0.2, 0.3)), "+25.0 % (+20.0 to +30.0)"),
         (change, (-0.5, (-0.9999, 0.01)), "-50.0 % (not bounded)"),
         (change, (0.1, (-1.0, 0.3)), "+10.0 % (at most +30.0)"),
@@ -214,31 +217,32 @@ def on(*device, **changes):
 
 EPYC, XEON = on(None, cpu="an Epyc"), on(None, cpu="a Xeon")
 HERE, THERE = machine_called("vendor-a"), machine_called(None)
+TE = "transformer-engine"
 
 
 @pytest.mark.parametrize(
     ("records", "found"),
     [
-        ([record(), on(python="3.13.1", versions={"torch": "2.11.0", "numpy": "1"})], {}),
-        ([record(), on("NVIDIA H100")], {"": (H200, "NVIDIA H100")}),
-        ([record(), on(versions={"torch": "2.12.0"})], {"torch": ("2.11.0", "2.12.0")}),
-        ([on(versions={"cuda": "13.0"}), on(versions={"cuda": "12.8"})], {"cuda": ("13.0", "12.8")}),
-        ([on(versions={}), on(versions={"torchao": "0.18"})], {"torchao": (None, "0.18")}),
-        ([on(versions={}), on(versions={"transformer-engine": "2.20"})], {"transformer-engine": (None, "2.20")}),
-        ([record(), on(driver="570.1")], {"driver": ("580.0", "570.1")}),
-        ([EPYC, XEON], {"": ("an Epyc", "a Xeon")}),
+        ([record(), on(python="3.13.1", versions={"torch": "2.11.0", "numpy": "1"})], []),
+        ([record(), on("NVIDIA H100")], [f"a: {H200}; b: NVIDIA H100."]),
+        ([record(), on(versions={"torch": "2.12.0"})], ["a: torch 2.11.0; b: torch 2.12.0."]),
+        ([on(versions={"cuda": "13.0"}), on(versions={"cuda": "12.8"})], ["a: cuda 13.0; b: cuda 12.8."]),
+        ([on(versions={}), on(versions={"torchao": "0.18"})], ["a: torchao -; b: torchao 0.18."]),
+        ([on(versions={}), on(versions={"transformer-engine": "2.20"})], [f"a: {TE} -; b: {TE} 2.20."]),
+        ([record(), on(driver="570.1")], ["a: driver 580.0; b: driver 570.1."]),
+        ([EPYC, XEON], ["a: an Epyc; b: a Xeon."]),
         (
             [record(machine=HERE), record(machine=THERE), record()],
-            {"machine": (f"vendor-a ({HERE.id})", THERE.id, None)},
+            [f"a: machine vendor-a ({HERE.id}); b: machine {THERE.id}; c: machine -."],
         ),
-        ([record(machine=HERE), record("p4d", machine=THERE)], {}),
+        ([record(machine=HERE), record("p4d", machine=THERE)], []),
+        # Of an unknown machine nothing is guessed.
+        ([record(), record(environment=None)], [f"a: {H200}, torch 2.11.0, driver 580.0; b: -, torch -, driver -."]),
     ],
 )
 def test_what_differs_between_machines_is_told_if_it_moves_numbers(records, found):
-    assert differences(records) == found
+    assert differences_line(records, "abc"[: len(records)]) == found
 
 
-def test_of_an_unknown_machine_nothing_is_guessed():
-    unknown = record(environment=None)
-    assert differences([record(), unknown])[""] == (H200, None)
-    assert where([record(), EPYC, unknown], "abc") == f"a ({H200}), b (CPU), c (CPU)"
+def test_records_without_a_gpu_are_of_a_cpu():
+    assert where([record(), EPYC, record(environment=None)], "abc") == f"a ({H200}), b (CPU), c (CPU)"

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from fp8bench import registry
-from fp8bench.numerics.model_facts import linear_gemms
-from fp8bench.worker.ceilings import Attention, Calls
+from fp8bench.worker.ceilings import Attention, counted
 
 
 @pytest.mark.parametrize(
@@ -19,8 +18,7 @@ from fp8bench.worker.ceilings import Attention, Calls
 def test_attention_and_norms_of_a_model_are_counted_and_nothing_stays_hooked(name, attention, normed):
     workload = registry.load(registry.find_workload(name))(data="device")
     for _ in range(2):
-        with Calls() as calls:
-            linear_gemms(workload, 2)
+        _, calls = counted(workload, 2)
         assert (calls.attention, calls.normed) == ({attention: 2}, normed)
     torch.nn.LayerNorm(8)(torch.ones(8))
     assert calls.normed == normed

@@ -71,10 +71,10 @@ def test_one_wrong_element_is_found(operation, monkeypatch):
 def test_a_case_that_is_wrong_is_not_timed(monkeypatch):
     monkeypatch.setattr(dist, "all_reduce", lambda *_: None)
     monkeypatch.setattr(collectives, "largest", lambda value, _device: value)
-    config = config_of(operations=("all-reduce",), dtypes=("fp32",), sizes_bytes=(64, 128), rounds=3)
+    cases = [Case(operation="all-reduce", dtype="fp32", size_bytes=size) for size in (64, 128)]
     found = iter((0, 5))
     monkeypatch.setattr(collectives, "wrong_elements", lambda _arrays: next(found))
-    right, wrong = collectives._times(config, 0, CPU)
+    right, wrong = collectives.timed(cases, 0, 2, CPU, rounds=3, seconds=0.001)
     assert (right.wrong, len(right.rounds_s)) == (0, 3)
     assert all(20 <= len(one) <= 100 for one in right.rounds_s)
     assert (wrong.wrong, wrong.rounds_s) == (5, ())
@@ -82,7 +82,7 @@ def test_a_case_that_is_wrong_is_not_timed(monkeypatch):
 
 @pytest.mark.thorough
 def test_two_processes_time_every_operation(tmp_path):
-    from fp8bench.kinds.collectives.measure import task_of
+    from fp8bench.kinds.collectives import task_of
     from fp8bench.launch.processes.watch import Executor
 
     config = config_of(operations=OPERATIONS, dtypes=("bf16", "fp32"), sizes_bytes=(1000,), rounds=1)

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 import timm.layers
 import torch
-from outside.outside_plugins import Polite
+from outside.outside_plugins import Polite, TinyLinear
 from torch import nn
 from torch.nn import functional as F
 from transformers.models.llama import modeling_llama
@@ -221,22 +221,16 @@ def test_what_is_replaced_within_a_context_alone_is_none_of_it(monkeypatch):
     assert parity.prove(Within(), workload, 0, CPU, before=before).parity.passed
 
 
-class Vectors:
-    unit = "samples"
+class Vectors(TinyLinear):
+    name = "vectors"
 
     def __init__(self, model, of_logits=F.cross_entropy):
-        self.name, self.model, self.of_logits = "vectors", model, of_logits
+        super().__init__()
+        self.model, self.of_logits = model, of_logits
 
     def build(self, device):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            return self.model()
-
-    def batches(self, batch_size, rank, device):
-        generator = torch.Generator().manual_seed(rank)
-        while True:
-            inputs = torch.randn(batch_size, 16, generator=generator)
-            yield Batch(inputs, torch.randint(4, (batch_size,), generator=generator))
+        torch.manual_seed(self.seed)
+        return self.model()
 
     def loss(self, model, batch):
         return self.of_logits(model(batch.inputs), batch.targets)

@@ -24,7 +24,7 @@ from fp8bench.worker import clock, timing
 from fp8bench.worker.execution.step import Launch
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.timing import Compilations, Training, compilations, compiled_to, time_steps
-from fp8bench.workloads.fake_data import EndlessSampler, LoaderBatches
+from fp8bench.workloads.fake_data import LoaderBatches
 
 CPU = torch.device("cpu")
 NO_FILE = ProgressFile(None)
@@ -206,7 +206,7 @@ class TakesItsTime(TinyLinear):
 
 
 def loader(batch_s, workers):
-    return LoaderBatches(Sleeping(batch_s * max(workers, 1)), EndlessSampler(ENDLESS, 1, 0), 1, CPU, workers)
+    return LoaderBatches(Sleeping(batch_s * max(workers, 1)), 1, 0, CPU, workers)
 
 
 def timed(batches, steps, warmup=3, step_s=STEP_S):

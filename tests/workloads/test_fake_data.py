@@ -1,11 +1,12 @@
 """Random samples: what they are made of, which rank gets which, and that a loader changes none of them."""
 
 from functools import partial
+from itertools import islice
 
 import pytest
 import torch
 
-from fp8bench.workloads.fake_data import LENGTH, Drawn, EndlessSampler, draw_image, draw_tokens
+from fp8bench.workloads.fake_data import LENGTH, Drawn, draw_image, draw_tokens, indices
 from fp8bench.workloads.llama import LLMMicro
 from fp8bench.workloads.vit import ViTMicro
 
@@ -37,8 +38,7 @@ def test_a_sample_depends_on_its_index_and_the_seed_alone(draw):
 
 
 def test_ranks_never_draw_the_same_sample_in_the_same_pass_and_resident_data_is_one_batch():
-    samplers = [iter(EndlessSampler(LENGTH, batch_size=4, rank=rank)) for rank in range(8)]
-    drawn = [next(sampler) for sampler in samplers for _ in range(12)]
+    drawn = [index for rank in range(8) for index in islice(indices(4, rank), 12)]
     assert len(set(drawn)) == len(drawn)
     batches = ViTMicro(data="device").batches(4, 0, CPU)
     assert next(batches).inputs is next(batches).inputs

@@ -8,7 +8,7 @@ from torch import nn
 
 from fp8bench import registry
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.workloads.vit import ViTHuge, ViTHuge256
+from fp8bench.workloads.vit import ViTHuge, ViTHuge256, ViTMicro
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ def refusal(name, batch_size=16, fp8=True, **sizes):
     return refused.value
 
 
-def test_image_size_and_classes_are_the_models_own_or_as_asked_and_two_builds_of_a_seed_alike():
+def test_image_size_and_classes_are_the_models_own_or_as_asked():
     name = "vit_tiny_patch16_224"
     own, other = workload(name), workload(name, image_size=48, classes=10)
     assert own.sizes() == {"model": name, "img_size": 224, "num_classes": 1000, "parameters": 5_717_416}
@@ -33,21 +33,16 @@ def test_image_size_and_classes_are_the_models_own_or_as_asked_and_two_builds_of
     [image, target] = next(other.batches(2, 0, CPU))
     assert (image.shape, other.build(CPU)(image).shape) == ((2, 3, 48, 48), (2, 10))
     assert target.max() < 10
-    first, again = (other.build(CPU) for _ in range(2))
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
     # A shared LayerNorm of zeros is not a bias: biases start at zero and stay so.
-    assert not any(part.bias.any() for part in first.modules() if isinstance(part, nn.LayerNorm))
+    assert not any(part.bias.any() for part in other.build(CPU).modules() if isinstance(part, nn.LayerNorm))
     # A model of convolutions takes another size without being told.
     workload("convnext_tiny", image_size=64).check(16, True)
 
 
 def test_a_vit_counts_as_the_vit_workloads_do_and_depthwise_convolutions_by_their_groups():
     """ConvNeXt-T is published with 4.5 G multiply-adds; three passes of twice as many operations."""
-    from fp8bench.workloads.vit import ViTMicro
-
-    sizes = {"architecture": dict(img_size=224, patch_size=16, embed_dim=192, depth=12, num_heads=3, num_classes=1000)}
-    micro = type("Large", (ViTMicro,), sizes)
-    assert workload("vit_tiny_patch16_224").flops_per_step(4) == micro().flops_per_step(4)
+    sizes = dict(img_size=224, patch_size=16, embed_dim=192, depth=12, num_heads=3, num_classes=1000)
+    assert workload("vit_tiny_patch16_224").flops_per_step(4) == ViTMicro().resized(**sizes).flops_per_step(4)
     assert workload("convnext_tiny").flops_per_step(1) / 1e9 == pytest.approx(4.5 * 6, rel=0.015)
 
 
@@ -65,16 +60,13 @@ class TestWhatIsChanged:
         made = workload(name, image_size=64)
         model = made.build(CPU)
         inputs = next(made.batches(1, 0, CPU)).inputs
-        moved = []
-
-        def note(_block, arguments, output):
-            moved.append(float((output - arguments[0]).norm() / arguments[0].norm()))
-
+        passed = []
         for block in model.modules():
             if type(block).__name__ in ("ConvNeXtBlock", "SwinTransformerV2Block"):
-                block.register_forward_hook(note)
+                block.register_forward_hook(lambda _block, given, output: passed.append((*given, output)))
         with torch.no_grad():
             model(inputs)
+        moved = [float((after - before).norm() / before.norm()) for before, after in passed]
         assert len(moved) >= 12
         assert min(moved) > 0.01
 

@@ -2,20 +2,20 @@
 at equal steps, at equal time and at equal money.
 """
 
-from fp8bench.kinds.converge import document, measure
-from fp8bench.kinds.converge.measure import ConvergeRecord, ConvergeRequest
+from fp8bench.kinds.converge import measure
+from fp8bench.kinds.converge.document import STUDY
 from fp8bench.kinds.one_record import OneRecord
 
 KIND = OneRecord(
     name="converge",
-    request=ConvergeRequest,
-    record=ConvergeRecord,
+    request=measure.ConvergeRequest,
+    record=measure.ConvergeRecord,
     prepare=measure.prepare,
     measure=measure.measure,
     # Divergence is a finding, not an error.
     statuses=lambda record, _request: (one.status for one in record.trainings),
     on_nodes=True,
-    document=document.document,
+    study=STUDY,
     figures={"plot": ("curves", "the losses")},
     with_prices=True,
 )

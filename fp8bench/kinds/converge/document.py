@@ -21,15 +21,14 @@ from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import Used, priced
 from fp8bench.pricing.choose import require_region
 from fp8bench.records.named import parse_reference
-from fp8bench.records.select import same_work
-from fp8bench.schema.converge import Curve, Trained
+from fp8bench.schema.converge import ConvergeConfig, Curve, Trained
 from fp8bench.schema.errors import Status
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
 from fp8bench.tables import chart
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import FAINT, INK
-from fp8bench.tables.study import Column, StudyTable, differences_line, labels, where, word
+from fp8bench.tables.study import Column, Study, StudyTable, where, word
 from fp8bench.tables.written import change, counted
 
 HOUR_S = 3600.0
@@ -55,8 +54,7 @@ STYLES: tuple[dict[str, Any], ...] = (
 
 class Row(Frozen):
     """One mode of one record. Losses and gaps are in nats; gaps are against the reference, and below 0 is better. Null:
-    the row is the reference, or there is nothing to compare. where: the name of the record, if there are several.
-    curves: by seed, without those that diverged.
+    the row is the reference, or there is nothing to compare. curves: by seed, without those that diverged.
     """
 
     instance: str
@@ -81,13 +79,7 @@ class Row(Frozen):
     equal_money_usd: float | None = None
     time_to_same_loss: Gap | None = None
     money_to_same_loss: Gap | None = None
-    where: str = Field(exclude=True)
     curves: dict[int, Curve] = Field(exclude=True)
-
-    @property
-    def name(self) -> str:
-        """The mode, and the record if there are several."""
-        return f"{self.mode} on {self.where}" if self.where else self.mode
 
     def over(self, spent: Spent, seed: int) -> Points:
         """Return the curve over what is spent; empty if that means nothing."""
@@ -101,6 +93,7 @@ class ConvergeReport(Frozen):
     share: the share of an instance's price, in words; null if all of it is counted.
     """
 
+    config: ConvergeConfig = Field(exclude=True)
     run_id: str
     instance: str
     device_name: str | None
@@ -112,16 +105,23 @@ class ConvergeReport(Frozen):
     warnings: tuple[str, ...]
 
 
-def compare(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions) -> list[ConvergeReport]:
-    """Compare records. records: of one fingerprint, at least one."""
+def compare(
+    records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions | None
+) -> list[ConvergeReport]:
+    """Compare records of one fingerprint, with today's prices unless the options say otherwise. Raises UsageError for a
+    region without a price.
+    """
+    keys = [records[0].instance]
+    options = options or CompareOptions((), date.today(), parse_reference(None, keys))
+    require_region(options.region, catalog, options.instances)
     reference: Row | None = None
     reports = []
-    for record, name in zip(records, labels(records), strict=True):
+    for record in records:
         used = Used(record.config.world_size, record.config.nodes, record.config.device == "cuda")
         price = priced(record, used, catalog, options)
         rows = []
         for mode in record.config.modes:
-            row = _row(record, mode, price.usd_per_hour, name if len(records) > 1 else "", reference is None)
+            row = _row(record, mode, price.usd_per_hour, reference is None)
             rows.append(_against(row, reference) if reference else row)
             reference = reference or row
         reports.append(
@@ -137,7 +137,7 @@ def compare(records: Sequence[ConvergeRecord], catalog: Catalog, options: Compar
     return reports
 
 
-def _row(record: ConvergeRecord, mode: str, usd_per_hour: float | None, where: str, is_reference: bool) -> Row:
+def _row(record: ConvergeRecord, mode: str, usd_per_hour: float | None, is_reference: bool) -> Row:
     trained = [one for one in record.trainings if one.mode == mode]
     stopped = next((one for one in trained if one.status != "ok"), None)
     curves = {one.seed: one.curve for one in trained if one.curve is not None}
@@ -162,7 +162,6 @@ def _row(record: ConvergeRecord, mode: str, usd_per_hour: float | None, where: s
         seconds=seconds,
         usd_per_hour=usd_per_hour,
         usd=seconds * (usd_per_hour / HOUR_S) if seconds is not None and usd_per_hour else None,
-        where=where,
         curves=finished,
     )
 
@@ -201,16 +200,13 @@ def _percent(gap: Gap) -> str:
 
 def _refused(row: Row) -> tuple[str, str] | None:
     if row.diverged:
-        return "diverged", f"{row.name} under {len(row.diverged)} of {row.seeds} seeds: {_how(row)}"
+        return "diverged", f"{row.mode} under {len(row.diverged)} of {row.seeds} seeds: {_how(row)}"
     return None if row.seeds else (row.status, row.reason or "it was not trained")
 
 
 NATS: dict[str, Any] = {"write": _half_width, "unit": "nats", "kind": "interval"}
 TABLE = StudyTable[Row](
-    naming=(
-        word("instance", lambda row: row.where, once=True),
-        word("mode", lambda row: f"{row.mode}, emulated" if row.emulated else row.mode),
-    ),
+    naming=(word("mode", lambda row: f"{row.mode}, emulated" if row.emulated else row.mode),),
     # Losses are without their interval: seeds differ by more than modes do, which only their pairs show.
     columns=(
         Column("loss", lambda row: row.final_loss and row.final_loss.value, ".4f", unit="nats"),
@@ -226,61 +222,39 @@ TABLE = StudyTable[Row](
 )
 
 
-def document(
-    records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions | None = None
-) -> doc.Document:
-    """Return the document, with today's prices unless the options say otherwise. Of one record it has a figure.
-    records: in the order of the rows. Raises UsageError for a region without a price.
-    """
-    if options is None:
-        keys = tuple(dict.fromkeys(record.instance for record in records))
-        options = CompareOptions(keys, date.today(), parse_reference(None, keys))
-    require_region(options.region, catalog, options.instances)
-    groups = [(group, compare(group, catalog, options)) for group in same_work(records)]
-    of_id = {report.run_id: report for _, group in groups for report in group}
-    reports = [of_id[record.run_id] for record in records]
-    trained = [row for row in reports[0].rows if row.seeds]
-    return doc.Document(
-        tuple(block for group in groups for block in _blocks(*group)),
-        data=reports,
-        lines=doc.CsvLines.of(Row, [row for report in reports for row in report.rows]),
-        figures={"curves": partial(_draw, trained)} if len(records) == 1 and trained else {},
-    )
-
-
-def _blocks(records: Sequence[ConvergeRecord], reports: Sequence[ConvergeReport]) -> tuple[tuple[doc.Part, ...], ...]:
-    config, names, letters = records[0].config, labels(records), doc.Letters()
-    rows = [row for report in reports for row in report.rows]
-    nodes = [f"{one.config.nodes} nodes of " if one.config.nodes > 1 else "" for one in records]
-    places = where(records, [of + name for of, name in zip(nodes, names, strict=True)])
+def _title(reports: Sequence[ConvergeReport], names: Sequence[str]) -> str:
+    config = reports[0].config
+    nodes = [f"{one.config.nodes} nodes of " if one.config.nodes > 1 else "" for one in reports]
+    places = where(reports, [of + name for of, name in zip(nodes, names, strict=True)])
     sizes = "".join(f", {name} {size}" for name, size in config.sizes.items() if name != "sequence_length")
-    title = (
+    return (
         f"{config.workload}{sizes}: {config.steps} steps of {config.batch_size * config.world_size} x "
         f"{config.sequence_length} bytes of {config.text.name}, on {places}"
     )
-    table = TABLE.of([(row,) for row in rows], [""], letters)
-    notes = [*differences_line(records, names), METHOD.format(rows[0].name)]
-    notes += [EMULATED] if any(row.emulated for row in rows) else []
-    warned = [f"the reference, {rows[0].name}, diverged: {_how(rows[0])}"] if rows[0].diverged else []
-    warned += [
-        f"{row.name} stopped after {counted(row.seeds, 'seed')}: {row.reason}"
-        for row in rows
-        if row.seeds and row.reason
-    ]
+
+
+def _notes(reports: Sequence[ConvergeReport], names: Sequence[str]) -> list[str]:
+    reference = reports[0].rows[0].mode
+    said = [METHOD.format(f"{reference} on {names[0]}" if names[1:] else reference)]
+    said += [EMULATED] if any(row.emulated for report in reports for row in report.rows) else []
     for name, report in zip(names, reports, strict=True):
-        warned += [f"{name}: {text}" if len(names) > 1 else text for text in report.warnings]
         if usd_per_hour := report.rows[0].usd_per_hour:
             share = f" for {report.share}" if report.share else ""
             dated = f"of {report.price_as_of}" if report.price_as_of else "without a date"
-            notes.append(f"{name}: {usd_per_hour:,.2f} USD an hour{share}, by a price {dated}.")
-        notes += [f"{name}: {report.no_price}."] if report.no_price else []
-    return doc.blocks(
-        [doc.Heading(title)],
-        [table, *map(doc.Note, letters.lines())],
-        [doc.Sentence(_answer(row)) for row in rows if not row.is_reference and not _refused(row)],
-        [*map(doc.Note, notes)],
-        [*map(doc.Warned, warned)],
-    )
+            said.append(f"{name}: {usd_per_hour:,.2f} USD an hour{share}, by a price {dated}.")
+        said += [f"{name}: {report.no_price}."] if report.no_price else []
+    return said
+
+
+def _warned(report: ConvergeReport) -> list[str]:
+    reference, *_ = rows = report.rows
+    diverged = reference.is_reference and reference.diverged
+    stopped = (row for row in rows if row.seeds and row.reason)
+    return [
+        *([f"the reference, {reference.mode}, diverged: {_how(reference)}"] if diverged else []),
+        *(f"{row.mode} stopped after {counted(row.seeds, 'seed')}: {row.reason}" for row in stopped),
+        *report.warnings,
+    ]
 
 
 def _how(row: Row) -> str:
@@ -295,11 +269,11 @@ def _how(row: Row) -> str:
 def _answer(row: Row) -> str:
     # What the mode costs at equal steps, and what it gains for the same money, or time where no price is known.
     if row.equal_steps is None:
-        return f"{row.name} shares no seed with a reference that finished: its loss cannot be judged."
+        return f"{row.mode} shares no seed with a reference that finished: its loss cannot be judged."
     usd, gap = row.equal_money_usd or 0.0, row.equal_money or row.equal_time
     spent = f"money ({usd:{',.2f' if usd >= 0.1 else '.2g'}} USD)" if usd else f"time ({row.equal_time_s or 0.0:.3g} s)"
     same = row.money_to_same_loss or row.time_to_same_loss
-    said = f"{row.name} {_clause(row.equal_steps, 'steps')}{f' and {_clause(gap, spent)}' if gap else ''}"
+    said = f"{row.mode} {_clause(row.equal_steps, 'steps')}{f' and {_clause(gap, spent)}' if gap else ''}"
     if same and same.verdict in ("gains", "costs") and same.low is not None and same.high is not None:
         what = "money" if row.money_to_same_loss else "time"
         said += f"; the same loss takes {change(same.value, (same.low, same.high))} {what}"
@@ -312,15 +286,15 @@ def _clause(gap: Gap, equal: str) -> str:
     return f"{verdict} {gap.value:+z.4f} nats ({ends}) at equal {equal}"
 
 
-def _draw(rows: Sequence[Row], path: Path) -> None:
+def _draw(report: ConvergeReport, path: Path) -> None:
     # Over steps, and over money, or time without a price. A mode's line is the mean over its seeds, the pale ones.
-    lines = list(zip((row for row in rows if row.curves), cycle(STYLES), strict=False))
+    lines = list(zip((row for row in report.rows if row.curves), cycle(STYLES), strict=False))
     timed = [row for row, _ in lines if not row.emulated]
     columns: tuple[Spent, ...] = ("steps", "money" if timed and all(row.usd_per_hour for row in timed) else "time")
     with chart.figure(4.2, path) as figure:
         panels = figure.subplots(1, 2, sharey=True)
         for axes, spent in zip(panels, columns, strict=True):
-            chart.panel(axes, "both", FAINT)
+            chart.panel(axes, "loss on what is held out, nats a byte" if axes is panels[0] else "", FAINT)
             axes.set_xlabel(OVER[spent], fontsize=9.5, color=FAINT)
             for row, style in lines:
                 every = [points for seed in row.curves if (points := row.over(spent, seed))]
@@ -331,6 +305,17 @@ def _draw(rows: Sequence[Row], path: Path) -> None:
                 places = [end * part / 60 for part in range(61)] if every else []
                 means = [fmean(gaps.loss_at(points, place) for points in every) for place in places]
                 axes.plot(places, means, linewidth=1.8, zorder=3, **style)
-        panels[0].set_title("loss on what is held out, nats a byte", **chart.SMALL_TITLE)
-        entries = [{"linewidth": 1.8, "label": row.name, **style} for row, style in lines]
+        entries = [{"linewidth": 1.8, "label": row.mode, **style} for row, style in lines]
         chart.legend(figure, entries, min(3, len(entries)), handlelength=3.2)
+
+
+STUDY = Study[ConvergeRecord, ConvergeReport](
+    reports=compare,
+    title=_title,
+    tables=(TABLE,),
+    found=lambda report: [_answer(row) for row in report.rows if not row.is_reference and not _refused(row)],
+    notes=_notes,
+    warned=_warned,
+    lines=lambda reports: doc.CsvLines.of(Row, [row for report in reports for row in report.rows]),
+    figures=lambda report: {"curves": partial(_draw, report)} if any(row.seeds for row in report.rows) else {},
+)

@@ -32,11 +32,11 @@ from fp8bench.schema.config import Device, RunConfig, TEAttention
 from fp8bench.schema.converge import ConvergeConfig, Curve, TextPlan, Trained, WorkFacts
 from fp8bench.schema.errors import Interrupted, RunFailed, Status, UsageError
 from fp8bench.schema.execution import CompileChoice, GraphChoice, Trainer
-from fp8bench.schema.files import Frozen, bytes_of, write_atomically
+from fp8bench.schema.files import Frozen, bytes_of, write_atomically, writing
 from fp8bench.schema.machine import Environment
 from fp8bench.schema.option import ByDevice, Limit, Option
 from fp8bench.schema.private import fit_log
-from fp8bench.schema.rank import RankReport
+from fp8bench.schema.rank import RankReport, culprit_of
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 from fp8bench.workloads.text import byte_level, bytes_needed, read, require_enough
 
@@ -56,8 +56,6 @@ RATE = Limit(1, "no optimizer here trains at a higher rate")
 
 
 class ConvergeRequest(Request):
-    """The options of `fp8bench converge`."""
-
     command = "converge"
 
     modes: Annotated[
@@ -243,7 +241,23 @@ def measure(prepared: Prepared[Job], log: Log, executor: Executor | None = None)
     path, remedy = prepared.results_dir / prepared.instance.key / name, "Wait until it ends, or give another --seed"
     with held(path.with_suffix(".lock"), "this very comparison", remedy, log):
         done, stopped, logs = _train_missing(prepared.config, path, executor or Executor(), log)
-        record = _assembled(prepared, done, stopped)
+        trained = sorted([*(one.trained for one in done), *stopped], key=lambda t: (config.modes.index(t.mode), t.seed))
+        outcome: dict[str, Any] = {"status": "ok"}
+        if not _comparable(config.modes, trained):
+            outcome = {"status": "failed", "reason": "no two modes were trained under one seed"}
+            if stopped:
+                outcome = min(stopped, key=lambda one: BY_GRAVITY.index(one.status)).model_dump(include=WHY)
+        work = done[0].work if done else None
+        record = ConvergeRecord(
+            **head(prepared, f"converge-{config.workload}"),
+            **outcome,
+            fingerprint=fingerprint(config, work),
+            environment=done[0].environment if done else None,
+            config=config,
+            work=work,
+            trainings=tuple(trained),
+            warnings=tuple(dict.fromkeys((*prepared.warnings, *(mark for one in done for mark in one.marks)))),
+        )
         if logs and (written := results.write_log(record, "\n\n".join(logs), prepared.results_dir)):
             log(f"tracebacks and stacks are in {written}")
         for kept in (path, path.with_suffix(".log")):
@@ -313,22 +327,18 @@ def _train_missing(job: Job, path: Path, executor: Executor, log: Log) -> tuple[
             work = WorkFacts(sizes=dict(facts.sizes), tokens_per_step=facts.units_per_step * len(reports))
             marks = tuple(dict.fromkeys(mark for one in reports for mark in one.marks))
             done[mode, seed] = Done(trained=trained, environment=environment, work=work, marks=marks)
-            try:
+            with writing(path, "Make room, or choose another --results-dir"):
                 write_atomically(path, "\n".join(one.model_dump_json() for one in done.values()), replace=True)
-            except OSError as error:
-                remedy = "Make room, or choose another --results-dir"
-                raise RunFailed(f"cannot write {path}: {error.strerror}", remedy) from error
     return list(done.values()), list(stopped.values()), logs
 
 
 def in_turns(config: ConvergeConfig) -> list[tuple[str, int]]:
-    """Return the modes and seeds in the order of training."""
     alternating = (config.modes, config.modes[::-1])
     return [(mode, seed) for number, seed in enumerate(config.seeds) for mode in alternating[number % 2]]
 
 
 def _trained(mode: str, seed: int, reports: Sequence[RankReport]) -> Trained:
-    culprit = min((one for one in reports if one.status != "ok"), key=lambda one: one.collateral, default=None)
+    culprit = culprit_of(reports)
     first = reports[0]
     return Trained(
         mode=mode,
@@ -338,27 +348,6 @@ def _trained(mode: str, seed: int, reports: Sequence[RankReport]) -> Trained:
         evidence=first.evidence,
         parity=first.parity,
         memory=tuple(one.memory for one in reports if one.memory),
-    )
-
-
-def _assembled(prepared: Prepared[Job], done: Sequence[Done], stopped: Sequence[Trained]) -> ConvergeRecord:
-    config = prepared.config.config
-    found = sorted([*(one.trained for one in done), *stopped], key=lambda one: (config.modes.index(one.mode), one.seed))
-    outcome: dict[str, Any] = {"status": "ok"}
-    if not _comparable(config.modes, found):
-        outcome = {"status": "failed", "reason": "no two modes were trained under one seed"}
-        if stopped:
-            outcome = min(stopped, key=lambda one: BY_GRAVITY.index(one.status)).model_dump(include=WHY)
-    work = done[0].work if done else None
-    return ConvergeRecord(
-        **head(prepared, f"converge-{config.workload}"),
-        **outcome,
-        fingerprint=fingerprint(config, work),
-        environment=done[0].environment if done else None,
-        config=config,
-        work=work,
-        trainings=tuple(found),
-        warnings=tuple(dict.fromkeys((*prepared.warnings, *(mark for one in done for mark in one.marks)))),
     )
 
 

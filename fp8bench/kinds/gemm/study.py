@@ -5,6 +5,7 @@ claim, of one process each. Emulated GEMMs have no speed-up: their time is not t
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import product, takewhile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,7 +20,7 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.tables import chart
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import INK
-from fp8bench.tables.study import Column, Study, StudyTable, word
+from fp8bench.tables.study import Column, Study, StudyTable, where, word
 from fp8bench.tables.written import counted, rate, ratio, with_interval
 
 Verdict = Literal["faster", "slower", "undecided"]
@@ -248,7 +249,6 @@ TABLE = StudyTable[Line](
 
 
 def csv_of(reports: Sequence[GemmReport]) -> doc.CsvLines:
-    """Return a line for each GEMM, precision, way of casting and record."""
     rows = [
         {**line.numbers, "casts": line.timing.casts, "warnings": report.warnings}
         for report in reports
@@ -323,19 +323,34 @@ def draw(report: GemmReport, path: Path) -> None:
     GEMM. Raises as `chart.figure` does.
     """
     where = f"{report.what}, {report.device_name or f'CPU of {report.instance}'}"
-    if report.is_sweep:
-        # The cheaper casts of those that were timed.
-        casts: Casts = "compiled" if any(line.timing.casts == "compiled" for line in report.lines) else "eager"
-        drawn = []
-        for precision, way in product(COLOURS, ("none", casts)):
-            name = precision if way == "none" else f"{precision}, {way} casts"
-            mine = [line for line in report.lines if line.way == (precision, way) and line.of.product.shape.is_cube]
-            points = sorted((line.numbers["m"], line.numbers["tflops"]) for line in mine if line.numbers["tflops"])
-            if points:
-                drawn.append(chart.Line(name, points, COLOURS[precision], broken=way != "none"))
-        chart.lines(path, f"TFLOP/s by size: {where}; broken: with {casts} casts", drawn, ("M = N = K", "TFLOP/s"))
-        return
+    (_draw_lines if report.is_sweep else _draw_bars)(report, where, path)
 
+
+def _draw_lines(report: GemmReport, where: str, path: Path) -> None:
+    # The cheaper casts of those that were timed.
+    casts: Casts = "compiled" if any(line.timing.casts == "compiled" for line in report.lines) else "eager"
+    entries: list[dict[str, Any]] = []
+    with chart.figure(4.6, path) as figure:
+        axes = figure.add_subplot()
+        cubes = [line for line in report.lines if line.of.product.shape.is_cube and line.numbers["tflops"]]
+        for precision, way in product(COLOURS, ("none", casts)):
+            points = sorted((one.numbers["m"], one.numbers["tflops"]) for one in cubes if one.way == (precision, way))
+            if points:
+                look = {"linestyle": "-" if way == "none" else (0, (4, 2)), "color": COLOURS[precision]}
+                name = precision if way == "none" else f"{precision}, {way} casts"
+                entries.append({**look, "linewidth": 1.8, "marker": "o", "markersize": 3.5, "label": name})
+                axes.plot(*zip(*points, strict=True), **entries[-1])
+        sizes = sorted({one.numbers["m"] for one in cubes})
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes, map(str, sizes))
+        axes.set_ylim(bottom=0)
+        axes.minorticks_off()
+        chart.plain(axes, "M = N = K", "TFLOP/s")
+        chart.title(figure, f"TFLOP/s by size: {where}; broken: with {casts} casts")
+        chart.legend(figure, entries, min(3, len(entries)), handlelength=3.4)
+
+
+def _draw_bars(report: GemmReport, where: str, path: Path) -> None:
     def name_of(row: Mapping[str, Any]) -> str:
         shape = f"{row['m']} x {row['n']} x {row['k']}"
         return shape if row["product"] == shape else f"{row['product']}\n{shape}"
@@ -367,11 +382,13 @@ def draw(report: GemmReport, path: Path) -> None:
 
 
 STUDY = Study[GemmRecord, GemmReport](
-    report=gemm_report,
-    title=lambda reports, where: f"{reports[0].what}, on {where}; M x N x K: rows, output features, inner",
+    reports=lambda records, catalog, _options: [gemm_report(one, catalog) for one in records],
+    title=lambda reports, names: (
+        f"{reports[0].what}, on {where(reports, names)}; M x N x K: rows, output features, inner"
+    ),
     tables=(TABLE,),
     found=found,
     notes=notes,
     lines=csv_of,
-    figures={"products": draw},
+    figures=lambda report: {"products": partial(draw, report)},
 )

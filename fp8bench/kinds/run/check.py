@@ -10,12 +10,12 @@ from fp8bench.kinds.kind import Labelled
 from fp8bench.kinds.run.compare import unlike_marks, unlike_work
 from fp8bench.kinds.run.rounds import unit_time
 from fp8bench.kinds.run.sessions import Sides, ran
-from fp8bench.records.select import Key, Measurement, execution, grouped, planned, session, system, variants
+from fp8bench.records.select import Measurement, execution, grouped, not_comparable, planned, session, system, variants
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.machine import COMES_WITH, HARDWARE, changes, checkout_of
-from fp8bench.schema.record import Record, not_comparable
+from fp8bench.schema.record import Record
 from fp8bench.stats.estimate import Estimate
 from fp8bench.stats.ratio import (
     FEWEST_OF_REFERENCE,
@@ -157,7 +157,7 @@ def check(
     )
 
 
-def _variant(record: Record) -> Key:
+def _variant(record: Record) -> tuple[object, ...]:
     return planned(record), execution(record), record.attention
 
 

@@ -118,7 +118,6 @@ def sentence(check: Check) -> str:
 
 
 def plan_sentence(check: Check) -> str:
-    """Return what the rounds of both sides can find."""
     ran = [row for row in check.rows if row.rounds and row.reference_rounds]
     word = "Undecided" if check.plan_exit_code else "Plan"
     return f"{word}: session {', '.join(check.sessions)} against {check.reference}. {_power(ran, check)}"

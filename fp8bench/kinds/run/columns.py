@@ -10,11 +10,10 @@ from functools import partial
 
 from fp8bench import registry
 from fp8bench.config.options import quoted
-from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.kind import OPERATORS, CompareOptions, Condition, View
 from fp8bench.kinds.priced import WHAT_IF
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.row import Row
-from fp8bench.kinds.view import OPERATORS, Condition, View
 from fp8bench.pricing.cost import front, job_hours
 from fp8bench.records.select import grouped
 from fp8bench.schema.errors import UsageError, nearest

@@ -14,11 +14,11 @@ from fp8bench.kinds.run.rounds import Mark, UnitTime, doubt, not_compared
 from fp8bench.kinds.run.row import Row, to_row
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import OLD_DAYS, require_region
-from fp8bench.records.select import Measurement, broadest_first, grouped, select
+from fp8bench.records.select import Measurement, broadest_first, grouped, not_comparable, select, unlike_software
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import differing, in_words
-from fp8bench.schema.record import Record, not_comparable, unlike_software
+from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import NOISE, RowVerdict, holds_noise, noise_between, verdict_on_value
 from fp8bench.stats.ratio import Ratio, ratio
 from fp8bench.tables.written import workers

@@ -1,6 +1,6 @@
 """Where a step's time goes, for one mode or two side by side, and why. Hidden communication is no part of the step."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
@@ -117,10 +117,16 @@ def document(explained: Explained, floor: bool = False) -> doc.Document:
     Raises UsageError if that is unknown.
     """
     first = explained.modes[0]
-    left = _left(first) if floor else None
+    left = first.floor if floor else None
+    if floor and left is None:
+        remedy = "Measure with `fp8bench run --floor`, in fp8 or 16 bits, without --tensor-parallel"
+        raise UsageError(f"{first.label} has no floor: its record has no ceilings of its GPU", remedy)
     told: list[doc.Part] = [*map(doc.Note, explained.notes), *map(doc.Warned, explained.warnings)]
     if left is not None:
-        told = [doc.Sentence(_of_floor(first, left)), *told, *map(doc.Warned, left.beaten(first.profile))]
+        most = f"At most {first.step_time_s / left.total_s:.2f}x is left on this machine: its floors add up to "
+        sums = f"{ms(left.total_s)} of {ms(first.step_time_s)} ms. "
+        tries = f"Three tries of each differed by {left.spread * 100:.1f} %."
+        told = [doc.Sentence(most + sums + tries), *told, *map(doc.Warned, left.beaten(first.profile))]
     parts = (_table(explained.modes, left), doc.Sentence(explained.sentence), *told)
     shown = doc.blocks(*([part] for part in parts))
     modes = [{key.rpartition(".")[2]: attrgetter(key)(mode) for key in KEYS} for mode in explained.modes]
@@ -128,20 +134,6 @@ def document(explained: Explained, floor: bool = False) -> doc.Document:
     if left is not None:
         data |= {"floor_s": dict(left.parts), "left_at_most": first.step_time_s / left.total_s}
     return doc.Document(shown, data=data, figures={PICTURE: step_bars(explained.modes).write})
-
-
-def _left(mode: StepFacts) -> Floor:
-    if mode.floor is None:
-        remedy = "Measure with `fp8bench run --floor`, in fp8 or 16 bits, without --tensor-parallel"
-        raise UsageError(f"{mode.label} has no floor: its record has no ceilings of its GPU", remedy)
-    return mode.floor
-
-
-def _of_floor(mode: StepFacts, floor: Floor) -> str:
-    return (
-        f"At most {mode.step_time_s / floor.total_s:.2f}x is left on this machine: its floors add up to "
-        f"{ms(floor.total_s)} of {ms(mode.step_time_s)} ms. Three tries of each differed by {floor.spread * 100:.1f} %."
-    )
 
 
 def _lowered_by(mode: StepFacts) -> dict[str, str]:
@@ -201,8 +193,7 @@ def step_bars(modes: Sequence[StepFacts]) -> Bars:
     return Bars(PICTURE, "Where a step goes, ms", caption, bars, COLOURS, write_part="{:.1f}".format)
 
 
-def profiled(rounds: Iterable[Record], row: Row) -> Record | None:
+def profiled(row: Row) -> Record | None:
     """Return the round that has a profile and is nearest the row's step time; None if no round has one."""
-
-    known, step_s = (record for record in rounds if record.profile is not None), row.step_time_s or 0.0
+    known, step_s = (one for one in row.measurement.rounds if one.profile is not None), row.step_time_s or 0.0
     return min(known, key=lambda one: abs((one.summary.step_time_s if one.summary else 0.0) - step_s), default=None)

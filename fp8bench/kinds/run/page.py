@@ -7,20 +7,21 @@ from datetime import date
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
-from typing import Any
 
 from fp8bench import __version__
+from fp8bench.kinds.kind import View
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.explain import COLOURS, explain_steps, profiled
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import sentences
 from fp8bench.kinds.run.shown import FEW_INSTANCES, document
-from fp8bench.kinds.view import View
 from fp8bench.pricing import cost
 from fp8bench.profiling.causes import StepFacts, facts_of
 from fp8bench.records.select import grouped
 from fp8bench.schema.machine import checkout_of
-from fp8bench.tables.document import NOTHING, CellKind, Cells, Note, Table, telling
+from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity
+from fp8bench.schema.record import Provenance
+from fp8bench.tables.document import NOTHING, Cells, Note, Table, telling
 from fp8bench.tables.page import Page, Part, Section
 from fp8bench.tables.row_chart import Bar, Bars, Chart, Point, Scatter
 from fp8bench.tables.study import Column, word
@@ -40,7 +41,7 @@ class Shown:
     @cached_property
     def facts(self) -> StepFacts | None:
         """The facts of the profiled round nearest the row's step time; None if no round was profiled."""
-        nearest, step_s = profiled(self.row.measurement.rounds, self.row), self.row.step_time_s
+        nearest, step_s = profiled(self.row), self.row.step_time_s
         return None if nearest is None or step_s is None else facts_of(nearest, step_s)
 
 
@@ -282,18 +283,6 @@ def _table(rows: Sequence[Shown], columns: Sequence[Column[Shown]], *more: Cells
     return (Table((*(column.cells(rows) for column in naming), *shown), naming=3),) if rows else ()
 
 
-def _of(heading: str, part: str, get: Callable[[Any], object], kind: CellKind = "word") -> Column[Shown]:
-    """Return a column of a part of the latest round: `evidence`, `evidence.executed`, `parity` or `provenance`."""
-    outer, _, inner = part.partition(".")
-
-    def value(one: Shown) -> object:
-        found = getattr(one.row.latest, outer)
-        found = getattr(found, inner) if found and inner else found
-        return get(found) or None if found else None
-
-    return Column(heading, value, str, kind)
-
-
 STOPPED: tuple[Column[Shown], ...] = (
     word("execution", lambda one: detail_of(one.row)),
     word("status", lambda one: one.row.status),
@@ -305,10 +294,9 @@ RECORDS: tuple[Column[Shown], ...] = (
     word("session", lambda one: one.row.session_id),
     Column("records", lambda one: ", ".join(one.row.run_ids) or None, kind="note"),
 )
-REPORTED: tuple[Column[Shown], ...] = (
-    word("source", lambda one: one.row.latest.source),
-    _of("published on", "provenance", lambda p: p.published_on),
-    _of("where it comes from", "provenance", lambda p: p.citation, "note"),
+REPORTED: tuple[Column[Provenance], ...] = (
+    Column("published on", lambda p: p.published_on, str, "word"),
+    Column("where it comes from", lambda p: p.citation, kind="note"),
 )
 
 
@@ -330,9 +318,12 @@ def _limits(shown: Sequence[Shown]) -> tuple[Part, ...]:
 def _evidence(shown: Sequence[Shown]) -> Iterator[Part]:
     measured = [one for one in shown if one.row.latest.source == "measured"]
     ran = {one: evidence for one in measured if (evidence := one.row.latest.evidence)}
-    yield from _table([*ran], RAN)
+    executed: Column[Shown] = word("execution", lambda one: one.row.execution)
+    yield from _table([*ran], [executed], *(column.cells([*ran.values()]) for column in RAN))
     proved = [one for one in measured if one.row.latest.parity or (one in ran and ran[one].executed)]
-    yield from _table(proved, PROOFS)
+    parity = [one.row.latest.parity for one in proved]
+    proof = [evidence.executed if (evidence := one.row.latest.evidence) else None for one in proved]
+    yield from _table(proved, (), *(one.cells(parity) for one in PARITY), *(one.cells(proof) for one in PROOF))
     if proved:
         yield Note(
             "Of each row's latest round. Errors are relative, and 1 means nothing in common; in brackets the most that "
@@ -341,7 +332,9 @@ def _evidence(shown: Sequence[Shown]) -> Iterator[Part]:
         )
     for one, evidence in ran.items():
         yield from (Note(f"{one.number}  {warning}") for warning in dict.fromkeys(evidence.warnings))
-    yield from _table([one for one in shown if one.row.latest.provenance is not None], REPORTED)
+    reported = {one: found for one in shown if (found := one.row.latest.provenance)}
+    source: Column[Shown] = word("source", lambda one: one.row.latest.source)
+    yield from _table([*reported], [source], *(column.cells([*reported.values()]) for column in REPORTED))
 
 
 def _count(*values: int | None) -> str | None:
@@ -353,26 +346,27 @@ def _error(value: float | None, most: float | None = None) -> str:
 
 
 SEEN = {True: "seen", False: "none seen", None: "not profiled"}
-RAN: tuple[Column[Shown], ...] = (
-    word("execution", lambda one: one.row.execution),
-    _of("layers converted", "evidence", lambda e: _count(e.converted_layers, e.total_layers)),
-    _of("fp8 GEMMs", "evidence", lambda e: SEEN[e.fp8_kernels] if e.fp8 else None),
-    _of("attention", "evidence", lambda e: e.attention),
-    _of("gradients shared", "evidence", lambda e: e.join),
-    _of("emulated", "evidence", lambda e: "yes" if e.emulated else None),
-    _of("recipe", "evidence", lambda e: e.recipe, "note"),
-    _of("compiled, because", "evidence", lambda e: e.compile.reason, "note"),
-    _of("CUDA graph, because", "evidence", lambda e: e.graph.reason if e.graph else None, "note"),
+RAN: tuple[Column[Evidence], ...] = (
+    word("layers converted", lambda e: _count(e.converted_layers, e.total_layers)),
+    word("fp8 GEMMs", lambda e: SEEN[e.fp8_kernels] if e.fp8 else None),
+    word("attention", lambda e: e.attention),
+    word("gradients shared", lambda e: e.join),
+    word("emulated", lambda e: "yes" if e.emulated else None),
+    Column("recipe", lambda e: e.recipe, kind="note"),
+    Column("compiled, because", lambda e: e.compile.reason, kind="note"),
+    Column("CUDA graph, because", lambda e: e.graph and e.graph.reason, kind="note"),
 )
-PROOFS: tuple[Column[Shown], ...] = (
-    _of("parity", "parity", lambda p: "passed" if p.passed else "failed", "quantity"),
-    _of("logits", "parity", lambda p: _error(p.logits_error, p.tolerance.logits), "quantity"),
-    _of("loss", "parity", lambda p: _error(p.loss_error, p.tolerance.loss), "quantity"),
-    _of("input gradient", "parity", lambda p: _error(p.input_gradient_error, p.tolerance.input_gradient), "quantity"),
-    _of("steps proved", "evidence.executed", lambda e: e.steps, "quantity"),
-    _of("gradients", "evidence.executed", lambda e: _error(e.gradient_error, e.bound), "quantity"),
-    _of("weights' update", "evidence.executed", lambda e: _error(e.update_error, e.bound), "quantity"),
-    _of("spread of ranks", "evidence.executed", lambda e: _error(e.spread), "quantity"),
+PARITY: tuple[Column[Parity], ...] = (
+    Column("parity", lambda p: "passed" if p.passed else "failed", str),
+    Column("logits", lambda p: _error(p.logits_error, p.tolerance.logits), str),
+    Column("loss", lambda p: _error(p.loss_error, p.tolerance.loss), str),
+    Column("input gradient", lambda p: _error(p.input_gradient_error, p.tolerance.input_gradient), str),
+)
+PROOF: tuple[Column[ExecutedEvidence], ...] = (
+    Column("steps proved", lambda e: e.steps, "d"),
+    Column("gradients", lambda e: _error(e.gradient_error, e.bound), str),
+    Column("weights' update", lambda e: _error(e.update_error, e.bound), str),
+    Column("spread of ranks", lambda e: _error(e.spread), str),
 )
 PRICES: tuple[Column[Row], ...] = (
     word("instance", lambda row: row.instance),

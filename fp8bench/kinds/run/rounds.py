@@ -54,7 +54,6 @@ class UnitTime:
 
     @property
     def slow_steps(self) -> int:
-        """The number of steps that took more than SLOW_STEP times their process's median."""
         return sum(one.slow_steps for one in self.processes)
 
     @property

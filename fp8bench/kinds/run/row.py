@@ -123,7 +123,6 @@ class Row(Labelled, Frozen):
 
     @property
     def latest(self) -> Record:
-        """The record that stands for all rounds in what does not differ between them."""
         return self.measurement.latest
 
     @property

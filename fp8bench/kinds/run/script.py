@@ -334,7 +334,6 @@ def _source(path: str, *names: str) -> str:
 
 
 def _imports(text: str) -> Iterator[str]:
-    """Yield the imports of what the text uses."""
     needed = {
         "gc.": "import gc",
         "itertools.": "import itertools",

@@ -72,17 +72,12 @@ def find(results_dir: Path, named: str | None, against: str | None, unread: Unre
         raise UsageError(f"{reference} has no measurement that ran, beside session {current}", remedy)
     if not nights:
         return Sides(now, before, reference)
-    of_reference = _by_session(theirs, unread, lambda record: session(record) != current)
+    of_reference = by_session(theirs, unread, lambda record: session(record) != current)
     known = {session(one.latest) for one in of_reference}
     # A reference begins with a change that was meant.
     since, until = (pick(one.latest.created_utc for one in side) for pick, side in ((min, of_reference), (max, now)))
-    ours = _by_session(found, unread, lambda r: session(r) not in known and since <= r.created_utc <= until)
+    ours = by_session(found, unread, lambda r: session(r) not in known and since <= r.created_utc <= until)
     return Sides(now, before, reference, ours, of_reference)
-
-
-def by_session(folder: Path, unread: Unread) -> tuple[Measurement, ...]:
-    """Return the measurements that ran of each session in the folder, oldest first. unread: as of `find`."""
-    return _by_session(read(folder), unread, lambda _record: True)
 
 
 def read(folder: Path) -> Found[Kept[Record]]:
@@ -90,9 +85,10 @@ def read(folder: Path) -> Found[Kept[Record]]:
     return results.read(folder, results.known_instances(folder))
 
 
-def _by_session(
-    found: Found[Kept[Record]], unread: Unread, wanted: Callable[[Record], bool]
+def by_session(
+    found: Found[Kept[Record]], unread: Unread, wanted: Callable[[Record], bool] = lambda _record: True
 ) -> tuple[Measurement, ...]:
+    """Return the measurements that ran of each session, oldest first. unread: as of `find`."""
     each = _sound(found, unread, wanted, session)
     return tuple(sorted(filter(ran, each), key=lambda one: one.latest.created_utc))
 

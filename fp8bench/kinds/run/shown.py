@@ -3,20 +3,21 @@ its rows and letters for the rest; the answer in sentences; and notes, those fir
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from textwrap import shorten
+from typing import Any
 
+from fp8bench.kinds.kind import AS_IT_IS, View
 from fp8bench.kinds.run.answer import ROUNDED, Comparison
 from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_BUDGET, OF_A_JOB, RowColumn, tone, units_of
 from fp8bench.kinds.run.rounds import Mark, Weight
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import as_json, sentences
-from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.records.select import grouped
 from fp8bench.schema.record import PROOF_VERSION
 from fp8bench.stats.certainty import VerdictOn
 from fp8bench.tables import document as doc
+from fp8bench.tables.study import Column
 from fp8bench.tables.written import change, counted, number
 
 MOST_NOTES = 3
@@ -109,7 +110,10 @@ def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
 
 def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
     """Yield the columns of the table that answers."""
-    column = partial(doc.column, rows)
+
+    def column(heading: str, write: Callable[[Row], str], kind: doc.CellKind = "quantity", **looks: Any) -> doc.Cells:
+        return Column(heading, write, str, kind, **looks).cells(rows)
+
     yield column("mode", lambda row: name_of(row, rows), "word")
     instances = len({row.instance for row in rows})
     if instances > 1:
@@ -144,7 +148,7 @@ def _per_usd(rows: Sequence[Row]) -> doc.Cells:
         form = ".3g" if (row.units_per_usd or 0.0) * scale < 100 else ",.0f"
         return number(row.units_per_usd, form, scale, letter)
 
-    return doc.column(rows, f"{short}/ USD", value)
+    return Column(f"{short}/ USD", value, str).cells(rows)
 
 
 def name_of(row: Row, rows: Sequence[Row]) -> str:

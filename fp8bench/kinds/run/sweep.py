@@ -10,8 +10,8 @@ from typing import Any
 
 from fp8bench.config.request import RunRequest
 from fp8bench.launch.forecast import duration
-from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, Halving, Standings, Untried, in_words
-from fp8bench.launch.sweep.search import Sweep, begun
+from fp8bench.launch.halving import INTERVAL_ROUNDS, Halving, Standings, Untried, in_words
+from fp8bench.launch.session import Sweep, begun
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.records.select import grouped
 from fp8bench.registry import find_workload
@@ -23,7 +23,7 @@ from fp8bench.schema.option import flag_of
 from fp8bench.stats.ratio import Ratio, ratio
 from fp8bench.tables import document as doc
 from fp8bench.tables.study import Column, word
-from fp8bench.tables.written import Interval, counted, low_to_high, rate, rate_with_interval, with_interval
+from fp8bench.tables.written import Interval, counted, low_to_high, rate, with_interval
 
 MOST_UNTRIED = 12
 """The most configurations that are named for one reason why they were not tried; --json has all."""
@@ -145,7 +145,6 @@ def _row(config: RunConfig, halving: Halving, now: Standings, usd_per_hour: floa
 
 
 def command_line(config: RunConfig) -> str:
-    """Return the command that measures this configuration again."""
     words = ["--mode", config.mode_label, "--workload", config.workload, "--gpus", str(config.world_size)]
     for name, usual in RunRequest().of_workers(config.device, find_workload(config.workload).usual).items():
         value = getattr(config, name)
@@ -199,7 +198,7 @@ def _table(rows: Sequence[SweepRow]) -> doc.Table:
         word("execution", lambda row: row.execution),
         word("attention", lambda row: row.attention),
         word("rounds", lambda row: str(row.rounds) if row.rounds else "look"),
-        Column(f"{unit}/{per} (95 %)", lambda row: rate_with_interval(*_value(row)), str, "interval"),
+        Column(f"{unit}/{per} (95 %)", lambda row: with_interval(*_value(row), rate), str, "interval"),
         Column("peak GiB", lambda row: row.peak_memory_bytes, ".1f", scale=2**-30),
         Column("dropped", lambda row: row.dropped, kind="note"),
     )

@@ -26,7 +26,7 @@ from fp8bench import __version__
 from fp8bench.launch import signals
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.nodes.store import GroupStore, StoreLost
-from fp8bench.launch.processes.blame import NodeGone
+from fp8bench.launch.processes.blame import NodeGone, numbered
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.host import cpu_model
 from fp8bench.machine.identity import digest, software_here, this_machines_identity
@@ -121,21 +121,17 @@ def judge(hellos: Sequence[Hello]) -> tuple[str, ...]:
 
 def _differing(hellos: Sequence[Hello], group: str) -> dict[str, str]:
     """Return what differs between nodes, by name, in words: `4 on node 0 (a), 8 on nodes 1 and 2`."""
-    values: list[dict[str, JsonValue]] = [getattr(one, group) for one in hellos]
     differing = {}
-    for name in dict.fromkeys(name for of_node in values for name in of_node):
+    for name in dict.fromkeys(name for one in hellos for name in getattr(one, group)):
         nodes: dict[str, list[Hello]] = {}
-        for one, of_node in zip(hellos, values, strict=True):
-            value = of_node.get(name)
+        for one in hellos:
+            value = getattr(one, group).get(name)
             words = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
             # What was not given is left to the machine.
             nodes.setdefault("not given" if value is None or value == [] else words, []).append(one)
-        parts = []
-        for words, [*before, last] in nodes.items():
-            others = ", ".join(str(one.node) for one in before)
-            parts.append(f"{words} on {f'nodes {others} and {last.node}' if before else last.name}")
+        where = [of[0].name if len(of) == 1 else numbered("node", [one.node for one in of]) for of in nodes.values()]
         if len(nodes) > 1:
-            differing[name] = ", ".join(parts)
+            differing[name] = ", ".join(map("{} on {}".format, nodes, where))
     return differing
 
 

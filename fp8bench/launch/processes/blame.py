@@ -10,7 +10,7 @@ nothing else is known.
 
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fp8bench import registry
@@ -185,13 +185,16 @@ def in_general(config: RunConfig) -> str:
     return "See where it came from, and correct that"
 
 
+def numbered(what: str, numbers: Iterable[int]) -> str:
+    """Return `node 1`, or `nodes 0, 1 and 3`."""
+    *before, last = sorted(numbers)
+    return f"{what}s {', '.join(map(str, before))} and {last}" if before else f"{what} {last}"
+
+
 def _where(config: RunConfig, ranks: Sequence[int], stage: Stage | None) -> str:
     """Return the nodes of these ranks, if there are several, and the phase. Machines' names are private."""
-    on = ""
-    if ranks and config.nodes > 1:
-        *before, last = sorted({rank // (config.world_size // config.nodes) for rank in ranks})
-        on = f", on nodes {', '.join(map(str, before))} and {last}" if before else f", on node {last}"
-    return on + ("" if stage is None else f", in the phase {stage!r}")
+    nodes = {rank // (config.world_size // config.nodes) for rank in ranks} if config.nodes > 1 else ()
+    return (f", on {numbered('node', nodes)}" if nodes else "") + (f", in the phase {stage!r}" if stage else "")
 
 
 def of_deaths(config: RunConfig, views: Sequence[RankView], lost: Sequence[NodeGone] = ()) -> Blame | None:
@@ -238,10 +241,7 @@ def of_delay(config: RunConfig, views: Sequence[RankView], overdue: Overdue) -> 
         fewest = min(views[rank].step for rank in behind or stages)
         slowest = tuple(rank for rank in sorted(behind or stages) if views[rank].step == fewest)
         ranks = tuple(rank for rank in slowest if not views[rank].waits) or slowest
-    first = ranks[0]
-    who, doing = f"rank {first}", views[first].doing
-    if len(ranks) > 1:
-        who, doing = f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}", f"{who}: {doing}"
-    reason = f"{who} held up the phase {last!r} for more than {overdue.limit_s:.0f} s: {doing}"
+    doing = (f"rank {ranks[0]}: " if len(ranks) > 1 else "") + views[ranks[0]].doing
+    reason = f"{numbered('rank', ranks)} held up the phase {last!r} for more than {overdue.limit_s:.0f} s: {doing}"
     remedy = "Raise --timeout if the phase needs longer, else find out what it waits for there"
     return Blame(ranks, reason + _where(config, ranks, None), "timeout", remedy)

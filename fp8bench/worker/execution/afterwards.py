@@ -24,7 +24,7 @@ refused, each for one sequence.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from itertools import pairwise
 
@@ -32,6 +32,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from fp8bench.records.select import grouped
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import OptimizerName
@@ -43,9 +44,8 @@ from fp8bench.worker.execution.proof import OF_ONE_WEIGHT, Gate, bound_on_spread
 from fp8bench.worker.execution.reference import NotProved, Plain, nudge, of_plain, plain_model, take_weights
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, gradient_of, gradients_are_finite
 from fp8bench.worker.judged import GROUPS, ROWS, norms_of_groups
-from fp8bench.worker.memory import SPARE, free_bytes
-from fp8bench.worker.memory import size as size_of
-from fp8bench.worker.parallel import agreement, largest
+from fp8bench.worker.memory import SPARE, free_bytes, size
+from fp8bench.worker.parallel import agreement, averaged, largest
 from fp8bench.worker.plain_weights import SHOWN, by_plain_names, ties, trained_weights
 from fp8bench.worker.plugin import Batches
 from fp8bench.worker.rounding import GRIDS, MOST, norm, ratio, rounded
@@ -68,14 +68,14 @@ def require_work(workload: Workload, facts: WorkloadFacts, batches: Batches, con
     counted = f"{facts.units_per_step} {facts.unit}"
     counts = [math.prod(shape[:number]) // config.tensor_parallel for number in range(1, min(len(shape), 2) + 1)]
     expected = counts if known is None else counts[known - 1 : known]
-    if batches.unlike is not None:
-        step, size = batches.unlike
-        what = f"gave {size} samples at step {step} where {batches.size} were requested, and these are counted"
+    first, *others = batches.shapes
+    if unlike := [one for one in batches.shapes if one[0] != batches.size]:
+        step = batches.shapes[unlike[0]]
+        what = f"gave {unlike[0][0]} samples at step {step} where {batches.size} were requested, and these are counted"
         remedy = "Give batches of one size: leave an incomplete last batch out (drop_last)"
-    elif batches.changed is not None and known is not None:
-        step, other = batches.changed
-        first = list(batches.first or shape)
-        what = f"gave a batch of {list(other)} at step {step}, and counts it as the first, of {first}"
+    elif others and known is not None:
+        step = batches.shapes[others[0]]
+        what = f"gave a batch of {list(others[0])} at step {step}, and counts it as the first, of {list(first)}"
         remedy = "Give batches of one shape"
     elif facts.units_per_step not in expected:
         what = f"counts {counted} a step, and its batches of {list(shape)} hold {' or '.join(map(str, expected))}"
@@ -119,18 +119,14 @@ def spread(parts: Parts, begun: Mapping[str, float], now: Mapping[str, float]) -
     `begun`; None if no other holds the same. Every rank calls this.
     """
     weights = trained_weights(parts.plain)
-    groups: dict[dist.ProcessGroup, list[str]] = {}
-    for name in now:
-        if (group := parts.strategy.replicas(weights[name])) is not None:
-            groups.setdefault(group, []).append(name)
+    groups = grouped(now, lambda name: parts.strategy.replicas(weights[name]))
+    groups.pop(None, None)
     apart = moved = 0.0
     for group, names in groups.items():
         start, mine = (
             torch.tensor([of[name] for name in names], dtype=torch.float64, device=parts.device) for of in (begun, now)
         )
-        mean = mine.clone()
-        dist.all_reduce(mean, group=group)
-        mean /= dist.get_world_size(group)
+        mean = averaged(mine.clone(), group)
         apart = math.hypot(apart, float((mine - mean).norm()))
         moved = math.hypot(moved, float((mean - start).norm()))
     if not groups:
@@ -150,13 +146,13 @@ def require_still(
     was found. unseen: makes a workload that trained no step, and needs no loader. begun: sketches before the timed
     steps. Raises MeasurementInvalid on every rank.
     """
-    size, group = samples_of(config, dist.get_rank())
+    samples, group = samples_of(config, dist.get_rank())
     plain, of_loss = None, None
     first: dict[str, float] = {}
     untold: list[float] = []
     for place in range(1, BATCHES + 1):
         workload = unseen()
-        batch = next(Batches(workload, size, group + place * config.world_size, parts.device))
+        batch = next(Batches(workload, samples, group + place * config.world_size, parts.device))
         for _ in range(gate.tolerance.settle_passes):
             _step_taken(parts, execution.launch, batch)
         if plain is None:
@@ -265,26 +261,19 @@ def _rounding_alone(
     """Run the plain model again, each time rounded otherwise. Return what that does to its gradients, and whether a
     fault shows beside it on every rank; None if gradients are not compared, or without room. Every rank calls this.
     """
-    short = free_bytes(parts.device) < SPARE * size_of(plain.parameters())
+    short = free_bytes(parts.device) < SPARE * size(plain.parameters())
     if expected.gradients is None or largest(int(short), parts.device) > 0:
         return None
     errors, tells = [], True
     for way, bf16 in _rounded_otherwise(parts, plain):
         plain.zero_grad(set_to_none=True)
-        with way:
-            try:
-                found = of_plain(parts, unseen(), plain, batch, math.inf, bf16)
-            except NotProved:
-                continue
-            except RuntimeError:
-                # Some models do not run in float32.
-                if bf16:
-                    raise
-                continue
-        error, of_samples = _beside(found.gradients or {}, expected, expected.gradients)
-        errors.append(error)
-        alike = all(abs(share - 1) <= TELLS * OF_SAMPLES for share in of_samples)
-        tells = tells and alike and error <= TELLS * _bound(tolerance)
+        # Some models do not run in float32.
+        with suppress(NotProved, *(() if bf16 else (RuntimeError,))), way:
+            found = of_plain(parts, unseen(), plain, batch, math.inf, bf16)
+            error, of_samples = _beside(found.gradients or {}, expected, expected.gradients)
+            errors.append(error)
+            alike = all(abs(share - 1) <= TELLS * OF_SAMPLES for share in of_samples)
+            tells = tells and alike and error <= TELLS * _bound(tolerance)
     return (max(errors), largest(int(not tells), parts.device) == 0) if errors else None
 
 

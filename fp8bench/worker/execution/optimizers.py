@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from fp8bench.records.select import grouped
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.step import Parts, Snapshot, gradient_of, gradients_are_finite
@@ -49,9 +50,7 @@ diverges without a warm-up of its rate.
 
 
 def make_optimizer(name: OptimizerName, parameters: Iterable[nn.Parameter], device: torch.device) -> Optimizer:
-    groups: dict[object, list[nn.Parameter]] = {}
-    for parameter in parameters:
-        groups.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)
+    groups = grouped(parameters, lambda one: one.device_mesh if isinstance(one, DTensor) else None)
     make, own = OPTIMIZERS[name]
     settings: dict[str, Any] = dict(own)
     if name != "none" and _fused(name, device, sharded=any(mesh is not None for mesh in groups)):

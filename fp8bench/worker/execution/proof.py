@@ -47,6 +47,7 @@ from fp8bench.stats.steps import PROOF_STEPS
 from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.reference import Expected
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, Snapshot, gradient_of, scales
+from fp8bench.worker.parallel import averaged
 from fp8bench.worker.rounding import MOST, OVER_ROUNDING, finite, norm, ratio
 from fp8bench.workloads.protocol import Batch
 
@@ -230,9 +231,7 @@ def compare(
     spread = _Sums(parts, plain.weights)
     for name in plain.weights:
         if (group := parts.strategy.replicas(trained[name])) is not None:
-            begun, mean = _double(before.weights[name], parts), _double(local(trained[name]), parts)
-            dist.all_reduce(mean, group=group)
-            mean /= dist.get_world_size(group)
+            begun, mean = _double(before.weights[name], parts), averaged(_double(local(trained[name]), parts), group)
             spread.add(name, local(trained[name]), mean, mean - begun)
 
     def found(name: str) -> _Results:

@@ -32,9 +32,9 @@ from fp8bench.schema.execution import OptimizerName, kept_bytes
 from fp8bench.worker.execution.build import parameters
 from fp8bench.worker.execution.checkpointing import repeated_blocks
 from fp8bench.worker.execution.optimizers import UpdateRule, settings_of
-from fp8bench.worker.execution.step import Parts, bf16_autocast, scales
+from fp8bench.worker.execution.step import Parts, announce, bf16_autocast, scales
 from fp8bench.worker.memory import SPARE, Room, copied, free_bytes, size
-from fp8bench.worker.parallel import agreement, largest
+from fp8bench.worker.parallel import agreement, averaged, largest
 from fp8bench.worker.plain_weights import divided, gradient_of, shapes_of, ties, trained_weights
 from fp8bench.workloads.protocol import Batch, Workload
 from fp8bench.workloads.protocol import stated as of_workload
@@ -108,8 +108,8 @@ def _plain_steps(
         weights = trained_weights(model)
         nudges = nudge(weights) if nudged else {}
         rule = UpdateRule(optimizer)
-        scaling, listens = getattr(mode, "loss_scaling", None), getattr(mode, "micro_batch", None)
-        losses, first_gradients, own = [], {}, {}
+        scaling = getattr(mode, "loss_scaling", None)
+        held, losses, first_gradients, own = partial(_held, parts, place), [], {}, {}
         for batch in batches:
             samples, total = len(batch.inputs), torch.zeros((), device=device)
             scale = 1.0 if scaling is None else float(scaling.scaled(torch.ones((), device=device)))
@@ -119,8 +119,7 @@ def _plain_steps(
                     weight.main_grad.zero_()
             for first in range(0, samples, at_once):
                 piece = Batch(*(tensor[first : first + at_once] for tensor in batch))
-                if listens is not None:
-                    listens(first == 0)
+                announce(mode, first == 0)
                 with or_not_proved():
                     with torch.autocast(device.type, torch.bfloat16), mode.forward_context():
                         loss = workload.loss(model, piece) * (len(piece.inputs) / samples)
@@ -129,11 +128,11 @@ def _plain_steps(
             losses.append(total.item())
             # Ranks that share layers see the same samples: their own gradients are the mean but for rounding.
             if batch is batches[-1] and dist.get_world_size(parts.strategy.group()) > 1:
-                own = _held(parts, _gradients(weights), place)
+                own = held(_gradients(weights))
             with or_not_proved():
                 taken = _updated(weights, rule, scale, skips=scaling is not None)
             if len(losses) == 1 and optimizer in MOVED_BY_SIGNS:
-                first_gradients = _held(parts, _gradients(weights), place)
+                first_gradients = held(_gradients(weights))
             if scaling is not None:
                 # It is updated as with all weights by an optimizer that changes nothing.
                 idle = nn.Parameter(torch.zeros((), device=device))
@@ -142,11 +141,11 @@ def _plain_steps(
         return Expected(
             piece=at_once,
             losses=losses,
-            weights=_held(parts, {n: one - nudges[n] if nudged else one for n, one in weights.items()}, place),
-            gradients=_held(parts, _gradients(weights), place),
+            weights=held({name: one - nudges[name] if nudged else one for name, one in weights.items()}),
+            gradients=held(_gradients(weights)),
             first_gradients=first_gradients,
             own=own,
-            states={kind: _held(parts, kept, place) for kind, kept in rule.state.items() if kind.startswith("exp_avg")},
+            states={kind: held(kept) for kind, kept in rule.state.items() if kind.startswith("exp_avg")},
             scales=copied(scales(mode, model), place),
         )
 
@@ -250,7 +249,7 @@ def _gradients(weights: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
     return {name: torch.zeros_like(weights[name]) if one is None else one for name, one in found.items()}
 
 
-def _held(parts: Parts, whole: Mapping[str, Tensor], place: torch.device) -> dict[str, Tensor]:
+def _held(parts: Parts, place: torch.device, whole: Mapping[str, Tensor]) -> dict[str, Tensor]:
     like = dict(parts.plain.named_parameters())
     return {
         name: parts.strategy.part(name, tensor.detach(), like[name]).to(place, copy=True)
@@ -352,21 +351,16 @@ def of_plain(
                         loss.backward()
                 total += loss.item()
             now = {name: so_far[name] if weight.grad is None else weight.grad.clone() for name, weight in few.items()}
-            of_samples.append({name: _mean(one - so_far[name]) for name, one in now.items()})
+            of_samples.append({name: averaged(one - so_far[name]) for name, one in now.items()})
             so_far = now
     if rate is None:
         return Plain(total, None)
-    gradients = {name: _mean(weight.grad) for name, weight in weights.items() if weight.grad is not None}
+    gradients = {name: averaged(weight.grad) for name, weight in weights.items() if weight.grad is not None}
     # The smallest step that moves a float32 weight of 1 is 2^-23.
     lost = frozenset(
         name for name, one in gradients.items() if bool((rate * one.abs() <= 2.0**-23 * weights[name].abs()).all())
     )
     return Plain(total, gradients, of_samples, lost)
-
-
-def _mean(gradient: Tensor) -> Tensor:
-    dist.all_reduce(gradient)
-    return gradient.div_(dist.get_world_size())
 
 
 def quarters(size: int) -> list[list[int]]:
@@ -387,6 +381,6 @@ def _on_device_in_turn(model: nn.Module, device: torch.device) -> Iterator[None]
         tensor.data = tensor.data.to(device)
     with ExitStack() as hooks:
         for block in blocks:
-            hooks.callback(block.register_forward_pre_hook(lambda block, _args: block.to(device) and None).remove)
-            hooks.callback(block.register_forward_hook(lambda block, _args, _out: block.cpu() and None).remove)
+            hooks.enter_context(block.register_forward_pre_hook(lambda block, _args: block.to(device) and None))
+            hooks.enter_context(block.register_forward_hook(lambda block, _args, _out: block.cpu() and None))
         yield

@@ -9,6 +9,7 @@ from outside.outside_plugins import Polite, TinyLinear
 from torch import nn
 
 from fp8bench.modes.protocol import BF16_TOLERANCE
+from fp8bench.schema.errors import Fp8benchError
 from fp8bench.schema.rank import CompileEvidence, GraphEvidence
 from fp8bench.worker.execution.build import Choice, build, make_optimizer
 from fp8bench.worker.execution.decide import decide
@@ -58,6 +59,29 @@ def decided(launch=None, choice=PLAIN, tolerance=BF16_TOLERANCE, parts=None, sta
     of_gate = replace(gate(parts, tolerance), **({"again": again} if again else {}))
     told = (lambda _stage: None) if stages is None else stages.append
     return decide(settings(**values), parts, choice, batches, of_gate, told, **({"capture": launch} if launch else {}))
+
+
+def outcome(*given, **values):
+    """What comes of it as data: a refusal too."""
+    try:
+        found = decided(*given, **values)
+    except Fp8benchError as refusal:
+        return {"refused": refusal.what, "remedy": refusal.remedy, "cause": refusal.cause}
+    told = {"join": found.join, "warning": found.warning, "parallel": found.parallel.model_dump()}
+    return {**told, **found.executed.model_dump()}
+
+
+def counted(base=Polite):
+    """A mode that counts its passes."""
+
+    class Counted(base):
+        passes = 0
+
+        def forward_context(self):
+            self.passes += 1
+            return super().forward_context()
+
+    return Counted
 
 
 class Growing(TinyLinear):

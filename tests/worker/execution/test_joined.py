@@ -66,22 +66,16 @@ def tensor(choice=PLAIN, groups=False):
 
 def settled(choice, launch=Replayed, mode=None, tolerance=BF16_TOLERANCE, workload=None, optimizer="adamw", **values):
     rank, size = dist.get_rank() // (2 if "tp2" in choice.strategy.word else 1), dist.get_world_size()
+    run = {"optimizer": optimizer, **values}
     try:
-        run = {"optimizer": optimizer, "batch_size": 8, **values}
-        parts, batches = executing.some_parts(mode, workload, choice, warm=1, rank=rank, world_size=size, **run)
-        run = {"cuda_graphs": "on", "optimizer": optimizer, **values}
-        found = executing.decided(launch, choice, tolerance, (parts, batches), **run)
+        of_rank = {"rank": rank, "world_size": size, "batch_size": 8}
+        parts, batches = executing.some_parts(mode, workload, choice, warm=1, **{**of_rank, **run})
     except Fp8benchError as refusal:
-        return {"refused": refusal.what, "remedy": refusal.remedy}
+        return {"refused": refusal.what}
+    found = executing.outcome(launch, choice, tolerance, (parts, batches), cuda_graphs="on", **run)
     held = [weight._local_tensor for weight in parts.plain.parameters() if isinstance(weight, DTensor)]
-    return {
-        "join": found.join,
-        "warning": found.warning,
-        "parallel": found.parallel.model_dump(),
-        "whole_bytes": whole_bytes(parts, optimizer),
-        "scaled_weights": sum(getattr(weight, "_precomputed_scale", None) is not None for weight in held),
-        **found.executed.model_dump(),
-    }
+    scaled = sum(getattr(weight, "_precomputed_scale", None) is not None for weight in held)
+    return {"whole_bytes": whole_bytes(parts, optimizer), "scaled_weights": scaled, **found}
 
 
 class ThreeHeads(ViTMicro):

@@ -14,13 +14,12 @@ import torch
 import torch.distributed as dist
 from modes import te_stand_in
 from worker.execution import executing
-from worker.execution.executing import CPU
+from worker.execution.executing import CPU, counted
 from worker.several_ranks import begin, of_ranks
 
 from fp8bench.modes.protocol import FP8_TOLERANCE
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16
-from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker.execution import step
 from fp8bench.worker.execution.afterwards import sketches, spread
 from fp8bench.worker.execution.parallel.strategy import DDP, mesh_of
@@ -82,14 +81,9 @@ FAULTS = {
 
 
 def settled(plant, choice, capture, **values):
-    parts, batches = executing.some_parts(rank=dist.get_rank(), **RUN, **values)
-    run = {"cuda_graphs": "on", **RUN, **values}
-    with plant(parts):
-        try:
-            found = executing.decided(capture, choice, FP8_TOLERANCE, (parts, batches), **run)
-        except MeasurementInvalid as refusal:
-            return {"refused": refusal.what, "cause": refusal.cause}
-    return {"join": found.join, **found.executed.model_dump()}
+    parts = executing.some_parts(rank=dist.get_rank(), **RUN, **values)
+    with plant(parts[0]):
+        return executing.outcome(capture, choice, FP8_TOLERANCE, parts, cuda_graphs="on", **RUN, **values)
 
 
 def later(plant):
@@ -99,17 +93,6 @@ def later(plant):
         for _ in range(3):
             step.step(parts, next(batches), NO_MARKS)
     return {"apart": spread(parts, begun, sketches(parts))}
-
-
-def counted(base):
-    class Counted(base):
-        passes = 0
-
-        def forward_context(self):
-            self.passes += 1
-            return super().forward_context()
-
-    return Counted
 
 
 class FaultyOnOne(TorchAOFloat8):

@@ -183,7 +183,10 @@ class LossOfTokens(ParallelStyle):
         def forward(hidden: Tensor, targets: Tensor) -> Tensor:
             own = targets.chunk(size, 1)[rank]
             kept = module._parameters.pop("weight")
-            module.weight = _Summed.apply(kept, group)
+            assert kept is not None
+            module.weight = kept.view_as(kept)
+            if module.weight.requires_grad:
+                module.weight.register_hook(summed_over(group))
             try:
                 loss: Tensor = mean_over(plain(hidden, own), group)
             finally:
@@ -193,19 +196,6 @@ class LossOfTokens(ParallelStyle):
 
         module.forward = forward
         return module
-
-
-class _Summed(torch.autograd.Function):
-    """The identity in the forward pass; in the backward pass, the sum over the group."""
-
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
-        return weight.view_as(weight)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return summed_over(ctx.group)(gradients[0]), None
 
 
 class TensorParallel(Strategy):

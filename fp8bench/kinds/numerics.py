@@ -1,25 +1,142 @@
-"""Errors of precision modes, of one record or of several of the same work side by side, and as pictures.
+"""What error each precision mode adds to a layer, measured against float64, and how delayed scaling answers a jump.
 
 A record has a row for each layer, input and mode; a second table shows the jump: steps that saturated, the worst cast,
 and how many steps after the fall the scale was back. In pictures no two things differ by colour alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
-from fp8bench.kinds.numerics.measure import NumericsRecord
-from fp8bench.records.select import grouped, same_work
-from fp8bench.schema.instance import Catalog
-from fp8bench.schema.numerics import EXACT, INPUTS, LAYERS, TENSORS, AmaxJump, LayerError, LayerName, ScalingTrace
+from pydantic import Field, NonNegativeInt
+
+from fp8bench import registry
+from fp8bench.kinds.kind import Log
+from fp8bench.kinds.one_record import OneRecord, Prepared, Request, head, of_run, place_of
+from fp8bench.machine.gpus import this_machine
+from fp8bench.records.select import grouped
+from fp8bench.schema import option as limits
+from fp8bench.schema.config import Device, mode_label
+from fp8bench.schema.errors import Status, UsageError
+from fp8bench.schema.gemm import ALIGNMENT, padded
+from fp8bench.schema.numerics import (
+    EXACT,
+    INPUTS,
+    LAYERS,
+    TENSORS,
+    AmaxJump,
+    LayerError,
+    LayerName,
+    NumericsConfig,
+    ScalingTrace,
+)
+from fp8bench.schema.option import ByDevice, Option
+from fp8bench.schema.record import METHOD_VERSION, RecordHead
 from fp8bench.tables import chart
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import FAINT, INK
-from fp8bench.tables.study import Column, Study, StudyTable, word
+from fp8bench.tables.study import Column, Study, StudyTable, where, word
 from fp8bench.tables.written import error, ratio, share
+
+MODES = ("baseline-fp32", "baseline-bf16", "torchao-float8", "te-fp8")
+"""Modes that are examined if none is named, each with all its recipes: those to compare with come first."""
+
+TOKENS: dict[Device, int] = {"cuda": 2048, "cpu": 64}
+WORST_FIRST: tuple[Status, ...] = ("failed", "invalid", "unsupported")
+
+
+class NumericsRequest(Request):
+    command = "numerics"
+
+    modes: Annotated[
+        tuple[str, ...],
+        of_run("mode", "Only this mode, with its recipe: te-fp8:current. Repeatable", if_unset="all"),
+    ] = ()
+    layers: Annotated[tuple[str, ...], Option("Only this layer. Repeatable", metavar="linear|block")] = ()
+    inputs: Annotated[
+        tuple[str, ...],
+        Option(
+            "Only normal, heavy-tailed or outlier; with -exact, moved to values that fp8 has. Repeatable",
+            metavar="DISTRIBUTION",
+        ),
+    ] = ()
+    width: Annotated[
+        Annotated[int, Field(ge=ALIGNMENT)] | None,
+        Option("Of the layers, a multiple of 16", default=ByDevice(cuda=1280, cpu=64), limit=limits.WIDTH, metavar="N"),
+    ] = None
+    seed: Annotated[NonNegativeInt, of_run("seed", "Seed of weights and inputs")] = 0
+
+
+class NumericsRecord(RecordHead):
+    """The record of one call of `fp8bench numerics`. Its status is ok if any mode ran."""
+
+    kind: Literal["numerics"] = "numerics"
+    config: NumericsConfig
+    rows: tuple[LayerError, ...]
+    history: AmaxJump
+    warnings: ClassVar[tuple[str, ...]] = ()
+
+    def model_post_init(self, _context: Any) -> None:
+        if (self.status == "ok") != any(row.status == "ok" for row in self.rows):
+            raise ValueError("a record of numerics is ok where one of its rows is, and not otherwise")
+
+
+def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> Prepared[NumericsConfig]:
+    """Check the request, then the machine. Writes nothing. Raises UsageError and ModeUnavailable."""
+    if request.width is not None and request.width != padded(request.width):
+        why = f"--width {request.width} is not divisible by {ALIGNMENT}, as fp8 GEMMs need it"
+        raise UsageError(why, f"Pad it: --width {padded(request.width)}")
+    found = [registry.find_mode(label) for label in request.modes]
+    if not found:
+        entries = [registry.find_mode(name)[0] for name in MODES]
+        found = [(entry, recipe) for entry in entries for recipe in (entry.recipes or (None,))]
+    layers = request.chosen("layer", request.layers, LAYERS)
+    inputs = request.chosen("input", request.inputs, INPUTS)
+    if "linear" not in layers and all(name.endswith(EXACT) for name in inputs):
+        why = f"{', '.join(inputs)} are inputs of the linear layer alone: a block makes its operands itself"
+        raise UsageError(why, "Add --layer linear, or another --input")
+    machine = this_machine(environ)
+    place = place_of(request, machine)
+    device: Device = "cuda" if machine.has_gpu else "cpu"
+    config = NumericsConfig(
+        device=device,
+        modes=tuple(dict.fromkeys(mode_label(entry.name, recipe) for entry, recipe in found)),
+        layers=layers,
+        inputs=inputs,
+        width=request.on(device, "width"),
+        tokens=TOKENS[device],
+        seed=request.seed,
+    )
+    return Prepared(config, **vars(place))
+
+
+def measure(prepared: Prepared[NumericsConfig], log: Log) -> NumericsRecord:
+    """Examine the modes in this process. log: takes a line per stage. Raises ModeUnavailable and RunFailed."""
+    from fp8bench.numerics.examination import examine
+    from fp8bench.numerics.memory import device_for
+    from fp8bench.worker.subject import environment
+
+    config = prepared.config
+    rows, history = examine(config, log)
+    outcome: dict[str, Any] = {"status": "ok"}
+    if all(row.status != "ok" for row in rows):
+        worst = min(rows, key=lambda row: WORST_FIRST.index(row.status))
+        outcome = worst.model_dump(include={"status", "reason", "remedy"})
+    # What must be equal for errors to be compared; modes, layers and inputs need not be.
+    same = config.model_dump(include={"width", "tokens", "seed"})
+    return NumericsRecord(
+        **head(prepared, "numerics"),
+        **outcome,
+        fingerprint={"kind": "numerics", **same, "method_version": METHOD_VERSION},
+        environment=environment(device_for(config.device)),
+        config=config,
+        rows=rows,
+        history=history,
+    )
+
 
 MANY = 0.01
 """The share of saturated values above which a step saturates; single values saturate all the time."""
@@ -128,9 +245,9 @@ def _not_run(record: NumericsRecord) -> list[str]:
     return [f"{', '.join(row.mode for row in rows)}: {why}" for why, rows in alike.items()]
 
 
-def _title(records: Sequence[NumericsRecord], where: str) -> str:
+def _title(records: Sequence[NumericsRecord], names: Sequence[str]) -> str:
     config = records[0].config
-    return f"numerics, width {config.width}, {config.tokens} tokens, seed {config.seed}, on {where}"
+    return f"numerics, width {config.width}, {config.tokens} tokens, seed {config.seed}, on {where(records, names)}"
 
 
 def _notes(records: Sequence[NumericsRecord], names: Sequence[str]) -> list[str]:
@@ -153,19 +270,17 @@ def error_dots(record: NumericsRecord, path: Path) -> None:
     dot: dict[str, Any] = {"linestyle": "none", "markersize": 5.5, "markeredgewidth": 1.2}
     with chart.figure(1.2 + len(layers) * (0.42 + 0.36 * len(modes)), path) as figure:
         panels = figure.subplots(len(layers), len(TENSORS), squeeze=False, sharex=True, sharey=True)
-        of_panel = {(layer, tensor): panels[i, j] for i, layer in enumerate(layers) for j, tensor in enumerate(TENSORS)}
-        for row in rows:
-            if row.layer is None or row.input is None or row.tensor is None:
-                continue
-            colour, marker, offset = MARKS[row.input.removesuffix(EXACT)]
-            hollow = row.input.endswith(EXACT)
-            # At the left edge, too, what is hollow stands beside what is not.
-            x = max(row.relative_error or 0.0, LEAST * (0.75 if hollow else 1))
-            looks = {"color": colour, "marker": marker, "markerfacecolor": "white" if hollow else colour, **dot}
-            of_panel[row.layer, row.tensor].plot(x, modes.index(row.mode) + offset, **looks)
-        for (layer, tensor), axes in of_panel.items():
-            axes.set_title(f"{layer}: {tensor.replace('_', ' ')}", **chart.SMALL_TITLE)
-            chart.panel(axes, "both")
+        for (layer, tensor), axes in zip(product(layers, TENSORS), panels.flat, strict=True):
+            for row in rows:
+                if row.input is None or (row.layer, row.tensor) != (layer, tensor):
+                    continue
+                colour, marker, offset = MARKS[row.input.removesuffix(EXACT)]
+                hollow = row.input.endswith(EXACT)
+                # At the left edge, too, what is hollow stands beside what is not.
+                x = max(row.relative_error or 0.0, LEAST * (0.75 if hollow else 1))
+                looks = {"color": colour, "marker": marker, "markerfacecolor": "white" if hollow else colour, **dot}
+                axes.plot(x, modes.index(row.mode) + offset, **looks)
+            chart.panel(axes, f"{layer}: {tensor.replace('_', ' ')}")
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter("{x:g}")
             axes.minorticks_off()
@@ -214,8 +329,7 @@ def jump_lines(record: NumericsRecord, path: Path) -> None:
             (middle, "values that saturate, %"),
             (below, "relative error of the cast"),
         ):
-            axes.set_title(text, **chart.SMALL_TITLE)
-            chart.panel(axes, "both")
+            chart.panel(axes, text)
             axes.axvspan(history.up_at - 0.5, history.down_at - 0.5, color="#f6f8fa", linewidth=0, zorder=0)
             if axes is not middle:
                 axes.set_yscale("log")
@@ -230,19 +344,27 @@ def jump_lines(record: NumericsRecord, path: Path) -> None:
 
 
 STUDY = Study[NumericsRecord, NumericsRecord](
-    report=lambda record, _catalog: record,
+    reports=lambda records, _catalog, _options: records,
     title=_title,
     tables=(*map(_errors, LAYERS), JUMP),
     found=_not_run,
     notes=_notes,
     lines=_csv,
-    figures={"errors": error_dots, "jump": jump_lines},
+    # Of errors if some mode ran.
+    figures=lambda record: {
+        "jump": partial(jump_lines, record),
+        **({"errors": partial(error_dots, record)} if record.status == "ok" else {}),
+    },
 )
 
 
-def document(records: Sequence[NumericsRecord], catalog: Catalog, _options: object = None) -> doc.Document:
-    """Return the document. Figures are only drawn for a single record, that of errors if some mode ran."""
-    found = STUDY.document(records, same_work(records), catalog)
-    if records[0].status == "ok":
-        return found
-    return found._replace(figures={name: draw for name, draw in found.figures.items() if name != "errors"})
+KIND = OneRecord(
+    name="numerics",
+    request=NumericsRequest,
+    record=NumericsRecord,
+    prepare=prepare,
+    measure=measure,
+    statuses=lambda record, _request: (row.status for row in record.rows),
+    study=STUDY,
+    figures={"plot": ("errors", "the errors"), "history_plot": ("jump", "the jump")},
+)

@@ -1,8 +1,13 @@
-"""How collectives are measured: the request, the configuration, one group of ranks that times them, and the record."""
+"""How fast ranks communicate: all-reduce, all-gather and reduce-scatter over sizes. One group of ranks times them; what
+is shown are times, and the bandwidths that nccl-tests defines (`schema.collectives`).
+"""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import cycle
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,7 +15,7 @@ from pydantic import Field, JsonValue, PositiveFloat, PositiveInt
 
 from fp8bench.config.options import quoted, within
 from fp8bench.kinds.kind import Log
-from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
+from fp8bench.kinds.one_record import TIMING, OneRecord, Prepared, Request, head, of_run, place_of
 from fp8bench.launch.plan import ranks_for
 from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Executor
@@ -24,15 +29,22 @@ from fp8bench.schema.collectives import (
     Case,
     CollectivesConfig,
     CollectiveTiming,
+    Dtype,
+    Operation,
     RankTimes,
+    bus_gb_s,
 )
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
+from fp8bench.schema.files import Frozen, made_of
+from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
 from fp8bench.schema.option import ByDevice, Limit, Option
-from fp8bench.schema.rank import RankReport
+from fp8bench.schema.rank import culprit_of
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 from fp8bench.stats.estimate import estimate
-from fp8bench.tables.written import counted
+from fp8bench.tables.document import CsvLines
+from fp8bench.tables.study import Column, Study, StudyTable, where, word
+from fp8bench.tables.written import Interval, counted, rate
 
 if TYPE_CHECKING:
     from fp8bench.launch.nodes.place import Elastic
@@ -142,6 +154,8 @@ def measure(prepared: Prepared[CollectivesConfig], log: Log, executor: Executor 
     """Time every case on a group of ranks. executor: of several nodes; None for fresh processes here. Raises RunFailed
     if a rank dies, hangs or runs out of memory, or if a node is gone.
     """
+    from fp8bench.launch.assemble import environment_of
+
     config = prepared.config
     ranks = f"{config.world_size} {'GPUs' if config.device == 'cuda' else 'processes'}"
     nodes = f" on {config.nodes} nodes" if config.nodes > 1 else ""
@@ -149,29 +163,11 @@ def measure(prepared: Prepared[CollectivesConfig], log: Log, executor: Executor 
     with executor or Executor() as executor:
         reports = executor.run(task_of(config))
     executor.require_ready()
-    failed = next((one for one in reports if one.status != "ok" and not one.collateral), None)
+    failed = culprit_of(reports)
     if failed is not None:
         less = "Find out what it waits for there, or measure less: fewer of --size, --rounds or --seconds"
         remedy = less if failed.cause == "timeout" else failed.remedy
         raise RunFailed(failed.reason or "a rank failed", remedy or less, failed.cause)
-    return record_of(prepared, reports)
-
-
-def task_of(config: CollectivesConfig) -> Task:
-    group = config.model_dump(include={"device", "world_size", "nodes"})
-    return Task(
-        config=RunConfig.model_validate({**NOTHING_TRAINED, **group}),
-        target="fp8bench.worker.collectives:measure",
-        given={"plan": config.model_dump(mode="json")},
-        timeout_s=START_S + FACTOR * len(config.cases) * config.rounds * config.seconds,
-    )
-
-
-def record_of(prepared: Prepared[CollectivesConfig], reports: Sequence[RankReport]) -> CollectivesRecord:
-    """Return the record. reports: of every rank, by rank, with its times."""
-    from fp8bench.launch.assemble import environment_of
-
-    config = prepared.config
     found = [[RankTimes.model_validate(one) for one in (report.found or {})["times"]] for report in reports]
     timings = [timing_of(case, of_case) for case, of_case in zip(config.cases, zip(*found, strict=True), strict=True)]
     bad = next((timing.reason for timing in timings if timing.status == "invalid"), None)
@@ -185,6 +181,16 @@ def record_of(prepared: Prepared[CollectivesConfig], reports: Sequence[RankRepor
         backend=BACKENDS[config.device],
         timings=tuple(timings),
         warnings=prepared.warnings,
+    )
+
+
+def task_of(config: CollectivesConfig) -> Task:
+    group = config.model_dump(include={"device", "world_size", "nodes"})
+    return Task(
+        config=RunConfig.model_validate({**NOTHING_TRAINED, **group}),
+        target="fp8bench.worker.collectives:measure",
+        given={"plan": config.model_dump(mode="json")},
+        timeout_s=START_S + FACTOR * len(config.cases) * config.rounds * config.seconds,
     )
 
 
@@ -210,3 +216,127 @@ def fingerprint(config: CollectivesConfig) -> dict[str, JsonValue]:
         "method_version": METHOD_VERSION,
         **({"nodes": config.nodes} if config.nodes > 1 else {}),
     }
+
+
+METHOD = (
+    "Bus bandwidth is that of nccl-tests: a link's own, so numbers of ranks can be compared. Each result was first "
+    "compared with the exact one. A small one's time holds its launch. Intervals are of one group of processes."
+)
+BY_LINK = "of link: of NVLink in one direction, by its datasheet."
+
+
+class CollectiveRow(Frozen):
+    """One operation at one size. size_bytes: of the complete array. Times are in seconds, bandwidths in GB/s (1e9
+    bytes); a pair is a 95 % interval, of this group of processes. share_of_link: bus bandwidth over the datasheet's
+    NVLink bandwidth in one direction. requested: the size that was rounded up to complete elements for each rank.
+    """
+
+    run_id: str
+    instance: str
+    backend: Backend
+    world_size: int
+    nodes: int
+    operation: Operation
+    dtype: Dtype
+    size_bytes: int
+    status: str
+    reason: str | None = None
+    time_s: float | None = None
+    time_ci_s: Interval | None = None
+    rounds: int = 0
+    repetitions: int = 0
+    algorithm_gb_s: float | None = None
+    bus_gb_s: float | None = None
+    bus_gb_s_ci: Interval | None = None
+    share_of_link: float | None = None
+    requested: int = Field(default=0, exclude=True)
+
+
+class CollectivesReport(Frozen):
+    """One record. link_gb_s: of NVLink in one direction, by its datasheet; null: unknown, none, or several nodes."""
+
+    run_id: str
+    instance: str
+    device_name: str | None
+    backend: Backend
+    world_size: int
+    nodes: int
+    link_gb_s: float | None
+    rows: tuple[CollectiveRow, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def ranks(self) -> str:
+        """The ranks and the backend, e.g. `16 ranks on 2 nodes by nccl`."""
+        return f"{self.world_size} ranks{f' on {self.nodes} nodes' if self.nodes > 1 else ''} by {self.backend}"
+
+
+def collectives_report(record: CollectivesRecord, catalog: Catalog) -> CollectivesReport:
+    """Return the numbers of a record. The catalogue gives the bandwidth of links from datasheets."""
+    config, gpu = record.config, catalog.gpu_by_product(record.device_name)
+    link_gb_s = gpu.nvlink_gb_s / BOTH_DIRECTIONS if gpu and gpu.nvlink_gb_s and config.nodes == 1 else None
+    rows = []
+    for requested, timing in zip(cycle(config.sizes_bytes), record.timings, strict=False):
+        of: dict[str, Any] = {"rounds": len(timing.rounds_s), "requested": requested}
+        if timing.time_s is not None:
+            bus = partial(bus_gb_s, timing.operation, timing.size_bytes, ranks=config.world_size)
+            of |= {
+                "repetitions": sum(map(len, timing.rounds_s)),
+                "algorithm_gb_s": timing.size_bytes / timing.time_s / 1e9,
+                "bus_gb_s": bus(timing.time_s),
+                "bus_gb_s_ci": timing.time_ci_s and tuple(map(bus, reversed(timing.time_ci_s))),
+                "share_of_link": None if link_gb_s is None else bus(timing.time_s) / link_gb_s,
+            }
+        rows.append(made_of(CollectiveRow, record, config, timing, **of))
+    return made_of(CollectivesReport, record, config, link_gb_s=link_gb_s, rows=tuple(rows))
+
+
+def size_of(size: float) -> str:
+    """Write a size, e.g. `64 KiB`, with four digits."""
+    power = min(3, int(math.log2(max(size, 1))) // 10)
+    return f"{size / 2 ** (10 * power):.4g} {('B', 'KiB', 'MiB', 'GiB')[power]}"
+
+
+TIME = Column[CollectiveRow](
+    "us (95 %)", lambda row: row.time_s, rate, "interval", scale=1e6, interval=lambda row: row.time_ci_s
+)
+BUS = Column[CollectiveRow](
+    "bus GB/s (95 %)", lambda row: row.bus_gb_s, rate, "interval", interval=lambda row: row.bus_gb_s_ci
+)
+TABLE = StudyTable[CollectiveRow](
+    naming=(
+        word("operation", lambda row: row.operation, once=True),
+        word("type", lambda row: row.dtype, once=True),
+        Column("size", lambda row: row.size_bytes, size_of),
+    ),
+    columns=(
+        TIME,
+        Column("algorithm GB/s", lambda row: row.algorithm_gb_s, rate),
+        BUS,
+        Column("of link", lambda row: row.share_of_link, ".0f", scale=100, after=" %"),
+    ),
+    beside=(TIME, BUS),
+    key=lambda row: (row.operation, row.dtype, row.requested),
+    refused=lambda row: (row.status, row.reason) if row.reason else None,
+)
+
+
+STUDY = Study[CollectivesRecord, CollectivesReport](
+    reports=lambda records, catalog, _options: [collectives_report(one, catalog) for one in records],
+    title=lambda reports, names: (
+        f"Collectives of {', '.join(report.ranks for report in reports)}, on {where(reports, names)}"
+    ),
+    tables=(TABLE,),
+    notes=lambda reports, _names: [METHOD, *([BY_LINK] if len(reports) == 1 and reports[0].link_gb_s else [])],
+    lines=lambda reports: CsvLines.of(CollectiveRow, [row for report in reports for row in report.rows]),
+)
+KIND = OneRecord(
+    name="collectives",
+    request=CollectivesRequest,
+    record=CollectivesRecord,
+    prepare=prepare,
+    measure=measure,
+    statuses=lambda record, _request: [record.status],
+    on_nodes=True,
+    study=STUDY,
+)

@@ -11,7 +11,7 @@ import pytest
 from builders import config, evidence, invalid, measured, rank_samples, replayed, steps_about, summary, unsupported
 
 from fp8bench.launch.forecast import Forecaster
-from fp8bench.launch.sweep.halving import (
+from fp8bench.launch.halving import (
     Candidates,
     Halving,
     Turn,
