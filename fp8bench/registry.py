@@ -6,6 +6,7 @@ package adds classes of both through the entry-point groups `fp8bench.modes` and
 import os
 import re
 import sys
+import traceback
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module
@@ -303,8 +304,11 @@ def load(entry: ModeEntry | WorkloadEntry) -> Any:
         return found if member is None else found.of(member)
     except (ImportError, AttributeError, OSError) as error:
         refusal = refusal_of(error) if is_built_in(entry.target) else None
+        frames = [one for one in traceback.extract_tb(error.__traceback__) if "importlib" not in one.filename]
+        # Without one of its own, the error itself names what is missing.
+        place = f", at {'/'.join(frames[-1].filename.split('/')[-2:])}:{frames[-1].lineno}" if frames[2:] else ""
         raise refusal or UsageError(
-            f"{entry.name!r} points to {entry.target!r}, which cannot be imported: {error}",
+            f"{entry.name!r} points to {entry.target!r}, which cannot be imported: {error}{place}",
             "Fix or uninstall the package that registers it",
         ) from error
 

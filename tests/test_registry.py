@@ -63,6 +63,13 @@ def test_an_outside_package_adds_names_and_takes_no_built_in_one():
     assert "Did you mean 'acme-int8'?" in refused(registry.find_mode, "acme-int").remedy
 
 
+def test_a_plug_in_that_cannot_be_imported_names_its_file_and_line(tmp_path, monkeypatch):
+    (tmp_path / "acme_broken.py").write_text("import os\n\nimport acme_nowhere\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = registry.ModeEntry("acme-broken", "acme_broken:Mode", "")
+    assert refused(registry.load, entry).what.endswith(f", at {tmp_path.name}/acme_broken.py:3")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", [one for one in registry.BUILTIN_MODES if not one.hidden], ids=lambda one: one.name)
 def test_what_an_entry_says_without_torch_is_what_its_class_does(entry):

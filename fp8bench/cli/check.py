@@ -15,8 +15,8 @@ from fp8bench.kinds.run.check_shown import EXPORTS, document, plan_sentence, sen
 from fp8bench.kinds.run.check_shown import plan as planned
 from fp8bench.kinds.run.sessions import by_session, find, read
 from fp8bench.kinds.run.sessions import document as over_time
-from fp8bench.schema.errors import UsageError, require_known
-from fp8bench.schema.files import write_atomically, writing
+from fp8bench.schema.errors import UsageError, require_known, writing
+from fp8bench.schema.files import write_atomically
 from fp8bench.schema.option import Option
 
 SUMMARY = "GITHUB_STEP_SUMMARY"

@@ -19,7 +19,7 @@ from fp8bench.kinds.run.row import Row
 from fp8bench.profiling.causes import StepFacts, facts_of
 from fp8bench.records import named, results
 from fp8bench.records.results import read_record
-from fp8bench.records.select import ALL, Filter, grouped, work_of
+from fp8bench.records.select import ALL, Filter, broadest_first, grouped, work_of
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import suffix
 from fp8bench.schema.instance import Catalog
@@ -88,7 +88,9 @@ def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Fil
     if executed and not wanted.of(executed):
         there = dict.fromkeys(work_of(record).words.removeprefix(" of ") for record in executed)
         raise UsageError(f"{name} has no record{wanted.words}", f"It has: {'; '.join(there)}")
-    fitting = like.of(wanted.of(executed)) or wanted.of(executed)
+    of_any_work = wanted.of(executed)
+    fitting = [] if like is ALL else like.of(of_any_work)
+    fitting = fitting or _of_one_workload(of_any_work, [one.record for one in kept])
     if not records and (stopped := of_mode.of(one.record for one in kept)):
         remedy = f"See why with `fp8bench compare {stopped[-1].instance}`"
         raise UsageError(f"{name} has no valid measurement", remedy)
@@ -104,11 +106,22 @@ def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Fil
         remedy = f"Choose one, as {next(iter(found))}:{name}"
         raise UsageError(f"{name} was profiled on {' and '.join(found)}", remedy)
     ((record, row),) = found.values()
+    profiled_in = record.session.round if record.session else 1
     log(
-        f"{row.variant_label} on {row.instance}: batch {row.batch_size} x {workers(row.world_size, row.device)}, "
-        f"session {row.session_id or record.run_id}, profile of round {record.session.round if record.session else 1}"
+        f"{row.workload}, {row.variant_label} on {row.instance}: batch {row.batch_size} x "
+        f"{workers(row.world_size, row.device)}, session {row.session_id or record.run_id}, "
+        f"profile of round {profiled_in}"
     )
     return facts_of(record, row.step_time_s)
+
+
+def _of_one_workload(records: Sequence[Record], every: Sequence[Record]) -> list[Record]:
+    """Return those of the workload that most of all records are of, as `compare` chooses it."""
+    there: dict[str, set[tuple[str, object]]] = {}
+    for one in Filter(status="ok").of(every):
+        there.setdefault(one.what.workload, set()).add((one.instance, (one.what.mode_label, one.what.batch_size)))
+    by_work = grouped(records, lambda record: record.what.workload)
+    return next((by_work[name] for name in broadest_first(there) if name in by_work), [])
 
 
 def _profiled(records: Sequence[Record], catalog: Catalog) -> dict[str, tuple[Record, Row]]:

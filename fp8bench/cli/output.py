@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fp8bench.schema.errors import MeasurementInvalid, RunFailed, UsageError, inert
-from fp8bench.schema.files import writing
+from fp8bench.schema.errors import MeasurementInvalid, RunFailed, UsageError, inert, writing
 from fp8bench.tables import render
 
 if TYPE_CHECKING:

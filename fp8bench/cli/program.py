@@ -51,10 +51,12 @@ RENAMED = {
 """What a command of the last release is called now. The old name is still answered, with a note."""
 
 REPLACED = {
-    "switches": "fp8bench compare INSTANCE --columns mode,switches,step,speed-up",
-    "claims": "python benchmarks/claims.py --results-dir DIR",
+    "switches": "Use `fp8bench compare INSTANCE --columns mode,switches,step,speed-up`",
+    "claims": "Use `python benchmarks/claims.py --results-dir DIR`",
+    "results prune": "Delete a record's two files, RUN_ID.json and RUN_ID.samples.json",
+    "results migrate": "Records of older formats are read as they are",
 }
-"""Commands of the last release, and what answers their question now."""
+"""Commands of the last release, and what to do now."""
 
 
 class Program(TyperGroup):
@@ -72,8 +74,8 @@ class Program(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command with its name and arguments. Raises UsageError for an old name that is gone."""
         old = args[0]
-        if old in REPLACED:
-            raise UsageError(f"`fp8bench {old}` is gone", f"Use `{REPLACED[old]}`")
+        if gone := {old, " ".join(args[:2])} & REPLACED.keys():
+            raise UsageError(f"`fp8bench {min(gone)}` is gone", REPLACED[min(gone)])
         if old in RENAMED:
             args = [*RENAMED[old], *args[1:]]
             called = f"`fp8bench {' '.join(RENAMED[old])}`"

@@ -10,8 +10,8 @@ from fp8bench.kinds.kind import AS_IT_IS, JOB_UNITS, Count
 from fp8bench.kinds.run import gather
 from fp8bench.kinds.run.page import PLOTS, charts, page, shown_rows
 from fp8bench.records import results
-from fp8bench.schema.errors import UsageError, require_known
-from fp8bench.schema.files import write_atomically, writing
+from fp8bench.schema.errors import UsageError, require_known, writing
+from fp8bench.schema.files import write_atomically
 from fp8bench.schema.option import Option
 from fp8bench.tables.page import render
 

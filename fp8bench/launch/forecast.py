@@ -14,7 +14,7 @@ from fp8bench.launch.place import Place
 from fp8bench.launch.plan import Entry, Stop
 from fp8bench.launch.processes.blame import compiles
 from fp8bench.machine.gpus import Machine
-from fp8bench.pricing.choose import PriceQuery, Share, of_used
+from fp8bench.pricing.choose import PriceQuery, Share, choose, has_no_price, of_listed
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.records.select import session
 from fp8bench.registry import Needs
@@ -146,8 +146,11 @@ def price_today(place: Place, catalog: Catalog, given: float | None = None) -> P
         return PriceToday(given)
     instance = place.instance
     query = PriceQuery(date.today(), current=True, machine=place.machine.id if place.machine else None)
-    paid = of_used(catalog.instances.get(instance.key), instance.gpu, instance.gpu_count, catalog, query)
-    return PriceToday(paid and paid.usd_per_hour, paid if paid and paid.instance != instance.key else None)
+    known = catalog.instances.get(instance.key)
+    if known is not None and (price := choose(known.prices, query)) is not None:
+        return PriceToday(price.usd_per_hour)
+    share = of_listed(instance.gpu, instance.gpu_count, catalog, query) if has_no_price(known) else None
+    return PriceToday(share and share.usd_per_hour, share)
 
 
 def duration(seconds: float) -> str:

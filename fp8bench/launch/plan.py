@@ -30,7 +30,7 @@ from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.option import flag_of
 from fp8bench.schema.rank import Parity
 from fp8bench.schema.record import Record, Session
-from fp8bench.stats.certainty import FEWEST_ROUNDS, LOOKS, OUTSIDE, SEEN_SHARE, next_look, reached
+from fp8bench.stats.certainty import FEWEST_ROUNDS, LOOKS, OUTSIDE, SEEN_SHARE, reached
 from fp8bench.stats.estimate import OF_ONE_LOOK, Estimate, estimate
 from fp8bench.stats.ratio import FEWEST_PROCESSES, Ratio, SelfCheck, differ, ratio, self_check, settled
 from fp8bench.stats.steps import step_times
@@ -268,7 +268,8 @@ class Schedule:
 
     def one_more(self, number: int) -> bool:
         """Request the rounds from `number` to the next look, up to the largest; return whether any is left to run."""
-        self.stop = replace(self.stop, rounds=max(self.stop.rounds, min(next_look(number), self.stop.max_rounds)))
+        look = next((look for look in LOOKS if look >= number), number)
+        self.stop = replace(self.stop, rounds=max(self.stop.rounds, min(look, self.stop.max_rounds)))
         return self.goes_on(number)
 
     def round(self, number: int) -> list[tuple[Entry, Session]]:

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 from fp8bench.schema.collectives import bus_factor
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.execution import Variant
-from fp8bench.schema.files import PREDICTION_ERRORS_JSON, Frozen, first_fault, read_text
+from fp8bench.schema.files import PREDICTION_ERRORS_JSON, Frozen, fault, read_text
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Gpu
 from fp8bench.schema.rank import Category
 
@@ -302,12 +302,12 @@ class Known(Frozen):
 
 def known(path: Path = PREDICTION_ERRORS_JSON) -> Known:
     """Return what is installed with the program. Raises RunFailed if the file was changed by hand."""
+    text = read_text(path)
     try:
-        return Known.model_validate_json(read_text(path))
+        return Known.model_validate_json(text)
     except ValidationError as error:
-        field, reason = first_fault(error)
         remedy = "Reinstall fp8bench; in a checkout, run `make prediction-errors`"
-        raise RunFailed(f"{path}, field {field}: {reason}", remedy) from error
+        raise RunFailed(f"{path} {fault(error, text.encode())}", remedy) from error
 
 
 def change(source: Machine, target: Machine) -> tuple[GpuChange, Scale]:

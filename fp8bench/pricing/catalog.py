@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from fp8bench.schema.errors import UsageError, unknown_name
-from fp8bench.schema.files import INSTANCES_YAML, Frozen, bytes_of, first_fault, read_text, wrong_field
+from fp8bench.schema.files import INSTANCES_YAML, Frozen, bytes_of, read_text, wrong_field
 from fp8bench.schema.instance import (
     FIELDS,
     INSTANCE_FILE,
@@ -150,7 +150,7 @@ def read_snapshot(path: Path, known: Sequence[str]) -> list[Offer]:
         if tuple(header) != FIELDS:
             raise UsageError(f"{path} line 1 is not the header of a snapshot", f"Begin it with {','.join(FIELDS)}")
         for cells in filter(None, reader):
-            line, offer = reader.line_num, _offer(cells, path, reader.line_num, known)
+            line, offer = reader.line_num, _offer(cells, f"{path} line {reader.line_num}", known)
             first, _ = found.setdefault(offer.place, (line, offer))
             if first != line:
                 where = f" in {offer.place.region}" if offer.place.region else ""
@@ -161,27 +161,28 @@ def read_snapshot(path: Path, known: Sequence[str]) -> list[Offer]:
     return [offer for _, offer in found.values()]
 
 
-def _offer(cells: Sequence[str], path: Path, line: int, known: Sequence[str]) -> Offer:
+def _offer(cells: Sequence[str], at: str, known: Sequence[str]) -> Offer:
     if len(cells) != len(FIELDS):
-        raise UsageError(f"{path} line {line} has {len(cells)} cells, not {len(FIELDS)}", "Fix that line")
+        raise UsageError(f"{at} has {len(cells)} cells, not {len(FIELDS)}", "Fix that line")
     given: dict[str, Any] = dict(zip(FIELDS, (cell or None for cell in cells), strict=True))
     instance = given.pop("instance") or ""
     if instance not in known:
         refused = unknown_name("instance", instance, list(known), "fp8bench list instances")
-        raise UsageError(f"{path} line {line}, field instance: {refused.what}", refused.remedy)
+        raise UsageError(f"{at}, field instance: {refused.what}", refused.remedy)
     for field in ("usd_per_hour", "as_of"):
         if given[field] is None:
-            raise UsageError(f"{path} line {line}, field {field}: it is empty", "Give it a value, or remove the line")
+            raise UsageError(f"{at}, field {field}: it is empty", "Give it a value, or remove the line")
     usd = given["usd_per_hour"]
     with suppress(ValueError):
         given["usd_per_hour"] = float(usd) if usd.isascii() and "_" not in usd else usd
     try:
         return Offer(instance=instance, price=Price.model_validate(given))
     except ValidationError as error:
-        field, reason = first_fault(error)
-        written = usd if field == "usd_per_hour" else given.get(field)
-        what = f"invalid value {written!r}: {reason}"
-        raise UsageError(f"{path} line {line}, field {field}: {what}", "Fix that line, or remove it") from error
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = str(first["loc"][0])
+        written, reason = usd if field == "usd_per_hour" else given.get(field), first["msg"].lower()
+        what = f"{at}, field {field}: invalid value {written!r}: {reason}"
+        raise UsageError(what, "Fix that line, or remove it") from error
 
 
 def doubted(price: Price, known: Instance) -> Price:

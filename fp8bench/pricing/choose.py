@@ -98,7 +98,7 @@ def require_region(region: str | None, catalog: Catalog, keys: Iterable[str]) ->
 
 
 class Share(NamedTuple):
-    """gpus: the number used, of the `of` that the instance has; both 0 for a CPU. price: of the complete instance."""
+    """Some GPUs of an instance. gpus: the number used, of the `of` that it has. price: of the complete instance."""
 
     instance: str
     price: Price
@@ -108,7 +108,7 @@ class Share(NamedTuple):
     @property
     def share(self) -> float:
         """The share of the price, above 0 and at most 1."""
-        return self.gpus / self.of if self.of else 1.0
+        return self.gpus / self.of
 
     @property
     def usd_per_hour(self) -> float:
@@ -116,18 +116,6 @@ class Share(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.gpus} of {self.of} GPUs of {self.instance}"
-
-
-def of_used(instance: Instance | None, gpu: str | None, gpus: int, catalog: Catalog, query: PriceQuery) -> Share | None:
-    """Return the cost of some GPUs of an instance: their share of its price; for a machine without a known price, that
-    of a listed instance. None without either, and if the GPU is not the one that the instance has.
-    """
-    if instance is not None and gpu is not None and instance.gpu in catalog.gpus and instance.gpu != gpu:
-        return None
-    price = choose(instance.prices, query) if instance else None
-    if instance is not None and price is not None:
-        return Share(instance.key, price, gpus, instance.gpu_count)
-    return of_listed(gpu, gpus, catalog, query) if has_no_price(instance) else None
 
 
 def has_no_price(instance: Instance | None) -> bool:

@@ -21,8 +21,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import LARGEST_BYTES, bytes_of, write_atomically, writing
+from fp8bench.schema.errors import UsageError, writing
+from fp8bench.schema.files import LARGEST_BYTES, bytes_of, write_atomically
 from fp8bench.schema.rank import GEMMS, Category, KernelTime, Profile
 
 # Keys of a trace that name the machine, or a folder on it; torch >= 2.13 writes the first.

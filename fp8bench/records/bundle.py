@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.errors import UsageError, writing
 from fp8bench.schema.files import Frozen, write_atomically
 from fp8bench.schema.instance import Catalog
 
@@ -47,12 +47,11 @@ def write(path: Path, bundle: Bundle, parts: Mapping[str, bytes]) -> None:
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             entry.external_attr = 0o644 << 16
             file.writestr(entry, data, zipfile.ZIP_DEFLATED)
-    try:
-        write_atomically(path, packed.getvalue(), replace=False)
-    except FileExistsError as error:
-        raise UsageError(f"{path} exists", "Name another file") from error
-    except OSError as error:
-        raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file") from error
+    with writing(path, "Name another file"):
+        try:
+            write_atomically(path, packed.getvalue(), replace=False)
+        except FileExistsError as error:
+            raise UsageError(f"{path} exists", "Name another file") from error
 
 
 def unpack(path: Path, folder: Path) -> tuple[Bundle, Catalog]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from fp8bench.schema import files
+from fp8bench.schema import errors
 from fp8bench.schema.errors import UsageError
 
 SUFFIX, SAMPLES_SUFFIX = ".json", ".samples.json"
@@ -25,7 +25,7 @@ def samples_path(path: Path, run_id: str | None = None) -> Path:
     return path.with_name(f"{path.name.removesuffix(SUFFIX) if run_id is None else run_id}{SAMPLES_SUFFIX}")
 
 
-writing = partial(files.writing, remedy="Choose another --results-dir", refusal=UsageError)
+writing = partial(errors.writing, remedy="Choose another --results-dir", refusal=UsageError)
 """Says in words, as a UsageError, what keeps the block from writing to the folder of results."""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from fp8bench.records.select import grouped
 from fp8bench.scaling.points import REFERENCE, Point, Projection, Scaled
+from fp8bench.schema.execution import suffix
 from fp8bench.tables import chart
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import INK
@@ -37,7 +38,7 @@ COLUMNS: tuple[Column[Point], ...] = (
     word("instance", lambda p: p.instance),
     Column("batch", lambda p: p.batch_size, "d"),
     Column("micro-batches", lambda p: p.grad_accumulation, "d"),
-    word("mode", lambda p: p.variant_label),
+    word("mode", lambda p: f"{p.mode_label}{f'+{p.te_switches}' if p.te_switches else ''}{suffix(p.execution)}"),
     Column("rate", lambda p: _four_digits(p.units_per_s_per_gpu, p.units_per_s_per_gpu_ci), str, "interval"),
     Column(
         "left", lambda p: p.share_of_smallest, ".1f", "interval", scale=100, after=" %",
@@ -69,7 +70,9 @@ def document(found: Scaled) -> doc.Document:
         # These are shown only if their rows differ.
         and (cells.heading not in ("instance", "batch", "micro-batches") or len({*cells.texts} - {doc.NOTHING}) > 1)
     ]
-    table = doc.Table(tuple(shown), naming=2, emphasis=tuple("strong" if one.is_reference else "" for one in points))
+    # However many tables a narrow terminal divides it into, each names its rows by all that tells them apart.
+    naming = [cells.heading for cells in shown].index("mode") + 1
+    table = doc.Table(tuple(shown), naming, emphasis=tuple("strong" if one.is_reference else "" for one in points))
     blocks = doc.blocks(
         [doc.Heading(heading), table],
         [*doc.notes((common, f"Every row: {', '.join(common)}.")), *map(doc.Note, letters.lines())],

@@ -48,6 +48,7 @@ class Point(Labelled, Frozen):
     mode: str
     recipe: str | None
     execution: Variant | None = None
+    te_switches: str | None = None
     batch_size: int | None = None
     grad_accumulation: int | None = None
     source: Source
@@ -89,7 +90,7 @@ class Point(Labelled, Frozen):
     @property
     def series(self) -> tuple[object, ...]:
         """What points have in common that differ only in the number of nodes."""
-        return (*self.group, self.variant_label)
+        return (*self.group, self.variant_label, self.te_switches or "")
 
 
 class Projection(Labelled, Frozen):

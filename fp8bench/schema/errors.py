@@ -4,8 +4,10 @@ code. They are caught once, in `fp8bench.cli.app`, and pickle, so that a worker 
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import SequenceMatcher, get_close_matches
+from pathlib import Path
 from traceback import walk_tb
 from typing import ClassVar, Literal
 
@@ -112,6 +114,15 @@ def nearest(name: str, known: Iterable[str], family: Iterable[str] = ()) -> list
     best = [spelt[one] for one, like in zip(near, likeness, strict=True) if like > max(likeness) - MUCH_LESS]
     of_group = [*family, *(one for lower, one in spelt.items() if said in lower and len(said) > 1)]
     return best or [*dict.fromkeys(of_group)][:MOST_NAMES]
+
+
+@contextmanager
+def writing(path: Path | str, remedy: str, refusal: type[Fp8benchError] = RunFailed) -> Iterator[None]:
+    """If the file cannot be written, raise the refusal with this remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise refusal(f"cannot write {path}: {error.strerror}", remedy) from error
 
 
 def first_line(error: Exception) -> str:

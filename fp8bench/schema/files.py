@@ -5,14 +5,12 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fp8bench.schema.errors import Fp8benchError, RunFailed, UsageError
+from fp8bench.schema.errors import UsageError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _INSTALLED = _PACKAGE / "packaged"
@@ -33,15 +31,6 @@ class Frozen(BaseModel):
 
 
 ModelT = TypeVar("ModelT", bound=Frozen)
-
-
-@contextmanager
-def writing(path: Path | str, remedy: str, refusal: type[Fp8benchError] = RunFailed) -> Iterator[None]:
-    """If the file cannot be written, raise the refusal with this remedy."""
-    try:
-        yield
-    except OSError as error:
-        raise refusal(f"cannot write {path}: {error.strerror}", remedy) from error
 
 
 def optional(description: str, **limits: Any) -> Any:
@@ -130,12 +119,6 @@ def readable_mode() -> int:
 
 def wrong_field(error: ValidationError, path: Path, text: str) -> UsageError:
     return UsageError(f"{path} {fault(error, text.encode())}", "Fix that, or move the file away")
-
-
-def first_fault(error: ValidationError) -> tuple[str, str]:
-    """Return the field of a model's first error, and pydantic's message about it."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    return ".".join(map(str, first["loc"])), str(first["msg"]).lower()
 
 
 def fault(error: ValidationError, data: bytes) -> str:

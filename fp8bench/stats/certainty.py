@@ -72,11 +72,6 @@ def unseen_share(processes: int) -> float:
     return float(1 - (1 - CONFIDENCE) ** (1 / processes))
 
 
-def next_look(rounds: int) -> int:
-    """Return the look after which a session of `rounds` rounds may end: that many, or the first later look."""
-    return next((look for look in LOOKS if look >= rounds), rounds)
-
-
 def reached(estimates: Sequence[Estimate | None], precision: float) -> bool:
     """Return whether every interval's half-width is at most `precision` of its middle, and every mode has an even
     number of processes (rounds come in pairs of opposite order), at least FEWEST_ROUNDS. None, without results, is no.

@@ -66,12 +66,6 @@ def energy(telemetry: Sequence[RankTelemetry], units: float) -> tuple[float | No
     return joules, J_PER_KWH / joules if joules > 0 else None
 
 
-def energy_spread(joules_per_unit: Sequence[float | None]) -> tuple[float, float] | None:
-    """Return the least and the most joules per unit of any round; None if fewer than two have a value."""
-    known = [joules for joules in joules_per_unit if joules is not None]
-    return (min(known), max(known)) if len(known) > 1 else None
-
-
 def median_sm_clock(telemetry: Sequence[RankTelemetry]) -> float | None:
     """Return the lowest of the ranks' medians while steps were timed, in MHz; None if no rank has a sample."""
     each = (float(median(seen)) for rank in telemetry if (seen := _while_timed(rank, "sm_clock_mhz")))

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from fp8bench.schema.errors import UsageError, inert
-from fp8bench.schema.files import write_atomically, writing
+from fp8bench.schema.errors import UsageError, inert, writing
+from fp8bench.schema.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes

@@ -243,7 +243,7 @@ def test_which_mode_is_said_where_it_was_measured_and_a_page_has_the_evidence_of
     alone = command("compare", "runpod-1x-h100").stdout
     assert "Which mode? That is decided where it was measured: h100-1x." in alone
     answer = json.loads(command("compare", "runpod-1x-h100", "h100-1x", "--format", "answer").stdout)
-    assert {one["instance"] for one in answer[0]["which_mode"]} == {"h100-1x"}
+    assert {one["instance"] for one in answer["mode"]["pairs"]} == {"h100-1x"}
     command("report", "runpod-1x-h100", "-o", "page.html")
     page = (tmp_path / "page.html").read_text()
     assert [word for word in ("same-gpu", "sdpa:flash") if word not in page] == []
@@ -254,11 +254,11 @@ def test_the_answer_begins_with_what_decides(command, tmp_path):
     measured_on(tmp_path, "h100-1x")
     measured_on(tmp_path, "h200-2x", "NVIDIA H200", 1.2, minutes=60, gpus=2)
     asked = ("compare", "h100-1x", "h200-2x", "--price", "h100-1x=2", "--price", "h200-2x=6")
-    (answer,) = json.loads(command(*asked, "--format", "answer").stdout)
-    assert answer["factors"] == pytest.approx(
+    answer = json.loads(command(*asked, "--format", "answer").stdout)
+    assert answer["instance"]["factors"] == pytest.approx(
         {"price of a GPU-hour": 1.5, "mode": 1.25, "speed of a GPU": 1.2}, rel=1e-3
     )
-    assert list(answer["factors"]) == ["price of a GPU-hour", "mode", "speed of a GPU"]
+    assert list(answer["instance"]["factors"]) == ["price of a GPU-hour", "mode", "speed of a GPU"]
     said = "Which instance? What decides, at most: price of a GPU-hour 1.50x, mode 1.25x, speed of a GPU 1.20x."
     assert said in command(*asked).stdout
 
@@ -372,7 +372,7 @@ def test_several_nodes_are_projected_from_one_and_cost_as_many():
     width = [math.log(row["step_time_ci_s"][1] / row["step_time_s"]) for row in (one, two, eight)]
     assert width[0] < width[1] < width[2]
     words = ("p5", "h200-1x", "--gpus", "16", "--workload", "vit-huge", "--format", "answer")
-    (answer,) = json.loads(call(ROOT, "compare", *words).stdout)
+    answer = json.loads(call(ROOT, "compare", *words).stdout)
     assert answer["sentences"] == ["Which mode? That is decided where it was measured: h200-1x, h100-2x."]
 
 

@@ -64,7 +64,7 @@ def test_the_table_then_the_sentence_and_on_stderr_what_was_taken(explain, resul
     )
     assert done.stdout.rstrip().splitlines()[-1].startswith(sentence)
     assert [line.partition(", session")[0] for line in done.stderr.splitlines()] == [
-        f"fp8bench: {mode}/eager on p5: batch 64 x 8 GPUs" for mode in ("te-fp8:delayed", "baseline-bf16")
+        f"fp8bench: vit-huge, {mode}/eager on p5: batch 64 x 8 GPUs" for mode in ("te-fp8:delayed", "baseline-bf16")
     ]
 
 
@@ -105,6 +105,12 @@ def test_without_a_batch_size_it_takes_what_the_first_row_of_compare_shows_and_t
     assert [mode["batch_size"] for mode in modes_of("te-fp8", "--batch-size", "64")] == [64]
     said = explain("te-fp8", "baseline-bf16").stderr
     assert "te-fp8:delayed/eager on p5: batch 256 x 8 GPUs, session " in said
+
+
+def test_of_several_workloads_both_are_taken_from_the_one_that_most_records_are_of(explain, results):
+    keep(fp8(minutes=3, settings={"workload": "llm-1b"}, summary=summary(0.05)), results)
+    taken = explain("te-fp8", "baseline-bf16").stderr
+    assert [line.split()[1] for line in taken.splitlines()] == ["vit-huge,", "vit-huge,"]
 
 
 def test_a_mode_that_was_invalid_in_a_round_of_its_session_is_not_explained(explain, rows_of, tmp_path):

@@ -267,7 +267,8 @@ def test_its_numbers_are_those_of_its_sentences():
     found = compared(*P4D, *P5)
     told = as_json(found)
     assert told["sentences"] == list(sentences(found))
-    (pair,) = told["which_instance"]
+    assert (told["workload"], told["batch_size"], told["missing"]) == ("vit-huge", 64, [])
+    (pair,) = told["instance"]["pairs"]
     assert (pair["instance"], pair["against"]["instance"], pair["gain_on"]) == ("p5", "p4d", "units_per_usd")
     assert pair["gain"] == pytest.approx(0.6)
     assert (pair["speedup"], pair["price_ratio"]) == (pytest.approx(4.0), 2.5)

@@ -82,6 +82,10 @@ NUMBERS = {
         summarized(*({"joules_per_unit": joules} for joules in (1.5, None, 1.7, 1.9))),
         {"joules_per_unit": 1.7, "joules_per_unit_range": (1.5, 1.9)},
     ),
+    "energy of one round": Case(
+        summarized({"joules_per_unit": None}, {"joules_per_unit": 1.5}),
+        {"joules_per_unit": 1.5, "joules_per_unit_range": None},
+    ),
 }
 
 

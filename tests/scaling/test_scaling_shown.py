@@ -21,7 +21,8 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.rank import ParallelEvidence
 from fp8bench.schema.record import ThroughputRecord
 from fp8bench.stats.steps import step_times
-from fp8bench.tables.render import PIPE, render
+from fp8bench.tables import document as doc
+from fp8bench.tables.render import PIPE, divided, render
 
 STUDY = (
     series("baseline-bf16", {1: 9350, 2: 9400, 32: 7900}, {1: 6.595, 32: 6.523}),
@@ -144,6 +145,22 @@ def test_unlike_micro_batches_are_series_of_their_own_and_name_the_row():
     assert {one.grad_accumulation for one in gathered(*records, grad_accumulation=4).points} == {4}
     assert "micro-batches" in shown(gathered(*records)).splitlines()[1]
     assert "micro-batch" not in shown(gathered(*in_pieces(4, 1, 2)))
+
+
+def test_options_of_the_layer_are_no_other_number_of_nodes_and_every_divided_table_names_its_rows():
+    both = [{}, {"te_switches": "split-qkv"}]
+    records = [
+        one
+        for number, switched in enumerate(both)
+        for one in nodes_of(1, 0.1, 0.1, mode="te-fp8", session_id=f"s{number}", minutes=10 * number, settings=switched)
+    ]
+    found = gathered(*records)
+    assert [one.share_of_smallest for one in found.points] == [None, None]
+    assert [name in shown(found) for name in ("te-fp8/eager", "te-fp8+split-qkv/eager")] == [True, True]
+    (table,) = (part for block in document(found).blocks for part in block if isinstance(part, doc.Table))
+    tables = divided(table, 60)
+    assert len(tables) > 1
+    assert {"mode" in [cells.heading for cells in each.columns] for each in tables} == {True}
 
 
 def test_what_did_not_run_and_who_has_no_record_is_named():

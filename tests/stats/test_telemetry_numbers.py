@@ -6,7 +6,7 @@ import pytest
 from builders import telemetry
 
 from fp8bench.schema.rank import RankTelemetry
-from fp8bench.stats.telemetry import drawn_between, energy, energy_spread, flags, median_sm_clock, round_flags
+from fp8bench.stats.telemetry import drawn_between, energy, flags, median_sm_clock, round_flags
 
 LINE = ([0.0, 1.0, 2.0, 3.0], [100.0, 200.0, 400.0, 500.0])
 
@@ -58,12 +58,10 @@ class TestDrawnBetween:
 NO_NVML = RankTelemetry(rank=1, warning="NVML: Driver Not Loaded")
 
 
-def test_energy_is_the_sum_of_all_ranks_over_all_units_if_every_rank_knows_and_its_spread_is_that_of_rounds():
+def test_energy_is_the_sum_of_all_ranks_over_all_units_if_every_rank_knows():
     assert energy([gpu(0, energy_j=6000.0), gpu(1, energy_j=4000.0)], 2000) == pytest.approx((5.0, 720_000))
     for gpus, units in (([], 100), ([gpu(0), gpu(1, energy_j=None)], 100), ([NO_NVML], 100), ([gpu(0)], 0)):
         assert energy(gpus, units) == (None, None)
-    assert energy_spread([1.4, None, 1.2, 1.3]) == (1.2, 1.4)
-    assert energy_spread([1.4, None]) is energy_spread([]) is None
 
 
 def test_the_clock_is_the_slowest_ranks_median_over_the_timed_steps_only():

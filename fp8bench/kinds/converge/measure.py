@@ -30,9 +30,9 @@ from fp8bench.records.files import held
 from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device, RunConfig, TEAttention
 from fp8bench.schema.converge import ConvergeConfig, Curve, TextPlan, Trained, WorkFacts
-from fp8bench.schema.errors import Interrupted, RunFailed, Status, UsageError
+from fp8bench.schema.errors import Interrupted, RunFailed, Status, UsageError, writing
 from fp8bench.schema.execution import CompileChoice, GraphChoice, Trainer
-from fp8bench.schema.files import Frozen, bytes_of, write_atomically, writing
+from fp8bench.schema.files import Frozen, bytes_of, write_atomically
 from fp8bench.schema.machine import Environment
 from fp8bench.schema.option import ByDevice, Limit, Option
 from fp8bench.schema.private import fit_log

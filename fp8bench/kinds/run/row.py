@@ -20,7 +20,6 @@ from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, Source, Summary
 from fp8bench.stats.certainty import RowVerdict, VerdictOn, unseen_share
-from fp8bench.stats.telemetry import energy_spread
 
 
 class Row(Labelled, Frozen):
@@ -231,7 +230,7 @@ def _measured(row: Row, summary: Summary, catalog: Catalog) -> dict[str, object]
         there = [value for value in values if value is not None]
         update[name] = median(there) if there else None
     # MFU is against the dense bf16 peak and, for an fp8 mode, the fp8 peak; None for an unknown GPU.
-    gpu = catalog.gpu_by_product(record.environment.device_name) if record.environment else None
+    gpu = catalog.gpu_by_product(record.device_name)
     if gpu and summary.flops_per_step is not None and record.config:
         in_fp8 = record.evidence is not None and record.evidence.fp8 and not record.evidence.emulated
         peaks = {"mfu_bf16": gpu.dense_bf16_tflops, "mfu_fp8": gpu.dense_fp8_tflops if in_fp8 else None}
@@ -241,6 +240,7 @@ def _measured(row: Row, summary: Summary, catalog: Catalog) -> dict[str, object]
     # An emulation's time is not that of fp8, so no money is computed from it.
     per_usd = cost.units_per_usd(throughput_per_s, row.usd_per_hour) if row.usd_per_hour and not row.emulated else None
     peak_bytes = [one.peak_allocated_bytes for each in rounds for one in each.memory]
+    joules = [one.joules_per_unit for one in summaries if one.joules_per_unit is not None]
     return {
         **update,
         "step_time_s": step_time_s,
@@ -252,5 +252,5 @@ def _measured(row: Row, summary: Summary, catalog: Catalog) -> dict[str, object]
         "units_per_usd_ci": cost.rate_interval(per_usd, step_time_s, interval) if per_usd else None,
         "usd_per_million_units": cost.usd_per_million_units(per_usd) if per_usd else None,
         "peak_memory_bytes": max((one for one in peak_bytes if one is not None), default=None),
-        "joules_per_unit_range": energy_spread([one.joules_per_unit for one in summaries]),
+        "joules_per_unit_range": (min(joules), max(joules)) if len(joules) > 1 else None,
     }

@@ -1,7 +1,7 @@
 """The answer in sentences: which mode, which instance, and what could change it; and how the figures were made."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from fp8bench import __version__
 from fp8bench.kinds.kind import CompareOptions
@@ -38,6 +38,8 @@ def sentences(comparison: Comparison) -> Iterator[str]:
         first, *others = _of_instances(answer)
         yield f"Which instance? {' '.join([*decides, first])}"
         yield from others
+        if prices := dict.fromkeys(map(_price, (row for pair in answer.pairs for row in (pair.row, pair.reference)))):
+            yield f"Prices an hour: {', '.join(filter(None, prices))}."
     if comparison.published is not None and comparison.published[1].pairs:
         day, then = comparison.published
         yield f"At the prices of {day}, as published: {' '.join(_of_instances(then))}"
@@ -77,29 +79,45 @@ def _undecided(rows: Sequence[Row]) -> str:
 
 
 def as_json(comparison: Comparison) -> dict[str, object]:
-    """Return the answer's numbers, with the sentences that are made of them."""
-    dated, said = comparison.published, {"name": comparison.name, "sentences": list(sentences(comparison))}
-    then = dated and {"price_as_of": str(dated[0]), **_numbers_of(dated[1])}
-    return {**said, **_numbers_of(comparison.answer), "as_published": then}
+    """Return the answer's numbers, with the sentences that are made of them. Null: several workloads or batch sizes."""
+    answer, dated = comparison.answer, comparison.published
+    pairs = [*(of.pair for of in answer.modes), *answer.pairs]
+
+    def one_of(values: Iterable[object]) -> object:
+        first, *others = {*values} or {None}
+        return None if others else first
+
+    return {
+        **({"name": comparison.name} if comparison.name else {}),
+        "workload": one_of(row.workload for row in comparison.rows),
+        "batch_size": one_of(pair.row.batch_size for pair in pairs),
+        "sentences": list(sentences(comparison)),
+        **_numbers_of(answer),
+        "as_published": dated and {"price_as_of": str(dated[0]), **_numbers_of(dated[1])},
+    }
 
 
 def _numbers_of(answer: Answer) -> dict[str, object]:
     return {
-        "which_mode": [
-            {
-                **_numbers(of.pair),
-                "on_machines": [_numbers(pair) for pair in of.on_machines],
-                "needs_cuda_graph": of.needs_graph,
-                "launched_from_python": None if of.in_python is None else _numbers(of.in_python),
-            }
-            for of in answer.modes
-        ],
-        "factors": answer.factors,
-        "which_instance": [_numbers(pair) for pair in answer.pairs],
-        "opposite_at_other_batches": [_numbers(pair) for pair in answer.opposite],
-        "each_at_its_best_batch": [_numbers(pair) for pair in answer.at_best],
-        "best_instance": answer.best,
-        "not_measured": [{"instance": name, "batch_size": size} for name, size in answer.missing],
+        "mode": {
+            "pairs": [
+                {
+                    **_numbers(of.pair),
+                    "on_machines": [_numbers(pair) for pair in of.on_machines],
+                    "needs_cuda_graph": of.needs_graph,
+                    "launched_from_python": None if of.in_python is None else _numbers(of.in_python),
+                }
+                for of in answer.modes
+            ]
+        },
+        "instance": {
+            "best": answer.best,
+            "factors": answer.factors,
+            "pairs": [_numbers(pair) for pair in answer.pairs],
+            "opposite_at_other_batches": [_numbers(pair) for pair in answer.opposite],
+            "each_at_its_best_batch": [_numbers(pair) for pair in answer.at_best],
+        },
+        "missing": [{"instance": name, "batch_size": size} for name, size in answer.missing],
     }
 
 
@@ -180,6 +198,13 @@ def _of_pair(pair: Pair) -> str:
         ends = found and f"{found.least * 100:+.0f} % to {found.most * 100:+.0f} %"
         said += f"; at the {found.providers} providers that list both GPUs: {ends}" if found else ""
     return said
+
+
+def _price(row: Row) -> str:
+    if row.usd_per_hour is None or row.price_as_of is None:
+        return ""
+    of = ", ".join(filter(None, (row.provider, str(row.price_as_of))))
+    return f"{row.instance} {row.usd_per_hour:,.2f} USD ({of})"
 
 
 def _minutes(seconds: float, usd_per_hour: float | None) -> str:

@@ -59,7 +59,8 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
     warnings = dict.fromkeys(warning for one in comparisons for warning in one.warnings)
     tables[-1] += [*said, *map(doc.Note, lines), *map(doc.Warned, warnings)]
     every, answers = tuple(row for one in comparisons for row in one.rows), [as_json(one) for one in comparisons]
-    return doc.Document(doc.blocks(*tables), data=every, answer=answers, lines=doc.CsvLines.of(Row, every))
+    answer = answers if comparisons[0].name else answers[0]
+    return doc.Document(doc.blocks(*tables), data=every, answer=answer, lines=doc.CsvLines.of(Row, every))
 
 
 def _told(comparison: Comparison) -> Iterator[Row]:
@@ -123,7 +124,8 @@ def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
         yield column("batch", lambda row: f"{row.batch_size} x {row.world_size}" if workers else str(row.batch_size))
     elif workers:
         yield column("GPUs", lambda row: str(row.world_size))
-    faster = column("faster", lambda row: number(row.speedup_vs_reference, ".2f", after="x") + _sign(row, "throughput"))
+    priced = any(row.units_per_usd is not None for row in rows)
+    faster = column("faster", lambda row: _faster(row, priced), tone=None if priced else tone)
     if rows[0].budget_usd is not None:
         first, *others = (one.cells(rows) for one in OF_A_BUDGET.values())
         others = doc.telling(*others)
@@ -131,11 +133,18 @@ def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
         first, usd = (COLUMNS[name].cells(rows) for name in OF_A_JOB)
         others = [usd, faster]
     else:
-        first, others = column("step", _step, "interval"), [faster, _per_usd(rows)]
+        first, others = column("step", _step, "interval"), [faster, *([_per_usd(rows)] if priced else [])]
     signs = (NOT_MEASURED.get(row.source, ("", ""))[0] for row in rows)
     yield first._replace(texts=tuple(sign + text for sign, text in zip(signs, first.texts, strict=True)))
     yield from others
-    yield column("per USD", _gain, tone=tone)
+    if priced:
+        yield column("per USD", _gain, tone=tone)
+
+
+def _faster(row: Row, priced: bool) -> str:
+    if row.is_reference and not priced:
+        return "reference"
+    return number(row.speedup_vs_reference, ".2f", after="x") + _sign(row, "throughput")
 
 
 def _per_usd(rows: Sequence[Row]) -> doc.Cells:
