@@ -4,7 +4,7 @@ shows, that none is empty, and which FP8BENCH_ variables count.
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import field, make_dataclass
 from pathlib import Path
@@ -90,11 +90,10 @@ def command(
     return made
 
 
-def fields_of(model: type[Frozen]) -> list[tuple[str, type, Any]]:
-    """Return a model's options as fields of a dataclass, each with its name, its type and typer's declaration. Not
+def fields_of(model: type[Frozen]) -> Iterator[tuple[str, type, Any]]:
+    """Yield a model's options as fields of a dataclass, each with its name, its type and typer's declaration. Not
     given, a value is None, false or an empty list; else it is text.
     """
-    found: list[tuple[str, type, Any]] = []
     for name, option in options_of(model).items():
         of = model.model_fields[name]
         kind = kind_of(of)
@@ -114,8 +113,7 @@ def fields_of(model: type[Frozen]) -> list[tuple[str, type, Any]]:
             shared["metavar"] = option.metavar or "|".join(words) or (option.limit.unit if option.limit else "N")
             shared["autocompletion"] = _one_of(words) if len(words) > 1 else None
         declared = typer.Argument(default, **shared) if option.argument else typer.Option(default, *flags, **shared)
-        found.append((name, bool if kind is bool else list[str] if several else str, field(default=declared)))
-    return found
+        yield name, bool if kind is bool else list[str] if several else str, field(default=declared)
 
 
 def _one_of(words: Sequence[str]) -> Callable[[], list[str]]:

@@ -67,9 +67,7 @@ Optimizer = Annotated[OptimizerName | None, option(None, "Only records of this o
 ResultsDir = Annotated[Folder, option("DIR", "Where records are.")]
 ResultsDirs = Annotated[tuple[Folder, ...], option("DIR", "Where records are; may be given several times [results].")]
 
-BatchSize = Annotated[
-    PositiveInt | None, Option("Only records of this batch size a worker", metavar="N", limit=IMPORTED_BATCH_SIZE)
-]
+BatchSize = Annotated[PositiveInt | None, Option("Only records of this batch size a worker", limit=IMPORTED_BATCH_SIZE)]
 
 
 class Scope(Options):
@@ -82,7 +80,7 @@ class Scope(Options):
     batch_size: BatchSize = None
     optimizer: Optimizer = None
     grad_accumulation: Annotated[
-        PositiveInt | None, Option("Only records with this many micro-batches a step", metavar="N", limit=BATCH_SIZE)
+        PositiveInt | None, Option("Only records with this many micro-batches a step", limit=BATCH_SIZE)
     ] = None
     every: Annotated[bool, Option("Every record, not only the latest of each variant", flags=("--all",))] = False
     allow_mismatch: Annotated[bool, Option("Compare unlike work, machines and software, marked")] = False

@@ -32,9 +32,7 @@ def predict(
         str | None,
         option("INSTANCE[:MODE[:RECIPE]][/VARIANT]", "Whose records to predict from.", "--from"),
     ] = None,
-    gpus: Annotated[
-        PositiveInt | None, Option("How many of its GPUs train [all]", metavar="N", limit=IMPORTED_BATCH_SIZE)
-    ] = None,
+    gpus: Annotated[PositiveInt | None, Option("How many of its GPUs train [all]", limit=IMPORTED_BATCH_SIZE)] = None,
     batch_size: BatchSize = None,
     workload: Workload = None,
     price_as_of: PriceAsOf = None,

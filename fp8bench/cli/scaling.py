@@ -25,18 +25,13 @@ def scaling(
     project: Annotated[
         tuple[Annotated[int, Field(ge=2)], ...],
         in_commas,
-        Option(
-            f"Project one node to so many, at most {MOST_NODES}, apart and marked",
-            metavar="N,N,...",
-            flags=("--project",),
-        ),
+        option("N,N,...", f"Project one node to so many, at most {MOST_NODES}, apart and marked.", "--project"),
     ] = (),
     network_gbps: Annotated[
         PositiveFloat | None,
         Option(
             "Of a node in one direction, for --project [as measured, or the catalogue's]",
-            metavar="GBPS",
-            limit=Limit(1_000_000, "no node has a network of a petabit"),
+            limit=Limit(1_000_000, "no node has a network of a petabit", "GBPS"),
         ),
     ] = None,
     plot: Annotated[Path | None, option("FILE", "Draw it, .png, .svg or .pdf.")] = None,

@@ -51,8 +51,7 @@ class _CommonOptions(Options):
         ),
     ] = ()
     workload: Annotated[
-        str | None,
-        Option("Model to train", if_unset="vit-huge; on a CPU vit-micro", metavar="NAME"),
+        str | None, Option("Model to train", if_unset="vit-huge; on a CPU vit-micro", metavar="NAME")
     ] = None
     size: Annotated[
         tuple[str, ...],
@@ -115,12 +114,7 @@ class RunRequest(_OptionsOfWorkers):
     ] = None
     timeout_s: Annotated[
         PositiveFloat | None,
-        Option(
-            "End a run whose phase takes longer than this",
-            if_unset="by phase",
-            limit=limits.TIMEOUT_S,
-            metavar="SECONDS",
-        ),
+        Option("End a run whose phase takes longer than this", if_unset="by phase", limit=limits.TIMEOUT_S),
     ] = None
     # Even by default: rounds alternate in order, so a host that slows down over an hour affects every mode equally.
     rounds: Annotated[
@@ -150,11 +144,7 @@ class RunRequest(_OptionsOfWorkers):
     allow_busy: Annotated[bool, Option("Run on a GPU that others use too; marked")] = False
     price: Annotated[
         PositiveFloat | None,
-        Option(
-            "Price of the whole machine, not of one GPU; kept by its results",
-            limit=limits.USD_PER_HOUR,
-            metavar="USD_PER_HOUR",
-        ),
+        Option("Price of the whole machine, not of one GPU; kept by its results", limit=limits.USD_PER_HOUR),
     ] = None
     results_dir: Annotated[Folder, Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL")] = (
         Path("results")

@@ -187,16 +187,10 @@ def transformer_engine() -> Answer:
     import transformer_engine.pytorch as te
     from transformer_engine.common.recipe import DelayedScaling
 
-    supports = {
-        "delayed": te.is_fp8_available,
-        "current": te.is_fp8_available,
-        "block": te.is_fp8_block_scaling_available,
-        "mxfp8": te.is_mxfp8_available,
-    }
-    recipes: dict[str, str | None] = {}
-    for name, available in supports.items() if torch.cuda.is_available() else ():
-        yes, reason = available(return_reason=True)
-        recipes[name] = None if yes else str(reason)
+    from fp8bench.modes.te_recipe import CLASSES
+    from fp8bench.modes.transformer_engine import unavailable
+
+    recipes = {name: unavailable(name) for name in CLASSES} if torch.cuda.is_available() else {}
 
     def in_fp8() -> None:
         x = torch.randn(SIDE, SIDE, device="cuda", requires_grad=True)

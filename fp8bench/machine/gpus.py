@@ -14,7 +14,7 @@ from typing import Any
 from fp8bench.machine import nvml
 from fp8bench.machine.nvml import pynvml, query
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.files import Frozen, text_if_any
+from fp8bench.schema.files import Frozen, made_of, text_if_any
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 # The folder in which a driver creates a file for each GPU: `nvidia0`.
@@ -199,28 +199,28 @@ def look(environ: Mapping[str, str], pci: Path = Path("/sys/bus/pci/devices")) -
 def _facts(gpu: Gpu) -> GpuFacts:
     handle = pynvml.nvmlDeviceGetHandleByIndex(gpu.index)
 
-    def of(function: Callable[..., Any], *arguments: Any) -> Any:
-        return query(function, handle, *arguments)
+    def of(function: Callable[..., Any], *arguments: Any, read: Callable[[Any], Any] = lambda told: told) -> Any:
+        told = query(function, handle, *arguments)
+        return None if told is None else read(told)
 
-    limit_mw = of(pynvml.nvmlDeviceGetEnforcedPowerLimit)
-    usual_mw = of(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
-    memory, processes = of(nvml.memory), nvml.process_bytes(handle)
-    utilization = of(pynvml.nvmlDeviceGetUtilizationRates)
+    def watts(milliwatts: int) -> float:
+        return milliwatts * 1e-3
+
     ecc, ecc_pending = of(pynvml.nvmlDeviceGetEccMode) or (None, None)
     _, _, remap_pending, remap_failed = of(pynvml.nvmlDeviceGetRemappedRows) or (None, None, None, None)
     states = [of(pynvml.nvmlDeviceGetNvLinkState, link) for link in range(pynvml.NVML_NVLINK_MAX_LINKS)]
     links = [bool(state) for state in states if state is not None]
     uncorrected, sm_clock = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_CLOCK_SM
     slowdown = pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
-    return GpuFacts(
-        index=gpu.index,
-        name=gpu.name,
+    return made_of(
+        GpuFacts,
+        gpu,
         capability=of(pynvml.nvmlDeviceGetCudaComputeCapability),
-        memory_used_bytes=None if memory is None else int(memory.used),
-        processes=None if processes is None else len(processes),
-        utilization_percent=None if utilization is None else int(utilization.gpu),
-        power_limit_w=None if limit_mw is None else limit_mw * 1e-3,
-        power_default_w=None if usual_mw is None else usual_mw * 1e-3,
+        memory_used_bytes=of(nvml.memory, read=lambda memory: int(memory.used)),
+        processes=of(nvml.process_bytes, read=len),
+        utilization_percent=of(pynvml.nvmlDeviceGetUtilizationRates, read=lambda rates: int(rates.gpu)),
+        power_limit_w=of(pynvml.nvmlDeviceGetEnforcedPowerLimit, read=watts),
+        power_default_w=of(pynvml.nvmlDeviceGetPowerManagementDefaultLimit, read=watts),
         ecc=ecc,
         ecc_pending=ecc_pending,
         uncorrected_errors=of(pynvml.nvmlDeviceGetTotalEccErrors, uncorrected, pynvml.NVML_VOLATILE_ECC),
@@ -232,7 +232,6 @@ def _facts(gpu: Gpu) -> GpuFacts:
         application_clock_mhz=of(pynvml.nvmlDeviceGetApplicationsClock, sm_clock),
         default_application_clock_mhz=of(pynvml.nvmlDeviceGetDefaultApplicationsClock, sm_clock),
         max_clock_mhz=of(pynvml.nvmlDeviceGetMaxClockInfo, sm_clock),
-        mig=gpu.mig,
         nvlinks=sum(links) if links else None,
         compute_mode=of(pynvml.nvmlDeviceGetComputeMode),
     )

@@ -77,6 +77,13 @@ def own_state() -> Iterator[None]:
             setattr(Manager, name, value)
 
 
+def unavailable(recipe: str) -> str | None:
+    """Return why this GPU has no fp8 by the recipe, in Transformer Engine's words; None if it has."""
+    probes = {"block": "is_fp8_block_scaling_available", "mxfp8": "is_mxfp8_available"}
+    available, reason = getattr(import_te(), probes.get(recipe, "is_fp8_available"))(return_reason=True)
+    return None if available else str(reason)
+
+
 class TEBF16(Mode):
     """Transformer Engine's block under bf16 autocast: the gain of its kernels without fp8."""
 
@@ -224,10 +231,7 @@ class TEFP8(TEBF16):
 
     def check(self, device: torch.device) -> None:
         super().check(device)
-        te = import_te()
-        probes = {"block": "is_fp8_block_scaling_available", "mxfp8": "is_mxfp8_available"}
-        available, reason = getattr(te, probes.get(self.recipe, "is_fp8_available"))(return_reason=True)
-        if not available:
+        if (reason := unavailable(self.recipe)) is not None:
             raise ModeUnavailable(
                 f"{torch.cuda.get_device_name(device)} cannot run te-fp8:{self.recipe}: {reason.rstrip('.')}",
                 "Use te-fp8:delayed on compute capability 8.9 or more, te-bf16 below it",
