@@ -6,12 +6,12 @@ and theirs), and is in fp8 as a whole or not at all. An excluded module runs in 
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
 from torch import nn
 
+from fp8bench.machine.identity import installed
 from fp8bench.modes.layers import LayerChoice
 from fp8bench.modes.protocol import CompilePolicy
 from fp8bench.schema.errors import ModeUnavailable
@@ -29,11 +29,8 @@ ISLANDS = "it runs each of its linear modules outside of compiled graphs (torch.
 
 def versions() -> str:
     """Return e.g. `Transformer Engine 2.20.2 on torch 2.11.0`; without its version if it is not installed."""
-    try:
-        found = f"Transformer Engine {version('transformer-engine')}"
-    except PackageNotFoundError:
-        found = "Transformer Engine"
-    return f"{found} on torch {torch.__version__}"
+    release = installed("transformer-engine")
+    return f"Transformer Engine{f' {release}' if release else ''} on torch {torch.__version__}"
 
 
 def compile_policy(recipe: str | None) -> CompilePolicy:

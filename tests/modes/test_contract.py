@@ -17,7 +17,6 @@ from fp8bench.workloads import protocol as of_workload
 from fp8bench.workloads.vit import ViTMicro
 
 CPU = torch.device("cpu")
-OUTSIDE_MODES = ["outside-polite", "outside-unavailable"]
 BUILTIN_MODES = [entry.name for entry in registry.BUILTIN_MODES]
 FP8_MODES = {"te-fp8", "te-fp8-article", "torchao-float8"}
 BUILTIN_WORKLOADS = [entry.name for entry in registry.BUILTIN_WORKLOADS]
@@ -37,7 +36,7 @@ def assert_options_are_of_the_configuration(taker, fields):
         assert option in taken
 
 
-@pytest.mark.parametrize("name", BUILTIN_MODES + OUTSIDE_MODES)
+@pytest.mark.parametrize("name", [*BUILTIN_MODES, "outside-polite", "outside-unavailable"])
 class TestModes:
     def test_it_is_called_as_it_is_registered_and_states_its_bounds_and_the_options_that_it_asks_for(self, name):
         entry, mode_class = mode_class_of(name)
@@ -56,14 +55,12 @@ class TestModes:
     @pytest.mark.slow
     def test_here_it_runs_and_passes_the_gate_or_says_why_not_and_what_to_do(self, name):
         mode = mode_class_of(name)[1]()
-        refusal = None
         try:
             mode.check(CPU)
-        except ModeUnavailable as unavailable:
-            refusal = unavailable
-        if refusal is not None:
-            assert refusal.what
-            assert refusal.remedy
+        except ModeUnavailable as refusal:
+            what, remedy = refusal.what, refusal.remedy
+            assert what
+            assert remedy
             return
         assert isinstance(mode.forward_context(), AbstractContextManager)
         proof = prove(mode, ViTMicro(data="device"), 0, CPU)

@@ -6,7 +6,7 @@ from modes.te_stand_in import fp8
 from torch import nn
 
 from fp8bench.modes.layers import LayerChoice, counted
-from fp8bench.modes.te_recipe import compile_policy, layers_in, leave_out, make_recipe, require_fp8_attention
+from fp8bench.modes.te_recipe import compile_policy, fields_of, layers_in, leave_out, make_recipe, require_fp8_attention
 from fp8bench.modes.transformer_engine import TEFP8, TEFP8Article, te_layers
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.recipe import split_recipe
@@ -18,6 +18,7 @@ from fp8bench.workloads.vit import ViTMicro
 CPU = torch.device("cpu")
 
 
+@pytest.mark.usefixtures("stand_in")
 class TestRecipes:
     @pytest.mark.parametrize(
         ("name", "made", "fields"),
@@ -31,14 +32,11 @@ class TestRecipes:
             ("mxfp8", "MXFP8BlockScaling", {"fp8_dpa": False}),
         ],
     )
-    @pytest.mark.usefixtures("stand_in")
     def test_fields_become_those_of_transformer_engines_object(self, name, made, fields):
         found = make_recipe(split_recipe(name))
-        values = {field: getattr(found, field) for field in fields}
         assert type(found).__name__ == made
-        assert {field: getattr(value, "name", value) for field, value in values.items()} == fields
+        assert fields.items() <= fields_of(found).items()
 
-    @pytest.mark.usefixtures("stand_in")
     def test_a_field_that_a_release_lacks_and_heads_that_fp8_attention_cannot_take_are_told(self):
         with pytest.raises(ModeUnavailable, match=r"does not take te-fp8:block,dpa=on: .*fp8_dpa"):
             make_recipe(split_recipe("block,dpa=on"))

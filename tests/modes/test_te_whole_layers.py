@@ -47,15 +47,14 @@ class Micro(GPTLayerMicro):
 class Plain(TEFP8):
     """te-fp8 without Transformer Engine's autocast: what the stand-in has no fp8 for."""
 
-    def __init__(self, te_switches=None, **options):
-        super().__init__("current", te_switches=te_switches, **options)
+    forward_context = TEBF16.forward_context
 
-    def forward_context(self):
-        return TEBF16.forward_context(self)
+    def __init__(self, **options):
+        super().__init__("current", **options)
 
 
-def converted(switches=None, **options):
-    mode = Plain(te_switches=switches, **options)
+def converted(switches=None):
+    mode = Plain(te_switches=switches)
     return mode, mode.convert(Micro().build(CPU))
 
 
@@ -184,9 +183,6 @@ class TestMicroBatches:
         assert told == wanted
 
 
-SHARP = 0.25
-
-
 def sharp_model():
     """With weights of every kind: norms are not all ones, and rotations not of the usual base."""
     workload = LLMMicro(data="device", sequence_length=32).resized(rope_theta=500_000)
@@ -195,7 +191,7 @@ def sharp_model():
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:
-                parameter.normal_(0, SHARP, generator=generator)
+                parameter.normal_(0, 0.25, generator=generator)
             else:
                 parameter.uniform_(0.5, 1.5, generator=generator)
     return workload, model
