@@ -132,6 +132,14 @@ def test_who_hangs_ends_the_run_by_the_deadline_and_is_named(run, limit_s, slown
     assert "in wait_for_others\n" in reports[0].log
 
 
+def test_ranks_that_all_hang_are_all_named(run, limit_s):
+    reports = run("all-hang", limit_s)
+
+    assert culprits(reports) == [0, 1]
+    assert {report.cause for report in reports} == {"timeout"}
+    assert re.match("ranks 0 and 1 held up the phase '", reports[0].reason)
+
+
 def test_a_forked_child_that_holds_pipes_open_neither_holds_the_run_up_nor_outlives_it(run, slowness):
     start = time.monotonic()
     reports = run("leaves-a-child")
