@@ -14,10 +14,11 @@ Centres, throughput and fingerprints stay equal to 1e-12, and so do the prices o
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 from functools import cache
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,48 @@ def test_it_says_what_it_said(folder, command, records, monkeypatch):
         monkeypatch.delenv(variable)
     if calls := list(command(folder)):
         held(name_of(folder, command), {" ".join(call): said(call) for call in calls})
+
+
+FIELDS = {"step": "step_time_s", "faster": "speedup_vs_reference", "per USD": "gain_vs_reference"}
+
+
+def table_of(text):
+    """The lines of the table that a text begins with, and the (beginning, end) of its columns."""
+    lines = text.splitlines()
+    rule = next(place for place, line in enumerate(lines) if set(line) == {"-", " "})
+    columns = [found.span() for found in re.finditer("-+", lines[rule])]
+    gaps = [end for _, end in columns[:-1]]
+    rows = takewhile(lambda line: all(line[gap : gap + 2].isspace() for gap in gaps), lines[rule + 1 :])
+    return lines[: rule + 1], [*rows], columns
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=str)
+def test_at_80_columns_it_looks_as_it_did_and_no_dash_stands_where_there_is_a_figure(folder, records, monkeypatch):
+    monkeypatch.chdir(records)
+    for variable in filter(OURS.match, list(os.environ)):
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = []
+    for call in (call for call in compare(folder) if not {"--kind", "--group-by"} & {*call}):
+        found = json.loads(invoked(*call, "--format", "json").stdout)
+        head, rows, columns = table_of(invoked(*call).stdout)
+        shown += [" ".join(call), *head, *rows, ""]
+        assert max(map(len, [*head, *rows])) <= 80
+        cells = {
+            " ".join(line[start:end].strip() for line in head[:-1]).strip(): (start, end) for start, end in columns
+        }
+        start, end = cells["step"]
+        firsts = [line for line in rows if line[start:end].strip()]
+        assert len(firsts) == len(found) or len({row["instance"] for row in found}) > 2
+        for row, line in zip(found, firsts, strict=len(firsts) == len(found)):
+            for heading, (start, end) in cells.items():
+                field = FIELDS.get(heading, "units_per_usd" if "/ USD" in heading else None)
+                if len(firsts) == len(found) and field is not None and row[field] is not None:
+                    assert line[start:end].strip() != "-", (call, heading, line)
+    path = HERE / f"{name_of(folder, compare)}.txt"
+    if os.environ.get("REGENERATE_GOLDEN") == "1" and shown:
+        path.write_text("\n".join(shown))
+    assert "\n".join(shown) == (path.read_text() if path.exists() else "")
 
 
 def test_every_record_has_the_centre_and_the_fingerprint_that_it_had():
