@@ -272,7 +272,7 @@ def test_at_80_columns_it_looks_as_it_did_and_no_dash_stands_where_there_is_a_fi
         assert len(firsts) == len(found) or len({row["instance"] for row in found}) > 2
         for row, line in zip(found, firsts, strict=len(firsts) == len(found)):
             for heading, (start, end) in cells.items():
-                field = FIELDS.get(heading, "units_per_usd" if "/ USD" in heading else None)
+                field = FIELDS.get(heading, "units_per_usd" if "/USD" in heading else None)
                 if len(firsts) == len(found) and field is not None and row[field] is not None:
                     assert line[start:end].strip() != "-", (call, heading, line)
     path = HERE / f"{name_of(folder, compare)}.txt"

@@ -196,7 +196,7 @@ STOPPED = dict.fromkeys(("step_time_s", "speedup_vs_reference", "units_per_usd",
 def test_it_answers_in_one_line_a_row(changes, wanted):
     one = judged(**changes)
     lines = shown(one).splitlines()
-    value = "img/ USD" if one.units_per_usd else "images/ USD"
+    value = "img/USD" if one.units_per_usd else "images/USD"
     assert cells(lines[0]) == ["mode", "step", "faster", value, "per USD"]
     assert cells(lines[2]) == ["te-fp8", *wanted]
     decided = one.verdict not in (None, "inconclusive")

@@ -157,7 +157,7 @@ def _per_usd(rows: Sequence[Row]) -> doc.Cells:
         form = ".3g" if (row.units_per_usd or 0.0) * scale < 100 else ",.0f"
         return number(row.units_per_usd, form, scale, letter)
 
-    return Column(f"{short}/ USD", value, str).cells(rows)
+    return Column(f"{short}/USD", value, str).cells(rows)
 
 
 def name_of(row: Row, rows: Sequence[Row]) -> str:
