@@ -68,6 +68,14 @@ def variants_of(compile: CompileChoice, cuda_graphs: GraphChoice, on_gpu: bool) 
     return tuple(variant_of(scope, graphed) for graphed in launches for scope in scopes)
 
 
+_WORDS = {"graphed": "CUDA graph", "blocks": "compiled blocks"}
+
+
+def executed(variant: str | None) -> str:
+    """Return a variant in words: `compiled, CUDA graph`; empty if it is unknown."""
+    return ", ".join(_WORDS.get(part, part) for part in (variant or "").split("+"))
+
+
 def suffix(variant: Variant | None) -> str:
     """Return the suffix after a mode in a reference, e.g. `/graphed`; empty if the variant is unknown."""
     return f"/{variant}" if variant else ""

@@ -9,7 +9,6 @@ from itertools import chain
 from operator import attrgetter
 
 from fp8bench import __version__
-from fp8bench.kinds.kind import View
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.explain import COLOURS, explain_steps, profiled
 from fp8bench.kinds.run.row import Row
@@ -18,6 +17,7 @@ from fp8bench.kinds.run.shown import FEW_INSTANCES, document
 from fp8bench.pricing import cost
 from fp8bench.profiling.causes import StepFacts, facts_of
 from fp8bench.records.select import grouped
+from fp8bench.schema.execution import executed
 from fp8bench.schema.machine import checkout_of
 from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity
 from fp8bench.schema.record import Provenance
@@ -50,10 +50,10 @@ def shown_rows(rows: Iterable[Row]) -> list[Shown]:
 
 
 def detail_of(row: Row) -> str:
-    """Return what distinguishes a row from others of that name, e.g. `eager, batch 256 x 2`."""
+    """Return what distinguishes a row from others of that name, e.g. `compiled, CUDA graph, batch 256 x 2`."""
     batch = f"batch {row.batch_size}" + (f" x {row.world_size}" if row.world_size > 1 else "")
     source, emulated = None if row.source == "measured" else row.source, "emulated" if row.emulated else None
-    return ", ".join(filter(None, (row.execution, batch, source, emulated)))
+    return ", ".join(filter(None, (executed(row.execution), batch, source, emulated)))
 
 
 PLOTS = {
@@ -81,7 +81,7 @@ def charts(shown: Sequence[Shown]) -> dict[str, Chart]:
         _bars(
             "price-performance",
             f"{title} for a dollar",
-            f"More is better; on the right, also against the reference. {interval}",
+            f"More is better; on the right, also against the reference of its batch. {interval}",
             ran,
             lambda row: row.units_per_usd,
             interval=lambda row: row.units_per_usd_ci,
@@ -157,11 +157,15 @@ def _bars(
         looks.add(look)
         texts = _texts(one, form(found[one]), remark)
         bars.append(Bar(*texts, parts=((look, found[one]),), interval=interval(row)))
-    if "reference" in looks:
-        caption += f" The reference is brown{', and a broken line across the others' if gains else ''}."
+    # Rows of unlike batches have references of their own, and no line across all bars.
+    references = [found[one] for one in drawn if one.row.is_reference]
+    broken_at = references[0] if gains and len(references) == 1 else None
+    if references:
+        caption += f" The reference is brown{', and a broken line across the others' if broken_at else ''}."
+    if any(bar.remark.endswith("?") for bar in bars):
+        caption += " ?: not decided."
     if "reported" in looks:
         caption += " Outlined bars were not measured here."
-    broken_at = next((found[one] for one in drawn if gains and one.row.is_reference), None)
     return Bars(name, f"{title}{rest}", caption, bars, broken_at=broken_at)
 
 
@@ -232,15 +236,15 @@ def page(comparison: Comparison, today: date, bought: str = "") -> Page:
     rest.remove(answer)
     if rows and not any(row.timed for row in rows if row.status == "ok"):
         rest.append("Nothing here was measured. Run `fp8bench run` on the instance before you choose it.")
-    # The table that compare prints, and all its notes; the answer and warnings are at the top of the page.
-    table = chain(*document(comparison, view=View(notes=True), every_row=True).blocks)
+    # The table that compare prints, and its notes; the answer and warnings are at the top of the page.
+    table = chain(*document(comparison, every_row=True).blocks)
     told = (one for one in table if isinstance(one, (Table, Note)))
     of_rows = (one._replace(numbered=True) if isinstance(one, Table) else one for one in told)
     priced = {(row.instance, row.nodes, row.usd_per_hour, row.price_as_of, row.price_source): row for row in rows}
     sections = [
         Section("value", "What a dollar buys", some("price-performance", "time-cost")),
         Section("speed", "Speed", () if "price-performance" in drawn else some("speed")),
-        Section("table", "All rows", tuple(of_rows), "Every column: fp8bench compare --wide."),
+        Section("table", "All rows", tuple(of_rows), "Every column: fp8bench compare --wide; every note: --notes."),
         Section("stopped", "Not ranked, and why", _table([one for one in shown if one.row.status != "ok"], STOPPED)),
         Section("steps", "Where the step goes", (*some("breakdown"), *_limits(shown))),
         Section("resources", "Memory and energy", some("memory", "energy")),

@@ -14,6 +14,7 @@ from fp8bench.kinds.run.rounds import Mark, Weight
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import as_json, sentences
 from fp8bench.records.select import grouped
+from fp8bench.schema.execution import executed
 from fp8bench.schema.record import PROOF_VERSION
 from fp8bench.stats.certainty import VerdictOn
 from fp8bench.tables import document as doc
@@ -31,7 +32,6 @@ NOT_MEASURED = {
     "same-gpu": ("~", "steps of the same GPU on {}, interval wider by 4 %"),
     "predicted": ("≈", "predicted from {}, interval wider by the model's error"),
 }
-EXECUTED = {"graphed": "CUDA graph", "compiled": "compiled", "blocks": "compiled blocks", "eager": "eager"}
 
 
 def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = False) -> doc.Document:
@@ -170,7 +170,7 @@ def name_of(row: Row, rows: Sequence[Row]) -> str:
         # The first word that tells it from the mode's other executions.
         parts = row.execution.split("+")
         alone = [part for part in parts if all(part not in str(one).split("+") for one in others)]
-        words += [EXECUTED[part] for part in alone[:1] or parts]
+        words.append(executed("+".join(alone[:1] or parts)))
     if len({one.grad_accumulation for one in rows if one.grad_accumulation}) > 1:
         words.append(counted(row.grad_accumulation or 1, "micro-batch", "micro-batches"))
     if row.derived or (len({one.origin for one in rows}) > 1 and not row.timed):
