@@ -276,6 +276,7 @@ def test_what_split_qkv_gains_is_what_its_records_say(committed):
 @pytest.mark.parametrize(("instance", "gpu", "largest"), [("h200-1x", "H200", 256), ("h100-1x", "H100", 64)])
 def test_what_sweeps_found_is_what_their_records_say(instance, gpu, largest, committed):
     """Beside compiled bf16 at the largest batch that was measured there."""
+
     def per_usd(*words):
         done = call(committed, "compare", instance, *words, "--workload", "vit-huge", "--format", "json")
         rows = [row for row in json.loads(done.stdout) if row["status"] == "ok"]
