@@ -76,6 +76,8 @@ class Bars(Quiet):
     def ended(self, what: str, outcome: str) -> None:
         for task in self.bars.task_ids:
             self.bars.remove_task(task)
+        # Or the line is drawn once more, below the outcome.
+        self.bars.refresh()
         self.bars.console.print(f"{what}: {outcome}", markup=False, highlight=False)
 
 
@@ -89,10 +91,10 @@ def shown(quiet: bool) -> Iterator[Quiet]:
         yield Quiet() if quiet else Lines()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    words = "{task.fields[what]}", "[dim]{task.description}"
-    steps = BarColumn(bar_width=24), MofNCompleteColumn(), "{task.fields[median]}", TimeElapsedColumn()
+    words = TextColumn("{task.fields[what]}"), TextColumn("[dim]{task.description}")
+    steps = BarColumn(bar_width=16), MofNCompleteColumn(), TextColumn("{task.fields[median]}"), TimeElapsedColumn()
     with Progress(SpinnerColumn(), *words, *steps, console=Console(stderr=True), transient=True) as bars:
         yield Bars(bars)
 

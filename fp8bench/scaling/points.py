@@ -4,6 +4,7 @@ series, or of one group of series, are compared.
 """
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from datetime import date
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from fp8bench.kinds.run.row import to_row
 from fp8bench.pricing.choose import require_region
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, nothing_found
-from fp8bench.records.select import Measurement, broadest_first, select
+from fp8bench.records.select import Measurement, select
 from fp8bench.registry import workloads
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import unknown_name
@@ -139,7 +140,7 @@ def scaled(
     results_dir: Folders,
 ) -> Scaled:
     """Return what the records of the instances in `options` say, oldest first. workload: None for the one that most of
-    them have, and of those the one of most sizes. Raises UsageError if not one point can be shown.
+    them have, of those that of most sizes, then of most rows. Raises UsageError if not one point can be shown.
     """
     require_region(options.region, catalog, options.instances)
     wanted = options.wanted
@@ -158,7 +159,8 @@ def scaled(
         of = f" of {workload}" if workload else ""
         remedy = "Run `fp8bench run` there, or name another instance or workload"
         raise nothing_found(f"for {', '.join(options.instances)}{of}{wanted.words}", results_dir, remedy, RUN)
-    chosen = workload or broadest_first(there)[0]
+    rows = Counter(of for of, *_ in sizes)
+    chosen = workload or max(names, key=lambda of: (len(dict(there.get(of, ()))), len(there.get(of, ())), rows[of]))
     others = ", ".join(sorted(there.keys() - {chosen}))
     notes = [f"also there: {others} (--workload)"] if others and workload is None else []
     points, days = [], []

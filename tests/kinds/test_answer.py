@@ -263,6 +263,15 @@ def test_a_verdict_depends_on_its_two_rows_alone(data):
             assert one_value is other_value is None or one_value == pytest.approx(other_value, rel=1e-12)
 
 
+def test_the_prices_that_it_rests_on_stand_with_their_days_and_none_where_none_is_known():
+    def prices(found):
+        return [text for text in sentences(found) if text.startswith("Prices")]
+
+    assert prices(compared(*P4D, *P5)) == ["Prices an hour: p5 50.00 USD (2026-06-01), p4d 20.00 USD (2026-06-01)."]
+    unpriced = on("mine", 0.1, minutes=50), on("yours", 0.2, minutes=60)
+    assert prices(compared(*unpriced[0], *unpriced[1])) == []
+
+
 def test_its_numbers_are_those_of_its_sentences():
     found = compared(*P4D, *P5)
     told = as_json(found)

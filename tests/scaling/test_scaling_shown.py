@@ -118,6 +118,9 @@ def test_the_workload_that_most_instances_have_and_of_those_that_of_most_sizes_i
     assert "also there: vit-huge (--workload)" in found.notes
     both = [published("p5"), published("p4d")]
     assert gathered(*both, figures=[series()], instances=("p5", "p4d")).workload == "vit-huge"
+    # As broad as each other: the one of most rows, as `compare` shows.
+    of_one_size = series(workload="llm-1b", rates={1: 1000.0})
+    assert gathered(published("p5"), published("p5", "te-fp8"), figures=[of_one_size]).workload == "vit-huge"
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,8 @@ def sentences(comparison: Comparison) -> Iterator[str]:
         first, *others = _of_instances(answer)
         yield f"Which instance? {' '.join([*decides, first])}"
         yield from others
-        if prices := dict.fromkeys(map(_price, (row for pair in answer.pairs for row in (pair.row, pair.reference)))):
+        prices = dict.fromkeys(_price(row) for pair in answer.pairs for row in (pair.row, pair.reference))
+        if any(prices):
             yield f"Prices an hour: {', '.join(filter(None, prices))}."
     if comparison.published is not None and comparison.published[1].pairs:
         day, then = comparison.published
