@@ -249,7 +249,7 @@ def _measured(facts: StepFacts, reference: StepFacts | None) -> Iterator[Measure
         words = f"the GPU is idle for {ms(idle)} of {length} ms a step{also} (its kernels need {busy} ms), {waits}"
         yield "host-bound", idle + spinning, f"it is host-bound: {words}"
     else:
-        words = f"{ms(spinning)} of {length} ms a step are communication that nothing hides"
+        words = f"{ms(spinning)} of {ms(facts.length_s)} ms a step are communication that nothing hides"
         words = f"it is communication-bound: {words} ({ms(facts.profile.nccl_s)} ms in all)"
         yield "communication-bound", spinning - (reference.seconds("nccl") if reference else 0.0), words
     attention, casts, gemms = facts.seconds("attention"), facts.seconds("cast"), facts.seconds(*GEMMS)
