@@ -302,7 +302,7 @@ def load(entry: ModeEntry | WorkloadEntry) -> Any:
         found = attribute(entry.target)
         member = getattr(entry, "member", None)
         return found if member is None else found.of(member)
-    except (ImportError, AttributeError, OSError) as error:
+    except (ImportError, AttributeError, OSError, SyntaxError) as error:
         refusal = refusal_of(error) if is_built_in(entry.target) else None
         frames = [one for one in traceback.extract_tb(error.__traceback__) if "importlib" not in one.filename]
         # Without one of its own, the error itself names what is missing.

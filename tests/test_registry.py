@@ -63,11 +63,15 @@ def test_an_outside_package_adds_names_and_takes_no_built_in_one():
     assert "Did you mean 'acme-int8'?" in refused(registry.find_mode, "acme-int").remedy
 
 
-def test_a_plug_in_that_cannot_be_imported_names_its_file_and_line(tmp_path, monkeypatch):
-    (tmp_path / "acme_broken.py").write_text("import os\n\nimport acme_nowhere\n")
+@pytest.mark.parametrize(
+    ("line", "place"), [("import acme_nowhere", "{}/acme{}.py:3"), ("x = = 1", "(acme{1}.py, line 3)")]
+)
+def test_a_plug_in_that_cannot_be_imported_names_its_file_and_line(line, place, tmp_path, monkeypatch):
+    number = len(line)
+    (tmp_path / f"acme{number}.py").write_text(f"import os\n\n{line}\n")
     monkeypatch.syspath_prepend(tmp_path)
-    entry = registry.ModeEntry("acme-broken", "acme_broken:Mode", "")
-    assert refused(registry.load, entry).what.endswith(f", at {tmp_path.name}/acme_broken.py:3")
+    entry = registry.ModeEntry("acme-broken", f"acme{number}:Mode", "")
+    assert place.format(tmp_path.name, number) in refused(registry.load, entry).what
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
-from pydantic import PositiveFloat
 
 from fp8bench.cli.options import Day, Form, HowBought, Region, argument, option
 from fp8bench.cli.output import load_catalog, log, require_read, show, warn
@@ -22,7 +21,7 @@ from fp8bench.records.instances import keep, keep_snapshot, snapshots
 from fp8bench.records.select import grouped
 from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.files import Frozen, made_of
-from fp8bench.schema.instance import Catalog, Instance, Offer, Price, Purchase
+from fp8bench.schema.instance import Catalog, Instance, Offer, Price, Purchase, UsdPerHour
 from fp8bench.schema.machine import LABEL
 from fp8bench.schema.option import USD_PER_HOUR, Option
 from fp8bench.tables.document import CsvLines, Document, Letters, Note, Sentence, Table, blocks
@@ -123,7 +122,7 @@ def update(
 def set_price(
     instance: Annotated[str, argument("INSTANCE", "Whose price it is.")],
     usd: Annotated[
-        PositiveFloat,
+        UsdPerHour,
         Option("Of an hour of the whole machine", metavar="USD", limit=USD_PER_HOUR, flags=("USD",), argument=True),
     ],
     purchase: HowBought = "on_demand",

@@ -27,6 +27,7 @@ from fp8bench.schema import option as limits
 from fp8bench.schema.config import AUTO, Device, RunConfig, VariantSettings, mode_label
 from fp8bench.schema.errors import UsageError, nearest, unknown_name
 from fp8bench.schema.files import Frozen
+from fp8bench.schema.instance import UsdPerHour
 from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.option import PREFIX, ByDevice, Option, flag_of, variable_of
 from fp8bench.schema.yaml_text import line_of
@@ -143,7 +144,7 @@ class RunRequest(_OptionsOfWorkers):
     aa: Annotated[bool, Option("Compare each mode with itself, to check the intervals")] = False
     allow_busy: Annotated[bool, Option("Run on a GPU that others use too; marked")] = False
     price: Annotated[
-        PositiveFloat | None,
+        UsdPerHour | None,
         Option("Price of the whole machine, not of one GPU; kept by its results", limit=limits.USD_PER_HOUR),
     ] = None
     results_dir: Annotated[Folder, Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL")] = (

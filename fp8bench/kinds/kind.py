@@ -210,10 +210,11 @@ class Labelled:
 
     @property
     def variant_label(self) -> str:
-        """The mode with its recipe and execution, e.g. `te-fp8:delayed/eager`."""
-        return f"{self.mode_label}{suffix(self.execution)}"
+        """The mode with recipe, options of its layer and execution, e.g. `te-fp8:delayed+split-qkv/eager`."""
+        switches = getattr(self, "te_switches", None)
+        return f"{self.mode_label}{f'+{switches}' if switches else ''}{suffix(self.execution)}"
 
     @property
     def label(self) -> str:
         """The row's name as `--reference` takes it, e.g. `p5:te-fp8:delayed/eager`."""
-        return f"{self.instance}:{self.variant_label}"
+        return f"{self.instance}:{self.mode_label}{suffix(self.execution)}"

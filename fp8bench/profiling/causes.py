@@ -140,7 +140,7 @@ def facts_of(record: Record, step_time_s: float | None = None) -> StepFacts:
     same = {name: getattr(one, name) for one in parts for name in StepFacts.__annotations__ if hasattr(one, name)}
     ceilings, sharded = record.ceilings, (record.joined or "").startswith("fsdp")
     own = {
-        "label": config.mode_label,
+        "label": config.switched_label,
         "source": record.run_id,
         "step_time_s": step_time_s or summary.step_time_s,
         "fp8": bool(evidence and evidence.fp8) or profile.has_fp8_gemm,

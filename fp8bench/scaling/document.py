@@ -9,7 +9,6 @@ from typing import Any
 
 from fp8bench.records.select import grouped
 from fp8bench.scaling.points import REFERENCE, Point, Projection, Scaled
-from fp8bench.schema.execution import suffix
 from fp8bench.tables import chart
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import INK
@@ -38,7 +37,7 @@ COLUMNS: tuple[Column[Point], ...] = (
     word("instance", lambda p: p.instance),
     Column("batch", lambda p: p.batch_size, "d"),
     Column("micro-batches", lambda p: p.grad_accumulation, "d"),
-    word("mode", lambda p: f"{p.mode_label}{f'+{p.te_switches}' if p.te_switches else ''}{suffix(p.execution)}"),
+    word("mode", lambda p: p.variant_label),
     Column("rate", lambda p: _four_digits(p.units_per_s_per_gpu, p.units_per_s_per_gpu_ci), str, "interval"),
     Column(
         "left", lambda p: p.share_of_smallest, ".1f", "interval", scale=100, after=" %",

@@ -91,7 +91,7 @@ class Point(Labelled, Frozen):
     @property
     def series(self) -> tuple[object, ...]:
         """What points have in common that differ only in the number of nodes."""
-        return (*self.group, self.variant_label, self.te_switches or "")
+        return (*self.group, self.variant_label)
 
 
 class Projection(Labelled, Frozen):

@@ -6,7 +6,7 @@ instance. One whose `as_of` is null is never called current. `derived` is a per-
 
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -20,8 +20,14 @@ SNAPSHOTS, SNAPSHOT_SUFFIX = "prices", ".csv"  # the folder of snapshots among r
 BOTH_DIRECTIONS = 2  # the NVLink bandwidth in datasheets is the sum of its directions
 
 
+LEAST_USD_PER_HOUR = 1e-6
+UsdPerHour = Annotated[float, Field(ge=LEAST_USD_PER_HOUR)]
+
+
 class Price(Frozen):
-    usd_per_hour: float | None = Field(strict=True, gt=0, ge=1e-6, le=1e7, description="beyond is a typing mistake")
+    usd_per_hour: float | None = Field(
+        strict=True, gt=0, ge=LEAST_USD_PER_HOUR, le=1e7, description="beyond is a typing mistake"
+    )
     region: str | None = None
     purchase: Purchase
     as_of: date | None

@@ -274,6 +274,8 @@ sweep --mode baseline-bf16 --workload vit-micro --size num_heads=5 --dry-run | e
 doctor --quick --json --format csv | both --json and --format csv
 switches | fp8bench compare INSTANCE --columns mode,switches
 claims | python benchmarks/claims.py --results-dir DIR
+prices set my-box 1e-320 | USD | greater than or equal to 0.000001
+run --mode baseline-bf16 --price 1e-7 | --price | greater than or equal to 0.000001
 results prune 3 | `fp8bench results prune` is gone | RUN_ID.samples.json
 results migrate | `fp8bench results migrate` is gone | are read as they are
 """

@@ -147,10 +147,10 @@ class Row(Labelled, Frozen):
 
     @property
     def short_label(self) -> str:
-        """The mode with its recipe, unless that is the mode's default."""
+        """The mode with its recipe, unless that is the mode's default, and the options of its layer."""
         entry = next((one for one in registry.BUILTIN_MODES if one.name == self.mode), None)
         default = entry is not None and entry.recipes is not None and self.recipe in entry.recipes[:1]
-        return self.mode if default else self.mode_label
+        return (self.mode if default else self.mode_label) + (f"+{self.te_switches}" if self.te_switches else "")
 
     @property
     def decided(self) -> bool:

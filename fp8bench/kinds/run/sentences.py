@@ -124,7 +124,7 @@ def _numbers_of(answer: Answer) -> dict[str, object]:
 
 def _numbers(pair: Pair) -> dict[str, object]:
     row = pair.row
-    names = ("instance", "mode", "recipe", "execution", "batch_size", "world_size", "source", "machine", "run_id")
+    names = "instance mode recipe te_switches execution batch_size world_size source machine run_id".split()
     return {
         **{name: getattr(row, name) for name in names},
         "against": {name: getattr(pair.reference, name) for name in names},
@@ -186,7 +186,9 @@ def _of_pair(pair: Pair) -> str:
         # What measuring where nothing was measured takes, as it took elsewhere.
         if one := next((one for one in (row, other) if one.measured_on), None):
             cost = _minutes(one.measurement.took_s, one.usd_per_hour)
-            asked = f"--mode {one.short_label} --batch-size {one.batch_size} on {one.instance}"
+            mode, _, switches = one.short_label.partition("+")
+            asked = f"--mode {mode}{f' --te-switch {switches}' if switches else ''}"
+            asked += f" --batch-size {one.batch_size} on {one.instance}"
             said += f"; fp8bench run {asked} decides{f' ({cost})' if cost else ''}"
         return said
     speedup, paid, found = row.speedup_vs_reference or 1.0, pair.price_ratio, pair.elsewhere

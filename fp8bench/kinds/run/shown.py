@@ -163,8 +163,6 @@ def _per_usd(rows: Sequence[Row]) -> doc.Cells:
 def name_of(row: Row, rows: Sequence[Row]) -> str:
     """Return what tells the row from the others, apart from instance and batch size."""
     words = [row.short_label]
-    if row.te_switches:
-        words[0] += f"+{row.te_switches}"
     others = {one.execution for one in rows if one.mode_label == row.mode_label} - {row.execution, None}
     if row.execution is not None and others:
         # The first word that tells it from the mode's other executions.
