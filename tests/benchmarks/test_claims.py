@@ -68,7 +68,8 @@ def test_a_folder_of_ones_own_is_printed_and_the_page_stays(tmp_path, capsys, mo
     assert "| FP8 gives another ~20 % | +20 % (+15 to +25) | p5 +20 (" in shown.out
     assert "- Measured claims: 1 reproduced," in shown.out
     assert shown.err == ""
-    monkeypatch.setattr("sys.argv", ["claims.py", "--results-dir", str(tmp_path), "--page", str(tmp_path / "page.md")])
+    page, mine = str(tmp_path / "page.md"), str(tmp_path / "mine")
+    monkeypatch.setattr("sys.argv", ["claims.py", "--results-dir", mine, "--page", page])
     claims.main()
     assert (tmp_path / "page.md").read_text() == shown.out
     assert claims.PAGE.stat().st_mtime_ns == before
