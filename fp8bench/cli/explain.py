@@ -4,6 +4,7 @@ MODE: its measurement is that of its first row in `compare`, and its step time i
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -89,7 +90,9 @@ def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Fil
         there = dict.fromkeys(work_of(record).words.removeprefix(" of ") for record in executed)
         raise UsageError(f"{name} has no record{wanted.words}", f"It has: {'; '.join(there)}")
     of_any_work = wanted.of(executed)
-    fitting = [] if like is ALL else like.of(of_any_work)
+    # A step of as many GPUs is the closest, then one of the same batch.
+    likes = () if like is ALL else (like, replace(like, world_size=None))
+    fitting = next(filter(None, (one.of(of_any_work) for one in likes)), [])
     fitting = fitting or _of_one_workload(of_any_work, [one.record for one in kept])
     if not records and (stopped := of_mode.of(one.record for one in kept)):
         remedy = f"See why with `fp8bench compare {stopped[-1].instance}`"

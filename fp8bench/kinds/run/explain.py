@@ -53,7 +53,7 @@ def explain_steps(facts: StepFacts, reference: StepFacts | None) -> Explained:
             mine, theirs = getattr(facts, field), getattr(reference, field)
             if mine != theirs:
                 what = f"not comparable: {field.replace('_', ' ')} {mine} and {theirs}"
-                remedy = "Name two records of the same work on each device"
+                remedy = "Name two records of the same work on each device, or give --workload and --batch-size"
                 raise UsageError(f"{facts.label} and {reference.label} are {what}", remedy)
         modes = _distinct_labels(facts, reference)
         explanation = causes.across(facts, reference, [mode.label for mode in modes])
