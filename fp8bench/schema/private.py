@@ -1,7 +1,8 @@
 """Keeps secrets out of everything that is written or shown: a record is meant to be shared, and a library's message in
 it may quote the address of a cache with its password. Of the environment's variables, only those that change measured
-numbers are named, each with a value that cannot be a secret. The values of variables whose names suggest one, and what
-is between `://` and `@` in an address, are removed from any text, and by `fit` from all texts of a record or a report.
+numbers are named, each with a value that cannot be a secret. The values of variables whose names suggest one, and of
+such parameters of an address, and what is between its `://` and `@`, are removed from any text, and by `fit` from all
+texts of a record or a report.
 """
 
 import os
@@ -20,6 +21,9 @@ SECRET_NAME = re.compile("(?i)TOKEN|SECRET|PASSW|PASSPHRASE|KEY|CREDENTIAL|AUTH(
 _NO_SECRET = re.compile(r"^(XDG_|DESKTOP_SESSION$)")  # of a desktop: the kind and name of its session
 SHORTEST_SECRET = 6
 _USERINFO = re.compile(r"(?<=://)[^\s\"'<>]+@")
+_PARAMETER = re.compile(
+    rf"(?<=[?&])([\w.-]*(?:SIG|{SECRET_NAME.pattern.removeprefix('(?i)')})[\w.-]*=)[^\s&\"'<>]+", re.I
+)
 
 UUID = re.compile(r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b")
 
@@ -83,9 +87,9 @@ def secrets_of(environ: Mapping[str, str]) -> frozenset[str]:
 
 
 def without(text: str, secrets: Iterable[str]) -> str:
-    """Return the text without these secrets, and without the user and password of any address in it."""
+    """Return the text without these secrets, and without user, password and secret parameters of addresses in it."""
     if "://" in text:
-        text = _USERINFO.sub(f"{HIDDEN}@", text)
+        text = _PARAMETER.sub(rf"\1{HIDDEN}", _USERINFO.sub(f"{HIDDEN}@", text))
     for secret in sorted(secrets, key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, HIDDEN)

@@ -50,7 +50,9 @@ def test_settings_alone_are_named_and_secrets_known_by_their_variable_and_their_
 def test_no_text_keeps_one_and_a_long_text_keeps_its_beginning_and_its_end():
     for text, clean in (
         ("cannot reach redis://me:p/w@cache:6379", "cannot reach redis://***@cache:6379"),
-        ("https://github.com/a/b", "https://github.com/a/b"),
+        ("https://github.com/a/b?page=2&size=3", "https://github.com/a/b?page=2&size=3"),
+        ("401 for https://hub/x?token=tok_zz&n=1, retry", "401 for https://hub/x?token=***&n=1, retry"),
+        ("https://b/x?X-Amz-Signature=ab12", "https://b/x?X-Amz-Signature=***"),
         ("me@example.org said canary-1", "me@example.org said ***"),
     ):
         assert without(text, {"canary-1"}) == clean

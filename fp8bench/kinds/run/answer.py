@@ -20,8 +20,10 @@ from fp8bench.stats.estimate import estimate
 
 Against = Callable[[Row, Row], Row]
 
-ROUNDED = 0.01
-"""Two figures that were derived from whole per cents may differ by so much, as a share, by their rounding alone."""
+ROUNDED = 0.012
+"""Two figures that were derived from factors of two digits (1.19, 1.32, 1.20, 1.02) may differ by so much, as a share,
+by their rounding alone.
+"""
 
 
 class Elsewhere(Frozen):

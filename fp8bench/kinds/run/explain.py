@@ -138,8 +138,9 @@ def document(explained: Explained, floor: bool = False) -> doc.Document:
 
 def _lowered_by(mode: StepFacts) -> dict[str, str]:
     """Return, by part, the option that lowers it and is not in use."""
+    on_gpu = mode.device == "cuda"
     found: dict[Category, tuple[bool, str]] = {
-        "gemm_bf16": (not mode.fp8, "--mode te-fp8"),
+        "gemm_bf16": (on_gpu and not mode.fp8, "--mode te-fp8"),
         "cast": (mode.fp8, "--batch-size, larger"),
         "elementwise": (not mode.compile, "--compile on"),
         "copy": ("split-qkv" in mode.unused, "--te-switch split-qkv"),
@@ -148,7 +149,7 @@ def _lowered_by(mode: StepFacts) -> dict[str, str]:
     }
     return {
         **{PARTS[part]: option for part, (is_one, option) in found.items() if is_one},
-        IDLE: "" if mode.replayed else "--cuda-graphs on",
+        IDLE: "--cuda-graphs on" if on_gpu and not mode.replayed else "",
     }
 
 
