@@ -12,6 +12,7 @@ from fp8bench.cli.options import ResultsDirs, Selection, Strict, argument, optio
 from fp8bench.cli.output import Unread, log, show
 from fp8bench.kinds.kind import Kind, View
 from fp8bench.records.bundle import RESULTS, unpack
+from fp8bench.records.results import known_instances
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import flag_of
 
@@ -47,7 +48,8 @@ def compare(
                 raise UsageError(what, "Read it with that fp8bench") from error
             instances, results_dir, kept = made.instances, (folder / RESULTS,), (catalog, made.today)
         elif not instances:
-            raise UsageError("no instance is named", "Name one of `fp8bench list instances`, or a file with --bundle")
+            known = ", ".join(sorted(known_instances(results_dir))) or "`fp8bench list instances`"
+            raise UsageError("no instance is named", f"Name one of {known}, or a file with --bundle")
         compared: Kind = registry.kind(kind)
         apply = compared.compare_options
         for name, setting in {**vars(selection), **vars(view)}.items():

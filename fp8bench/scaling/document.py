@@ -16,7 +16,7 @@ from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import Interval, change, number, with_interval
 
 PICTURE = "scaling"
-COLOURS = ("#1f2328", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+COLOURS = ("#1f2328", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7B61A8")
 CAUTION = (
     "projections are what links allow, without stragglers and congestion: up to 8 nodes a published cluster was within "
     "4 points of one node's rate of such a range (docs/parallel.md)"
@@ -114,14 +114,20 @@ def _projected(found: Scaled) -> list[list[doc.Part]]:
 
 def draw(found: Scaled, path: Path) -> None:
     """Draw the figure. Raises UsageError as require_drawable does, and RunFailed if path cannot be written."""
-    series = grouped(found.points, lambda one: one.series).values()
+    every = grouped(found.points, lambda one: one.series).values()
+    # A series of one size has no line, unless there is no other.
+    series = [points for points in every if len(points) > 1] or list(every)
     losses = any(one.final_loss is not None for one in found.points)
-    sizes = sorted({one.world_size for one in found.points})
+    sizes = sorted({one.world_size for points in series for one in points})
+    gpus = {points[0].gpu for points in series}
+    least = 100 * min(one.share_of_smallest or 1.0 for points in series for one in points)
     with chart.figure(4.4, path) as figure:
         left, *right = figure.subplots(1, 2) if losses else (figure.add_subplot(),)
         for points, colour in zip(series, cycle(COLOURS), strict=False):
             looks: dict[str, Any] = {"marker": "o", "markersize": 4, "linewidth": 1.8, "color": colour}
-            label = f"{points[0].variant_label}{f', batch {points[0].batch_size}' if points[0].batch_size else ''}"
+            one = points[0]
+            batch = f"batch {one.batch_size}" if one.batch_size else ""
+            label = ", ".join(filter(None, (one.gpu if len(gpus) > 1 else "", one.variant_label, batch)))
             shares = [(one.share_of_smallest or 1.0) * 100 for one in points]
             left.plot([one.world_size for one in points], shares, label=label, **looks)
             for one in points:
@@ -135,6 +141,7 @@ def draw(found: Scaled, path: Path) -> None:
             axes.set_xticks(sizes, list(map(str, sizes)), fontsize=9)
             axes.minorticks_off()
             chart.plain(axes, "GPUs or processes", y)
-        left.set_ylim(0, None)
-        left.legend(fontsize=8.5, frameon=False, labelcolor=INK, loc="lower left")
+        # Room for the legend below the lines.
+        left.set_ylim(max(0, least - 3 * (100 - least) - 10), None)
+        left.legend(fontsize=8, frameon=False, labelcolor=INK, loc="lower left")
         chart.title(figure, f"{found.workload}, {', '.join(sorted({one.source for one in found.points}))}")
