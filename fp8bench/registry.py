@@ -14,7 +14,7 @@ from importlib.machinery import PathFinder
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from fp8bench.schema.errors import UsageError, refusal_of, unknown_name
+from fp8bench.schema.errors import UsageError, place_in, refusal_of, unknown_name
 
 if TYPE_CHECKING:
     from fp8bench.schema.config import Device
@@ -306,7 +306,7 @@ def load(entry: ModeEntry | WorkloadEntry) -> Any:
         refusal = refusal_of(error) if is_built_in(entry.target) else None
         frames = [one for one in traceback.extract_tb(error.__traceback__) if "importlib" not in one.filename]
         # Without one of its own, the error itself names what is missing.
-        place = f", at {'/'.join(frames[-1].filename.split('/')[-2:])}:{frames[-1].lineno}" if frames[2:] else ""
+        place = f", at {place_in(frames[-1].filename, frames[-1].lineno or 0)}" if frames[2:] else ""
         raise refusal or UsageError(
             f"{entry.name!r} points to {entry.target!r}, which cannot be imported: {error}{place}",
             "Fix or uninstall the package that registers it",

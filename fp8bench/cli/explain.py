@@ -20,7 +20,7 @@ from fp8bench.kinds.run.row import Row
 from fp8bench.profiling.causes import StepFacts, facts_of
 from fp8bench.records import named, results
 from fp8bench.records.results import read_record
-from fp8bench.records.select import ALL, Filter, broadest_first, grouped, work_of
+from fp8bench.records.select import Filter, broadest_first, grouped, work_of
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import suffix
 from fp8bench.schema.instance import Catalog
@@ -57,11 +57,12 @@ def explain(
     if plot is not None:
         require_drawable(plot)
     wanted = Filter(workload=workload, batch_size=batch_size, optimizer=optimizer)
-    unread, like, chosen = Unread(), ALL, list[StepFacts]()
+    unread, likes, chosen = Unread(), tuple[Filter, ...](), list[StepFacts]()
     for name in names:
-        chosen.append(find(name, results_dir, unread, wanted, like))
-        first = chosen[0]
-        like = Filter(workload=first.workload, batch_size=first.batch_size, world_size=first.world_size)
+        chosen.append(find(name, results_dir, unread, wanted, likes))
+        like = Filter(workload=chosen[0].workload, batch_size=chosen[0].batch_size)
+        # A step on as many GPUs is the closest, then one of the same batch.
+        likes = replace(like, world_size=chosen[0].world_size), like
     if floor and len(chosen) > 1:
         raise UsageError("--floor is of one step, and two were named", "Name one of them")
     explained = document(explain_steps(chosen[0], chosen[1] if len(chosen) > 1 else None), floor)
@@ -70,9 +71,9 @@ def explain(
     unread.end(strict)
 
 
-def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Filter) -> StepFacts:
+def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, likes: Sequence[Filter]) -> StepFacts:
     """Return what a word on the command line names. wanted: a filter for modes; what it leaves open is taken from their
-    first row in `compare`. like: of such work records are preferred. Logs which measurement of a mode is used.
+    first row in `compare`. likes: such work is preferred, the first most. Logs which measurement of a mode is used.
     Raises UsageError if the word names nothing, several, or no profile.
     """
     if named.names_a_file(name):
@@ -90,8 +91,6 @@ def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Fil
         there = dict.fromkeys(work_of(record).words.removeprefix(" of ") for record in executed)
         raise UsageError(f"{name} has no record{wanted.words}", f"It has: {'; '.join(there)}")
     of_any_work = wanted.of(executed)
-    # A step of as many GPUs is the closest, then one of the same batch.
-    likes = () if like is ALL else (like, replace(like, world_size=None))
     fitting = next(filter(None, (one.of(of_any_work) for one in likes)), [])
     fitting = fitting or _of_one_workload(of_any_work, [one.record for one in kept])
     if not records and (stopped := of_mode.of(one.record for one in kept)):

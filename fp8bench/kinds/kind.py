@@ -20,7 +20,7 @@ from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery
 from fp8bench.records.files import Broken
 from fp8bench.records.named import Reference
 from fp8bench.records.select import ALL, Filter, Measurement
-from fp8bench.schema.config import mode_label
+from fp8bench.schema.config import mode_label, with_switches
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.instance import Catalog, Purchase
@@ -211,8 +211,7 @@ class Labelled:
     @property
     def variant_label(self) -> str:
         """The mode with recipe, options of its layer and execution, e.g. `te-fp8:delayed+split-qkv/eager`."""
-        switches = getattr(self, "te_switches", None)
-        return f"{self.mode_label}{f'+{switches}' if switches else ''}{suffix(self.execution)}"
+        return with_switches(self.mode_label, getattr(self, "te_switches", None)) + suffix(self.execution)
 
     @property
     def label(self) -> str:

@@ -76,8 +76,15 @@ class Filter:
 
 
 def broadest_first(there: Mapping[str, Collection[tuple[str, object]]]) -> list[str]:
-    """Return workloads, those of most instances, then of most entries first. there: (instance, entry) of each."""
-    return sorted(there, key=lambda name: (-len({key for key, _ in there[name]}), -len(there[name]), name))
+    """Return workloads, those of most instances, then of most unlike entries, then of most first. there: (instance,
+    entry) of each.
+    """
+
+    def breadth(name: str) -> tuple[int, int, int]:
+        of = there[name]
+        return len(dict(of)), len({*of}), len(of)
+
+    return sorted(sorted(there), key=breadth, reverse=True)
 
 
 def work_of(record: Record) -> Filter:

@@ -4,7 +4,6 @@ series, or of one group of series, are compared.
 """
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from datetime import date
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from fp8bench.kinds.run.row import to_row
 from fp8bench.pricing.choose import require_region
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, nothing_found
-from fp8bench.records.select import Measurement, select
+from fp8bench.records.select import Measurement, broadest_first, select
 from fp8bench.registry import workloads
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import unknown_name
@@ -151,7 +150,7 @@ def scaled(
     ran = (one.latest for one in every if one.latest.status == "ok")
     sizes = [(record.what.workload, record.instance, record.what.world_size) for record in ran]
     sizes += [(figure.workload, figure.instance, point.world_size) for figure in figures for point in figure.points]
-    there = {name: {(key, size) for of, key, size in sizes if of == name} for name, *_ in sizes}
+    there = {name: [(key, size) for of, key, size in sizes if of == name] for name, *_ in sizes}
     names = sorted({*there, *workloads()})
     if workload is not None and workload.partition(",")[0] not in names:
         raise unknown_name("workload", workload, names, "fp8bench list workloads")
@@ -159,8 +158,7 @@ def scaled(
         of = f" of {workload}" if workload else ""
         remedy = "Run `fp8bench run` there, or name another instance or workload"
         raise nothing_found(f"for {', '.join(options.instances)}{of}{wanted.words}", results_dir, remedy, RUN)
-    rows = Counter(of for of, *_ in sizes)
-    chosen = workload or max(names, key=lambda of: (len(dict(there.get(of, ()))), len(there.get(of, ())), rows[of]))
+    chosen = workload or broadest_first(there)[0]
     others = ", ".join(sorted(there.keys() - {chosen}))
     notes = [f"also there: {others} (--workload)"] if others and workload is None else []
     points, days = [], []

@@ -26,6 +26,11 @@ def mode_label(mode: str, recipe: str | None) -> str:
     return f"{mode}:{recipe}" if recipe else mode
 
 
+def with_switches(label: str, switches: str | None) -> str:
+    """Return a mode's label with the switches of Transformer Engine's layer: `te-fp8:delayed+fused-qkv`."""
+    return f"{label}+{switches}" if switches else label
+
+
 PREFETCH_FACTOR = 2  # of a loader's process: torch's default, stated because a run must empty the queue
 
 
@@ -125,7 +130,7 @@ class RunConfig(OfMode):
     @property
     def switched_label(self) -> str:
         """The label with the switches of Transformer Engine's layer: `te-fp8:delayed+fused-qkv`."""
-        return f"{self.mode_label}+{self.te_switches}" if self.te_switches else self.mode_label
+        return with_switches(self.mode_label, self.te_switches)
 
 
 AUTO = "auto"  # the value of --batch-size that fits the batch to the memory of the machine

@@ -133,6 +133,11 @@ def first_line(error: Exception) -> str:
 LONGEST = 600
 
 
+def place_in(file: str, line: int) -> str:
+    """Return a place in code for a sentence, e.g. `my_package/net.py:12`: the file with its folder alone."""
+    return f"{'/'.join(file.split('/')[-2:])}:{line}"
+
+
 def in_words(text: str) -> str:
     """Return another program's error message for a sentence in a record: made `inert` and short enough to read."""
     said = inert(text[: 4 * LONGEST])

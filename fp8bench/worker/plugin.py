@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, Mode, Rounding, stated
-from fp8bench.schema.errors import RunFailed, in_words
+from fp8bench.schema.errors import RunFailed, in_words, place_in
 from fp8bench.schema.rank import Tolerance
 from fp8bench.workloads.protocol import Batch, Workload, prefetched
 
@@ -148,7 +148,7 @@ def _wrong(what: str, found: Any, remedy: str | None = None) -> RunFailed:
     with suppress(OSError, TypeError):
         file, (_, line) = inspect.getsourcefile(found) or "", inspect.getsourcelines(found)
         # The end of the path: a record need not reveal whose home folder this was.
-        place = f", at {'/'.join(file.split('/')[-2:])}:{line}"
+        place = f", at {place_in(file, line)}"
     return RunFailed(in_words(what + place), remedy or "Correct it there")
 
 

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from fp8bench.schema.config import DataSource
-from fp8bench.schema.errors import UsageError, did_you_mean, first_line, in_words, nearest
+from fp8bench.schema.errors import UsageError, did_you_mean, first_line, in_words, nearest, place_in
 from fp8bench.workloads.base import flops_of
 from fp8bench.workloads.fake_data import Drawn, draw_example, endless_batches
 from fp8bench.workloads.protocol import Batch
@@ -107,8 +107,8 @@ def _looked_at(member: str) -> dict[str, Any]:
     if not isinstance(made, type) or not issubclass(made, nn.Module):
         near = nearest(called, [one for one, held in vars(module).items() if isinstance(held, type)])
         remedy = f"{did_you_mean(near[:1])}Name a class of it"
-        raise _wrong(member, f"{called} is no torch.nn.Module of {name}", _place(file, 1), remedy)
-    at = _place(file, inspect.getsourcelines(made)[1])
+        raise _wrong(member, f"{called} is no torch.nn.Module of {name}", place_in(file, 1), remedy)
+    at = place_in(file, inspect.getsourcelines(made)[1])
     told = partial(_told, member, str(Path(file).parent), at)
     if not callable(getattr(made, "example", None)):
         raise _wrong(member, f"{called} has no method example(batch_size)", at, f"Add one. {FORM}")
@@ -161,13 +161,9 @@ def _told(member: str, folder: str, at: str, what: str, remedy: str = "Correct i
     except Exception as error:
         frames = [(one.filename, one.lineno or 0) for one in traceback.extract_tb(error.__traceback__)]
         own = [one for one in frames if one[0].startswith(folder) and "-packages" not in one[0].removeprefix(folder)]
-        place = _place(*own[-1]) if own else at
+        place = place_in(*own[-1]) if own else at
         raise _wrong(member, f"{what}: {type(error).__name__}: {first_line(error)}", place, remedy) from error
 
 
 def _wrong(member: str, what: str, place: str, remedy: str) -> UsageError:
     return UsageError(in_words(f"workload {member!r}: {what}{f', at {place}' if place else ''}"), remedy)
-
-
-def _place(file: str, line: int) -> str:
-    return f"{'/'.join(file.split('/')[-2:])}:{line}"

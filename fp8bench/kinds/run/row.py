@@ -13,7 +13,7 @@ from fp8bench.kinds.priced import Priced, priced
 from fp8bench.kinds.run.rounds import MarkField, UnitTime, marks, unit_time, used
 from fp8bench.pricing import cost
 from fp8bench.records.select import Measurement, execution
-from fp8bench.schema.config import Device
+from fp8bench.schema.config import Device, with_switches
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, is_compiled
 from fp8bench.schema.files import Frozen, made_of
@@ -150,7 +150,7 @@ class Row(Labelled, Frozen):
         """The mode with its recipe, unless that is the mode's default, and the options of its layer."""
         entry = next((one for one in registry.BUILTIN_MODES if one.name == self.mode), None)
         default = entry is not None and entry.recipes is not None and self.recipe in entry.recipes[:1]
-        return (self.mode if default else self.mode_label) + (f"+{self.te_switches}" if self.te_switches else "")
+        return with_switches(self.mode if default else self.mode_label, self.te_switches)
 
     @property
     def decided(self) -> bool:
