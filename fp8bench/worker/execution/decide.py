@@ -68,7 +68,8 @@ def decide(
         decided = trial.of_fewer_layers(missing)
     else:
         decided = trial.of_all_layers(place)
-    # Copies and other models are gone; what is timed begins with fresh peaks.
+    # Copies and other models go with it; what is timed begins with fresh peaks.
+    del trial
     gc.collect()
     reset_peaks(parts.device)
     return decided

@@ -4,6 +4,7 @@ are found, and a capture that fails leaves training as it was.
 
 import math
 import re
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -11,13 +12,14 @@ import torch
 from outside.outside_plugins import Polite
 from torch import nn
 from worker.execution import executing
-from worker.execution.executing import CAPTURED, Delayed, Replayed, decided, gate, settings, some_parts
+from worker.execution.executing import CAPTURED, PLAIN, Delayed, Replayed, decided, gate, settings, some_parts
 from worker.faulty_blocks import Scaled
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.modes.protocol import Rounding as Rounds
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.stats.steps import PROOF_STEPS
+from fp8bench.worker.execution import decide as decide_module
 from fp8bench.worker.execution import optimizers, proof, reference
 from fp8bench.worker.execution.decide import copies_size
 from fp8bench.worker.execution.optimizers import UpdateRule, make_optimizer
@@ -197,6 +199,28 @@ def test_the_room_that_is_requested_is_what_a_proof_keeps(optimizer, process_gro
     by_name = (before.weights, plain.weights, plain.gradients, plain.first_gradients, plain.own, *plain.states.values())
     kept = size([*(one for found in by_name for one in found.values()), *before.others, *before.scales, *plain.scales])
     assert copies_size(parts, settings(optimizer=optimizer)) == kept
+
+
+@pytest.mark.parametrize("choice", [PLAIN, CAPTURED], ids=["launched", "replayed"])
+def test_no_copy_of_the_proof_is_in_the_peak_of_timed_steps(choice, process_group, monkeypatch):
+    kept, alive = [], []
+
+    def taken(of):
+        def call(*given, **named):
+            found = of(*given, **named)
+            kept.append(weakref.ref(found))
+            return found
+
+        return call
+
+    monkeypatch.setattr(decide_module.Snapshot, "of", taken(Snapshot.of))
+    monkeypatch.setattr(decide_module, "plain_steps", taken(plain_steps))
+    monkeypatch.setattr(
+        decide_module, "reset_peaks", lambda _device: alive.append(sum(one() is not None for one in kept))
+    )
+    decided(Replayed, choice)
+    assert len(kept) == 2
+    assert alive == [2, 0]
 
 
 def settled(launch=Replayed, asked="on", choice=CAPTURED, tolerance=BF16_TOLERANCE, parts=None):
