@@ -7,8 +7,7 @@ and how many steps after the fall the scale was back. In pictures no two things 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby, product
-from pathlib import Path
+from itertools import groupby
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt
@@ -32,12 +31,12 @@ from fp8bench.schema.numerics import (
     LayerName,
     NumericsConfig,
     ScalingTrace,
+    TensorName,
 )
 from fp8bench.schema.option import ByDevice, Option
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
-from fp8bench.tables import chart
 from fp8bench.tables import document as doc
-from fp8bench.tables.chart import FAINT, INK
+from fp8bench.tables.chart import FAINT, INK, Axis, Figure, Looks, Panel, Series
 from fp8bench.tables.study import Column, Study, StudyTable, where, word
 from fp8bench.tables.written import error, ratio, share
 
@@ -147,16 +146,23 @@ NEAR = 2.0
 LEAST = 5e-4
 """The least error that a picture tells from none. bfloat16's own rounding, 1.7e-3, lies to the right of it."""
 
-MARKS = {"normal": ("#0072B2", "o", -0.2), "heavy-tailed": ("#D55E00", "s", 0.0), "outlier": ("#009E73", "^", 0.2)}
-"""The colour, the shape and the height in its row of an input's marks, so that equal errors do not hide each other."""
+MARKS = {
+    "normal": (Looks("#0072b2", "", marker="o"), -0.2),
+    "heavy-tailed": (Looks("#d55e00", "", marker="s"), 0.0),
+    "outlier": (Looks("#009e73", "", marker="^"), 0.2),
+}
+"""An input's marks and their height in its row, so that equal errors do not hide each other."""
 
-STYLES: tuple[dict[str, Any], ...] = (
-    {"color": "#8fc4e8", "linewidth": 5.6},
-    {"color": "#d55e00", "linewidth": 3.6},
-    {"color": "#009e73", "linewidth": 2.0},
-    {"color": "#cc79a7", "linewidth": 2.0, "linestyle": (0, (1.5, 1.5))},
+STYLES = (
+    Looks("#8fc4e8", width=5.6),
+    Looks("#d55e00", width=3.6),
+    Looks("#009e73", width=2.0),
+    Looks("#c0649a", (0, (1.5, 1.5)), width=2.0),
 )
 """Of scalings in a picture: lines become thinner, so that those that coincide are seen."""
+
+DOT = Looks(FAINT, "", marker="o", size=3.2, edge=INK)
+"""What Transformer Engine did."""
 
 Way = tuple[ScalingTrace, AmaxJump]
 """A way of scaling, and the jump that it answers."""
@@ -262,85 +268,76 @@ def _csv(records: Sequence[NumericsRecord]) -> doc.CsvLines:
     return doc.CsvLines(("instance", "run_id", *LayerError.model_fields), tuple(rows))
 
 
-def error_dots(record: NumericsRecord, path: Path) -> None:
-    """Draw the errors, a panel for each layer and tensor; some row is ok. Raises as `chart.figure` does."""
+def error_dots(record: NumericsRecord) -> Figure:
+    """Return the errors as dots, a panel for each layer and tensor; some row is ok."""
     rows = [row for row in record.rows if row.status == "ok"]
     layers = [layer for layer in LAYERS if any(row.layer == layer for row in rows)]
     modes = [mode for mode in record.config.modes if any(row.mode == mode for row in rows)]
-    dot: dict[str, Any] = {"linestyle": "none", "markersize": 5.5, "markeredgewidth": 1.2}
-    with chart.figure(1.2 + len(layers) * (0.42 + 0.36 * len(modes)), path) as figure:
-        panels = figure.subplots(len(layers), len(TENSORS), squeeze=False, sharex=True, sharey=True)
-        for (layer, tensor), axes in zip(product(layers, TENSORS), panels.flat, strict=True):
-            for row in rows:
-                if row.input is None or (row.layer, row.tensor) != (layer, tensor):
-                    continue
-                colour, marker, offset = MARKS[row.input.removesuffix(EXACT)]
-                hollow = row.input.endswith(EXACT)
-                # At the left edge, too, what is hollow stands beside what is not.
-                x = max(row.relative_error or 0.0, LEAST * (0.75 if hollow else 1))
-                looks = {"color": colour, "marker": marker, "markerfacecolor": "white" if hollow else colour, **dot}
-                axes.plot(x, modes.index(row.mode) + offset, **looks)
-            chart.panel(axes, f"{layer}: {tensor.replace('_', ' ')}")
-            axes.set_xscale("log")
-            axes.xaxis.set_major_formatter("{x:g}")
-            axes.minorticks_off()
-        names = [mode.replace(":", "\n", 1) if len(mode) > 16 else mode for mode in modes]
-        panels[0, 0].set_yticks(range(len(modes)), names)
-        panels[0, 0].set_ylim(len(modes) - 0.5, -0.5)
-        panels[0, 0].set_xlim(LEAST / 2, max(0.2, 1.5 * max(row.relative_error or 0.0 for row in rows)))
-        chart.title(figure, "Errors of each mode's layers, by input")
-        label = f"relative error against float64 (below {LEAST:g}: at the left edge)"
-        panels[-1, 1].set_xlabel(label, fontsize=9.5, color=FAINT)
-        inputs = {row.input for row in rows}
-        entries: list[dict[str, Any]] = [
-            {"color": colour, "marker": marker, "label": name, **dot}
-            for name, (colour, marker, _) in MARKS.items()
-            if {name, name + EXACT} & inputs
-        ]
-        if any(name and name.endswith(EXACT) for name in inputs):
-            label = "hollow: the same, moved to values that fp8 has"
-            entries.append({"marker": "o", "markerfacecolor": "white", "color": FAINT, "label": label, **dot})
-        chart.legend(figure, entries, len(entries), handlelength=2.4)
+    inputs = {row.input for row in rows}
+    legend = [Series((), looks, name) for name, (looks, _) in MARKS.items() if {name, name + EXACT} & inputs]
+    if any(name and name.endswith(EXACT) for name in inputs):
+        looks = Looks(FAINT, "", marker="o", hollow=True)
+        legend.append(Series((), looks, "hollow: the same, moved to values that fp8 has"))
+
+    def dot(row: LayerError, name: str) -> Series:
+        looks, offset = MARKS[name.removesuffix(EXACT)]
+        hollow = name.endswith(EXACT)
+        # At the left edge, too, what is hollow stands beside what is not.
+        x = max(row.relative_error or 0.0, LEAST * (0.75 if hollow else 1))
+        return Series([(x, modes.index(row.mode) + offset)], replace(looks, hollow=hollow))
+
+    def panel(layer: LayerName, tensor: TensorName) -> Panel:
+        dots = [dot(row, row.input) for row in rows if row.input and (row.layer, row.tensor) == (layer, tensor)]
+        middle = (layer, tensor) == (layers[-1], TENSORS[1])
+        label = f"relative error against float64 (below {LEAST:g}: at the left edge)" if middle else ""
+        most = max(0.2, 1.5 * max(row.relative_error or 0.0 for row in rows))
+        return Panel(
+            (*dots, *legend),
+            f"{layer}: {tensor.replace('_', ' ')}",
+            Axis(label, log=True, low=LEAST / 2, high=most),
+            Axis(names=[mode.replace(":", "\n", 1) if len(mode) > 16 else mode for mode in modes]),
+            height=0.45 + 0.4 * len(modes),
+        )
+
+    panels = [[panel(layer, tensor) for tensor in TENSORS] for layer in layers]
+    return Figure("Errors of each mode's layers, by input", panels, share_x=True, share_y=True)
 
 
-def jump_lines(record: NumericsRecord, path: Path) -> None:
-    """Draw the jump: what each scaling can hold beside the largest magnitude, and below it what is lost; dots are what
-    Transformer Engine did. Raises as `chart.figure` does.
+def jump_lines(record: NumericsRecord) -> Figure:
+    """Return the jump: what each scaling can hold beside the largest magnitude, and below it what is lost; dots are
+    what Transformer Engine did.
     """
     history = record.history
     simulated = [trace for trace in history.traces if trace.source == "simulated"]
-    styles = {scaling_name(trace): style for trace, style in zip(simulated, STYLES, strict=False)}
-    tensor: dict[str, Any] = {"color": INK, "linewidth": 1.0, "label": "the tensor"}
-    dots: dict[str, Any] = {"linestyle": "none", "marker": ".", "markeredgecolor": INK}
-    steps: dict[str, Any] = {"drawstyle": "steps-mid"}
-    with chart.figure(6.4, path) as figure:
-        above, middle, below = figure.subplots(3, 1, sharex=True, height_ratios=(2.2, 1, 1))
-        for trace in history.traces:
-            style, holds = styles[scaling_name(trace)], [history.largest / scale for scale in trace.scale]
-            if trace.source == "transformer_engine":
-                above.plot(holds, zorder=5, **{**dots, "color": style["color"], "markeredgewidth": 0.5})
-                continue
-            above.plot(holds, **style, **steps)
-            middle.plot([100 * one for one in trace.saturated], **style, **steps)
-            below.plot(trace.relative_error, **style, **steps)
-        above.plot(simulated[0].amax, zorder=4, **tensor, **steps)
-        for axes, text in (
-            (above, "the largest magnitude in the tensor, and the largest that each scale lets e4m3 hold"),
-            (middle, "values that saturate, %"),
-            (below, "relative error of the cast"),
-        ):
-            chart.panel(axes, text)
-            axes.axvspan(history.up_at - 0.5, history.down_at - 0.5, color="#f6f8fa", linewidth=0, zorder=0)
-            if axes is not middle:
-                axes.set_yscale("log")
-                axes.yaxis.set_major_formatter("{x:g}")
-            axes.minorticks_off()
-        below.set_xlabel("step", fontsize=9.5, color=FAINT)
-        chart.title(figure, f"Scaling of a tensor whose values are {history.factor:g} times as large for some steps")
-        entries = [tensor, *({"label": name, **style} for name, style in styles.items())]
-        if len(simulated) < len(history.traces):
-            entries.append({"label": "dots: Transformer Engine", "color": FAINT, **dots})
-        chart.legend(figure, entries, 3, handlelength=2.4)
+    measured = [trace for trace in history.traces if trace.source == "transformer_engine"]
+    looks = dict(zip(map(scaling_name, simulated), STYLES, strict=False))
+
+    def stairs(values: Sequence[float], of: Looks, label: str) -> Series:
+        return Series([*enumerate(values)], of, label, stairs=True)
+
+    def held(trace: ScalingTrace) -> list[float]:
+        return [history.largest / scale for scale in trace.scale]
+
+    def panel(title: str, height: float, lines: Sequence[Series], label: str = "", log: bool = True) -> Panel:
+        shaded = (history.up_at - 0.5, history.down_at - 0.5)
+        return Panel(lines, title, Axis(label), Axis(log=log), height, shaded)
+
+    largest = [stairs(held(trace), looks[scaling_name(trace)], scaling_name(trace)) for trace in simulated]
+    largest.append(stairs(simulated[0].amax, Looks(INK, width=1.0), "the tensor"))
+    for trace in measured:
+        of = replace(DOT, colour=looks[scaling_name(trace)].colour)
+        largest.append(Series([*enumerate(held(trace))], of))
+    largest += [Series((), DOT, "dots: Transformer Engine")] if measured else []
+    saturated = [stairs([100 * one for one in trace.saturated], looks[scaling_name(trace)], "") for trace in simulated]
+    errors = [stairs(trace.relative_error, looks[scaling_name(trace)], "") for trace in simulated]
+    above = "the largest magnitude in the tensor, and the largest that each scale lets e4m3 hold"
+    panels = (
+        panel(above, 2.7, largest),
+        panel("values that saturate, %", 1.2, saturated, log=False),
+        panel("relative error of the cast", 1.5, errors, "step"),
+    )
+    title = f"Scaling of a tensor whose values are {history.factor:g} times as large for some steps"
+    return Figure(title, [(one,) for one in panels], share_x=True)
 
 
 STUDY = Study[NumericsRecord, NumericsRecord](
@@ -352,8 +349,8 @@ STUDY = Study[NumericsRecord, NumericsRecord](
     lines=_csv,
     # Of errors if some mode ran.
     figures=lambda record: {
-        "jump": partial(jump_lines, record),
-        **({"errors": partial(error_dots, record)} if record.status == "ok" else {}),
+        "jump": jump_lines,
+        **({"errors": error_dots} if record.status == "ok" else {}),
     },
 )
 

@@ -1,14 +1,19 @@
 """Every picture is drawn by matplotlib: here figures of studies as files, in `row_chart` charts of rows for a page.
 
+A study describes a figure as data, and `draw` draws it: no other room knows matplotlib's axes.
+
 A figure must be readable in a README at 900 pixels, and changes only with its numbers: the same numbers give the same
-bytes. The colours are those of Okabe and Ito, which colour-blind readers can distinguish. Text is never read as
-mathematics: a record may hold anything.
+bytes. The colours follow Okabe and Ito, which colour-blind readers can distinguish; two of them are darker, so that
+every line stands out from paper. Text is never read as mathematics: a record may hold anything.
 """
 
+import math
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +37,115 @@ SUFFIXES = tuple(OF_NOTHING)
 INK, FAINT, GRID = "#1f2328", "#59636e", "#d8dee4"
 MARKS = frozenset(("svg", "g", "path", "text", "defs", "use", "clipPath", "rect"))
 """The elements that an SVG in a page may have."""
+
+
+LETTERS = 140
+"""Letters of a legend's text that an empty line across a figure holds."""
+
+
+@dataclass(frozen=True)
+class Looks:
+    """How a series looks. line: `-`, or matplotlib's offset and lengths of dashes; empty for none. marker: matplotlib's
+    letter for it; empty for none. hollow: the marker's inside is white. edge: the marker's outline, if it differs.
+    """
+
+    colour: str
+    line: str | tuple[int, tuple[float, ...]] = "-"
+    width: float = 1.8
+    marker: str = ""
+    size: float = 5.5
+    hollow: bool = False
+    edge: str = ""
+    opacity: float = 1.0
+
+    @property
+    def drawn(self) -> dict[str, Any]:
+        """The same as matplotlib's options of a line."""
+        inside = "white" if self.hollow else self.colour
+        return {
+            **{"color": self.colour, "linestyle": self.line or "none", "linewidth": self.width, "alpha": self.opacity},
+            **{"marker": self.marker or "none", "markersize": self.size, "markeredgewidth": self.size / 5},
+            **{"markerfacecolor": inside, "markeredgecolor": self.edge or self.colour},
+        }
+
+
+PALETTE = (
+    Looks(INK),
+    Looks("#0072b2", (0, (5, 1.5))),
+    Looks("#d55e00", (0, (1, 1))),
+    Looks("#009e73", (0, (5, 1, 1, 1))),
+    Looks("#c0649a", (0, (3, 1, 1, 1, 1, 1))),
+    Looks("#b37700", (0, (7, 1))),
+    Looks("#4a98cc", (0, (2, 1))),
+    Looks("#7b61a8", (0, (7, 1, 1, 1))),
+)
+"""Of the lines of one panel, in their order: no two differ by colour alone."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line, points, or both, over what was drawn before. points: (x, y); without any, it only has its place in the
+    legend. label: in the legend, where each label stands once; empty for none. ends: of the interval of each y, None
+    where it has none. stairs: each y holds from half a step before its x until half a step after it.
+    """
+
+    points: Sequence[tuple[float, float]]
+    looks: Looks
+    label: str = ""
+    ends: Sequence[tuple[float, float] | None] = ()
+    stairs: bool = False
+
+
+@dataclass(frozen=True)
+class BarSeries:
+    """Bars from zero to the right. bars: the place of each among the y axis's names, its length, and the text beside
+    it. Bars of several series at one place stand below each other.
+    """
+
+    bars: Sequence[tuple[int, float, str]]
+    colour: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis. label: what it shows, if it has a place of its own below the panel. log: equal ratios are equally wide.
+    ticks: where they are, if not at round numbers. names: of places 0, 1, ..., from the top down, instead of numbers;
+    one may have several lines. low, high: its ends; None to fit what is drawn.
+    """
+
+    label: str = ""
+    log: bool = False
+    ticks: Sequence[float] = ()
+    names: Sequence[str] = ()
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel. title: above it, what its y axis shows. height: in inches, with its title and the numbers below it.
+    shaded: the ends of a range of x that has a ground of its own, if there is one.
+    """
+
+    series: Sequence[Series | BarSeries]
+    title: str = ""
+    x: Axis = Axis()
+    y: Axis = Axis()
+    height: float = 3.5
+    shaded: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure, 9 inches wide: panels, by rows of equally many, and a legend of all of them below. share_x, share_y:
+    whether all panels have the same axis; its numbers are then shown at the edge alone.
+    """
+
+    title: str
+    panels: Sequence[Sequence[Panel]]
+    share_x: bool = False
+    share_y: bool = False
 
 
 def require_drawable(path: Path | None = None) -> None:
@@ -131,6 +245,106 @@ def contrast(one: str, other: str) -> float:
     return (bright + 0.05) / (dark + 0.05)
 
 
+def draw(what: Figure, path: Path) -> None:
+    """Draw the figure as a file. Raises as `figure` does."""
+    looks: dict[str, Looks | str] = {}
+    for one in (series for row in what.panels for panel in row for series in panel.series):
+        looks.setdefault(one.label, one.colour if isinstance(one, BarSeries) else one.looks)
+    looks.pop("", None)
+    columns = _columns(list(looks))
+    lines = math.ceil(len(looks) / columns)
+    with figure(0.4 + sum(row[0].height for row in what.panels) + 0.2 * lines, path) as made:
+        title(made, what.title)
+        grid: Any = {"squeeze": False, "sharex": what.share_x, "sharey": what.share_y}
+        every = made.subplots(
+            len(what.panels), len(what.panels[0]), height_ratios=[row[0].height for row in what.panels], **grid
+        )
+        for panel, axes in zip((panel for row in what.panels for panel in row), every.flat, strict=True):
+            _draw_panel(panel, axes)
+        _draw_legend(made, looks, columns)
+
+
+def drawing(make: Callable[[], Figure]) -> Callable[[Path], None]:
+    """Return what draws the figure as a file, for a document: it is made only if it is drawn."""
+    return lambda path: draw(make(), path)
+
+
+def _columns(labels: Sequence[str]) -> int:
+    # As few as make no more lines than are needed. The sample before a label is as wide as 11 letters.
+    for lines in range(1, len(labels)):
+        if sum(max(map(len, labels[at : at + lines])) + 11 for at in range(0, len(labels), lines)) <= LETTERS:
+            return math.ceil(len(labels) / lines)
+    return 1
+
+
+def _draw_legend(made: Any, looks: dict[str, Looks | str], columns: int) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [
+        Patch(color=one, label=inert(label))
+        if isinstance(one, str)
+        else Line2D([], [], label=inert(label), **one.drawn)
+        for label, one in looks.items()
+    ]
+    place: Any = {"loc": "outside lower center", "ncols": columns}
+    made.legend(
+        handles=handles, fontsize=9, frameon=False, labelcolor=INK, handlelength=3.2, columnspacing=1.6, **place
+    )
+
+
+def _draw_panel(panel: Panel, axes: Any) -> None:
+    plain(axes, panel.x.label, sides=("bottom",))
+    axes.set_title(inert(panel.title), fontsize=9.5, color=INK, loc="left", pad=4)
+    if panel.shaded is not None:
+        axes.axvspan(*panel.shaded, color="#f6f8fa", linewidth=0, zorder=0)
+    bars = [one for one in panel.series if isinstance(one, BarSeries)]
+    if bars:
+        _draw_bars(bars, axes)
+    for one in panel.series:
+        if isinstance(one, Series) and one.points:
+            stairs: Any = {"drawstyle": "steps-mid"} if one.stairs else {}
+            axes.plot(*zip(*one.points, strict=True), **one.looks.drawn, **stairs)
+            for (x, _), ends in zip(one.points, one.ends, strict=False):
+                if ends is not None:
+                    axes.plot([x, x], ends, color=one.looks.colour, linewidth=one.looks.width)
+    _draw_scale(panel.x, axes, "x")
+    _draw_scale(panel.y, axes, "y")
+    axes.minorticks_off()
+
+
+def _draw_bars(bars: Sequence[BarSeries], axes: Any) -> None:
+    at_place = Counter(place for one in bars for place, _, _ in one.bars)
+    before: Counter[int] = Counter()
+    height = 0.8 / len(bars)
+    for one in bars:
+        for place, length, text in one.bars:
+            y = place + height * (before[place] + 0.5 - at_place[place] / 2)
+            before[place] += 1
+            axes.barh(y, length, 0.9 * height, color=one.colour)
+            axes.text(length, y, f" {inert(text)}", va="center", fontsize=8, color=INK)
+    # Room for the text beside the longest; lines across would make it hard to read.
+    axes.margins(x=0.15)
+    axes.grid(False, axis="y")
+
+
+def _draw_scale(of: Axis, axes: Any, letter: str) -> None:
+    drawn = getattr(axes, f"{letter}axis")
+    if of.log:
+        axes.set(**{f"{letter}scale": "log"})
+        drawn.set_major_formatter("{x:g}")
+    if of.ticks:
+        drawn.set_ticks(of.ticks, list(map(str, of.ticks)))
+    if of.names:
+        names = ["\n".join(map(inert, name.splitlines())) for name in of.names]
+        drawn.set_ticks(range(len(names)), names, color=INK)
+        drawn.set_tick_params(length=0)
+        axes.set(**{f"{letter}lim": (len(names) - 0.5, -0.5)})
+    # A limit, even None, ends the fitting of shared axes to what other panels draw.
+    if (of.low, of.high) != (None, None):
+        axes.set(**{f"{letter}lim": (of.low, of.high)})
+
+
 def title(figure: Any, text: str) -> None:
     """Write the title in as many lines as the figure's width needs."""
     # An inch holds 10 letters.
@@ -138,28 +352,11 @@ def title(figure: Any, text: str) -> None:
     figure.suptitle("\n".join(lines), fontsize=11, fontweight="bold", color=INK, x=0.01, ha="left")
 
 
-def legend(figure: Any, entries: Sequence[dict[str, Any]], columns: int, **looks: Any) -> None:
-    """Draw the legend below everything else. entries: how each line is drawn, or each field if it has a facecolor."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    handles = [Patch(**one) if "facecolor" in one else Line2D([], [], **one) for one in entries]
-    usual: Any = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK}
-    figure.legend(handles=handles, ncols=columns, **{**usual, "columnspacing": 1.6, **looks})
-
-
-def plain(axes: Any, x: str = "", y: str = "") -> None:
-    """Name the axes and draw their grid, both quieter than the plot."""
+def plain(axes: Any, x: str = "", y: str = "", sides: Sequence[str] = ("left", "bottom")) -> None:
+    """Name the axes, and draw their grid and these sides of their frame, quieter than the plot and behind it."""
     axes.set_xlabel(x, fontsize=9, color=FAINT)
     axes.set_ylabel(y, fontsize=9, color=FAINT)
-    panel(axes, "", FAINT, ("left", "bottom"))
-
-
-def panel(axes: Any, title: str = "", y_colour: str = INK, sides: Sequence[str] = ("bottom",)) -> None:
-    """Draw a panel's title, its grid and these sides of its frame, quieter than the plot and behind it."""
-    axes.set_title(title, fontsize=9.5, color=INK, loc="left", pad=4)
     axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
-    axes.tick_params(axis="y", labelcolor=y_colour)
     axes.grid(True, color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
     for side, spine in axes.spines.items():

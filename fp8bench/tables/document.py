@@ -130,7 +130,7 @@ class CsvLines(NamedTuple):
 class Document(NamedTuple):
     """A document. blocks: parts that belong together. data: for json, made of pydantic models and plain values, with
     numbers that are not rounded. answer: the same for what follows from them. lines: None if the document has no csv.
-    figures: by name, draw a .png, .svg or .pdf file; they raise as `chart.figure`.
+    figures: by name, draw a .png, .svg or .pdf file; they raise as `chart.draw`.
     """
 
     blocks: tuple[tuple[Part, ...], ...]

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import RecordHead
 from fp8bench.tables import document as doc
+from fp8bench.tables.chart import Figure, drawing
 from fp8bench.tables.document import NOTHING
 from fp8bench.tables.written import Interval, number, with_interval
 
@@ -176,7 +177,7 @@ class Study(Generic[RecordT, ReportT]):
     comparison, if anything. title: returns the heading, from reports and the names of their records. tables: in their
     order. found: returns what one record says, in sentences; those that several records share are said once. notes:
     returns how to read the tables. warned: returns the warnings. lines: returns the csv. figures: returns what can be
-    drawn of one record, by name.
+    drawn of one record: by name, a function of its report.
     """
 
     reports: Callable[[Sequence[RecordT], Catalog, Any], Sequence[ReportT]]
@@ -186,7 +187,7 @@ class Study(Generic[RecordT, ReportT]):
     notes: Callable[[Sequence[ReportT], Sequence[str]], Sequence[str]]
     warned: Callable[[ReportT], Sequence[str]] = attrgetter("warnings")
     lines: Callable[[Sequence[ReportT]], doc.CsvLines]
-    figures: Callable[[ReportT], Mapping[str, Callable[[Path], None]]] = lambda _report: {}
+    figures: Callable[[ReportT], Mapping[str, Callable[[ReportT], Figure]]] = lambda _report: {}
 
     def document(
         self, records: Sequence[RecordT], groups: Sequence[Sequence[RecordT]], catalog: Catalog, options: Any = None
@@ -196,7 +197,8 @@ class Study(Generic[RecordT, ReportT]):
         of_id = {record.run_id: report for record, report in zip(chain(*groups), chain(*of_groups), strict=True)}
         every = [of_id[record.run_id] for record in records]
         blocks = (self._blocks(*group, len(records) > 1) for group in zip(groups, of_groups, strict=True))
-        figures = self.figures(every[0]) if len(every) == 1 else {}
+        known = self.figures(every[0]) if len(every) == 1 else {}
+        figures = {name: drawing(partial(make, every[0])) for name, make in known.items()}
         return doc.Document(tuple(chain(*blocks)), data=every, lines=self.lines(every), figures=figures)
 
     def _blocks(

@@ -27,6 +27,7 @@ from fp8bench.machine.identity import this_machines_identity
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS
 from fp8bench.schema.record import METHOD_VERSION
+from fp8bench.tables.chart import draw
 from fp8bench.tables.document import Heading, Note, Sentence, Table
 from fp8bench.tables.render import render
 
@@ -219,9 +220,9 @@ def test_a_terminal_of_80_columns_shows_every_name_and_number(count, monkeypatch
 
 @pytest.mark.slow
 class TestFigures:
-    def texts(self, draw, made, folder):
+    def texts(self, picture, made, folder):
         """What an SVG says."""
-        draw(made, folder / "one.svg")
+        draw(picture(made), folder / "one.svg")
         return {node.text for node in ElementTree.parse(folder / "one.svg").iter("{http://www.w3.org/2000/svg}text")}
 
     def test_every_panel_mode_and_input_is_named_and_nothing_that_was_left_out(self, tmp_path):

@@ -8,9 +8,10 @@ from report.comparing import asked
 from report.made_converge import BASELINE, FP8, SEEDS, STEP_S, record, stopped, trained
 
 from fp8bench.kinds.converge import KIND
-from fp8bench.kinds.converge.document import STYLES, compare
+from fp8bench.kinds.converge.document import compare
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import UsageError
+from fp8bench.tables.chart import PALETTE
 from fp8bench.tables.document import Heading, Note, Sentence, Table
 from fp8bench.tables.render import render
 
@@ -149,13 +150,13 @@ def test_the_curves_are_drawn_over_steps_and_money_or_without_prices_over_time(t
         return (tmp_path / "a.svg").read_text().split('<g id="axes_')[1:]
 
     over_steps, over_money = panels(shown(record()))
-    assert "loss on what is held out, nats a byte" in over_steps
+    assert "nats a byte, means over seeds; pale: each seed" in over_steps
     assert "USD" in over_money
     assert FP8 in over_money
     assert not shown(record(), on_a100()).figures
     one = record(*of_seeds(BASELINE), *of_seeds(FP8, emulated=True), instance="own")
     over_steps, over_time = panels(shown(one, catalog=UNKNOWN))
     assert "seconds of training" in over_time
-    of_fp8 = STYLES[1]["color"].lower()
+    of_fp8 = PALETTE[1].colour
     assert of_fp8 in over_steps
     assert over_time.count(of_fp8) == 1, "emulated fp8 has no time: only the legend names it"

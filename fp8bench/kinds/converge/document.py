@@ -4,11 +4,10 @@ a mode whose fp8 is emulated has neither time nor money.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import date
-from functools import partial
 from itertools import cycle
 from operator import attrgetter
-from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, get_args
 
@@ -25,9 +24,8 @@ from fp8bench.schema.converge import ConvergeConfig, Curve, Trained
 from fp8bench.schema.errors import Status
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
-from fp8bench.tables import chart
 from fp8bench.tables import document as doc
-from fp8bench.tables.chart import FAINT, INK
+from fp8bench.tables.chart import PALETTE, Axis, Figure, Panel, Series
 from fp8bench.tables.study import Column, Study, StudyTable, where, word
 from fp8bench.tables.written import change, counted
 
@@ -40,16 +38,6 @@ METHOD = (
     "steps, time or money. +-: half of a 95 % interval over seeds; ?: it contains 0."
 )
 EMULATED = "fp8 is emulated on a CPU: its losses are those of fp8, and its times are not, so none are compared."
-
-STYLES: tuple[dict[str, Any], ...] = (
-    {"color": INK, "linestyle": "-"},
-    {"color": "#0072B2", "linestyle": (0, (5, 1.5))},
-    {"color": "#D55E00", "linestyle": (0, (1, 1))},
-    {"color": "#009E73", "linestyle": (0, (5, 1, 1, 1))},
-    {"color": "#CC79A7", "linestyle": (0, (3, 1, 1, 1, 1, 1))},
-    {"color": "#E69F00", "linestyle": (0, (7, 1))},
-)
-"""Of curves: no two modes differ by colour alone."""
 
 
 class Row(Frozen):
@@ -286,27 +274,31 @@ def _clause(gap: Gap, equal: str) -> str:
     return f"{verdict} {gap.value:+z.4f} nats ({ends}) at equal {equal}"
 
 
-def _draw(report: ConvergeReport, path: Path) -> None:
-    # Over steps, and over money, or time without a price. A mode's line is the mean over its seeds, the pale ones.
-    lines = list(zip((row for row in report.rows if row.curves), cycle(STYLES), strict=False))
-    timed = [row for row, _ in lines if not row.emulated]
-    columns: tuple[Spent, ...] = ("steps", "money" if timed and all(row.usd_per_hour for row in timed) else "time")
-    with chart.figure(4.2, path) as figure:
-        panels = figure.subplots(1, 2, sharey=True)
-        for axes, spent in zip(panels, columns, strict=True):
-            chart.panel(axes, "loss on what is held out, nats a byte" if axes is panels[0] else "", FAINT)
-            axes.set_xlabel(OVER[spent], fontsize=9.5, color=FAINT)
-            for row, style in lines:
-                every = [points for seed in row.curves if (points := row.over(spent, seed))]
-                for points in every:
-                    axes.plot(*zip(*points, strict=True), color=style["color"], linewidth=0.7, alpha=0.35, zorder=2)
-                # Up to the least that any of the seeds spent.
-                end = min((points[-1][0] for points in every), default=0.0)
-                places = [end * part / 60 for part in range(61)] if every else []
-                means = [fmean(gaps.loss_at(points, place) for points in every) for place in places]
-                axes.plot(places, means, linewidth=1.8, zorder=3, **style)
-        entries = [{"linewidth": 1.8, "label": row.mode, **style} for row, style in lines]
-        chart.legend(figure, entries, min(3, len(entries)), handlelength=3.2)
+def curves(report: ConvergeReport) -> Figure:
+    """Return losses over steps, and over money, or time without a price: a mode's line is the mean over its seeds,
+    which are pale behind it, up to the least that any of them spent.
+    """
+    rows = [row for row in report.rows if row.curves]
+    timed = [row for row in rows if not row.emulated]
+    over: tuple[Spent, ...] = ("steps", "money" if timed and all(row.usd_per_hour for row in timed) else "time")
+
+    def panel(spent: Spent) -> Panel:
+        pale, lines = [], []
+        for row, looks in zip(rows, cycle(PALETTE), strict=False):
+            every = [points for seed in row.curves if (points := row.over(spent, seed))]
+            pale += [Series(points, replace(looks, line="-", width=0.7, opacity=0.35)) for points in every]
+            end = min((points[-1][0] for points in every), default=0.0)
+            places = [end * part / 60 for part in range(61)] if every else []
+            means = [(place, fmean(gaps.loss_at(points, place) for points in every)) for place in places]
+            lines.append(Series(means, looks, row.mode))
+        return Panel(
+            (*pale, *lines),
+            "nats a byte, means over seeds; pale: each seed" if spent == "steps" else "",
+            Axis(OVER[spent]),
+        )
+
+    title = f"Loss on held-out text: {report.config.workload}, {report.device_name or f'CPU of {report.instance}'}"
+    return Figure(title, (tuple(map(panel, over)),), share_y=True)
 
 
 STUDY = Study[ConvergeRecord, ConvergeReport](
@@ -317,5 +309,5 @@ STUDY = Study[ConvergeRecord, ConvergeReport](
     notes=_notes,
     warned=_warned,
     lines=lambda reports: doc.CsvLines.of(Row, [row for report in reports for row in report.rows]),
-    figures=lambda report: {"curves": partial(_draw, report)} if any(row.seeds for row in report.rows) else {},
+    figures=lambda report: {"curves": curves} if any(row.seeds for row in report.rows) else {},
 )

@@ -5,9 +5,7 @@ claim, of one process each. Emulated GEMMs have no speed-up: their time is not t
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from itertools import product, takewhile
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
@@ -17,9 +15,8 @@ from fp8bench.records.select import grouped
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.gemm import CASTS, Arithmetic, Casts, ModeGain, Precision, ProductTimings, Shape, StepBound, Timing
 from fp8bench.schema.instance import Catalog
-from fp8bench.tables import chart
 from fp8bench.tables import document as doc
-from fp8bench.tables.chart import INK
+from fp8bench.tables.chart import Axis, BarSeries, Figure, Looks, Panel, Series
 from fp8bench.tables.study import Column, Study, StudyTable, where, word
 from fp8bench.tables.written import counted, rate, ratio, with_interval
 
@@ -36,8 +33,6 @@ COLOURS: dict[Precision, str] = {
     "fp8-rowwise": "#a34700",
     "fp8-rowwise-fast": "#c98500",
 }
-BAR = 0.8
-"""The height of a GEMM's bars together, of the distance between two GEMMs."""
 
 
 class MeasuredCeiling(Frozen):
@@ -318,67 +313,52 @@ def notes(reports: Sequence[GemmReport], names: Sequence[str]) -> list[str]:
     return said
 
 
-def draw(report: GemmReport, path: Path) -> None:
-    """Draw TFLOP/s: a sweep as lines over the size, broken ones with casts; everything else as bars, a group for each
-    GEMM. Raises as `chart.figure` does.
+def picture(report: GemmReport) -> Figure:
+    """Return TFLOP/s as a figure: of a sweep lines over the size, broken ones with casts; of everything else bars, a
+    group for each GEMM.
     """
     where = f"{report.what}, {report.device_name or f'CPU of {report.instance}'}"
-    (_draw_lines if report.is_sweep else _draw_bars)(report, where, path)
+    return _lines(report, where) if report.is_sweep else _bars(report, where)
 
 
-def _draw_lines(report: GemmReport, where: str, path: Path) -> None:
+def _lines(report: GemmReport, where: str) -> Figure:
     # The cheaper casts of those that were timed.
     casts: Casts = "compiled" if any(line.timing.casts == "compiled" for line in report.lines) else "eager"
-    entries: list[dict[str, Any]] = []
-    with chart.figure(4.6, path) as figure:
-        axes = figure.add_subplot()
-        cubes = [line for line in report.lines if line.of.product.shape.is_cube and line.numbers["tflops"]]
-        for precision, way in product(COLOURS, ("none", casts)):
-            points = sorted((one.numbers["m"], one.numbers["tflops"]) for one in cubes if one.way == (precision, way))
-            if points:
-                look = {"linestyle": "-" if way == "none" else (0, (4, 2)), "color": COLOURS[precision]}
-                name = precision if way == "none" else f"{precision}, {way} casts"
-                entries.append({**look, "linewidth": 1.8, "marker": "o", "markersize": 3.5, "label": name})
-                axes.plot(*zip(*points, strict=True), **entries[-1])
-        sizes = sorted({one.numbers["m"] for one in cubes})
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(sizes, map(str, sizes))
-        axes.set_ylim(bottom=0)
-        axes.minorticks_off()
-        chart.plain(axes, "M = N = K", "TFLOP/s")
-        chart.title(figure, f"TFLOP/s by size: {where}; broken: with {casts} casts")
-        chart.legend(figure, entries, min(3, len(entries)), handlelength=3.4)
+    cubes = [line for line in report.lines if line.of.product.shape.is_cube and line.numbers["tflops"]]
+    series = []
+    for precision, way in product(COLOURS, ("none", casts)):
+        points = sorted((one.numbers["m"], one.numbers["tflops"]) for one in cubes if one.way == (precision, way))
+        if points:
+            looks = Looks(COLOURS[precision], "-" if way == "none" else (0, (4, 2)), marker="o", size=3.5)
+            series.append(Series(points, looks, precision if way == "none" else f"{precision}, {way} casts"))
+    sizes = sorted({one.numbers["m"] for one in cubes})
+    panel = Panel(series, "TFLOP/s", Axis("M = N = K", log=True, ticks=sizes), Axis(low=0))
+    return Figure(f"TFLOP/s by size: {where}; broken: with {casts} casts", ((panel,),))
 
 
-def _draw_bars(report: GemmReport, where: str, path: Path) -> None:
+def _bars(report: GemmReport, where: str) -> Figure:
     def name_of(row: Mapping[str, Any]) -> str:
         shape = f"{row['m']} x {row['n']} x {row['k']}"
         return shape if row["product"] == shape else f"{row['product']}\n{shape}"
 
-    gemms = grouped(report.rows, name_of)
-    precisions = [name for name in COLOURS if any(row["precision"] == name for row in report.rows)]
-    height = BAR / len(precisions)
-    with chart.figure(1.5 + (0.2 + 0.17 * len(precisions)) * len(gemms), path) as figure:
-        axes = figure.add_subplot()
-        for number, row in ((number, row) for number, rows in enumerate(gemms.values()) for row in rows):
-            place = number - BAR / 2 + height * precisions.index(row["precision"])
-            long = row["tflops"] or 0.0
-            axes.barh(place, long, height * 0.9, align="edge", color=COLOURS[row["precision"]])
-            said = row["status"] if row["tflops"] is None else rate(row["tflops"])
-            if row["emulated"]:
-                said += " (emulated)"
-            elif row["speedup_vs_bf16"] and row["precision"] != "bf16":
-                said += f", {row['speedup_vs_bf16']:.2f}x"
-            axes.text(long, place + height * 0.45, f" {said}", va="center", fontsize=8, color=INK)
-        axes.set_yticks(range(len(gemms)), list(gemms), fontsize=8, color=INK)
-        # A GEMM that stays bf16 has one bar, above the middle of its place.
-        axes.set_ylim(len(gemms) - 0.5, -0.5)
-        axes.margins(x=0.15)
-        chart.plain(axes, "TFLOP/s, and the speed-up over bf16 with the casts free")
-        axes.tick_params(axis="y", length=0, labelcolor=INK)
-        chart.title(figure, f"TFLOP/s of GEMMs: {where}")
-        entries = [{"facecolor": COLOURS[name], "label": name} for name in precisions]
-        chart.legend(figure, entries, min(3, len(entries)))
+    def said(row: Mapping[str, Any]) -> str:
+        rated = row["status"] if row["tflops"] is None else rate(row["tflops"])
+        if row["emulated"]:
+            return f"{rated} (emulated)"
+        speedup = row["speedup_vs_bf16"] if row["precision"] != "bf16" else None
+        return f"{rated}, {speedup:.2f}x" if speedup else rated
+
+    names = list(dict.fromkeys(map(name_of, report.rows)))
+    of_precisions = grouped(report.rows, lambda row: row["precision"])
+    series = [
+        BarSeries([(names.index(name_of(row)), row["tflops"] or 0.0, said(row)) for row in rows], colour, precision)
+        for precision, colour in COLOURS.items()
+        if (rows := of_precisions.get(precision))
+    ]
+    label = "TFLOP/s, and the speed-up over bf16 with the casts free"
+    height = 0.6 + (0.2 + 0.17 * len(series)) * len(names)
+    panel = Panel(series, x=Axis(label), y=Axis(names=names), height=height)
+    return Figure(f"TFLOP/s of GEMMs: {where}", ((panel,),))
 
 
 STUDY = Study[GemmRecord, GemmReport](
@@ -390,5 +370,5 @@ STUDY = Study[GemmRecord, GemmReport](
     found=found,
     notes=notes,
     lines=csv_of,
-    figures=lambda report: {"products": partial(draw, report)},
+    figures=lambda _report: {"products": picture},
 )
