@@ -154,14 +154,14 @@ MARKS = {
 """An input's marks and their height in its row, so that equal errors do not hide each other."""
 
 STYLES = (
-    Looks("#8fc4e8", width=5.6),
+    Looks("#4a98cc", width=5.6),
     Looks("#d55e00", width=3.6),
     Looks("#009e73", width=2.0),
     Looks("#c0649a", (0, (1.5, 1.5)), width=2.0),
 )
 """Of scalings in a picture: lines become thinner, so that those that coincide are seen."""
 
-DOT = Looks(FAINT, "", marker="o", size=3.2, edge=INK)
+DOT = Looks(FAINT, "", marker="o", size=3.2, hollow=True)
 """What Transformer Engine did."""
 
 Way = tuple[ScalingTrace, AmaxJump]

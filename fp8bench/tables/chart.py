@@ -45,8 +45,8 @@ LETTERS = 140
 
 @dataclass(frozen=True)
 class Looks:
-    """How a series looks. line: `-`, or matplotlib's offset and lengths of dashes; empty for none. marker: matplotlib's
-    letter for it; empty for none. hollow: the marker's inside is white. edge: the marker's outline, if it differs.
+    """How a series looks. line: `-`, or matplotlib's offset and lengths of dashes; empty for none. width: in points.
+    marker: matplotlib's letter for it; empty for none. hollow: the marker's inside is white.
     """
 
     colour: str
@@ -55,17 +55,15 @@ class Looks:
     marker: str = ""
     size: float = 5.5
     hollow: bool = False
-    edge: str = ""
     opacity: float = 1.0
 
     @property
     def drawn(self) -> dict[str, Any]:
         """The same as matplotlib's options of a line."""
-        inside = "white" if self.hollow else self.colour
         return {
-            **{"color": self.colour, "linestyle": self.line or "none", "linewidth": self.width, "alpha": self.opacity},
-            **{"marker": self.marker or "none", "markersize": self.size, "markeredgewidth": self.size / 5},
-            **{"markerfacecolor": inside, "markeredgecolor": self.edge or self.colour},
+            **{"color": self.colour, "linestyle": self.line, "linewidth": self.width, "alpha": self.opacity},
+            **{"marker": self.marker, "markersize": self.size, "markeredgewidth": self.size / 5},
+            "markerfacecolor": "white" if self.hollow else self.colour,
         }
 
 
@@ -86,7 +84,8 @@ PALETTE = (
 class Series:
     """A line, points, or both, over what was drawn before. points: (x, y); without any, it only has its place in the
     legend. label: in the legend, where each label stands once; empty for none. ends: of the interval of each y, None
-    where it has none. stairs: each y holds from half a step before its x until half a step after it.
+    where it has none. stairs: each y holds from half a step before its x until half a step after it. bars: each point
+    is the end of a bar from 0, beside which its text stands; those of several series lie below each other.
     """
 
     points: Sequence[tuple[float, float]]
@@ -94,17 +93,7 @@ class Series:
     label: str = ""
     ends: Sequence[tuple[float, float] | None] = ()
     stairs: bool = False
-
-
-@dataclass(frozen=True)
-class BarSeries:
-    """Bars from zero to the right. bars: the place of each among the y axis's names, its length, and the text beside
-    it. Bars of several series at one place stand below each other.
-    """
-
-    bars: Sequence[tuple[int, float, str]]
-    colour: str
-    label: str
+    bars: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -128,7 +117,7 @@ class Panel:
     shaded: the ends of a range of x that has a ground of its own, if there is one.
     """
 
-    series: Sequence[Series | BarSeries]
+    series: Sequence[Series]
     title: str = ""
     x: Axis = Axis()
     y: Axis = Axis()
@@ -247,19 +236,14 @@ def contrast(one: str, other: str) -> float:
 
 def draw(what: Figure, path: Path) -> None:
     """Draw the figure as a file. Raises as `figure` does."""
-    looks: dict[str, Looks | str] = {}
-    for one in (series for row in what.panels for panel in row for series in panel.series):
-        looks.setdefault(one.label, one.colour if isinstance(one, BarSeries) else one.looks)
-    looks.pop("", None)
+    every = [panel for row in what.panels for panel in row]
+    looks = {one.label: one.looks for panel in every for one in panel.series if one.label}
     columns = _columns(list(looks))
-    lines = math.ceil(len(looks) / columns)
-    with figure(0.4 + sum(row[0].height for row in what.panels) + 0.2 * lines, path) as made:
+    heights = [row[0].height for row in what.panels]
+    with figure(0.4 + sum(heights) + 0.2 * math.ceil(len(looks) / columns), path) as made:
         title(made, what.title)
-        grid: Any = {"squeeze": False, "sharex": what.share_x, "sharey": what.share_y}
-        every = made.subplots(
-            len(what.panels), len(what.panels[0]), height_ratios=[row[0].height for row in what.panels], **grid
-        )
-        for panel, axes in zip((panel for row in what.panels for panel in row), every.flat, strict=True):
+        grid: Any = {"squeeze": False, "sharex": what.share_x, "sharey": what.share_y, "height_ratios": heights}
+        for panel, axes in zip(every, made.subplots(len(heights), len(what.panels[0]), **grid).flat, strict=True):
             _draw_panel(panel, axes)
         _draw_legend(made, looks, columns)
 
@@ -277,20 +261,12 @@ def _columns(labels: Sequence[str]) -> int:
     return 1
 
 
-def _draw_legend(made: Any, looks: dict[str, Looks | str], columns: int) -> None:
+def _draw_legend(made: Any, looks: dict[str, Looks], columns: int) -> None:
     from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
 
-    handles: list[Any] = [
-        Patch(color=one, label=inert(label))
-        if isinstance(one, str)
-        else Line2D([], [], label=inert(label), **one.drawn)
-        for label, one in looks.items()
-    ]
-    place: Any = {"loc": "outside lower center", "ncols": columns}
-    made.legend(
-        handles=handles, fontsize=9, frameon=False, labelcolor=INK, handlelength=3.2, columnspacing=1.6, **place
-    )
+    handles = [Line2D([], [], label=inert(label), solid_capstyle="butt", **one.drawn) for label, one in looks.items()]
+    usual: Any = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK}
+    made.legend(handles=handles, ncols=columns, handlelength=3.2, columnspacing=1.6, **usual)
 
 
 def _draw_panel(panel: Panel, axes: Any) -> None:
@@ -298,34 +274,31 @@ def _draw_panel(panel: Panel, axes: Any) -> None:
     axes.set_title(inert(panel.title), fontsize=9.5, color=INK, loc="left", pad=4)
     if panel.shaded is not None:
         axes.axvspan(*panel.shaded, color="#f6f8fa", linewidth=0, zorder=0)
-    bars = [one for one in panel.series if isinstance(one, BarSeries)]
-    if bars:
-        _draw_bars(bars, axes)
     for one in panel.series:
-        if isinstance(one, Series) and one.points:
+        if one.points and one.bars is None:
             stairs: Any = {"drawstyle": "steps-mid"} if one.stairs else {}
             axes.plot(*zip(*one.points, strict=True), **one.looks.drawn, **stairs)
-            for (x, _), ends in zip(one.points, one.ends, strict=False):
-                if ends is not None:
-                    axes.plot([x, x], ends, color=one.looks.colour, linewidth=one.looks.width)
+        for (x, _), ends in zip(one.points, one.ends, strict=False):
+            axes.plot([x, x], ends or [None, None], color=one.looks.colour, linewidth=one.looks.width)
+    _draw_bars([one for one in panel.series if one.bars is not None], axes)
     _draw_scale(panel.x, axes, "x")
     _draw_scale(panel.y, axes, "y")
     axes.minorticks_off()
 
 
-def _draw_bars(bars: Sequence[BarSeries], axes: Any) -> None:
-    at_place = Counter(place for one in bars for place, _, _ in one.bars)
-    before: Counter[int] = Counter()
-    height = 0.8 / len(bars)
-    for one in bars:
-        for place, length, text in one.bars:
-            y = place + height * (before[place] + 0.5 - at_place[place] / 2)
-            before[place] += 1
-            axes.barh(y, length, 0.9 * height, color=one.colour)
+def _draw_bars(series: Sequence[Series], axes: Any) -> None:
+    left = Counter(place for one in series for _, place in one.points)
+    middle = {place: (count - 1) / 2 for place, count in left.items()}
+    for one in series:
+        for (length, place), text in zip(one.points, one.bars or (), strict=True):
+            left[place] -= 1
+            y = place + 0.8 / len(series) * (middle[place] - left[place])
+            axes.barh(y, length, 0.72 / len(series), color=one.looks.colour)
             axes.text(length, y, f" {inert(text)}", va="center", fontsize=8, color=INK)
-    # Room for the text beside the longest; lines across would make it hard to read.
-    axes.margins(x=0.15)
-    axes.grid(False, axis="y")
+    if series:
+        # Room for the text beside the longest bar, through which no line goes.
+        axes.margins(x=0.15)
+        axes.grid(False, axis="y")
 
 
 def _draw_scale(of: Axis, axes: Any, letter: str) -> None:

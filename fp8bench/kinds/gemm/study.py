@@ -16,7 +16,7 @@ from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.gemm import CASTS, Arithmetic, Casts, ModeGain, Precision, ProductTimings, Shape, StepBound, Timing
 from fp8bench.schema.instance import Catalog
 from fp8bench.tables import document as doc
-from fp8bench.tables.chart import Axis, BarSeries, Figure, Looks, Panel, Series
+from fp8bench.tables.chart import Axis, Figure, Looks, Panel, Series
 from fp8bench.tables.study import Column, Study, StudyTable, where, word
 from fp8bench.tables.written import counted, rate, ratio, with_interval
 
@@ -350,11 +350,11 @@ def _bars(report: GemmReport, where: str) -> Figure:
 
     names = list(dict.fromkeys(map(name_of, report.rows)))
     of_precisions = grouped(report.rows, lambda row: row["precision"])
-    series = [
-        BarSeries([(names.index(name_of(row)), row["tflops"] or 0.0, said(row)) for row in rows], colour, precision)
-        for precision, colour in COLOURS.items()
-        if (rows := of_precisions.get(precision))
-    ]
+    series = []
+    for precision in filter(of_precisions.get, COLOURS):
+        rows = of_precisions[precision]
+        ends = [(row["tflops"] or 0.0, names.index(name_of(row))) for row in rows]
+        series.append(Series(ends, Looks(COLOURS[precision], width=9), precision, bars=[*map(said, rows)]))
     label = "TFLOP/s, and the speed-up over bf16 with the casts free"
     height = 0.6 + (0.2 + 0.17 * len(series)) * len(names)
     panel = Panel(series, x=Axis(label), y=Axis(names=names), height=height)
