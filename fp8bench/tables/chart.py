@@ -67,16 +67,18 @@ class Looks:
         }
 
 
-PALETTE = (
-    Looks(INK),
-    Looks("#0072b2", (0, (5, 1.5))),
-    Looks("#d55e00", (0, (1, 1))),
-    Looks("#009e73", (0, (5, 1, 1, 1))),
-    Looks("#c0649a", (0, (3, 1, 1, 1, 1, 1))),
-    Looks("#b37700", (0, (7, 1))),
-    Looks("#4a98cc", (0, (2, 1))),
-    Looks("#7b61a8", (0, (7, 1, 1, 1))),
+DASHES: Sequence[Any] = (
+    "-",
+    (0, (5, 1.5)),
+    (0, (1, 1)),
+    (0, (5, 1, 1, 1)),
+    (0, (3, 1, 1, 1, 1, 1)),
+    (0, (7, 1)),
+    (0, (2, 1)),
+    "-.",
 )
+COLOURS = (INK, "#0072b2", "#d55e00", "#009e73", "#c0649a", "#b37700", "#4a98cc", "#7b61a8")
+PALETTE = tuple(Looks(colour, line) for colour, line in zip(COLOURS, DASHES, strict=True))
 """Of the lines of one panel, in their order: no two differ by colour alone."""
 
 
@@ -217,25 +219,24 @@ def _plain(element: ElementTree.Element) -> None:
     element.tail = None
 
 
+def luminance(colour: str) -> float:
+    """Return WCAG's relative luminance of a colour, #rrggbb: from 0 of black to 1 of white."""
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
 def on(fill: str) -> str:
     """Return the colour of text on a fill, black or white: the one with more contrast, which is at least 4.5 to 1."""
-    return "black" if contrast(fill, "#000000") >= contrast(fill, "#ffffff") else "white"
-
-
-def contrast(one: str, other: str) -> float:
-    """Return WCAG's contrast of two colours, #rrggbb each."""
-
-    def luminance(colour: str) -> float:
-        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-    dark, bright = sorted((luminance(one), luminance(other)))
-    return (bright + 0.05) / (dark + 0.05)
+    # There (L + 0.05) / 0.05 is 1.05 / (L + 0.05).
+    return "black" if luminance(fill) > 0.179 else "white"
 
 
 def draw(what: Figure, path: Path) -> None:
     """Draw the figure as a file. Raises as `figure` does."""
+    require_drawable(path)
+    from matplotlib.lines import Line2D
+
     every = [panel for row in what.panels for panel in row]
     looks = {one.label: one.looks for panel in every for one in panel.series if one.label}
     columns = _columns(list(looks))
@@ -248,7 +249,9 @@ def draw(what: Figure, path: Path) -> None:
             _draw_panel(panel, axes)
         for axes in drawn[:-1].flat if what.share_x else ():
             axes.set_xlabel("")
-        _draw_legend(made, looks, columns)
+        handles = [Line2D([], [], label=inert(name), solid_capstyle="butt", **of.drawn) for name, of in looks.items()]
+        usual: Any = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK}
+        made.legend(handles=handles, ncols=columns, handlelength=3.2, columnspacing=1.6, **usual)
 
 
 def drawing(make: Callable[[], Figure]) -> Callable[[Path], None]:
@@ -262,14 +265,6 @@ def _columns(labels: Sequence[str]) -> int:
         if sum(max(map(len, labels[at : at + lines])) + 11 for at in range(0, len(labels), lines)) <= LETTERS:
             return math.ceil(len(labels) / lines)
     return 1
-
-
-def _draw_legend(made: Any, looks: dict[str, Looks], columns: int) -> None:
-    from matplotlib.lines import Line2D
-
-    handles = [Line2D([], [], label=inert(label), solid_capstyle="butt", **one.drawn) for label, one in looks.items()]
-    usual: Any = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK}
-    made.legend(handles=handles, ncols=columns, handlelength=3.2, columnspacing=1.6, **usual)
 
 
 def _draw_panel(panel: Panel, axes: Any) -> None:
