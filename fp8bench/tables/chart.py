@@ -39,10 +39,6 @@ MARKS = frozenset(("svg", "g", "path", "text", "defs", "use", "clipPath", "rect"
 """The elements that an SVG in a page may have."""
 
 
-LETTERS = 140
-"""Letters of a legend's text that an empty line across a figure holds."""
-
-
 @dataclass(frozen=True)
 class Looks:
     """How a series looks. line: `-`, or matplotlib's offset and lengths of dashes; empty for none. width: in points.
@@ -67,18 +63,9 @@ class Looks:
         }
 
 
-DASHES: Sequence[Any] = (
-    "-",
-    (0, (5, 1.5)),
-    (0, (1, 1)),
-    (0, (5, 1, 1, 1)),
-    (0, (3, 1, 1, 1, 1, 1)),
-    (0, (7, 1)),
-    (0, (2, 1)),
-    "-.",
-)
-COLOURS = (INK, "#0072b2", "#d55e00", "#009e73", "#c0649a", "#b37700", "#4a98cc", "#7b61a8")
-PALETTE = tuple(Looks(colour, line) for colour, line in zip(COLOURS, DASHES, strict=True))
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c0649a", "#b37700", "#4a98cc", "#7b61a8")
+DASHES = ((5, 1.5), (1, 1), (5, 1, 1, 1), (3, 1, 1, 1, 1, 1), (7, 1), (2, 1), (7, 1, 1, 1))
+PALETTE = (Looks(INK), *(Looks(colour, (0, dashes)) for colour, dashes in zip(COLOURS, DASHES, strict=True)))
 """Of the lines of one panel, in their order: no two differ by colour alone."""
 
 
@@ -234,14 +221,9 @@ def on(fill: str) -> str:
 
 def draw(what: Figure, path: Path) -> None:
     """Draw the figure as a file. Raises as `figure` does."""
-    require_drawable(path)
-    from matplotlib.lines import Line2D
-
     every = [panel for row in what.panels for panel in row]
-    looks = {one.label: one.looks for panel in every for one in panel.series if one.label}
-    columns = _columns(list(looks))
     heights = [row[0].height for row in what.panels]
-    with figure(0.4 + sum(heights) + 0.2 * math.ceil(len(looks) / columns), path) as made:
+    with figure(0.4 + sum(heights), path) as made:
         title(made, what.title)
         grid: Any = {"squeeze": False, "sharex": what.share_x, "sharey": what.share_y, "height_ratios": heights}
         drawn = made.subplots(len(heights), len(what.panels[0]), **grid)
@@ -249,9 +231,7 @@ def draw(what: Figure, path: Path) -> None:
             _draw_panel(panel, axes)
         for axes in drawn[:-1].flat if what.share_x else ():
             axes.set_xlabel("")
-        handles = [Line2D([], [], label=inert(name), solid_capstyle="butt", **of.drawn) for name, of in looks.items()]
-        usual: Any = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK}
-        made.legend(handles=handles, ncols=columns, handlelength=3.2, columnspacing=1.6, **usual)
+        _draw_legend(made, {one.label: one.looks for panel in every for one in panel.series if one.label})
 
 
 def drawing(make: Callable[[], Figure]) -> Callable[[Path], None]:
@@ -259,12 +239,19 @@ def drawing(make: Callable[[], Figure]) -> Callable[[Path], None]:
     return lambda path: draw(make(), path)
 
 
-def _columns(labels: Sequence[str]) -> int:
-    # As few as make no more lines than are needed. The sample before a label is as wide as 11 letters.
-    for lines in range(1, len(labels)):
-        if sum(max(map(len, labels[at : at + lines])) + 11 for at in range(0, len(labels), lines)) <= LETTERS:
-            return math.ceil(len(labels) / lines)
-    return 1
+def _draw_legend(made: Any, looks: dict[str, Looks]) -> None:
+    # In as few lines as its width allows, and in no more columns than these lines need. The figure grows by them.
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], label=inert(name), solid_capstyle="butt", **of.drawn) for name, of in looks.items()]
+    usual: Any = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK}
+    for lines in range(1, len(handles) + 1):
+        columns = math.ceil(len(handles) / lines)
+        legend = made.legend(handles=handles, ncols=columns, handlelength=3.2, columnspacing=1.6, **usual)
+        if columns == 1 or legend.get_window_extent().width < made.bbox.width:
+            made.set_figheight(made.get_figheight() + 0.2 * lines)
+            return
+        legend.remove()
 
 
 def _draw_panel(panel: Panel, axes: Any) -> None:
