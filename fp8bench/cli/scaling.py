@@ -7,7 +7,7 @@ from pydantic import Field, PositiveFloat
 
 from fp8bench.cli.options import Form, ResultsDir, Scope, argument, option
 from fp8bench.cli.output import Unread, draw, load_catalog, show
-from fp8bench.kinds.kind import View, in_commas
+from fp8bench.kinds.kind import AllNotes, View, in_commas
 from fp8bench.records import results
 from fp8bench.records.select import rounds_of
 from fp8bench.scaling.document import PICTURE, document
@@ -38,6 +38,8 @@ def scaling(
     prices: Annotated[
         tuple[str, ...], option("INSTANCE=USD", "What if an hour of a node cost this; may be given several times.")
     ] = (),
+    wide: Annotated[bool, Option("Every row and column; a narrow terminal divides them over tables")] = False,
+    notes: AllNotes = False,
     form: Form = "table",
     results_dir: ResultsDir = Path("results"),
 ) -> None:
@@ -53,7 +55,7 @@ def scaling(
     anything = scope.model_copy(update={"workload": None})
     published = results.read_kind(results_dir, load_catalog(results_dir).instances, ThroughputRecord)
     every = sorted({*results.known_instances(results_dir), *(one.instance for one in published)})
-    options, catalog = anything.resolved(instances or every, results_dir, View(price=prices))
+    options, catalog = anything.resolved(instances or every, results_dir, View(price=prices, wide=wide, notes=notes))
     kept = results.read(results_dir, options.instances)
     figures = results.read_kind(results_dir, options.instances, ThroughputRecord)
     unread = Unread()
@@ -64,6 +66,6 @@ def scaling(
         found = projections(
             found, nodes, Network(measured_links(results_dir, options.instances), catalog, network_gbps)
         )
-    made = document(found)
+    made = document(found, options.view)
     show(made, form)
     draw(made, PICTURE, plot)

@@ -60,6 +60,7 @@ def _scaled(pattern: re.Pattern[str], scales: Mapping[str, float], what: str) ->
 WhatIf = Annotated[
     tuple[str, ...], Option("What if an hour cost this; may be given several times", metavar="INSTANCE=USD")
 ]
+AllNotes = Annotated[bool, Option("Every note below the table, and not only the first three")]
 in_commas = BeforeValidator(lambda words: ",".join(words).split(",") if words else ())
 """Numbers with commas between them, in one word or several."""
 
@@ -96,7 +97,7 @@ class View(Options):
         Option("A table for each value; batch, machine: compared within each", metavar="COLUMN"),
     ] = None
     best_batch: Annotated[bool, Option("Each mode at its best batch size alone")] = False
-    notes: Annotated[bool, Option("Every note below the table, and not only the first three")] = False
+    notes: AllNotes = False
     job: Annotated[
         Count | None, Option("Show hours and USD of so many images or tokens, as 90M", metavar="UNITS", limit=JOB_UNITS)
     ] = None

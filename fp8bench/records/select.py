@@ -87,6 +87,12 @@ def broadest_first(there: Mapping[str, Collection[tuple[str, object]]]) -> list[
     return sorted(sorted(there), key=breadth, reverse=True)
 
 
+def of_several(shown: str, others: Iterable[str], without: Sequence[str]) -> str:
+    """Say which workload is shown, which others there are, and which instances have no record of it."""
+    missing = f"; {', '.join(without)} has no record of it" if without else ""
+    return f"{shown}; also measured: {', '.join(others)} (--workload){missing}"
+
+
 def work_of(record: Record) -> Filter:
     """Return the filter by work, as a command's options would give it, that takes this record."""
     optimizer = record.config.optimizer if record.config else None

@@ -2,29 +2,116 @@
 figure: the share of a GPU's rate that is left by nodes and, where a source gives it, the final loss.
 """
 
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import cycle
-from pathlib import Path
-from typing import Any
 
+from fp8bench.kinds.kind import AS_IT_IS, View
+from fp8bench.kinds.run.shown import FEW_ROWS, name_of, notes
 from fp8bench.records.select import grouped
 from fp8bench.scaling.points import REFERENCE, Point, Projection, Scaled
-from fp8bench.tables import chart
 from fp8bench.tables import document as doc
-from fp8bench.tables.chart import INK
+from fp8bench.tables.chart import PALETTE, Axis, Figure, Panel, Series, drawing
 from fp8bench.tables.study import Column, word
-from fp8bench.tables.written import Interval, change, number, with_interval
+from fp8bench.tables.written import Interval, counted, half_width, number, workers
 
 PICTURE = "scaling"
-COLOURS = ("#1f2328", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7B61A8")
 CAUTION = (
     "projections are what links allow, without stragglers and congestion: up to 8 nodes a published cluster was within "
     "4 points of one node's rate of such a range (docs/parallel.md)"
 )
 
+LEGEND = (
+    f"left: of the same mode's rate on the fewest; faster: than the best {REFERENCE} on as many; "
+    "±: half a 95 % interval"
+)
 
-def _four_digits(value: float | None, interval: Interval | None) -> str:
-    return with_interval(value, interval, ",.0f" if value and value >= 1000 else ",.1f")
+
+def document(found: Scaled, view: View = AS_IT_IS) -> doc.Document:
+    """Return the document. Its data has all fields of points and, separately, of projections; csv has only points."""
+    rows = found.points if view.wide else tuple(_told(found.points))
+    left = len(found.points) - len(rows)
+    marks = [(mark, one) for one in rows for mark in one.marks]
+    warnings = (*found.warnings, *((CAUTION,) if found.projected else ()))
+    blocks = doc.blocks(
+        [
+            doc.Heading(f"{found.workload}: what is left of a {_kind(rows)}'s rate on more of them, and what it costs"),
+            _table(rows, view.wide),
+            *doc.notes(
+                (any(one.share_of_smallest for one in rows), LEGEND),
+                (left, f"{counted(left, 'more row')}, of one number of {_kind(rows, 2)} each: --wide"),
+            ),
+            *map(doc.Note, notes(rows, marks, found.notes, view.notes)),
+        ],
+        *(_projected(found) if found.projected else ()),
+        [*map(doc.Warned, warnings)],
+    )
+    data = {
+        "workload": found.workload,
+        "reference": REFERENCE,
+        "points": found.points,
+        "projected": found.projected,
+        "assumed": found.assumed,
+        "warnings": warnings,
+        "notes": found.notes,
+    }
+    figures = {PICTURE: drawing(lambda: picture(found))}
+    return doc.Document(blocks, data=data, lines=doc.CsvLines.of(Point, found.points), figures=figures)
+
+
+def lines_of(points: Sequence[Point]) -> list[list[Point]]:
+    """Return the points of each series of several sizes; of each series, if there is no such."""
+    every = list(grouped(points, lambda one: one.series).values())
+    return [points for points in every if len(points) > 1] or every
+
+
+def _told(points: Sequence[Point]) -> Iterator[Point]:
+    """Yield the rows of a table: all if they are few, else those of several sizes and what these are compared with."""
+    lines = {one[0].series for one in lines_of(points)}
+    groups = {series[:-1] for series in lines}
+    for one in points:
+        if len(points) <= FEW_ROWS or one.series in lines or (one.is_reference and one.group in groups):
+            yield one
+
+
+def _kind(rows: Sequence[Point], count: int = 1) -> str:
+    return workers(count, "cpu" if {one.device for one in rows} == {"cpu"} else "cuda").partition(" ")[2]
+
+
+def _instance(point: Point | Projection) -> str:
+    return point.instance if point.nodes == 1 else f"{point.nodes} x {point.instance}"
+
+
+def _table(rows: Sequence[Point], wide: bool) -> doc.Table:
+    columns: tuple[Column[Point], ...] = (
+        Column(_kind(rows, 2), lambda p: p.world_size, "d", once=not wide),
+        word("instance", _instance, once=not wide),
+        Column("batch", lambda p: p.batch_size, "d", once=not wide),
+        word("mode", lambda p: name_of(p, rows)),
+        Column(f"{rows[0].unit}/s a {_kind(rows)}", _rate, str, "interval", spare=True),
+        Column("left", lambda p: _share(p.share_of_smallest, p.share_of_smallest_ci), str, "interval"),
+        Column("faster", _faster, str, "interval"),
+        Column(f"USD/billion {rows[0].unit}", lambda p: p.usd_per_billion_units, _three_digits),
+        Column("final loss", _loss, str),
+    )
+    shown = [
+        cells
+        for cells in doc.telling(*(column.cells(rows) for column in columns))
+        # These are shown only if their rows differ.
+        if cells.heading not in ("instance", "batch") or len({*cells.texts} - {doc.NOTHING}) > 1
+    ]
+    naming = [cells.heading for cells in shown].index("mode") + 1
+    emphasis = tuple[doc.Emphasis, ...]("strong" if one.is_reference else "" for one in rows)
+    return doc.Table(tuple(shown), naming, numbered=wide, whole=not wide, emphasis=emphasis)
+
+
+def _three_digits(value: float) -> str:
+    return number(value, ",.0f" if value >= 100 else "#.3g")
+
+
+def _rate(point: Point) -> str:
+    rate, ends = point.units_per_s_per_gpu, point.units_per_s_per_gpu_ci
+    return _three_digits(rate) + (f" {half_width(ends, rate)}" if ends else "")
 
 
 def _loss(point: Point) -> str:
@@ -32,116 +119,55 @@ def _loss(point: Point) -> str:
     return number(point.final_loss, ".3f") + ("" if beyond is None else f" {beyond:+z.3f}")
 
 
-COLUMNS: tuple[Column[Point], ...] = (
-    word("nodes", lambda p: f"{p.nodes} x {p.world_size / p.nodes:g}"),
-    word("instance", lambda p: p.instance),
-    Column("batch", lambda p: p.batch_size, "d"),
-    Column("micro-batches", lambda p: p.grad_accumulation, "d"),
-    word("mode", lambda p: p.variant_label),
-    Column("rate", lambda p: _four_digits(p.units_per_s_per_gpu, p.units_per_s_per_gpu_ci), str, "interval"),
-    Column(
-        "left", lambda p: p.share_of_smallest, ".1f", "interval", scale=100, after=" %",
-        interval=lambda p: p.share_of_smallest_ci,
-    ),
-    Column("faster", lambda p: change(p.faster_vs_reference, p.faster_vs_reference_ci), str, "interval"),
-    Column("USD/billion", lambda p: _four_digits(p.usd_per_billion_units, p.usd_per_billion_units_ci), str, "interval"),
-    Column("final loss", _loss, str),
-)  # fmt: skip
+def _share(share: float | None, ends: Interval | None, form: str = ".1f") -> str:
+    """Write e.g. `93.0 ±0.6 %`."""
+    return number(share, form, 100, f" {half_width(ends)}" if ends else " %")
 
 
-def document(found: Scaled) -> doc.Document:
-    """Return the document. Its data has all fields of points and, separately, of projections; csv has only points."""
-    points, letters = found.points, doc.Letters()
-    common = tuple(mark for mark in points[0].marks if all(mark in one.marks for one in points))
-    warnings = (CAUTION,) if found.projected else ()
-    kind, kinds = ("process", "processes") if {one.device for one in points} == {"cpu"} else ("GPU", "GPUs")
-
-    def marks(point: Point) -> str:
-        return " ".join(one if " " not in one else f"[{letters.of(one)}]" for one in point.marks if one not in common)
-
-    # Short enough for 80 columns; the heading says what is meant.
-    per_kind = f"{points[0].unit}/s a {kind}"
-    heading = f"Throughput of {found.workload} on nodes x {kinds}: {per_kind}; faster than {REFERENCE}"
-    shown = [
-        cells._replace(heading=f"per {kind}") if cells.heading == "rate" else cells
-        for column in (*COLUMNS, Column("notes", marks, kind="note"))
-        if (cells := column.cells(points)).says_something
-        # These are shown only if their rows differ.
-        and (cells.heading not in ("instance", "batch", "micro-batches") or len({*cells.texts} - {doc.NOTHING}) > 1)
-    ]
-    # However many tables a narrow terminal divides it into, each names its rows by all that tells them apart.
-    naming = [cells.heading for cells in shown].index("mode") + 1
-    table = doc.Table(tuple(shown), naming, emphasis=tuple("strong" if one.is_reference else "" for one in points))
-    blocks = doc.blocks(
-        [doc.Heading(heading), table],
-        [*doc.notes((common, f"Every row: {', '.join(common)}.")), *map(doc.Note, letters.lines())],
-        [*map(doc.Note, found.notes)],
-        *(_projected(found) if found.projected else ()),
-        [*map(doc.Warned, warnings)],
-    )
-    data = {
-        "workload": found.workload,
-        "reference": REFERENCE,
-        "points": points,
-        "projected": found.projected,
-        "assumed": found.assumed,
-        "warnings": warnings,
-        "notes": found.notes,
-    }
-    figures = {PICTURE: partial(draw, found)}
-    return doc.Document(blocks, data=data, lines=doc.CsvLines.of(Point, points), figures=figures)
+def _faster(point: Point) -> str:
+    faster = _share(point.faster_vs_reference, point.faster_vs_reference_ci, "+z.1f")
+    return "reference" if point.is_reference else faster
 
 
 def _projected(found: Scaled) -> list[list[doc.Part]]:
+    rows, names = found.projected, [one.point for one in found.projected]
+
     def ends(of: Interval | None, form: str, scale: float = 1, after: str = "") -> str:
         low, high = (number(end, form, scale) for end in of or (None, None))
         return f"{low}{after}" if low == high else f"{low}-{high}{after}"
 
-    unit = found.projected[0].unit
     columns: tuple[Column[Projection], ...] = (
-        word("projected nodes x GPUs", lambda r: f"{r.nodes} x {r.world_size / r.nodes:g}"),
-        word("mode", lambda r: r.variant_label),
-        Column(f"{unit}/s/GPU", lambda r: ends(r.units_per_s_per_gpu, ",.1f"), str, "interval"),
+        Column(_kind(names, 2), lambda r: r.world_size, "d", once=True),
+        word("instance", _instance, once=True),
+        word("mode", lambda r: name_of(r.point, names)),
+        Column(f"{rows[0].unit}/s a {_kind(names)}", lambda r: ends(r.units_per_s_per_gpu, ",.1f"), str, spare=True),
         Column("left of 1 node", lambda r: ends(r.share_of_one_node, ".1f", 100, " %"), str, "interval"),
-        Column("communication, ms", lambda r: r.ring_s, ".1f", scale=1e3),
-        Column(f"USD/billion {unit}", lambda r: ends(r.usd_per_billion_units, ",.1f"), str, "interval"),
+        Column("communication", lambda r: r.ring_s, ".1f", scale=1e3, after=" ms"),
+        Column(f"USD/billion {rows[0].unit}", lambda r: ends(r.usd_per_billion_units, ",.0f"), str, "interval"),
     )
     heading = doc.Heading("Projected, and not measured: nothing below ran on so many nodes")
-    emphasis = tuple[doc.Emphasis, ...](["faint"] * len(found.projected))
-    table = doc.Table(tuple(column.cells(found.projected) for column in columns), naming=2, emphasis=emphasis)
+    emphasis = tuple[doc.Emphasis, ...](["faint"] * len(rows))
+    table = doc.Table(tuple(column.cells(rows) for column in columns), naming=3, whole=True, emphasis=emphasis)
     return [[heading, table], [*map(doc.Note, found.assumed)]]
 
 
-def draw(found: Scaled, path: Path) -> None:
-    """Draw the figure. Raises UsageError as require_drawable does, and RunFailed if path cannot be written."""
-    every = grouped(found.points, lambda one: one.series).values()
-    # A series of one size has no line, unless there is no other.
-    series = [points for points in every if len(points) > 1] or list(every)
-    losses = any(one.final_loss is not None for one in found.points)
-    sizes = sorted({one.world_size for points in series for one in points})
-    gpus = {points[0].gpu for points in series}
-    least = 100 * min(one.share_of_smallest or 1.0 for points in series for one in points)
-    with chart.figure(4.4, path) as figure:
-        left, *right = figure.subplots(1, 2) if losses else (figure.add_subplot(),)
-        for points, colour in zip(series, cycle(COLOURS), strict=False):
-            looks: dict[str, Any] = {"marker": "o", "markersize": 4, "linewidth": 1.8, "color": colour}
-            one = points[0]
-            batch = f"batch {one.batch_size}" if one.batch_size else ""
-            label = ", ".join(filter(None, (one.gpu if len(gpus) > 1 else "", one.variant_label, batch)))
-            shares = [(one.share_of_smallest or 1.0) * 100 for one in points]
-            left.plot([one.world_size for one in points], shares, label=label, **looks)
-            for one in points:
-                if one.share_of_smallest_ci:
-                    left.plot([one.world_size] * 2, [end * 100 for end in one.share_of_smallest_ci], color=colour)
-            known = [one for one in points if one.final_loss is not None]
-            for axes in right:
-                axes.plot([one.world_size for one in known], [one.final_loss for one in known], **looks)
-        for axes, y in zip((left, *right), ("% of a GPU's rate that is left", "final loss"), strict=False):
-            axes.set_xscale("log", base=2)
-            axes.set_xticks(sizes, list(map(str, sizes)), fontsize=9)
-            axes.minorticks_off()
-            chart.plain(axes, "GPUs or processes", y)
-        # Room for the legend below the lines.
-        left.set_ylim(max(0, least - 3 * (100 - least) - 10), None)
-        left.legend(fontsize=8, frameon=False, labelcolor=INK, loc="lower left")
-        chart.title(figure, f"{found.workload}, {', '.join(sorted({one.source for one in found.points}))}")
+def picture(found: Scaled) -> Figure:
+    """Return the figure: what is left of a GPU's rate by number of GPUs and, where a source has it, the final loss."""
+    lines = lines_of(found.points)
+    every = [one for points in lines for one in points]
+    gpus, batches = {one.gpu for one in every}, {one.batch_size for one in every}
+    rates, losses = list[Series](), list[Series]()
+    for points, looks in zip(lines, cycle(PALETTE), strict=False):
+        one = points[0]
+        batch = f"batch {one.batch_size}" if len(batches) > 1 and one.batch_size else ""
+        label = ", ".join(filter(None, (name_of(one, every), one.gpu if len(gpus) > 1 else "", batch)))
+        looks = replace(looks, marker="o", size=4.0)
+        left = [(point.world_size, 100 * (point.share_of_smallest or 1.0)) for point in points]
+        ends = [(100 * ci[0], 100 * ci[1]) if (ci := point.share_of_smallest_ci) else None for point in points]
+        rates.append(Series(left, looks, label, ends))
+        loss = [(point.world_size, point.final_loss) for point in points if point.final_loss is not None]
+        losses += [Series(loss, looks)] if loss else []
+    x = Axis(_kind(found.points, 2), log=True, ticks=sorted({one.world_size for one in every}))
+    panels = [Panel(rates, f"% of a {_kind(found.points)}'s rate that is left", x)]
+    panels += [Panel(losses, "final loss", x)] if losses else []
+    return Figure(f"{found.workload}, {', '.join(sorted({one.source for one in every}))}", [panels])

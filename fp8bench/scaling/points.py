@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, SkipValidation
 
-from fp8bench.kinds.kind import CompareOptions, Labelled
+from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import Used, priced
-from fp8bench.kinds.run.row import to_row
+from fp8bench.kinds.run.columns import visible
+from fp8bench.kinds.run.rounds import Mark, MarkField, Weight, doubt
+from fp8bench.kinds.run.row import Named, to_row
 from fp8bench.pricing.choose import require_region
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, nothing_found
-from fp8bench.records.select import Measurement, broadest_first, select
+from fp8bench.records.select import Measurement, broadest_first, of_several, select
 from fp8bench.registry import workloads
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import unknown_name
@@ -34,7 +36,7 @@ BILLION = 1e9
 REFERENCE = "baseline-bf16"
 
 
-class Point(Labelled, Frozen):
+class Point(Named, Frozen):
     """A point in SI units; ratios have no unit; a pair is a 95 % interval. The names are the keys of `--format json`.
 
     share_of_smallest: the rate per GPU over that on the series' smallest number of nodes. faster_vs_reference: the rate
@@ -77,7 +79,8 @@ class Point(Labelled, Frozen):
     rounds: int = 1
     run_ids: tuple[str, ...] = ()
     citation: str | None = None
-    marks: tuple[str, ...] = ()
+    marks: tuple[MarkField, ...] = ()
+    derived: bool = Field(default=False, exclude=True)
     work: str = Field(default="", exclude=True)
     estimate: SkipValidation[Estimate | None] = Field(default=None, exclude=True)
     measurement: SkipValidation[Measurement | None] = Field(default=None, exclude=True)
@@ -93,9 +96,9 @@ class Point(Labelled, Frozen):
         return (*self.group, self.variant_label)
 
 
-class Projection(Labelled, Frozen):
+class Projection(Frozen):
     """A mode on `nodes` nodes like the measured one. Pairs are ranges, not 95 % intervals: their ends are equal if the
-    record shows how much communication other kernels hide. ring_s: seconds of all communication.
+    record shows how much communication other kernels hide. ring_s: seconds of all communication. point: of one node.
     """
 
     instance: str
@@ -116,16 +119,18 @@ class Projection(Labelled, Frozen):
     ring_s: float
     usd_per_billion_units: tuple[float, float] | None
     from_run_ids: tuple[str, ...]
+    point: SkipValidation[Point] = Field(exclude=True)
 
 
 class Scaled(NamedTuple):
-    """The points of one workload, in the order of a table. notes: sources, and what is not shown, and why. projected:
-    by nodes, instance and mode. assumed: of them, in sentences.
+    """The points of one workload, in the order of a table. notes: sources, and what is not shown, and why. warnings:
+    other workloads. projected: by nodes, instance and mode. assumed: of them, in sentences.
     """
 
     workload: str
     points: tuple[Point, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Mark, ...] = ()
+    warnings: tuple[str, ...] = ()
     projected: tuple[Projection, ...] = ()
     assumed: tuple[str, ...] = ()
 
@@ -147,6 +152,8 @@ def scaled(
         # Published throughput states none of these.
         figures = ()
     every = select(records, options.every, wanted)
+    if not options.every:
+        every = visible(every, lambda one: one.latest.what.mode)
     ran = (one.latest for one in every if one.latest.status == "ok")
     sizes = [(record.what.workload, record.instance, record.what.world_size) for record in ran]
     sizes += [(figure.workload, figure.instance, point.world_size) for figure in figures for point in figure.points]
@@ -159,25 +166,29 @@ def scaled(
         remedy = "Run `fp8bench run` there, or name another instance or workload"
         raise nothing_found(f"for {', '.join(options.instances)}{of}{wanted.words}", results_dir, remedy, RUN)
     chosen = workload or broadest_first(there)[0]
-    others = ", ".join(sorted(there.keys() - {chosen}))
-    notes = [f"also there: {others} (--workload)"] if others and workload is None else []
+    has = {instance for instance, _ in there[chosen]}
+    without = [key for key in options.instances if key not in has]
+    warnings, notes = [], list[Mark]()
+    if workload is None and len(there) > 1:
+        warnings.append(of_several(chosen, sorted(there.keys() - {chosen}), without))
+    else:
+        notes += [Mark(f"no record of {chosen} for {', '.join(without)}", Weight.OF_ALL)] if without else []
     points, days = [], []
     for figure in (one for one in figures if one.workload == chosen):
         points += (made := _of_throughput(figure, catalog, options))
         of_day = figure.provenance and figure.provenance.published_on
         days += [of_day] if of_day else []
         said = f"{made[0].citation}{f' ({of_day})' if of_day else ''}{f': {figure.note}' if figure.note else ''}"
-        notes.append(f"{figure.source}: {said}.")
+        notes.append(Mark(f"{figure.source}: {said}.", Weight.OF_ALL))
     if days and options.as_of is None:
-        notes.append(f"at the prices of the source's day: --price-as-of {max(days)}")
+        notes.append(Mark(f"at the prices of the source's day: --price-as-of {max(days)}", Weight.OF_ALL))
     for one in (one for one in every if one.latest.what.workload == chosen):
         if one.latest.status == "ok":
             points.append(_of_run(one, catalog, options))
         else:
-            notes.append(f"omitted: {one.latest.instance}:{one.latest.what.mode} is {one.latest.status}")
-    has = {instance for instance, _ in there[chosen]}
-    notes += [f"no record of {chosen} for {key}" for key in options.instances if key not in has]
-    return Scaled(chosen, tuple(_compared(points)), tuple(dict.fromkeys(notes)))
+            what = f"omitted: {one.latest.instance}:{one.latest.what.mode} is {one.latest.status}"
+            notes.append(Mark(what, Weight.NOT_RUN))
+    return Scaled(chosen, tuple(_compared(points)), tuple(dict.fromkeys(notes)), tuple(warnings))
 
 
 def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions) -> Point:
@@ -211,7 +222,7 @@ def _of_throughput(record: ThroughputRecord, catalog: Catalog, options: CompareO
             "price_source": price and price.source,
             "usd_per_billion_units": usd and usd / 3600 / (one.units_per_s_per_gpu * one.world_size) * BILLION,
             "run_ids": (record.run_id,),
-            "marks": (record.source, *([] if usd else paid.told)),
+            "marks": (record.source, *([] if usd else map(doubt, paid.told))),
         }
         points.append(made_of(Point, record.provenance, record, one, **values))
     return points
@@ -227,7 +238,7 @@ def _compared(points: Sequence[Point]) -> list[Point]:
     found = []
     for one in in_order:
         smallest, model = smallest_of[one.series], references.get((one.group, one.nodes, one.world_size))
-        marks = list(one.marks)
+        marks = list[Mark]()
         update: dict[str, Any] = {"smallest_nodes": smallest.nodes, "smallest_world_size": smallest.world_size}
         if one is not smallest:
             update["share_of_smallest"], update["share_of_smallest_ci"] = _rate_ratio(one, smallest)
@@ -237,10 +248,10 @@ def _compared(points: Sequence[Point]) -> list[Point]:
         if model is not None and model is not one and not one.emulated and not model.emulated:
             rate, ends = _rate_ratio(one, model)
             update |= {"faster_vs_reference": rate - 1, "faster_vs_reference_ci": ends and (ends[0] - 1, ends[1] - 1)}
-            marks += [mark for mark in _unlike(one, model, model.variant_label) if "machine" in mark]
+            marks += [mark for mark in _unlike(one, model, model.short_label) if "machine" in mark]
             if one.final_loss is not None and model.final_loss is not None:
                 update["final_loss_vs_reference"] = one.final_loss - model.final_loss
-        found.append(one.model_copy(update={**update, "is_reference": model is one, "marks": tuple(marks)}))
+        found.append(one.model_copy(update={**update, "is_reference": model is one, "marks": (*marks, *one.marks)}))
     return found
 
 
@@ -252,12 +263,12 @@ def _rate_ratio(one: Point, other: Point) -> tuple[float, Interval | None]:
     return value, (value * held.value / held.interval[1], value * held.value / held.interval[0])
 
 
-def _unlike(one: Point, other: Point, name: str) -> list[str]:
+def _unlike(one: Point, other: Point, name: str) -> list[Mark]:
     if one.measurement is None or other.measurement is None:
         return []
     unlike = [key for key in differing(one.measurement.software, other.measurement.software) if key not in HARDWARE]
-    said = [f"unlike {name} in {', '.join(unlike)}"] if unlike else []
+    said = [doubt(f"unlike {name} in {', '.join(unlike)}")] if unlike else []
     if not same_machine(one.measurement.machine, other.measurement.machine):
         differ = f"machines of one type differ by up to {BETWEEN_MACHINES * 100:.2g} %"
-        said.append(f"on another machine than {name}: {differ}")
+        said.append(doubt(f"on another machine than {name}: {differ}"))
     return said

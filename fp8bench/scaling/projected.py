@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fp8bench.kinds.collectives import CollectivesRecord
+from fp8bench.kinds.run.rounds import Mark, Weight
 from fp8bench.predict.prediction import gradient_bytes_of, scaled
 from fp8bench.records.results import Folders, read_kind
 from fp8bench.records.select import Measurement
@@ -112,7 +113,7 @@ def projections(found: Scaled, nodes: Sequence[int], network: Network) -> Scaled
     """Project every series from its measurement of one node with the most GPUs; why one is not, is a note."""
     best = {one.series: one for one in sorted(found.points, key=lambda one: one.world_size) if one.nodes == 1}
     rows, assumed = list[Projection](), list[str]()
-    omitted = [] if best else ["not projected: no record is of one node"]
+    omitted = [] if best else [Mark("not projected: no record is of one node", Weight.NOT_RUN)]
     for point in best.values():
         try:
             if point.measurement is None or point.source != "measured":
@@ -120,7 +121,7 @@ def projections(found: Scaled, nodes: Sequence[int], network: Network) -> Scaled
                 raise UsageError(what, "Measure one node")
             node, said = one_node(point.measurement, point.gpu, network)
         except UsageError as error:
-            omitted.append(f"not projected: {error.what}. {error.remedy}")
+            omitted.append(Mark(f"not projected: {error.what}. {error.remedy}", Weight.NOT_RUN))
             continue
         assumed += said
         for count in nodes:
@@ -138,9 +139,10 @@ def projections(found: Scaled, nodes: Sequence[int], network: Network) -> Scaled
                 ring_s=all_s,
                 usd_per_billion_units=usd and (usd / high, usd / low),
                 from_run_ids=point.run_ids,
+                point=point,
             )
             rows.append(row)
-    rows.sort(key=lambda row: (row.nodes, row.instance, row.mode, row.recipe or ""))
+    rows.sort(key=lambda row: (row.nodes, row.world_size, row.instance, row.point.variant_label))
     notes = (*found.notes, *dict.fromkeys(omitted))
     return found._replace(notes=notes, projected=tuple(rows), assumed=tuple(dict.fromkeys(assumed)))
 

@@ -65,6 +65,12 @@ def with_interval(value: float | None, interval: Interval | None, form: Form, sc
     return f"{said} ({low_to_high(*interval, lambda end: number(end, form, scale))})"
 
 
+def half_width(interval: Interval, of: float = 1.0) -> str:
+    """Write e.g. `±0.2 %`, half an interval's width over `of`."""
+    half = (interval[1] - interval[0]) / 2 / of
+    return f"±{half * 100:.1f} %" if half < 1 else "±>100 %"
+
+
 def ratio(value: float | None, verdict: str | None = None) -> str:
     """Write e.g. `1.25x`, with a `?` if the verdict on it is undecided."""
     return number(value, ".2f", after="x?" if verdict == "undecided" else "x")

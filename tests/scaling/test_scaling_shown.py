@@ -12,6 +12,7 @@ from builders import emulated, environment, fingerprint, machine_called, measure
 from kinds.made_collectives import collectives_record
 from scaling.made_scaling import CATALOG, H100, gathered, in_pieces, nodes_of, series, sized
 
+from fp8bench.kinds.kind import View
 from fp8bench.pricing.catalog import load
 from fp8bench.records.results import read_kind
 from fp8bench.records.select import select
@@ -87,7 +88,7 @@ def test_other_software_or_another_machine_than_the_smallests_is_marked():
     records = [*on("a", 1, 0.1, 0.1), *on("a", 1, 0.08, 0.08, mode="te-bf16"), *on("b", 1, 0.07, 0.07, mode="te-fp8")]
     found = gathered(*records, *on("a", 2, 0.11, 0.11), *on("b", 2, 0.09, 0.09, mode="te-bf16"))
     marks = [[mark.partition(": ")[0] for mark in one.marks if "machine" in mark] for one in found.points]
-    size, mode = (f"on another machine than {name}" for name in ("8 GPUs", "baseline-bf16/eager"))
+    size, mode = (f"on another machine than {name}" for name in ("8 GPUs", "baseline-bf16"))
     assert marks == [[], [], [mode], [], [size, mode]]
 
 
@@ -115,7 +116,7 @@ def test_an_instance_without_a_price_says_why_and_measured_and_published_are_hel
 def test_the_workload_that_most_instances_have_and_of_those_that_of_most_sizes_is_shown():
     found = gathered(published("p5"), figures=[series(workload="llm-1b")])
     assert (found.workload, {one.workload for one in found.points}) == ("llm-1b", {"llm-1b"})
-    assert "also there: vit-huge (--workload)" in found.notes
+    assert found.warnings == ("llm-1b; also measured: vit-huge (--workload)",)
     both = [published("p5"), published("p4d")]
     assert gathered(*both, figures=[series()], instances=("p5", "p4d")).workload == "vit-huge"
     # As broad as each other: the one of most rows, as `compare` shows.
@@ -146,7 +147,7 @@ def test_unlike_micro_batches_are_series_of_their_own_and_name_the_row():
     shares = [(one.grad_accumulation, one.share_of_smallest is None) for one in gathered(*records).points]
     assert shares == [(1, True), (1, False), (4, True), (4, False)]
     assert {one.grad_accumulation for one in gathered(*records, grad_accumulation=4).points} == {4}
-    assert "micro-batches" in shown(gathered(*records)).splitlines()[1]
+    assert "baseline-bf16, 4 micro-batches " in shown(gathered(*records), wide=True)
     assert "micro-batch" not in shown(gathered(*in_pieces(4, 1, 2)))
 
 
@@ -159,9 +160,9 @@ def test_options_of_the_layer_are_no_other_number_of_nodes_and_every_divided_tab
     ]
     found = gathered(*records)
     assert [one.share_of_smallest for one in found.points] == [None, None]
-    assert [name in shown(found) for name in ("te-fp8/eager", "te-fp8+split-qkv/eager")] == [True, True]
+    assert [name in shown(found) for name in ("te-fp8 ", "te-fp8+split-qkv ")] == [True, True]
     (table,) = (part for block in document(found).blocks for part in block if isinstance(part, doc.Table))
-    tables = divided(table, 60)
+    tables = divided(table, 40)
     assert len(tables) > 1
     assert {"mode" in [cells.heading for cells in each.columns] for each in tables} == {True}
 
@@ -173,19 +174,30 @@ def test_what_did_not_run_and_who_has_no_record_is_named():
     assert "no record of vit-huge for p4d" in found.notes
 
 
+def test_a_table_fits_80_columns_has_three_notes_and_of_many_rows_those_of_several_sizes():
+    records = [one for number in range(1, 11) for one in in_pieces(number, *((1,) if number > 7 else (1, 2)))]
+    found = gathered(*records, figures=[series(workload="vit-huge")], instances=("p5", "p4d"))
+    brief = render(document(found), PIPE).splitlines()
+    assert max(len(line) for line in brief if line.startswith(" ")) <= 80
+    assert "3 more rows, of one number of GPUs each: --wide" in brief
+    assert brief[-1] == "1 more note: --notes"
+    assert "more" not in shown(found, wide=True).partition("\n")[2]
+    assert len(json.loads(shown(found, "json"))["points"]) == len(found.points) > 16
+
+
 NETWORK, NODE = Network([], CATALOG), ("p5", H100.name, 8)
 FAR = sized(*nodes_of(1, 0.1, 0.1), *nodes_of(1, 0.08, 0.08, mode="te-fp8", recipe="delayed"))
 
 
-def shown(found, form=PIPE):
-    return render(document(found), form)
+def shown(found, form=PIPE, **view):
+    return render(document(found, View(notes=True, **view)), form)
 
 
 def test_a_projection_stands_apart_with_its_warning_and_machines_find_it_apart_too():
     found = projections(gathered(*FAR), (2, 4), NETWORK)
     table, _, projected = shown(found).partition("Projected, and not measured")
-    assert "4 x 8" not in table
-    assert re.search(r"^4 x 8 +baseline-bf16", projected, re.MULTILINE)
+    assert "4 x p5" not in table
+    assert re.search(r"^ +32 +4 x p5 +baseline-bf16", projected, re.MULTILINE)
     assert "no profile saw communication: a range" in projected
     data = json.loads(shown(found, "json"))
     assert {one["nodes"] for one in data["points"]} == {1}
@@ -196,10 +208,10 @@ def test_a_projection_stands_apart_with_its_warning_and_machines_find_it_apart_t
 def test_a_cpu_has_processes_and_a_row_without_an_interval_says_why():
     on_cpu = [measured_on_cpu(settings={"workload": "vit-micro", "world_size": size}, minutes=size) for size in (1, 2)]
     text = shown(gathered(*on_cpu, instances=("cpu",)))
-    assert text.startswith("Throughput of vit-micro on nodes x processes: images/s a process")
+    assert text.startswith("vit-micro: what is left of a process's rate")
     assert "GPU" not in text
-    assert "one process." in text
-    assert "one process." not in shown(gathered(*nodes_of(1, 0.100, 0.101), *nodes_of(2, 0.110, 0.111)))
+    assert "Every row: one process" in text
+    assert "one process" not in shown(gathered(*nodes_of(1, 0.100, 0.101), *nodes_of(2, 0.110, 0.111)))
 
 
 FAST = OneNode(step_s=1.0, gpus=8, gradient_bytes=40e9, within=400.0, between=1000.0)

@@ -3,7 +3,7 @@
 import math
 from datetime import date
 from statistics import fmean, median
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, InstanceOf
 
@@ -22,7 +22,38 @@ from fp8bench.schema.record import Record, Source, Summary
 from fp8bench.stats.certainty import RowVerdict, VerdictOn, unseen_share
 
 
-class Row(Labelled, Frozen):
+class Named(Labelled):
+    """The names of a row that was measured or published, among others."""
+
+    if TYPE_CHECKING:
+        te_switches: str | None
+        batch_size: int | None
+        grad_accumulation: int | None
+        world_size: int
+        device: Device
+        source: str
+        emulated: bool
+        derived: bool
+
+    @property
+    def timed(self) -> bool:
+        """Whether it comes from steps that fp8bench timed, here or elsewhere."""
+        return self.source == "measured" or getattr(self, "measured_on", None) is not None
+
+    @property
+    def origin(self) -> str:
+        """Where the figure is from, for a reader: `measured`, `published`, `external`, or `derived` from published."""
+        return "derived" if self.derived else self.source
+
+    @property
+    def short_label(self) -> str:
+        """The mode with its recipe, unless that is the mode's default, and the options of its layer."""
+        entry = next((one for one in registry.BUILTIN_MODES if one.name == self.mode), None)
+        default = entry is not None and entry.recipes is not None and self.recipe in entry.recipes[:1]
+        return with_switches(self.mode if default else self.mode_label, self.te_switches)
+
+
+class Row(Named, Frozen):
     """A row in SI units; ratios have no unit. The names are the keys of `compare --format json` and the columns of csv.
 
     A pair is a 95 % interval, except joules_per_unit_range: the least and the most that a round took. step_time_s is
@@ -125,16 +156,6 @@ class Row(Labelled, Frozen):
         return self.measurement.latest
 
     @property
-    def timed(self) -> bool:
-        """Whether it comes from steps that fp8bench timed, here or elsewhere."""
-        return self.source == "measured" or self.measured_on is not None
-
-    @property
-    def origin(self) -> str:
-        """Where the figure is from, for a reader: `measured`, `published`, `external`, or `derived` from published."""
-        return "derived" if self.derived else self.source
-
-    @property
     def throughput_ci_per_s(self) -> tuple[float, float] | None:
         if self.throughput_per_s is None or self.step_time_s is None:
             return None
@@ -144,13 +165,6 @@ class Row(Labelled, Frozen):
     def configuration(self) -> tuple[object, ...]:
         """What was run, but for batch size and number of GPUs."""
         return self.mode_label, self.execution, self.te_switches, self.grad_accumulation
-
-    @property
-    def short_label(self) -> str:
-        """The mode with its recipe, unless that is the mode's default, and the options of its layer."""
-        entry = next((one for one in registry.BUILTIN_MODES if one.name == self.mode), None)
-        default = entry is not None and entry.recipes is not None and self.recipe in entry.recipes[:1]
-        return with_switches(self.mode if default else self.mode_label, self.te_switches)
 
     @property
     def decided(self) -> bool:

@@ -3,15 +3,15 @@ its rows and letters for the rest; the answer in sentences; and notes, those fir
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from textwrap import shorten
-from typing import Any
+from typing import Any, TypeVar
 
 from fp8bench.kinds.kind import AS_IT_IS, View
 from fp8bench.kinds.run.answer import ROUNDED, Comparison
 from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_BUDGET, OF_A_JOB, RowColumn, tone, units_of
 from fp8bench.kinds.run.rounds import Mark, Weight
-from fp8bench.kinds.run.row import Row
+from fp8bench.kinds.run.row import Named, Row
 from fp8bench.kinds.run.sentences import as_json, sentences
 from fp8bench.records.select import grouped
 from fp8bench.schema.execution import executed
@@ -19,7 +19,7 @@ from fp8bench.schema.record import PROOF_VERSION
 from fp8bench.stats.certainty import VerdictOn
 from fp8bench.tables import document as doc
 from fp8bench.tables.study import Column
-from fp8bench.tables.written import change, counted, number
+from fp8bench.tables.written import change, counted, half_width, number, workers
 
 MOST_NOTES = 3
 """Below a table, unless all are asked for."""
@@ -54,8 +54,9 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
     said = [doc.Sentence(text) for one in comparisons for text in sentences(one)]
     if said and len(tables) > 1:
         tables.append([doc.Heading("All of these rows")])
-    of_all = [*_of_all(rows, view)]
-    lines = [*letters.lines(), *of_all] if in_columns else notes(rows, of_all, view.notes)
+    of_all = [Mark(text, Weight.OF_ALL) for text in _of_all(rows, view)]
+    below = [(mark, row) for row in rows for mark in _in_row_and_below(row)[1]]
+    lines = [*letters.lines(), *of_all] if in_columns else notes(rows, below, of_all, view.notes)
     warnings = dict.fromkeys(warning for one in comparisons for warning in one.warnings)
     tables[-1] += [*said, *map(doc.Note, lines), *map(doc.Warned, warnings)]
     every, answers = tuple(row for one in comparisons for row in one.rows), [as_json(one) for one in comparisons]
@@ -119,10 +120,10 @@ def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
     instances = len({row.instance for row in rows})
     if instances > 1:
         yield column("instance", lambda row: row.instance, "word")
-    workers = len({(row.instance, row.world_size) for row in rows}) > instances
+    counts = len({(row.instance, row.world_size) for row in rows}) > instances
     if len({row.batch_size for row in rows}) > 1:
-        yield column("batch", lambda row: f"{row.batch_size} x {row.world_size}" if workers else str(row.batch_size))
-    elif workers:
+        yield column("batch", lambda row: f"{row.batch_size} x {row.world_size}" if counts else str(row.batch_size))
+    elif counts:
         yield column("GPUs", lambda row: str(row.world_size))
     priced = any(row.units_per_usd is not None for row in rows)
     faster = column("faster", lambda row: _faster(row, priced), tone=None if priced else tone)
@@ -160,7 +161,7 @@ def _per_usd(rows: Sequence[Row]) -> doc.Cells:
     return Column(f"{short}/USD", value, str).cells(rows)
 
 
-def name_of(row: Row, rows: Sequence[Row]) -> str:
+def name_of(row: Named, rows: Sequence[Named]) -> str:
     """Return what tells the row from the others, apart from instance and batch size."""
     words = [row.short_label]
     others = {one.execution for one in rows if one.mode_label == row.mode_label} - {row.execution, None}
@@ -169,8 +170,8 @@ def name_of(row: Row, rows: Sequence[Row]) -> str:
         parts = row.execution.split("+")
         alone = [part for part in parts if all(part not in str(one).split("+") for one in others)]
         words.append(executed("+".join(alone[:1] or parts)))
-    if len({one.grad_accumulation for one in rows if one.grad_accumulation}) > 1:
-        words.append(counted(row.grad_accumulation or 1, "micro-batch", "micro-batches"))
+    if row.grad_accumulation and len({one.grad_accumulation for one in rows if one.grad_accumulation}) > 1:
+        words.append(counted(row.grad_accumulation, "micro-batch", "micro-batches"))
     if row.derived or (len({one.origin for one in rows}) > 1 and not row.timed):
         words.append(row.origin)
     if row.emulated:
@@ -186,8 +187,7 @@ def _step(row: Row) -> str:
     written = f"{ms:,.1f} ms" if ms >= 1 else f"{ms:.3g} ms"
     if ends is None:
         return written
-    half = (ends[1] - ends[0]) / 2 / row.step_time_s
-    return f"{written} ±{half * 100:.1f} %" if half < 1 else f"{written} ±>100 %"
+    return f"{written} {half_width(ends, row.step_time_s)}"
 
 
 def _gain(row: Row) -> str:
@@ -202,16 +202,24 @@ def _sign(row: Row, of: VerdictOn) -> str:
     return f" {CERTAIN}" if row.verdict_on == of and row.decided else ""
 
 
-def notes(rows: Sequence[Row], about_all: Sequence[str], every: bool) -> list[str]:
-    """Return lines of notes, those that weigh most first. about_all: on the table. every: whether all are wanted."""
-    found = grouped(((mark, row) for row in rows for mark in _in_row_and_below(row)[1]), lambda one: one[0])
-    instances, sizes = len({row.instance for row in rows}) > 1, len({row.batch_size for row in rows}) > 1
+NamedT = TypeVar("NamedT", bound=Named)
 
-    def called(row: Row) -> str:
-        of = [row.instance if instances else "", str(row.batch_size) if sizes else ""]
-        return " ".join(filter(None, (name_of(row, rows), *of)))
 
-    def told(named: Sequence[Row]) -> str:
+def notes(
+    rows: Sequence[NamedT], marks: Iterable[tuple[Mark, NamedT]], about_all: Sequence[Mark], every: bool
+) -> list[str]:
+    """Return lines of notes, those that weigh most first. marks: each with its row. about_all: on the table. every:
+    whether all are wanted.
+    """
+    found = grouped(marks, lambda one: one[0])
+    instances, sizes = len({row.instance for row in rows}), len({row.batch_size for row in rows}) > 1
+    counts = len({(row.instance, row.world_size) for row in rows}) > instances
+
+    def called(row: NamedT) -> str:
+        of = [row.instance if instances > 1 else "", workers(row.world_size, row.device) if counts else ""]
+        return " ".join(filter(None, (name_of(row, rows), *of, str(row.batch_size or "") if sizes else "")))
+
+    def told(named: Sequence[NamedT]) -> str:
         if len(named) == len(rows) > 1:
             return "Every row"
         if len(named) > 2:
@@ -219,7 +227,7 @@ def notes(rows: Sequence[Row], about_all: Sequence[str], every: bool) -> list[st
         return " and ".join(map(called, named))
 
     ranked = [(mark.weight, f"{told([row for _, row in of])}: {mark}") for mark, of in found.items()]
-    ranked += [(Weight.OF_ALL, text) for text in about_all]
+    ranked += [(mark.weight, mark) for mark in about_all]
     lines = [text for _, text in sorted(ranked, key=lambda one: one[0])]
     if every:
         return lines
