@@ -224,7 +224,9 @@ def draw(what: Figure, path: Path) -> None:
     every = [panel for row in what.panels for panel in row]
     heights = [row[0].height for row in what.panels]
     with figure(0.4 + sum(heights), path) as made:
-        title(made, what.title)
+        # An inch holds 10 letters.
+        head = "\n".join(textwrap.wrap(inert(what.title), int(10 * made.get_figwidth())))
+        made.suptitle(head, fontsize=11, fontweight="bold", color=INK, x=0.01, ha="left")
         grid: Any = {"squeeze": False, "sharex": what.share_x, "sharey": what.share_y, "height_ratios": heights}
         drawn = made.subplots(len(heights), len(what.panels[0]), **grid)
         for panel, axes in zip(every, drawn.flat, strict=True):
@@ -255,7 +257,8 @@ def _draw_legend(made: Any, looks: dict[str, Looks]) -> None:
 
 
 def _draw_panel(panel: Panel, axes: Any) -> None:
-    plain(axes, panel.x.label, sides=("bottom",))
+    plain(axes, ("bottom",))
+    axes.set_xlabel(inert(panel.x.label), fontsize=9, color=FAINT)
     axes.set_title(inert(panel.title), fontsize=9.5, color=INK, loc="left", pad=4)
     if panel.shaded is not None:
         axes.axvspan(*panel.shaded, color="#f6f8fa", linewidth=0, zorder=0)
@@ -303,17 +306,8 @@ def _draw_scale(of: Axis, axes: Any, letter: str) -> None:
         axes.set(**{f"{letter}lim": (of.low, of.high)})
 
 
-def title(figure: Any, text: str) -> None:
-    """Write the title in as many lines as the figure's width needs."""
-    # An inch holds 10 letters.
-    lines = textwrap.wrap(inert(text), int(10 * figure.get_figwidth()))
-    figure.suptitle("\n".join(lines), fontsize=11, fontweight="bold", color=INK, x=0.01, ha="left")
-
-
-def plain(axes: Any, x: str = "", y: str = "", sides: Sequence[str] = ("left", "bottom")) -> None:
-    """Name the axes, and draw their grid and these sides of their frame, quieter than the plot and behind it."""
-    axes.set_xlabel(x, fontsize=9, color=FAINT)
-    axes.set_ylabel(y, fontsize=9, color=FAINT)
+def plain(axes: Any, sides: Sequence[str] = ("left", "bottom")) -> None:
+    """Draw the grid of the axes and these sides of their frame, quieter than the plot and behind it."""
     axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
     axes.grid(True, color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
