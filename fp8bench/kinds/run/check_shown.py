@@ -15,6 +15,7 @@ from fp8bench.kinds.run.check import Check, CheckedRow, check
 from fp8bench.kinds.run.sessions import find, read
 from fp8bench.records.select import Filter, grouped
 from fp8bench.schema.errors import UsageError, inert
+from fp8bench.schema.execution import executed
 from fp8bench.tables import document as doc
 from fp8bench.tables.render import render
 from fp8bench.tables.study import Column, word
@@ -84,9 +85,10 @@ def _document(
     naming: list[Column[CheckedRow]] = [
         word("instance", lambda row: row.instance),
         word("mode", lambda row: row.mode_label),
-        *([word("execution", lambda row: row.execution)] if any(row.execution for row in rows) else []),
         Column("batch x GPUs", lambda row: f"{row.batch_size} x {row.world_size}", str),
     ]
+    if any(row.execution for row in rows):
+        naming.insert(2, word("execution", lambda row: executed(row.execution) or None))
     if len({(row.workload, row.optimizer) for row in rows}) > 1:
         naming.append(word("work", lambda row: f"{row.workload}, {row.optimizer}"))
     shown = tuple(one.cells(rows) for one in (*naming, *columns, Column("notes", notes, kind="note")))
