@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, SkipValidation
 
-from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.kind import CompareOptions, Named
 from fp8bench.kinds.priced import Used, priced
 from fp8bench.kinds.run.columns import visible
 from fp8bench.kinds.run.rounds import Mark, MarkField, Weight, doubt
-from fp8bench.kinds.run.row import Named, to_row
+from fp8bench.kinds.run.row import to_row
 from fp8bench.pricing.choose import require_region
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, nothing_found

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from textwrap import shorten
 from typing import Any, TypeVar
 
-from fp8bench.kinds.kind import AS_IT_IS, View
+from fp8bench.kinds.kind import AS_IT_IS, Named, View
 from fp8bench.kinds.run.answer import ROUNDED, Comparison
 from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_BUDGET, OF_A_JOB, RowColumn, tone, units_of
 from fp8bench.kinds.run.rounds import Mark, Weight
-from fp8bench.kinds.run.row import Named, Row
+from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import as_json, sentences
 from fp8bench.records.select import grouped
 from fp8bench.schema.execution import executed
@@ -120,10 +120,10 @@ def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
     instances = len({row.instance for row in rows})
     if instances > 1:
         yield column("instance", lambda row: row.instance, "word")
-    counts = len({(row.instance, row.world_size) for row in rows}) > instances
+    workers = len({(row.instance, row.world_size) for row in rows}) > instances
     if len({row.batch_size for row in rows}) > 1:
-        yield column("batch", lambda row: f"{row.batch_size} x {row.world_size}" if counts else str(row.batch_size))
-    elif counts:
+        yield column("batch", lambda row: f"{row.batch_size} x {row.world_size}" if workers else str(row.batch_size))
+    elif workers:
         yield column("GPUs", lambda row: str(row.world_size))
     priced = any(row.units_per_usd is not None for row in rows)
     faster = column("faster", lambda row: _faster(row, priced), tone=None if priced else tone)
