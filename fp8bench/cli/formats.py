@@ -1,7 +1,7 @@
 """`fp8bench numerics formats`: what number formats hold, and what values become in them. Without torch."""
 
 import math
-import re
+from decimal import Decimal, InvalidOperation
 from operator import itemgetter
 from typing import Annotated, Any
 
@@ -9,7 +9,7 @@ from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import show
 from fp8bench.numerics.definitions import BLOCK, DEFINITIONS, E4M3, E8M0, MXFP8, Bits, bits, in_blocks
 from fp8bench.schema.errors import UsageError, require_known
-from fp8bench.tables.document import NOTHING, CsvLines, Document, Note, Table, blocks, notes, telling
+from fp8bench.tables.document import CsvLines, Document, Table, blocks, notes, telling
 from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import number
 
@@ -31,9 +31,7 @@ CASTS: tuple[Column[Bits], ...] = (
     Column("error", lambda one: one.relative_error, ".2g"),
     word(
         "sign exponent mantissa",
-        lambda one: (
-            " ".join(bits or NOTHING for bits in (one.sign, one.exponent, one.mantissa)) if one.exponent else None
-        ),
+        lambda one: f"{one.sign or '-'} {one.exponent} {one.mantissa or '-'}" if one.exponent else None,
     ),
 )
 
@@ -53,32 +51,28 @@ def formats(
     if block and not values:
         raise UsageError("--block casts values, and there are none", "Add them, as --cast 300,1,1e-4")
     chosen = [one for name, one in DEFINITIONS.items() if name in (names or DEFINITIONS)]
+    limits = [one.limits for one in chosen]
     by_format = [[bits(one, value) for value in values] for one in chosen] + ([in_blocks(values)] if block else [])
     casts = [one for of_a_value in zip(*by_format, strict=True) for one in of_a_value]
-    data = {"dtypes": [_in_json(one.limits) for one in chosen], "casts": [_in_json(one._asdict()) for one in casts]}
+    shown = telling(*(one.cells(casts) for one in CASTS)) if casts else [one.cells(limits) for one in LIMITS]
+    said = (
+        (
+            not casts,
+            "s+e+m: bits of sign, exponent, mantissa. eps: from 1 to the next value. _x2: two values to a byte.",
+        ),
+        (not casts, f"{MXFP8}: {BLOCK} {E4M3.name} share a {E8M0.name}."),
+        (not casts, "What values become, bit by bit: --cast 2.07,-0.78; in blocks that share a scale: --block mxfp8."),
+        (casts, "By definition, to nearest, ties to even, from float32. error: relative. -: no bits for it."),
+        (block, "scale: of a block of the values, a row of a tensor; bits: of value / scale."),
+        (
+            any(one.saturated for one in casts),
+            "* saturated: beyond max, without inf. torch before 2.12 gives nan there.",
+        ),
+    )
+    data = {"dtypes": [_in_json(one) for one in limits], "casts": [_in_json(one._asdict()) for one in casts]}
     rows = data["casts"] or data["dtypes"]
-    if casts:
-        columns = telling(*(column.cells(casts) for column in CASTS))
-        said = notes(
-            (True, "By definition, to nearest, ties to even, from float32. error: relative. -: no bits for it."),
-            (
-                any(one.scale for one in casts),
-                "scale: of a block of the values, a row of a tensor; bits: of value / scale.",
-            ),
-            (
-                any(one.saturated for one in casts),
-                "* saturated: beyond max, without inf. torch before 2.12 gives nan there.",
-            ),
-        )
-    else:
-        columns = [column.cells([one.limits for one in chosen]) for column in LIMITS]
-        said = [
-            Note("s+e+m: bits of sign, exponent, mantissa. eps: from 1 to the next value. _x2: two values to a byte."),
-            Note(f"{MXFP8}: {BLOCK} {E4M3.name} share a {E8M0.name}."),
-            Note("What values become, bit by bit: --cast 2.07,-0.78; in blocks that share a scale: --block mxfp8."),
-        ]
     lines = CsvLines(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
-    show(Document(blocks([Table(tuple(columns), whole=True)], said), data=data, lines=lines), form)
+    show(Document(blocks([Table(tuple(shown), whole=True)], notes(*said)), data=data, lines=lines), form)
 
 
 COMMANDS = {"formats": formats}
@@ -89,12 +83,12 @@ def parse_numbers(text: str) -> list[float]:
     found = []
     for part in map(str.strip, text.split(",")):
         try:
-            value = float(part)
-        except ValueError as error:
+            exact = Decimal(part)
+            value = float(exact)
+        except (InvalidOperation, ValueError) as error:
             why = f"--cast {part!r} is not a number" if part else "--cast has an empty place where a number should be"
             raise UsageError(why, "Give numbers with commas between, as 2.07,-0.78 or inf") from error
-        lost = value == 0 and re.search("[1-9]", re.split("[eE]", part)[0])
-        if lost or (math.isinf(value) and "inf" not in part.lower()):
+        if math.isinf(value) != exact.is_infinite() or (value == 0) != exact.is_zero():
             what = f"--cast {part!r} is {value} in float64, in which numbers are read"
             raise UsageError(what, f"Give {value}, or another")
         found.append(value)

@@ -4,7 +4,7 @@ A record has a row for each layer, input and mode; a second table shows the jump
 and how many steps after the fall the scale was back. In pictures no two things differ by colour alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -161,8 +161,7 @@ STYLES = (
 )
 """Of scalings in a picture: lines become thinner, so that those that coincide are seen."""
 
-DOT = Looks(FAINT, "", marker="o", size=3.2, hollow=True)
-"""What Transformer Engine did."""
+HOLLOW = Looks(FAINT, "", marker="o", hollow=True)
 
 Way = tuple[ScalingTrace, AmaxJump]
 """A way of scaling, and the jump that it answers."""
@@ -273,34 +272,28 @@ def error_dots(record: NumericsRecord) -> Figure:
     rows = [row for row in record.rows if row.status == "ok"]
     layers = [layer for layer in LAYERS if any(row.layer == layer for row in rows)]
     modes = [mode for mode in record.config.modes if any(row.mode == mode for row in rows)]
-    inputs = {row.input for row in rows}
+    inputs = {row.input for row in rows if row.input}
     legend = [Series((), looks, name) for name, (looks, _) in MARKS.items() if {name, name + EXACT} & inputs]
-    if any(name and name.endswith(EXACT) for name in inputs):
-        looks = Looks(FAINT, "", marker="o", hollow=True)
-        legend.append(Series((), looks, "hollow: the same, moved to values that fp8 has"))
-
-    def dot(row: LayerError, name: str) -> Series:
-        looks, offset = MARKS[name.removesuffix(EXACT)]
-        hollow = name.endswith(EXACT)
-        # At the left edge, too, what is hollow stands beside what is not.
-        x = max(row.relative_error or 0.0, LEAST * (0.75 if hollow else 1))
-        return Series([(x, modes.index(row.mode) + offset)], replace(looks, hollow=hollow))
+    if any(name.endswith(EXACT) for name in inputs):
+        legend.append(Series((), HOLLOW, "hollow: the same, moved to values that fp8 has"))
+    x = Axis(
+        "relative error", log=True, low=LEAST / 2, high=max(0.2, *(1.5 * (row.relative_error or 0) for row in rows))
+    )
+    y = Axis(names=[mode.replace(":", "\n", 1) if len(mode) > 16 else mode for mode in modes])
 
     def panel(layer: LayerName, tensor: TensorName) -> Panel:
-        dots = [dot(row, row.input) for row in rows if row.input and (row.layer, row.tensor) == (layer, tensor)]
-        middle = (layer, tensor) == (layers[-1], TENSORS[1])
-        label = f"relative error against float64 (below {LEAST:g}: at the left edge)" if middle else ""
-        most = max(0.2, 1.5 * max(row.relative_error or 0.0 for row in rows))
-        return Panel(
-            (*dots, *legend),
-            f"{layer}: {tensor.replace('_', ' ')}",
-            Axis(label, log=True, low=LEAST / 2, high=most),
-            Axis(names=[mode.replace(":", "\n", 1) if len(mode) > 16 else mode for mode in modes]),
-            height=0.45 + 0.4 * len(modes),
-        )
+        dots = []
+        for row in rows:
+            if row.input is not None and (row.layer, row.tensor) == (layer, tensor):
+                looks, offset = MARKS[row.input.removesuffix(EXACT)]
+                hollow = row.input.endswith(EXACT)
+                # At the left edge, too, what is hollow stands beside what is not.
+                error = max(row.relative_error or 0.0, LEAST * (0.75 if hollow else 1))
+                dots.append(Series([(error, modes.index(row.mode) + offset)], replace(looks, hollow=hollow)))
+        return Panel((*dots, *legend), f"{layer}: {tensor.replace('_', ' ')}", x, y, 0.45 + 0.4 * len(modes))
 
-    panels = [[panel(layer, tensor) for tensor in TENSORS] for layer in layers]
-    return Figure("Errors of each mode's layers, by input", panels, share_x=True, share_y=True)
+    title = f"Errors of each mode's layers against float64, by input (below {LEAST:g}: at the left edge)"
+    return Figure(title, [[panel(layer, tensor) for tensor in TENSORS] for layer in layers], share_x=True, share_y=True)
 
 
 def jump_lines(record: NumericsRecord) -> Figure:
@@ -308,36 +301,34 @@ def jump_lines(record: NumericsRecord) -> Figure:
     what Transformer Engine did.
     """
     history = record.history
-    simulated = [trace for trace in history.traces if trace.source == "simulated"]
-    measured = [trace for trace in history.traces if trace.source == "transformer_engine"]
-    looks = dict(zip(map(scaling_name, simulated), STYLES, strict=False))
-
-    def stairs(values: Sequence[float], of: Looks, label: str) -> Series:
-        return Series([*enumerate(values)], of, label, stairs=True)
+    of_source = grouped(history.traces, lambda trace: trace.source)
+    simulated = [(scaling_name(trace), trace) for trace in of_source["simulated"]]
 
     def held(trace: ScalingTrace) -> list[float]:
         return [history.largest / scale for scale in trace.scale]
 
-    def panel(title: str, height: float, lines: Sequence[Series], label: str = "", log: bool = True) -> Panel:
-        shaded = (history.up_at - 0.5, history.down_at - 0.5)
-        return Panel(lines, title, Axis(label), Axis(log=log), height, shaded)
+    def lines(values: Callable[[ScalingTrace], Sequence[float]]) -> list[Series]:
+        return [
+            Series([*enumerate(values(trace))], looks, name, stairs=True)
+            for (name, trace), looks in zip(simulated, STYLES, strict=False)
+        ]
 
-    largest = [stairs(held(trace), looks[scaling_name(trace)], scaling_name(trace)) for trace in simulated]
-    largest.append(stairs(simulated[0].amax, Looks(INK, width=1.0), "the tensor"))
-    for trace in measured:
-        of = replace(DOT, colour=looks[scaling_name(trace)].colour)
-        largest.append(Series([*enumerate(held(trace))], of))
-    largest += [Series((), DOT, "dots: Transformer Engine")] if measured else []
-    saturated = [stairs([100 * one for one in trace.saturated], looks[scaling_name(trace)], "") for trace in simulated]
-    errors = [stairs(trace.relative_error, looks[scaling_name(trace)], "") for trace in simulated]
+    tensor = Series([*enumerate(simulated[0][1].amax)], Looks(INK, width=1.0), "the tensor", stairs=True)
+    dots = [
+        Series([*enumerate(held(trace))], replace(HOLLOW, size=3.2), "dots: Transformer Engine")
+        for trace in of_source.get("transformer_engine", ())
+    ]
     above = "the largest magnitude in the tensor, and the largest that each scale lets e4m3 hold"
-    panels = (
-        panel(above, 2.7, largest),
-        panel("values that saturate, %", 1.2, saturated, log=False),
-        panel("relative error of the cast", 1.5, errors, "step"),
-    )
+    panels = [
+        [Panel(series, title, Axis("step"), Axis(log=log), height, (history.up_at - 0.5, history.down_at - 0.5))]
+        for title, height, log, series in (
+            (above, 2.7, True, [*lines(held), tensor, *dots]),
+            ("values that saturate, %", 1.2, False, lines(lambda trace: [100 * one for one in trace.saturated])),
+            ("relative error of the cast", 1.5, True, lines(lambda trace: trace.relative_error)),
+        )
+    ]
     title = f"Scaling of a tensor whose values are {history.factor:g} times as large for some steps"
-    return Figure(title, [(one,) for one in panels], share_x=True)
+    return Figure(title, panels, share_x=True)
 
 
 STUDY = Study[NumericsRecord, NumericsRecord](

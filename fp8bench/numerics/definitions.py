@@ -1,7 +1,7 @@
 """Number formats: their limits, what a value becomes in one, bit by bit, and blocks that share a scale (MXFP8).
 Without torch.
 
-    value = (-1)^sign * 2^(exponent - bias) * 1.mantissa        a normal number
+    value = (-1)^sign * 2^(exponent - bias) * 1.mantissa        a normal number; bias: 2^(exponent bits - 1) - 1
     value = (-1)^sign * 2^(1 - bias)        * 0.mantissa        a subnormal number, if the exponent's bits are all 0
 
 In MXFP8, 32 consecutive values of e4m3 along the dimension that a GEMM sums over share a scale in e8m0:
@@ -12,23 +12,19 @@ Sources: OCP OFP8; OCP Microscaling Formats 1.0; Transformer Engine's documentat
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True)
-class Definition:
+class Definition(NamedTuple):
     """What a format's bits mean. specials: of inf and nan; with both, they have the highest exponent (IEEE 754), nan
-    alone has the pattern of ones. subnormal: whether the lowest exponent has subnormals, and zero.
+    alone has the pattern of ones. Without a mantissa (e8m0), the lowest exponent has no subnormals and no zero.
     """
 
     name: str
     exponent_bits: int
     mantissa_bits: int
-    bias: int
     specials: tuple[str, ...] = ("inf", "nan")
     sign_bits: int = 1
-    subnormal: bool = True
 
     @property
     def bits(self) -> int:
@@ -36,14 +32,18 @@ class Definition:
         return self.sign_bits + self.exponent_bits + self.mantissa_bits
 
     @property
-    def ones(self) -> int:
-        """The pattern whose bits, except the sign, are all 1."""
-        return (1 << (self.exponent_bits + self.mantissa_bits)) - 1
+    def bias(self) -> int:
+        return (1 << (self.exponent_bits - 1)) - 1
+
+    @property
+    def sign(self) -> int:
+        """The sign's bit. The patterns below it are in the order of their values, with inf and nan last."""
+        return 1 << self.exponent_bits + self.mantissa_bits
 
     @property
     def largest(self) -> int:
-        """The pattern of max. Patterns without a sign are in the order of their values, with inf and nan last."""
-        return self.ones - (1 << self.mantissa_bits if "inf" in self.specials else len(self.specials))
+        """The pattern of max."""
+        return self.sign - 1 - (1 << self.mantissa_bits if "inf" in self.specials else len(self.specials))
 
     @property
     def max(self) -> float:
@@ -51,30 +51,26 @@ class Definition:
 
     @property
     def limits(self) -> dict[str, Any]:
-        """The limits by name; a format may have no subnormals. min: the lowest value. eps: from 1 to the next value."""
+        """The limits by name. min: the lowest value. eps: from 1 to the next value."""
+        names = ("name", "bits", "sign_bits", "exponent_bits", "mantissa_bits", "max")
         return {
-            **{name: getattr(self, name) for name in ("name", "bits", "sign_bits", "exponent_bits", "mantissa_bits")},
-            "max": self.max,
+            **{name: getattr(self, name) for name in names},
             "min": -self.max if self.sign_bits else decode(self, 0),
-            "smallest_normal": decode(self, self.subnormal << self.mantissa_bits),
-            "smallest_subnormal": decode(self, 1) if self.subnormal else None,
+            "smallest_normal": decode(self, min(1, self.mantissa_bits) << self.mantissa_bits),
+            "smallest_subnormal": decode(self, 1) if self.mantissa_bits else None,
             "eps": math.ldexp(1.0, -self.mantissa_bits),
             "specials": self.specials,
         }
 
 
-FLOAT32 = Definition("float32", 8, 23, 127)
-E4M3 = Definition("float8_e4m3fn", 4, 3, 7, ("nan",))
-E5M2 = Definition("float8_e5m2", 5, 2, 15)
-E8M0 = Definition("float8_e8m0fnu", 8, 0, 127, ("nan",), sign_bits=0, subnormal=False)
-E2M1 = Definition("float4_e2m1fn_x2", 2, 1, 1, ())
-BFLOAT16, FLOAT16 = Definition("bfloat16", 8, 7, 127), Definition("float16", 5, 10, 15)
+FLOAT32, BFLOAT16, FLOAT16 = Definition("float32", 8, 23), Definition("bfloat16", 8, 7), Definition("float16", 5, 10)
+E4M3, E5M2 = Definition("float8_e4m3fn", 4, 3, ("nan",)), Definition("float8_e5m2", 5, 2)
+E8M0, E2M1 = Definition("float8_e8m0fnu", 8, 0, ("nan",), sign_bits=0), Definition("float4_e2m1fn_x2", 2, 1, ())
 DEFINITIONS = {one.name: one for one in (FLOAT32, BFLOAT16, FLOAT16, E4M3, E5M2, E8M0, E2M1)}
-"""The definitions by torch's names, in the order in which they are shown."""
+"""By torch's names, in the order in which they are shown."""
 
-MXFP8 = "mxfp8"
-BLOCK = 32
-"""How many values of MXFP8 share a scale."""
+MXFP8, BLOCK = "mxfp8", 32
+"""The name of scaling by blocks, and how many values share a scale."""
 
 
 class Bits(NamedTuple):
@@ -98,15 +94,15 @@ def decode(definition: Definition, pattern: int) -> float:
     """Return the value of a bit pattern, exactly in float64. Raises ValueError for a pattern of too many bits."""
     if not 0 <= pattern < 1 << definition.bits:
         raise ValueError(f"{definition.name} has {definition.bits} bits, and {pattern:#x} matches none of these")
-    unsigned = pattern & definition.ones
-    sign = -1.0 if unsigned != pattern else 1.0
+    unsigned = pattern % definition.sign
+    sign = 1.0 if unsigned == pattern else -1.0
     if unsigned > definition.largest:
         return sign * math.inf if "inf" in definition.specials and unsigned == definition.largest + 1 else math.nan
-    hidden_bit = 1 << definition.mantissa_bits
-    exponent, mantissa = divmod(unsigned, hidden_bit)
-    if exponent == 0 and definition.subnormal:
-        return sign * math.ldexp(mantissa, 1 - definition.bias - definition.mantissa_bits)
-    return sign * math.ldexp(hidden_bit + mantissa, exponent - definition.bias - definition.mantissa_bits)
+    exponent, mantissa = divmod(unsigned, 1 << definition.mantissa_bits)
+    if exponent or not definition.mantissa_bits:
+        mantissa += 1 << definition.mantissa_bits
+    lowest = min(1, definition.mantissa_bits)
+    return sign * math.ldexp(mantissa, max(exponent, lowest) - definition.bias - definition.mantissa_bits)
 
 
 def encode(definition: Definition, value: float) -> int | None:
@@ -114,23 +110,23 @@ def encode(definition: Definition, value: float) -> int | None:
     format has it, otherwise max. None for inf and nan where the format lacks them, and below 0 where it has no sign.
     """
     if math.isnan(value):
-        return definition.ones if "nan" in definition.specials else None
+        return definition.sign - 1 if "nan" in definition.specials else None
     has_inf = "inf" in definition.specials
     if (math.isinf(value) and not has_inf) or (value < 0 and not definition.sign_bits):
         return None
     most = definition.largest + has_inf
     pattern = most if math.isinf(value) else min(_on_grid(definition, abs(value)), most)
-    return pattern + (definition.ones + 1) * (definition.sign_bits and math.copysign(1.0, value) < 0)
+    return pattern + definition.sign * (definition.sign_bits and math.copysign(1.0, value) < 0)
 
 
 def _on_grid(definition: Definition, magnitude: float) -> int:
     """Return the nearest pattern as if exponents had no end: of a value beyond max it is more than `largest`."""
-    lowest = definition.subnormal - definition.bias
+    lowest = min(1, definition.mantissa_bits)
     # frexp returns mantissas in [0.5, 1), formats have [1, 2).
-    exponent = max(math.frexp(magnitude)[1] - 1, lowest) if magnitude else lowest
+    exponent = max(math.frexp(magnitude)[1] - 1 + definition.bias, lowest) if magnitude else lowest
     # Python's round chooses the even of two. One step more than a binade has is the first step of the next one.
-    steps = round(math.ldexp(magnitude, definition.mantissa_bits - exponent))
-    return max(0, steps + (exponent - lowest - (not definition.subnormal) << definition.mantissa_bits))
+    steps = round(math.ldexp(magnitude, definition.mantissa_bits - exponent + definition.bias))
+    return max(0, steps + (exponent - 1 << definition.mantissa_bits))
 
 
 def bits(definition: Definition, value: float, scale: float | None = None) -> Bits:
@@ -143,20 +139,12 @@ def bits(definition: Definition, value: float, scale: float | None = None) -> Bi
     becomes = decode(definition, pattern) * factor
     exact = becomes == value or (math.isnan(becomes) and math.isnan(value))
     error = 0.0 if exact else abs(becomes - value)
+    relative = 0.0 if exact else error / abs(value) if value else math.inf
     digits = f"{pattern:0{definition.bits}b}"
-    mantissa_at = definition.sign_bits + definition.exponent_bits
-    return Bits(
-        value=value,
-        dtype=definition.name,
-        becomes=becomes,
-        absolute_error=error,
-        relative_error=0.0 if exact else error / abs(value) if value else math.inf,
-        sign=digits[: definition.sign_bits],
-        exponent=digits[definition.sign_bits : mantissa_at],
-        mantissa=digits[mantissa_at:],
-        scale=scale,
-        saturated=math.isfinite(becomes) and _on_grid(definition, abs(scaled)) > definition.largest,
-    )
+    at = definition.sign_bits + definition.exponent_bits
+    parts = digits[: definition.sign_bits], digits[definition.sign_bits : at], digits[at:]
+    saturated = math.isfinite(becomes) and _on_grid(definition, abs(scaled)) > definition.largest
+    return Bits(value, definition.name, becomes, error, relative, *parts, scale, saturated)
 
 
 def in_blocks(values: Sequence[float]) -> list[Bits]:

@@ -18,7 +18,7 @@ from fp8bench.modes.transformer_engine import import_te
 from fp8bench.numerics.definitions import E4M3, E5M2, FLOAT32, Definition
 from fp8bench.schema.numerics import Algo, AmaxJump, ScalingTrace, TensorName
 
-BOTH = Definition("float7_e4m2", 4, 2, 7, ())
+BOTH = Definition("float7_e4m2", 4, 2, ())
 """The values that both e4m3 and e5m2 have: e4m3's range with e5m2's mantissa."""
 
 DELAYED = "te-fp8:delayed"

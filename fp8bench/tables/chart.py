@@ -243,8 +243,11 @@ def draw(what: Figure, path: Path) -> None:
     with figure(0.4 + sum(heights) + 0.2 * math.ceil(len(looks) / columns), path) as made:
         title(made, what.title)
         grid: Any = {"squeeze": False, "sharex": what.share_x, "sharey": what.share_y, "height_ratios": heights}
-        for panel, axes in zip(every, made.subplots(len(heights), len(what.panels[0]), **grid).flat, strict=True):
+        drawn = made.subplots(len(heights), len(what.panels[0]), **grid)
+        for panel, axes in zip(every, drawn.flat, strict=True):
             _draw_panel(panel, axes)
+        for axes in drawn[:-1].flat if what.share_x else ():
+            axes.set_xlabel("")
         _draw_legend(made, looks, columns)
 
 
