@@ -9,8 +9,8 @@ from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import show
 from fp8bench.numerics.definitions import BLOCK, DEFINITIONS, E4M3, E8M0, MXFP8, Bits, bits, in_blocks
 from fp8bench.schema.errors import UsageError, require_known
-from fp8bench.tables.document import NOTHING, CsvLines, Document, Note, Table, blocks, notes, telling
-from fp8bench.tables.study import Column, word
+from fp8bench.tables.document import NOTHING, CsvLines, Document, Note, blocks, notes
+from fp8bench.tables.study import Column, table_of, word
 from fp8bench.tables.written import number
 
 HELP = "fp8bench numerics formats --help"
@@ -58,7 +58,7 @@ def formats(
     data = {"dtypes": [_in_json(one.limits) for one in chosen], "casts": [_in_json(one._asdict()) for one in casts]}
     rows = data["casts"] or data["dtypes"]
     if casts:
-        columns = telling(*(column.cells(casts) for column in CASTS))
+        table = table_of(CASTS, casts, whole=True)
         said = notes(
             (True, "By definition, to nearest, ties to even, from float32. error: relative. -: no bits for it."),
             (
@@ -71,14 +71,14 @@ def formats(
             ),
         )
     else:
-        columns = [column.cells([one.limits for one in chosen]) for column in LIMITS]
+        table = table_of(LIMITS, [one.limits for one in chosen], whole=True)
         said = [
             Note("s+e+m: bits of sign, exponent, mantissa. eps: from 1 to the next value. _x2: two values to a byte."),
             Note(f"{MXFP8}: {BLOCK} {E4M3.name} share a {E8M0.name}."),
             Note("What values become, bit by bit: --cast 2.07,-0.78; in blocks that share a scale: --block mxfp8."),
         ]
     lines = CsvLines(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
-    show(Document(blocks([Table(tuple(columns), whole=True)], said), data=data, lines=lines), form)
+    show(Document(blocks([table], said), data=data, lines=lines), form)
 
 
 COMMANDS = {"formats": formats}

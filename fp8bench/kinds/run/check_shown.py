@@ -17,7 +17,7 @@ from fp8bench.records.select import Filter, grouped
 from fp8bench.schema.errors import UsageError, inert
 from fp8bench.tables import document as doc
 from fp8bench.tables.render import render
-from fp8bench.tables.study import Column, word
+from fp8bench.tables.study import Column, table_of, word
 from fp8bench.tables.written import change
 
 
@@ -84,16 +84,16 @@ def _document(
     naming: list[Column[CheckedRow]] = [
         word("instance", lambda row: row.instance),
         word("mode", lambda row: row.mode_label),
-        *([word("execution", lambda row: row.execution)] if any(row.execution for row in rows) else []),
+        word("execution", lambda row: row.execution),
         Column("batch x GPUs", lambda row: f"{row.batch_size} x {row.world_size}", str),
     ]
     if len({(row.workload, row.optimizer) for row in rows}) > 1:
         naming.append(word("work", lambda row: f"{row.workload}, {row.optimizer}"))
-    shown = tuple(one.cells(rows) for one in (*naming, *columns, Column("notes", notes, kind="note")))
-    emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if check.fails(row) else "" for row in rows)
+    every = [*naming, *columns, Column("notes", notes, kind="note")]
+    table = table_of(every, rows, len(naming), lambda row: "strong" if check.fails(row) else "", numbered=True)
     blocks = doc.blocks(
         [*map(doc.Sentence, above)],
-        [doc.Table(shown, 3, numbered=True, emphasis=emphasis)],
+        [table],
         [*map(doc.Note, letters.lines())],
         [*map(doc.Sentence, below)],
     )

@@ -1,6 +1,6 @@
 """Where a step's time goes, for one mode or two side by side, and why. Hidden communication is no part of the step."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
@@ -15,7 +15,8 @@ from fp8bench.schema.rank import Category
 from fp8bench.schema.record import Record
 from fp8bench.tables import document as doc
 from fp8bench.tables.row_chart import Bar, Bars
-from fp8bench.tables.written import counted, number
+from fp8bench.tables.study import Column, table_of, word
+from fp8bench.tables.written import counted
 
 PICTURE = "steps"
 """The name of the figure."""
@@ -157,31 +158,38 @@ def _table(modes: Sequence[StepFacts], floor: Floor | None = None) -> doc.Table:
     """Return the parts that any mode has, idle time, the sum, and hidden communication if there is any. floor: of the
     first mode.
     """
-    parts = [dict(mode.parts()) for mode in modes]
-    lines = {name: tuple(of.get(name, 0.0) for of in parts) for name in PARTS.values()}
-    lines |= {IDLE: tuple(mode.idle_s for mode in modes), "step": tuple(mode.step_time_s for mode in modes)}
-    lines["communication, hidden"] = tuple(mode.profile.nccl_overlapped_s for mode in modes)
-    shown = {name: seconds for name, seconds in lines.items() if max(seconds) >= SMALLEST_S}
-    columns = [doc.Cells("part of a step", tuple(shown), "word")]
-    for place, mode in enumerate(modes):
+    hidden = "communication, hidden"
+    every = [
+        {**dict(one.parts()), IDLE: one.idle_s, "step": one.step_time_s, hidden: one.profile.nccl_overlapped_s}
+        for one in modes
+    ]
+    order = (*PARTS.values(), IDLE, "step", hidden)
+    shown = [name for name in order if max(of.get(name, 0.0) for of in every) >= SMALLEST_S]
+    columns: list[Column[str]] = [word("part of a step", str)]
+    for mode, of in zip(modes, every, strict=True):
         # A part that takes no time is not part of the step.
-        times = [seconds[place] or None for seconds in shown.values()]
-        columns.append(doc.Cells(mode.label, tuple(number(time, ".1f", 1e3) for time in times), unit="ms"))
-        shares = tuple(number(time and time / mode.length_s, ".1f", 100, " %") for time in times)
-        columns.append(doc.Cells("share", shares))
+        times = {name: seconds for name, seconds in of.items() if seconds}
+        shares = {name: seconds / mode.length_s for name, seconds in times.items()}
+        columns += [_ms(mode.label, times), Column("share", shares.get, ".1f", scale=100, after=" %")]
     if len(modes) > 1:
-        rounded = [0.0 if abs(mine - theirs) < SMALLEST_S else mine - theirs for mine, theirs in shown.values()]
-        texts = tuple(f"{seconds * 1e3:+z.1f}" if seconds else "0.0" for seconds in rounded)
-        tones = tuple[doc.Tone, ...](("bad" if seconds > 0 else "good") if seconds else "" for seconds in rounded)
-        columns.append(doc.Cells("difference", texts, unit="ms", tones=tones))
+        longer = {name: every[0].get(name, 0.0) - every[1].get(name, 0.0) for name in shown}
+
+        def tone(name: str) -> doc.Tone:
+            return "" if abs(longer[name]) < SMALLEST_S else "bad" if longer[name] > 0 else "good"
+
+        columns.append(_ms("difference", longer, "+z.1f", tone))
     if floor is not None:
         least = {PARTS[part]: seconds for part, seconds in floor.parts.items()} | {"step": floor.total_s}
-        above = {name: seconds[0] - least.get(name, 0.0) for name, seconds in shown.items() if name in (*lines,)[:-1]}
-        columns.append(doc.Cells("floor", tuple(number(least.get(name), ".1f", 1e3) for name in shown), unit="ms"))
-        columns.append(doc.Cells("above", tuple(number(above.get(name), ".1f", 1e3) for name in shown), unit="ms"))
-        columns.append(doc.Cells("lowered by", tuple(_lowered_by(modes[0]).get(name, "") for name in shown), "word"))
-    emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if name == "step" else "" for name in shown)
-    return doc.Table(tuple(columns), emphasis=emphasis)
+        above = {name: every[0].get(name, 0.0) - least.get(name, 0.0) for name in shown if name != hidden}
+        lowered_by = word("lowered by", _lowered_by(modes[0]).get)
+        columns += [_ms("floor", least), _ms("above", above), lowered_by]
+    return table_of(columns, shown, emphasis=lambda name: "strong" if name == "step" else "")
+
+
+def _ms(
+    heading: str, of: Mapping[str, float], form: str = ".1f", tone: Callable[[str], doc.Tone] | None = None
+) -> Column[str]:
+    return Column(heading, of.get, form, unit="ms", scale=1e3, tone=tone)
 
 
 def step_bars(modes: Sequence[StepFacts]) -> Bars:
