@@ -23,11 +23,6 @@ from fp8bench.tables.study import Column, table_of, word
 from fp8bench.tables.written import counted
 
 MONEY = "{:,.2f}".format
-SETTINGS: tuple[Column[tuple[str, object, str]], ...] = (
-    word("setting", lambda row: row[0]),
-    word("value", lambda row: str(row[1])),
-    word("origin", lambda row: row[2]),
-)
 
 
 def _forecast(
@@ -82,13 +77,12 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
     alike = len(set(executed)) == 1
     shown = {
         name: OPTIONS[name].usual() or "none" if value in (None, []) else value for name, value in requested.items()
-    }
-    values = ["by variant" if name in own else value for name, value in shown.items()]
-    same = [
-        name for name in runs[0] if name not in ("mode", "recipe") and all(run[name] == runs[0][name] for run in runs)
-    ]
-    each: list[Column[dict[str, Any]]] = [word(name, itemgetter(name)) for name in runs[0] if name not in same]
-    of_all = [f"{name} {runs[0][name]}" for name in same if runs[0][name] not in (None, [])]
+    } | dict.fromkeys(own & {*requested}, "by variant")
+    settings: list[Column[str]] = [word("setting", str), word("value", shown.get), word("origin", origins.get)]
+    first = runs[0]
+    same = [name for name in first if name not in ("mode", "recipe") and all(run[name] == first[name] for run in runs)]
+    each: list[Column[dict[str, Any]]] = [word(name, itemgetter(name)) for name in first if name not in same]
+    of_all = [f"{name} {first[name]}" for name in same if first[name] not in (None, [])]
     has, most = prepared.instance.gpu_memory_gib, dict[str, int]()
     for entry, turn in zip(prepared.entries, found.turns, strict=True):
         if turn.memory_bytes and has and model is not None:
@@ -124,7 +118,7 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
     of_each = table_of(columns, [*zip(found.turns, executed, prepared.entries, strict=True)])
     return Document(
         blocks(
-            [table_of(SETTINGS, [*zip(requested, values, origins.values(), strict=True)])],
+            [table_of(settings, [*requested])],
             [
                 Sentence(f"instance: {prepared.instance.key}"),
                 Sentence(f"would run {_rounds(found)} of these, each in fresh processes:"),

@@ -31,9 +31,7 @@ CASTS: tuple[Column[Bits], ...] = (
     Column("error", lambda one: one.relative_error, ".2g"),
     word(
         "sign exponent mantissa",
-        lambda one: (
-            " ".join(bits or NOTHING for bits in (one.sign, one.exponent, one.mantissa)) if one.exponent else None
-        ),
+        lambda one: f"{one.sign or NOTHING} {one.exponent} {one.mantissa or NOTHING}" if one.exponent else None,
     ),
 )
 
@@ -61,14 +59,8 @@ def formats(
         table = table_of(CASTS, casts, whole=True)
         said = notes(
             (True, "By definition, to nearest, ties to even, from float32. error: relative. -: no bits for it."),
-            (
-                any(one.scale for one in casts),
-                "scale: of a block of the values, a row of a tensor; bits: of value / scale.",
-            ),
-            (
-                any(one.saturated for one in casts),
-                "* saturated: beyond max, without inf. torch before 2.12 gives nan there.",
-            ),
+            (any(one.scale for one in casts), "scale: of a block (a row of a tensor); bits: of value / scale."),
+            (any(one.saturated for one in casts), "* saturated: beyond max, without inf; nan by torch before 2.12."),
         )
     else:
         table = table_of(LIMITS, [one.limits for one in chosen], whole=True)

@@ -4,15 +4,15 @@ import fnmatch
 import sys
 from collections.abc import Sequence
 from datetime import date
+from operator import attrgetter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from fp8bench import registry
 from fp8bench.cli.options import AsJson, FormOfTables, argument, option
 from fp8bench.cli.output import load_catalog, require_read, show
 from fp8bench.config.options import Folder
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
-from fp8bench.registry import ModeEntry, WorkloadEntry
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Instance, Price
 from fp8bench.schema.model import LinearLayers, ModelFacts
@@ -87,26 +87,19 @@ def instances(
     catalog = load_catalog(results_dir)
     require_read(catalog, ())
     today = PriceQuery(as_of=date.today(), current=True, machine=ANY_MACHINE)
-    instances = [*catalog.instances.values()]
-    rows = [(instance, choose(instance.prices, today)) for instance in instances]
-    _list(INSTANCES, rows, "json" if as_json else "table", instances)
+    rows = [(instance, choose(instance.prices, today)) for instance in catalog.instances.values()]
+    _list(INSTANCES, rows, "json" if as_json else "table", [instance for instance, _ in rows])
 
 
 def _list(columns: Sequence[Column[RowT]], rows: Sequence[RowT], form: str, data: object) -> None:
     show(Document(blocks([table_of(columns, rows, whole=sys.stdout.isatty())]), data=data), form)
 
 
-MODES: tuple[Column[ModeEntry], ...] = (
-    word("mode", lambda mode: mode.name),
-    word("recipes", lambda mode: "its own" if mode.recipes is None else _in(mode.recipes)),
-    word("runs by default on", lambda mode: _in(mode.default_on)),
-    word("what it is", lambda mode: mode.summary),
-)
-WORKLOADS: tuple[Column[WorkloadEntry], ...] = (
-    word("workload", lambda workload: workload.name),
-    word("default on", lambda workload: _in(workload.default_on)),
-    word("what it is", lambda workload: workload.summary),
-)
+NAME, SUMMARY = attrgetter("name"), word("what it is", attrgetter("summary"))
+DEFAULT_ON: Column[Any] = word("default on", lambda entry: _in(entry.default_on))
+RECIPES: Column[Any] = word("recipes", lambda mode: "its own" if mode.recipes is None else _in(mode.recipes))
+MODES = word("mode", NAME), RECIPES, DEFAULT_ON, SUMMARY
+WORKLOADS = word("workload", NAME), DEFAULT_ON, SUMMARY
 INSTANCES: tuple[Column[tuple[Instance, Price | None]], ...] = (
     word("instance", lambda row: row[0].key),
     word("provider", lambda row: row[0].provider or None),

@@ -104,7 +104,7 @@ class Column(Generic[RowT]):
         return doc.Cells(self.heading, texts, self.kind, self.unit, of, tones, self.once, self.spare)
 
 
-def word(heading: str, get: Callable[[RowT], str | None], **looks: Any) -> Column[RowT]:
+def word(heading: str, get: Callable[[RowT], Any], **looks: Any) -> Column[RowT]:
     return Column(heading, get, kind="word", **looks)
 
 

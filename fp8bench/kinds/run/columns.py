@@ -20,7 +20,7 @@ from fp8bench.schema.errors import UsageError, nearest
 from fp8bench.schema.execution import suffix
 from fp8bench.tables.document import Cells, Tone
 from fp8bench.tables.study import Column
-from fp8bench.tables.written import Interval, brief_count, change, rate, time_said, with_interval
+from fp8bench.tables.written import brief_count, change, rate, time_said
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,8 @@ word = partial(RowColumn, kind="word")
 of_a_job = partial(RowColumn, kind="interval", always=False)
 
 
-def _job(value: float | None, interval: Interval | None) -> str:
-    form = ",.0f" if value is None or value >= 100 else ",.1f" if value >= 10 else ",.2f" if value >= 1 else ".3g"
-    return with_interval(value, interval, form)
+def _of_job(value: float) -> str:
+    return format(value, ",.0f" if value >= 100 else ",.1f" if value >= 10 else ",.2f" if value >= 1 else ".3g")
 
 
 def _price_date(row: Row) -> str | None:
@@ -117,8 +116,8 @@ COLUMNS: dict[str, RowColumn] = {
     "price-as-of": word("price as of", _price_date),
     "cost": RowColumn("USD/M {units}", lambda r: r.usd_per_million_units, ",.3f"),
     "break-even": RowColumn("break-even USD/h", lambda r: r.break_even_usd_per_hour, ",.2f"),
-    "hours": of_a_job("hours (95 %)", lambda r: r.job_hours, cell=lambda r: _job(r.job_hours, r.job_hours_ci)),
-    "usd": of_a_job("USD (95 %)", lambda r: r.job_usd, cell=lambda r: _job(r.job_usd, r.job_usd_ci)),
+    "hours": of_a_job("hours (95 %)", lambda r: r.job_hours, _of_job, interval=lambda r: r.job_hours_ci),
+    "usd": of_a_job("USD (95 %)", lambda r: r.job_usd, _of_job, interval=lambda r: r.job_usd_ci),
     "memory": RowColumn("peak GiB", lambda r: r.peak_memory_bytes, ".1f", scale=2**-30, always=False),
     "mfu-bf16": RowColumn("MFU bf16", lambda r: r.mfu_bf16, ".1f", scale=100, after=" %", always=False),
     "mfu-fp8": RowColumn("MFU fp8", lambda r: r.mfu_fp8, ".1f", scale=100, after=" %", always=False),

@@ -1,7 +1,8 @@
 """Where a step's time goes, for one mode or two side by side, and why. Hidden communication is no part of the step."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -11,7 +12,6 @@ from fp8bench.profiling.causes import ADVICE, IDLE, PARTS, SMALLEST_S, Cause, St
 from fp8bench.profiling.floor import Floor
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import suffix
-from fp8bench.schema.rank import Category
 from fp8bench.schema.record import Record
 from fp8bench.tables import document as doc
 from fp8bench.tables.row_chart import Bar, Bars
@@ -140,18 +140,16 @@ def document(explained: Explained, floor: bool = False) -> doc.Document:
 def _lowered_by(mode: StepFacts) -> dict[str, str]:
     """Return, by part, the option that lowers it and is not in use."""
     on_gpu = mode.device == "cuda"
-    found: dict[Category, tuple[bool, str]] = {
-        "gemm_bf16": (on_gpu and not mode.fp8, "--mode te-fp8"),
-        "cast": (mode.fp8, "--batch-size, larger"),
-        "elementwise": (not mode.compile, "--compile on"),
-        "copy": ("split-qkv" in mode.unused, "--te-switch split-qkv"),
-        "optimizer": (True, "--grad-accumulation"),
-        "nccl": (True, "--grad-accumulation"),
+    found = {
+        PARTS["gemm_bf16"]: ("--mode te-fp8", on_gpu and not mode.fp8),
+        PARTS["cast"]: ("--batch-size, larger", mode.fp8),
+        PARTS["elementwise"]: ("--compile on", not mode.compile),
+        PARTS["copy"]: ("--te-switch split-qkv", "split-qkv" in mode.unused),
+        PARTS["optimizer"]: ("--grad-accumulation", True),
+        PARTS["nccl"]: ("--grad-accumulation", True),
+        IDLE: ("--cuda-graphs on", on_gpu and not mode.replayed),
     }
-    return {
-        **{PARTS[part]: option for part, (is_one, option) in found.items() if is_one},
-        IDLE: "--cuda-graphs on" if on_gpu and not mode.replayed else "",
-    }
+    return {part: option for part, (option, is_one) in found.items() if is_one}
 
 
 def _table(modes: Sequence[StepFacts], floor: Floor | None = None) -> doc.Table:
@@ -165,31 +163,25 @@ def _table(modes: Sequence[StepFacts], floor: Floor | None = None) -> doc.Table:
     ]
     order = (*PARTS.values(), IDLE, "step", hidden)
     shown = [name for name in order if max(of.get(name, 0.0) for of in every) >= SMALLEST_S]
+    ms_of = partial(Column[str], format=".1f", unit="ms", scale=1e3)
     columns: list[Column[str]] = [word("part of a step", str)]
     for mode, of in zip(modes, every, strict=True):
         # A part that takes no time is not part of the step.
         times = {name: seconds for name, seconds in of.items() if seconds}
         shares = {name: seconds / mode.length_s for name, seconds in times.items()}
-        columns += [_ms(mode.label, times), Column("share", shares.get, ".1f", scale=100, after=" %")]
+        columns += [ms_of(mode.label, times.get), Column("share", shares.get, ".1f", scale=100, after=" %")]
     if len(modes) > 1:
         longer = {name: every[0].get(name, 0.0) - every[1].get(name, 0.0) for name in shown}
 
         def tone(name: str) -> doc.Tone:
             return "" if abs(longer[name]) < SMALLEST_S else "bad" if longer[name] > 0 else "good"
 
-        columns.append(_ms("difference", longer, "+z.1f", tone))
+        columns.append(ms_of("difference", longer.get, format="+z.1f", tone=tone))
     if floor is not None:
         least = {PARTS[part]: seconds for part, seconds in floor.parts.items()} | {"step": floor.total_s}
         above = {name: every[0].get(name, 0.0) - least.get(name, 0.0) for name in shown if name != hidden}
-        lowered_by = word("lowered by", _lowered_by(modes[0]).get)
-        columns += [_ms("floor", least), _ms("above", above), lowered_by]
+        columns += [ms_of("floor", least.get), ms_of("above", above.get), word("lowered by", _lowered_by(modes[0]).get)]
     return table_of(columns, shown, emphasis=lambda name: "strong" if name == "step" else "")
-
-
-def _ms(
-    heading: str, of: Mapping[str, float], form: str = ".1f", tone: Callable[[str], doc.Tone] | None = None
-) -> Column[str]:
-    return Column(heading, of.get, form, unit="ms", scale=1e3, tone=tone)
 
 
 def step_bars(modes: Sequence[StepFacts]) -> Bars:

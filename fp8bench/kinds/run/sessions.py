@@ -190,6 +190,7 @@ def document(measured: Sequence[Measurement], results_dir: Path) -> doc.Document
     if not found:
         raise results.nothing_found("of any night", results_dir, "Run `fp8bench run` first, or name a folder", RUN)
     began = {night.session: night.created_utc for one in reversed(found) for night in one.nights}
+    nights = sorted(began, key=began.__getitem__)
     columns: list[Column[str]] = [word("night, UTC", lambda name: f"{began[name]:%Y-%m-%d %H:%M}")]
     for one in found:
         steps = {night.session: number(night.step_time_s, ".1f", 1e3) for night in one.nights}
@@ -202,9 +203,7 @@ def document(measured: Sequence[Measurement], results_dir: Path) -> doc.Document
         for night in one.nights
     )
     return doc.Document(
-        doc.blocks(
-            [table_of(columns, sorted(began, key=began.__getitem__))], [*map(doc.Sentence, map(sentence, found))]
-        ),
+        doc.blocks([table_of(columns, nights)], [doc.Sentence(sentence(one)) for one in found]),
         data=[one.model_dump(mode="json") for one in found],
         lines=doc.CsvLines(("variant", *Night.model_fields, "changed"), tuple(lines)),
     )
