@@ -9,8 +9,8 @@ from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import show
 from fp8bench.numerics.definitions import BLOCK, DEFINITIONS, E4M3, E8M0, MXFP8, Bits, bits, in_blocks
 from fp8bench.schema.errors import UsageError, require_known
-from fp8bench.tables.document import NOTHING, CsvLines, Document, Note, blocks, notes
-from fp8bench.tables.study import Column, table_of, word
+from fp8bench.tables.document import NOTHING, CsvLines, Document, Note, Table, blocks, notes, telling
+from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import number
 
 HELP = "fp8bench numerics formats --help"
@@ -31,7 +31,9 @@ CASTS: tuple[Column[Bits], ...] = (
     Column("error", lambda one: one.relative_error, ".2g"),
     word(
         "sign exponent mantissa",
-        lambda one: f"{one.sign or NOTHING} {one.exponent} {one.mantissa or NOTHING}" if one.exponent else None,
+        lambda one: (
+            " ".join(bits or NOTHING for bits in (one.sign, one.exponent, one.mantissa)) if one.exponent else None
+        ),
     ),
 )
 
@@ -56,21 +58,27 @@ def formats(
     data = {"dtypes": [_in_json(one.limits) for one in chosen], "casts": [_in_json(one._asdict()) for one in casts]}
     rows = data["casts"] or data["dtypes"]
     if casts:
-        table = table_of(CASTS, casts, whole=True)
+        columns = telling(*(column.cells(casts) for column in CASTS))
         said = notes(
             (True, "By definition, to nearest, ties to even, from float32. error: relative. -: no bits for it."),
-            (any(one.scale for one in casts), "scale: of a block (a row of a tensor); bits: of value / scale."),
-            (any(one.saturated for one in casts), "* saturated: beyond max, without inf; nan by torch before 2.12."),
+            (
+                any(one.scale for one in casts),
+                "scale: of a block of the values, a row of a tensor; bits: of value / scale.",
+            ),
+            (
+                any(one.saturated for one in casts),
+                "* saturated: beyond max, without inf. torch before 2.12 gives nan there.",
+            ),
         )
     else:
-        table = table_of(LIMITS, [one.limits for one in chosen], whole=True)
+        columns = [column.cells([one.limits for one in chosen]) for column in LIMITS]
         said = [
             Note("s+e+m: bits of sign, exponent, mantissa. eps: from 1 to the next value. _x2: two values to a byte."),
             Note(f"{MXFP8}: {BLOCK} {E4M3.name} share a {E8M0.name}."),
             Note("What values become, bit by bit: --cast 2.07,-0.78; in blocks that share a scale: --block mxfp8."),
         ]
     lines = CsvLines(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
-    show(Document(blocks([table], said), data=data, lines=lines), form)
+    show(Document(blocks([Table(tuple(columns), whole=True)], said), data=data, lines=lines), form)
 
 
 COMMANDS = {"formats": formats}
