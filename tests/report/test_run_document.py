@@ -202,19 +202,6 @@ def test_it_answers_in_one_line_a_row(changes, wanted):
     assert any(line.startswith("* certain: the whole interval on one side") for line in lines) == decided
 
 
-@pytest.mark.parametrize("form", ["plain", "terminal"])
-def test_no_line_of_it_is_wider_than_80_characters(form, found, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    rows = [
-        judged(mode="torchao-float8", recipe="rowwise_with_gw_hp", execution="compiled+graphed", batch_size=512),
-        judged(instance="custom-1x-nvidia-h200", execution="blocks+graphed", marks=("published", "a mark " * 9)),
-        *found.rows,
-    ]
-    table = shown(*rows, form=form).partition(" certain")[0]
-    assert max(len(line.rstrip()) for line in table.splitlines()) <= 80
-    assert all(word in table for word in ("step", "faster", "per USD", "custom-1x-", "348.7 ms ±0.4 %"))
-
-
 @pytest.mark.parametrize(
     ("rows", "place", "column"),
     [

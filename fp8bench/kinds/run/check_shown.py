@@ -18,7 +18,7 @@ from fp8bench.schema.errors import UsageError, inert
 from fp8bench.schema.execution import executed
 from fp8bench.tables import document as doc
 from fp8bench.tables.render import render
-from fp8bench.tables.study import Column, word
+from fp8bench.tables.study import Column, table_of, word
 from fp8bench.tables.written import change
 
 
@@ -85,17 +85,16 @@ def _document(
     naming: list[Column[CheckedRow]] = [
         word("instance", lambda row: row.instance),
         word("mode", lambda row: row.mode_label),
+        word("execution", lambda row: executed(row.execution) or None),
         Column("batch x GPUs", lambda row: f"{row.batch_size} x {row.world_size}", str),
     ]
-    if any(row.execution for row in rows):
-        naming.insert(2, word("execution", lambda row: executed(row.execution) or None))
     if len({(row.workload, row.optimizer) for row in rows}) > 1:
         naming.append(word("work", lambda row: f"{row.workload}, {row.optimizer}"))
-    shown = tuple(one.cells(rows) for one in (*naming, *columns, Column("notes", notes, kind="note")))
-    emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if check.fails(row) else "" for row in rows)
+    every = [*naming, *columns, Column("notes", notes, kind="note")]
+    table = table_of(every, rows, len(naming), lambda row: "strong" if check.fails(row) else "", numbered=True)
     blocks = doc.blocks(
         [*map(doc.Sentence, above)],
-        [doc.Table(shown, 3, numbered=True, emphasis=emphasis)],
+        [table],
         [*map(doc.Note, letters.lines())],
         [*map(doc.Sentence, below)],
     )
@@ -193,12 +192,12 @@ def _xml(text: str) -> str:
     return re.sub("[\ufffe\uffff]", "\ufffd", inert(text))
 
 
-def _rendered(form: str) -> Callable[[Check], str]:
-    return lambda check: render(document(check), form)
+def exported(check: Check, form: str) -> str:
+    """Return the text of one file. form: one of EXPORTS, which `--export` takes."""
+    return _junit(check) if form == "junit" else render(document(check), form)
 
 
-EXPORTS = {"junit": _junit, **{form: _rendered(form) for form in ("csv", "markdown", "json")}}
-"""Exports by the name that `--export` takes; each returns the text of one file."""
+EXPORTS = ("junit", "csv", "markdown", "json")
 
 
 @dataclass(frozen=True)
