@@ -19,7 +19,7 @@ from fp8bench.profiling.causes import PARTS, SMALLEST_S
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.tables import document as doc
-from fp8bench.tables.study import Column, word
+from fp8bench.tables.study import Column, table_of, word
 from fp8bench.tables.written import Interval, rate, with_interval
 
 KEYS = (
@@ -175,8 +175,7 @@ def document(rows: Sequence[Prediction], warnings: Sequence[str], omitted: Seque
         Column(f"{unit}/s", lambda one: one.row.throughput_per_s, _rounded),
         Column(f"1,000 {unit}/USD (range)", per_usd, str, "interval"),
     )
-    emphasis: tuple[doc.Emphasis, ...] = tuple("faint" if one.row.reason else "" for one in rows)
-    table = doc.Table(tuple(column.cells(rows) for column in columns), whole=True, emphasis=emphasis)
+    table = table_of(columns, rows, emphasis=lambda one: "faint" if one.row.reason else "", whole=True)
     marks = [(Mark(row.reason, Weight.NOT_RUN), row) for row in every if row.reason]
     marks += [(doubt(text), row) for row in every for text in row.measurement.doubts]
     there = f"{best.world_size} x {machine.gpu.name} of {best.instance}"
@@ -198,7 +197,7 @@ def document(rows: Sequence[Prediction], warnings: Sequence[str], omitted: Seque
             )
             blocks.append([doc.Sentence(said)])
         parts = [part for part in of_best.parts if max(part.measured_s, part.predicted_s) >= SMALLEST_S]
-        of = doc.Table(tuple(column.cells(parts) for column in OF_A_STEP), whole=True)
+        of = table_of(OF_A_STEP, parts, whole=True)
         blocks += [
             [doc.Heading(f"A step of {name_of(best, every)}, batch {best.batch_size} a GPU"), of],
             [doc.Heading("Assumed"), *map(doc.Note, (*of_best.assumed, SOFTWARE))],

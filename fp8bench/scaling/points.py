@@ -123,14 +123,14 @@ class Projection(Frozen):
 
 
 class Scaled(NamedTuple):
-    """The points of one workload, in the order of a table. notes: sources, and what is not shown, and why. warnings:
+    """The points of one workload, in the order of a table. notes: sources, and what is not shown, and why. hint: of
     other workloads. projected: by nodes, instance and mode. assumed: of them, in sentences.
     """
 
     workload: str
     points: tuple[Point, ...]
     notes: tuple[Mark, ...] = ()
-    warnings: tuple[str, ...] = ()
+    hint: str = ""
     projected: tuple[Projection, ...] = ()
     assumed: tuple[str, ...] = ()
 
@@ -168,11 +168,10 @@ def scaled(
     chosen = workload or broadest_first(there)[0]
     has = {instance for instance, _ in there[chosen]}
     without = [key for key in options.instances if key not in has]
-    warnings, notes = [], list[Mark]()
-    if workload is None and len(there) > 1:
-        warnings.append(of_several(chosen, sorted(there.keys() - {chosen}), without))
-    else:
-        notes += [Mark(f"no record of {chosen} for {', '.join(without)}", Weight.OF_ALL)] if without else []
+    others = sorted(there.keys() - {chosen}) if workload is None else []
+    hint = of_several(chosen, others, without) if others else ""
+    missing = f"no record of {chosen} for {', '.join(without)}"
+    notes = [Mark(missing, Weight.OF_ALL)] if without and not others else []
     points, days = [], []
     for figure in (one for one in figures if one.workload == chosen):
         points += (made := _of_throughput(figure, catalog, options))
@@ -188,7 +187,7 @@ def scaled(
         else:
             what = f"omitted: {one.latest.instance}:{one.latest.what.mode} is {one.latest.status}"
             notes.append(Mark(what, Weight.NOT_RUN))
-    return Scaled(chosen, tuple(_compared(points)), tuple(dict.fromkeys(notes)), tuple(warnings))
+    return Scaled(chosen, tuple(_compared(points)), tuple(dict.fromkeys(notes)), hint)
 
 
 def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions) -> Point:
