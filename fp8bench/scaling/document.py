@@ -101,8 +101,8 @@ def _three_digits(value: float) -> str:
 
 
 def _rate(point: Point) -> str:
-    rate, ends = point.units_per_s_per_gpu, point.units_per_s_per_gpu_ci
-    return _three_digits(rate) + (f" {half_width(ends, rate)}" if ends else "")
+    rate = point.units_per_s_per_gpu
+    return _three_digits(rate) + half_width(point.units_per_s_per_gpu_ci, rate)
 
 
 def _loss(point: Point) -> str:
@@ -112,7 +112,7 @@ def _loss(point: Point) -> str:
 
 def _share(share: float | None, ends: Interval | None, form: str = ".1f") -> str:
     """Write e.g. `93.0 ±0.6 %`."""
-    return number(share, form, 100, f" {half_width(ends)}" if ends else " %")
+    return number(share, form, 100, half_width(ends) or " %")
 
 
 def _faster(point: Point) -> str:

@@ -12,14 +12,13 @@ from pydantic import Field, SkipValidation
 
 from fp8bench.kinds.kind import CompareOptions, Named
 from fp8bench.kinds.priced import Used, priced
-from fp8bench.kinds.run.columns import visible
 from fp8bench.kinds.run.rounds import Mark, MarkField, Weight, doubt
 from fp8bench.kinds.run.row import to_row
 from fp8bench.pricing.choose import require_region
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, nothing_found
 from fp8bench.records.select import Measurement, broadest_first, of_several, select
-from fp8bench.registry import workloads
+from fp8bench.registry import hidden_modes, workloads
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import unknown_name
 from fp8bench.schema.execution import Variant
@@ -151,9 +150,8 @@ def scaled(
     if (wanted.batch_size, wanted.optimizer, wanted.grad_accumulation) != (None, None, None):
         # Published throughput states none of these.
         figures = ()
-    every = select(records, options.every, wanted)
-    if not options.every:
-        every = visible(every, lambda one: one.latest.what.mode)
+    every, hidden = select(records, options.every, wanted), frozenset() if options.every else hidden_modes()
+    every = [one for one in every if one.latest.what.mode not in hidden] or every
     ran = (one.latest for one in every if one.latest.status == "ok")
     sizes = [(record.what.workload, record.instance, record.what.world_size) for record in ran]
     sizes += [(figure.workload, figure.instance, point.world_size) for figure in figures for point in figure.points]

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 from fp8bench import registry
 from fp8bench.config.options import quoted
@@ -22,8 +21,6 @@ from fp8bench.schema.execution import suffix
 from fp8bench.tables.document import Cells, Tone
 from fp8bench.tables.study import Column
 from fp8bench.tables.written import brief_count, change, rate, time_said
-
-ItemT = TypeVar("ItemT")
 
 
 @dataclass(frozen=True)
@@ -182,7 +179,8 @@ def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
     for condition in conditions:
         rows = [row for row in rows if holds(condition, row)]
     if not options.every and not any(condition.column == "mode" for condition in conditions):
-        rows = visible(rows, lambda row: row.mode)
+        hidden = registry.hidden_modes()
+        rows = [row for row in rows if row.mode not in hidden] or rows
     if not rows:
         words = " ".join(f"--filter {quoted(one.words)}" for one in conditions)
         raise UsageError(f"no row is left by {words}", "Correct a filter, or omit it")
@@ -191,12 +189,6 @@ def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
     rows = with_front([row.model_copy(update=_of_job_and_budget(row, view)) for row in rows])
     name = "each mode at its best batch" if view.best_batch and view.group_by is None else ""
     return comparison.model_copy(update={"rows": tuple(rows), "name": name})
-
-
-def visible(items: Sequence[ItemT], mode: Callable[[ItemT], str]) -> list[ItemT]:
-    """Return those whose mode is no hidden one, which is kept to show what the gate refuses; all if there are none."""
-    hidden = {entry.name for entry in registry.modes().values() if entry.hidden}
-    return [one for one in items if mode(one) not in hidden] or [*items]
 
 
 def _of_job_and_budget(row: Row, view: View) -> dict[str, object]:

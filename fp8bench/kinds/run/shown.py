@@ -180,9 +180,7 @@ def _step(row: Row) -> str:
         return row.outcome if row.status != "ok" else doc.NOTHING
     ms, ends = row.step_time_s * 1e3, row.step_time_ci_s
     written = f"{ms:,.1f} ms" if ms >= 1 else f"{ms:.3g} ms"
-    if ends is None:
-        return written
-    return f"{written} {half_width(ends, row.step_time_s)}"
+    return written + half_width(ends, row.step_time_s)
 
 
 def _gain(row: Row) -> str:
