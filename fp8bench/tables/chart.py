@@ -39,10 +39,6 @@ MARKS = frozenset(("svg", "g", "path", "text", "defs", "use", "clipPath", "rect"
 """The elements that an SVG in a page may have."""
 
 
-LETTERS = 140
-"""Letters of a legend's text that an empty line across a figure holds."""
-
-
 @dataclass(frozen=True)
 class Looks:
     """How a series looks. line: `-`, or matplotlib's offset and lengths of dashes; empty for none. width: in points.
@@ -67,16 +63,9 @@ class Looks:
         }
 
 
-PALETTE = (
-    Looks(INK),
-    Looks("#0072b2", (0, (5, 1.5))),
-    Looks("#d55e00", (0, (1, 1))),
-    Looks("#009e73", (0, (5, 1, 1, 1))),
-    Looks("#c0649a", (0, (3, 1, 1, 1, 1, 1))),
-    Looks("#b37700", (0, (7, 1))),
-    Looks("#4a98cc", (0, (2, 1))),
-    Looks("#7b61a8", (0, (7, 1, 1, 1))),
-)
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c0649a", "#b37700", "#4a98cc", "#7b61a8")
+DASHES = ((5, 1.5), (1, 1), (5, 1, 1, 1), (3, 1, 1, 1, 1, 1), (7, 1), (2, 1), (7, 1, 1, 1))
+PALETTE = (Looks(INK), *(Looks(colour, (0, dashes)) for colour, dashes in zip(COLOURS, DASHES, strict=True)))
 """Of the lines of one panel, in their order: no two differ by colour alone."""
 
 
@@ -217,30 +206,24 @@ def _plain(element: ElementTree.Element) -> None:
     element.tail = None
 
 
+def luminance(colour: str) -> float:
+    """Return WCAG's relative luminance of a colour, #rrggbb: from 0 of black to 1 of white."""
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
 def on(fill: str) -> str:
     """Return the colour of text on a fill, black or white: the one with more contrast, which is at least 4.5 to 1."""
-    return "black" if contrast(fill, "#000000") >= contrast(fill, "#ffffff") else "white"
-
-
-def contrast(one: str, other: str) -> float:
-    """Return WCAG's contrast of two colours, #rrggbb each."""
-
-    def luminance(colour: str) -> float:
-        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-    dark, bright = sorted((luminance(one), luminance(other)))
-    return (bright + 0.05) / (dark + 0.05)
+    # There (L + 0.05) / 0.05 is 1.05 / (L + 0.05).
+    return "black" if luminance(fill) > 0.179 else "white"
 
 
 def draw(what: Figure, path: Path) -> None:
     """Draw the figure as a file. Raises as `figure` does."""
     every = [panel for row in what.panels for panel in row]
-    looks = {one.label: one.looks for panel in every for one in panel.series if one.label}
-    columns = _columns(list(looks))
     heights = [row[0].height for row in what.panels]
-    with figure(0.4 + sum(heights) + 0.2 * math.ceil(len(looks) / columns), path) as made:
+    with figure(0.4 + sum(heights), path) as made:
         title(made, what.title)
         grid: Any = {"squeeze": False, "sharex": what.share_x, "sharey": what.share_y, "height_ratios": heights}
         drawn = made.subplots(len(heights), len(what.panels[0]), **grid)
@@ -248,7 +231,7 @@ def draw(what: Figure, path: Path) -> None:
             _draw_panel(panel, axes)
         for axes in drawn[:-1].flat if what.share_x else ():
             axes.set_xlabel("")
-        _draw_legend(made, looks, columns)
+        _draw_legend(made, {one.label: one.looks for panel in every for one in panel.series if one.label})
 
 
 def drawing(make: Callable[[], Figure]) -> Callable[[Path], None]:
@@ -256,20 +239,19 @@ def drawing(make: Callable[[], Figure]) -> Callable[[Path], None]:
     return lambda path: draw(make(), path)
 
 
-def _columns(labels: Sequence[str]) -> int:
-    # As few as make no more lines than are needed. The sample before a label is as wide as 11 letters.
-    for lines in range(1, len(labels)):
-        if sum(max(map(len, labels[at : at + lines])) + 11 for at in range(0, len(labels), lines)) <= LETTERS:
-            return math.ceil(len(labels) / lines)
-    return 1
-
-
-def _draw_legend(made: Any, looks: dict[str, Looks], columns: int) -> None:
+def _draw_legend(made: Any, looks: dict[str, Looks]) -> None:
+    # In as few lines as its width allows, and in no more columns than these lines need. The figure grows by them.
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], label=inert(label), solid_capstyle="butt", **one.drawn) for label, one in looks.items()]
+    handles = [Line2D([], [], label=inert(name), solid_capstyle="butt", **of.drawn) for name, of in looks.items()]
     usual: Any = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK}
-    made.legend(handles=handles, ncols=columns, handlelength=3.2, columnspacing=1.6, **usual)
+    for lines in range(1, len(handles) + 1):
+        columns = math.ceil(len(handles) / lines)
+        legend = made.legend(handles=handles, ncols=columns, handlelength=3.2, columnspacing=1.6, **usual)
+        if columns == 1 or legend.get_window_extent().width < made.bbox.width:
+            made.set_figheight(made.get_figheight() + 0.2 * lines)
+            return
+        legend.remove()
 
 
 def _draw_panel(panel: Panel, axes: Any) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.schema.errors import inert
-from fp8bench.tables.chart import FAINT, INK, contrast, figure, inlined, on, plain, sheet
+from fp8bench.tables.chart import FAINT, INK, figure, inlined, luminance, on, plain, sheet
 
 if TYPE_CHECKING:
     from fp8bench.tables.chart import Axes
@@ -166,7 +166,7 @@ class Bars(Chart):
             for (name, length), (left, right) in zip(bar.parts, pairwise(map(at, ends)), strict=True):
                 colour = self.colours[name]
                 # What is pale has an outline.
-                edge = FAINT if contrast(colour, "#ffffff") < 1.2 else "white"
+                edge = FAINT if luminance(colour) > 0.8 else "white"
                 axes.barh(y, right - left, BAR, left=left, color=colour, edgecolor=edge, linewidth=0.6, clip_on=False)
                 text = self.write_part(length) if self.write_part else ""
                 if text and right - left >= 1 + 5.8 * len(text):

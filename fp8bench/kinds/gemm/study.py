@@ -97,6 +97,11 @@ class GemmReport(Frozen):
         """What was measured, e.g. `vit-huge, batch 64`; `GEMMs` for shapes."""
         return f"{self.workload}, batch {self.batch_size}" if self.workload else "GEMMs"
 
+    @property
+    def measured(self) -> str:
+        """The same with the device."""
+        return f"{self.what}, {self.device_name or f'CPU of {self.instance}'}"
+
 
 def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
     """Return the numbers of a record. The catalogue gives the datasheet's peaks, by the exact name of the GPU."""
@@ -153,15 +158,13 @@ def measured_ceilings(record: GemmRecord) -> tuple[MeasuredCeiling, ...]:
     """Return bf16's ceiling, then fp8's, each if the record has large squares of it."""
     found = []
     for square in record.ceilings:
+        of = square.arithmetic
         every = [(square.tflops, square.precision, Shape.cube(square.size))]
-        for one in record.products:
-            every += [
-                (one.product.shape.tflops(timing.on_units_s), timing.precision, one.product.shape)
-                for timing in one.timings
-                if (timing.arithmetic, timing.casts) == (square.arithmetic, "none") and timing.on_units_s
-            ]
+        for shape, timing in ((one.product.shape, timing) for one in record.products for timing in one.timings):
+            if (timing.arithmetic, timing.casts) == (of, "none") and timing.on_units_s:
+                every.append((shape.tflops(timing.on_units_s), timing.precision, shape))
         tflops, precision, shape = max(every, key=lambda one: one[0])
-        found.append(MeasuredCeiling(arithmetic=square.arithmetic, tflops=tflops, precision=precision, shape=shape))
+        found.append(MeasuredCeiling(arithmetic=of, tflops=tflops, precision=precision, shape=shape))
     return tuple(found)
 
 
@@ -313,15 +316,8 @@ def notes(reports: Sequence[GemmReport], names: Sequence[str]) -> list[str]:
     return said
 
 
-def picture(report: GemmReport) -> Figure:
-    """Return TFLOP/s as a figure: of a sweep lines over the size, broken ones with casts; of everything else bars, a
-    group for each GEMM.
-    """
-    where = f"{report.what}, {report.device_name or f'CPU of {report.instance}'}"
-    return _lines(report, where) if report.is_sweep else _bars(report, where)
-
-
-def _lines(report: GemmReport, where: str) -> Figure:
+def lines_by_size(report: GemmReport) -> Figure:
+    """Return the TFLOP/s of a sweep as lines over the size, broken ones with casts."""
     # The cheaper casts of those that were timed.
     casts: Casts = "compiled" if any(line.timing.casts == "compiled" for line in report.lines) else "eager"
     cubes = [line for line in report.lines if line.of.product.shape.is_cube and line.numbers["tflops"]]
@@ -333,32 +329,32 @@ def _lines(report: GemmReport, where: str) -> Figure:
             series.append(Series(points, looks, precision if way == "none" else f"{precision}, {way} casts"))
     sizes = sorted({one.numbers["m"] for one in cubes})
     panel = Panel(series, "TFLOP/s", Axis("M = N = K", log=True, ticks=sizes), Axis(low=0))
-    return Figure(f"TFLOP/s by size: {where}; broken: with {casts} casts", ((panel,),))
+    return Figure(f"TFLOP/s by size: {report.measured}; broken: with {casts} casts", ((panel,),))
 
 
-def _bars(report: GemmReport, where: str) -> Figure:
-    def name_of(row: Mapping[str, Any]) -> str:
-        shape = f"{row['m']} x {row['n']} x {row['k']}"
-        return shape if row["product"] == shape else f"{row['product']}\n{shape}"
+def bars_by_gemm(report: GemmReport) -> Figure:
+    """Return the TFLOP/s as bars, a group for each GEMM."""
 
-    def said(row: Mapping[str, Any]) -> str:
-        rated = row["status"] if row["tflops"] is None else rate(row["tflops"])
-        if row["emulated"]:
-            return f"{rated} (emulated)"
-        speedup = row["speedup_vs_bf16"] if row["precision"] != "bf16" else None
-        return f"{rated}, {speedup:.2f}x" if speedup else rated
+    def said(line: Line) -> str:
+        rated = line.timing.status if line.numbers["tflops"] is None else rate(line.numbers["tflops"])
+        speedup = line.numbers["speedup_vs_bf16"] if line.way[0] != "bf16" else None
+        gain = f", {speedup:.2f}x" if speedup else ""
+        return f"{rated} (emulated)" if line.timing.emulated else f"{rated}{gain}"
 
-    names = list(dict.fromkeys(map(name_of, report.rows)))
-    of_precisions = grouped(report.rows, lambda row: row["precision"])
+    free = [line for line in report.lines if line.timing.casts == "none"]
+    names = ["\n".join(filter(None, (_name(line), str(line.of.product.shape)))) for line in free]
+    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
     series = []
-    for precision in filter(of_precisions.get, COLOURS):
-        rows = of_precisions[precision]
-        ends = [(row["tflops"] or 0.0, names.index(name_of(row))) for row in rows]
-        series.append(Series(ends, Looks(COLOURS[precision], width=9), precision, bars=[*map(said, rows)]))
-    label = "TFLOP/s, and the speed-up over bf16 with the casts free"
-    height = 0.6 + (0.2 + 0.17 * len(series)) * len(names)
-    panel = Panel(series, x=Axis(label), y=Axis(names=names), height=height)
-    return Figure(f"TFLOP/s of GEMMs: {where}", ((panel,),))
+    for precision, colour in COLOURS.items():
+        mine = [(line, places[name]) for line, name in zip(free, names, strict=True) if line.way[0] == precision]
+        ends = [(line.numbers["tflops"] or 0.0, place) for line, place in mine]
+        series += (
+            [Series(ends, Looks(colour, width=9), precision, bars=[said(line) for line, _ in mine])] if mine else []
+        )
+    x = Axis("TFLOP/s, and the speed-up over bf16 with the casts free")
+    height = 0.6 + (0.2 + 0.17 * len(series)) * len(places)
+    panel = Panel(series, x=x, y=Axis(names=list(places)), height=height)
+    return Figure(f"TFLOP/s of GEMMs: {report.measured}", ((panel,),))
 
 
 STUDY = Study[GemmRecord, GemmReport](
@@ -370,5 +366,5 @@ STUDY = Study[GemmRecord, GemmReport](
     found=found,
     notes=notes,
     lines=csv_of,
-    figures=lambda _report: {"products": picture},
+    figures=lambda report: {"products": lines_by_size if report.is_sweep else bars_by_gemm},
 )
