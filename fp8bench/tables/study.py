@@ -65,8 +65,7 @@ class Column(Generic[RowT]):
 
     get: returns a row's value, unrounded, in the unit of the record; None is unknown and shown as `-`. format: the
     specification of a number, e.g. `,.1f`, or a function that writes the value. scale: the factor from the value to the
-    number that is shown. interval: the value's 95 % interval. always: whether it is shown even if it says nothing. The
-    rest is as in `document.Cells`.
+    number that is shown. interval: the value's 95 % interval. The rest is as in `document.Cells`.
     """
 
     heading: str
@@ -80,7 +79,6 @@ class Column(Generic[RowT]):
     tone: Callable[[RowT], doc.Tone] | None = None
     once: bool = False
     spare: bool = False
-    always: bool = False
 
     def text(self, row: RowT | None) -> str:
         value = None if row is None else self.get(row)
@@ -114,18 +112,16 @@ def table_of(
     rows: Sequence[RowT],
     naming: int = 1,
     emphasis: Callable[[RowT], doc.Emphasis] | None = None,
+    every: bool = False,
     **looks: bool,
 ) -> doc.Table:
-    """Return the rows, at least one, without columns that say nothing. naming: how many of the columns name a row.
-    emphasis: of a row. looks: as in `document.Table`.
+    """Return the rows, at least one, in a table. naming: how many of the columns name a row. emphasis: of a row. every:
+    whether columns that say nothing are shown too. looks: as in `document.Table`.
     """
-
-    def shown(some: Sequence[Column[RowT]]) -> list[doc.Cells]:
-        every = [(column.always, column.cells(rows)) for column in some]
-        return [cells for always, cells in every if always or cells.says_something]
-
-    named, strength = shown(columns[:naming]), tuple(map(emphasis, rows)) if emphasis else ()
-    return doc.Table((*named, *shown(columns[naming:])), len(named), emphasis=strength, **looks)
+    cells = [column.cells(rows) for column in columns]
+    named, others = (part if every else doc.telling(*part) for part in (cells[:naming], cells[naming:]))
+    strength = tuple(map(emphasis, rows)) if emphasis else ()
+    return doc.Table((*named, *others), len(named), emphasis=strength, **looks)
 
 
 @dataclass(frozen=True, kw_only=True)

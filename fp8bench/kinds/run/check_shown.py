@@ -24,7 +24,7 @@ from fp8bench.tables.written import change
 
 def _ms(heading: str, prefix: str = "") -> Column[CheckedRow]:
     time, interval = attrgetter(f"{prefix}step_time_s"), attrgetter(f"{prefix}step_time_ci_s")
-    return Column(heading, time, ".1f", "interval", scale=1e3, interval=interval)
+    return Column(heading, time, ".1f", scale=1e3, interval=interval)
 
 
 def _rounds(row: CheckedRow) -> str:
@@ -40,7 +40,7 @@ def document(check: Check) -> doc.Document:
 
     columns: tuple[Column[CheckedRow], ...] = (
         Column("outcome", lambda row: row.outcome, kind="verdict", tone=tone),
-        Column("step time, change (95 %)", lambda row: change(row.change, row.change_ci), str, "interval"),
+        Column("step time, change (95 %)", lambda row: change(row.change, row.change_ci), str),
         _ms("now, ms"),
         _ms("reference, ms", "reference_"),
         Column("rounds", _rounds, str),

@@ -31,7 +31,6 @@ class RowColumn(Column[Row]):
 
     cell: Callable[[Row], str] | None = None
     names: Callable[[Row], tuple[str | None, ...]] = lambda _row: ()
-    always: bool = True
 
     def text(self, row: Row | None) -> str:
         return self.cell(row) if self.cell and row is not None else super().text(row)
@@ -57,7 +56,6 @@ def tone(row: Row) -> Tone:
 
 
 word = partial(RowColumn, kind="word")
-of_a_job = partial(RowColumn, kind="interval", always=False)
 
 
 def _of_job(value: float) -> str:
@@ -75,40 +73,31 @@ COLUMNS: dict[str, RowColumn] = {
     "mode": word(
         "mode", lambda r: r.mode_label, names=lambda r: (r.mode, f"{r.mode}{suffix(r.execution)}", r.variant_label)
     ),
-    "execution": word("execution", lambda r: r.execution, always=False),
-    "attention": word("attention", lambda r: r.attention, always=False),
-    "joined": word("ranks joined by", lambda r: r.joined, always=False),
-    "switches": word("TE switches", lambda r: r.te_switches, always=False),
+    "execution": word("execution", lambda r: r.execution),
+    "attention": word("attention", lambda r: r.attention),
+    "joined": word("ranks joined by", lambda r: r.joined),
+    "switches": word("TE switches", lambda r: r.te_switches),
     "batch": RowColumn("batch x GPUs", lambda r: r.batch_size, cell=lambda r: f"{r.batch_size} x {r.world_size}"),
     "gpus": RowColumn("GPUs", lambda r: r.world_size, "d"),
-    "rounds": RowColumn(
-        "rounds", lambda r: r.rounds if r.status == "ok" and r.source == "measured" else None, "d", always=False
-    ),
+    "rounds": RowColumn("rounds", lambda r: r.rounds if r.status == "ok" and r.source == "measured" else None, "d"),
     "value": RowColumn("{units}/USD", lambda r: r.units_per_usd, rate),
     "gain": RowColumn(
         "gain (95 %)",
         lambda r: r.gain_vs_reference,
-        kind="interval",
         scale=100,
         cell=lambda r: "reference" if r.is_reference else change(r.gain_vs_reference, r.gain_ci_vs_reference),
         tone=tone,
     ),
-    "verdict": RowColumn("verdict", lambda r: r.verdict, kind="verdict", always=False, tone=tone),
+    "verdict": RowColumn("verdict", lambda r: r.verdict, kind="verdict", tone=tone),
     "speed-up": RowColumn(
         "speed-up (95 %)",
         lambda r: r.speedup_vs_reference,
         ".2f",
-        "interval",
         after="x",
         interval=lambda r: r.speedup_ci_vs_reference,
     ),
     "step": RowColumn(
-        "step, ms (95 % interval)",
-        lambda r: r.step_time_s,
-        ".1f",
-        "interval",
-        scale=1e3,
-        interval=lambda r: r.step_time_ci_s,
+        "step, ms (95 % interval)", lambda r: r.step_time_s, ".1f", scale=1e3, interval=lambda r: r.step_time_ci_s
     ),
     "throughput": RowColumn("{units}/s", lambda r: r.throughput_per_s, rate),
     "per-gpu": RowColumn("{units}/s/GPU", lambda r: r.throughput_per_gpu_per_s, rate),
@@ -116,13 +105,13 @@ COLUMNS: dict[str, RowColumn] = {
     "price-as-of": word("price as of", _price_date),
     "cost": RowColumn("USD/M {units}", lambda r: r.usd_per_million_units, ",.3f"),
     "break-even": RowColumn("break-even USD/h", lambda r: r.break_even_usd_per_hour, ",.2f"),
-    "hours": of_a_job("hours (95 %)", lambda r: r.job_hours, _of_job, interval=lambda r: r.job_hours_ci),
-    "usd": of_a_job("USD (95 %)", lambda r: r.job_usd, _of_job, interval=lambda r: r.job_usd_ci),
-    "memory": RowColumn("peak GiB", lambda r: r.peak_memory_bytes, ".1f", scale=2**-30, always=False),
-    "mfu-bf16": RowColumn("MFU bf16", lambda r: r.mfu_bf16, ".1f", scale=100, after=" %", always=False),
-    "mfu-fp8": RowColumn("MFU fp8", lambda r: r.mfu_fp8, ".1f", scale=100, after=" %", always=False),
-    "energy": RowColumn("J/{unit}", lambda r: r.joules_per_unit, ".3g", always=False),
-    "per-kwh": RowColumn("{units}/kWh", lambda r: r.units_per_kwh, rate, always=False),
+    "hours": RowColumn("hours (95 %)", lambda r: r.job_hours, _of_job, interval=lambda r: r.job_hours_ci),
+    "usd": RowColumn("USD (95 %)", lambda r: r.job_usd, _of_job, interval=lambda r: r.job_usd_ci),
+    "memory": RowColumn("peak GiB", lambda r: r.peak_memory_bytes, ".1f", scale=2**-30),
+    "mfu-bf16": RowColumn("MFU bf16", lambda r: r.mfu_bf16, ".1f", scale=100, after=" %"),
+    "mfu-fp8": RowColumn("MFU fp8", lambda r: r.mfu_fp8, ".1f", scale=100, after=" %"),
+    "energy": RowColumn("J/{unit}", lambda r: r.joules_per_unit, ".3g"),
+    "per-kwh": RowColumn("{units}/kWh", lambda r: r.units_per_kwh, rate),
 }
 """Columns in the order of the wide table."""
 
@@ -147,7 +136,7 @@ NAMES = (*EVERY, NOTES)
 OF_A_BUDGET = {
     "trains": RowColumn("{units} trained", lambda r: r.budget_units, brief_count),
     "one-takes": RowColumn("one takes", lambda r: r.budget_hours, time_said),
-    "needed": RowColumn("needed", lambda r: r.budget_instances, ",d", always=False),
+    "needed": RowColumn("needed", lambda r: r.budget_instances, ",d"),
 }
 """Of a row with a budget: what it trains, how long one instance takes, and how many spend it in time."""
 

@@ -157,10 +157,7 @@ def _table(modes: Sequence[StepFacts], floor: Floor | None = None) -> doc.Table:
     first mode.
     """
     hidden = "communication, hidden"
-    every = [
-        {**dict(one.parts()), IDLE: one.idle_s, "step": one.step_time_s, hidden: one.profile.nccl_overlapped_s}
-        for one in modes
-    ]
+    every = [{**dict(one.parts()), "step": one.step_time_s, hidden: one.profile.nccl_overlapped_s} for one in modes]
     order = (*PARTS.values(), IDLE, "step", hidden)
     shown = [name for name in order if max(of.get(name, 0.0) for of in every) >= SMALLEST_S]
     ms_of = partial(Column[str], format=".1f", unit="ms", scale=1e3)

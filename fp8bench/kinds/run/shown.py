@@ -101,14 +101,13 @@ def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
         return "strong" if row.is_reference else "" if row.status == "ok" else "faint"
 
     if not view.wide and not view.columns:
-        return table_of([*brief_columns(rows)], rows, 2, emphasis, whole=True)
+        return table_of([*brief_columns(rows)], rows, 2, emphasis, every=True, whole=True)
     every = {**EVERY, NOTES: RowColumn(NOTES, remark, kind="note")}
-    left_out = ("gpus", *(OF_A_JOB if rows[0].job_units is None else ()))
-    # The wide table omits options that no row has. What matters most precedes all other numbers, because a narrow
-    # terminal divides it.
-    shown = [replace(every[name], always=True) for name in view.columns]
-    shown = shown or [every[name] for name in (*COLUMNS, NOTES) if name not in left_out]
-    return table_of(shown, rows, 2 if view.wide else 1, emphasis, numbered=view.wide, whole=not view.wide)
+    if view.columns:
+        return table_of([every[name] for name in view.columns], rows, 1, emphasis, every=True, whole=True)
+    # What matters most precedes all other numbers, because a narrow terminal divides it.
+    wide = [every[name] for name in (*COLUMNS, NOTES) if name != "gpus"]
+    return table_of(wide, rows, 2, emphasis, numbered=True)
 
 
 def brief_columns(rows: Sequence[Row]) -> Iterator[Column[Row]]:
@@ -126,11 +125,12 @@ def brief_columns(rows: Sequence[Row]) -> Iterator[Column[Row]]:
     priced = any(row.units_per_usd is not None for row in rows)
     faster = column("faster", lambda row: _faster(row, priced), tone=None if priced else tone)
     if rows[0].budget_usd is not None:
-        first, *others = OF_A_BUDGET.values()
+        first, takes, needed = OF_A_BUDGET.values()
+        others = [takes, *([needed] if any(row.budget_instances for row in rows) else [])]
     elif rows[0].job_units is not None:
         first, *others = (*(COLUMNS[name] for name in OF_A_JOB), faster)
     else:
-        first, *others = (column("step", _step, kind="interval"), faster, *([_per_usd(rows)] if priced else []))
+        first, *others = (column("step", _step), faster, *([_per_usd(rows)] if priced else []))
     yield replace(first, cell=lambda row: NOT_MEASURED.get(row.source, ("", ""))[0] + first.text(row))
     yield from others
     if priced:

@@ -199,7 +199,7 @@ def _table(rows: Sequence[SweepRow]) -> doc.Table:
         word("execution", lambda row: row.execution),
         word("attention", lambda row: row.attention),
         word("rounds", lambda row: str(row.rounds) if row.rounds else "look"),
-        Column(f"{unit}/{per} (95 %)", lambda row: with_interval(*_value(row), rate), str, "interval"),
+        Column(f"{unit}/{per} (95 %)", lambda row: with_interval(*_value(row), rate), str),
         Column("peak GiB", lambda row: row.peak_memory_bytes, ".1f", scale=2**-30),
         Column("dropped", lambda row: row.dropped, kind="note"),
     )
