@@ -207,6 +207,11 @@ def modes() -> dict[str, ModeEntry]:
     return {entry.name: entry for entry in (*outside, *BUILTIN_MODES)}
 
 
+def hidden_modes() -> frozenset[str]:
+    """Return the modes that are kept to show what the gate refuses."""
+    return frozenset(name for name, entry in modes().items() if entry.hidden)
+
+
 def workloads() -> dict[str, WorkloadEntry]:
     """Return every workload by name. An outside package cannot take the name of a built-in workload."""
     outside = (
@@ -226,8 +231,7 @@ def find_mode(label: str) -> tuple[ModeEntry, str | None]:
     name, _, recipe = label.partition(":")
     known = modes()
     if name not in known:
-        visible = [entry.name for entry in known.values() if not entry.hidden]
-        raise unknown_name("mode", name, visible, "fp8bench list modes")
+        raise unknown_name("mode", name, sorted(known.keys() - hidden_modes()), "fp8bench list modes")
     entry = known[name]
     if entry.recipes is None:
         return entry, recipe or None

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from fp8bench import registry
 from fp8bench.config.options import Options, quoted
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery
 from fp8bench.records.files import Broken
 from fp8bench.records.named import Reference
 from fp8bench.records.select import ALL, Filter, Measurement
-from fp8bench.schema.config import mode_label, with_switches
+from fp8bench.schema.config import Device, mode_label, with_switches
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.instance import Catalog, Purchase
@@ -218,3 +219,34 @@ class Labelled:
     def label(self) -> str:
         """The row's name as `--reference` takes it, e.g. `p5:te-fp8:delayed/eager`."""
         return f"{self.instance}:{self.mode_label}{suffix(self.execution)}"
+
+
+class Named(Labelled):
+    """The names of a row that was measured or published, among others."""
+
+    if TYPE_CHECKING:
+        te_switches: str | None
+        batch_size: int | None
+        grad_accumulation: int | None
+        world_size: int
+        device: Device
+        source: str
+        emulated: bool
+        derived: bool
+
+    @property
+    def timed(self) -> bool:
+        """Whether it comes from steps that fp8bench timed, here or elsewhere."""
+        return self.source == "measured" or getattr(self, "measured_on", None) is not None
+
+    @property
+    def origin(self) -> str:
+        """Where the figure is from, for a reader: `measured`, `published`, `external`, or `derived` from published."""
+        return "derived" if self.derived else self.source
+
+    @property
+    def short_label(self) -> str:
+        """The mode with its recipe, unless that is the mode's default, and the options of its layer."""
+        entry = next((one for one in registry.BUILTIN_MODES if one.name == self.mode), None)
+        default = entry is not None and entry.recipes is not None and self.recipe in entry.recipes[:1]
+        return with_switches(self.mode if default else self.mode_label, self.te_switches)

@@ -9,7 +9,9 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.rounds import Mark, Weight, doubt
 from fp8bench.kinds.run.row import Row, to_row
+from fp8bench.kinds.run.shown import name_of, notes
 from fp8bench.predict.prediction import Source, Target, foresee
 from fp8bench.predict.step import PEAKS, Known, ModelError, Part, Step
 from fp8bench.pricing import cost
@@ -17,7 +19,7 @@ from fp8bench.profiling.causes import PARTS, SMALLEST_S
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.tables import document as doc
-from fp8bench.tables.study import Column, word
+from fp8bench.tables.study import Column, table_of, word
 from fp8bench.tables.written import Interval, rate, with_interval
 
 KEYS = (
@@ -154,8 +156,8 @@ OF_A_STEP: tuple[Column[Part], ...] = (
 
 def document(rows: Sequence[Prediction], warnings: Sequence[str], omitted: Sequence[str] = ()) -> doc.Document:
     """Return the predictions as a document. Its data has the warnings of all of them in each."""
-    (best, measured, _, (_, machine), of_best, _), letters = rows[0], doc.Letters()
-    unit, origins = measured.unit, dict.fromkeys(one.origin for one in rows)
+    best, measured, _, (_, machine), of_best, _ = rows[0]
+    unit, origins, every = measured.unit, dict.fromkeys(one.origin for one in rows), [one.row for one in rows]
 
     def step(one: Prediction) -> str:
         row, form = one.row, ".0f" if (one.row.step_time_s or 0.0) >= 0.1 else ".1f"
@@ -163,30 +165,24 @@ def document(rows: Sequence[Prediction], warnings: Sequence[str], omitted: Seque
 
     def per_usd(one: Prediction) -> str:
         value = one.row.units_per_usd
-        low, high = map(_rounded, one.range_of(value) or (None, None))
-        ends = (low, high) if low is not None and high is not None else None
-        return with_interval(_rounded(value), ends, ",.0f" if (value or 0.0) >= 100 else ".3g")
-
-    def notes(one: Prediction) -> str:
-        texts = [one.row.reason] if one.row.reason else one.row.measurement.doubts
-        return " ".join(f"[{letters.of(text)}]" for text in texts)
+        return with_interval(value, one.range_of(value), _rounded, scale=1e-3)
 
     columns: tuple[Column[Prediction], ...] = (
-        word("predicted mode", lambda one: one.row.variant_label),
+        word("predicted mode", lambda one: name_of(one.row, every)),
         *([word("from", lambda one: one.origin)] if len(origins) > 1 else []),
-        Column("batch x GPUs", lambda one: f"{one.row.batch_size} x {one.row.world_size}", str),
+        Column("batch", lambda one: one.row.batch_size, "d"),
         Column("step, ms (range)", step, str, "interval"),
-        Column(f"{unit}/s", lambda one: rate(_rounded(one.row.throughput_per_s)), str),
-        Column(f"{unit}/USD (range)", per_usd, str, "interval"),
-        Column("notes", notes, kind="note"),
+        Column(f"{unit}/s", lambda one: one.row.throughput_per_s, _rounded),
+        Column(f"1,000 {unit}/USD (range)", per_usd, str, "interval"),
     )
-    emphasis: tuple[doc.Emphasis, ...] = tuple("faint" if one.row.reason else "" for one in rows)
-    table = doc.Table(tuple(column.cells(rows) for column in columns), emphasis=emphasis)
+    table = table_of(columns, rows, emphasis=lambda one: "faint" if one.row.reason else "", whole=True)
+    marks = [(Mark(row.reason, Weight.NOT_RUN), row) for row in every if row.reason]
+    marks += [(doubt(text), row) for row in every for text in row.measurement.doubts]
     there = f"{best.world_size} x {machine.gpu.name} of {best.instance}"
     lead = (
         f"Predicted for {there} from what was measured on {' and '.join(origins)}. None of this ran on {best.instance}."
     )
-    blocks: list[list[doc.Part]] = [[doc.Sentence(lead)], [table, *map(doc.Note, letters.lines())]]
+    blocks: list[list[doc.Part]] = [[doc.Sentence(lead)], [table, *map(doc.Note, notes(every, marks, (), every=True))]]
     if not best.reason:
         if measured.units_per_usd and (even_usd := rows[0].break_even_usd_per_hour):
             even = with_interval(even_usd, rows[0].range_of(even_usd), ",.2f")
@@ -195,15 +191,15 @@ def document(rows: Sequence[Prediction], warnings: Sequence[str], omitted: Seque
                 and f", where they cost {best.usd_per_hour:,.2f} (price of {best.price_as_of or 'no known day'})"
             )
             said = (
-                f"{best.variant_label} at batch {best.batch_size} was measured at {rate(measured.units_per_usd)} "
+                f"{name_of(best, every)} at batch {best.batch_size} was measured at {rate(measured.units_per_usd)} "
                 f"{unit} for a dollar on {measured.instance} ({measured.usd_per_hour:,.2f} USD/h). A dollar buys as "
                 f"many on {there} at {even} USD/h{paid or ''}."
             )
             blocks.append([doc.Sentence(said)])
         parts = [part for part in of_best.parts if max(part.measured_s, part.predicted_s) >= SMALLEST_S]
-        of = doc.Table(tuple(column.cells(parts) for column in OF_A_STEP))
+        of = table_of(OF_A_STEP, parts, whole=True)
         blocks += [
-            [doc.Heading(f"A step of {best.variant_label}, batch {best.batch_size} a GPU"), of],
+            [doc.Heading(f"A step of {name_of(best, every)}, batch {best.batch_size} a GPU"), of],
             [doc.Heading("Assumed"), *map(doc.Note, (*of_best.assumed, SOFTWARE))],
         ]
     aside = list(omitted)
@@ -221,6 +217,6 @@ def document(rows: Sequence[Prediction], warnings: Sequence[str], omitted: Seque
     return doc.Document(doc.blocks(*blocks), data=data, lines=lines)
 
 
-def _rounded(value: float | None) -> float | None:
+def _rounded(value: float) -> str:
     # Without digits that a range of several per cent makes meaningless.
-    return None if value is None else float(f"{value:.3g}")
+    return rate(float(f"{value:.3g}"))

@@ -12,7 +12,7 @@ from fp8bench.records.select import grouped
 from fp8bench.scaling.points import REFERENCE, Point, Projection, Scaled
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import PALETTE, Axis, Figure, Panel, Series, drawing
-from fp8bench.tables.study import Column, word
+from fp8bench.tables.study import Column, table_of, word
 from fp8bench.tables.written import Interval, counted, half_width, number, workers
 
 PICTURE = "scaling"
@@ -30,10 +30,10 @@ LEGEND = (
 def document(found: Scaled, view: View = AS_IT_IS) -> doc.Document:
     """Return the document. Its data has all fields of points and, separately, of projections; csv has only points."""
     rows = found.points if view.wide else tuple(_told(found.points))
-    left = len(found.points) - len(rows)
+    left, warned = len(found.points) - len(rows), (CAUTION,) if found.projected else ()
     marks = [(mark, one) for one in rows for mark in one.marks]
-    warnings = (*found.warnings, *((CAUTION,) if found.projected else ()))
     blocks = doc.blocks(
+        [*([doc.Sentence(found.hint)] if found.hint else [])],
         [
             doc.Heading(f"{found.workload}: what is left of a {_kind(rows)}'s rate on more of them, and what it costs"),
             _table(rows, view.wide),
@@ -44,17 +44,9 @@ def document(found: Scaled, view: View = AS_IT_IS) -> doc.Document:
             *map(doc.Note, notes(rows, marks, found.notes, view.notes)),
         ],
         *(_projected(found) if found.projected else ()),
-        [*map(doc.Warned, warnings)],
+        [*map(doc.Warned, warned)],
     )
-    data = {
-        "workload": found.workload,
-        "reference": REFERENCE,
-        "points": found.points,
-        "projected": found.projected,
-        "assumed": found.assumed,
-        "warnings": warnings,
-        "notes": found.notes,
-    }
+    data = {**found._asdict(), "reference": REFERENCE, "warnings": (*filter(None, [found.hint]), *warned)}
     figures = {PICTURE: drawing(lambda: picture(found))}
     return doc.Document(blocks, data=data, lines=doc.CsvLines.of(Point, found.points), figures=figures)
 
@@ -83,26 +75,25 @@ def _instance(point: Point | Projection) -> str:
 
 
 def _table(rows: Sequence[Point], wide: bool) -> doc.Table:
+    unit, once = rows[0].unit, not wide
+    naming: list[Column[Point]] = [Column(_kind(rows, 2), lambda p: p.world_size, "d", once=once)]
+    if len({_instance(one) for one in rows}) > 1:
+        naming.append(word("instance", _instance, once=once))
+    if len({one.batch_size for one in rows} - {None}) > 1:
+        naming.append(Column("batch", lambda p: p.batch_size, "d", once=once))
+    naming.append(word("mode", lambda p: name_of(p, rows)))
     columns: tuple[Column[Point], ...] = (
-        Column(_kind(rows, 2), lambda p: p.world_size, "d", once=not wide),
-        word("instance", _instance, once=not wide),
-        Column("batch", lambda p: p.batch_size, "d", once=not wide),
-        word("mode", lambda p: name_of(p, rows)),
-        Column(f"{rows[0].unit}/s a {_kind(rows)}", _rate, str, "interval", spare=True),
+        Column(f"{unit}/s a {_kind(rows)}", _rate, str, "interval", spare=True),
         Column("left", lambda p: _share(p.share_of_smallest, p.share_of_smallest_ci), str, "interval"),
         Column("faster", _faster, str, "interval"),
-        Column(f"USD/billion {rows[0].unit}", lambda p: p.usd_per_billion_units, _three_digits),
+        Column(f"USD/billion {unit}", lambda p: p.usd_per_billion_units, _three_digits),
         Column("final loss", _loss, str),
     )
-    shown = [
-        cells
-        for cells in doc.telling(*(column.cells(rows) for column in columns))
-        # These are shown only if their rows differ.
-        if cells.heading not in ("instance", "batch") or len({*cells.texts} - {doc.NOTHING}) > 1
-    ]
-    naming = [cells.heading for cells in shown].index("mode") + 1
-    emphasis = tuple[doc.Emphasis, ...]("strong" if one.is_reference else "" for one in rows)
-    return doc.Table(tuple(shown), naming, numbered=wide, whole=not wide, emphasis=emphasis)
+
+    def emphasis(point: Point) -> doc.Emphasis:
+        return "strong" if point.is_reference else ""
+
+    return table_of([*naming, *columns], rows, len(naming), emphasis, numbered=wide, whole=not wide)
 
 
 def _three_digits(value: float) -> str:
@@ -110,8 +101,8 @@ def _three_digits(value: float) -> str:
 
 
 def _rate(point: Point) -> str:
-    rate, ends = point.units_per_s_per_gpu, point.units_per_s_per_gpu_ci
-    return _three_digits(rate) + (f" {half_width(ends, rate)}" if ends else "")
+    rate = point.units_per_s_per_gpu
+    return _three_digits(rate) + half_width(point.units_per_s_per_gpu_ci, rate)
 
 
 def _loss(point: Point) -> str:
@@ -121,7 +112,7 @@ def _loss(point: Point) -> str:
 
 def _share(share: float | None, ends: Interval | None, form: str = ".1f") -> str:
     """Write e.g. `93.0 ±0.6 %`."""
-    return number(share, form, 100, f" {half_width(ends)}" if ends else " %")
+    return number(share, form, 100, half_width(ends) or " %")
 
 
 def _faster(point: Point) -> str:
@@ -146,9 +137,7 @@ def _projected(found: Scaled) -> list[list[doc.Part]]:
         Column(f"USD/billion {rows[0].unit}", lambda r: ends(r.usd_per_billion_units, ",.0f"), str, "interval"),
     )
     heading = doc.Heading("Projected, and not measured: nothing below ran on so many nodes")
-    emphasis = tuple[doc.Emphasis, ...](["faint"] * len(rows))
-    table = doc.Table(tuple(column.cells(rows) for column in columns), naming=3, whole=True, emphasis=emphasis)
-    return [[heading, table], [*map(doc.Note, found.assumed)]]
+    return [[heading, table_of(columns, rows, 3, lambda _row: "faint", whole=True)], [*map(doc.Note, found.assumed)]]
 
 
 def picture(found: Scaled) -> Figure:

@@ -10,16 +10,15 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, SkipValidation
 
-from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.kind import CompareOptions, Named
 from fp8bench.kinds.priced import Used, priced
-from fp8bench.kinds.run.columns import visible
 from fp8bench.kinds.run.rounds import Mark, MarkField, Weight, doubt
-from fp8bench.kinds.run.row import Named, to_row
+from fp8bench.kinds.run.row import to_row
 from fp8bench.pricing.choose import require_region
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, nothing_found
 from fp8bench.records.select import Measurement, broadest_first, of_several, select
-from fp8bench.registry import workloads
+from fp8bench.registry import hidden_modes, workloads
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import unknown_name
 from fp8bench.schema.execution import Variant
@@ -123,14 +122,14 @@ class Projection(Frozen):
 
 
 class Scaled(NamedTuple):
-    """The points of one workload, in the order of a table. notes: sources, and what is not shown, and why. warnings:
+    """The points of one workload, in the order of a table. notes: sources, and what is not shown, and why. hint: of
     other workloads. projected: by nodes, instance and mode. assumed: of them, in sentences.
     """
 
     workload: str
     points: tuple[Point, ...]
     notes: tuple[Mark, ...] = ()
-    warnings: tuple[str, ...] = ()
+    hint: str = ""
     projected: tuple[Projection, ...] = ()
     assumed: tuple[str, ...] = ()
 
@@ -151,9 +150,8 @@ def scaled(
     if (wanted.batch_size, wanted.optimizer, wanted.grad_accumulation) != (None, None, None):
         # Published throughput states none of these.
         figures = ()
-    every = select(records, options.every, wanted)
-    if not options.every:
-        every = visible(every, lambda one: one.latest.what.mode)
+    every, hidden = select(records, options.every, wanted), frozenset() if options.every else hidden_modes()
+    every = [one for one in every if one.latest.what.mode not in hidden] or every
     ran = (one.latest for one in every if one.latest.status == "ok")
     sizes = [(record.what.workload, record.instance, record.what.world_size) for record in ran]
     sizes += [(figure.workload, figure.instance, point.world_size) for figure in figures for point in figure.points]
@@ -168,11 +166,10 @@ def scaled(
     chosen = workload or broadest_first(there)[0]
     has = {instance for instance, _ in there[chosen]}
     without = [key for key in options.instances if key not in has]
-    warnings, notes = [], list[Mark]()
-    if workload is None and len(there) > 1:
-        warnings.append(of_several(chosen, sorted(there.keys() - {chosen}), without))
-    else:
-        notes += [Mark(f"no record of {chosen} for {', '.join(without)}", Weight.OF_ALL)] if without else []
+    others = sorted(there.keys() - {chosen}) if workload is None else []
+    hint = of_several(chosen, others, without) if others else ""
+    missing = f"no record of {chosen} for {', '.join(without)}"
+    notes = [Mark(missing, Weight.OF_ALL)] if without and not others else []
     points, days = [], []
     for figure in (one for one in figures if one.workload == chosen):
         points += (made := _of_throughput(figure, catalog, options))
@@ -188,7 +185,7 @@ def scaled(
         else:
             what = f"omitted: {one.latest.instance}:{one.latest.what.mode} is {one.latest.status}"
             notes.append(Mark(what, Weight.NOT_RUN))
-    return Scaled(chosen, tuple(_compared(points)), tuple(dict.fromkeys(notes)), tuple(warnings))
+    return Scaled(chosen, tuple(_compared(points)), tuple(dict.fromkeys(notes)), hint)
 
 
 def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions) -> Point:

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from fp8bench.kinds.collectives import CollectivesRecord
+from fp8bench.kinds.collectives import CollectivesRecord, collectives_report
 from fp8bench.kinds.run.rounds import Mark, Weight
 from fp8bench.predict.prediction import gradient_bytes_of, scaled
 from fp8bench.records.results import Folders, read_kind
 from fp8bench.records.select import Measurement
 from fp8bench.scaling.points import Projection, Scaled
-from fp8bench.schema.collectives import bus_factor, bus_gb_s
+from fp8bench.schema.collectives import bus_factor
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import made_of
 from fp8bench.schema.instance import BOTH_DIRECTIONS, Catalog
@@ -45,27 +45,24 @@ class Network(NamedTuple):
         sources in sentences: the most that any all-reduce reached, else the catalogue's figure. gpu: its name in the
         catalogue. Raises UsageError for what is unknown.
         """
-        measured: dict[bool, float] = {}
-        for one in self.collectives:
-            for each in one.timings if one.instance == instance and one.status == "ok" else ():
-                if each.operation == "all-reduce" and each.time_s is not None:
-                    rate = bus_gb_s("all-reduce", each.size_bytes, each.time_s, one.config.world_size)
-                    several = one.config.nodes > 1
-                    measured[several] = max(rate, measured.get(several, 0.0))
+        here = [one for one in self.collectives if (one.instance, one.status) == (instance, "ok")]
+        every = (row for one in here for row in collectives_report(one, self.catalog).rows)
+        rows = [row for row in every if row.operation == "all-reduce" and row.bus_gb_s]
+        reached = {size: [row.bus_gb_s or 0.0 for row in rows if (row.nodes > 1) == size] for size in (False, True)}
         listed, known = self.catalog.instances.get(instance), self.catalog.gpus.get(gpu)
-        within = measured.get(False) or ((known and known.nvlink_gb_s) or 0.0) / BOTH_DIRECTIONS
+        full = (listed.network or {}).get("gbps") if listed else None
+        within = max(reached[False], default=((known and known.nvlink_gb_s) or 0.0) / BOTH_DIRECTIONS)
+        between = self.gbps / BITS if self.gbps else max(reached[True], default=(full or 0.0) / BITS)
         if gpus > 1 and not within:
             remedy = f"Measure them: `fp8bench collectives --instance {instance}` there"
             raise UsageError(f"the links between GPUs of {instance} are not known", remedy)
-        full = (listed.network or {}).get("gbps") if listed else None
-        between = self.gbps / BITS if self.gbps else measured.get(True) or (full or 0.0) / BITS
         if not between:
             remedy = "Give it to `fp8bench scaling` with --network-gbps, in Gbit/s of one node and direction"
             raise UsageError(f"the network of {instance} is not known", remedy)
-        of_node = "as given" if self.gbps else "as measured" if True in measured else "the catalogue's full rate"
+        of_node = "as given" if self.gbps else "as measured" if reached[True] else "the catalogue's full rate"
         said = [f"links between nodes: {between:.3g} GB/s a node, {of_node}"]
         if gpus > 1:
-            of_gpu = "as measured" if False in measured else "NVLink's datasheet: none were measured"
+            of_gpu = "as measured" if reached[False] else "NVLink's datasheet: none were measured"
             said.append(f"links within a node: {within:.3g} GB/s, {of_gpu}")
         return within, between, said
 
@@ -94,19 +91,22 @@ class OneNode(NamedTuple):
 
     def project(self, nodes: int) -> tuple[float, float, float]:
         """Return the seconds of a step at least and at most, and of all communication."""
-        here_s, there_s = self.ring_s(1), self.ring_s(nodes)
+        here_s, all_s, exposed = self.ring_s(1), self.ring_s(nodes), [0.0, 1.0]
         if self.nccl_s and here_s > 0:
             # The communication as measured, and longer by the factor that the model gives.
-            all_s = self.nccl_s * there_s / here_s
-            work_s = max(0.0, self.step_s - self.exposed_s)
-            step_s = work_s + max(all_s * min(1.0, self.exposed_s / self.nccl_s), all_s - work_s)
-            return step_s, step_s, all_s
-        most_s = self.step_s + there_s - min(here_s, self.step_s)
-        return min(most_s, max(self.step_s, there_s)), most_s, there_s
+            here_s, all_s = self.nccl_s, self.nccl_s * all_s / here_s
+            exposed = [min(1.0, self.exposed_s / self.nccl_s)]
+        works_s = [max(0.0, self.step_s - share * here_s) for share in exposed]
+        steps_s = [work_s + max(share * all_s, all_s - work_s) for share, work_s in zip(exposed, works_s, strict=True)]
+        return steps_s[0], steps_s[-1], all_s
 
 
 def measured_links(results_dir: Folders, instances: Iterable[str]) -> Sequence[CollectivesRecord]:
     return read_kind(results_dir, instances, CollectivesRecord)
+
+
+def _not_projected(error: UsageError) -> Mark:
+    return Mark(f"not projected: {error.what}. {error.remedy}", Weight.NOT_RUN)
 
 
 def projections(found: Scaled, nodes: Sequence[int], network: Network) -> Scaled:
@@ -121,7 +121,7 @@ def projections(found: Scaled, nodes: Sequence[int], network: Network) -> Scaled
                 raise UsageError(what, "Measure one node")
             node, said = one_node(point.measurement, point.gpu, network)
         except UsageError as error:
-            omitted.append(Mark(f"not projected: {error.what}. {error.remedy}", Weight.NOT_RUN))
+            omitted.append(_not_projected(error))
             continue
         assumed += said
         for count in nodes:
@@ -157,7 +157,7 @@ def over_nodes(
     for one in measured:
         record, instance = one.latest, network.catalog.instances.get(one.latest.instance)
         whole = instance is not None and record.what.world_size == instance.gpu_count
-        if instance is None or not whole or record.status != "ok" or record.source != "measured":
+        if instance is None or not whole or (record.status, record.source) != ("ok", "measured"):
             continue
         for nodes, rest in (divmod(number, instance.gpu_count) for number in gpus if number > instance.gpu_count):
             try:
@@ -166,7 +166,7 @@ def over_nodes(
                     raise UsageError(what, f"Give multiples of it up to {MOST_NODES * instance.gpu_count}")
                 node, _ = one_node(one, instance.gpu or "", network)
             except UsageError as error:
-                omitted.append(f"not projected: {error.what}. {error.remedy}")
+                omitted.append(_not_projected(error))
                 continue
             least_s, most_s, _ = node.project(nodes)
             by = math.sqrt(least_s * most_s) / node.step_s

@@ -77,7 +77,7 @@ def test_a_broken_record_is_named_once(command, folder):
     first.write_text(first.read_text()[:-50])
     done = command("predict", "p5", "--from", "h200-1x", "--gpus", "1")
     assert done.stderr.count("warning: not read: ") == 1
-    assert "baseline-bf16/eager" in done.stdout
+    assert "baseline-bf16 " in done.stdout
 
 
 @pytest.mark.parametrize("words", [(), ("p5",), ("p4d",), ("p5", "p4d"), ("p5", "--project", "2")])

@@ -229,7 +229,7 @@ def test_a_reader_learns_what_it_buys_how_far_to_believe_it_and_what_is_assumed(
     text = render(shown(), PIPE)
     assert text.startswith("Predicted for 1 x Narrow of narrow-1x from what was measured on 1 x Fast of fast-1x.")
     assert "None of this ran on narrow-1x." in text
-    assert re.search(r"baseline-bf16/eager +64 x 1 +135 \(12\d-1\d\d\) +474 +171,000 \(", text)
+    assert re.search(r"baseline-bf16 +64 +135 \(12\d-1\d\d\) +474 +171 \(", text)
     assert "A dollar buys as many on 1 x Narrow of narrow-1x at 7.41 (" in text
     assert re.search(r"norms, activations, sums +35.0 +70.0 +2.00 +memory and SMs", text)
     assert "Assumed\n" in text
@@ -244,8 +244,8 @@ def test_what_cannot_run_comes_last_has_no_numbers_and_its_reason_below():
     assert (found[1].step_time_s, found[1].units_per_usd, found[1].parts) == (None, None, [])
     elsewhere = (case_of("another architecture", left_out="GPU type"),)
     text = render(shown("old-1x", errors=elsewhere), PIPE)
-    assert re.search(r"te-fp8:delayed/eager +64 x 1 +unsupported +- +- +\[a\]", text)
-    assert "[a] Old has no fp8 units" in text
+    assert re.search(r"te-fp8 +64 +unsupported +- +-$", text, re.MULTILINE)
+    assert "te-fp8: Old has no fp8 units" in text
     alone = render(shown("old-1x", sources=(fp8(),)), PIPE)
     assert "Assumed" not in alone
     assert "for a dollar" not in alone
@@ -254,6 +254,6 @@ def test_what_cannot_run_comes_last_has_no_numbers_and_its_reason_below():
 def test_of_several_machines_each_row_names_its_own():
     text = render(shown("narrow-8x", sources=(one_source(), one_source(*records("fast-2x")))), PIPE)
     assert "from what was measured on 2 x Fast of fast-2x and 1 x Fast of fast-1x." in text
-    assert re.search(r"^baseline-bf16/eager +1 x Fast of fast-1x +64 x 8 ", text, re.MULTILINE)
-    assert re.search(r"^baseline-bf16/eager +2 x Fast of fast-2x +64 x 8 ", text, re.MULTILINE)
+    assert re.search(r"^baseline-bf16 +1 x Fast of fast-1x +64 ", text, re.MULTILINE)
+    assert re.search(r"^baseline-bf16 +2 x Fast of fast-2x +64 ", text, re.MULTILINE)
     assert not re.search(r"^predicted mode +from", render(shown(), PIPE), re.MULTILINE)

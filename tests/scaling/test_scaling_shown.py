@@ -116,7 +116,7 @@ def test_an_instance_without_a_price_says_why_and_measured_and_published_are_hel
 def test_the_workload_that_most_instances_have_and_of_those_that_of_most_sizes_is_shown():
     found = gathered(published("p5"), figures=[series(workload="llm-1b")])
     assert (found.workload, {one.workload for one in found.points}) == ("llm-1b", {"llm-1b"})
-    assert found.warnings == ("llm-1b; also measured: vit-huge (--workload)",)
+    assert found.hint == "llm-1b; also measured: vit-huge (--workload)"
     both = [published("p5"), published("p4d")]
     assert gathered(*both, figures=[series()], instances=("p5", "p4d")).workload == "vit-huge"
     # As broad as each other: the one of most rows, as `compare` shows.

@@ -14,15 +14,7 @@ from fp8bench.kinds.run.rounds import Mark, UnitTime, doubt, not_compared
 from fp8bench.kinds.run.row import Row, to_row
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import OLD_DAYS, require_region
-from fp8bench.records.select import (
-    Measurement,
-    broadest_first,
-    grouped,
-    not_comparable,
-    of_several,
-    select,
-    unlike_software,
-)
+from fp8bench.records.select import Measurement, broadest_first, grouped, not_comparable, select, unlike_software
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import differing, in_words
@@ -155,8 +147,9 @@ def _warnings(
     rows: Sequence[Row], reference: Row | None, options: CompareOptions, shown: str, others: Sequence[str]
 ) -> Iterator[str]:
     if others:
-        there = {row.instance for row in rows}
-        yield of_several(shown, others, [key for key in options.instances if key not in there])
+        without = [key for key in options.instances if key not in {row.instance for row in rows}]
+        missing = f"; {', '.join(without)} has no record of it" if without else ""
+        yield f"{shown}; also measured: {', '.join(others)} (--workload){missing}"
     if reference is None:
         none = f"no ok record of {options.reference.label} to compare the rows with"
         yield f"{none}, so gains are omitted; name another row with --reference"

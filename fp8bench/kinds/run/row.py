@@ -3,54 +3,22 @@
 import math
 from datetime import date
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field, InstanceOf
 
-from fp8bench import registry
-from fp8bench.kinds.kind import CompareOptions, Labelled
+from fp8bench.kinds.kind import CompareOptions, Named
 from fp8bench.kinds.priced import Priced, priced
 from fp8bench.kinds.run.rounds import MarkField, UnitTime, marks, unit_time, used
 from fp8bench.pricing import cost
 from fp8bench.records.select import Measurement, execution
-from fp8bench.schema.config import Device, with_switches
+from fp8bench.schema.config import Device
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, is_compiled
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, Source, Summary
 from fp8bench.stats.certainty import RowVerdict, VerdictOn, unseen_share
-
-
-class Named(Labelled):
-    """The names of a row that was measured or published, among others."""
-
-    if TYPE_CHECKING:
-        te_switches: str | None
-        batch_size: int | None
-        grad_accumulation: int | None
-        world_size: int
-        device: Device
-        source: str
-        emulated: bool
-        derived: bool
-
-    @property
-    def timed(self) -> bool:
-        """Whether it comes from steps that fp8bench timed, here or elsewhere."""
-        return self.source == "measured" or getattr(self, "measured_on", None) is not None
-
-    @property
-    def origin(self) -> str:
-        """Where the figure is from, for a reader: `measured`, `published`, `external`, or `derived` from published."""
-        return "derived" if self.derived else self.source
-
-    @property
-    def short_label(self) -> str:
-        """The mode with its recipe, unless that is the mode's default, and the options of its layer."""
-        entry = next((one for one in registry.BUILTIN_MODES if one.name == self.mode), None)
-        default = entry is not None and entry.recipes is not None and self.recipe in entry.recipes[:1]
-        return with_switches(self.mode if default else self.mode_label, self.te_switches)
 
 
 class Row(Named, Frozen):
