@@ -1,9 +1,9 @@
 """Documents as text: a table for a terminal (rich) or a pipe (tabulate), markdown, LaTeX, csv and json.
 
-A table that is wider than its terminal is folded: headings and cells at spaces and after `:`, `/` and `,`, then names
-after `-` and `_` too, numbers last. Where that is not enough, spare columns are omitted, then columns are divided over
-several tables that each begin with the columns that name a row. A pipe gets each row as one line, for `grep`, unless
-the table is never divided.
+A table that is wider than its terminal is folded: headings and remarks at spaces, names after `:`, `/` and `,`, then
+names after `-` and `_` too and at spaces, numbers last. Where that is not enough, spare columns are omitted, then
+columns are divided over several tables that each begin with the columns that name a row. A pipe gets each row as one
+line, for `grep`, unless the table is never divided: then the texts beside it are as narrow.
 """
 
 import csv
@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from itertools import repeat
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.schema.errors import inert
@@ -28,8 +29,10 @@ TERMINAL, PIPE = "terminal", "plain"
 WIDTH, GAP = 80, 2
 """The width in characters of a table in a pipe, and the gap between two of its columns."""
 
-BREAKS = tuple(re.compile(rf"(?= (?![^\[(]*[\])]))|(?<=[{ends}])(?=[^\d\s{ends}])") for ends in ("/:,", "/:,_-"))
-"""Where texts are folded, not within brackets, and where names are folded too if that is not enough."""
+SPACE = r"(?= (?![^\[(]*[\])]))"
+BREAKS = tuple(re.compile(rf"{SPACE}|(?<=[{ends}])(?=[^\d\s{ends}])") for ends in ("/:,", "/:,_-", "/:,_-"))
+NAME_BREAKS = (*(re.compile(rf"(?<=[{ends}])(?=[^\d{ends}])") for ends in ("/:,", "/:,_-")), BREAKS[-1])
+"""Where texts are folded, not within brackets; and names, whose words stay together as long as there is room."""
 
 COLOURS = {"good": "green", "doubtful": "yellow", "bad": "red"}
 STYLES = {"strong": "bold", "faint": "dim"}
@@ -56,10 +59,13 @@ def render(document: Document, form: str) -> str:
     if form == TERMINAL:
         return _terminal(document)
     safe = {PIPE: inert, "latex": latex}.get(form, markdown)
+    narrow = form == PIPE and any(isinstance(part, Table) and part.whole for block in document.blocks for part in block)
 
     def text(part: Part) -> str:
         if not isinstance(part, Table):
-            return safe(f"warning: {part.text}" if isinstance(part, Warned) else part.text)
+            said = safe(f"warning: {part.text}" if isinstance(part, Warned) else part.text)
+            looks: Any = {"subsequent_indent": "  ", "break_long_words": False, "break_on_hyphens": False}
+            return fill(said, WIDTH, **looks) if narrow else said
         if form == PIPE:
             return plain(part)
         headings = [safe(f"{one.of}: {one.title}" if one.of else one.title) for one in part.columns]
@@ -117,7 +123,8 @@ def fitted(table: Table, width: int) -> tuple[Table, tuple[str, ...]]:
     while _total(_narrowest(columns, 0, numbers=False)) > width and any(cells.spare for cells in columns):
         spare = max(place for place, cells in enumerate(columns) if cells.spare)
         omitted.insert(0, columns.pop(spare).heading)
-    ways = [(level, _narrowest(columns, level, numbers)) for level, numbers in ((0, False), (1, False), (1, True))]
+    levels = ((0, False), (1, False), (2, False), (2, True))
+    ways = [(level, _narrowest(columns, level, numbers)) for level, numbers in levels]
     level, least = next((way for way in ways if _total(way[1]) <= width), ways[-1])
     widths = _widths(columns)
     while _total(widths) > width and widths != least:
@@ -125,8 +132,8 @@ def fitted(table: Table, width: int) -> tuple[Table, tuple[str, ...]]:
         widest = max(able, key=lambda place: (widths[place] > _width(columns[place].texts), widths[place]))
         widths[widest] -= 1
     for place, (cells, wide) in enumerate(zip(columns, widths, strict=True)):
-        heading, *texts = (_folded(text, wide, level) for text in (cells.heading, *cells.texts))
-        columns[place] = cells._replace(heading=heading, texts=tuple(texts))
+        texts = tuple(_folded(text, wide, _breaks(cells, level)) for text in cells.texts)
+        columns[place] = cells._replace(heading=_folded(cells.heading, wide, BREAKS[level]), texts=texts)
     return table._replace(columns=tuple(columns)), tuple(omitted)
 
 
@@ -148,21 +155,24 @@ def _widths(columns: Iterable[Cells]) -> list[int]:
     return [_width([cells.heading, *cells.texts]) for cells in columns]
 
 
+def _breaks(cells: Cells, level: int) -> re.Pattern[str]:
+    return (NAME_BREAKS if cells.kind == "word" else BREAKS)[level]
+
+
 def _narrowest(columns: Sequence[Cells], level: int, numbers: bool) -> list[int]:
     def narrowest(cells: Cells) -> int:
-        whole = cells.texts if cells.numeric and not numbers else ()
-        folded = [cells.heading, *(() if whole else cells.texts)]
-        pieces = (piece.strip() for text in folded for line in text.split("\n") for piece in BREAKS[level].split(line))
-        return _width([*whole, *pieces])
+        whole = cells.numeric and not numbers
+        texts = cells.texts if whole else [_folded(text, 0, _breaks(cells, level)) for text in cells.texts]
+        return _width([_folded(cells.heading, 0, BREAKS[level]), *texts])
 
     return [*map(narrowest, columns)]
 
 
-def _folded(text: str, width: int, level: int) -> str:
+def _folded(text: str, width: int, breaks: re.Pattern[str]) -> str:
     lines: list[str] = []
     for line in text.split("\n"):
         lines.append("")
-        for piece in BREAKS[level].split(line):
+        for piece in breaks.split(line):
             if lines[-1] and len(lines[-1] + piece) > width:
                 lines.append(piece.strip())
             else:

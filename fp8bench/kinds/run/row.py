@@ -21,6 +21,9 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, Source, Summary
 from fp8bench.stats.certainty import RowVerdict, VerdictOn, unseen_share
 
+MAY_NOT_FIT = "it may not fit"
+"""The end of a mark of a prediction, of whose memory too little would be left."""
+
 
 class Row(Labelled, Frozen):
     """A row in SI units; ratios have no unit. The names are the keys of `compare --format json` and the columns of csv.
@@ -155,6 +158,10 @@ class Row(Labelled, Frozen):
     @property
     def decided(self) -> bool:
         return self.verdict not in (None, "inconclusive")
+
+    @property
+    def fits(self) -> bool:
+        return not any(mark.endswith(MAY_NOT_FIT) for mark in self.marks)
 
     @property
     def outcome(self) -> str:

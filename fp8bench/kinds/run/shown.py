@@ -2,6 +2,7 @@
 its rows and letters for the rest; the answer in sentences; and notes, those first that would change a decision.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from textwrap import shorten
@@ -9,7 +10,7 @@ from typing import Any
 
 from fp8bench.kinds.kind import AS_IT_IS, View
 from fp8bench.kinds.run.answer import ROUNDED, Comparison
-from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_BUDGET, OF_A_JOB, RowColumn, tone, units_of
+from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_BUDGET, OF_A_JOB, RowColumn, tone, units_of, word
 from fp8bench.kinds.run.rounds import Mark, Weight
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import as_json, sentences
@@ -28,6 +29,9 @@ FEW_INSTANCES, FEW_ROWS = 2, 16
 """Up to which a table that answers shows every row: it fits a screen, or the question is which mode."""
 
 CERTAIN = "*"
+TWO_MACHINES = re.compile(r"(?<=: )machine \(.+?, reference (?:[^()]|\([^)]*\))+\)")
+"""In the reason of a row without a gain: what each is called, for programs."""
+
 NOT_MEASURED = {
     "same-gpu": ("~", "steps of the same GPU on {}, interval wider by 4 %"),
     "predicted": ("≈", "predicted from {}, interval wider by the model's error"),
@@ -42,14 +46,15 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
     rows: list[Row] = []
     tables: list[list[doc.Part]] = []
     for one in comparisons:
-        some = one.rows if in_columns or every_row else tuple(_told(one))
+        some = one.rows if in_columns or every_row else tuple(_told(one, view.notes))
         rows += some
         tables.append([*([doc.Heading(one.name)] if one.name else []), _table(some, letters, view)])
         if not in_columns:
-            left = len(one.rows) - len(some)
+            left = Counter(row.source == "predicted" for row in one.rows)
+            left.subtract(row.source == "predicted" for row in some)
             tables[-1] += map(doc.Note, _signs(some))
-            if left:
-                tables[-1].append(doc.Note(f"{counted(left, 'more row')}: --wide"))
+            told = [(left[False], "more row"), (left[True], "predicted row")]
+            tables[-1] += (doc.Note(f"{counted(count, what)}: --wide") for count, what in told if count)
     # The answer is of all rows.
     said = [doc.Sentence(text) for one in comparisons for text in sentences(one)]
     if said and len(tables) > 1:
@@ -60,20 +65,27 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
     tables[-1] += [*said, *map(doc.Note, lines), *map(doc.Warned, warnings)]
     every, answers = tuple(row for one in comparisons for row in one.rows), [as_json(one) for one in comparisons]
     answer = answers if comparisons[0].name else answers[0]
-    return doc.Document(doc.blocks(*tables), data=every, answer=answer, lines=doc.CsvLines.of(Row, every))
+    # Before all: the table may be of another workload than is meant.
+    hint = [doc.Sentence(one.hint) for one in comparisons if one.hint]
+    return doc.Document(doc.blocks(hint, *tables), data=every, answer=answer, lines=doc.CsvLines.of(Row, every))
 
 
-def _told(comparison: Comparison) -> Iterator[Row]:
+def _told(comparison: Comparison, with_notes: bool) -> Iterator[Row]:
     """Yield the rows of the table that answers: all, but of many rows of several instances those that the answer names,
-    the best of each instance, the best of the reference's mode there, and those that failed.
+    the best of each instance, the best of the reference's mode there, and those that failed. Predicted ones beside
+    published ones of every instance, over which they are not compared, only with notes.
     """
     rows, answer = comparison.rows, comparison.answer
     few = len({row.instance for row in rows}) <= FEW_INSTANCES or len(rows) <= FEW_ROWS
-    pairs = [*answer.pairs, *answer.at_best, *(of.pair for of in answer.modes)]
+    published = {row.instance for row in rows if row.status == "ok" and not row.timed}
+    answered = not with_notes and published >= {row.instance for row in rows}
+    pairs = [*answer.told, *answer.at_best, *(of.pair for of in answer.modes)]
     named = {row.run_id for pair in pairs for row in (pair.row, pair.reference)}
     base = {row.mode for row in rows if row.is_reference}
     seen: set[tuple[object, ...]] = set()
     for row in rows:
+        if answered and row.source == "predicted":
+            continue
         best = {(row.instance, row.timed), (row.instance, row.timed, row.mode in base)} - seen
         seen |= best
         if few or row.is_reference or row.status != "ok" or row.run_id in named or best:
@@ -105,8 +117,30 @@ def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
     # The wide table leaves out options that no row has. What matters most precedes all other numbers, because a narrow
     # terminal divides it.
     shown = [(every[name], every[name].cells(rows)) for name in view.columns or wide]
-    cells = tuple(one for column, one in shown if view.columns or one.says_something or not column.optional)
-    return doc.Table(cells, 2 if view.wide else 1, numbered=view.wide, whole=not view.wide, emphasis=emphasis)
+    cells = [one for column, one in shown if view.columns or one.says_something or not column.optional]
+    if view.columns and not {"instance", "mode"} & {*view.columns}:
+        cells[:0] = [one for one in naming(rows) if one.heading.lower() not in view.columns]
+    return doc.Table(tuple(cells), 2 if view.wide else 1, numbered=view.wide, whole=not view.wide, emphasis=emphasis)
+
+
+def naming(rows: Sequence[Row]) -> Iterator[doc.Cells]:
+    """Yield the columns that tell each row from the others."""
+    yield word("mode", lambda row: name_of(row, rows)).cells(rows)
+    instances = len({row.instance for row in rows})
+    if instances > 1:
+        yield word("instance", lambda row: row.instance).cells(rows)
+    alike = grouped(rows, lambda row: (name_of(row, rows), row.instance, row.batch_size, row.world_size))
+    if any(len({row.machine for row in same}) > 1 for same in alike.values()):
+        labels = [*{row.machine: row.machine_label for row in rows}.values()]
+        yield word(
+            "machine", lambda r: r.machine_label if labels.count(r.machine_label) == 1 else r.machine and r.machine[:6]
+        ).cells(rows)
+    workers = len({(row.instance, row.world_size) for row in rows}) > instances
+    if len({row.batch_size for row in rows}) > 1:
+        size = "{0.batch_size} x {0.world_size}" if workers else "{0.batch_size}"
+        yield RowColumn("batch", size.format, str).cells(rows)
+    elif workers:
+        yield RowColumn("GPUs", lambda row: row.world_size, "d").cells(rows)
 
 
 def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
@@ -115,15 +149,7 @@ def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
     def column(heading: str, write: Callable[[Row], str], kind: doc.CellKind = "quantity", **looks: Any) -> doc.Cells:
         return Column(heading, write, str, kind, **looks).cells(rows)
 
-    yield column("mode", lambda row: name_of(row, rows), "word")
-    instances = len({row.instance for row in rows})
-    if instances > 1:
-        yield column("instance", lambda row: row.instance, "word")
-    workers = len({(row.instance, row.world_size) for row in rows}) > instances
-    if len({row.batch_size for row in rows}) > 1:
-        yield column("batch", lambda row: f"{row.batch_size} x {row.world_size}" if workers else str(row.batch_size))
-    elif workers:
-        yield column("GPUs", lambda row: str(row.world_size))
+    yield from naming(rows)
     priced = any(row.units_per_usd is not None for row in rows)
     faster = column("faster", lambda row: _faster(row, priced), tone=None if priced else tone)
     if rows[0].budget_usd is not None:
@@ -173,8 +199,8 @@ def name_of(row: Row, rows: Sequence[Row]) -> str:
         words.append(counted(row.grad_accumulation or 1, "micro-batch", "micro-batches"))
     if row.derived or (len({one.origin for one in rows}) > 1 and not row.timed):
         words.append(row.origin)
-    if row.emulated:
-        words.append("emulated")
+    words += ["emulated"] if row.emulated else []
+    words += [] if row.fits else ["may not fit"]
     return ", ".join(words)
 
 
@@ -220,18 +246,20 @@ def notes(rows: Sequence[Row], about_all: Sequence[str], every: bool) -> list[st
 
     ranked = [(mark.weight, f"{told([row for _, row in of])}: {mark}") for mark, of in found.items()]
     ranked += [(Weight.OF_ALL, text) for text in about_all]
-    lines = [text for _, text in sorted(ranked, key=lambda one: one[0])]
+    ranked.sort(key=lambda one: one[0])
     if every:
-        return lines
-    more = [f"{counted(len(lines) - MOST_NOTES, 'more note')}: --notes"] if len(lines) > MOST_NOTES else []
-    return [shorten(line, 240, placeholder=" ... (--notes)") for line in lines[:MOST_NOTES]] + more
+        return [text for _, text in ranked]
+    more = [f"{counted(len(ranked) - MOST_NOTES, 'more note')}: --notes"] if len(ranked) > MOST_NOTES else []
+    lines = [(text, 80 if weight == Weight.ASIDE else 160) for weight, text in ranked[:MOST_NOTES]]
+    return [shorten(text, most, placeholder=" ... (--notes)") for text, most in lines] + more
 
 
 def _in_row_and_below(row: Row, in_row: bool = False) -> tuple[list[str], list[Mark]]:
     # in_row: whether short marks stand in the row.
     words = [] if row.status == "ok" else [row.outcome]
     below = [] if row.reason is None else [Mark(row.reason, Weight.NOT_RUN)]
-    for mark in row.marks:
+    for full in row.marks:
+        mark = Mark(TWO_MACHINES.sub("another machine", full), full.weight)
         fits = in_row and len(mark) <= 24 and len(", ".join([*words, mark])) <= 48
         words += [mark] if fits else []
         below += [] if fits else [mark]
