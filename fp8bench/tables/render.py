@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from textwrap import fill
+from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.schema.errors import inert
@@ -27,12 +27,14 @@ FORMATS = ("markdown", "latex", "csv", "json")
 TERMINAL, PIPE = "terminal", "plain"
 
 WIDTH, GAP = 80, 2
-"""The width in characters of a table in a pipe, and the gap between two of its columns."""
+NARROW = TextWrapper(WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+"""The width in characters of a table in a pipe, the gap between two of its columns, and how texts are as narrow."""
 
-SPACE = r"(?= (?![^\[(]*[\])]))"
-BREAKS = tuple(re.compile(rf"{SPACE}|(?<=[{ends}])(?=[^\d\s{ends}])") for ends in ("/:,", "/:,_-", "/:,_-"))
-NAME_BREAKS = (*(re.compile(rf"(?<=[{ends}])(?=[^\d{ends}])") for ends in ("/:,", "/:,_-")), BREAKS[-1])
-"""Where texts are folded, not within brackets; and names, whose words stay together as long as there is room."""
+BREAKS = tuple(re.compile(rf"(?= (?![^\[(]*[\])]))|(?<=[{ends}])(?=[^\d\s{ends}])") for ends in ("/:,", "/:,_-"))
+NAME_BREAKS = re.compile(r"(?<=[/:,])(?=[^\d/:,])"), BREAKS[1]
+"""Where texts are folded, not within brackets, and where names are folded too if that is not enough. Until then words
+of a name stay together.
+"""
 
 COLOURS = {"good": "green", "doubtful": "yellow", "bad": "red"}
 STYLES = {"strong": "bold", "faint": "dim"}
@@ -64,8 +66,7 @@ def render(document: Document, form: str) -> str:
     def text(part: Part) -> str:
         if not isinstance(part, Table):
             said = safe(f"warning: {part.text}" if isinstance(part, Warned) else part.text)
-            looks: Any = {"subsequent_indent": "  ", "break_long_words": False, "break_on_hyphens": False}
-            return fill(said, WIDTH, **looks) if narrow else said
+            return NARROW.fill(said) if narrow else said
         if form == PIPE:
             return plain(part)
         headings = [safe(f"{one.of}: {one.title}" if one.of else one.title) for one in part.columns]
@@ -123,8 +124,7 @@ def fitted(table: Table, width: int) -> tuple[Table, tuple[str, ...]]:
     while _total(_narrowest(columns, 0, numbers=False)) > width and any(cells.spare for cells in columns):
         spare = max(place for place, cells in enumerate(columns) if cells.spare)
         omitted.insert(0, columns.pop(spare).heading)
-    levels = ((0, False), (1, False), (2, False), (2, True))
-    ways = [(level, _narrowest(columns, level, numbers)) for level, numbers in levels]
+    ways = [(level, _narrowest(columns, level, numbers)) for level, numbers in ((0, False), (1, False), (1, True))]
     level, least = next((way for way in ways if _total(way[1]) <= width), ways[-1])
     widths = _widths(columns)
     while _total(widths) > width and widths != least:
@@ -132,8 +132,8 @@ def fitted(table: Table, width: int) -> tuple[Table, tuple[str, ...]]:
         widest = max(able, key=lambda place: (widths[place] > _width(columns[place].texts), widths[place]))
         widths[widest] -= 1
     for place, (cells, wide) in enumerate(zip(columns, widths, strict=True)):
-        texts = tuple(_folded(text, wide, _breaks(cells, level)) for text in cells.texts)
-        columns[place] = cells._replace(heading=_folded(cells.heading, wide, BREAKS[level]), texts=texts)
+        heading, *texts = (_folded(text, wide, _breaks(cells, level)) for text in (cells.heading, *cells.texts))
+        columns[place] = cells._replace(heading=heading, texts=tuple(texts))
     return table._replace(columns=tuple(columns)), tuple(omitted)
 
 
@@ -161,9 +161,9 @@ def _breaks(cells: Cells, level: int) -> re.Pattern[str]:
 
 def _narrowest(columns: Sequence[Cells], level: int, numbers: bool) -> list[int]:
     def narrowest(cells: Cells) -> int:
-        whole = cells.numeric and not numbers
-        texts = cells.texts if whole else [_folded(text, 0, _breaks(cells, level)) for text in cells.texts]
-        return _width([_folded(cells.heading, 0, BREAKS[level]), *texts])
+        whole = cells.texts if cells.numeric and not numbers else ()
+        folded = [cells.heading, *(() if whole else cells.texts)]
+        return _width([*whole, *(_folded(text, 0, _breaks(cells, level)) for text in folded)])
 
     return [*map(narrowest, columns)]
 

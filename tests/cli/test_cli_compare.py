@@ -110,7 +110,9 @@ def test_each_batch_has_a_reference_of_its_own_in_groups_or_without_and_each_mod
     for row in listed:
         assert row["reference_run_id"] == reference.get(row["batch_size"])
         assert (row["gain_vs_reference"] is None) == (row["batch_size"] not in reference)
-    assert command("compare", "p5", "--best-batch").stdout.startswith("each mode at its best batch\n")
+    shown = command("compare", "p5", "--best-batch").stdout
+    assert shown.startswith("each mode at its best batch\n")
+    assert "on p5 at batch 256 against 128" in " ".join(shown.split()), shown
     best = {(row["mode"], row["batch_size"]) for row in rows("p5", "--best-batch")}
     assert best == {("te-fp8", 256), ("baseline-bf16", 128)}
 

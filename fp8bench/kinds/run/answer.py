@@ -20,7 +20,6 @@ from fp8bench.stats.estimate import estimate
 
 Against = Callable[[Row, Row], Row]
 Size = Callable[[Row], int]
-BATCH_SIZE: Size = attrgetter("batch_size")
 
 ROUNDED = 0.012
 """Two figures that were derived from factors of two digits (1.19, 1.32, 1.20, 1.02) may differ by so much, as a share,
@@ -157,11 +156,12 @@ class Comparison(Frozen):
 
 
 def answer(
-    rows: Sequence[Row], reference: Reference, instances: Sequence[str], against: Against, size: Size = BATCH_SIZE
+    rows: Sequence[Row], reference: Reference, instances: Sequence[str], against: Against, any_batch: bool = False
 ) -> Answer:
     """Return the answer. rows: all that may be compared or did not run. reference: has the mode that gains are over.
-    size: rows of the same are compared.
+    any_batch: whether rows of unlike batch sizes are compared as if they were alike.
     """
+    size: Size = (lambda _row: 0) if any_batch else attrgetter("batch_size")
     ran = [row for row in rows if row.status == "ok" and not row.emulated and row.throughput_per_s and row.fits]
     of = {name: found for name in instances if (found := [row for row in ran if row.instance == name])}
     # By size: those that ran, and those that did not fit.

@@ -9,7 +9,7 @@ from functools import partial
 from pydantic import JsonValue
 
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.run.answer import BATCH_SIZE, Answer, Comparison, answer, elsewhere
+from fp8bench.kinds.run.answer import Answer, Comparison, answer, elsewhere
 from fp8bench.kinds.run.columns import best_batches
 from fp8bench.kinds.run.rounds import Mark, UnitTime, doubt, not_compared
 from fp8bench.kinds.run.row import Row, to_row
@@ -49,11 +49,11 @@ def compare(
 
     def answered(rows: Sequence[Row], options: CompareOptions) -> Answer:
         judged = partial(against, allow_mismatch=options.allow_mismatch)
-        alike, size = _of_one_work(rows, reference), BATCH_SIZE
-        if options.view.best_batch:
-            # As the rows that are shown: each mode has one size, which is compared with any other.
-            alike, size = best_batches(alike, options.view.group_by == "machine"), lambda _row: 0
-        said = answer(alike, options.reference, options.instances, judged, size)
+        alike, best_batch = _of_one_work(rows, reference), options.view.best_batch
+        if best_batch:
+            # The rows that are shown.
+            alike = best_batches(alike, options.view.group_by == "machine")
+        said = answer(alike, options.reference, options.instances, judged, best_batch)
         pairs = (one.model_copy(update={"elsewhere": elsewhere(one, catalog, options.query())}) for one in said.pairs)
         return said.model_copy(update={"pairs": tuple(pairs)})
 

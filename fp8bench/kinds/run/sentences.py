@@ -170,9 +170,8 @@ def _of_instances(answer: Answer, brief: bool = False) -> Iterator[str]:
     met = {pair.instances for pair in answer.pairs}
     names = {name for both in met for name in both}
     if len(names) > 2 and len(met) == math.comb(len(names), 2):
-        of_best = [pair for pair in answer.told if pair.row.instance == answer.best]
-        certain = not any(pair.provider_decides for pair in of_best)
-        wins = "wins against each of the others" if certain else "is first at these prices, but the provider decides"
+        unsure = any(pair.provider_decides for pair in answer.told if pair.row.instance == answer.best)
+        wins = "is first at these prices, but the provider decides" if unsure else "wins against each of the others"
         yield f"{answer.best or 'None'} {wins}."
     for pair in answer.told:
         if len(names) == 2 or answer.best in (None, pair.row.instance):

@@ -50,11 +50,10 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
         rows += some
         tables.append([*([doc.Heading(one.name)] if one.name else []), _table(some, letters, view)])
         if not in_columns:
-            left = Counter(row.source == "predicted" for row in one.rows)
-            left.subtract(row.source == "predicted" for row in some)
+            left = len(one.rows) - len(some)
             tables[-1] += map(doc.Note, _signs(some))
-            told = [(left[False], "more row"), (left[True], "predicted row")]
-            tables[-1] += (doc.Note(f"{counted(count, what)}: --wide") for count, what in told if count)
+            if left:
+                tables[-1].append(doc.Note(f"{counted(left, 'more row')}: --wide"))
     # The answer is of all rows.
     said = [doc.Sentence(text) for one in comparisons for text in sentences(one)]
     if said and len(tables) > 1:
@@ -131,10 +130,7 @@ def naming(rows: Sequence[Row]) -> Iterator[doc.Cells]:
         yield word("instance", lambda row: row.instance).cells(rows)
     alike = grouped(rows, lambda row: (name_of(row, rows), row.instance, row.batch_size, row.world_size))
     if any(len({row.machine for row in same}) > 1 for same in alike.values()):
-        labels = [*{row.machine: row.machine_label for row in rows}.values()]
-        yield word(
-            "machine", lambda r: r.machine_label if labels.count(r.machine_label) == 1 else r.machine and r.machine[:6]
-        ).cells(rows)
+        yield word("machine", lambda row: f"{row.machine_label or ''} {(row.machine or '')[:6]}".strip()).cells(rows)
     workers = len({(row.instance, row.world_size) for row in rows}) > instances
     if len({row.batch_size for row in rows}) > 1:
         size = "{0.batch_size} x {0.world_size}" if workers else "{0.batch_size}"
