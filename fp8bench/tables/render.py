@@ -32,9 +32,7 @@ NARROW = TextWrapper(WIDTH, subsequent_indent="  ", break_long_words=False, brea
 
 BREAKS = tuple(re.compile(rf"(?= (?![^\[(]*[\])]))|(?<=[{ends}])(?=[^\d\s{ends}])") for ends in ("/:,", "/:,_-"))
 NAME_BREAKS = re.compile(r"(?<=[/:,])(?=[^\d/:,])"), BREAKS[1]
-"""Where texts are folded, not within brackets, and where names are folded too if that is not enough. Until then words
-of a name stay together.
-"""
+"""Where texts and where names are folded, not within brackets; and where if that is not enough, names at spaces too."""
 
 COLOURS = {"good": "green", "doubtful": "yellow", "bad": "red"}
 STYLES = {"strong": "bold", "faint": "dim"}

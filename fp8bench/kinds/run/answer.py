@@ -28,9 +28,7 @@ by their rounding alone.
 
 
 class Elsewhere(Frozen):
-    """The least and the most gain of a row over another at the providers that list the GPUs of both. Of one type of GPU
-    they are equal.
-    """
+    """The least and the most gain over another row at providers that list the GPUs of both; equal for equal GPUs."""
 
     providers: int
     least: float

@@ -179,8 +179,7 @@ def _distinguished(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         names, others = [], [one for one in rows if one.source == "measured" and one.instance == row.instance]
         if len({other.machine for other in others}) > 1:
-            label = f"{row.machine_label} ({row.machine})" if row.machine_label else row.machine
-            names.append(Mark(f"machine {label or 'unknown'}"))
+            names.append(Mark(f"machine {row.measurement.machine or 'unknown'}"))
         if (mine := row.software) is not None:
             softwares = [other.software for other in others if other.software is not None]
             unlike = dict.fromkeys(name for other in softwares for name in differing(mine, other))

@@ -71,8 +71,8 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
 
 def _told(comparison: Comparison, with_notes: bool) -> Iterator[Row]:
     """Yield the rows of the table that answers: all, but of many rows of several instances those that the answer names,
-    the best of each instance, the best of the reference's mode there, and those that failed. Predicted ones beside
-    published ones of every instance, over which they are not compared, only with notes.
+    the best of each instance, the best of the reference's mode there, and those that failed. If every instance has
+    published ones, predicted ones only with notes.
     """
     rows, answer = comparison.rows, comparison.answer
     few = len({row.instance for row in rows}) <= FEW_INSTANCES or len(rows) <= FEW_ROWS
