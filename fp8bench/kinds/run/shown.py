@@ -115,28 +115,29 @@ def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
     wide = [name for name in (*COLUMNS, NOTES) if name not in left_out]
     # The wide table leaves out options that no row has. What matters most precedes all other numbers, because a narrow
     # terminal divides it.
-    shown = [(every[name], every[name].cells(rows)) for name in view.columns or wide]
-    cells = [one for column, one in shown if view.columns or one.says_something or not column.optional]
+    columns = [every[name] for name in view.columns or wide]
     if view.columns and not {"instance", "mode"} & {*view.columns}:
-        cells[:0] = [one for one in naming(rows) if one.heading.lower() not in view.columns]
-    return doc.Table(tuple(cells), 2 if view.wide else 1, numbered=view.wide, whole=not view.wide, emphasis=emphasis)
+        columns[:0] = [one for one in naming(rows) if one.heading.lower() not in view.columns]
+    shown = [(column, column.cells(rows)) for column in columns]
+    cells = tuple(one for column, one in shown if view.columns or one.says_something or not column.optional)
+    return doc.Table(cells, 2 if view.wide else 1, numbered=view.wide, whole=not view.wide, emphasis=emphasis)
 
 
-def naming(rows: Sequence[Row]) -> Iterator[doc.Cells]:
+def naming(rows: Sequence[Row]) -> Iterator[RowColumn]:
     """Yield the columns that tell each row from the others."""
-    yield word("mode", lambda row: name_of(row, rows)).cells(rows)
+    yield word("mode", lambda row: name_of(row, rows))
     instances = len({row.instance for row in rows})
     if instances > 1:
-        yield word("instance", lambda row: row.instance).cells(rows)
+        yield COLUMNS["instance"]
     alike = grouped(rows, lambda row: (name_of(row, rows), row.instance, row.batch_size, row.world_size))
     if any(len({row.machine for row in same}) > 1 for same in alike.values()):
-        yield word("machine", lambda row: f"{row.machine_label or ''} {(row.machine or '')[:6]}".strip()).cells(rows)
+        yield word("machine", lambda row: f"{row.machine_label or ''} {(row.machine or '')[:6]}".strip())
     workers = len({(row.instance, row.world_size) for row in rows}) > instances
     if len({row.batch_size for row in rows}) > 1:
         size = "{0.batch_size} x {0.world_size}" if workers else "{0.batch_size}"
-        yield RowColumn("batch", size.format, str).cells(rows)
+        yield RowColumn("batch", size.format, str)
     elif workers:
-        yield RowColumn("GPUs", lambda row: row.world_size, "d").cells(rows)
+        yield COLUMNS["gpus"]
 
 
 def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
@@ -145,7 +146,7 @@ def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
     def column(heading: str, write: Callable[[Row], str], kind: doc.CellKind = "quantity", **looks: Any) -> doc.Cells:
         return Column(heading, write, str, kind, **looks).cells(rows)
 
-    yield from naming(rows)
+    yield from (one.cells(rows) for one in naming(rows))
     priced = any(row.units_per_usd is not None for row in rows)
     faster = column("faster", lambda row: _faster(row, priced), tone=None if priced else tone)
     if rows[0].budget_usd is not None:
