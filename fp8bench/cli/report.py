@@ -47,6 +47,8 @@ def report(
     kept = results.read(results_dir, options.instances)
     unread = Unread()
     found = gather(kept, options, catalog, results_dir, unread)
+    for text in filter(None, [found.hint]):
+        log(text)
     for text in found.warnings:
         warn(text)
     if all(row.status != "ok" for row in found.rows):

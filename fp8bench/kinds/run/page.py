@@ -258,7 +258,7 @@ def page(comparison: Comparison, today: date, bought: str = "") -> Page:
         title=f"fp8bench: {what} on {where}",
         answer=answer,
         grounds=(*rest, *_about(rows, bought)),
-        warnings=comparison.warnings,
+        warnings=(*filter(None, [comparison.hint]), *comparison.warnings),
         sections=tuple(section for section in sections if section.parts),
         foot=f"Made by fp8bench {__version__} on {today}. Every number comes from the records that are named above.",
     )
