@@ -8,7 +8,8 @@ from fp8bench.cli.options import ResultsDir, Selection, Strict, argument, option
 from fp8bench.cli.output import Unread, log, warn
 from fp8bench.kinds.kind import AS_IT_IS, JOB_UNITS, Count
 from fp8bench.kinds.run import gather
-from fp8bench.kinds.run.page import PLOTS, charts, page, shown_rows
+from fp8bench.kinds.run.charts import PLOTS, charts, shown_rows
+from fp8bench.kinds.run.page import page
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError, require_known, writing
 from fp8bench.schema.files import write_atomically
