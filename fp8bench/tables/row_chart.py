@@ -107,7 +107,7 @@ def _head(axes: "Axes", item: Item, y: float) -> float:
     value, remark = _shortened(item.value, LETTERS / 2), _shortened(item.remark, LETTERS * 0.7)
     axes.text(2, y + 10, _shortened(item.title, LETTERS - len(value)), **bold)
     axes.text(y=y + 10, s=value, **right, **bold)
-    axes.text(2, y + 10 + LINE, _shortened(item.detail, LETTERS + 2 - len(remark)), **faint)
+    axes.text(2, y + 10 + LINE, _shortened(item.detail, LETTERS + 6 - len(remark)), **faint)
     axes.text(y=y + 10 + LINE, s=remark, **right, **faint)
     return y + 15.5 + LINE + BAR / 2
 

@@ -120,8 +120,10 @@ def _bars(name: str, title: str, ran: Sequence[Shown], of: str, interval: str = 
     # Rows of unlike batches have references of their own, and no line across all bars.
     references = [found[one] for one in drawn if one.row.is_reference]
     broken_at = references[0] if gains and len(references) == 1 else None
-    if references:
-        caption += f" The reference is brown{', and a broken line across the others' if broken_at else ''}."
+    signs = ["brown"] if "reference" in looks else []
+    signs += ["a broken line across the others"] if broken_at else []
+    if signs:
+        caption += f" The reference is {', and '.join(signs)}."
     if any(bar.remark.endswith("?") for bar in bars):
         caption += " ?: not decided."
     if "reported" in looks:

@@ -44,13 +44,13 @@ def page(comparison: Comparison, today: date, bought: str = "") -> Page:
         rest.append("Nothing here was measured. Run `fp8bench run` on the instance before you choose it.")
     # The table that compare prints, and its notes; the answer and warnings are at the top of the page.
     told = [*chain(*document(comparison, view=AS_IT_IS.model_copy(update={"notes": True}), every_row=True).blocks)]
-    table = [one._replace(numbered=True) for one in told if isinstance(one, Table)]
+    table = [_numbered(one) for one in told if isinstance(one, Table)]
     notes = [one for one in told if isinstance(one, Note)]
     priced = {(row.instance, row.nodes, row.usd_per_hour, row.price_as_of, row.price_source): row for row in rows}
     sections = [
         Section("value", "What a dollar buys", some("price-performance", "time-cost")),
         Section("speed", "Speed", () if "price-performance" in drawn else some("speed")),
-        Section("table", "All rows", (*table, *notes[:FIRST_NOTES]), "Every column: fp8bench compare --wide."),
+        Section("table", "All rows", (*table, *notes[:FIRST_NOTES], Note("Every column: fp8bench compare --wide"))),
         Section("stopped", "Not ranked, and why", _table((one for one in shown if one.row.status != "ok"), STOPPED)),
         Section("steps", "Where the step goes", (*some("breakdown"), *_limits(shown))),
         Section("resources", "Memory and energy", some("memory", "energy")),
@@ -64,21 +64,32 @@ def page(comparison: Comparison, today: date, bought: str = "") -> Page:
     return Page(
         title=f"fp8bench: {what} on {where}",
         answer=answer,
-        grounds=(*rest, *_about(rows, bought)),
+        grounds=(*rest, *_about(comparison, bought)),
         warnings=comparison.warnings,
         sections=tuple(section for section in sections if section.parts),
         foot=f"Made by fp8bench {__version__} on {today}. Every number comes from the records that are named above.",
     )
 
 
-def _about(rows: Sequence[Row], bought: str) -> Iterator[str]:
-    best = next((row for row in rows if row.status == "ok" and row.timed and row.units_per_usd), None)
+def _numbered(table: Table) -> Table:
+    # On a phone, all that names a row stands in one line.
+    naming = sum(column.heading in ("mode", "instance", "machine", "batch", "GPUs") for column in table.columns)
+    return table._replace(numbered=True, naming=naming)
+
+
+def _about(comparison: Comparison, bought: str) -> Iterator[str]:
+    best = next((row for row in comparison.rows if row.status == "ok" and row.timed and row.units_per_usd), None)
     if best is None:
         yield "No price is known: give it with `fp8bench run --price`, or in the instance's instance.yaml."
         return
-    of = f"as of {best.price_as_of}" if best.price_as_of else "without a date"
-    usd, measured = f"{best.usd_per_hour:,.2f} USD an hour", best.latest.created_utc
-    yield f"Price of {best.instance}: {' '.join(filter(None, (usd, bought)))}, {of}; measured on {measured:%Y-%m-%d}."
+    where, measured = best.instance, f"measured on {best.latest.created_utc:%Y-%m-%d}"
+    if comparison.answer.pairs:
+        # Its sentence about instances has their prices.
+        yield f"{f'Prices are {bought}; ' if bought else ''}{where} was {measured}."
+    else:
+        of = f"as of {best.price_as_of}" if best.price_as_of else "undated"
+        usd = " ".join(filter(None, (f"{best.usd_per_hour:,.2f} USD an hour", bought)))
+        yield f"Price of {where}: {usd}, {of}; {measured}."
     if best.job_hours is not None and best.job_usd is not None:
         took = f"{time_said(best.job_hours)} and {best.job_usd:,.2f} USD"
         yield f"The job of {brief_count(best.job_units)} {best.unit} takes {took}."
@@ -184,7 +195,7 @@ def _limits(shown: Sequence[Shown]) -> tuple[Part, ...]:
 def _evidence(shown: Sequence[Shown]) -> Iterator[Part]:
     measured = [one for one in shown if one.row.latest.source == "measured"]
     ran = {one: evidence for one in measured if (evidence := one.row.latest.evidence)}
-    yield from _table(ran, [*NAMING, EXECUTED, *_of(ran.get, RAN)])
+    yield from _table(ran, [*NAMING, word("execution", lambda one: one.row.execution), *_of(ran.get, RAN)])
     parity = {one: found for one in measured if (found := one.row.latest.parity)}
     proof = {one: evidence.executed for one, evidence in ran.items() if evidence.executed}
     proved = [one for one in measured if one in parity or one in proof]
