@@ -171,7 +171,7 @@ class Bars(Chart):
                 text = self.write_part(length) if self.write_part else ""
                 if text and right - left >= 1 + 5.8 * len(text):
                     axes.text((left + right) / 2, y + 3.7, text, ha="center", fontsize=SMALL, color=on(colour))
-            if self.broken_at is not None:
+            if self.broken_at is not None and self.broken_at != sum(length for _, length in bar.parts):
                 reference, both = [at(self.broken_at)] * 2, (y - BAR / 2, y + BAR / 2)
                 _line(axes, reference, both, "white", 3)
                 _line(axes, reference, both, INK, 1.2, linestyle=(0, (3, 2)))
