@@ -36,7 +36,7 @@ def report(
     results_dir: ResultsDir = Path("results"),
 ) -> None:
     if plot is not None:
-        require_known("--plot", plot, tuple(PLOTS), "fp8bench report --help")
+        require_known("--plot", plot, PLOTS, "fp8bench report --help")
     path, kind = _place(output, plot)
     if path.exists() and not force:
         raise UsageError(f"{path} exists", REPLACE)
@@ -64,8 +64,7 @@ def report(
     else:
         chart = charts(shown_rows(found.rows)).get(str(plot))
         if chart is None:
-            see = "See the rows with `fp8bench compare`"
-            raise UsageError(f"no row has anything to draw of {PLOTS[str(plot)]}", see)
+            raise UsageError(f"no row has anything to draw as {plot}", "See the rows with `fp8bench compare`")
         chart.write(path)
     log(f"written as {path}")
     unread.end(strict)

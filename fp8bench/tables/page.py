@@ -7,10 +7,8 @@ out, and the page forbids itself every request and every script, so that an erro
 import base64
 import hashlib
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup, escape
 
@@ -60,20 +58,9 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Callable[[Any], Any]] = {
-        # A chart is of a subclass.
-        "what": lambda part: "Chart" if isinstance(part, Chart) else type(part).__name__,
-        # Safe: an SVG has only what chart.inlined lets through.
-        "drawn": lambda chart: Markup(chart.svg()),
-        "rows": lambda table: [
-            (emphasis, [(one, one.texts[place], one.tones[place] if one.tones else "") for one in table.columns])
-            for place, emphasis in enumerate(table.emphasis or [""] * table.height)
-        ],
-        "whole": _whole,
-    }
-    environment.filters |= filters
-    # On a phone a row has its name in a line of its own: below it columns of numbers, or each long text in full.
-    environment.tests["cards"] = lambda table: any(column.kind == "note" for column in table.columns)
+    # Safe: an SVG has only what chart.inlined lets through.
+    environment.filters["drawn"] = lambda chart: Markup(chart.svg())
+    environment.filters["whole"] = _whole
     style = (HERE / "page.css").read_text(encoding="utf-8")
     # By its hash, the page's policy allows its style.
     allowed = f"sha256-{base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()}"

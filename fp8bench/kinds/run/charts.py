@@ -42,15 +42,8 @@ def detail_of(row: Row) -> str:
     return ", ".join(filter(None, (executed(row.execution), batch, source, emulated)))
 
 
-PLOTS = {
-    "price-performance": "what a dollar buys",
-    "time-cost": "time against cost",
-    "speed": "units a second",
-    "breakdown": "where the step goes",
-    "memory": "peak memory",
-    "energy": "energy a unit",
-}
-"""The charts that can be drawn, and what each shows."""
+PLOTS = ("price-performance", "time-cost", "speed", "breakdown", "memory", "energy")
+"""The charts that can be drawn."""
 
 INTERVAL = "A line over the end of a bar is its 95 % interval."
 CAPTIONS = {
@@ -71,13 +64,12 @@ def charts(shown: Sequence[Shown]) -> dict[str, Chart]:
     # Images and tokens cannot share a chart: only rows with the first row's unit are drawn.
     unit = ran[0].row.unit or "units"
     ran = [one for one in ran if (one.row.unit or "units") == unit]
-    title = unit.capitalize()
     a_unit = f"{'an' if unit[:1] in 'aeio' else 'a'} {unit.removesuffix('s')}"
     by_speed = sorted(ran, key=lambda one: -(one.row.throughput_per_s or 0.0))
     made = (
-        _bars("price-performance", f"{title} for a dollar", ran, "value", "units_per_usd_ci"),
+        _bars("price-performance", f"{unit.capitalize()} for a dollar", ran, "value", "units_per_usd_ci"),
         _time_cost(ran, unit, ran[0].row.job_units or (1e9 if unit == "tokens" else 1e6)),
-        _bars("speed", f"{title} a second", by_speed, "throughput", "throughput_ci_per_s"),
+        _bars("speed", f"{unit.capitalize()} a second", by_speed, "throughput", "throughput_ci_per_s"),
         _breakdown(ran, a_unit),
         _bars("memory", "Peak memory, GiB a GPU", ran, "memory"),
         _bars("energy", f"Energy, joules {a_unit}", ran, "energy", "joules_per_unit_range"),
@@ -98,9 +90,7 @@ def _texts(one: Shown, value: str, remark: str) -> tuple[int, str, str, str, str
 
 
 def _bars(name: str, title: str, ran: Sequence[Shown], of: str, interval: str = "") -> Bars | None:
-    """Draw a column of the table. interval: the field of a row that has its interval. With what a dollar buys, gains
-    stand beside the bars, and a broken line marks the reference.
-    """
+    """Return a bar for each row. of: a column of COLUMNS; `value` has gains beside it. interval: a field of a row."""
     column, caption, gains = COLUMNS[of], CAPTIONS[name], of == "value"
     found = {one: known for one in ran if (known := column.value(one.row)) is not None}
     if not found:

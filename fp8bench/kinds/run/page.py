@@ -44,7 +44,12 @@ def page(comparison: Comparison, today: date, bought: str = "") -> Page:
         rest.append("Nothing here was measured. Run `fp8bench run` on the instance before you choose it.")
     # The table that compare prints, and its notes; the answer and warnings are at the top of the page.
     told = [*chain(*document(comparison, view=AS_IT_IS.model_copy(update={"notes": True}), every_row=True).blocks)]
-    table = [_numbered(one) for one in told if isinstance(one, Table)]
+    names = ("mode", "instance", "machine", "batch", "GPUs")
+    table = [
+        one._replace(numbered=True, naming=sum(column.heading in names for column in one.columns))
+        for one in told
+        if isinstance(one, Table)
+    ]
     notes = [one for one in told if isinstance(one, Note)]
     priced = {(row.instance, row.nodes, row.usd_per_hour, row.price_as_of, row.price_source): row for row in rows}
     sections = [
@@ -71,20 +76,13 @@ def page(comparison: Comparison, today: date, bought: str = "") -> Page:
     )
 
 
-def _numbered(table: Table) -> Table:
-    # On a phone, all that names a row stands in one line.
-    naming = sum(column.heading in ("mode", "instance", "machine", "batch", "GPUs") for column in table.columns)
-    return table._replace(numbered=True, naming=naming)
-
-
 def _about(comparison: Comparison, bought: str) -> Iterator[str]:
     best = next((row for row in comparison.rows if row.status == "ok" and row.timed and row.units_per_usd), None)
     if best is None:
         yield "No price is known: give it with `fp8bench run --price`, or in the instance's instance.yaml."
         return
     where, measured = best.instance, f"measured on {best.latest.created_utc:%Y-%m-%d}"
-    if comparison.answer.pairs:
-        # Its sentence about instances has their prices.
+    if comparison.answer.pairs:  # whose sentence has the prices
         yield f"{f'Prices are {bought}; ' if bought else ''}{where} was {measured}."
     else:
         of = f"as of {best.price_as_of}" if best.price_as_of else "undated"
