@@ -8,7 +8,8 @@ from fp8bench.cli.options import ResultsDir, Selection, Strict, argument, option
 from fp8bench.cli.output import Unread, log, warn
 from fp8bench.kinds.kind import AS_IT_IS, JOB_UNITS, Count
 from fp8bench.kinds.run import gather
-from fp8bench.kinds.run.page import PLOTS, charts, page, shown_rows
+from fp8bench.kinds.run.charts import PLOTS, charts, shown_rows
+from fp8bench.kinds.run.page import page
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError, require_known, writing
 from fp8bench.schema.files import write_atomically
@@ -35,7 +36,7 @@ def report(
     results_dir: ResultsDir = Path("results"),
 ) -> None:
     if plot is not None:
-        require_known("--plot", plot, tuple(PLOTS), "fp8bench report --help")
+        require_known("--plot", plot, PLOTS, "fp8bench report --help")
     path, kind = _place(output, plot)
     if path.exists() and not force:
         raise UsageError(f"{path} exists", REPLACE)
@@ -65,8 +66,7 @@ def report(
     else:
         chart = charts(shown_rows(found.rows)).get(str(plot))
         if chart is None:
-            see = "See the rows with `fp8bench compare`"
-            raise UsageError(f"no row has anything to draw of {PLOTS[str(plot)]}", see)
+            raise UsageError(f"no row has anything to draw as {plot}", "See the rows with `fp8bench compare`")
         chart.write(path)
     log(f"written as {path}")
     unread.end(strict)

@@ -21,7 +21,7 @@ compare p4d p5 --price " p5.48xlarge = 60 " --price-as-of 2023-11-15 --columns i
 compare p5 --price p5=6000 --format json | 6000.0, "price_as_of": null, "price_source": "what-if" | "doubtful price"
 compare p5 --price p5=6000 --wide --format markdown | | what-if | times the catalogue's
 compare p4d p5 --group-by machine | machine: unknown
-check --history | 2026-05-01 20:00 | baseline-bf16/eager, 64 x 8: no change in 1 nights, too few to tell: 5 or more can.
+check --history | 2026-05-01 20:00 | baseline-bf16/eager, 64 x 8: no change in 1 night, too few to tell: 5 or more can.
 check --history --format json | "session": "20260501T100000Z-aaaaaa" | "session": "20260502T100000Z-bbbbbb"
 prices | show | update | set
 prices show p5e | no price [ | On-demand column is empty | Without a price: p5e (on_demand).
@@ -212,7 +212,7 @@ report -o report.png | a page cannot be png
 report --plot speed -o speed.html | a plot is no page
 report --plot nothing | --plot 'nothing'
 report --job 0 | --job | '0'
-report p4d --plot breakdown | no row has anything to draw of where the step goes
+report p4d --plot breakdown | no row has anything to draw as breakdown
 report p4d --workload vit-micro | no record of vit-micro for instance 'p4d'
 report --results-dir empty | no record to report
 check | nothing to compare with | --against

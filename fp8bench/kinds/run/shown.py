@@ -115,7 +115,7 @@ def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
         return table_of([*brief_columns(rows)], rows, 2, emphasis, every=True, whole=True)
     every = {**EVERY, NOTES: RowColumn(NOTES, remark, kind="note")}
     if view.columns:
-        columns = [every[name] for name in view.columns]
+        columns: list[Column[Row]] = [every[name] for name in view.columns]
         if not {"instance", "mode"} & {*view.columns}:
             columns[:0] = [one for one in naming(rows) if one.heading.lower() not in view.columns]
         return table_of(columns, rows, 1, emphasis, every=True, whole=True)
