@@ -109,10 +109,12 @@ def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, likes: Se
         raise UsageError(f"{name} was profiled on {' and '.join(found)}", remedy)
     ((record, row),) = found.values()
     profiled_in = record.session.round if record.session else 1
+    others = sorted({one.what.batch_size for one in of_any_work} - {row.batch_size})
     log(
         f"{row.workload}, {row.variant_label} on {row.instance}: batch {row.batch_size} x "
         f"{workers(row.world_size, row.device)}, session {row.session_id or record.run_id}, "
         f"profile of round {profiled_in}"
+        + (f"; --batch-size takes {' or '.join(map(str, others))} instead" if others else "")
     )
     return facts_of(record, row.step_time_s)
 

@@ -184,6 +184,7 @@ predict p5 --from h200-1x:te-bf16 | no record of h200-1x:te-bf16 is measured and
 predict p5 --from h200-1x/Graphed | unknown variant 'Graphed' | Did you mean 'graphed'
 predict p5 --from h200-1x --gpus 9 | p5 has 8 GPUs, not 9
 predict p5 --from h200-1x --gpus 0 | --gpus | '0'
+predict p5 --from h200-1x --gpus 10000000000 | the most is 4,096, since each is a process
 predict h200-1x --from h200-1x | h200-1x itself was measured on 1 GPU
 predict p5 --from h200-1x --region mars | no price is of region 'mars'
 predict p5 --from h200-1x --workload vit-huger | unknown workload 'vit-huger'
