@@ -11,11 +11,11 @@ from fp8bench.launch import forecast as ahead
 from fp8bench.launch.forecast import ExpectedTurn, Forecast, duration
 from fp8bench.launch.plan import owned
 from fp8bench.launch.prepare import Prepared
+from fp8bench.launch.session import exit_code_of
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import results
 from fp8bench.schema.config import AUTO
-from fp8bench.schema.execution import kept_bytes
-from fp8bench.schema.machine import gib
+from fp8bench.schema.machine import GIB, gib
 from fp8bench.schema.model import Answer
 from fp8bench.tables.document import NOTHING, Document, Sentence, Table, blocks, telling
 from fp8bench.tables.study import Column, word
@@ -61,8 +61,12 @@ def _forecast(
     return found._replace(predicted=within if used else None)
 
 
-def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, planned: Machine | None) -> Document:
-    """answer: what each mode cannot convert. planned: the machine, if it is not this one."""
+def document(
+    resolved: Resolved, prepared: Prepared, answer: Answer | None, planned: Machine | None, named: bool
+) -> tuple[Document, int]:
+    """Return what is foreseen, and the exit code, which is the run's if nothing would run. answer: what each mode
+    cannot convert. planned: the machine, if it is not this one. named: whether the user named the modes.
+    """
     found = _forecast(prepared, resolved.request.price, answer, planned)
     requested = resolved.request.model_dump(mode="json", exclude={"variants"})
     variants, model = prepared.request.variants, answer.facts if answer is not None else None
@@ -86,11 +90,17 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
         if turn.memory_bytes and has and model is not None:
             most[turn.label] = ahead.largest_batch(entry.config, turn.memory_bytes, model.parameters, has)
     config = prepared.entries[0].config
-    outlook = [*summary_of(model), *([f"execution: {executed[0]}"] if alike else []), *prepared.notes, *_lines(found)]
-    if model is not None and not all(turn.memory_bytes for turn in found.turns if not turn.obstacle):
-        least = kept_bytes(model.parameters, config.optimizer)
-        shared = f"; where FSDP2 shards them, {gib(least / config.world_size)}" if config.world_size > 1 else ""
-        outlook.append(f"memory of a GPU, at least: {gib(least)} of weights, gradients and optimizer state{shared}")
+    code = exit_code_of(("unsupported" if turn.obstacle else "ok" for turn in found.turns), named)
+    outlook = [*summary_of(model), *([f"execution: {executed[0]}"] if alike else []), *prepared.notes]
+    outlook += _lines(found, planned is not None, code)
+    unknown = not all(turn.memory_bytes for turn in found.turns if not turn.obstacle)
+    if model is not None and unknown and config.weight_dtype == "float32":
+        least, what = ahead.least_memory(config, model.parameters, has)
+        needs = f"at least {gib(least)} for {what}"
+        if has is not None and least < has * GIB:
+            rest = f"activations of batch {config.batch_size}, of which no record tells, must fit in the other"
+            needs = f"does it fit? at least {gib(least)} of {has:g} GiB, for {what}; {rest} {gib(has * GIB - least)}"
+        outlook.append(f"memory of a {'GPU' if config.device == 'cuda' else 'process'}: {needs}")
     if prepared.here is None:
         source = found.predicted or "those of its records, or of as many of its GPUs elsewhere"
         source = f": time and memory are {'predicted from ' if found.predicted else ''}{source}"
@@ -114,7 +124,7 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
         Column("batch that fits", lambda row: fits(row[0], row[2].config.batch_size), kind="note"),
     )
     of_each = telling(*(one.cells([*zip(found.turns, executed, prepared.entries, strict=True)]) for one in columns))
-    return Document(
+    foreseen = Document(
         blocks(
             [table_of({"setting": requested, "value": values, "origin": origins.values()}, 1)],
             [
@@ -159,12 +169,17 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
             },
         },
     )
+    return foreseen, code if all(turn.obstacle for turn in found.turns) else 0
 
 
-def _lines(found: Forecast) -> list[str]:
+def _lines(found: Forecast, elsewhere: bool, code: int) -> list[str]:
     obstacles = [f"cannot run here: {turn.label} {turn.obstacle}" for turn in found.turns if turn.obstacle]
-    if len(obstacles) == len(found.turns):
-        return [*obstacles, "nothing would run"]
+    none = len(obstacles) == len(found.turns)
+    if code:
+        which = "nothing" if none else "not every mode that was named"
+        obstacles.append(f"{which} would run: `fp8bench run` ends with exit code {code}")
+    if none:
+        return obstacles
     usd_per_hour, share = found.price
     cost = "unknown, since no price of this machine is known; --price gives one"
     if usd_per_hour is not None:
@@ -172,7 +187,8 @@ def _lines(found: Forecast) -> list[str]:
         amount = "unknown: the machine is" if found.usd is None else f"about {_span(found.usd, MONEY)} USD at"
         cost = f"{amount} {usd_per_hour:,.2f} USD an hour{borrowed}"
     if found.seconds is None:
-        unknown = f"unknown, since there is no record here of {', '.join(found.unknown)} at this work"
+        nor = ", nor one from which it can be predicted" if elsewhere else ""
+        unknown = f"unknown, since there is no record here of {', '.join(found.unknown)} at this work{nor}"
         return [*obstacles, f"time: {unknown}", f"cost: {cost}"]
     assumed = "compiling and steps as in the latest session of this work, and every round, also of a resumed session"
     return [

@@ -85,9 +85,9 @@ def run(
             requested = requested.resumed(prepared.resumed, prepared.request.session or "")
             answer = examined([entry.config for entry in prepared.entries], always=planned is not None)
             if dry_run:
-                foreseen = settings_and_forecast(requested, prepared, answer, planned)
+                foreseen, code = settings_and_forecast(requested, prepared, answer, planned, named)
                 show(foreseen, "json" if as_json else "table")
-                return
+                raise typer.Exit(code)
             for note in prepared.notes:
                 log(note)
             require_modes(answer, named)

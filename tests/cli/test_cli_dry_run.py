@@ -56,6 +56,19 @@ def test_the_config_file_is_read_once_so_that_it_may_be_a_pipe(fp8bench_in):
     assert "steps from /dev/stdin line 2: invalid value 0" in one_line(outcome)
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("te-fp8",), "cannot run here: te-fp8:delayed needs an NVIDIA GPU, and this machine shows none"),
+        (("baseline-bf16", "--cuda-graphs", "on"), "replayed as a CUDA graph (--cuda-graphs on)"),
+    ],
+)
+def test_where_nothing_would_run_it_ends_as_the_run_does(words, why, command):
+    said = command("run", "--dry-run", "--mode", *words, code=3).stdout
+    assert why in said
+    assert said.endswith("\nnothing would run: `fp8bench run` ends with exit code 3\n")
+
+
 @pytest.mark.slow
 class TestForAnotherMachine:
     """This one has no GPU."""
@@ -64,7 +77,7 @@ class TestForAnotherMachine:
 
     @pytest.fixture
     def planned(self, command):
-        return lambda *words: command(*self.PLANNED, *words)
+        return lambda *words, code=0: command(*self.PLANNED, *words, code=code)
 
     @pytest.fixture
     def estimate(self, planned):
@@ -134,15 +147,16 @@ class TestForAnotherMachine:
     def test_without_a_tested_prediction_the_price_and_the_least_memory_are_said(self, planned):
         outcome = planned("--instance", "p5", "--workload", "llm-8b")
         assert "time: unknown, since there is no record here of" in outcome.stdout
+        assert " at this work, nor one from which it can be predicted\n" in outcome.stdout
         assert "the machine is 55.04 USD an hour" in outcome.stdout
-        least = (
-            "memory of a GPU, at least: 119.7 GiB of weights, gradients and optimizer state; where FSDP2 shards them, "
-        )
-        assert f"{least}15.0 GiB" in outcome.stdout
+        assert "memory of a GPU: does it fit? at least 59.8 GiB of 80 GiB, for the gate, " in outcome.stdout
+        assert "then 15.0 GiB, as ranks share it; activations of batch 1, " in outcome.stdout
         assert "cannot run here" not in outcome.stdout
 
-    @pytest.mark.parametrize("words", [("h100-1x",), ("p5", "--parallel", "ddp")])
-    def test_what_no_batch_fits_cannot_run(self, words, planned):
-        outcome = planned("--workload", "llm-8b", "--instance", *words)
-        assert "needs 119.7 GiB on each GPU for weights, gradients and the optimizer's state" in outcome.stdout
-        assert "nothing would run" in outcome.stdout
+    @pytest.mark.parametrize(
+        ("words", "least"), [(("h100-1x",), "119.7"), (("p5", "--parallel", "ddp"), "119.7"), (("p4d",), "59.8")]
+    )
+    def test_what_no_batch_fits_cannot_run(self, words, least, planned):
+        outcome = planned("--workload", "llm-8b", "--instance", *words, code=3)
+        assert f"needs {least} GiB on each GPU, however small the batch, and one has" in outcome.stdout
+        assert "nothing would run: `fp8bench run` ends with exit code 3\n" in outcome.stdout
