@@ -11,10 +11,10 @@ from fp8bench.launch import forecast as ahead
 from fp8bench.launch.forecast import ExpectedTurn, Forecast, duration
 from fp8bench.launch.plan import owned
 from fp8bench.launch.prepare import Prepared
-from fp8bench.launch.session import exit_code_of
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import results
 from fp8bench.schema.config import AUTO
+from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.machine import GIB, gib
 from fp8bench.schema.model import Answer
 from fp8bench.tables.document import NOTHING, Document, Sentence, Table, blocks, telling
@@ -61,12 +61,8 @@ def _forecast(
     return found._replace(predicted=within if used else None)
 
 
-def document(
-    resolved: Resolved, prepared: Prepared, answer: Answer | None, planned: Machine | None, named: bool
-) -> tuple[Document, int]:
-    """Return what is foreseen, and the exit code, which is the run's if nothing would run. answer: what each mode
-    cannot convert. planned: the machine, if it is not this one. named: whether the user named the modes.
-    """
+def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, planned: Machine | None) -> Document:
+    """answer: what each mode cannot convert. planned: the machine, if it is not this one."""
     found = _forecast(prepared, resolved.request.price, answer, planned)
     requested = resolved.request.model_dump(mode="json", exclude={"variants"})
     variants, model = prepared.request.variants, answer.facts if answer is not None else None
@@ -90,16 +86,15 @@ def document(
         if turn.memory_bytes and has and model is not None:
             most[turn.label] = ahead.largest_batch(entry.config, turn.memory_bytes, model.parameters, has)
     config = prepared.entries[0].config
-    code = exit_code_of(("unsupported" if turn.obstacle else "ok" for turn in found.turns), named)
     outlook = [*summary_of(model), *([f"execution: {executed[0]}"] if alike else []), *prepared.notes]
-    outlook += _lines(found, planned is not None, code)
-    unknown = not all(turn.memory_bytes for turn in found.turns if not turn.obstacle)
-    if model is not None and unknown and config.weight_dtype == "float32":
+    outlook += _lines(found, planned is not None)
+    known = all(turn.memory_bytes for turn in found.turns if not turn.obstacle)
+    if model is not None and not known and config.weight_dtype == "float32":
         least, what = ahead.least_memory(config, model.parameters, has)
-        needs = f"at least {gib(least)} for {what}"
-        if has is not None and least < has * GIB:
-            rest = f"activations of batch {config.batch_size}, of which no record tells, must fit in the other"
-            needs = f"does it fit? at least {gib(least)} of {has:g} GiB, for {what}; {rest} {gib(has * GIB - least)}"
+        needs = f"at least {gib(least)}{f' of {has:g} GiB' if has else ''}, for {what}"
+        if has and least < has * GIB:
+            needs = f"does it fit? {needs}; activations of batch {config.batch_size}, of which no record tells, must "
+            needs += f"fit in the other {gib(has * GIB - least)}"
         outlook.append(f"memory of a {'GPU' if config.device == 'cuda' else 'process'}: {needs}")
     if prepared.here is None:
         source = found.predicted or "those of its records, or of as many of its GPUs elsewhere"
@@ -124,7 +119,7 @@ def document(
         Column("batch that fits", lambda row: fits(row[0], row[2].config.batch_size), kind="note"),
     )
     of_each = telling(*(one.cells([*zip(found.turns, executed, prepared.entries, strict=True)]) for one in columns))
-    foreseen = Document(
+    return Document(
         blocks(
             [table_of({"setting": requested, "value": values, "origin": origins.values()}, 1)],
             [
@@ -148,14 +143,11 @@ def document(
             "cannot_run": [{"mode": turn.label, "reason": turn.obstacle} for turn in found.turns if turn.obstacle],
             # Null if unknown.
             "estimate": {
-                "seconds": found.seconds,
-                "start_up_s": found.start_up_s,
-                "usd": found.usd,
+                **{name: getattr(found, name) for name in ("seconds", "start_up_s", "usd")},
                 "usd_per_hour": found.price.usd_per_hour,
-                "price_share": found.price.share.share if found.price.share else None,
-                "price_share_of": found.price.share.instance if found.price.share else None,
-                "rounds": found.rounds,
-                "unknown": found.unknown,
+                "price_share": found.price.share and found.price.share.share,
+                "price_share_of": found.price.share and found.price.share.instance,
+                **{name: getattr(found, name) for name in ("rounds", "unknown")},
                 "modes": [
                     {
                         "mode": turn.label,
@@ -169,17 +161,12 @@ def document(
             },
         },
     )
-    return foreseen, code if all(turn.obstacle for turn in found.turns) else 0
 
 
-def _lines(found: Forecast, elsewhere: bool, code: int) -> list[str]:
+def _lines(found: Forecast, elsewhere: bool) -> list[str]:
     obstacles = [f"cannot run here: {turn.label} {turn.obstacle}" for turn in found.turns if turn.obstacle]
-    none = len(obstacles) == len(found.turns)
-    if code:
-        which = "nothing" if none else "not every mode that was named"
-        obstacles.append(f"{which} would run: `fp8bench run` ends with exit code {code}")
-    if none:
-        return obstacles
+    if len(obstacles) == len(found.turns):
+        return [*obstacles, f"nothing would run: `fp8bench run` ends with exit code {ModeUnavailable.exit_code}"]
     usd_per_hour, share = found.price
     cost = "unknown, since no price of this machine is known; --price gives one"
     if usd_per_hour is not None:

@@ -40,7 +40,7 @@ from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
 from fp8bench.records.select import Filter, rounds_of
-from fp8bench.schema.errors import Fp8benchError, UsageError
+from fp8bench.schema.errors import Fp8benchError, ModeUnavailable, UsageError
 from fp8bench.schema.option import Option
 from fp8bench.schema.rank import RankReport
 from fp8bench.stats.ratio import LIMIT
@@ -85,9 +85,10 @@ def run(
             requested = requested.resumed(prepared.resumed, prepared.request.session or "")
             answer = examined([entry.config for entry in prepared.entries], always=planned is not None)
             if dry_run:
-                foreseen, code = settings_and_forecast(requested, prepared, answer, planned, named)
+                foreseen = settings_and_forecast(requested, prepared, answer, planned)
                 show(foreseen, "json" if as_json else "table")
-                raise typer.Exit(code)
+                nothing = len(foreseen.data["cannot_run"]) == len(prepared.entries)
+                raise typer.Exit(ModeUnavailable.exit_code if nothing else 0)
             for note in prepared.notes:
                 log(note)
             require_modes(answer, named)

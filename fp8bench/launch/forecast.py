@@ -257,14 +257,16 @@ def least_memory(config: RunConfig, parameters: int, has_gib: float | None) -> t
     """Return the bytes that a rank needs, however small the batch, and what for (as `worker.memory` refuses a run).
     has_gib: memory of a GPU, by which `--parallel auto` decides whether ranks share weights.
     """
-    whole, gate = kept_bytes(parameters, config.optimizer), 2 * parameters * FLOAT32_BYTES
-    by_memory = config.parallel == "auto" and has_gib is not None and 2 * whole > has_gib * GIB
+    kept, gate = kept_bytes(parameters, config.optimizer), 2 * parameters * FLOAT32_BYTES
+    by_memory = config.parallel == "auto" and has_gib is not None and 2 * kept > has_gib * GIB
     shared = by_memory or config.parallel == "fsdp" or config.tensor_parallel > 1
-    parts = 1 if not shared else config.tensor_parallel if config.parallel == "ddp" else config.world_size
-    if parts == 1 or whole / parts >= gate:
-        return whole / parts, "weights, gradients and the optimizer's state"
-    of_gate = "the gate, which looks at weights and gradients of the whole model"
-    return gate, f"{of_gate}; then {gib(whole / parts)}, as ranks share it"
+    part = kept / (config.tensor_parallel if config.parallel == "ddp" else config.world_size) if shared else kept
+    if part == kept or part >= gate:
+        return part, "weights, gradients and the optimizer's state"
+    return (
+        gate,
+        f"the gate, which looks at the whole model's weights and gradients; then {gib(part)}, as ranks share it",
+    )
 
 
 def too_large(config: RunConfig, parameters: int, instance: Instance) -> str | None:

@@ -47,7 +47,7 @@ numerics formats --cast -0.78251332044 | -0.8125 | -0.75
 numerics formats --cast nan,-0 --dtype float8_e4m3fn --format json | "becomes": "nan" | "becomes": -0.0
 report --help | INSTANCE Names in the catalogue | Options: -o, --output FILE | --plot price-performance
 run --dry-run --mode torchao-float8 --aa --precision 1% | would run 14 to 30 rounds of these
-run --dry-run --mode te-fp8 --mode baseline-bf16 | needs an NVIDIA GPU | ends with exit code 3 time: unknown
+run --dry-run --mode te-fp8 --mode baseline-bf16 | cannot run here: te-fp8:delayed needs an NVIDIA GPU | time: unknown
 run --dry-run --mode baseline-bf16 --price 2 | no record here of baseline-bf16 | the machine is 2.00 USD an hour
 run --dry-run --mode baseline-bf16 --compile blocks | each block by itself; each step launched from Python
 run --dry-run --mode baseline-bf16 --compile off | not compiled; each step launched from Python
