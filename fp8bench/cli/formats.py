@@ -59,16 +59,11 @@ def formats(
     rows = data["casts"] or data["dtypes"]
     if casts:
         columns = telling(*(column.cells(casts) for column in CASTS))
+        scaled, cut = (any(getattr(one, name) for one in casts) for name in ("scale", "saturated"))
         said = notes(
             (True, "By definition, to nearest, ties to even, from float32. error: relative. -: no bits for it."),
-            (
-                any(one.scale for one in casts),
-                "scale: of a block of the values, a row of a tensor; bits: of value / scale.",
-            ),
-            (
-                any(one.saturated for one in casts),
-                "* saturated: beyond max, without inf. torch before 2.12 gives nan there.",
-            ),
+            (scaled, "scale: of a block of the values, a row of a tensor; bits: of value / scale."),
+            (cut, "* saturated: beyond max, without inf. torch before 2.12 gives nan there."),
         )
     else:
         columns = [column.cells([one.limits for one in chosen]) for column in LIMITS]
