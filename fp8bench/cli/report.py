@@ -4,8 +4,9 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated
 
-from fp8bench.cli.options import ResultsDir, Selection, Strict, argument, option
-from fp8bench.cli.output import Unread, log, warn
+from fp8bench.cli.options import ResultsDir, Selection, argument, option
+from fp8bench.cli.output import log, warn
+from fp8bench.cli.unread import Unread
 from fp8bench.kinds.kind import AS_IT_IS, JOB_UNITS, Count
 from fp8bench.kinds.run import gather
 from fp8bench.kinds.run.charts import PLOTS, charts, shown_rows
@@ -22,6 +23,7 @@ REPLACE = "Name another file, or replace it with --force"
 
 
 def report(
+    unread: Unread,
     selection: Selection,
     instances: Annotated[tuple[str, ...], argument("INSTANCE", "Names in the catalogue or the results [all].")] = (),
     output: Annotated[
@@ -32,7 +34,6 @@ def report(
     job: Annotated[
         Count | None, Option("Cost of so many images or tokens [1M, of tokens 1e9]", metavar="UNITS", limit=JOB_UNITS)
     ] = None,
-    strict: Strict = False,
     results_dir: ResultsDir = Path("results"),
 ) -> None:
     if plot is not None:
@@ -46,7 +47,6 @@ def report(
     view = AS_IT_IS.model_copy(update={"job": job})
     options, catalog = selection.resolved(keys, results_dir, view, named=bool(instances))
     kept = results.read(results_dir, options.instances)
-    unread = Unread()
     found = gather(kept, options, catalog, results_dir, unread)
     for text in filter(None, [found.hint]):
         log(text)
@@ -69,7 +69,6 @@ def report(
             raise UsageError(f"no row has anything to draw as {plot}", "See the rows with `fp8bench compare`")
         chart.write(path)
     log(f"written as {path}")
-    unread.end(strict)
 
 
 def _place(output: Path | None, plot: str | None) -> tuple[Path, str]:

@@ -46,13 +46,12 @@ numerics formats --cast 448,1e-4 --dtype float16 --block mxfp8 | float16 - 448 |
 numerics formats --cast -0.78251332044 | -0.8125 | -0.75
 numerics formats --cast nan,-0 --dtype float8_e4m3fn --format json | "becomes": "nan" | "becomes": -0.0
 report --help | INSTANCE Names in the catalogue | Options: -o, --output FILE | --plot price-performance
-run --dry-run --mode te-fp8 --aa --precision 1% | would run 14 to 30 rounds of these
+run --dry-run --mode torchao-float8 --aa --precision 1% | would run 14 to 30 rounds of these
 run --dry-run --mode te-fp8 --mode baseline-bf16 | cannot run here: te-fp8:delayed needs an NVIDIA GPU | time: unknown
 run --dry-run --mode baseline-bf16 --price 2 | no record here of baseline-bf16 | the machine is 2.00 USD an hour
 run --dry-run --mode baseline-bf16 --compile blocks | each block by itself; each step launched from Python
 run --dry-run --mode baseline-bf16 --compile off | not compiled; each step launched from Python
 run --dry-run --instance h200-1x --mode te-bf16 --cuda-graphs on | each step replayed as one CUDA graph
-run --dry-run --mode baseline-bf16 --cuda-graphs on | replayed as a CUDA graph (--cuda-graphs on) | nothing would run
 run --dry-run --instance my-box --price 3.20 --json | "instance": "my-box" | "usd_per_hour": 3.2
 run --dry-run --config article.yaml | mode by variant article.yaml | batch_size by variant | baseline-bf16 (batch 8)
 """
@@ -184,6 +183,7 @@ predict p5 --from h200-1x:te-bf16 | no record of h200-1x:te-bf16 is measured and
 predict p5 --from h200-1x/Graphed | unknown variant 'Graphed' | Did you mean 'graphed'
 predict p5 --from h200-1x --gpus 9 | p5 has 8 GPUs, not 9
 predict p5 --from h200-1x --gpus 0 | --gpus | '0'
+predict p5 --from h200-1x --gpus 10000000000 | the most is 4,096, since each is a process
 predict h200-1x --from h200-1x | h200-1x itself was measured on 1 GPU
 predict p5 --from h200-1x --region mars | no price is of region 'mars'
 predict p5 --from h200-1x --workload vit-huger | unknown workload 'vit-huger'
