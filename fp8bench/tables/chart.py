@@ -242,9 +242,6 @@ def _draw_legend(made: Any, looks: dict[str, Looks]) -> None:
 
 
 def _draw_panel(panel: Panel, axes: Any) -> None:
-    plain(axes, ("bottom",))
-    axes.set_xlabel(inert(panel.x), fontsize=9, color=FAINT)
-    axes.set_title(inert(panel.title), fontsize=9.5, color=INK, loc="left", pad=4)
     if panel.shaded is not None:
         axes.axvspan(*panel.shaded, color="#f6f8fa", linewidth=0, zorder=0)
     for one in panel.series:
@@ -252,8 +249,16 @@ def _draw_panel(panel: Panel, axes: Any) -> None:
             stairs: Any = {"drawstyle": "steps-mid"} if one.stairs else {}
             axes.plot(*zip(*one.points, strict=True), **one.looks.drawn, **stairs)
         for (x, _), ends in zip(one.points, one.ends, strict=False):
-            axes.plot([x, x], ends or [None, None], color=one.looks.colour, linewidth=one.looks.width)
+            if ends is not None:
+                axes.plot([x, x], ends, color=one.looks.colour, linewidth=one.looks.width)
+    plain(axes, ("bottom",))
     _draw_bars([one for one in panel.series if one.bars is not None], axes)
+    _name_axes(panel, axes)
+
+
+def _name_axes(panel: Panel, axes: Any) -> None:
+    axes.set_xlabel(inert(panel.x), fontsize=9, color=FAINT)
+    axes.set_title(inert(panel.title), fontsize=9.5, color=INK, loc="left", pad=4)
     for letter in panel.log:
         axes.set(**{f"{letter}scale": "log"})
         getattr(axes, f"{letter}axis").set_major_formatter("{x:g}")
@@ -264,7 +269,6 @@ def _draw_panel(panel: Panel, axes: Any) -> None:
         axes.set_yticks(range(len(names)), names, color=INK)
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(len(names) - 0.5, -0.5)
-    # A limit, even None, ends the fitting of shared axes to what other panels draw.
     if panel.within:
         axes.set_xlim(panel.within)
     if panel.from_0:
