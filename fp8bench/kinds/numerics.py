@@ -7,7 +7,6 @@ and how many steps after the fall the scale was back. In pictures no two things 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt
@@ -200,10 +199,9 @@ JUMP = StudyTable[Way](
 
 
 def _lines(record: NumericsRecord, layer: LayerName) -> list[Line]:
-    rows = sorted(
-        (row for row in record.rows if row.layer == layer), key=lambda row: INPUTS.index(row.input or "normal")
-    )
-    return [tuple(of) for _, of in groupby(rows, key=lambda row: (row.input, row.mode))]
+    of_layer = (row for row in record.rows if row.layer == layer)
+    lines = grouped(of_layer, lambda row: (row.input, row.mode)).values()
+    return sorted(map(tuple, lines), key=lambda line: INPUTS.index(line[0].input or "normal"))
 
 
 def _error_of(line: Line, tensor: str) -> float | str | None:
