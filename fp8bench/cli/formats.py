@@ -9,8 +9,8 @@ from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import show
 from fp8bench.numerics.definitions import BLOCK, DEFINITIONS, E4M3, E8M0, MXFP8, Bits, bits, in_blocks
 from fp8bench.schema.errors import UsageError, require_known
-from fp8bench.tables.document import CsvLines, Document, Table, blocks, notes, telling
-from fp8bench.tables.study import Column, word
+from fp8bench.tables.document import CsvLines, Document, blocks, notes
+from fp8bench.tables.study import Column, table_of, word
 from fp8bench.tables.written import number
 
 HELP = "fp8bench numerics formats --help"
@@ -54,25 +54,20 @@ def formats(
     limits = [one.limits for one in chosen]
     by_format = [[bits(one, value) for value in values] for one in chosen] + ([in_blocks(values)] if block else [])
     casts = [one for of_a_value in zip(*by_format, strict=True) for one in of_a_value]
-    shown = telling(*(one.cells(casts) for one in CASTS)) if casts else [one.cells(limits) for one in LIMITS]
-    said = (
-        (
-            not casts,
-            "s+e+m: bits of sign, exponent, mantissa. eps: from 1 to the next value. _x2: two values to a byte.",
-        ),
+    table = table_of(CASTS, casts, whole=True) if casts else table_of(LIMITS, limits, every=True, whole=True)
+    beyond = any(one.saturated for one in casts)
+    said = notes(
+        (not casts, "s+e+m: bits of sign, exponent, mantissa. eps: from 1 to the next. _x2: two values to a byte."),
         (not casts, f"{MXFP8}: {BLOCK} {E4M3.name} share a {E8M0.name}."),
         (not casts, "What values become, bit by bit: --cast 2.07,-0.78; in blocks that share a scale: --block mxfp8."),
         (casts, "By definition, to nearest, ties to even, from float32. error: relative. -: no bits for it."),
         (block, "scale: of a block of the values, a row of a tensor; bits: of value / scale."),
-        (
-            any(one.saturated for one in casts),
-            "* saturated: beyond max, without inf. torch before 2.12 gives nan there.",
-        ),
+        (beyond, "* saturated: beyond max, without inf. torch before 2.12 gives nan there."),
     )
     data = {"dtypes": [_in_json(one) for one in limits], "casts": [_in_json(one._asdict()) for one in casts]}
     rows = data["casts"] or data["dtypes"]
     lines = CsvLines(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
-    show(Document(blocks([Table(tuple(shown), whole=True)], notes(*said)), data=data, lines=lines), form)
+    show(Document(blocks([table], said), data=data, lines=lines), form)
 
 
 COMMANDS = {"formats": formats}

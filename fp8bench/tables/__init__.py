@@ -12,5 +12,6 @@
     print(render(STUDY.document(records, same_work(records), catalog), "markdown"))    # or plain, terminal, csv, json
 
 `document`: what is shown, before it is text; `study`, also side by side; `written`:
-numbers in words; `render`: all text (rich, tabulate); `chart` and `row_chart`: all pictures (matplotlib); `page`: HTML.
+numbers in words; `render`: all text (rich, tabulate); `chart`: figures as data, and what draws them (matplotlib);
+`row_chart`: charts of rows; `page`: HTML.
 """

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-from xml.etree import ElementTree
 
 import pytest
 from builders import environment, evidence, measured, place, replayed, summary
@@ -224,29 +223,38 @@ def square(size, fp8_s=5e-4, **changes):
     return cube(timing("bf16", 1e-3), timing("fp8-tensorwise", fp8_s), size=size, **changes)
 
 
-def texts(record, path):
-    """What the record's picture says, in order."""
-    KIND.document([record], CATALOG).figures["products"](path)
-    return [node.text for node in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
+def pictured(record):
+    """The title and the panel of the record's picture."""
+    report = gemm_report(record, CATALOG)
+    figure = KIND.study.figures(report)["products"](report)
+    [[panel]] = figure.panels
+    return figure.title, panel
 
 
-@pytest.mark.slow
-def test_bars_have_each_gemm_and_precision_with_speed_and_speed_up_or_why_not(tmp_path):
-    drawn = {text.strip() for text in texts(gemm_record(), tmp_path / "bars.svg")}
-    assert "TFLOP/s of GEMMs: vit-huge, batch 64, NVIDIA H200" in drawn
-    assert {"blocks.*.mlp.fc1 forward", "12608 x 5120 x 1280", "head forward", "fp8-rowwise-fast"} <= drawn
-    assert {"669", "1,137, 1.70x"} <= drawn
+def test_bars_have_each_gemm_and_precision_with_speed_and_speed_up_or_why_not():
+    title, panel = pictured(gemm_record())
+    assert title == "TFLOP/s of GEMMs: vit-huge, batch 64, NVIDIA H200"
+    texts = {
+        (one.label, panel.names[place]): text
+        for one in panel.series
+        for (_, place), text in zip(one.points, one.bars, strict=True)
+    }
+    of_fc1 = [text for (_, name), text in texts.items() if name == "blocks.*.mlp.fc1 forward\n12608 x 5120 x 1280"]
+    assert (len(of_fc1), of_fc1[:2]) == (5, ["669", "1,137, 1.70x"])
+    assert [of for of, name in texts if name.startswith("head forward")] == ["bf16"]
     emulated = timing("fp8-tensorwise", 1e-3, emulated=True)
-    drawn = texts(record_of_one("p5", timing("bf16", 1e-3), emulated, WRONG), tmp_path / "b.svg")
-    assert {"invalid", "0.000524 (emulated)"} <= {text.strip() for text in drawn}
+    _, panel = pictured(record_of_one("p5", timing("bf16", 1e-3), emulated, WRONG))
+    assert [one.bars for one in panel.series] == [["0.000524"], ["0.000524 (emulated)"], ["invalid"]]
 
 
-@pytest.mark.slow
-def test_a_sweep_is_lines_over_the_size_also_where_every_gemm_failed(tmp_path):
-    drawn = texts(sweep_record(), tmp_path / "lines.svg")
-    assert {"512", "8192", "TFLOP/s", "fp8-tensorwise", "fp8-rowwise, eager casts", "M = N = K"} <= set(drawn)
+def test_a_sweep_is_lines_over_the_size_also_where_every_gemm_failed():
+    _, panel = pictured(sweep_record())
+    assert (panel.ticks[0], panel.ticks[-1]) == (512, 8192)
+    assert [(one.label, len(one.points)) for one in panel.series[::4]] == [
+        *(("bf16", 9), ("fp8-tensorwise-fast, eager casts", 9), ("fp8-rowwise-fast, eager casts", 9))
+    ]
     failed = Timing(precision="bf16", status="unsupported", reason="for a reason")
-    assert texts(sweep_record(products=(cube(failed),)), tmp_path / "none.svg")
+    assert not pictured(sweep_record(products=(cube(failed),)))[1].series
 
 
 ONE_GPU = {"world_size": 1, "batch_size": 64}

@@ -107,12 +107,12 @@ class TestBits:
         if math.isinf(becomes):
             assert abs(value) >= values[-1] + (values[-1] - values[-2]) / 2
             return
-        distances = [abs(Fraction(abs(value)) - Fraction(one)) for one in values]
-        least = [place for place, distance in enumerate(distances) if distance == min(distances)]
-        # Of two, the even pattern; of e8m0's, which has no mantissa, the larger value.
-        even = [one for one in least if one % 2 == 0]
-        (place,) = least if len(least) == 1 else least[1:] if name == E8M0.name else even
-        assert abs(becomes) == values[place]
+
+        def distance(place):
+            # Of two, the even pattern; of e8m0's, which has no mantissa, the larger value.
+            return abs(Fraction(abs(value)) - Fraction(values[place])), -place if name == E8M0.name else place % 2
+
+        assert abs(becomes) == values[min(range(len(values)), key=distance)]
 
     @pytest.mark.parametrize(
         ("name", "value", "becomes", "saturated", "errors"),

@@ -17,7 +17,7 @@ from fp8bench.profiling.causes import IDLE, PARTS, facts_of
 from fp8bench.schema.errors import RunFailed, UsageError, inert
 from fp8bench.tables import chart as charts
 from fp8bench.tables import row_chart
-from fp8bench.tables.chart import PALETTE, Axis, Figure, Panel, Series
+from fp8bench.tables.chart import PALETTE, Figure, Panel, Series
 from fp8bench.tables.row_chart import COLOURS, WIDTH, Bar, Bars, Point, Scatter
 
 pytestmark = pytest.mark.slow
@@ -160,6 +160,11 @@ def contrast(one, other):
     return (bright + 0.05) / (dark + 0.05)
 
 
+def test_no_two_lines_differ_by_colour_alone_and_each_stands_out_from_paper():
+    assert len({looks.line for looks in PALETTE}) == len(PALETTE)
+    assert min(contrast(looks.colour, "#ffffff") for looks in PALETTE) >= 3
+
+
 @pytest.mark.parametrize("colour", ["#ffffff", "#777777", "#000000", *COLOURS.values(), *OF_PARTS.values()])
 def test_text_can_be_read_on_paper_and_on_every_fill(colour):
     assert contrast(charts.INK, "#ffffff") > contrast(charts.FAINT, "#ffffff") >= 4.5
@@ -182,75 +187,50 @@ def test_a_file_has_the_title_and_the_same_bytes_each_time_without_their_day_or_
         assert set(said) >= {node.text for node in ElementTree.fromstring(chart.svg()).iter("text")}
 
 
-LINES = Figure(
-    HOSTILE,
-    [
-        [Panel([Series([(1, 2), (2, 4)], PALETTE[0], HOSTILE, [(1, 3), None])], x=Axis("step"))],
-        [Panel([Series([(1, 5)], PALETTE[1], "dot"), Series((), PALETTE[2], "alone")], x=Axis("step", log=True))],
-    ],
-    share_x=True,
+LINE = Panel([Series([(1, 2), (2, 4)], PALETTE[0], HOSTILE, [(1, 3), None]), Series((), PALETTE[1], "alone")], x="step")
+LONG_BARS = Series([(9.0, 0), (3.0, 1)], PALETTE[0], "first", bars=["nine", "three"])
+SHORT_BARS = Series([(6.0, 0)], PALETTE[1], "alone", bars=["six"])
+LINE_AND_BARS = Figure(
+    "", [[LINE], [Panel([LONG_BARS, SHORT_BARS], x="step", names=["two", "one\nbar"])]], share_x=True
 )
-BY_NAME = [
-    Series([(9.0, 0), (3.0, 1)], PALETTE[0], "first", bars=["nine", "three"]),
-    Series([(6.0, 0)], PALETTE[1], "second", bars=["six"]),
-]
 
 
 def draw(path):
-    charts.draw(LINES, path)
+    charts.draw(LINE_AND_BARS, path)
 
 
-@pytest.fixture
-def made(tmp_path, monkeypatch):
-    """Draws, and returns what matplotlib has of it."""
+def made(what, folder, monkeypatch):
+    """What matplotlib has of the figure when it is drawn."""
     kept = []
     monkeypatch.setattr(charts, "_drawn", lambda figure, _suffix: kept.append(figure) or b"")
-
-    def drawn(what):
-        charts.draw(what, tmp_path / "a.svg")
-        kept[-1].draw_without_rendering()
-        return kept[-1]
-
-    return drawn
+    charts.draw(what, folder / "a.svg")
+    kept[0].draw_without_rendering()
+    return kept[0]
 
 
-def test_a_figure_has_each_label_once_intervals_and_a_shared_axis_named_at_its_edge(made):
-    figure = made(LINES)
+def test_intervals_and_bars_stand_where_they_belong_and_labels_and_a_shared_axis_are_named_once(tmp_path, monkeypatch):
+    figure = made(LINE_AND_BARS, tmp_path, monkeypatch)
     above, below = figure.axes
-    assert [axes.get_xlabel() for axes in figure.axes] == ["", "step"]
-    assert [axes.get_xscale() for axes in figure.axes] == ["log", "log"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [inert(HOSTILE), "alone", "first"]
+    assert (above.get_xlabel(), below.get_xlabel(), above.get_xlim()) == ("", "step", below.get_xlim())
     assert [list(line.get_ydata()) for line in above.lines if list(line.get_xdata()) == [1, 1]] == [[1, 3]]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [inert(HOSTILE), "dot", "alone"]
-    assert len(below.lines) == 1
+    # Two bars of a name around it, from the top down, and a single one beside it; each with its text at its end.
+    bars = [(bar.get_width(), bar.get_y() + bar.get_height() / 2) for bar in below.patches]
+    assert bars == [text.get_position() for text in below.texts] == [(9.0, -0.2), (3.0, 1.0), (6.0, 0.2)]
+    assert [text.get_text() for text in below.texts] == [" nine", " three", " six"]
+    assert ([text.get_text() for text in below.get_yticklabels()], below.get_ylim()) == (
+        ["two", "one\nbar"],
+        (1.5, -0.5),
+    )
 
 
-def test_bars_of_one_name_lie_below_each_other_around_it_each_with_its_text_at_its_end(made):
-    (axes,) = made(Figure("", [[Panel(BY_NAME, y=Axis(names=["two", "one\nalone"]))]])).axes
-    spans = {(bar.get_y() + bar.get_height() / 2, bar.get_width()) for bar in axes.patches}
-    assert spans == {(-0.2, 9.0), (0.2, 6.0), (1.0, 3.0)}
-    assert {(text.get_position(), text.get_text()) for text in axes.texts} == {
-        ((9.0, -0.2), " nine"),
-        ((3.0, 1.0), " three"),
-        ((6.0, 0.2), " six"),
-    }
-    assert [text.get_text() for text in axes.get_yticklabels()] == ["two", "one\nalone"]
-    assert axes.get_ylim() == (1.5, -0.5)
-
-
-@pytest.mark.parametrize("letters", [3, 20, 35, 70])
-def test_a_legend_of_any_labels_lies_within_the_figure(letters, made):
-    series = [Series([(0, 1), (1, 0)], looks, f"{place}{'n' * letters}") for place, looks in enumerate(PALETTE)]
-    figure = made(Figure("", [[Panel(series)]]))
-    box = figure.legends[0].get_window_extent()
-    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
-    # Its lines take no room from the panel.
+@pytest.mark.parametrize("letters", [0, 3, 20, 35, 70])
+def test_a_legend_of_any_labels_lies_within_the_figure_and_takes_no_room_from_panels(letters, tmp_path, monkeypatch):
+    series = [Series((), looks, f"{place}{'n' * letters}") for place, looks in enumerate(PALETTE) if letters]
+    figure = made(Figure("", [[Panel(series, log="x")]]), tmp_path, monkeypatch)
+    boxes = [legend.get_window_extent() for legend in figure.legends]
+    assert all(0 <= box.x0 < box.x1 <= figure.bbox.width for box in boxes)
     assert figure.axes[0].get_window_extent().height > 2.4 * figure.dpi
-
-
-@pytest.mark.parametrize("looks", PALETTE)
-def test_a_line_stands_out_from_paper_and_from_others_by_more_than_its_colour(looks):
-    assert contrast(looks.colour, "#ffffff") >= 3
-    assert [one.line for one in PALETTE].count(looks.line) == 1
 
 
 def test_where_it_cannot_be_drawn(tmp_path, monkeypatch):
