@@ -139,6 +139,7 @@ def projections(found: Scaled, nodes: Sequence[int], network: Network) -> Scaled
                 ring_s=all_s,
                 usd_per_billion_units=usd and (usd / high, usd / low),
                 from_run_ids=point.run_ids,
+                status="projected",
                 point=point,
             )
             rows.append(row)
