@@ -230,7 +230,7 @@ class Named(Labelled, Frozen):
     instance: str
     mode: str
     recipe: str | None
-    status: Status
+    status: Status | Literal["projected"]
     reason: str | None
     cause: Cause | None = None
     source: Source | Literal["same-gpu", "predicted"]

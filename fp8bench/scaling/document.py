@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle
 
-from fp8bench.kinds.kind import AS_IT_IS, View
+from fp8bench.kinds.kind import AS_IT_IS, Named, View
 from fp8bench.kinds.run.shown import FEW_ROWS, name_of, notes
 from fp8bench.records.select import grouped
 from fp8bench.scaling.points import REFERENCE, Point, Projection, Scaled
@@ -66,11 +66,11 @@ def _told(points: Sequence[Point]) -> Iterator[Point]:
             yield one
 
 
-def _kind(rows: Sequence[Point], count: int = 1) -> str:
+def _kind(rows: Sequence[Named], count: int = 1) -> str:
     return workers(count, "cpu" if {one.device for one in rows} == {"cpu"} else "cuda").partition(" ")[2]
 
 
-def _instance(point: Point | Projection) -> str:
+def _instance(point: Named) -> str:
     return point.instance if point.nodes == 1 else f"{point.nodes} x {point.instance}"
 
 
@@ -121,17 +121,17 @@ def _faster(point: Point) -> str:
 
 
 def _projected(found: Scaled) -> list[list[doc.Part]]:
-    rows, names = found.projected, [one.point for one in found.projected]
+    rows = found.projected
 
     def ends(of: Interval | None, form: str, scale: float = 1, after: str = "") -> str:
         low, high = (number(end, form, scale) for end in of or (None, None))
         return f"{low}{after}" if low == high else f"{low}-{high}{after}"
 
     columns: tuple[Column[Projection], ...] = (
-        Column(_kind(names, 2), lambda r: r.world_size, "d", once=True),
+        Column(_kind(rows, 2), lambda r: r.world_size, "d", once=True),
         word("instance", _instance, once=True),
-        word("mode", lambda r: name_of(r.point, names)),
-        Column(f"{rows[0].unit}/s a {_kind(names)}", lambda r: ends(r.units_per_s_per_gpu, ",.1f"), str, spare=True),
+        word("mode", lambda r: name_of(r, rows)),
+        Column(f"{rows[0].unit}/s a {_kind(rows)}", lambda r: ends(r.units_per_s_per_gpu, ",.1f"), str, spare=True),
         Column("left of 1 node", lambda r: ends(r.share_of_one_node, ".1f", 100, " %"), str, "interval"),
         Column("communication", lambda r: r.ring_s, ".1f", scale=1e3, after=" ms"),
         Column(f"USD/billion {rows[0].unit}", lambda r: ends(r.usd_per_billion_units, ",.0f"), str, "interval"),

@@ -6,7 +6,7 @@ series, or of one group of series, are compared.
 import json
 from collections.abc import Sequence
 from datetime import date
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import Field, SkipValidation
 
@@ -20,8 +20,7 @@ from fp8bench.records.results import Folders, nothing_found
 from fp8bench.records.select import Measurement, broadest_first, of_several, select
 from fp8bench.registry import hidden_modes, workloads
 from fp8bench.schema.errors import unknown_name
-from fp8bench.schema.execution import Variant
-from fp8bench.schema.files import Frozen, made_of
+from fp8bench.schema.files import made_of
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import HARDWARE, differing, same_machine
 from fp8bench.schema.record import Record, ThroughputRecord
@@ -80,22 +79,12 @@ class Point(Named):
         return (*self.group, self.variant_label)
 
 
-class Projection(Frozen):
+class Projection(Named):
     """A mode on `nodes` nodes like the measured one. Pairs are ranges, not 95 % intervals: their ends are equal if the
-    record shows how much communication other kernels hide. ring_s: seconds of all communication. point: of one node.
+    record shows how much communication other kernels hide. ring_s: seconds of all communication.
     """
 
-    instance: str
     gpu: str
-    workload: str
-    mode: str
-    recipe: str | None
-    execution: Variant | None
-    batch_size: int | None
-    status: Literal["projected"]
-    device: str = "cuda"
-    nodes: int
-    world_size: int
     unit: str
     units_per_s_per_gpu: tuple[float, float]
     share_of_one_node: tuple[float, float]
@@ -103,7 +92,6 @@ class Projection(Frozen):
     ring_s: float
     usd_per_billion_units: tuple[float, float] | None
     from_run_ids: tuple[str, ...]
-    point: SkipValidation[Point] = Field(exclude=True)
 
 
 class Scaled(NamedTuple):

@@ -139,11 +139,10 @@ def projections(found: Scaled, nodes: Sequence[int], network: Network) -> Scaled
                 ring_s=all_s,
                 usd_per_billion_units=usd and (usd / high, usd / low),
                 from_run_ids=point.run_ids,
-                status="projected",
-                point=point,
+                **{"status": "projected", "source": "predicted"},
             )
             rows.append(row)
-    rows.sort(key=lambda row: (row.nodes, row.world_size, row.instance, row.point.variant_label))
+    rows.sort(key=lambda row: (row.nodes, row.world_size, row.instance, row.variant_label))
     notes = (*found.notes, *dict.fromkeys(omitted))
     return found._replace(notes=notes, projected=tuple(rows), assumed=tuple(dict.fromkeys(assumed)))
 
