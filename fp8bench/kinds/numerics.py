@@ -36,7 +36,7 @@ from fp8bench.schema.numerics import (
 from fp8bench.schema.option import ByDevice, Option
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 from fp8bench.tables import document as doc
-from fp8bench.tables.chart import FAINT, INK, Axis, Figure, Looks, Panel, Series
+from fp8bench.tables.chart import FAINT, INK, Figure, Looks, Panel, Series
 from fp8bench.tables.study import Column, Study, StudyTable, where, word
 from fp8bench.tables.written import error, ratio, share
 
@@ -276,10 +276,11 @@ def error_dots(record: NumericsRecord) -> Figure:
     legend = [Series((), looks, name) for name, (looks, _) in MARKS.items() if {name, name + EXACT} & inputs]
     if any(name.endswith(EXACT) for name in inputs):
         legend.append(Series((), HOLLOW, "hollow: the same, moved to values that fp8 has"))
-    x = Axis(
-        "relative error", log=True, low=LEAST / 2, high=max(0.2, *(1.5 * (row.relative_error or 0) for row in rows))
-    )
-    y = Axis(names=[mode.replace(":", "\n", 1) if len(mode) > 16 else mode for mode in modes])
+    common: dict[str, Any] = {
+        "names": [mode.replace(":", "\n", 1) if len(mode) > 16 else mode for mode in modes],
+        "within": (LEAST / 2, max(0.2, *(1.5 * (row.relative_error or 0.0) for row in rows))),
+        "height": 0.45 + 0.4 * len(modes),
+    }
 
     def panel(layer: LayerName, tensor: TensorName) -> Panel:
         dots = []
@@ -290,7 +291,8 @@ def error_dots(record: NumericsRecord) -> Figure:
                 # At the left edge, too, what is hollow stands beside what is not.
                 error = max(row.relative_error or 0.0, LEAST * (0.75 if hollow else 1))
                 dots.append(Series([(error, modes.index(row.mode) + offset)], replace(looks, hollow=hollow)))
-        return Panel((*dots, *legend), f"{layer}: {tensor.replace('_', ' ')}", x, y, 0.45 + 0.4 * len(modes))
+        title = f"{layer}: {tensor.replace('_', ' ')}"
+        return Panel((*dots, *legend), title, "relative error", log="x", **common)
 
     title = f"Errors of each mode's layers against float64, by input (below {LEAST:g}: at the left edge)"
     return Figure(title, [[panel(layer, tensor) for tensor in TENSORS] for layer in layers], share_x=True, share_y=True)
@@ -320,11 +322,11 @@ def jump_lines(record: NumericsRecord) -> Figure:
     ]
     above = "the largest magnitude in the tensor, and the largest that each scale lets e4m3 hold"
     panels = [
-        [Panel(series, title, Axis("step"), Axis(log=log), height, (history.up_at - 0.5, history.down_at - 0.5))]
+        [Panel(series, title, "step", log, height=height, shaded=(history.up_at - 0.5, history.down_at - 0.5))]
         for title, height, log, series in (
-            (above, 2.7, True, [*lines(held), tensor, *dots]),
-            ("values that saturate, %", 1.2, False, lines(lambda trace: [100 * one for one in trace.saturated])),
-            ("relative error of the cast", 1.5, True, lines(lambda trace: trace.relative_error)),
+            (above, 2.7, "y", [*lines(held), tensor, *dots]),
+            ("values that saturate, %", 1.2, "", lines(lambda trace: [100 * one for one in trace.saturated])),
+            ("relative error of the cast", 1.5, "y", lines(lambda trace: trace.relative_error)),
         )
     ]
     title = f"Scaling of a tensor whose values are {history.factor:g} times as large for some steps"

@@ -11,7 +11,7 @@ from fp8bench.kinds.run.shown import FEW_ROWS, name_of, notes
 from fp8bench.records.select import grouped
 from fp8bench.scaling.points import REFERENCE, Point, Projection, Scaled
 from fp8bench.tables import document as doc
-from fp8bench.tables.chart import PALETTE, Axis, Figure, Panel, Series, drawing
+from fp8bench.tables.chart import PALETTE, Figure, Panel, Series, drawing
 from fp8bench.tables.study import Column, table_of, word
 from fp8bench.tables.written import Interval, counted, half_width, number, workers
 
@@ -156,7 +156,8 @@ def picture(found: Scaled) -> Figure:
         rates.append(Series(left, looks, label, ends))
         loss = [(point.world_size, point.final_loss) for point in points if point.final_loss is not None]
         losses += [Series(loss, looks)] if loss else []
-    x = Axis(_kind(found.points, 2), log=True, ticks=sorted({one.world_size for one in every}))
-    panels = [Panel(rates, f"% of a {_kind(found.points)}'s rate that is left", x)]
-    panels += [Panel(losses, "final loss", x)] if losses else []
+    sizes = sorted({one.world_size for one in every})
+    title = f"% of a {_kind(found.points)}'s rate that is left"
+    panels = [Panel(rates, title, _kind(found.points, 2), log="x", ticks=sizes)]
+    panels += [replace(panels[0], series=losses, title="final loss")] if losses else []
     return Figure(f"{found.workload}, {', '.join(sorted({one.source for one in every}))}", [panels])

@@ -86,30 +86,22 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Axis:
-    """An axis. label: what it shows, if it has a place of its own below the panel. log: equal ratios are equally wide.
-    ticks: where they are, if not at round numbers. names: of places 0, 1, ..., from the top down, instead of numbers;
-    one may have several lines. low, high: its ends; None to fit what is drawn.
-    """
-
-    label: str = ""
-    log: bool = False
-    ticks: Sequence[float] = ()
-    names: Sequence[str] = ()
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
 class Panel:
-    """A panel. title: above it, what its y axis shows. height: in inches, with its title and the numbers below it.
-    shaded: the ends of a range of x that has a ground of its own, if there is one.
+    """A panel. title: above it, what its y axis shows. x: what its x axis shows. log: the axes on which equal ratios
+    are equally wide, as `x` or `xy`. ticks: of the x axis, if not at round numbers. names: of y = 0, 1, ... from the
+    top down, instead of numbers; one may have several lines. within: the ends of the x axis, None to fit what is drawn.
+    from_0: whether the y axis begins at 0. height: in inches, with its title and the numbers below it. shaded: the ends
+    of a range of x that has a ground of its own.
     """
 
     series: Sequence[Series]
     title: str = ""
-    x: Axis = Axis()
-    y: Axis = Axis()
+    x: str = ""
+    log: str = ""
+    ticks: Sequence[float] = ()
+    names: Sequence[str] = ()
+    within: tuple[float, float] | None = None
+    from_0: bool = False
     height: float = 3.5
     shaded: tuple[float, float] | None = None
 
@@ -138,23 +130,11 @@ def require_drawable(path: Path | None = None) -> None:
 
 
 @contextmanager
-def figure(height_in: float, path: Path, width_in: float = 9.0) -> Iterator[Any]:
-    """Yield a figure, and write it to `path` when the block ends. Raises UsageError as require_drawable does, and
-    RunFailed if path cannot be written.
+def sheet(height_in: float, width_in: float = 9.0, path: Path | None = None, salt: str = "fp8bench") -> Iterator[Any]:
+    """Yield an empty figure; with a path, write it there when the block ends. salt: of an SVG's names, which differ
+    within a page. Raises UsageError as require_drawable does, and RunFailed if the path cannot be written.
     """
     require_drawable(path)
-    with sheet(height_in, width_in) as made:
-        yield made
-        drawn = _drawn(made, path.suffix.lower())
-    with writing(path, "Name another file for the plot"):
-        # If the path is a link, write the file that it points to. The complete file is written, or none.
-        write_atomically(path.resolve(), drawn, replace=True)
-
-
-@contextmanager
-def sheet(height_in: float, width_in: float, salt: str = "fp8bench") -> Iterator[Any]:
-    """Yield an empty figure. salt: of an SVG's names, which differ within a page. Raises as require_drawable does."""
-    require_drawable()
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -167,6 +147,11 @@ def sheet(height_in: float, width_in: float, salt: str = "fp8bench") -> Iterator
         made = Figure(figsize=(width_in, height_in), layout="constrained")
         FigureCanvasAgg(made)
         yield made
+        drawn = _drawn(made, path.suffix.lower()) if path else b""
+    if path is not None:
+        with writing(path, "Name another file for the plot"):
+            # If the path is a link, write the file that it points to. The complete file is written, or none.
+            write_atomically(path.resolve(), drawn, replace=True)
 
 
 def _drawn(made: Any, suffix: str) -> bytes:
@@ -220,11 +205,13 @@ def on(fill: str) -> str:
 
 
 def draw(what: Figure, path: Path) -> None:
-    """Draw the figure as a file. Raises as `figure` does."""
+    """Draw the figure as a file. Raises as `sheet` does."""
     every = [panel for row in what.panels for panel in row]
     heights = [row[0].height for row in what.panels]
-    with figure(0.4 + sum(heights), path) as made:
-        title(made, what.title)
+    with sheet(0.4 + sum(heights), path=path) as made:
+        # An inch holds 10 letters.
+        head = "\n".join(textwrap.wrap(inert(what.title), int(10 * made.get_figwidth())))
+        made.suptitle(head, fontsize=11, fontweight="bold", color=INK, x=0.01, ha="left")
         grid: Any = {"squeeze": False, "sharex": what.share_x, "sharey": what.share_y, "height_ratios": heights}
         drawn = made.subplots(len(heights), len(what.panels[0]), **grid)
         for panel, axes in zip(every, drawn.flat, strict=True):
@@ -255,7 +242,8 @@ def _draw_legend(made: Any, looks: dict[str, Looks]) -> None:
 
 
 def _draw_panel(panel: Panel, axes: Any) -> None:
-    plain(axes, panel.x.label, sides=("bottom",))
+    plain(axes, ("bottom",))
+    axes.set_xlabel(inert(panel.x), fontsize=9, color=FAINT)
     axes.set_title(inert(panel.title), fontsize=9.5, color=INK, loc="left", pad=4)
     if panel.shaded is not None:
         axes.axvspan(*panel.shaded, color="#f6f8fa", linewidth=0, zorder=0)
@@ -266,8 +254,21 @@ def _draw_panel(panel: Panel, axes: Any) -> None:
         for (x, _), ends in zip(one.points, one.ends, strict=False):
             axes.plot([x, x], ends or [None, None], color=one.looks.colour, linewidth=one.looks.width)
     _draw_bars([one for one in panel.series if one.bars is not None], axes)
-    _draw_scale(panel.x, axes, "x")
-    _draw_scale(panel.y, axes, "y")
+    for letter in panel.log:
+        axes.set(**{f"{letter}scale": "log"})
+        getattr(axes, f"{letter}axis").set_major_formatter("{x:g}")
+    if panel.ticks:
+        axes.set_xticks(panel.ticks, list(map(str, panel.ticks)))
+    if panel.names:
+        names = ["\n".join(map(inert, name.splitlines())) for name in panel.names]
+        axes.set_yticks(range(len(names)), names, color=INK)
+        axes.tick_params(axis="y", length=0)
+        axes.set_ylim(len(names) - 0.5, -0.5)
+    # A limit, even None, ends the fitting of shared axes to what other panels draw.
+    if panel.within:
+        axes.set_xlim(panel.within)
+    if panel.from_0:
+        axes.set_ylim(bottom=0)
     axes.minorticks_off()
 
 
@@ -286,34 +287,8 @@ def _draw_bars(series: Sequence[Series], axes: Any) -> None:
         axes.grid(False, axis="y")
 
 
-def _draw_scale(of: Axis, axes: Any, letter: str) -> None:
-    drawn = getattr(axes, f"{letter}axis")
-    if of.log:
-        axes.set(**{f"{letter}scale": "log"})
-        drawn.set_major_formatter("{x:g}")
-    if of.ticks:
-        drawn.set_ticks(of.ticks, list(map(str, of.ticks)))
-    if of.names:
-        names = ["\n".join(map(inert, name.splitlines())) for name in of.names]
-        drawn.set_ticks(range(len(names)), names, color=INK)
-        drawn.set_tick_params(length=0)
-        axes.set(**{f"{letter}lim": (len(names) - 0.5, -0.5)})
-    # A limit, even None, ends the fitting of shared axes to what other panels draw.
-    if (of.low, of.high) != (None, None):
-        axes.set(**{f"{letter}lim": (of.low, of.high)})
-
-
-def title(figure: Any, text: str) -> None:
-    """Write the title in as many lines as the figure's width needs."""
-    # An inch holds 10 letters.
-    lines = textwrap.wrap(inert(text), int(10 * figure.get_figwidth()))
-    figure.suptitle("\n".join(lines), fontsize=11, fontweight="bold", color=INK, x=0.01, ha="left")
-
-
-def plain(axes: Any, x: str = "", y: str = "", sides: Sequence[str] = ("left", "bottom")) -> None:
-    """Name the axes, and draw their grid and these sides of their frame, quieter than the plot and behind it."""
-    axes.set_xlabel(x, fontsize=9, color=FAINT)
-    axes.set_ylabel(y, fontsize=9, color=FAINT)
+def plain(axes: Any, sides: Sequence[str] = ("left", "bottom")) -> None:
+    """Draw the grid of the axes and these sides of their frame, quieter than the plot and behind it."""
     axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
     axes.grid(True, color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)

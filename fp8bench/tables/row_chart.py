@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.schema.errors import inert
-from fp8bench.tables.chart import FAINT, INK, figure, inlined, luminance, on, plain, sheet
+from fp8bench.tables.chart import FAINT, INK, inlined, luminance, on, plain, sheet
 
 if TYPE_CHECKING:
     from fp8bench.tables.chart import Axes
@@ -67,11 +67,11 @@ class Chart(ABC):
         """Draw on axes of WIDTH x height points, whose y goes down from 0."""
 
     def write(self, path: Path) -> None:
-        """Write the chart below its title and caption. Raises as chart.figure does."""
+        """Write the chart below its title and caption. Raises as chart.sheet does."""
         head = textwrap.wrap(inert(self.title), LETTERS - 6)
         lines = [*head, *textwrap.wrap(inert(self.caption), LETTERS + 16)]
         above = 10 + LINE * len(lines)
-        with figure((above + self.height) / 72, path, WIDTH / 72) as made:
+        with sheet((above + self.height) / 72, WIDTH / 72, path) as made:
             axes = self._axes(made, above)
             for place, line in enumerate(lines):
                 bold: Any = {"fontsize": 11.5, "weight": "bold", "color": INK}
@@ -82,7 +82,7 @@ class Chart(ABC):
     def svg(self) -> str:
         """Return the chart without title and caption, as an element of a page."""
         numbers = (" ".join(filter(None, (row.title, row.value, row.remark))) for row in self.rows)
-        with sheet(self.height / 72, WIDTH / 72, self.name) as figure:
+        with sheet(self.height / 72, WIDTH / 72, salt=self.name) as figure:
             self.paint(self._axes(figure, 0.0))
             return inlined(figure, self.title, "; ".join(numbers))
 

@@ -17,7 +17,7 @@ from fp8bench.profiling.causes import IDLE, PARTS, facts_of
 from fp8bench.schema.errors import RunFailed, UsageError, inert
 from fp8bench.tables import chart as charts
 from fp8bench.tables import row_chart
-from fp8bench.tables.chart import PALETTE, Axis, Figure, Panel, Series
+from fp8bench.tables.chart import PALETTE, Figure, Panel, Series
 from fp8bench.tables.row_chart import COLOURS, WIDTH, Bar, Bars, Point, Scatter
 
 pytestmark = pytest.mark.slow
@@ -185,8 +185,8 @@ def test_a_file_has_the_title_and_the_same_bytes_each_time_without_their_day_or_
 LINES = Figure(
     HOSTILE,
     [
-        [Panel([Series([(1, 2), (2, 4)], PALETTE[0], HOSTILE, [(1, 3), None])], x=Axis("step"))],
-        [Panel([Series([(1, 5)], PALETTE[1], "dot"), Series((), PALETTE[2], "alone")], x=Axis("step", log=True))],
+        [Panel([Series([(1, 2), (2, 4)], PALETTE[0], HOSTILE, [(1, 3), None])], x="step")],
+        [Panel([Series([(1, 5)], PALETTE[1], "dot"), Series((), PALETTE[2], "alone")], x="step", log="x")],
     ],
     share_x=True,
 )
@@ -225,7 +225,7 @@ def test_a_figure_has_each_label_once_intervals_and_a_shared_axis_named_at_its_e
 
 
 def test_bars_of_one_name_lie_below_each_other_around_it_each_with_its_text_at_its_end(made):
-    (axes,) = made(Figure("", [[Panel(BY_NAME, y=Axis(names=["two", "one\nalone"]))]])).axes
+    (axes,) = made(Figure("", [[Panel(BY_NAME, names=["two", "one\nalone"])]])).axes
     spans = {(bar.get_y() + bar.get_height() / 2, bar.get_width()) for bar in axes.patches}
     assert spans == {(-0.2, 9.0), (0.2, 6.0), (1.0, 3.0)}
     assert {(text.get_position(), text.get_text()) for text in axes.texts} == {

@@ -25,7 +25,7 @@ from fp8bench.schema.errors import Status
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
 from fp8bench.tables import document as doc
-from fp8bench.tables.chart import PALETTE, Axis, Figure, Panel, Series
+from fp8bench.tables.chart import PALETTE, Figure, Panel, Series
 from fp8bench.tables.study import Column, Study, StudyTable, where, word
 from fp8bench.tables.written import change, counted
 
@@ -294,7 +294,7 @@ def curves(report: ConvergeReport) -> Figure:
         return Panel(
             (*pale, *lines),
             "nats a byte, means over seeds; pale: each seed" if spent == "steps" else "",
-            Axis(OVER[spent]),
+            OVER[spent],
         )
 
     title = f"Loss on held-out text: {report.config.workload}, {report.device_name or f'CPU of {report.instance}'}"

@@ -16,7 +16,7 @@ from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.gemm import CASTS, Arithmetic, Casts, ModeGain, Precision, ProductTimings, Shape, StepBound, Timing
 from fp8bench.schema.instance import Catalog
 from fp8bench.tables import document as doc
-from fp8bench.tables.chart import Axis, Figure, Looks, Panel, Series
+from fp8bench.tables.chart import Figure, Looks, Panel, Series
 from fp8bench.tables.study import Column, Study, StudyTable, where, word
 from fp8bench.tables.written import counted, rate, ratio, with_interval
 
@@ -328,7 +328,7 @@ def lines_by_size(report: GemmReport) -> Figure:
             looks = Looks(COLOURS[precision], "-" if way == "none" else (0, (4, 2)), marker="o", size=3.5)
             series.append(Series(points, looks, precision if way == "none" else f"{precision}, {way} casts"))
     sizes = sorted({one.numbers["m"] for one in cubes})
-    panel = Panel(series, "TFLOP/s", Axis("M = N = K", log=True, ticks=sizes), Axis(low=0))
+    panel = Panel(series, "TFLOP/s", "M = N = K", log="x", ticks=sizes, from_0=True)
     return Figure(f"TFLOP/s by size: {report.measured}; broken: with {casts} casts", ((panel,),))
 
 
@@ -351,9 +351,9 @@ def bars_by_gemm(report: GemmReport) -> Figure:
         series += (
             [Series(ends, Looks(colour, width=9), precision, bars=[said(line) for line, _ in mine])] if mine else []
         )
-    x = Axis("TFLOP/s, and the speed-up over bf16 with the casts free")
+    x = "TFLOP/s, and the speed-up over bf16 with the casts free"
     height = 0.6 + (0.2 + 0.17 * len(series)) * len(places)
-    panel = Panel(series, x=x, y=Axis(names=list(places)), height=height)
+    panel = Panel(series, x=x, names=list(places), height=height)
     return Figure(f"TFLOP/s of GEMMs: {report.measured}", ((panel,),))
 
 
