@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from fp8bench.cli.options import Form, ResultsDir, option
-from fp8bench.cli.output import Unread, log, show, warn
+from fp8bench.cli.output import log, show, warn
+from fp8bench.cli.unread import Unread
 from fp8bench.config.options import Share
 from fp8bench.kinds.run.check import check as checked
 from fp8bench.kinds.run.check_shown import EXPORTS, document, exported, plan_sentence, sentence
@@ -23,14 +24,18 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 """GitHub's variable for the file whose markdown is shown on the page of a run."""
 
 
+class Reading(Unread):
+    strict: Annotated[bool, Option("Fail for what the reference lacks; exit code 4 where a record is broken")] = False
+
+
 def check(
+    unread: Reading,
     against: Annotated[str | None, option("DIR|SESSION", "Reference: a folder, or a session in --results-dir.")] = None,
     max_regression: Annotated[Share, option("3%", "How much longer a step may take [3%].")] = 0.03,
     session: Annotated[str | None, option("NAME", "Session to check [the latest].")] = None,
     plan: Annotated[bool, Option("Only which slow-down these rounds find; needs no --against")] = False,
     nights: Annotated[bool, Option("Judge the latest three nights, with how the reference's nights differ")] = False,
     history: Annotated[bool, Option("Only a line a night, and where a variant changed; needs no --against")] = False,
-    strict: Annotated[bool, Option("Fail for what the reference lacks; exit code 4 where a record is broken")] = False,
     allow_mismatch: Annotated[bool, Option("Check against another machine, software or work, marked")] = False,
     under_test: Annotated[tuple[str, ...], option("NAME", "Software that may differ, as torch. Repeatable.")] = (),
     export: Annotated[tuple[str, ...], option("FORMAT=FILE", f"Write {'|'.join(EXPORTS)} too. Repeatable.")] = (),
@@ -39,17 +44,15 @@ def check(
     results_dir: ResultsDir = Path("results"),
 ) -> None:
     exports = _exports(export)
-    unread = Unread()
     if history:
         show(over_time(by_session(read(results_dir), unread), results_dir), form)
-        unread.end(strict)
         return
     if against is None and not plan:
         raise UsageError("check has nothing to compare with", "Name a reference with --against, or give --plan")
     if plan and (exports or summary):
         raise UsageError("--plan checks nothing, so there is nothing to export", "Leave out --export and --summary")
     done = checked(
-        find(results_dir, session, against, unread, nights), max_regression, strict, allow_mismatch, under_test
+        find(results_dir, session, against, unread, nights), max_regression, unread.strict, allow_mismatch, under_test
     )
     show(planned(done) if plan else document(done), form)
     for path, name in exports.items():
@@ -65,7 +68,6 @@ def check(
     if code := done.plan_exit_code if plan else done.exit_code:
         log(plan_sentence(done) if plan else sentence(done))
         raise typer.Exit(code)
-    unread.end(strict)
 
 
 def _exports(words: Sequence[str]) -> dict[Path, str]:

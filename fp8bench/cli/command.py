@@ -17,6 +17,7 @@ from typer.core import TyperCommand
 from fp8bench import registry
 from fp8bench.cli.output import warn
 from fp8bench.cli.program import GROUPS
+from fp8bench.cli.unread import Unread
 from fp8bench.config.options import Options, kind_of, options_of, read, words_of
 from fp8bench.config.request import OPTIONS, Resolved, RunRequest, resolve, unknown_variable
 from fp8bench.schema.address import address_of, local
@@ -202,6 +203,9 @@ class Command(TyperCommand):
                 from fp8bench.cli.remote import synced
 
                 stack.enter_context(synced(folder, measures and not given.get("record")))
+            for reader in values.values():
+                if isinstance(reader, Unread):
+                    stack.enter_context(reader)
             self.answer(**values)
 
 

@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 from pydantic import ValidationError
 
 from fp8bench import __version__, registry
-from fp8bench.cli.options import ResultsDirs, Selection, Strict, argument, option
-from fp8bench.cli.output import Unread, log, show
+from fp8bench.cli.options import ResultsDirs, Selection, argument, option
+from fp8bench.cli.output import log, show
+from fp8bench.cli.unread import Unread
 from fp8bench.kinds.kind import Kind, View
 from fp8bench.records.bundle import RESULTS, unpack
 from fp8bench.records.results import known_instances
@@ -18,13 +19,13 @@ from fp8bench.schema.option import flag_of
 
 
 def compare(
+    unread: Unread,
     selection: Selection,
     view: View,
     instances: Annotated[tuple[str, ...], argument("INSTANCE", "Names in the catalogue or in the results.")] = (),
     kind: Annotated[
         Literal["run", "gemm", "numerics", "converge", "collectives"], option(None, "Which command's records.")
     ] = "run",
-    strict: Strict = False,
     form: Annotated[
         Literal["table", "markdown", "latex", "csv", "json", "answer"],
         option(None, "How to print; answer: JSON of the answer alone.", "--format"),
@@ -63,6 +64,4 @@ def compare(
         if view.within is not None and view.budget is None:
             raise UsageError("--within is the time of a budget, and none is given", "Give --budget too")
         options, catalog = selection.resolved(instances, results_dir, view, kept=kept)
-        unread = Unread()
         show(compared.compare(options, catalog, results_dir, log, unread), form)
-        unread.end(strict)

@@ -15,8 +15,8 @@ from fp8bench.launch.prepare import Prepared
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import results
 from fp8bench.schema.config import AUTO
-from fp8bench.schema.execution import kept_bytes
-from fp8bench.schema.machine import gib
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.machine import GIB, gib
 from fp8bench.schema.model import Answer
 from fp8bench.tables.document import NOTHING, Document, Sentence, blocks
 from fp8bench.tables.study import Column, table_of, word
@@ -88,11 +88,16 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
         if turn.memory_bytes and has and model is not None:
             most[turn.label] = ahead.largest_batch(entry.config, turn.memory_bytes, model.parameters, has)
     config = prepared.entries[0].config
-    outlook = [*summary_of(model), *([f"execution: {executed[0]}"] if alike else []), *prepared.notes, *_lines(found)]
-    if model is not None and not all(turn.memory_bytes for turn in found.turns if not turn.obstacle):
-        least = kept_bytes(model.parameters, config.optimizer)
-        shared = f"; where FSDP2 shards them, {gib(least / config.world_size)}" if config.world_size > 1 else ""
-        outlook.append(f"memory of a GPU, at least: {gib(least)} of weights, gradients and optimizer state{shared}")
+    outlook = [*summary_of(model), *([f"execution: {executed[0]}"] if alike else []), *prepared.notes]
+    outlook += _lines(found, planned is not None)
+    known = all(turn.memory_bytes for turn in found.turns if not turn.obstacle)
+    if model is not None and not known and config.weight_dtype == "float32":
+        least, what = ahead.least_memory(config, model.parameters, has)
+        needs = f"at least {gib(least)}{f' of {has:g} GiB' if has else ''}, for {what}"
+        if has and least < has * GIB:
+            needs = f"does it fit? {needs}; activations of batch {config.batch_size}, of which no record tells, must "
+            needs += f"fit in the other {gib(has * GIB - least)}"
+        outlook.append(f"memory of a {'GPU' if config.device == 'cuda' else 'process'}: {needs}")
     if prepared.here is None:
         source = found.predicted or "those of its records, or of as many of its GPUs elsewhere"
         source = f": time and memory are {'predicted from ' if found.predicted else ''}{source}"
@@ -140,14 +145,11 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
             "cannot_run": [{"mode": turn.label, "reason": turn.obstacle} for turn in found.turns if turn.obstacle],
             # Null if unknown.
             "estimate": {
-                "seconds": found.seconds,
-                "start_up_s": found.start_up_s,
-                "usd": found.usd,
+                **{name: getattr(found, name) for name in ("seconds", "start_up_s", "usd")},
                 "usd_per_hour": found.price.usd_per_hour,
-                "price_share": found.price.share.share if found.price.share else None,
-                "price_share_of": found.price.share.instance if found.price.share else None,
-                "rounds": found.rounds,
-                "unknown": found.unknown,
+                "price_share": found.price.share and found.price.share.share,
+                "price_share_of": found.price.share and found.price.share.instance,
+                **{name: getattr(found, name) for name in ("rounds", "unknown")},
                 "modes": [
                     {
                         "mode": turn.label,
@@ -163,10 +165,10 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
     )
 
 
-def _lines(found: Forecast) -> list[str]:
+def _lines(found: Forecast, elsewhere: bool) -> list[str]:
     obstacles = [f"cannot run here: {turn.label} {turn.obstacle}" for turn in found.turns if turn.obstacle]
     if len(obstacles) == len(found.turns):
-        return [*obstacles, "nothing would run"]
+        return [*obstacles, f"nothing would run: `fp8bench run` ends with exit code {ModeUnavailable.exit_code}"]
     usd_per_hour, share = found.price
     cost = "unknown, since no price of this machine is known; --price gives one"
     if usd_per_hour is not None:
@@ -174,7 +176,8 @@ def _lines(found: Forecast) -> list[str]:
         amount = "unknown: the machine is" if found.usd is None else f"about {_span(found.usd, MONEY)} USD at"
         cost = f"{amount} {usd_per_hour:,.2f} USD an hour{borrowed}"
     if found.seconds is None:
-        unknown = f"unknown, since there is no record here of {', '.join(found.unknown)} at this work"
+        nor = ", nor one from which it can be predicted" if elsewhere else ""
+        unknown = f"unknown, since there is no record here of {', '.join(found.unknown)} at this work{nor}"
         return [*obstacles, f"time: {unknown}", f"cost: {cost}"]
     assumed = "compiling and steps as in the latest session of this work, and every round, also of a resumed session"
     return [

@@ -11,8 +11,9 @@ from typing import Annotated
 
 from pydantic import PositiveInt
 
-from fp8bench.cli.options import FormOfTables, Optimizer, ResultsDir, Strict, Workload, argument, option
-from fp8bench.cli.output import Unread, draw, load_catalog, log, show
+from fp8bench.cli.options import FormOfTables, Optimizer, ResultsDir, Workload, argument, option
+from fp8bench.cli.output import draw, load_catalog, log, show
+from fp8bench.cli.unread import Unread
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.explain import PICTURE, document, explain_steps, profiled
@@ -32,6 +33,7 @@ from fp8bench.tables.written import workers
 
 
 def explain(
+    unread: Unread,
     names: Annotated[
         tuple[str, ...],
         argument(
@@ -48,7 +50,6 @@ def explain(
     plot: Annotated[Path | None, option("FILE", "Draw the steps as bars, .png, .svg or .pdf.")] = None,
     floor: Annotated[bool, Option("How far each part could go on its GPU; measured by `run --floor`")] = False,
     form: FormOfTables = "table",
-    strict: Strict = False,
     results_dir: ResultsDir = Path("results"),
 ) -> None:
     if not 1 <= len(names) <= 2:
@@ -57,7 +58,7 @@ def explain(
     if plot is not None:
         require_drawable(plot)
     wanted = Filter(workload=workload, batch_size=batch_size, optimizer=optimizer)
-    unread, likes, chosen = Unread(), tuple[Filter, ...](), list[StepFacts]()
+    likes, chosen = tuple[Filter, ...](), list[StepFacts]()
     kept = Found[Kept[Record]](())
     # A file needs no folder.
     if not all(map(named.names_a_file, names)):
@@ -73,7 +74,6 @@ def explain(
     explained = document(explain_steps(chosen[0], chosen[1] if len(chosen) > 1 else None), floor)
     show(explained, form)
     draw(explained, PICTURE, plot)
-    unread.end(strict)
 
 
 def find(
@@ -113,10 +113,12 @@ def find(
         raise UsageError(f"{name} was profiled on {' and '.join(found)}", remedy)
     ((record, row),) = found.values()
     profiled_in = record.session.round if record.session else 1
+    others = sorted({one.what.batch_size for one in of_any_work} - {row.batch_size})
     log(
         f"{row.workload}, {row.variant_label} on {row.instance}: batch {row.batch_size} x "
         f"{workers(row.world_size, row.device)}, session {row.session_id or record.run_id}, "
         f"profile of round {profiled_in}"
+        + (f"; --batch-size takes {' or '.join(map(str, others))} instead" if others else "")
     )
     return facts_of(record, row.step_time_s)
 

@@ -57,7 +57,6 @@ Emit = Annotated[
 HowBought = Annotated[Purchase, option(None, "How it is bought.")]
 PriceAsOf = Annotated[Day | None, option("DATE|today", "Price all rows on this day [today].")]
 Region = Annotated[str | None, option("NAME", "Only prices of this region.")]
-Strict = Annotated[bool, Option("Exit code 4 where a record is broken")]
 
 Workload = Annotated[Annotated[str, BeforeValidator(sized)] | None, option("NAME", "Only records of this workload.")]
 """The workload's name with its sizes in the order that records have."""

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fp8bench.schema.errors import MeasurementInvalid, RunFailed, UsageError, inert, writing
+from fp8bench.schema.errors import RunFailed, UsageError, inert, writing
 from fp8bench.tables import render
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fp8bench.records.files import Broken
     from fp8bench.records.results import Folders
     from fp8bench.schema.config import RunConfig
     from fp8bench.schema.instance import Catalog
@@ -49,24 +48,6 @@ def log(line: str) -> None:
 
 def warn(line: str) -> None:
     log(f"warning: {line}")
-
-
-class Unread:
-    """Warns of each broken file and of each record that is left out, once, because a folder may be read twice."""
-
-    def __init__(self) -> None:
-        self.found: set[str] = set()
-
-    def __call__(self, broken: "Iterable[Broken]") -> None:
-        for one in broken:
-            if str(one) not in self.found:
-                warn(one.told)
-                self.found.add(str(one))
-
-    def end(self, strict: bool) -> None:
-        """End a command. strict: whether to exit with the code for invalid results if a file could not be read."""
-        if strict and self.found:
-            raise typer.Exit(MeasurementInvalid.exit_code)
 
 
 def load_catalog(results_dir: "Folders") -> "Catalog":

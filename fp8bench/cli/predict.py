@@ -9,7 +9,8 @@ import typer
 from pydantic import PositiveInt
 
 from fp8bench.cli.options import BatchSize, Form, HowBought, PriceAsOf, Region, ResultsDir, Workload, argument, option
-from fp8bench.cli.output import Unread, load_catalog, log, require_read, show
+from fp8bench.cli.output import load_catalog, log, require_read, show
+from fp8bench.cli.unread import Unread
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.predict.document import document, predictions
 from fp8bench.predict.prediction import sources, target
@@ -23,7 +24,7 @@ from fp8bench.records.select import Filter
 from fp8bench.registry import find_workload
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.execution import split_variant
-from fp8bench.schema.option import IMPORTED_BATCH_SIZE, Option
+from fp8bench.schema.option import GPUS, Option
 
 
 def predict(
@@ -32,7 +33,7 @@ def predict(
         str | None,
         option("INSTANCE[:MODE[:RECIPE]][/VARIANT]", "Whose records to predict from.", "--from"),
     ] = None,
-    gpus: Annotated[PositiveInt | None, Option("How many of its GPUs train [all]", limit=IMPORTED_BATCH_SIZE)] = None,
+    gpus: Annotated[PositiveInt | None, Option("How many of its GPUs train [all]", limit=GPUS)] = None,
     batch_size: BatchSize = None,
     workload: Workload = None,
     price_as_of: PriceAsOf = None,

@@ -4,11 +4,13 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated
 
-from fp8bench.cli.options import ResultsDir, Selection, Strict, argument, option
-from fp8bench.cli.output import Unread, log, warn
+from fp8bench.cli.options import ResultsDir, Selection, argument, option
+from fp8bench.cli.output import log, warn
+from fp8bench.cli.unread import Unread
 from fp8bench.kinds.kind import AS_IT_IS, JOB_UNITS, Count
 from fp8bench.kinds.run import gather
-from fp8bench.kinds.run.page import PLOTS, charts, page, shown_rows
+from fp8bench.kinds.run.charts import PLOTS, charts, shown_rows
+from fp8bench.kinds.run.page import page
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError, require_known, writing
 from fp8bench.schema.files import write_atomically
@@ -21,6 +23,7 @@ REPLACE = "Name another file, or replace it with --force"
 
 
 def report(
+    unread: Unread,
     selection: Selection,
     instances: Annotated[tuple[str, ...], argument("INSTANCE", "Names in the catalogue or the results [all].")] = (),
     output: Annotated[
@@ -31,11 +34,10 @@ def report(
     job: Annotated[
         Count | None, Option("Cost of so many images or tokens [1M, of tokens 1e9]", metavar="UNITS", limit=JOB_UNITS)
     ] = None,
-    strict: Strict = False,
     results_dir: ResultsDir = Path("results"),
 ) -> None:
     if plot is not None:
-        require_known("--plot", plot, tuple(PLOTS), "fp8bench report --help")
+        require_known("--plot", plot, PLOTS, "fp8bench report --help")
     path, kind = _place(output, plot)
     if path.exists() and not force:
         raise UsageError(f"{path} exists", REPLACE)
@@ -45,8 +47,9 @@ def report(
     view = AS_IT_IS.model_copy(update={"job": job})
     options, catalog = selection.resolved(keys, results_dir, view, named=bool(instances))
     kept = results.read(results_dir, options.instances)
-    unread = Unread()
     found = gather(kept, options, catalog, results_dir, unread)
+    for text in filter(None, [found.hint]):
+        log(text)
     for text in found.warnings:
         warn(text)
     if all(row.status != "ok" for row in found.rows):
@@ -63,11 +66,9 @@ def report(
     else:
         chart = charts(shown_rows(found.rows)).get(str(plot))
         if chart is None:
-            see = "See the rows with `fp8bench compare`"
-            raise UsageError(f"no row has anything to draw of {PLOTS[str(plot)]}", see)
+            raise UsageError(f"no row has anything to draw as {plot}", "See the rows with `fp8bench compare`")
         chart.write(path)
     log(f"written as {path}")
-    unread.end(strict)
 
 
 def _place(output: Path | None, plot: str | None) -> tuple[Path, str]:

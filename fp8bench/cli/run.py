@@ -15,10 +15,11 @@ from pydantic import PositiveFloat
 from fp8bench.cli.command import resolved
 from fp8bench.cli.dry_run import document as settings_and_forecast
 from fp8bench.cli.nodes import as_torchrun_has_it, meet
-from fp8bench.cli.options import Emit, Strict, option
-from fp8bench.cli.output import Unread, load_catalog, log, require_script, show, shown_after_keeping, warn, write_script
+from fp8bench.cli.options import Emit, option
+from fp8bench.cli.output import load_catalog, log, require_script, show, shown_after_keeping, warn, write_script
 from fp8bench.cli.progress import OfSession, shown
 from fp8bench.cli.remote import send_one, synced
+from fp8bench.cli.unread import Unread
 from fp8bench.config.options import Share
 from fp8bench.config.request import RunRequest
 from fp8bench.kinds.kind import CompareOptions, View
@@ -39,7 +40,7 @@ from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
 from fp8bench.records.select import Filter, rounds_of
-from fp8bench.schema.errors import Fp8benchError, UsageError
+from fp8bench.schema.errors import Fp8benchError, ModeUnavailable, UsageError
 from fp8bench.schema.option import Option
 from fp8bench.schema.rank import RankReport
 from fp8bench.stats.ratio import LIMIT
@@ -50,6 +51,7 @@ USUAL_REGRESSION, USUAL_MINUTES = 0.03, 60
 
 
 def run(
+    unread: Unread,
     config: Annotated[Path | None, option("FILE", "YAML file with these settings, or variants of a mode.")] = None,
     dry_run: Annotated[bool, Option("Print settings, what cannot run here, time and cost; run nothing")] = False,
     quiet: Annotated[bool, Option("No progress; warnings and errors only")] = False,
@@ -65,10 +67,9 @@ def run(
     floor: Annotated[
         bool, Option("Measure first, half a minute, what this GPU reaches at best: `explain --floor`")
     ] = False,
-    strict: Strict = False,
     **settings: Any,
 ) -> None:
-    with as_torchrun_has_it(os.environ, alone=dry_run) as (place, agent):
+    with as_torchrun_has_it(os.environ, alone=dry_run) as (place, agent), unread:
         requested = resolved(settings, config)
         if trace is not None and trace.is_dir():
             # The profile would fail for it, after minutes.
@@ -86,7 +87,8 @@ def run(
             if dry_run:
                 foreseen = settings_and_forecast(requested, prepared, answer, planned)
                 show(foreseen, "json" if as_json else "table")
-                return
+                nothing = len(foreseen.data["cannot_run"]) == len(prepared.entries)
+                raise typer.Exit(ModeUnavailable.exit_code if nothing else 0)
             for note in prepared.notes:
                 log(note)
             require_modes(answer, named)
@@ -106,7 +108,6 @@ def run(
                     # At once: a machine may be taken away. After a failure, the remote is not tried again here.
                     if mirror is not None and reached:
                         reached = send_one(mirror, path)
-            unread = Unread()
             if not records:
                 log(f"nothing was left to run: session {rounds.session_id} has its rounds")
             key, results_dir = prepared.instance.key, prepared.results_dir
@@ -125,9 +126,8 @@ def run(
                 warn(f"--until-decided {until.reference}: no time or round is left. {left}")
             code = exit_code_of((record.status for record in records), named)
             code = _judge_itself(rounds) if code == 0 and rounds.entries[0].arm else code
-            if code == 0:
-                unread.end(strict)
-            raise typer.Exit(code)
+            if code:
+                raise typer.Exit(code)
 
 
 def _executor_of(agent: Agent, request: RunRequest) -> NodesExecutor:

@@ -254,6 +254,10 @@ class Named(Labelled, Frozen):
         return self.source == "measured" or getattr(self, "measured_on", None) is not None
 
     @property
+    def fits(self) -> bool:
+        return True
+
+    @property
     def origin(self) -> str:
         """Where the figure is from, for a reader: `measured`, `published`, `external`, or `derived` from published."""
         return "derived" if self.derived else self.source

@@ -253,16 +253,29 @@ def execution(config: RunConfig) -> str:
     return f"{COMPILED[config.compile]}; {LAUNCHED[graphs]}"
 
 
+def least_memory(config: RunConfig, parameters: int, has_gib: float | None) -> tuple[float, str]:
+    """Return the bytes that a rank needs, however small the batch, and what for (as `worker.memory` refuses a run).
+    has_gib: memory of a GPU, by which `--parallel auto` decides whether ranks share weights.
+    """
+    kept, gate = kept_bytes(parameters, config.optimizer), 2 * parameters * FLOAT32_BYTES
+    by_memory = config.parallel == "auto" and has_gib is not None and 2 * kept > has_gib * GIB
+    shared = by_memory or config.parallel == "fsdp" or config.tensor_parallel > 1
+    part = kept / (config.tensor_parallel if config.parallel == "ddp" else config.world_size) if shared else kept
+    if part == kept or part >= gate:
+        return part, "weights, gradients and the optimizer's state"
+    return (
+        gate,
+        f"the gate, which looks at the whole model's weights and gradients; then {gib(part)}, as ranks share it",
+    )
+
+
 def too_large(config: RunConfig, parameters: int, instance: Instance) -> str | None:
     """Return why a GPU of the instance cannot hold what training keeps, however small the batch; None if it may."""
-    least = kept_bytes(parameters, config.optimizer) / (1 if config.parallel == "ddp" else config.world_size)
     has = instance.gpu_memory_gib
+    least, what = least_memory(config, parameters, has)
     if has is None or config.weight_dtype != "float32" or least <= has * GIB:
         return None
-    return (
-        f"needs {gib(least)} on each GPU for weights, gradients and the optimizer's state, however small the batch, "
-        f"and one has {has:g} GiB"
-    )
+    return f"needs {gib(least)} on each GPU, however small the batch, and one has {has:g} GiB: for {what}"
 
 
 def largest_batch(config: RunConfig, memory_bytes: int, parameters: int, has_gib: float) -> int:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fp8bench.kinds.run import as_of
 from fp8bench.kinds.run.explain import profiled
-from fp8bench.kinds.run.row import Row, to_row
+from fp8bench.kinds.run.row import MAY_NOT_FIT, Row, to_row
 from fp8bench.predict.step import Known, Machine, ModelError, Step, Work, known, model_error, predict
 from fp8bench.records.select import Measurement
 from fp8bench.registry import modes
@@ -150,7 +150,7 @@ def doubts(source: Source, target: Target, error: ModelError | None, known: Know
         yield "whether it fits into memory is unknown"
     # The measured peak counts only torch's allocator.
     elif peak > 0.95 * there * GIB:
-        yield f"needs {peak / GIB:.1f} of {there:g} GiB: it may not fit"
+        yield f"needs {peak / GIB:.1f} of {there:g} GiB: {MAY_NOT_FIT}"
     if source.row.step_time_ci_s is None:
         yield "one process was measured, which has no interval"
     used = {"dense_bf16_tflops", "memory_bandwidth_gb_s", "dense_fp8_tflops", "sm_count", "sm_clock_mhz"}

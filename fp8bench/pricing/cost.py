@@ -18,10 +18,6 @@ def units_per_usd(throughput_per_s: float, usd_per_hour: float) -> float:
     return throughput_per_s * SECONDS_PER_HOUR / usd_per_hour
 
 
-def usd_per_million_units(units_for_a_usd: float) -> float:
-    return 1e6 / units_for_a_usd
-
-
 def gain(units_for_a_usd: float, reference: float) -> float:
     """Return how much more a USD buys than in the reference row, minus 1: -0.313 is 31.3 % less."""
     return units_for_a_usd / reference - 1

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
-from functools import partial
 from importlib.metadata import version
 from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING, NamedTuple
@@ -120,14 +119,10 @@ def offers(fetched: Fetched, catalog: Catalog, wanted: Sequence[Instance], today
                 cheapest[offer.place] = min(cheapest.get(offer.place, offer), offer, key=_usd)
         # Without a chosen region, this order decides between an instance's prices of a day.
         regions = [*dict.fromkeys(price.region for price in instance.prices if price.region)]
-        found += sorted(cheapest.values(), key=partial(_order, regions))
+        rank = {region: place - len(regions) for place, region in enumerate(regions)}
+        by_price = sorted(cheapest.values(), key=lambda offer: (_usd(offer), offer.price.region or ""))
+        found += sorted(by_price, key=lambda offer: (offer.price.purchase, rank.get(offer.price.region or "", 0)))
     return found
-
-
-def _order(regions: Sequence[str], offer: Offer) -> tuple[object, ...]:
-    region = offer.price.region
-    rank = regions.index(region) if region in regions else len(regions)
-    return offer.price.purchase, rank, _usd(offer), region or ""
 
 
 def _is(item: "CatalogItem", instance: Instance, catalog: Catalog) -> bool:

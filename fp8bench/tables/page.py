@@ -6,10 +6,11 @@ out, and the page forbids itself every request and every script, so that an erro
 
 import base64
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from fp8bench.schema.errors import inert
 from fp8bench.tables.document import Note, Table
@@ -21,12 +22,11 @@ Part = Note | Table | Chart
 
 @dataclass(frozen=True)
 class Section:
-    """key: its anchor. lead: how to read what follows."""
+    """key: its anchor."""
 
     key: str
     heading: str
     parts: tuple[Part, ...]
-    lead: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,12 @@ class Page:
     foot: str
 
 
+def _whole(text: str) -> Markup:
+    """Return the text, in which a number and its unit stay on one line, and so do short words with hyphens."""
+    spaced = re.sub(r"(?<=\d) (?=%|ms)", "\u00a0", escape(inert(text)))
+    return Markup(re.sub(r"(?<![\w-])(?=\w*-)[\w-]{3,24}(?![\w-])", r'<span class="whole">\g<0></span>', spaced))
+
+
 def render(page: Page) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -52,22 +58,9 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        # A chart is of a subclass.
-        "what": lambda part: "Chart" if isinstance(part, Chart) else type(part).__name__,
-        # Safe: an SVG has only what chart.inlined lets through.
-        "drawn": lambda chart: Markup(chart.svg()),
-        "rows": lambda table: [
-            (emphasis, [(one, one.texts[place], one.tones[place] if one.tones else "") for one in table.columns])
-            for place, emphasis in enumerate(table.emphasis or [""] * table.height)
-        ],
-        # Keep a number and its per cent sign on one line.
-        "whole": lambda text: text.replace(" %", "\u00a0%"),
-    }
-    # Rows become cards on a phone, where a long text in the last column would widen all of them.
-    environment.tests["cards"] = lambda table: (
-        len(table.columns) <= 7 and any(column.kind == "note" for column in table.columns[1:])
-    )
+    # Safe: an SVG has only what chart.inlined lets through.
+    environment.filters["drawn"] = lambda chart: Markup(chart.svg())
+    environment.filters["whole"] = _whole
     style = (HERE / "page.css").read_text(encoding="utf-8")
     # By its hash, the page's policy allows its style.
     allowed = f"sha256-{base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()}"

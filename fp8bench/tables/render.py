@@ -1,9 +1,9 @@
 """Documents as text: a table for a terminal (rich) or a pipe (tabulate), markdown, LaTeX, csv and json.
 
-A table that is wider than its terminal is folded: headings and cells at spaces and after `:`, `/` and `,`, then names
-after `-` and `_` too, numbers last. Where that is not enough, spare columns are omitted, then columns are divided over
-several tables that each begin with the columns that name a row. A pipe gets each row as one line, for `grep`, unless
-the table is never divided.
+A table that is wider than its terminal is folded: headings and remarks at spaces, names after `:`, `/` and `,`, then
+names after `-` and `_` too and at spaces, numbers last. Where that is not enough, spare columns are omitted, then
+columns are divided over several tables that each begin with the columns that name a row. A pipe gets each row as one
+line, for `grep`, unless the table is never divided: then the texts beside it are as narrow.
 """
 
 import csv
@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from itertools import repeat
+from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.schema.errors import inert
@@ -26,10 +27,12 @@ FORMATS = ("markdown", "latex", "csv", "json")
 TERMINAL, PIPE = "terminal", "plain"
 
 WIDTH, GAP = 80, 2
-"""The width in characters of a table in a pipe, and the gap between two of its columns."""
+NARROW = TextWrapper(WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+"""The width in characters of a table in a pipe, the gap between two of its columns, and how texts are as narrow."""
 
 BREAKS = tuple(re.compile(rf"(?= (?![^\[(]*[\])]))|(?<=[{ends}])(?=[^\d\s{ends}])") for ends in ("/:,", "/:,_-"))
-"""Where texts are folded, not within brackets, and where names are folded too if that is not enough."""
+NAME_BREAKS = re.compile(r"(?<=[/:,])(?=[^\d/:,])"), BREAKS[1]
+"""Where texts and where names are folded, not within brackets; and where if that is not enough, names at spaces too."""
 
 COLOURS = {"good": "green", "doubtful": "yellow", "bad": "red"}
 STYLES = {"strong": "bold", "faint": "dim"}
@@ -56,10 +59,12 @@ def render(document: Document, form: str) -> str:
     if form == TERMINAL:
         return _terminal(document)
     safe = {PIPE: inert, "latex": latex}.get(form, markdown)
+    narrow = form == PIPE and any(isinstance(part, Table) and part.whole for block in document.blocks for part in block)
 
     def text(part: Part) -> str:
         if not isinstance(part, Table):
-            return safe(f"warning: {part.text}" if isinstance(part, Warned) else part.text)
+            said = safe(f"warning: {part.text}" if isinstance(part, Warned) else part.text)
+            return NARROW.fill(said) if narrow else said
         if form == PIPE:
             return plain(part)
         headings = [safe(f"{one.of}: {one.title}" if one.of else one.title) for one in part.columns]
@@ -125,7 +130,7 @@ def fitted(table: Table, width: int) -> tuple[Table, tuple[str, ...]]:
         widest = max(able, key=lambda place: (widths[place] > _width(columns[place].texts), widths[place]))
         widths[widest] -= 1
     for place, (cells, wide) in enumerate(zip(columns, widths, strict=True)):
-        heading, *texts = (_folded(text, wide, level) for text in (cells.heading, *cells.texts))
+        heading, *texts = (_folded(text, wide, _breaks(cells, level)) for text in (cells.heading, *cells.texts))
         columns[place] = cells._replace(heading=heading, texts=tuple(texts))
     return table._replace(columns=tuple(columns)), tuple(omitted)
 
@@ -148,21 +153,24 @@ def _widths(columns: Iterable[Cells]) -> list[int]:
     return [_width([cells.heading, *cells.texts]) for cells in columns]
 
 
+def _breaks(cells: Cells, level: int) -> re.Pattern[str]:
+    return (NAME_BREAKS if cells.kind == "word" else BREAKS)[level]
+
+
 def _narrowest(columns: Sequence[Cells], level: int, numbers: bool) -> list[int]:
     def narrowest(cells: Cells) -> int:
         whole = cells.texts if cells.numeric and not numbers else ()
         folded = [cells.heading, *(() if whole else cells.texts)]
-        pieces = (piece.strip() for text in folded for line in text.split("\n") for piece in BREAKS[level].split(line))
-        return _width([*whole, *pieces])
+        return _width([*whole, *(_folded(text, 0, _breaks(cells, level)) for text in folded)])
 
     return [*map(narrowest, columns)]
 
 
-def _folded(text: str, width: int, level: int) -> str:
+def _folded(text: str, width: int, breaks: re.Pattern[str]) -> str:
     lines: list[str] = []
     for line in text.split("\n"):
         lines.append("")
-        for piece in BREAKS[level].split(line):
+        for piece in breaks.split(line):
             if lines[-1] and len(lines[-1] + piece) > width:
                 lines.append(piece.strip())
             else:

@@ -107,7 +107,7 @@ def _head(axes: "Axes", item: Item, y: float) -> float:
     value, remark = _shortened(item.value, LETTERS / 2), _shortened(item.remark, LETTERS * 0.7)
     axes.text(2, y + 10, _shortened(item.title, LETTERS - len(value)), **bold)
     axes.text(y=y + 10, s=value, **right, **bold)
-    axes.text(2, y + 10 + LINE, _shortened(item.detail, LETTERS + 2 - len(remark)), **faint)
+    axes.text(2, y + 10 + LINE, _shortened(item.detail, LETTERS + 6 - len(remark)), **faint)
     axes.text(y=y + 10 + LINE, s=remark, **right, **faint)
     return y + 15.5 + LINE + BAR / 2
 
@@ -171,7 +171,7 @@ class Bars(Chart):
                 text = self.write_part(length) if self.write_part else ""
                 if text and right - left >= 1 + 5.8 * len(text):
                     axes.text((left + right) / 2, y + 3.7, text, ha="center", fontsize=SMALL, color=on(colour))
-            if self.broken_at is not None:
+            if self.broken_at is not None and self.broken_at != sum(length for _, length in bar.parts):
                 reference, both = [at(self.broken_at)] * 2, (y - BAR / 2, y + BAR / 2)
                 _line(axes, reference, both, "white", 3)
                 _line(axes, reference, both, INK, 1.2, linestyle=(0, (3, 2)))

@@ -65,7 +65,8 @@ class Column(Generic[RowT]):
 
     get: returns a row's value, unrounded, in the unit of the record; None is unknown and shown as `-`. format: the
     specification of a number, e.g. `,.1f`, or a function that writes the value. scale: the factor from the value to the
-    number that is shown. interval: the value's 95 % interval. The rest is as in `document.Cells`.
+    number that is shown. interval: the value's 95 % interval. below: whether a text stands below the table, once, and
+    its letter in the cells. The rest is as in `document.Cells`.
     """
 
     heading: str
@@ -79,6 +80,7 @@ class Column(Generic[RowT]):
     tone: Callable[[RowT], doc.Tone] | None = None
     once: bool = False
     spare: bool = False
+    below: bool = False
 
     def text(self, row: RowT | None) -> str:
         value = None if row is None else self.get(row)
@@ -171,7 +173,10 @@ class StudyTable(Generic[RowT]):
                 known = [None if one is None or other is None else self.against(one, other) for one, other in pairs]
                 ratios, tones = zip(*(ratio or (doc.NOTHING, "") for ratio in known), strict=True)
                 shown.append(doc.Cells("ratio", ratios, of=name, tones=tones))
-            shown += [column.cells(mine, name) for column in others]
+            for column in others:
+                cells = column.cells(mine, name)
+                texts = (f"[{letters.of(text)}]" if column.below and text != NOTHING else text for text in cells.texts)
+                shown.append(cells._replace(texts=tuple(texts)))
         rows = [next(row for row in of_key if row is not None) for of_key in found]
         naming = doc.telling(*(column.cells(rows) for column in self.naming))
         if alone and len(names) > 1:

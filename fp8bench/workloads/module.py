@@ -37,6 +37,7 @@ from fp8bench.workloads.protocol import Batch
 SAMPLES = 16
 INPUTS = (torch.float32, torch.int64)
 FORM = "Return (inputs, labels), two tensors of batch_size samples, inputs float32 or int64"
+CLASS = "a torch.nn.Module, made without arguments, whose forward(inputs) gives logits, with an example(batch_size)"
 META = torch.device("meta")
 
 
@@ -105,8 +106,8 @@ def _looked_at(member: str) -> dict[str, Any]:
         module: Any = import_module(name)
     made, file = getattr(module, called, None), str(getattr(module, "__file__", name))
     if not isinstance(made, type) or not issubclass(made, nn.Module):
-        near = nearest(called, [one for one, held in vars(module).items() if isinstance(held, type)])
-        remedy = f"{did_you_mean(near[:1])}Name a class of it"
+        classes = [one for one, held in vars(module).items() if isinstance(held, type) and issubclass(held, nn.Module)]
+        remedy = f"{did_you_mean(nearest(called, classes)[:1])}Name a class of it: {CLASS}"
         raise _wrong(member, f"{called} is no torch.nn.Module of {name}", place_in(file, 1), remedy)
     at = place_in(file, inspect.getsourcelines(made)[1])
     told = partial(_told, member, str(Path(file).parent), at)

@@ -13,7 +13,7 @@ from report.made_gemm import gemm_record
 
 from fp8bench.machine.identity import this_machines_identity
 from fp8bench.records.files import samples_path
-from fp8bench.schema.errors import UsageError
+from fp8bench.schema.errors import MeasurementInvalid, UsageError
 from fp8bench.schema.record import SCHEMA_VERSION
 
 
@@ -113,8 +113,9 @@ def test_an_instance_of_which_no_record_can_be_read_is_omitted_and_named(breakin
     assert rows(both) == [("baseline-bf16", 3)]
     assert f"warning: not read: {path.relative_to(results.parent.parent)} line " in both.stderr
     command("report", "-o", "page.html")
-    with pytest.raises(UsageError, match="no record of other can be read; the warnings name the files"):
-        command("compare", "other")
+    for strict, refusal in (((), UsageError), (("--strict",), MeasurementInvalid)):
+        with pytest.raises(refusal, match="no record of other can be read; the warnings name the files"):
+            command("compare", "other", *strict)
     command("compare", "other", "mine", "--strict", code=4)
 
 

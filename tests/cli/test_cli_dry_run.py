@@ -64,7 +64,7 @@ class TestForAnotherMachine:
 
     @pytest.fixture
     def planned(self, command):
-        return lambda *words: command(*self.PLANNED, *words)
+        return lambda *words, code=0: command(*self.PLANNED, *words, code=code)
 
     @pytest.fixture
     def estimate(self, planned):
@@ -134,15 +134,23 @@ class TestForAnotherMachine:
     def test_without_a_tested_prediction_the_price_and_the_least_memory_are_said(self, planned):
         outcome = planned("--instance", "p5", "--workload", "llm-8b")
         assert "time: unknown, since there is no record here of" in outcome.stdout
+        assert " at this work, nor one from which it can be predicted\n" in outcome.stdout
         assert "the machine is 55.04 USD an hour" in outcome.stdout
-        least = (
-            "memory of a GPU, at least: 119.7 GiB of weights, gradients and optimizer state; where FSDP2 shards them, "
-        )
-        assert f"{least}15.0 GiB" in outcome.stdout
+        assert "memory of a GPU: does it fit? at least 59.8 GiB of 80 GiB, for the gate, " in outcome.stdout
+        assert "then 15.0 GiB, as ranks share it; activations of batch 1, " in outcome.stdout
         assert "cannot run here" not in outcome.stdout
 
-    @pytest.mark.parametrize("words", [("h100-1x",), ("p5", "--parallel", "ddp")])
-    def test_what_no_batch_fits_cannot_run(self, words, planned):
-        outcome = planned("--workload", "llm-8b", "--instance", *words)
-        assert "needs 119.7 GiB on each GPU for weights, gradients and the optimizer's state" in outcome.stdout
-        assert "nothing would run" in outcome.stdout
+    @pytest.mark.parametrize(
+        ("words", "why"),
+        [
+            ("--workload llm-8b --instance h100-1x", "needs 119.7 GiB on each GPU, however small the batch"),
+            ("--workload llm-8b --instance p5 --parallel ddp", "needs 119.7 GiB on each GPU, however small the batch"),
+            ("--workload llm-8b --instance p4d", "needs 59.8 GiB on each GPU, however small the batch"),
+            ("--mode te-fp8", "te-fp8:delayed needs an NVIDIA GPU, and this machine shows none"),
+            ("--mode baseline-bf16 --cuda-graphs on", "cannot be replayed as a CUDA graph (--cuda-graphs on)"),
+        ],
+    )
+    def test_where_nothing_can_run_it_ends_as_the_run_would(self, words, why, planned):
+        outcome = planned(*words.split(), code=3)
+        assert why in outcome.stdout
+        assert "\nnothing would run: `fp8bench run` ends with exit code 3\n" in outcome.stdout

@@ -105,6 +105,7 @@ def test_without_a_batch_size_it_takes_what_the_first_row_of_compare_shows_and_t
     assert [mode["batch_size"] for mode in modes_of("te-fp8", "--batch-size", "64")] == [64]
     said = explain("te-fp8", "baseline-bf16").stderr
     assert "te-fp8:delayed/eager on p5: batch 256 x 8 GPUs, session " in said
+    assert said.count("; --batch-size takes 64 instead\n") == 2
 
 
 def test_of_several_workloads_both_are_taken_from_the_one_that_most_records_are_of(explain, results):

@@ -86,7 +86,7 @@ def test_only_invalid_records_make_a_page_that_says_why(report, tmp_path):
 @pytest.mark.usefixtures("kept")
 def test_of_several_workloads_the_page_has_that_of_most_records_and_says_so(report, tmp_path):
     keep(measured("p5", minutes=30, settings={"workload": "vit-huge-256"}), tmp_path / "results")
-    said = "fp8bench: warning: vit-huge; also measured: vit-huge-256 (--workload)\n"
+    said = "fp8bench: vit-huge; also measured: vit-huge-256 (--workload)\n"
     assert report()[1] == f"{said}fp8bench: written as report.html\n"
     named = report("--workload", "vit-huge-256", "-o", "other.html", name="other.html")
     assert named[1] == "fp8bench: written as other.html\n"

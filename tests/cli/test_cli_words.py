@@ -21,7 +21,7 @@ compare p4d p5 --price " p5.48xlarge = 60 " --price-as-of 2023-11-15 --columns i
 compare p5 --price p5=6000 --format json | 6000.0, "price_as_of": null, "price_source": "what-if" | "doubtful price"
 compare p5 --price p5=6000 --wide --format markdown | | what-if | times the catalogue's
 compare p4d p5 --group-by machine | machine: unknown
-check --history | 2026-05-01 20:00 | baseline-bf16/eager, 64 x 8: no change in 1 nights, too few to tell: 5 or more can.
+check --history | 2026-05-01 20:00 | baseline-bf16/eager, 64 x 8: no change in 1 night, too few to tell: 5 or more can.
 check --history --format json | "session": "20260501T100000Z-aaaaaa" | "session": "20260502T100000Z-bbbbbb"
 prices | show | update | set
 prices show p5e | no price [ | On-demand column is empty | Without a price: p5e (on_demand).
@@ -46,13 +46,12 @@ numerics formats --cast 448,1e-4 --dtype float16 --block mxfp8 | float16 - 448 |
 numerics formats --cast -0.78251332044 | -0.8125 | -0.75
 numerics formats --cast nan,-0 --dtype float8_e4m3fn --format json | "becomes": "nan" | "becomes": -0.0
 report --help | INSTANCE Names in the catalogue | Options: -o, --output FILE | --plot price-performance
-run --dry-run --mode te-fp8 --aa --precision 1% | would run 14 to 30 rounds of these
+run --dry-run --mode torchao-float8 --aa --precision 1% | would run 14 to 30 rounds of these
 run --dry-run --mode te-fp8 --mode baseline-bf16 | cannot run here: te-fp8:delayed needs an NVIDIA GPU | time: unknown
 run --dry-run --mode baseline-bf16 --price 2 | no record here of baseline-bf16 | the machine is 2.00 USD an hour
 run --dry-run --mode baseline-bf16 --compile blocks | each block by itself; each step launched from Python
 run --dry-run --mode baseline-bf16 --compile off | not compiled; each step launched from Python
 run --dry-run --instance h200-1x --mode te-bf16 --cuda-graphs on | each step replayed as one CUDA graph
-run --dry-run --mode baseline-bf16 --cuda-graphs on | replayed as a CUDA graph (--cuda-graphs on) | nothing would run
 run --dry-run --instance my-box --price 3.20 --json | "instance": "my-box" | "usd_per_hour": 3.2
 run --dry-run --config article.yaml | mode by variant article.yaml | batch_size by variant | baseline-bf16 (batch 8)
 """
@@ -184,6 +183,7 @@ predict p5 --from h200-1x:te-bf16 | no record of h200-1x:te-bf16 is measured and
 predict p5 --from h200-1x/Graphed | unknown variant 'Graphed' | Did you mean 'graphed'
 predict p5 --from h200-1x --gpus 9 | p5 has 8 GPUs, not 9
 predict p5 --from h200-1x --gpus 0 | --gpus | '0'
+predict p5 --from h200-1x --gpus 10000000000 | the most is 4,096, since each is a process
 predict h200-1x --from h200-1x | h200-1x itself was measured on 1 GPU
 predict p5 --from h200-1x --region mars | no price is of region 'mars'
 predict p5 --from h200-1x --workload vit-huger | unknown workload 'vit-huger'
@@ -212,7 +212,7 @@ report -o report.png | a page cannot be png
 report --plot speed -o speed.html | a plot is no page
 report --plot nothing | --plot 'nothing'
 report --job 0 | --job | '0'
-report p4d --plot breakdown | no row has anything to draw of where the step goes
+report p4d --plot breakdown | no row has anything to draw as breakdown
 report p4d --workload vit-micro | no record of vit-micro for instance 'p4d'
 report --results-dir empty | no record to report
 check | nothing to compare with | --against

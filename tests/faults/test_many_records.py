@@ -192,7 +192,7 @@ def test_no_other_command_dies_of_one(name, tmp_path):
         assert (done.exit_code, done.stderr.count("not read: ") >= 15) == (4 if strict else 0, True), done.stderr
 
 
-def test_nor_does_what_looks_after_results(many):
+def test_so_do_none_of_those_that_look_after_results(many):
     done = invoked("results", "verify", "--format", "json", "--results-dir", many.folder)
 
     assert done.exit_code == 4

@@ -121,7 +121,7 @@ class TestWhichMode:
 
 class TestWhichInstance:
     def test_what_other_providers_ask_is_said_where_two_list_both_gpus(self):
-        listed = {("one", "p5"): 50, ("one", "p4d"): 20, ("two", "p5"): 40, ("two", "p4d"): 10, ("3", "p5"): 1}
+        listed = {("one", "p5"): 50, ("one", "p4d"): 20, ("two", "p5"): 40, ("two", "p4d"): 8, ("3", "p5"): 1}
         gpus = {"p5": "H100-SXM5-80GB", "p4d": "A100-SXM4-40GB"}
         known = [
             builders.instance(f"{who}-{what}", provider=who, gpu=gpus[what], gpu_count=8, prices=(price(usd, NEW),))
@@ -130,8 +130,12 @@ class TestWhichInstance:
         own = [builders.instance(name, gpu=gpus[name], gpu_count=8, prices=(price(usd, NEW),)) for name, usd in OWN]
         both = compared(*P4D, *P5, prices=catalog(*own, *known))
         found = both.answer.pairs[0].elsewhere
-        assert (found.providers, found.least, found.most) == (2, pytest.approx(0.0), pytest.approx(0.6))
-        assert "at the 2 providers that list both GPUs: +0 % to +60 %." in " ".join(sentences(both))
+        assert (found.providers, found.least, found.most) == (2, pytest.approx(-0.2), pytest.approx(0.6))
+        said = " ".join(sentences(both))
+        assert "The provider decides. At these prices p5: 60.0 % more" in said
+        assert "at the 2 providers that list both GPUs: -20 % to +60 %." in said
+        alike = compared(*P4D, *P5, prices=catalog(*own[:1], own[1].model_copy(update={"gpu": gpus["p5"]}), *known))
+        assert "; both have the same GPU: at one price of it +300 %." in " ".join(sentences(alike))
         assert compared(*P4D, *P5, prices=catalog(*own, *known[:2])).answer.pairs[0].elsewhere is None
 
     def test_a_cpu_is_not_compared_with_a_gpu_though_each_has_a_mode_that_pays(self):

@@ -7,7 +7,8 @@ import pytest
 from builders import environment, evidence, measured, profile, proof, published, rounds
 from report.comparing import NEW, catalog, compared
 
-from fp8bench.kinds.run.page import PLOTS, charts, page, shown_rows
+from fp8bench.kinds.run.charts import PLOTS, charts, shown_rows
+from fp8bench.kinds.run.page import page
 from fp8bench.kinds.run.sentences import sentences
 from fp8bench.kinds.run.sessions import seconds
 from fp8bench.tables.document import Note, Table
@@ -55,7 +56,7 @@ def test_published_figures_are_no_ground_for_a_purchase():
     shown, _ = made(published("p5"), published("p4d", step_time_s=0.41, minutes=-59))
     assert shown.answer.startswith("Which instance? p4d: ")
     assert any(text.startswith("Nothing here was measured.") for text in shown.grounds)
-    assert cells(tables(shown, "evidence")[0], "where it comes from") == ("an article", "an article")
+    assert cells(tables(shown, "records")[0], "where it comes from") == ("an article", "an article")
     bars = section(shown, "value").parts[0]
     assert {name for bar in bars.rows for name, _ in bar.parts} == {"reported"}
     assert all("published" in bar.detail for bar in bars.rows)

@@ -79,6 +79,10 @@ def culprits(reports):
     return [report.rank for report in reports if report.status == "failed" and not report.collateral]
 
 
+def test_ranks_that_are_well_leave_their_reports(run):
+    assert [(report.rank, report.status, report.log) for report in run("well")] == [(0, "ok", None), (1, "ok", None)]
+
+
 @pytest.mark.parametrize(
     ("fault", "reason", "cause", "logged"),
     [
@@ -110,7 +114,6 @@ def test_who_died_of_itself_is_named_and_not_the_sibling_that_noticed(run, fault
 @pytest.mark.parametrize(
     ("fault", "reason", "logged"),
     [
-        # A stopped rank is named rather than those that wait, and of two that wait the one that is steps behind.
         (
             *("rank-1-stops", "'proving' for more than {} s: its process is stopped"),
             ["alive; its process is stopped; in the phase 'warming up', step 0, last moved ", "in rank_1_stops\n"],
@@ -120,6 +123,7 @@ def test_who_died_of_itself_is_named_and_not_the_sibling_that_noticed(run, fault
             ["in wait_for_others\n"],
         ),
     ],
+    ids=["a stopped rank rather than those that wait", "of two that both wait the one that is steps behind"],
 )
 def test_who_hangs_ends_the_run_by_the_deadline_and_is_named(run, limit_s, slowness, fault, reason, logged):
     start = time.monotonic()
@@ -137,7 +141,7 @@ def test_ranks_that_all_hang_are_all_named(run, limit_s):
 
     assert culprits(reports) == [0, 1]
     assert {report.cause for report in reports} == {"timeout"}
-    assert re.match("ranks 0 and 1 held up the phase '", reports[0].reason)
+    assert "ranks 0 and 1 held up the phase 'proving'" in reports[0].reason
 
 
 def test_a_forked_child_that_holds_pipes_open_neither_holds_the_run_up_nor_outlives_it(run, slowness):

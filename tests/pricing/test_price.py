@@ -22,7 +22,6 @@ from fp8bench.pricing.cost import (
     mfu,
     rate_interval,
     units_per_usd,
-    usd_per_million_units,
 )
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
@@ -176,8 +175,6 @@ P5 = units_per_usd(throughput_per_s=8 * 64 / 0.199, usd_per_hour=98.32)
 def test_the_published_example_a_job_and_the_mfu_of_vit_huge_on_one_h200():
     assert (round(P4D), round(P5)) == (137_187, 94_206)
     assert round(100 * gain(P5, P4D), 1) == -31.3
-    assert usd_per_million_units(P4D) == pytest.approx(7.289, abs=0.001)
-    assert usd_per_million_units(P5) == pytest.approx(10.615, abs=0.001)
     assert break_even_usd_per_hour(8 * 64 / 0.199, P4D) == pytest.approx(32.77 * 0.41 / 0.199)
     assert job_hours(90e6, 734.0) == pytest.approx(34.06, abs=0.01)
     assert job_usd(90e6, 662_458.0) == pytest.approx(135.86, abs=0.01)

@@ -34,6 +34,7 @@ from fp8bench.kinds.kind import AS_IT_IS, View
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.rounds import Mark, Weight
+from fp8bench.kinds.run.row import MAY_NOT_FIT
 from fp8bench.kinds.run.shown import document
 from fp8bench.pricing.catalog import load
 from fp8bench.tables.document import Table
@@ -209,6 +210,8 @@ def test_it_answers_in_one_line_a_row(changes, wanted):
         ([{"grad_accumulation": n} for n in (4, 1)], 0, ["mode", "te-fp8, 4 micro-batches", "te-fp8, 1 micro-batch"]),
         ([{"source": "published"}, {}], 0, ["mode", "te-fp8, published", "te-fp8"]),
         ([{"source": "published"}] * 2, 0, ["mode", "te-fp8", "te-fp8"]),
+        ([{"marks": (f"needs 76.7 of 80 GiB: {MAY_NOT_FIT}",)}, {}], 0, ["mode", "te-fp8, may not fit", "te-fp8"]),
+        ([{"machine": name * 16} for name in "ab"], 1, ["machine", "aaaaaa", "bbbbbb"]),
         ([{}, {}], 1, ["step", STEP, STEP]),
         ([{}, {"batch_size": 256}], 1, ["batch", "64", "256"]),
         ([{}, {"world_size": 4}], 1, ["GPUs", "8", "4"]),
@@ -218,6 +221,15 @@ def test_it_answers_in_one_line_a_row(changes, wanted):
 def test_what_tells_rows_apart_is_in_their_names_or_in_a_column(rows, place, column):
     lines = shown(*(judged(**changes) for changes in rows)).splitlines()
     assert [cells(line)[place] for line in (lines[0], *lines[2:4])] == column
+
+
+def test_predicted_rows_wait_for_notes_where_others_are_published_and_a_column_has_names_beside_it():
+    rows = [judged(source="published"), judged(source="predicted", measured_on="h200-1x", te_switches="split-qkv")]
+    assert "1 more row: --wide" in shown(*rows)
+    assert "te-fp8+split-qkv" not in shown(*rows)
+    assert "te-fp8+split-qkv" in shown(*rows, view=View(notes=True))
+    lines = shown(*rows, view=View(columns=("switches",))).splitlines()
+    assert list(map(cells, lines[2:4])) == [["te-fp8, published", "-"], ["te-fp8+split-qkv", "split-qkv"]]
 
 
 class TestNotes:

@@ -15,7 +15,7 @@ from fp8bench.tables.study import Column, differences_line, labels, table_of, wh
 from fp8bench.tables.written import brief_count, change, low_to_high, rate, time_said, with_interval
 
 ROWS = [("fc1", "bf16", "1.0"), ("fc1", "fp8", "0.5"), ("fc2", "fp8", "0.7")]
-MODE = Cells("mode", ("torchao-float8:rowwise", "te-fp8, eager"), "word")
+MODE = Cells("mode", ("torchao-float8:rowwise", "te-fp8, CUDA graph"), "word")
 STEP = Cells("step, ms (95 %)", ("349 (347-350)", "-"), "interval", spare=True)
 NOTES = Cells("notes", ("published Pareto [a b]", ""), "note")
 TABLE = Table((MODE, STEP, NOTES), whole=True)
@@ -67,12 +67,15 @@ def test_what_fits_stays_then_names_are_folded_after_a_colon_and_a_spare_column_
     narrow, omitted = fitted(TABLE, 42)
     folded = ("torchao-float8:\nrowwise", "349 (347-350)", "published\nPareto\n[a b]")
     assert (tuple(one.texts[0] for one in narrow.columns), omitted) == (folded, ())
+    assert narrow.columns[0].texts[1] == "te-fp8,\nCUDA graph"
     narrow, omitted = fitted(TABLE, 30)
     assert ([one.heading for one in narrow.columns], omitted) == (["mode", "notes"], ("step, ms (95 %)",))
     assert len(fitted(TABLE, 5)[0].columns) == 2
 
 
-def test_a_pipe_folds_a_table_that_is_never_divided_and_says_what_it_omitted():
+def test_a_pipe_folds_a_table_that_is_never_divided_and_the_texts_beside_it_and_says_what_it_omitted():
+    beside = render(Document(((TABLE, Sentence("word " * 40)),)), PIPE).splitlines()
+    assert (max(map(len, beside)), beside[-1][:3]) == (79, "  w")
     long = [Cells(f"a heading of words {place}", ("word " * 9, "y"), "word", spare=place > 5) for place in range(12)]
     lines = text_of(Table((MODE, *long), whole=True)).splitlines()
     assert max(map(len, lines[:-1])) <= 80

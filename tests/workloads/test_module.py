@@ -131,7 +131,8 @@ def test_tokens_pass_the_gate_and_samples_that_see_each_other_do_not(workload_of
     [
         ("import no_such_library", "ModuleNotFoundError: No module named 'no_such_library'", 1, "correct it"),
         ("x = 1\n1 / 0", "ZeroDivisionError", 2, "correct it"),
-        ("class Nett: pass", "Net is no torch.nn.Module of", 1, "Did you mean 'Nett'"),
+        ("from torch import nn\nclass Nett(nn.Module): pass", "Net is no torch.nn.Module of", 1, "Did you mean 'Nett'"),
+        ("class Net: pass", "Net is no torch.nn.Module of", 1, "Name a class of it: a torch.nn.Module"),
         (OF_IMAGES.replace("example", "sample"), "has no method example", 5, "Return (inputs, labels)"),
         (OF_IMAGES.replace("__init__(self)", "__init__(self, width)"), "Net() fails: TypeError", 5, "defaults"),
         (OF_IMAGES.replace("nn.Linear(32, 8)", "nn.Linear(32, eight)"), "Net() fails: NameError", 9, "correct it"),

@@ -19,6 +19,7 @@ from fp8bench.stats.certainty import verdict_on_speed, verdict_on_value
 from fp8bench.stats.estimate import estimate
 
 Against = Callable[[Row, Row], Row]
+Size = Callable[[Row], int]
 
 ROUNDED = 0.012
 """Two figures that were derived from factors of two digits (1.19, 1.32, 1.20, 1.02) may differ by so much, as a share,
@@ -27,7 +28,7 @@ by their rounding alone.
 
 
 class Elsewhere(Frozen):
-    """The least and the most gain of a row over another at the providers that list the GPUs of both."""
+    """The least and the most gain over another row at providers that list the GPUs of both; equal for equal GPUs."""
 
     providers: int
     least: float
@@ -69,6 +70,12 @@ class Pair(Frozen):
         return next((one for one in ("predicted", "same-gpu", "derived") if one in both), self.row.origin)
 
     @property
+    def provider_decides(self) -> bool:
+        """Whether at some providers the other row is the better one."""
+        found = self.elsewhere
+        return self.by_value and found is not None and found.least < 0 < found.most
+
+    @property
     def price_ratio(self) -> float | None:
         row, other = self.row.usd_per_hour, self.reference.usd_per_hour
         return row / other if row and other else None
@@ -108,15 +115,22 @@ class Answer(Frozen):
     missing: tuple[tuple[str, int], ...] = ()
 
     @property
+    def told(self) -> tuple[Pair, ...]:
+        """The pairs, without a prediction that decides nothing between instances of which published figures do."""
+        decided = [pair.instances for pair in self.pairs if pair.decided]
+        return tuple(pair for pair in self.pairs if pair.decided or pair.instances not in decided)
+
+    @property
     def factors(self) -> dict[str, float]:
         """By how much what a user can choose differs at most, the largest first: the price of a GPU-hour and the speed
         of a GPU in one mode, between two instances that were timed, and the mode on one.
         """
         found: dict[str, list[float]] = {}
-        for pair in (pair for pair in self.pairs if pair.row.timed and pair.by_value):
+        alike = attrgetter("mode_label", "batch_size")
+        for pair in (pair for pair in self.told if pair.row.timed and pair.by_value):
             gpus = pair.row.world_size / pair.reference.world_size
             found.setdefault("price of a GPU-hour", []).append((pair.price_ratio or 1.0) / gpus)
-            if pair.row.mode_label == pair.reference.mode_label:
+            if alike(pair.row) == alike(pair.reference):
                 found.setdefault("speed of a GPU", []).append((pair.row.speedup_vs_reference or 1.0) / gpus)
         modes = [1 + of.pair.gain for of in self.modes if of.pair.row.timed]
         if found and modes:
@@ -128,18 +142,25 @@ class Answer(Frozen):
 class Comparison(Frozen):
     """Rows in display order, with warnings about all of them. name: distinguishes these rows from other comparisons.
     answer: from all rows, whichever are shown. published: that of published figures at the prices of their own day.
+    hint: which of several workloads this is.
     """
 
     rows: tuple[Row, ...]
     answer: Answer = Answer()
     published: tuple[date, Answer] | None = None
+    hint: str = ""
     warnings: tuple[str, ...] = ()
     name: str = ""
 
 
-def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], against: Against) -> Answer:
-    """Return the answer. rows: all that may be compared or did not run. reference: has the mode that gains are over."""
-    ran = [row for row in rows if row.status == "ok" and not row.emulated and row.throughput_per_s]
+def answer(
+    rows: Sequence[Row], reference: Reference, instances: Sequence[str], against: Against, any_batch: bool = False
+) -> Answer:
+    """Return the answer. rows: all that may be compared or did not run. reference: has the mode that gains are over.
+    any_batch: whether rows of unlike batch sizes are compared as if they were alike.
+    """
+    size: Size = (lambda _row: 0) if any_batch else attrgetter("batch_size")
+    ran = [row for row in rows if row.status == "ok" and not row.emulated and row.throughput_per_s and row.fits]
     of = {name: found for name in instances if (found := [row for row in ran if row.instance == name])}
     # By size: those that ran, and those that did not fit.
     fits = {
@@ -149,12 +170,12 @@ def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], 
     pairs, opposite, at_best = list[Pair](), list[Pair](), list[Pair]()
     for (one, other), timed in product(combinations(of, 2), (True, False)):
         mine, theirs = ([row for row in of[name] if row.timed == timed] for name in (one, other))
-        by_batch = _by_batch(mine, theirs, against)
+        by_batch = _by_batch(mine, theirs, against, size)
         pairs += by_batch[:1]
         opposite += (each for each in by_batch if each.decided and each.row.instance != by_batch[0].row.instance)
         # Each at its best batch: both were given the same sizes, or one source published both.
         best = _better(mine, theirs, against) if fits[one] == fits[other] or not timed else []
-        at_best += (pair for pair in best if pair.row.batch_size != pair.reference.batch_size)
+        at_best += (one for one in best if one.row.batch_size != one.reference.batch_size and one not in by_batch)
     # Published figures decide only where nothing else does.
     deciding = {pair.instances: pair for pair in reversed(pairs)}.values()
     wins = Counter(pair.row.instance for pair in deciding if pair.decided)
@@ -163,7 +184,7 @@ def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], 
     # A larger size than any that an instance was given, at which another one was measured.
     largest = max((row.batch_size for row in ran if row.source == "measured"), default=0)
     return Answer(
-        modes=tuple(_modes(of, reference, against)),
+        modes=tuple(_modes(of, reference, against, size)),
         pairs=tuple(pairs),
         opposite=tuple(opposite),
         at_best=tuple(at_best),
@@ -190,32 +211,31 @@ def _better(rows: Sequence[Row], others: Sequence[Row], against: Against) -> lis
     return _pair([found[0].reference], [found[0].row], against) if found and found[0].gain < 0 else found
 
 
-def _by_batch(one: Sequence[Row], other: Sequence[Row], against: Against) -> list[Pair]:
-    mode = attrgetter("batch_size", "mode_label")
-    common = set(map(mode, one)) & set(map(mode, other))
+def _by_batch(one: Sequence[Row], other: Sequence[Row], against: Against, size: Size) -> list[Pair]:
+    common = set.intersection(*({(size(row), row.mode_label) for row in rows} for rows in (one, other)))
     mine, theirs = (
-        grouped((row for row in rows if mode(row) in common), lambda row: row.batch_size) for rows in (one, other)
+        grouped((row for row in rows if (size(row), row.mode_label) in common), size) for rows in (one, other)
     )
-    return [pair for size in sorted(mine, reverse=True) for pair in _better(mine[size], theirs[size], against)]
+    return [pair for batch in sorted(mine, reverse=True) for pair in _better(mine[batch], theirs[batch], against)]
 
 
-def _modes(of: dict[str, list[Row]], reference: Reference, against: Against) -> Iterator[OfMode]:
+def _modes(of: dict[str, list[Row]], reference: Reference, against: Against, size: Size) -> Iterator[OfMode]:
     """Yield what the best mode of each instance gains, at the largest size that all have; of a single one, at each."""
     for timed in (True, False):
-        each = (_gains([row for row in rows if row.timed == timed], reference, against) for rows in of.values())
+        each = (_gains([row for row in rows if row.timed == timed], reference, against, size) for rows in of.values())
         found = list(filter(None, each))
         common = set.intersection(*map(set, found)) if found else set()
         for gains in found:
             sizes = sorted(common or gains, reverse=True)
-            yield from (gains[size] for size in (sizes if len(found) == 1 else sizes[:1]))
+            yield from (gains[one] for one in (sizes if len(found) == 1 else sizes[:1]))
 
 
-def _gains(rows: Sequence[Row], reference: Reference, against: Against) -> dict[int, OfMode]:
-    """Return, by batch size, what the best row's mode gains on all machines that ran both rows. Of two, the smaller
+def _gains(rows: Sequence[Row], reference: Reference, against: Against, size: Size) -> dict[int, OfMode]:
+    """Return, by size, what the best row's mode gains on all machines that ran both rows. Of two, the smaller
     gain is told; from three on, the mean: the interval of one machine does not hold what the others say.
     """
     found: dict[int, OfMode] = {}
-    for size, alike in grouped((row for row in rows if row.measured_on is None), lambda row: row.batch_size).items():
+    for batch, alike in grouped((row for row in rows if row.measured_on is None), size).items():
         machines = grouped(alike, lambda row: row.machine).values()
         known: list[Pair] = []
         for there in machines:
@@ -237,7 +257,7 @@ def _gains(rows: Sequence[Row], reference: Reference, against: Against) -> dict[
             one, base = max(in_python, key=_worth), best.reference
             own = [row for row in alike if (row.machine, row.mode_label) == (one.machine, base.mode_label)]
             launched = _pair([one], [base], against) or _pair([one], own, against)
-        found[size] = OfMode(
+        found[batch] = OfMode(
             pair=pairs[0] if len(pairs) == 2 else _pooled(pairs) if len(pairs) > 2 else best,
             on_machines=tuple(pairs),
             needs_graph=needs_graph,
@@ -268,15 +288,15 @@ def elsewhere(pair: Pair, catalog: Catalog, query: PriceQuery) -> Elsewhere | No
     """Return the gain's range over providers that list both GPUs, by the lowest price a GPU; None for less than two."""
     one, other = (catalog.instances.get(row.instance) for row in (pair.row, pair.reference))
     speedup = pair.row.speedup_vs_reference
-    if one is None or other is None or not one.gpu or not other.gpu or one.gpu == other.gpu or speedup is None:
+    if one is None or other is None or not one.gpu or not other.gpu or speedup is None:
         return None
-    dear, cheap = dict[str, float](), dict[str, float]()
+    # By GPU and provider.
+    least: dict[str, dict[str, float]] = {one.gpu: {}, other.gpu: {}}
     for listed in catalog.instances.values():
-        by_provider = dear if listed.gpu == one.gpu else cheap if listed.gpu == other.gpu else None
-        price = choose(listed.prices, query) if by_provider is not None and listed.gpu_count else None
-        if by_provider is not None and listed.provider and price is not None and price.usd_per_hour is not None:
-            usd = price.usd_per_hour / listed.gpu_count
-            by_provider[listed.provider] = min(usd, by_provider.get(listed.provider, usd))
-    per_gpu = speedup * pair.reference.world_size / pair.row.world_size
-    gains = [per_gpu * cheap[name] / dear[name] - 1 for name in dear.keys() & cheap.keys()]
+        price = choose(listed.prices, query) if listed.gpu in least and listed.gpu_count else None
+        if listed.provider and price is not None and price.usd_per_hour is not None:
+            of_gpu, usd = least[listed.gpu or ""], price.usd_per_hour / listed.gpu_count
+            of_gpu[listed.provider] = min(usd, of_gpu.get(listed.provider, usd))
+    per_gpu, mine, theirs = speedup * pair.reference.world_size / pair.row.world_size, least[one.gpu], least[other.gpu]
+    gains = [per_gpu * theirs[name] / mine[name] - 1 for name in mine.keys() & theirs.keys()]
     return Elsewhere(providers=len(gains), least=min(gains), most=max(gains)) if len(gains) > 1 else None

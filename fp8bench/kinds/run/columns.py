@@ -216,7 +216,7 @@ def in_groups(comparison: Comparison, column: str) -> list[Comparison]:
             left = (tuple(mark for mark in row.marks if not mark.startswith("machine ")) for row in rows)
             rows = [row.model_copy(update={"marks": marks}) for row, marks in zip(rows, left, strict=True)]
         tables.append(Comparison(rows=tuple(with_front(rows)), name=f"{column}: {name}", warnings=comparison.warnings))
-    of_all = {"answer": comparison.answer, "published": comparison.published}
+    of_all = {name: getattr(comparison, name) for name in ("answer", "published", "hint")}
     return [*tables[:-1], tables[-1].model_copy(update=of_all)]
 
 

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.answer import Answer, Comparison, answer, elsewhere
+from fp8bench.kinds.run.columns import best_batches
 from fp8bench.kinds.run.rounds import Mark, UnitTime, doubt, not_compared
 from fp8bench.kinds.run.row import Row, to_row
 from fp8bench.pricing import cost
@@ -48,7 +49,11 @@ def compare(
 
     def answered(rows: Sequence[Row], options: CompareOptions) -> Answer:
         judged = partial(against, allow_mismatch=options.allow_mismatch)
-        said = answer(_of_one_work(rows, reference), options.reference, options.instances, judged)
+        alike, best_batch = _of_one_work(rows, reference), options.view.best_batch
+        if best_batch:
+            # The rows that are shown.
+            alike = best_batches(alike, options.view.group_by == "machine")
+        said = answer(alike, options.reference, options.instances, judged, best_batch)
         pairs = (one.model_copy(update={"elsewhere": elsewhere(one, catalog, options.query())}) for one in said.pairs)
         return said.model_copy(update={"pairs": tuple(pairs)})
 
@@ -56,7 +61,11 @@ def compare(
         worth, place = row.units_per_usd or row.throughput_per_s or 0, options.instances.index(row.instance)
         return row.status != "ok", row.emulated, row.device == "cpu", row.units_per_usd is None, -worth, place
 
-    warnings = tuple(_warnings(rows, reference, options, workload, others))
+    warnings, hint = tuple(_warnings(rows, reference, options)), ""
+    if others:
+        without = [key for key in options.instances if key not in {row.instance for row in rows}]
+        missing = f"; {', '.join(without)} has no record of it" if without else ""
+        hint = f"{workload}; also measured: {', '.join(others)} (--workload){missing}"
     ranked = sorted(_beside_references(rows, fitting, options), key=rank)
     # The answer at the prices of the day of the newest published figure, unless a day was requested.
     figures = [row.measurement for row in rows if row.latest.source == "published"]
@@ -65,9 +74,10 @@ def compare(
     at_then = options._replace(as_of=then)
     of_then = [to_row(one, catalog, at_then) for one in figures] if then else []
     return Comparison(
-        rows=tuple(row.model_copy(update={"warnings": warnings}) for row in ranked),
+        rows=tuple(row.model_copy(update={"warnings": (*filter(None, [hint]), *warnings)}) for row in ranked),
         answer=answered(rows, options),
         published=(then, answered(of_then, at_then)) if then else None,
+        hint=hint,
         warnings=warnings,
     )
 
@@ -109,16 +119,17 @@ def _beside_references(rows: Sequence[Row], fitting: Sequence[Row], options: Com
     ran = reference or next((row for row in rows if row.status == "ok"), None)
     model = {timed: _best([row for row in fitting if row.timed == timed]) or ran for timed in (True, False)}
     references = [row for row in fitting if allowed or not _other_work(row, model[row.timed])]
-    # Of equal batch size, and timed or not.
-    of_size = grouped(references, lambda one: options.view.best_batch or (one.batch_size, one.timed))
+
+    def alike(row: Row) -> tuple[object, ...]:
+        return options.view.best_batch or row.batch_size, row.timed
+
+    of_size = grouped(references, alike)
     for row in rows:
         first = model[row.timed]
         other = _other_work(row, first)
         marks = [not_compared(_other_work_said(row, first, other, allowed))] if other and first else []
         if row.status == "ok" and reference is not None and (allowed or not other):
-            known = of_size.get(options.view.best_batch or (row.batch_size, row.timed)) or (
-                references if allowed else []
-            )
+            known = of_size.get(alike(row)) or (references if allowed else [])
             if best := _best(known):
                 here = [one for one in known if (one.instance, one.machine) == (row.instance, row.machine)]
                 own = _best([one for one in here if one.configuration == best.configuration]) or best
@@ -143,13 +154,7 @@ def _other_work_said(row: Row, model: Row, unlike: Sequence[str], allow_mismatch
     return f"other work than the reference's ({', '.join(unlike)}): {remedy}"
 
 
-def _warnings(
-    rows: Sequence[Row], reference: Row | None, options: CompareOptions, shown: str, others: Sequence[str]
-) -> Iterator[str]:
-    if others:
-        without = [key for key in options.instances if key not in {row.instance for row in rows}]
-        missing = f"; {', '.join(without)} has no record of it" if without else ""
-        yield f"{shown}; also measured: {', '.join(others)} (--workload){missing}"
+def _warnings(rows: Sequence[Row], reference: Row | None, options: CompareOptions) -> Iterator[str]:
     if reference is None:
         none = f"no ok record of {options.reference.label} to compare the rows with"
         yield f"{none}, so gains are omitted; name another row with --reference"
@@ -174,8 +179,7 @@ def _distinguished(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         names, others = [], [one for one in rows if one.source == "measured" and one.instance == row.instance]
         if len({other.machine for other in others}) > 1:
-            label = f"{row.machine_label} ({row.machine})" if row.machine_label else row.machine
-            names.append(Mark(f"machine {label or 'unknown'}"))
+            names.append(Mark(f"machine {row.measurement.machine or 'unknown'}"))
         if (mine := row.software) is not None:
             softwares = [other.software for other in others if other.software is not None]
             unlike = dict.fromkeys(name for other in softwares for name in differing(mine, other))

@@ -11,7 +11,7 @@ from fp8bench.profiling import causes
 from fp8bench.profiling.causes import ADVICE, IDLE, PARTS, SMALLEST_S, Cause, StepFacts, ms
 from fp8bench.profiling.floor import Floor
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.execution import suffix
+from fp8bench.schema.execution import executed, suffix
 from fp8bench.schema.record import Record
 from fp8bench.tables import document as doc
 from fp8bench.tables.row_chart import Bar, Bars
@@ -184,7 +184,8 @@ def _table(modes: Sequence[StepFacts], floor: Floor | None = None) -> doc.Table:
 def step_bars(modes: Sequence[StepFacts]) -> Bars:
     bars = []
     for mode in modes:
-        detail = f"{mode.instance}, {mode.workload}, batch {mode.batch_size}"
+        words = (mode.instance, mode.workload, executed(mode.execution), f"batch {mode.batch_size}")
+        detail = ", ".join(filter(None, words))
         parts = tuple((name, seconds * 1e3) for name, seconds in mode.parts())
         bars.append(Bar(None, mode.label, f"{ms(mode.step_time_s)} ms", detail, parts=parts))
     caption = "By kind of kernel, from a short profile of rank 0 after the timed steps."

@@ -17,6 +17,8 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, Summary
 from fp8bench.stats.certainty import RowVerdict, VerdictOn, unseen_share
 
+MAY_NOT_FIT = "it may not fit"  # ends the mark of a prediction that leaves too little memory
+
 
 class Row(Named):
     """A row in SI units; ratios have no unit. The names are the keys of `compare --format json` and the columns of csv.
@@ -116,6 +118,10 @@ class Row(Named):
         return self.verdict not in (None, "inconclusive")
 
     @property
+    def fits(self) -> bool:
+        return not any(mark.endswith(MAY_NOT_FIT) for mark in self.marks)
+
+    @property
     def outcome(self) -> str:
         """The status, with its cause if known, e.g. `failed: oom`."""
         return f"{self.status}: {self.cause}" if self.cause else self.status
@@ -209,7 +215,7 @@ def _measured(row: Row, summary: Summary, catalog: Catalog) -> dict[str, object]
         "unit": summary.unit,
         "units_per_usd": per_usd,
         "units_per_usd_ci": cost.rate_interval(per_usd, step_time_s, interval) if per_usd else None,
-        "usd_per_million_units": cost.usd_per_million_units(per_usd) if per_usd else None,
+        "usd_per_million_units": 1e6 / per_usd if per_usd else None,
         "peak_memory_bytes": max((one for one in peak_bytes if one is not None), default=None),
         "joules_per_unit_range": (min(joules), max(joules)) if len(joules) > 1 else None,
     }

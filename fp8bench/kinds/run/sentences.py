@@ -18,6 +18,10 @@ on the logarithms of the processes' means). A difference is called certain if it
 beyond 4 % between machines. Units per USD are units an hour over the price of an hour."""
 
 
+ARTICLES_BLOCK = "the article's own TransformerLayer block"
+"""In a derivation. It attends across the images of a batch, so that it does not compute what the model does."""
+
+
 def sentences(comparison: Comparison) -> Iterator[str]:
     """Yield a line for each question that the answer has something to say of."""
     answer = comparison.answer
@@ -32,18 +36,18 @@ def sentences(comparison: Comparison) -> Iterator[str]:
     if depends:
         told = "; ".join(map(_in_python, filter(None, depends))) or "not measured (fp8bench run --cuda-graphs off)"
         yield f"It needs the whole step replayed as one CUDA graph; launched from Python: {told}."
-    if answer.pairs:
+    if answer.told:
         by = ", ".join(f"{name} {factor:.2f}x" for name, factor in answer.factors.items())
         decides = [f"What decides, at most: {by}."] if by else []
         first, *others = _of_instances(answer)
         yield f"Which instance? {' '.join([*decides, first])}"
         yield from others
-        prices = dict.fromkeys(_price(row) for pair in answer.pairs for row in (pair.row, pair.reference))
+        prices = dict.fromkeys(_price(row) for pair in answer.told for row in (pair.row, pair.reference))
         if any(prices):
             yield f"Prices an hour: {', '.join(filter(None, prices))}."
     if comparison.published is not None and comparison.published[1].pairs:
         day, then = comparison.published
-        yield f"At the prices of {day}, as published: {' '.join(_of_instances(then))}"
+        yield f"At the prices of {day}, as published: {' '.join(_of_instances(then, brief=True))}"
     if answer.missing:
         yield _missing(comparison.rows, [name for name, _ in answer.missing], answer.missing[0][1])
 
@@ -51,7 +55,7 @@ def sentences(comparison: Comparison) -> Iterator[str]:
 def _in_python(pair: Pair) -> str:
     row, base = pair.row, pair.reference.short_label
     outcome = f"{_more(pair)} than {base}" if pair.decided else f"not told apart from {base}"
-    return f"{row.short_label} takes {(row.step_time_s or 0) * 1e3:.0f} ms {_where(row)}, {outcome}"
+    return f"{row.short_label} takes {(row.step_time_s or 0) * 1e3:.0f} ms {_where(pair)}, {outcome}"
 
 
 def _missing(rows: Sequence[Row], names: Sequence[str], size: int) -> str:
@@ -143,14 +147,17 @@ def _of_modes(modes: Sequence[OfMode]) -> Iterator[str]:
     gains: dict[tuple[str, str, str], list[OfMode]] = {}
     for of in modes:
         pair, row, base = of.pair, of.pair.row, of.pair.reference.short_label
+        # Beside predicted rows there is another baseline.
+        if pair.origin != "measured":
+            base = f"{pair.reference.origin} {base}"
         if pair.decided and pair.gain > 0:
             gains.setdefault((row.short_label, base, pair.origin), []).append(of)
         else:
             outcome = _more(pair) if pair.decided else f"not told apart, {_interval(pair)}"
-            yield f"{base} {_where(row)}; {row.short_label} there: {outcome}{_machines(of)}{_origin(pair)}"
+            yield f"{base} {_where(pair)}; {row.short_label} there: {outcome}{_machines(of)}{_origin(pair)}"
     for (mode, base, _), (first, *others) in gains.items():
-        of_first = f"{_more(first.pair)} than the best {base} {_where(first.pair.row)}{_machines(first)}"
-        rest = "".join(f", {_percent(of.pair)} {_where(of.pair.row)}{_machines(of)}" for of in others)
+        of_first = f"{_more(first.pair)} than the best {base} {_where(first.pair)}{_machines(first)}"
+        rest = "".join(f", {_percent(of.pair)} {_where(of.pair)}{_machines(of)}" for of in others)
         yield f"{mode}: {of_first}{rest}{_origin(first.pair)}"
 
 
@@ -159,17 +166,19 @@ def _machines(of: OfMode) -> str:
     return f" (its {len(each)} machines: {each[0]:.1f} to {each[-1]:.1f} %)" if len(each) > 1 else ""
 
 
-def _of_instances(answer: Answer) -> Iterator[str]:
+def _of_instances(answer: Answer, brief: bool = False) -> Iterator[str]:
     met = {pair.instances for pair in answer.pairs}
     names = {name for both in met for name in both}
     if len(names) > 2 and len(met) == math.comb(len(names), 2):
-        yield f"{answer.best or 'None'} wins against each of the others."
-    for pair in answer.pairs:
+        unsure = any(pair.provider_decides for pair in answer.told if pair.row.instance == answer.best)
+        wins = "is first at these prices, but the provider decides" if unsure else "wins against each of the others"
+        yield f"{answer.best or 'None'} {wins}."
+    for pair in answer.told:
         if len(names) == 2 or answer.best in (None, pair.row.instance):
             alike = pair.instances, pair.row.timed
             turned = [one for one in answer.opposite if (one.instances, one.row.timed) == alike]
             opposite = (f"; at batch {one.row.batch_size} {one.row.instance}: {_more(one)}" for one in turned)
-            yield f"{_of_pair(pair)}{''.join(opposite)}."
+            yield f"{_of_pair(pair, brief)}{''.join(opposite)}."
     for pair in answer.at_best:
         one, other = (f"{row.instance} ({row.short_label}, {row.batch_size})" for row in (pair.row, pair.reference))
         apart = f"{one} and {other} are not told apart: {_interval(pair)}"
@@ -177,10 +186,11 @@ def _of_instances(answer: Answer) -> Iterator[str]:
         yield f"Each at its best batch, {outcome}{_origin(pair)}."
 
 
-def _of_pair(pair: Pair) -> str:
+def _of_pair(pair: Pair, brief: bool) -> str:
+    """Return what the better row gains over the other and why. brief: whether without what could change it."""
     row, other = pair.row, pair.reference
     modes = " and ".join(dict.fromkeys((row.short_label, other.short_label)))
-    how = f"at batch {row.batch_size} with {modes}{'' if pair.origin == 'measured' else f', {pair.origin}'}"
+    how = f"{_at(pair)} with {modes}{'' if pair.origin == 'measured' else f', {pair.origin}'}"
     if not pair.decided:
         said = f"{row.instance} and {other.instance} are not told apart {how}: {_interval(pair)}"
         # What measuring where nothing was measured takes, as it took elsewhere.
@@ -196,11 +206,15 @@ def _of_pair(pair: Pair) -> str:
     factors = f"{speedup:.2f}x its speed at {paid:.2f}x its price; " if pair.by_value and paid else ""
     loss = f"{factors}{other.instance} against it: {-pair.gain / (1 + pair.gain) * 100:.1f} %"
     said = f"{row.instance}: {_more(pair)} than {other.instance} {how} ({loss})"
+    if brief:
+        return said
     if pair.by_value:
         said += f", while {other.instance} costs more than {1 / speedup:.2f} times as much as {row.instance}"
-        ends = found and f"{found.least * 100:+.0f} % to {found.most * 100:+.0f} %"
-        said += f"; at the {found.providers} providers that list both GPUs: {ends}" if found else ""
-    return said
+    if found and found.least == found.most:
+        return f"{said}; both have the same GPU: at one price of it {found.least * 100:+.0f} %"
+    ends = found and f"{found.least * 100:+.0f} % to {found.most * 100:+.0f} %"
+    said += f"; at the {found.providers} providers that list both GPUs: {ends}" if found else ""
+    return f"The provider decides. At these prices {said}" if pair.provider_decides else said
 
 
 def _price(row: Row) -> str:
@@ -216,12 +230,20 @@ def _minutes(seconds: float, usd_per_hour: float | None) -> str:
     return f"{minutes} min{usd}" if minutes else ""
 
 
-def _where(row: Row) -> str:
-    return f"on {row.instance} at batch {row.batch_size}"
+def _where(pair: Pair) -> str:
+    return f"on {pair.row.instance} {_at(pair)}"
+
+
+def _at(pair: Pair) -> str:
+    mine, theirs = pair.row.batch_size, pair.reference.batch_size
+    return f"at batch {mine}{'' if mine == theirs else f' against {theirs}'}"
 
 
 def _origin(pair: Pair) -> str:
-    return "" if pair.origin == "measured" else f" ({pair.origin})"
+    known = (row.latest.provenance for row in (pair.row, pair.reference))
+    wrong = any(ARTICLES_BLOCK in str(one and one.derivation) for one in known)
+    caveat = ", with the article's wrong block" if wrong else ""
+    return "" if pair.origin == "measured" else f" ({pair.origin}{caveat})"
 
 
 def _more(pair: Pair) -> str:

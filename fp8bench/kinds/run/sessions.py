@@ -21,7 +21,7 @@ from fp8bench.stats.estimate import estimate
 from fp8bench.stats.ratio import FEWEST_NIGHTS, changed_at, ratio
 from fp8bench.tables import document as doc
 from fp8bench.tables.study import Column, table_of, word
-from fp8bench.tables.written import Interval, change, number
+from fp8bench.tables.written import Interval, change, counted, number
 
 
 class Sides(NamedTuple):
@@ -218,7 +218,7 @@ def sentence(history: History) -> str:
         return f"{history.variant} changed at {night.created_utc:%Y-%m-%d} (session {night.session}), by {by}{why}."
     count = len(history.nights)
     few = f", too few to tell: {FEWEST_NIGHTS} or more can" if count < FEWEST_NIGHTS else ""
-    return f"{history.variant}: no change in {count} nights{few}."
+    return f"{history.variant}: no change in {counted(count, 'night')}{few}."
 
 
 def seconds(records: Sequence[Record]) -> list[doc.Part]:

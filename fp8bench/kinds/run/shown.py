@@ -2,6 +2,7 @@
 its rows and letters for the rest; the answer in sentences; and notes, those first that would change a decision.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import TypeVar
 
 from fp8bench.kinds.kind import AS_IT_IS, Named, View
 from fp8bench.kinds.run.answer import ROUNDED, Comparison
-from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_BUDGET, OF_A_JOB, RowColumn, tone, units_of
+from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_BUDGET, OF_A_JOB, RowColumn, tone, units_of, word
 from fp8bench.kinds.run.rounds import Mark, Weight
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import as_json, sentences
@@ -30,6 +31,9 @@ FEW_INSTANCES, FEW_ROWS = 2, 16
 """Up to which a table that answers shows every row: it fits a screen, or the question is which mode."""
 
 CERTAIN = "*"
+TWO_MACHINES = re.compile(r"(?<=: )machine \(.+?, reference (?:[^()]|\([^)]*\))+\)")
+"""In the reason of a row without a gain: what each is called, for programs."""
+
 NOT_MEASURED = {
     "same-gpu": ("~", "steps of the same GPU on {}, interval wider by 4 %"),
     "predicted": ("≈", "predicted from {}, interval wider by the model's error"),
@@ -44,7 +48,7 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
     rows: list[Row] = []
     tables: list[list[doc.Part]] = []
     for one in comparisons:
-        some = one.rows if in_columns or every_row else tuple(_told(one))
+        some = one.rows if in_columns or every_row else tuple(_told(one, view.notes))
         rows += some
         tables.append([*([doc.Heading(one.name)] if one.name else []), _table(some, letters, view)])
         if not in_columns:
@@ -63,20 +67,27 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
     tables[-1] += [*said, *map(doc.Note, lines), *map(doc.Warned, warnings)]
     every, answers = tuple(row for one in comparisons for row in one.rows), [as_json(one) for one in comparisons]
     answer = answers if comparisons[0].name else answers[0]
-    return doc.Document(doc.blocks(*tables), data=every, answer=answer, lines=doc.CsvLines.of(Row, every))
+    # Before all: the table may be of another workload than is meant.
+    hint = [doc.Sentence(one.hint) for one in comparisons if one.hint]
+    return doc.Document(doc.blocks(hint, *tables), data=every, answer=answer, lines=doc.CsvLines.of(Row, every))
 
 
-def _told(comparison: Comparison) -> Iterator[Row]:
+def _told(comparison: Comparison, with_notes: bool) -> Iterator[Row]:
     """Yield the rows of the table that answers: all, but of many rows of several instances those that the answer names,
-    the best of each instance, the best of the reference's mode there, and those that failed.
+    the best of each instance, the best of the reference's mode there, and those that failed. If every instance has
+    published ones, predicted ones only with notes.
     """
     rows, answer = comparison.rows, comparison.answer
     few = len({row.instance for row in rows}) <= FEW_INSTANCES or len(rows) <= FEW_ROWS
-    pairs = [*answer.pairs, *answer.at_best, *(of.pair for of in answer.modes)]
+    published = {row.instance for row in rows if row.status == "ok" and not row.timed}
+    answered = not with_notes and published >= {row.instance for row in rows}
+    pairs = [*answer.told, *answer.at_best, *(of.pair for of in answer.modes)]
     named = {row.run_id for pair in pairs for row in (pair.row, pair.reference)}
     base = {row.mode for row in rows if row.is_reference}
     seen: set[tuple[object, ...]] = set()
     for row in rows:
+        if answered and row.source == "predicted":
+            continue
         best = {(row.instance, row.timed), (row.instance, row.timed, row.mode in base)} - seen
         seen |= best
         if few or row.is_reference or row.status != "ok" or row.run_id in named or best:
@@ -104,24 +115,37 @@ def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
         return table_of([*brief_columns(rows)], rows, 2, emphasis, every=True, whole=True)
     every = {**EVERY, NOTES: RowColumn(NOTES, remark, kind="note")}
     if view.columns:
-        return table_of([every[name] for name in view.columns], rows, 1, emphasis, every=True, whole=True)
+        columns: list[Column[Row]] = [every[name] for name in view.columns]
+        if not {"instance", "mode"} & {*view.columns}:
+            columns[:0] = [one for one in naming(rows) if one.heading.lower() not in view.columns]
+        return table_of(columns, rows, 1, emphasis, every=True, whole=True)
+    left_out = ("gpus", *(OF_A_JOB if rows[0].job_units is None else ()))
     # What matters most precedes all other numbers, because a narrow terminal divides it.
-    wide = [every[name] for name in (*COLUMNS, NOTES) if name != "gpus"]
+    wide = [every[name] for name in (*COLUMNS, NOTES) if name not in left_out]
     return table_of(wide, rows, 2, emphasis, numbered=True)
+
+
+def naming(rows: Sequence[Row]) -> Iterator[Column[Row]]:
+    """Yield the columns that tell each row from the others."""
+    yield word("mode", lambda row: name_of(row, rows))
+    instances = len({row.instance for row in rows})
+    if instances > 1:
+        yield COLUMNS["instance"]
+    alike = grouped(rows, lambda row: (name_of(row, rows), row.instance, row.batch_size, row.world_size))
+    if any(len({row.machine for row in same}) > 1 for same in alike.values()):
+        yield word("machine", lambda row: f"{row.machine_label or ''} {(row.machine or '')[:6]}".strip())
+    workers = len({(row.instance, row.world_size) for row in rows}) > instances
+    if len({row.batch_size for row in rows}) > 1:
+        size = "{0.batch_size} x {0.world_size}" if workers else "{0.batch_size}"
+        yield RowColumn("batch", size.format, str)
+    elif workers:
+        yield COLUMNS["gpus"]
 
 
 def brief_columns(rows: Sequence[Row]) -> Iterator[Column[Row]]:
     """Yield the columns of the table that answers."""
     column = partial(RowColumn, format=str)
-    yield column("mode", lambda row: name_of(row, rows), kind="word")
-    instances = len({row.instance for row in rows})
-    if instances > 1:
-        yield COLUMNS["instance"]
-    workers = len({(row.instance, row.world_size) for row in rows}) > instances
-    if len({row.batch_size for row in rows}) > 1:
-        yield column("batch", lambda row: f"{row.batch_size} x {row.world_size}" if workers else row.batch_size)
-    elif workers:
-        yield COLUMNS["gpus"]
+    yield from naming(rows)
     priced = any(row.units_per_usd is not None for row in rows)
     faster = column("faster", lambda row: _faster(row, priced), tone=None if priced else tone)
     if rows[0].budget_usd is not None:
@@ -169,8 +193,8 @@ def name_of(row: Named, rows: Sequence[Named]) -> str:
         words.append(counted(row.grad_accumulation, "micro-batch", "micro-batches"))
     if row.derived or (len({one.origin for one in rows}) > 1 and not row.timed):
         words.append(row.origin)
-    if row.emulated:
-        words.append("emulated")
+    words += ["emulated"] if row.emulated else []
+    words += [] if row.fits else ["may not fit"]
     return ", ".join(words)
 
 
@@ -221,18 +245,20 @@ def notes(
 
     ranked = [(mark.weight, f"{told([row for _, row in of])}: {mark}") for mark, of in found.items()]
     ranked += [(mark.weight, mark) for mark in about_all]
-    lines = [text for _, text in sorted(ranked, key=lambda one: one[0])]
+    ranked.sort(key=lambda one: one[0])
     if every:
-        return lines
-    more = [f"{counted(len(lines) - MOST_NOTES, 'more note')}: --notes"] if len(lines) > MOST_NOTES else []
-    return [shorten(line, 240, placeholder=" ... (--notes)") for line in lines[:MOST_NOTES]] + more
+        return [text for _, text in ranked]
+    more = [f"{counted(len(ranked) - MOST_NOTES, 'more note')}: --notes"] if len(ranked) > MOST_NOTES else []
+    lines = [(text, 80 if weight == Weight.ASIDE else 160) for weight, text in ranked[:MOST_NOTES]]
+    return [shorten(text, most, placeholder=" ... (--notes)") for text, most in lines] + more
 
 
 def _in_row_and_below(row: Row, in_row: bool = False) -> tuple[list[str], list[Mark]]:
     # in_row: whether short marks stand in the row.
     words = [] if row.status == "ok" else [row.outcome]
     below = [] if row.reason is None else [Mark(row.reason, Weight.NOT_RUN)]
-    for mark in row.marks:
+    for full in row.marks:
+        mark = Mark(TWO_MACHINES.sub("another machine", full), full.weight)
         fits = in_row and len(mark) <= 24 and len(", ".join([*words, mark])) <= 48
         words += [mark] if fits else []
         below += [] if fits else [mark]

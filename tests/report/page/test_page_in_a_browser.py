@@ -87,7 +87,8 @@ def test_it_shows_without_errors_requests_or_scrolling_sideways(looks, show, tex
     watched = show(text, **looks)
 
     assert watched.tab.inner_text("h1").startswith("Which mode? te-fp8: ")
-    assert watched.tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    wider = "[...document.querySelectorAll('html, .scroll')].filter(e => e.scrollWidth > e.clientWidth).length"
+    assert watched.tab.evaluate(wider) == 0
     shown = watched.tab.evaluate("[...document.querySelectorAll('figure svg')].filter(e => e.checkVisibility()).length")
     assert shown == watched.tab.evaluate("document.querySelectorAll('figure').length") > 3
     assert (watched.wrong, watched.requests) == ([], [])
