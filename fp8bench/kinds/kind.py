@@ -11,7 +11,7 @@ from datetime import date
 from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -22,11 +22,12 @@ from fp8bench.records.files import Broken
 from fp8bench.records.named import Reference
 from fp8bench.records.select import ALL, Filter, Measurement
 from fp8bench.schema.config import Device, mode_label, with_switches
-from fp8bench.schema.errors import UsageError
+from fp8bench.schema.errors import Cause, Status, UsageError
 from fp8bench.schema.execution import Variant, suffix
+from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.option import USD_PER_HOUR, Limit, Option
-from fp8bench.schema.record import RecordHead
+from fp8bench.schema.record import RecordHead, Source
 from fp8bench.tables.document import Document
 
 Log = Callable[[str], None]
@@ -221,18 +222,31 @@ class Labelled:
         return f"{self.instance}:{self.mode_label}{suffix(self.execution)}"
 
 
-class Named(Labelled):
-    """The names of a row that was measured or published, among others."""
+class Named(Labelled, Frozen):
+    """What was measured or published, of which a row has the numbers. joined: how ranks were joined, and what else in a
+    step differs from the plain one. derived: whether a published figure was computed from rounded ones.
+    """
 
-    if TYPE_CHECKING:
-        te_switches: str | None
-        batch_size: int | None
-        grad_accumulation: int | None
-        world_size: int
-        device: Device
-        source: str
-        emulated: bool
-        derived: bool
+    instance: str
+    mode: str
+    recipe: str | None
+    status: Status | Literal["projected"]
+    reason: str | None
+    cause: Cause | None = None
+    source: Source | Literal["same-gpu", "predicted"]
+    workload: str
+    device: Device = "cuda"
+    emulated: bool = False
+    compile: bool | None = None
+    execution: Variant | None = None
+    attention: str | None = None
+    joined: str | None = None
+    te_switches: str | None = None
+    batch_size: int | None = None
+    grad_accumulation: int | None = None
+    world_size: int
+    nodes: int
+    derived: bool = Field(default=False, exclude=True)
 
     @property
     def timed(self) -> bool:

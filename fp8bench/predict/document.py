@@ -22,16 +22,13 @@ from fp8bench.tables import document as doc
 from fp8bench.tables.study import Column, table_of, word
 from fp8bench.tables.written import Interval, rate, with_interval
 
-KEYS = (
-    *("source", "status", "reason", "instance", "gpu", "world_size", "mode", "recipe", "execution", "attention"),
-    *("workload", "batch_size", "unit", "step_time_s", "step_time_range_s", "throughput_per_s"),
-    *("throughput_range_per_s", "usd_per_hour", "price_as_of", "price_source", "price_share", "price_share_of"),
-    *("units_per_usd", "units_per_usd_range", "usd_per_million_units", "break_even_usd_per_hour"),
-    *("break_even_range_usd_per_hour", "gemm_share_of_peak", "measured", "model_error", "parts", "assumed", "warnings"),
+OF_ROW = (
+    *("reason", "instance", "world_size", "mode", "recipe", "execution", "attention", "workload", "batch_size"),
+    *("step_time_s", "throughput_per_s", "usd_per_hour", "price_as_of", "price_source", "price_share_of"),
+    *("units_per_usd", "usd_per_million_units"),
 )
-"""What `predict --format json` has of each prediction, in SI units; null means unknown. usd_per_hour: the price of the
-GPUs that are used, which is price_share of the price of the instance price_share_of (null: the complete target
-instance). gemm_share_of_peak: as measured. assumed, warnings: sentences.
+"""What `predict --format json` has of a row: SI units; null means unknown. usd_per_hour: the price of the GPUs that are
+used, which is price_share of the price of the instance price_share_of (null: the complete target instance).
 """
 
 MEASURED = (
@@ -76,10 +73,12 @@ class Prediction(NamedTuple):
         return cost.break_even_usd_per_hour(rate, per_usd) if rate and per_usd else None
 
     def as_json(self, warnings: Sequence[str] = ()) -> dict[str, Any]:
-        """Return what KEYS names. warnings: of all predictions."""
+        """Return what `predict --format json` has. gemm_share_of_peak: as measured. assumed, warnings: sentences, also
+        those of all predictions.
+        """
         row, origin, even = self.row, self.source, self.break_even_usd_per_hour
         measured = self.measured.model_dump(mode="json", include={*MEASURED})
-        known = row.model_dump(mode="json") | {
+        return row.model_dump(mode="json", include={*OF_ROW}) | {
             "source": "predicted",
             "status": row.status if row.reason else "predicted",
             "gpu": self.target[1].gpu.name,
@@ -97,7 +96,6 @@ class Prediction(NamedTuple):
             "assumed": self.step.assumed,
             "warnings": (*row.measurement.doubts, *warnings),
         }
-        return {key: known[key] for key in KEYS}
 
 
 def _share_of_peak(source: Source) -> float | None:
@@ -213,7 +211,7 @@ def document(rows: Sequence[Prediction], warnings: Sequence[str], omitted: Seque
         aside.insert(0, text)
     blocks.append([*map(doc.Note, aside), *map(doc.Warned, warnings)])
     data = [one.as_json(warnings) for one in rows]
-    lines = doc.CsvLines(KEYS, tuple(tuple(one.values()) for one in data))
+    lines = doc.CsvLines(tuple(data[0]), tuple(tuple(one.values()) for one in data))
     return doc.Document(doc.blocks(*blocks), data=data, lines=lines)
 
 

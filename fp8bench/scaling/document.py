@@ -5,8 +5,9 @@ figure: the share of a GPU's rate that is left by nodes and, where a source give
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle
+from typing import Any
 
-from fp8bench.kinds.kind import AS_IT_IS, View
+from fp8bench.kinds.kind import AS_IT_IS, Named, View
 from fp8bench.kinds.run.shown import FEW_ROWS, name_of, notes
 from fp8bench.records.select import grouped
 from fp8bench.scaling.points import REFERENCE, Point, Projection, Scaled
@@ -66,22 +67,25 @@ def _told(points: Sequence[Point]) -> Iterator[Point]:
             yield one
 
 
-def _kind(rows: Sequence[Point], count: int = 1) -> str:
+def _kind(rows: Sequence[Named], count: int = 1) -> str:
     return workers(count, "cpu" if {one.device for one in rows} == {"cpu"} else "cuda").partition(" ")[2]
 
 
-def _instance(point: Point | Projection) -> str:
+def _instance(point: Named) -> str:
     return point.instance if point.nodes == 1 else f"{point.nodes} x {point.instance}"
 
 
-def _table(rows: Sequence[Point], wide: bool) -> doc.Table:
-    unit, once = rows[0].unit, not wide
-    naming: list[Column[Point]] = [Column(_kind(rows, 2), lambda p: p.world_size, "d", once=once)]
+def _naming(rows: Sequence[Named], once: bool = True) -> Iterator[Column[Any]]:
+    yield Column(_kind(rows, 2), lambda row: row.world_size, "d", once=once)
     if len({_instance(one) for one in rows}) > 1:
-        naming.append(word("instance", _instance, once=once))
+        yield word("instance", _instance, once=once)
     if len({one.batch_size for one in rows} - {None}) > 1:
-        naming.append(Column("batch", lambda p: p.batch_size, "d", once=once))
-    naming.append(word("mode", lambda p: name_of(p, rows)))
+        yield Column("batch", lambda row: row.batch_size, "d", once=once)
+    yield word("mode", lambda row: name_of(row, rows))
+
+
+def _table(rows: Sequence[Point], wide: bool) -> doc.Table:
+    unit, naming = rows[0].unit, [*_naming(rows, once=not wide)]
     columns: tuple[Column[Point], ...] = (
         Column(f"{unit}/s a {_kind(rows)}", _rate, str, "interval", spare=True),
         Column("left", lambda p: _share(p.share_of_smallest, p.share_of_smallest_ci), str, "interval"),
@@ -121,23 +125,21 @@ def _faster(point: Point) -> str:
 
 
 def _projected(found: Scaled) -> list[list[doc.Part]]:
-    rows, names = found.projected, [one.point for one in found.projected]
+    rows, naming = found.projected, [*_naming(found.projected)]
 
     def ends(of: Interval | None, form: str, scale: float = 1, after: str = "") -> str:
         low, high = (number(end, form, scale) for end in of or (None, None))
         return f"{low}{after}" if low == high else f"{low}-{high}{after}"
 
     columns: tuple[Column[Projection], ...] = (
-        Column(_kind(names, 2), lambda r: r.world_size, "d", once=True),
-        word("instance", _instance, once=True),
-        word("mode", lambda r: name_of(r.point, names)),
-        Column(f"{rows[0].unit}/s a {_kind(names)}", lambda r: ends(r.units_per_s_per_gpu, ",.1f"), str, spare=True),
+        Column(f"{rows[0].unit}/s a {_kind(rows)}", lambda r: ends(r.units_per_s_per_gpu, ",.1f"), str, spare=True),
         Column("left of 1 node", lambda r: ends(r.share_of_one_node, ".1f", 100, " %"), str, "interval"),
         Column("communication", lambda r: r.ring_s, ".1f", scale=1e3, after=" ms"),
         Column(f"USD/billion {rows[0].unit}", lambda r: ends(r.usd_per_billion_units, ",.0f"), str, "interval"),
     )
     heading = doc.Heading("Projected, and not measured: nothing below ran on so many nodes")
-    return [[heading, table_of(columns, rows, 3, lambda _row: "faint", whole=True)], [*map(doc.Note, found.assumed)]]
+    table = table_of([*naming, *columns], rows, len(naming), lambda _row: "faint", whole=True)
+    return [[heading, table], [*map(doc.Note, found.assumed)]]
 
 
 def picture(found: Scaled) -> Figure:

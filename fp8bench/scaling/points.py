@@ -19,13 +19,11 @@ from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, nothing_found
 from fp8bench.records.select import Measurement, broadest_first, of_several, select
 from fp8bench.registry import hidden_modes, workloads
-from fp8bench.schema.config import Device
 from fp8bench.schema.errors import unknown_name
-from fp8bench.schema.execution import Variant
-from fp8bench.schema.files import Frozen, made_of
+from fp8bench.schema.files import made_of
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import HARDWARE, differing, same_machine
-from fp8bench.schema.record import Record, Source, ThroughputRecord
+from fp8bench.schema.record import Record, ThroughputRecord
 from fp8bench.stats.certainty import BETWEEN_MACHINES
 from fp8bench.stats.estimate import Estimate
 from fp8bench.stats.ratio import ratio
@@ -35,7 +33,7 @@ BILLION = 1e9
 REFERENCE = "baseline-bf16"
 
 
-class Point(Named, Frozen):
+class Point(Named):
     """A point in SI units; ratios have no unit; a pair is a 95 % interval. The names are the keys of `--format json`.
 
     share_of_smallest: the rate per GPU over that on the series' smallest number of nodes. faster_vs_reference: the rate
@@ -43,20 +41,7 @@ class Point(Named, Frozen):
     it. work, estimate, measurement: the fingerprint, seconds per unit of all GPUs together, and the records.
     """
 
-    instance: str
     gpu: str
-    workload: str
-    mode: str
-    recipe: str | None
-    execution: Variant | None = None
-    te_switches: str | None = None
-    batch_size: int | None = None
-    grad_accumulation: int | None = None
-    source: Source
-    device: Device = "cuda"
-    emulated: bool = False
-    nodes: int
-    world_size: int
     unit: str
     units_per_s_per_gpu: float
     units_per_s_per_gpu_ci: Interval | None = None
@@ -79,7 +64,6 @@ class Point(Named, Frozen):
     run_ids: tuple[str, ...] = ()
     citation: str | None = None
     marks: tuple[MarkField, ...] = ()
-    derived: bool = Field(default=False, exclude=True)
     work: str = Field(default="", exclude=True)
     estimate: SkipValidation[Estimate | None] = Field(default=None, exclude=True)
     measurement: SkipValidation[Measurement | None] = Field(default=None, exclude=True)
@@ -95,22 +79,12 @@ class Point(Named, Frozen):
         return (*self.group, self.variant_label)
 
 
-class Projection(Frozen):
+class Projection(Named):
     """A mode on `nodes` nodes like the measured one. Pairs are ranges, not 95 % intervals: their ends are equal if the
-    record shows how much communication other kernels hide. ring_s: seconds of all communication. point: of one node.
+    record shows how much communication other kernels hide. ring_s: seconds of all communication.
     """
 
-    instance: str
     gpu: str
-    workload: str
-    mode: str
-    recipe: str | None
-    execution: Variant | None
-    batch_size: int | None
-    status: str = "projected"
-    device: str = "cuda"
-    nodes: int
-    world_size: int
     unit: str
     units_per_s_per_gpu: tuple[float, float]
     share_of_one_node: tuple[float, float]
@@ -118,7 +92,6 @@ class Projection(Frozen):
     ring_s: float
     usd_per_billion_units: tuple[float, float] | None
     from_run_ids: tuple[str, ...]
-    point: SkipValidation[Point] = Field(exclude=True)
 
 
 class Scaled(NamedTuple):

@@ -105,10 +105,6 @@ def measured_links(results_dir: Folders, instances: Iterable[str]) -> Sequence[C
     return read_kind(results_dir, instances, CollectivesRecord)
 
 
-def _not_projected(error: UsageError) -> Mark:
-    return Mark(f"not projected: {error.what}. {error.remedy}", Weight.NOT_RUN)
-
-
 def projections(found: Scaled, nodes: Sequence[int], network: Network) -> Scaled:
     """Project every series from its measurement of one node with the most GPUs; why one is not, is a note."""
     best = {one.series: one for one in sorted(found.points, key=lambda one: one.world_size) if one.nodes == 1}
@@ -121,7 +117,7 @@ def projections(found: Scaled, nodes: Sequence[int], network: Network) -> Scaled
                 raise UsageError(what, "Measure one node")
             node, said = one_node(point.measurement, point.gpu, network)
         except UsageError as error:
-            omitted.append(_not_projected(error))
+            omitted.append(Mark(f"not projected: {error.what}. {error.remedy}", Weight.NOT_RUN))
             continue
         assumed += said
         for count in nodes:
@@ -139,10 +135,10 @@ def projections(found: Scaled, nodes: Sequence[int], network: Network) -> Scaled
                 ring_s=all_s,
                 usd_per_billion_units=usd and (usd / high, usd / low),
                 from_run_ids=point.run_ids,
-                point=point,
+                **{"status": "projected", "source": "predicted"},
             )
             rows.append(row)
-    rows.sort(key=lambda row: (row.nodes, row.world_size, row.instance, row.point.variant_label))
+    rows.sort(key=lambda row: (row.nodes, row.world_size, row.instance, row.batch_size or 0, row.variant_label))
     notes = (*found.notes, *dict.fromkeys(omitted))
     return found._replace(notes=notes, projected=tuple(rows), assumed=tuple(dict.fromkeys(assumed)))
 
@@ -166,7 +162,7 @@ def over_nodes(
                     raise UsageError(what, f"Give multiples of it up to {MOST_NODES * instance.gpu_count}")
                 node, _ = one_node(one, instance.gpu or "", network)
             except UsageError as error:
-                omitted.append(_not_projected(error))
+                omitted.append(f"not projected: {error.what}. {error.remedy}")
                 continue
             least_s, most_s, _ = node.project(nodes)
             by = math.sqrt(least_s * most_s) / node.step_s

@@ -15,7 +15,15 @@ from fp8bench.kinds.run.rounds import Mark, UnitTime, doubt, not_compared
 from fp8bench.kinds.run.row import Row, to_row
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import OLD_DAYS, require_region
-from fp8bench.records.select import Measurement, broadest_first, grouped, not_comparable, select, unlike_software
+from fp8bench.records.select import (
+    Measurement,
+    broadest_first,
+    grouped,
+    not_comparable,
+    of_several,
+    select,
+    unlike_software,
+)
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import differing, in_words
@@ -64,8 +72,7 @@ def compare(
     warnings, hint = tuple(_warnings(rows, reference, options)), ""
     if others:
         without = [key for key in options.instances if key not in {row.instance for row in rows}]
-        missing = f"; {', '.join(without)} has no record of it" if without else ""
-        hint = f"{workload}; also measured: {', '.join(others)} (--workload){missing}"
+        hint = of_several(workload, others, without)
     ranked = sorted(_beside_references(rows, fitting, options), key=rank)
     # The answer at the prices of the day of the newest published figure, unless a day was requested.
     figures = [row.measurement for row in rows if row.latest.source == "published"]

@@ -3,7 +3,6 @@
 import math
 from datetime import date
 from statistics import fmean, median
-from typing import Literal
 
 from pydantic import Field, InstanceOf
 
@@ -12,18 +11,16 @@ from fp8bench.kinds.priced import Priced, priced
 from fp8bench.kinds.run.rounds import MarkField, UnitTime, marks, unit_time, used
 from fp8bench.pricing import cost
 from fp8bench.records.select import Measurement, execution
-from fp8bench.schema.config import Device
-from fp8bench.schema.errors import Cause, Status
-from fp8bench.schema.execution import Variant, is_compiled
-from fp8bench.schema.files import Frozen, made_of
+from fp8bench.schema.execution import is_compiled
+from fp8bench.schema.files import made_of
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.record import Record, Source, Summary
+from fp8bench.schema.record import Record, Summary
 from fp8bench.stats.certainty import RowVerdict, VerdictOn, unseen_share
 
 MAY_NOT_FIT = "it may not fit"  # ends the mark of a prediction that leaves too little memory
 
 
-class Row(Named, Frozen):
+class Row(Named):
     """A row in SI units; ratios have no unit. The names are the keys of `compare --format json` and the columns of csv.
 
     A pair is a 95 % interval, except joules_per_unit_range: the least and the most that a round took. step_time_s is
@@ -33,31 +30,12 @@ class Row(Named, Frozen):
     that fewer processes than this have may be unseen. pareto: whether no row that is shown trains faster without
     costing more for a unit, nor costs less without training slower. job_hours, job_usd: to train on job_units.
     budget_units: what budget_usd trains, in budget_hours on one instance; budget_instances spend it in time. warnings:
-    of the complete table. joined: how ranks were joined, and what else in a step differs from the plain one. run_id:
-    the latest round's. price_share_of: the instance of whose price usd_per_hour is a share. proof_version: the oldest
-    of its rounds. derived: whether a published figure was computed from rounded ones. measured_on: the instance whose
-    steps these are (`same-gpu`) or are predicted from (`predicted`). No format has what the row was made from.
+    of the complete table. run_id: the latest round's. price_share_of: the instance of whose price usd_per_hour is a
+    share. proof_version: the oldest of its rounds. measured_on: the instance whose steps these are (`same-gpu`) or are
+    predicted from (`predicted`). No format has what the row was made from.
     """
 
-    instance: str
-    mode: str
-    recipe: str | None
-    status: Status
-    reason: str | None
-    cause: Cause | None = None
-    source: Source | Literal["same-gpu", "predicted"]
-    workload: str
-    device: Device
-    emulated: bool
-    compile: bool | None
-    execution: Variant | None = None
-    attention: str | None
-    joined: str | None = None
-    te_switches: str | None = None
     batch_size: int
-    grad_accumulation: int | None = None
-    world_size: int
-    nodes: int
     step_time_s: float | None = None
     step_time_ci_s: tuple[float, float] | None = None
     median_step_time_s: float | None = None
@@ -115,7 +93,6 @@ class Row(Named, Frozen):
     software: dict[str, str | None] | None = None
     proof_version: int | None = None
     measured_on: str | None = None
-    derived: bool = Field(default=False, exclude=True)
     provider: str | None = Field(default=None, exclude=True)
     measurement: InstanceOf[Measurement] = Field(exclude=True, repr=False)
     times: InstanceOf[UnitTime] | None = Field(default=None, exclude=True, repr=False)
