@@ -80,9 +80,9 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
     } | dict.fromkeys(own & {*requested}, "by variant")
     settings: list[Column[str]] = [word("setting", str), word("value", shown.get), word("origin", origins.get)]
     first = runs[0]
-    same = [name for name in first if name not in ("mode", "recipe") and all(run[name] == first[name] for run in runs)]
-    each: list[Column[dict[str, Any]]] = [word(name, itemgetter(name)) for name in first if name not in same]
-    of_all = [f"{name} {first[name]}" for name in same if first[name] not in (None, [])]
+    differing = [name for name in first if name in ("mode", "recipe") or any(run[name] != first[name] for run in runs)]
+    each = [word(name, itemgetter(name)) for name in differing]
+    of_all = [f"{name} {value}" for name, value in first.items() if name not in differing and value not in (None, [])]
     has, most = prepared.instance.gpu_memory_gib, dict[str, int]()
     for entry, turn in zip(prepared.entries, found.turns, strict=True):
         if turn.memory_bytes and has and model is not None:

@@ -48,8 +48,8 @@ def modes(
         word("in the library", lambda field: field.upstream),
         word("what it is", lambda field: field.help),
     )
-    rows = [*FIELDS.values()]
-    _list(columns, rows, form, [{column.heading: column.get(row) for column in columns} for row in rows])
+    data = [{column.heading: column.get(field) for column in columns} for field in FIELDS.values()]
+    _list(columns, [*FIELDS.values()], form, data)
 
 
 def workloads(

@@ -32,7 +32,7 @@ from fp8bench.schema.errors import MeasurementInvalid, UsageError
 from fp8bench.schema.record import ThroughputRecord
 from fp8bench.tables.document import CsvLines, Document, Part, Sentence, Warned, blocks
 from fp8bench.tables.render import render
-from fp8bench.tables.study import Column, table_of, word
+from fp8bench.tables.study import table_of, word
 from fp8bench.tables.written import counted
 
 Source = Annotated[Folder, option("DIR|URL", "Where records are: a folder or an address.")]
@@ -79,8 +79,7 @@ def _show(
     form: str,
     wrong: int,
 ) -> None:
-    columns: list[Column[tuple[str, ...]]] = [word(name, itemgetter(place)) for place, name in enumerate(headings)]
-    table = [table_of(columns, rows)] if rows else []
+    table = [table_of([word(name, itemgetter(place)) for place, name in enumerate(headings)], rows)] if rows else []
     show(Document(blocks(table, said), data=data, lines=CsvLines(headings, tuple(rows))), form)
     if wrong:
         raise typer.Exit(MeasurementInvalid.exit_code)

@@ -113,7 +113,7 @@ def table_of(
     columns: Sequence[Column[RowT]],
     rows: Sequence[RowT],
     naming: int = 1,
-    emphasis: Callable[[RowT], doc.Emphasis] | None = None,
+    emphasis: Callable[[RowT], doc.Emphasis] = lambda _row: "",
     every: bool = False,
     **looks: bool,
 ) -> doc.Table:
@@ -122,8 +122,7 @@ def table_of(
     """
     cells = [column.cells(rows) for column in columns]
     named, others = (part if every else doc.telling(*part) for part in (cells[:naming], cells[naming:]))
-    strength = tuple(map(emphasis, rows)) if emphasis else ()
-    return doc.Table((*named, *others), len(named), emphasis=strength, **looks)
+    return doc.Table((*named, *others), len(named), emphasis=tuple(map(emphasis, rows)), **looks)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -22,11 +22,6 @@ from fp8bench.tables.study import Column, table_of, word
 from fp8bench.tables.written import change
 
 
-def _ms(heading: str, prefix: str = "") -> Column[CheckedRow]:
-    time, interval = attrgetter(f"{prefix}step_time_s"), attrgetter(f"{prefix}step_time_ci_s")
-    return Column(heading, time, ".1f", scale=1e3, interval=interval)
-
-
 def _rounds(row: CheckedRow) -> str:
     return f"{row.rounds or doc.NOTHING} / {row.reference_rounds or doc.NOTHING}"
 
@@ -38,11 +33,12 @@ def document(check: Check) -> doc.Document:
         decided: doc.Tone = "good" if row.outcome == "ok" else "doubtful" if row.outcome == "inconclusive" else ""
         return "bad" if check.fails(row) else decided
 
+    ms = partial(Column[CheckedRow], format=".1f", scale=1e3)
     columns: tuple[Column[CheckedRow], ...] = (
         Column("outcome", lambda row: row.outcome, kind="verdict", tone=tone),
         Column("step time, change (95 %)", lambda row: change(row.change, row.change_ci), str),
-        _ms("now, ms"),
-        _ms("reference, ms", "reference_"),
+        ms("now, ms", lambda row: row.step_time_s, interval=lambda row: row.step_time_ci_s),
+        ms("reference, ms", lambda row: row.reference_step_time_s, interval=lambda row: row.reference_step_time_ci_s),
         Column("rounds", _rounds, str),
     )
     undecided, code, below = check.of("inconclusive"), check.exit_code, list[str]()
