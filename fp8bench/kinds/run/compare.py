@@ -41,7 +41,9 @@ def compare(
     workload, *others = [""] if every_work else broadest_first(there)
     rows = _distinguished([to_row(one, catalog, options) for one in by_work.get(workload, selected)])
     wanted, ok = options.reference, [row for row in rows if row.status == "ok"]
-    fitting = [row for row in ok if wanted.names(row.instance, (row.mode, row.mode_label), row.execution)]
+    # What may not run there is nobody's reference unless it is asked for.
+    sure = [row for row in ok if row.fits or wanted.asked_for]
+    fitting = [row for row in sure if wanted.names(row.instance, (row.mode, row.mode_label), row.execution)]
     if not fitting and wanted.asked_for:
         there_are = ", ".join(sorted({row.label for row in ok})) or "none"
         raise UsageError(f"no ok record of {wanted.label} to be the reference", f"There are: {there_are}")
