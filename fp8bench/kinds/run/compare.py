@@ -51,11 +51,13 @@ def compare(
 
     def answered(rows: Sequence[Row], options: CompareOptions) -> Answer:
         judged = partial(against, allow_mismatch=options.allow_mismatch)
-        alike, best_batch = _of_one_work(rows, reference), options.view.best_batch
-        if best_batch:
-            # The rows that are shown.
-            alike = best_batches(alike, options.view.group_by == "machine")
-        said = answer(alike, options.reference, options.instances, judged, best_batch)
+        alike, asked = _of_one_work(rows, reference), (options.reference, options.instances, judged)
+        said = answer(alike, *asked)
+        if options.view.best_batch:
+            # Of the rows that are shown; all rows tell which sizes an instance was given.
+            best = answer(best_batches(alike, options.view.group_by == "machine"), *asked, any_batch=True)
+            at_best = tuple(one for one in said.at_best if one not in best.pairs)
+            said = best.model_copy(update={"at_best": at_best, "missing": said.missing})
         pairs = (one.model_copy(update={"elsewhere": elsewhere(one, catalog, options.query())}) for one in said.pairs)
         return said.model_copy(update={"pairs": tuple(pairs)})
 
