@@ -64,7 +64,8 @@ def render(document: Document, form: str) -> str:
     def text(part: Part) -> str:
         if not isinstance(part, Table):
             said = safe(f"warning: {part.text}" if isinstance(part, Warned) else part.text)
-            return NARROW.fill(said) if narrow else said
+            # A number and its per cent sign stay on one line.
+            return NARROW.fill(said.replace(" %", "\xa0%")).replace("\xa0", " ") if narrow else said
         if form == PIPE:
             return plain(part)
         headings = [safe(f"{one.of}: {one.title}" if one.of else one.title) for one in part.columns]

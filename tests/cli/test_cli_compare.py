@@ -97,6 +97,9 @@ SIZES = (
 )
 
 
+BETTER_AT_64 = ("p5", 64, 0.1), ("p5", 256, 0.9), ("p5en", 64, 0.2), ("p5en", 256, 0.7)
+
+
 def test_each_batch_has_a_reference_of_its_own_in_groups_or_without_and_each_mode_a_best_batch(command, rows, tmp_path):
     for minutes, (mode, recipe, batch_size, step_time_s) in enumerate(SIZES):
         made = {"minutes": minutes, "step_time_s": step_time_s, "settings": {"batch_size": batch_size}}
@@ -115,6 +118,14 @@ def test_each_batch_has_a_reference_of_its_own_in_groups_or_without_and_each_mod
     assert "on p5 at batch 256 against 128" in " ".join(shown.split()), shown
     best = {(row["mode"], row["batch_size"]) for row in rows("p5", "--best-batch")}
     assert best == {("te-fp8", 256), ("baseline-bf16", 128)}
+
+
+def test_a_size_that_is_nobodys_best_is_not_called_missing(command, tmp_path):
+    for minutes, (name, batch_size, step_time_s) in enumerate(BETTER_AT_64):
+        made = {"minutes": minutes, "step_time_s": step_time_s, "settings": {"batch_size": batch_size}}
+        keep(measured(name, "baseline-bf16", **made), tmp_path / "results")
+    said = " ".join(command("compare", "p5", "p5en", "--best-batch").stdout.split())
+    assert ("at batch 64 against 256 with baseline-bf16" in said, "What could change it" in said) == (True, False)
 
 
 def test_on_the_same_machine_each_group_has_a_reference_of_its_own(command, rows, tmp_path):

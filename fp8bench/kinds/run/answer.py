@@ -175,7 +175,7 @@ def answer(
         opposite += (each for each in by_batch if each.decided and each.row.instance != by_batch[0].row.instance)
         # Each at its best batch: both were given the same sizes, or one source published both.
         best = _better(mine, theirs, against) if fits[one] == fits[other] or not timed else []
-        at_best += (one for one in best if one.row.batch_size != one.reference.batch_size and one not in by_batch)
+        at_best += (pair for pair in best if pair.row.batch_size != pair.reference.batch_size)
     # Published figures decide only where nothing else does.
     deciding = {pair.instances: pair for pair in reversed(pairs)}.values()
     wins = Counter(pair.row.instance for pair in deciding if pair.decided)

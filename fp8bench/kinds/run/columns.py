@@ -259,7 +259,7 @@ def best_batches(rows: Sequence[Row], of_each_machine: bool = False) -> list[Row
         joined = row.joined if row.measured_on is None else None
         return *mode(row), row.execution, row.attention, joined, row.world_size, row.workload
 
-    ok = [row for row in rows if row.status == "ok"]
+    ok = [row for row in rows if row.status == "ok" and row.fits]
     best = (
         max(of, key=lambda row: row.units_per_usd or row.throughput_per_s or 0) for of in grouped(ok, variant).values()
     )

@@ -49,7 +49,9 @@ def compare(
     workload, *others = [""] if every_work else broadest_first(there)
     rows = _distinguished([to_row(one, catalog, options) for one in by_work.get(workload, selected)])
     wanted, ok = options.reference, [row for row in rows if row.status == "ok"]
-    fitting = [row for row in ok if wanted.names(row.instance, (row.mode, row.mode_label), row.execution)]
+    # What may not run there is nobody's reference unless it is asked for.
+    sure = [row for row in ok if row.fits or wanted.asked_for]
+    fitting = [row for row in sure if wanted.names(row.instance, (row.mode, row.mode_label), row.execution)]
     if not fitting and wanted.asked_for:
         there_are = ", ".join(sorted({row.label for row in ok})) or "none"
         raise UsageError(f"no ok record of {wanted.label} to be the reference", f"There are: {there_are}")
@@ -57,11 +59,13 @@ def compare(
 
     def answered(rows: Sequence[Row], options: CompareOptions) -> Answer:
         judged = partial(against, allow_mismatch=options.allow_mismatch)
-        alike, best_batch = _of_one_work(rows, reference), options.view.best_batch
-        if best_batch:
-            # The rows that are shown.
-            alike = best_batches(alike, options.view.group_by == "machine")
-        said = answer(alike, options.reference, options.instances, judged, best_batch)
+        alike, asked = _of_one_work(rows, reference), (options.reference, options.instances, judged)
+        said = answer(alike, *asked)
+        if options.view.best_batch:
+            # Of the rows that are shown; all rows tell which sizes an instance was given.
+            best = answer(best_batches(alike, options.view.group_by == "machine"), *asked, any_batch=True)
+            at_best = tuple(one for one in said.at_best if one not in best.pairs)
+            said = best.model_copy(update={"at_best": at_best, "missing": said.missing})
         pairs = (one.model_copy(update={"elsewhere": elsewhere(one, catalog, options.query())}) for one in said.pairs)
         return said.model_copy(update={"pairs": tuple(pairs)})
 

@@ -68,8 +68,8 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
     every, answers = tuple(row for one in comparisons for row in one.rows), [as_json(one) for one in comparisons]
     answer = answers if comparisons[0].name else answers[0]
     # Before all: the table may be of another workload than is meant.
-    hint = [doc.Sentence(one.hint) for one in comparisons if one.hint]
-    return doc.Document(doc.blocks(hint, *tables), data=every, answer=answer, lines=doc.CsvLines.of(Row, every))
+    tables[0][:0] = [doc.Sentence(one.hint) for one in comparisons if one.hint]
+    return doc.Document(doc.blocks(*tables), data=every, answer=answer, lines=doc.CsvLines.of(Row, every))
 
 
 def _told(comparison: Comparison, with_notes: bool) -> Iterator[Row]:
