@@ -105,6 +105,12 @@ def test_an_error_of_the_proof_has_its_bound_if_that_is_on_record(bound, shown):
     assert texts["gradients"] == texts["weights' update"] == (shown,)
 
 
+def test_a_text_that_rows_share_stands_once_below_their_table():
+    shown, _ = made(*(measured(mode=mode, evidence=evidence(recipe="a recipe")) for mode in ("te-bf16", "te-fp8")))
+    assert cells(tables(shown, "evidence")[0], "recipe") == ("[a]", "[a]")
+    assert section(shown, "evidence").parts[1] == Note("[a] a recipe")
+
+
 def test_rows_of_unlike_environments_have_a_column_each():
     other = rounds(0.1, 0.1, instance="p4d", environment=environment("NVIDIA A100"), minutes=60)
     shown, _ = made(*BASELINE, *other)
