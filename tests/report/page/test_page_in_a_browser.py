@@ -6,12 +6,11 @@ Skipped where there is no Chromium: `apt-get install chromium` brings one.
 
 import shutil
 from collections.abc import Iterator
-from datetime import date
 from typing import Any
 
 import pytest
 from builders import invalid, place, profile, rounds
-from report.comparing import compared
+from report.comparing import TODAY, compared
 
 from fp8bench.kinds.run.page import page
 from fp8bench.tables.page import render
@@ -76,7 +75,7 @@ def show(browser, tmp_path):
 def text():
     """The page of two modes that ran and one that did not."""
     records = (*BASELINE, *FP8, FAILED)
-    return render(page(compared(*records), date(2026, 7, 1), "on demand"))
+    return render(page(compared(*records), TODAY, "on demand"))
 
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True}
