@@ -81,7 +81,7 @@ def _about(comparison: Comparison, bought: str) -> Iterator[str]:
     if best is None:
         yield "No price is known: give it with `fp8bench run --price`, or in the instance's instance.yaml."
         return
-    measured = f"measured {f'on {best.measured_on} ' * bool(best.measured_on)}on {best.latest.created_utc:%Y-%m-%d}"
+    measured = f"measured {f'on {best.measured_on} ' if best.measured_on else ''}on {best.latest.created_utc:%Y-%m-%d}"
     if comparison.answer.pairs:  # whose sentence has the prices
         yield f"Prices are {bought or 'as listed'}; {measured}."
     else:
