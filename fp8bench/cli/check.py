@@ -11,7 +11,7 @@ from fp8bench.cli.options import Form, ResultsDir, option
 from fp8bench.cli.output import Unread, log, show, warn
 from fp8bench.config.options import Share
 from fp8bench.kinds.run.check import check as checked
-from fp8bench.kinds.run.check_shown import EXPORTS, document, plan_sentence, sentence
+from fp8bench.kinds.run.check_shown import EXPORTS, document, exported, plan_sentence, sentence
 from fp8bench.kinds.run.check_shown import plan as planned
 from fp8bench.kinds.run.sessions import by_session, find, read
 from fp8bench.kinds.run.sessions import document as over_time
@@ -55,11 +55,11 @@ def check(
     for path, name in exports.items():
         with writing(path, "Choose another file with --export", UsageError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, EXPORTS[name](done) + "\n", replace=True)
+            write_atomically(path, exported(done, name) + "\n", replace=True)
         log(f"{name} written to {path}")
     if summary and (into := os.environ.get(SUMMARY)):
         with writing(into, f"Set {SUMMARY} to a file", UsageError), open(into, "a", encoding="utf-8") as file:
-            file.write(f"## fp8bench check\n\n{EXPORTS['markdown'](done)}\n\n")
+            file.write(f"## fp8bench check\n\n{exported(done, 'markdown')}\n\n")
     elif summary:
         warn(f"--summary has nowhere to write: {SUMMARY} is not set, as it is in a step of GitHub Actions")
     if code := done.plan_exit_code if plan else done.exit_code:
@@ -74,7 +74,7 @@ def _exports(words: Sequence[str]) -> dict[Path, str]:
         form, equals, name = word.partition("=")
         if not equals or not name.strip():
             raise UsageError(f"--export {word!r} is not FORMAT=FILE", "Give, for example, --export junit=check.xml")
-        require_known("--export format", form, tuple(EXPORTS), "fp8bench check --help")
+        require_known("--export format", form, EXPORTS, "fp8bench check --help")
         if Path(name) in found:
             raise UsageError(f"--export names {name} twice", "Give each format a file of its own")
         found[Path(name)] = form

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
-from fp8bench.cli.list import summary_of, table_of
+from fp8bench.cli.list import summary_of
 from fp8bench.cli.output import load_catalog
 from fp8bench.config.request import OPTIONS, Resolved
 from fp8bench.launch import forecast as ahead
@@ -17,8 +18,8 @@ from fp8bench.schema.config import AUTO
 from fp8bench.schema.execution import kept_bytes
 from fp8bench.schema.machine import gib
 from fp8bench.schema.model import Answer
-from fp8bench.tables.document import NOTHING, Document, Sentence, Table, blocks, telling
-from fp8bench.tables.study import Column, word
+from fp8bench.tables.document import NOTHING, Document, Sentence, blocks
+from fp8bench.tables.study import Column, table_of, word
 from fp8bench.tables.written import counted
 
 MONEY = "{:,.2f}".format
@@ -76,11 +77,12 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
     alike = len(set(executed)) == 1
     shown = {
         name: OPTIONS[name].usual() or "none" if value in (None, []) else value for name, value in requested.items()
-    }
-    values = ["by variant" if name in own else value for name, value in shown.items()]
-    configs = {name: [NOTHING if run[name] is None else str(run[name]) for run in runs] for name in runs[0]}
-    each = {name: cells for name, cells in configs.items() if name in ("mode", "recipe") or len(set(cells)) > 1}
-    of_all = [f"{name} {configs[name][0]}" for name in configs if name not in each and runs[0][name] not in (None, [])]
+    } | dict.fromkeys(own & {*requested}, "by variant")
+    settings: list[Column[str]] = [word("setting", str), word("value", shown.get), word("origin", origins.get)]
+    first = runs[0]
+    differing = [name for name in first if name in ("mode", "recipe") or any(run[name] != first[name] for run in runs)]
+    each = [word(name, itemgetter(name)) for name in differing]
+    of_all = [f"{name} {value}" for name, value in first.items() if name not in differing and value not in (None, [])]
     has, most = prepared.instance.gpu_memory_gib, dict[str, int]()
     for entry, turn in zip(prepared.entries, found.turns, strict=True):
         if turn.memory_bytes and has and model is not None:
@@ -113,16 +115,16 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
         Column(f"memory of {has:g} GiB" if has else "memory", lambda row: row[0].memory_bytes or None, gib),
         Column("batch that fits", lambda row: fits(row[0], row[2].config.batch_size), kind="note"),
     )
-    of_each = telling(*(one.cells([*zip(found.turns, executed, prepared.entries, strict=True)]) for one in columns))
+    of_each = table_of(columns, [*zip(found.turns, executed, prepared.entries, strict=True)])
     return Document(
         blocks(
-            [table_of({"setting": requested, "value": values, "origin": origins.values()}, 1)],
+            [table_of(settings, [*requested])],
             [
                 Sentence(f"instance: {prepared.instance.key}"),
                 Sentence(f"would run {_rounds(found)} of these, each in fresh processes:"),
             ],
-            [table_of(each, 2), Sentence(f"each with {', '.join(of_all)}")],
-            [Table(tuple(of_each))] if len(of_each) > 1 else [],
+            [table_of(each, runs, 2), Sentence(f"each with {', '.join(of_all)}")],
+            [of_each] if len(of_each.columns) > 1 else [],
             [*map(Sentence, outlook)],
         ),
         data={

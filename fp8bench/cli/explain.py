@@ -19,7 +19,7 @@ from fp8bench.kinds.run.explain import PICTURE, document, explain_steps, profile
 from fp8bench.kinds.run.row import Row
 from fp8bench.profiling.causes import StepFacts, facts_of
 from fp8bench.records import named, results
-from fp8bench.records.results import read_record
+from fp8bench.records.results import Found, Kept, read_record
 from fp8bench.records.select import Filter, broadest_first, grouped, work_of
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import suffix
@@ -58,8 +58,13 @@ def explain(
         require_drawable(plot)
     wanted = Filter(workload=workload, batch_size=batch_size, optimizer=optimizer)
     unread, likes, chosen = Unread(), tuple[Filter, ...](), list[StepFacts]()
+    kept = Found[Kept[Record]](())
+    # A file needs no folder.
+    if not all(map(named.names_a_file, names)):
+        kept = results.read(results_dir, results.known_instances(results_dir))
+        unread(kept.broken)
     for name in names:
-        chosen.append(find(name, results_dir, unread, wanted, likes))
+        chosen.append(find(name, results_dir, kept, unread, wanted, likes))
         like = Filter(workload=chosen[0].workload, batch_size=chosen[0].batch_size)
         # A step on as many GPUs is the closest, then one of the same batch.
         likes = replace(like, world_size=chosen[0].world_size), like
@@ -71,19 +76,18 @@ def explain(
     unread.end(strict)
 
 
-def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, likes: Sequence[Filter]) -> StepFacts:
-    """Return what a word on the command line names. wanted: a filter for modes; what it leaves open is taken from their
-    first row in `compare`. likes: such work is preferred, the first most. Logs which measurement of a mode is used.
-    Raises UsageError if the word names nothing, several, or no profile.
+def find(
+    name: str, results_dir: Path, kept: Found[Kept[Record]], unread: Unread, wanted: Filter, likes: Sequence[Filter]
+) -> StepFacts:
+    """Return what a word on the command line names. kept: the runs in the folder. wanted: a filter for modes; what it
+    leaves open is taken from their first row in `compare`. likes: such work is preferred, the first most. Logs which
+    measurement of a mode is used. Raises UsageError if the word names nothing, several, or no profile.
     """
     if named.names_a_file(name):
         return _facts(read_record(Path(name)), name)
-    measured = results.known_instances(results_dir)
-    kept = results.read(results_dir, measured)
-    unread(kept.broken)
     if path := named.by_id(name, {one.record.run_id: one.path for one in kept}):
         return _facts(read_record(path), name)
-    reference = named.parse_mode(name, measured)
+    reference = named.parse_mode(name, results.instances_of(kept))
     of_mode = Filter(instance=reference.instance or None, mode=reference.mode, source="measured")
     records = [one for each in results.measured(kept, unread, of_mode) for one in each.rounds]
     executed = Filter(status="ok", execution=reference.execution).of(records)

@@ -2,10 +2,11 @@
 
 import fnmatch
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
+from operator import attrgetter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from fp8bench import registry
 from fp8bench.cli.options import AsJson, FormOfTables, argument, option
@@ -13,11 +14,12 @@ from fp8bench.cli.output import load_catalog, require_read, show
 from fp8bench.config.options import Folder
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.instance import Instance, Price
 from fp8bench.schema.model import LinearLayers, ModelFacts
 from fp8bench.schema.option import Option
-from fp8bench.schema.recipe import FIELDS
-from fp8bench.tables.document import NOTHING, Cells, Document, Heading, Part, Sentence, Table, blocks, notes
-from fp8bench.tables.study import Column, word
+from fp8bench.schema.recipe import FIELDS, RecipeField
+from fp8bench.tables.document import NOTHING, Document, Heading, Part, Sentence, blocks, notes
+from fp8bench.tables.study import Column, RowT, table_of, word
 from fp8bench.tables.written import counted
 
 _in = ", ".join
@@ -32,16 +34,22 @@ def modes(
     form = "json" if as_json else "table"
     if not fields:
         data = [{name: getattr(e, name) for name in ("name", "recipes", "default_on", "summary")} for e in shown]
-        own = "its own"
-        table = [(e.name, own if e.recipes is None else _in(e.recipes), _in(e.default_on), e.summary) for e in shown]
-        _list(("mode", "recipes", "runs by default on", "what it is"), table, form, data)
+        _list(MODES, shown, form, data)
         return
-    headings, rows = ("field", "of recipes", "takes", "default", "in the library", "what it is"), []
-    for field in FIELDS.values():
-        of = dict.fromkeys(recipe for e in shown for recipe, names in e.recipe_fields.items() if field.name in names)
-        default = _in([field.default, *(f"of {one} {value}" for one, value in field.defaults.items())])
-        rows.append((field.name, _in(of), field.takes, default, field.upstream, field.help))
-    _list(headings, rows, form, [dict(zip(headings, row, strict=True)) for row in rows])
+
+    def recipes(field: RecipeField) -> str:
+        return _in(dict.fromkeys(one for e in shown for one, names in e.recipe_fields.items() if field.name in names))
+
+    columns: tuple[Column[RecipeField], ...] = (
+        word("field", lambda field: field.name),
+        word("of recipes", recipes),
+        word("takes", lambda field: field.takes),
+        word("default", lambda field: _in([field.default, *(f"of {one} {v}" for one, v in field.defaults.items())])),
+        word("in the library", lambda field: field.upstream),
+        word("what it is", lambda field: field.help),
+    )
+    data = [{column.heading: column.get(field) for column in columns} for field in FIELDS.values()]
+    _list(columns, [*FIELDS.values()], form, data)
 
 
 def workloads(
@@ -54,9 +62,7 @@ def workloads(
     if name is None:
         known = registry.workloads().values()
         data = [{key: getattr(e, key) for key in ("name", "default_on", "summary")} for e in known]
-        every = (*known, registry.OWN_MODULE, registry.OF_TIMM)
-        rows = [(e.name, _in(e.default_on), e.summary) for e in every]
-        _list(("workload", "default on", "what it is"), rows, form, data)
+        _list(WORKLOADS, (*known, registry.OWN_MODULE, registry.OF_TIMM), form, data)
         return
     if name in ("timm", registry.TIMM) or (name.startswith(registry.TIMM) and set(name) & set("*?[")):
         found = fnmatch.filter(registry.timm_models(), name if set(name) & set("*?[") else f"{registry.TIMM}*")
@@ -81,29 +87,28 @@ def instances(
     catalog = load_catalog(results_dir)
     require_read(catalog, ())
     today = PriceQuery(as_of=date.today(), current=True, machine=ANY_MACHINE)
-    table = []
-    for instance in catalog.instances.values():
-        price = choose(instance.prices, today)
-        cost = f"{price.usd_per_hour:,.2f}" if price and price.usd_per_hour else "-"
-        day = "-" if price is None else str(price.as_of or "undated")
-        gpus = f"{instance.gpu_count} x {instance.gpu}" if instance.gpu_count else "none"
-        table.append((instance.key, instance.provider or "-", instance.instance_type or "-", gpus, cost, day))
-    headings = ("instance", "provider", "type", "GPUs", "USD/h", "price as of")
-    _list(headings, table, "json" if as_json else "table", [*catalog.instances.values()])
+    rows = [(instance, choose(instance.prices, today)) for instance in catalog.instances.values()]
+    _list(INSTANCES, rows, "json" if as_json else "table", [instance for instance, _ in rows])
 
 
-def _list(headings: Sequence[str], rows: Sequence[tuple[str, ...]], form: str, data: object) -> None:
-    table = table_of(dict(zip(headings, zip(*rows, strict=True), strict=True)))
-    show(Document(blocks([table._replace(whole=sys.stdout.isatty())]), data=data), form)
+def _list(columns: Sequence[Column[RowT]], rows: Sequence[RowT], form: str, data: object) -> None:
+    show(Document(blocks([table_of(columns, rows, whole=sys.stdout.isatty())]), data=data), form)
 
 
-def table_of(columns: Mapping[str, Iterable[object]], naming: int = 1) -> Table:
-    """Return a table of texts, by heading."""
-    texts = ((name, tuple(map(str, cells))) for name, cells in columns.items())
-    return Table(tuple(Cells(name, of, "quantity" if name == "USD/h" else "word") for name, of in texts), naming)
-
-
-COLUMNS: tuple[Column[LinearLayers], ...] = (
+NAME, SUMMARY = attrgetter("name"), word("what it is", attrgetter("summary"))
+DEFAULT_ON: Column[Any] = word("default on", lambda entry: _in(entry.default_on))
+RECIPES: Column[Any] = word("recipes", lambda mode: "its own" if mode.recipes is None else _in(mode.recipes))
+MODES = word("mode", NAME), RECIPES, DEFAULT_ON, SUMMARY
+WORKLOADS = word("workload", NAME), DEFAULT_ON, SUMMARY
+INSTANCES: tuple[Column[tuple[Instance, Price | None]], ...] = (
+    word("instance", lambda row: row[0].key),
+    word("provider", lambda row: row[0].provider or None),
+    word("type", lambda row: row[0].instance_type or None),
+    word("GPUs", lambda row: f"{row[0].gpu_count} x {row[0].gpu}" if row[0].gpu_count else "none"),
+    Column("USD/h", lambda row: row[1] and (row[1].usd_per_hour or None), ",.2f"),
+    word("price as of", lambda row: str(row[1].as_of or "undated") if row[1] else None),
+)
+LAYERS: tuple[Column[LinearLayers], ...] = (
     word("linear layers", lambda one: ", ".join(one.layers)),
     Column("calls", lambda one: one.number, "d"),
     Column("in", lambda one: one.in_features, ","),
@@ -116,7 +121,7 @@ def facts_document(facts: ModelFacts) -> Document:
     sizes = ", ".join(f"{name} {value}" for name, value in facts.sizes.items() if name != "parameters")
     parts: list[Sequence[Part]] = [
         [Heading(facts.workload), Sentence(sizes)],
-        [Table(tuple(column.cells(facts.groups) for column in COLUMNS))] if facts.groups else [],
+        [table_of(LAYERS, facts.groups)] if facts.groups else [],
         notes((facts.not_called, f"{', '.join(facts.not_called)}: used without a call, so no mode converts them")),
         [*map(Sentence, summary_of(facts))],
     ]

@@ -24,8 +24,8 @@ from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog, Instance, Offer, Price, Purchase, UsdPerHour
 from fp8bench.schema.machine import LABEL
 from fp8bench.schema.option import USD_PER_HOUR, Option
-from fp8bench.tables.document import CsvLines, Document, Letters, Note, Sentence, Table, blocks
-from fp8bench.tables.study import Column, word
+from fp8bench.tables.document import CsvLines, Document, Letters, Note, Sentence, blocks
+from fp8bench.tables.study import Column, table_of, word
 
 PURCHASES: tuple[Purchase, ...] = get_args(Purchase)
 
@@ -115,7 +115,7 @@ def update(
         "not_offered": missing,
         "changes": changed,
     }
-    table = [Table(tuple(column.cells(changed) for column in CHANGED), naming=3)] if changed else []
+    table = [table_of(CHANGED, changed, 3)] if changed else []
     show(Document(blocks(table, [*map(Sentence, said)]), data=data, lines=CsvLines.of(Change, changed)), form)
 
 
@@ -258,7 +258,7 @@ def document_of(prices: Sequence[KnownPrice], hidden: int) -> Document:
         word("source", lambda one: f"[{said.of(one.source)}]" if one.source else None),
         Column("notes", remarks, kind="note"),
     )
-    table = Table(tuple(column.cells(prices) for column in columns))
+    table = table_of(columns, prices)
     sentences = {
         f"{old} of {len(used)} prices in force have no date or one of more than {OLD_DAYS} days ago.": old,
         f"Without a price: {without}.": without,

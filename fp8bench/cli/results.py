@@ -4,13 +4,13 @@ the records behind a table in one file, for a paper.
 
 import shlex
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fp8bench import __version__, registry
-from fp8bench.cli.list import table_of
 from fp8bench.cli.options import Form, ResultsDir, ResultsDirs, Selection, argument, option
 from fp8bench.cli.output import Unread, load_catalog, log, show, warn
 from fp8bench.config.options import Folder
@@ -31,6 +31,7 @@ from fp8bench.schema.errors import MeasurementInvalid, UsageError
 from fp8bench.schema.record import ThroughputRecord
 from fp8bench.tables.document import CsvLines, Document, Part, Sentence, Warned, blocks
 from fp8bench.tables.render import render
+from fp8bench.tables.study import table_of, word
 from fp8bench.tables.written import counted
 
 Source = Annotated[Folder, option("DIR|URL", "Where records are: a folder or an address.")]
@@ -77,7 +78,7 @@ def _show(
     form: str,
     wrong: int,
 ) -> None:
-    table = [table_of(dict(zip(headings, zip(*rows, strict=True), strict=True)))] if rows else []
+    table = [table_of([word(name, itemgetter(place)) for place, name in enumerate(headings)], rows)] if rows else []
     show(Document(blocks(table, said), data=data, lines=CsvLines(headings, tuple(rows))), form)
     if wrong:
         raise typer.Exit(MeasurementInvalid.exit_code)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 from fp8bench.doctor import hardware, software
@@ -13,12 +14,18 @@ from fp8bench.machine import gpus, host, temporary
 from fp8bench.machine.identity import installed as installed_version
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.files import Frozen
-from fp8bench.tables.document import Cells, CsvLines, Document, Emphasis, Heading, Part, Sentence, Table, Tone, blocks
+from fp8bench.tables.document import CsvLines, Document, Emphasis, Heading, Part, Sentence, Tone, blocks
+from fp8bench.tables.study import Column, table_of, word
 from fp8bench.tables.written import counted
 
 SUBJECTS = {"gpu": "GPU", "software": "Software", "host": "Host"}
 TONES: dict[str, Tone] = {"problem": "bad", "warning": "doubtful", "ok": "good"}
 EMPHASIS: dict[str, Emphasis] = {"problem": "strong", "unknown": "faint"}
+COLUMNS: tuple[Column[tuple[str, str, str]], ...] = (
+    Column("status", itemgetter(0), kind="verdict", tone=lambda row: TONES.get(row[0], "")),
+    word("check", itemgetter(1)),
+    Column("found", itemgetter(2), kind="note"),
+)
 
 CHECKS = (
     Check("driver", "gpu", "NVIDIA driver", hardware.driver),
@@ -111,11 +118,7 @@ def document(examination: Examination) -> Document:
     groups: list[list[Part]] = []
     for subject, title in SUBJECTS.items():
         if rows := [*_rows([finding for finding in findings if finding.subject == subject])]:
-            statuses, checks, found = zip(*rows, strict=True)
-            verdicts = Cells("status", statuses, "verdict", tones=tuple(TONES.get(one, "") for one in statuses))
-            cells = verdicts, Cells("check", checks, "word"), Cells("found", found, "note")
-            emphasis = tuple(EMPHASIS.get(one, "") for one in statuses)
-            groups.append([Heading(title), Table(cells, naming=2, emphasis=emphasis)])
+            groups.append([Heading(title), table_of(COLUMNS, rows, 2, lambda row: EMPHASIS.get(row[0], ""))])
     return Document(
         blocks([Sentence(here)], *groups, [Sentence(examination.summary)]),
         data=examination,

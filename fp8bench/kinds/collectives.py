@@ -297,12 +297,8 @@ def size_of(size: float) -> str:
     return f"{size / 2 ** (10 * power):.4g} {('B', 'KiB', 'MiB', 'GiB')[power]}"
 
 
-TIME = Column[CollectiveRow](
-    "us (95 %)", lambda row: row.time_s, rate, "interval", scale=1e6, interval=lambda row: row.time_ci_s
-)
-BUS = Column[CollectiveRow](
-    "bus GB/s (95 %)", lambda row: row.bus_gb_s, rate, "interval", interval=lambda row: row.bus_gb_s_ci
-)
+TIME = Column[CollectiveRow]("us (95 %)", lambda row: row.time_s, rate, scale=1e6, interval=lambda row: row.time_ci_s)
+BUS = Column[CollectiveRow]("bus GB/s (95 %)", lambda row: row.bus_gb_s, rate, interval=lambda row: row.bus_gb_s_ci)
 TABLE = StudyTable[CollectiveRow](
     naming=(
         word("operation", lambda row: row.operation, once=True),

@@ -104,8 +104,24 @@ class Column(Generic[RowT]):
         return doc.Cells(self.heading, texts, self.kind, self.unit, of, tones, self.once, self.spare)
 
 
-def word(heading: str, get: Callable[[RowT], str | None], **looks: Any) -> Column[RowT]:
+def word(heading: str, get: Callable[[RowT], Any], **looks: Any) -> Column[RowT]:
     return Column(heading, get, kind="word", **looks)
+
+
+def table_of(
+    columns: Sequence[Column[RowT]],
+    rows: Sequence[RowT],
+    naming: int = 1,
+    emphasis: Callable[[RowT], doc.Emphasis] = lambda _row: "",
+    every: bool = False,
+    **looks: bool,
+) -> doc.Table:
+    """Return the rows, at least one, in a table. naming: how many of the columns name a row. emphasis: of a row. every:
+    whether columns that say nothing are shown too. looks: as in `document.Table`.
+    """
+    cells = [column.cells(rows) for column in columns]
+    named, others = (part if every else doc.telling(*part) for part in (cells[:naming], cells[naming:]))
+    return doc.Table((*named, *others), len(named), emphasis=tuple(map(emphasis, rows)), **looks)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from builders import (
 
 from fp8bench.kinds.run import sessions
 from fp8bench.kinds.run.check import CheckedRow, Outcome, check
-from fp8bench.kinds.run.check_shown import EXPORTS, sentence
+from fp8bench.kinds.run.check_shown import exported, sentence
 from fp8bench.kinds.run.sessions import Sides
 from fp8bench.records import results
 from fp8bench.records.select import select
@@ -166,7 +166,7 @@ def test_a_step_that_is_longer_by_what_is_found_is_a_regression_and_one_of_less_
 
 
 def cases(found):
-    (suite,) = junitparser.JUnitXml.fromstring(EXPORTS["junit"](found).encode())
+    (suite,) = junitparser.JUnitXml.fromstring(exported(found, "junit").encode())
     return [*suite]
 
 
@@ -255,9 +255,9 @@ def test_variants_of_one_label_are_told_apart_in_the_answer():
 
 
 def test_csv_has_a_line_and_junit_a_case_for_each_variant_that_fails_as_the_check_does(of_every_outcome):
-    lines = EXPORTS["csv"](of_every_outcome).splitlines()
+    lines = exported(of_every_outcome, "csv").splitlines()
     assert (lines[0].split(","), len(lines)) == (list(CheckedRow.model_fields), 9)
-    written = EXPORTS["junit"](of_every_outcome)
+    written = exported(of_every_outcome, "junit")
     suites = junitparser.JUnitXml.fromstring(written.encode())
     (suite,) = suites
     assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (8, 2, 2, 3)

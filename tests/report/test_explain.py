@@ -141,6 +141,6 @@ def test_a_line_for_each_part_one_sentence_and_its_warnings():
     made = explain_steps(step("te-fp8", 0.14, {"optimizer": 0.02001}), step("te-bf16", 0.14, {"optimizer": 0.02}))
     noted = made._replace(notes=("replayed",), warnings=("another batch",))
     (table, *_), *_ = document(noted).blocks
-    assert table.rows()[0] == ["optimizer", "20.0", "14.3 %", "20.0", "14.3 %", "0.0"], "which reads as no difference"
+    assert table.rows()[0] == ["optimizer", "20.0", "14.3 %", "20.0", "14.3 %", "+0.0"], "which reads as no difference"
     said = [made.sentence, "replayed", "warning: another batch"]
     assert [line for line in render(document(noted), "plain").splitlines() if line][-3:] == said

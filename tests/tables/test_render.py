@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fp8bench.tables.document import Cells, Document, Letters, Note, Sentence, Table, Warned, blocks, notes
 from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, csv_cell, drawn_of, fitted, markdown, print_table, render
-from fp8bench.tables.study import differences_line, labels, where
+from fp8bench.tables.study import Column, differences_line, labels, table_of, where, word
 from fp8bench.tables.written import brief_count, change, low_to_high, rate, time_said, with_interval
 
 ROWS = [("fc1", "bf16", "1.0"), ("fc1", "fp8", "0.5"), ("fc2", "fp8", "0.7")]
@@ -86,6 +86,14 @@ def test_a_narrow_terminal_folds_then_divides_the_columns(capsys):
     assert sum("precision" in line and line.startswith("#") for line in lines) == 2
     assert all(any(name in line for line in lines) for name in ("time", "one", "two"))
     assert max(map(len, lines)) <= 60
+
+
+@pytest.mark.parametrize(("every", "naming", "headings"), [(False, 1, "mode step"), (True, 2, "mode recipe step gain")])
+def test_a_column_that_says_nothing_is_omitted_unless_every_one_is_asked_for(every, naming, headings):
+    columns = (word("mode", str), word("recipe", lambda _: None), Column("step", len, "d"), word("gain", lambda _: ""))
+    table = table_of(columns, ["te", "bf16"], 2, lambda mode: "strong" if mode == "te" else "", every)
+    assert (" ".join(one.heading for one in table.columns), table.naming) == (headings, naming)
+    assert ([row[naming] for row in table.rows()], table.emphasis) == (["2", "4"], ("strong", ""))
 
 
 @pytest.mark.parametrize("coloured", [True, False])

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,13 +17,8 @@ from fp8bench.records.select import Filter, grouped
 from fp8bench.schema.errors import UsageError, inert
 from fp8bench.tables import document as doc
 from fp8bench.tables.render import render
-from fp8bench.tables.study import Column, word
+from fp8bench.tables.study import Column, table_of, word
 from fp8bench.tables.written import change
-
-
-def _ms(heading: str, prefix: str = "") -> Column[CheckedRow]:
-    time, interval = attrgetter(f"{prefix}step_time_s"), attrgetter(f"{prefix}step_time_ci_s")
-    return Column(heading, time, ".1f", "interval", scale=1e3, interval=interval)
 
 
 def _rounds(row: CheckedRow) -> str:
@@ -37,11 +32,12 @@ def document(check: Check) -> doc.Document:
         decided: doc.Tone = "good" if row.outcome == "ok" else "doubtful" if row.outcome == "inconclusive" else ""
         return "bad" if check.fails(row) else decided
 
+    ms = partial(Column[CheckedRow], format=".1f", scale=1e3)
     columns: tuple[Column[CheckedRow], ...] = (
         Column("outcome", lambda row: row.outcome, kind="verdict", tone=tone),
-        Column("step time, change (95 %)", lambda row: change(row.change, row.change_ci), str, "interval"),
-        _ms("now, ms"),
-        _ms("reference, ms", "reference_"),
+        Column("step time, change (95 %)", lambda row: change(row.change, row.change_ci), str),
+        ms("now, ms", lambda row: row.step_time_s, interval=lambda row: row.step_time_ci_s),
+        ms("reference, ms", lambda row: row.reference_step_time_s, interval=lambda row: row.reference_step_time_ci_s),
         Column("rounds", _rounds, str),
     )
     undecided, code, below = check.of("inconclusive"), check.exit_code, list[str]()
@@ -84,16 +80,16 @@ def _document(
     naming: list[Column[CheckedRow]] = [
         word("instance", lambda row: row.instance),
         word("mode", lambda row: row.mode_label),
-        *([word("execution", lambda row: row.execution)] if any(row.execution for row in rows) else []),
+        word("execution", lambda row: row.execution),
         Column("batch x GPUs", lambda row: f"{row.batch_size} x {row.world_size}", str),
     ]
     if len({(row.workload, row.optimizer) for row in rows}) > 1:
         naming.append(word("work", lambda row: f"{row.workload}, {row.optimizer}"))
-    shown = tuple(one.cells(rows) for one in (*naming, *columns, Column("notes", notes, kind="note")))
-    emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if check.fails(row) else "" for row in rows)
+    every = [*naming, *columns, Column("notes", notes, kind="note")]
+    table = table_of(every, rows, len(naming), lambda row: "strong" if check.fails(row) else "", numbered=True)
     blocks = doc.blocks(
         [*map(doc.Sentence, above)],
-        [doc.Table(shown, 3, numbered=True, emphasis=emphasis)],
+        [table],
         [*map(doc.Note, letters.lines())],
         [*map(doc.Sentence, below)],
     )
@@ -191,12 +187,12 @@ def _xml(text: str) -> str:
     return re.sub("[\ufffe\uffff]", "\ufffd", inert(text))
 
 
-def _rendered(form: str) -> Callable[[Check], str]:
-    return lambda check: render(document(check), form)
+def exported(check: Check, form: str) -> str:
+    """Return the text of one file. form: one of EXPORTS, which `--export` takes."""
+    return _junit(check) if form == "junit" else render(document(check), form)
 
 
-EXPORTS = {"junit": _junit, **{form: _rendered(form) for form in ("csv", "markdown", "json")}}
-"""Exports by the name that `--export` takes; each returns the text of one file."""
+EXPORTS = ("junit", "csv", "markdown", "json")
 
 
 @dataclass(frozen=True)

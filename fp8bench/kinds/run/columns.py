@@ -20,18 +20,17 @@ from fp8bench.schema.errors import UsageError, nearest
 from fp8bench.schema.execution import suffix
 from fp8bench.tables.document import Cells, Tone
 from fp8bench.tables.study import Column
-from fp8bench.tables.written import Interval, brief_count, change, rate, time_said, with_interval
+from fp8bench.tables.written import brief_count, change, rate, time_said
 
 
 @dataclass(frozen=True)
 class RowColumn(Column[Row]):
     """A column. heading: with {units} and {unit} for what rows count. cell: writes a text other than the value's.
-    names: for a word, its other names in a filter. optional: whether the wide table omits it if no row has it.
+    names: for a word, its other names in a filter.
     """
 
     cell: Callable[[Row], str] | None = None
     names: Callable[[Row], tuple[str | None, ...]] = lambda _row: ()
-    optional: bool = False
 
     def text(self, row: Row | None) -> str:
         return self.cell(row) if self.cell and row is not None else super().text(row)
@@ -57,12 +56,10 @@ def tone(row: Row) -> Tone:
 
 
 word = partial(RowColumn, kind="word")
-of_a_job = partial(RowColumn, kind="interval", optional=True)
 
 
-def _job(value: float | None, interval: Interval | None) -> str:
-    form = ",.0f" if value is None or value >= 100 else ",.1f" if value >= 10 else ",.2f" if value >= 1 else ".3g"
-    return with_interval(value, interval, form)
+def _of_job(value: float) -> str:
+    return format(value, ",.0f" if value >= 100 else ",.1f" if value >= 10 else ",.2f" if value >= 1 else ".3g")
 
 
 def _price_date(row: Row) -> str | None:
@@ -76,40 +73,31 @@ COLUMNS: dict[str, RowColumn] = {
     "mode": word(
         "mode", lambda r: r.mode_label, names=lambda r: (r.mode, f"{r.mode}{suffix(r.execution)}", r.variant_label)
     ),
-    "execution": word("execution", lambda r: r.execution, optional=True),
-    "attention": word("attention", lambda r: r.attention, optional=True),
-    "joined": word("ranks joined by", lambda r: r.joined, optional=True),
-    "switches": word("TE switches", lambda r: r.te_switches, optional=True),
+    "execution": word("execution", lambda r: r.execution),
+    "attention": word("attention", lambda r: r.attention),
+    "joined": word("ranks joined by", lambda r: r.joined),
+    "switches": word("TE switches", lambda r: r.te_switches),
     "batch": RowColumn("batch x GPUs", lambda r: r.batch_size, cell=lambda r: f"{r.batch_size} x {r.world_size}"),
     "gpus": RowColumn("GPUs", lambda r: r.world_size, "d"),
-    "rounds": RowColumn(
-        "rounds", lambda r: r.rounds if r.status == "ok" and r.source == "measured" else None, "d", optional=True
-    ),
+    "rounds": RowColumn("rounds", lambda r: r.rounds if r.status == "ok" and r.source == "measured" else None, "d"),
     "value": RowColumn("{units}/USD", lambda r: r.units_per_usd, rate),
     "gain": RowColumn(
         "gain (95 %)",
         lambda r: r.gain_vs_reference,
-        kind="interval",
         scale=100,
         cell=lambda r: "reference" if r.is_reference else change(r.gain_vs_reference, r.gain_ci_vs_reference),
         tone=tone,
     ),
-    "verdict": RowColumn("verdict", lambda r: r.verdict, kind="verdict", optional=True, tone=tone),
+    "verdict": RowColumn("verdict", lambda r: r.verdict, kind="verdict", tone=tone),
     "speed-up": RowColumn(
         "speed-up (95 %)",
         lambda r: r.speedup_vs_reference,
         ".2f",
-        "interval",
         after="x",
         interval=lambda r: r.speedup_ci_vs_reference,
     ),
     "step": RowColumn(
-        "step, ms (95 % interval)",
-        lambda r: r.step_time_s,
-        ".1f",
-        "interval",
-        scale=1e3,
-        interval=lambda r: r.step_time_ci_s,
+        "step, ms (95 % interval)", lambda r: r.step_time_s, ".1f", scale=1e3, interval=lambda r: r.step_time_ci_s
     ),
     "throughput": RowColumn("{units}/s", lambda r: r.throughput_per_s, rate),
     "per-gpu": RowColumn("{units}/s/GPU", lambda r: r.throughput_per_gpu_per_s, rate),
@@ -117,13 +105,13 @@ COLUMNS: dict[str, RowColumn] = {
     "price-as-of": word("price as of", _price_date),
     "cost": RowColumn("USD/M {units}", lambda r: r.usd_per_million_units, ",.3f"),
     "break-even": RowColumn("break-even USD/h", lambda r: r.break_even_usd_per_hour, ",.2f"),
-    "hours": of_a_job("hours (95 %)", lambda r: r.job_hours, cell=lambda r: _job(r.job_hours, r.job_hours_ci)),
-    "usd": of_a_job("USD (95 %)", lambda r: r.job_usd, cell=lambda r: _job(r.job_usd, r.job_usd_ci)),
-    "memory": RowColumn("peak GiB", lambda r: r.peak_memory_bytes, ".1f", scale=2**-30, optional=True),
-    "mfu-bf16": RowColumn("MFU bf16", lambda r: r.mfu_bf16, ".1f", scale=100, after=" %", optional=True),
-    "mfu-fp8": RowColumn("MFU fp8", lambda r: r.mfu_fp8, ".1f", scale=100, after=" %", optional=True),
-    "energy": RowColumn("J/{unit}", lambda r: r.joules_per_unit, ".3g", optional=True),
-    "per-kwh": RowColumn("{units}/kWh", lambda r: r.units_per_kwh, rate, optional=True),
+    "hours": RowColumn("hours (95 %)", lambda r: r.job_hours, _of_job, interval=lambda r: r.job_hours_ci),
+    "usd": RowColumn("USD (95 %)", lambda r: r.job_usd, _of_job, interval=lambda r: r.job_usd_ci),
+    "memory": RowColumn("peak GiB", lambda r: r.peak_memory_bytes, ".1f", scale=2**-30),
+    "mfu-bf16": RowColumn("MFU bf16", lambda r: r.mfu_bf16, ".1f", scale=100, after=" %"),
+    "mfu-fp8": RowColumn("MFU fp8", lambda r: r.mfu_fp8, ".1f", scale=100, after=" %"),
+    "energy": RowColumn("J/{unit}", lambda r: r.joules_per_unit, ".3g"),
+    "per-kwh": RowColumn("{units}/kWh", lambda r: r.units_per_kwh, rate),
 }
 """Columns in the order of the wide table."""
 
@@ -148,7 +136,7 @@ NAMES = (*EVERY, NOTES)
 OF_A_BUDGET = {
     "trains": RowColumn("{units} trained", lambda r: r.budget_units, brief_count),
     "one-takes": RowColumn("one takes", lambda r: r.budget_hours, time_said),
-    "needed": RowColumn("needed", lambda r: r.budget_instances, ",d", optional=True),
+    "needed": RowColumn("needed", lambda r: r.budget_instances, ",d"),
 }
 """Of a row with a budget: what it trains, how long one instance takes, and how many spend it in time."""
 

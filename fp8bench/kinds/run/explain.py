@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -11,11 +12,11 @@ from fp8bench.profiling.causes import ADVICE, IDLE, PARTS, SMALLEST_S, Cause, St
 from fp8bench.profiling.floor import Floor
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import executed, suffix
-from fp8bench.schema.rank import Category
 from fp8bench.schema.record import Record
 from fp8bench.tables import document as doc
 from fp8bench.tables.row_chart import Bar, Bars
-from fp8bench.tables.written import counted, number
+from fp8bench.tables.study import Column, table_of, word
+from fp8bench.tables.written import counted
 
 PICTURE = "steps"
 """The name of the figure."""
@@ -139,49 +140,45 @@ def document(explained: Explained, floor: bool = False) -> doc.Document:
 def _lowered_by(mode: StepFacts) -> dict[str, str]:
     """Return, by part, the option that lowers it and is not in use."""
     on_gpu = mode.device == "cuda"
-    found: dict[Category, tuple[bool, str]] = {
-        "gemm_bf16": (on_gpu and not mode.fp8, "--mode te-fp8"),
-        "cast": (mode.fp8, "--batch-size, larger"),
-        "elementwise": (not mode.compile, "--compile on"),
-        "copy": ("split-qkv" in mode.unused, "--te-switch split-qkv"),
-        "optimizer": (True, "--grad-accumulation"),
-        "nccl": (True, "--grad-accumulation"),
+    found = {
+        PARTS["gemm_bf16"]: ("--mode te-fp8", on_gpu and not mode.fp8),
+        PARTS["cast"]: ("--batch-size, larger", mode.fp8),
+        PARTS["elementwise"]: ("--compile on", not mode.compile),
+        PARTS["copy"]: ("--te-switch split-qkv", "split-qkv" in mode.unused),
+        PARTS["optimizer"]: ("--grad-accumulation", True),
+        PARTS["nccl"]: ("--grad-accumulation", True),
+        IDLE: ("--cuda-graphs on", on_gpu and not mode.replayed),
     }
-    return {
-        **{PARTS[part]: option for part, (is_one, option) in found.items() if is_one},
-        IDLE: "--cuda-graphs on" if on_gpu and not mode.replayed else "",
-    }
+    return {part: option for part, (option, is_one) in found.items() if is_one}
 
 
 def _table(modes: Sequence[StepFacts], floor: Floor | None = None) -> doc.Table:
     """Return the parts that any mode has, idle time, the sum, and hidden communication if there is any. floor: of the
     first mode.
     """
-    parts = [dict(mode.parts()) for mode in modes]
-    lines = {name: tuple(of.get(name, 0.0) for of in parts) for name in PARTS.values()}
-    lines |= {IDLE: tuple(mode.idle_s for mode in modes), "step": tuple(mode.step_time_s for mode in modes)}
-    lines["communication, hidden"] = tuple(mode.profile.nccl_overlapped_s for mode in modes)
-    shown = {name: seconds for name, seconds in lines.items() if max(seconds) >= SMALLEST_S}
-    columns = [doc.Cells("part of a step", tuple(shown), "word")]
-    for place, mode in enumerate(modes):
+    hidden = "communication, hidden"
+    every = [{**dict(one.parts()), "step": one.step_time_s, hidden: one.profile.nccl_overlapped_s} for one in modes]
+    order = (*PARTS.values(), IDLE, "step", hidden)
+    shown = [name for name in order if max(of.get(name, 0.0) for of in every) >= SMALLEST_S]
+    ms_of = partial(Column[str], format=".1f", unit="ms", scale=1e3)
+    columns: list[Column[str]] = [word("part of a step", str)]
+    for mode, of in zip(modes, every, strict=True):
         # A part that takes no time is not part of the step.
-        times = [seconds[place] or None for seconds in shown.values()]
-        columns.append(doc.Cells(mode.label, tuple(number(time, ".1f", 1e3) for time in times), unit="ms"))
-        shares = tuple(number(time and time / mode.length_s, ".1f", 100, " %") for time in times)
-        columns.append(doc.Cells("share", shares))
+        times = {name: seconds for name, seconds in of.items() if seconds}
+        shares = {name: seconds / mode.length_s for name, seconds in times.items()}
+        columns += [ms_of(mode.label, times.get), Column("share", shares.get, ".1f", scale=100, after=" %")]
     if len(modes) > 1:
-        rounded = [0.0 if abs(mine - theirs) < SMALLEST_S else mine - theirs for mine, theirs in shown.values()]
-        texts = tuple(f"{seconds * 1e3:+z.1f}" if seconds else "0.0" for seconds in rounded)
-        tones = tuple[doc.Tone, ...](("bad" if seconds > 0 else "good") if seconds else "" for seconds in rounded)
-        columns.append(doc.Cells("difference", texts, unit="ms", tones=tones))
+        longer = {name: every[0].get(name, 0.0) - every[1].get(name, 0.0) for name in shown}
+
+        def tone(name: str) -> doc.Tone:
+            return "" if abs(longer[name]) < SMALLEST_S else "bad" if longer[name] > 0 else "good"
+
+        columns.append(ms_of("difference", longer.get, format="+z.1f", tone=tone))
     if floor is not None:
         least = {PARTS[part]: seconds for part, seconds in floor.parts.items()} | {"step": floor.total_s}
-        above = {name: seconds[0] - least.get(name, 0.0) for name, seconds in shown.items() if name in (*lines,)[:-1]}
-        columns.append(doc.Cells("floor", tuple(number(least.get(name), ".1f", 1e3) for name in shown), unit="ms"))
-        columns.append(doc.Cells("above", tuple(number(above.get(name), ".1f", 1e3) for name in shown), unit="ms"))
-        columns.append(doc.Cells("lowered by", tuple(_lowered_by(modes[0]).get(name, "") for name in shown), "word"))
-    emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if name == "step" else "" for name in shown)
-    return doc.Table(tuple(columns), emphasis=emphasis)
+        above = {name: every[0].get(name, 0.0) - least.get(name, 0.0) for name in shown if name != hidden}
+        columns += [ms_of("floor", least.get), ms_of("above", above.get), word("lowered by", _lowered_by(modes[0]).get)]
+    return table_of(columns, shown, emphasis=lambda name: "strong" if name == "step" else "")
 
 
 def step_bars(modes: Sequence[StepFacts]) -> Bars:

@@ -20,6 +20,7 @@ from fp8bench.schema.record import Phase, Record
 from fp8bench.stats.estimate import estimate
 from fp8bench.stats.ratio import FEWEST_NIGHTS, changed_at, ratio
 from fp8bench.tables import document as doc
+from fp8bench.tables.study import Column, table_of, word
 from fp8bench.tables.written import Interval, change, counted, number
 
 
@@ -190,19 +191,19 @@ def document(measured: Sequence[Measurement], results_dir: Path) -> doc.Document
         raise results.nothing_found("of any night", results_dir, "Run `fp8bench run` first, or name a folder", RUN)
     began = {night.session: night.created_utc for one in reversed(found) for night in one.nights}
     nights = sorted(began, key=began.__getitem__)
-    columns = [doc.Cells("night, UTC", tuple(f"{began[name]:%Y-%m-%d %H:%M}" for name in nights), "word")]
+    columns: list[Column[str]] = [word("night, UTC", lambda name: f"{began[name]:%Y-%m-%d %H:%M}")]
     for one in found:
         steps = {night.session: number(night.step_time_s, ".1f", 1e3) for night in one.nights}
         if one.changed_at is not None:
             steps[one.changed_at] = f"> {steps[one.changed_at]}"
-        columns.append(doc.Cells(f"{one.variant}, ms", tuple(steps.get(name, doc.NOTHING) for name in nights)))
+        columns.append(Column(f"{one.variant}, ms", steps.get, str))
     lines = (
         (one.variant, *night.model_dump(mode="json").values(), night.session == one.changed_at)
         for one in found
         for night in one.nights
     )
     return doc.Document(
-        doc.blocks([doc.Table(tuple(columns))], [doc.Sentence(sentence(one)) for one in found]),
+        doc.blocks([table_of(columns, nights)], [doc.Sentence(sentence(one)) for one in found]),
         data=[one.model_dump(mode="json") for one in found],
         lines=doc.CsvLines(("variant", *Night.model_fields, "changed"), tuple(lines)),
     )
@@ -222,23 +223,22 @@ def sentence(history: History) -> str:
 
 def seconds(records: Sequence[Record]) -> list[doc.Part]:
     """Return a table of phases by mode, of all its rounds together; a note if no record says, as in older formats."""
-    by_mode: dict[str, Counter[Phase]] = {}
+    by_mode: dict[str, Counter[str]] = {}
     for record in records:
         if record.phases_s:
             by_mode.setdefault(record.what.mode_label, Counter()).update(record.phases_s)
     if not by_mode:
         return [doc.Note("The records of this session do not say where its seconds went.")]
-    words: dict[Phase, str] = {
+    words = {
         "prepare": "fp8bench itself",
         "start": "start and imports",
         "warm_up": "warm-up and compile",
         "timed": "timed steps",
     }
-    every = sum(by_mode.values(), Counter[Phase]())
-    phases: list[Phase] = [phase for phase in get_args(Phase) if every[phase]]
-    columns = [doc.Cells("phase", (*(words.get(phase, phase) for phase in phases), "together"), "word")]
+    every = sum(by_mode.values(), Counter[str]())
+    columns: list[Column[str]] = [word("phase", lambda phase: words.get(phase, phase))]
     for mode, sums in {**by_mode, **({"all": every} if len(by_mode) > 1 else {})}.items():
-        shown = [*(sums[phase] for phase in phases), sum(sums.values())]
-        columns.append(doc.Cells(f"{mode}, s", tuple(number(value or None, ".1f") for value in shown)))
-    plain: list[doc.Emphasis] = [""] * len(phases)
-    return [doc.Table(tuple(columns), emphasis=(*plain, "strong"))]
+        shown = {**+sums, "together": sum(sums.values())}
+        columns.append(Column(f"{mode}, s", shown.get, ".1f"))
+    rows = [*filter(every.get, get_args(Phase)), "together"]
+    return [table_of(columns, rows, emphasis=lambda phase: "strong" if phase == "together" else "")]

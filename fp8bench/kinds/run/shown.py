@@ -3,9 +3,10 @@ its rows and letters for the rest; the answer in sentences; and notes, those fir
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from textwrap import shorten
-from typing import Any
 
 from fp8bench.kinds.kind import AS_IT_IS, View
 from fp8bench.kinds.run.answer import ROUNDED, Comparison
@@ -18,7 +19,7 @@ from fp8bench.schema.execution import executed
 from fp8bench.schema.record import PROOF_VERSION
 from fp8bench.stats.certainty import VerdictOn
 from fp8bench.tables import document as doc
-from fp8bench.tables.study import Column
+from fp8bench.tables.study import Column, table_of
 from fp8bench.tables.written import change, counted, number
 
 MOST_NOTES = 3
@@ -94,48 +95,41 @@ def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
         words, long = _in_row_and_below(row, in_row=True)
         return " ".join([", ".join(words), *(f"[{letters.of(text)}]" for text in long)]).strip()
 
-    emphasis: tuple[doc.Emphasis, ...] = tuple(
-        "strong" if row.is_reference else "" if row.status == "ok" else "faint" for row in rows
-    )
+    def emphasis(row: Row) -> doc.Emphasis:
+        return "strong" if row.is_reference else "" if row.status == "ok" else "faint"
+
     if not view.wide and not view.columns:
-        return doc.Table(tuple(brief_columns(rows)), naming=2, whole=True, emphasis=emphasis)
+        return table_of([*brief_columns(rows)], rows, 2, emphasis, every=True, whole=True)
     every = {**EVERY, NOTES: RowColumn(NOTES, remark, kind="note")}
-    left_out = ("gpus", *(OF_A_JOB if rows[0].job_units is None else ()))
-    wide = [name for name in (*COLUMNS, NOTES) if name not in left_out]
-    # The wide table leaves out options that no row has. What matters most precedes all other numbers, because a narrow
-    # terminal divides it.
-    shown = [(every[name], every[name].cells(rows)) for name in view.columns or wide]
-    cells = tuple(one for column, one in shown if view.columns or one.says_something or not column.optional)
-    return doc.Table(cells, 2 if view.wide else 1, numbered=view.wide, whole=not view.wide, emphasis=emphasis)
+    if view.columns:
+        return table_of([every[name] for name in view.columns], rows, 1, emphasis, every=True, whole=True)
+    # What matters most precedes all other numbers, because a narrow terminal divides it.
+    wide = [every[name] for name in (*COLUMNS, NOTES) if name != "gpus"]
+    return table_of(wide, rows, 2, emphasis, numbered=True)
 
 
-def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
+def brief_columns(rows: Sequence[Row]) -> Iterator[Column[Row]]:
     """Yield the columns of the table that answers."""
-
-    def column(heading: str, write: Callable[[Row], str], kind: doc.CellKind = "quantity", **looks: Any) -> doc.Cells:
-        return Column(heading, write, str, kind, **looks).cells(rows)
-
-    yield column("mode", lambda row: name_of(row, rows), "word")
+    column = partial(RowColumn, format=str)
+    yield column("mode", lambda row: name_of(row, rows), kind="word")
     instances = len({row.instance for row in rows})
     if instances > 1:
-        yield column("instance", lambda row: row.instance, "word")
+        yield COLUMNS["instance"]
     workers = len({(row.instance, row.world_size) for row in rows}) > instances
     if len({row.batch_size for row in rows}) > 1:
-        yield column("batch", lambda row: f"{row.batch_size} x {row.world_size}" if workers else str(row.batch_size))
+        yield column("batch", lambda row: f"{row.batch_size} x {row.world_size}" if workers else row.batch_size)
     elif workers:
-        yield column("GPUs", lambda row: str(row.world_size))
+        yield COLUMNS["gpus"]
     priced = any(row.units_per_usd is not None for row in rows)
     faster = column("faster", lambda row: _faster(row, priced), tone=None if priced else tone)
     if rows[0].budget_usd is not None:
-        first, *others = (one.cells(rows) for one in OF_A_BUDGET.values())
-        others = doc.telling(*others)
+        first, takes, needed = OF_A_BUDGET.values()
+        others = [takes, *([needed] if any(row.budget_instances for row in rows) else [])]
     elif rows[0].job_units is not None:
-        first, usd = (COLUMNS[name].cells(rows) for name in OF_A_JOB)
-        others = [usd, faster]
+        first, *others = (*(COLUMNS[name] for name in OF_A_JOB), faster)
     else:
-        first, others = column("step", _step, "interval"), [faster, *([_per_usd(rows)] if priced else [])]
-    signs = (NOT_MEASURED.get(row.source, ("", ""))[0] for row in rows)
-    yield first._replace(texts=tuple(sign + text for sign, text in zip(signs, first.texts, strict=True)))
+        first, *others = (column("step", _step), faster, *([_per_usd(rows)] if priced else []))
+    yield replace(first, cell=lambda row: NOT_MEASURED.get(row.source, ("", ""))[0] + first.text(row))
     yield from others
     if priced:
         yield column("per USD", _gain, tone=tone)
@@ -147,7 +141,7 @@ def _faster(row: Row, priced: bool) -> str:
     return number(row.speedup_vs_reference, ".2f", after="x") + _sign(row, "throughput")
 
 
-def _per_usd(rows: Sequence[Row]) -> doc.Cells:
+def _per_usd(rows: Sequence[Row]) -> RowColumn:
     least = min((row.units_per_usd for row in rows if row.units_per_usd), default=0.0)
     scale, letter = (1e-6, " M") if least >= 1e7 else (1e-3, " k") if least >= 1e4 else (1.0, "")
     units = units_of(rows)
@@ -157,7 +151,7 @@ def _per_usd(rows: Sequence[Row]) -> doc.Cells:
         form = ".3g" if (row.units_per_usd or 0.0) * scale < 100 else ",.0f"
         return number(row.units_per_usd, form, scale, letter)
 
-    return Column(f"{short}/USD", value, str).cells(rows)
+    return RowColumn(f"{short}/USD", value, str)
 
 
 def name_of(row: Row, rows: Sequence[Row]) -> str:

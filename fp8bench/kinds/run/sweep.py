@@ -4,6 +4,7 @@ what was not and why; and what `sweep --dry-run` plans. On one machine units per
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from math import inf
 from statistics import fmean
 from typing import Any
@@ -22,7 +23,7 @@ from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.option import flag_of
 from fp8bench.stats.ratio import Ratio, ratio
 from fp8bench.tables import document as doc
-from fp8bench.tables.study import Column, word
+from fp8bench.tables.study import Column, table_of, word
 from fp8bench.tables.written import Interval, counted, low_to_high, rate, with_interval
 
 MOST_UNTRIED = 12
@@ -198,13 +199,11 @@ def _table(rows: Sequence[SweepRow]) -> doc.Table:
         word("execution", lambda row: row.execution),
         word("attention", lambda row: row.attention),
         word("rounds", lambda row: str(row.rounds) if row.rounds else "look"),
-        Column(f"{unit}/{per} (95 %)", lambda row: with_interval(*_value(row), rate), str, "interval"),
+        Column(f"{unit}/{per} (95 %)", lambda row: with_interval(*_value(row), rate), str),
         Column("peak GiB", lambda row: row.peak_memory_bytes, ".1f", scale=2**-30),
         Column("dropped", lambda row: row.dropped, kind="note"),
     )
-    emphasis: list[doc.Emphasis] = ["strong" if row.place == 1 else "" if row.place else "faint" for row in rows]
-    cells = doc.telling(*(column.cells(rows) for column in columns))
-    return doc.Table(tuple(cells), naming=3, emphasis=tuple(emphasis))
+    return table_of(columns, rows, 3, lambda row: "strong" if row.place == 1 else "" if row.place else "faint")
 
 
 def _as_json(untried: Untried) -> list[dict[str, str]]:
@@ -226,6 +225,14 @@ def _about_untried(untried: Untried) -> list[doc.Heading | doc.Note]:
 
 OF_LOOK = ("mode", "batch_size", "compile", "cuda_graphs", "te_attention", "when", "seconds", "within_budget")
 """Fields of a planned look. seconds: its expected time. within_budget: whether it fits together with rounds."""
+
+LOOKS: tuple[Column[tuple[int, RunConfig, dict[str, Any]]], ...] = (
+    Column("look", lambda row: row[0], "d"),
+    word("configuration", lambda row: in_words(row[1])),
+    word("comes", lambda row: row[2]["when"]),
+    word("in budget", lambda row: "yes" if row[2]["within_budget"] else "no"),
+    Column("expected", lambda row: row[2]["seconds"], ".0f", unit="s"),
+)
 
 
 def plan_document(sweep: Sweep) -> doc.Document:
@@ -260,13 +267,6 @@ def plan_document(sweep: Sweep) -> doc.Document:
         f"Cost: {at or 'unknown, since no price of this machine is known; --price gives one'}.",
         "" if known else "Of work without a record, only what a start and torch.compile take is counted.",
     ]
-    columns = (
-        doc.Cells("look", tuple(map(str, range(done + 1, done + 1 + len(looks))))),
-        doc.Cells("configuration", tuple(map(in_words, wanted)), "word"),
-        doc.Cells("comes", tuple(wanted.values()), "word"),
-        doc.Cells("in budget", tuple("yes" if look["within_budget"] else "no" for look in looks), "word"),
-        doc.Cells("expected", tuple(f"{look['seconds']:.0f}" for look in looks), unit="s"),
-    )
     data = {
         "session": sweep.name,
         "instance": sweep.prepared.instance.key,
@@ -283,7 +283,7 @@ def plan_document(sweep: Sweep) -> doc.Document:
         "budget_seconds": budget.seconds,
         "not_tried": _as_json(sweep.untried),
     }
-    tables = [doc.Table(columns, naming=2)] if looks else []
+    tables = [table_of(LOOKS, [*zip(count(done + 1), wanted, looks, strict=False)], 2)] if looks else []
     shown = doc.blocks([*map(doc.Sentence, filter(None, said))], tables, _about_untried(sweep.untried))
     lines = doc.CsvLines(OF_LOOK, tuple(tuple(look.values()) for look in looks))
     return doc.Document(shown, data=data, lines=lines)
