@@ -1,11 +1,10 @@
 """The page about runs: the answer in a sentence, and the numbers of the table in every part; a session's seconds."""
 
-from datetime import date
 from itertools import chain
 
 import pytest
 from builders import environment, evidence, measured, profile, proof, published, rounds
-from report.comparing import NEW, catalog, compared
+from report.comparing import NEW, TODAY, catalog, compared
 
 from fp8bench.kinds.run.charts import PLOTS, charts, shown_rows
 from fp8bench.kinds.run.page import page
@@ -13,7 +12,6 @@ from fp8bench.kinds.run.sentences import sentences
 from fp8bench.kinds.run.sessions import seconds
 from fp8bench.tables.document import Note, Table
 
-TODAY = date(2026, 7, 1)
 BASELINE = rounds(0.100, 0.101, 0.100, 0.099)
 FP8 = rounds(0.080, 0.081, 0.080, 0.079, mode="te-fp8", recipe="delayed", minutes=10)
 
@@ -46,8 +44,7 @@ def test_the_answer_is_that_of_the_table_with_price_and_day():
 def test_without_a_price_the_answer_is_of_speed_and_says_how_to_give_one():
     shown, _ = made(*rounds(0.1, 0.1, 0.1, instance="my-box"), prices=catalog())
     assert shown.answer == "Which mode? Not decided: there is no other row to compare it with."
-    assert "No price is known" in shown.grounds[-1]
-    assert "--price" in shown.grounds[-1]
+    assert shown.grounds[-1].startswith("No price is known: give it with `fp8bench run --price`")
     assert [part.name for part in section(shown, "speed").parts] == ["speed"]
     assert section(shown, "value") is None
 
@@ -105,13 +102,18 @@ def test_an_error_of_the_proof_has_its_bound_if_that_is_on_record(bound, shown):
     assert texts["gradients"] == texts["weights' update"] == (shown,)
 
 
+def test_a_text_that_rows_share_stands_once_below_their_table():
+    shown, _ = made(*(measured(mode=mode, evidence=evidence(recipe="a recipe")) for mode in ("te-bf16", "te-fp8")))
+    assert cells(tables(shown, "evidence")[0], "recipe") == ("[a]", "[a]")
+    assert section(shown, "evidence").parts[1] == Note("[a] a recipe")
+
+
 def test_rows_of_unlike_environments_have_a_column_each():
     other = rounds(0.1, 0.1, instance="p4d", environment=environment("NVIDIA A100"), minutes=60)
     shown, _ = made(*BASELINE, *other)
     (table,) = tables(shown, "environment")
     assert {column.heading.partition(":")[0] for column in table.columns} == {"what", "p5", "p4d"}
-    gpus = next(place for place, name in enumerate(cells(table, "what")) if name == "GPU")
-    assert {column.texts[gpus] for column in table.columns[1:]} == {"NVIDIA H100 80GB HBM3", "NVIDIA A100"}
+    assert ["GPU", "NVIDIA A100", "NVIDIA H100 80GB HBM3"] in table.rows()
 
 
 def told(mode, **phases_s):

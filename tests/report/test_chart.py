@@ -10,7 +10,7 @@ import pytest
 from builders import measured, profile, summary
 from report.comparing import row
 
-from fp8bench.kinds.run import page as plots
+from fp8bench.kinds.run import charts as plots
 from fp8bench.kinds.run.explain import COLOURS as OF_PARTS
 from fp8bench.kinds.run.explain import explain_steps, step_bars
 from fp8bench.profiling.causes import IDLE, PARTS, facts_of

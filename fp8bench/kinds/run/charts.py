@@ -109,7 +109,8 @@ def _bars(name: str, title: str, ran: Sequence[Shown], of: str, interval: str = 
         bars.append(Bar(*texts, parts=((look, found[one]),), interval=getattr(row, interval, None)))
     # Rows of unlike batches have references of their own, and no line across all bars.
     references = [found[one] for one in drawn if one.row.is_reference]
-    broken_at = references[0] if gains and len(references) == 1 else None
+    alike = len(references) == len({one.row.batch_size for one in drawn}) == 1
+    broken_at = references[0] if gains and alike else None
     signs = ["brown"] if "reference" in looks else []
     signs += ["a broken line across the others"] if broken_at else []
     if signs:

@@ -81,13 +81,13 @@ def _about(comparison: Comparison, bought: str) -> Iterator[str]:
     if best is None:
         yield "No price is known: give it with `fp8bench run --price`, or in the instance's instance.yaml."
         return
-    where, measured = best.instance, f"measured on {best.latest.created_utc:%Y-%m-%d}"
+    measured = f"measured {f'on {best.measured_on} ' if best.measured_on else ''}on {best.latest.created_utc:%Y-%m-%d}"
     if comparison.answer.pairs:  # whose sentence has the prices
-        yield f"{f'Prices are {bought}; ' if bought else ''}{where} was {measured}."
+        yield f"Prices are {bought or 'as listed'}; {measured}."
     else:
         of = f"as of {best.price_as_of}" if best.price_as_of else "undated"
         usd = " ".join(filter(None, (f"{best.usd_per_hour:,.2f} USD an hour", bought)))
-        yield f"Price of {where}: {usd}, {of}; {measured}."
+        yield f"Price of {best.instance}: {usd}, {of}; {measured}."
     if best.job_hours is not None and best.job_usd is not None:
         took = f"{time_said(best.job_hours)} and {best.job_usd:,.2f} USD"
         yield f"The job of {brief_count(best.job_units)} {best.unit} takes {took}."
