@@ -15,9 +15,9 @@ from pydantic import create_model
 from typer.core import TyperCommand
 
 from fp8bench import registry
+from fp8bench.cli.options import Unread
 from fp8bench.cli.output import warn
 from fp8bench.cli.program import GROUPS
-from fp8bench.cli.unread import Unread
 from fp8bench.config.options import Options, kind_of, options_of, read, words_of
 from fp8bench.config.request import OPTIONS, Resolved, RunRequest, resolve, unknown_variable
 from fp8bench.schema.address import address_of, local

@@ -19,6 +19,7 @@ import pytest
 from builders import measured
 from cli.calling import call_python, environment, keep
 from kept import record_paths
+from launch.seen import fresh
 
 from fp8bench.cli.app import start
 from fp8bench.cli.program import COMMANDS
@@ -80,12 +81,7 @@ def test_gpus_are_counted_by_name_and_a_driver_that_lists_none_is_no_error(found
 def on_a_terminal(folder: Path, *arguments: str, **variables: str) -> str:
     """What the program prints to a terminal of 240 columns."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fp8bench", *arguments],
-        cwd=folder,
-        env=environment(TERM="xterm-256color", COLUMNS="240", **variables),
-        stdout=theirs,
-    )
+    process = fresh(folder, {"TERM": "xterm-256color", "COLUMNS": "240", **variables}, *arguments, stdout=theirs)
     os.close(theirs)
     printed = b""
     try:
@@ -157,10 +153,9 @@ def forked(folder, *arguments, stdout):
 
 def called(folder, *arguments, stdout, preexec_fn=None):
     """The same in a fresh interpreter, whose own end may have something to say too."""
-    command = [sys.executable, "-m", "fp8bench", *arguments]
-    streams = {"stdout": stdout, "stderr": subprocess.PIPE, "text": True, "preexec_fn": preexec_fn}
-    done = subprocess.run(command, cwd=folder, env=environment(), timeout=60, check=False, **streams)
-    return done.returncode, done.stderr
+    with fresh(folder, {}, *arguments, stdout=stdout, stderr=subprocess.PIPE, preexec_fn=preexec_fn) as running:
+        _, said = running.communicate(timeout=60)
+    return running.returncode, said
 
 
 @pytest.mark.slow
@@ -228,13 +223,10 @@ def test_a_closed_output_is_told_before_anything_is_done(tmp_path):
 
 @pytest.mark.slow
 def test_without_a_standard_error_the_result_is_printed_all_the_same(tmp_path):
-    command = [sys.executable, "-m", "fp8bench", "compare", "p4d", "p5"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, preexec_fn=lambda: os.close(2), check=False
-    )
-
-    assert done.returncode == 0
-    assert b"Which instance? p4d: 21.7 % more" in done.stdout
+    words = ("compare", "p4d", "p5")
+    with fresh(tmp_path, {}, *words, stdout=subprocess.PIPE, preexec_fn=lambda: os.close(2)) as running:
+        assert "Which instance? p4d: 21.7 % more" in running.communicate(timeout=60)[0]
+    assert running.returncode == 0
 
 
 def raising(error):
