@@ -25,8 +25,8 @@ from pathlib import Path
 
 from tabulate import tabulate
 
+from fp8bench.cli.options import Unread
 from fp8bench.cli.output import load_catalog
-from fp8bench.cli.unread import Unread
 from fp8bench.predict.prediction import Source, source
 from fp8bench.predict.step import (
     ATTENTION_FLOPS_A_BYTE,

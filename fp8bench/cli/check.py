@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fp8bench.cli.options import Form, ResultsDir, option
+from fp8bench.cli.options import Form, ResultsDir, Unread, option
 from fp8bench.cli.output import log, show, warn
-from fp8bench.cli.unread import Unread
 from fp8bench.config.options import Share
 from fp8bench.kinds.run.check import check as checked
 from fp8bench.kinds.run.check_shown import EXPORTS, document, exported, plan_sentence, sentence

@@ -1,5 +1,5 @@
 """What applies to the options of every command: how they are made of parameters and models, which of them `--help`
-shows, that none is empty, and which FP8BENCH_ variables count.
+shows, and which FP8BENCH_ variables count.
 """
 
 import inspect
@@ -15,9 +15,9 @@ from pydantic import create_model
 from typer.core import TyperCommand
 
 from fp8bench import registry
+from fp8bench.cli.options import Unread
 from fp8bench.cli.output import warn
 from fp8bench.cli.program import GROUPS
-from fp8bench.cli.unread import Unread
 from fp8bench.config.options import Options, kind_of, options_of, read, words_of
 from fp8bench.config.request import OPTIONS, Resolved, RunRequest, resolve, unknown_variable
 from fp8bench.schema.address import address_of, local
@@ -138,12 +138,10 @@ class Command(TyperCommand):
     models: Mapping[str, type[Options]]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments. Raises UsageError for an option or an argument that is an empty string."""
         if HELP_ALL in args:
             ctx.meta[HELP_ALL] = True
             args = ["--help"]
         if not ctx.resilient_parsing:
-            refuse_empty(args)
             # By click's own variables a folder's name would be split at a colon.
             settings = obeyed(str(self.name), args) if self.name not in MERGE_SOURCES else frozenset()
             given = {one: os.environ.get(variable_of(str(one.name))) for one in self.params if one.name in settings}
@@ -207,17 +205,6 @@ class Command(TyperCommand):
                 if isinstance(reader, Unread):
                     stack.enter_context(reader)
             self.answer(**values)
-
-
-def refuse_empty(words: Sequence[str]) -> None:
-    """Raise UsageError for the first word that is blank, or that ends in `=`. words: the command's own."""
-    for before, word in zip(["", *words], words, strict=False):
-        flag = before if before.startswith("--") else ""
-        if word.startswith("--") and word.endswith("=") and word.count("=") == 1:
-            flag, word = word[:-1], ""
-        if not word.strip():
-            what = f"{flag} was given an empty value" if flag else "an argument is empty"
-            raise UsageError(what, f"Give {flag} a value, or omit it" if flag else "Omit it, or give a value")
 
 
 def obeyed(command: str, words: Sequence[str]) -> Set[str]:

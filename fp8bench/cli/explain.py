@@ -11,9 +11,8 @@ from typing import Annotated
 
 from pydantic import PositiveInt
 
-from fp8bench.cli.options import FormOfTables, Optimizer, ResultsDir, Workload, argument, option
+from fp8bench.cli.options import FormOfTables, Optimizer, ResultsDir, Unread, Workload, argument, option
 from fp8bench.cli.output import draw, load_catalog, log, show
-from fp8bench.cli.unread import Unread
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.explain import PICTURE, document, explain_steps, profiled

@@ -14,9 +14,8 @@ from pydantic import create_model
 from fp8bench import registry
 from fp8bench.cli.command import command
 from fp8bench.cli.nodes import as_torchrun_has_it, meet
-from fp8bench.cli.options import Form, option
+from fp8bench.cli.options import Form, Unread, option
 from fp8bench.cli.output import draw, load_catalog, log, show, shown_after_keeping
-from fp8bench.cli.unread import Unread
 from fp8bench.config.options import Options
 from fp8bench.kinds.one_record import OF_THE_MACHINE, OneRecord, Request
 from fp8bench.launch.nodes.agent import Agent

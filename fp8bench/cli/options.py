@@ -2,25 +2,28 @@
 show, and at which prices: resolved here for both, so that they show the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import date
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, PositiveInt
+import typer
+from pydantic import BeforeValidator, PositiveInt, PrivateAttr
 
 from fp8bench import registry
-from fp8bench.cli.output import load_catalog, require_read
+from fp8bench.cli.output import load_catalog, require_read, warn
 from fp8bench.config.options import Folder, Options, sized
 from fp8bench.kinds.kind import AS_IT_IS, CompareOptions, View, parse_price
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.records import results
+from fp8bench.records.files import Broken
 from fp8bench.records.named import parse_reference
 from fp8bench.records.results import Folders
 from fp8bench.records.select import BY_WORK, Filter, Measurement
-from fp8bench.schema.errors import UsageError
+from fp8bench.schema.errors import MeasurementInvalid, UsageError
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.option import BATCH_SIZE, IMPORTED_BATCH_SIZE, Option
@@ -67,6 +70,29 @@ ResultsDir = Annotated[Folder, option("DIR", "Where records are.")]
 ResultsDirs = Annotated[tuple[Folder, ...], option("DIR", "Where records are; may be given several times [results].")]
 
 BatchSize = Annotated[PositiveInt | None, Option("Only records of this batch size a worker", limit=IMPORTED_BATCH_SIZE)]
+
+
+class Unread(Options, AbstractContextManager[Any]):
+    """Warns of each broken file and of each record that is left out, once, because a folder may be read twice. Around a
+    command, --strict gives it the code of invalid results, also if what it needs is in none of the other files.
+    """
+
+    strict: Annotated[bool, Option("Exit code 4 where a record is broken")] = False
+    _told: set[str] = PrivateAttr(default_factory=set)
+
+    def __call__(self, broken: Iterable[Broken]) -> None:
+        for one in broken:
+            if str(one) not in self._told:
+                warn(one.told)
+                self._told.add(str(one))
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        if not (self.strict and self._told):
+            return
+        if isinstance(error, UsageError):
+            raise MeasurementInvalid(error.what, error.remedy) from error
+        if error is None:
+            raise typer.Exit(MeasurementInvalid.exit_code)
 
 
 class Scope(Options):

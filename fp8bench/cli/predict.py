@@ -8,9 +8,19 @@ from typing import Annotated
 import typer
 from pydantic import PositiveInt
 
-from fp8bench.cli.options import BatchSize, Form, HowBought, PriceAsOf, Region, ResultsDir, Workload, argument, option
+from fp8bench.cli.options import (
+    BatchSize,
+    Form,
+    HowBought,
+    PriceAsOf,
+    Region,
+    ResultsDir,
+    Unread,
+    Workload,
+    argument,
+    option,
+)
 from fp8bench.cli.output import load_catalog, log, require_read, show
-from fp8bench.cli.unread import Unread
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.predict.document import document, predictions
 from fp8bench.predict.prediction import sources, target

@@ -24,7 +24,7 @@ from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog, Instance, Offer, Price, Purchase, UsdPerHour
 from fp8bench.schema.machine import LABEL
 from fp8bench.schema.option import USD_PER_HOUR, Option
-from fp8bench.tables.document import CsvLines, Document, Letters, Note, Sentence, blocks
+from fp8bench.tables.document import CsvLines, Document, Letters, Note, Sentence, blocks, notes
 from fp8bench.tables.study import Column, table_of, word
 
 PURCHASES: tuple[Purchase, ...] = get_args(Purchase)
@@ -52,15 +52,12 @@ def show_prices(
         raise UsageError(f"no instance has a GPU called {gpu!r}", "See every one with `fp8bench list instances`")
     require_region(region, catalog, [one.key for one in wanted])
     every = every or bool(instances)
-    bought = [purchase] if purchase else PURCHASES if every else PURCHASES[:1]
-    query = PriceQuery(date.today(), True, region, machine=ANY_MACHINE)
-    lines = [line for one in wanted for line in known(one, query, bought)]
-    if purchase is None:
-        # An instance that is not sold as spot, or in blocks, is not a gap.
-        lines = [line for line in lines if line.usd_per_hour is not None or line.purchase == PURCHASES[0]]
-    shown = [line for line in lines if every or line.in_force or line.usd_per_hour is None]
-    there = sum(price.usd_per_hour is not None for one in wanted for price in one.prices)
-    hidden = 0 if every or purchase or region else there - sum(line.usd_per_hour is not None for line in shown)
+    query, usual = PriceQuery(date.today(), True, region, machine=ANY_MACHINE), purchase or PURCHASES[0]
+    lines = [line for one in wanted for line in known(one, query, [purchase] if purchase else PURCHASES)]
+    # An instance that is not sold as spot, or in blocks, is not a gap.
+    lines = [line for line in lines if line.usd_per_hour is not None or line.purchase == usual]
+    shown = [line for line in lines if every or (line.purchase == usual and (line.in_force or not line.usd_per_hour))]
+    hidden = 0 if purchase or region else len(lines) - len(shown)
     show(document_of(shown, hidden), form)
 
 
@@ -232,19 +229,18 @@ def document_of(prices: Sequence[KnownPrice], hidden: int) -> Document:
     alone = all(one.in_force or one.usd_per_hour is None for one in prices)
     old = sum(one.age_days is None or one.age_days > OLD_DAYS for one in used)
     without = ", ".join(dict.fromkeys(f"{one.instance} ({one.purchase})" for one in prices if one.usd_per_hour is None))
-    ways = "`fp8bench prices update` takes current offers, `fp8bench prices set` your own price."
 
     def remarks(one: KnownPrice) -> str:
         if one.usd_per_hour is None:
             return said.refer("no price", one.reason) if one.reason else "no price"
-        notes = {
-            "in force": one.in_force and not alone,
-            f"ended {one.until}": one.until is not None and not one.in_force,
-            "your own": one.own,
-            "per-GPU price x GPUs": one.derived,
-            "doubtful": one.doubtful,
-        }
-        return ", ".join(text for text, holds in notes.items() if holds)
+        found = notes(
+            (one.in_force and not alone, "in force"),
+            (one.until is not None and not one.in_force, f"ended {one.until}"),
+            (one.own, "your own"),
+            (one.derived, "per-GPU price x GPUs"),
+            (one.doubtful, "doubtful"),
+        )
+        return ", ".join(note.text for note in found)
 
     columns: tuple[Column[KnownPrice], ...] = (
         word("instance", lambda one: one.instance, once=True),
@@ -259,13 +255,12 @@ def document_of(prices: Sequence[KnownPrice], hidden: int) -> Document:
         Column("notes", remarks, kind="note"),
     )
     table = table_of(columns, prices)
-    sentences = {
-        f"{old} of {len(used)} prices in force have no date or one of more than {OLD_DAYS} days ago.": old,
-        f"Without a price: {without}.": without,
-        ways: old or without,
-        f"{hidden} more prices are known; --all lists them, and so does an instance's name.": hidden,
-    }
-    counted = [Sentence(text) for text, holds in sentences.items() if holds]
+    counted = notes(
+        (old, f"{old} of {len(used)} prices in force have no date or one of more than {OLD_DAYS} days ago."),
+        (without, f"Without a price: {without}."),
+        (old or without, "`fp8bench prices update` takes current offers, `fp8bench prices set` your own price."),
+        (hidden, f"{hidden} more prices are known; --all lists them, and so does an instance's name."),
+    )
     return Document(
         blocks([table], [*map(Note, said.lines())], counted), data=list(prices), lines=CsvLines.of(KnownPrice, prices)
     )

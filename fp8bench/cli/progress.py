@@ -15,6 +15,7 @@ from fp8bench.launch.processes.blame import compiles
 from fp8bench.launch.processes.watch import Watch
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.schema.record import Record, Session
+from fp8bench.tables.render import progress_bars
 from fp8bench.tables.written import rate, with_interval, workers
 from fp8bench.worker.progress import Progress
 
@@ -90,12 +91,7 @@ def shown(quiet: bool) -> Iterator[Quiet]:
     if quiet or not sys.stderr.isatty():
         yield Quiet() if quiet else Lines()
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    words = TextColumn("{task.fields[what]}"), TextColumn("[dim]{task.description}")
-    steps = BarColumn(bar_width=16), MofNCompleteColumn(), TextColumn("{task.fields[median]}"), TimeElapsedColumn()
-    with Progress(SpinnerColumn(), *words, *steps, console=Console(stderr=True), transient=True) as bars:
+    with progress_bars() as bars:
         yield Bars(bars)
 
 

@@ -4,9 +4,8 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated
 
-from fp8bench.cli.options import ResultsDir, Selection, argument, option
+from fp8bench.cli.options import ResultsDir, Selection, Unread, argument, option
 from fp8bench.cli.output import log, warn
-from fp8bench.cli.unread import Unread
 from fp8bench.kinds.kind import AS_IT_IS, JOB_UNITS, Count
 from fp8bench.kinds.run import gather
 from fp8bench.kinds.run.charts import PLOTS, charts, shown_rows

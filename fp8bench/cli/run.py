@@ -15,11 +15,10 @@ from pydantic import PositiveFloat
 from fp8bench.cli.command import resolved
 from fp8bench.cli.dry_run import document as settings_and_forecast
 from fp8bench.cli.nodes import as_torchrun_has_it, meet
-from fp8bench.cli.options import Emit, option
+from fp8bench.cli.options import Emit, Unread, option
 from fp8bench.cli.output import load_catalog, log, require_script, show, shown_after_keeping, warn, write_script
 from fp8bench.cli.progress import OfSession, shown
 from fp8bench.cli.remote import send_one, synced
-from fp8bench.cli.unread import Unread
 from fp8bench.config.options import Share
 from fp8bench.config.request import RunRequest
 from fp8bench.kinds.kind import CompareOptions, View

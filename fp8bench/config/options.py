@@ -24,8 +24,10 @@ class Options(Frozen):
     @field_validator("*", mode="before")
     @classmethod
     def _plain(cls, value: Any, info: ValidationInfo) -> Any:
-        """Turn a boolean, which YAML makes of `on`, back into its word; refuse what only Python takes for a number."""
+        """Turn a boolean, which YAML makes of `on`, into its word; refuse blanks and what only Python calls numbers."""
         kind = kind_of(cls.model_fields[str(info.field_name)])
+        if any(isinstance(word, str) and not word.strip() for word in (value if isinstance(value, list) else [value])):
+            raise ValueError("a value is empty")
         if isinstance(value, str) and kind in (int, float) and ("_" in value or not value.isascii()):
             raise ValueError("it must be a number in the digits 0 to 9, without underscores")
         if not isinstance(value, bool):
@@ -107,6 +109,7 @@ def read(model: type[Options], words: Mapping[str, Any], command: str) -> Any:
         field, value, help = model.model_fields[name], given[name], f"fp8bench {command} --help"
         option, known = option_of(field), words_of(kind_of(field))
         flag = option.flags[-1] if option is not None and option.flags else flag_of(name)
+        flag = str(option.metavar) if option is not None and option.argument else flag
         if known:
             raise unknown_name(flag, value, [*known], help) from error
         if isinstance(value, list):

@@ -257,3 +257,13 @@ def csv_cell(value: Any) -> Any:
         return value
     text = "\n".join(map(inert, value.split("\n")))
     return f"'{text}" if text.lstrip().startswith(FORMULA) else text
+
+
+def progress_bars() -> Any:
+    """Return bars on standard error for tasks with the fields `what` runs and the `median` of its steps, in words."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
+
+    what, stage, median = "{task.fields[what]}", "[dim]{task.description}", "{task.fields[median]}"
+    columns = SpinnerColumn(), what, stage, BarColumn(bar_width=16), MofNCompleteColumn(), median, TimeElapsedColumn()
+    return Progress(*columns, console=Console(stderr=True), transient=True)

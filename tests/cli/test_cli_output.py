@@ -19,6 +19,7 @@ import pytest
 from builders import measured
 from cli.calling import call_python, environment, keep
 from kept import record_paths
+from launch.seen import fresh
 
 from fp8bench.cli.app import start
 from fp8bench.cli.program import COMMANDS
@@ -26,6 +27,7 @@ from fp8bench.machine import gpus
 
 MOST_LINES = 12
 FULL = Path("/dev/full")
+NO_ROOM = "fp8bench: cannot write the output: No space left on device"
 
 
 def next_commands(said):
@@ -80,12 +82,7 @@ def test_gpus_are_counted_by_name_and_a_driver_that_lists_none_is_no_error(found
 def on_a_terminal(folder: Path, *arguments: str, **variables: str) -> str:
     """What the program prints to a terminal of 240 columns."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fp8bench", *arguments],
-        cwd=folder,
-        env=environment(TERM="xterm-256color", COLUMNS="240", **variables),
-        stdout=theirs,
-    )
+    process = fresh(folder, {"TERM": "xterm-256color", "COLUMNS": "240", **variables}, *arguments, stdout=theirs)
     os.close(theirs)
     printed = b""
     try:
@@ -157,10 +154,9 @@ def forked(folder, *arguments, stdout):
 
 def called(folder, *arguments, stdout, preexec_fn=None):
     """The same in a fresh interpreter, whose own end may have something to say too."""
-    command = [sys.executable, "-m", "fp8bench", *arguments]
-    streams = {"stdout": stdout, "stderr": subprocess.PIPE, "text": True, "preexec_fn": preexec_fn}
-    done = subprocess.run(command, cwd=folder, env=environment(), timeout=60, check=False, **streams)
-    return done.returncode, done.stderr
+    with fresh(folder, {}, *arguments, stdout=stdout, stderr=subprocess.PIPE, preexec_fn=preexec_fn) as running:
+        _, said = running.communicate(timeout=60)
+    return running.returncode, said
 
 
 @pytest.mark.slow
@@ -175,10 +171,7 @@ def test_a_reader_who_stops_ends_the_program_in_silence_and_a_full_disk_in_one_l
     with os.fdopen(write, "w") as gone, FULL.open("w") as full:
         assert calling(tmp_path, *words.split(), stdout=gone) == (141, "")
         code, said = calling(tmp_path, *words.split(), stdout=full)
-    assert code == 5
-    assert said == (
-        "fp8bench: cannot write the output: No space left on device. Make room, and run the command again.\n"
-    )
+    assert (code, said) == (5, f"{NO_ROOM}. Make room, and run the command again.\n")
 
 
 class Full(io.TextIOWrapper):
@@ -197,10 +190,8 @@ def test_a_record_that_cannot_be_printed_is_kept_and_the_line_tells_where(form, 
     done = run_with([0.1], "--mode", "baseline-bf16", "--rounds", "1", *form, code=5)
     [path] = record_paths(tmp_path / "results")
 
-    assert done.stderr.splitlines()[-1] == (
-        "fp8bench: cannot write the output: No space left on device; the record is kept as "
-        f"{path.relative_to(tmp_path)}. Show it with `fp8bench compare cpu`."
-    )
+    kept = f"the record is kept as {path.relative_to(tmp_path)}"
+    assert done.stderr.splitlines()[-1] == f"{NO_ROOM}; {kept}. Show it with `fp8bench compare cpu`."
 
 
 @pytest.mark.slow
@@ -211,11 +202,8 @@ def test_a_record_of_another_kind_that_cannot_be_printed_is_shown_by_the_command
     [path] = (tmp_path / "results").rglob("*.json")
     path = path.relative_to(tmp_path)
 
-    assert code == 5
-    assert said.splitlines()[-1] == (
-        f"fp8bench: cannot write the output: No space left on device; the record is kept as {path}. "
-        f"Show it with `fp8bench gemm --record {path}`."
-    )
+    shown_by = f"Show it with `fp8bench gemm --record {path}`."
+    assert (code, said.splitlines()[-1]) == (5, f"{NO_ROOM}; the record is kept as {path}. {shown_by}")
 
 
 @pytest.mark.slow
@@ -228,13 +216,10 @@ def test_a_closed_output_is_told_before_anything_is_done(tmp_path):
 
 @pytest.mark.slow
 def test_without_a_standard_error_the_result_is_printed_all_the_same(tmp_path):
-    command = [sys.executable, "-m", "fp8bench", "compare", "p4d", "p5"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, preexec_fn=lambda: os.close(2), check=False
-    )
-
-    assert done.returncode == 0
-    assert b"Which instance? p4d: 21.7 % more" in done.stdout
+    words = ("compare", "p4d", "p5")
+    with fresh(tmp_path, {}, *words, stdout=subprocess.PIPE, preexec_fn=lambda: os.close(2)) as running:
+        assert "Which instance? p4d: 21.7 % more" in running.communicate(timeout=60)[0]
+    assert running.returncode == 0
 
 
 def raising(error):
