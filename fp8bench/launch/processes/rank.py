@@ -7,11 +7,12 @@ that remains is to tear down native libraries, several of which complain or abor
 
 Its report, or the error that ends it, goes through a pipe, which needs no room on any disk. The launcher reads each
 time it looks at its ranks; nobody waits for the pipe's end, which a child of the rank may hold open. A message is a
-line that says what it is and how many bytes follow; one that is cut off, because its rank was killed, does not count.
+line of JSON; one that is cut off, because its rank was killed, does not count.
 """
 
 import faulthandler
 import fcntl
+import json
 import logging
 import os
 import signal
@@ -87,10 +88,8 @@ class Teller:
         """Send a message. kept: a report of what was found so far, which counts if no other report comes. enough: that
         what was kept is a measurement, if a signal ends the run now. error: see `RankError`.
         """
-        data = text.encode()
-        rest = memoryview(f"{what} {len(data)}\n".encode() + data)
-        while rest:
-            rest = rest[os.write(self._descriptor, rest) :]
+        with open(self._descriptor, "w", closefd=False) as pipe:
+            pipe.write(json.dumps([what, text]) + "\n")
 
 
 class Inbox:
@@ -113,13 +112,8 @@ class Inbox:
             if not part:
                 self.close()
             self._unread += part
-        while b"\n" in self._unread:
-            head, _, rest = self._unread.partition(b"\n")
-            what, length = head.decode().split()
-            if len(rest) < int(length):
-                # The rest has not come yet.
-                return
-            text, self._unread = rest[: int(length)].decode(), rest[int(length) :]
+        *lines, self._unread = self._unread.split(b"\n")
+        for what, text in map(json.loads, lines):
             self.said[what] = self.said.get(what, text) if what == "error" else text
 
     def close(self) -> None:
