@@ -8,8 +8,9 @@ handled as torch.cuda does (github.com/pytorch/pytorch/pull/92315).
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from fp8bench.machine import nvml
 from fp8bench.machine.nvml import pynvml, query
@@ -126,31 +127,64 @@ def hides_all(setting: str | None) -> bool:
     return not (first.startswith((GPU, SLICE)) or (first.isascii() and first.isdecimal()))
 
 
+def asked(
+    what: str | Callable[[Any], Any], *given: int, read: Callable[[Any], Any] = lambda told: told
+) -> Callable[[Any], Any]:
+    """Return what answers a question about a GPU, by its handle; None if that is not told. what: NVML's function after
+    `nvmlDeviceGet`, or one of ours. given: its other arguments. read: makes the answer of what is told.
+    """
+
+    def answer(handle: Any) -> Any:
+        told = query(getattr(pynvml, f"nvmlDeviceGet{what}") if isinstance(what, str) else what, handle, *given)
+        return None if told is None else read(told)
+
+    return answer
+
+
+def _nvlinks(handle: Any) -> int | None:
+    states = [query(pynvml.nvmlDeviceGetNvLinkState, handle, link) for link in range(pynvml.NVML_NVLINK_MAX_LINKS)]
+    known = [bool(state) for state in states if state is not None]
+    return sum(known) if known else None
+
+
+def _watts(milliwatts: int) -> float:
+    return milliwatts * 1e-3
+
+
+UNCORRECTED = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+SLOWDOWN = pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+
+
 class GpuFacts(Frozen):
-    """index: NVML's. Memory in use is of all processes, without what the driver reserves."""
+    """What NVML answers. index: NVML's. Memory in use is of all processes, without what the driver reserves."""
 
     index: int
     name: str
-    capability: tuple[int, int] | None = None
-    memory_used_bytes: int | None = None
-    processes: int | None = None
-    utilization_percent: int | None = None
-    power_limit_w: float | None = None
-    power_default_w: float | None = None
-    ecc: bool | None = None
-    ecc_pending: bool | None = None
-    uncorrected_errors: int | None = None
-    remap_pending: bool | None = None
-    remap_failed: bool | None = None
-    throttle_reasons: int | None = None
-    temperature_c: int | None = None
-    slowdown_temperature_c: int | None = None
-    application_clock_mhz: int | None = None
-    default_application_clock_mhz: int | None = None
-    max_clock_mhz: int | None = None
+    capability: Annotated[tuple[int, int] | None, asked("CudaComputeCapability")] = None
+    memory_used_bytes: Annotated[int | None, asked(nvml.memory, read=lambda memory: int(memory.used))] = None
+    processes: Annotated[int | None, asked(nvml.process_bytes, read=len)] = None
+    utilization_percent: Annotated[int | None, asked("UtilizationRates", read=lambda rates: int(rates.gpu))] = None
+    power_limit_w: Annotated[float | None, asked("EnforcedPowerLimit", read=_watts)] = None
+    power_default_w: Annotated[float | None, asked("PowerManagementDefaultLimit", read=_watts)] = None
+    ecc: Annotated[bool | None, asked("EccMode", read=itemgetter(0))] = None
+    ecc_pending: Annotated[bool | None, asked("EccMode", read=itemgetter(1))] = None
+    uncorrected_errors: Annotated[int | None, asked("TotalEccErrors", *UNCORRECTED)] = None
+    remap_pending: Annotated[bool | None, asked("RemappedRows", read=itemgetter(2))] = None
+    remap_failed: Annotated[bool | None, asked("RemappedRows", read=itemgetter(3))] = None
+    throttle_reasons: Annotated[int | None, asked(nvml.throttle_reasons)] = None
+    temperature_c: Annotated[int | None, asked("Temperature", pynvml.NVML_TEMPERATURE_GPU)] = None
+    slowdown_temperature_c: Annotated[int | None, asked("TemperatureThreshold", SLOWDOWN)] = None
+    application_clock_mhz: Annotated[int | None, asked("ApplicationsClock", pynvml.NVML_CLOCK_SM)] = None
+    default_application_clock_mhz: Annotated[int | None, asked("DefaultApplicationsClock", pynvml.NVML_CLOCK_SM)] = None
+    max_clock_mhz: Annotated[int | None, asked("MaxClockInfo", pynvml.NVML_CLOCK_SM)] = None
     mig: bool | None = None
-    nvlinks: int | None = None
-    compute_mode: int | None = None
+    nvlinks: Annotated[int | None, asked(_nvlinks)] = None
+    compute_mode: Annotated[int | None, asked("ComputeMode")] = None
+
+    @classmethod
+    def of(cls, gpu: Gpu) -> "GpuFacts":
+        handle, fields = pynvml.nvmlDeviceGetHandleByIndex(gpu.index), cls.model_fields.items()
+        return made_of(cls, gpu, **{name: answer(handle) for name, field in fields for answer in field.metadata})
 
 
 class DriverFacts(Frozen):
@@ -186,7 +220,7 @@ def look(environ: Mapping[str, str], pci: Path = Path("/sys/bus/pci/devices")) -
                 version=query(pynvml.nvmlSystemGetDriverVersion),
                 # NVML encodes 12.4 as 12040.
                 cuda=None if cuda is None else (cuda // 1000, cuda % 1000 // 10),
-                gpus=tuple(map(_facts, seen)),
+                gpus=tuple(map(GpuFacts.of, seen)),
                 hidden=len(gpus) - len(seen),
                 on_the_bus=on_the_bus,
             )
@@ -194,44 +228,3 @@ def look(environ: Mapping[str, str], pci: Path = Path("/sys/bus/pci/devices")) -
         # A driver is not missed if there is no GPU, or if none is wanted.
         missed = not isinstance(error, nvml.NO_DRIVER) or (on_the_bus and not hides_all(environ.get(VISIBLE)))
         return DriverFacts(on_the_bus=on_the_bus, error=str(error) if missed else None)
-
-
-def _facts(gpu: Gpu) -> GpuFacts:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(gpu.index)
-
-    def of(function: Callable[..., Any], *arguments: Any, read: Callable[[Any], Any] = lambda told: told) -> Any:
-        told = query(function, handle, *arguments)
-        return None if told is None else read(told)
-
-    def watts(milliwatts: int) -> float:
-        return milliwatts * 1e-3
-
-    ecc, ecc_pending = of(pynvml.nvmlDeviceGetEccMode) or (None, None)
-    _, _, remap_pending, remap_failed = of(pynvml.nvmlDeviceGetRemappedRows) or (None, None, None, None)
-    states = [of(pynvml.nvmlDeviceGetNvLinkState, link) for link in range(pynvml.NVML_NVLINK_MAX_LINKS)]
-    links = [bool(state) for state in states if state is not None]
-    uncorrected, sm_clock = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_CLOCK_SM
-    slowdown = pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
-    return made_of(
-        GpuFacts,
-        gpu,
-        capability=of(pynvml.nvmlDeviceGetCudaComputeCapability),
-        memory_used_bytes=of(nvml.memory, read=lambda memory: int(memory.used)),
-        processes=of(nvml.process_bytes, read=len),
-        utilization_percent=of(pynvml.nvmlDeviceGetUtilizationRates, read=lambda rates: int(rates.gpu)),
-        power_limit_w=of(pynvml.nvmlDeviceGetEnforcedPowerLimit, read=watts),
-        power_default_w=of(pynvml.nvmlDeviceGetPowerManagementDefaultLimit, read=watts),
-        ecc=ecc,
-        ecc_pending=ecc_pending,
-        uncorrected_errors=of(pynvml.nvmlDeviceGetTotalEccErrors, uncorrected, pynvml.NVML_VOLATILE_ECC),
-        remap_pending=remap_pending,
-        remap_failed=remap_failed,
-        throttle_reasons=of(nvml.throttle_reasons),
-        temperature_c=of(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
-        slowdown_temperature_c=of(pynvml.nvmlDeviceGetTemperatureThreshold, slowdown),
-        application_clock_mhz=of(pynvml.nvmlDeviceGetApplicationsClock, sm_clock),
-        default_application_clock_mhz=of(pynvml.nvmlDeviceGetDefaultApplicationsClock, sm_clock),
-        max_clock_mhz=of(pynvml.nvmlDeviceGetMaxClockInfo, sm_clock),
-        nvlinks=sum(links) if links else None,
-        compute_mode=of(pynvml.nvmlDeviceGetComputeMode),
-    )
