@@ -7,8 +7,7 @@ from collections.abc import Callable
 from statistics import median
 
 from fp8bench.doctor.check import WORST_FIRST, MachineFacts, Status, Verdict, judged
-from fp8bench.machine.busy import is_held
-from fp8bench.machine.gpus import GpuFacts
+from fp8bench.machine.gpus import GpuFacts, is_held
 from fp8bench.machine.host import LOOP_TURNS
 from fp8bench.schema.machine import GIB, gib
 from fp8bench.schema.private import shown_variable

@@ -19,8 +19,7 @@ from fp8bench.kinds.one_record import TIMING, OneRecord, Prepared, Request, head
 from fp8bench.launch.plan import ranks_for
 from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Executor
-from fp8bench.machine.busy import require_idle
-from fp8bench.machine.gpus import Machine, this_machine
+from fp8bench.machine.gpus import Machine, require_idle, this_machine
 from fp8bench.schema.collectives import (
     BACKENDS,
     DTYPES,

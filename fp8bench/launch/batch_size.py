@@ -18,7 +18,7 @@ from fp8bench.launch.prepare import Prepared, marks
 from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Executor
 from fp8bench.launch.signals import exit_code
-from fp8bench.machine.busy import room_bytes
+from fp8bench.machine.gpus import room_bytes
 from fp8bench.machine.identity import Here
 from fp8bench.records import results
 from fp8bench.schema.config import BatchSearch, BatchTry, Fit, RunConfig

@@ -25,8 +25,7 @@ from fp8bench.launch.nodes.place import Elastic, elastic_from
 from fp8bench.launch.place import Place, moved, place_on
 from fp8bench.launch.plan import Entry, Stop, entries, owned, plan, setting_in_words, stop
 from fp8bench.launch.recipes import require_in_names, require_possible, with_layers, words_of
-from fp8bench.machine.busy import require_idle
-from fp8bench.machine.gpus import Machine, this_machine
+from fp8bench.machine.gpus import Machine, require_idle, this_machine
 from fp8bench.machine.identity import Here, git_state, together
 from fp8bench.records import results
 from fp8bench.records.select import Filter, latest_first, session

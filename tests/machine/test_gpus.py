@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fp8bench.machine import busy, gpus, nvml
-from fp8bench.machine.busy import busy_gpus, require_idle
-from fp8bench.machine.gpus import VISIBLE, Gpu, gpus_here, hides_all, look, this_machine, visible
+from fp8bench.machine import gpus, nvml
+from fp8bench.machine.gpus import VISIBLE, Gpu, busy_gpus, gpus_here, hides_all, look, require_idle, this_machine
 from fp8bench.machine.nvml import driver_version
 from fp8bench.schema.errors import ModeUnavailable
 
@@ -65,7 +64,7 @@ def has(monkeypatch, tmp_path):
     """This machine has that NVML, and these files of a driver."""
 
     def having(fake, files=()):
-        for module in (busy, gpus, nvml):
+        for module in (gpus, nvml):
             monkeypatch.setattr(module, "pynvml", fake)
         monkeypatch.setattr(gpus, "DEVICES", tmp_path)
         for name in files:
@@ -212,7 +211,7 @@ ORDERS = st.permutations(range(len(UUIDS))).flatmap(lambda order: st.integers(1,
 def visible_gpus(uuids, setting):
     """The indices of the GPUs that are left."""
     every = [Gpu(index, uuid, "GPU") for index, uuid in enumerate(uuids)]
-    return tuple(gpu.index for gpu in visible(every, {} if setting is None else {VISIBLE: setting}))
+    return tuple(gpu.index for gpu in gpus.visible(every, {} if setting is None else {VISIBLE: setting}))
 
 
 HIDE_ALL_ANYWHERE = ["", " ", "-1", "-1,0", "NoDevFiles", "none", ",0"]
@@ -313,7 +312,7 @@ class HeldNvml(Nvml):
 @pytest.fixture
 def fake(has, monkeypatch):
     fake = has(HeldNvml())
-    monkeypatch.setattr(busy, "time", SimpleNamespace(monotonic=lambda: fake.now, sleep=fake.sleep))
+    monkeypatch.setattr(gpus, "time", SimpleNamespace(monotonic=lambda: fake.now, sleep=fake.sleep))
     return fake
 
 
@@ -332,7 +331,7 @@ def test_every_busy_gpu_is_refused_with_who_holds_it_or_marked_where_that_is_all
     assert refusal.value.what == f"GPU 0 is busy: {held[0]}; GPU 1 is busy: {held[1]}"
     remedy = "End them, choose other GPUs with CUDA_VISIBLE_DEVICES, or measure anyway, marked, with --allow-busy"
     assert refusal.value.remedy == remedy
-    assert fake.now >= busy.RELEASE_S
+    assert fake.now >= gpus.RELEASE_S
     assert require_idle({}, None, allow_busy=True) == tuple(f"busy GPU: {one}" for one in held)
 
 
@@ -352,7 +351,7 @@ def test_memory_that_is_being_freed_is_waited_for_and_nvml_that_does_not_say_is_
     fake.processes["GPU-aa"] = [100 * GIB]
     fake.idle_from = 2.0
     assert require_idle({}, None, allow_busy=False) == ()
-    assert 2.0 <= fake.now < 2.0 + 2 * busy.POLL_S
+    assert 2.0 <= fake.now < 2.0 + 2 * gpus.POLL_S
     fake.held["GPU-bb"] = DENIED
     assert require_idle({}, None, allow_busy=False) == ("could not see whether the GPU is busy: Not Supported",)
     assert fake.open == 0
@@ -385,12 +384,12 @@ def test_only_what_this_process_will_use_is_looked_at(environ, local_rank, looke
 )
 def test_the_room_is_what_the_gpu_with_the_least_free_memory_has(free_gib, mig, ranks, environ, room_gib, monkeypatch):
     listed = tuple(Gpu(i, f"GPU-{i}", "H200", mig and i == len(free_gib) - 1) for i in range(len(free_gib)))
-    monkeypatch.setattr(busy, "gpus_here", lambda: listed)
-    monkeypatch.setattr(busy.nvml, "opened", nullcontext)
-    monkeypatch.setattr(busy.pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
-    monkeypatch.setattr(busy.nvml, "memory", lambda index: SimpleNamespace(free=free_gib[index] * GIB))
-    assert busy.room_bytes("cuda", ranks, environ) == (room_gib and room_gib * GIB)
+    monkeypatch.setattr(gpus, "gpus_here", lambda: listed)
+    monkeypatch.setattr(gpus.nvml, "opened", nullcontext)
+    monkeypatch.setattr(gpus.pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
+    monkeypatch.setattr(gpus.nvml, "memory", lambda index: SimpleNamespace(free=free_gib[index] * GIB))
+    assert gpus.room_bytes("cuda", ranks, environ) == (room_gib and room_gib * GIB)
     # On a CPU ranks share what is free.
     for free, share in ((9 * GIB, 9 * GIB // 2), (None, None)):
-        monkeypatch.setattr(busy, "free_host_bytes", lambda free=free: free)
-        assert busy.room_bytes("cpu", 2, {}) == share
+        monkeypatch.setattr(gpus, "free_host_bytes", lambda free=free: free)
+        assert gpus.room_bytes("cpu", 2, {}) == share

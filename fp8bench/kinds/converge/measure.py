@@ -23,8 +23,7 @@ from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
 from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Executor
-from fp8bench.machine.busy import require_idle
-from fp8bench.machine.gpus import this_machine
+from fp8bench.machine.gpus import require_idle, this_machine
 from fp8bench.records import results
 from fp8bench.records.files import held
 from fp8bench.schema import option as limits

@@ -20,8 +20,7 @@ from fp8bench.config.options import is_whole, sized, within
 from fp8bench.config.request import RunRequest
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
-from fp8bench.machine.busy import require_idle
-from fp8bench.machine.gpus import this_machine
+from fp8bench.machine.gpus import require_idle, this_machine
 from fp8bench.machine.identity import Here
 from fp8bench.records import results
 from fp8bench.records.select import Filter, grouped, latest_first

@@ -192,7 +192,7 @@ def _of_round(record: Record) -> Iterator[Mark]:
         yield doubt(str(bound))
     summary, reason = record.summary, record.not_replayed
     if summary is not None:
-        # Other work ran on the GPU (`machine.busy`), so the times are doubtful.
+        # Other work ran on the GPU (`machine.gpus`), so the times are doubtful.
         yield from (doubt(text) if text.startswith("busy GPU") else Mark(text) for text in summary.flags)
         if summary.steadiness and summary.steadiness.unsteady:
             yield Mark(summary.steadiness.unsteady)
