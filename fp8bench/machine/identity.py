@@ -118,11 +118,9 @@ def git_state() -> tuple[str | None, bool | None]:
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / ".git").exists():
         return None, None
-    said = []
+    git = ["git", "-C", str(checkout), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
     try:
-        for asked in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
-            git = ["git", "-C", str(checkout), *asked]
-            said.append(subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip())
+        said = subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None, None
-    return said[0], bool(said[1])
+    return said.removesuffix("-dirty"), said.endswith("-dirty")

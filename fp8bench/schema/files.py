@@ -71,7 +71,7 @@ def read_text(path: Path, regular: bool = True) -> str:
 def text_if_any(path: Path) -> str:
     """Return the file's text; empty if it cannot be read, e.g. a file of /proc or /sys that this kernel lacks."""
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")
     except OSError:
         return ""
 

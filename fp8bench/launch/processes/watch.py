@@ -26,7 +26,7 @@ from fp8bench.launch.signals import STOPPED, Interrupt, held_back, process, proc
 from fp8bench.machine import temporary
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import RunFailed, Status
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, text_if_any
 from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import Progress, read_progress
 
@@ -188,10 +188,7 @@ class Ranks:
 
     def stack_written(self, rank: int) -> str:
         """Return all that faulthandler has written for a rank: answers, and the stack at a crash."""
-        try:
-            return rank_path(self.folder, rank, "stack").read_text(errors="replace")
-        except OSError:
-            return ""
+        return text_if_any(rank_path(self.folder, rank, "stack"))
 
     def stacks(self) -> tuple[dict[int, str], frozenset[int]]:
         """Return living ranks' stacks, and which are stopped. These are continued to answer: end all right after."""
