@@ -10,39 +10,13 @@ from faults.faulty_runs import LIMIT_S, TINY, at_work_in
 from launch.seen import ended, free_port, fresh, until
 from launch.test_nodes_runs import nodes_in
 
-from fp8bench.config.request import RunRequest
-from fp8bench.launch.nodes.agent import EACH_ITS_OWN, Hello, hello, judge
-from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.signals import process
-from fp8bench.machine.gpus import Machine
-from fp8bench.schema.errors import UsageError
 
 MINUTE_S = 60
 SETTLED_S = 6.0
 """Seconds until ranks that were seen timing a few steps wait in the phase after it."""
 
 NODE_OF_TWO = {"LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
-
-
-class TestAlike:
-    def hello(self, node, settings):
-        return Hello(node=node, host=f"host-{node}", settings=settings, hardware={}, software={})
-
-    @pytest.mark.parametrize("name", sorted(set(RunRequest.model_fields) - EACH_ITS_OWN))
-    def test_nodes_that_were_asked_for_something_else_are_refused_whatever_it_is(self, name):
-        with pytest.raises(UsageError) as refusal:
-            judge([self.hello(0, {name: "this"}), self.hello(1, {name: "that"})])
-
-        assert refusal.value.what == f"the nodes differ: {name} is this on node 0 (host-0), that on node 1 (host-1)"
-
-    def test_every_node_tells_of_every_setting(self):
-        told = hello(Elastic(0, 0, 2, 1), RunRequest(), Machine((), None, 2), {}).settings
-
-        assert set(told) == set(RunRequest.model_fields) - EACH_ITS_OWN
-
-    def test_what_each_node_may_have_of_its_own_changes_nothing_of_what_ranks_do(self):
-        assert set(RunRequest.model_fields) >= EACH_ITS_OWN
-        assert EACH_ITS_OWN == {"results_dir", "name", "price", "allow_busy"}
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from launch.seen import in_background
 from fp8bench.config.request import RunRequest
 from fp8bench.launch.nodes import agent as agents
 from fp8bench.launch.nodes import place
-from fp8bench.launch.nodes.agent import Hello, judge
+from fp8bench.launch.nodes.agent import EACH_ITS_OWN, Hello, judge
 from fp8bench.launch.nodes.place import TORCHRUN, Elastic, elastic_from
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
@@ -136,10 +136,18 @@ def test_nodes_that_differ_in_what_counts_are_refused_with_what_each_has_and_a_r
     assert [words for words in told if words not in said] == []
 
 
-def test_every_node_tells_its_versions(monkeypatch):
+@pytest.mark.parametrize("name", sorted(set(RunRequest.model_fields) - EACH_ITS_OWN))
+def test_any_setting_of_another_kind_than_each_may_have_of_its_own_is_refused(name):
+    asked = [Hello(node=node, host=f"host-{node}", settings={name: said}) for node, said in enumerate(("a", "b"))]
+    assert refusal(*asked).startswith(f"the nodes differ: {name} is a on node 0 (host-0), b on node 1 (host-1)")
+
+
+def test_every_node_tells_its_versions_and_settings_but_those_that_change_nothing_of_what_ranks_do(monkeypatch):
     monkeypatch.setattr(agents, "software_here", lambda on_gpu: {"torch": "2.10.0", "torchao": None})
     monkeypatch.setattr(agents, "__version__", "0.0.9")
     assert hello(0).software == {"fp8bench": "0.0.9", "torch": "2.10.0", "torchao": "absent"}
+    assert set(hello(0).settings) == set(RunRequest.model_fields) - EACH_ITS_OWN
+    assert EACH_ITS_OWN == {"results_dir", "name", "price", "allow_busy"} <= set(RunRequest.model_fields)
 
 
 def test_a_node_that_cannot_run_refuses_for_all_by_its_name_and_with_its_exit_code():
