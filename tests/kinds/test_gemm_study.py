@@ -234,14 +234,11 @@ def pictured(record):
 def test_bars_have_each_gemm_and_precision_with_speed_and_speed_up_or_why_not():
     title, panel = pictured(gemm_record())
     assert title == "TFLOP/s of GEMMs: vit-huge, batch 64, NVIDIA H200"
-    texts = {
-        (one.label, panel.names[place]): text
-        for one in panel.series
-        for (_, place), text in zip(one.points, one.bars, strict=True)
-    }
-    of_fc1 = [text for (_, name), text in texts.items() if name == "blocks.*.mlp.fc1 forward\n12608 x 5120 x 1280"]
-    assert (len(of_fc1), of_fc1[:2]) == (5, ["669", "1,137, 1.70x"])
-    assert [of for of, name in texts if name.startswith("head forward")] == ["bf16"]
+    names = {one.label: [panel.names[place] for _, place in one.points] for one in panel.series}
+    bars = {one.label: dict(zip(names[one.label], one.bars, strict=True)) for one in panel.series}
+    fc1 = "blocks.*.mlp.fc1 forward\n12608 x 5120 x 1280"
+    assert (bars["bf16"][fc1], bars["fp8-tensorwise"][fc1]) == ("669", "1,137, 1.70x")
+    assert {name.split()[0] for name in bars["bf16"].keys() - bars["fp8-rowwise-fast"]} == {"head"}
     emulated = timing("fp8-tensorwise", 1e-3, emulated=True)
     _, panel = pictured(record_of_one("p5", timing("bf16", 1e-3), emulated, WRONG))
     assert [one.bars for one in panel.series] == [["0.000524"], ["0.000524 (emulated)"], ["invalid"]]
