@@ -131,6 +131,7 @@ class View(Options):
 
 
 AS_IT_IS = View()
+MAY_NOT_FIT = "it may not fit"  # ends the mark of a prediction that leaves too little memory
 
 
 def parse_price(text: str) -> tuple[str, float]:
@@ -255,7 +256,7 @@ class Named(Labelled, Frozen):
 
     @property
     def fits(self) -> bool:
-        return True
+        return not any(mark.endswith(MAY_NOT_FIT) for mark in getattr(self, "marks", ()))
 
     @property
     def origin(self) -> str:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
+from fp8bench.kinds.kind import MAY_NOT_FIT
 from fp8bench.kinds.run import as_of
 from fp8bench.kinds.run.explain import profiled
-from fp8bench.kinds.run.row import MAY_NOT_FIT, Row, to_row
+from fp8bench.kinds.run.row import Row, to_row
 from fp8bench.predict.step import Known, Machine, ModelError, Step, Work, known, model_error, predict
 from fp8bench.records.select import Measurement
 from fp8bench.registry import modes

@@ -30,11 +30,10 @@ from builders import (
 )
 from report.comparing import asked, catalog, instance, price, row
 
-from fp8bench.kinds.kind import AS_IT_IS, View
+from fp8bench.kinds.kind import AS_IT_IS, MAY_NOT_FIT, View
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.rounds import Mark, Weight
-from fp8bench.kinds.run.row import MAY_NOT_FIT
 from fp8bench.kinds.run.shown import document
 from fp8bench.pricing.catalog import load
 from fp8bench.tables.document import Table

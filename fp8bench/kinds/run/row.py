@@ -17,8 +17,6 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, Summary
 from fp8bench.stats.certainty import RowVerdict, VerdictOn, unseen_share
 
-MAY_NOT_FIT = "it may not fit"  # ends the mark of a prediction that leaves too little memory
-
 
 class Row(Named):
     """A row in SI units; ratios have no unit. The names are the keys of `compare --format json` and the columns of csv.
@@ -116,10 +114,6 @@ class Row(Named):
     @property
     def decided(self) -> bool:
         return self.verdict not in (None, "inconclusive")
-
-    @property
-    def fits(self) -> bool:
-        return not any(mark.endswith(MAY_NOT_FIT) for mark in self.marks)
 
     @property
     def outcome(self) -> str:
