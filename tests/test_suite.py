@@ -43,17 +43,13 @@ def test_every_import_keeps_to_the_layers_and_torch_to_its_rooms():
     assert "8 kept, 0 broken" in done.stdout
 
 
-BY_HAND = {"pricing/offers.py"}
-"""What is left: prices, which are kept as csv. To be shorter, never longer."""
-
-
 def test_cells_and_csv_are_made_in_tables_alone():
     found = set()
     for path in PACKAGE.rglob("*.py"):
         calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
         if {ast.unparse(call).rpartition(".")[2] for call in calls} & {"Cells", "writer", "DictWriter"}:
             found.add(path.relative_to(PACKAGE).as_posix())
-    assert found == {"tables/render.py", "tables/study.py"} | BY_HAND
+    assert found == {"tables/render.py", "tables/study.py"}
 
 
 def test_what_is_to_be_cited_is_this_version():

@@ -58,11 +58,10 @@ def explain(
         require_drawable(plot)
     wanted = Filter(workload=workload, batch_size=batch_size, optimizer=optimizer)
     likes, chosen = tuple[Filter, ...](), list[StepFacts]()
-    kept = Found[Kept[Record]](())
-    # A file needs no folder.
-    if not all(map(named.names_a_file, names)):
-        kept = results.read(results_dir, results.known_instances(results_dir))
-        unread(kept.broken)
+    # Files need no folder.
+    files = all(map(named.names_a_file, names))
+    kept = Found[Kept[Record]](()) if files else results.read(results_dir, results.known_instances(results_dir))
+    unread(kept.broken)
     for name in names:
         chosen.append(find(name, results_dir, kept, unread, wanted, likes))
         like = Filter(workload=chosen[0].workload, batch_size=chosen[0].batch_size)

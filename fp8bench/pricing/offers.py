@@ -3,8 +3,6 @@ change. A version of a provider's catalogue begins with its date; a folder of PR
 variable `GPUHUNT_CATALOG_DIR`, has none. gpuhunt is an optional dependency, imported inside the functions that need it.
 """
 
-import csv
-import io
 import logging
 import os
 import re
@@ -20,6 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import FIELDS, Catalog, Instance, Offer, OfferedAs, Price, Purchase
+from fp8bench.tables.document import CsvLines, Document
+from fp8bench.tables.render import render
 
 if TYPE_CHECKING:
     from gpuhunt import CatalogItem
@@ -157,11 +157,8 @@ def _usd(offer: Offer) -> float:
 
 
 def text_of(offers: Iterable[Offer]) -> str:
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, FIELDS, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({"instance": offer.instance, **offer.price.model_dump(mode="json")} for offer in offers)
-    return buffer.getvalue()
+    rows = ((offer.instance, *(getattr(offer.price, name) for name in FIELDS[1:])) for offer in offers)
+    return render(Document((), lines=CsvLines(FIELDS, tuple(rows))), "csv") + "\n"
 
 
 class Change(Frozen):

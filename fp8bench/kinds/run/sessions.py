@@ -238,7 +238,6 @@ def seconds(records: Sequence[Record]) -> list[doc.Part]:
     every = sum(by_mode.values(), Counter[str]())
     columns: list[Column[str]] = [word("phase", lambda phase: words.get(phase, phase))]
     for mode, sums in {**by_mode, **({"all": every} if len(by_mode) > 1 else {})}.items():
-        shown = {**+sums, "together": sum(sums.values())}
-        columns.append(Column(f"{mode}, s", shown.get, ".1f"))
+        columns.append(Column(f"{mode}, s", {**+sums, "together": sum(sums.values())}.get, ".1f"))
     rows = [*filter(every.get, get_args(Phase)), "together"]
     return [table_of(columns, rows, emphasis=lambda phase: "strong" if phase == "together" else "")]
