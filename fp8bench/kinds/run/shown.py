@@ -127,11 +127,12 @@ def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
 
 def naming(rows: Sequence[Row]) -> Iterator[Column[Row]]:
     """Yield the columns that tell each row from the others."""
-    yield word("mode", lambda row: name_of(row, rows))
+    names = {id(row): name_of(row, rows) for row in rows}
+    yield word("mode", lambda row: names[id(row)])
     instances = len({row.instance for row in rows})
     if instances > 1:
         yield COLUMNS["instance"]
-    alike = grouped(rows, lambda row: (name_of(row, rows), row.instance, row.batch_size, row.world_size))
+    alike = grouped(rows, lambda row: (names[id(row)], row.instance, row.batch_size, row.world_size))
     if any(len({row.machine for row in same}) > 1 for same in alike.values()):
         yield word("machine", lambda row: f"{row.machine_label or ''} {(row.machine or '')[:6]}".strip())
     workers = len({(row.instance, row.world_size) for row in rows}) > instances
