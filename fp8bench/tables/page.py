@@ -18,6 +18,7 @@ from fp8bench.tables.row_chart import Chart
 
 HERE = Path(__file__).parent
 Part = Note | Table | Chart
+HYPHENED = re.compile(r"(?<![\w-])(?=\w*-)[\w-]{3,24}(?![\w-])")
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,6 @@ class Page:
     foot: str
 
 
-def _whole(text: str) -> Markup:
-    """Return the text, in which a number and its unit stay on one line, and so do short words with hyphens."""
-    spaced = re.sub(r"(?<=\d) (?=%|ms)", "\u00a0", escape(inert(text)))
-    return Markup(re.sub(r"(?<![\w-])(?=\w*-)[\w-]{3,24}(?![\w-])", r'<span class="whole">\g<0></span>', spaced))
-
-
 def render(page: Page) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -60,7 +55,10 @@ def render(page: Page) -> str:
     )
     # Safe: an SVG has only what chart.inlined lets through.
     environment.filters["drawn"] = lambda chart: Markup(chart.svg())
-    environment.filters["whole"] = _whole
+    # On one line stay a number and its unit, and in sentences short words with hyphens.
+    environment.filters["spaced"] = lambda text: re.sub(r"(?<=\d) (?=%|ms)", "\u00a0", text)
+    kept = r'<span class="whole">\g<0></span>'
+    environment.filters["whole"] = lambda text: Markup(HYPHENED.sub(kept, str(escape(inert(text)))))
     style = (HERE / "page.css").read_text(encoding="utf-8")
     # By its hash, the page's policy allows its style.
     allowed = f"sha256-{base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()}"
