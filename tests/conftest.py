@@ -11,8 +11,7 @@ from pathlib import Path
 import fork_server
 import hypothesis
 import pytest
-from installed import installed
-from kept import put
+from kept import installed, put
 
 from fp8bench.launch import place as placing
 from fp8bench.launch.signals import SIGNALS

@@ -1,4 +1,4 @@
-"""What lies in a folder of results, for tests that look at files: records, and what is raw beside them."""
+"""What lies in a folder of results, for tests that look at files: records, and what is raw beside them; packages too."""
 
 import json
 from pathlib import Path
@@ -40,3 +40,13 @@ def put(path: Path, text: str) -> Path:
 def in_order(folder: Path) -> list[dict[str, Any]]:
     """Every whole record of a session, turn after turn."""
     return sorted(documents(folder), key=lambda one: (one["session"]["round"], one["session"]["position"]))
+
+
+def installed(site: Path, name: str, code: str, entry_points: str) -> Path:
+    """Install a package of one module beside fp8bench, as pip would, in a folder for PYTHONPATH. code: of its module."""
+    info = site / f"{name}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / f"{name}.py").write_text(code)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(entry_points)
+    return site

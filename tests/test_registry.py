@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from installed import installed
+from kept import installed
 
 from fp8bench import registry
 from fp8bench.schema.errors import UsageError

@@ -12,7 +12,7 @@ import pytest
 from builders import at, machine_called, measured, profile, rank_samples, summary
 from cli.calling import Outcome, call_python
 from cli.home import IMPORT
-from installed import installed
+from kept import installed
 
 import fp8bench
 from fp8bench.records.layout import texts_of

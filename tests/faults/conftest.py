@@ -11,7 +11,7 @@ import fork_server
 import pytest
 from cli.calling import call, environment
 from faults.faulty_runs import WORDS, Done, nothing_left
-from installed import installed
+from kept import installed
 
 from fp8bench.schema.files import ROOT
 

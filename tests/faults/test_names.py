@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,16 @@ def test_what_a_link_leads_to_out_of_the_folder_is_sent_to_nobody(tmp_path):
 )
 def test_a_name_from_elsewhere_that_would_lie_elsewhere_here_is_not_fetched(name):
     assert not belongs(name)
+
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+TABLE = (ROOT / "docs" / "faults.md").read_text()
+NAMED = set(re.findall(r"`((?:tests/)?[\w/]*test_\w+\.py)`", TABLE))
+
+
+def test_every_test_that_it_names_exists():
+    missing = [name for name in NAMED if not ((ROOT if "/" in name else HERE) / name).is_file()]
+
+    assert len(NAMED) > 10
+    assert missing == []

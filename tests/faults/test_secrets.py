@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli.calling import call, environment, invoked
-from installed import installed
-from kept import record_paths
+from kept import installed, record_paths
 
 CANARIES = {
     "TORCHINDUCTOR_REDIS_URL": "redis://user-canary:canary-redis@cache.example:6379/0",

@@ -12,8 +12,7 @@ import torch
 from faults.conftest import ENTRY_POINTS, PLUGINS
 from faults.faulty_runs import at_work_in
 from gpu.this_gpu import needs_gpu, needs_two_gpus
-from installed import installed
-from kept import documents
+from kept import documents, installed
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 

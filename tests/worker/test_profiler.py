@@ -8,9 +8,11 @@ import torch
 import torch.profiler
 from torch import nn
 
+from fp8bench import registry
 from fp8bench.schema.errors import UsageError
 from fp8bench.stats.steps import PROFILED_STEPS
 from fp8bench.worker import profiler
+from fp8bench.worker.ceilings import Attention, counted
 from fp8bench.worker.profiler import profile_steps
 
 CPU = torch.device("cpu")
@@ -109,3 +111,20 @@ def test_temporary_files_lie_where_the_launcher_removes_them_and_none_is_left_by
     assert profiled(steps, tmp_path / "kept.json.gz", temporary).warning is None
     assert [trace.is_relative_to(temporary) for trace in seen] == [True]
     assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "attention", "normed"),
+    [
+        # 2 samples, 4 heads, 16 patches and a class token, 16 channels; 5 norms.
+        ("vit-micro", Attention((2, 4, 17, 16), (2, 4, 17, 16), False, False), 5 * 2 * 17 * 64),
+        ("llm-micro", Attention((2, 4, 64, 16), (2, 2, 64, 16), True, True), 5 * 2 * 64 * 64),
+    ],
+)
+def test_attention_and_norms_of_a_model_are_counted_and_nothing_stays_hooked(name, attention, normed):
+    workload = registry.load(registry.find_workload(name))(data="device")
+    for _ in range(2):
+        _, calls = counted(workload, 2)
+        assert (calls.attention, calls.normed) == ({attention: 2}, normed)
+    torch.nn.LayerNorm(8)(torch.ones(8))
+    assert calls.normed == normed
