@@ -1,4 +1,4 @@
-"""What lies in a folder of results, for tests that look at files: records, and what is raw beside them; packages too."""
+"""What lies in a folder of results, for tests that look at files: records, and what is raw beside them; packages."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def in_order(folder: Path) -> list[dict[str, Any]]:
 
 
 def installed(site: Path, name: str, code: str, entry_points: str) -> Path:
-    """Install a package of one module beside fp8bench, as pip would, in a folder for PYTHONPATH. code: of its module."""
+    """Install a package of one module beside fp8bench in a folder for PYTHONPATH. code: of its module."""
     info = site / f"{name}-1.0.dist-info"
     info.mkdir(parents=True)
     (site / f"{name}.py").write_text(code)
