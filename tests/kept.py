@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fp8bench.records.files import is_record, samples_path
 
 
@@ -50,3 +52,8 @@ def installed(site: Path, name: str, code: str, entry_points: str) -> Path:
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(entry_points)
     return site
+
+
+def thorough_unless(quick, *values, **named):
+    """Return a case of pytest.mark.parametrize. quick: whether `make test` runs it too."""
+    return pytest.param(*values, marks=() if quick else pytest.mark.thorough, **named)

@@ -100,7 +100,7 @@ def fields_of(model: type[Frozen]) -> Iterator[tuple[str, type, Any]]:
         kind = kind_of(of)
         several = get_origin(kind) is tuple
         # The flag of an option with several values is singular.
-        flags = option.flags or (flag_of(name).removesuffix("s") if several else flag_of(name),)
+        flags = option.flags or (flag_of(name, several),)
         told = of.is_required() or option.help.endswith("]")
         usual = option.usual(None if told else of.default or option.default)
         help = f"{option.help} [{usual}]." if usual else f"{option.help}."

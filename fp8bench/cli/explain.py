@@ -111,7 +111,8 @@ def find(
         raise UsageError(f"{name} was profiled on {' and '.join(found)}", remedy)
     ((record, row),) = found.values()
     profiled_in = record.session.round if record.session else 1
-    others = sorted({one.what.batch_size for one in of_any_work} - {row.batch_size})
+    alike = [one for one in of_any_work if one.profile and one.what.workload == row.workload]
+    others = sorted({one.what.batch_size for one in alike} - {row.batch_size})
     log(
         f"{row.workload}, {row.variant_label} on {row.instance}: batch {row.batch_size} x "
         f"{workers(row.world_size, row.device)}, session {row.session_id or record.run_id}, "

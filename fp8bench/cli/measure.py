@@ -57,7 +57,7 @@ def command_of(name: str, summary: str) -> Any:
         if record is not None:
             for given in sorted(request.model_fields_set - OF_THE_MACHINE):
                 if (value := getattr(request, given)) not in (None, False):
-                    flag = flag_of(given).removesuffix("s") if isinstance(value, tuple) else flag_of(given)
+                    flag = flag_of(given, isinstance(value, tuple))
                     what = f"--record shows what was kept, and {flag} belongs to a measurement"
                     raise UsageError(what, "Give one of them")
             shown(find_kept(record, request.results_dir, kind.record, Unread()))

@@ -10,6 +10,7 @@ import typer
 
 from fp8bench.schema.errors import RunFailed, UsageError, inert, writing
 from fp8bench.tables import render
+from fp8bench.tables.document import Hint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,6 +78,8 @@ def show(document: "Document", form: str, repeat: bool = True) -> None:
     typer.echo(render.render(document, form))
     if form == render.PIPE and not repeat:
         return
+    for text in document.told(Hint) if form in ("json", "csv") else ():
+        log(text)
     for text in document.warnings:
         warn(text)
 

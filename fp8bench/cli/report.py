@@ -47,8 +47,8 @@ def report(
     options, catalog = selection.resolved(keys, results_dir, view, named=bool(instances))
     kept = results.read(results_dir, options.instances)
     found = gather(kept, options, catalog, results_dir, unread)
-    for text in filter(None, [found.hint]):
-        log(text)
+    if found.hint:
+        log(found.hint)
     for text in found.warnings:
         warn(text)
     if all(row.status != "ok" for row in found.rows):

@@ -38,7 +38,7 @@ def scaling(
     prices: Annotated[
         tuple[str, ...], option("INSTANCE=USD", "What if an hour of a node cost this; may be given several times.")
     ] = (),
-    wide: Annotated[bool, Option("Every row and column; a narrow terminal divides them over tables")] = False,
+    wide: Annotated[bool, Option("Every row; a narrow terminal divides the columns over tables")] = False,
     notes: AllNotes = False,
     form: Form = "table",
     results_dir: ResultsDir = Path("results"),

@@ -17,6 +17,8 @@ from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.option import ByDevice, Limit, Option, flag_of
 
+EMPTY = "a value is empty"
+
 
 class Options(Frozen):
     """Options as fields, each with its `Option` in an `Annotated`."""
@@ -27,7 +29,7 @@ class Options(Frozen):
         """Turn a boolean, which YAML makes of `on`, into its word; refuse blanks and what only Python calls numbers."""
         kind = kind_of(cls.model_fields[str(info.field_name)])
         if any(isinstance(word, str) and not word.strip() for word in (value if isinstance(value, list) else [value])):
-            raise ValueError("a value is empty")
+            raise ValueError(EMPTY)
         if isinstance(value, str) and kind in (int, float) and ("_" in value or not value.isascii()):
             raise ValueError("it must be a number in the digits 0 to 9, without underscores")
         if not isinstance(value, bool):
@@ -108,9 +110,9 @@ def read(model: type[Options], words: Mapping[str, Any], command: str) -> Any:
         name, *within = map(str, error.errors()[0]["loc"])
         field, value, help = model.model_fields[name], given[name], f"fp8bench {command} --help"
         option, known = option_of(field), words_of(kind_of(field))
-        flag = option.flags[-1] if option is not None and option.flags else flag_of(name)
+        flag = option.flags[-1] if option is not None and option.flags else flag_of(name, isinstance(given[name], list))
         flag = str(option.metavar) if option is not None and option.argument else flag
-        if known:
+        if known and EMPTY not in str(error):
             raise unknown_name(flag, value, [*known], help) from error
         if isinstance(value, list):
             value = value[int(within[0])] if within and len(value) > 1 else ",".join(value)
@@ -121,6 +123,8 @@ def invalid(where: str, value: object, error: ValidationError, help: str) -> Usa
     """Return the error for a value that pydantic refused, with the reason in this program's words."""
     fault = error.errors()[0]
     reason = str(fault["ctx"]["error"] if fault["type"] == "value_error" else fault["msg"].lower())
+    if reason == EMPTY:
+        return UsageError(f"{where} was given an empty value", "Give it a value, or omit it")
     if fault["type"] == "string_pattern_mismatch":
         reason = "letters, digits, '.', '_' and '-' are allowed, and it begins with a letter or a digit"
     if fault["type"] in ("int_parsing", "int_type", "int_from_float"):

@@ -169,9 +169,9 @@ def document(rows: Sequence[Prediction], warnings: Sequence[str], omitted: Seque
         word("predicted mode", lambda one: name_of(one.row, every)),
         *([word("from", lambda one: one.origin)] if len(origins) > 1 else []),
         Column("batch", lambda one: one.row.batch_size, "d"),
-        Column("step, ms (range)", step, str, "interval"),
+        Column("step, ms (range)", step, str),
         Column(f"{unit}/s", lambda one: one.row.throughput_per_s, _rounded),
-        Column(f"1,000 {unit}/USD (range)", per_usd, str, "interval"),
+        Column(f"1,000 {unit}/USD (range)", per_usd, str),
     )
     table = table_of(columns, rows, emphasis=lambda one: "faint" if one.row.reason else "", whole=True)
     marks = [(Mark(row.reason, Weight.NOT_RUN), row) for row in every if row.reason]

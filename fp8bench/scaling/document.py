@@ -34,7 +34,7 @@ def document(found: Scaled, view: View = AS_IT_IS) -> doc.Document:
     left, warned = len(found.points) - len(rows), (CAUTION,) if found.projected else ()
     marks = [(mark, one) for one in rows for mark in one.marks]
     blocks = doc.blocks(
-        [*([doc.Sentence(found.hint)] if found.hint else [])],
+        [*([doc.Hint(found.hint)] if found.hint else [])],
         [
             doc.Heading(f"{found.workload}: what is left of a {_kind(rows)}'s rate on more of them, and what it costs"),
             _table(rows, view.wide),
@@ -87,9 +87,9 @@ def _naming(rows: Sequence[Named], once: bool = True) -> Iterator[Column[Any]]:
 def _table(rows: Sequence[Point], wide: bool) -> doc.Table:
     unit, naming = rows[0].unit, [*_naming(rows, once=not wide)]
     columns: tuple[Column[Point], ...] = (
-        Column(f"{unit}/s a {_kind(rows)}", _rate, str, "interval", spare=True),
-        Column("left", lambda p: _share(p.share_of_smallest, p.share_of_smallest_ci), str, "interval"),
-        Column("faster", _faster, str, "interval"),
+        Column(f"{unit}/s a {_kind(rows)}", _rate, str, spare=True),
+        Column("left", lambda p: _share(p.share_of_smallest, p.share_of_smallest_ci), str),
+        Column("faster", _faster, str),
         Column(f"USD/billion {unit}", lambda p: p.usd_per_billion_units, _three_digits),
         Column("final loss", _loss, str),
     )
@@ -133,9 +133,9 @@ def _projected(found: Scaled) -> list[list[doc.Part]]:
 
     columns: tuple[Column[Projection], ...] = (
         Column(f"{rows[0].unit}/s a {_kind(rows)}", lambda r: ends(r.units_per_s_per_gpu, ",.1f"), str, spare=True),
-        Column("left of 1 node", lambda r: ends(r.share_of_one_node, ".1f", 100, " %"), str, "interval"),
+        Column("left of 1 node", lambda r: ends(r.share_of_one_node, ".1f", 100, " %"), str),
         Column("communication", lambda r: r.ring_s, ".1f", scale=1e3, after=" ms"),
-        Column(f"USD/billion {rows[0].unit}", lambda r: ends(r.usd_per_billion_units, ",.0f"), str, "interval"),
+        Column(f"USD/billion {rows[0].unit}", lambda r: ends(r.usd_per_billion_units, ",.0f"), str),
     )
     heading = doc.Heading("Projected, and not measured: nothing below ran on so many nodes")
     table = table_of([*naming, *columns], rows, len(naming), lambda _row: "faint", whole=True)

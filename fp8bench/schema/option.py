@@ -76,9 +76,11 @@ class Option:
         return self.if_unset or ("" if default is None or default is False else str(default))
 
 
-def flag_of(name: str) -> str:
-    """Return the flag of a field, e.g. `--min-time` of `min_time_s`, whose limit names the unit."""
-    return f"--{name.removesuffix('_s').replace('_', '-')}"
+def flag_of(name: str, several: bool = False) -> str:
+    """Return the flag of a field, e.g. `--min-time` of `min_time_s`, whose limit names the unit. several: whether it
+    has several values, each of which is given by the singular.
+    """
+    return f"--{name.removesuffix('_s').removesuffix('s' if several else '').replace('_', '-')}"
 
 
 def variable_of(name: str) -> str:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 NOTHING = "-"
 """The text of a cell whose value is unknown."""
 
-CellKind = Literal["word", "quantity", "interval", "verdict", "note"]
-"""Kinds of cells: a name; a number; a number with its 95 % interval; a decision; remarks."""
+CellKind = Literal["word", "quantity", "verdict", "note"]
+"""Kinds of cells: a name; a number, also with its interval; a decision; remarks."""
 
 Tone = Literal["", "good", "doubtful", "bad"]
 Emphasis = Literal["", "strong", "faint"]
@@ -35,6 +35,10 @@ class Heading(Text):
 
 class Sentence(Text):
     """A statement of what follows from a table, or how it was measured."""
+
+
+class Hint(Sentence):
+    """What else there is than a table shows, above it. A command logs it where no text is printed."""
 
 
 class Note(Text):
@@ -69,7 +73,7 @@ class Cells(NamedTuple):
     @property
     def numeric(self) -> bool:
         """Whether the cells are aligned digit under digit."""
-        return self.kind in ("quantity", "interval")
+        return self.kind == "quantity"
 
     @property
     def says_something(self) -> bool:
@@ -141,7 +145,10 @@ class Document(NamedTuple):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return tuple(part.text for block in self.blocks for part in block if isinstance(part, Warned))
+        return self.told(Warned)
+
+    def told(self, kind: type[Text]) -> tuple[str, ...]:
+        return tuple(part.text for block in self.blocks for part in block if isinstance(part, kind))
 
 
 def notes(*every: tuple[object, str]) -> list[Note]:

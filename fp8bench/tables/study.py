@@ -90,8 +90,7 @@ class Column(Generic[RowT]):
             return with_interval(value, self.interval(row), self.format, self.scale, self.after)
         if callable(self.format):
             return self.format(value)
-        quantity = self.kind in ("quantity", "interval")
-        return number(value, self.format, self.scale, self.after) if quantity else str(value)
+        return number(value, self.format, self.scale, self.after) if self.kind == "quantity" else str(value)
 
     def value(self, row: RowT) -> Any:
         """Return what rows are filtered by: the value in the unit that is shown."""

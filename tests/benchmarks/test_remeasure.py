@@ -11,7 +11,7 @@ import time
 import pytest
 import remeasure
 from cli.calling import call, call_python
-from marks import thorough_unless
+from kept import thorough_unless
 from remeasure import Task, run, tasks
 
 from fp8bench.pricing.catalog import load

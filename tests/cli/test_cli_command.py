@@ -27,13 +27,13 @@ def test_no_option_of_any_command_takes_an_empty_value(words):
                 given = words.format(flag=option.opts[0]).split("|")
                 needed = [one.opts[0] for one in command.params if one.required]
                 others = [f"{name}=1" if name.startswith("-") else "1" for name in needed]
-                with pytest.raises(UsageError, match=f"{option.opts[-1]}.* ' ?'|{option.opts[-1]}.*: a value is empty"):
+                with pytest.raises(UsageError, match=f"{option.opts[-1]} was given an empty value"):
                     command.invoke(command.make_context(called, [*others, *given]))
     assert looked_at >= set(COMMANDS)
 
 
 def test_no_argument_may_be_empty_and_what_is_only_shown_again_takes_fewer_variables():
-    with pytest.raises(UsageError, match="INSTANCE: invalid value 'p5,': a value is empty"):
+    with pytest.raises(UsageError, match="INSTANCE was given an empty value"):
         invoked("compare", "p5", "")
     assert "seed" in obeyed("gemm", ["--sweep"])
     assert "batch_size" not in obeyed("gemm", ["--sweep"])

@@ -387,6 +387,8 @@ def test_several_nodes_are_projected_from_one_and_cost_as_many():
     words = ("p5", "h200-1x", "--gpus", "16", "--workload", "vit-huge", "--format", "answer")
     answer = json.loads(call(ROOT, "compare", *words).stdout)
     assert answer["sentences"] == ["Which mode? That is decided where it was measured: h200-1x, h100-2x."]
+    assert "256 x 64" in call(ROOT, "compare", "p5", "--gpus", "8,16,64").stdout
+    assert "-31.3 %" in call(ROOT, "compare", "p4d", "p5", "--price", "p5=60").stdout, "as published, at no other price"
 
 
 @pytest.mark.slow

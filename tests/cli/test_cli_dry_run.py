@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli.calling import one_line
-from kept import documents
-from marks import thorough_unless
+from kept import documents, thorough_unless
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,8 +6,7 @@ from functools import partial
 
 import pytest
 from cli.calling import call, one_line
-from kept import record_paths
-from marks import thorough_unless
+from kept import record_paths, thorough_unless
 
 from fp8bench import registry
 from fp8bench.config.options import options_of, read

@@ -231,7 +231,7 @@ def record_of(**words: object) -> Record:
 
 
 WRONG = {
-    ("step_time_s", "--step-time"): ["0", "-0.199", "199 ms", "", "nan", "inf", "1e-320"],
+    ("step_time_s", "--step-time"): ["0", "-0.199", "199 ms", "nan", "inf", "1e-320"],
     ("batch_size", "--batch-size"): ["0", "-64", "many", "64.5"],
     ("gpus", "--gpus"): ["0", "-8", "eight"],
     ("published_on", "--published-on"): ["last autumn", "2023-11-31"],
@@ -246,7 +246,8 @@ WRONG = {
             for (field, flag), values in WRONG.items()
             for value in values
         ),
-        *[({"source": source}, "--source: .* does not say where") for source in ("measured", " MEASURED ", "", "  ")],
+        *[({"source": source}, "--source: .* does not say where") for source in ("measured", " MEASURED ")],
+        *[({field: " "}, ".* was given an empty value") for field in ("source", "step_time_s")],
         ({"mode": "te-fp9"}, ".*Did you mean 'te-fp8'"),
         ({"workload": "vit-hug"}, ".*Did you mean 'vit-huge'"),
         ({"published_on": "2999-01-01"}, "--published-on: .*2999-01-01.* is in the future"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from marks import thorough_unless
+from kept import thorough_unless
 
 from fp8bench.stats.steadiness import positive_correlation, steadiness
 

@@ -16,7 +16,7 @@ from fp8bench.tables.written import brief_count, change, low_to_high, rate, time
 
 ROWS = [("fc1", "bf16", "1.0"), ("fc1", "fp8", "0.5"), ("fc2", "fp8", "0.7")]
 MODE = Cells("mode", ("torchao-float8:rowwise", "te-fp8, CUDA graph"), "word")
-STEP = Cells("step, ms (95 %)", ("349 (347-350)", "-"), "interval", spare=True)
+STEP = Cells("step, ms (95 %)", ("349 (347-350)", "-"), "quantity", spare=True)
 NOTES = Cells("notes", ("published Pareto [a b]", ""), "note")
 TABLE = Table((MODE, STEP, NOTES), whole=True)
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import torch
-from marks import thorough_unless
+from kept import thorough_unless
 from torch.nn import functional as F
 from worker import faulty_blocks as faulty
 from worker.faulty_blocks import called, filled, frozen, gradients, llama_with, output, refusal, replaced, stale

@@ -4,7 +4,7 @@ Which weights stand for which, what is perturbed, and modes whose names are lies
 
 import pytest
 import torch
-from marks import thorough_unless
+from kept import thorough_unless
 from torch import nn
 from torch.nn import functional as F
 from worker.faulty_blocks import gradients, refusal

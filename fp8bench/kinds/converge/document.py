@@ -192,7 +192,7 @@ def _refused(row: Row) -> tuple[str, str] | None:
     return None if row.seeds else (row.status, row.reason or "it was not trained")
 
 
-NATS: dict[str, Any] = {"write": _half_width, "unit": "nats", "kind": "interval"}
+NATS: dict[str, Any] = {"write": _half_width, "unit": "nats"}
 TABLE = StudyTable[Row](
     naming=(word("mode", lambda row: f"{row.mode}, emulated" if row.emulated else row.mode),),
     # Losses are without their interval: seeds differ by more than modes do, which only their pairs show.

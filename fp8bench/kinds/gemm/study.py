@@ -215,7 +215,7 @@ def _against(line: Line, first: Line) -> tuple[str, doc.Tone]:
     return ratio(speedup, verdict), TONES.get(verdict, "")
 
 
-MICROSECONDS = Column[Line]("us (95 %)", lambda line: line.timing, _microseconds, "interval")
+MICROSECONDS = Column[Line]("us (95 %)", lambda line: line.timing, _microseconds)
 TFLOPS = Column[Line]("TFLOP/s", lambda line: line.numbers["tflops"], rate)
 SHARE: dict[str, Any] = {"scale": 100, "after": " %"}
 TABLE = StudyTable[Line](

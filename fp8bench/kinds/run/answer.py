@@ -118,7 +118,9 @@ class Answer(Frozen):
     def told(self) -> tuple[Pair, ...]:
         """The pairs, without a prediction that decides nothing between instances of which published figures do."""
         decided = [pair.instances for pair in self.pairs if pair.decided]
-        return tuple(pair for pair in self.pairs if pair.decided or pair.instances not in decided)
+        return tuple(
+            pair for pair in self.pairs if pair.decided or pair.origin != "predicted" or pair.instances not in decided
+        )
 
     @property
     def factors(self) -> dict[str, float]:
@@ -298,5 +300,5 @@ def elsewhere(pair: Pair, catalog: Catalog, query: PriceQuery) -> Elsewhere | No
             of_gpu, usd = least[listed.gpu or ""], price.usd_per_hour / listed.gpu_count
             of_gpu[listed.provider] = min(usd, of_gpu.get(listed.provider, usd))
     per_gpu, mine, theirs = speedup * pair.reference.world_size / pair.row.world_size, least[one.gpu], least[other.gpu]
-    gains = [per_gpu * theirs[name] / mine[name] - 1 for name in mine.keys() & theirs.keys()]
+    gains = [per_gpu * (theirs[name] / mine[name]) - 1 for name in mine.keys() & theirs.keys()]
     return Elsewhere(providers=len(gains), least=min(gains), most=max(gains)) if len(gains) > 1 else None

@@ -248,7 +248,7 @@ def holds(condition: Condition, row: Row) -> bool:
 
 def best_batches(rows: Sequence[Row], of_each_machine: bool = False) -> list[Row]:
     """Return for each mode on each instance, with one execution and number of GPUs, the batch size that buys most for a
-    dollar (without prices, the fastest). What did not run is omitted if the same mode ran at any size.
+    dollar (without prices, the fastest). What did not run, or may not fit, is omitted if the same mode ran at any size.
     """
 
     def mode(row: Row) -> tuple[object, ...]:
@@ -264,7 +264,9 @@ def best_batches(rows: Sequence[Row], of_each_machine: bool = False) -> list[Row
         max(of, key=lambda row: row.units_per_usd or row.throughput_per_s or 0) for of in grouped(ok, variant).values()
     )
     kept, ran = {row.run_id for row in best}, set(map(mode, ok))
-    return [row for row in rows if row.run_id in kept or (row.status != "ok" and mode(row) not in ran)]
+    return [
+        row for row in rows if row.run_id in kept or ((row.status != "ok" or not row.fits) and mode(row) not in ran)
+    ]
 
 
 def with_front(rows: Sequence[Row]) -> list[Row]:

@@ -78,11 +78,11 @@ def compare(
         without = [key for key in options.instances if key not in {row.instance for row in rows}]
         hint = of_several(workload, others, without)
     ranked = sorted(_beside_references(rows, fitting, options), key=rank)
-    # The answer at the prices of the day of the newest published figure, unless a day was requested.
+    # The answer at the prices of the day of the newest published figure, none of them assumed, unless a day was given.
     figures = [row.measurement for row in rows if row.latest.source == "published"]
     days = [one.latest.provenance.published_on for one in figures if one.latest.provenance]
     then = None if options.as_of else max(filter(None, days), default=None)
-    at_then = options._replace(as_of=then)
+    at_then = options._replace(as_of=then, price={})
     of_then = [to_row(one, catalog, at_then) for one in figures] if then else []
     return Comparison(
         rows=tuple(row.model_copy(update={"warnings": (*filter(None, [hint]), *warnings)}) for row in ranked),

@@ -44,12 +44,7 @@ def page(comparison: Comparison, today: date, bought: str = "") -> Page:
         rest.append("Nothing here was measured. Run `fp8bench run` on the instance before you choose it.")
     # The table that compare prints, and its notes; the answer and warnings are at the top of the page.
     told = [*chain(*document(comparison, view=AS_IT_IS.model_copy(update={"notes": True}), every_row=True).blocks)]
-    names = ("mode", "instance", "machine", "batch", "GPUs")
-    table = [
-        one._replace(numbered=True, naming=sum(column.heading in names for column in one.columns))
-        for one in told
-        if isinstance(one, Table)
-    ]
+    table = [one._replace(numbered=True) for one in told if isinstance(one, Table)]
     notes = [one for one in told if isinstance(one, Note)]
     priced = {(row.instance, row.nodes, row.usd_per_hour, row.price_as_of, row.price_source): row for row in rows}
     sections = [

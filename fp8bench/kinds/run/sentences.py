@@ -201,7 +201,7 @@ def _of_pair(pair: Pair, brief: bool) -> str:
             asked += f" --batch-size {one.batch_size} on {one.instance}"
             said += f"; fp8bench run {asked} decides{f' ({cost})' if cost else ''}"
         return said
-    speedup, paid, found = row.speedup_vs_reference or 1.0, pair.price_ratio, pair.elsewhere
+    speedup, paid, found = row.speedup_vs_reference or 1.0, pair.price_ratio, pair.elsewhere if pair.by_value else None
     # How much of the gain is speed and how much is price.
     factors = f"{speedup:.2f}x its speed at {paid:.2f}x its price; " if pair.by_value and paid else ""
     loss = f"{factors}{other.instance} against it: {-pair.gain / (1 + pair.gain) * 100:.1f} %"

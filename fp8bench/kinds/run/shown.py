@@ -31,7 +31,7 @@ FEW_INSTANCES, FEW_ROWS = 2, 16
 """Up to which a table that answers shows every row: it fits a screen, or the question is which mode."""
 
 CERTAIN = "*"
-TWO_MACHINES = re.compile(r"(?<=: )machine \(.+?, reference (?:[^()]|\([^)]*\))+\)")
+TWO_MACHINES = re.compile(r"(?<=[:,] )machine \(.+?, reference (?:[^()]|\([^)]*\))+\)")
 """In the reason of a row without a gain: what each is called, for programs."""
 
 NOT_MEASURED = {
@@ -48,7 +48,7 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
     rows: list[Row] = []
     tables: list[list[doc.Part]] = []
     for one in comparisons:
-        some = one.rows if in_columns or every_row else tuple(_told(one, view.notes))
+        some = one.rows if in_columns or every_row else tuple(_told(one, view.notes or bool(view.gpus)))
         rows += some
         tables.append([*([doc.Heading(one.name)] if one.name else []), _table(some, letters, view)])
         if not in_columns:
@@ -67,26 +67,25 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
     tables[-1] += [*said, *map(doc.Note, lines), *map(doc.Warned, warnings)]
     every, answers = tuple(row for one in comparisons for row in one.rows), [as_json(one) for one in comparisons]
     answer = answers if comparisons[0].name else answers[0]
-    # Before all: the table may be of another workload than is meant.
-    tables[0][:0] = [doc.Sentence(one.hint) for one in comparisons if one.hint]
+    tables[0][:0] = [doc.Hint(one.hint) for one in comparisons if one.hint]
     return doc.Document(doc.blocks(*tables), data=every, answer=answer, lines=doc.CsvLines.of(Row, every))
 
 
-def _told(comparison: Comparison, with_notes: bool) -> Iterator[Row]:
+def _told(comparison: Comparison, predicted: bool) -> Iterator[Row]:
     """Yield the rows of the table that answers: all, but of many rows of several instances those that the answer names,
-    the best of each instance, the best of the reference's mode there, and those that failed. If every instance has
-    published ones, predicted ones only with notes.
+    the best of each instance, the best of the reference's mode there, and those that failed. predicted: whether
+    predicted ones are shown also where every instance has published ones.
     """
     rows, answer = comparison.rows, comparison.answer
     few = len({row.instance for row in rows}) <= FEW_INSTANCES or len(rows) <= FEW_ROWS
     published = {row.instance for row in rows if row.status == "ok" and not row.timed}
-    answered = not with_notes and published >= {row.instance for row in rows}
+    answered = not predicted and published >= {row.instance for row in rows}
     pairs = [*answer.told, *answer.at_best, *(of.pair for of in answer.modes)]
     named = {row.run_id for pair in pairs for row in (pair.row, pair.reference)}
     base = {row.mode for row in rows if row.is_reference}
     seen: set[tuple[object, ...]] = set()
     for row in rows:
-        if answered and row.source == "predicted":
+        if answered and row.source == "predicted" and row.run_id not in named:
             continue
         best = {(row.instance, row.timed), (row.instance, row.timed, row.mode in base)} - seen
         seen |= best
@@ -112,7 +111,8 @@ def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
         return "strong" if row.is_reference else "" if row.status == "ok" else "faint"
 
     if not view.wide and not view.columns:
-        return table_of([*brief_columns(rows)], rows, 2, emphasis, every=True, whole=True)
+        named = [*naming(rows)]
+        return table_of([*named, *brief_columns(rows)], rows, len(named), emphasis, every=True, whole=True)
     every = {**EVERY, NOTES: RowColumn(NOTES, remark, kind="note")}
     if view.columns:
         columns: list[Column[Row]] = [every[name] for name in view.columns]
@@ -134,7 +134,7 @@ def naming(rows: Sequence[Row]) -> Iterator[Column[Row]]:
         yield COLUMNS["instance"]
     alike = grouped(rows, lambda row: (names[id(row)], row.instance, row.batch_size, row.world_size))
     if any(len({row.machine for row in same}) > 1 for same in alike.values()):
-        yield word("machine", lambda row: f"{row.machine_label or ''} {(row.machine or '')[:6]}".strip())
+        yield word("machine", lambda row: f"{row.machine_label or ''} {(row.machine or '')[:6]}".strip() or None)
     workers = len({(row.instance, row.world_size) for row in rows}) > instances
     if len({row.batch_size for row in rows}) > 1:
         size = "{0.batch_size} x {0.world_size}" if workers else "{0.batch_size}"
@@ -144,9 +144,8 @@ def naming(rows: Sequence[Row]) -> Iterator[Column[Row]]:
 
 
 def brief_columns(rows: Sequence[Row]) -> Iterator[Column[Row]]:
-    """Yield the columns of the table that answers."""
+    """Yield the columns of the table that answers, but those that name a row."""
     column = partial(RowColumn, format=str)
-    yield from naming(rows)
     priced = any(row.units_per_usd is not None for row in rows)
     faster = column("faster", lambda row: _faster(row, priced), tone=None if priced else tone)
     if rows[0].budget_usd is not None:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from marks import thorough_unless
+from kept import thorough_unless
 from outside.outside_plugins import Polite
 from torch import nn
 from worker.execution.executing import blocks_of, settings

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from marks import thorough_unless
+from kept import thorough_unless
 from outside.outside_plugins import TinyLinear
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from worker.execution.executing import CPU, blocks_of, decided, settings, some_parts
