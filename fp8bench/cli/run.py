@@ -68,6 +68,7 @@ def run(
     ] = False,
     **settings: Any,
 ) -> None:
+    # Entered here too, so that the other processes of torchrun get the code of --strict.
     with as_torchrun_has_it(os.environ, alone=dry_run) as (place, agent), unread:
         requested = resolved(settings, config)
         if trace is not None and trace.is_dir():

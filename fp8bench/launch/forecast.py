@@ -257,10 +257,10 @@ def least_memory(config: RunConfig, parameters: int, has_gib: float | None) -> t
     """Return the bytes that a rank needs, however small the batch, and what for (as `worker.memory` refuses a run).
     has_gib: memory of a GPU, by which `--parallel auto` decides whether ranks share weights.
     """
-    kept, gate = kept_bytes(parameters, config.optimizer), 2 * parameters * FLOAT32_BYTES
+    kept, gate = kept_bytes(parameters, config.optimizer), kept_bytes(parameters, "none")
     by_memory = config.parallel == "auto" and has_gib is not None and 2 * kept > has_gib * GIB
     shared = by_memory or config.parallel == "fsdp" or config.tensor_parallel > 1
-    part = kept / (config.tensor_parallel if config.parallel == "ddp" else config.world_size) if shared else kept
+    part = kept / config.sharers if shared else kept
     if part == kept or part >= gate:
         return part, "weights, gradients and the optimizer's state"
     return (

@@ -128,6 +128,11 @@ class RunConfig(OfMode):
         return self.workers * PREFETCH_FACTOR if self.data == "loader" else 0
 
     @property
+    def sharers(self) -> int:
+        """How many ranks share a weight, if ranks share weights at all."""
+        return self.tensor_parallel if self.parallel == "ddp" else self.world_size
+
+    @property
     def switched_label(self) -> str:
         """The label with the switches of Transformer Engine's layer: `te-fp8:delayed+fused-qkv`."""
         return with_switches(self.mode_label, self.te_switches)

@@ -21,7 +21,7 @@ from torch import Tensor
 from fp8bench.machine.host import free_host_bytes
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.execution import FLOAT32_BYTES, kept_bytes
+from fp8bench.schema.execution import kept_bytes
 from fp8bench.schema.rank import RankMemory
 from fp8bench.workloads.protocol import Workload
 
@@ -56,10 +56,9 @@ def require_memory(config: RunConfig, workload: Workload, device: torch.device, 
     room = room_on(device, config.world_size // config.nodes)
     if room is None or count is None:
         return
-    parameters, parts = count(), 1
-    if sharded:
-        parts = config.tensor_parallel if config.parallel == "ddp" else config.world_size
-    needed, gate = kept_bytes(parameters, config.optimizer) // parts, 2 * parameters * FLOAT32_BYTES
+    parameters, parts = count(), config.sharers if sharded else 1
+    # The gate looks at weights and gradients.
+    needed, gate = kept_bytes(parameters, config.optimizer) // parts, kept_bytes(parameters, "none")
     free, billions, helps = room.free_bytes, f"{parameters / 1e9:.2f}e9 parameters", room.remedy
     why = f"for weights, gradients and the state of {config.optimizer} ({billions})"
     if parts > 1:

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import date
 from itertools import chain
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fp8bench import __version__
 from fp8bench.kinds.kind import AS_IT_IS
@@ -102,7 +103,8 @@ def _of(part: Callable[[Shown], LineT | None], columns: Sequence[Column[LineT]])
     def get_of(column: Column[LineT]) -> Callable[[Shown], object]:
         return lambda one: None if (found := part(one)) is None else column.get(found)
 
-    return [Column(one.heading, get_of(one), one.format, one.kind, below=one.below) for one in columns]
+    every: Iterable[Any] = columns
+    return [replace(one, get=get_of(one)) for one in every]
 
 
 NAMING: tuple[Column[Shown], ...] = (
