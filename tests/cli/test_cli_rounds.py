@@ -73,8 +73,10 @@ def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path, out
     assert done.code == 0, done.stderr
     assert [(record["session"]["round"], record["session"]["position"]) for record in records] == [(1, 1), (2, 1)]
     assert len({record["session"]["session_id"] for record in records}) == 1
-    assert [record["parity"]["of_run"] for record in records] == [None, records[0]["run_id"]]
-    assert records[1]["phases_s"]["proof"] < records[0]["phases_s"]["proof"]
+    first, second = (record["parity"] for record in records)
+    assert first["of_run"] is None
+    # That no block runs alone again is tests/worker/test_subject.py's: of tiny models it takes no longer.
+    assert second == {**first, "of_run": records[0]["run_id"]}
     for record in records:
         assert (record["status"], record["schema_version"], record["method_version"]) == (
             "ok",

@@ -331,6 +331,8 @@ def test_a_store_whose_process_is_stopped_is_lost_and_holds_nobody_up(monkeypatc
             other.put("turn/0", 1)
             until(lambda: other.get("turn/0", int) == 1)
             holder.send_signal(signal.SIGSTOP)
+            # A signal takes effect later than it is sent: until then it would answer.
+            os.waitpid(holder.pid, os.WUNTRACED)
             with pytest.raises(StoreLost, match="no answer within 0 s"):
                 other.get("turn/0", int)
     assert threading.active_count() == before
