@@ -100,7 +100,7 @@ class TestForAnotherMachine:
 
     def test_without_such_gpus_both_are_predicted_and_the_error_is_said(self, planned):
         outcome = planned("--instance", "p5")
-        assert "planned for p5, which this machine is not: time and memory are predicted from h100-2x, within 5 %" in (
+        assert "planned for p5, which this machine is not: time and memory are predicted from h100-1x, within 13 %" in (
             outcome.stdout
         )
         assert re.search(r"^time: about \d+ min to \d+ min for 3 to 30 rounds$", outcome.stdout, re.MULTILINE)
