@@ -53,6 +53,10 @@ from fp8bench.schema.record import Record
 PAGE = ROOT / "docs" / "prediction.md"
 BLOCK = re.compile(r"(<!-- made by: make prediction-errors -->\n).*?(\n<!-- end -->)", re.DOTALL)
 KINDS: tuple[Category, ...] = ("elementwise", "cast", "copy", "optimizer", "attention")
+FOLDERS = (Path("results"), Path("evidence/machines"))
+"""Records by the latest method, and those by an earlier one that they replaced: two H100s were measured by that alone.
+Only records of one method are a pair.
+"""
 LIKE_THE_ARTICLES = ("eager", "graphed", "compiled", "compiled+graphed", "blocks", "blocks+graphed")
 """Executions, from the likeliest for a published figure: plain code, whose launches a busy GPU hides."""
 
@@ -213,8 +217,8 @@ def largest(cases: Iterable[Tested]) -> list[Tested]:
         by_change.setdefault((each.left_out, each.gpu, each.scale), []).append(each)
     found = []
     for alike in by_change.values():
-        # Two ways of leaving a GPU type out predict each case twice.
-        which = attrgetter("source", "target", "mode", "execution", "workload", "batch_size")
+        # Two ways of leaving a GPU type out predict each case twice; the same work by two methods is two cases.
+        which = attrgetter("source", "target", "mode", "execution", "workload", "batch_size", "measured")
         count = len({which(each.worst[0]) for each in alike})
         found.append(max(alike, key=lambda each: each.value).model_copy(update={"cases": count}))
     return sorted(found, key=lambda each: (each.left_out, each.gpu, each.scale))
@@ -248,7 +252,9 @@ def known(cases: Sequence[tuple[Tested, Machine]], sources: Sequence[Source]) ->
     pairs = pairs_of(sources)
     batches: dict[str, set[int]] = {}
     for each, _ in cases:
-        batches.setdefault(each.worst[0].workload, set()).add(each.worst[0].batch_size)
+        # Most predictions change the number of GPUs: what is tested on one GPU alone is not tested for them.
+        if each.scale == "another number of GPUs":
+            batches.setdefault(each.worst[0].workload, set()).add(each.worst[0].batch_size)
     memory = [
         one.machine.gpu.name for pair in pairs for one in pair if differ_in_memory(pair[0].machine, pair[1].machine)
     ]
@@ -281,10 +287,10 @@ def limits_table(found: Known, catalog: Catalog) -> str:
     return f"{tabulate(rows, ('time by memory', *(f'on {name}' for name in found.gpus)), 'github')}\n\n{beside}"
 
 
-def committed(results_dir: Path = Path("results")) -> tuple[list[Record], Catalog]:
-    """Return every run in the folder that can be believed, and the catalogue."""
-    catalog = load_catalog(results_dir)
-    there = results.read(results_dir, {*results.known_instances(results_dir), *catalog.instances})
+def committed(folders: Sequence[Path] = FOLDERS) -> tuple[list[Record], Catalog]:
+    """Return every run in the folders that can be believed, and the catalogue."""
+    catalog = load_catalog(folders)
+    there = results.read(folders, {*results.known_instances(folders), *catalog.instances})
     return results.sound(there, Unread(), lambda records: records), catalog
 
 

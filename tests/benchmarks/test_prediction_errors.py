@@ -2,7 +2,7 @@
 
 import pytest
 from predict.known import GPUS, case_of, gpu, one_source, records
-from prediction_errors import PAGE, committed, completed, differ_in_memory, fitted, found_in, largest, without
+from prediction_errors import FOLDERS, PAGE, committed, completed, differ_in_memory, fitted, found_in, largest, without
 
 from fp8bench.predict.step import Machine, seconds
 from fp8bench.predict.step import known as shipped
@@ -84,6 +84,6 @@ def test_the_largest_error_of_a_kind_counts_whichever_way_it_is():
 
 @pytest.mark.slow
 def test_what_travels_and_what_the_page_shows_is_what_the_committed_records_give():
-    made, shown = found_in(*committed(ROOT / "results"))
+    made, shown = found_in(*committed([ROOT / folder for folder in FOLDERS]))
     assert made == shipped(), "run `make prediction-errors`"
     assert shown in PAGE.read_text(), "run `make prediction-errors`"
