@@ -209,7 +209,7 @@ def _terminal(document: Document) -> str:
                 if isinstance(part, Table):
                     print_table(part, console)
                 else:
-                    console.print(Text(inert(part.text), style=LOOKS[type(part)]))
+                    console.print(Text(inert(part.text), style=LOOKS.get(type(part), "")))
     return captured.get().removesuffix("\n")
 
 

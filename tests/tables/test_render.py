@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from report.made_gemm import H200, gemm_record
 from rich.console import Console
 
-from fp8bench.tables.document import Cells, Document, Letters, Note, Sentence, Table, Warned, blocks, notes
+from fp8bench.tables.document import Cells, Document, Letters, Note, Sentence, Table, Text, Warned, blocks, notes
 from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, csv_cell, drawn_of, fitted, markdown, print_table, render
 from fp8bench.tables.study import Column, differences_line, labels, table_of, where, word
 from fp8bench.tables.written import brief_count, change, low_to_high, rate, time_said, with_interval
@@ -113,6 +113,11 @@ def test_every_format_renders_a_document_without_a_table(form):
     text = render(Document(((Sentence("One."), Note("two")),), data=["One."]), form)
     assert "One." in text
     assert not text.endswith("\n")
+
+
+@pytest.mark.parametrize("kind", [*Text.__subclasses__(), *Sentence.__subclasses__()])
+def test_a_terminal_shows_every_kind_of_text_but_warnings(kind):
+    assert render(Document(((kind("One."),),)), TERMINAL) == ("" if kind is Warned else "One.")
 
 
 def test_a_warning_stands_in_text_and_is_left_to_standard_error_by_a_terminal():
