@@ -16,7 +16,7 @@ from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.schema.errors import inert
-from fp8bench.tables.document import Cells, Document, Heading, Note, Part, Sentence, Table, Warned
+from fp8bench.tables.document import Cells, Document, Heading, Note, Part, Table, Warned
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +36,7 @@ NAME_BREAKS = re.compile(r"(?<=[/:,])(?=[^\d/:,])"), BREAKS[1]
 
 COLOURS = {"good": "green", "doubtful": "yellow", "bad": "red"}
 STYLES = {"strong": "bold", "faint": "dim"}
-LOOKS: dict[type, str] = {Heading: "bold", Note: "dim", Sentence: ""}
+LOOKS: dict[type, str] = {Heading: "bold", Note: "dim"}
 
 IN_MARKDOWN = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;"})
 IN_LATEX = str.maketrans(
