@@ -73,8 +73,8 @@ class AcrossTheBatch(Polite):
 
 
 class Waits(Polite):
-    """Each pass takes longer than it does by what the variable says, seconds, by the clock that times steps: a slow-down
-    can be planted that nobody waits for, and beside which no noise of a busy host shows.
+    """Each pass takes longer by what the variable says, seconds, by the clock that times steps: a slow-down can be
+    planted that nobody waits for, and beside which no noise of a busy host shows.
     """
 
     name = "outside-waits"
