@@ -13,12 +13,13 @@ import pytest
 from launch.seen import ended, until
 
 from fp8bench.doctor.check import Answer, Failure
-from fp8bench.doctor.probe import LONGEST_QUOTE, PROBES, Probe, error_line, run_probes
+from fp8bench.doctor.probe import LONGEST_QUOTE, PROBES, Probe, run_probes
 from fp8bench.doctor.software import gemm_error
 
 pytestmark = pytest.mark.thorough
 
 WELL = """print('{"version": "1.2"}')"""
+INDUCTOR = "torch._inductor.exc.InductorError: RuntimeError: No C compiler."
 
 
 @pytest.fixture
@@ -98,6 +99,9 @@ def test_each_gets_its_own_answer_and_its_own_variables(ran, tmp_path, monkeypat
     ("code", "kind", "message"),
     [
         ("import no_such_module", "error", "ModuleNotFoundError: No module named 'no_such_module'"),
+        (f"raise SystemExit({INDUCTOR!r} + '\\n\\nSet TORCHDYNAMO_VERBOSE=1')", "error", INDUCTOR),
+        ("raise SystemExit('a warning\\n\\nFatal thing\\n')", "error", "Fatal thing"),
+        ("raise ValueError('x' * 500)", "error", "ValueError: " + "x" * (LONGEST_QUOTE - 15) + "..."),
         ("import os; os.kill(os.getpid(), 11)", "killed", "the probe died of SIGSEGV"),
         ("import os; os.kill(os.getpid(), 9)", "killed", "the probe died of SIGKILL, perhaps for lack of memory"),
         ("print('hello')", "garbage", "invalid"),
@@ -131,21 +135,3 @@ def test_what_a_probe_started_ends_with_it_and_holds_no_answer_up(ran, tmp_path,
 def test_one_never_begun_has_run_out_of_time_too(ran):
     answers = ran("import time; time.sleep(60)", WELL, limit_s=1, at_once=1)
     assert [answer.kind for answer in answers] == ["timeout", "timeout"]
-
-
-INDUCTOR = "torch._inductor.exc.InductorError: RuntimeError: No C compiler."
-
-
-@pytest.mark.parametrize(
-    ("stderr", "line"),
-    [
-        ("", ""),
-        ("warning\n  File x\nValueError: bad\n", "ValueError: bad"),
-        (f"{INDUCTOR}\n\nSet TORCHDYNAMO_VERBOSE=1\n", INDUCTOR),
-        ("fp8bench.schema.errors.ModeUnavailable: no. Do\n", "fp8bench.schema.errors.ModeUnavailable: no. Do"),
-        ("Fatal thing\n\n", "Fatal thing"),
-        ("ValueError: " + "x" * 500, "ValueError: " + "x" * (LONGEST_QUOTE - 15) + "..."),
-    ],
-)
-def test_the_line_that_says_what_went_wrong(stderr, line):
-    assert error_line(stderr) == line
