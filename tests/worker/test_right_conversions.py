@@ -81,8 +81,13 @@ def test_built_in_workloads(workload, mode, seed):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", TIMM)
-@pytest.mark.parametrize("mode", [BaselineFP32, BaselineFP16, *RECIPES])
+@pytest.mark.parametrize(
+    ("mode", "name"),
+    [
+        *(("tensorwise", name) for name in TIMM),
+        *zip((BaselineFP32, BaselineFP16, "rowwise") * 2, TIMM, strict=True),
+    ],
+)
 def test_models_of_timm(mode, name):
     workload = registry.load(registry.find_workload(f"timm:{name}"))(data="device", image_size=TIMM[name])
     assert_proved(made(mode), workload)
