@@ -28,7 +28,7 @@ def test_continuous_integration_runs_the_checks_and_every_test():
     assert lines[-2:] == ["make check", "make test-all"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_inner_loop_finds_no_file_that_imports_torch():
     words = ("-n0", "--without-torch", "--collect-only", "-q", "tests")
     done = call_python(ROOT, "-m", "pytest", *words)

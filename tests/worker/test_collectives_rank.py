@@ -1,10 +1,14 @@
 """What one rank of `fp8bench collectives` does: whole arrays, exact expectations, and what a wrong element does."""
 
+from itertools import product
+
 import pytest
 import torch
 import torch.distributed as dist
+from cli.calling import call
+from kept import documents
 
-from fp8bench.schema.collectives import OPERATIONS, Case, CollectivesConfig, RankTimes
+from fp8bench.schema.collectives import OPERATIONS, Case, CollectivesConfig
 from fp8bench.worker import collectives
 from fp8bench.worker.collectives import Arrays, wrong_elements
 
@@ -82,13 +86,11 @@ def test_a_case_that_is_wrong_is_not_timed(monkeypatch):
 
 @pytest.mark.thorough
 def test_two_processes_time_every_operation(tmp_path):
-    from fp8bench.kinds.collectives import task_of
-    from fp8bench.launch.processes.watch import Executor
-
-    config = config_of(operations=OPERATIONS, dtypes=("bf16", "fp32"), sizes_bytes=(1000,), rounds=1)
-    reports = Executor().run(task_of(config))
-    first, second = ([RankTimes.model_validate(of) for of in one.found["times"]] for one in reports)
-    assert [one.wrong for one in (*first, *second)] == [0] * 12
-    assert [one.environment is None for one in reports] == [False, True]
-    for one, other in zip(first, second, strict=True):
-        assert len(one.rounds_s[0]) == len(other.rounds_s[0]) >= 20
+    asked = ("--gpus", "2", "--size", "1000", "--dtype", "bf16", "--dtype", "fp32", "--rounds", "1")
+    done = call(tmp_path, "collectives", *asked, "--seconds", "0.001")
+    assert done.code == 0, done.stderr
+    (record,) = documents(tmp_path / "results")
+    timings = record["timings"]
+    assert [(one["operation"], one["dtype"]) for one in timings] == list(product(OPERATIONS, ("bf16", "fp32")))
+    assert {one["status"] for one in timings} == {"ok"}, "an element that is wrong on either is not timed"
+    assert all(len(one["rounds_s"][0]) >= 20 for one in timings)

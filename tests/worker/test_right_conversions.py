@@ -7,14 +7,14 @@ import torch
 from kept import thorough_unless
 from torch import nn
 from torch.nn import functional as F
-from worker.faulty_blocks import gradients, refusal
+from worker.faulty_blocks import gradients, refusal, weight_detached
 from worker.plain_models import OF_IMAGES, OF_TOKENS, Attending, Frozen, OfTokens, Padded, Patched, PlainModel, Tied
 
 from fp8bench import registry
 from fp8bench.modes.baseline import BaselineBF16, BaselineFP16, BaselineFP32
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.worker import parity
-from fp8bench.worker.plain_weights import Tie, by_plain_names, faults_of, perturb, ties, trained_weights
+from fp8bench.worker.plain_weights import perturb, trained_weights
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
 from fp8bench.workloads.llama import LLMMicro
 from fp8bench.workloads.vit import ViTMicro
@@ -35,7 +35,15 @@ TIMM = {
 pytestmark = pytest.mark.usefixtures("process_group")
 
 
-OF_CPU = [thorough_unless(mode in (BaselineBF16, "tensorwise"), mode) for mode in (*WITHOUT_FP8, *RECIPES)]
+OF_CPU = [
+    thorough_unless(seed == 0, mode, seed)
+    for mode, seed in (
+        (BaselineBF16, 0),
+        ("tensorwise", 0),
+        *zip((*WITHOUT_FP8, *RECIPES), (1, 2, 3, 4, 1), strict=True),
+    )
+]
+"""Each mode with weights of a seed of its own, and those of `make test` with those of another."""
 
 
 def made(mode):
@@ -56,16 +64,16 @@ def assert_proved(mode, workload):
     return proof
 
 
-@pytest.mark.parametrize("mode", OF_CPU)
+@pytest.mark.parametrize(("mode", "seed"), OF_CPU)
 @pytest.mark.parametrize("model", [*OF_TOKENS, *OF_IMAGES])
-def test_plain_models(model, mode):
-    assert_proved(made(mode), PlainModel(model))
+def test_plain_models(model, mode, seed):
+    assert_proved(made(mode), PlainModel(model, seed))
 
 
-@pytest.mark.parametrize("mode", OF_CPU)
+@pytest.mark.parametrize(("mode", "seed"), OF_CPU)
 @pytest.mark.parametrize("workload", BUILT_IN)
-def test_built_in_workloads(workload, mode):
-    found = assert_proved(made(mode), workload(data="device")).parity
+def test_built_in_workloads(workload, mode, seed):
+    found = assert_proved(made(mode), workload(data="device", seed=seed)).parity
     if (mode, workload) == (BaselineFP32, ViTMicro):
         assert found.logits_error > 0, "another computation than the plain model's"
     if workload is LLMMicro:
@@ -73,17 +81,13 @@ def test_built_in_workloads(workload, mode):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("seed", range(1, 5))
-def test_other_seeds(seed):
-    models = [PlainModel(model, seed) for model in (*OF_TOKENS, *OF_IMAGES)]
-    for mode in map(made, (*WITHOUT_FP8, *RECIPES)):
-        for workload in (*models, *(workload(data="device", seed=seed) for workload in BUILT_IN)):
-            assert_proved(mode, workload)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", TIMM)
-@pytest.mark.parametrize("mode", [BaselineFP32, BaselineFP16, *RECIPES])
+@pytest.mark.parametrize(
+    ("mode", "name"),
+    [
+        *(("tensorwise", name) for name in TIMM),
+        *zip((BaselineFP32, BaselineFP16, "rowwise") * 2, TIMM, strict=True),
+    ],
+)
 def test_models_of_timm(mode, name):
     workload = registry.load(registry.find_workload(f"timm:{name}"))(data="device", image_size=TIMM[name])
     assert_proved(made(mode), workload)
@@ -211,6 +215,7 @@ LIES = {
     "equal shapes swapped": ({A: B, B: A}, f"{A} does not hold the numbers of"),
     "rows swapped": ({W: (K, Q, V)}, f"{W} does not hold the numbers of {K}, {Q}, {V}"),
     "a name left out": ({W: (Q, V)}, f"does not train {K}"),
+    "rows left out": ({W: (Q, V)}, f"its {W} of [(96, 32)] is no {Q}, {V} of [(32, 32), (32, 32)]"),
     "a name twice": ({W: (Q, K, K)}, f"does not train {V}"),
     "a name twice and complete": ({W: (Q, K, V, K)}, f"trains {K} more than once"),
     "a name of two": ({"blocks.0.out.weight": Q}, "does not train blocks.0.out.weight"),
@@ -221,7 +226,13 @@ LIES = {
 
 class TestModes:
     @pytest.mark.parametrize(
-        ("mode", "workload"), [(FusedMode, PlainModel(Attending)), (SplitMode, GPTLayerMicro())], ids=["fused", "split"]
+        ("mode", "workload"),
+        [
+            (FusedMode, PlainModel(Attending)),
+            (SplitMode, GPTLayerMicro()),
+            (lambda: lying({"of.no.weight": Q}), PlainModel(Attending)),
+        ],
+        ids=["fused", "split", "names of weights that are not there"],
     )
     def test_right_names_pass_and_the_initial_weights_are_the_workloads(self, mode, workload):
         proof = parity.prove(mode(), workload, 0, CPU)
@@ -235,25 +246,13 @@ class TestModes:
         assert not found.passed
         assert named in found.reason
 
+    def test_a_part_of_a_weight_without_a_gradient_is_refused_by_the_name_of_the_whole(self):
+        reason = refusal(SplitMode, weight_detached("layer.qkv.k"), GPTLayerMicro(data="device"))
+        assert "the gradient of layer.qkv.weight" in reason
+
     def test_weights_of_fewer_bits_are_refused(self):
         reason = refusal(BaselineBF16, lambda model: model.bfloat16(), LLMMicro())
         assert "is kept in bfloat16, and the plain model's in float32" in reason
-
-
-class TestTies:
-    def test_names_of_weights_that_are_not_there_are_no_fault_and_fused_ones_of_other_rows_or_without_a_part_are(self):
-        mode = BaselineBF16()
-        mode.plain_weights = lambda _model: {"other": "weight"}
-        model = nn.Linear(2, 2)
-        assert ties(mode, model) == [Tie((name,), (name,)) for name in ("weight", "bias")]
-        shapes = {"a": torch.Size([2, 3]), "b": torch.Size([2, 4])}
-        [fault] = faults_of([Tie(("ab",), ("a", "b"))], shapes, {"ab": torch.Size([4, 3])})
-        assert "its ab of [(4, 3)] is no a, b" in fault
-        shapes = {"ab": torch.Size([4, 3])}
-        tie = Tie(("a", "b"), ("ab",))
-        whole = by_plain_names([tie], {"a": torch.zeros(2, 3), "b": torch.ones(2, 3)}, shapes)
-        assert whole["ab"].sum() == 6
-        assert by_plain_names([tie], {"a": torch.zeros(2, 3), "b": None}, shapes) == {"ab": None}
 
 
 def perturbed(kind, seed=0):

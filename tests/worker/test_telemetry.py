@@ -28,7 +28,8 @@ FAKE = Path(__file__).parent / "fake_nvml"
 UUID = "GPU-1a2b"
 GPU = torch.device("cuda", 0)
 WATTS = 500
-PATIENCE_S, ENDS_WITHIN_S, BOUNDED_S = 20.0, 2.0, 5.0
+PATIENCE_S = 60.0
+"""For what ends at once: a busy machine takes seconds, and what hangs here does so for ten minutes."""
 
 PARENT = """
 import os, subprocess, sys, tempfile, time
@@ -41,7 +42,7 @@ while file.seek(0) or file.read().count(b"\\n") < 2:
 fork = os.fork()
 if fork:
     print(sampler.pid, fork, flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -97,9 +98,7 @@ def test_it_writes_what_nvml_says_in_units_until_its_input_ends(start):
     begun = time.perf_counter()
     process, path = start()
     wait_for_lines(path, 8)
-    told = time.monotonic()
     process.communicate(timeout=PATIENCE_S)
-    assert time.monotonic() - told < ENDS_WITHIN_S
     header, found = written(path)
     assert (process.returncode, header) == (0, (700.0, 1980, {}, None))
     assert {sample[1:7] for sample in found} == {(1755, 3201, 500.0, 61, 99, 0)}
@@ -110,11 +109,11 @@ def test_it_writes_what_nvml_says_in_units_until_its_input_ends(start):
 
 
 def test_it_samples_once_more_when_it_is_told_to_end(start):
-    process, path = start(period_s=60)
+    process, path = start(period_s=600)
     wait_for_lines(path, 2)
     told = time.monotonic()
     process.terminate()
-    assert process.wait(ENDS_WITHIN_S) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert [sample.at_s > told for sample in written(path)[1]] == [False, True]
 
 
@@ -126,7 +125,7 @@ def test_it_ends_with_its_parent_though_a_fork_keeps_its_input_open(start):
         assert not ended([sampler])
         parent.kill()
         parent.wait(PATIENCE_S)
-        until(lambda: ended([sampler]), ENDS_WITHIN_S)
+        until(lambda: ended([sampler]), PATIENCE_S)
         assert not ended([fork])
     finally:
         os.kill(fork, signal.SIGKILL)
@@ -166,20 +165,27 @@ def nvml(monkeypatch):
     return lambda **script: monkeypatch.setenv("FAKE_NVML", json.dumps(script))
 
 
+def several_samples(sampler):
+    before = sampler._read().count(b"\n")
+    until(lambda: sampler._read().count(b"\n") >= before + 4, PATIENCE_S)
+
+
 @pytest.fixture
-def sampled(nvml):
-    """Sample while `during` runs, given the sampler's process, and ask for its telemetry, which never takes long."""
+def sampled(nvml, monkeypatch):
+    """Sample while `during` runs, given the sampler, and ask for its telemetry, which never takes long."""
+    monkeypatch.setattr(telemetry, "END_S", PATIENCE_S)
 
     def run(during, rank=0, period_s=0.05, **script):
         nvml(**script)
         with Sampler(GPU, rank, period_s=period_s) as sampler:
             ready, pid = sampler.wait_ready(PATIENCE_S), sampler._process.pid
             begin = time.perf_counter()
-            during(pid)
+            during(sampler)
             end = time.perf_counter()
             found = sampler.telemetry(begin, end)
-            assert time.perf_counter() - end < BOUNDED_S
+            assert time.perf_counter() - end < PATIENCE_S
         assert found is not None
+        assert found.timed_s == end - begin
         assert ended([pid])
         assert ready == ("missing" not in script)
         return found
@@ -195,13 +201,16 @@ def file_of(samples, header=Header(700.0, 1980, {}, None), **columns):  # noqa: 
 
 class TestSampler:
     def test_it_tells_what_the_gpu_did_between_two_moments(self, sampled):
-        found = sampled(lambda _pid: time.sleep(0.4), rank=3)
+        found = sampled(several_samples, rank=3)
         assert (found.rank, found.power_limit_w, found.max_sm_clock_mhz, found.warning) == (3, 700.0, 1980, None)
-        assert found.timed_s == pytest.approx(0.4, abs=0.3)
-        assert found.energy_j == pytest.approx(WATTS * found.timed_s, rel=0.1)
-        assert found.series.at_s[-2] <= found.timed_s < found.series.at_s[-1]
-        assert sum(at_s >= 0 for at_s in found.series.at_s) >= 3
-        assert set(found.series.sm_clock_mhz) == {1755}
+        series = found.series
+        assert found.energy_j == drawn_between(series.at_s, series.energy_j, 0.0, found.timed_s, 0.05)
+        # Between the reading of a counter and its stamp a busy machine may take the processor away, hence the median.
+        both = pairwise(zip(series.at_s, series.energy_j, strict=True))
+        assert median((later[1] - one[1]) / (later[0] - one[0]) for one, later in both) == pytest.approx(WATTS, rel=0.1)
+        assert series.at_s[-2] <= found.timed_s < series.at_s[-1]
+        assert sum(at_s >= 0 for at_s in series.at_s) >= 3
+        assert set(series.sm_clock_mhz) == {1755}
 
     def test_a_cpu_has_none_and_leaving_without_asking_ends_the_sampler_and_leaves_nothing_open(self, nvml):
         with Sampler(torch.device("cpu"), rank=0) as sampler:
@@ -225,18 +234,22 @@ class TestSampler:
         ],
     )
     def test_what_nvml_refuses_is_null_and_a_line_of_warning(self, script, warning, sampled):
-        found = sampled(lambda _pid: time.sleep(0.15), **script)
+        found = sampled(several_samples if "missing" not in script else lambda _: None, **script)
         assert (found.energy_j, found.warning) == (None, warning)
         assert (found.series is not None) == ("missing" not in script)
 
     def test_a_sampler_that_died_leaves_what_it_saw(self, sampled):
-        found = sampled(lambda pid: (os.kill(pid, signal.SIGKILL), time.sleep(0.4)))
+        def killed(sampler):
+            sampler._process.kill()
+            until(lambda: ended([sampler._process.pid]), PATIENCE_S)
+
+        found = sampled(killed)
         assert found.energy_j is None
         assert found.warning.startswith("the sampler ended early, with exit code -9")
 
     def test_a_sampler_that_hangs_is_killed_in_a_bounded_time(self, sampled, monkeypatch):
         monkeypatch.setattr(telemetry, "END_S", 0.3)
-        found = sampled(lambda _pid: None, hang=True)
+        found = sampled(lambda _sampler: None, hang=True)
         assert found.warning.startswith("the sampler did not end within 0.3 s")
 
     def test_a_sampler_that_cannot_start_is_a_line_of_warning(self, nvml, monkeypatch):
@@ -247,13 +260,13 @@ class TestSampler:
         assert (found.timed_s, found.series, found.energy_j) == (2.0, None, None)
         assert found.warning.startswith("the sampler did not start: [Errno 2]")
 
-    @pytest.mark.thorough
-    def test_waiting_for_the_first_sample_has_an_end(self, nvml):
+    def test_waiting_for_the_first_sample_has_an_end(self, nvml, monkeypatch):
+        monkeypatch.setattr(telemetry, "END_S", 0.1)
         nvml(slow_s=600)
         with Sampler(GPU, rank=0) as sampler:
             begin = time.monotonic()
             assert not sampler.wait_ready(0.3)
-            assert time.monotonic() - begin < BOUNDED_S
+            assert time.monotonic() - begin < PATIENCE_S
 
 
 class TestRead:

@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from statistics import mean
 from types import SimpleNamespace
@@ -43,7 +44,10 @@ def training(workload=None, model=None, batches=None):
     return Training(Launch(plain_parts(workload, model)), batches or workload.batches(8, 0, CPU), CPU)
 
 
-def test_warm_up_is_kept_apart_from_the_timed_steps_whose_parts_add_up_and_which_last_and_every_loss_is_kept():
+def test_warm_up_is_kept_apart_from_the_timed_steps_whose_parts_add_up_and_which_last_and_every_loss_is_kept(
+    monkeypatch,
+):
+    monkeypatch.setattr(clock, "perf_counter", partial(next, count(0.0, 0.001)))
     timed = time_steps(training(), 3, Length(5, 3, min_time_s=0.2), NO_FILE)
     samples = timed.samples
     assert samples.rank == 3
