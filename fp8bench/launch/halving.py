@@ -20,7 +20,7 @@ from fp8bench.schema.config import BatchSearch, RunConfig
 from fp8bench.schema.execution import variants_of
 from fp8bench.schema.record import Record
 from fp8bench.schema.switches import ONLY_GAIN, joined
-from fp8bench.stats.estimate import Estimate, estimate
+from fp8bench.stats.estimate import Estimate
 from fp8bench.stats.ratio import ratio
 from fp8bench.stats.steps import step_times
 
@@ -161,12 +161,12 @@ class Halving:
 
     def measured(self, config: RunConfig, rounds: int | None = None) -> Estimate | None:
         """Return the elapsed seconds per unit over its first rounds, or all; None if none is ok."""
-        seconds = [
-            times.mean_s / record.summary.units_per_step
-            for record in self.rounds.get(config, [])[:rounds]
+        seconds = {
+            number: times.mean_s / record.summary.units_per_step
+            for number, record in enumerate(self.rounds.get(config, [])[:rounds])
             if record.summary is not None and (times := step_times(record)) is not None
-        ]
-        return estimate(seconds) if seconds else None
+        }
+        return Estimate(tuple(seconds.values()), rounds=tuple(seconds)) if seconds else None
 
     def unit_s(self, config: RunConfig) -> float:
         """Return the elapsed seconds per unit of its rounds, else of its look; infinity if neither is ok."""

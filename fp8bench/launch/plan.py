@@ -31,7 +31,7 @@ from fp8bench.schema.option import flag_of
 from fp8bench.schema.rank import Parity
 from fp8bench.schema.record import Record, Session
 from fp8bench.stats.certainty import FEWEST_ROUNDS, LOOKS, OUTSIDE, SEEN_SHARE, reached
-from fp8bench.stats.estimate import OF_ONE_LOOK, Estimate, estimate
+from fp8bench.stats.estimate import OF_ONE_LOOK, Estimate
 from fp8bench.stats.ratio import FEWEST_PROCESSES, Ratio, SelfCheck, differ, ratio, self_check, settled
 from fp8bench.stats.steps import step_times
 from fp8bench.tables.written import counted
@@ -300,7 +300,10 @@ class Schedule:
 
     def estimate(self, entry: Entry, rounds: int | None = None) -> Estimate | None:
         """Return the entry's step time over its first rounds, or all so far, in seconds."""
-        return estimate(self._times[entry][:rounds], self.stop.outside) if entry in self._times else None
+        if entry not in self._times:
+            return None
+        times = tuple(self._times[entry][:rounds])
+        return Estimate(times, outside=self.stop.outside, rounds=tuple(range(len(times))))
 
     def precise(self) -> bool:
         """Return whether every mode that can run has reached the requested precision; True if none was requested."""
@@ -342,7 +345,9 @@ class Schedule:
             return max(map(self._needed, others))
         base = self._base(entry)
         for look in LOOKS:
-            mine, theirs = self.estimate(entry, look), None if base is None else self.estimate(base, look)
+            # Rounds that a baseline which stopped did not run tell nothing of the two.
+            beside = base is not None and (base not in self._stopped or self._done(base) >= look)
+            mine, theirs = self.estimate(entry, look), self.estimate(base, look) if base and beside else None
             if self._done(entry) < look or mine is None or settled(mine, theirs):
                 return look
         return self.stop.most

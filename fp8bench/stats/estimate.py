@@ -7,8 +7,8 @@ docs/simulations.md has coverage, false verdicts and power.
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Set
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from statistics import NormalDist, fmean
 
@@ -51,16 +51,20 @@ def t_quantile(degrees_of_freedom: float, outside: float = OF_ONE_LOOK) -> float
 class Estimate:
     """A time in seconds, over processes. times: that of each process, at least one. elsewhere: by what share another
     machine of the type may differ, if these are not of the machine that is asked about. outside: the share of cases
-    outside of the interval, at one look of a session that could end at several (`certainty.LOOKS`).
+    outside of the interval, at one look of a session that could end at several (`certainty.LOOKS`). rounds: that of
+    each process in its session; empty if unknown.
     """
 
     times: tuple[float, ...]
     elsewhere: float = 0.0
     outside: float = OF_ONE_LOOK
+    rounds: tuple[Hashable, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.times:
             raise ValueError("an estimate needs at least one process")
+        if self.rounds and len(self.rounds) != len(self.times):
+            raise ValueError("an estimate has the round of every process or of none")
         if not all(math.isfinite(time) and time > 0 for time in self.times):
             raise ValueError("times are finite and above 0")
 
@@ -98,10 +102,29 @@ class Estimate:
         """Half the interval's width over the value: 0.01 means "give or take 1 %". None for one process."""
         return (self.interval[1] - self.interval[0]) / 2 / self.value if self.interval else None
 
+    def of(self, rounds: Set[Hashable]) -> "Estimate":
+        """Return the estimate over the processes of these rounds. Raises ValueError if there is none."""
+        kept = [place for place, number in enumerate(self.rounds) if number in rounds]
+        if len(kept) == self.processes:
+            return self
+        return replace(
+            self,
+            times=tuple(self.times[place] for place in kept),
+            rounds=tuple(self.rounds[place] for place in kept),
+        )
+
 
 def estimate(times: Iterable[float], outside: float = OF_ONE_LOOK) -> Estimate:
     """times: each process's, in seconds. Raises ValueError for none, or for one that is not finite and above 0."""
     return Estimate(tuple(times), outside=outside)
+
+
+def in_common(one: Estimate, other: Estimate) -> tuple[Estimate, Estimate]:
+    """Return both over the rounds that both have. A machine that became slower between two rounds made both slower, but
+    not in rounds that only one of them has. As they are if they share no round, e.g. of two sessions.
+    """
+    both = set(one.rounds) & set(other.rounds)
+    return (one.of(both), other.of(both)) if both else (one, other)
 
 
 def around(value: float, log: float, reach: float) -> tuple[float, float]:

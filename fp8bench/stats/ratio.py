@@ -1,20 +1,22 @@
 """Decides which of two modes is faster, whether one has become slower than is allowed, and what a check could find. The
 interval of the ratio of two step times is Student's t on the difference of the means of two modes' logarithms, with
-Welch's degrees of freedom (Biometrika 1947). Nothing is paired: rounds of two modes run one after the other and share
-no steps. "Inconclusive" does not mean "equal". Over nights a slow-down is judged by the nights, since processes of one
-night share its host's state: nights of the same work differ by more than their processes let expect.
+Welch's degrees of freedom (Biometrika 1947), over the rounds that both have. Their processes are not paired: those of a
+round run one after the other and share no steps. "Inconclusive" does not mean "equal". Over nights a slow-down is
+judged by the nights, since processes of one night share its host's state: nights of the same work differ by more than
+their processes let expect.
 """
 
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 from random import Random
 from statistics import fmean
 from typing import Literal, NamedTuple, TypeVar
 
 from fp8bench.stats.certainty import NOISE, ONE_PROCESS, Verdict, holds_noise, verdict_on_speed
-from fp8bench.stats.estimate import Estimate, around, estimate, t_quantile
+from fp8bench.stats.estimate import Estimate, around, estimate, in_common, t_quantile
 
 LIMIT = 0.2  # the largest share of splits that may exclude equality
 FEWEST_PROCESSES = 4
@@ -34,9 +36,12 @@ class Ratio(NamedTuple):
 
 
 def ratio(ours: Estimate, reference: Estimate, noise: float = NOISE) -> Ratio:
-    """Compare two estimates. noise: a share in [0, 1), else ValueError; all of the interval must be further from 1."""
+    """Compare two estimates over the rounds that both have. noise: a share in [0, 1), else ValueError; all of the
+    interval must be further from 1.
+    """
     if not 0 <= noise < 1:
         raise ValueError(f"noise is a share of at least 0 and below 1, not {noise}")
+    ours, reference = in_common(ours, reference)
     value = ours.value / reference.value
     if ours.spread is None or reference.spread is None:
         return Ratio(value, None, "inconclusive", ONE_PROCESS)
@@ -67,8 +72,10 @@ class Regression(NamedTuple):
 
 
 def regression(ours: Estimate, reference: Estimate, allowed: float) -> Regression:
-    """Judge a slow-down by the complete interval. allowed: a share in [0, 1), else ValueError."""
-    value, interval, _, why = ratio(ours, reference, noise=allowed)
+    """Judge a slow-down by the complete interval. allowed: a share in [0, 1), else ValueError. Two sessions have no
+    round in common, even if both were given one name.
+    """
+    value, interval, _, why = ratio(replace(ours, rounds=()), reference, noise=allowed)
     return Regression(value, None, "inconclusive", why) if interval is None else regression_in(value, interval, allowed)
 
 

@@ -19,7 +19,7 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import FEWEST_ROUNDS, OUTSIDE
-from fp8bench.stats.estimate import estimate, t_quantile
+from fp8bench.stats.estimate import t_quantile
 from fp8bench.stats.steps import longest_rank
 
 EIGHT_GPUS = Machine(gpus=("NVIDIA H200",) * 8, product_name=None, cpu_count=64)
@@ -261,8 +261,9 @@ def test_whole_pairs_of_rounds_are_run_until_every_interval_is_narrow_and_no_lon
         ({A: apart_by(0.1, 0.02), B: apart_by(0.1, 0.02), C: apart_by(0.07, 0.02)}, (20, 20, 3)),
         ({A: apart_by(0.1, 0.2), B: apart_by(0.1, 0.2), C: [invalid()]}, (30, 30, 0)),
         ({A: [invalid()], B: [steady(0.1)], C: apart_by(0.08, 0.008)}, (0, 3, 10)),
+        ({A: [*apart_by(0.1, 0.02)[:4], invalid()], B: [steady(0.08)], C: apart_by(0.1, 0.008)}, (4, 3, 10)),
     ],
-    ids=["told apart", "one is not", "none ever is", "without a baseline"],
+    ids=["told apart", "one is not", "none ever is", "without a baseline", "the baseline stopped"],
 )
 def test_a_mode_ends_at_the_look_that_tells_it_from_the_baseline_or_knows_it_to_a_percent(outcomes, rounds):
     scheduled = Schedule((A, B, C), EARLY, "a-session")
@@ -317,7 +318,7 @@ def test_the_estimate_is_over_the_steps_of_each_rounds_longest_rank():
     scheduled.take(A, one)
     scheduled.take(A, steady(0.3))
 
-    assert scheduled.estimate(A) == estimate([fmean(longest_rank(ranks)), fmean(steady(0.3).samples[0].step_s)])
+    assert scheduled.estimate(A).times == (fmean(longest_rank(ranks)), fmean(steady(0.3).samples[0].step_s))
     assert scheduled.estimate(B) is None
 
 

@@ -232,6 +232,22 @@ def test_a_verdict_its_subject_and_why(records, prices, wanted):
     assert on == "units_per_usd" or row.gain_ci_vs_reference is None
 
 
+def test_rows_of_a_session_are_compared_over_the_rounds_that_both_have():
+    """A mode that is told apart leaves a session whose baseline goes on, on a machine that may become slower."""
+    base = rounds(*BASELINE, *(time * 1.02 for time in BASELINE * 9))
+    mode = rounds(*BASELINE, mode="te-bf16", minutes=0.5)
+    row, reference = (row_of(compared(*base, *mode), of[-1]) for of in (mode, base))
+    assert reference.step_time_s / row.step_time_s > 1.015
+    assert (row.verdict, row.speedup_vs_reference) == ("inconclusive", pytest.approx(1))
+    assert row.gain_vs_reference == pytest.approx(0, abs=1e-12)
+    assert row.break_even_usd_per_hour == pytest.approx(row.usd_per_hour)
+    assert row.speedup_ci_vs_reference[0] < 1 < row.speedup_ci_vs_reference[1]
+    assert "compared over the rounds that both have: 3 of 3 processes, 3 of 30 of the reference" in row.marks
+    # Rounds of two sessions are not those of one.
+    mode = rounds(*BASELINE, mode="te-bf16", minutes=0.5, session_id="another")
+    assert row_of(compared(*base, *mode), mode[-1]).verdict == "better value"
+
+
 @pytest.mark.parametrize(
     ("machines", "instances", "verdict"),
     [

@@ -12,7 +12,7 @@ from scipy.stats import ttest_ind
 from simulate import ROUNDS, ignoring_processes, situation_called
 
 from fp8bench.stats.certainty import verdict_on_value
-from fp8bench.stats.estimate import estimate, t_quantile
+from fp8bench.stats.estimate import Estimate, estimate, t_quantile
 from fp8bench.stats.ratio import (
     FEWEST_NIGHTS,
     LIMIT,
@@ -27,6 +27,7 @@ from fp8bench.stats.ratio import (
     regression,
     rounds_to_find,
     self_check,
+    settled,
     smallest_found,
 )
 
@@ -47,6 +48,18 @@ class TestVerdict:
         assert near.value < 0.99 <= near.interval[1] < 1
         assert near.verdict == "inconclusive"
         assert ratio(steady(0.989), steady(1.0), noise=0).verdict == "faster"
+
+    def test_it_is_over_the_rounds_that_both_have_and_not_over_those_after_a_jump_of_the_machine(self):
+        times = [0.1 * (1 + place % 3 / 1000) * (1.02 if place >= 6 else 1) for place in range(30)]
+        reference = Estimate(tuple(times), rounds=tuple(range(30)))
+        ours = Estimate(tuple(times[:6]), rounds=tuple(range(6)))
+        assert ratio(ours, reference) == ratio(estimate(times[:6]), estimate(times[:6]))
+        assert ratio(estimate(times[:6]), reference).verdict == "faster"
+        assert settled(ours, Estimate(tuple(times[:6]), rounds=tuple(range(6)))) == settled(ours, reference)
+        # A session and its reference may be given one name.
+        assert regression(ours, reference, 0.03) == regression(estimate(times[:6]), estimate(times), 0.03)
+        with pytest.raises(ValueError, match="round of every process"):
+            Estimate((0.1, 0.1), rounds=(1,))
 
     @pytest.mark.parametrize(("ours", "reference"), [(1, 3), (3, 1), (1, 1)])
     def test_one_process_is_not_a_measurement(self, ours, reference):

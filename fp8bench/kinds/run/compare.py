@@ -29,6 +29,7 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import differing, in_words
 from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import NOISE, RowVerdict, holds_noise, noise_between, verdict_on_value
+from fp8bench.stats.estimate import in_common
 from fp8bench.stats.ratio import Ratio, ratio
 from fp8bench.tables.written import workers
 
@@ -207,8 +208,9 @@ def against(row: Row, reference: Row, allow_mismatch: bool) -> Row:
     here, is_reference = row.instance == reference.instance, row.run_id == reference.run_id
     predicted = "predicted" in (row.source, reference.source)
     allowed = allow_mismatch or (predicted and here)
+    beside, unlike_rounds = _over_common_rounds(found, other)
     update: dict[str, object] = {
-        "marks": (*row.marks, *unlike_marks(one, two, allowed), *_unlike_sizes(row, reference)),
+        "marks": (*row.marks, *unlike_marks(one, two, allowed), *_unlike_sizes(row, reference), *unlike_rounds),
         "is_reference": is_reference,
         "reference_run_id": reference.run_id,
     }
@@ -217,11 +219,12 @@ def against(row: Row, reference: Row, allow_mismatch: bool) -> Row:
     alike = alike and (allowed or not not_comparable(one, two))
     if not (alike and row.throughput_per_s and reference.throughput_per_s):
         return row.model_copy(update=update)
-    update["speedup_vs_reference"] = row.throughput_per_s / reference.throughput_per_s
+    throughput_per_s = beside * row.throughput_per_s
+    update["speedup_vs_reference"] = throughput_per_s / reference.throughput_per_s
     if reference.units_per_usd:
-        update["break_even_usd_per_hour"] = cost.break_even_usd_per_hour(row.throughput_per_s, reference.units_per_usd)
+        update["break_even_usd_per_hour"] = cost.break_even_usd_per_hour(throughput_per_s, reference.units_per_usd)
         if row.units_per_usd:
-            update["gain_vs_reference"] = cost.gain(row.units_per_usd, reference.units_per_usd)
+            update["gain_vs_reference"] = cost.gain(beside * row.units_per_usd, reference.units_per_usd)
     if found is not None and other is not None and not is_reference:
         noise = noise_between(*((each.instance, each.machine.id if each.machine else None) for each in (one, two)))
         if here and not predicted:
@@ -250,6 +253,21 @@ def _unlike_sizes(row: Row, reference: Row) -> Iterator[Mark]:
     # For one rank and several by DDP, the number of ranks says how they were joined.
     if None not in joined and len(joined) > 1 and joined != {"none", "ddp"}:
         yield not_compared(f"ranks joined by {row.joined}, reference {reference.joined}")
+
+
+def _over_common_rounds(found: UnitTime | None, reference: UnitTime | None) -> tuple[float, list[Mark]]:
+    """Return the speed-up over the rounds that both have, divided by that of the rows' means, and what a reader must
+    know if these are not all rounds of both.
+    """
+    if found is None or reference is None:
+        return 1.0, []
+    mine, theirs = found.by_elapsed, reference.by_elapsed
+    ours, others = in_common(mine, theirs)
+    if (ours, others) == (mine, theirs):
+        return 1.0, []
+    of_mine, of_theirs = (f"{cut.processes} of {one.processes}" for cut, one in ((ours, mine), (others, theirs)))
+    said = f"compared over the rounds that both have: {of_mine} processes, {of_theirs} of the reference"
+    return (mine.value / ours.value) / (theirs.value / others.value), [Mark(said)]
 
 
 def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None, noise: float) -> dict[str, object]:

@@ -6,7 +6,7 @@ too, because a few slow steps change the mean and not the median, and a reader m
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property, partial
@@ -15,7 +15,7 @@ from typing import Annotated, Self
 from pydantic import PlainSerializer, PlainValidator
 
 from fp8bench.kinds.priced import Priced, Used
-from fp8bench.records.select import Measurement, execution, grouped
+from fp8bench.records.select import Measurement, execution, grouped, session
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import checkout_of
 from fp8bench.schema.record import Record, StepTimes
@@ -36,16 +36,17 @@ class UnitTime:
     processes: tuple[StepTimes, ...]
     elsewhere: float = 0.0
     outside: float = OF_ONE_LOOK
+    rounds: tuple[Hashable, ...] = ()
 
     @cached_property
     def by_elapsed(self) -> Estimate:
         """Seconds for a unit by each process's elapsed time, with the interval over processes."""
-        return Estimate(tuple(one.mean_s for one in self.processes), self.elsewhere, self.outside)
+        return Estimate(tuple(one.mean_s for one in self.processes), self.elsewhere, self.outside, self.rounds)
 
     @cached_property
     def by_medians(self) -> Estimate:
         """Seconds for a unit by each process's median step, with the interval over processes."""
-        return Estimate(tuple(one.median_s for one in self.processes), self.elsewhere, self.outside)
+        return Estimate(tuple(one.median_s for one in self.processes), self.elsewhere, self.outside, self.rounds)
 
     def step_time_s(self, units: int) -> tuple[float, Interval | None]:
         """Return the time of a step with this many units, by elapsed time, with its interval."""
@@ -69,14 +70,22 @@ class UnitTime:
 
 def unit_time(measurement: Measurement) -> UnitTime | None:
     """Return the times of a unit; None if nothing was timed, e.g. of a published figure."""
-    processes = []
+    processes, rounds = list[StepTimes](), list[Hashable]()
     for record in measurement.rounds:
         if record.summary is not None and (times := step_times(record)) is not None:
             per_step = ((name, getattr(times, name)) for name in ("mean_s", "median_s", "spread_s"))
             update = {name: seconds / record.summary.units_per_step for name, seconds in per_step}
             processes.append(times.model_copy(update=update))
+            rounds.append(_round(record))
     looked = any(record.session is not None and record.session.looks for record in measurement.rounds)
-    return UnitTime(tuple(processes), measurement.elsewhere, OUTSIDE if looked else OF_ONE_LOOK) if processes else None
+    outside = OUTSIDE if looked else OF_ONE_LOOK
+    return UnitTime(tuple(processes), measurement.elsewhere, outside, tuple(rounds)) if processes else None
+
+
+def _round(record: Record) -> Hashable:
+    # Sessions of two machines may be given one name.
+    place, machine = record.session, record.machine and record.machine.id
+    return (record.instance, machine, session(record), *((place.round, place.arm) if place else ()))
 
 
 def used(record: Record, catalog: Catalog) -> Used:
