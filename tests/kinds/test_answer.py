@@ -103,6 +103,39 @@ class TestWhichMode:
         told = "Which mode? baseline-bf16 on p5 at batch 64; te-fp8 there: "
         assert re.match(re.escape(told) + outcome, next(sentences(compared(*on("p5", 0.1), *fp8))))
 
+    def test_a_row_that_is_best_by_its_mean_alone_hides_no_certain_winner(self):
+        torchao = {"mode": "torchao-float8", "recipe": "tensorwise", "minutes": 20}
+        fp8 = on("p5", 0.1, "te-fp8", minutes=10, recipe="delayed")
+        found = compared(*on("p5", 0.1168), *fp8, *rounds(0.07, 0.105, 0.11, **torchao))
+        (of,) = found.answer.modes
+        assert (of.pair.row.mode, of.pair.decided, of.pair.unsure.row.mode) == ("te-fp8", True, "torchao-float8")
+        said = next(sentences(found))
+        assert said.startswith("Which mode? te-fp8: 16.8 % more images per USD (")
+        assert re.search(
+            r"; torchao-float8 may be better: \+22.9 % \(.*\), not decided, \d+ more processes of each", said
+        )
+        told = as_json(found)["mode"]["pairs"][0]
+        assert (told["mode"], told["not_decided"]["mode"]) == ("te-fp8", "torchao-float8")
+        alone = next(sentences(compared(*on("p5", 0.1168), *rounds(0.07, 0.105, 0.11, **torchao))))
+        assert "baseline-bf16 on p5 at batch 64; torchao-float8 there: not told apart" in alone
+        # Between instances too.
+        slow = [*on("p4d", 0.4, environment=A100), *on("p4d", 0.36, "te-fp8", minutes=10, recipe="delayed")]
+        noisy = rounds(0.04, 0.15, 0.06, **{**torchao, "instance": "p4d"}, environment=A100)
+        torch_there = rounds(0.1, 0.1, 0.1, **torchao)
+        (pair,) = compared(*slow, *noisy, *fp8, *torch_there).answer.pairs
+        assert (pair.row.instance, pair.decided) == ("p4d", False)
+        certain = on("p4d", 0.1, "te-fp8", minutes=30, recipe="delayed", environment=A100)
+        (pair,) = compared(*certain, *noisy, *fp8, *torch_there).answer.pairs
+        assert (pair.row.mode, pair.decided, pair.unsure.row.mode) == ("te-fp8", True, "torchao-float8")
+
+    def test_what_is_not_told_from_the_best_is_called_equal_and_no_other(self):
+        base, fp8 = on("p5", 0.1), on("p5", 0.08, "te-fp8", minutes=10, recipe="delayed")
+        alike, slower = (on("p5", time, "te-bf16", minutes=20) for time in (0.0801, 0.09))
+        said = [next(sentences(compared(*base, *fp8, *other))) for other in (alike, slower)]
+        assert re.search(r"Which mode\? te-fp8: 25.0 % .*; equal within the range: te-bf16, \+24.8 % \(", said[0])
+        assert "equal" not in said[1]
+        assert not compared(*base, *fp8, *slower).answer.modes[0].equal
+
     def test_a_gain_that_needs_a_graph_says_what_is_left_without_by_bf16_of_the_same_machine(self):
         first, second = ({"machine": machine_called(name)} for name in ("first", "second"))
         base = on("p5", 0.1, **first)

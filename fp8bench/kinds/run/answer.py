@@ -15,8 +15,9 @@ from fp8bench.records.select import grouped
 from fp8bench.schema.execution import is_replayed
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog
-from fp8bench.stats.certainty import verdict_on_speed, verdict_on_value
+from fp8bench.stats.certainty import BETWEEN_MACHINES, NOISE, verdict_on_speed, verdict_on_value
 from fp8bench.stats.estimate import estimate
+from fp8bench.stats.ratio import rounds_to_find
 
 Against = Callable[[Row, Row], Row]
 Size = Callable[[Row], int]
@@ -36,11 +37,14 @@ class Elsewhere(Frozen):
 
 
 class Pair(Frozen):
-    """Two rows compared. row: with its gain, interval and verdict against `reference`."""
+    """Two rows compared. row: with its gain, interval and verdict against `reference`. unsure: another row beside the
+    same reference, better by its mean, of which it is not decided whether it is better at all.
+    """
 
     row: Row
     reference: Row
     elsewhere: Elsewhere | None = None
+    unsure: "Pair | None" = None
 
     @property
     def by_value(self) -> bool:
@@ -62,6 +66,17 @@ class Pair(Frozen):
         """Whether one is better. Published figures have no interval, and are taken as they are, but for rounding."""
         least = ROUNDED if self.origin == "derived" else 0.0
         return self.row.verdict != "inconclusive" and abs(self.gain) > least
+
+    @property
+    def processes_left(self) -> int | None:
+        """How many more processes of each row decide, if their mean and spread stay as they are; None if unknown."""
+        found, other = self.row.times, self.reference.times
+        noise = NOISE if self.row.instance == self.reference.instance else BETWEEN_MACHINES
+        if found is None or other is None or self.gain <= noise:
+            return None
+        rounds = rounds_to_find(found.by_elapsed, other.by_elapsed, (1 + self.gain) / (1 + noise) - 1)
+        left = 0 if rounds is None else rounds - min(len(found.processes), len(other.processes))
+        return left if left > 0 else None
 
     @property
     def origin(self) -> str:
@@ -88,13 +103,14 @@ class Pair(Frozen):
 class OfMode(Frozen):
     """What a mode gains on an instance. pair: its best row against the best of the reference's mode, of one batch size
     and machine; from three machines on with the figures of all. on_machines: the same two on each machine that ran
-    both, the smallest gain first. needs_graph: whether the best row is replayed as a CUDA graph. in_python: a row of
-    the same mode and batch size whose steps are launched from Python, against the same reference or that of its own
-    machine; None without one.
+    both, the smallest gain first. equal: better rows of other modes that no machine tells apart from the best row.
+    needs_graph: whether the best row is replayed as a CUDA graph. in_python: a row of the same mode and batch size
+    whose steps are launched from Python, against the same reference or that of its own machine; None without one.
     """
 
     pair: Pair
     on_machines: tuple[Pair, ...] = ()
+    equal: tuple[Pair, ...] = ()
     needs_graph: bool = False
     in_python: Pair | None = None
 
@@ -200,17 +216,24 @@ def _worth(row: Row) -> tuple[float, float]:
 
 
 def _pair(rows: Sequence[Row], others: Sequence[Row], against: Against) -> list[Pair]:
-    """Return the best of the rows beside the best of the others; nothing if the two cannot be compared."""
+    """Return the best of the rows beside the best of the others; nothing if the two cannot be compared. A row that is
+    best by its mean alone hides none that is certain to be better than the others.
+    """
     if not rows or not others:
         return []
     other = max(others, key=_worth)
-    judged = against(max(rows, key=_worth), other)
-    return [] if judged.speedup_vs_reference is None else [Pair(row=judged, reference=other)]
+    first, *rest = (Pair(row=against(row, other), reference=other) for row in sorted(rows, key=_worth, reverse=True))
+    if first.row.speedup_vs_reference is None:
+        return []
+    if first.decided or first.gain <= 0:
+        return [first]
+    certain = (pair.model_copy(update={"unsure": first}) for pair in rest if pair.row.decided and pair.gain > 0)
+    return [next(certain, first)]
 
 
 def _better(rows: Sequence[Row], others: Sequence[Row], against: Against) -> list[Pair]:
     found = _pair(rows, others, against)
-    return _pair([found[0].reference], [found[0].row], against) if found and found[0].gain < 0 else found
+    return _pair(others, rows, against) if found and found[0].gain < 0 else found
 
 
 def _by_batch(one: Sequence[Row], other: Sequence[Row], against: Against, size: Size) -> list[Pair]:
@@ -245,7 +268,8 @@ def _gains(rows: Sequence[Row], reference: Reference, against: Against, size: Si
             known += _pair([row for row in there if row not in of_mode], of_mode, against)
         if not known:
             continue
-        best, pairs = max(known, key=lambda pair: _worth(pair.row)), list[Pair]()
+        best = max(known, key=lambda pair: (pair.decided and pair.gain > 0, _worth(pair.row)))
+        pairs = list[Pair]()
         both = best.row.configuration, best.reference.configuration
         for there in machines:
             mine, others = ([row for row in there if row.configuration == side] for side in both)
@@ -262,10 +286,26 @@ def _gains(rows: Sequence[Row], reference: Reference, against: Against, size: Si
         found[batch] = OfMode(
             pair=pairs[0] if len(pairs) == 2 else _pooled(pairs) if len(pairs) > 2 else best,
             on_machines=tuple(pairs),
+            equal=tuple(_equal(best, alike, reference, against)),
             needs_graph=needs_graph,
             in_python=next(iter(launched), None),
         )
     return found
+
+
+def _equal(best: Pair, alike: Sequence[Row], reference: Reference, against: Against) -> Iterator[Pair]:
+    """Yield the best row of each other mode, if it is better than the reference and on no machine told from `best`."""
+    winners = {row.machine: row for row in alike if row.configuration == best.row.configuration}
+    others = [row for row in alike if reference.mode not in (row.mode, row.mode_label)]
+    for label, rows in grouped(others, lambda row: row.short_label).items():
+        first = max(rows, key=_worth)
+        same = [row for row in rows if row.configuration == first.configuration and row.machine in winners]
+        apart = [against(winners[row.machine], row) for row in same]
+        if label == best.row.short_label or not apart or any(row.verdict != "inconclusive" for row in apart):
+            continue
+        pair = Pair(row=against(first, best.reference), reference=best.reference)
+        if pair.row.decided and pair.gain > 0:
+            yield pair
 
 
 def _pooled(pairs: Sequence[Pair]) -> Pair:

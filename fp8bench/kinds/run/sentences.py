@@ -109,6 +109,7 @@ def _numbers_of(answer: Answer) -> dict[str, object]:
                 {
                     **_numbers(of.pair),
                     "on_machines": [_numbers(pair) for pair in of.on_machines],
+                    "equal": [_numbers(pair) for pair in of.equal],
                     "needs_cuda_graph": of.needs_graph,
                     "launched_from_python": None if of.in_python is None else _numbers(of.in_python),
                 }
@@ -138,6 +139,7 @@ def _numbers(pair: Pair) -> dict[str, object]:
         "verdict": row.verdict,
         "speedup": row.speedup_vs_reference,
         "price_ratio": pair.price_ratio,
+        "not_decided": None if pair.unsure is None else _numbers(pair.unsure),
         "at_other_providers": None if pair.elsewhere is None else pair.elsewhere.model_dump(),
     }
 
@@ -156,9 +158,23 @@ def _of_modes(modes: Sequence[OfMode]) -> Iterator[str]:
             outcome = _more(pair) if pair.decided else f"not told apart, {_interval(pair)}"
             yield f"{base} {_where(pair)}; {row.short_label} there: {outcome}{_machines(of)}{_origin(pair)}"
     for (mode, base, _), (first, *others) in gains.items():
-        of_first = f"{_more(first.pair)} than the best {base} {_where(first.pair)}{_machines(first)}"
-        rest = "".join(f", {_percent(of.pair)} {_where(of.pair)}{_machines(of)}" for of in others)
+        of_first = f"{_more(first.pair)} than the best {base} {_where(first.pair)}{_machines(first)}{_rivals(first)}"
+        rest = "".join(f", {_percent(of.pair)} {_where(of.pair)}{_machines(of)}{_rivals(of)}" for of in others)
         yield f"{mode}: {of_first}{rest}{_origin(first.pair)}"
+
+
+def _rivals(of: OfMode) -> str:
+    """Return which rows may be as good as the best: those that are not told from it, and one of too few processes."""
+    equal = "".join(f"; equal within the range: {one.row.short_label}, {_interval(one)}" for one in of.equal)
+    return f"{equal}{_unsure(of.pair)}"
+
+
+def _unsure(pair: Pair) -> str:
+    if (one := pair.unsure) is None:
+        return ""
+    left = one.processes_left
+    decide = f"{left} more {'process' if left == 1 else 'processes'} of each" if left else "more rounds"
+    return f"; {one.row.short_label} may be better: {_interval(one)}, not decided, {decide} may tell"
 
 
 def _machines(of: OfMode) -> str:
@@ -205,7 +221,7 @@ def _of_pair(pair: Pair, brief: bool) -> str:
     # How much of the gain is speed and how much is price.
     factors = f"{speedup:.2f}x its speed at {paid:.2f}x its price; " if pair.by_value and paid else ""
     loss = f"{factors}{other.instance} against it: {-pair.gain / (1 + pair.gain) * 100:.1f} %"
-    said = f"{row.instance}: {_more(pair)} than {other.instance} {how} ({loss})"
+    said = f"{row.instance}: {_more(pair)} than {other.instance} {how} ({loss}){_unsure(pair)}"
     if brief:
         return said
     if pair.by_value:
