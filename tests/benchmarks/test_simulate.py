@@ -10,7 +10,7 @@ from cli.calling import LIMIT_S, call_python, environment
 from simulate import ROUNDS, SITUATIONS, SLOWER, STEPS, at_looks, on_nights, one_line, situation_called, until_decided
 
 from fp8bench.schema.files import ROOT
-from fp8bench.stats.certainty import FEWEST_ROUNDS
+from fp8bench.stats.certainty import FEWEST_ROUNDS, LOOKS
 
 pytestmark = pytest.mark.slow
 
@@ -62,6 +62,15 @@ def test_the_committed_table_has_every_host_and_keeps_its_promises():
         if "half" not in situation.name and "one" not in situation.name:
             assert looked >= 93
             assert max(equal, at_the_margin) <= 5
+
+
+def test_what_three_rounds_hold_where_one_process_in_five_is_slow_is_said_as_it_is():
+    (said,) = re.findall(r"`--rounds 3`, coverage is (\d+) where one process in five is slow", COMMITTED)
+    for by in (5, 26):
+        host = f"one process in five {by} % slower"
+        coverage, *_ = one_line(situation_called(host), LOOKS[0], 10 * TRIALS, STEPS)
+        assert round(100 * coverage) == int(said)
+        assert coverage < float(committed(host)[0]) / 100, "more looks hold more"
 
 
 @pytest.mark.thorough
