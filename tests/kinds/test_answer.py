@@ -171,6 +171,29 @@ class TestWhichInstance:
         assert "; both have the same GPU: at one price of it +300 %." in " ".join(sentences(alike))
         assert compared(*P4D, *P5, prices=catalog(*own, *known[:2])).answer.pairs[0].elsewhere is None
 
+    @pytest.mark.parametrize("count", [2, 4])
+    def test_of_several_machines_the_mean_is_compared_and_not_the_fastest(self, count):
+        """Of two equal types the one of which more machines were measured has the fastest machine."""
+        times = (0.092, *(0.1 + 0.002 * place for place in range(count - 1)))
+        named = [{"machine": machine_called(f"m-{at}"), "minutes": 10 * at} for at in range(count)]
+        many = [on("p5", time, **there) for time, there in zip(times, named, strict=True)]
+        other = on("undated", 0.0985, minutes=60, machine=machine_called("another"))
+        prices = catalog(*(builders.instance(name, prices=(price(50.0, NEW),)) for name in ("p5", "undated")))
+        found = compared(*chain(*many), *other, prices=prices)
+        (pair,) = found.answer.pairs
+        mean = sum(times) / count
+        assert abs(pair.gain) == pytest.approx(max(mean / 0.0985, 0.0985 / mean) - 1, abs=1e-9)
+        assert pair.row.verdict == "inconclusive"
+        assert f"by the mean of {count} machines of p5" in " ".join(sentences(found))
+        low, high = pair.gain_ci
+        assert low < 0 < high
+        told = as_json(found)["instance"]["pairs"][0]
+        both = told, told["against"]
+        assert {(one["instance"], one["machines"]) for one in both} == {("p5", count), ("undated", 1)}
+        # The fastest machine alone would have won.
+        (pair,) = compared(*many[0], *other, prices=prices).answer.pairs
+        assert (pair.row.instance, pair.gain > 0.07, pair.decided) == ("p5", True, True)
+
     def test_a_cpu_is_not_compared_with_a_gpu_though_each_has_a_mode_that_pays(self):
         alike = {"fingerprint": fingerprint(), "settings": {"world_size": 8, "batch_size": 64}}
         there = [measured_on_cpu("cpu", mode, step_time_s=time, **alike) for mode, time in ON_A_CPU]

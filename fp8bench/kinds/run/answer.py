@@ -8,10 +8,11 @@ from datetime import date
 from itertools import combinations, product
 from operator import attrgetter
 
+from fp8bench.kinds.run.rounds import FEWEST_MACHINES, mean_of_machines
 from fp8bench.kinds.run.row import Row
 from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.records.named import Reference
-from fp8bench.records.select import grouped
+from fp8bench.records.select import grouped, variant
 from fp8bench.schema.execution import is_replayed
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog
@@ -185,12 +186,13 @@ def answer(
         name: {row.batch_size for row in rows if row.instance == name and (row.status == "ok" or row.cause == "oom")}
         for name in of
     }
+    each = {name: [*_over_machines(found)] for name, found in of.items()}
     pairs, opposite, at_best = list[Pair](), list[Pair](), list[Pair]()
     for (one, other), timed in product(combinations(of, 2), (True, False)):
-        mine, theirs = ([row for row in of[name] if row.timed == timed] for name in (one, other))
+        mine, theirs = ([row for row in each[name] if row.timed == timed] for name in (one, other))
         by_batch = _by_batch(mine, theirs, against, size)
         pairs += by_batch[:1]
-        opposite += (each for each in by_batch if each.decided and each.row.instance != by_batch[0].row.instance)
+        opposite += (pair for pair in by_batch if pair.decided and pair.row.instance != by_batch[0].row.instance)
         # Each at its best batch: both were given the same sizes, or one source published both.
         best = _better(mine, theirs, against) if fits[one] == fits[other] or not timed else []
         at_best += (pair for pair in best if pair.row.batch_size != pair.reference.batch_size)
@@ -213,6 +215,31 @@ def answer(
 
 def _worth(row: Row) -> tuple[float, float]:
     return row.units_per_usd or 0.0, row.throughput_per_s or 0.0
+
+
+def _over_machines(rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield each variant of an instance once, with the mean of its machines: the fastest of many is not typical."""
+    for alike in grouped(rows, lambda row: (variant(row.latest), row.origin, row.measured_on)).values():
+        each = [max(there, key=_worth) for there in grouped(alike, lambda row: row.machine).values()]
+        first, times = max(each, key=_worth), [row.times for row in each if row.times is not None]
+        if first.times is None or first.step_time_s is None or not 1 < len(each) == len(times):
+            yield first
+            continue
+        found = mean_of_machines(times)
+        slower = found.by_elapsed.value / first.times.by_elapsed.value
+        step_time_s, ends = slower * first.step_time_s, found.by_elapsed.interval
+        units = step_time_s / found.by_elapsed.value
+        update = {
+            "times": found,
+            "step_time_s": step_time_s,
+            "step_time_ci_s": ends and (ends[0] * units, ends[1] * units),
+            "throughput_per_s": first.throughput_per_s and first.throughput_per_s / slower,
+            "units_per_usd": first.units_per_usd and first.units_per_usd / slower,
+            "run_ids": tuple(run_id for row in each for run_id in row.run_ids),
+            "machine": None,
+            "machines": len(each),
+        }
+        yield first.model_copy(update=update)
 
 
 def _pair(rows: Sequence[Row], others: Sequence[Row], against: Against) -> list[Pair]:
@@ -284,7 +311,7 @@ def _gains(rows: Sequence[Row], reference: Reference, against: Against, size: Si
             own = [row for row in alike if (row.machine, row.mode_label) == (one.machine, base.mode_label)]
             launched = _pair([one], [base], against) or _pair([one], own, against)
         found[batch] = OfMode(
-            pair=pairs[0] if len(pairs) == 2 else _pooled(pairs) if len(pairs) > 2 else best,
+            pair=_pooled(pairs) if len(pairs) >= FEWEST_MACHINES else pairs[0] if len(pairs) == 2 else best,
             on_machines=tuple(pairs),
             equal=tuple(_equal(best, alike, reference, against)),
             needs_graph=needs_graph,

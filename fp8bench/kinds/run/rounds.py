@@ -6,8 +6,8 @@ too, because a few slow steps change the mean and not the median, and a reader m
 
 import math
 import re
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property, partial
 from typing import Annotated, Self
@@ -27,6 +27,9 @@ from fp8bench.tables.written import Interval
 
 APART = 0.005
 """How far a mean and a median may differ, over the median, before a reader is warned."""
+
+FEWEST_MACHINES = 3
+"""Of two machines, an interval over machines would hold several times what they differ by."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,25 @@ def unit_time(measurement: Measurement) -> UnitTime | None:
     looked = any(record.session is not None and record.session.looks for record in measurement.rounds)
     outside = OUTSIDE if looked else OF_ONE_LOOK
     return UnitTime(tuple(processes), measurement.elsewhere, outside, tuple(rounds)) if processes else None
+
+
+def mean_of_machines(machines: Sequence[UnitTime]) -> UnitTime:
+    """Return the times of a unit over machines of one type, two or more. From FEWEST_MACHINES on each counts as one
+    value, because machines differ by more than their processes; of two, the interval is over the processes of both.
+    """
+    processes = [process for one in machines for process in one.processes]
+    if len(machines) >= FEWEST_MACHINES:
+        processes = [
+            one.processes[-1].model_copy(
+                update={
+                    "mean_s": one.by_elapsed.value,
+                    "median_s": one.by_medians.value,
+                    "slow_steps": one.slow_steps,
+                }
+            )
+            for one in machines
+        ]
+    return replace(machines[-1], processes=tuple(processes), rounds=())
 
 
 def _round(record: Record) -> Hashable:

@@ -129,7 +129,7 @@ def _numbers_of(answer: Answer) -> dict[str, object]:
 
 def _numbers(pair: Pair) -> dict[str, object]:
     row = pair.row
-    names = "instance mode recipe te_switches execution batch_size world_size source machine run_id".split()
+    names = "instance mode recipe te_switches execution batch_size world_size source machine machines run_id".split()
     return {
         **{name: getattr(row, name) for name in names},
         "against": {name: getattr(pair.reference, name) for name in names},
@@ -202,11 +202,16 @@ def _of_instances(answer: Answer, brief: bool = False) -> Iterator[str]:
         yield f"Each at its best batch, {outcome}{_origin(pair)}."
 
 
+def _means(pair: Pair) -> str:
+    several = [f"{row.machines} machines of {row.instance}" for row in (pair.row, pair.reference) if row.machines > 1]
+    return f", by the mean of {' and '.join(several)}" if several else ""
+
+
 def _of_pair(pair: Pair, brief: bool) -> str:
     """Return what the better row gains over the other and why. brief: whether without what could change it."""
     row, other = pair.row, pair.reference
     modes = " and ".join(dict.fromkeys((row.short_label, other.short_label)))
-    how = f"{_at(pair)} with {modes}{'' if pair.origin == 'measured' else f', {pair.origin}'}"
+    how = f"{_at(pair)} with {modes}{'' if pair.origin == 'measured' else f', {pair.origin}'}{_means(pair)}"
     if not pair.decided:
         said = f"{row.instance} and {other.instance} are not told apart {how}: {_interval(pair)}"
         # What measuring where nothing was measured takes, as it took elsewhere.
