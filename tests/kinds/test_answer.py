@@ -103,6 +103,15 @@ class TestWhichMode:
         told = "Which mode? baseline-bf16 on p5 at batch 64; te-fp8 there: "
         assert re.match(re.escape(told) + outcome, next(sentences(compared(*on("p5", 0.1), *fp8))))
 
+    @pytest.mark.parametrize("step_times_s", [(0.08, 0.12), (0.08, 0.081, 0.12)])
+    def test_machines_that_say_the_opposite_are_told_beside_their_mean(self, step_times_s):
+        records = []
+        for place, step_time_s in enumerate(step_times_s):
+            there = {"machine": machine_called(f"machine-{place}"), "minutes": 20 * place}
+            records += [*on("p5", 0.10, **there), *on("p5", step_time_s, "te-fp8", recipe="delayed", **there)]
+        said = next(sentences(compared(*records)))
+        assert f"(its {len(step_times_s)} machines disagree: -16.7 to 25.0 %)" in said
+
     def test_a_row_that_is_best_by_its_mean_alone_hides_no_certain_winner(self):
         torchao = {"mode": "torchao-float8", "recipe": "tensorwise", "minutes": 20}
         fp8 = on("p5", 0.1, "te-fp8", minutes=10, recipe="delayed")
@@ -167,6 +176,10 @@ class TestWhichInstance:
         said = " ".join(sentences(both))
         assert "The provider decides. At these prices p5: 60.0 % more" in said
         assert "at the 2 providers that list both GPUs: -20 % to +60 %." in said
+        cheap = [one.model_copy(update={"prices": (price(1.0, NEW),)}) if "p4d" in one.key else one for one in known]
+        found = compared(*P4D, *P5, prices=catalog(*own, *cheap))
+        assert found.answer.pairs[0].elsewhere.most < 0 < found.answer.pairs[0].gain
+        assert "The provider decides. At these prices p5: 60.0 % more" in " ".join(sentences(found)), "all of them say the opposite"
         alike = compared(*P4D, *P5, prices=catalog(*own[:1], own[1].model_copy(update={"gpu": gpus["p5"]}), *known))
         assert "; both have the same GPU: at one price of it +300 %." in " ".join(sentences(alike))
         assert compared(*P4D, *P5, prices=catalog(*own, *known[:2])).answer.pairs[0].elsewhere is None
@@ -329,6 +342,13 @@ def test_its_numbers_are_those_of_its_sentences():
     assert (pair["instance"], pair["against"]["instance"], pair["gain_on"]) == ("p5", "p4d", "units_per_usd")
     assert pair["gain"] == pytest.approx(0.6)
     assert (pair["speedup"], pair["price_ratio"]) == (pytest.approx(4.0), 2.5)
+
+
+def test_a_baseline_by_another_method_is_not_said_to_be_missing():
+    old = on("p5", 0.1, fingerprint=fingerprint(method_version=3), method_version=3)
+    fp8 = on("p5", 0.08, "te-fp8", minutes=10, recipe="delayed")
+    said = next(sentences(compared(*old, *fp8)))
+    assert "Not decided: baseline-bf16 is of other work than the rows beside it (method_version): measure both" in said
 
 
 @pytest.mark.parametrize(

@@ -87,9 +87,9 @@ class Pair(Frozen):
 
     @property
     def provider_decides(self) -> bool:
-        """Whether at some providers the other row is the better one."""
+        """Whether at some or all providers that list both the other row is the better one."""
         found = self.elsewhere
-        return self.by_value and found is not None and found.least < 0 < found.most
+        return self.by_value and found is not None and found.least < 0 < max(found.most, self.gain)
 
     @property
     def price_ratio(self) -> float | None:

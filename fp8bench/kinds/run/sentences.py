@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import permutations
 
 from fp8bench import __version__
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import WHAT_IF
 from fp8bench.kinds.run.answer import Answer, Comparison, OfMode, Pair
+from fp8bench.kinds.run.compare import unlike_work
 from fp8bench.kinds.run.row import Row
 from fp8bench.records.select import grouped
 
@@ -17,6 +19,8 @@ time over steps, after warm-up, on the slowest rank. An interval holds the mean 
 on the logarithms of the processes' means). A difference is called certain if its whole interval lies beyond 1 %, or
 beyond 4 % between machines. Units per USD are units an hour over the price of an hour."""
 
+
+BASELINE = "baseline-bf16"
 
 ARTICLES_BLOCK = "the article's own TransformerLayer block"
 """In a derivation. It attends across the images of a batch, so that it does not compute what the model does."""
@@ -72,15 +76,24 @@ def _missing(rows: Sequence[Row], names: Sequence[str], size: int) -> str:
 def _undecided(rows: Sequence[Row]) -> str:
     ran = [row for row in rows if row.status == "ok"]
     own = [row for row in ran if not row.emulated]
+    unlike = dict.fromkeys(
+        name
+        for base, row in permutations(own, 2)
+        if base.mode == BASELINE
+        and (base.instance, base.batch_size, base.machine) == (row.instance, row.batch_size, row.machine)
+        for name in unlike_work(row.latest.fingerprint, base.latest.fingerprint)
+    )
+    of_other_work = f"{BASELINE} is of other work than the rows beside it ({', '.join(unlike)})"
     reasons = (
         (not ran, "no row is a valid measurement"),
         (not own, "every row is an emulation, whose time is not that of fp8"),
         (len(ran) == 1, "there is no other row to compare it with"),
         (len(own) == 1, "the other rows are emulations, whose time is not that of fp8; run it on a GPU with fp8 units"),
         (all(row.device == "cpu" for row in own), "every row ran on a CPU, whose speed does not predict a GPU's"),
+        (bool(unlike), f"{of_other_work}: measure both with the same settings and version of fp8bench"),
     )
-    base = "no row has a baseline-bf16 of its instance, batch size and machine beside it; run it with the same options"
-    return next((text for holds, text in reasons if holds), base)
+    none = f"no row has a {BASELINE} of its instance, batch size and machine beside it; run it with the same options"
+    return next((text for holds, text in reasons if holds), none)
 
 
 def as_json(comparison: Comparison) -> dict[str, object]:
@@ -179,7 +192,10 @@ def _unsure(pair: Pair) -> str:
 
 def _machines(of: OfMode) -> str:
     each = [pair.gain * 100 for pair in of.on_machines]
-    return f" (its {len(each)} machines: {each[0]:.1f} to {each[-1]:.1f} %)" if len(each) > 1 else ""
+    if len(each) < 2:
+        return ""
+    disagree = " disagree" if len({pair.gain > 0 for pair in of.on_machines if pair.decided}) > 1 else ""
+    return f" (its {len(each)} machines{disagree}: {each[0]:.1f} to {each[-1]:.1f} %)"
 
 
 def _of_instances(answer: Answer, brief: bool = False) -> Iterator[str]:
