@@ -119,7 +119,7 @@ def find(
         f"profile of round {profiled_in}"
         + (f"; --batch-size takes {' or '.join(map(str, others))} instead" if others else "")
     )
-    return facts_of(record, row.step_time_s)
+    return facts_of(record, row.step_time_s, row.times.by_elapsed if row.times else None)
 
 
 def _of_one_workload(records: Sequence[Record], every: Sequence[Record]) -> list[Record]:

@@ -16,6 +16,7 @@ from fp8bench.schema.rank import GEMMS, Category, ExecutedEvidence, Profile, sta
 from fp8bench.schema.record import Record
 from fp8bench.schema.switches import ONLY_GAIN, split
 from fp8bench.stats.certainty import NOISE
+from fp8bench.stats.estimate import Estimate
 
 PARTS: dict[Category, str] = {
     "gemm_fp8": "GEMMs, fp8",
@@ -45,7 +46,7 @@ class StepFacts:
     """Seconds per step, on rank 0's device. A None is unknown. source: the run's id. step_time_s: timed without a
     profiler. host_lead_s: how far the host is ahead of the GPU. data_wait_s: how long the host waited for a batch. fp8:
     whether it is an fp8 mode. not_replayed: why each step was not one CUDA graph. executed: proof of execution. unused:
-    switches that would only have gained.
+    switches that would only have gained. unit_time: over the processes whose mean step_time_s is; None: of one.
     """
 
     label: str
@@ -68,6 +69,7 @@ class StepFacts:
     sm_clock_mhz: float | None = None
     flags: tuple[str, ...] = ()
     floor: Floor | None = None
+    unit_time: Estimate | None = None
 
     @property
     def device(self) -> Literal["cuda", "cpu"]:
@@ -122,7 +124,7 @@ class StepFacts:
         return [(name, seconds) for name, seconds in found if seconds > 0]
 
 
-def facts_of(record: Record, step_time_s: float | None = None) -> StepFacts:
+def facts_of(record: Record, step_time_s: float | None = None, unit_time: Estimate | None = None) -> StepFacts:
     """Return the facts of an ok record with a profile; others raise ValueError. step_time_s: if not the summary's."""
     summary, profile, config, evidence = record.summary, record.profile, record.config, record.evidence
     if summary is None or profile is None or config is None:
@@ -143,6 +145,7 @@ def facts_of(record: Record, step_time_s: float | None = None) -> StepFacts:
         "label": config.switched_label,
         "source": record.run_id,
         "step_time_s": step_time_s or summary.step_time_s,
+        "unit_time": unit_time,
         "fp8": bool(evidence and evidence.fp8) or profile.has_fp8_gemm,
         "data_wait_s": data_wait_s,
         # In a compiled run they do nothing.

@@ -179,7 +179,9 @@ class TestWhichInstance:
         cheap = [one.model_copy(update={"prices": (price(1.0, NEW),)}) if "p4d" in one.key else one for one in known]
         found = compared(*P4D, *P5, prices=catalog(*own, *cheap))
         assert found.answer.pairs[0].elsewhere.most < 0 < found.answer.pairs[0].gain
-        assert "The provider decides. At these prices p5: 60.0 % more" in " ".join(sentences(found)), "all of them say the opposite"
+        assert "The provider decides. At these prices p5: 60.0 % more" in " ".join(sentences(found)), (
+            "all of them say the opposite"
+        )
         alike = compared(*P4D, *P5, prices=catalog(*own[:1], own[1].model_copy(update={"gpu": gpus["p5"]}), *known))
         assert "; both have the same GPU: at one price of it +300 %." in " ".join(sentences(alike))
         assert compared(*P4D, *P5, prices=catalog(*own, *known[:2])).answer.pairs[0].elsewhere is None

@@ -10,6 +10,7 @@ from builders import environment, measured, measured_on_cpu, profile, summary
 from fp8bench.kinds.run.explain import document, explain_steps
 from fp8bench.profiling.causes import StepFacts, facts_of
 from fp8bench.schema.errors import UsageError
+from fp8bench.stats.estimate import Estimate
 from fp8bench.tables.render import render
 
 FP8 = {"gemm_fp8": 0.03, "gemm_bf16": 0.001, "attention": 0.02, "cast": 0.012, "elementwise": 0.01, "nccl": 0.004}
@@ -55,6 +56,17 @@ def test_labels_differ_by_as_little_as_they_can(one, other, labels):
     again = explain_steps(one, replace(one, source="another run")).modes
     assert again[0].label != again[1].label
     assert all(mode.source in mode.label for mode in again)
+
+
+def test_two_modes_of_a_session_are_explained_over_the_rounds_that_both_have():
+    """As they are compared: an explanation must not deny what a verdict says."""
+    base = Estimate((0.1, 0.1, 0.1, 0.104, 0.104, 0.104), rounds=tuple(range(6)))
+    mode = Estimate((0.1, 0.1, 0.1), rounds=(0, 1, 2))
+    facts = replace(step("te-bf16", 0.1), unit_time=mode), replace(step(step_time_s=0.102), unit_time=base)
+    made = explain_steps(*facts)
+    assert [mode.step_time_s for mode in made.modes] == pytest.approx([0.1, 0.1])
+    assert "not faster than" in made.sentence
+    assert explain_steps(facts[0], replace(facts[1], unit_time=None)).cause == "faster"
 
 
 ON_CPU = measured_on_cpu(profile=profile(device="cpu"), settings={"workload": "vit-huge", "batch_size": 64})
