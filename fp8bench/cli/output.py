@@ -1,9 +1,10 @@
 """What commands share: results on standard output, lines on standard error, and the catalogue with users' files."""
 
 import errno
+import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import typer
@@ -69,19 +70,26 @@ def require_read(catalog: "Catalog", keys: Iterable[str]) -> None:
         warn(f"not read: {unread.what}")
 
 
-def show(document: "Document", form: str, repeat: bool = True) -> None:
-    """Print a document, as a table drawn on a terminal. repeat: whether warnings go to standard error too."""
+def show(document: "Document", form: str) -> None:
+    """Print a document, as a table drawn on a terminal, and log its warnings, but no text twice to one reader."""
     if form == "answer":
         document, form = document._replace(data=document.answer), "json"
     if form == "table":
         form = render.TERMINAL if sys.stdout.isatty() else render.PIPE
     typer.echo(render.render(document, form))
-    if form == render.PIPE and not repeat:
-        return
-    for text in document.told(Hint) if form in ("json", "csv") else ():
+    in_text = form not in ("json", "csv")
+    for text in () if in_text else document.told(Hint):
         log(text)
-    for text in document.warnings:
+    for text in () if in_text and _one_stream() else document.warnings:
         warn(text)
+
+
+def _one_stream() -> bool:
+    """Return whether standard output and standard error are one terminal, pipe or file."""
+    # What stands in for a stream may have no number.
+    with suppress(OSError, AttributeError):
+        return os.path.samestat(*(os.fstat(one.fileno()) for one in (sys.stdout, sys.stderr)))
+    return False
 
 
 def draw(document: "Document", name: str, path: "Path | None") -> None:
