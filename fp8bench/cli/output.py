@@ -77,18 +77,18 @@ def show(document: "Document", form: str) -> None:
     if form == "table":
         form = render.TERMINAL if sys.stdout.isatty() else render.PIPE
     typer.echo(render.render(document, form))
-    in_text = form not in ("json", "csv")
-    for text in () if in_text else document.told(Hint):
+    for text in document.told(Hint) if form in ("json", "csv") else ():
         log(text)
-    for text in () if in_text and _one_stream() else document.warnings:
+    for text in () if read_already(form) else document.warnings:
         warn(text)
 
 
-def _one_stream() -> bool:
-    """Return whether standard output and standard error are one terminal, pipe or file."""
+def read_already(form: str) -> bool:
+    """Return whether who reads standard error has read the text of this form: both streams are one pipe, or file."""
     # What stands in for a stream may have no number.
     with suppress(OSError, AttributeError):
-        return os.path.samestat(*(os.fstat(one.fileno()) for one in (sys.stdout, sys.stderr)))
+        streams = (os.fstat(one.fileno()) for one in (sys.stdout, sys.stderr))
+        return form not in ("json", "csv") and os.path.samestat(*streams)
     return False
 
 
