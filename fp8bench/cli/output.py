@@ -70,8 +70,10 @@ def require_read(catalog: "Catalog", keys: Iterable[str]) -> None:
         warn(f"not read: {unread.what}")
 
 
-def show(document: "Document", form: str) -> None:
-    """Print a document, as a table drawn on a terminal, and log its warnings, but no text twice to one reader."""
+def show(document: "Document", form: str, repeat: bool = True) -> None:
+    """Print a document, as a table drawn on a terminal, and log its warnings, but no text twice to one reader.
+    repeat: whether standard error has the warnings of a text too.
+    """
     if form == "answer":
         document, form = document._replace(data=document.answer), "json"
     if form == "table":
@@ -79,7 +81,7 @@ def show(document: "Document", form: str) -> None:
     typer.echo(render.render(document, form))
     for text in document.told(Hint) if form in ("json", "csv") else ():
         log(text)
-    for text in () if read_already(form) else document.warnings:
+    for text in () if read_already(form) or not (repeat or form in ("json", "csv")) else document.warnings:
         warn(text)
 
 

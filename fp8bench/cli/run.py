@@ -222,4 +222,4 @@ def _print_session(session_id: str, prepared: Prepared, unread: Unread, notes: b
     made = document(compare(records, load_catalog(prepared.results_dir), options), view=View(notes=notes))
     if notes:
         made = made._replace(blocks=(*made.blocks, tuple(seconds([one.record for one in kept]))))
-    show(made, "table")
+    show(made, "table", repeat=False)
