@@ -119,7 +119,8 @@ def handlers():
 
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch):
-    """The machine that runs the tests may set variables that made-up records lack."""
+    """The machine that runs the tests may set variables that made-up records lack, and its terminal's width."""
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr(placing, "settings_here", lambda: {})
 
 

@@ -18,7 +18,7 @@ from typing import NoReturn
 import typer
 
 from fp8bench import registry
-from fp8bench.cli.output import FULL, of_output
+from fp8bench.cli.output import FULL, of_output, show
 from fp8bench.cli.program import PROGRAM
 from fp8bench.launch import signals
 from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageError, inert, refusal_of
@@ -89,8 +89,10 @@ def start(environ: Mapping[str, str]) -> None:
     """Print what this machine can measure, and three commands to type next, by the names of records alone: a dozen
     lines at most. Whatever the machine and the folder have, this is no error.
     """
-    # Imported here: what reads files takes a part of the answer's time.
+    # Imported here: what reads files and draws tables takes a part of the answer's time.
     from fp8bench.schema.address import local
+    from fp8bench.tables.document import Document, Sentence, blocks
+    from fp8bench.tables.study import Column, table_of
 
     try:
         # Imported here: a driver's library that cannot be imported is said in words.
@@ -113,13 +115,11 @@ def start(environ: Mapping[str, str]) -> None:
         "fp8bench run": "measure every mode, and say what a dollar buys",
         compare: f"what the records in {os.path.relpath(folder)} say" if last else "what others have published",
     }
-    typer.echo(
-        "Which precision mode, on which GPU instance, trains your model for the least\nmoney, and how sure are we?\n\n"
-        f"This machine: {here}\n"
-    )
-    for command, what in commands.items():
-        typer.echo(f"  {command:{len(compare)}}  {what}")
-    typer.echo("\nEvery command: fp8bench --help")
+    # Folded at spaces alone, so that names stay whole.
+    columns: list[Column[str]] = [Column("to type next", str, kind="note"), Column("why", commands.get, kind="note")]
+    table = table_of(columns, [*commands], whole=True)
+    said = [[Sentence(text)] for text in (str(PROGRAM.info.help), f"This machine: {here}")]
+    show(Document(blocks(*said, [table], [Sentence("Every command: fp8bench --help")])), "table")
 
 
 def _end_refused(what: str) -> NoReturn:

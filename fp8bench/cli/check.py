@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fp8bench.cli.options import Form, ResultsDir, Unread, option
-from fp8bench.cli.output import log, show, warn
+from fp8bench.cli.output import log, read_already, show, warn
 from fp8bench.config.options import Share
 from fp8bench.kinds.run.check import check as checked
 from fp8bench.kinds.run.check_shown import EXPORTS, document, exported, plan_sentence, sentence
@@ -65,7 +65,8 @@ def check(
     elif summary:
         warn(f"--summary has nowhere to write: {SUMMARY} is not set, as it is in a step of GitHub Actions")
     if code := done.plan_exit_code if plan else done.exit_code:
-        log(plan_sentence(done) if plan else sentence(done))
+        if not read_already(form):
+            log(plan_sentence(done) if plan else sentence(done))
         raise typer.Exit(code)
 
 

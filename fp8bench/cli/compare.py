@@ -22,9 +22,7 @@ def compare(
     selection: Selection,
     view: View,
     instances: Annotated[tuple[str, ...], argument("INSTANCE", "Names in the catalogue or in the results.")] = (),
-    kind: Annotated[
-        Literal["run", "gemm", "numerics", "converge", "collectives"], option(None, "Which command's records.")
-    ] = "run",
+    kind: Annotated[Literal[*registry.KINDS], option(None, "Which command's records.")] = "run",  # type: ignore[valid-type]
     form: Annotated[
         Literal["table", "markdown", "latex", "csv", "json", "answer"],
         option(None, "How to print; answer: JSON of the answer alone.", "--format"),

@@ -1,8 +1,8 @@
 """`fp8bench run --dry-run`: every setting with its origin, what cannot run here, and the time and cost of the run."""
 
 import os
-from collections.abc import Callable
-from operator import itemgetter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fp8bench.cli.list import summary_of
@@ -11,18 +11,21 @@ from fp8bench.config.request import OPTIONS, Resolved
 from fp8bench.launch import forecast as ahead
 from fp8bench.launch.forecast import ExpectedTurn, Forecast, duration
 from fp8bench.launch.plan import owned
-from fp8bench.launch.prepare import Prepared
+from fp8bench.launch.prepare import SETTINGS, Prepared
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import results
 from fp8bench.schema.config import AUTO
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.machine import GIB, gib
 from fp8bench.schema.model import Answer
-from fp8bench.tables.document import NOTHING, Document, Sentence, blocks
+from fp8bench.tables.document import NOTHING, Document, Sentence, Table, blocks
 from fp8bench.tables.study import Column, table_of, word
 from fp8bench.tables.written import counted
 
 MONEY = "{:,.2f}".format
+
+IN_LABEL = ("mode", "recipe", "te_switches")
+"""What the label of a variant names."""
 
 
 def _forecast(
@@ -75,14 +78,8 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
             run["batch_size"] = AUTO
     executed = [ahead.execution(entry.config) for entry in prepared.entries]
     alike = len(set(executed)) == 1
-    shown = {
-        name: OPTIONS[name].usual() or "none" if value in (None, []) else value for name, value in requested.items()
-    } | dict.fromkeys(own & {*requested}, "by variant")
-    settings: list[Column[str]] = [word("setting", str), word("value", shown.get), word("origin", origins.get)]
     first = runs[0]
-    differing = [name for name in first if name in ("mode", "recipe") or any(run[name] != first[name] for run in runs)]
-    each = [word(name, itemgetter(name)) for name in differing]
-    of_all = [f"{name} {value}" for name, value in first.items() if name not in differing and value not in (None, [])]
+    differing = [name for name in first if name not in IN_LABEL and any(run[name] != first[name] for run in runs)]
     has, most = prepared.instance.gpu_memory_gib, dict[str, int]()
     for entry, turn in zip(prepared.entries, found.turns, strict=True):
         if turn.memory_bytes and has and model is not None:
@@ -113,6 +110,7 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
 
     columns: tuple[Column[Any], ...] = (
         word("variant", lambda row: row[0].label),
+        *(word(name, partial(_of_run, name)) for name in differing),
         word("execution", lambda row: None if alike else "cannot run here" if row[0].obstacle else row[1]),
         Column("a round", lambda row: row[0].seconds, duration),
         Column("all rounds", lambda row: _span(row[0].all_s, duration), str),
@@ -120,16 +118,22 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
         Column(f"memory of {has:g} GiB" if has else "memory", lambda row: row[0].memory_bytes or None, gib),
         Column("batch that fits", lambda row: fits(row[0], row[2].config.batch_size), kind="note"),
     )
-    of_each = table_of(columns, [*zip(found.turns, executed, prepared.entries, strict=True)])
+    of_each = table_of(columns, [*zip(found.turns, executed, prepared.entries, runs, strict=True)])
     return Document(
         blocks(
-            [table_of(settings, [*requested])],
+            [
+                _settings(
+                    requested,
+                    origins,
+                    runs,
+                    dict.fromkeys(own, "by variant") | {"rounds": _rounds(found).rpartition(" ")[0]},
+                )
+            ],
             [
                 Sentence(f"instance: {prepared.instance.key}"),
                 Sentence(f"would run {_rounds(found)} of these, each in fresh processes:"),
             ],
-            [table_of(each, runs, 2), Sentence(f"each with {', '.join(of_all)}")],
-            [of_each] if len(of_each.columns) > 1 else [],
+            [of_each],
             [*map(Sentence, outlook)],
         ),
         data={
@@ -163,6 +167,36 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
             },
         },
     )
+
+
+def _of_run(name: str, row: Sequence[Any]) -> object:
+    return row[-1][name]
+
+
+def _settings(
+    requested: Mapping[str, Any],
+    origins: Mapping[str, str],
+    runs: Sequence[Mapping[str, Any]],
+    decided: Mapping[str, str],
+) -> Table:
+    """Return the settings: of what was left open, what the runs have. decided: what is said of some in other words."""
+
+    def value(name: str) -> object:
+        asked, usual = decided.get(name, requested[name]), OPTIONS[name].usual()
+        if asked not in (None, []):
+            return asked
+        of_runs = {run.get(SETTINGS.get(name, "")) for run in runs} - {None}
+        if of_runs:
+            return of_runs.pop() if len(of_runs) == 1 else "by mode"
+        # A number that no run has is none of this workload.
+        return NOTHING if usual[:1].isdigit() else usual or "none"
+
+    columns: tuple[Column[str], ...] = (
+        word("setting", str),
+        Column("value", value, kind="note"),
+        word("origin", origins.get),
+    )
+    return table_of(columns, [*requested])
 
 
 def _lines(found: Forecast, elsewhere: bool) -> list[str]:

@@ -57,34 +57,38 @@ def explain(
     if plot is not None:
         require_drawable(plot)
     wanted = Filter(workload=workload, batch_size=batch_size, optimizer=optimizer)
-    likes, chosen = tuple[Filter, ...](), list[StepFacts]()
+    likes, chosen, sizes = tuple[Filter, ...](), list[StepFacts](), list[set[int]]()
     # Files need no folder.
     files = all(map(named.names_a_file, names))
     kept = Found[Kept[Record]](()) if files else results.read(results_dir, results.known_instances(results_dir))
     unread(kept.broken)
     for name in names:
-        chosen.append(find(name, results_dir, kept, unread, wanted, likes))
+        facts, known = find(name, results_dir, kept, unread, wanted, likes)
+        chosen.append(facts)
+        sizes.append(known)
         like = Filter(workload=chosen[0].workload, batch_size=chosen[0].batch_size)
         # A step on as many GPUs is the closest, then one of the same batch.
         likes = replace(like, world_size=chosen[0].world_size), like
     if floor and len(chosen) > 1:
         raise UsageError("--floor is of one step, and two were named", "Name one of them")
-    explained = document(explain_steps(chosen[0], chosen[1] if len(chosen) > 1 else None), floor)
+    reference = chosen[1] if len(chosen) > 1 else None
+    explained = document(explain_steps(chosen[0], reference, set.intersection(*sizes)), floor)
     show(explained, form)
     draw(explained, PICTURE, plot)
 
 
 def find(
     name: str, results_dir: Path, kept: Found[Kept[Record]], unread: Unread, wanted: Filter, likes: Sequence[Filter]
-) -> StepFacts:
-    """Return what a word on the command line names. kept: the runs in the folder. wanted: a filter for modes; what it
-    leaves open is taken from their first row in `compare`. likes: such work is preferred, the first most. Logs which
-    measurement of a mode is used. Raises UsageError if the word names nothing, several, or no profile.
+) -> tuple[StepFacts, set[int]]:
+    """Return what a word on the command line names, and the batch sizes at which it was profiled. kept: the runs in the
+    folder. wanted: a filter for modes; what it leaves open is taken from their first row in `compare`. likes: such work
+    is preferred, the first most. Logs which measurement of a mode is used. Raises UsageError if the word names nothing,
+    several, or no profile.
     """
-    if named.names_a_file(name):
-        return _facts(read_record(Path(name)), name)
-    if path := named.by_id(name, {one.record.run_id: one.path for one in kept}):
-        return _facts(read_record(path), name)
+    path = Path(name) if named.names_a_file(name) else None
+    if path := path or named.by_id(name, {one.record.run_id: one.path for one in kept}):
+        facts = _facts(read_record(path), name)
+        return facts, {facts.batch_size}
     reference = named.parse_mode(name, results.instances_of(kept))
     of_mode = Filter(instance=reference.instance or None, mode=reference.mode, source="measured")
     records = [one for each in results.measured(kept, unread, of_mode) for one in each.rounds]
@@ -112,14 +116,15 @@ def find(
     ((record, row),) = found.values()
     profiled_in = record.session.round if record.session else 1
     alike = [one for one in of_any_work if one.profile and one.what.workload == row.workload]
-    others = sorted({one.what.batch_size for one in alike} - {row.batch_size})
+    sizes = {one.what.batch_size for one in alike if one.what.batch_size}
+    others = sorted(sizes - {row.batch_size})
     log(
         f"{row.workload}, {row.variant_label} on {row.instance}: batch {row.batch_size} x "
         f"{workers(row.world_size, row.device)}, session {row.session_id or record.run_id}, "
         f"profile of round {profiled_in}"
         + (f"; --batch-size takes {' or '.join(map(str, others))} instead" if others else "")
     )
-    return facts_of(record, row.step_time_s, row.times.by_elapsed if row.times else None)
+    return facts_of(record, row.step_time_s, row.times.by_elapsed if row.times else None), sizes
 
 
 def _of_one_workload(records: Sequence[Record], every: Sequence[Record]) -> list[Record]:

@@ -1,7 +1,6 @@
 """`fp8bench list`: the modes, the workloads or what the model of one is made of, and the instances."""
 
 import fnmatch
-import sys
 from collections.abc import Sequence
 from datetime import date
 from operator import attrgetter
@@ -92,7 +91,7 @@ def instances(
 
 
 def _list(columns: Sequence[Column[RowT]], rows: Sequence[RowT], form: str, data: object) -> None:
-    show(Document(blocks([table_of(columns, rows, whole=sys.stdout.isatty())]), data=data), form)
+    show(Document(blocks([table_of(columns, rows)]), data=data), form)
 
 
 NAME, SUMMARY = attrgetter("name"), word("what it is", attrgetter("summary"))
@@ -103,8 +102,8 @@ WORKLOADS = word("workload", NAME), DEFAULT_ON, SUMMARY
 INSTANCES: tuple[Column[tuple[Instance, Price | None]], ...] = (
     word("instance", lambda row: row[0].key),
     word("provider", lambda row: row[0].provider or None),
-    word("type", lambda row: row[0].instance_type or None),
-    word("GPUs", lambda row: f"{row[0].gpu_count} x {row[0].gpu}" if row[0].gpu_count else "none"),
+    word("type", lambda row: row[0].instance_type or None, spare=True),
+    Column("GPUs", lambda row: f"{row[0].gpu_count} x {row[0].gpu}" if row[0].gpu_count else "none", kind="note"),
     Column("USD/h", lambda row: row[1] and (row[1].usd_per_hour or None), ",.2f"),
     word("price as of", lambda row: str(row[1].as_of or "undated") if row[1] else None),
 )
@@ -113,7 +112,7 @@ LAYERS: tuple[Column[LinearLayers], ...] = (
     Column("calls", lambda one: one.number, "d"),
     Column("in", lambda one: one.in_features, ","),
     Column("out", lambda one: one.out_features, ","),
-    word("in fp8 modes", lambda one: one.stays_bf16 or "fp8"),
+    Column("in fp8 modes", lambda one: one.stays_bf16 or "fp8", kind="note"),
 )
 
 

@@ -1,9 +1,10 @@
 """What commands share: results on standard output, lines on standard error, and the catalogue with users' files."""
 
 import errno
+import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import typer
@@ -70,18 +71,27 @@ def require_read(catalog: "Catalog", keys: Iterable[str]) -> None:
 
 
 def show(document: "Document", form: str, repeat: bool = True) -> None:
-    """Print a document, as a table drawn on a terminal. repeat: whether warnings go to standard error too."""
+    """Print a document, as a table drawn on a terminal, and log its warnings, but no text twice to one reader.
+    repeat: whether standard error has the warnings of a text too.
+    """
     if form == "answer":
         document, form = document._replace(data=document.answer), "json"
     if form == "table":
         form = render.TERMINAL if sys.stdout.isatty() else render.PIPE
     typer.echo(render.render(document, form))
-    if form == render.PIPE and not repeat:
-        return
     for text in document.told(Hint) if form in ("json", "csv") else ():
         log(text)
-    for text in document.warnings:
+    for text in () if read_already(form) or not (repeat or form in ("json", "csv")) else document.warnings:
         warn(text)
+
+
+def read_already(form: str) -> bool:
+    """Return whether who reads standard error has read the text of this form: both streams are one pipe, or file."""
+    # What stands in for a stream may have no number.
+    with suppress(OSError, AttributeError):
+        streams = (os.fstat(one.fileno()) for one in (sys.stdout, sys.stderr))
+        return form not in ("json", "csv") and os.path.samestat(*streams)
+    return False
 
 
 def draw(document: "Document", name: str, path: "Path | None") -> None:

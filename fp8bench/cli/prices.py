@@ -244,13 +244,13 @@ def document_of(prices: Sequence[KnownPrice], hidden: int) -> Document:
 
     columns: tuple[Column[KnownPrice], ...] = (
         word("instance", lambda one: one.instance, once=True),
-        word("GPUs", lambda one: f"{one.gpu_count} x {one.gpu}" if one.gpu_count else "none", once=True),
+        word("GPUs", lambda one: f"{one.gpu_count} x {one.gpu}" if one.gpu_count else "none", once=True, spare=True),
         word("bought", lambda one: one.purchase),
         word("region", lambda one: one.region or None),
         Column("USD/h", lambda one: one.usd_per_hour, ",.2f"),
-        Column("USD/GPU-h", lambda one: one.usd_per_gpu_hour, ",.2f"),
+        Column("USD/GPU-h", lambda one: one.usd_per_gpu_hour, ",.2f", spare=True),
         word("as of", lambda one: None if one.usd_per_hour is None else str(one.as_of or "undated")),
-        Column("age, days", lambda one: one.age_days, "d"),
+        Column("days old", lambda one: one.age_days, "d", spare=True),
         word("source", lambda one: f"[{said.of(one.source)}]" if one.source else None),
         Column("notes", remarks, kind="note"),
     )

@@ -205,6 +205,7 @@ class Labelled:
         instance: str
         mode: str
         recipe: str | None
+        te_switches: str | None
         execution: Variant | None
 
     @property
@@ -213,9 +214,14 @@ class Labelled:
         return mode_label(self.mode, self.recipe)
 
     @property
+    def switched_label(self) -> str:
+        """The mode with recipe and options of its layer, e.g. `te-fp8:delayed+split-qkv`."""
+        return with_switches(self.mode_label, self.te_switches)
+
+    @property
     def variant_label(self) -> str:
-        """The mode with recipe, options of its layer and execution, e.g. `te-fp8:delayed+split-qkv/eager`."""
-        return with_switches(self.mode_label, getattr(self, "te_switches", None)) + suffix(self.execution)
+        """The same with its execution, e.g. `te-fp8:delayed+split-qkv/eager`."""
+        return self.switched_label + suffix(self.execution)
 
     @property
     def label(self) -> str:

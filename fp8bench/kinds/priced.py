@@ -19,7 +19,7 @@ class Priced(NamedTuple):
     """A price, or why there is none. price: of one machine. nodes: machines to pay for. told: what a reader must know
     of the price, or why there is none. not_yet: for a reader, if the user's own price is dated in the future. share_of:
     the instance of whose price only a share counts; gpus: those that are used, and those that the price is for, on all
-    machines.
+    machines. instead_of: what was asked for and is not listed, so that this is the on-demand price.
     """
 
     price: Price | None
@@ -28,6 +28,7 @@ class Priced(NamedTuple):
     not_yet: str = ""
     share_of: str | None = None
     gpus: tuple[int, int] | None = None
+    instead_of: Purchase | None = None
 
     @property
     def share(self) -> float | None:
@@ -84,7 +85,7 @@ def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOpt
         old = price.as_of is not None and not price.own and (options.day - price.as_of).days > OLD_DAYS
         share = (used.workers, there) if used.workers < (there := instance.gpu_count * nodes) else None
         of = instance.key if share else None
-        return Priced(price, nodes, _told(price, old, instead_of, elsewhere), not_yet, of, share)
+        return Priced(price, nodes, _told(price, old, instead_of, elsewhere), not_yet, of, share, instead_of)
     if elsewhere:
         return Priced(None, nodes, (PRICED_ELSEWHERE,))
     # A listed instance is matched by the GPU's name: no slice or unknown GPU gets another GPU's price.

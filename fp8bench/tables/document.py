@@ -28,6 +28,10 @@ class Text(NamedTuple):
 
     text: str
 
+    @property
+    def said(self) -> str:
+        return self.text
+
 
 class Heading(Text):
     """The subject of the next block."""
@@ -46,7 +50,11 @@ class Note(Text):
 
 
 class Warned(Text):
-    """A warning for the reader. A command also shows it on standard error."""
+    """A warning for the reader. A command also shows it on standard error, unless that is where it printed it."""
+
+    @property
+    def said(self) -> str:
+        return f"warning: {self.text}"
 
 
 class Cells(NamedTuple):

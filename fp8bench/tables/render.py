@@ -1,16 +1,18 @@
 """Documents as text: a table for a terminal (rich) or a pipe (tabulate), markdown, LaTeX, csv and json.
 
-A table that is wider than its terminal is folded: headings and remarks at spaces, names after `:`, `/` and `,`, then
-names after `-` and `_` too and at spaces, numbers last. Where that is not enough, spare columns are omitted, then
-columns are divided over several tables that each begin with the columns that name a row. A pipe gets each row as one
-line, for `grep`, unless the table is never divided: then the texts beside it are as narrow.
+What is wider than the terminal, or than COLUMNS in a pipe, is folded: texts, headings and remarks at spaces, names
+after `:`, `/` and `,`, then names after `-` and `_` too and at spaces, numbers last. Where that is not enough, spare
+columns are omitted, then columns are divided over several tables that each begin with the columns that name a row. A
+pipe without COLUMNS gets each row as one line, for `grep`, unless a table is never divided: then all is WIDTH wide.
 """
 
 import csv
 import io
 import json
+import os
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Any
@@ -27,8 +29,7 @@ FORMATS = ("markdown", "latex", "csv", "json")
 TERMINAL, PIPE = "terminal", "plain"
 
 WIDTH, GAP = 80, 2
-NARROW = TextWrapper(WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-"""The width in characters of a table in a pipe, the gap between two of its columns, and how texts are as narrow."""
+"""The width in characters of what is never divided in a pipe, and the gap between two columns of a table."""
 
 BREAKS = tuple(re.compile(rf"(?= (?![^\[(]*[\])]))|(?<=[{ends}])(?=[^\d\s{ends}])") for ends in ("/:,", "/:,_-"))
 NAME_BREAKS = re.compile(r"(?<=[/:,])(?=[^\d/:,])"), BREAKS[1]
@@ -36,7 +37,7 @@ NAME_BREAKS = re.compile(r"(?<=[/:,])(?=[^\d/:,])"), BREAKS[1]
 
 COLOURS = {"good": "green", "doubtful": "yellow", "bad": "red"}
 STYLES = {"strong": "bold", "faint": "dim"}
-LOOKS: dict[type, str] = {Heading: "bold", Note: "dim"}
+LOOKS: dict[type, str] = {Heading: "bold", Note: "dim", Warned: "yellow"}
 
 IN_MARKDOWN = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;"})
 IN_LATEX = str.maketrans(
@@ -56,34 +57,64 @@ def render(document: Document, form: str) -> str:
         return json.dumps(document.data, indent=2, allow_nan=False, default=lambda model: model.model_dump(mode="json"))
     if form == "csv":
         return _csv(document)
-    if form == TERMINAL:
-        return _terminal(document)
-    safe = {PIPE: inert, "latex": latex}.get(form, markdown)
-    narrow = form == PIPE and any(isinstance(part, Table) and part.whole for block in document.blocks for part in block)
+    if form in (TERMINAL, PIPE):
+        return _text(document, form == TERMINAL)
+    safe = latex if form == "latex" else markdown
 
     def text(part: Part) -> str:
         if not isinstance(part, Table):
-            said = safe(f"warning: {part.text}" if isinstance(part, Warned) else part.text)
-            # A number and its per cent sign stay on one line.
-            return NARROW.fill(said.replace(" %", "\xa0%")).replace("\xa0", " ") if narrow else said
-        if form == PIPE:
-            return plain(part)
+            return safe(part.said)
         headings = [safe(f"{one.of}: {one.title}" if one.of else one.title) for one in part.columns]
         rows = [[safe(cell) for cell in cells] for cells in part.rows()]
         return tabulated(rows, part.columns, "latex_raw" if form == "latex" else "github", headings)
 
-    return "\n\n".join(("\n" if form == PIPE else "\n\n").join(map(text, block)) for block in document.blocks)
+    return "\n\n".join("\n\n".join(map(text, block)) for block in document.blocks)
 
 
-def plain(table: Table) -> str:
-    """Return the table as text: folded into WIDTH characters if it is never divided, else a line for each row."""
-    drawn, omitted = fitted(drawn_of(table), WIDTH) if table.whole else (drawn_of(table), ())
-    headings = [cells.heading.split("\n") for cells in drawn.columns]
+def _text(document: Document, on_terminal: bool) -> str:
+    whole = any(isinstance(part, Table) and part.whole for block in document.blocks for part in block)
+    columns, console = os.environ.get("COLUMNS", ""), None
+    width = int(columns) if columns.isdigit() else WIDTH if whole else sys.maxsize
+    if on_terminal:
+        from rich.console import Console
+
+        console = Console()
+        width = console.width
+    lines = TextWrapper(width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+    def folded(said: str) -> str:
+        # A number and its per cent sign stay on one line.
+        return lines.fill(inert(said).replace(" %", "\xa0%")).replace("\xa0", " ")
+
+    def text(part: Part) -> str:
+        if isinstance(part, Table):
+            each = laid_out(part, width)
+            return "\n\n".join("\n".join([drawn(one, console), *map(folded, omitted)]) for one, omitted in each)
+        return _styled(folded(part.said), LOOKS.get(type(part), ""), console) if console else folded(part.said)
+
+    return "\n\n".join("\n".join(map(text, block)) for block in document.blocks)
+
+
+def laid_out(table: Table, width: int) -> Iterator[tuple[Table, list[str]]]:
+    """Yield the tables, as many as the width needs, each with a line on what is omitted, if anything is."""
+    table = drawn_of(table)
+    needed = _narrowest([cells for cells in table.columns if not cells.spare], 1, numbers=False)
+    whole = table.whole or (not table.numbered and _total(needed) <= width)
+    for part in [table] if whole else divided(table, width):
+        folded, omitted = fitted(part, width)
+        names = ", ".join(heading.replace("\n", " ") for heading in omitted)
+        yield folded, [f"No room for: {names}. A wider terminal or --format json shows more."] if names else []
+
+
+def drawn(table: Table, console: "Console | None") -> str:
+    """Return the table as lines. console: the terminal, which has colours."""
+    if console is not None:
+        return _on_terminal(table, console)
+    headings = [cells.heading.split("\n") for cells in table.columns]
     height = max(map(len, headings))
     above = [*zip(*([""] * (height - len(lines)) + lines for lines in headings), strict=True)]
-    rows = drawn.rows()
-    widths = [_width([cells.heading, *(row[place] for row in rows)]) for place, cells in enumerate(drawn.columns)]
-    return "\n".join([tabulated([*above, ["-" * wide for wide in widths], *rows], drawn.columns), *omission(omitted)])
+    rules, rows = ["-" * wide for wide in _widths(table.columns)], table.rows()
+    return tabulated([*above, rules, *rows], table.columns)
 
 
 def tabulated(
@@ -134,12 +165,6 @@ def fitted(table: Table, width: int) -> tuple[Table, tuple[str, ...]]:
         heading, *texts = (_folded(text, wide, _breaks(cells, level)) for text in (cells.heading, *cells.texts))
         columns[place] = cells._replace(heading=heading, texts=tuple(texts))
     return table._replace(columns=tuple(columns)), tuple(omitted)
-
-
-def omission(headings: Sequence[str]) -> list[str]:
-    """Return a line that names the columns that did not fit, if there are any."""
-    names = ", ".join(heading.replace("\n", " ") for heading in headings)
-    return [f"No room for: {names}. A wider terminal or --format json shows more."] if names else []
 
 
 def _total(widths: Sequence[int]) -> int:
@@ -195,45 +220,29 @@ def divided(table: Table, width: int) -> list[Table]:
     return [table._replace(columns=tuple(group)) for group in groups]
 
 
-def _terminal(document: Document) -> str:
-    from rich.console import Console
+def _styled(text: str, style: str, console: "Console") -> str:
     from rich.text import Text
 
-    console = Console()
     with console.capture() as captured:
-        for place, block in enumerate(document.blocks):
-            parts = [part for part in block if not isinstance(part, Warned)]
-            if place and parts:
-                console.print()
-            for part in parts:
-                if isinstance(part, Table):
-                    print_table(part, console)
-                else:
-                    console.print(Text(inert(part.text), style=LOOKS.get(type(part), "")))
-    return captured.get().removesuffix("\n")
+        console.print(Text(text, style), soft_wrap=True, end="")
+    return captured.get()
 
 
-def print_table(table: Table, console: "Console") -> None:
-    """Print the table, folded or divided into as many tables as the console's width needs."""
+def _on_terminal(table: Table, console: "Console") -> str:
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = drawn_of(table)
-    needed = _narrowest([cells for cells in drawn.columns if not cells.spare], 0, numbers=False)
-    whole = table.whole or (not drawn.numbered and _total(needed) <= console.width)
-    for place, part in enumerate([drawn] if whole else divided(drawn, console.width)):
-        if place:
-            console.print()
-        folded, omitted = fitted(part, console.width)
-        frame = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), collapse_padding=True)
-        for cells in folded.columns:
-            side: Any = "right" if cells.numeric else "left"
-            frame.add_column(Text(cells.heading), justify=side, overflow="fold", vertical="top")
-        for row, (texts, style) in enumerate(zip(folded.rows(), table.emphasis or repeat(""), strict=False)):
-            tones = (COLOURS.get(cells.tones[row], "") if cells.tones else "" for cells in folded.columns)
-            frame.add_row(*map(Text, texts, tones), style=STYLES.get(style, ""))
-        console.print(frame, *(Text(line, style=LOOKS[Note]) for line in omission(omitted)), sep="\n")
+    frame = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    for cells in table.columns:
+        side: Any = "right" if cells.numeric else "left"
+        frame.add_column(Text(cells.heading), justify=side, overflow="fold", vertical="top")
+    for row, (texts, style) in enumerate(zip(table.rows(), table.emphasis or repeat(""), strict=False)):
+        tones = (COLOURS.get(cells.tones[row], "") if cells.tones else "" for cells in table.columns)
+        frame.add_row(*map(Text, texts, tones), style=STYLES.get(style, ""))
+    with console.capture() as captured:
+        console.print(frame, end="")
+    return captured.get().removesuffix("\n")
 
 
 def _csv(document: Document) -> str:

@@ -66,9 +66,9 @@ def with_interval(value: float | None, interval: Interval | None, form: Form, sc
 
 
 def half_width(interval: Interval | None, of: float = 1.0) -> str:
-    """Write e.g. ` ±0.2 %`, half an interval's width over `of`; nothing without one."""
+    """Write e.g. ` ±0.2 %` or ` ±13 %`, half an interval's width over `of`; nothing without one."""
     half = 0.0 if interval is None else (interval[1] - interval[0]) / 2 / of
-    return "" if interval is None else f" ±{half * 100:.1f} %" if half < 1 else " ±>100 %"
+    return "" if interval is None else f" ±{half * 100:.{int(half < 0.1)}f} %" if half < 1 else " ±>100 %"
 
 
 def ratio(value: float | None, verdict: str | None = None) -> str:

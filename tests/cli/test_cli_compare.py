@@ -236,7 +236,7 @@ def test_a_row_has_the_step_of_the_same_gpu_and_its_own_price_unless_it_was_meas
     [
         (1.0, "4", "lambda-1x-h100 and h200-1x are not told apart at batch 64 with te-fp8, same-gpu: "),
         (1.0, "4.1", "are not told apart"),
-        (1.0, "3.9", "fp8bench run --mode te-fp8 --batch-size 64 on lambda-1x-h100 decides"),
+        (1.0, "3.9", "fp8bench run --instance lambda-1x-h100 --mode te-fp8 --batch-size 64 there decides (with"),
         (1.0, "3", "lambda-1x-h100: 33.3 % more images per USD"),
         (1.2, "4", "h200-1x: 20.0 % more images per USD"),
     ],
@@ -249,6 +249,16 @@ def test_such_a_row_says_which_instance_only_beyond_what_machines_differ_by(comm
     assert said in text
     assert "~80.0 ms" in text
     assert "~ not measured there: steps of the same GPU on h100-1x" in text
+
+
+def test_how_each_instance_is_paid_is_said_with_its_price(command, tmp_path):
+    measured_on(tmp_path, "h200-1x", "NVIDIA H200", minutes=60)
+    measured_on(tmp_path, "p5")
+    text = " ".join(command("compare", "h200-1x", "p5", "--purchase", "spot").stdout.split())
+    assert re.search(r"Prices an hour: .*p5 [\d.]+ USD \((undated|2\S+), aws, spot\)", text)
+    assert re.search(r"h200-1x 3.99 USD \(2\S+, spot not listed: on-demand\)", text)
+    text = " ".join(command("compare", "h200-1x", "p5", "--price", "h200-1x=3").stdout.split())
+    assert "h200-1x 3.00 USD (what-if)" in text
 
 
 def test_which_mode_is_said_where_it_was_measured_and_a_page_has_the_evidence_of_what_was_lent(command, tmp_path):

@@ -149,6 +149,16 @@ def test_a_mode_of_two_instances_wants_its_instance_unless_it_was_profiled_on_on
     assert [mode["instance"] for mode in modes_of("h200x8:te-fp8")] == ["h200x8"]
 
 
+def test_two_of_unlike_batches_are_refused_with_the_batch_that_both_have(explain, tmp_path):
+    for instance, batch_size, minutes in (("p5", 256, 1), ("p5", 64, 3), ("h200x8", 64, 5), ("h200x8", 32, 7)):
+        took = summary(0.0022 * batch_size - 0.04 * (batch_size == 256), batch_size * 8)
+        keep(fp8(instance, summary=took, minutes=minutes, settings={"batch_size": batch_size}), tmp_path / "results")
+    both = "p5:te-fp8:delayed and h200x8:te-fp8:delayed are not comparable: batch size 256 and 64"
+    with pytest.raises(UsageError, match=f"^{both}. Give --batch-size 64, which both have"):
+        explain("p5:te-fp8", "h200x8:te-fp8")
+    assert explain("p5:te-fp8", "h200x8:te-fp8", "--batch-size", "64").exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("record", "said"),
     [

@@ -25,13 +25,13 @@ from fp8bench.cli.app import start
 from fp8bench.cli.program import COMMANDS
 from fp8bench.machine import gpus
 
-MOST_LINES = 12
+MOST_LINES = 13
 FULL = Path("/dev/full")
 NO_ROOM = "fp8bench: cannot write the output: No space left on device"
 
 
 def next_commands(said):
-    return re.findall(r"^  fp8bench (\S+(?: [a-z0-9.-]+)*)  ", said, re.MULTILINE)
+    return re.findall(r"^fp8bench (\S+(?: [a-z0-9.-]+)*)  ", said, re.MULTILINE)
 
 
 def test_without_a_gpu_or_records_it_is_the_cpu_and_what_was_published(fp8bench_in):
@@ -103,6 +103,20 @@ def test_a_loss_is_coloured_on_a_terminal_and_not_under_no_color(tmp_path):
     plain = on_a_terminal(tmp_path, "compare", "p4d", "p5", NO_COLOR="1")
     assert "-31.3 %" in plain
     assert not colour.search(plain)
+
+
+@pytest.mark.slow
+def test_a_warning_is_shown_once_where_both_streams_are_one_and_else_on_both(fp8bench_in, tmp_path):
+    keep(measured("p5", "te-bf16"), tmp_path / "results")
+    warning, words = "warning: no ok record of p5:baseline-bf16 to compare the rows with", ("compare", "p5")
+    done = fp8bench_in(*words)
+    assert [said.count(warning) for said in (done.stdout, done.stderr)] == [1, 1]
+    with open(os.devnull) as nothing, TemporaryFile("w+") as both:
+        streams = [nothing.fileno(), both.fileno(), both.fileno()]
+        with fork_server.begin(words, tmp_path, environment(), streams) as running:
+            assert running.wait(60) == 0
+        both.seek(0)
+        assert both.read().count(warning) == 1
 
 
 @pytest.mark.parametrize("arguments", [("compare", "p4d", "p5"), ("--help",), ("compare", "p4dd")])

@@ -248,7 +248,7 @@ def table_of(text):
     rule = next(place for place, line in enumerate(lines) if set(line) == {"-", " "})
     columns = [found.span() for found in re.finditer("-+", lines[rule])]
     gaps = [end for _, end in columns[:-1]]
-    rows = takewhile(lambda line: not any(line[gap : gap + 2].strip() for gap in gaps), lines[rule + 1 :])
+    rows = takewhile(lambda line: line and not any(line[gap : gap + 2].strip() for gap in gaps), lines[rule + 1 :])
     return lines[: rule + 1], [*rows], columns
 
 

@@ -21,9 +21,9 @@ from builders import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report.comparing import NEW, asked, catalog, compared, price, row
+from report.comparing import CATALOG, NEW, asked, catalog, compared, price, row
 
-from fp8bench.kinds.kind import View
+from fp8bench.kinds.kind import MAY_NOT_FIT, View
 from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.columns import in_groups
 from fp8bench.kinds.run.compare import compare
@@ -31,6 +31,7 @@ from fp8bench.kinds.run.sentences import as_json, sentences
 from fp8bench.kinds.run.shown import document
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
+from fp8bench.records.select import Measurement
 from fp8bench.stats.certainty import LOOKS, OUTSIDE
 from fp8bench.stats.estimate import t_quantile
 from fp8bench.tables.render import render
@@ -245,10 +246,8 @@ class TestWhichInstance:
         found = compared(*P4D, *P5, *large)
         assert found.answer.missing == (("p4d", 256),)
         *_, said = sentences(found)
-        assert said == "What could change it: p4d at batch 256 (fp8bench run --batch-size 256 there)."
-        timed = [one.model_copy(update={"phases_s": {"timed": 41.0}}) for one in large]
-        *_, said = sentences(compared(*P4D, *P5, *timed))
-        assert re.search(r"--batch-size 256 there: 3 min, [\d.]+ USD\)\.$", said), "as p5 took, at the price of p4d"
+        command = "fp8bench run --instance p4d --batch-size 256"
+        assert said.startswith(f"What could change it: p4d at batch 256 ({command} there; with --dry-run here: time, ")
         full = {"status": "failed", "reason": "no memory", "cause": "oom"}
         oom = unsupported("p4d", "baseline-bf16", None, settings={"batch_size": 256}, minutes=60, **full)
         tried = compared(*P4D, *P5, *large, oom)
@@ -256,6 +255,15 @@ class TestWhichInstance:
         (best,) = tried.answer.at_best
         assert "Each at its best batch, p5 (baseline-bf16, 256): " in " ".join(sentences(tried))
         assert (best.row.instance, best.row.batch_size, best.reference.batch_size) == ("p5", 256, 64)
+
+    def test_what_may_not_fit_is_no_reference_and_is_not_called_missing(self):
+        large = on("p5", 0.3, "te-fp8", 256, 40, recipe="delayed")
+        known, doubt = {"measured_on": "p4d", "origin": "predicted"}, f"needs 79 of 80 GiB: {MAY_NOT_FIT}"
+        unsure = Measurement((on("p5", 0.36, batch=256, minutes=60)[-1],), doubts=(doubt,), **known)
+        lent = [unsure, Measurement((large[-1],), **known), Measurement((P5[0],), **known)]
+        found = compare([], CATALOG, asked("p5"), lent)
+        said = [mark for row in found.rows for mark in row.marks if "to compare it with" in mark]
+        assert said == ["p5 has no baseline-bf16 of batch 256 that surely fits to compare it with"] * 2
 
     def test_published_and_measured_figures_are_answered_apart(self):
         figures = published("p4d", "te-bf16", step_time_s=0.4), published("p5", "te-bf16", step_time_s=0.2, minutes=-30)

@@ -3,6 +3,7 @@ judged together beside those of a reference, and shown one by one.
 """
 
 import csv
+import re
 from itertools import chain
 from typing import get_args
 
@@ -25,11 +26,11 @@ from builders import (
 
 from fp8bench.kinds.run import sessions
 from fp8bench.kinds.run.check import CheckedRow, Outcome, check
-from fp8bench.kinds.run.check_shown import exported, sentence
+from fp8bench.kinds.run.check_shown import document, exported, sentence
 from fp8bench.kinds.run.sessions import Sides
 from fp8bench.records import results
 from fp8bench.records.select import select
-from fp8bench.tables.render import render
+from fp8bench.tables.render import PIPE, render
 
 OLD, NEW = "20260501T100000Z-aaaaaa", "20260502T100000Z-bbbbbb"
 SAME = (0.1, 0.1002, 0.0999, 0.1)
@@ -176,6 +177,11 @@ def test_variants_that_one_name_has_are_a_case_each_in_junit_and_attentions_are_
     plain = {"mode": "te-fp8", "recipe": "delayed", "minutes": 620}
     switched = {**plain, "minutes": 0, "settings": {"te_switches": "split-qkv"}}
     assert len(cases(checked([*new(**switched), *new(**plain)], [*old(**switched), *old(**plain)]))) == 2
+    gone = checked(new(minutes=700), [*old(**switched), *old(**plain), *old(minutes=700)])
+    assert {"p5:te-fp8:delayed+split-qkv/eager", "p5:te-fp8:delayed/eager"} == set(
+        re.findall(r"p5:te\S+\w", sentence(gone))
+    )
+    assert [" te-fp8:delayed+split-qkv " in line for line in render(document(gone), PIPE).splitlines()].count(True) == 1
 
 
 def test_of_a_reference_of_several_softwares_the_one_that_is_like_ours_counts():
@@ -256,7 +262,8 @@ def test_variants_of_one_label_are_told_apart_in_the_answer():
 
 def test_csv_has_a_line_and_junit_a_case_for_each_variant_that_fails_as_the_check_does(of_every_outcome):
     lines = exported(of_every_outcome, "csv").splitlines()
-    assert (lines[0].split(","), len(lines)) == (list(CheckedRow.model_fields), 9)
+    fields = [name for name, field in CheckedRow.model_fields.items() if not field.exclude]
+    assert (lines[0].split(","), len(lines)) == (fields, 9)
     written = exported(of_every_outcome, "junit")
     suites = junitparser.JUnitXml.fromstring(written.encode())
     (suite,) = suites

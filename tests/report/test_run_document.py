@@ -210,7 +210,7 @@ def test_it_answers_in_one_line_a_row(changes, wanted):
         ([{"source": "published"}, {}], 0, ["mode", "te-fp8, published", "te-fp8"]),
         ([{"source": "published"}] * 2, 0, ["mode", "te-fp8", "te-fp8"]),
         ([{"marks": (f"needs 76.7 of 80 GiB: {MAY_NOT_FIT}",)}, {}], 0, ["mode", "te-fp8, may not fit", "te-fp8"]),
-        ([{"machine": name * 16} for name in "ab"], 1, ["machine", "aaaaaa", "bbbbbb"]),
+        ([{"machine": name * 16} for name in "ab"], 1, ["instance", "p5", "p5 #2"]),
         ([{}, {}], 1, ["step", STEP, STEP]),
         ([{}, {"batch_size": 256}], 1, ["batch", "64", "256"]),
         ([{}, {"world_size": 4}], 1, ["GPUs", "8", "4"]),
@@ -220,6 +220,30 @@ def test_it_answers_in_one_line_a_row(changes, wanted):
 def test_what_tells_rows_apart_is_in_their_names_or_in_a_column(rows, place, column):
     lines = shown(*(judged(**changes) for changes in rows)).splitlines()
     assert [cells(line)[place] for line in (lines[0], *lines[2:4])] == column
+
+
+def test_at_80_columns_a_row_takes_two_lines_at_most_where_rows_of_two_machines_need_each_others_names():
+    executions = ("eager", "compiled", "blocks", "compiled+graphed", "blocks+graphed", "graphed")
+    modes = [("torchao-float8", "tensorwise", one) for one in executions[:5]] + [("te-fp8", "delayed", "graphed")]
+    modes += [("te-fp8", "delayed", "eager"), *(("baseline-bf16", None, one) for one in executions[:5])]
+    rows = [
+        judged(mode=mode, recipe=recipe, execution=one, instance=instance, machine=machine, batch_size=batch, **slow)
+        for mode, recipe, one in modes
+        for instance, machine in (("h200-1x", "a"), ("h200-1x", "b"), ("h100-1x", "c"))
+        for batch, slow in ((64, {}), (256, {"step_time_s": 1.3487, "step_time_ci_s": (1.1, 1.6)}))
+    ]
+    rows.append(judged(mode="te-bf16", recipe=None, instance="h200-1x", machine="a", machine_label="left"))
+    above, _, *lines = shown(*rows).split("\n\n")[0].splitlines()[1:]
+    at = {heading: above.index(heading) for heading in ("mode", "instance", "batch")}
+    told = lines.index("* certain: the whole interval on one side, and 4 % more between machines")
+    firsts = [place for place, line in enumerate(lines[:told]) if line[at["instance"] :].strip()]
+    assert len(firsts) == len(rows)
+    assert max(after - first for first, after in zip(firsts, [*firsts[1:], told], strict=True)) == 2
+    assert max(map(len, lines)) <= 80
+    assert {line[at["instance"] : at["batch"]].strip() for line in lines[:told]} == {
+        *("", "h100-1x", "h200-1x", "h200-1x #2")
+    }
+    assert lines[told + 1] == "#2 another machine of h200-1x: b"
 
 
 def test_predicted_rows_wait_for_notes_where_others_are_published_and_a_column_has_names_beside_it():
@@ -242,7 +266,9 @@ class TestNotes:
         lines = shown(judged(marks=marks), refused).splitlines()[4:]
         assert lines == [
             "* certain: the whole interval on one side, and 4 % more between machines",
+            "",
             "Which mode? Not decided: there is no other row to compare it with.",
+            "",
             "te-bf16: the gradient at the input is 0",
             "te-fp8: not comparable with the reference: machine",
             "te-fp8: busy GPU",

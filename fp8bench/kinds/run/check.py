@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Literal, get_args
 
+from pydantic import Field
+
 from fp8bench.kinds.kind import Labelled
 from fp8bench.kinds.run.compare import unlike_marks, unlike_work
 from fp8bench.kinds.run.rounds import unit_time
@@ -42,12 +44,14 @@ REGRESSION_FOUND, UNDECIDED = 1, 6
 
 class CheckedRow(Labelled, Frozen):
     """One variant, in the reference and now. SI units; a pair is a 95 % interval. change: our step time over the
-    reference's, minus 1. smallest_found, rounds_to_find: as in `stats.ratio`. The names are the keys of json and csv.
+    reference's, minus 1. smallest_found, rounds_to_find: as in `stats.ratio`. The names are the keys of json and csv,
+    which have no te_switches.
     """
 
     instance: str
     mode: str
     recipe: str | None
+    te_switches: str | None = Field(default=None, exclude=True)
     execution: Variant | None
     attention: str | None
     workload: str

@@ -80,14 +80,14 @@ def _document(
 
     naming: list[Column[CheckedRow]] = [
         word("instance", lambda row: row.instance),
-        word("mode", lambda row: row.mode_label),
+        word("mode", lambda row: row.switched_label),
         word("execution", lambda row: executed(row.execution) or None),
         Column("batch x GPUs", lambda row: f"{row.batch_size} x {row.world_size}", str),
     ]
     if len({(row.workload, row.optimizer) for row in rows}) > 1:
         naming.append(word("work", lambda row: f"{row.workload}, {row.optimizer}"))
     every = [*naming, *columns, Column("notes", notes, kind="note")]
-    table = table_of(every, rows, len(naming), lambda row: "strong" if check.fails(row) else "", numbered=True)
+    table = table_of(every, rows, 2, lambda row: "strong" if check.fails(row) else "", numbered=True)
     blocks = doc.blocks(
         [*map(doc.Sentence, above)],
         [table],
@@ -139,16 +139,20 @@ def _power(rows: Sequence[CheckedRow], check: Check) -> str:
 
 
 def _names(rows: Sequence[CheckedRow], check: Check) -> str:
-    labels, told = Counter(row.label for row in check.rows), []
+    labels, told = Counter(map(_name, check.rows)), []
     for row in rows:
         by = f", {change(row.change, row.change_ci)}" if row.outcome in ("regression", "inconclusive") else ""
-        told.append((row.label if labels[row.label] == 1 else _long_name(row)) + by)
+        told.append((_name(row) if labels[_name(row)] == 1 else _long_name(row)) + by)
     return ", ".join(told)
+
+
+def _name(row: CheckedRow) -> str:
+    return f"{row.instance}:{row.variant_label}"
 
 
 def _long_name(row: CheckedRow) -> str:
     optimizer = f", {row.optimizer}" if row.optimizer else ""
-    return f"{row.label} ({row.workload}, batch {row.batch_size} x {row.world_size}{optimizer})"
+    return f"{_name(row)} ({row.workload}, batch {row.batch_size} x {row.world_size}{optimizer})"
 
 
 def _percent(share: float) -> str:

@@ -62,10 +62,14 @@ def _of_job(value: float) -> str:
     return format(value, ",.0f" if value >= 100 else ",.1f" if value >= 10 else ",.2f" if value >= 1 else ".3g")
 
 
-def _price_date(row: Row) -> str | None:
-    undated = WHAT_IF if row.price_source == WHAT_IF else "undated"
-    said = f"{row.price_as_of or undated}{f', {row.provider}' if row.provider else ''}"
-    return None if row.usd_per_hour is None else said
+def price_told(row: Row) -> str | None:
+    """Write e.g. `2026-11-09, aws`: a price's day and provider, and how it is paid if not on demand, as is usual."""
+    if row.usd_per_hour is None:
+        return None
+    price, asked = row.priced.price, row.priced.instead_of
+    day = WHAT_IF if row.price_source == WHAT_IF else str(row.price_as_of or "undated")
+    paid = price.purchase if price and price.purchase != "on_demand" else ""
+    return ", ".join(filter(None, (day, row.provider, paid, asked and f"{asked} not listed: on-demand")))
 
 
 COLUMNS: dict[str, RowColumn] = {
@@ -102,7 +106,7 @@ COLUMNS: dict[str, RowColumn] = {
     "throughput": RowColumn("{units}/s", lambda r: r.throughput_per_s, rate),
     "per-gpu": RowColumn("{units}/s/GPU", lambda r: r.throughput_per_gpu_per_s, rate),
     "price": RowColumn("USD/h", lambda r: r.usd_per_hour, ",.2f"),
-    "price-as-of": word("price as of", _price_date),
+    "price-as-of": word("price as of", price_told),
     "cost": RowColumn("USD/M {units}", lambda r: r.usd_per_million_units, ",.3f"),
     "break-even": RowColumn("break-even USD/h", lambda r: r.break_even_usd_per_hour, ",.2f"),
     "hours": RowColumn("hours (95 %)", lambda r: r.job_hours, _of_job, interval=lambda r: r.job_hours_ci),

@@ -148,6 +148,9 @@ def _beside_references(rows: Sequence[Row], fitting: Sequence[Row], options: Com
                 yield against(row.model_copy(update={"marks": (*row.marks, *marks)}), own, allowed)
                 continue
             of = f"{reference.instance} has no {reference.mode_label} of batch {row.batch_size}"
+            # What may not fit is a row, and no reference.
+            doubted = ((one.instance, one.mode, one.batch_size) for one in rows if not one.fits)
+            of += " that surely fits" * ((reference.instance, reference.mode, row.batch_size) in doubted)
             marks.append(not_compared(f"{of} to compare it with"))
         yield row.model_copy(update={"marks": (*row.marks, *marks)})
 

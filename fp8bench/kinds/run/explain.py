@@ -1,6 +1,6 @@
 """Where a step's time goes, for one mode or two side by side, and why. Hidden communication is no part of the step."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -47,18 +47,23 @@ class Explained(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def explain_steps(facts: StepFacts, reference: StepFacts | None) -> Explained:
-    """Explain one or two steps. Raises UsageError if two are not comparable: no sentence about them would be true."""
+def explain_steps(facts: StepFacts, reference: StepFacts | None, common: Collection[int] = ()) -> Explained:
+    """Explain one or two steps. common: batch sizes at which both can be explained. Raises UsageError if two are not
+    comparable: no sentence about them would be true.
+    """
     modes, explanation = [facts], None
     if reference is not None:
+        facts, reference = _over_common_rounds(facts, reference)
+        modes = _distinct_labels(facts, reference)
         for field in ("workload", "batch_size", "device"):
             mine, theirs = getattr(facts, field), getattr(reference, field)
             if mine != theirs:
-                what = f"not comparable: {field.replace('_', ' ')} {mine} and {theirs}"
+                both = " and ".join(mode.label for mode in modes)
                 remedy = "Name two records of the same work on each device, or give --workload and --batch-size"
-                raise UsageError(f"{facts.label} and {reference.label} are {what}", remedy)
-        facts, reference = _over_common_rounds(facts, reference)
-        modes = _distinct_labels(facts, reference)
+                if field == "batch_size" and common:
+                    remedy = f"Give --batch-size {max(common)}, which both have"
+                what = f"{both} are not comparable: {field.replace('_', ' ')} {mine} and {theirs}"
+                raise UsageError(what, remedy)
         explanation = causes.across(facts, reference, [mode.label for mode in modes])
     unused = {name: [mode.label for mode in modes if name in mode.unused] for name in ADVICE}
     advice = (f"{' and '.join(labels)}: {ADVICE[name]}" for name, labels in unused.items() if labels)

@@ -8,6 +8,7 @@ from fp8bench import __version__
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import WHAT_IF
 from fp8bench.kinds.run.answer import Answer, Comparison, OfMode, Pair
+from fp8bench.kinds.run.columns import price_told
 from fp8bench.kinds.run.compare import unlike_work
 from fp8bench.kinds.run.row import Row
 from fp8bench.records.select import grouped
@@ -21,6 +22,9 @@ beyond 4 % between machines. Units per USD are units an hour over the price of a
 
 
 BASELINE = "baseline-bf16"
+
+FORECAST = "with --dry-run here: time, cost, and whether it fits"
+"""Where a sentence asks for a run: it has no forecast of its own."""
 
 ARTICLES_BLOCK = "the article's own TransformerLayer block"
 """In a derivation. It attends across the images of a batch, so that it does not compute what the model does."""
@@ -46,31 +50,23 @@ def sentences(comparison: Comparison) -> Iterator[str]:
         first, *others = _of_instances(answer)
         yield f"Which instance? {' '.join([*decides, first])}"
         yield from others
-        prices = dict.fromkeys(_price(row) for pair in answer.told for row in (pair.row, pair.reference))
-        if any(prices):
-            yield f"Prices an hour: {', '.join(filter(None, prices))}."
+        paid = [row for pair in answer.told for row in (pair.row, pair.reference) if row.usd_per_hour]
+        if paid:
+            each = dict.fromkeys(f"{row.instance} {row.usd_per_hour:,.2f} USD ({price_told(row)})" for row in paid)
+            yield f"Prices an hour: {', '.join(each)}."
     if comparison.published is not None and comparison.published[1].pairs:
         day, then = comparison.published
         yield f"At the prices of {day}, as published: {' '.join(_of_instances(then, brief=True))}"
     if answer.missing:
-        yield _missing(comparison.rows, [name for name, _ in answer.missing], answer.missing[0][1])
+        names, size = [name for name, _ in answer.missing], answer.missing[0][1]
+        run = f"fp8bench run --instance {names[0] if len(names) == 1 else 'NAME'} --batch-size {size}"
+        yield f"What could change it: {', '.join(names)} at batch {size} ({run} there; {FORECAST})."
 
 
 def _in_python(pair: Pair) -> str:
     row, base = pair.row, pair.reference.short_label
     outcome = f"{_more(pair)} than {base}" if pair.decided else f"not told apart from {base}"
     return f"{row.short_label} takes {(row.step_time_s or 0) * 1e3:.0f} ms {_where(pair)}, {outcome}"
-
-
-def _missing(rows: Sequence[Row], names: Sequence[str], size: int) -> str:
-    # With what all modes of that batch size took where they were measured, at the price of a single instance.
-    of_size = (row for row in rows if row.batch_size == size and row.measured_on is None)
-    there = grouped(of_size, lambda row: row.instance)
-    took_s = max((sum(row.measurement.took_s for row in of) for of in there.values()), default=0.0)
-    prices = (row.usd_per_hour for row in rows if [row.instance] == names and row.usd_per_hour)
-    cost = _minutes(took_s, next(prices, None))
-    asked = f"fp8bench run --batch-size {size} there{f': {cost}' if cost else ''}"
-    return f"What could change it: {', '.join(names)} at batch {size} ({asked})."
 
 
 def _undecided(rows: Sequence[Row]) -> str:
@@ -230,13 +226,11 @@ def _of_pair(pair: Pair, brief: bool) -> str:
     how = f"{_at(pair)} with {modes}{'' if pair.origin == 'measured' else f', {pair.origin}'}{_means(pair)}"
     if not pair.decided:
         said = f"{row.instance} and {other.instance} are not told apart {how}: {_interval(pair)}"
-        # What measuring where nothing was measured takes, as it took elsewhere.
+        # Measuring where nothing was measured decides.
         if one := next((one for one in (row, other) if one.measured_on), None):
-            cost = _minutes(one.measurement.took_s, one.usd_per_hour)
             mode, _, switches = one.short_label.partition("+")
-            asked = f"--mode {mode}{f' --te-switch {switches}' if switches else ''}"
-            asked += f" --batch-size {one.batch_size} on {one.instance}"
-            said += f"; fp8bench run {asked} decides{f' ({cost})' if cost else ''}"
+            asked = f"--instance {one.instance} --mode {mode}{f' --te-switch {switches}' if switches else ''}"
+            said += f"; fp8bench run {asked} --batch-size {one.batch_size} there decides ({FORECAST})"
         return said
     speedup, paid, found = row.speedup_vs_reference or 1.0, pair.price_ratio, pair.elsewhere if pair.by_value else None
     # How much of the gain is speed and how much is price.
@@ -252,19 +246,6 @@ def _of_pair(pair: Pair, brief: bool) -> str:
     ends = found and f"{found.least * 100:+.0f} % to {found.most * 100:+.0f} %"
     said += f"; at the {found.providers} providers that list both GPUs: {ends}" if found else ""
     return f"The provider decides. At these prices {said}" if pair.provider_decides else said
-
-
-def _price(row: Row) -> str:
-    if row.usd_per_hour is None or row.price_as_of is None:
-        return ""
-    of = ", ".join(filter(None, (row.provider, str(row.price_as_of))))
-    return f"{row.instance} {row.usd_per_hour:,.2f} USD ({of})"
-
-
-def _minutes(seconds: float, usd_per_hour: float | None) -> str:
-    minutes = math.ceil(seconds / 60)
-    usd = f", {minutes / 60 * usd_per_hour:.2f} USD" if usd_per_hour else ""
-    return f"{minutes} min{usd}" if minutes else ""
 
 
 def _where(pair: Pair) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from textwrap import shorten
 from typing import TypeVar
 
@@ -58,13 +59,12 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS, every_row: bool = 
                 tables[-1].append(doc.Note(f"{counted(left, 'more row')}: --wide"))
     # The answer is of all rows.
     said = [doc.Sentence(text) for one in comparisons for text in sentences(one)]
-    if said and len(tables) > 1:
-        tables.append([doc.Heading("All of these rows")])
+    above = [doc.Heading("All of these rows")] if said and len(tables) > 1 else []
     of_all = [Mark(text, Weight.OF_ALL) for text in _of_all(rows, view)]
     below = [(mark, row) for row in rows for mark in _in_row_and_below(row)[1]]
     lines = [*letters.lines(), *of_all] if in_columns else notes(rows, below, of_all, view.notes)
     warnings = dict.fromkeys(warning for one in comparisons for warning in one.warnings)
-    tables[-1] += [*said, *map(doc.Note, lines), *map(doc.Warned, warnings)]
+    tables += [[*above, *said], [*map(doc.Note, lines), *map(doc.Warned, warnings)]]
     every, answers = tuple(row for one in comparisons for row in one.rows), [as_json(one) for one in comparisons]
     answer = answers if comparisons[0].name else answers[0]
     tables[0][:0] = [doc.Hint(one.hint) for one in comparisons if one.hint]
@@ -96,6 +96,10 @@ def _told(comparison: Comparison, predicted: bool) -> Iterator[Row]:
 def _signs(rows: Sequence[Row]) -> Iterator[str]:
     if any(row.decided for row in rows):
         yield f"{CERTAIN} certain: the whole interval on one side, and 4 % more between machines"
+    labels = {row.machine: row.machine_label for row in rows}
+    for (key, machine), sign in further_machines(rows).items():
+        called = " ".join(filter(None, (labels[machine], machine))) or "unknown"
+        yield f"{sign} another machine of {key}: {called}"
     for source, (sign, words) in NOT_MEASURED.items():
         where = ", ".join(dict.fromkeys(row.measured_on for row in rows if row.source == source and row.measured_on))
         if where:
@@ -127,20 +131,32 @@ def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
 
 def naming(rows: Sequence[Row]) -> Iterator[Column[Row]]:
     """Yield the columns that tell each row from the others."""
-    names = {id(row): name_of(row, rows) for row in rows}
-    yield word("mode", lambda row: names[id(row)])
-    instances = len({row.instance for row in rows})
-    if instances > 1:
-        yield COLUMNS["instance"]
-    alike = grouped(rows, lambda row: (names[id(row)], row.instance, row.batch_size, row.world_size))
-    if any(len({row.machine for row in same}) > 1 for same in alike.values()):
-        yield word("machine", lambda row: f"{row.machine_label or ''} {(row.machine or '')[:6]}".strip() or None)
+    yield word("mode", lambda row: name_of(row, rows))
+    instances, others = len({row.instance for row in rows}), further_machines(rows)
+    if instances > 1 or others:
+        sign = {of: f"{of[0]} {sign}" for of, sign in others.items()}
+        yield replace(COLUMNS["instance"], cell=lambda row: sign.get((row.instance, row.machine), row.instance))
     workers = len({(row.instance, row.world_size) for row in rows}) > instances
     if len({row.batch_size for row in rows}) > 1:
         size = "{0.batch_size} x {0.world_size}" if workers else "{0.batch_size}"
         yield RowColumn("batch", size.format, str)
     elif workers:
         yield COLUMNS["gpus"]
+
+
+def further_machines(rows: Sequence[Row]) -> dict[tuple[str, str | None], str]:
+    """Return a sign of each machine of an instance, but of that with most rows, by instance and machine; none where
+    mode, batch size and number of GPUs tell each row from the others.
+    """
+    alike = grouped(rows, lambda row: (name_of(row, rows), row.instance, row.batch_size, row.world_size))
+    if all(len({row.machine for row in same}) == 1 for same in alike.values()):
+        return {}
+    machines = {key: Counter(row.machine for row in of) for key, of in grouped(rows, attrgetter("instance")).items()}
+    return {
+        (key, machine): f"#{place}"
+        for key, of in machines.items()
+        for place, (machine, _) in enumerate(of.most_common()[1:], 2)
+    }
 
 
 def brief_columns(rows: Sequence[Row]) -> Iterator[Column[Row]]:
@@ -185,10 +201,9 @@ def name_of(row: Named, rows: Sequence[Named]) -> str:
     words = [row.short_label]
     others = {one.execution for one in rows if one.mode_label == row.mode_label} - {row.execution, None}
     if row.execution is not None and others:
-        # The first word that tells it from the mode's other executions.
-        parts = row.execution.split("+")
-        alone = [part for part in parts if all(part not in str(one).split("+") for one in others)]
-        words.append(executed("+".join(alone[:1] or parts)))
+        # The first word that tells it from the mode's other executions, else what `--reference` calls it.
+        alone = [part for part in row.execution.split("+") if all(part not in str(one).split("+") for one in others)]
+        words.append(executed(alone[0]) if alone else row.execution)
     if row.grad_accumulation and len({one.grad_accumulation for one in rows if one.grad_accumulation}) > 1:
         words.append(counted(row.grad_accumulation, "micro-batch", "micro-batches"))
     if row.derived or (len({one.origin for one in rows}) > 1 and not row.timed):
@@ -203,7 +218,7 @@ def _step(row: Row) -> str:
     if row.step_time_s is None:
         return row.outcome if row.status != "ok" else doc.NOTHING
     ms, ends = row.step_time_s * 1e3, row.step_time_ci_s
-    written = f"{ms:,.1f} ms" if ms >= 1 else f"{ms:.3g} ms"
+    written = f"{ms:,.0f} ms" if ms >= 1000 else f"{ms:.1f} ms" if ms >= 1 else f"{ms:.3g} ms"
     return written + half_width(ends, row.step_time_s)
 
 
