@@ -36,18 +36,19 @@ from torch import Tensor, nn
 
 from fp8bench.modes import protocol as modes
 from fp8bench.registry import is_built_in
+from fp8bench.schema.gemm import ALIGNMENT
 from fp8bench.schema.rank import BlockParity, Parity, Tolerance
 from fp8bench.worker import blocks, judged
 from fp8bench.worker.execution.parallel.strategy import Strategy
 from fp8bench.worker.execution.step import announce
-from fp8bench.worker.memory import size
+from fp8bench.worker.memory import free_bytes, size
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import Tie, by_plain_names, faults_of, other_values, perturb, shapes_of, ties, write
 from fp8bench.worker.plugin import Batches, Bindings, require_scaling, wrong
-from fp8bench.worker.recorded import Call, Recording
+from fp8bench.worker.recorded import Call, Recording, leaves, recording
 from fp8bench.worker.rounding import grids, of_steps, rounded
 from fp8bench.worker.suitable import require_provable
-from fp8bench.worker.view import View, apart, compare, leakage, look, look_scaled, reason_of
+from fp8bench.worker.view import View, apart, compare, leakage, look, look_scaled, passed, reason_of
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
 ROOM = 3.0
@@ -55,6 +56,9 @@ ROOM = 3.0
 the copies of weights that autocast makes, a block's gradients several times, and activations of 4,096 tokens, which of
 the largest workload are as large as its weights.
 """
+
+COPIES = 4
+"""A pass between blocks holds what they take and give so many times: copies, gradients, and noise for these."""
 
 
 @dataclass(frozen=True)
@@ -92,14 +96,15 @@ def prove(
     if len(batch.inputs) < 2:
         says = f"gave the gate {len(batch.inputs)} sample where {piece} were requested, and it tells samples apart"
         raise wrong(workload, "batches", says, "Give as many samples as requested")
+    whole = batch
     if (length := stated(workload, "gate_length")) is not None:
-        batch = Batch(*(tensor[:, :length].contiguous() for tensor in batch))
+        batch = _first_tokens(whole, length)
     model = workload.build(device)
     built()
     seed = int(getattr(workload, "seed", 0))
     perturb(model, seed)
     initial = buffers_of(model)
-    plain = None if earlier else _plainly(mode, model, workload, batch, initial)
+    plain = None if earlier else _plainly(mode, model, workload, batch, whole, initial)
     with agreement():
         other = workload.build(device)
         with torch.no_grad():
@@ -114,11 +119,11 @@ def prove(
         found = ties(mode, converted)
         faults = faults_of(found, shapes_of(model), shapes_of(converted))
         faults = faults or other_values(found, model, converted, seed + 1)
-    whole = shapes_of(converted)
+    shapes = shapes_of(converted)
     by_block: BlockParity | None = None
     if plain is not None:
         with nullcontext() if early is None else modes.apart(mode):
-            by_block, by_blocks = _by_block(mode, converted, workload, batch, plain, found)
+            by_block, by_blocks = _by_block(mode, converted, workload, plain, found)
         plain.model = nn.Identity()
     model = converted
     if early is not None:
@@ -141,7 +146,7 @@ def prove(
         parity = earlier.model_copy(update={"passed": not faults, "reason": reason_of(faults)})
     # One rank alone must not go on to passes for which the others' layers are needed.
     if largest(int(not parity.passed), device) == 0:
-        write(found, workload.build(device), whole, model, None if early is None else early.part)
+        write(found, workload.build(device), shapes, model, None if early is None else early.part)
         forget(mode, model)
         _settle(mode, model, workload, batch)
         _restore(kept, model)
@@ -149,25 +154,43 @@ def prove(
     return Proof(model, parity, seen.sdpa_kernels, loss_size, of_steps(parity.tolerance, tolerance))
 
 
+def _first_tokens(batch: Batch, length: int) -> Batch:
+    return Batch(*(tensor[:, :length].contiguous() for tensor in batch))
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """What the plain model's blocks did with a batch, and what lies between them: as it is, without autocast, and
+    rounded to fp8. at_once: how many calls of blocks the converted model takes together.
+    """
+
+    batch: Batch
+    calls: list[Call]
+    glue: tuple[blocks.Glue, list[blocks.Glue], list[blocks.Glue]]
+    at_once: int
+
+
 @dataclass
 class _Plain:
-    """The plain model, perturbed, and what it showed. glue: as it is, without autocast, and rounded to fp8. of_bf16,
-    alone: the errors that bf16 autocast and fp8 make of logits and input gradient.
+    """The plain model, perturbed, and what it showed. passes: over a whole sample where the gate looks at the first
+    tokens of samples, and then over these. of_bf16, alone: the errors that bf16 autocast and fp8 make of logits and
+    input gradient.
     """
 
     model: nn.Module
     view: View
-    calls: list[Call]
-    glue: tuple[blocks.Glue, list[blocks.Glue], list[blocks.Glue]]
+    passes: list[_Pass]
     rounding: modes.Rounding | None
     of_bf16: tuple[float, float]
     alone: tuple[float, float] | None
 
 
 def _plainly(
-    mode: modes.Mode, model: nn.Module, workload: Workload, batch: Batch, buffers: Mapping[str, Tensor]
+    mode: modes.Mode, model: nn.Module, workload: Workload, batch: Batch, whole: Batch, buffers: Mapping[str, Tensor]
 ) -> _Plain:
-    """Look at the plain model. Without room for another on the GPU it waits on the host, as its blocks do."""
+    """Look at the plain model. Without room for another on the GPU it waits on the host, as its blocks do. whole: what
+    the batch is the first tokens of.
+    """
     with agreement():
         rounding: modes.Rounding | None = mode.rounds(model) if hasattr(mode, "rounds") else None
         if not is_built_in(type(workload).__module__):
@@ -177,13 +200,9 @@ def _plainly(
         place = torch.device("cpu")
     record = Recording(place)
     view = look(model, workload, batch, record=record)
-    between = partial(blocks.between, model, workload, batch, record.calls)
-    glue = between()
-    bf16, of_bf16, fp8, alone = [], (0.0, 0.0), [], None
+    of_bf16, alone = (0.0, 0.0), None
     try:
-        off = partial(torch.autocast, batch.inputs.device.type, enabled=False)
-        of_bf16 = apart(view, look(model, workload, batch, off()))
-        bf16.append(between(off()))
+        of_bf16 = apart(view, look(model, workload, batch, _without_autocast(batch)))
     except RuntimeError:
         # It does not run without autocast, or there is no room for it in float32.
         model.zero_grad(set_to_none=True)
@@ -192,9 +211,44 @@ def _plainly(
         for full in grids(model):
             with rounded(model, rounding, full):
                 found.append(apart(view, look(model, workload, batch)))
-                fp8.append(between())
         alone = max(logits for logits, _ in found), max(gradient for _, gradient in found)
-    return _Plain(model.to(place), view, record.calls, (glue, bf16, fp8), rounding, of_bf16, alone)
+    passes = [_pass(model, workload, batch, record.calls, len(record.calls), rounding)]
+    if sample := _whole_sample(model, batch, whole, record.calls):
+        record = Recording(torch.device("cpu"), record.calls)
+        with recording(model, record):
+            passed(workload.loss, model, sample)
+        passes.insert(0, _pass(model, workload, sample, record.calls, 1, rounding))
+    return _Plain(model.to(place), view, passes, rounding, of_bf16, alone)
+
+
+def _whole_sample(model: nn.Module, batch: Batch, whole: Batch, calls: Sequence[Call]) -> Batch | None:
+    # As much of it as there is room for; None if that is not more than the batch's first tokens.
+    a_token = size(one for call in calls for one in leaves((call.arguments, call.output)) if isinstance(one, Tensor))
+    room = free_bytes(batch.inputs.device) - size(model.parameters())
+    tokens = min(whole.inputs.shape[1], room * batch.inputs.numel() // max(1, COPIES * a_token))
+    # One sample, if fp8 can take its tokens.
+    samples = whole if tokens % ALIGNMENT else Batch(*(one[:1] for one in whole))
+    return _first_tokens(samples, tokens) if tokens > batch.inputs.shape[1] else None
+
+
+def _pass(
+    model: nn.Module, workload: Workload, batch: Batch, calls: list[Call], at_once: int, rounding: modes.Rounding | None
+) -> _Pass:
+    between = partial(blocks.between, model, workload, batch, calls)
+    plain, bf16, fp8 = between(), [], []
+    try:
+        bf16.append(between(_without_autocast(batch)))
+    except RuntimeError:
+        model.zero_grad(set_to_none=True)
+    if rounding is not None:
+        for full in grids(model):
+            with rounded(model, rounding, full):
+                fp8.append(between())
+    return _Pass(batch, calls, (plain, bf16, fp8), at_once)
+
+
+def _without_autocast(batch: Batch) -> torch.autocast:
+    return torch.autocast(batch.inputs.device.type, enabled=False)
 
 
 def buffers_of(model: nn.Module) -> dict[str, Tensor]:
@@ -210,39 +264,56 @@ def _restore(buffers: Mapping[str, Tensor], model: nn.Module) -> None:
 
 
 def _by_block(
-    mode: modes.Mode, model: nn.Module, workload: Workload, batch: Batch, plain: _Plain, found: Sequence[Tie]
+    mode: modes.Mode, model: nn.Module, workload: Workload, plain: _Plain, found: Sequence[Tie]
 ) -> tuple[BlockParity, list[str]]:
     own: Tolerance = modes.stated(mode, "tolerance")
     says_rounding = plain.rounding is not None or own.logits <= modes.BF16_TOLERANCE.logits
     stated_errors = (0.0, 0.0) if says_rounding else (own.logits, own.input_gradient)
     pair = blocks.Pair(plain.model, model, found, mode.forward_context, plain.rounding, stated_errors)
-    reuses = bool(modes.stated(mode, "reuses"))
     _begin(mode, model, first=True)
     # What a mode keeps of weights, here or since it converted them, is of other weights than those that follow.
-    blocks.examine(pair, plain.calls, look=False)
+    blocks.examine(pair, plain.passes[-1].calls, look=False)
     forget(mode, model)
-    shapes = shapes_of(plain.model)
     write(found, plain.model, shapes_of(model), model)
-    for _ in range(own.settle_passes + reuses):
+    compared: list[judged.Judged] = []
+    faults: list[str] = []
+    names = partial(by_plain_names, found, shapes=shapes_of(plain.model))
+    for one in plain.passes:
+        scale = math.inf
+        for place in range(0, len(one.calls), one.at_once):
+            more, others, largest_finite = _examined(mode, pair, one.calls[place : place + one.at_once])
+            compared, faults, scale = [*compared, *more], [*faults, *others], min(scale, largest_finite)
         _begin(mode, model, first=True)
-        blocks.examine(pair, plain.calls, look=False)
+        if not faults:
+            glue = blocks.between(model, workload, one.batch, one.calls, mode.forward_context(), names, scale)
+            more, faults = blocks.of_glue(*one.glue, glue, pair.more())
+            compared += more
+        if one is not plain.passes[-1]:
+            forget(mode, model)
+    faults = [*dict.fromkeys(faults), *judged.faults_of(compared)]
+    return judged.measured(compared, len({call.block for call in plain.passes[-1].calls})), faults
+
+
+def _examined(
+    mode: modes.Mode, pair: blocks.Pair, calls: Sequence[Call]
+) -> tuple[list[judged.Judged], list[str], float]:
+    # What was compared, faults in words, and the scale of gradients: the first by which all is finite.
+    tolerance: Tolerance = modes.stated(mode, "tolerance")
+    reuses = bool(modes.stated(mode, "reuses"))
+    for _ in range(tolerance.settle_passes + reuses):
+        _begin(mode, pair.converted, first=True)
+        blocks.examine(pair, calls, look=False)
     tells_apart = reuses or getattr(mode, "micro_batch", None) is not None
     for scale in modes.stated(mode, "gate_scales"):
         compared: list[judged.Judged] = []
         faults: list[str] = []
         for first in (True, False) if tells_apart else (True,):
-            _begin(mode, model, first)
-            more, others = blocks.examine(pair, plain.calls, scale)
-            compared, faults = [*compared, *more], list(dict.fromkeys((*faults, *others)))
+            _begin(mode, pair.converted, first)
+            more, others = blocks.examine(pair, calls, scale)
+            compared, faults = [*compared, *more], [*faults, *others]
         if all(math.isfinite(one.error) for one in compared):
             break
-    _begin(mode, model, first=True)
-    if not faults:
-        context, names = mode.forward_context(), partial(by_plain_names, found, shapes=shapes)
-        glue = blocks.between(model, workload, batch, plain.calls, context, names, scale)
-        more, faults = blocks.of_glue(*plain.glue, glue, pair.more())
-        compared += more
-    return judged.measured(compared, len({call.block for call in plain.calls})), [*faults, *judged.faults_of(compared)]
+    return compared, faults, scale
 
 
 def _settle(mode: modes.Mode, model: nn.Module, workload: Workload, batch: Batch) -> None:
