@@ -48,7 +48,7 @@ from fp8bench.worker.plugin import Batches, Bindings, require_scaling, wrong
 from fp8bench.worker.recorded import Call, Recording, leaves, recording
 from fp8bench.worker.rounding import grids, of_steps, rounded
 from fp8bench.worker.suitable import require_provable
-from fp8bench.worker.view import View, apart, compare, leakage, look, look_scaled, passed, reason_of
+from fp8bench.worker.view import View, apart, compare, further, leakage, look, look_scaled, passed, reason_of
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
 ROOM = 3.0
@@ -85,26 +85,22 @@ def prove(
     """Build the plain model, look at it, convert another, and look again; every rank does so, on its own GPU. strategy:
     one that divides layers early does so after the blocks were examined, and before the model is looked at as a whole.
     before: what the plain model was made of before a mode of another package was there. earlier: what another process
-    measured of the same; then only names, shapes and values of weights are compared.
+    measured of the same; then names, shapes and values of weights are compared, and the whole models with its errors.
     """
     early = strategy if strategy is not None and strategy.divides_early else None
     if early is not None:
         # Ranks that share layers see the same batch.
         rank, before = rank // early.size, None
-    piece = stated(workload, "piece")
-    batch = next(Batches(workload, piece, rank, device))
-    if len(batch.inputs) < 2:
-        says = f"gave the gate {len(batch.inputs)} sample where {piece} were requested, and it tells samples apart"
-        raise wrong(workload, "batches", says, "Give as many samples as requested")
-    whole = batch
-    if (length := stated(workload, "gate_length")) is not None:
-        batch = _first_tokens(whole, length)
+    whole = _samples(workload, rank, device)
+    batch = _first_tokens(whole, stated(workload, "gate_length"))
     model = workload.build(device)
     built()
     seed = int(getattr(workload, "seed", 0))
     perturb(model, seed)
     initial = buffers_of(model)
     plain = None if earlier else _plainly(mode, model, workload, batch, whole, initial)
+    # Of another process's parity, how far the whole models are apart shows whether this one's are what was proved.
+    view = look(model, workload, batch) if plain is None else plain.view
     with agreement():
         other = workload.build(device)
         with torch.no_grad():
@@ -125,10 +121,14 @@ def prove(
         with nullcontext() if early is None else modes.apart(mode):
             by_block, by_blocks = _by_block(mode, converted, workload, plain, found)
         plain.model = nn.Identity()
+    elif not faults:
+        forget(mode, converted)
+        write(found, model, shapes, converted)
     model = converted
     if early is not None:
         with agreement():
             early.divide(model)
+    if early is not None or plain is None:
         _settle(mode, model, workload, batch)
     reuses = bool(modes.stated(mode, "reuses"))
     _begin(mode, model, first=not reuses)
@@ -140,9 +140,10 @@ def prove(
     if plain is not None:
         leaked = leakage(model, workload, batch, mode.forward_context())
         faults += by_blocks
-        parity = compare(plain.view, seen, leaked, tolerance, plain.alone, faults, by_block, plain.of_bf16)
+        parity = compare(view, seen, leaked, tolerance, plain.alone, faults, by_block, plain.of_bf16)
     else:
         assert earlier is not None
+        faults += further(view, seen, earlier)
         parity = earlier.model_copy(update={"passed": not faults, "reason": reason_of(faults)})
     # One rank alone must not go on to passes for which the others' layers are needed.
     if largest(int(not parity.passed), device) == 0:
@@ -154,8 +155,17 @@ def prove(
     return Proof(model, parity, seen.sdpa_kernels, loss_size, of_steps(parity.tolerance, tolerance))
 
 
-def _first_tokens(batch: Batch, length: int) -> Batch:
-    return Batch(*(tensor[:, :length].contiguous() for tensor in batch))
+def _samples(workload: Workload, rank: int, device: torch.device) -> Batch:
+    piece = stated(workload, "piece")
+    batch = next(Batches(workload, piece, rank, device))
+    if len(batch.inputs) < 2:
+        says = f"gave the gate {len(batch.inputs)} sample where {piece} were requested, and it tells samples apart"
+        raise wrong(workload, "batches", says, "Give as many samples as requested")
+    return batch
+
+
+def _first_tokens(batch: Batch, length: int | None) -> Batch:
+    return batch if length is None else Batch(*(tensor[:, :length].contiguous() for tensor in batch))
 
 
 @dataclass(frozen=True)
