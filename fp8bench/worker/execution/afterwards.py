@@ -26,6 +26,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from hashlib import sha256
 from itertools import pairwise
 
 import torch
@@ -83,6 +84,26 @@ def require_work(workload: Workload, facts: WorkloadFacts, batches: Batches, con
     else:
         return
     raise MeasurementInvalid(f"{workload.name} {what}", remedy, "execution")
+
+
+def require_own_samples(workload: Workload, batches: Batches, config: RunConfig) -> None:
+    """Raise MeasurementInvalid on every rank if two that do not share layers have the same next batch: their samples
+    would count twice. Every rank calls this.
+    """
+    with agreement():
+        digest = sha256()
+        for tensor in next(batches):
+            digest.update(tensor.cpu().contiguous().view(torch.uint8).numpy())
+    found: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(found, digest.hexdigest())
+    own = found[:: config.tensor_parallel]
+    if again := next((place for place, one in enumerate(own) if one in own[:place]), None):
+        first, second = (place * config.tensor_parallel for place in (own.index(own[again]), again))
+        raise MeasurementInvalid(
+            f"{workload.name} gives ranks {first} and {second} the same batch, and counts its samples for both",
+            "Let batches(batch_size, rank, device) give each rank samples of its own",
+            "execution",
+        )
 
 
 def require_changing(losses: Sequence[float], optimizer: OptimizerName) -> None:
